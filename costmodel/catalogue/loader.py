@@ -1,0 +1,388 @@
+"""The catalogue on disk, and a user's own files of the same form.
+
+An entry of a catalogue file is found by its header line, and only its own lines are parsed: reading one of
+many models costs a millisecond. A user's file is data of unknown origin: whatever is wrong with it ends in
+one line.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import difflib
+import functools
+import math
+import re
+import stat
+import tomllib
+from collections.abc import Collection, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from costmodel.errors import CostModelError, InvalidValue, UnknownName, UnreadableFile
+from costmodel.hardware.cluster import Cluster, Level
+from costmodel.hardware.device import DTYPES, Device, Efficiency
+from costmodel.validate import choice, real, text, whole
+from costmodel.workloads.transformer import Transformer
+
+Kind = Literal["model", "device", "cluster"]
+
+MAX_FILE_SIZE = 2**20
+"""Largest file that is read from a user [bytes]."""
+
+MAX_DEPTH = 8
+"""Tables and arrays in each other in a user's file."""
+
+_HEADER = re.compile(r"^\[(?:\"([^\"\n]+)\"|([A-Za-z0-9_-]+))\][ \t]*(?:#.*)?\r?$", re.MULTILINE)
+_FILES = {"device": "devices.toml", "cluster": "clusters.toml"}
+_EFFICIENCIES = "efficiencies.toml"
+_FOR_READERS = ("title", "provenance")
+_FOR_READERS_OF_DEVICES = ("link_bandwidth_per_direction", "power_w")
+_LARGEST = 1e30
+
+
+def _fields(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+_MODEL_KEYS = (*_fields(Transformer), *_FOR_READERS)
+_DEVICE_KEYS = (*_fields(Device), "provenance", *_FOR_READERS_OF_DEVICES)
+_CLUSTER_KEYS = (*_fields(Cluster), "provenance")
+_LEVEL_KEYS = _fields(Level)
+_EFFICIENCY_KEYS = _fields(Efficiency)
+
+
+# The catalogue
+
+
+@functools.cache
+def _text(file: str) -> str:
+    return resources.files("costmodel.catalogue").joinpath(file).read_text(encoding="utf-8")
+
+
+@functools.cache
+def _places(file: str) -> dict[str, tuple[int, int]]:
+    """First and last character of each entry of a file."""
+    content = _text(file)
+    headers = [(match[1] or match[2], match.start()) for match in _HEADER.finditer(content)]
+    ends = [start for _, start in headers[1:]] + [len(content)]
+    return {name: (start, end) for (name, start), end in zip(headers, ends, strict=True)}
+
+
+@functools.cache
+def _model_files() -> tuple[str, ...]:
+    folder = resources.files("costmodel.catalogue").joinpath("models")
+    if not folder.is_dir():
+        return ()
+    return tuple(sorted(f"models/{file.name}" for file in folder.iterdir() if file.name.endswith(".toml")))
+
+
+@functools.cache
+def _index(kind: Kind) -> dict[str, str]:
+    """The file of each entry."""
+    if kind not in ("model", "device", "cluster"):
+        raise InvalidValue("kind", kind, "one of model, device, cluster")
+    files = _model_files() if kind == "model" else (_FILES[kind],)
+    return {name: file for file in files for name in _places(file)}
+
+
+@functools.cache
+def _entry_of(file: str, name: str) -> dict[str, Any]:
+    start, end = _places(file)[name]
+    entry: dict[str, Any] = tomllib.loads(_text(file)[start:end])[name]
+    return entry
+
+
+def _entry(kind: Kind, name: str) -> dict[str, Any]:
+    index = _index(kind)
+    if not isinstance(name, str) or name not in index:
+        raise UnknownName(kind, str(name), index)
+    return _entry_of(index[name], name)
+
+
+def names(kind: Kind) -> list[str]:
+    """Names of all entries of a kind, in the order of the files.
+
+    Examples
+    --------
+    >>> "h100-sxm" in names("device")
+    True
+    """
+    return list(_index(kind))
+
+
+def provenance(kind: Kind, name: str) -> dict[str, Any]:
+    """Where each value of an entry comes from.
+
+    Parameters
+    ----------
+    kind : ``"model"``, ``"device"`` or ``"cluster"``
+    name : of the entry
+
+    Examples
+    --------
+    >>> provenance("device", "h100-sxm")["dense_peak"]["check"]
+    '1830e6 * 512 * 2 * 528'
+    """
+    return copy.deepcopy(dict(_entry(kind, name).get("provenance", {})))
+
+
+def load_model(name: str) -> Transformer:
+    """A model of the catalogue; UnknownName where it holds none of that name."""
+    entry = {key: value for key, value in _entry("model", name).items() if key not in _FOR_READERS}
+    return Transformer(**{"name": name, **entry})
+
+
+def load_device(name: str) -> Device:
+    """A device of the catalogue; UnknownName where it holds none of that name.
+
+    Examples
+    --------
+    >>> load_device("l4").memory_bandwidth
+    300000000000.0
+    """
+    return _device(name, _entry("device", name))
+
+
+def load_cluster(name: str, gpus: int | None = None) -> Cluster:
+    """A cluster of the catalogue; UnknownName where it holds none of that name.
+
+    Parameters
+    ----------
+    name : of the entry
+    gpus : how many; the size of the outermost level if not given
+
+    Examples
+    --------
+    >>> load_cluster("dgx-h100", gpus=16).gpus_per_node
+    8
+    """
+    entry = _entry("cluster", name)
+    levels = tuple(Level(**level) for level in entry["levels"])
+    return Cluster(
+        name=name, device=load_device(entry["device"]), levels=levels, gpus=gpus, title=entry.get("title", "")
+    )
+
+
+# Calibrated constants
+
+
+def _measured(name: str, architecture: str) -> str:
+    """The device whose measured constants serve this one."""
+    if name in _places(_EFFICIENCIES) and name != "borrowed":
+        return name
+    lenders = _entry_of(_EFFICIENCIES, "borrowed")
+    lender: str = lenders.get(architecture, lenders["default"])
+    return lender
+
+
+def _constants(name: str, architecture: str) -> dict[str, Any]:
+    entry = _entry_of(_EFFICIENCIES, _measured(name, architecture))
+    return {key: copy.copy(entry[key]) for key in _EFFICIENCY_KEYS}
+
+
+def efficiency_source(name: str) -> str:
+    """``"measured"``, or ``"borrowed from X"`` where a catalogue device has the constants of device X.
+
+    Examples
+    --------
+    >>> efficiency_source("a100-sxm-80gb"), efficiency_source("a800")
+    ('measured', 'borrowed from a100-sxm-80gb')
+    """
+    lender = _measured(name, _entry("device", name).get("architecture", "unknown"))
+    return "measured" if lender == name else f"borrowed from {lender}"
+
+
+def _device(name: str, entry: Mapping[str, Any]) -> Device:
+    constants = _constants(name, entry.get("architecture", "unknown")) | entry.get("efficiency", {})
+    ours = {key: value for key, value in entry.items() if key in _fields(Device) and key != "efficiency"}
+    ours["dense_peak"] = dict(ours["dense_peak"])
+    return Device(**{"name": name, **ours, "efficiency": Efficiency(**constants)})
+
+
+# A user's files
+
+
+def read_model_file(path: str | Path) -> Transformer:
+    """A model from a TOML file with the fields of `Transformer`, at top level or in one table.
+
+    Raises
+    ------
+    UnreadableFile
+        where the file is missing, larger than 1 MiB, not TOML, or has a key that is unknown or missing
+    InvalidValue
+        where a value is of the wrong type or range
+    """
+    name, entry = _read(path, _MODEL_KEYS)
+    _require(path, entry, ("layers", "hidden", "heads", "vocabulary"))
+    if "published_parameters" in entry:
+        real("published_parameters", entry["published_parameters"], 1.0, 1e18)
+    ours = {key: value for key, value in entry.items() if key not in _FOR_READERS}
+    return Transformer(**{"name": name, **ours})
+
+
+def read_device_file(path: str | Path) -> Device:
+    """A device from a TOML file with the fields of `Device`, at top level or in one table.
+
+    A table ``[efficiency]`` may give some or all of the calibrated constants; the others are those of the
+    measured device of the same architecture.
+
+    Raises
+    ------
+    UnreadableFile
+        where the file is missing, larger than 1 MiB, not TOML, or has a key that is unknown or missing
+    InvalidValue
+        where a value is of the wrong type or range
+    """
+    name, entry = _read(path, _DEVICE_KEYS)
+    return _checked_device(path, name, entry)
+
+
+def read_cluster_file(path: str | Path) -> Cluster:
+    """A cluster from a TOML file with the fields of `Cluster`, at top level or in one table.
+
+    ``device`` is a name of the catalogue or a table with the fields of `Device`; ``levels`` is an array of
+    tables with `name`, `size`, `latency` and `bandwidth`, innermost first.
+
+    Raises
+    ------
+    UnreadableFile
+        where the file is missing, larger than 1 MiB, not TOML, or has a key that is unknown or missing
+    UnknownName
+        where the catalogue has no such device
+    InvalidValue
+        where a value is of the wrong type or range
+    """
+    name, entry = _read(path, _CLUSTER_KEYS)
+    _require(path, entry, ("device", "levels"))
+    device = entry["device"]
+    if isinstance(device, dict):
+        _known(path, device, _DEVICE_KEYS)
+        built = _checked_device(path, f"device of {name}"[:500], device)
+    else:
+        built = load_device(text("device", device))
+    tables = entry["levels"]
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise InvalidValue("levels", tables, "an array of tables, innermost level first")
+    for table in tables:
+        _known(path, table, _LEVEL_KEYS)
+        _require(path, table, _LEVEL_KEYS)
+    return Cluster(
+        name=text("name", entry.get("name", name)),
+        device=built,
+        levels=tuple(Level(**table) for table in tables),
+        gpus=entry.get("gpus"),
+        title=entry.get("title", ""),
+    )
+
+
+def _checked_device(path: str | Path, name: str, entry: dict[str, Any]) -> Device:
+    _require(path, entry, ("dense_peak", "memory", "memory_bandwidth"))
+    _table("dense_peak", entry["dense_peak"])
+    for key in ("title", "architecture"):
+        if key in entry:
+            text(key, entry[key])
+    if "multiprocessors" in entry:
+        whole("multiprocessors", entry["multiprocessors"], 10**6)
+    efficiency = _table("efficiency", entry.get("efficiency", {}))
+    _known(path, efficiency, _EFFICIENCY_KEYS)
+    for dtype in _table("gemm", efficiency.get("gemm", {})):
+        choice("gemm", dtype, DTYPES)
+    return _device(name, entry)
+
+
+def _read(path: str | Path, keys: Collection[str]) -> tuple[str, dict[str, Any]]:
+    """Name and fields of the one entry of a user's file."""
+    data = _parse(path)
+    tables = [key for key in data if key not in keys]
+    if len(data) == len(tables) == 1 and isinstance(data[tables[0]], dict):
+        name, entry = tables[0], data[tables[0]]
+    elif len(tables) > 1 and all(isinstance(data[key], dict) for key in tables):
+        _fail(path, f"holds {len(tables)} entries ({_shown(tables)}); one file describes one")
+    else:
+        name, entry = Path(path).stem, data
+    entry = {key: value for key, value in entry.items() if key != "provenance"}
+    _plain("", entry)
+    _known(path, entry, keys)
+    if "title" in entry:
+        text("title", entry["title"])
+    return text("name", entry.get("name", name)), entry
+
+
+def _parse(path: str | Path) -> dict[str, Any]:
+    try:
+        file = Path(path)
+        if not stat.S_ISREG(file.stat().st_mode):
+            _fail(path, "is not a file")
+        with file.open("rb") as stream:
+            content = stream.read(MAX_FILE_SIZE + 1)
+    except CostModelError:
+        raise
+    except (OSError, ValueError, TypeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UnreadableFile(f"{_one_line(path)}: {_one_line(reason)}") from None
+    if len(content) > MAX_FILE_SIZE:
+        _fail(path, f"is larger than {MAX_FILE_SIZE} bytes")
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except UnicodeDecodeError:
+        _fail(path, "is not TOML: it is not UTF-8 text")
+    except ValueError as error:
+        _fail(path, f"is not TOML: {_one_line(error)}")
+    except RecursionError:
+        _fail(path, "is nested too deeply")
+
+
+def _one_line(value: object) -> str:
+    line = " ".join(str(value).split())
+    return line if len(line) <= 200 else line[:197] + "..."
+
+
+def _shown(keys: Collection[str]) -> str:
+    return _one_line(", ".join(keys))
+
+
+def _fail(path: str | Path, message: str) -> NoReturn:
+    raise UnreadableFile(f"{_one_line(path)}: {message}") from None
+
+
+def _known(path: str | Path, entry: Mapping[str, Any], keys: Collection[str]) -> None:
+    for key in entry:
+        if key not in keys:
+            near = difflib.get_close_matches(key[:100], list(keys), n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            _fail(path, f"unknown key {_one_line(key)!r}{hint} (known: {', '.join(keys)})")
+
+
+def _require(path: str | Path, entry: Mapping[str, Any], keys: Collection[str]) -> None:
+    missing = [key for key in keys if key not in entry]
+    if missing:
+        _fail(path, f"missing {', '.join(missing)}")
+
+
+def _table(field: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidValue(field, value, "a table")
+    return value
+
+
+def _plain(field: str, value: Any, depth: int = 0) -> None:
+    """Refuse what no field can hold, anywhere: nan, inf, huge numbers, control characters, deep nests."""
+    if depth > MAX_DEPTH:
+        outermost = _one_line(field.partition(".")[0])
+        raise InvalidValue(outermost, "...", f"at most {MAX_DEPTH} tables in each other")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not key.isprintable():
+                raise InvalidValue("key", key, "a text without control characters")
+            _plain(f"{field}.{key}" if field else key, item, depth + 1)
+    elif isinstance(value, list):
+        for place, item in enumerate(value):
+            _plain(f"{field}[{place}]", item, depth + 1)
+    elif isinstance(value, str) and not value.isprintable():
+        raise InvalidValue(_one_line(field), value, "a text without control characters")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InvalidValue(_one_line(field), value, "a finite number")
+    elif isinstance(value, int) and abs(value) > _LARGEST:
+        raise InvalidValue(_one_line(field), float("inf"), f"a number up to {_LARGEST:g}")

@@ -1,0 +1,45 @@
+"""Frameworks of the catalogue: their defaults, joined with the constants that calibration gave their stack."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from importlib import resources
+from typing import Any
+
+from costmodel.errors import UnknownName
+from costmodel.formulas.quantities import Stack
+from costmodel.frameworks import Framework
+
+
+@functools.cache
+def _tables(file: str) -> dict[str, Any]:
+    return tomllib.loads((resources.files("costmodel.catalogue") / file).read_text(encoding="utf-8"))
+
+
+def framework_names() -> list[str]:
+    """Names of the frameworks in the catalogue."""
+    return list(_tables("frameworks.toml"))
+
+
+@functools.cache
+def load_framework(name: str) -> Framework:
+    """A framework of the catalogue.
+
+    Parameters
+    ----------
+    name : as `framework_names` lists it
+
+    Raises
+    ------
+    UnknownName
+        with near names
+    """
+    tables = _tables("frameworks.toml")
+    if name not in tables:
+        raise UnknownName("framework", name, tables)
+    constants = _tables("stacks.toml")
+    values = {**constants["default"], **constants.get(name, {})}
+    stack = Stack(**{field: float(values[field]) for field in Stack._fields})
+    defaults = {key: value for key, value in tables[name].items() if key != "source"}
+    return Framework(name=name, constants=stack, **defaults)

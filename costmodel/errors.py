@@ -1,0 +1,43 @@
+"""Errors made to be read by a person: what was given, what was wanted, what to try."""
+
+from __future__ import annotations
+
+
+class CostModelError(ValueError):
+    """Base of every error that costmodel raises on purpose."""
+
+
+class InvalidValue(CostModelError):
+    """A field has a value that it can't have."""
+
+    def __init__(self, field: str, value: object, expected: str):
+        self.field, self.value, self.expected = field, value, expected
+        shown = repr(value)
+        super().__init__(f"{field}={shown if len(shown) <= 80 else shown[:77] + '...'}: expected {expected}")
+
+
+class IllegalPlan(CostModelError):
+    """A plan that can't run on this model and cluster; `reason` is a word for counting, the text says why."""
+
+    def __init__(self, reason: str, message: str):
+        self.reason = reason
+        super().__init__(message)
+
+
+class NotModelled(CostModelError):
+    """Something real that this library doesn't model, refused instead of ignored."""
+
+
+class UnknownName(CostModelError):
+    """A name that the catalogue doesn't hold."""
+
+    def __init__(self, kind: str, name: str, known: object):
+        import difflib
+
+        near = difflib.get_close_matches(name, list(known), n=4, cutoff=0.5)  # type: ignore[call-overload]
+        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        super().__init__(f"no {kind} named {name!r} in the catalogue{hint} (`costmodel {kind}s` lists them)")
+
+
+class UnreadableFile(CostModelError):
+    """A file that is missing, too large or not what it should be."""

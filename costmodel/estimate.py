@@ -1,0 +1,140 @@
+"""One plan in, everything about its step out."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from costmodel.catalogue.software import load_framework
+from costmodel.formulas import step as formula
+from costmodel.formulas.quantities import Memory, Step
+from costmodel.frameworks import Framework
+from costmodel.hardware.cluster import Cluster
+from costmodel.plan import Plan
+from costmodel.workloads.transformer import Transformer
+
+TIME_PARTS = tuple(field for field in Step._fields[1 : Step._fields.index("host") + 1])
+MEMORY_PARTS = Memory._fields[1:]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What a step of a plan takes; `times` and `memory` split the totals.
+
+    Parameters
+    ----------
+    model, cluster, plan, framework : what was asked
+    step : every part [s, bytes, FLOP]
+    """
+
+    model: Transformer
+    cluster: Cluster
+    plan: Plan
+    framework: Framework
+    step: Step
+
+    @property
+    def step_time(self) -> float:
+        """Seconds of one optimizer step."""
+        return float(self.step.total)
+
+    @property
+    def times(self) -> dict[str, float]:
+        """Parts of the step time [s]; they add up to it."""
+        return {part: float(getattr(self.step, part)) for part in TIME_PARTS}
+
+    @property
+    def memory(self) -> Memory:
+        """Bill of the fullest rank [bytes]."""
+        return self.step.memory
+
+    @property
+    def memory_limit(self) -> float:
+        """Bytes that a process can use on a GPU."""
+        return float(self.cluster.device.usable_memory or self.cluster.device.memory)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the fullest rank stays within the device's usable memory."""
+        return bool(self.memory.total <= self.memory_limit)
+
+    @property
+    def bubble_share(self) -> float:
+        """Share of the step that the slowest stage waits for the pipeline."""
+        return float(self.step.bubble / self.step.total)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens of the whole cluster per second."""
+        return self.plan.global_batch * self.plan.seq_len / self.step_time
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOP utilisation, scores counted in full (Megatron-LM's convention)."""
+        return self._utilisation(float(self.step.model_flop))
+
+    @property
+    def causal_mfu(self) -> float:
+        """Model FLOP utilisation, only scores below the diagonal counted."""
+        flop = self.model.flop_per_token(self.plan.seq_len, causal=True)
+        return self._utilisation(flop * self.plan.global_batch * self.plan.seq_len)
+
+    @property
+    def hfu(self) -> float:
+        """Hardware FLOP utilisation: recomputed FLOP counted too."""
+        return self._utilisation(float(self.step.hardware_flop))
+
+    def _utilisation(self, flop: float) -> float:
+        return flop / (self.step_time * self.plan.gpus * self.cluster.device.peak(self.plan.dtype))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Flat names with units, for JSON and frames."""
+        row: dict[str, Any] = {"model": self.model.name, "cluster": self.cluster.name, "framework": self.framework.name}
+        row |= {
+            field: value if not isinstance(value, tuple) else "-".join(value)
+            for field, value in dataclasses.asdict(self.plan).items()
+        }
+        row |= {"gpus": self.plan.gpus, "micro_batches": self.plan.micro_batches, "step_time_s": self.step_time}
+        row |= {f"{part}_s": value for part, value in self.times.items()}
+        row |= {"hidden_exchange_s": float(self.step.hidden_exchange), "exchange_bytes": float(self.step.exchange_bytes)}
+        row |= {"model_flop": float(self.step.model_flop), "hardware_flop": float(self.step.hardware_flop)}
+        row |= {"mfu": self.mfu, "causal_mfu": self.causal_mfu, "hfu": self.hfu}
+        row |= {"tokens_per_second": self.tokens_per_second, "peak_memory_bytes": float(self.memory.total)}
+        row |= {f"{part}_bytes": float(getattr(self.memory, part)) for part in MEMORY_PARTS}
+        return row | {"memory_limit_bytes": self.memory_limit, "fits": self.fits}
+
+
+def estimate(model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str = "megatron-core") -> Estimate:
+    """Time and memory of one training step.
+
+    Parameters
+    ----------
+    model : what is trained
+    cluster : on what
+    plan : how it is split; its degrees multiply to the cluster's GPUs
+    framework : the software, or its name in the catalogue
+
+    Returns
+    -------
+    Estimate
+        seconds, bytes and FLOP, part by part
+
+    Raises
+    ------
+    IllegalPlan
+        with the reason, where the plan can't run
+    NotModelled
+        where the device has no such dtype
+    """
+    software = load_framework(framework) if isinstance(framework, str) else framework
+    plan = plan.resolve(software)
+    plan.check(model, cluster, software)
+    device = cluster.device.numbers(plan.dtype)
+    result = formula.step(
+        model.numbers(), plan.options(software), plan.numbers(software, model.layers), cluster.numbers(),
+        software.numbers(), device,
+    )  # fmt: skip
+    return Estimate(model=model, cluster=cluster, plan=plan, framework=software, step=result)
+
+
+__all__ = ["MEMORY_PARTS", "TIME_PARTS", "Estimate", "estimate"]

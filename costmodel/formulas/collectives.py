@@ -1,0 +1,156 @@
+r"""Collectives over the network levels that a group of ranks spans.
+
+A group of `ranks` members, `stride` ranks apart, has :math:`k_l` members inside one unit of level :math:`l`.
+A ring (or tree) that leaves the unit is fed by the links of those :math:`k_l` members, which is why the same
+group is fast when its members share a node and slow when they are strided across nodes.
+"""
+
+from __future__ import annotations
+
+from costmodel import ops
+
+
+def members_inside(ranks, stride, size):
+    """Members of a group within one unit of a level.
+
+    Parameters
+    ----------
+    ranks : members
+    stride : distance of neighbouring members [ranks]
+    size : GPUs that a unit of the level holds
+
+    Examples
+    --------
+    >>> members_inside(16.0, 1.0, 8.0), members_inside(16.0, 8.0, 8.0)
+    (8.0, 1.0)
+    """
+    return ops.minimum(ranks, ops.maximum(1.0, size / stride))
+
+
+def bus_bandwidth(ranks, stride, network):
+    """Rate at which a ring through the group moves bytes past each rank [bytes/s].
+
+    Parameters
+    ----------
+    ranks, stride : the group
+    network : `Network`
+    """
+    node = members_inside(ranks, stride, network.node.size)
+    leaf = members_inside(ranks, stride, network.leaf.size)
+    inside = ops.where(node > 1.0, network.node.bandwidth, 1e30)
+    across = ops.where(ranks > node, node * network.leaf.bandwidth, 1e30)
+    above = ops.where(ranks > leaf, leaf * network.spine.bandwidth, 1e30)
+    return ops.minimum(ops.minimum(inside, across), above)
+
+
+def ring_latency(ranks, stride, network):
+    """Latency of one trip around the ring [s]: hops inside nodes, then the slowest link between them.
+
+    Parameters
+    ----------
+    ranks, stride : the group
+    network : `Network`
+    """
+    node = members_inside(ranks, stride, network.node.size)
+    leaf = members_inside(ranks, stride, network.leaf.size)
+    nodes = ops.ceil_div(ranks, node)
+    leaves = ops.ceil_div(ranks, leaf)
+    hops = (nodes - 1.0) * network.leaf.latency + (leaves - 1.0) * (network.spine.latency - network.leaf.latency)
+    return (ranks - nodes) * network.node.latency + hops
+
+
+def tree_latency(ranks, stride, network):
+    """Latency from the leaves of a tree to its root [s]: a chain inside a node, a binary tree between nodes.
+
+    Parameters
+    ----------
+    ranks, stride : the group
+    network : `Network`
+    """
+    node = members_inside(ranks, stride, network.node.size)
+    nodes = ops.ceil_div(ranks, node)
+    between = ops.where(nodes > 1.0, network.spine.latency, 0.0) * ops.log2(nodes)
+    return (node - 1.0) * network.node.latency + between
+
+
+def all_reduce(nbytes, ranks, stride, network, quality, launch):
+    r"""Time of an all-reduce [s]: the faster of a ring and a double binary tree.
+
+    .. math:: T = t_0 + \min\left(2 \alpha_{ring} + \frac{2 (p - 1)}{p} \frac{n}{B},\; 2 \alpha_{tree} + \frac{2 n}{B}\right)
+
+    Parameters
+    ----------
+    nbytes : buffer :math:`n` on each rank [bytes]
+    ranks, stride : the group
+    network : `Network`
+    quality : factor on the bandwidth
+    launch : :math:`t_0` [s]
+
+    References
+    ----------
+    [patarasuk2009]_ (the ring's bound), [sanders2009]_ (double tree), NVIDIA/nccl src/graph/tuning.cc
+    """
+    bandwidth = quality * bus_bandwidth(ranks, stride, network)
+    ring = 2.0 * ring_latency(ranks, stride, network) + 2.0 * (ranks - 1.0) / ranks * nbytes / bandwidth
+    tree = 2.0 * tree_latency(ranks, stride, network) + 2.0 * nbytes / bandwidth
+    return ops.where((ranks > 1.0) & (nbytes > 0.0), launch + ops.minimum(ring, tree), 0.0)
+
+
+def all_gather(nbytes, ranks, stride, network, quality, launch):
+    r"""Time of an all-gather, or of a reduce-scatter, by a ring [s].
+
+    .. math:: T = t_0 + \alpha_{ring} + \frac{p - 1}{p} \frac{n}{B}
+
+    Parameters
+    ----------
+    nbytes : whole buffer :math:`n`, gathered or before scattering [bytes]
+    ranks, stride : the group
+    network : `Network`
+    quality : factor on the bandwidth
+    launch : :math:`t_0` [s]
+    """
+    bandwidth = quality * bus_bandwidth(ranks, stride, network)
+    ring = ring_latency(ranks, stride, network) + (ranks - 1.0) / ranks * nbytes / bandwidth
+    return ops.where((ranks > 1.0) & (nbytes > 0.0), launch + ring, 0.0)
+
+
+def all_to_all(nbytes, ranks, stride, network, quality, launch):
+    r"""Time of an all-to-all [s]: each level carries the share of the bytes that leaves the level inside it.
+
+    Parameters
+    ----------
+    nbytes : what each rank sends, its own part included [bytes]
+    ranks, stride : the group
+    network : `Network`
+    quality : factor on the bandwidth
+    launch : time to start [s]
+    """
+    node = members_inside(ranks, stride, network.node.size)
+    leaf = members_inside(ranks, stride, network.leaf.size)
+    inside = (node - 1.0) / ranks * nbytes / network.node.bandwidth
+    across = (ranks - node) / ranks * nbytes / network.leaf.bandwidth
+    above = (ranks - leaf) / ranks * nbytes / network.spine.bandwidth
+    latency = ops.where(ranks > node, network.leaf.latency, network.node.latency)
+    slowest = ops.maximum(ops.maximum(inside, across), above) / quality
+    return ops.where((ranks > 1.0) & (nbytes > 0.0), launch + latency + slowest, 0.0)
+
+
+def send(nbytes, ranks, stride, network, quality, launch):
+    """Time of one message to the neighbour in a group, over the slowest link that any neighbours share [s].
+
+    Parameters
+    ----------
+    nbytes : message [bytes]
+    ranks, stride : the group
+    network : `Network`
+    quality : factor on the bandwidth
+    launch : time to start [s]
+    """
+    span = ranks * stride
+    crosses_node = span > network.node.size
+    crosses_leaf = span > network.leaf.size
+    outer = ops.where(crosses_leaf, network.spine.bandwidth, network.leaf.bandwidth)
+    bandwidth = ops.where(crosses_node, outer, network.node.bandwidth)
+    outer_latency = ops.where(crosses_leaf, network.spine.latency, network.leaf.latency)
+    latency = ops.where(crosses_node, outer_latency, network.node.latency)
+    return ops.where(ranks > 1.0, launch + latency + nbytes / (quality * bandwidth), 0.0)

@@ -1,0 +1,77 @@
+r"""Kernels of one device: matrix products, streams of bytes, and what the host must launch."""
+
+from __future__ import annotations
+
+from costmodel import ops
+
+
+def gemm(m, n, k, element_bytes, flop_rate, device):
+    r"""Time of one matrix product :math:`(m \times k)(k \times n)` [s].
+
+    .. math:: T = \max\!\left(\frac{2 (m n + A)(k + K)}{F}, \frac{e (m k + k n + m n)}{B}\right) + t_0
+
+    :math:`A` (``gemm_output``) is the output lost to waves of tiles that don't fill the device, :math:`K`
+    (``gemm_depth``) the depth lost to filling and draining each tile, :math:`t_0` the shortest kernel. The
+    compute term is a straight line in the number of waves, which is what tiled kernels do.
+
+    Parameters
+    ----------
+    m, n, k : sizes; a product with ``n = 0`` or ``k = 0`` is absent and takes no time
+    element_bytes : of an operand [bytes]
+    flop_rate : reached by a large product [FLOP/s]
+    device : `Device`
+
+    References
+    ----------
+    [williams2009]_ (roofline), [nvidia2023matmul]_ (wave and tile quantisation)
+    """
+    work = 2.0 * (m * n + device.gemm_output) * (k + device.gemm_depth) / flop_rate
+    move = element_bytes * (m * k + k * n + m * n) / device.memory_bandwidth
+    return ops.where(n * k > 0.0, ops.maximum(work, move) + device.kernel_time, 0.0)
+
+
+def grouped_gemm(groups, m, n, k, element_bytes, flop_rate, device):
+    r"""Time of `groups` products of the same shape in one kernel [s]; rows pad to tiles of 128.
+
+    Parameters
+    ----------
+    groups : products
+    m, n, k : sizes of one
+    element_bytes : of an operand [bytes]
+    flop_rate : reached by a large product [FLOP/s]
+    device : `Device`
+    """
+    rows = 128.0 * ops.ceil(m / 128.0)
+    work = 2.0 * (groups * rows * n + device.gemm_output) * (k + device.gemm_depth) / flop_rate
+    move = groups * element_bytes * (m * k + k * n + m * n) / device.memory_bandwidth
+    return ops.where(groups * m * n > 0.0, ops.maximum(work, move) + device.kernel_time, 0.0)
+
+
+def stream(nbytes, kernels, device):
+    """Time of kernels that only move bytes [s].
+
+    Parameters
+    ----------
+    nbytes : read and written [bytes]
+    kernels : how many launches
+    device : `Device`
+    """
+    return nbytes / device.memory_bandwidth + kernels * device.kernel_time
+
+
+def host_wait(busy, host):
+    r"""Time a device waits for the host to launch its kernels [s]: a smooth :math:`\max(0, T_h - T_d)`.
+
+    .. math:: \left(T_d^4 + T_h^4\right)^{1/4} - T_d
+
+    Smooth because launches and kernels both vary: near the crossing neither hides the other fully.
+
+    Parameters
+    ----------
+    busy : device time :math:`T_d` [s]
+    host : host time :math:`T_h` [s]
+    """
+    largest = ops.maximum(busy, host) + 1e-30
+    share = (busy / largest) * (busy / largest)
+    other = (host / largest) * (host / largest)
+    return largest * ops.sqrt(ops.sqrt(share * share + other * other)) - busy

@@ -1,0 +1,101 @@
+r"""Communication of a plan: inside a layer, between stages, and of gradients and weights."""
+
+from __future__ import annotations
+
+from costmodel import ops
+from costmodel.formulas import collectives, layer
+from costmodel.formulas.quantities import Exchange
+
+
+def tensor_exchange(model, options, plan, network, stack):
+    """Time and bytes of one all-reduce of a micro-batch's hidden states over the tensor group [s, bytes].
+
+    Sequence parallelism replaces each by a reduce-scatter and an all-gather, which move the same bytes.
+
+    References
+    ----------
+    [shoeybi2019]_ section 3, [korthikanti2022]_ section 4.2.2
+    """
+    nbytes = options.activation_bytes * layer.local_tokens(options, plan) * model.hidden
+    quality, launch = stack.network_quality, stack.host_exchange
+    reduced = collectives.all_reduce(nbytes, plan.tensor, plan.tensor_stride, network, quality, launch)
+    gathered = collectives.all_gather(nbytes, plan.tensor, plan.tensor_stride, network, quality, launch)
+    time = ops.where(plan.sequence_parallel > 0.0, 2.0 * gathered, reduced)
+    return time, 2.0 * (plan.tensor - 1.0) / plan.tensor * nbytes
+
+
+def layer_exchange(model, options, plan, network, stack):
+    """Communication of an average layer on one micro-batch, `Exchange`.
+
+    Tensor: one all-reduce after attention and one after the MLP, each way (one where both run side by side;
+    an expert layer's MLP exchanges over the expert group instead). Context: keys and values go once around the
+    ring forward, they and their gradients backward. Experts: dispatch and combine, each way, and under expert
+    tensor parallelism a gather and a scatter of the routed tokens.
+    """
+    share = model.expert_layers / model.layers
+    quality, launch = stack.network_quality, stack.host_exchange
+    once, tensor_bytes = tensor_exchange(model, options, plan, network, stack)
+    reductions = 2.0 - model.parallel_block - share * (1.0 - model.parallel_block)
+    reductions = reductions + share * ops.where(model.shared_feed_forward > 0.0, 1.0, 0.0)
+
+    tokens = layer.local_tokens(options, plan)
+    kv_heads = ops.maximum(model.kv_heads / plan.tensor, 1.0)
+    keys = ops.where(model.latent > 0.0, model.heads / plan.tensor, kv_heads) * model.head_dim
+    kv_bytes = 2.0 * options.activation_bytes * tokens * keys
+    hop = collectives.send(kv_bytes, plan.context, plan.context_stride, network, quality, launch)
+    around = (plan.context - 1.0) * hop
+
+    routed = tokens / plan.tensor * model.experts_per_token * model.expert_load
+    dispatched = options.activation_bytes * routed * model.hidden
+    whole = dispatched * plan.expert_tensor
+    one_way = collectives.all_to_all(whole, plan.expert, plan.expert_tensor, network, quality, launch)
+    inside = collectives.all_gather(whole, plan.expert_tensor, plan.tensor_stride, network, quality, launch)
+    experts = share * 2.0 * (one_way + inside)
+    expert_bytes = share * 2.0 * whole * (1.0 - 1.0 / plan.expert)
+    nbytes = 2.0 * (reductions * tensor_bytes + expert_bytes) + 3.0 * (plan.context - 1.0) * kv_bytes
+    return Exchange(reductions * once, reductions * once, around, 2.0 * around, experts, experts, nbytes)
+
+
+def boundary(model, options, plan, network, stack):
+    """Time and bytes to send one micro-batch's hidden states to the next stage [s, bytes]."""
+    nbytes = options.activation_bytes * layer.norm_tokens(options, plan) * model.hidden
+    time = collectives.send(
+        nbytes, plan.pipeline, plan.pipeline_stride, network, stack.network_quality, stack.host_exchange
+    )
+    return time, nbytes
+
+
+def shard_and_replicas(plan):
+    """Ranks that shard one copy of the dense weights' states, and how many copies there are."""
+    ranks = plan.data * plan.context
+    shard = ops.where(plan.shard_optimizer > 0.0, plan.shard_group, 1.0)
+    return shard, ranks / shard
+
+
+def gradient_exchange(nparameters, ranks, stride, plan, options, network, stack):
+    r"""Time and bytes to sum the gradients of `nparameters` over `ranks` [s, bytes].
+
+    A reduce-scatter over the :math:`S` ranks that shard the states, then an all-reduce of the shard over the
+    copies: with :math:`S = 1` plain data parallelism, with :math:`S` = all ranks ZeRO, between them HSDP.
+
+    References
+    ----------
+    [rajbhandari2020]_ section 7, [zhao2023]_ section 3.2
+    """
+    share = ops.where(plan.shard_optimizer > 0.0, plan.shard_group / (plan.data * plan.context), 0.0)
+    shard = ops.maximum(ranks * share, 1.0)
+    nbytes = options.reduce_bytes * nparameters
+    quality, launch = stack.network_quality, stack.host_exchange
+    scatter = collectives.all_gather(nbytes, shard, stride, network, quality, launch)
+    reduce = collectives.all_reduce(nbytes / shard, ranks / shard, stride * shard, network, quality, launch)
+    sent = (shard - 1.0) / shard * nbytes + 2.0 * (1.0 - shard / ranks) * nbytes / shard
+    return scatter + reduce, sent
+
+
+def parameter_gather(nparameters, ranks, stride, plan, options, network, stack):
+    """Time and bytes to gather sharded weights once [s, bytes]."""
+    share = ops.where(plan.shard_optimizer > 0.0, plan.shard_group / (plan.data * plan.context), 0.0)
+    shard = ops.maximum(ranks * share, 1.0)
+    nbytes = options.parameter_bytes * nparameters
+    time = collectives.all_gather(nbytes, shard, stride, network, stack.network_quality, stack.host_exchange)
+    return time, (shard - 1.0) / shard * nbytes

@@ -1,0 +1,93 @@
+"""What makes a plan illegal, as numbers: one rule, one term, in every engine."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from costmodel import ops
+from costmodel.formulas import pipeline
+from costmodel.formulas.quantities import Number
+
+
+class Violations(NamedTuple):
+    """1 where the rule is broken; `costmodel.plan` has the words."""
+
+    world_size: Number
+    tensor_heads: Number
+    tensor_kv_heads: Number
+    tensor_feed_forward: Number
+    pipeline_layers: Number
+    virtual_stages: Number
+    pipeline_micro_batches: Number
+    schedule: Number
+    global_batch: Number
+    sequence: Number
+    experts: Number
+    expert_ranks: Number
+    expert_feed_forward: Number
+    shard_group: Number
+    unfused_context: Number
+
+
+def indivisible(a, b):
+    """1 where `b` does not divide `a`.
+
+    Examples
+    --------
+    >>> indivisible(12.0, 8.0), indivisible(16.0, 8.0)
+    (1.0, 0.0)
+    """
+    return ops.where(ops.equal(ops.ceil(a / b), a / b), 0.0, 1.0)
+
+
+def violations(model, options, plan, gpus):
+    """Which rules a plan breaks, `Violations`.
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    gpus : of the cluster
+    """
+    micro_batches = options.global_batch / (plan.data * plan.micro_batch)
+    first, middle, _ = pipeline.stage_layers(model.layers, plan.pipeline, plan.virtual_stages)
+    short = middle * plan.pipeline - model.layers
+    stages = plan.pipeline * plan.virtual_stages
+    chunked = ops.where(plan.virtual_stages > 1.0, 1.0, 0.0)
+    interleaved = ops.where(ops.equal(plan.schedule, pipeline.INTERLEAVED), 1.0, 0.0)
+    dual = ops.where(ops.equal(plan.schedule, pipeline.DUALPIPE), 1.0, 0.0)
+    piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
+    dual_broken = dual * ops.maximum(
+        indivisible(plan.pipeline, 2.0),
+        ops.maximum(indivisible(micro_batches, 2.0), ops.where(micro_batches < 2.0 * plan.pipeline, 1.0, 0.0)),
+    )
+    ranks = plan.data * plan.context
+    halves = ops.where(plan.context > 1.0, 2.0, 1.0)
+    parts = ops.where(plan.sequence_parallel > 0.0, plan.tensor, 1.0)
+    has_experts = ops.where(model.experts > 0.0, 1.0, 0.0)
+    fewer = ops.where(plan.tensor > model.kv_heads, 1.0, 0.0)
+    kv_broken = ops.where(
+        fewer > 0.0, indivisible(plan.tensor, model.kv_heads), indivisible(model.kv_heads, plan.tensor)
+    )
+    return Violations(
+        world_size=ops.where(ops.equal(plan.tensor * plan.context * plan.pipeline * plan.data, gpus), 0.0, 1.0),
+        tensor_heads=indivisible(model.heads, plan.tensor),
+        tensor_kv_heads=(1.0 - model.latent) * kv_broken,
+        tensor_feed_forward=indivisible(model.feed_forward, plan.tensor),
+        pipeline_layers=ops.where((first < 1.0) | (short > 2.5), 1.0, 0.0) * ops.maximum(piped, chunked),
+        virtual_stages=ops.maximum(
+            ops.where(ops.equal(chunked, interleaved), 0.0, 1.0), chunked * ops.maximum(
+                1.0 - piped, ops.where(stages > model.layers, 1.0, 0.0))
+        ),
+        pipeline_micro_batches=interleaved * indivisible(micro_batches, plan.pipeline),
+        schedule=ops.maximum(dual_broken, ops.where(plan.schedule > 2.5, 1.0, 0.0) * (1.0 - piped)),
+        global_batch=ops.maximum(indivisible(micro_batches, 1.0), ops.where(micro_batches < 1.0, 1.0, 0.0)),
+        sequence=indivisible(options.seq_len, plan.context * halves * parts),
+        experts=ops.where(has_experts > 0.0, indivisible(model.experts, plan.expert), ops.where(
+            plan.expert * plan.expert_tensor > 1.0, 1.0, 0.0)),
+        expert_ranks=has_experts * indivisible(ranks * plan.tensor, plan.expert * plan.expert_tensor),
+        expert_feed_forward=has_experts * indivisible(model.expert_feed_forward, plan.expert_tensor),
+        shard_group=ops.maximum(
+            indivisible(ranks, plan.shard_group), ops.where(plan.shard_group > ranks, 1.0, 0.0)
+        ) * plan.shard_optimizer,
+        unfused_context=(1.0 - options.flash_attention) * ops.where(plan.context > 1.0, 1.0, 0.0),
+    )  # fmt: skip

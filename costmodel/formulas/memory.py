@@ -1,0 +1,186 @@
+r"""Bytes that one rank holds at its fullest, part by part."""
+
+from __future__ import annotations
+
+from costmodel import ops
+from costmodel.formulas import layer, pipeline
+from costmodel.formulas.parameters import embedding_parameters, head_parameters, prediction_parameters
+from costmodel.formulas.quantities import Memory
+
+GATHERED_LAYERS = 2.0
+"""Layers whose weights are whole at once under ZeRO-3: the one at work and the one prefetched."""
+
+
+def attention_activations(model, options, plan):
+    r"""Bytes saved by the attention of one layer for one token of a micro-batch, divided over tensor ranks.
+
+    Queries, keys, values and the output (2 bytes each), and for separate kernels the softmax, the dropped-out
+    softmax and its mask: :math:`5 a s` bytes a token with dropout, :math:`2 a s` without.
+
+    Parameters
+    ----------
+    model : `Model`
+    options : `Options`
+    plan : `Plan`
+
+    References
+    ----------
+    [korthikanti2022]_ section 4.1
+    """
+    bytes_ = options.activation_bytes
+    kv_heads = ops.maximum(model.kv_heads, plan.tensor)
+    plain = model.heads * model.head_dim + kv_heads * (model.head_dim + model.value_head_dim)
+    full = model.heads * (2.0 * model.head_dim + model.value_head_dim)
+    compressed = 2.0 * plan.tensor * (model.query_latent + model.kv_latent + model.rope_head_dim)
+    saved = ops.where(model.latent > 0.0, full + compressed, plain) + model.heads * model.value_head_dim
+    per_score = bytes_ + model.dropout * (bytes_ + 1.0)
+    scores = per_score * model.heads * options.seq_len * (1.0 - plan.recompute_attention)
+    statistics = 4.0 * model.heads
+    return bytes_ * saved + ops.where(options.flash_attention > 0.0, statistics, scores)
+
+
+def mlp_activations(model, options, plan):
+    """Bytes saved by the MLP of an average layer for one token, divided over tensor ranks: inner tensors.
+
+    Experts save their permuted inputs, their inner tensors and their outputs, `experts_per_token` times and on
+    the busiest rank.
+    """
+    bytes_ = options.activation_bytes
+    share = model.expert_layers / model.layers
+    dense = (2.0 + model.gated) * model.feed_forward
+    routed = model.expert_load * model.experts_per_token
+    experts = routed * ((2.0 + model.gated) * model.expert_feed_forward + 2.0 * model.hidden)
+    shared = (2.0 + model.gated) * model.shared_feed_forward
+    return bytes_ * (dense + share * (experts + shared - dense))
+
+
+def layer_activations(model, options, plan):
+    r"""Bytes that an average layer saves for the backward pass of one micro-batch, on one rank.
+
+    For a GPT with dropout and a :math:`4h` MLP, under tensor and sequence parallelism,
+
+    .. math:: \frac{s b h}{t} \left(34 + 5 \frac{a s}{h}\right)
+
+    Parameters
+    ----------
+    model : `Model`
+    options : `Options`
+    plan : `Plan`
+
+    References
+    ----------
+    [korthikanti2022]_ equations 1 to 4
+    """
+    bytes_ = options.activation_bytes
+    tokens = layer.local_tokens(options, plan)
+    outer = layer.norm_tokens(options, plan) * model.hidden * (2.0 * model.norms * bytes_ + 2.0 * model.dropout)
+    inner = tokens / plan.tensor * (attention_activations(model, options, plan) + mlp_activations(model, options, plan))
+    return outer + inner
+
+
+def checkpoint(model, options, plan):
+    """Bytes of one recomputed layer's saved input, on one rank."""
+    return options.activation_bytes * layer.norm_tokens(options, plan) * model.hidden
+
+
+def stage_activations(model, options, plan, layers, micro_batches):
+    """Bytes saved on one stage for all micro-batches in flight, and one layer being recomputed."""
+    whole = layer_activations(model, options, plan)
+    kept = whole + plan.recompute_layers * (checkpoint(model, options, plan) - whole)
+    live = ops.where(plan.recompute_layers > 0.0, whole, 0.0)
+    return (1.0 - options.activation_offload) * micro_batches * layers * kept + live
+
+
+def logits(model, options, plan):
+    """Bytes of the last norm's and the head's input and of the logits of one micro-batch, on one rank."""
+    inputs = 2.0 * options.activation_bytes * layer.norm_tokens(options, plan) * model.hidden
+    columns = model.vocabulary / plan.tensor
+    return inputs + options.logit_bytes * layer.local_tokens(options, plan) * columns
+
+
+def stage_parameters(model, plan, layers, first, last):
+    """Parameters of a stage on one rank: outside the routed experts, and in them.
+
+    Parameters
+    ----------
+    model : `Model`
+    plan : `Plan`
+    layers : of the stage
+    first, last : 1 where the stage holds the embedding, the head; tied embeddings live on both
+    """
+    share = model.expert_layers / model.layers
+    routed = layers * share * layer.routed_parameters(model, plan)
+    body = layers * layer.layer_parameters(model, plan) - routed
+    copy = model.tied * model.vocabulary * model.hidden * last * (1.0 - first)
+    edges = first * embedding_parameters(model) + last * (head_parameters(model) + prediction_parameters(model)) + copy
+    return body + edges / plan.tensor, routed
+
+
+def shard_of(sharded, dense, routed, shard, expert_shard):
+    """Parameters whose state stays on one rank, split over `shard` ranks (experts over theirs) where `sharded`."""
+    over = ops.where(sharded > 0.0, shard, 1.0)
+    return dense / over + routed / ops.where(sharded > 0.0, expert_shard, 1.0)
+
+
+def states(model, options, plan, layers, first, last):
+    """Weights, gradients, optimizer state and gathered weights of a stage on one rank [bytes each]."""
+    dense, routed = stage_parameters(model, plan, layers, first, last)
+    ranks = plan.data * plan.context
+    expert_ranks = ops.maximum(ranks * plan.tensor / (plan.expert * plan.expert_tensor), 1.0)
+    shard = plan.shard_group
+    expert_shard = ops.maximum(shard * expert_ranks / ranks, 1.0)
+    copies = pipeline.weight_copies(plan.schedule)
+
+    weights = copies * options.parameter_bytes * shard_of(plan.shard_weights, dense, routed, shard, expert_shard)
+    gradients = copies * options.gradient_bytes * shard_of(plan.shard_gradients, dense, routed, shard, expert_shard)
+    optimizer = (1.0 - options.optimizer_offload) * options.optimizer_bytes * shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
+    one = layer.layer_parameters(model, plan)
+    sharded = ops.where((plan.shard_weights > 0.0) & (shard > 1.0), 1.0, 0.0)
+    gathered = sharded * GATHERED_LAYERS * (options.parameter_bytes + options.reduce_bytes) * one
+    return weights, gradients, optimizer, gathered
+
+
+def stage_memory(model, options, plan, stack, layers, stage, first, last, micro_batches):
+    """The bill of one stage, `Memory` [bytes].
+
+    Parameters
+    ----------
+    model, options, plan, stack : as named
+    layers : of the stage
+    stage : rank in the pipeline, from 0
+    first, last : 1 where the stage holds the embedding, the head
+    micro_batches : of a step
+    """
+    weights, gradients, optimizer, gathered = states(model, options, plan, layers, first, last)
+    held = pipeline.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, stage)
+    activations = stage_activations(model, options, plan, layers, held)
+    embedding_mask = first * model.dropout * layer.norm_tokens(options, plan) * model.hidden * held
+    head = last * logits(model, options, plan)
+    groups = ops.where(plan.tensor > 1.0, 1.0, 0.0) + ops.where(plan.data * plan.context > 1.0, 1.0, 0.0)
+    groups = groups + ops.where(plan.pipeline > 1.0, 1.0, 0.0) + ops.where(plan.expert > 1.0, 1.0, 0.0)
+    allocated = weights + gradients + optimizer + activations + embedding_mask + head + gathered
+    overhead = stack.fixed_memory + groups * stack.buffer_memory + stack.fragmentation * allocated
+    return Memory(
+        allocated + overhead, weights, gradients, optimizer, activations + embedding_mask, head, gathered, overhead
+    )
+
+
+def fullest_stage(model, options, plan, stack, micro_batches):
+    """The bill of the fullest stage, `Memory` [bytes]: the first holds most micro-batches, the last the logits."""
+    first_layers, _, last_layers = pipeline.stage_layers(model.layers, plan.pipeline, plan.virtual_stages)
+    single = ops.where(plan.pipeline > 1.0, 0.0, 1.0)
+    first = stage_memory(model, options, plan, stack, first_layers, 0.0, 1.0, single, micro_batches)
+    last = stage_memory(
+        model, options, plan, stack, last_layers, plan.pipeline - 1.0, single, 1.0, micro_batches
+    )  # fmt: skip
+    later = last.total > first.total
+    return Memory(
+        ops.where(later, last.total, first.total),
+        ops.where(later, last.weights, first.weights),
+        ops.where(later, last.gradients, first.gradients),
+        ops.where(later, last.optimizer, first.optimizer),
+        ops.where(later, last.activations, first.activations),
+        ops.where(later, last.logits, first.logits),
+        ops.where(later, last.buffers, first.buffers),
+        ops.where(later, last.overhead, first.overhead),
+    )

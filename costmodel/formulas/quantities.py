@@ -1,0 +1,255 @@
+r"""What formulas take and give: tuples of numbers, of columns or of symbols.
+
+The same NamedTuple holds a float (one plan), a NumPy column (many plans) or a SymPy symbol. Units are SI:
+seconds, bytes, bytes/s, FLOP, FLOP/s; yes/no fields are 1.0 or 0.0; a bandwidth is per GPU and direction.
+
+Nomenclature of the docstrings' mathematics
+
+=====================  ==============================================  =========
+symbol                 name                                            unit
+=====================  ==============================================  =========
+:math:`L`              layers
+:math:`h`              hidden size
+:math:`a`              attention heads
+:math:`s`              seq_len                                         tokens
+:math:`b`              micro_batch                                     sequences
+:math:`V`              vocabulary                                      tokens
+:math:`t`              tensor_parallel
+:math:`p`              pipeline_parallel (in collectives: ranks)
+:math:`v`              virtual_stages
+:math:`m`              micro-batches of a step on one pipeline
+:math:`\alpha`         latency of a hop                                s
+:math:`B`              bandwidth                                       bytes/s
+=====================  ==============================================  =========
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+Number = Any
+"""float, NumPy array or SymPy expression."""
+
+
+class Model(NamedTuple):
+    """A decoder in numbers; made by `Transformer.numbers`."""
+
+    layers: Number
+    hidden: Number
+    heads: Number
+    kv_heads: Number
+    head_dim: Number  # of queries and keys; MLA: the part without position + rope_head_dim
+    value_head_dim: Number
+    feed_forward: Number  # width of the dense MLP
+    gated: Number  # 1: two matrices in, one out (SwiGLU); 0: one in, one out
+    expert_layers: Number  # layers whose MLP is a mixture of experts
+    experts: Number
+    experts_per_token: Number
+    expert_feed_forward: Number
+    shared_feed_forward: Number  # width of all shared experts together
+    expert_load: Number  # tokens on the busiest expert rank over the mean
+    latent: Number  # 1: multi-head latent attention
+    query_latent: Number  # 0: queries are projected straight from the hidden state
+    kv_latent: Number
+    rope_head_dim: Number
+    window: Number  # tokens a windowed layer looks back
+    windowed_layers: Number
+    vocabulary: Number
+    tied: Number
+    positions: Number  # rows of a learned position table
+    norm_vectors: Number  # parameters of a norm per channel: 1 RMSNorm, 2 LayerNorm
+    norms: Number  # norms of hidden width in a layer
+    qk_norm_channels: Number  # channels of query and key norms in a layer
+    embedding_norm: Number
+    attention_bias: Number  # on queries, keys, values
+    output_bias: Number  # on the attention's output projection
+    feed_forward_bias: Number
+    sinks: Number  # 1: one learned sink logit a head
+    parallel_block: Number  # 1: attention and MLP side by side: half of the tensor-parallel exchanges
+    prediction_layers: Number  # multi-token-prediction modules
+    dropout: Number
+
+
+class Device(NamedTuple):
+    """An accelerator in numbers, at one compute dtype; made by `Device.numbers`."""
+
+    flop_rate: Number  # dense peak of the GEMM dtype
+    base_flop_rate: Number  # dense peak of the 16-bit dtype, in which attention and the head run
+    gemm_efficiency: Number  # of the peak, for a product large in every dimension
+    base_gemm_efficiency: Number  # the same in the 16-bit dtype
+    gemm_output: Number  # output elements at which half the efficiency is lost to unfilled waves
+    gemm_depth: Number  # depth at which half the efficiency is lost to filling the pipeline
+    attention_forward_efficiency: Number
+    attention_backward_efficiency: Number
+    attention_length: Number  # sequence length at which half the attention's efficiency is lost
+    memory_bandwidth: Number  # achieved by streaming kernels
+    kernel_time: Number  # shortest kernel, and the gap to the next
+    memory: Number  # bytes that a process can use
+    host_bandwidth: Number  # of the link to host memory
+
+
+class Level(NamedTuple):
+    """One network level: `size` ranks share it."""
+
+    size: Number
+    latency: Number
+    bandwidth: Number
+
+
+class Network(NamedTuple):
+    """Nested levels, innermost first; absent outer levels repeat the last."""
+
+    node: Level
+    leaf: Level
+    spine: Level
+
+
+class Stack(NamedTuple):
+    """What is the software's: made by `Framework.numbers`."""
+
+    gemm_quality: Number  # factor on the device's GEMM efficiency
+    attention_quality: Number  # factor on the device's attention efficiency
+    elementwise_traffic: Number  # bytes moved by the unfused kernels between GEMMs over the fused minimum
+    host_forward: Number  # host time to launch one layer forward
+    host_backward: Number
+    host_exchange: Number  # host and launch time of one collective
+    host_micro_batch: Number
+    host_step: Number
+    network_quality: Number  # factor on the bandwidth of collectives
+    tensor_overlap: Number  # share of tensor-parallel exchange that can hide under GEMMs
+    gradient_overlap: Number  # share of the backward pass under which gradient exchange hides
+    parameter_overlap: Number  # the same for gathering parameters
+    context_overlap: Number
+    expert_overlap: Number
+    pipeline_overlap: Number
+    contention: Number  # slowdown of compute per second of hidden communication
+    optimizer_traffic: Number  # bytes moved by the optimizer over the fused minimum
+    fixed_memory: Number  # outside the model: context, workspaces, communication buffers
+    buffer_memory: Number  # per communicating group
+    fragmentation: Number  # reserved over allocated, minus one
+
+
+class Options(NamedTuple):
+    """What is chosen once for a whole search."""
+
+    seq_len: Number
+    global_batch: Number
+    compute_bytes: Number  # of a GEMM operand
+    activation_bytes: Number
+    parameter_bytes: Number  # of the copy that is multiplied
+    gradient_bytes: Number
+    reduce_bytes: Number  # of a gradient on the wire
+    optimizer_bytes: Number  # master copy and moments, per parameter
+    flash_attention: Number
+    score_passes: Number  # times unfused attention reads or writes the score matrix forward
+    logit_bytes: Number  # kept per logit between forward and backward
+    fused_cross_entropy: Number
+    overlap_gradients: Number
+    overlap_parameters: Number
+    overlap_tensor: Number
+    overlap_pipeline: Number
+    optimizer_offload: Number  # share of the optimizer state kept on the host
+    activation_offload: Number  # share of the saved activations kept on the host
+
+
+class Plan(NamedTuple):
+    """How the work is split; made by `Plan.numbers`, or column by column by `search`."""
+
+    tensor: Number
+    context: Number
+    expert: Number
+    expert_tensor: Number
+    pipeline: Number
+    virtual_stages: Number
+    data: Number
+    context_stride: Number  # distance in ranks of neighbours in a group; tensor groups have stride 1 if innermost
+    tensor_stride: Number
+    data_stride: Number
+    pipeline_stride: Number
+    sequence_parallel: Number
+    micro_batch: Number
+    schedule: Number  # a code of `costmodel.formulas.pipeline`
+    shard_optimizer: Number  # 1 from ZeRO stage 1 on
+    shard_gradients: Number  # 1 from ZeRO stage 2 on
+    shard_weights: Number  # 1 at ZeRO stage 3 / FSDP
+    shard_group: Number  # data-parallel ranks over which a copy is sharded
+    recompute_attention: Number  # 1: attention core recomputed (selective)
+    recompute_layers: Number  # share of the layers recomputed whole
+
+
+class Work(NamedTuple):
+    """Device time of one layer, or of the head, on one micro-batch [s]."""
+
+    forward: Number  # matrix products
+    data: Number  # products of the backward pass that give the input's gradient
+    weight: Number  # products that give the weights' gradient
+    core_forward: Number  # attention core
+    core_backward: Number
+    stream_forward: Number  # kernels that move bytes
+    stream_backward: Number
+    accumulate: Number  # adding weight gradients to those of earlier micro-batches
+
+
+class Exchange(NamedTuple):
+    """Communication of one layer on one micro-batch, alone on the network [s], and the bytes a rank sends."""
+
+    tensor_forward: Number
+    tensor_backward: Number
+    context_forward: Number
+    context_backward: Number
+    expert_forward: Number
+    expert_backward: Number
+    nbytes: Number
+
+
+class Layer(NamedTuple):
+    """One layer on one micro-batch as the schedule sees it [s]; exchanges are what stays exposed."""
+
+    forward: Number  # device time, slowed by what runs beside it
+    data: Number  # backward but for the weight gradients
+    weight: Number
+    recompute: Number
+    tensor: Number
+    context: Number
+    expert: Number
+    parameters: Number  # exposed gathering and scattering of sharded weights
+    host: Number
+    hidden: Number  # communication under compute
+    total: Number  # of all but `hidden`
+    total_forward: Number
+
+
+class Memory(NamedTuple):
+    """Bytes on the fullest rank; `total` is the sum of the other parts."""
+
+    total: Number
+    weights: Number
+    gradients: Number
+    optimizer: Number
+    activations: Number
+    logits: Number
+    buffers: Number
+    overhead: Number
+
+
+class Step(NamedTuple):
+    """One training step; the times from `forward` to `host` add up to `total`."""
+
+    total: Number  # s
+    forward: Number  # device time of the forward passes on the slowest stage
+    backward: Number
+    recompute: Number
+    tensor_exchange: Number  # exposed
+    context_exchange: Number
+    expert_exchange: Number
+    pipeline_exchange: Number
+    bubble: Number
+    gradient_exchange: Number
+    parameter_exchange: Number
+    optimizer: Number
+    host: Number
+    hidden_exchange: Number  # s of communication under compute, not part of the total
+    exchange_bytes: Number  # sent by one rank of the slowest stage in a step
+    model_flop: Number  # of the whole cluster
+    hardware_flop: Number
+    memory: Memory

@@ -1,0 +1,209 @@
+r"""One training step: compute, exchange, bubble, synchronisation, optimizer; and the memory that goes with it."""
+
+from __future__ import annotations
+
+from costmodel import ops
+from costmodel.formulas import collectives, compute, exchange, flops, layer, memory, pipeline
+from costmodel.formulas.quantities import Layer, Step
+
+
+def micro_batches(options, plan):
+    """Micro-batches that one pipeline works through in a step."""
+    return options.global_batch / (plan.data * plan.micro_batch)
+
+
+def layer_pass(model, options, plan, network, stack, device):
+    """An average layer on one micro-batch as the schedule sees it, `Layer` [s].
+
+    Exposed exchange is what its overlap leaves: tensor exchange hides under products where asked for,
+    context exchange under the attention core, expert exchange under a share of the compute, sharded
+    weights' gathering under the pass they serve.
+    """
+    work = layer.layer_work(model, options, plan, stack, device)
+    moved = exchange.layer_exchange(model, options, plan, network, stack)
+    forward = work.forward + work.core_forward + work.stream_forward
+    data = work.data + work.core_backward + work.stream_backward
+    weight = work.weight + work.accumulate
+    again = plan.recompute_layers * forward + (1.0 - plan.recompute_layers) * (
+        plan.recompute_attention * (1.0 - options.flash_attention) * work.core_forward
+    )
+
+    repeats = 1.0 + plan.recompute_layers
+    tensor = repeats * moved.tensor_forward + moved.tensor_backward
+    context = repeats * moved.context_forward + moved.context_backward
+    expert = repeats * moved.expert_forward + moved.expert_backward
+    products = repeats * work.forward + work.data + work.weight
+    tensor_hidden = options.overlap_tensor * ops.minimum(tensor, stack.tensor_overlap * products)
+    context_hidden = ops.minimum(context, stack.context_overlap * (repeats * work.core_forward + work.core_backward))
+    expert_hidden = ops.minimum(expert, stack.expert_overlap * (forward + data + weight))
+
+    nparameters = layer.layer_parameters(model, plan)
+    sharded = ops.where(plan.shard_weights > 0.0, 1.0, 0.0)
+    ranks = plan.data * plan.context
+    gather, _ = exchange.parameter_gather(nparameters, ranks, plan.data_stride, plan, options, network, stack)
+    scatter, _ = exchange.gradient_exchange(nparameters, ranks, plan.data_stride, plan, options, network, stack)
+    gather_hidden = options.overlap_parameters * ops.minimum(gather, stack.parameter_overlap * forward)
+    backward_hidden = options.overlap_gradients * ops.minimum(
+        gather + scatter, stack.gradient_overlap * (again + data + weight)
+    )
+    gathering = sharded * (2.0 * gather + scatter)
+    gathering_hidden = sharded * (gather_hidden + backward_hidden)
+
+    hidden = tensor_hidden + context_hidden + expert_hidden + gathering_hidden
+    slowdown = 1.0 + stack.contention * hidden / (forward + again + data + weight)
+    exposed_tensor = tensor - tensor_hidden
+    exposed_context = context - context_hidden
+    exposed_expert = expert - expert_hidden
+    exposed_gathering = gathering - gathering_hidden
+
+    exposed = exposed_tensor + exposed_context + exposed_expert
+    share = moved.tensor_forward + moved.context_forward + moved.expert_forward
+    forward_share = share / (tensor + context + expert + 1e-30)
+    busy_forward = forward * slowdown + exposed * forward_share
+    busy_backward = (again + data + weight) * slowdown + exposed * (1.0 - forward_share)
+    wait_forward = compute.host_wait(busy_forward, stack.host_forward)
+    again_host = plan.recompute_layers * stack.host_forward
+    wait_backward = compute.host_wait(busy_backward, stack.host_backward + again_host)
+    host = wait_forward + wait_backward
+    busy = (forward + again + data + weight) * slowdown
+    return Layer(
+        forward * slowdown, data * slowdown, weight * slowdown, again * slowdown,
+        exposed_tensor, exposed_context, exposed_expert, exposed_gathering, host, hidden,
+        busy + exposed + exposed_gathering + host,
+        busy_forward + wait_forward + 0.5 * exposed_gathering,
+    )  # fmt: skip
+
+
+def step(model, options, plan, network, stack, device):
+    """Time and memory of one training step, `Step`.
+
+    The slowest stage works through every micro-batch; around that, the pipeline fills and drains, gradients and
+    weights are exchanged as far as compute doesn't hide it, and the optimizer updates.
+
+    Parameters
+    ----------
+    model : `Model`
+    options : `Options`
+    plan : `Plan`
+    network : `Network`
+    stack : `Stack`
+    device : `Device`
+
+    Assumes equal stages but for the embedding, the head and one or two layers; micro-batches of equal size;
+    every rank alike.
+    """
+    m = micro_batches(options, plan)
+    p, v = plan.pipeline, plan.virtual_stages
+    piped = ops.where(p > 1.0, 1.0, 0.0)
+    one = layer_pass(model, options, plan, network, stack, device)
+    head = layer.head_work(model, options, plan, stack, device)
+    embed_forward, embed_backward = layer.embedding_work(model, options, plan, device)
+    tensor_once, tensor_bytes = exchange.tensor_exchange(model, options, plan, network, stack)
+
+    head_forward = head.forward + head.stream_forward
+    head_backward = head.data + head.stream_backward
+    head_weight = head.weight + head.accumulate
+    head_total = head_forward + head_backward + head_weight + tensor_once
+    embed_total = embed_forward + embed_backward + tensor_once
+    first_layers, middle_layers, last_layers = pipeline.stage_layers(model.layers, p, v)
+    depth = model.prediction_layers
+    first = first_layers * one.total + embed_total + (1.0 - piped) * (head_total + depth * one.total)
+    last = (last_layers + depth) * one.total + head_total
+    middle = middle_layers * one.total
+    is_last = ops.where((p > 1.0) & (last >= first), 1.0, 0.0)
+    edge = ops.maximum(first, piped * last)
+    is_middle = ops.where((p > 2.0) & (middle > edge), 1.0, 0.0)
+    has_head = (1.0 - is_middle) * (is_last + (1.0 - piped))
+    has_embedding = (1.0 - is_middle) * (1.0 - is_last)
+    edge_layers = is_last * last_layers + (1.0 - is_last) * first_layers
+    layers = is_middle * middle_layers + (1.0 - is_middle) * edge_layers + has_head * depth
+    slowest = ops.maximum(edge, is_middle * middle)
+    every = first + piped * (last + ops.maximum(p - 2.0, 0.0) * middle)
+
+    forward = m * (layers * one.forward + has_head * head_forward + has_embedding * embed_forward)
+    weight = m * (layers * one.weight + has_head * head_weight)
+    backward = m * (layers * one.data + has_head * head_backward + has_embedding * embed_backward) + weight
+    recompute = m * layers * one.recompute
+    tensor = m * (layers * one.tensor + (has_head + has_embedding) * tensor_once)
+    context = m * layers * one.context
+    expert = m * layers * one.expert
+    gathering = m * layers * one.parameters
+    waiting = m * (layers * one.host + stack.host_micro_batch)
+
+    send, boundary_bytes = exchange.boundary(model, options, plan, network, stack)
+    hide = options.overlap_pipeline * stack.pipeline_overlap
+    handing = piped * 2.0 * m * v * send * (1.0 - hide)
+    weight_once = weight / m
+    forward_once = layers * one.total_forward + has_head * head_forward + has_embedding * embed_forward
+    data_once = ops.maximum(slowest - forward_once - weight_once, 0.0)
+    uniform = pipeline.bubble(plan.schedule, p, v, forward_once, data_once, weight_once)
+    mean_other = (every - slowest) / ops.maximum(slowest * (p - 1.0), 1e-30)
+    filling = piped * (uniform * ops.where(p > 1.0, mean_other, 1.0) + 2.0 * (p - 1.0) * send)
+
+    dense, routed = memory.stage_parameters(model, plan, first_layers, 1.0, 1.0 - piped)
+    dense_last, routed_last = memory.stage_parameters(model, plan, last_layers, 1.0 - piped, 1.0)
+    dense = ops.maximum(dense, dense_last)
+    routed = ops.maximum(routed, routed_last)
+    ranks = plan.data * plan.context
+    expert_ranks = ops.maximum(ranks * plan.tensor / (plan.expert * plan.expert_tensor), 1.0)
+    expert_stride = plan.expert * plan.expert_tensor
+    stride = plan.data_stride
+    reduce_dense, sent_dense = exchange.gradient_exchange(dense, ranks, stride, plan, options, network, stack)
+    reduce_routed, sent_routed = exchange.gradient_exchange(
+        routed, expert_ranks, expert_stride, plan, options, network, stack
+    )
+    gather_dense, got_dense = exchange.parameter_gather(dense, ranks, stride, plan, options, network, stack)
+    gather_routed, got_routed = exchange.parameter_gather(
+        routed, expert_ranks, expert_stride, plan, options, network, stack
+    )
+    tied = model.tied * piped * collectives.all_reduce(
+        options.reduce_bytes * model.vocabulary * model.hidden / plan.tensor, 2.0 * piped + (1.0 - piped),
+        plan.pipeline_stride * ops.maximum(p - 1.0, 1.0), network, stack.network_quality, stack.host_exchange,
+    )  # fmt: skip
+    whole = ops.where(plan.shard_weights > 0.0, 0.0, 1.0)
+    reductions = ops.where(plan.shard_gradients > 0.0, m, 1.0)
+    reducing = whole * reductions * (reduce_dense + reduce_routed) + tied
+    getting = whole * (gather_dense + gather_routed)
+    backward_once = data_once + weight_once
+    reduce_hidden = options.overlap_gradients * ops.minimum(reducing, stack.gradient_overlap * reductions * backward_once)
+    gather_hidden = options.overlap_parameters * ops.minimum(getting, stack.parameter_overlap * forward_once)
+    beside = stack.contention * (reduce_hidden + gather_hidden)
+
+    shard, _ = exchange.shard_and_replicas(plan)
+    expert_shard = ops.maximum(shard * expert_ranks / ranks, 1.0)
+    updated = dense / shard + routed / expert_shard
+    state_bytes = 2.0 * options.optimizer_bytes + 2.0 * options.gradient_bytes + options.parameter_bytes
+    on_device = updated * state_bytes * stack.optimizer_traffic / device.memory_bandwidth
+    on_host = updated * (options.gradient_bytes + options.parameter_bytes) / device.host_bandwidth
+    update = (1.0 - options.optimizer_offload) * on_device + options.optimizer_offload * on_host
+    offloaded = options.activation_offload * m * layers * memory.layer_activations(model, options, plan)
+    transfer = 2.0 * offloaded / device.host_bandwidth
+    transfer_exposed = ops.maximum(transfer - (forward + backward), 0.0)
+    host = waiting + transfer_exposed + stack.host_step
+
+    backward_total = backward + beside
+    reduce_exposed = reducing - reduce_hidden
+    gather_exposed = getting - gather_hidden + gathering
+    total = (
+        forward + backward_total + recompute + tensor + context + expert + handing + filling
+        + reduce_exposed + gather_exposed + update + host
+    )  # fmt: skip
+    moved = exchange.layer_exchange(model, options, plan, network, stack)
+    sharded_bytes = ops.where(plan.shard_weights > 0.0, m * (sent_dense + sent_routed + 2.0 * (got_dense + got_routed)), 0.0)
+    sent = (
+        m * layers * moved.nbytes * (1.0 + 0.5 * plan.recompute_layers)
+        + m * (has_head + has_embedding) * tensor_bytes + piped * 2.0 * m * v * boundary_bytes
+        + whole * (reductions * (sent_dense + sent_routed) + got_dense + got_routed) + sharded_bytes
+    )  # fmt: skip
+    tokens = options.global_batch * options.seq_len
+    model_flop = tokens * flops.model_flop_per_token(model, options.seq_len, 0.0)
+    core = model.layers * flops.attention_core_flop(model, options.seq_len, 0.0)
+    body = flops.forward_flop_per_token(model, options.seq_len, 0.0) - 2.0 * model.hidden * model.vocabulary
+    repeated = plan.recompute_layers * body + (1.0 - plan.recompute_layers) * plan.recompute_attention * core
+    held = memory.fullest_stage(model, options, plan, stack, m)
+    return Step(
+        total, forward, backward_total, recompute, tensor, context, expert, handing, filling,
+        reduce_exposed, gather_exposed, update, host,
+        m * layers * one.hidden + reduce_hidden + gather_hidden, sent,
+        model_flop, model_flop + tokens * repeated, held,
+    )  # fmt: skip

@@ -1,0 +1,75 @@
+"""Training software: the defaults in which frameworks differ, and the constants that are theirs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from costmodel.errors import InvalidValue
+from costmodel.formulas.quantities import Stack
+from costmodel.validate import choice, flag, real, text, whole
+
+ATTENTION_KINDS = ("flash", "fused-softmax", "unfused")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Framework:
+    """A software stack.
+
+    Parameters
+    ----------
+    name : what it is called
+    constants : calibrated, a `costmodel.formulas.quantities.Stack`
+    zero_stage : default sharding of states over data-parallel ranks, 0 to 3
+    zero_stages : every stage that it has
+    largest_pipelined_zero_stage : highest stage that it runs with pipeline parallelism
+    sequence_parallel : default under tensor parallelism
+    gradient_bytes : of an accumulated gradient [bytes]
+    reduce_bytes : of a gradient on the wire [bytes]
+    optimizer_bytes : master weights and moments per parameter [bytes]
+    parameter_bytes : of the weights that are multiplied [bytes]
+    logit_bytes : kept per logit between forward and backward [bytes]
+    attention : default kernel
+    fused_cross_entropy, overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline : defaults
+    title : one line about it
+    """
+
+    name: str
+    constants: Stack
+    zero_stage: int = 1
+    zero_stages: Sequence[int] = (0, 1, 2, 3)
+    largest_pipelined_zero_stage: int = 1
+    sequence_parallel: bool = True
+    gradient_bytes: float = 4.0
+    reduce_bytes: float = 4.0
+    optimizer_bytes: float = 12.0
+    parameter_bytes: float = 2.0
+    logit_bytes: float = 6.0
+    attention: str = "flash"
+    fused_cross_entropy: bool = False
+    overlap_gradients: bool = True
+    overlap_parameters: bool = True
+    overlap_tensor: bool = False
+    overlap_pipeline: bool = False
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        text("name", self.name)
+        whole("zero_stage", self.zero_stage, 3)
+        whole("largest_pipelined_zero_stage", self.largest_pipelined_zero_stage, 3)
+        object.__setattr__(self, "zero_stages", tuple(whole("zero_stages", stage, 3) for stage in self.zero_stages))
+        choice("zero_stage", self.zero_stage, self.zero_stages)
+        choice("attention", self.attention, ATTENTION_KINDS)
+        for field in ("gradient_bytes", "reduce_bytes", "optimizer_bytes", "parameter_bytes", "logit_bytes"):
+            real(field, getattr(self, field), 0.0, 64.0)
+        for field in ("sequence_parallel", "fused_cross_entropy", "overlap_gradients", "overlap_parameters",
+                      "overlap_tensor", "overlap_pipeline"):  # fmt: skip
+            flag(field, getattr(self, field))
+        if not isinstance(self.constants, Stack):
+            raise InvalidValue("constants", self.constants, "a Stack of calibrated constants")
+        for field, value in self.constants._asdict().items():
+            real(field, value, 0.0, 1e12)
+
+    def numbers(self) -> Stack:
+        """The constants that formulas take."""
+        return self.constants

@@ -1,0 +1,89 @@
+"""A cluster: one kind of device on nested network levels."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from costmodel.errors import InvalidValue
+from costmodel.formulas.quantities import Level as LevelNumbers
+from costmodel.formulas.quantities import Network
+from costmodel.hardware.device import Device
+from costmodel.validate import positive_int, real, text
+
+MAX_GPUS = 10_000_000
+MAX_LEVELS = 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Level:
+    """One network level.
+
+    Parameters
+    ----------
+    name : ``"nvlink"``, ``"rail"``, ``"spine"``, ...
+    size : GPUs that one unit of this level holds
+    latency : of one hop through it [s]
+    bandwidth : that each GPU gets in each direction when all of them send [bytes/s]: the NIC's share, divided
+        by the oversubscription of the switches above where there is one
+    """
+
+    name: str
+    size: int
+    latency: float
+    bandwidth: float
+
+    def __post_init__(self) -> None:
+        text("level name", self.name)
+        positive_int(f"size of level {self.name}", self.size, MAX_GPUS)
+        real(f"latency of level {self.name}", self.latency, 0.0, 10.0)
+        real(f"bandwidth of level {self.name}", self.bandwidth, 1.0, 1e15)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Devices on nested network levels, innermost first.
+
+    Parameters
+    ----------
+    name : what it is called
+    device : every GPU is of this kind
+    levels : at most three; each size is a multiple of the one inside
+    gpus : how many; the outermost level's size if not given
+    """
+
+    name: str
+    device: Device
+    levels: Sequence[Level]
+    gpus: int | None = None
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        text("name", self.name)
+        object.__setattr__(self, "levels", tuple(self.levels))
+        if not 1 <= len(self.levels) <= MAX_LEVELS:
+            raise InvalidValue("levels", len(self.levels), f"1 to {MAX_LEVELS} network levels")
+        for inner, outer in zip(self.levels, self.levels[1:], strict=False):
+            if outer.size < inner.size or outer.size % inner.size:
+                raise InvalidValue(f"size of level {outer.name}", outer.size, f"a multiple of {inner.name}'s {inner.size}")
+        if self.gpus is None:
+            object.__setattr__(self, "gpus", self.levels[-1].size)
+        positive_int("gpus", self.gpus, MAX_GPUS)
+        if len(self.levels) == 1 and self.gpus > self.levels[0].size:  # type: ignore[operator]
+            raise InvalidValue("gpus", self.gpus, f"at most {self.levels[0].size} on the only level {self.levels[0].name}")
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs of the innermost level."""
+        return self.levels[0].size
+
+    def with_gpus(self, gpus: int) -> Cluster:
+        """The same cluster with another number of GPUs."""
+        return dataclasses.replace(self, gpus=gpus)
+
+    def numbers(self) -> Network:
+        """The network as the numbers that formulas take; the outermost level reaches every GPU."""
+        levels = [LevelNumbers(float(level.size), level.latency, level.bandwidth) for level in self.levels]
+        last = levels[-1]._replace(size=float(MAX_GPUS))
+        padded = [*levels[:-1], *[last] * (MAX_LEVELS + 1 - len(levels))]
+        return Network(*padded)

@@ -1,0 +1,102 @@
+"""The few operations that formulas need beyond arithmetic, for a number, a NumPy array or a SymPy symbol.
+
+Numba knows them through the overloads of ``costmodel._jit``. Nothing is imported here that the caller has
+not already loaded: an array in hand means NumPy is there, a symbol in hand means SymPy is.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+_NUMBERS = (float, int, bool)
+
+
+def _library(*values: Any) -> Any:
+    """The library that `values` belong to: ``math`` for plain numbers, else ``sympy`` or ``numpy``."""
+    symbolic = sys.modules.get("sympy")
+    for value in values:
+        if not isinstance(value, _NUMBERS):
+            return symbolic if symbolic and isinstance(value, symbolic.Basic) else sys.modules["numpy"]
+    return math
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """Larger of two values.
+
+    Examples
+    --------
+    >>> maximum(2.0, 3.0)
+    3.0
+    """
+    library = _library(a, b)
+    if library is math:
+        return a if a > b else b
+    return library.maximum(a, b) if hasattr(library, "maximum") else library.Max(a, b)
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """Smaller of two values."""
+    library = _library(a, b)
+    if library is math:
+        return a if a < b else b
+    return library.minimum(a, b) if hasattr(library, "minimum") else library.Min(a, b)
+
+
+def where(condition: Any, a: Any, b: Any) -> Any:
+    """`a` where `condition` holds, else `b`; both are evaluated, so both must be finite.
+
+    Examples
+    --------
+    >>> where(2.0 > 1.0, 10.0, 20.0)
+    10.0
+    """
+    library = _library(condition, a, b)
+    if library is math:
+        return a if condition else b
+    if hasattr(library, "Piecewise"):
+        return library.Piecewise((a, condition), (b, True))
+    return library.where(condition, a, b)
+
+
+def equal(a: Any, b: Any) -> Any:
+    """Whether two codes are the same (SymPy's ``==`` compares structure, so formulas use this)."""
+    library = _library(a, b)
+    return library.Eq(a, b) if hasattr(library, "Eq") else a == b
+
+
+def ceil(a: Any) -> Any:
+    """Least whole number that is not below `a`, as a float.
+
+    Examples
+    --------
+    >>> ceil(2.25)
+    3.0
+    """
+    library = _library(a)
+    if library is math:
+        return float(math.ceil(a))
+    return library.ceil(a) if hasattr(library, "ceil") else library.ceiling(a)
+
+
+def sqrt(a: Any) -> Any:
+    """Square root."""
+    return _library(a).sqrt(a)
+
+
+def log2(a: Any) -> Any:
+    """Logarithm to base two."""
+    library = _library(a)
+    return library.log2(a) if hasattr(library, "log2") else library.log(a, 2)
+
+
+def ceil_div(a: Any, b: Any) -> Any:
+    """`a / b` rounded up.
+
+    Examples
+    --------
+    >>> ceil_div(10.0, 4.0)
+    3.0
+    """
+    return ceil(a / b)

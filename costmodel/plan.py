@@ -1,0 +1,299 @@
+"""How a run is split over GPUs: what a plan says, what is legal, and why not."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from costmodel.errors import IllegalPlan, InvalidValue
+from costmodel.formulas import legality, pipeline
+from costmodel.formulas.quantities import Options
+from costmodel.formulas.quantities import Plan as PlanNumbers
+from costmodel.frameworks import ATTENTION_KINDS, Framework
+from costmodel.hardware.device import DTYPES
+from costmodel.validate import choice, flag, positive_int, real, whole
+
+if TYPE_CHECKING:
+    from costmodel.hardware.cluster import Cluster
+    from costmodel.workloads.transformer import Transformer
+
+SCHEDULES = {
+    "gpipe": pipeline.GPIPE, "1f1b": pipeline.ONE_F_ONE_B, "interleaved": pipeline.INTERLEAVED,
+    "zb-h1": pipeline.ZB_H1, "zb-h2": pipeline.ZB_H2, "dualpipe": pipeline.DUALPIPE,
+}  # fmt: skip
+OPTIMIZERS = {"adam": 12.0, "adam-8bit": 6.0, "adam-bf16-moments": 8.0, "adam-bf16": 4.0, "sgd-momentum": 8.0}
+"""Bytes of master weights and moments per parameter; ``adam-bf16`` keeps no master copy, moments in bf16."""
+DIMENSIONS = ("tensor", "context", "data", "pipeline")
+MOST = 10_000_000
+SCORE_PASSES = {"flash": 0.0, "fused-softmax": 5.0, "unfused": 9.0}
+"""Reads and writes of the score matrix forward: product, mask and scale, softmax, dropout, product."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A parallel configuration of one training run.
+
+    A field that is None takes the framework's default.
+
+    Parameters
+    ----------
+    global_batch : sequences per step
+    seq_len : [tokens]
+    tensor_parallel, context_parallel, pipeline_parallel, data_parallel : degrees; their product is the GPUs
+    expert_parallel : ranks that split the experts; lies inside data x context (x tensor) parallelism
+    expert_tensor_parallel : ranks that split one expert
+    virtual_stages : model chunks on a pipeline rank (interleaved schedule)
+    micro_batch : sequences per micro-batch
+    schedule : ``"gpipe"``, ``"1f1b"``, ``"interleaved"``, ``"zb-h1"``, ``"zb-h2"``, ``"dualpipe"``
+    sequence_parallel : split norms and residuals over the tensor group
+    zero_stage : 0 plain, 1 optimizer state, 2 and gradients, 3 and weights sharded over data x context ranks
+    shard_group : ranks that share one copy of what is sharded (HSDP); all of them if None
+    recompute : ``"none"``, ``"selective"`` (attention core), ``"full"``, or a whole number k: every k-th layer
+    dtype : of the GEMMs
+    gradient_bytes : of an accumulated gradient: 2 or 4
+    optimizer : one of `OPTIMIZERS`
+    attention : ``"flash"``, ``"fused-softmax"`` or ``"unfused"``
+    fused_cross_entropy : one kernel from logits to their gradient
+    overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline : which exchange runs beside compute
+    rank_order : degrees from innermost to outermost
+    optimizer_offload, activation_offload : share kept in host memory, 0 to 1
+
+    Raises
+    ------
+    InvalidValue
+        naming the field, its value and what was expected
+    """
+
+    global_batch: int
+    seq_len: int
+    tensor_parallel: int = 1
+    context_parallel: int = 1
+    expert_parallel: int = 1
+    expert_tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    virtual_stages: int = 1
+    data_parallel: int = 1
+    micro_batch: int = 1
+    schedule: str | None = None
+    sequence_parallel: bool | None = None
+    zero_stage: int | None = None
+    shard_group: int | None = None
+    recompute: str | int = "none"
+    dtype: str = "bf16"
+    gradient_bytes: int | None = None
+    optimizer: str | None = None
+    attention: str | None = None
+    fused_cross_entropy: bool | None = None
+    overlap_gradients: bool | None = None
+    overlap_parameters: bool | None = None
+    overlap_tensor: bool | None = None
+    overlap_pipeline: bool | None = None
+    rank_order: Sequence[str] = DIMENSIONS
+    optimizer_offload: float = 0.0
+    activation_offload: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field in ("global_batch", "tensor_parallel", "context_parallel", "expert_parallel",
+                      "expert_tensor_parallel", "pipeline_parallel", "virtual_stages", "data_parallel",
+                      "micro_batch"):  # fmt: skip
+            positive_int(field, getattr(self, field), MOST)
+        positive_int("seq_len", self.seq_len, 10**8)
+        if self.schedule is None:
+            object.__setattr__(self, "schedule", "interleaved" if self.virtual_stages > 1 else "1f1b")
+        choice("schedule", self.schedule, tuple(SCHEDULES))
+        for field in ("sequence_parallel", "fused_cross_entropy", "overlap_gradients", "overlap_parameters",
+                      "overlap_tensor", "overlap_pipeline"):  # fmt: skip
+            if getattr(self, field) is not None:
+                flag(field, getattr(self, field))
+        if self.zero_stage is not None:
+            whole("zero_stage", self.zero_stage, 3)
+        if self.shard_group is not None:
+            positive_int("shard_group", self.shard_group, MOST)
+        if isinstance(self.recompute, str):
+            choice("recompute", self.recompute, ("none", "selective", "full"))
+        else:
+            positive_int("recompute", self.recompute, 10_000)
+        choice("dtype", self.dtype, DTYPES)
+        if self.gradient_bytes is not None:
+            choice("gradient_bytes", self.gradient_bytes, (2, 4))
+        if self.optimizer is not None:
+            choice("optimizer", self.optimizer, tuple(OPTIMIZERS))
+        if self.attention is not None:
+            choice("attention", self.attention, ATTENTION_KINDS)
+        object.__setattr__(self, "rank_order", tuple(self.rank_order))
+        if sorted(self.rank_order) != sorted(DIMENSIONS):
+            raise InvalidValue("rank_order", self.rank_order, "an order of " + ", ".join(DIMENSIONS))
+        for field in ("optimizer_offload", "activation_offload"):
+            real(field, getattr(self, field), 0.0, 1.0)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the plan takes."""
+        return self.tensor_parallel * self.context_parallel * self.pipeline_parallel * self.data_parallel
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches that one pipeline works through in a step."""
+        return self.global_batch // (self.data_parallel * self.micro_batch)
+
+    def resolve(self, framework: Framework) -> Plan:
+        """The plan with every None replaced by the framework's default."""
+        defaults: dict[str, Any] = {
+            "sequence_parallel": framework.sequence_parallel and self.tensor_parallel > 1,
+            "zero_stage": framework.zero_stage,
+            "attention": framework.attention,
+            "fused_cross_entropy": framework.fused_cross_entropy,
+            "overlap_gradients": framework.overlap_gradients,
+            "overlap_parameters": framework.overlap_parameters,
+            "overlap_tensor": framework.overlap_tensor,
+            "overlap_pipeline": framework.overlap_pipeline,
+        }
+        missing = {field: value for field, value in defaults.items() if getattr(self, field) is None}
+        return dataclasses.replace(self, **missing)
+
+    def options(self, framework: Framework) -> Options:
+        """What is the same for every plan of a search, as the numbers that formulas take."""
+        plan = self.resolve(framework)
+        eight_bit = 0.5 if plan.dtype == "nvfp4" else 1.0 if plan.dtype in ("fp8", "mxfp8") else 0.0
+        wide = plan.dtype in ("fp32", "tf32")
+        bytes_ = 4.0 if wide else 2.0
+        gradient = framework.gradient_bytes if plan.gradient_bytes is None else float(plan.gradient_bytes)
+        optimizer = framework.optimizer_bytes if plan.optimizer is None else OPTIMIZERS[plan.optimizer]
+        return Options(
+            seq_len=float(plan.seq_len), global_batch=float(plan.global_batch),
+            compute_bytes=eight_bit or bytes_, activation_bytes=bytes_,
+            parameter_bytes=4.0 if wide else framework.parameter_bytes,
+            gradient_bytes=gradient, reduce_bytes=min(framework.reduce_bytes, gradient),
+            optimizer_bytes=optimizer - (4.0 if wide and optimizer >= 12.0 else 0.0),
+            flash_attention=float(plan.attention == "flash"), score_passes=SCORE_PASSES[str(plan.attention)],
+            logit_bytes=2.0 if plan.fused_cross_entropy else framework.logit_bytes,
+            fused_cross_entropy=float(bool(plan.fused_cross_entropy)),
+            overlap_gradients=float(bool(plan.overlap_gradients)),
+            overlap_parameters=float(bool(plan.overlap_parameters)),
+            overlap_tensor=float(bool(plan.overlap_tensor)), overlap_pipeline=float(bool(plan.overlap_pipeline)),
+            optimizer_offload=float(plan.optimizer_offload), activation_offload=float(plan.activation_offload),
+        )  # fmt: skip
+
+    def numbers(self, framework: Framework, layers: int) -> PlanNumbers:
+        """The split as the numbers that formulas take.
+
+        Parameters
+        ----------
+        framework : gives the defaults
+        layers : of the model, for the share that ``recompute=k`` means
+        """
+        plan = self.resolve(framework)
+        ranks = plan.data_parallel * plan.context_parallel
+        recomputed = 1.0 if plan.recompute == "full" else 0.0
+        if isinstance(plan.recompute, int):
+            recomputed = -(-layers // plan.recompute) / layers
+        return plan_numbers(
+            tensor=float(plan.tensor_parallel), context=float(plan.context_parallel),
+            expert=float(plan.expert_parallel), expert_tensor=float(plan.expert_tensor_parallel),
+            pipeline=float(plan.pipeline_parallel), virtual_stages=float(plan.virtual_stages),
+            data=float(plan.data_parallel), micro_batch=float(plan.micro_batch),
+            sequence_parallel=float(bool(plan.sequence_parallel)), zero_stage=float(plan.zero_stage or 0),
+            shard_group=float(plan.shard_group or ranks), schedule=SCHEDULES[str(plan.schedule)],
+            recompute_attention=float(plan.recompute == "selective"), recompute_layers=recomputed,
+            rank_order=plan.rank_order,
+        )  # fmt: skip
+
+    def check(self, model: Transformer, cluster: Cluster, framework: Framework) -> None:
+        """Raise `IllegalPlan` with the reason where the plan can't run on this model and cluster."""
+        plan = self.resolve(framework)
+        if plan.zero_stage not in framework.zero_stages:
+            raise IllegalPlan(
+                "zero_stage",
+                f"zero_stage={plan.zero_stage}: {framework.name} has stages {', '.join(map(str, framework.zero_stages))}",
+            )
+        if plan.pipeline_parallel > 1 and (plan.zero_stage or 0) > framework.largest_pipelined_zero_stage:
+            raise IllegalPlan(
+                "zero_pipeline",
+                f"zero_stage={plan.zero_stage} with pipeline_parallel={plan.pipeline_parallel}: {framework.name} "
+                f"shards at most stage {framework.largest_pipelined_zero_stage} under a pipeline",
+            )
+        broken = legality.violations(
+            model.numbers(), plan.options(framework), plan.numbers(framework, model.layers), float(cluster.gpus or 0)
+        )
+        for reason, value in broken._asdict().items():
+            if value:
+                raise IllegalPlan(reason, explain(reason, plan, model, cluster))
+
+
+def plan_numbers(
+    *, tensor: Any, context: Any, expert: Any, expert_tensor: Any, pipeline: Any, virtual_stages: Any, data: Any,
+    micro_batch: Any, sequence_parallel: Any, zero_stage: Any, shard_group: Any, schedule: Any,
+    recompute_attention: Any, recompute_layers: Any, rank_order: Sequence[str],
+) -> PlanNumbers:  # fmt: skip
+    """Degrees, as floats or columns, with the strides that the rank order gives their groups."""
+    degrees = {"tensor": tensor, "context": context, "data": data, "pipeline": pipeline}
+    strides: dict[str, Any] = {}
+    inner: Any = 0.0 * tensor + 1.0
+    for dimension in rank_order:
+        strides[dimension] = inner
+        inner = inner * degrees[dimension]
+    return PlanNumbers(
+        tensor=tensor, context=context, expert=expert, expert_tensor=expert_tensor, pipeline=pipeline,
+        virtual_stages=virtual_stages, data=data, context_stride=strides["context"],
+        tensor_stride=strides["tensor"], data_stride=_smaller(strides["data"], strides["context"]),
+        pipeline_stride=strides["pipeline"], sequence_parallel=sequence_parallel, micro_batch=micro_batch,
+        schedule=schedule, shard_optimizer=(zero_stage > 0.5) * 1.0, shard_gradients=(zero_stage > 1.5) * 1.0,
+        shard_weights=(zero_stage > 2.5) * 1.0, shard_group=shard_group,
+        recompute_attention=recompute_attention, recompute_layers=recompute_layers,
+    )  # fmt: skip
+
+
+def _smaller(a: Any, b: Any) -> Any:
+    from costmodel import ops
+
+    return ops.minimum(a, b)
+
+
+def divisors(number: int, most: int) -> list[int]:
+    """Divisors of `number` up to `most`.
+
+    Examples
+    --------
+    >>> divisors(12, 6)
+    [1, 2, 3, 4, 6]
+    """
+    return [d for d in range(1, min(number, most) + 1) if number % d == 0]
+
+
+def explain(reason: str, plan: Plan, model: Transformer, cluster: Cluster) -> str:
+    """One line: which rule a plan breaks, with the values, and what would be legal."""
+    t, p, v = plan.tensor_parallel, plan.pipeline_parallel, plan.virtual_stages
+    options = ", ".join(map(str, divisors(model.heads, max(t, 8))))
+    texts = {
+        "world_size": f"tensor_parallel={t} x context_parallel={plan.context_parallel} x pipeline_parallel={p} x "
+        f"data_parallel={plan.data_parallel} = {plan.gpus} does not equal the cluster's {cluster.gpus} GPUs",
+        "tensor_heads": f"tensor_parallel={t} does not divide {model.heads} attention heads of {model.name!r}; "
+        f"divisors: {options}",
+        "tensor_kv_heads": f"tensor_parallel={t} and kv_heads={model.kv_heads} of {model.name!r}: neither divides the other",
+        "tensor_feed_forward": f"tensor_parallel={t} does not divide feed_forward={model.feed_forward} of {model.name!r}",
+        "pipeline_layers": f"pipeline_parallel={p} x virtual_stages={v} does not divide {model.layers} layers of "
+        f"{model.name!r} (first and last stage may each be one short)",
+        "virtual_stages": f"virtual_stages={v} with schedule={plan.schedule!r} and pipeline_parallel={p}: more than one "
+        f"chunk needs schedule 'interleaved', a pipeline, and at most {model.layers} chunks in all",
+        "pipeline_micro_batches": f"pipeline_parallel={p} does not divide {plan.micro_batches} micro-batches, which the "
+        "interleaved schedule needs",
+        "schedule": f"schedule={plan.schedule!r} with pipeline_parallel={p} and {plan.micro_batches} micro-batches: "
+        "zero-bubble schedules need a pipeline; dualpipe needs even stages and an even number of micro-batches of at "
+        "least twice the stages",
+        "global_batch": f"global_batch={plan.global_batch} is not a multiple of data_parallel={plan.data_parallel} x "
+        f"micro_batch={plan.micro_batch}",
+        "sequence": f"seq_len={plan.seq_len} does not split over context_parallel={plan.context_parallel} (two chunks "
+        f"each) and, with sequence_parallel, tensor_parallel={t}",
+        "experts": f"expert_parallel={plan.expert_parallel} x expert_tensor_parallel={plan.expert_tensor_parallel} does "
+        f"not fit {model.experts} experts of {model.name!r}",
+        "expert_ranks": f"expert_parallel={plan.expert_parallel} x expert_tensor_parallel={plan.expert_tensor_parallel} "
+        f"does not divide data x context x tensor = {plan.data_parallel * plan.context_parallel * t} ranks",
+        "expert_feed_forward": f"expert_tensor_parallel={plan.expert_tensor_parallel} does not divide "
+        f"expert_feed_forward={model.expert_feed_forward} of {model.name!r}",
+        "shard_group": f"shard_group={plan.shard_group} does not divide data x context = "
+        f"{plan.data_parallel * plan.context_parallel} ranks",
+        "unfused_context": f"attention={plan.attention!r} with context_parallel={plan.context_parallel}: ring "
+        "attention needs the flash kernel",
+    }  # fmt: skip
+    return texts[reason]

@@ -1,0 +1,54 @@
+"""Checks of one field at the door: each ends in the value, or in one line that names field, value and wish."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from costmodel.errors import InvalidValue
+
+
+def _integer(field: str, value: Any, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidValue(field, value, f"a whole number from {least} to {most}")
+    return value
+
+
+def positive_int(field: str, value: Any, most: int) -> int:
+    """`value` if it is a whole number from 1 to `most`."""
+    return _integer(field, value, 1, most)
+
+
+def whole(field: str, value: Any, most: int) -> int:
+    """`value` if it is a whole number from 0 to `most`."""
+    return _integer(field, value, 0, most)
+
+
+def real(field: str, value: Any, least: float, most: float) -> float:
+    """`value` as a float if it is a finite number from `least` to `most`."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or not least <= value <= most:
+        raise InvalidValue(field, value, f"a number from {least:g} to {most:g}")
+    return float(value)
+
+
+def flag(field: str, value: Any) -> bool:
+    """`value` if it is True or False."""
+    if not isinstance(value, bool):
+        raise InvalidValue(field, value, "true or false")
+    return value
+
+
+def choice(field: str, value: Any, allowed: Sequence[Any]) -> Any:
+    """`value` if it is one of `allowed`."""
+    if value not in allowed:
+        raise InvalidValue(field, value, "one of " + ", ".join(map(str, allowed)))
+    return value
+
+
+def text(field: str, value: Any) -> str:
+    """`value` if it is a text that is not empty."""
+    if not isinstance(value, str) or not value or len(value) > 500:
+        raise InvalidValue(field, value, "a text of 1 to 500 characters")
+    return value

@@ -1,0 +1,402 @@
+"""Devices and clusters of the catalogue, and files that users write."""
+
+import ast
+import operator
+import re
+import tomllib
+from importlib import resources
+
+import pytest
+
+from costmodel.catalogue import loader
+from costmodel.errors import CostModelError, InvalidValue, UnknownName, UnreadableFile
+from costmodel.hardware.device import Efficiency
+
+GB, GiB = 1e9, 2**30
+KINDS = {"specified", "measured", "derived", "assumed"}
+
+
+def table(file):
+    return tomllib.loads(resources.files("costmodel.catalogue").joinpath(file).read_text(encoding="utf-8"))
+
+
+DEVICES, CLUSTERS, EFFICIENCIES = table("devices.toml"), table("clusters.toml"), table("efficiencies.toml")
+
+
+def product(expression):
+    """Value of an expression of numbers, `*` and parentheses; anything else raises."""
+
+    def value(node):
+        match node:
+            case ast.Expression(body=body):
+                return value(body)
+            case ast.Constant(value=int() | float() as number):
+                return number
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                return operator.mul(value(left), value(right))
+        raise AssertionError(f"{expression!r} holds {ast.dump(node)}")
+
+    return value(ast.parse(expression, mode="eval"))
+
+
+CHECKED = [name for name, entry in DEVICES.items() if "check" in entry["provenance"]["dense_peak"]]
+
+
+# The files
+
+
+@pytest.mark.parametrize("file", ["devices.toml", "clusters.toml", "efficiencies.toml"])
+def test_scanning_for_headers_finds_what_a_full_parse_finds(file):
+    whole = table(file)
+    assert list(loader._places(file)) == list(whole)
+    assert all(loader._entry_of(file, name) == entry for name, entry in whole.items())
+
+
+def test_every_model_file_is_scanned_as_it_parses():
+    for file in loader._model_files():
+        assert {name: loader._entry_of(file, name) for name in loader._places(file)} == table(file)
+
+
+@pytest.mark.parametrize("name", [*DEVICES, *CLUSTERS])
+def test_ids_are_kebab_case(name):
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)
+
+
+# Devices
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_device_loads_and_has_a_16_bit_rate(name):
+    device = loader.load_device(name)
+    assert device.name == name
+    assert device.title
+    assert device.architecture != "unknown"
+    assert {"bf16", "fp16"} & set(device.dense_peak)
+    numbers = device.numbers("bf16" if "bf16" in device.dense_peak else "fp16")
+    assert 0 < numbers.memory <= device.memory
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_every_value_of_a_device_has_provenance(name):
+    entry = DEVICES[name]
+    origins = entry["provenance"]
+    assert set(origins) == set(entry) - {"title", "architecture", "provenance"}
+    for origin in origins.values():
+        assert set(origin) <= {"source", "kind", "check"}
+        assert origin["kind"] in KINDS
+        assert len(origin["source"]) > 5
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_dense_peak_is_clock_times_units(name):
+    peaks = DEVICES[name]["dense_peak"]
+    check = product(DEVICES[name]["provenance"]["dense_peak"]["check"])
+    assert peaks.get("bf16", peaks.get("fp16")) == pytest.approx(check, rel=0.01)
+
+
+def test_most_devices_carry_a_check():
+    assert len(CHECKED) >= 0.7 * len(DEVICES)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_narrower_numbers_are_not_slower(name):
+    peaks = DEVICES[name]["dense_peak"]
+    order = [peaks[dtype] for dtype in ("fp32", "tf32", "fp16", "fp8", "fp4") if dtype in peaks]
+    assert order == sorted(order)
+    if {"bf16", "fp16"} <= set(peaks):
+        assert peaks["bf16"] == peaks["fp16"]
+    if "fp8" in peaks and name != "gaudi3":
+        assert peaks["fp8"] <= 2.03 * peaks["bf16"]  # a sparse figure would be four times
+
+
+def test_the_devices_of_measured_runs_are_there():
+    wanted = {
+        *(
+            "v100-sxm-16gb",
+            "v100-sxm-32gb",
+            "a100-sxm-40gb",
+            "a100-sxm-80gb",
+            "a100-pcie-40gb",
+            "a100-pcie-80gb",
+        ),
+        *(
+            "a800",
+            "h100-sxm",
+            "h100-96gb-hbm2e",
+            "h200-sxm",
+            "h800",
+            "b200-sxm",
+            "b300-sxm",
+            "gb200",
+            "gb300",
+        ),
+    }
+    assert wanted <= set(loader.names("device"))
+
+
+def test_h100_is_listed_dense():
+    assert loader.load_device("h100-sxm").peak("bf16") == 989.4e12
+    assert loader.load_device("h100-sxm").peak("tf32") == 494.7e12  # 156e12 is the A100
+
+
+def test_an_h100_nvl_is_one_card():
+    assert loader.load_device("h100-nvl").peak("bf16") == 835e12
+
+
+def test_an_l4_has_its_own_memory_bandwidth_and_dense_rates():
+    device = loader.load_device("l4")
+    assert device.memory_bandwidth == 300 * GB
+    assert device.peak("bf16") == 121e12
+
+
+def test_an_a100_has_no_fp8():
+    assert "fp8" not in loader.load_device("a100-sxm-80gb").dense_peak
+
+
+@pytest.mark.parametrize(
+    ("name", "rate"), [("rtx-3090", 71e12), ("rtx-4090", 165.2e12), ("rtx-5090", 209.5e12)]
+)
+def test_geforce_rates_accumulate_in_fp32(name, rate):
+    assert loader.load_device(name).peak("bf16") == rate
+
+
+def test_a_v100_with_16_gb_has_16_gb():
+    assert loader.load_device("v100-sxm-16gb").memory == 16 * GiB
+
+
+def test_an_mi250x_is_entered_as_one_die():
+    device = loader.load_device("mi250x-gcd")
+    assert device.peak("bf16") == 191.5e12
+    assert device.memory == 64 * GiB
+
+
+def test_a_b200_holds_what_is_sold_not_what_is_on_the_package():
+    device = loader.load_device("b200-sxm")
+    assert device.memory == 180 * GiB
+    assert 178 * GiB < device.usable_memory < 180 * GiB
+
+
+@pytest.mark.parametrize(
+    ("name", "usable"),
+    [("a100-sxm-80gb", 79.15), ("h100-sxm", 79.15), ("h200-sxm", 139.8), ("v100-sxm-32gb", 31.74)],
+)
+def test_a_process_sees_less_than_the_label(name, usable):
+    assert loader.load_device(name).usable_memory / GiB == pytest.approx(usable, abs=0.1)
+
+
+# Constants
+
+
+@pytest.mark.parametrize("name", [name for name in EFFICIENCIES if name != "borrowed"])
+def test_constants_are_of_devices_that_exist(name):
+    assert name in DEVICES
+    assert loader.efficiency_source(name) == "measured"
+    Efficiency(**{key: EFFICIENCIES[name][key] for key in loader._EFFICIENCY_KEYS})
+
+
+def test_a_device_without_measurement_borrows_and_says_so():
+    assert set(EFFICIENCIES["borrowed"].values()) <= set(EFFICIENCIES)
+    assert loader.efficiency_source("h800") == "borrowed from h100-sxm"
+    assert loader.load_device("h800").efficiency == loader.load_device("h100-sxm").efficiency
+    default = EFFICIENCIES["borrowed"]["default"]
+    assert loader.efficiency_source("tpu-v4") == f"borrowed from {default}"
+
+
+# Clusters
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_a_cluster_loads(name):
+    cluster = loader.load_cluster(name)
+    assert cluster.title
+    assert cluster.gpus == cluster.levels[-1].size
+    assert loader.load_cluster(name, gpus=cluster.gpus_per_node).gpus == cluster.gpus_per_node
+    cluster.numbers()
+    bandwidths = [level.bandwidth for level in cluster.levels]
+    assert bandwidths == sorted(bandwidths, reverse=True)
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_every_level_has_provenance_and_reaches_no_more_than_specified(name):
+    entry = CLUSTERS[name]
+    origins = entry["provenance"]
+    assert set(origins) == {"system"} | {level["name"] for level in entry["levels"]}
+    assert origins["system"]["kind"] in KINDS
+    for level in entry["levels"]:
+        bandwidth, latency = origins[level["name"]]["bandwidth"], origins[level["name"]]["latency"]
+        assert 0.5 * bandwidth["specified"] < level["bandwidth"] <= bandwidth["specified"]
+        assert {bandwidth["kind"], latency["kind"]} <= KINDS
+        assert bandwidth["source"]
+        assert latency["source"]
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_nvlink_of_a_cluster_is_that_of_its_device(name):
+    cluster, link = CLUSTERS[name], DEVICES[CLUSTERS[name]["device"]].get("link_bandwidth_per_direction")
+    if cluster["levels"][0]["name"] in ("nvlink", "xgmi"):
+        assert cluster["provenance"][cluster["levels"][0]["name"]]["bandwidth"]["specified"] == link
+
+
+def test_azure_pages_print_gigabytes_for_gigabits():
+    assert 20 * GB < loader.load_cluster("azure-nd-a100-v4").levels[1].bandwidth <= 25 * GB
+
+
+def test_the_nic_of_the_machine_itself_is_not_for_gpus():
+    specified = loader.provenance("cluster", "gcp-a3-mega")["tcpxo"]["bandwidth"]["specified"]
+    assert specified * 8 * 8 == 1600 * GB
+
+
+# Names
+
+
+@pytest.mark.parametrize("load", [loader.load_device, loader.load_cluster, loader.load_model])
+def test_an_unknown_name_is_told_from_its_neighbours(load):
+    with pytest.raises(UnknownName, match="no .* named 'h100-smx'"):
+        load("h100-smx")
+
+
+def test_provenance_is_a_copy():
+    loader.provenance("device", "l4")["memory"]["source"] = "elsewhere"
+    assert loader.provenance("device", "l4")["memory"]["source"] != "elsewhere"
+    loader.load_device("l4").dense_peak["bf16"] = 1.0
+    assert loader.load_device("l4").peak("bf16") == 121e12
+
+
+# Files of users
+
+DEVICE = """
+dense_peak = { bf16 = 1e14 }
+memory = 48_000_000_000
+memory_bandwidth = 1e12
+"""
+CLUSTER = """
+device = "h100-sxm"
+levels = [{ name = "nvlink", size = 8, latency = 3e-6, bandwidth = 4e11 }]
+"""
+MODEL = "layers = 2\nhidden = 64\nheads = 4\nvocabulary = 100\nfeed_forward = 256\n"
+READERS = {
+    "device": (loader.read_device_file, DEVICE),
+    "cluster": (loader.read_cluster_file, CLUSTER),
+    "model": (loader.read_model_file, MODEL),
+}
+
+
+def write(folder, content):
+    file = folder / "mine.toml"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return file
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_file_holds_one_entry_at_top_level_or_in_a_table(tmp_path, kind):
+    read, content = READERS[kind]
+    assert read(write(tmp_path, content)).name == "mine"
+    assert read(write(tmp_path, "[other]\n" + content)).name == "other"
+    assert read(write(tmp_path, 'name = "third"\n' + content)).name == "third"
+
+
+def test_a_user_may_give_some_of_the_constants(tmp_path):
+    plain = loader.read_device_file(write(tmp_path, 'architecture = "hopper"\n' + DEVICE))
+    assert plain.efficiency == loader.load_device("h100-sxm").efficiency
+    content = DEVICE + "[efficiency]\nmemory = 0.5\ngemm = { bf16 = 0.4 }\n"
+    own = loader.read_device_file(write(tmp_path, content))
+    assert (own.efficiency.memory, own.gemm_efficiency("bf16")) == (0.5, 0.4)
+    assert own.efficiency.kernel_time == loader.load_device("a100-sxm-80gb").efficiency.kernel_time
+
+
+def test_a_cluster_file_may_bring_its_device(tmp_path):
+    content = CLUSTER.replace('"h100-sxm"', "{ " + ", ".join(DEVICE.strip().splitlines()) + " }")
+    cluster = loader.read_cluster_file(write(tmp_path, "gpus = 4\n" + content))
+    assert cluster.gpus == 4
+    assert cluster.device.peak("bf16") == 1e14
+
+
+@pytest.mark.parametrize("kind", READERS)
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda text: text + "[a]\n[b]\n", "holds 2 entries|unknown key 'a'"),
+        (lambda text: "hiden = 1\n" + text, "unknown key 'hiden'"),
+        (lambda text: "memorie = 1\n" + text, r"unknown key 'memorie'.*\(known: name, "),
+        (lambda text: "x = [\n", "not TOML"),
+        (lambda text: b"\xff\xfe", "not UTF-8"),
+        (lambda text: "x = " + "[" * 100_000, "nested too deeply|not TOML"),
+        (lambda text: "name." + "a." * 2000 + "a = 1\n" + text, "at most 8"),
+        (lambda text: "name = 5\n" + text, "name=5"),
+        (lambda text: 'name = "a\\nb"\n' + text, "control characters"),
+        (lambda text: '"a\\nb" = 1\n' + text, "control characters"),
+        (lambda text: "title = 3\n" + text, "title=3"),
+        (lambda text: "#" * 2**20 + "\n" + text, "larger than"),
+        (lambda text: "", "missing"),
+        (lambda text: "size = 0x" + "f" * 10_000, "unknown key|size"),
+    ],
+)
+def test_a_bad_file_is_told_in_one_line(tmp_path, kind, change, told):
+    read, content = READERS[kind]
+    with pytest.raises(CostModelError, match=told) as caught:
+        read(write(tmp_path, change(content)))
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1500
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_file_that_cannot_be_read_is_told_in_one_line(tmp_path, kind):
+    read, _ = READERS[kind]
+    for path in (tmp_path / "none.toml", tmp_path, "a\0b", "/dev/zero", ""):
+        with pytest.raises(UnreadableFile) as caught:
+            read(path)
+        assert "\n" not in str(caught.value)
+
+
+VALUES = [
+    "nan",
+    "inf",
+    "-inf",
+    "-1",
+    "0",
+    "true",
+    '"text"',
+    "[]",
+    "{}",
+    "{ a = 1 }",
+    "[[1]]",
+    "1979-05-27",
+    "1e400",
+    "1.5",
+    "1" + "0" * 400,
+    "1" + "0" * 5000,
+    "0x" + "f" * 5000,
+    '""',
+    "{ bf16 = nan }",
+    "{ bf16 = 'x' }",
+    "[{ name = 1 }]",
+    "[{}]",
+    "[{ name = 'a', size = 0, latency = 0, bandwidth = 1 }]",
+    "{ memory = 'x' }",
+    "{ gemm = 1 }",
+    "{ gemm = { int7 = 1.0 } }",
+]
+
+
+@pytest.mark.parametrize("kind", READERS)
+@pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
+def test_only_our_errors_escape_whatever_a_field_holds(tmp_path, kind, value):
+    read, content = READERS[kind]
+    lines = content.strip().splitlines()
+    keys = {"device": loader._DEVICE_KEYS, "cluster": loader._CLUSTER_KEYS, "model": loader._MODEL_KEYS}[kind]
+    for key in keys:
+        kept = [line for line in lines if not line.startswith(f"{key} =")]
+        try:
+            read(write(tmp_path, "\n".join([f"{key} = {value}", *kept])))
+        except CostModelError as error:
+            assert "\n" not in str(error)
+            assert len(str(error)) < 2000
+        else:
+            assert not re.search("nan|inf", value) or key == "provenance"
+
+
+def test_a_number_that_is_not_one_is_refused_by_name(tmp_path):
+    with pytest.raises(InvalidValue, match="memory_bandwidth=nan: expected a finite number"):
+        loader.read_device_file(write(tmp_path, DEVICE.replace("1e12", "nan")))
+    with pytest.raises(InvalidValue, match=r"levels\[0\].latency=inf"):
+        loader.read_cluster_file(write(tmp_path, CLUSTER.replace("3e-6", "inf")))
