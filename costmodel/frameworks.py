@@ -30,7 +30,8 @@ class Framework:
     parameter_bytes : of the weights that are multiplied [bytes]
     logit_bytes : kept per logit between forward and backward [bytes]
     attention : default kernel
-    fused_cross_entropy, overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline : defaults
+    fused_cross_entropy, fused_norms, overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline : defaults
+    scatter_boundary : a tensor group splits what it sends to the next pipeline stage
     title : one line about it
     """
 
@@ -47,10 +48,12 @@ class Framework:
     logit_bytes: float = 6.0
     attention: str = "flash"
     fused_cross_entropy: bool = False
+    fused_norms: bool = True
     overlap_gradients: bool = True
     overlap_parameters: bool = True
     overlap_tensor: bool = False
     overlap_pipeline: bool = False
+    scatter_boundary: bool = False
     title: str = ""
 
     def __post_init__(self) -> None:
@@ -62,8 +65,8 @@ class Framework:
         choice("attention", self.attention, ATTENTION_KINDS)
         for field in ("gradient_bytes", "reduce_bytes", "optimizer_bytes", "parameter_bytes", "logit_bytes"):
             real(field, getattr(self, field), 0.0, 64.0)
-        for field in ("sequence_parallel", "fused_cross_entropy", "overlap_gradients", "overlap_parameters",
-                      "overlap_tensor", "overlap_pipeline"):  # fmt: skip
+        for field in ("sequence_parallel", "fused_cross_entropy", "fused_norms", "overlap_gradients", "overlap_parameters",
+                      "overlap_tensor", "overlap_pipeline", "scatter_boundary"):  # fmt: skip
             flag(field, getattr(self, field))
         if not isinstance(self.constants, Stack):
             raise InvalidValue("constants", self.constants, "a Stack of calibrated constants")

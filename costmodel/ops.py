@@ -1,7 +1,8 @@
 """The few operations that formulas need beyond arithmetic, for a number, a NumPy array or a SymPy symbol.
 
 Numba knows them through the overloads of ``costmodel._jit``. Nothing is imported here that the caller has
-not already loaded: an array in hand means NumPy is there, a symbol in hand means SymPy is.
+not already loaded: an array in hand means NumPy is there, a symbol in hand means SymPy is. A value of another
+kind brings these operations, under SymPy's names, as its ``__algebra__`` (`costmodel.symbolic` traces so).
 """
 
 from __future__ import annotations
@@ -14,11 +15,16 @@ _NUMBERS = (float, int, bool)
 
 
 def _library(*values: Any) -> Any:
-    """The library that `values` belong to: ``math`` for plain numbers, else ``sympy`` or ``numpy``."""
-    symbolic = sys.modules.get("sympy")
+    """The library that `values` belong to: ``math`` for plain numbers, their own, else ``sympy`` or ``numpy``."""
     for value in values:
         if not isinstance(value, _NUMBERS):
-            return symbolic if symbolic and isinstance(value, symbolic.Basic) else sys.modules["numpy"]
+            symbol = getattr(sys.modules.get("sympy"), "Basic", ())  # absent while another thread imports SymPy
+            for other in values:
+                if hasattr(other, "__algebra__"):
+                    return other.__algebra__
+                if isinstance(other, symbol):
+                    return sys.modules["sympy"]
+            return sys.modules["numpy"]
     return math
 
 
@@ -33,7 +39,7 @@ def maximum(a: Any, b: Any) -> Any:
     library = _library(a, b)
     if library is math:
         return a if a > b else b
-    return library.maximum(a, b) if hasattr(library, "maximum") else library.Max(a, b)
+    return library.Max(a, b) if hasattr(library, "Max") else library.maximum(a, b)
 
 
 def minimum(a: Any, b: Any) -> Any:
@@ -41,7 +47,7 @@ def minimum(a: Any, b: Any) -> Any:
     library = _library(a, b)
     if library is math:
         return a if a < b else b
-    return library.minimum(a, b) if hasattr(library, "minimum") else library.Min(a, b)
+    return library.Min(a, b) if hasattr(library, "Min") else library.minimum(a, b)
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:

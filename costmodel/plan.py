@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 
 SCHEDULES = {
     "gpipe": pipeline.GPIPE, "1f1b": pipeline.ONE_F_ONE_B, "interleaved": pipeline.INTERLEAVED,
-    "zb-h1": pipeline.ZB_H1, "zb-h2": pipeline.ZB_H2, "dualpipe": pipeline.DUALPIPE,
+    "zb-h1": pipeline.ZB_H1, "zb-h2": pipeline.ZB_H2, "dualpipe": pipeline.DUALPIPE, "zb-v": pipeline.ZB_V,
 }  # fmt: skip
 OPTIMIZERS = {"adam": 12.0, "adam-8bit": 6.0, "adam-bf16-moments": 8.0, "adam-bf16": 4.0, "sgd-momentum": 8.0}
 """Bytes of master weights and moments per parameter; ``adam-bf16`` keeps no master copy, moments in bf16."""
+ADAPTERS = {"none": 1.0, "lora": 0.005, "qlora": 0.005}
+"""Share of the parameters that train; adapters of rank 16 on every projection are about half a per cent [hu2021]_."""
+QUANTISED_BYTES = 0.53
+"""Of a weight in 4 bits with its block's scale [dettmers2023]_."""
 DIMENSIONS = ("tensor", "context", "data", "pipeline")
 MOST = 10_000_000
-SCORE_PASSES = {"flash": 0.0, "fused-softmax": 5.0, "unfused": 9.0}
-"""Reads and writes of the score matrix forward: product, mask and scale, softmax, dropout, product."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +47,7 @@ class Plan:
     expert_tensor_parallel : ranks that split one expert
     virtual_stages : model chunks on a pipeline rank (interleaved schedule)
     micro_batch : sequences per micro-batch
-    schedule : ``"gpipe"``, ``"1f1b"``, ``"interleaved"``, ``"zb-h1"``, ``"zb-h2"``, ``"dualpipe"``
+    schedule : ``"gpipe"``, ``"1f1b"``, ``"interleaved"``, ``"zb-h1"``, ``"zb-h2"``, ``"zb-v"``, ``"dualpipe"``
     sequence_parallel : split norms and residuals over the tensor group
     zero_stage : 0 plain, 1 optimizer state, 2 and gradients, 3 and weights sharded over data x context ranks
     shard_group : ranks that share one copy of what is sharded (HSDP); all of them if None
@@ -53,8 +55,11 @@ class Plan:
     dtype : of the GEMMs
     gradient_bytes : of an accumulated gradient: 2 or 4
     optimizer : one of `OPTIMIZERS`
+    adapter : ``"none"`` trains every weight; ``"lora"`` freezes them and trains low-rank adapters, whose own cost is
+        neglected but for their states; ``"qlora"`` also holds the frozen weights in 4 bits
     attention : ``"flash"``, ``"fused-softmax"`` or ``"unfused"``
     fused_cross_entropy : one kernel from logits to their gradient
+    fused_norms : a norm is one kernel
     overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline : which exchange runs beside compute
     rank_order : degrees from innermost to outermost
     optimizer_offload, activation_offload : share kept in host memory, 0 to 1
@@ -83,8 +88,10 @@ class Plan:
     dtype: str = "bf16"
     gradient_bytes: int | None = None
     optimizer: str | None = None
+    adapter: str = "none"
     attention: str | None = None
     fused_cross_entropy: bool | None = None
+    fused_norms: bool | None = None
     overlap_gradients: bool | None = None
     overlap_parameters: bool | None = None
     overlap_tensor: bool | None = None
@@ -102,7 +109,7 @@ class Plan:
         if self.schedule is None:
             object.__setattr__(self, "schedule", "interleaved" if self.virtual_stages > 1 else "1f1b")
         choice("schedule", self.schedule, tuple(SCHEDULES))
-        for field in ("sequence_parallel", "fused_cross_entropy", "overlap_gradients", "overlap_parameters",
+        for field in ("sequence_parallel", "fused_cross_entropy", "fused_norms", "overlap_gradients", "overlap_parameters",
                       "overlap_tensor", "overlap_pipeline"):  # fmt: skip
             if getattr(self, field) is not None:
                 flag(field, getattr(self, field))
@@ -115,6 +122,7 @@ class Plan:
         else:
             positive_int("recompute", self.recompute, 10_000)
         choice("dtype", self.dtype, DTYPES)
+        choice("adapter", self.adapter, tuple(ADAPTERS))
         if self.gradient_bytes is not None:
             choice("gradient_bytes", self.gradient_bytes, (2, 4))
         if self.optimizer is not None:
@@ -144,6 +152,7 @@ class Plan:
             "zero_stage": framework.zero_stage,
             "attention": framework.attention,
             "fused_cross_entropy": framework.fused_cross_entropy,
+            "fused_norms": framework.fused_norms,
             "overlap_gradients": framework.overlap_gradients,
             "overlap_parameters": framework.overlap_parameters,
             "overlap_tensor": framework.overlap_tensor,
@@ -164,9 +173,12 @@ class Plan:
             seq_len=float(plan.seq_len), global_batch=float(plan.global_batch),
             compute_bytes=eight_bit or bytes_, activation_bytes=bytes_,
             parameter_bytes=4.0 if wide else framework.parameter_bytes,
+            stored_bytes=QUANTISED_BYTES if plan.adapter == "qlora" else 4.0 if wide else framework.parameter_bytes,
+            trainable=ADAPTERS[plan.adapter], scatter_boundary=float(framework.scatter_boundary),
             gradient_bytes=gradient, reduce_bytes=min(framework.reduce_bytes, gradient),
             optimizer_bytes=optimizer - (4.0 if wide and optimizer >= 12.0 else 0.0),
-            flash_attention=float(plan.attention == "flash"), score_passes=SCORE_PASSES[str(plan.attention)],
+            flash_attention=float(plan.attention == "flash"), fused_softmax=float(plan.attention == "fused-softmax"),
+            fused_norms=float(bool(plan.fused_norms)),
             logit_bytes=2.0 if plan.fused_cross_entropy else framework.logit_bytes,
             fused_cross_entropy=float(bool(plan.fused_cross_entropy)),
             overlap_gradients=float(bool(plan.overlap_gradients)),

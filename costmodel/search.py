@@ -33,7 +33,7 @@ SPLIT = (
 )  # fmt: skip
 """Dimensions of a search that become columns."""
 CHOICES = (
-    "dtype", "attention", "optimizer", "gradient_bytes", "fused_cross_entropy", "overlap_gradients",
+    "dtype", "adapter", "attention", "optimizer", "gradient_bytes", "fused_cross_entropy", "fused_norms", "overlap_gradients",
     "overlap_parameters", "overlap_tensor", "overlap_pipeline", "optimizer_offload", "activation_offload",
     "rank_order",
 )  # fmt: skip

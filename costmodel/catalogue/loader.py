@@ -34,6 +34,10 @@ MAX_FILE_SIZE = 2**20
 MAX_DEPTH = 8
 """Tables and arrays in each other in a user's file."""
 
+MAX_DOTS = 32
+"""Dots outside of strings in a line of a user's file: a key of n parts costs tomllib n^2 memory."""
+
+_STRING = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'")
 _HEADER = re.compile(r"^\[(?:\"([^\"\n]+)\"|([A-Za-z0-9_-]+))\][ \t]*(?:#.*)?\r?$", re.MULTILINE)
 _FILES = {"device": "devices.toml", "cluster": "clusters.toml"}
 _EFFICIENCIES = "efficiencies.toml"
@@ -325,9 +329,14 @@ def _parse(path: str | Path) -> dict[str, Any]:
     if len(content) > MAX_FILE_SIZE:
         _fail(path, f"is larger than {MAX_FILE_SIZE} bytes")
     try:
-        return tomllib.loads(content.decode("utf-8"))
+        lines = content.decode("utf-8")
     except UnicodeDecodeError:
         _fail(path, "is not TOML: it is not UTF-8 text")
+    for number, line in enumerate(lines.split("\n"), 1):
+        if line.count(".") > MAX_DOTS and _STRING.sub("", line).count(".") > MAX_DOTS:
+            _fail(path, f"line {number} has more than {MAX_DOTS} dots outside of strings")
+    try:
+        return tomllib.loads(lines)
     except ValueError as error:
         _fail(path, f"is not TOML: {_one_line(error)}")
     except RecursionError:

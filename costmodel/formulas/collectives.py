@@ -73,7 +73,7 @@ def tree_latency(ranks, stride, network):
     return (node - 1.0) * network.node.latency + between
 
 
-def all_reduce(nbytes, ranks, stride, network, quality, launch):
+def all_reduce(nbytes, ranks, stride, network, stack):
     r"""Time of an all-reduce [s]: the faster of a ring and a double binary tree.
 
     .. math:: T = t_0 + \min\left(2 \alpha_{ring} + \frac{2 (p - 1)}{p} \frac{n}{B},\; 2 \alpha_{tree} + \frac{2 n}{B}\right)
@@ -83,20 +83,19 @@ def all_reduce(nbytes, ranks, stride, network, quality, launch):
     nbytes : buffer :math:`n` on each rank [bytes]
     ranks, stride : the group
     network : `Network`
-    quality : factor on the bandwidth
-    launch : :math:`t_0` [s]
+    stack : `Stack`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
 
     References
     ----------
     [patarasuk2009]_ (the ring's bound), [sanders2009]_ (double tree), NVIDIA/nccl src/graph/tuning.cc
     """
-    bandwidth = quality * bus_bandwidth(ranks, stride, network)
-    ring = 2.0 * ring_latency(ranks, stride, network) + 2.0 * (ranks - 1.0) / ranks * nbytes / bandwidth
-    tree = 2.0 * tree_latency(ranks, stride, network) + 2.0 * nbytes / bandwidth
-    return ops.where((ranks > 1.0) & (nbytes > 0.0), launch + ops.minimum(ring, tree), 0.0)
+    bandwidth = stack.network_quality * bus_bandwidth(ranks, stride, network)
+    ring = 2.0 * stack.network_latency * ring_latency(ranks, stride, network) + 2.0 * (ranks - 1.0) / ranks * nbytes / bandwidth
+    tree = 2.0 * stack.network_latency * tree_latency(ranks, stride, network) + 2.0 * nbytes / bandwidth
+    return ops.where((ranks > 1.0) & (nbytes > 0.0), stack.host_exchange + ops.minimum(ring, tree), 0.0)
 
 
-def all_gather(nbytes, ranks, stride, network, quality, launch):
+def all_gather(nbytes, ranks, stride, network, stack):
     r"""Time of an all-gather, or of a reduce-scatter, by a ring [s].
 
     .. math:: T = t_0 + \alpha_{ring} + \frac{p - 1}{p} \frac{n}{B}
@@ -106,15 +105,14 @@ def all_gather(nbytes, ranks, stride, network, quality, launch):
     nbytes : whole buffer :math:`n`, gathered or before scattering [bytes]
     ranks, stride : the group
     network : `Network`
-    quality : factor on the bandwidth
-    launch : :math:`t_0` [s]
+    stack : `Stack`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
     """
-    bandwidth = quality * bus_bandwidth(ranks, stride, network)
-    ring = ring_latency(ranks, stride, network) + (ranks - 1.0) / ranks * nbytes / bandwidth
-    return ops.where((ranks > 1.0) & (nbytes > 0.0), launch + ring, 0.0)
+    bandwidth = stack.network_quality * bus_bandwidth(ranks, stride, network)
+    ring = stack.network_latency * ring_latency(ranks, stride, network) + (ranks - 1.0) / ranks * nbytes / bandwidth
+    return ops.where((ranks > 1.0) & (nbytes > 0.0), stack.host_exchange + ring, 0.0)
 
 
-def all_to_all(nbytes, ranks, stride, network, quality, launch):
+def all_to_all(nbytes, ranks, stride, network, stack):
     r"""Time of an all-to-all [s]: each level carries the share of the bytes that leaves the level inside it.
 
     Parameters
@@ -122,8 +120,7 @@ def all_to_all(nbytes, ranks, stride, network, quality, launch):
     nbytes : what each rank sends, its own part included [bytes]
     ranks, stride : the group
     network : `Network`
-    quality : factor on the bandwidth
-    launch : time to start [s]
+    stack : `Stack`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
     """
     node = members_inside(ranks, stride, network.node.size)
     leaf = members_inside(ranks, stride, network.leaf.size)
@@ -131,11 +128,11 @@ def all_to_all(nbytes, ranks, stride, network, quality, launch):
     across = (ranks - node) / ranks * nbytes / network.leaf.bandwidth
     above = (ranks - leaf) / ranks * nbytes / network.spine.bandwidth
     latency = ops.where(ranks > node, network.leaf.latency, network.node.latency)
-    slowest = ops.maximum(ops.maximum(inside, across), above) / quality
-    return ops.where((ranks > 1.0) & (nbytes > 0.0), launch + latency + slowest, 0.0)
+    slowest = ops.maximum(ops.maximum(inside, across), above) / stack.network_quality
+    return ops.where((ranks > 1.0) & (nbytes > 0.0), stack.host_exchange + stack.network_latency * latency + slowest, 0.0)
 
 
-def send(nbytes, ranks, stride, network, quality, launch):
+def send(nbytes, ranks, stride, network, stack):
     """Time of one message to the neighbour in a group, over the slowest link that any neighbours share [s].
 
     Parameters
@@ -143,8 +140,7 @@ def send(nbytes, ranks, stride, network, quality, launch):
     nbytes : message [bytes]
     ranks, stride : the group
     network : `Network`
-    quality : factor on the bandwidth
-    launch : time to start [s]
+    stack : `Stack`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
     """
     span = ranks * stride
     crosses_node = span > network.node.size
@@ -153,4 +149,4 @@ def send(nbytes, ranks, stride, network, quality, launch):
     bandwidth = ops.where(crosses_node, outer, network.node.bandwidth)
     outer_latency = ops.where(crosses_leaf, network.spine.latency, network.leaf.latency)
     latency = ops.where(crosses_node, outer_latency, network.node.latency)
-    return ops.where(ranks > 1.0, launch + latency + nbytes / (quality * bandwidth), 0.0)
+    return ops.where(ranks > 1.0, stack.host_exchange + stack.network_latency * latency + nbytes / (stack.network_quality * bandwidth), 0.0)

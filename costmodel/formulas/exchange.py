@@ -17,9 +17,8 @@ def tensor_exchange(model, options, plan, network, stack):
     [shoeybi2019]_ section 3, [korthikanti2022]_ section 4.2.2
     """
     nbytes = options.activation_bytes * layer.local_tokens(options, plan) * model.hidden
-    quality, launch = stack.network_quality, stack.host_exchange
-    reduced = collectives.all_reduce(nbytes, plan.tensor, plan.tensor_stride, network, quality, launch)
-    gathered = collectives.all_gather(nbytes, plan.tensor, plan.tensor_stride, network, quality, launch)
+    reduced = collectives.all_reduce(nbytes, plan.tensor, plan.tensor_stride, network, stack)
+    gathered = collectives.all_gather(nbytes, plan.tensor, plan.tensor_stride, network, stack)
     time = ops.where(plan.sequence_parallel > 0.0, 2.0 * gathered, reduced)
     return time, 2.0 * (plan.tensor - 1.0) / plan.tensor * nbytes
 
@@ -33,7 +32,6 @@ def layer_exchange(model, options, plan, network, stack):
     tensor parallelism a gather and a scatter of the routed tokens.
     """
     share = model.expert_layers / model.layers
-    quality, launch = stack.network_quality, stack.host_exchange
     once, tensor_bytes = tensor_exchange(model, options, plan, network, stack)
     reductions = 2.0 - model.parallel_block - share * (1.0 - model.parallel_block)
     reductions = reductions + share * ops.where(model.shared_feed_forward > 0.0, 1.0, 0.0)
@@ -42,14 +40,14 @@ def layer_exchange(model, options, plan, network, stack):
     kv_heads = ops.maximum(model.kv_heads / plan.tensor, 1.0)
     keys = ops.where(model.latent > 0.0, model.heads / plan.tensor, kv_heads) * model.head_dim
     kv_bytes = 2.0 * options.activation_bytes * tokens * keys
-    hop = collectives.send(kv_bytes, plan.context, plan.context_stride, network, quality, launch)
+    hop = collectives.send(kv_bytes, plan.context, plan.context_stride, network, stack)
     around = (plan.context - 1.0) * hop
 
     routed = tokens / plan.tensor * model.experts_per_token * model.expert_load
     dispatched = options.activation_bytes * routed * model.hidden
     whole = dispatched * plan.expert_tensor
-    one_way = collectives.all_to_all(whole, plan.expert, plan.expert_tensor, network, quality, launch)
-    inside = collectives.all_gather(whole, plan.expert_tensor, plan.tensor_stride, network, quality, launch)
+    one_way = collectives.all_to_all(whole, plan.expert, plan.expert_tensor, network, stack)
+    inside = collectives.all_gather(whole, plan.expert_tensor, plan.tensor_stride, network, stack)
     experts = share * 2.0 * (one_way + inside)
     expert_bytes = share * 2.0 * whole * (1.0 - 1.0 / plan.expert)
     nbytes = 2.0 * (reductions * tensor_bytes + expert_bytes) + 3.0 * (plan.context - 1.0) * kv_bytes
@@ -58,9 +56,10 @@ def layer_exchange(model, options, plan, network, stack):
 
 def boundary(model, options, plan, network, stack):
     """Time and bytes to send one micro-batch's hidden states to the next stage [s, bytes]."""
-    nbytes = options.activation_bytes * layer.norm_tokens(options, plan) * model.hidden
+    split = ops.where((options.scatter_boundary > 0.0) | (plan.sequence_parallel > 0.0), plan.tensor, 1.0)
+    nbytes = options.activation_bytes * layer.local_tokens(options, plan) * model.hidden / split
     time = collectives.send(
-        nbytes, plan.pipeline, plan.pipeline_stride, network, stack.network_quality, stack.host_exchange
+        nbytes, plan.pipeline, plan.pipeline_stride, network, stack
     )
     return time, nbytes
 
@@ -84,10 +83,9 @@ def gradient_exchange(nparameters, ranks, stride, plan, options, network, stack)
     """
     share = ops.where(plan.shard_optimizer > 0.0, plan.shard_group / (plan.data * plan.context), 0.0)
     shard = ops.maximum(ranks * share, 1.0)
-    nbytes = options.reduce_bytes * nparameters
-    quality, launch = stack.network_quality, stack.host_exchange
-    scatter = collectives.all_gather(nbytes, shard, stride, network, quality, launch)
-    reduce = collectives.all_reduce(nbytes / shard, ranks / shard, stride * shard, network, quality, launch)
+    nbytes = options.reduce_bytes * options.trainable * nparameters
+    scatter = collectives.all_gather(nbytes, shard, stride, network, stack)
+    reduce = collectives.all_reduce(nbytes / shard, ranks / shard, stride * shard, network, stack)
     sent = (shard - 1.0) / shard * nbytes + 2.0 * (1.0 - shard / ranks) * nbytes / shard
     return scatter + reduce, sent
 
@@ -97,5 +95,5 @@ def parameter_gather(nparameters, ranks, stride, plan, options, network, stack):
     share = ops.where(plan.shard_optimizer > 0.0, plan.shard_group / (plan.data * plan.context), 0.0)
     shard = ops.maximum(ranks * share, 1.0)
     nbytes = options.parameter_bytes * nparameters
-    time = collectives.all_gather(nbytes, shard, stride, network, stack.network_quality, stack.host_exchange)
+    time = collectives.all_gather(nbytes, shard, stride, network, stack)
     return time, (shard - 1.0) / shard * nbytes

@@ -7,6 +7,8 @@ from costmodel.formulas import attention, compute
 from costmodel.formulas.parameters import attention_parameters, expert_layer_shared_parameters, mlp_parameters
 from costmodel.formulas.quantities import Work
 
+UNFUSED_NORM = 4.0
+"""Bytes that a norm of separate kernels moves over those of a fused one: it squares, averages and scales in 32 bit."""
 LOSS_BYTES = 18.0
 """Bytes moved per logit by an unfused loss, forward and backward: 16-bit logits and their gradient written and read
 by the products' neighbours, a 32-bit copy written, read twice, and overwritten by its gradient."""
@@ -114,7 +116,8 @@ def elementwise_bytes(model, options, plan):
     """
     tokens = local_tokens(options, plan)
     bytes_ = options.activation_bytes
-    narrow = (2.0 + model.dropout) * 3.0 + model.norms * 2.0
+    norm = options.fused_norms + (1.0 - options.fused_norms) * UNFUSED_NORM
+    narrow = (2.0 + model.dropout) * 3.0 + model.norms * 2.0 * norm
     outer = norm_tokens(options, plan) * model.hidden * narrow * bytes_
     rotary = 2.0 * tokens * (model.heads + model.kv_heads) * model.head_dim / plan.tensor * bytes_
     inner = tokens * (2.0 + model.gated) * model.feed_forward / plan.tensor * bytes_
@@ -130,7 +133,7 @@ def elementwise_bytes(model, options, plan):
 
 def gradient_accumulation_bytes(nparameters, options):
     """Bytes moved to add one micro-batch's weight gradients to the accumulated ones [bytes]."""
-    return 2.0 * options.gradient_bytes * nparameters
+    return 2.0 * options.gradient_bytes * options.trainable * nparameters
 
 
 def layer_work(model, options, plan, stack, device):
@@ -142,9 +145,10 @@ def layer_work(model, options, plan, stack, device):
     routed = experts(model, options, plan, stack, device)
     forward = projections[0] + (1.0 - share) * dense[0] + share * (shared[0] + routed[0])
     data = projections[1] + (1.0 - share) * dense[1] + share * (shared[1] + routed[1])
-    weight = projections[2] + (1.0 - share) * dense[2] + share * (shared[2] + routed[2])
+    trained = ops.where(options.trainable < 1.0, 0.0, 1.0)
+    weight = trained * (projections[2] + (1.0 - share) * dense[2] + share * (shared[2] + routed[2]))
     core_forward, core_backward = attention.core(
-        model, local_tokens(options, plan), 1.0 / plan.tensor, options, stack, device
+        model, local_tokens(options, plan), options, plan, stack, device
     )
     dense_bytes, expert_bytes = elementwise_bytes(model, options, plan)
     moved = stack.elementwise_traffic * (dense_bytes + share * (expert_bytes - dense_bytes))
@@ -184,11 +188,12 @@ def head_work(model, options, plan, stack, device):
     data = compute.gemm(tokens, model.hidden, columns, 2.0, rate, device)
     weight = compute.gemm(columns, model.hidden, tokens, 2.0, rate, device)
     passes = 1.0 + model.prediction_layers
+    trained = ops.where(options.trainable < 1.0, 0.0, 1.0)
     logit_bytes = ops.where(options.fused_cross_entropy > 0.0, FUSED_LOSS_BYTES, LOSS_BYTES)
     loss = compute.stream(tokens * columns * logit_bytes, 4.0, device)
     accumulate = gradient_accumulation_bytes(columns * model.hidden, options) / device.memory_bandwidth
     return Work(
-        passes * forward, passes * data, passes * weight, 0.0 * tokens, 0.0 * tokens,
+        passes * forward, passes * data, trained * passes * weight, 0.0 * tokens, 0.0 * tokens,
         0.5 * passes * loss, 0.5 * passes * loss, accumulate,
     )  # fmt: skip
 

@@ -131,9 +131,9 @@ def states(model, options, plan, layers, first, last):
     expert_shard = ops.maximum(shard * expert_ranks / ranks, 1.0)
     copies = pipeline.weight_copies(plan.schedule)
 
-    weights = copies * options.parameter_bytes * shard_of(plan.shard_weights, dense, routed, shard, expert_shard)
-    gradients = copies * options.gradient_bytes * shard_of(plan.shard_gradients, dense, routed, shard, expert_shard)
-    optimizer = (1.0 - options.optimizer_offload) * options.optimizer_bytes * shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
+    weights = copies * options.stored_bytes * shard_of(plan.shard_weights, dense, routed, shard, expert_shard)
+    gradients = copies * options.trainable * options.gradient_bytes * shard_of(plan.shard_gradients, dense, routed, shard, expert_shard)
+    optimizer = (1.0 - options.optimizer_offload) * options.trainable * options.optimizer_bytes * shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
     one = layer.layer_parameters(model, plan)
     sharded = ops.where((plan.shard_weights > 0.0) & (shard > 1.0), 1.0, 0.0)
     gathered = sharded * GATHERED_LAYERS * (options.parameter_bytes + options.reduce_bytes) * one

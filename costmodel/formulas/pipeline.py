@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from costmodel import ops
 
-GPIPE, ONE_F_ONE_B, INTERLEAVED, ZB_H1, ZB_H2, DUALPIPE = 0.0, 1.0, 2.0, 3.0, 4.0, 5.0
+GPIPE, ONE_F_ONE_B, INTERLEAVED, ZB_H1, ZB_H2, DUALPIPE, ZB_V = 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0
 """Codes of the schedules."""
 
 
@@ -19,6 +19,7 @@ def bubble(schedule, stages, virtual_stages, forward, data, weight):
     interleaved   :math:`(p - 1)(F + B + W) / v`
     ZB-H1         :math:`(p - 1)(F + B - W)`, at least 0
     ZB-H2         :math:`(p - 1)(F + B - 2 W)`, at least 0
+    ZB-V          :math:`(p - 1)(F + B - 2 W)`, at least 0
     DualPipe      :math:`(p / 2 - 1)(F + 2 B - W)`, at least 0
     ============  ==================================================
 
@@ -44,7 +45,7 @@ def bubble(schedule, stages, virtual_stages, forward, data, weight):
     first = others * ops.maximum(forward + data - weight, 0.0)
     second = others * ops.maximum(forward + data - 2.0 * weight, 0.0)
     dual = ops.maximum(0.5 * stages - 1.0, 0.0) * ops.maximum(forward + 2.0 * data - weight, 0.0)
-    split = ops.where(ops.equal(schedule, ZB_H1), first, ops.where(ops.equal(schedule, ZB_H2), second, dual))
+    split = ops.where(ops.equal(schedule, ZB_H1), first, ops.where(ops.equal(schedule, DUALPIPE), dual, second))
     return ops.where(schedule < 2.5, fused, split)
 
 
@@ -56,6 +57,7 @@ def in_flight(schedule, stages, virtual_stages, micro_batches, stage):
     1F1B, ZB-H1   :math:`\min(m, p - r)`; ZB-H1: :math:`\min(m, p)`
     interleaved   :math:`\min(m v,\; 2 (p - r - 1) + (v - 1) p + 1) / v`
     ZB-H2         :math:`\min(m, 2 (p - r) - 1)`, first stage :math:`2 p - 1`
+    ZB-V          :math:`\min(m, p)`
     DualPipe      :math:`\min(m, p + 1)`
     ============  =============================================================
 
@@ -80,7 +82,8 @@ def in_flight(schedule, stages, virtual_stages, micro_batches, stage):
     chunks = 2.0 * (stages - stage - 1.0) + (virtual_stages - 1.0) * stages + 1.0
     interleaved = ops.minimum(micro_batches * virtual_stages, chunks) / virtual_stages
     second = ops.maximum(2.0 * plain - 1.0, 1.0)
-    wanted = ops.where(ops.equal(schedule, ZB_H1), stages, ops.where(ops.equal(schedule, ZB_H2), second, stages + 1.0))
+    held = ops.where(ops.equal(schedule, DUALPIPE), stages + 1.0, stages)
+    wanted = ops.where(ops.equal(schedule, ZB_H2), second, held)
     deep = ops.where(ops.equal(schedule, ONE_F_ONE_B), plain, wanted)
     limited = ops.minimum(micro_batches, deep)
     batched = ops.where(ops.equal(schedule, GPIPE), micro_batches, limited)

@@ -108,14 +108,17 @@ class Stack(NamedTuple):
     """What is the software's: made by `Framework.numbers`."""
 
     gemm_quality: Number  # factor on the device's GEMM efficiency
-    attention_quality: Number  # factor on the device's attention efficiency
+    attention_quality: Number  # factor on the device's attention efficiency, or on the rate at which scores are moved
     elementwise_traffic: Number  # bytes moved by the unfused kernels between GEMMs over the fused minimum
     host_forward: Number  # host time to launch one layer forward
     host_backward: Number
     host_exchange: Number  # host and launch time of one collective
     host_micro_batch: Number
     host_step: Number
+    host_jitter: Number  # growth of host time per further tensor rank that has to keep step
+    stall_time: Number  # lost per micro-batch at 1,024 ranks that wait for each other; grows with their square
     network_quality: Number  # factor on the bandwidth of collectives
+    network_latency: Number  # factor on the latency of their hops
     tensor_overlap: Number  # share of tensor-parallel exchange that can hide under GEMMs
     gradient_overlap: Number  # share of the backward pass under which gradient exchange hides
     parameter_overlap: Number  # the same for gathering parameters
@@ -137,17 +140,21 @@ class Options(NamedTuple):
     compute_bytes: Number  # of a GEMM operand
     activation_bytes: Number
     parameter_bytes: Number  # of the copy that is multiplied
+    stored_bytes: Number  # of the copy that is held: below `parameter_bytes` where a frozen base is quantised
+    trainable: Number  # share of the parameters that train: 1, or that of low-rank adapters
     gradient_bytes: Number
     reduce_bytes: Number  # of a gradient on the wire
     optimizer_bytes: Number  # master copy and moments, per parameter
     flash_attention: Number
-    score_passes: Number  # times unfused attention reads or writes the score matrix forward
+    fused_softmax: Number  # 1: mask, scale and softmax of unfused attention are one kernel
+    fused_norms: Number  # 1: a norm is one kernel
     logit_bytes: Number  # kept per logit between forward and backward
     fused_cross_entropy: Number
     overlap_gradients: Number
     overlap_parameters: Number
     overlap_tensor: Number
     overlap_pipeline: Number
+    scatter_boundary: Number  # 1: the tensor group splits what it sends to the next stage
     optimizer_offload: Number  # share of the optimizer state kept on the host
     activation_offload: Number  # share of the saved activations kept on the host
 

@@ -3,8 +3,14 @@ r"""One training step: compute, exchange, bubble, synchronisation, optimizer; an
 from __future__ import annotations
 
 from costmodel import ops
-from costmodel.formulas import collectives, compute, exchange, flops, layer, memory, pipeline
+from costmodel.formulas import attention, collectives, compute, exchange, flops, layer, memory, pipeline
 from costmodel.formulas.quantities import Layer, Step
+
+UNFUSED_LAUNCHES = 0.2
+"""Launches of a layer that separate softmax kernels add, over those it has."""
+
+STALL_RANKS = 1024.0
+"""Ranks at which `Stack.stall_time` is stated."""
 
 
 def micro_batches(options, plan):
@@ -61,9 +67,11 @@ def layer_pass(model, options, plan, network, stack, device):
     forward_share = share / (tensor + context + expert + 1e-30)
     busy_forward = forward * slowdown + exposed * forward_share
     busy_backward = (again + data + weight) * slowdown + exposed * (1.0 - forward_share)
-    wait_forward = compute.host_wait(busy_forward, stack.host_forward)
+    separate = (1.0 - options.flash_attention) * (1.0 - attention.softmax_is_fused(options, model.heads / plan.tensor, plan))
+    launches = (1.0 + UNFUSED_LAUNCHES * separate) * (1.0 + stack.host_jitter * (plan.tensor - 1.0))
+    wait_forward = compute.host_wait(busy_forward, launches * stack.host_forward)
     again_host = plan.recompute_layers * stack.host_forward
-    wait_backward = compute.host_wait(busy_backward, stack.host_backward + again_host)
+    wait_backward = compute.host_wait(busy_backward, launches * (stack.host_backward + again_host))
     host = wait_forward + wait_backward
     busy = (forward + again + data + weight) * slowdown
     return Layer(
@@ -128,7 +136,9 @@ def step(model, options, plan, network, stack, device):
     context = m * layers * one.context
     expert = m * layers * one.expert
     gathering = m * layers * one.parameters
-    waiting = m * (layers * one.host + stack.host_micro_batch)
+    gpus = plan.tensor * plan.context * plan.pipeline * plan.data
+    stall = stack.stall_time * (gpus / STALL_RANKS) * (gpus / STALL_RANKS)
+    waiting = m * (layers * one.host + stack.host_micro_batch + stall)
 
     send, boundary_bytes = exchange.boundary(model, options, plan, network, stack)
     hide = options.overlap_pipeline * stack.pipeline_overlap
@@ -158,7 +168,7 @@ def step(model, options, plan, network, stack, device):
     )
     tied = model.tied * piped * collectives.all_reduce(
         options.reduce_bytes * model.vocabulary * model.hidden / plan.tensor, 2.0 * piped + (1.0 - piped),
-        plan.pipeline_stride * ops.maximum(p - 1.0, 1.0), network, stack.network_quality, stack.host_exchange,
+        plan.pipeline_stride * ops.maximum(p - 1.0, 1.0), network, stack,
     )  # fmt: skip
     whole = ops.where(plan.shard_weights > 0.0, 0.0, 1.0)
     reductions = ops.where(plan.shard_gradients > 0.0, m, 1.0)
@@ -171,7 +181,7 @@ def step(model, options, plan, network, stack, device):
 
     shard, _ = exchange.shard_and_replicas(plan)
     expert_shard = ops.maximum(shard * expert_ranks / ranks, 1.0)
-    updated = dense / shard + routed / expert_shard
+    updated = options.trainable * (dense / shard + routed / expert_shard)
     state_bytes = 2.0 * options.optimizer_bytes + 2.0 * options.gradient_bytes + options.parameter_bytes
     on_device = updated * state_bytes * stack.optimizer_traffic / device.memory_bandwidth
     on_host = updated * (options.gradient_bytes + options.parameter_bytes) / device.host_bandwidth

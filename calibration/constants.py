@@ -1,0 +1,151 @@
+"""Which constants are fitted, what is believed of each before measuring, and where each acts among the cases."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.cases import Case
+from calibration.predict import Columns, columns_of
+from costmodel.formulas.quantities import Device, Stack
+from costmodel.solvers.fitting import Array, Constant
+
+DEVICE_FIELDS: dict[str, tuple[float, float, float]] = {
+    "gemm_efficiency": (0.1, 0.05, 1.0),
+    "gemm_output": (0.7, 1e3, 3e7),
+    "gemm_depth": (0.7, 1.0, 5e3),
+    "attention_forward_efficiency": (0.2, 0.02, 1.0),
+    "attention_backward_efficiency": (0.2, 0.02, 1.0),
+    "attention_length": (0.7, 1.0, 1e5),
+    "memory_bandwidth": (0.05, 1e10, 2e13),
+    "kernel_time": (0.5, 1e-7, 1e-4),
+}
+"""Spread before measuring (of the logarithm), and bounds, of a device's constants."""
+
+STACK_FIELDS: dict[str, tuple[float, float, float]] = {
+    "gemm_quality": (0.12, 0.1, 1.2),
+    "attention_quality": (0.4, 0.02, 2.0),
+    "elementwise_traffic": (0.6, 0.05, 20.0),
+    "host_forward": (1.0, 1e-6, 1e-1),
+    "host_backward": (1.0, 1e-6, 1e-1),
+    "host_exchange": (0.7, 1e-6, 1e-2),
+    "host_micro_batch": (1.0, 1e-6, 1.0),
+    "host_step": (1.0, 1e-5, 1e1),
+    "host_jitter": (1.0, 1e-4, 0.5),
+    "network_latency": (0.5, 0.1, 30.0),
+    "stall_time": (2.5, 1e-6, 10.0),
+    "network_quality": (0.3, 0.02, 1.6),
+    "tensor_overlap": (0.7, 1e-3, 1.0),
+    "gradient_overlap": (0.5, 1e-2, 1.0),
+    "parameter_overlap": (0.5, 1e-2, 1.0),
+    "context_overlap": (0.5, 1e-2, 1.0),
+    "expert_overlap": (1.0, 1e-3, 1.0),
+    "pipeline_overlap": (0.5, 1e-2, 1.0),
+    "contention": (0.7, 1e-3, 3.0),
+    "optimizer_traffic": (0.5, 0.3, 20.0),
+}
+"""The same of a framework's."""
+
+
+@dataclasses.dataclass
+class Problem:
+    """Cases with their unknown constants.
+
+    Parameters
+    ----------
+    cases : measured runs
+    columns : them as columns, at the catalogue's constants
+    constants : what is unknown
+    places : for each constant: tuple name, field name, rows
+    """
+
+    cases: Sequence[Case]
+    columns: Columns
+    constants: list[Constant]
+    places: list[list[tuple[str, str, Array]]]
+
+    @property
+    def affects(self) -> list[Array]:
+        """Rows that depend on each constant."""
+        return [np.unique(np.concatenate([rows for _, _, rows in place])) for place in self.places]
+
+    def at(self, values: Array, rows: Array | None = None) -> Columns:
+        """The columns with the constants at `values`, all rows or some."""
+        columns = self.columns if rows is None else take(self.columns, rows)
+        changed: dict[str, dict[str, Array]] = {"device": {}, "stack": {}}
+        for (part, field), index in self.owners.items():
+            owner = index if rows is None else index[rows]
+            base = getattr(getattr(columns, part), field)
+            changed[part][field] = np.where(owner >= 0, values[owner], base)
+        return dataclasses.replace(
+            columns,
+            device=columns.device._replace(**changed["device"]),
+            stack=columns.stack._replace(**changed["stack"]),
+        )
+
+    @functools.cached_property
+    def owners(self) -> dict[tuple[str, str], NDArray[np.int64]]:
+        """For each column that constants fill: the constant of every row, -1 for none."""
+        index: dict[tuple[str, str], NDArray[np.int64]] = {}
+        for number, place in enumerate(self.places):
+            for part, field, rows in place:
+                index.setdefault((part, field), np.full(len(self.cases), -1))[rows] = number
+        return index
+
+
+def take(columns: Columns, rows: Array) -> Columns:
+    """Some rows of the columns."""
+
+    def pick(item: Any) -> Any:
+        return type(item)(*(pick(field) if isinstance(field, tuple) else field[rows] for field in item))
+
+    return Columns(*(pick(getattr(columns, field.name)) for field in dataclasses.fields(Columns)))
+
+
+def problem_of(cases: Sequence[Case]) -> Problem:
+    """The cases and every constant that at least one of them depends on."""
+    columns = columns_of(cases)
+    constants: list[Constant] = []
+    places: list[list[tuple[str, str, Array]]] = []
+    names = np.array([case.cluster.device.name for case in cases])
+    dtypes = np.array([_efficiency_dtype(case) for case in cases])
+    bases = np.array([_base_dtype(case) for case in cases])
+    for device in sorted(set(names)):
+        mine = names == device
+        for field, (spread, low, high) in DEVICE_FIELDS.items():
+            if field == "gemm_efficiency":
+                for dtype in sorted({*dtypes[mine], *bases[mine]}):
+                    rows, base = np.flatnonzero(mine & (dtypes == dtype)), np.flatnonzero(mine & (bases == dtype))
+                    value = columns.device.gemm_efficiency[rows[0]] if len(rows) else columns.device.base_gemm_efficiency[base[0]]
+                    constants.append(Constant(device, f"gemm.{dtype}", float(value), spread, low, high))
+                    places.append([("device", field, rows), ("device", "base_gemm_efficiency", base)])
+                continue
+            rows = np.flatnonzero(mine)
+            value = float(getattr(columns.device, field)[rows[0]])
+            constants.append(Constant(device, field, value, spread, low, high))
+            places.append([("device", field, rows)])
+    stacks = np.array([case.framework.name for case in cases])
+    for stack in sorted(set(stacks)):
+        rows = np.flatnonzero(stacks == stack)
+        for field, (spread, low, high) in STACK_FIELDS.items():
+            value = float(getattr(columns.stack, field)[rows[0]])
+            constants.append(Constant(stack, field, max(value, low), spread, low, high))
+            places.append([("stack", field, rows)])
+    return Problem(cases, columns, constants, places)
+
+
+def _efficiency_dtype(case: Case) -> str:
+    return {"fp16": "bf16"}.get(case.plan.dtype, case.plan.dtype)
+
+
+def _base_dtype(case: Case) -> str:
+    return "bf16" if case.plan.dtype not in ("fp32", "tf32") else case.plan.dtype
+
+
+assert set(DEVICE_FIELDS) <= set(Device._fields)
+assert set(STACK_FIELDS) <= set(Stack._fields)

@@ -1,0 +1,130 @@
+"""Fitting constants to measurements: robust least squares in logarithms, with a prior on every constant."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+Array = NDArray[np.float64]
+STEP = 1e-4
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant:
+    """One unknown: a positive constant with what is believed of it before measuring.
+
+    Parameters
+    ----------
+    owner : device or framework it belongs to
+    field : its name there
+    value : prior value
+    spread : standard deviation of its logarithm before measuring
+    low, high : bounds
+    """
+
+    owner: str
+    field: str
+    value: float
+    spread: float
+    low: float
+    high: float
+
+    @property
+    def label(self) -> str:
+        """Owner and field."""
+        return f"{self.owner}.{self.field}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """What a fit found.
+
+    Parameters
+    ----------
+    constants : as given
+    values : fitted values
+    covariance : of the logarithms of the values
+    residuals : logarithm of predicted over measured, a row
+    scale : robust standard deviation of the residuals
+    """
+
+    constants: Sequence[Constant]
+    values: Array
+    covariance: Array
+    residuals: Array
+    scale: float
+
+    @property
+    def standard_errors(self) -> Array:
+        """Relative standard error of each value."""
+        return np.sqrt(np.diag(self.covariance))
+
+
+def fit(
+    constants: Sequence[Constant],
+    residuals: Callable[[Array, Array | None], Array],
+    rows: int,
+    affects: Sequence[Array],
+    weights: Array,
+    noise: float = 0.03,
+    iterations: int = 40,
+) -> Fit:
+    """Fit constants so that predictions meet measurements.
+
+    Minimises the soft-L1 loss of the weighted log errors plus the squared distance of each log constant from its
+    prior in units of its spread.
+
+    Parameters
+    ----------
+    constants : what is unknown
+    residuals : called with values and the rows wanted (None: all); gives log(predicted / measured)
+    rows : how many there are
+    affects : for each constant the indices of the rows that depend on it
+    weights : of each row
+    noise : log error of a typical good row; larger errors count linearly
+    iterations : most evaluations of the Jacobian
+
+    Returns
+    -------
+    Fit
+    """
+    prior = np.log([constant.value for constant in constants])
+    spread = np.array([constant.spread for constant in constants])
+    bounds = np.log([[constant.low, constant.high] for constant in constants]).T
+    count = len(constants)
+
+    def squash(error: Array) -> tuple[Array, Array]:
+        """Residual whose square is the soft-L1 loss, and its slope."""
+        scaled = error / noise
+        root = np.sqrt(1.0 + scaled * scaled)
+        value = np.sign(scaled) * np.sqrt(2.0 * (root - 1.0))
+        slope = np.where(np.abs(scaled) < 1e-6, 1.0, scaled / root / np.where(value == 0.0, 1.0, value))
+        return value, slope / noise
+
+    def full(theta: Array) -> Array:
+        value, _ = squash(residuals(np.exp(theta), None))
+        return np.concatenate([weights * value, (theta - prior) / spread])
+
+    def jacobian(theta: Array) -> Array:
+        base = residuals(np.exp(theta), None)
+        _, slope = squash(base)
+        matrix = np.zeros((rows + count, count))
+        for column, touched in enumerate(affects):
+            if len(touched):
+                moved = theta.copy()
+                moved[column] += STEP
+                change = (residuals(np.exp(moved), touched) - base[touched]) / STEP
+                matrix[touched, column] = weights[touched] * slope[touched] * change
+        matrix[rows:] = np.diag(1.0 / spread)
+        return matrix
+
+    start = np.clip(prior, bounds[0] + 1e-9, bounds[1] - 1e-9)
+    solution = least_squares(full, start, jacobian, bounds=bounds, max_nfev=iterations, x_scale=spread, ftol=1e-5)
+    final = residuals(np.exp(solution.x), None)
+    information = solution.jac.T @ solution.jac
+    scale = float(1.4826 * np.median(np.abs(final - np.median(final))))
+    return Fit(constants, np.exp(solution.x), np.linalg.inv(information), final, scale)

@@ -1,0 +1,439 @@
+r"""A formula as algebra: traced with SymPy symbols, then printed as LaTeX or JavaScript, or differentiated.
+
+A formula is traced by calling it. What is given as a number stays a number; every argument left out, and every
+None, becomes a symbol, and so does every None field of a NamedTuple. A field's symbol is named by its path, as
+``device.memory_bandwidth`` or ``network.node.latency``. Every value that is used more than once, and every choice,
+maximum and rounding, becomes one named line, so that even a whole step is some hundreds of short lines: as one
+nested expression it would be too large to write down.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import sympy
+
+from costmodel.errors import InvalidValue
+from costmodel.formulas import quantities
+
+_TUPLES = {
+    name.lower(): kind for name, kind in vars(quantities).items() if isinstance(kind, type) and issubclass(kind, tuple)
+}
+"""The NamedTuple that an argument of a formula holds, by the argument's name."""
+
+_NEVER_ZERO = frozenset({
+    "activation_bytes", "attention_backward_efficiency", "attention_forward_efficiency",
+    "attention_quality", "bandwidth", "base_flop_rate", "base_gemm_efficiency", "compute_bytes",
+    "context", "context_stride", "data", "data_stride", "element_bytes", "expert", "expert_load",
+    "expert_tensor", "flop_rate", "gemm_efficiency", "gemm_quality", "global_batch", "head_dim",
+    "heads", "hidden", "host_bandwidth", "kv_heads", "layers", "memory", "memory_bandwidth",
+    "micro_batch", "micro_batches", "network_quality", "norm_vectors", "norms", "parameter_bytes",
+    "pipeline", "pipeline_stride", "quality", "ranks", "seq_len", "shard_group", "size", "stages",
+    "stride", "tensor", "tensor_stride", "value_head_dim", "virtual_stages", "vocabulary", "window",
+})  # fmt: skip
+"""Fields whose symbols are positive; all others may be zero, so that ``x > 0`` stays a question."""
+
+NOTATION = {
+    "model.layers": "L", "model.hidden": "h", "model.heads": "a", "model.vocabulary": "V", "options.seq_len": "s",
+    "plan.micro_batch": "b", "plan.tensor": "t", "plan.pipeline": "p", "plan.virtual_stages": "v",
+    "nbytes": "n", "ranks": "p", "stages": "p", "micro_batches": "m", "seq_len": "s", "window": "w",
+    "network.node.latency": r"\alpha_{node}", "network.leaf.latency": r"\alpha_{leaf}",
+    "network.spine.latency": r"\alpha_{spine}", "network.node.bandwidth": "B_{node}",
+    "network.leaf.bandwidth": "B_{leaf}", "network.spine.bandwidth": "B_{spine}",
+    "latency": r"\alpha", "bandwidth": "B", "device.memory_bandwidth": "B_{mem}", "device.kernel_time": "t_0",
+}  # fmt: skip
+"""How LaTeX writes a symbol, after the nomenclature of `costmodel.formulas.quantities`; others by their words."""
+
+
+Lines = tuple[tuple[sympy.Symbol, sympy.Expr], ...]
+
+
+class Trace(NamedTuple):
+    """A formula as a straight line of algebra.
+
+    Parameters
+    ----------
+    parameters : names of the formula's arguments
+    symbols : what was left open, by path
+    lines : symbol and definition of each intermediate value, in order
+    result : of the formula: an expression, or a tuple of them, in `symbols` and the lines' symbols
+    """
+
+    parameters: tuple[str, ...]
+    symbols: dict[str, sympy.Symbol]
+    lines: Lines
+    result: Any
+
+    @property
+    def expression(self) -> Any:
+        """The result with every line put in its place: for small formulas, or with few symbols left open."""
+        whole: dict[Any, Any] = {}
+        for symbol, definition in self.lines:
+            whole[symbol] = definition.xreplace(whole)
+        return _map(self.result, lambda expression: expression.xreplace(whole))
+
+    def function(self) -> Callable[..., Any]:
+        """A Python function of `symbols`, in their order, that returns the result as flat tuple of floats.
+
+        Examples
+        --------
+        >>> from costmodel.formulas.compute import host_wait
+        >>> trace(host_wait, 0.0).function()(2.0)
+        (2.0,)
+        """
+        flat = list(_leaves(self.result))
+        lines = list(self.lines)
+        values = sympy.lambdify(list(self.symbols.values()), flat, "math", cse=lambda expressions: (lines, expressions))
+        return lambda *given: tuple(map(float, values(*given)))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, tuple) and not isinstance(value, sympy.Basic):
+        for part in value:
+            yield from _leaves(part)
+    else:
+        yield sympy.sympify(value)
+
+
+def _map(value: Any, function: Callable[[Any], Any]) -> Any:
+    if isinstance(value, tuple) and not isinstance(value, sympy.Basic):
+        parts = [_map(part, function) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return function(value)
+
+
+def _argument(path: str, kind: type | None, given: Any, algebra: _Algebra) -> Any:
+    """`given` with a symbol in place of every None, all of it if it is None."""
+    fields: Any = getattr(type(given) if kind is None else kind, "_fields", None)
+    if fields is not None:
+        kind = kind or type(given)
+        if given is not None and not isinstance(given, kind):
+            raise InvalidValue(path, given, f"a {kind.__name__} of costmodel.formulas.quantities, or None")
+        kinds = typing.get_type_hints(kind)
+        values = zip(fields, (None,) * len(fields) if given is None else given, strict=True)
+        return kind(*(
+            _argument(f"{path}.{field}", kinds[field] if hasattr(kinds[field], "_fields") else None, value, algebra)
+            for field, value in values
+        ))  # fmt: skip
+    if given is None:
+        sign = "positive" if path.rpartition(".")[2] in _NEVER_ZERO else "nonnegative"
+        algebra.symbols[path] = sympy.Symbol(path, **{sign: True})
+        return algebra.named(algebra.symbols[path])
+    if isinstance(given, sympy.Expr):
+        algebra.symbols.update({str(symbol): symbol for symbol in sorted(given.free_symbols, key=str)})
+        return algebra.named(given)
+    return float(given)
+
+
+def trace(formula: Callable[..., Any], *arguments: Any) -> Trace:
+    """Call a formula with symbols in place of what is not given.
+
+    Parameters
+    ----------
+    formula : a function of `costmodel.formulas`
+    arguments : one a parameter: a number, a SymPy expression, a NamedTuple of `costmodel.formulas.quantities` with
+        None where a symbol is wanted, or None for a symbol (or a NamedTuple of them); those left out are None
+
+    Returns
+    -------
+    Trace
+
+    Raises
+    ------
+    InvalidValue
+        for more arguments than the formula takes, or of the wrong kind
+
+    Examples
+    --------
+    >>> from costmodel.formulas.collectives import members_inside
+    >>> trace(members_inside, None, 1.0, 8.0).expression
+    Min(8.0, ranks)
+    >>> trace(members_inside).lines
+    ((x0, Max(1.0, size/stride)), (x1, Min(ranks, x0)))
+    """
+    names = tuple(inspect.signature(formula).parameters)
+    if len(arguments) > len(names):
+        raise InvalidValue("arguments", len(arguments), f"at most {len(names)}: {', '.join(names)}")
+    algebra = _Algebra()
+    padded = (*arguments, *[None] * (len(names) - len(arguments)))
+    values = [_argument(name, _TUPLES.get(name), given, algebra) for name, given in zip(names, padded, strict=True)]
+    lines, result = _fewer(algebra.lines, _map(formula(*values), _bare))
+    return Trace(names, algebra.symbols, lines, result)
+
+
+class _Algebra:
+    """The operations of `costmodel.ops` on `_Value`; every result gets a name and a line."""
+
+    def __init__(self) -> None:
+        self.symbols: dict[str, sympy.Symbol] = {}
+        self.lines: dict[sympy.Symbol, sympy.Expr] = {}
+        self._known: dict[sympy.Expr, sympy.Symbol] = {}
+
+    def named(self, value: Any) -> Any:
+        """A `_Value` for an expression, a plain number for a number, a `_Condition` or bool for a comparison."""
+        if value in (sympy.true, sympy.false):
+            return bool(value)
+        if not isinstance(value, sympy.Expr):
+            return _Condition(self, value)
+        if value.is_number:
+            return float(value)
+        if value.is_Mul and value.args[0] == sympy.Float(1.0):
+            value = sympy.Mul(*value.args[1:])
+        if not value.is_Symbol and value not in self._known:
+            sign = "positive" if value.is_positive else "nonnegative" if value.is_nonnegative else "real"
+            self._known[value] = sympy.Symbol(f"_{len(self.lines)}", **{sign: True})
+            self.lines[self._known[value]] = value
+        return _Value(self, self._known.get(value, value))
+
+    def _through(self, function: Callable[..., Any], *values: Any) -> Any:
+        return self.named(function(*map(_bare, values)))
+
+    def Max(self, a: Any, b: Any) -> Any:
+        return self._through(sympy.Max, a, b)
+
+    def Min(self, a: Any, b: Any) -> Any:
+        return self._through(sympy.Min, a, b)
+
+    def Piecewise(self, first: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
+        return self.named(sympy.Piecewise(tuple(map(_bare, first)), tuple(map(_bare, other))))
+
+    def Eq(self, a: Any, b: Any) -> Any:
+        return self._through(sympy.Eq, a, b)
+
+    def ceiling(self, a: Any) -> Any:
+        return self._through(sympy.ceiling, a)
+
+    def sqrt(self, a: Any) -> Any:
+        return self._through(sympy.sqrt, a)
+
+    def log(self, a: Any, base: Any) -> Any:
+        return self._through(sympy.log, a, base)
+
+
+class _Condition:
+    """A comparison of values that are being traced."""
+
+    def __init__(self, algebra: _Algebra, bare: Any) -> None:
+        self.__algebra__, self.bare = algebra, bare
+
+    def __and__(self, other: Any) -> Any:
+        return self.__algebra__.named(sympy.And(self.bare, _bare(other)))
+
+    def __or__(self, other: Any) -> Any:
+        return self.__algebra__.named(sympy.Or(self.bare, _bare(other)))
+
+    __rand__, __ror__ = __and__, __or__
+
+    def __bool__(self) -> bool:
+        raise TypeError("a formula must not branch on its arguments: use ops.where")
+
+
+class _Value:
+    """A number that is being traced: arithmetic on it writes lines. (SymPy's own symbols would grow into trees.)"""
+
+    def __init__(self, algebra: _Algebra, bare: sympy.Expr) -> None:
+        self.__algebra__, self.bare = algebra, bare
+
+    def __neg__(self) -> Any:
+        return self.__algebra__.named(-self.bare)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a formula must not branch on its arguments: use ops.where")
+
+
+def _method(function: Callable[[Any, Any], Any], swapped: bool) -> Callable[[_Value, Any], Any]:
+    def method(self: _Value, other: Any) -> Any:
+        pair = (_bare(other), self.bare) if swapped else (self.bare, _bare(other))
+        return self.__algebra__.named(function(*pair))
+
+    return method
+
+
+for _name in ("add", "sub", "mul", "truediv", "pow"):
+    setattr(_Value, f"__{_name}__", _method(getattr(operator, _name), swapped=False))
+    setattr(_Value, f"__r{_name}__", _method(getattr(operator, _name), swapped=True))
+for _name in ("lt", "le", "gt", "ge"):
+    setattr(_Value, f"__{_name}__", _method(getattr(operator, _name), swapped=False))
+
+
+def _bare(value: Any) -> Any:
+    """The SymPy expression of a value."""
+    return value.bare if isinstance(value, _Value | _Condition) else sympy.sympify(value)
+
+
+def _fewer(lines: dict[sympy.Symbol, sympy.Expr], result: Any) -> tuple[Lines, Any]:
+    """The lines that the result needs, numbered anew; sums and products used once stand where they are used."""
+    uses: dict[sympy.Symbol, int] = {}
+
+    def use(value: sympy.Expr) -> None:
+        for symbol in value.atoms(sympy.Symbol) & lines.keys():
+            uses[symbol] = uses.get(symbol, 0) + value.count(symbol)
+
+    for value in _leaves(result):
+        use(value)
+    for symbol, value in reversed(lines.items()):
+        if symbol in uses:
+            use(value)
+    kept: list[tuple[sympy.Symbol, sympy.Expr]] = []
+    place: dict[Any, Any] = {}
+    for symbol, value in lines.items():
+        if symbol in uses:
+            short = value.xreplace(place)
+            place[symbol] = short
+            if (uses[symbol] > 1 and not short.is_Atom) or not isinstance(value, sympy.Add | sympy.Mul | sympy.Pow):
+                place[symbol] = sympy.Symbol(f"x{len(kept)}", **symbol.assumptions0)
+                kept.append((place[symbol], short))
+    return tuple(kept), _map(result, lambda expression: expression.xreplace(place))
+
+
+def _plain(expression: sympy.Expr) -> sympy.Expr:
+    """The same with 2 for 2.0."""
+    numbers = {number: float(number) for number in expression.atoms(sympy.Float)}
+    whole = {number: int(value) for number, value in numbers.items() if value.is_integer() and abs(value) < 1e15}
+    return expression.xreplace({number: sympy.Integer(value) for number, value in whole.items()})
+
+
+def latex(formula: Callable[..., Any], *arguments: Any) -> Any:
+    r"""A formula in LaTeX: a text, or one for each part of its result.
+
+    Parameters
+    ----------
+    formula, arguments : as `trace` takes them
+
+    Examples
+    --------
+    >>> from costmodel.formulas.collectives import members_inside
+    >>> print(latex(members_inside))
+    \min\left(p, \max\left(1, \frac{\mathrm{size}}{\mathrm{stride}}\right)\right)
+    """
+    traced = trace(formula, *arguments)
+    taken = [NOTATION.get(path) for path in traced.symbols]
+    names = {
+        symbol: NOTATION[path] if taken.count(NOTATION.get(path, "")) == 1 else _words(path.rpartition(".")[2])
+        for path, symbol in traced.symbols.items()
+    }
+    return _map(traced.expression, lambda expression: sympy.latex(_plain(expression), symbol_names=names))
+
+
+def _words(field: str) -> str:
+    return field if len(field) == 1 else rf"\mathrm{{{field.replace('_', chr(92) + ' ')}}}"
+
+
+def javascript(formula: Callable[..., Any], *arguments: Any) -> str:
+    """A formula as a JavaScript function of the same name, arguments and result.
+
+    NamedTuples are objects with the same fields. An argument of which nothing was left open stays in the list, so
+    that calls look alike, but is not read.
+
+    Parameters
+    ----------
+    formula, arguments : as `trace` takes them
+
+    Examples
+    --------
+    >>> from costmodel.formulas.collectives import members_inside
+    >>> print(javascript(members_inside, None, 1.0))
+    function members_inside(ranks, stride, size) {
+      const x0 = Math.max(1.0, size);
+      const x1 = Math.min(ranks, x0);
+      return x1;
+    }
+    """
+    traced = trace(formula, *arguments)
+    body = [f"  const {symbol} = {_code(definition)};" for symbol, definition in traced.lines]
+    return "\n".join([
+        f"function {formula.__name__}({', '.join(traced.parameters)}) {{", *body,
+        f"  return {_literal(traced.result)};", "}",
+    ])  # fmt: skip
+
+
+def _code(expression: Any) -> str:
+    return " ".join(sympy.jscode(sympy.sympify(expression)).split())
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, tuple) and not isinstance(value, sympy.Basic):
+        if not hasattr(value, "_fields"):
+            return "[" + ", ".join(map(_literal, value)) + "]"
+        parts = (f"{field}: {_literal(part)}" for field, part in zip(value._fields, value, strict=True))
+        return "{" + ", ".join(parts) + "}"
+    return _code(value)
+
+
+def derivative(formula: Callable[..., Any], *arguments: Any, by: str, of: str | None = None) -> Trace:
+    """How a formula's result changes with one of its symbols.
+
+    Where the formula bends, at a maximum or a comparison, it is the slope of the branch in force; what is rounded up
+    counts as constant.
+
+    Parameters
+    ----------
+    formula, arguments : as `trace` takes them
+    by : path of the symbol, as ``network.leaf.bandwidth``
+    of : part of the result, as ``total`` or ``memory.total``, where it has several
+
+    Returns
+    -------
+    Trace
+        whose result is the slope
+
+    Raises
+    ------
+    InvalidValue
+        for a symbol or part that there isn't
+
+    Examples
+    --------
+    >>> from costmodel.formulas.compute import stream
+    >>> derivative(stream, 1e9, 1.0, by="device.memory_bandwidth").expression
+    -1000000000.0/device.memory_bandwidth**2
+    """
+    traced = trace(formula, *arguments)
+    if by not in traced.symbols:
+        raise InvalidValue("by", by, "one of " + ", ".join(traced.symbols))
+    part = traced.result
+    for field in of.split(".") if of else ():
+        if field not in getattr(part, "_fields", ()):
+            raise InvalidValue("of", of, _parts(part))
+        part = getattr(part, field)
+    if isinstance(part, tuple):
+        raise InvalidValue("of", of, _parts(part))
+    lines: dict[sympy.Symbol, sympy.Expr] = {}
+    slopes: dict[sympy.Symbol, sympy.Expr] = {traced.symbols[by]: sympy.Integer(1)}
+    for symbol, definition in traced.lines:
+        lines[symbol] = definition
+        slopes[symbol] = _slope(definition, slopes)
+        if not slopes[symbol].is_Atom:
+            line = sympy.Symbol(f"d{symbol}", real=True)
+            lines[line], slopes[symbol] = slopes[symbol], line
+    kept, result = _fewer(lines, _slope(part, slopes))
+    return Trace(traced.parameters, traced.symbols, kept, result)
+
+
+def _parts(result: Any) -> str:
+    return "one of the parts " + ", ".join(getattr(result, "_fields", ())) if hasattr(result, "_fields") else "no part"
+
+
+def _slope(value: sympy.Expr, slopes: dict[sympy.Symbol, sympy.Expr]) -> sympy.Expr:
+    """Slope of one line, given those of the symbols in it."""
+    if isinstance(value, sympy.ceiling):
+        return sympy.Integer(0)
+    if isinstance(value, sympy.Piecewise):
+        return sympy.Piecewise(*((_slope(arm, slopes), condition) for arm, condition in value.args))
+    if isinstance(value, sympy.Max | sympy.Min):
+        first, *others = value.args
+        slope, extreme = _slope(first, slopes), first
+        for other in others:
+            ahead = other > extreme if isinstance(value, sympy.Max) else other < extreme
+            slope = sympy.Piecewise((_slope(other, slopes), ahead), (slope, True))
+            extreme = value.func(extreme, other)
+        return slope
+    inside = value.free_symbols & slopes.keys()
+    return sympy.Add(*(value.diff(symbol) * slopes[symbol] for symbol in sorted(inside, key=str)))
+
+
+__all__ = ["NOTATION", "Trace", "derivative", "javascript", "latex", "trace"]
