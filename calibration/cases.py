@@ -171,6 +171,9 @@ def plan_of(run: Run, framework: Framework) -> Plan:
     if named == "zb-v":
         chunks = 1
     attention = run.text["attention_kind"] or None
+    notes = run.text.get("notes", "").lower()
+    if attention is None and run.text["stack"] == "megatron-core-ci" and "transformer_engine" not in notes:
+        attention = "fused-softmax"  # the local implementation of Megatron-Core
     parallel = run.text["sequence_parallel"]
     label = run.text["model_name"] + run.text["framework"]
     adapter = "none"
@@ -179,7 +182,8 @@ def plan_of(run: Run, framework: Framework) -> Plan:
     text = (run.text.get("optimizer", "") + mode).lower()
     kernels = run.text.get("flash_attention", "").lower()
     recompute = run.text["recompute_kind"] or "none"
-    selective_flash = recompute == "selective" and (attention or framework.attention) == "flash"
+    # torchtitan's selective checkpointing recomputes every second matrix product
+    by_operator = recompute == "selective" and run.text["stack"] == "fsdp2"
     shard = int(group.group(1)) if group and zero else None
     ranks = data * context
     expert = _whole(run, "ep", 1) or 1
@@ -189,7 +193,7 @@ def plan_of(run: Run, framework: Framework) -> Plan:
         virtual_stages=chunks if pipeline > 1 else 1, micro_batch=_whole(run, "micro_batch"), schedule=named,
         sequence_parallel=None if not parallel else parallel.lower() == "true" and tensor > 1, zero_stage=zero,
         shard_group=shard if shard and ranks % shard == 0 else None,
-        recompute="selective" if selective_flash else recompute, dtype=run.text["compute_dtype"] or "bf16",
+        recompute=2 if by_operator else recompute, dtype=run.text["compute_dtype"] or "bf16",
         adapter=adapter, attention=attention,
         fused_norms=True if "rms kernel" in kernels else None,
         optimizer="adam-8bit" if "8-bit" in text else None,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from calibration.cases import Case
 from calibration.predict import Columns, columns_of
+from costmodel.catalogue.software import default_constants
 from costmodel.formulas.quantities import Device, Stack
 from costmodel.solvers.fitting import Array, Constant
 
@@ -26,6 +27,13 @@ DEVICE_FIELDS: dict[str, tuple[float, float, float]] = {
     "kernel_time": (0.5, 1e-7, 1e-4),
 }
 """Spread before measuring (of the logarithm), and bounds, of a device's constants."""
+
+GEMM_PRIOR = {"bf16": 0.75, "fp8": 0.65, "mxfp8": 0.65, "nvfp4": 0.5, "fp32": 0.8, "tf32": 0.75}
+DEVICE_PRIOR = {
+    "gemm_output": 5e5, "gemm_depth": 200.0, "attention_forward_efficiency": 0.6,
+    "attention_backward_efficiency": 0.48, "attention_length": 600.0, "memory_bandwidth": 0.85, "kernel_time": 4e-6,
+}  # fmt: skip
+"""What is believed of any device before measuring; of its bandwidth, the share of the specified one."""
 
 STACK_FIELDS: dict[str, tuple[float, float, float]] = {
     "gemm_quality": (0.12, 0.1, 1.2),
@@ -49,7 +57,20 @@ STACK_FIELDS: dict[str, tuple[float, float, float]] = {
     "contention": (0.7, 1e-3, 3.0),
     "optimizer_traffic": (0.5, 0.3, 20.0),
 }
-"""The same of a framework's."""
+"""The same of a framework's constants of time."""
+
+MEMORY_FIELDS: dict[str, tuple[float, float, float]] = {
+    "activation_overhead": (0.2, 0.5, 3.0),
+    "logit_overhead": (0.4, 0.2, 4.0),
+    "fixed_memory": (0.7, 1e7, 3e10),
+    "buffer_memory": (0.7, 1e6, 2e10),
+    "fragmentation": (0.7, 1e-3, 0.6),
+}
+"""The same of its constants of memory."""
+
+
+PRIOR = default_constants()
+"""What is believed of a framework before measuring."""
 
 
 @dataclasses.dataclass
@@ -107,8 +128,31 @@ def take(columns: Columns, rows: Array) -> Columns:
     return Columns(*(pick(getattr(columns, field.name)) for field in dataclasses.fields(Columns)))
 
 
+def memory_problem_of(cases: Sequence[Case]) -> Problem:
+    """The cases and every constant of memory that at least one of them depends on."""
+    columns = columns_of(cases)
+    constants, places = _stack_constants(cases, columns, MEMORY_FIELDS)
+    return Problem(cases, columns, constants, places)
+
+
+def _stack_constants(
+    cases: Sequence[Case], columns: Columns, fields: dict[str, tuple[float, float, float]]
+) -> tuple[list[Constant], list[list[tuple[str, str, Array]]]]:
+    """Constants of every framework, and the rows in which each acts."""
+    constants: list[Constant] = []
+    places: list[list[tuple[str, str, Array]]] = []
+    stacks = np.array([case.framework.name for case in cases])
+    for stack in sorted(set(stacks)):
+        rows = np.flatnonzero(stacks == stack)
+        for field, (spread, low, high) in fields.items():
+            value = float(PRIOR[field])
+            constants.append(Constant(stack, field, max(value, low), spread, low, high))
+            places.append([("stack", field, rows)])
+    return constants, places
+
+
 def problem_of(cases: Sequence[Case]) -> Problem:
-    """The cases and every constant that at least one of them depends on."""
+    """The cases and every constant of time that at least one of them depends on."""
     columns = columns_of(cases)
     constants: list[Constant] = []
     places: list[list[tuple[str, str, Array]]] = []
@@ -121,21 +165,18 @@ def problem_of(cases: Sequence[Case]) -> Problem:
             if field == "gemm_efficiency":
                 for dtype in sorted({*dtypes[mine], *bases[mine]}):
                     rows, base = np.flatnonzero(mine & (dtypes == dtype)), np.flatnonzero(mine & (bases == dtype))
-                    value = columns.device.gemm_efficiency[rows[0]] if len(rows) else columns.device.base_gemm_efficiency[base[0]]
-                    constants.append(Constant(device, f"gemm.{dtype}", float(value), spread, low, high))
+                    value = GEMM_PRIOR.get(dtype, GEMM_PRIOR["bf16"])
+                    constants.append(Constant(device, f"gemm.{dtype}", value, spread, low, high))
                     places.append([("device", field, rows), ("device", "base_gemm_efficiency", base)])
                 continue
             rows = np.flatnonzero(mine)
-            value = float(getattr(columns.device, field)[rows[0]])
+            specified = cases[rows[0]].cluster.device.memory_bandwidth
+            value = DEVICE_PRIOR[field] * (specified if field == "memory_bandwidth" else 1.0)
             constants.append(Constant(device, field, value, spread, low, high))
             places.append([("device", field, rows)])
-    stacks = np.array([case.framework.name for case in cases])
-    for stack in sorted(set(stacks)):
-        rows = np.flatnonzero(stacks == stack)
-        for field, (spread, low, high) in STACK_FIELDS.items():
-            value = float(getattr(columns.stack, field)[rows[0]])
-            constants.append(Constant(stack, field, max(value, low), spread, low, high))
-            places.append([("stack", field, rows)])
+    more, where = _stack_constants(cases, columns, STACK_FIELDS)
+    constants += more
+    places += where
     return Problem(cases, columns, constants, places)
 
 

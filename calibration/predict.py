@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from calibration.cases import Case
+from calibration.metrics import Prediction
 from costmodel.formulas.quantities import Device, Model, Network, Options, Plan, Stack, Step
 from costmodel.formulas.step import step
+from costmodel.uncertainty import interval, spread_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,3 +52,46 @@ def columns_of(cases: Sequence[Case]) -> Columns:
         stack=_column([case.framework.numbers() for case in cases]),
         device=_column([case.cluster.device.numbers(case.plan.dtype) for case in cases]),
     )
+
+
+def memory_of_kind(step_memory: Any, kinds: Sequence[str], stack: Any) -> Any:
+    """Peak bytes in the terms in which each run counted them.
+
+    Allocated: what tensors hold. Reserved: with the allocator's fragmentation. Process: with the context and the
+    communication library, which is also what a verdict has to count.
+
+    Parameters
+    ----------
+    step_memory : `Memory` of columns [bytes]
+    kinds : ``memory_kind`` of each row; unstated counts as allocated
+    stack : `Stack` of columns
+    """
+    allocated = step_memory.total - step_memory.overhead
+    reserved = allocated * (1.0 + stack.fragmentation)
+    kind = np.array(kinds)
+    return np.where(kind == "process", step_memory.total, np.where(kind == "reserved", reserved, allocated))
+
+
+def predictions_of(cases: Sequence[Case], columns: Columns | None = None) -> list[Prediction]:
+    """Every case predicted, with intervals.
+
+    Parameters
+    ----------
+    cases : what ran
+    columns : the cases as columns where constants other than the catalogue's are to be used
+    """
+    if not cases:
+        return []
+    columns = columns or columns_of(cases)
+    result = columns.evaluate()
+    nbytes = memory_of_kind(result.memory, [case.run.text["memory_kind"] for case in cases], columns.stack)
+    limits = columns.device.memory
+    predictions = []
+    for row, case in enumerate(cases):
+        spread = spread_of(case.framework, case.cluster.device)
+        seconds, held = float(result.total[row]), float(nbytes[row])
+        low, high = interval(seconds, spread.time)
+        least, most = interval(held, spread.memory)
+        fits = float(result.memory.total[row]) <= float(limits[row])
+        predictions.append(Prediction(case, seconds, low, high, held, least, most, fits))
+    return predictions

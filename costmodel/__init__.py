@@ -9,7 +9,9 @@ True
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -42,31 +44,48 @@ _HOME = {
 __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
-    from costmodel.catalogue.loader import load_cluster, load_device, load_model, names
-    from costmodel.catalogue.software import framework_names, load_framework
-    from costmodel.errors import (
-        CostModelError,
-        IllegalPlan,
-        InvalidValue,
-        NotModelled,
-        UnknownName,
-        UnreadableFile,
-    )
-    from costmodel.estimate import Estimate, estimate
-    from costmodel.frameworks import Framework
-    from costmodel.hardware.cluster import Cluster, Level
-    from costmodel.hardware.device import Device, Efficiency
-    from costmodel.plan import Plan
-    from costmodel.search import SearchResult, search
-    from costmodel.workloads.transformer import Transformer
+    from costmodel.catalogue.loader import load_cluster as load_cluster
+    from costmodel.catalogue.loader import load_device as load_device
+    from costmodel.catalogue.loader import load_model as load_model
+    from costmodel.catalogue.loader import names as names
+    from costmodel.catalogue.software import framework_names as framework_names
+    from costmodel.catalogue.software import load_framework as load_framework
+    from costmodel.errors import CostModelError as CostModelError
+    from costmodel.errors import IllegalPlan as IllegalPlan
+    from costmodel.errors import InvalidValue as InvalidValue
+    from costmodel.errors import NotModelled as NotModelled
+    from costmodel.errors import UnknownName as UnknownName
+    from costmodel.errors import UnreadableFile as UnreadableFile
+    from costmodel.estimate import Estimate as Estimate
+    from costmodel.estimate import estimate as estimate
+    from costmodel.frameworks import Framework as Framework
+    from costmodel.hardware.cluster import Cluster as Cluster
+    from costmodel.hardware.cluster import Level as Level
+    from costmodel.hardware.device import Device as Device
+    from costmodel.hardware.device import Efficiency as Efficiency
+    from costmodel.plan import Plan as Plan
+    from costmodel.search import SearchResult as SearchResult
+    from costmodel.search import search as search
+    from costmodel.workloads.transformer import Transformer as Transformer
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'costmodel' has no attribute {name!r}")
     value = getattr(import_module(f"costmodel.{_HOME[name]}"), name)
-    globals()[name] = value  # also where importing the submodule bound its own name here
+    setattr(sys.modules[__name__], name, value)
     return value
+
+
+class _Front(ModuleType):
+    """Keeps `costmodel.estimate` the function when importing the submodule of that name would bind the module."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Front
 
 
 def __dir__() -> list[str]:

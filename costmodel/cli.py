@@ -110,20 +110,27 @@ _READERS: dict[str, tuple[Callable[[str], Any], str]] = {
 def _plan_fields() -> dict[str, tuple[Callable[[str], Any], str, str]]:
     """Every dimension of a plan: reader, placeholder and help, from the fields and the docstring of `Plan`."""
     import dataclasses
+    import re
 
+    from costmodel import plan
     from costmodel.plan import Plan
 
     words: dict[str, str] = {}
-    for line in (Plan.__doc__ or "").split("Raises")[0].splitlines():
-        names, colon, text = line.strip().partition(" : ")
-        if colon:
-            words |= {name: text.replace("`", "").replace("%", "%%") for name in names.split(", ")}
+    names: list[str] = []
+    for line in (Plan.__doc__ or "").partition("----------")[2].partition("Raises")[0].splitlines():
+        left, colon, right = line.strip().partition(" : ")
+        names = left.split(", ") if colon else names
+        words |= {name: f"{words.get(name, '')} {right or left}".strip() for name in names}
+    words = {name: re.sub(r"`([A-Z]+)`", lambda match: ", ".join(getattr(plan, match[1])), text) for name, text in words.items()}
     fields = {}
     for field in dataclasses.fields(Plan):
         if field.name not in ("global_batch", "seq_len"):
             reader, shown = _READERS[str(field.type).removesuffix(" | None")]
-            fields[field.name] = (reader, shown, words.get(field.name, ""))
+            fields[field.name] = (reader, shown, words.get(field.name, "").replace("`", "").replace("%", "%%"))
     return fields
+
+
+_USAGE = "costmodel %s MODEL --cluster C [--nodes N | --gpus N] --global-batch N --seq-len N [options]"
 
 
 def _many(reader: Callable[[str], Any]) -> Callable[[str], list[Any]]:
@@ -162,7 +169,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"costmodel {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    searching = commands.add_parser("search", allow_abbrev=False, help="rank every legal plan")
+    searching = commands.add_parser("search", usage=_USAGE % "search", allow_abbrev=False, help="rank every legal plan")
     _add_question(searching, several=True)
     searching.add_argument("--top", type=_whole, default=10, metavar="K", help="plans to show (default: 10)")
     searching.add_argument("--engine", default="auto", metavar="E", help="auto, python, numpy or numba")
@@ -171,7 +178,9 @@ def _parser() -> argparse.ArgumentParser:
     output.add_argument("--csv", metavar="FILE", help="also write the ranked plans to a file")
     searching.set_defaults(run=_search)
 
-    estimating = commands.add_parser("estimate", allow_abbrev=False, help="time and memory of one plan, part by part")
+    estimating = commands.add_parser(
+        "estimate", usage=_USAGE % "estimate", allow_abbrev=False, help="time and memory of one plan, part by part"
+    )
     _add_question(estimating, several=False)
     estimating.add_argument("--json", action="store_true", help="JSON instead of tables")
     estimating.set_defaults(run=_estimate)

@@ -32,6 +32,8 @@ class Framework:
     attention : default kernel
     fused_cross_entropy, fused_norms, overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline : defaults
     scatter_boundary : a tensor group splits what it sends to the next pipeline stage
+    keep_gathered : under sequence parallelism the gathered inputs of products are kept for the backward pass
+    balanced_stages : layers are dealt to pipeline stages by cost, the vocabulary projection counted in
     title : one line about it
     """
 
@@ -54,6 +56,8 @@ class Framework:
     overlap_tensor: bool = False
     overlap_pipeline: bool = False
     scatter_boundary: bool = False
+    keep_gathered: bool = False
+    balanced_stages: bool = False
     title: str = ""
 
     def __post_init__(self) -> None:
@@ -66,7 +70,8 @@ class Framework:
         for field in ("gradient_bytes", "reduce_bytes", "optimizer_bytes", "parameter_bytes", "logit_bytes"):
             real(field, getattr(self, field), 0.0, 64.0)
         for field in ("sequence_parallel", "fused_cross_entropy", "fused_norms", "overlap_gradients", "overlap_parameters",
-                      "overlap_tensor", "overlap_pipeline", "scatter_boundary"):  # fmt: skip
+                      "overlap_tensor", "overlap_pipeline", "scatter_boundary", "keep_gathered",
+                      "balanced_stages"):  # fmt: skip
             flag(field, getattr(self, field))
         if not isinstance(self.constants, Stack):
             raise InvalidValue("constants", self.constants, "a Stack of calibrated constants")

@@ -175,6 +175,7 @@ class Plan:
             parameter_bytes=4.0 if wide else framework.parameter_bytes,
             stored_bytes=QUANTISED_BYTES if plan.adapter == "qlora" else 4.0 if wide else framework.parameter_bytes,
             trainable=ADAPTERS[plan.adapter], scatter_boundary=float(framework.scatter_boundary),
+            keep_gathered=float(framework.keep_gathered), balanced_stages=float(framework.balanced_stages),
             gradient_bytes=gradient, reduce_bytes=min(framework.reduce_bytes, gradient),
             optimizer_bytes=optimizer - (4.0 if wide and optimizer >= 12.0 else 0.0),
             flash_attention=float(plan.attention == "flash"), fused_softmax=float(plan.attention == "fused-softmax"),

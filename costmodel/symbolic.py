@@ -114,10 +114,10 @@ def _argument(path: str, kind: type | None, given: Any, algebra: _Algebra) -> An
         if given is not None and not isinstance(given, kind):
             raise InvalidValue(path, given, f"a {kind.__name__} of costmodel.formulas.quantities, or None")
         kinds = typing.get_type_hints(kind)
-        values = zip(fields, (None,) * len(fields) if given is None else given, strict=True)
+        values: Any = (None,) * len(fields) if given is None else given
         return kind(*(
             _argument(f"{path}.{field}", kinds[field] if hasattr(kinds[field], "_fields") else None, value, algebra)
-            for field, value in values
+            for field, value in zip(fields, values, strict=True)
         ))  # fmt: skip
     if given is None:
         sign = "positive" if path.rpartition(".")[2] in _NEVER_ZERO else "nonnegative"

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-import costmodel.search
+import costmodel
 from costmodel import cli
 from costmodel.estimate import estimate
 from costmodel.plan import Plan
+from costmodel.search import CHOICES, SPLIT, search
 
 ROOT = Path(__file__).parents[1]
 BATCH = ["--global-batch", "64", "--seq-len", "4096"]
@@ -89,7 +90,7 @@ def test_search_in_json_holds_what_the_library_says(run):
     assert (code, err) == (0, "")
     document = strict(out)
     model, cluster = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-h100", gpus=8)
-    found = costmodel.search.search(model, cluster, global_batch=64, seq_len=4096, top=4)
+    found = search(model, cluster, global_batch=64, seq_len=4096, top=4)
     assert document["plans"] == found.to_rows()
     assert document["considered"] == found.considered
     assert document["search_time_s"] > 0
@@ -107,7 +108,7 @@ def test_search_tries_lists_and_repeated_options_alike(run):
 def test_every_dimension_of_a_plan_can_be_searched_and_estimated(run):
     fields = {field.name for field in dataclasses.fields(Plan)} - {"global_batch", "seq_len"}
     assert set(cli._plan_fields()) == fields
-    assert fields == {*costmodel.search.SPLIT, *costmodel.search.CHOICES, "data_parallel"}
+    assert fields == {*SPLIT, *CHOICES, "data_parallel"}
     for command in ("search", "estimate"):
         code, out, _ = run(command, "--help")
         assert code == 0
@@ -329,7 +330,7 @@ def test_an_interruption_ends_with_130_and_nothing_more(run, monkeypatch):
     def interrupted(*_arguments, **_options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(costmodel.search, "search", interrupted)
+    monkeypatch.setattr(sys.modules["costmodel.search"], "search", interrupted)
     assert run("search", *SMALL) == (130, "", "")
 
 
@@ -451,5 +452,6 @@ def test_the_commands_of_the_readme_run(run):
 
 
 def test_the_python_of_the_readme_runs(tmp_path):
+    pytest.importorskip("pandas")
     done = python("-c", "\n".join(readme_blocks("python")), cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

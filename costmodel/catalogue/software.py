@@ -22,6 +22,12 @@ def framework_names() -> list[str]:
     return list(_tables("frameworks.toml"))
 
 
+def default_constants() -> dict[str, float]:
+    """Constants of a software stack that was never calibrated."""
+    values = _tables("stacks.toml")["default"]
+    return {field: float(values[field]) for field in Stack._fields}
+
+
 @functools.cache
 def load_framework(name: str) -> Framework:
     """A framework of the catalogue.

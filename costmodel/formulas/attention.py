@@ -42,6 +42,12 @@ def flash(model, tokens, seq_len, heads_share, stack, device):
 def softmax_is_fused(options, heads, plan):
     """1 where the fused softmax kernel runs: asked for, and four score matrices at a time to work on.
 
+    Parameters
+    ----------
+    options : `Options`
+    heads : on this rank
+    plan : `Plan`
+
     References
     ----------
     NVIDIA/Megatron-LM megatron/legacy/model/fused_softmax.py, ``is_kernel_available``: micro-batch x local heads

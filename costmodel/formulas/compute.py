@@ -62,7 +62,7 @@ def stream(nbytes, kernels, device):
 def host_wait(busy, host):
     r"""Time a device waits for the host to launch its kernels [s]: a smooth :math:`\max(0, T_h - T_d)`.
 
-    .. math:: \left(T_d^4 + T_h^4\right)^{1/4} - T_d
+    .. math:: \left(T_d^8 + T_h^8\right)^{1/8} - T_d
 
     Smooth because launches and kernels both vary: near the crossing neither hides the other fully.
 
@@ -72,6 +72,7 @@ def host_wait(busy, host):
     host : host time :math:`T_h` [s]
     """
     largest = ops.maximum(busy, host) + 1e-30
-    share = (busy / largest) * (busy / largest)
-    other = (host / largest) * (host / largest)
-    return largest * ops.sqrt(ops.sqrt(share * share + other * other)) - busy
+    device = (busy / largest) * (busy / largest)
+    launch = (host / largest) * (host / largest)
+    device, launch = device * device, launch * launch
+    return largest * ops.sqrt(ops.sqrt(ops.sqrt(device * device + launch * launch))) - busy

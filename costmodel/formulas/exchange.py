@@ -12,6 +12,10 @@ def tensor_exchange(model, options, plan, network, stack):
 
     Sequence parallelism replaces each by a reduce-scatter and an all-gather, which move the same bytes.
 
+    Parameters
+    ----------
+    model, options, plan, network, stack : `Model`, `Options`, `Plan`, `Network`, `Stack`
+
     References
     ----------
     [shoeybi2019]_ section 3, [korthikanti2022]_ section 4.2.2
@@ -30,6 +34,10 @@ def layer_exchange(model, options, plan, network, stack):
     an expert layer's MLP exchanges over the expert group instead). Context: keys and values go once around the
     ring forward, they and their gradients backward. Experts: dispatch and combine, each way, and under expert
     tensor parallelism a gather and a scatter of the routed tokens.
+
+    Parameters
+    ----------
+    model, options, plan, network, stack : `Model`, `Options`, `Plan`, `Network`, `Stack`
     """
     share = model.expert_layers / model.layers
     once, tensor_bytes = tensor_exchange(model, options, plan, network, stack)
@@ -55,7 +63,12 @@ def layer_exchange(model, options, plan, network, stack):
 
 
 def boundary(model, options, plan, network, stack):
-    """Time and bytes to send one micro-batch's hidden states to the next stage [s, bytes]."""
+    """Time and bytes to send one micro-batch's hidden states to the next stage [s, bytes].
+
+    Parameters
+    ----------
+    model, options, plan, network, stack : `Model`, `Options`, `Plan`, `Network`, `Stack`
+    """
     split = ops.where((options.scatter_boundary > 0.0) | (plan.sequence_parallel > 0.0), plan.tensor, 1.0)
     nbytes = options.activation_bytes * layer.local_tokens(options, plan) * model.hidden / split
     time = collectives.send(
@@ -65,7 +78,12 @@ def boundary(model, options, plan, network, stack):
 
 
 def shard_and_replicas(plan):
-    """Ranks that shard one copy of the dense weights' states, and how many copies there are."""
+    """Ranks that shard one copy of the dense weights' states, and how many copies there are.
+
+    Parameters
+    ----------
+    plan : `Plan`
+    """
     ranks = plan.data * plan.context
     shard = ops.where(plan.shard_optimizer > 0.0, plan.shard_group, 1.0)
     return shard, ranks / shard
@@ -76,6 +94,13 @@ def gradient_exchange(nparameters, ranks, stride, plan, options, network, stack)
 
     A reduce-scatter over the :math:`S` ranks that shard the states, then an all-reduce of the shard over the
     copies: with :math:`S = 1` plain data parallelism, with :math:`S` = all ranks ZeRO, between them HSDP.
+
+    Parameters
+    ----------
+    nparameters : parameters on this rank, before sharding
+    ranks : members of the group
+    stride : distance of neighbouring members [ranks]
+    plan, options, network, stack : `Plan`, `Options`, `Network`, `Stack`
 
     References
     ----------
@@ -91,7 +116,15 @@ def gradient_exchange(nparameters, ranks, stride, plan, options, network, stack)
 
 
 def parameter_gather(nparameters, ranks, stride, plan, options, network, stack):
-    """Time and bytes to gather sharded weights once [s, bytes]."""
+    """Time and bytes to gather sharded weights once [s, bytes].
+
+    Parameters
+    ----------
+    nparameters : parameters on this rank, before sharding
+    ranks : members of the group
+    stride : distance of neighbouring members [ranks]
+    plan, options, network, stack : `Plan`, `Options`, `Network`, `Stack`
+    """
     share = ops.where(plan.shard_optimizer > 0.0, plan.shard_group / (plan.data * plan.context), 0.0)
     shard = ops.maximum(ranks * share, 1.0)
     nbytes = options.parameter_bytes * nparameters

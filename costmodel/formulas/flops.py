@@ -63,7 +63,12 @@ def attention_matrices(model):
 
 
 def layer_matrices(model):
-    """Weights that multiply one token in an average layer, experts counted as often as a token visits them."""
+    """Weights that multiply one token in an average layer, experts counted as often as a token visits them.
+
+    Parameters
+    ----------
+    model : `Model`
+    """
     width = model.experts_per_token * model.expert_feed_forward + model.shared_feed_forward
     experts = (2.0 + model.gated) * model.hidden * width + model.hidden * model.experts
     dense = (2.0 + model.gated) * model.hidden * model.feed_forward

@@ -33,7 +33,15 @@ def product(m, n, k, options, stack, device):
 
 
 def expert_product(groups, m, n, k, options, stack, device):
-    """As `product`, for `groups` experts with `m` tokens each."""
+    """As `product`, for `groups` experts with `m` tokens each.
+
+    Parameters
+    ----------
+    groups : experts on this rank
+    m : tokens of one expert
+    n, k : outputs and inputs of the weight
+    options, stack, device : `Options`, `Stack`, `Device`
+    """
     rate = device.flop_rate * device.gemm_efficiency * stack.gemm_quality
     forward = compute.grouped_gemm(groups, m, n, k, options.compute_bytes, rate, device)
     data = compute.grouped_gemm(groups, m, k, n, options.compute_bytes, rate, device)
@@ -42,17 +50,32 @@ def expert_product(groups, m, n, k, options, stack, device):
 
 
 def local_tokens(options, plan):
-    """Tokens of one micro-batch on one rank's share of the sequence."""
+    """Tokens of one micro-batch on one rank's share of the sequence.
+
+    Parameters
+    ----------
+    options, plan : `Options`, `Plan`
+    """
     return plan.micro_batch * options.seq_len / plan.context
 
 
 def norm_tokens(options, plan):
-    """Tokens on which one rank computes norms and residuals: fewer under sequence parallelism."""
+    """Tokens on which one rank computes norms and residuals: fewer under sequence parallelism.
+
+    Parameters
+    ----------
+    options, plan : `Options`, `Plan`
+    """
     return local_tokens(options, plan) / ops.where(plan.sequence_parallel > 0.0, plan.tensor, 1.0)
 
 
 def attention_projections(model, options, plan, stack, device):
-    """Forward, data-gradient and weight-gradient time of the projections around the attention core [s]."""
+    """Forward, data-gradient and weight-gradient time of the projections around the attention core [s].
+
+    Parameters
+    ----------
+    model, options, plan, stack, device : `Model`, `Options`, `Plan`, `Stack`, `Device`
+    """
     tokens = local_tokens(options, plan)
     heads = model.heads / plan.tensor
     kv_heads = ops.maximum(model.kv_heads / plan.tensor, 1.0)
@@ -78,7 +101,14 @@ def attention_projections(model, options, plan, stack, device):
 
 
 def mlp(model, width, options, plan, stack, device):
-    """Forward, data-gradient and weight-gradient time of a dense MLP of the given local width [s]."""
+    """Forward, data-gradient and weight-gradient time of a dense MLP of the given local width [s].
+
+    Parameters
+    ----------
+    model : `Model`
+    width : inner width on this rank [channels]
+    options, plan, stack, device : `Options`, `Plan`, `Stack`, `Device`
+    """
     tokens = local_tokens(options, plan)
     up = product(tokens, (1.0 + model.gated) * width, model.hidden, options, stack, device)
     down = product(tokens, ops.where(width > 0.0, model.hidden, 0.0), width, options, stack, device)
@@ -86,13 +116,23 @@ def mlp(model, width, options, plan, stack, device):
 
 
 def expert_tokens(model, options, plan):
-    """Tokens that meet one local expert on the busiest rank."""
+    """Tokens that meet one local expert on the busiest rank.
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    """
     routed = local_tokens(options, plan) * model.experts_per_token * plan.expert_tensor / plan.tensor
     return model.expert_load * routed * plan.expert / ops.maximum(model.experts, 1.0)
 
 
 def experts(model, options, plan, stack, device):
-    """Forward, data-gradient and weight-gradient time of router and routed experts of one layer [s]."""
+    """Forward, data-gradient and weight-gradient time of router and routed experts of one layer [s].
+
+    Parameters
+    ----------
+    model, options, plan, stack, device : `Model`, `Options`, `Plan`, `Stack`, `Device`
+    """
     groups = model.experts / plan.expert
     tokens = expert_tokens(model, options, plan)
     width = model.expert_feed_forward / plan.expert_tensor
@@ -108,6 +148,10 @@ def elementwise_bytes(model, options, plan):
     Norms read and write their input, residual additions read two and write one, the activation reads its
     inputs and writes its output, rotary embedding reads and writes queries and keys; eight-bit operands are
     cast once; experts' tokens are permuted there and back.
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
 
     Returns
     -------
@@ -132,12 +176,23 @@ def elementwise_bytes(model, options, plan):
 
 
 def gradient_accumulation_bytes(nparameters, options):
-    """Bytes moved to add one micro-batch's weight gradients to the accumulated ones [bytes]."""
+    """Bytes moved to add one micro-batch's weight gradients to the accumulated ones [bytes].
+
+    Parameters
+    ----------
+    nparameters : parameters on this rank
+    options : `Options`
+    """
     return 2.0 * options.gradient_bytes * options.trainable * nparameters
 
 
 def layer_work(model, options, plan, stack, device):
-    """Device time of an average layer, `Work` [s]: dense and expert layers in their proportion."""
+    """Device time of an average layer, `Work` [s]: dense and expert layers in their proportion.
+
+    Parameters
+    ----------
+    model, options, plan, stack, device : `Model`, `Options`, `Plan`, `Stack`, `Device`
+    """
     share = model.expert_layers / model.layers
     projections = attention_projections(model, options, plan, stack, device)
     dense = mlp(model, model.feed_forward / plan.tensor, options, plan, stack, device)
@@ -159,7 +214,12 @@ def layer_work(model, options, plan, stack, device):
 
 
 def layer_parameters(model, plan):
-    """Parameters of an average layer on one rank, unsharded by data parallelism."""
+    """Parameters of an average layer on one rank, unsharded by data parallelism.
+
+    Parameters
+    ----------
+    model, plan : `Model`, `Plan`
+    """
     share = model.expert_layers / model.layers
     attention_part = attention_parameters(model)
     norms = model.norms * model.norm_vectors * model.hidden
@@ -168,19 +228,34 @@ def layer_parameters(model, plan):
 
 
 def expert_layer_parameters(model, plan):
-    """Parameters of one mixture-of-experts layer on one rank: routed experts, then everything else."""
+    """Parameters of one mixture-of-experts layer on one rank: routed experts, then everything else.
+
+    Parameters
+    ----------
+    model, plan : `Model`, `Plan`
+    """
     routed = routed_parameters(model, plan)
     return routed + expert_layer_shared_parameters(model) / plan.tensor
 
 
 def routed_parameters(model, plan):
-    """Parameters of one layer's routed experts on one rank."""
+    """Parameters of one layer's routed experts on one rank.
+
+    Parameters
+    ----------
+    model, plan : `Model`, `Plan`
+    """
     matrices = model.experts * mlp_parameters(model, model.expert_feed_forward)
     return matrices / (plan.expert * plan.expert_tensor)
 
 
 def head_work(model, options, plan, stack, device):
-    """Device time of the vocabulary projection and the loss, `Work` [s]; the projection runs in 16 bit."""
+    """Device time of the vocabulary projection and the loss, `Work` [s]; the projection runs in 16 bit.
+
+    Parameters
+    ----------
+    model, options, plan, stack, device : `Model`, `Options`, `Plan`, `Stack`, `Device`
+    """
     tokens = local_tokens(options, plan)
     rate = device.base_flop_rate * device.base_gemm_efficiency * stack.gemm_quality
     columns = model.vocabulary / plan.tensor
@@ -199,7 +274,12 @@ def head_work(model, options, plan, stack, device):
 
 
 def embedding_work(model, options, plan, device):
-    """Time to gather embeddings forward and to scatter their gradients backward [s each]."""
+    """Time to gather embeddings forward and to scatter their gradients backward [s each].
+
+    Parameters
+    ----------
+    model, options, plan, device : `Model`, `Options`, `Plan`, `Device`
+    """
     nbytes = 2.0 * options.activation_bytes * local_tokens(options, plan) * model.hidden
     gradient = 2.0 * options.gradient_bytes * local_tokens(options, plan) * model.hidden
     return compute.stream(nbytes, 2.0, device), compute.stream(gradient, 2.0, device)

@@ -32,6 +32,11 @@ class Violations(NamedTuple):
 def indivisible(a, b):
     """1 where `b` does not divide `a`.
 
+    Parameters
+    ----------
+    a : dividend
+    b : divisor, not 0
+
     Examples
     --------
     >>> indivisible(12.0, 8.0), indivisible(16.0, 8.0)
@@ -49,8 +54,8 @@ def violations(model, options, plan, gpus):
     gpus : of the cluster
     """
     micro_batches = options.global_batch / (plan.data * plan.micro_batch)
-    first, middle, _ = pipeline.stage_layers(model.layers, plan.pipeline, plan.virtual_stages)
-    short = middle * plan.pipeline - model.layers
+    first, middle, _ = pipeline.stage_layers(model, options, plan)
+    short = ops.where(options.balanced_stages > 0.0, 0.0, middle * plan.pipeline - model.layers)
     stages = plan.pipeline * plan.virtual_stages
     chunked = ops.where(plan.virtual_stages > 1.0, 1.0, 0.0)
     interleaved = ops.where(ops.equal(plan.schedule, pipeline.INTERLEAVED), 1.0, 0.0)
@@ -73,7 +78,8 @@ def violations(model, options, plan, gpus):
         tensor_heads=indivisible(model.heads, plan.tensor),
         tensor_kv_heads=(1.0 - model.latent) * kv_broken,
         tensor_feed_forward=indivisible(model.feed_forward, plan.tensor),
-        pipeline_layers=ops.where((first < 1.0) | (short > 2.5), 1.0, 0.0) * ops.maximum(piped, chunked),
+        pipeline_layers=ops.where((first < 1.0) | (short > 2.5) | (plan.pipeline > model.layers), 1.0, 0.0)
+        * ops.maximum(piped, chunked),
         virtual_stages=ops.maximum(
             ops.where(ops.equal(chunked, interleaved), 0.0, 1.0), chunked * ops.maximum(
                 1.0 - piped, ops.where(stages > model.layers, 1.0, 0.0))

@@ -44,6 +44,10 @@ def mlp_activations(model, options, plan):
 
     Experts save their permuted inputs, their inner tensors and their outputs, `experts_per_token` times and on
     the busiest rank.
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
     """
     bytes_ = options.activation_bytes
     share = model.expert_layers / model.layers
@@ -73,26 +77,45 @@ def layer_activations(model, options, plan):
     """
     bytes_ = options.activation_bytes
     tokens = layer.local_tokens(options, plan)
-    outer = layer.norm_tokens(options, plan) * model.hidden * (2.0 * model.norms * bytes_ + 2.0 * model.dropout)
+    split = layer.norm_tokens(options, plan)
+    gathered = ops.where(options.keep_gathered > 0.0, tokens, split)
+    outer = model.hidden * (split * (model.norms * bytes_ + 2.0 * model.dropout) + gathered * model.norms * bytes_)
     inner = tokens / plan.tensor * (attention_activations(model, options, plan) + mlp_activations(model, options, plan))
     return outer + inner
 
 
 def checkpoint(model, options, plan):
-    """Bytes of one recomputed layer's saved input, on one rank."""
+    """Bytes of one recomputed layer's saved input, on one rank.
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    """
     return options.activation_bytes * layer.norm_tokens(options, plan) * model.hidden
 
 
-def stage_activations(model, options, plan, layers, micro_batches):
-    """Bytes saved on one stage for all micro-batches in flight, and one layer being recomputed."""
-    whole = layer_activations(model, options, plan)
+def stage_activations(model, options, plan, stack, layers, micro_batches):
+    """Bytes saved on one stage for all micro-batches in flight, and one layer being recomputed.
+
+    Parameters
+    ----------
+    model, options, plan, stack : as named
+    layers : of the stage
+    micro_batches : in flight, in units of the stage's whole depth
+    """
+    whole = stack.activation_overhead * layer_activations(model, options, plan)
     kept = whole + plan.recompute_layers * (checkpoint(model, options, plan) - whole)
     live = ops.where(plan.recompute_layers > 0.0, whole, 0.0)
     return (1.0 - options.activation_offload) * micro_batches * layers * kept + live
 
 
 def logits(model, options, plan):
-    """Bytes of the last norm's and the head's input and of the logits of one micro-batch, on one rank."""
+    """Bytes of the last norm's and the head's input and of the logits of one micro-batch, on one rank.
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    """
     inputs = 2.0 * options.activation_bytes * layer.norm_tokens(options, plan) * model.hidden
     columns = model.vocabulary / plan.tensor
     return inputs + options.logit_bytes * layer.local_tokens(options, plan) * columns
@@ -117,13 +140,29 @@ def stage_parameters(model, plan, layers, first, last):
 
 
 def shard_of(sharded, dense, routed, shard, expert_shard):
-    """Parameters whose state stays on one rank, split over `shard` ranks (experts over theirs) where `sharded`."""
+    """Parameters whose state stays on one rank, split over `shard` ranks (experts over theirs) where `sharded`.
+
+    Parameters
+    ----------
+    sharded : 1 where this state is sharded
+    dense : parameters outside the routed experts
+    routed : parameters of the routed experts
+    shard : ranks that share one copy
+    expert_shard : the same for the experts
+    """
     over = ops.where(sharded > 0.0, shard, 1.0)
     return dense / over + routed / ops.where(sharded > 0.0, expert_shard, 1.0)
 
 
 def states(model, options, plan, layers, first, last):
-    """Weights, gradients, optimizer state and gathered weights of a stage on one rank [bytes each]."""
+    """Weights, gradients, optimizer state and gathered weights of a stage on one rank [bytes each].
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    layers : of the stage
+    first, last : 1 where the stage holds the embedding, the head
+    """
     dense, routed = stage_parameters(model, plan, layers, first, last)
     ranks = plan.data * plan.context
     expert_ranks = ops.maximum(ranks * plan.tensor / (plan.expert * plan.expert_tensor), 1.0)
@@ -153,9 +192,9 @@ def stage_memory(model, options, plan, stack, layers, stage, first, last, micro_
     """
     weights, gradients, optimizer, gathered = states(model, options, plan, layers, first, last)
     held = pipeline.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, stage)
-    activations = stage_activations(model, options, plan, layers, held)
+    activations = stage_activations(model, options, plan, stack, layers, held)
     embedding_mask = first * model.dropout * layer.norm_tokens(options, plan) * model.hidden * held
-    head = last * logits(model, options, plan)
+    head = last * stack.logit_overhead * logits(model, options, plan)
     groups = ops.where(plan.tensor > 1.0, 1.0, 0.0) + ops.where(plan.data * plan.context > 1.0, 1.0, 0.0)
     groups = groups + ops.where(plan.pipeline > 1.0, 1.0, 0.0) + ops.where(plan.expert > 1.0, 1.0, 0.0)
     allocated = weights + gradients + optimizer + activations + embedding_mask + head + gathered
@@ -165,22 +204,35 @@ def stage_memory(model, options, plan, stack, layers, stage, first, last, micro_
     )
 
 
+def fuller(one, other):
+    """The larger of two bills, `Memory`."""
+    more = other.total > one.total
+    return Memory(
+        ops.where(more, other.total, one.total),
+        ops.where(more, other.weights, one.weights),
+        ops.where(more, other.gradients, one.gradients),
+        ops.where(more, other.optimizer, one.optimizer),
+        ops.where(more, other.activations, one.activations),
+        ops.where(more, other.logits, one.logits),
+        ops.where(more, other.buffers, one.buffers),
+        ops.where(more, other.overhead, one.overhead),
+    )
+
+
 def fullest_stage(model, options, plan, stack, micro_batches):
-    """The bill of the fullest stage, `Memory` [bytes]: the first holds most micro-batches, the last the logits."""
-    first_layers, _, last_layers = pipeline.stage_layers(model.layers, plan.pipeline, plan.virtual_stages)
+    """The bill of the fullest stage, `Memory` [bytes].
+
+    The first stage holds most micro-batches, the second may hold a layer more, the last holds the logits; the
+    stages between hold less than the second.
+    """
+    first_layers, middle_layers, last_layers = pipeline.stage_layers(model, options, plan)
     single = ops.where(plan.pipeline > 1.0, 0.0, 1.0)
     first = stage_memory(model, options, plan, stack, first_layers, 0.0, 1.0, single, micro_batches)
+    between = ops.where(plan.pipeline > 2.0, middle_layers, 0.0)
+    second = stage_memory(
+        model, options, plan, stack, between, ops.minimum(1.0, plan.pipeline - 1.0), 0.0, 0.0, micro_batches
+    )
     last = stage_memory(
         model, options, plan, stack, last_layers, plan.pipeline - 1.0, single, 1.0, micro_batches
     )  # fmt: skip
-    later = last.total > first.total
-    return Memory(
-        ops.where(later, last.total, first.total),
-        ops.where(later, last.weights, first.weights),
-        ops.where(later, last.gradients, first.gradients),
-        ops.where(later, last.optimizer, first.optimizer),
-        ops.where(later, last.activations, first.activations),
-        ops.where(later, last.logits, first.logits),
-        ops.where(later, last.buffers, first.buffers),
-        ops.where(later, last.overhead, first.overhead),
-    )
+    return fuller(fuller(first, second), last)

@@ -45,39 +45,73 @@ def mlp_parameters(model, width):
 
 
 def expert_parameters(model):
-    """Parameters of all routed experts of one layer: what expert parallelism splits."""
+    """Parameters of all routed experts of one layer: what expert parallelism splits.
+
+    Parameters
+    ----------
+    model : `Model`
+    """
     return model.experts * mlp_parameters(model, model.expert_feed_forward)
 
 
 def norm_parameters(model):
-    """Parameters of the norms of hidden width in one layer."""
+    """Parameters of the norms of hidden width in one layer.
+
+    Parameters
+    ----------
+    model : `Model`
+    """
     return model.norms * model.norm_vectors * model.hidden
 
 
 def dense_layer_parameters(model):
-    """Parameters of one layer with a dense MLP."""
+    """Parameters of one layer with a dense MLP.
+
+    Parameters
+    ----------
+    model : `Model`
+    """
     return attention_parameters(model) + mlp_parameters(model, model.feed_forward) + norm_parameters(model)
 
 
 def expert_layer_shared_parameters(model):
-    """Parameters of one mixture-of-experts layer outside its routed experts: attention, norms, router, shared experts."""
+    """Parameters of one mixture-of-experts layer outside its routed experts: attention, norms, router, shared experts.
+
+    Parameters
+    ----------
+    model : `Model`
+    """
     shared = ops.where(model.shared_feed_forward > 0.0, mlp_parameters(model, model.shared_feed_forward), 0.0)
     return attention_parameters(model) + shared + norm_parameters(model) + model.experts * model.hidden
 
 
 def embedding_parameters(model):
-    """Parameters of the input embedding, learned positions and embedding norm."""
+    """Parameters of the input embedding, learned positions and embedding norm.
+
+    Parameters
+    ----------
+    model : `Model`
+    """
     table = (model.vocabulary + model.positions) * model.hidden
     return table + model.embedding_norm * model.norm_vectors * model.hidden
 
 
 def head_parameters(model):
-    """Parameters of the output projection where it is its own, and of the last norm."""
+    """Parameters of the output projection where it is its own, and of the last norm.
+
+    Parameters
+    ----------
+    model : `Model`
+    """
     return (1.0 - model.tied) * model.vocabulary * model.hidden + model.norm_vectors * model.hidden
 
 
 def prediction_parameters(model):
     """Parameters of the multi-token-prediction modules: a projection of two hidden states, two norms, one layer each.
+
+    Parameters
+    ----------
+    model : `Model`
 
     References
     ----------

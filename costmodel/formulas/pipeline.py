@@ -6,6 +6,7 @@ r"""Pipeline schedules as closed forms: what idles while the pipeline fills and 
 from __future__ import annotations
 
 from costmodel import ops
+from costmodel.formulas.flops import layer_matrices
 
 GPIPE, ONE_F_ONE_B, INTERLEAVED, ZB_H1, ZB_H2, DUALPIPE, ZB_V = 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0
 """Codes of the schedules."""
@@ -100,25 +101,28 @@ def weight_copies(schedule):
     return ops.where(ops.equal(schedule, DUALPIPE), 2.0, 1.0)
 
 
-def stage_layers(layers, stages, virtual_stages):
+def stage_layers(model, options, plan):
     """Layers on the first, on a middle and on the last stage.
 
     Stages hold equal shares; where the layers are one or two short of that, the last stage (which has the
     vocabulary projection) gives up one, then the first (which has the embedding), as Megatron-LM's
-    ``--account-for-loss-in-pipeline-split`` and ``--account-for-embedding-in-pipeline-split`` do.
+    ``--account-for-loss-in-pipeline-split`` and ``--account-for-embedding-in-pipeline-split`` do. Frameworks that
+    balance by cost count the vocabulary projection as so many layers as it has weights, and fill stage after
+    stage up to the mean (nanotron ``get_block_compute_costs``).
 
     Parameters
     ----------
-    layers : of the model
-    stages, virtual_stages : of the pipeline
-
-    Examples
-    --------
-    >>> stage_layers(126.0, 16.0, 1.0)
-    (7.0, 8.0, 7.0)
+    model : `Model`
+    options : `Options`
+    plan : `Plan`
     """
-    full = virtual_stages * ops.ceil_div(layers, stages * virtual_stages)
-    short = full * stages - layers
+    slots = plan.pipeline * plan.virtual_stages
+    full = plan.virtual_stages * ops.ceil_div(model.layers, slots)
+    short = full * plan.pipeline - model.layers
     last = full - ops.where(short > 0.5, 1.0, 0.0)
     first = full - ops.where(short > 1.5, 1.0, 0.0)
-    return first, full, last
+    head = model.vocabulary * model.hidden / layer_matrices(model)
+    filled = ops.minimum(ops.ceil((model.layers + head) / plan.pipeline), model.layers)
+    left = ops.maximum(model.layers - filled * (plan.pipeline - 1.0), 0.0)
+    by_cost = (options.balanced_stages > 0.0) & (plan.pipeline > 1.0)
+    return ops.where(by_cost, filled, first), ops.where(by_cost, filled, full), ops.where(by_cost, left, last)

@@ -127,6 +127,8 @@ class Stack(NamedTuple):
     pipeline_overlap: Number
     contention: Number  # slowdown of compute per second of hidden communication
     optimizer_traffic: Number  # bytes moved by the optimizer over the fused minimum
+    activation_overhead: Number  # saved activations over what fused kernels save
+    logit_overhead: Number  # bytes held for the loss over its logits
     fixed_memory: Number  # outside the model: context, workspaces, communication buffers
     buffer_memory: Number  # per communicating group
     fragmentation: Number  # reserved over allocated, minus one
@@ -154,6 +156,8 @@ class Options(NamedTuple):
     overlap_parameters: Number
     overlap_tensor: Number
     overlap_pipeline: Number
+    balanced_stages: Number  # 1: layers are dealt to stages by cost, the vocabulary projection counted in
+    keep_gathered: Number  # 1: under sequence parallelism the gathered inputs of products are kept, not gathered again
     scatter_boundary: Number  # 1: the tensor group splits what it sends to the next stage
     optimizer_offload: Number  # share of the optimizer state kept on the host
     activation_offload: Number  # share of the saved activations kept on the host

@@ -14,7 +14,12 @@ STALL_RANKS = 1024.0
 
 
 def micro_batches(options, plan):
-    """Micro-batches that one pipeline works through in a step."""
+    """Micro-batches that one pipeline works through in a step.
+
+    Parameters
+    ----------
+    options, plan : `Options`, `Plan`
+    """
     return options.global_batch / (plan.data * plan.micro_batch)
 
 
@@ -24,6 +29,10 @@ def layer_pass(model, options, plan, network, stack, device):
     Exposed exchange is what its overlap leaves: tensor exchange hides under products where asked for,
     context exchange under the attention core, expert exchange under a share of the compute, sharded
     weights' gathering under the pass they serve.
+
+    Parameters
+    ----------
+    model, options, plan, network, stack, device : `Model`, `Options`, `Plan`, `Network`, `Stack`, `Device`
     """
     work = layer.layer_work(model, options, plan, stack, device)
     moved = exchange.layer_exchange(model, options, plan, network, stack)
@@ -113,7 +122,7 @@ def step(model, options, plan, network, stack, device):
     head_weight = head.weight + head.accumulate
     head_total = head_forward + head_backward + head_weight + tensor_once
     embed_total = embed_forward + embed_backward + tensor_once
-    first_layers, middle_layers, last_layers = pipeline.stage_layers(model.layers, p, v)
+    first_layers, middle_layers, last_layers = pipeline.stage_layers(model, options, plan)
     depth = model.prediction_layers
     first = first_layers * one.total + embed_total + (1.0 - piped) * (head_total + depth * one.total)
     last = (last_layers + depth) * one.total + head_total

@@ -70,8 +70,9 @@ def fit(
     rows: int,
     affects: Sequence[Array],
     weights: Array,
-    noise: float = 0.03,
+    noise: float | Array = 0.03,
     iterations: int = 40,
+    start: Array | None = None,
 ) -> Fit:
     """Fit constants so that predictions meet measurements.
 
@@ -85,8 +86,9 @@ def fit(
     rows : how many there are
     affects : for each constant the indices of the rows that depend on it
     weights : of each row
-    noise : log error of a typical good row; larger errors count linearly
+    noise : log error of a typical good row, or of each row; larger errors count linearly
     iterations : most evaluations of the Jacobian
+    start : values to start from; the priors if not given
 
     Returns
     -------
@@ -97,13 +99,15 @@ def fit(
     bounds = np.log([[constant.low, constant.high] for constant in constants]).T
     count = len(constants)
 
+    level = np.broadcast_to(np.asarray(noise, dtype=float), (rows,))
+
     def squash(error: Array) -> tuple[Array, Array]:
         """Residual whose square is the soft-L1 loss, and its slope."""
-        scaled = error / noise
+        scaled = error / level
         root = np.sqrt(1.0 + scaled * scaled)
         value = np.sign(scaled) * np.sqrt(2.0 * (root - 1.0))
         slope = np.where(np.abs(scaled) < 1e-6, 1.0, scaled / root / np.where(value == 0.0, 1.0, value))
-        return value, slope / noise
+        return value, slope / level
 
     def full(theta: Array) -> Array:
         value, _ = squash(residuals(np.exp(theta), None))
@@ -122,8 +126,8 @@ def fit(
         matrix[rows:] = np.diag(1.0 / spread)
         return matrix
 
-    start = np.clip(prior, bounds[0] + 1e-9, bounds[1] - 1e-9)
-    solution = least_squares(full, start, jacobian, bounds=bounds, max_nfev=iterations, x_scale=spread, ftol=1e-5)
+    first = np.clip(prior if start is None else np.log(start), bounds[0] + 1e-9, bounds[1] - 1e-9)
+    solution = least_squares(full, first, jacobian, bounds=bounds, max_nfev=iterations, x_scale=spread, ftol=1e-5)
     final = residuals(np.exp(solution.x), None)
     information = solution.jac.T @ solution.jac
     scale = float(1.4826 * np.median(np.abs(final - np.median(final))))

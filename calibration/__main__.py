@@ -1,0 +1,49 @@
+"""``python -m calibration``: measure a device, fit constants, validate predictions."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise SystemExit(_fail(message))
+
+
+def _fail(message: str) -> int:
+    print(f"calibration: error: {message}", file=sys.stderr)
+    return 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; 2 and one line on standard error for bad input."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["measure"]:
+        # measure runs where only torch and NumPy are installed, so nothing else is imported for it
+        from calibration import measure
+
+        return measure.main(arguments[1:])
+    from calibration import fit, validate
+    from costmodel.errors import CostModelError
+
+    parser = _Parser(prog="python -m calibration", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
+    commands.add_parser("measure", help="microbenchmarks of this machine's device (needs torch)")
+    for name, module, text in (
+        ("fit", fit, "fit constants and write them into the catalogue"),
+        ("validate", validate, "predict measured runs and report the errors"),
+    ):
+        module.add_arguments(commands.add_parser(name, help=text))  # type: ignore[attr-defined]
+    try:
+        chosen = parser.parse_args(arguments)
+        return {"fit": fit, "validate": validate}[chosen.command].run(chosen)  # type: ignore[attr-defined,no-any-return]
+    except CostModelError as error:
+        return _fail(str(error))
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

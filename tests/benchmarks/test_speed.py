@@ -1,0 +1,102 @@
+"""How fast it is: `pytest tests/benchmarks --benchmark-only`. Nothing here fails for being slow."""
+
+import numpy as np
+import pytest
+
+from costmodel import Plan, engine, load_cluster, load_framework, load_model
+from costmodel.errors import IllegalPlan
+from costmodel.estimate import estimate
+from costmodel.search import search
+
+pytest.importorskip("pytest_benchmark")
+
+FRAMEWORK = load_framework("megatron-core")
+ROWS = {"python": 256, "numpy": 16 * engine.CHUNK, "numba": 64 * engine.CHUNK}
+
+
+@pytest.fixture(autouse=True)
+def only_when_asked(request):
+    if not (request.config.getoption("benchmark_only") or request.config.getoption("benchmark_enable")):
+        pytest.skip("run with --benchmark-only")
+
+
+def question(rows):
+    """What `engine.evaluate` takes for so many legal plans of a 70B model, in an order without pattern."""
+    model, cluster = load_model("llama3-70b"), load_cluster("dgx-h100", gpus=64)
+    kept = []
+    for tensor in (1, 2, 4, 8):
+        for stages in (1, 2, 4, 8):
+            for micro_batch in (1, 2, 4):
+                for recompute in ("none", "full"):
+                    plan = Plan(
+                        global_batch=1024, seq_len=8192, tensor_parallel=tensor, pipeline_parallel=stages,
+                        data_parallel=64 // (tensor * stages), micro_batch=micro_batch, recompute=recompute,
+                    )  # fmt: skip
+                    try:
+                        plan.check(model, cluster, FRAMEWORK)
+                    except IllegalPlan:
+                        continue
+                    kept.append(plan.numbers(FRAMEWORK, model.layers))
+    table = np.array(kept)[np.random.default_rng(0).integers(0, len(kept), rows)].T
+    options = Plan(global_batch=1024, seq_len=8192).options(FRAMEWORK)
+    rest = cluster.numbers(), FRAMEWORK.numbers(), cluster.device.numbers()
+    return model.numbers(), options, np.ascontiguousarray(table), *rest
+
+
+def record(benchmark, rows, what="evaluations"):
+    """Rates beside the times; without the plugin's statistics (one run, or disabled) there are none."""
+    if benchmark.stats:
+        benchmark.extra_info[f"{what}_per_second"] = round(rows / benchmark.stats["median"])
+        benchmark.extra_info[f"ns_per_{what.rstrip('s')}"] = round(1e9 * benchmark.stats["median"] / rows, 2)
+
+
+@pytest.mark.parametrize("name", ["python", "numpy", "numba"])
+def test_engine(benchmark, name):
+    """Warm, by way of `engine.evaluate`: Numba on as many threads as there are cores."""
+    asked = question(ROWS[name])
+    engine.evaluate(*asked, name)
+    benchmark(engine.evaluate, *asked, name)
+    record(benchmark, ROWS[name])
+
+
+def test_kernel_on_one_core(benchmark):
+    """The compiled row loop alone, on columns that lie ready."""
+    from costmodel.kernels import rows
+
+    model, options, table, network, stack, device = question(64 * engine.CHUNK)
+    block = int(rows.BLOCK)
+    blocks = table.shape[1] // block
+    lined = np.ascontiguousarray(table.reshape(len(table), blocks, block).transpose(1, 0, 2)).ravel()
+    out = np.empty(blocks * len(engine.PARTS) * block)
+
+    def kernel():
+        rows.evaluate(model, options, lined, network, stack, device, out, np.uint64(blocks))
+
+    kernel()
+    benchmark(kernel)
+    record(benchmark, table.shape[1])
+    assert np.isfinite(out).all()
+
+
+def test_one_estimate(benchmark):
+    model, cluster = load_model("llama3-70b"), load_cluster("dgx-h100", gpus=64)
+    plan = Plan(global_batch=1024, seq_len=8192, tensor_parallel=8, pipeline_parallel=4, data_parallel=2)
+    benchmark(estimate, model, cluster, plan, FRAMEWORK)
+    record(benchmark, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "batch", "seq_len"), [("llama3-70b", 64, 1024, 8192), ("llama3.1-405b", 16384, 2048, 8192)]
+)
+@pytest.mark.parametrize("with_engine", ["numpy", "numba"])
+def test_search(benchmark, name, gpus, batch, seq_len, with_engine):
+    """Warm: catalogue read, kernel loaded."""
+    model, cluster = load_model(name), load_cluster("dgx-h100", gpus=gpus)
+
+    def once():
+        return search(model, cluster, global_batch=batch, seq_len=seq_len, engine=with_engine)
+
+    found = once()
+    benchmark.pedantic(once, rounds=5, iterations=1)
+    benchmark.extra_info |= {"considered": found.considered, "evaluated": found.evaluated, "fitting": found.fitting}
+    record(benchmark, found.considered, "combinations")

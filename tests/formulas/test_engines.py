@@ -1,0 +1,471 @@
+"""One definition, many engines: plain Python, NumPy columns, Numba, SymPy and JavaScript give the same digits."""
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import itertools
+import json
+import math
+import os
+import pkgutil
+import random
+import shutil
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import costmodel
+from costmodel import engine, formulas, load_cluster, load_framework, load_model, symbolic
+from costmodel.errors import IllegalPlan, InvalidValue
+from costmodel.estimate import TIME_PARTS
+from costmodel.formulas import pipeline, quantities
+from costmodel.formulas.step import step
+from costmodel.frameworks import ATTENTION_KINDS
+from costmodel.plan import SCHEDULES, Plan, divisors
+
+PACKAGE = Path(costmodel.__file__).parent
+SAME = 1e-12
+ROWS = 24
+
+MODULES = {
+    info.name: importlib.import_module(f"{formulas.__name__}.{info.name}") for info in pkgutil.iter_modules(formulas.__path__)
+}
+FORMULAS = {
+    f"{module}.{name}": formula
+    for module, content in MODULES.items()
+    for name, formula in vars(content).items()
+    if isinstance(formula, types.FunctionType) and formula.__module__ == content.__name__ and not name.startswith("_")
+}
+TUPLES = {
+    name.lower(): kind
+    for name, kind in vars(quantities).items()
+    if isinstance(kind, type) and issubclass(kind, tuple)
+}
+
+SETTINGS = [  # model, cluster, GPUs, framework: dense, grouped queries, windows, latent attention, experts, tied
+    ("gpt3-13b", "selene", 64, "megatron-lm-2021"),
+    ("llama3-70b", "dgx-h100", 256, "megatron-core"),
+    ("gemma3-12b", "dgx-h100", 32, "fsdp2"),
+    ("deepseek-v3", "dgx-h100", 1024, "megatron-core"),
+    ("mixtral-8x7b", "dgx-a100", 64, "megatron-core"),
+    ("gpt-oss-120b", "dgx-b200", 128, "megatron-core"),
+    ("bloom-7b1", "jean-zay-a100", 48, "megatron-deepspeed"),
+    ("falcon-7b", "gcp-a3-mega", 16, "deepspeed"),
+]
+
+
+# Drawing
+
+
+def drawn_plan(draw, model, gpus, framework):
+    """A plan of the right world size, legal or not."""
+    degrees = []
+    left = gpus
+    for most in (min(8, model.heads), 4, model.layers):
+        degrees.append(draw.choice(divisors(left, most)))
+        left //= degrees[-1]
+    t, c, p = degrees
+    micro_batch = draw.choice([1, 1, 2, 4])
+    schedule = draw.choice(["1f1b", "gpipe", "interleaved", "zb-h1", "zb-h2", "dualpipe"]) if p > 1 else "1f1b"
+    ranks = left * c
+    return Plan(
+        global_batch=left * micro_batch * draw.choice([1, 2, p, 2 * p, 4 * p, 96]), seq_len=draw.choice([2048, 8192, 32768]),
+        tensor_parallel=t, context_parallel=c, pipeline_parallel=p, data_parallel=left, micro_batch=micro_batch,
+        expert_parallel=draw.choice(divisors(math.gcd(model.experts, ranks * t), 64)) if model.experts else 1,
+        virtual_stages=draw.choice(divisors(max(model.layers // p, 1), 8)) if schedule == "interleaved" else 1,
+        schedule=schedule, sequence_parallel=draw.random() < 0.5 if t > 1 else False,
+        zero_stage=draw.choice([s for s in framework.zero_stages if p == 1 or s <= framework.largest_pipelined_zero_stage]),
+        shard_group=draw.choice([None, *divisors(ranks, ranks)]),
+        recompute=draw.choice(["none", "full", "selective", 2, 3]),
+        rank_order=draw.choice(list(itertools.permutations(("tensor", "context", "data", "pipeline")))),
+    )  # fmt: skip
+
+
+def drawn_options(draw):
+    """What holds for all plans of an evaluation."""
+    return {
+        "attention": draw.choice(["flash", "flash", *ATTENTION_KINDS]), "fused_cross_entropy": draw.random() < 0.5,
+        "overlap_gradients": draw.random() < 0.5, "overlap_parameters": draw.random() < 0.5,
+        "overlap_tensor": draw.random() < 0.5, "overlap_pipeline": draw.random() < 0.5,
+        "dtype": draw.choice(["bf16", "bf16", "fp16"]), "gradient_bytes": draw.choice([2, 4]),
+        "optimizer_offload": draw.choice([0.0, 0.0, 0.5, 1.0]), "activation_offload": draw.choice([0.0, 0.0, 0.25]),
+    }  # fmt: skip
+
+
+def legal_plans(draw, setting, wanted, **options):
+    """Legal plans with what formulas take beside them."""
+    model, framework = load_model(setting[0]), load_framework(setting[3])
+    cluster = load_cluster(setting[1], gpus=setting[2])
+    plans = []
+    for _ in range(200 * wanted):
+        try:
+            plan = dataclasses.replace(drawn_plan(draw, model, setting[2], framework), **options)
+            plan.check(model, cluster, framework)
+        except IllegalPlan:
+            continue
+        plans.append(plan)
+        if len(plans) == wanted:
+            break
+    assert len(plans) == wanted, f"{setting}: only {len(plans)} legal plans drawn"
+    return model, cluster, framework, plans
+
+
+def fixed_numbers(model, cluster, framework, plan):
+    return (
+        model.numbers(), plan.options(framework), cluster.numbers(), framework.numbers(), cluster.device.numbers(plan.dtype)
+    )  # fmt: skip
+
+
+def logarithmic(low, high):
+    return lambda draw: math.exp(draw.uniform(math.log(low), math.log(high)))
+
+
+def one_of(*values):
+    return lambda draw: float(draw.choice(values))
+
+
+SCALARS = {
+    "ranks": one_of(1, 2, 3, 4, 8, 12, 16, 64, 256, 1024), "stride": one_of(1, 2, 4, 8, 16, 64),
+    "nbytes": logarithmic(1.0, 1e11), "quality": logarithmic(0.3, 1.0), "launch": logarithmic(1e-6, 1e-4),
+    "size": one_of(1, 4, 8, 32, 72), "seq_len": one_of(128, 2048, 8192, 131072), "window": one_of(128, 4096, 1e18),
+    "causal": one_of(0, 1), "first": one_of(0, 1), "last": one_of(0, 1), "sharded": one_of(0, 1),
+    "schedule": one_of(*SCHEDULES.values()), "stages": one_of(1, 2, 4, 8, 12), "stage": one_of(0, 1, 3),
+    "virtual_stages": one_of(1, 2, 4), "micro_batches": one_of(1, 2, 8, 24, 96), "layers": one_of(1, 2, 8, 31, 80, 126),
+    "groups": one_of(0, 1, 8, 64), "m": one_of(0, 1, 100, 4096), "n": one_of(0, 1, 768, 8192), "k": one_of(0, 64, 5120),
+    "element_bytes": one_of(1, 2, 4), "flop_rate": logarithmic(1e13, 2e15), "kernels": one_of(0, 1, 6),
+    "tokens": one_of(1, 512, 8192, 32768), "heads_share": one_of(1, 0.5, 0.125), "width": one_of(0, 1024, 14336),
+    "busy": logarithmic(1e-4, 1e-2), "host": logarithmic(1e-4, 1e-2), "passes": one_of(0, 2, 9),
+    "forward": logarithmic(1e-4, 1.0), "data": logarithmic(1e-4, 1.0), "weight": logarithmic(1e-4, 1.0),
+    "nparameters": logarithmic(1e6, 1e10), "dense": logarithmic(1e6, 1e10), "routed": one_of(0, 1e6, 1e9),
+    "shard": one_of(1, 8, 64), "expert_shard": one_of(1, 4), "gpus": one_of(8, 64, 1024), "a": one_of(8, 12, 4096),
+    "b": one_of(1, 3, 8),
+}  # fmt: skip
+"""How to draw an argument that is one number, by its name; any other is a positive number of ordinary size."""
+
+
+@pytest.fixture(scope="module")
+def settings():
+    """A legal plan of each setting in a mix of options, as the tuples that formulas take, by argument name."""
+    draw = random.Random(1)
+    rows = []
+    for row in range(ROWS):
+        *things, plans = legal_plans(draw, SETTINGS[row % len(SETTINGS)], 1, **drawn_options(draw))
+        model, options, network, stack, device = fixed_numbers(*things, plans[0])
+        plan = plans[0].numbers(things[2], things[0].layers)
+        rows.append({"model": model, "options": options, "plan": plan, "network": network, "stack": stack, "device": device})
+    return rows
+
+
+def arguments(formula, settings):
+    """One tuple of arguments a row."""
+    draw = random.Random(formula.__qualname__)
+    names = list(inspect.signature(formula).parameters)
+
+    def argument(name, row):
+        if name in row:
+            return row[name]
+        assert name not in TUPLES, f"{formula.__qualname__} takes a {TUPLES[name].__name__}, which this test must draw"
+        return SCALARS.get(name, logarithmic(1.0, 1e4))(draw)
+
+    return [tuple(argument(name, row) for name in names) for row in settings]
+
+
+def leaves(value):
+    """The numbers in a result, tuples flattened."""
+    if isinstance(value, tuple):
+        return [leaf for part in value for leaf in leaves(part)]
+    return [value]
+
+
+def columns(rows):
+    """Equal tuples of numbers, as one tuple of columns."""
+    first = rows[0]
+    if isinstance(first, tuple):
+        parts = [columns([row[i] for row in rows]) for i in range(len(first))]
+        return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
+    return np.array(rows, dtype=float)
+
+
+def by_python(formula, rows):
+    table = np.array([[float(leaf) for leaf in leaves(formula(*row))] for row in rows])
+    assert np.isfinite(table).all(), "not finite"
+    return table
+
+
+def differ(expected, found, near=0.0):
+    """Largest relative difference; `near` also forgives that share of a row's largest part, for differences of sums."""
+    scale = np.abs(expected) if not near else np.abs(expected).max(axis=1, keepdims=True) * near
+    off = np.abs(expected - found)
+    return float(np.max(np.where(off == 0.0, 0.0, off / np.where(scale > 0.0, scale, 1e-300))))
+
+
+# Formula by formula
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_numpy_columns_give_what_plain_python_gives(name, settings):
+    rows = arguments(FORMULAS[name], settings)
+    expected = by_python(FORMULAS[name], rows)
+    with np.errstate(all="ignore"):
+        result = leaves(FORMULAS[name](*columns(rows)))
+    found = np.array([np.broadcast_to(leaf, len(rows)) for leaf in result], dtype=float).T
+    assert differ(expected, found) <= SAME
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_sympy_gives_what_plain_python_gives(name, settings):
+    formula = FORMULAS[name]
+    rows = arguments(formula, settings)
+    expected = by_python(formula, rows)
+    traced = symbolic.trace(formula)
+    compiled = traced.function()
+    found = []
+    for row in rows:
+        values = dict(paths(inspect.signature(formula).parameters, row))
+        found.append(compiled(*(values[path] for path in traced.symbols)))
+    assert differ(expected, np.array(found), near=1.0) <= SAME
+
+
+def paths(names, values, prefix=""):
+    """Every number in nested tuples with its dotted path."""
+    for name, value in zip(names, values, strict=True):
+        if isinstance(value, tuple):
+            yield from paths(value._fields, value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if any(f.startswith(f"{name}.") for f in FORMULAS)])
+def test_numba_gives_what_plain_python_gives(module, settings):
+    import numba
+
+    importlib.import_module("costmodel._jit")
+    chosen = {name: formula for name, formula in FORMULAS.items() if name.startswith(f"{module}.")}
+    rows = {name: arguments(formula, settings) for name, formula in chosen.items()}
+    names = [name.replace(".", "_") for name in chosen]
+    source = f"def call({', '.join(names)}):\n    return ({' '.join(f'f_{n}(*{n}),' for n in names)})"
+    space = {f"f_{n}": formula for n, formula in zip(names, chosen.values(), strict=True)}
+    exec(source, space)
+    call = numba.njit(error_model="numpy")(space["call"])
+    results = [call(*(rows[name][i] for name in chosen)) for i in range(ROWS)]
+    for k, name in enumerate(chosen):
+        expected = by_python(chosen[name], rows[name])
+        found = np.array([[float(leaf) for leaf in leaves(result[k])] for result in results])
+        assert differ(expected, found) <= SAME, name
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node")
+def test_javascript_gives_what_plain_python_gives(settings, tmp_path):
+    def plain(value):
+        return {f: plain(v) for f, v in value._asdict().items()} if isinstance(value, tuple) else value
+
+    rows = arguments(step, settings)
+    program = tmp_path / "step.js"
+    program.write_text(
+        symbolic.javascript(step)
+        + "\nconst flat = value => typeof value === 'object' ? Object.values(value).flatMap(flat) : [value];\n"
+        + f"console.log(JSON.stringify({json.dumps([[plain(a) for a in row] for row in rows])}.map(row => flat(step(...row)))));"
+    )
+    ran = subprocess.run(["node", program], capture_output=True, text=True, check=True)
+    assert differ(by_python(step, rows), np.array(json.loads(ran.stdout)), near=1.0) <= SAME
+
+
+@pytest.mark.parametrize("by", ["network.leaf.bandwidth", "device.flop_rate", "stack.fixed_memory", "device.memory_bandwidth"])
+@pytest.mark.parametrize("of", ["total", "memory.total"])
+def test_a_derivative_is_the_slope_of_the_formula(by, of, settings):
+    tuples = list(inspect.signature(step).parameters)
+    head, *path = by.split(".")
+    for row in settings[::6]:
+        at = part_of(row[head], path)
+        opened = [replaced(row[name], path, None) if name == head else row[name] for name in tuples]
+        slope = symbolic.derivative(step, *opened, by=by, of=of).function()
+        h = 1e-6 * at
+
+        def value(x, row=row):
+            result = step(*(replaced(row[name], path, x) if name == head else row[name] for name in tuples))
+            return part_of(result, of.split("."))
+
+        central = (value(at + h) - value(at - h)) / (2.0 * h)
+        (found,) = slope(at)
+        assert found * at == pytest.approx(central * at, rel=1e-4, abs=1e-7 * value(at))
+
+
+def part_of(value, path):
+    for field in path:
+        value = getattr(value, field)
+    return value
+
+
+def replaced(value, path, new):
+    first, *rest = path
+    return value._replace(**{first: replaced(getattr(value, first), rest, new) if rest else new})
+
+
+def test_a_number_given_stays_a_number_and_none_becomes_a_symbol():
+    level = quantities.Level(8.0, None, 1e9)
+    network = quantities.Network(level, level, level)
+    traced = symbolic.trace(MODULES["collectives"].ring_latency, 16.0, 1.0, network)
+    assert set(traced.symbols) <= {"network.node.latency", "network.leaf.latency", "network.spine.latency"}
+    assert symbolic.trace(MODULES["pipeline"].stage_layers, 126.0, 16.0, 1.0).result == (7.0, 8.0, 7.0)
+
+
+def test_latex_of_every_part_is_written():
+    text = symbolic.latex(MODULES["compute"].gemm)
+    assert r"\max" in text
+    assert "1.0" not in text
+    assert len(symbolic.latex(MODULES["pipeline"].stage_layers)) == 3
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: symbolic.trace(MODULES["collectives"].members_inside, 1.0, 2.0, 3.0, 4.0),
+        lambda: symbolic.trace(step, quantities.Level(1.0, 1.0, 1.0)),
+        lambda: symbolic.derivative(step, by="model.colour", of="total"),
+        lambda: symbolic.derivative(MODULES["compute"].gemm, by="m", of="total"),
+        lambda: symbolic.derivative(MODULES["pipeline"].stage_layers, by="layers"),
+    ],
+)
+def test_a_wrong_trace_is_refused_in_one_line(wrong):
+    with pytest.raises(InvalidValue) as refused:
+        wrong()
+    assert "\n" not in str(refused.value)
+
+
+def test_a_formula_that_branches_is_refused():
+    with pytest.raises(TypeError, match=r"ops\.where"):
+        symbolic.trace(lambda nbytes: 1.0 if nbytes > 2.0 else 0.0)
+
+
+def test_every_argument_of_every_formula_is_known_or_one_number():
+    for name, formula in FORMULAS.items():
+        for parameter in inspect.signature(formula).parameters:
+            assert parameter not in TUPLES or parameter in ("model", "options", "plan", "network", "stack", "device"), name
+
+
+# Whole
+
+
+@pytest.fixture(scope="module")
+def evaluated():
+    """Setting, fixed tuples and columns of several thousand legal plans."""
+    draw = random.Random(2)
+    batches = []
+    for setting in SETTINGS:
+        for _ in range(2):
+            options = drawn_options(draw)
+            model, cluster, framework, plans = legal_plans(draw, setting, 250, global_batch=1536, seq_len=8192, **options)
+            table = np.array([plan.numbers(framework, model.layers) for plan in plans]).T
+            batches.append((setting[0], fixed_numbers(model, cluster, framework, plans[0]), table))
+    return batches
+
+
+def run(name, fixed, table):
+    model, options, network, stack, device = fixed
+    return engine.evaluate(model, options, table, network, stack, device, name)
+
+
+@pytest.mark.parametrize("other", ["numpy", "numba"])
+def test_engines_agree_on_every_part_of_thousands_of_legal_plans(other, evaluated):
+    assert sum(table.shape[1] for _, _, table in evaluated) >= 4000
+    for model, fixed, table in evaluated:
+        assert differ(run("python", fixed, table), run(other, fixed, table)) <= SAME, model
+
+
+def test_chunks_and_threads_change_no_bit(evaluated):
+    _, fixed, table = evaluated[0]
+    many = np.tile(table, 4096 * 5 // table.shape[1] + 1)
+    few = run("numba", fixed, table)
+    assert np.array_equal(run("numba", fixed, many), np.tile(few, many.shape[1] // table.shape[1]))
+
+
+def test_auto_takes_python_for_a_handful_and_compiles_only_for_a_million():
+    assert engine.choose(1) == "python"
+    assert engine.choose(engine.COMPILE_FROM + 1) == "numba"
+
+
+def test_the_parts_of_a_step_add_up(evaluated):
+    rows = {part: k for k, part in enumerate(engine.PARTS)}
+    held = [rows[part] for part in engine.PARTS if part.startswith("memory_") and part != "memory_total"]
+    for model, fixed, table in evaluated:
+        out = run("numpy", fixed, table)
+        assert np.isfinite(out).all(), model
+        assert (out[rows["total"]] > 0.0).all(), model
+        times = out[[rows[part] for part in TIME_PARTS]]
+        np.testing.assert_allclose(times.sum(axis=0), out[rows["total"]], rtol=SAME, err_msg=model)
+        np.testing.assert_allclose(out[held].sum(axis=0), out[rows["memory_total"]], rtol=SAME, err_msg=model)
+        assert (out[held] >= 0.0).all(), model
+        assert (times >= -SAME * out[rows["total"]]).all(), model
+
+
+# The compiled cache
+
+COMPARE = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+import costmodel
+from costmodel import engine
+assert costmodel.__file__.startswith(sys.argv[1]), costmodel.__file__
+model, framework = costmodel.load_model("llama3-8b"), costmodel.load_framework("megatron-core")
+cluster = costmodel.load_cluster("dgx-h100", gpus=32)
+plan = costmodel.Plan(global_batch=64, seq_len=8192, tensor_parallel=2, pipeline_parallel=4, data_parallel=4)
+table = np.array([plan.numbers(framework, model.layers)]).T
+rest = cluster.numbers(), framework.numbers(), cluster.device.numbers()
+python, compiled = (
+    engine.evaluate(model.numbers(), plan.options(framework), table, *rest, name)[:, 0].tolist()
+    for name in ("python", "numba")
+)
+from costmodel import _jit
+print(json.dumps([python, compiled, str(_jit._FOLDER)]))
+"""
+
+
+def compared(package, **environment):
+    kept = {name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "COSTMODEL_CACHE_DIR")}
+    ran = subprocess.run(
+        [sys.executable, "-c", COMPARE, str(package)],
+        env={**kept, "PYTHONDONTWRITEBYTECODE": "1", **environment}, capture_output=True, text=True, cwd=package,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+def edit(file, name, pattern):
+    """Replace what the function `name` returns by `pattern` of it."""
+    text = file.read_text()
+    function = next(node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == name)
+    value = next(node for node in reversed(function.body) if isinstance(node, ast.Return)).value
+    old = ast.get_source_segment(text, value)
+    file.write_text(text.replace(old, pattern.format(old)))
+
+
+def copied(folder):
+    shutil.copytree(PACKAGE, folder / "costmodel", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def test_an_edited_formula_never_meets_a_stale_kernel(tmp_path):
+    package, cache = copied(tmp_path / "copy"), str(tmp_path / "cache")
+    python, compiled, folder = compared(package, COSTMODEL_CACHE_DIR=cache)
+    assert folder.startswith(cache)
+    assert list(Path(folder).rglob("*.nbi")), "no kernel was cached"
+    assert compiled == pytest.approx(python, rel=SAME)
+    edit(package / "costmodel" / "formulas" / "pipeline.py", pipeline.bubble.__name__, "2.0 * ({})")
+    edited, recompiled, other = compared(package, COSTMODEL_CACHE_DIR=cache)
+    assert other != folder
+    part = engine.PARTS.index("bubble")
+    assert edited[part] > 1.1 * python[part]
+    assert recompiled == pytest.approx(edited, rel=SAME)
+
+
+def test_an_install_with_nowhere_to_write_compiles_without_a_cache(tmp_path):
+    python, compiled, folder = compared(copied(tmp_path), HOME="/proc/none", XDG_CACHE_HOME="/proc/none")
+    assert folder == "None"
+    assert compiled == pytest.approx(python, rel=SAME)
+    assert not list(tmp_path.rglob("*.nbi"))

@@ -1,0 +1,360 @@
+"""Formulas against the equations and tables of the papers that they come from."""
+
+import csv
+import math
+from pathlib import Path
+
+import pytest
+
+from costmodel import Plan, Transformer, load_cluster, load_framework
+from costmodel.formulas import collectives, exchange, flops, memory, parameters, pipeline, step
+from costmodel.formulas.quantities import Level, Network
+
+SEEDS = Path(__file__).parents[2].parent / "shared" / "reference" / "seeds"
+MEGATRON = load_framework("megatron-lm-2021")
+SEQUENCE, VOCABULARY = 2048, 51200
+LADDER = [(24, 2304, 24), (32, 4096, 36), (96, 12288, 96), (128, 20480, 105), (160, 25600, 128)]  # heads, hidden, layers
+
+
+def rows(file):
+    path = SEEDS / file
+    if not path.exists():
+        pytest.skip(f"{file} is not beside this checkout")
+    with path.open(encoding="utf-8", newline="") as handle:
+        return list(csv.DictReader(handle))
+
+
+def gpt(heads, hidden, layers):
+    """A GPT as Megatron-LM trains it: 4h MLP, biases, LayerNorm, dropout, tied embeddings."""
+    return Transformer(
+        name="gpt", layers=layers, hidden=hidden, heads=heads, vocabulary=VOCABULARY, feed_forward=4 * hidden, gated=False,
+        norm="layernorm", attention_bias=True, output_bias=True, feed_forward_bias=True, tied_embeddings=True,
+        learned_positions=SEQUENCE, dropout=True,
+    )  # fmt: skip
+
+
+def split(model, **fields):
+    """Options and plan of Megatron-LM in 2022: 16-bit activations, separate attention kernels, dropout."""
+    plan = Plan(**{"global_batch": 512, "seq_len": SEQUENCE, "attention": "fused-softmax", **fields})
+    return plan.options(MEGATRON), plan.numbers(MEGATRON, model.layers)
+
+
+# Korthikanti et al. 2022, "Reducing activation recomputation": activations
+
+
+@pytest.mark.parametrize("shape", LADDER)
+@pytest.mark.parametrize("t", [1, 8])
+@pytest.mark.parametrize("b", [1, 4])
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+@pytest.mark.parametrize("recompute", ["none", "selective"])
+def test_a_layer_saves_what_korthikanti_counts(shape, t, b, sequence_parallel, recompute):  # equations 1 to 4 and 6
+    a, h, _ = shape
+    model = gpt(*shape)
+    options, plan = split(
+        model, tensor_parallel=t, micro_batch=b, sequence_parallel=sequence_parallel and t > 1, recompute=recompute
+    )
+    scores = 5 * a * SEQUENCE / h if recompute == "none" else 0
+    each = 34 + scores if t == 1 else (34 + scores) / t if sequence_parallel else 10 + (24 + scores) / t
+    assert memory.layer_activations(model.numbers(), options, plan) == pytest.approx(SEQUENCE * b * h * each, rel=1e-12)
+
+
+@pytest.mark.parametrize("shape", LADDER)
+def test_a_recomputed_layer_keeps_two_bytes_for_each_element_of_its_input(shape):  # korthikanti2022, table 2
+    model = gpt(*shape)
+    options, plan = split(model, tensor_parallel=8, sequence_parallel=False, micro_batch=2, recompute="full")
+    assert memory.checkpoint(model.numbers(), options, plan) == 2 * SEQUENCE * 2 * shape[1]
+    one = memory.layer_activations(model.numbers(), options, plan)
+    held = memory.stage_activations(model.numbers(), options, plan, 12.0, 3.0)
+    assert held - one == pytest.approx(3 * 12 * 2 * SEQUENCE * 2 * shape[1], rel=1e-12)  # and the layer at work, whole
+
+
+@pytest.mark.parametrize("shape", [(24, 2304, 24), (96, 12288, 96), (160, 25600, 128)])
+@pytest.mark.parametrize("p", [2, 8])
+def test_the_first_stage_of_1f1b_holds_all_layers(shape, p):  # korthikanti2022, section 4.2.3
+    a, h, layers = shape
+    model = gpt(*shape)
+    options, plan = split(model, tensor_parallel=8, pipeline_parallel=p, sequence_parallel=True)
+    held = pipeline.in_flight(plan.schedule, float(p), 1.0, 512.0, 0.0)
+    stage = memory.stage_activations(model.numbers(), options, plan, layers / p, held)
+    assert stage == pytest.approx(SEQUENCE * h * layers / 8 * (34 + 5 * a * SEQUENCE / h), rel=1e-12)
+
+
+@pytest.mark.parametrize("p", [4, 8])
+@pytest.mark.parametrize("v", [2, 3])
+def test_interleaving_holds_more_by_p_minus_one_over_p_v(p, v):  # korthikanti2022, section 4.2.3
+    plain = pipeline.in_flight(pipeline.ONE_F_ONE_B, float(p), 1.0, 512.0, 0.0)
+    interleaved = pipeline.in_flight(pipeline.INTERLEAVED, float(p), float(v), 512.0, 0.0)
+    assert interleaved / plain == pytest.approx(1 + (p - 1) / (p * v), rel=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(96, 12288, 96), (160, 25600, 128)])
+@pytest.mark.parametrize("t", [1, 8])
+@pytest.mark.parametrize("p", [1, 8])
+def test_around_the_layers_lie_dropout_mask_last_norm_head_input_and_logits(shape, t, p):  # korthikanti2022, section 4.3
+    _, h, layers = shape
+    model = gpt(*shape)
+    options, plan = split(model, tensor_parallel=t, pipeline_parallel=p, sequence_parallel=t > 1)
+    sbh = SEQUENCE * h
+    alone = 1.0 if p == 1 else 0.0
+    bill = memory.stage_memory(
+        model.numbers(), options, plan, MEGATRON.numbers(), float(layers // p), 0.0, 1.0, alone, 512.0
+    )
+    inside = memory.stage_activations(model.numbers(), options, plan, float(layers // p), float(p))
+    extra = sbh * layers / t * (p / layers + (4 / layers * (1 + VOCABULARY / h) if p == 1 else 0.0))
+    assert bill.activations + bill.logits - inside == pytest.approx(extra, rel=1e-9)
+
+
+# FLOP
+
+
+@pytest.mark.parametrize("shape", LADDER)
+def test_model_flop_are_equation_7_of_korthikanti(shape):
+    _, h, layers = shape
+    numbers = gpt(*shape).numbers()
+    counted = flops.model_flop_per_token(numbers, float(SEQUENCE), 0.0)
+    published = 72 * layers * h**2 * (1 + SEQUENCE / (6 * h) + VOCABULARY / (12 * h * layers))
+    assert counted == pytest.approx(published, rel=1e-12)
+
+
+def taken(shape, recompute):
+    model = gpt(*shape)
+    options, plan = split(model, tensor_parallel=8, recompute=recompute, sequence_parallel=True, data_parallel=1)
+    cluster = load_cluster("selene", gpus=8)
+    return step.step(
+        model.numbers(), options, plan, cluster.numbers(), MEGATRON.numbers(), cluster.device.numbers("bf16")
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", LADDER)
+def test_full_recomputation_takes_equation_3_of_narayanan(shape):
+    _, h, layers = shape
+    published = 96 * 512 * SEQUENCE * layers * h**2 * (1 + SEQUENCE / (6 * h) + VOCABULARY / (16 * layers * h))
+    assert taken(shape, "full").hardware_flop == pytest.approx(published, rel=1e-12)
+
+
+@pytest.mark.parametrize("shape", LADDER)
+def test_selective_recomputation_repeats_the_forward_core_of_which_equation_8_of_korthikanti_counts_three(shape):
+    # equation 8 adds 72 B L s h^2 s/(6h): forward and backward of the core, where only its forward is run again
+    _, h, layers = shape
+    none, selective = taken(shape, "none"), taken(shape, "selective")
+    assert none.hardware_flop == none.model_flop
+    added = 72 * 512 * SEQUENCE * layers * h**2 * SEQUENCE * (1 / (3 * h) - 1 / (6 * h))
+    assert 3 * (selective.hardware_flop - selective.model_flop) == pytest.approx(added, rel=1e-9)
+
+
+TABLE_5 = [
+    ((64, 6144, 48), 4, 8, 1.10, 41.5), ((96, 12288, 96), 64, 64, 13.75, 51.4),
+    ((128, 20480, 105), 280, 280, 37.83, 56.0), ((160, 25600, 128), 512, 512, 71.49, 56.3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "batch", "gpus", "seconds", "mfu"), TABLE_5)
+def test_model_flop_and_published_seconds_give_the_published_mfu(shape, batch, gpus, seconds, mfu):  # korthikanti2022
+    flop = flops.model_flop_per_token(gpt(*shape).numbers(), float(SEQUENCE), 0.0) * SEQUENCE * batch
+    assert 100 * flop / (seconds * gpus * 312e12) == pytest.approx(mfu, abs=0.25)
+
+
+# Parameters
+
+
+def test_the_megatron_ladder_has_the_parameters_of_equation_2():  # narayanan2021, table 1
+    table = rows("megatron2021_table1.csv")
+    assert len(table) == 10
+    for row in table:
+        h, layers = int(row["hidden"]), int(row["layers"])
+        model = gpt(int(row["heads"]), h, layers)
+        assert model.parameters == pytest.approx(1e9 * float(row["params_eq2_B"]), rel=0.01)
+        equation = 12 * layers * h**2 * (1 + 13 / (12 * h) + (VOCABULARY + SEQUENCE) / (12 * layers * h))
+        assert model.parameters == pytest.approx(equation, rel=1e-5)  # all but the last norm
+
+
+# Rajbhandari et al. 2020, "ZeRO", tables 1 and 2: 16-bit weights and gradients, 12 bytes of Adam
+
+STAGES = {"baseline": 0, "Pos": 1, "Pos+g": 2, "Pos+g+p": 3}
+SIZES = {"B": 1e9, "T": 1e12}
+
+
+def bytes_per_parameter(stage, ranks):
+    """State bytes of a rank over the parameters of the whole model."""
+    model = gpt(32, 4096, 36)
+    framework = load_framework("deepspeed")
+    plan = Plan(
+        global_batch=ranks, seq_len=SEQUENCE, data_parallel=ranks, zero_stage=stage, gradient_bytes=2, optimizer="adam"
+    )
+    weights, gradients, optimizer, _ = memory.states(
+        model.numbers(), plan.options(framework), plan.numbers(framework, model.layers), float(model.layers), 1.0, 1.0
+    )
+    return (weights + gradients + optimizer) / parameters.total_parameters(model.numbers())
+
+
+def printed(text):
+    """A printed number and the worth of its last digit."""
+    digits = text.rstrip("BT")
+    scale = SIZES.get(text[-1], 1.0)
+    return float(digits) * scale, 10.0 ** -len(digits.partition(".")[2]) * scale
+
+
+def test_states_are_those_of_every_cell_of_zero_table_1():
+    cells = [row for row in rows("zero_tables.csv") if row["item"] == "memory per device"]
+    assert len(cells) == 54
+    for cell in cells:
+        size, _ = printed(cell["model/gpus"])
+        value, digit = printed(cell["value"])
+        held = bytes_per_parameter(STAGES[cell["stage"]], int(cell["Nd"])) * size / 1e9
+        assert abs(held - value) < digit, cell  # the paper rounds some cells and truncates others
+
+
+def test_the_largest_models_are_those_of_zero_table_2():
+    cells = [row for row in rows("zero_tables.csv") if row["item"].startswith("max model size") and row["stage"] in STAGES]
+    assert len(cells) == 20
+    for cell in cells:
+        value, digit = printed(cell["value"])
+        largest = int(cell["MP"]) * 32e9 / bytes_per_parameter(STAGES[cell["stage"]], int(cell["Nd"]))
+        assert abs(largest - value) <= max(0.01 * value, 0.5 * digit), cell
+
+
+@pytest.mark.parametrize(("stage", "volumes"), [(0, 2), (1, 2), (2, 2), (3, 3)])
+def test_zero_sends_two_volumes_of_the_parameters_and_three_at_stage_3(stage, volumes):  # rajbhandari2020, section 7
+    framework = load_framework("deepspeed")
+    plan = Plan(global_batch=64, seq_len=SEQUENCE, data_parallel=64, zero_stage=stage, gradient_bytes=2)
+    options, numbers = plan.options(framework)._replace(reduce_bytes=2.0, parameter_bytes=2.0), plan.numbers(framework, 36)
+    network, stack = flat(64), framework.numbers()
+    _, reduced = exchange.gradient_exchange(1e9, 64.0, 1.0, numbers, options, network, stack)
+    _, gathered = exchange.parameter_gather(1e9, 64.0, 1.0, numbers, options, network, stack)
+    gathers = 2 if stage == 3 else 1  # stage 3 gathers forward and again backward
+    assert reduced + gathers * gathered == pytest.approx(volumes * 2e9 * 63 / 64, rel=1e-12)
+
+
+# Pipelines
+
+
+@pytest.mark.parametrize(("p", "m"), [(4, 8), (8, 32), (16, 64)])
+def test_bubbles_of_gpipe_and_1f1b_are_p_minus_one_over_m_of_the_ideal_step(p, m):  # huang2019; narayanan2021, section 2.2
+    for schedule in (pipeline.GPIPE, pipeline.ONE_F_ONE_B):
+        idle = pipeline.bubble(schedule, float(p), 1.0, 1.0, 1.0, 1.0)
+        assert idle / (3.0 * m) == pytest.approx((p - 1) / m, rel=1e-12)
+        assert idle / (3.0 * m + idle) == pytest.approx((p - 1) / (m + p - 1), rel=1e-12)
+
+
+@pytest.mark.parametrize("v", [2, 4])
+def test_interleaving_divides_the_bubble_by_the_number_of_chunks(v):  # narayanan2021, section 2.2
+    plain = pipeline.bubble(pipeline.ONE_F_ONE_B, 8.0, 1.0, 1.0, 0.9, 1.1)
+    assert pipeline.bubble(pipeline.INTERLEAVED, 8.0, float(v), 1.0, 0.9, 1.1) == pytest.approx(plain / v, rel=1e-12)
+
+
+def test_zero_bubble_schedules_idle_for_weight_passes_less():  # qi2023, table 1
+    f, b, w = 1.1, 1.0, 0.8
+    assert pipeline.bubble(pipeline.ZB_H1, 8.0, 1.0, f, b, w) == pytest.approx(7 * (f + b - w), rel=1e-12)
+    assert pipeline.bubble(pipeline.ZB_H2, 8.0, 1.0, f, b, w) == pytest.approx(7 * (f + b - 2 * w), rel=1e-12)
+    assert pipeline.bubble(pipeline.ZB_H2, 8.0, 1.0, 1.0, 1.0, 1.0) == 0.0
+    assert pipeline.bubble(pipeline.ZB_H2, 8.0, 1.0, 1.0, 1.0, 1.5) == 0.0
+
+
+def test_bubble_rates_lie_just_below_those_that_zero_bubble_measures_with_communication():  # qi2023, table 5
+    schedules = {"bubble_1F1B": pipeline.ONE_F_ONE_B, "bubble_ZB-H1": pipeline.ZB_H1, "bubble_ZB-H2": pipeline.ZB_H2}
+    table = rows("zerobubble_tables.csv")
+    assert len(table) == 12
+    for row in table:
+        times = [float(row[name]) for name in ("TF_ms", "TB_ms", "TW_ms")]
+        for column, schedule in schedules.items():
+            idle = pipeline.bubble(schedule, float(row["stages_p"]), 1.0, *times)
+            rate = idle / (idle + float(row["microbatches_m"]) * sum(times))
+            assert 0.0 <= float(row[column]) - rate <= 0.03, (row, column)
+
+
+def test_dualpipe_idles_as_deepseek_counts():  # deepseek2024v3, table 2, with its B = data + weight, F&B = F + B
+    f, data, w, p = 1.0, 1.2, 0.7, 16.0
+    backward = data + w
+    published = (p / 2 - 1) * ((f + backward) + backward - 3 * w)
+    assert pipeline.bubble(pipeline.DUALPIPE, p, 1.0, f, data, w) == pytest.approx(published, rel=1e-12)
+    assert pipeline.weight_copies(pipeline.DUALPIPE) == 2.0
+    assert pipeline.in_flight(pipeline.DUALPIPE, p, 1.0, 64.0, 0.0) == p + 1
+
+
+@pytest.mark.parametrize("p", [2, 4, 8])
+@pytest.mark.parametrize("m", [1, 3, 8, 64])
+def test_stages_hold_as_many_micro_batches_as_published(p, m):
+    for r in range(p):
+        def held(schedule, v=1.0, r=r):
+            return pipeline.in_flight(schedule, float(p), v, float(m), float(r))
+
+        assert held(pipeline.GPIPE) == m  # huang2019
+        assert held(pipeline.ONE_F_ONE_B) == min(m, p - r)  # narayanan2021, section 2.2.1
+        assert held(pipeline.ZB_H1) == min(m, p)  # qi2023, table 1
+        if r == 0:
+            assert held(pipeline.ZB_H2) == min(m, 2 * p - 1)
+            chunks = min(m * 2, (p + 1) + (p - 2) + p)  # warm-up of megatron-core's schedules.py, and one at work
+            assert held(pipeline.INTERLEAVED, 2.0) == chunks / 2
+
+
+SHORT = [(96, 8, 1, (12, 12, 12)), (126, 16, 1, (7, 8, 7)), (31, 4, 1, (8, 8, 7))]
+
+
+@pytest.mark.parametrize(("layers", "p", "v", "wanted"), SHORT)
+def test_short_stages_are_the_last_then_the_first(layers, p, v, wanted):  # grattafiori2024, section 3.3.2
+    assert pipeline.stage_layers(float(layers), float(p), float(v)) == wanted
+
+
+# Collectives
+
+
+def flat(gpus, bandwidth=100e9, latency=0.0):
+    """A network of one level."""
+    level = Level(float(gpus), latency, bandwidth)
+    return Network(level, level, level)
+
+
+QUIET = MEGATRON.numbers()._replace(network_quality=1.0, host_exchange=0.0)
+
+
+@pytest.mark.parametrize("p", [2, 3, 8, 64])
+@pytest.mark.parametrize("n", [1.0, 1e6, 1e10])
+def test_an_all_reduce_moves_the_least_that_any_can(p, n):  # patarasuk2009, theorem 1
+    took = collectives.all_reduce(n, float(p), 1.0, flat(64), QUIET)
+    assert took == pytest.approx(2 * (p - 1) / p * n / 100e9, rel=1e-12)
+    halves = collectives.all_gather(n, float(p), 1.0, flat(64), QUIET)  # reduce-scatter, then all-gather
+    assert took == pytest.approx(2 * halves, rel=1e-12)
+
+
+def test_a_rings_latency_grows_with_its_ranks_and_a_trees_with_their_logarithm():  # NVIDIA/nccl src/graph/tuning.cc
+    node, net = Level(1.0, 0.0, 1e15), Level(4096.0, 1e-5, 1e15)
+    network = Network(node, net, net)
+    ring = [collectives.ring_latency(float(p), 1.0, network) for p in (64, 128)]
+    tree = [collectives.tree_latency(float(p), 1.0, network) for p in (64, 128)]
+    assert ring == pytest.approx([63e-5, 127e-5])
+    assert tree == pytest.approx([6e-5, 7e-5])
+
+
+@pytest.mark.parametrize("ranks", [1.0])
+def test_alone_there_is_nothing_to_exchange(ranks):
+    for collective in (collectives.all_reduce, collectives.all_gather, collectives.all_to_all, collectives.send):
+        assert collective(1e9, ranks, 1.0, flat(8, latency=1e-5), MEGATRON.numbers()) == 0.0
+
+
+@pytest.mark.parametrize("t", [2, 4, 8])
+@pytest.mark.parametrize("b", [1, 4])
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_tensor_parallelism_takes_four_all_reduces_a_layer(t, b, sequence_parallel):
+    # shoeybi2019, section 3; narayanan2021, section 3.2: 8 b s h (t - 1) / t elements; korthikanti2022, section 4.2.2:
+    # as many bytes under sequence parallelism
+    shape = (96, 12288, 96)
+    model = gpt(*shape)
+    options, plan = split(model, tensor_parallel=t, micro_batch=b, sequence_parallel=sequence_parallel)
+    network = flat(8)
+    moved = exchange.layer_exchange(model.numbers(), options, plan, network, QUIET)
+    assert moved.nbytes == pytest.approx(2 * 8 * b * SEQUENCE * 12288 * (t - 1) / t, rel=1e-12)
+    one = collectives.all_reduce(2.0 * b * SEQUENCE * 12288, float(t), 1.0, network, QUIET)
+    assert moved.tensor_forward + moved.tensor_backward == pytest.approx(4 * one, rel=1e-12)
+
+
+def test_a_stage_boundary_carries_b_s_h_elements():  # narayanan2021, section 3.2
+    model = gpt(96, 12288, 96)
+    options, plan = split(model, pipeline_parallel=8, micro_batch=2, sequence_parallel=False)
+    _, nbytes = exchange.boundary(model.numbers(), options, plan, flat(64), QUIET)
+    assert nbytes == 2 * 2 * SEQUENCE * 12288
+
+
+def test_logarithms_of_ranks_are_exact_for_powers_of_two():
+    for k in range(1, 15):
+        network = Network(Level(1.0, 0.0, 1e9), Level(2.0**15, 0.0, 1e9), Level(1e7, 1.0, 1e9))
+        assert math.isclose(collectives.tree_latency(2.0**k, 1.0, network), k, rel_tol=1e-15)
