@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.cases import Case
+from costmodel.runs.cases import Case
 from calibration.predict import Columns, columns_of
 from costmodel.catalogue.software import default_constants
 from costmodel.formulas.quantities import Device, Stack
@@ -92,7 +92,7 @@ class Problem:
 
     @property
     def affects(self) -> list[Array]:
-        """Rows that depend on each constant."""
+        """Array that depend on each constant."""
         return [np.unique(np.concatenate([rows for _, _, rows in place])) for place in self.places]
 
     def at(self, values: Array, rows: Array | None = None) -> Columns:

@@ -7,6 +7,7 @@ device does; whole runs say what is the software's, and correct the device's con
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import os
 import sys
@@ -16,14 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import costmodel
-from calibration.cases import Case, cases_of
-from calibration.constants import Problem, memory_problem_of, problem_of
-from calibration.metrics import error_summary
+from costmodel.runs.cases import Case, cases_of
+from calibration.constants import Problem, memory_problem_of, problem_of, take
+from calibration.metrics import error_summary, group_key
 from calibration.operators import Operator, fit_device, read_measurement, read_micro
 from calibration.predict import Columns, memory_of_kind
-from calibration.reference import DEFAULT_FOLDER, default_files, read_runs, usable
+from calibration.reference import DEFAULT_FOLDER, default_files
+from costmodel.runs.table import read_runs, usable
+from costmodel.catalogue.software import default_constants
 from costmodel.errors import CostModelError
 from costmodel.solvers.fitting import Array, Constant, Fit, fit
 from costmodel.uncertainty import NINETY
@@ -31,6 +35,9 @@ from costmodel.uncertainty import NINETY
 MEASUREMENTS = Path(__file__).with_name("measurements")
 CATALOGUE = Path(costmodel.__file__).parent / "catalogue"
 FOLDS = 5
+LEAST_VERDICTS = 20
+LARGEST_PULL = 0.25
+"""Log distance from the limit beyond which a run that was marked out of memory no longer pulls at the constants."""
 LEAST_OPERATOR_SPREAD = 0.08
 """An operator in a loop and in a training step differ by at least this much."""
 NOISE, LEAST_NOISE = 0.03, 0.015
@@ -107,7 +114,8 @@ def memory_errors_of(cases: Sequence[Case], columns: Columns) -> Array:
     nbytes = memory_of_kind(bill, [case.run.text["memory_kind"] for case in cases], columns.stack)
     room = np.log(bill.total / columns.device.memory)
     failed = np.array([case.run.flag("usable_oom") for case in cases])
-    verdict = np.where(failed, np.minimum(room, 0.0), np.maximum(room, 0.0))
+    # a run that failed for another reason than memory looks small at any constants: its pull is bounded
+    verdict = np.where(failed, np.maximum(np.minimum(room, 0.0), -LARGEST_PULL), np.maximum(room, 0.0))
     peak = np.array([case.peak_bytes or np.nan for case in cases])
     return np.where(np.isnan(peak), verdict, np.log(nbytes) - np.log(np.where(np.isnan(peak), 1.0, peak)))
 
@@ -180,9 +188,84 @@ def robust_spread(errors: Array) -> float:
     return float(np.quantile(np.abs(errors), 0.9) / NINETY)
 
 
-def residual_tables(cases: Sequence[Case], errors: Array, memory_cases: Sequence[Case], memory_errors: Array) -> dict[str, Any]:
-    """Errors of unseen runs by framework, and those to expect where nothing is known."""
+def unseen_table(cases: Sequence[Case], seconds: Array, measured: Array, residuals: dict[str, Any]) -> dict[str, Any]:
+    """Errors of each source, and how often its 90 % interval holds, by fits that had not seen the row."""
+    spread = np.array([residuals["framework"][case.framework.name]["time"] for case in cases])
+    held = np.abs(np.log(measured / seconds)) <= NINETY * spread
+    files = np.array([Path(case.run.file).stem for case in cases])
+    table = {}
+    for name in [*sorted(set(files)), "total"]:
+        mine = np.ones(len(cases), dtype=bool) if name == "total" else files == name
+        figures = error_summary(seconds[mine], measured[mine])
+        table[name] = {"mape": figures["mape"], "median_ape": figures["median_ape"], "time_90": float(held[mine].mean())}
+    return table
+
+
+def within_groups(cases: Sequence[Case], errors: Array) -> Array:
+    """Errors of plans less the mean error of their group (one model on one cluster); NaN where a plan is alone."""
+    groups: dict[Any, list[int]] = {}
+    for row, case in enumerate(cases):
+        groups.setdefault(group_key(case), []).append(row)
+    out = np.full(len(cases), np.nan)
+    for rows in groups.values():
+        if len(rows) > 1:
+            out[rows] = (errors[rows] - errors[rows].mean()) * np.sqrt(len(rows) / (len(rows) - 1))
+    return out
+
+
+def uncalibrated_errors(problem: Problem, result: Fit, measured: Array, bills: Problem, peaks: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """Log errors of time and of memory that the constants of an unknown framework make, the devices being known."""
+    unknown = default_constants()
+
+    def plain(columns: Columns) -> Columns:
+        rows = len(columns.plan.tensor)
+        stack = columns.stack._replace(**{field: np.full(rows, value) for field, value in unknown.items()})
+        return dataclasses.replace(columns, stack=stack)
+
+    time = np.log(measured) - np.log(plain(problem.at(result.values)).evaluate().total)
+    some = np.flatnonzero(peaks)
+    columns = plain(take(bills.columns, some))
+    kinds = [bills.cases[row].run.text["memory_kind"] for row in some]
+    held = np.array([bills.cases[row].peak_bytes for row in some], dtype=float)
+    nbytes = memory_of_kind(columns.evaluate().memory, kinds, columns.stack)
+    return time, np.log(held) - np.log(nbytes)
+
+
+def verdict_margin(room: Array, failed: NDArray[np.bool_]) -> float:
+    """Share of the limit up to which the estimate may go for a run to be called fitting.
+
+    Runs that ran and runs that ran out of memory are both to be judged right; the margin is the one with the best
+    mean of the two shares, a run that is wrongly refused counting three times one that is wrongly let through.
+
+    Parameters
+    ----------
+    room : estimate over limit, a run
+    failed : whether it ran out of memory
+    """
+    if failed.sum() < LEAST_VERDICTS or (~failed).sum() < LEAST_VERDICTS:
+        return 1.0
+    candidates = np.exp(np.linspace(np.log(0.8), np.log(1.5), 71))
+    scores = [3.0 * np.mean(room[~failed] <= c) + np.mean(room[failed] > c) for c in candidates]
+    best = np.flatnonzero(np.isclose(scores, max(scores)))
+    return float(candidates[best[len(best) // 2]])
+
+
+def residual_tables(
+    cases: Sequence[Case], errors: Array, memory_cases: Sequence[Case], memory_errors: Array,
+    every: Sequence[Case], room: Array, uncalibrated: Array, uncalibrated_memory: Array,
+) -> dict[str, Any]:  # fmt: skip
+    """Errors of unseen runs by framework, and those to expect where nothing is known.
+
+    Parameters
+    ----------
+    cases, errors : timed runs and log(measured / predicted) of their step time
+    memory_cases, memory_errors : the same of their peak memory
+    every, room : all runs, and predicted memory over the limit
+    uncalibrated, uncalibrated_memory : errors that the constants of an unknown framework make on all runs
+    """
     names = np.array([case.framework.name for case in cases])
+    judged = np.array([case.framework.name for case in every])
+    failed = np.array([case.run.flag("usable_oom") for case in every])
     held = np.array([case.framework.name for case in memory_cases])
     table: dict[str, Any] = {}
     for name in sorted(set(names)):
@@ -193,14 +276,18 @@ def residual_tables(cases: Sequence[Case], errors: Array, memory_cases: Sequence
         }  # fmt: skip
         if (held == name).sum() >= 4:
             entry["memory"] = robust_spread(memory_errors[held == name])
+        entry["margin"] = _rounded(verdict_margin(room[judged == name], failed[judged == name]))
         table[name] = entry
+    relative = within_groups(cases, errors)
+    for name, entry in table.items():
+        mine = relative[(names == name) & ~np.isnan(relative)]
+        if len(mine) >= 8:
+            entry["within"] = robust_spread(mine)
     between = float(np.std([np.median(errors[names == name]) for name in table]))
-    known_memory = [entry["memory"] for entry in table.values() if "memory" in entry]
     default = {
-        "time": float(max(entry["time"] for entry in table.values() if entry["rows"] >= 10)),
-        "memory": float(max(known_memory)) if known_memory else 0.3,
-        "between_devices": max(between, 0.1),
-    }
+        "time": robust_spread(uncalibrated), "memory": robust_spread(uncalibrated_memory),
+        "within": robust_spread(relative[~np.isnan(relative)]), "between_devices": max(between, 0.1), "margin": 1.0,
+    }  # fmt: skip
     return {"default": default, "framework": table}
 
 
@@ -304,7 +391,13 @@ def run(arguments: argparse.Namespace) -> int:
     peaks = np.array([case.peak_bytes is not None for case in cases])
     held = [case for case, yes in zip(cases, peaks, strict=True) if yes]
     memory_errors = -unseen[peaks]
-    residuals = residual_tables(timed, np.log(measured / seconds), held, memory_errors)
+    fitted = bills.at(memory.values).evaluate().memory
+    room = fitted.total / bills.columns.device.memory
+    raw, raw_memory = uncalibrated_errors(problem, result, measured, bills, peaks)
+    residuals = residual_tables(
+        timed, np.log(measured / seconds), held, memory_errors, cases, room, raw, raw_memory
+    )  # fmt: skip
+    residuals["source"] = unseen_table(timed, seconds, measured, residuals)
     owners: dict[str, list[str]] = {}
     for case in timed:
         for owner in (case.framework.name, case.cluster.device.name):

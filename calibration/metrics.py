@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import kendalltau
 
-from calibration.cases import Case
+from costmodel.runs.cases import Case
 
 SMALLEST_GROUP = 4
 

@@ -115,7 +115,8 @@ def read_micro(folder: Path) -> list[Operator]:
                 operators.append(Operator(device, "gemm", sizes, row["dtype"], seconds, "gemm.csv"))
     for row in _rows(folder / "attention.csv"):
         device = DEVICE_NAMES.get(row["gpu"])
-        if not device or row["direction"] not in ("fwd", "fwd+bwd") or row["impl"] not in ("FlashAttention-2", "FlashAttention-3"):
+        kernels = ("FlashAttention-2", "FlashAttention-3")
+        if not device or row["direction"] not in ("fwd", "fwd+bwd") or row["impl"] not in kernels:
             continue
         if device == "a100-sxm-80gb" or row["direction"] == "fwd+bwd":
             heads, seq_len = 2048.0 / float(row["head_dim"]), float(row["seq_len"])

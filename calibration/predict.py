@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from calibration.cases import Case
+from costmodel.runs.cases import Case
 from calibration.metrics import Prediction
 from costmodel.formulas.quantities import Device, Model, Network, Options, Plan, Stack, Step
 from costmodel.formulas.step import step
@@ -92,6 +92,6 @@ def predictions_of(cases: Sequence[Case], columns: Columns | None = None) -> lis
         seconds, held = float(result.total[row]), float(nbytes[row])
         low, high = interval(seconds, spread.time)
         least, most = interval(held, spread.memory)
-        fits = float(result.memory.total[row]) <= float(limits[row])
+        fits = float(result.memory.total[row]) <= spread.margin * float(limits[row])
         predictions.append(Prediction(case, seconds, low, high, held, least, most, fits))
     return predictions

@@ -7,19 +7,25 @@ import csv
 import json
 import os
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from calibration.cases import cases_of
+from costmodel.runs.cases import cases_of
+import costmodel
 from calibration.metrics import Prediction, summary
 from calibration.predict import predictions_of
-from calibration.reference import Run, default_files, read_runs
+from calibration.reference import default_files
+from costmodel.runs.table import Run, read_runs
 from costmodel.errors import CostModelError
 
 QUOTED = Path(__file__).with_name("reference")
 """Small tables of figures quoted from papers, for checkouts without the reference folder."""
 LEAST_PREDICTED = 0.9
+README = Path(__file__).resolve().parents[1] / "README.md"
+BEGIN, END = "<!-- accuracy:begin -->", "<!-- accuracy:end -->"
+CATALOGUE = Path(costmodel.__file__).parent / "catalogue"
 
 
 def evaluate(runs: Sequence[Run]) -> tuple[list[Prediction], dict[str, int]]:
@@ -51,13 +57,19 @@ def report(by_source: dict[str, list[Run]]) -> tuple[dict[str, Any], list[Predic
         usable = sum(run.flag("usable_time") or run.flag("usable_mem") or run.flag("usable_oom") for run in runs)
         if usable and len(predictions) < LEAST_PREDICTED * usable:
             failures.append(f"{source}: only {len(predictions)} of {usable} usable rows are predicted")
-        sources.append({"source": source, "rows": len(runs), "skipped": skipped, **summary(predictions)})
+        sources.append({"source": source, "rows": len(runs), "skipped": skipped, **summary(predictions), "unseen": unseen_of(source)})
         everything += predictions
         rows += len(runs)
         for reason, count in skipped.items():
             total_skipped[reason] = total_skipped.get(reason, 0) + count
-    total = {"source": "total", "rows": rows, "skipped": total_skipped, **summary(everything)}
+    total = {"source": "total", "rows": rows, "skipped": total_skipped, **summary(everything), "unseen": unseen_of("total")}
     return {"sources": sources, "total": total}, everything, failures
+
+
+def unseen_of(source: str) -> dict[str, Any]:
+    """Cross-validated errors that the last fit found on a source: of predictions by fits that had not seen the row."""
+    table = tomllib.loads((CATALOGUE / "residuals.toml").read_text(encoding="utf-8")).get("source", {})
+    return dict(table.get(source, {"mape": None, "median_ape": None, "time_90": None}))
 
 
 def percent(value: float | None) -> str:
@@ -66,8 +78,8 @@ def percent(value: float | None) -> str:
 
 
 HEADINGS = (
-    "source", "rows", "time: n", "mean", "median", "95th", "bias", "memory: n", "mean", "out of memory judged right",
-    "ran judged right", "groups", "best found", "mean regret", "rule's regret", "90 % interval holds",
+    "source", "rows", "time: n", "mean", "unseen mean", "unseen median", "95th", "bias", "memory: n", "mean", "out of memory judged right",
+    "ran judged right", "groups", "best found", "mean regret", "rule's regret", "90 % interval holds (unseen)",
 )  # fmt: skip
 
 
@@ -76,13 +88,14 @@ def table_rows(document: dict[str, Any]) -> list[list[str]]:
     rows = []
     for entry in [*document["sources"], document["total"]]:
         time, memory, rank, verdict = entry["time"], entry["memory"], entry["rank"], entry["verdicts"]
+        unseen = entry["unseen"]
         oom, ran = (verdict[f"{kind}_right"] + verdict[f"{kind}_wrong"] for kind in ("oom", "ran"))
         rows.append([
-            entry["source"], str(entry["rows"]), str(time["n"]), percent(time["mape"]), percent(time["median_ape"]),
-            percent(time["p95_ape"]), percent(time["bias"]), str(memory["n"]), percent(memory["mape"]),
+            entry["source"], str(entry["rows"]), str(time["n"]), percent(time["mape"]), percent(unseen["mape"]),
+            percent(unseen["median_ape"]), percent(time["p95_ape"]), percent(time["bias"]), str(memory["n"]), percent(memory["mape"]),
             f"{verdict['oom_right']}/{oom}" if oom else "-", f"{verdict['ran_right']}/{ran}" if ran else "-",
             str(rank["groups"]), percent(rank["top1"]), percent(rank["mean_regret"]), percent(rank["rule_mean_regret"]),
-            percent(entry["coverage"]["time_90"]),
+            percent(unseen["time_90"]),
         ])  # fmt: skip
     return rows
 
@@ -127,6 +140,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reference", type=Path, metavar="DIR", help="reference folder (default: ../shared/reference)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write scatter plots")
+    parser.add_argument("--update", action="store_true", help="write the table into README.md and the catalogue")
     parser.add_argument("--predictions", type=Path, metavar="FILE", help="write every row with its prediction")
 
 
@@ -139,6 +153,8 @@ def run(arguments: argparse.Namespace) -> int:
         from calibration.figures import accuracy_page
 
         accuracy_page(arguments.html, predictions)
+    if arguments.update:
+        update(document)
     if arguments.json:
         json.dump(document, sys.stdout, allow_nan=False)
         print()
@@ -147,6 +163,23 @@ def run(arguments: argparse.Namespace) -> int:
     for failure in failures:
         print(f"calibration: failed: {failure}", file=sys.stderr)
     return 1 if failures else 0
+
+
+def replaced(path: Path, text: str) -> None:
+    """Write a file whole: it is complete before it takes its name."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+
+
+def update(document: dict[str, Any]) -> None:
+    """Put the table between README's markers, and where ``costmodel accuracy`` finds it."""
+    text = README.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    _, after = rest.split(END)
+    replaced(README, f"{before}{BEGIN}\n{markdown(document)}\n{END}{after}")
+    content = {"headings": list(HEADINGS), "rows": table_rows(document)}
+    replaced(CATALOGUE / "accuracy.json", json.dumps(content, indent=1) + "\n")
 
 
 def print_table(document: dict[str, Any]) -> None:

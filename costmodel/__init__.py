@@ -28,6 +28,7 @@ _HOME = {
     "estimate": "estimate",
     "SearchResult": "search",
     "search": "search",
+    "calibrate": "calibrate",
     "load_model": "catalogue.loader",
     "load_device": "catalogue.loader",
     "load_cluster": "catalogue.loader",
@@ -44,6 +45,7 @@ _HOME = {
 __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
+    from costmodel.calibrate import calibrate as calibrate
     from costmodel.catalogue.loader import load_cluster as load_cluster
     from costmodel.catalogue.loader import load_device as load_device
     from costmodel.catalogue.loader import load_model as load_model

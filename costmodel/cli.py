@@ -366,7 +366,6 @@ def _search_page(
     result: SearchResult, arguments: argparse.Namespace, seconds: float, several: Sequence[str]
 ) -> list[Any]:
     """What a search found, as lines and a table."""
-    from costmodel.search import NEAR_TIE
     from costmodel.units import format_seconds
 
     cluster, model = result.cluster, result.model
@@ -382,8 +381,17 @@ def _search_page(
         times = _parts(best.times, lambda part: _share(part, best.step_time))
         held = _parts(_memory_parts(best), lambda part: f"{_gib(part)} GiB")
         lines += [f"Best plan's step: {times}", f"Best plan's memory: {held}"]
-        if len(result.near_ties()) > 1:
-            lines.append(f"~ within {100 * NEAR_TIE:.0f} % of the fastest: too close to call")
+        standing = result.standings.plans[0]
+        low, high = best.time_interval
+        lines.append(
+            f"Error: 90 % of such estimates lie within {format_seconds(low)} to {format_seconds(high)}"
+            + ("" if best.spread.calibrated else " (no measurement of this framework on this device)")
+            + f"; the first plan is the fastest with probability {_share(standing.probability_fastest, 1.0)}, "
+            f"expected regret {_share(standing.expected_regret, 1.0)}; chosen for its estimate, expect "
+            f"{format_seconds(result.corrected_step_time)}"
+        )
+        if len(result.ties()) > 1:
+            lines.append("~ can't be told from the first within the error")
     else:
         why = result.why_none() if result.evaluated else "no plan is legal"
         lines.append(why[0].upper() + why[1:])
@@ -414,16 +422,17 @@ def _ranking(result: SearchResult, several: Sequence[str]) -> Any:
     columns |= {name: name.replace("_", " ") for name in several if name not in columns and name not in hidden}
     titles = list(columns.values())
     titles.insert(2, "PP")
-    ties, rows = len(result.near_ties()), []
-    for rank, found in enumerate(result.ranked, 1):
+    rows = []
+    for rank, (found, standing) in enumerate(zip(result.ranked, result.standings.plans, strict=True), 1):
         values = [_value(getattr(found.plan, name)) for name in columns]
         values.insert(2, _stages(found))
         rows.append([
-            f"{rank:>{len(str(len(result.ranked)))}} {'~' if 1 < rank <= ties else ' '}", format_seconds(found.step_time),
+            f"{rank:>{len(str(len(result.ranked)))}} {'~' if standing.tied and rank > 1 else ' '}", format_seconds(found.step_time),
             f"{found.tokens_per_second / found.plan.gpus:,.0f}", f"{100 * found.mfu:.1f} %",
-            f"{_gib(found.memory.total)} / {_gib(found.memory_limit)} GiB", *values,
+            _share(standing.probability_fastest, 1.0), f"{_gib(found.memory.total)} / {_gib(found.memory_limit)} GiB",
+            *values,
         ])  # fmt: skip
-    return _table(["rank", "step", "tokens/s/GPU", "MFU", "memory", *titles], rows, words=1)
+    return _table(["rank", "step", "tokens/s/GPU", "MFU", "fastest", "memory", *titles], rows, words=1)
 
 
 def _value(value: Any) -> str:
@@ -500,7 +509,8 @@ def _estimate(arguments: argparse.Namespace) -> int:
         _print_json({
             **answer.to_dict(),
             "tokens_per_second_per_gpu": answer.tokens_per_second / plan.gpus,
-            "memory_margin_bytes": answer.memory_limit - float(answer.memory.total),
+            "step_time_low_s": answer.time_interval[0], "step_time_high_s": answer.time_interval[1],
+            "memory_low_bytes": answer.memory_interval[0], "memory_high_bytes": answer.memory_interval[1],
         })  # fmt: skip
     else:
         _print_page(*_estimate_page(answer))
@@ -522,10 +532,16 @@ def _estimate_page(answer: Estimate) -> list[Any]:
     total = float(answer.memory.total)
     times.append(("step", format_seconds(whole), "100.0 %"))
     held.append(("total", f"{_gib(total)} GiB", _share(total, limit)))
-    margin = limit - total
+    margin, chance = answer.memory_margin, _share(answer.fit_probability, 1.0)
+    room = f"{_gib(total + margin)} GiB"
     verdict = (
-        f"Fits, with {_gib(margin)} GiB to spare of {_gib(limit)} GiB"
-        if answer.fits else f"DOES NOT FIT: {_gib(-margin)} GiB more than the {_gib(limit)} GiB that a process can use"
+        f"Fits, with {_gib(margin)} GiB to spare of {room} (probability {chance})"
+        if answer.fits else f"DOES NOT FIT: {_gib(-margin)} GiB more than {room} (probability that it fits {chance})"
+    )  # fmt: skip
+    low, high = answer.time_interval
+    least, most = answer.memory_interval
+    source = f"{answer.spread.rows} measured runs of {answer.framework.name}" if answer.spread.calibrated else (
+        "no measurement of this framework on this device: other frameworks and devices stand in for it"
     )  # fmt: skip
     figures = [
         f"Rate: {answer.tokens_per_second:,.0f} tokens/s, {answer.tokens_per_second / plan.gpus:,.0f} a GPU",
@@ -533,6 +549,8 @@ def _estimate_page(answer: Estimate) -> list[Any]:
         f"causal half; HFU {100 * answer.hfu:.1f} %",
         f"Exchange under compute, not part of the step: {format_seconds(float(answer.step.hidden_exchange))}",
         verdict,
+        f"Error: 90 % of such estimates lie within {format_seconds(low)} to {format_seconds(high)} and {_gib(least)} to "
+        f"{_gib(most)} GiB ({source})",
     ]
     return [
         f"{answer.model.name} on {plan.gpus} GPUs of {answer.cluster.name}, {answer.framework.name}: "

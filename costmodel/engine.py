@@ -36,6 +36,13 @@ def flatten(result: Step) -> tuple[Any, ...]:
     return (*result[:-1], *result.memory)
 
 
+def unflatten(parts: Columns) -> Step:
+    """A step from its parts in the order of `PARTS`."""
+    times = len(Step._fields) - 1
+    values = [float(part) for part in parts]
+    return Step(*values[:times], Memory(*values[times:]))
+
+
 def _python(fixed: tuple[Any, ...], plans: Columns, out: Columns) -> None:
     model, options, *rest = fixed
     for row in range(plans.shape[1]):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 from typing import Any
 
-from costmodel.catalogue.software import load_framework
+from costmodel.catalogue.software import framework_on
 from costmodel.formulas import step as formula
-from costmodel.formulas.quantities import Memory, Step
+from costmodel.formulas.quantities import Device as DeviceNumbers
+from costmodel.formulas.quantities import Memory, Stack, Step
 from costmodel.frameworks import Framework
 from costmodel.hardware.cluster import Cluster
 from costmodel.plan import Plan
+from costmodel.uncertainty import Slopes, Spread, interval, probability_below, slopes_of, spread_of
 from costmodel.workloads.transformer import Transformer
 
 TIME_PARTS = tuple(field for field in Step._fields[1 : Step._fields.index("host") + 1])
@@ -53,10 +57,52 @@ class Estimate:
         """Bytes that a process can use on a GPU."""
         return float(self.cluster.device.usable_memory or self.cluster.device.memory)
 
+    @functools.cached_property
+    def spread(self) -> Spread:
+        """Error of estimates of this framework on this device."""
+        return spread_of(self.framework, self.cluster.device)
+
     @property
     def fits(self) -> bool:
-        """Whether the fullest rank stays within the device's usable memory."""
-        return bool(self.memory.total <= self.memory_limit)
+        """Whether the plan is judged to fit: within the device's usable memory, and the margin that calibration learnt."""
+        return self.memory_margin >= 0.0
+
+    @property
+    def memory_margin(self) -> float:
+        """Bytes to spare before the plan is judged not to fit; negative where it doesn't."""
+        return self.spread.margin * self.memory_limit - float(self.memory.total)
+
+    @property
+    def fit_probability(self) -> float:
+        """Probability that the plan fits, given the error of the memory estimate."""
+        return probability_below(float(self.memory.total), self.spread.margin * self.memory_limit, self.spread.memory)
+
+    @functools.cached_property
+    def slopes(self) -> Slopes:
+        """How the step time follows the calibrated constants."""
+        model, plan, framework = self.model.numbers(), self.plan, self.framework
+        options, numbers = plan.options(framework), plan.numbers(framework, self.model.layers)
+        network = self.cluster.numbers()
+
+        def logarithm(device: DeviceNumbers, stack: Stack) -> float:
+            return math.log(formula.step(model, options, numbers, network, stack, device).total)
+
+        return slopes_of(logarithm, self.cluster.device, framework, plan.dtype)
+
+    @functools.cached_property
+    def time_spread(self) -> float:
+        """Standard deviation of the step time's logarithm: residual of the family, and error of the constants."""
+        return math.hypot(self.spread.time, math.sqrt(max(self.slopes.covariance(self.slopes), 0.0)))
+
+    @property
+    def time_interval(self) -> tuple[float, float]:
+        """90 % interval of the step time [s]."""
+        return interval(self.step_time, self.time_spread)
+
+    @property
+    def memory_interval(self) -> tuple[float, float]:
+        """90 % interval of the fullest rank's memory [bytes]."""
+        return interval(float(self.memory.total), self.spread.memory)
 
     @property
     def bubble_share(self) -> float:
@@ -101,7 +147,9 @@ class Estimate:
         row |= {"mfu": self.mfu, "causal_mfu": self.causal_mfu, "hfu": self.hfu}
         row |= {"tokens_per_second": self.tokens_per_second, "peak_memory_bytes": float(self.memory.total)}
         row |= {f"{part}_bytes": float(getattr(self.memory, part)) for part in MEMORY_PARTS}
-        return row | {"memory_limit_bytes": self.memory_limit, "fits": self.fits}
+        return row | {"memory_limit_bytes": self.memory_limit, "memory_margin_bytes": self.memory_margin} | {
+            "fits": self.fits, "fit_probability": self.fit_probability,
+        }  # fmt: skip
 
 
 def estimate(model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str = "megatron-core") -> Estimate:
@@ -126,7 +174,7 @@ def estimate(model: Transformer, cluster: Cluster, plan: Plan, framework: Framew
     NotModelled
         where the device has no such dtype
     """
-    software = load_framework(framework) if isinstance(framework, str) else framework
+    software = framework_on(cluster, framework)
     plan = plan.resolve(software)
     plan.check(model, cluster, software)
     device = cluster.device.numbers(plan.dtype)

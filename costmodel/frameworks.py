@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from costmodel.errors import InvalidValue
 from costmodel.formulas.quantities import Stack
-from costmodel.validate import choice, flag, real, text, whole
+from costmodel.validate import choice, flag, listing, real, text, whole
 
 ATTENTION_KINDS = ("flash", "fused-softmax", "unfused")
 
@@ -34,6 +34,8 @@ class Framework:
     scatter_boundary : a tensor group splits what it sends to the next pipeline stage
     keep_gathered : under sequence parallelism the gathered inputs of products are kept for the backward pass
     balanced_stages : layers are dealt to pipeline stages by cost, the vocabulary projection counted in
+    gather_logits : the loss sees the whole vocabulary on every tensor rank
+    time_error : standard deviation of log(measured / predicted) where it was measured on the user's own runs
     title : one line about it
     """
 
@@ -56,23 +58,27 @@ class Framework:
     overlap_tensor: bool = False
     overlap_pipeline: bool = False
     scatter_boundary: bool = False
+    gather_logits: bool = False
     keep_gathered: bool = False
     balanced_stages: bool = False
+    time_error: float | None = None
     title: str = ""
 
     def __post_init__(self) -> None:
         text("name", self.name)
         whole("zero_stage", self.zero_stage, 3)
         whole("largest_pipelined_zero_stage", self.largest_pipelined_zero_stage, 3)
-        object.__setattr__(self, "zero_stages", tuple(whole("zero_stages", stage, 3) for stage in self.zero_stages))
+        object.__setattr__(self, "zero_stages", tuple(whole("zero_stages", stage, 3) for stage in listing("zero_stages", self.zero_stages)))
         choice("zero_stage", self.zero_stage, self.zero_stages)
         choice("attention", self.attention, ATTENTION_KINDS)
         for field in ("gradient_bytes", "reduce_bytes", "optimizer_bytes", "parameter_bytes", "logit_bytes"):
             real(field, getattr(self, field), 0.0, 64.0)
         for field in ("sequence_parallel", "fused_cross_entropy", "fused_norms", "overlap_gradients", "overlap_parameters",
-                      "overlap_tensor", "overlap_pipeline", "scatter_boundary", "keep_gathered",
+                      "overlap_tensor", "overlap_pipeline", "scatter_boundary", "keep_gathered", "gather_logits",
                       "balanced_stages"):  # fmt: skip
             flag(field, getattr(self, field))
+        if self.time_error is not None:
+            real("time_error", self.time_error, 0.0, 10.0)
         if not isinstance(self.constants, Stack):
             raise InvalidValue("constants", self.constants, "a Stack of calibrated constants")
         for field, value in self.constants._asdict().items():

@@ -12,7 +12,7 @@ from costmodel.formulas.quantities import Options
 from costmodel.formulas.quantities import Plan as PlanNumbers
 from costmodel.frameworks import ATTENTION_KINDS, Framework
 from costmodel.hardware.device import DTYPES
-from costmodel.validate import choice, flag, positive_int, real, whole
+from costmodel.validate import choice, flag, listing, positive_int, real, whole
 
 if TYPE_CHECKING:
     from costmodel.hardware.cluster import Cluster
@@ -129,8 +129,8 @@ class Plan:
             choice("optimizer", self.optimizer, tuple(OPTIMIZERS))
         if self.attention is not None:
             choice("attention", self.attention, ATTENTION_KINDS)
-        object.__setattr__(self, "rank_order", tuple(self.rank_order))
-        if sorted(self.rank_order) != sorted(DIMENSIONS):
+        object.__setattr__(self, "rank_order", listing("rank_order", self.rank_order))
+        if sorted(map(str, self.rank_order)) != sorted(DIMENSIONS):
             raise InvalidValue("rank_order", self.rank_order, "an order of " + ", ".join(DIMENSIONS))
         for field in ("optimizer_offload", "activation_offload"):
             real(field, getattr(self, field), 0.0, 1.0)
@@ -176,6 +176,7 @@ class Plan:
             stored_bytes=QUANTISED_BYTES if plan.adapter == "qlora" else 4.0 if wide else framework.parameter_bytes,
             trainable=ADAPTERS[plan.adapter], scatter_boundary=float(framework.scatter_boundary),
             keep_gathered=float(framework.keep_gathered), balanced_stages=float(framework.balanced_stages),
+            gather_logits=float(framework.gather_logits),
             gradient_bytes=gradient, reduce_bytes=min(framework.reduce_bytes, gradient),
             optimizer_bytes=optimizer - (4.0 if wide and optimizer >= 12.0 else 0.0),
             flash_attention=float(plan.attention == "flash"), fused_softmax=float(plan.attention == "fused-softmax"),

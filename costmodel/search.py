@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from costmodel import engine as engines
-from costmodel.catalogue.software import load_framework
+from costmodel.catalogue.software import framework_on
 from costmodel.errors import IllegalPlan, InvalidValue
-from costmodel.estimate import Estimate, estimate
+from costmodel.estimate import Estimate
 from costmodel.formulas import legality
 from costmodel.formulas.quantities import Plan as PlanNumbers
 from costmodel.frameworks import Framework
 from costmodel.hardware.cluster import Cluster
 from costmodel.plan import MOST, SCHEDULES, Plan, divisors, plan_numbers
+from costmodel.standing import Standings, standings
+from costmodel.uncertainty import spread_of
 from costmodel.validate import positive_int
 from costmodel.workloads.transformer import Transformer
 
@@ -38,10 +42,10 @@ CHOICES = (
     "rank_order",
 )  # fmt: skip
 """Dimensions that are the same for a whole batch of columns."""
+Found = tuple[float, float, dict[str, Any], int, np.ndarray]
+"""Seconds, bytes, choices, row of the table, and parts of one evaluated plan."""
 LARGEST_MICRO_BATCH = 16
 LARGEST_SEARCH = 50_000_000
-NEAR_TIE = 0.02
-"""Plans within this share of the fastest are marked as near-ties."""
 
 
 def _values(name: str, given: Any) -> list[Any] | None:
@@ -104,14 +108,30 @@ class SearchResult:
         miss = self.closest_miss
         return float(miss.memory.total - miss.memory_limit) if miss else 0.0
 
-    def near_ties(self) -> list[Estimate]:
-        """Ranked plans within `NEAR_TIE` of the fastest, itself included."""
-        return [plan for plan in self.ranked if plan.step_time <= (1.0 + NEAR_TIE) * self.ranked[0].step_time]
+    def ties(self) -> list[Estimate]:
+        """Ranked plans that can't be told from the first, itself included."""
+        return [plan for plan, standing in zip(self.ranked, self.standings.plans, strict=True) if standing.tied]
+
+    @functools.cached_property
+    def standings(self) -> Standings:
+        """How sure the ranking is: for each ranked plan the probability that it is the fastest, and its regret."""
+        return standings(self.ranked)
+
+    @property
+    def corrected_step_time(self) -> float:
+        """Step time to expect of the best plan [s]: its estimate, less flattered for having been chosen by it."""
+        return self.best.step_time * math.exp(self.standings.optimism)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One dictionary a ranked plan, with units in the names."""
-        ties = len(self.near_ties())
-        return [{"rank": i + 1, "near_tie": i < ties, **plan.to_dict()} for i, plan in enumerate(self.ranked)]
+        return [
+            {
+                "rank": i + 1, "tied": standing.tied, "probability_fastest": standing.probability_fastest,
+                "expected_regret": standing.expected_regret, "step_time_low_s": plan.time_interval[0],
+                "step_time_high_s": plan.time_interval[1], **plan.to_dict(),
+            }
+            for i, (plan, standing) in enumerate(zip(self.ranked, self.standings.plans, strict=True))
+        ]  # fmt: skip
 
     def to_pandas(self) -> pandas.DataFrame:
         """The ranked plans as a pandas frame (extra ``frame``)."""
@@ -186,36 +206,37 @@ class Space:
             if gpus % (t * c * p) == 0 and (wanted is None or gpus // (t * c * p) in wanted):
                 yield t, c, p, gpus // (t * c * p)
 
-    def chunks(self, stages: int) -> list[int]:
+    def chunks(self, stages: int) -> tuple[int, ...]:
         """Virtual stages: what was given, or every number that splits a stage's layers evenly."""
         values = self.given["virtual_stages"]
         if values is None:
             schedules = self.given["schedule"]
             if stages == 1 or (schedules is not None and "interleaved" not in schedules):
-                return [1]
-            return divisors(-(-self.model.layers // stages), 8)
+                return (1,)
+            return tuple(divisors(-(-self.model.layers // stages), 8))
         for value in values:
             positive_int("virtual_stages", value, MOST)
-        return values
+        return tuple(values)
 
-    def micro_batches(self, data: int) -> list[int]:
+    def micro_batches(self, data: int) -> tuple[int, ...]:
         """Micro-batch sizes: what was given, or powers of two that divide a rank's share."""
         values = self.given["micro_batch"]
         if values is None:
             share = self.global_batch // data
-            return [2**k for k in range(LARGEST_MICRO_BATCH.bit_length()) if share >= 2**k and share % 2**k == 0] or [1]
+            sizes = (2**k for k in range(LARGEST_MICRO_BATCH.bit_length()))
+            return tuple(size for size in sizes if share >= size and share % size == 0) or (1,)
         for value in values:
             positive_int("micro_batch", value, MOST)
-        return values
+        return tuple(values)
 
-    def experts(self, ranks: int) -> list[tuple[int, int]]:
+    def experts(self, ranks: int) -> tuple[tuple[int, int], ...]:
         """Expert and expert-tensor degrees."""
         tensor = self.given["expert_tensor_parallel"] or [1]
         expert = self.given["expert_parallel"]
         if expert is None:
             expert = divisors(self.model.experts, ranks) if self.model.experts else [1]
             expert = [degree for degree in expert if ranks % degree == 0]
-        return list(itertools.product(expert, tensor))
+        return tuple(itertools.product(expert, tensor))
 
 
 def _rows(space: Space) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -223,26 +244,33 @@ def _rows(space: Space) -> tuple[dict[str, np.ndarray], np.ndarray]:
     given, framework = space.given, space.framework
     recompute = given["recompute"] or (["none", "full"] if framework.attention == "flash" else ["none", "selective", "full"])
     stages = given["zero_stage"] or list(framework.zero_stages)
-    inner: list[np.ndarray] = []
+    schedules = [SCHEDULES[name] for name in given["schedule"] or []]
+    groups = [float(group) for group in given["shard_group"] or [0]]
+    grids: dict[Any, np.ndarray] = {}
+    parts: list[np.ndarray] = []
+    count = 0
     for t, c, p, d in space.splits():
-        parallel = given["sequence_parallel"] or [framework.sequence_parallel and t > 1]
-        schedules = [None] if given["schedule"] is None else [float(SCHEDULES[s]) for s in given["schedule"]]
-        pairs = [
-            (v, (2.0 if v > 1 else 1.0) if s is None else s)
-            for v, s in itertools.product(space.chunks(p), schedules)
-        ]  # fmt: skip
-        groups = given["shard_group"] or [0]
-        grid = itertools.product(
-            space.experts(t * c * d), pairs, space.micro_batches(d), stages, range(len(recompute)), parallel, groups
-        )
-        rows = [
-            (t, c, p, d, e, et, v, s, b, z, r, float(bool(sp and t > 1)), g or c * d)
-            for (e, et), (v, s), b, z, r, sp, g in grid
-        ]
-        inner.append(np.array(rows, dtype=float).reshape(-1, 13))
-        if sum(map(len, inner)) > LARGEST_SEARCH:
+        wanted = given["sequence_parallel"] or [framework.sequence_parallel]
+        parallel = tuple(dict.fromkeys(float(bool(value) and t > 1) for value in wanted))
+        key = (space.experts(t * c * d), space.chunks(p), space.micro_batches(d), parallel)
+        grid = grids.get(key)
+        if grid is None:
+            pairs = [
+                (v, schedule) for v in key[1]
+                for schedule in ([2.0 if v > 1 else 1.0] if given["schedule"] is None else schedules)
+            ]  # fmt: skip
+            combinations = itertools.product(key[0], pairs, key[2], stages, range(len(recompute)), parallel, groups)
+            rows = [(e, et, v, s, b, z, r, sp, g) for (e, et), (v, s), b, z, r, sp, g in combinations]
+            grid = grids[key] = np.array(rows, dtype=float).reshape(-1, 9)
+        part = np.empty((len(grid), 13))
+        part[:, :4] = t, c, p, d
+        part[:, 4:] = grid
+        parts.append(part)
+        count += len(grid)
+        if count > LARGEST_SEARCH:
             raise InvalidValue("search", f"more than {LARGEST_SEARCH} combinations", "fewer values along some dimension")
-    table = np.concatenate(inner).T if inner else np.empty((13, 0))
+    table = np.concatenate(parts).T if parts else np.empty((13, 0))
+    table[12] = np.where(table[12] == 0.0, table[1] * table[3], table[12])
     names = ("tensor", "context", "pipeline", "data", "expert", "expert_tensor", "virtual_stages", "schedule",
              "micro_batch", "zero_stage", "recompute", "sequence_parallel", "shard_group")  # fmt: skip
     return dict(zip(names, table, strict=True)), np.array(recompute, dtype=object)
@@ -285,7 +313,7 @@ def search(
     InvalidValue
         for an unknown dimension or a bad value
     """
-    software = load_framework(framework) if isinstance(framework, str) else framework
+    software = framework_on(cluster, framework)
     positive_int("top", top, 1_000_000)
     known = (*SPLIT, "data_parallel", *CHOICES)
     for name in dimensions:
@@ -296,7 +324,7 @@ def search(
         dimensions = {**dimensions, "rank_order": [tuple(order)]}
     given = {name: _values(name, dimensions.get(name)) for name in known}
     template = Plan(global_batch=global_batch, seq_len=seq_len)
-    for name in ("zero_stage", "schedule", "recompute", "sequence_parallel", "shard_group", "expert_parallel",
+    for name in ("data_parallel", "zero_stage", "schedule", "recompute", "sequence_parallel", "shard_group", "expert_parallel",
                  "expert_tensor_parallel"):  # fmt: skip
         for value in given[name] or []:
             dataclasses.replace(template, **{name: value})
@@ -305,8 +333,8 @@ def search(
     table, recompute = _rows(space)
     considered = len(table["tensor"])
     rejected: dict[str, int] = {}
-    best: list[tuple[float, float, dict[str, Any], int]] = []
-    misses: list[tuple[float, float, dict[str, Any], int]] = []
+    best: list[Found] = []
+    misses: list[Found] = []
     evaluated = fitting = 0
     combinations = list(itertools.product(*(given[name] or [None] for name in CHOICES)))
     for combination in combinations:
@@ -315,41 +343,41 @@ def search(
         columns = _columns(table, recompute, model, sample.rank_order)
         options = sample.options(software)
         legal = _legal(model, options, columns, table, software, float(cluster.gpus or 1), rejected)
+        device = cluster.device.numbers(sample.dtype)
         if not len(legal):
             continue
         plans = np.array([np.broadcast_to(column, considered)[legal] for column in columns])
-        device = cluster.device.numbers(sample.dtype)
         report = (lambda done: progress(done, considered * len(combinations))) if progress else None
         parts = engines.evaluate(
             model.numbers(), options, plans, cluster.numbers(), software.numbers(), device, engine, report
         )
         times, held = parts[0], parts[engines.PARTS.index("memory_total")]
-        limit = float(cluster.device.usable_memory or 0.0)
+        limit = spread_of(software, cluster.device).margin * float(cluster.device.usable_memory or 0.0)
         fits = held <= limit
         evaluated += len(legal)
         fitting += int(fits.sum())
         inside = np.flatnonzero(fits)
         for row in inside[np.argsort(times[inside], kind="stable")[:top]]:
-            best.append((float(times[row]), float(held[row]), chosen, int(legal[row])))
+            best.append((float(times[row]), float(held[row]), chosen, int(legal[row]), parts[:, row].copy()))
         outside = np.flatnonzero(~fits)
         if len(outside):
             row = outside[np.argmin(times[outside])]
-            misses.append((float(times[row]), float(held[row]), chosen, int(legal[row])))
             if not len(inside):
                 row = outside[np.argmin(held[outside])]
-                misses[-1] = (float(times[row]), float(held[row]), chosen, int(legal[row]))
+            misses.append((float(times[row]), float(held[row]), chosen, int(legal[row]), parts[:, row].copy()))
     best.sort(key=lambda item: item[0])
 
-    def rebuild(chosen: dict[str, Any], row: int) -> Estimate:
-        return estimate(model, cluster, _plan(table, recompute, row, template, chosen), software)
+    def rebuild(found: Found) -> Estimate:
+        _, _, chosen, row, parts = found
+        plan = _plan(table, recompute, row, template, chosen).resolve(software)
+        return Estimate(model=model, cluster=cluster, plan=plan, framework=software, step=engines.unflatten(parts))
 
-    ranked = [rebuild(chosen, row) for _, _, chosen, row in best[:top]]
+    ranked = [rebuild(found) for found in best[:top]]
     miss = None
     if misses:
-        _, _, chosen, row = min(misses, key=lambda item: item[0] if ranked else item[1])
-        miss = rebuild(chosen, row)
-        if ranked and miss.step_time >= ranked[0].step_time:
-            miss = None
+        found = min(misses, key=lambda item: item[0] if ranked else item[1])
+        if not ranked or found[0] < ranked[0].step_time:
+            miss = rebuild(found)
     return SearchResult(
         model, cluster, software, considered * len(combinations), evaluated, fitting, rejected, ranked, miss
     )

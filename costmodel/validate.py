@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from costmodel.errors import InvalidValue
@@ -52,3 +52,17 @@ def text(field: str, value: Any) -> str:
     if not isinstance(value, str) or not value or len(value) > 500:
         raise InvalidValue(field, value, "a text of 1 to 500 characters")
     return value
+
+
+def mapping(field: str, value: Any) -> dict[Any, Any]:
+    """`value` as a dictionary if it is a mapping."""
+    if not isinstance(value, Mapping):
+        raise InvalidValue(field, value, "a table of names and values")
+    return dict(value)
+
+
+def listing(field: str, value: Any) -> tuple[Any, ...]:
+    """`value` as a tuple if it is a list."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InvalidValue(field, value, "a list")
+    return tuple(value)

@@ -1,6 +1,7 @@
 """What must hold for every plan, whatever the constants: monotone, conserving, finite, repeatable, refused in words."""
 
 import dataclasses
+import inspect
 import itertools
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -154,7 +155,7 @@ def faster_network(cluster, factor, level):
 
 
 @quick
-@given(questions(), st.floats(1.01, 20.0), st.sampled_from([None, 0, 1]))
+@given(questions(offload=[0.0]), st.floats(1.01, 20.0), st.sampled_from([None, 0, 1]))
 def test_a_faster_network_never_takes_longer(question, factor, level):
     before = legal(question)
     model, cluster, plan, framework = question
@@ -164,7 +165,7 @@ def test_a_faster_network_never_takes_longer(question, factor, level):
 
 
 @quick
-@given(questions(), st.floats(1.01, 20.0))
+@given(questions(offload=[0.0]), st.floats(1.01, 20.0))
 def test_a_lower_latency_never_takes_longer(question, factor):
     before = legal(question)
     model, cluster, plan, framework = question
@@ -176,9 +177,11 @@ def test_a_lower_latency_never_takes_longer(question, factor):
 @quick
 @given(questions(offload=[0.0]), st.floats(1.01, 20.0), st.sampled_from(["dense_peak", "memory_bandwidth", "host_bandwidth"]))
 def test_a_faster_device_never_takes_longer(question, factor, what):
+    # zero-bubble schedules fill their bubbles with weight passes, so that faster products can leave more of it
+    assume(question[2].schedule in ("gpipe", "1f1b", "interleaved"))
+    assume(question[2].resolve(question[3]).zero_stage != 3)  # there, longer passes hide more of the gathering
     before = legal(question)
     model, cluster, plan, framework = question
-    assume(plan.micro_batches >= 2 * plan.pipeline_parallel)  # the zero-bubble closed forms need a full pipeline
     value = getattr(cluster.device, what)
     scaled = {dtype: rate * factor for dtype, rate in value.items()} if what == "dense_peak" else value * factor
     device = dataclasses.replace(cluster.device, **{what: scaled})
@@ -186,7 +189,6 @@ def test_a_faster_device_never_takes_longer(question, factor, what):
     assert after.step_time <= before.step_time * (1 + 1e-12)
 
 
-@pytest.mark.xfail(strict=False, reason="offloaded activations hide under forward and backward only, not under all that runs")
 def test_a_faster_device_never_takes_longer_where_activations_are_offloaded():
     model, cluster, framework = load_model("gemma3-4b"), load_cluster("dgx-h100", gpus=8), "megatron-core"
     plan = Plan(global_batch=16, seq_len=32768, tensor_parallel=8, micro_batch=4, overlap_tensor=True, activation_offload=0.5)
@@ -195,7 +197,6 @@ def test_a_faster_device_never_takes_longer_where_activations_are_offloaded():
     assert estimate(model, faster, plan, framework).step_time <= estimate(model, cluster, plan, framework).step_time
 
 
-@pytest.mark.xfail(strict=False, reason="the transfer counts activations that full recomputation never saves")
 def test_what_is_offloaded_is_what_is_saved():
     model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
     plan = Plan(global_batch=64, seq_len=8192, tensor_parallel=8, recompute="full")
@@ -221,7 +222,6 @@ def test_each_zero_stage_holds_no_more_than_the_one_before(question):
     assert held == sorted(held, reverse=True)
 
 
-@pytest.mark.xfail(strict=False, reason="experts count as gathered where nothing was left to gather")
 def test_zero_stage_3_holds_no_more_than_stage_2_where_experts_are_split_over_all_ranks():
     model, cluster = load_model("qwen3-30b-a3b"), load_cluster("dgx-b200", gpus=2)
     plan = Plan(global_batch=16, seq_len=4096, data_parallel=2, expert_parallel=2)
@@ -250,6 +250,7 @@ def test_a_larger_shard_group_holds_no_more(question):
 @given(questions(offload=[0.0]), st.sampled_from([("none", "selective"), ("selective", "full"), ("none", 2), (2, "full")]))
 def test_recomputing_more_never_saves_time(question, pair):
     model, cluster, plan, framework = question
+    assume(plan.resolve(framework).zero_stage != 3)  # as above
     less, more = (legal((model, cluster, dataclasses.replace(plan, recompute=kind), framework)) for kind in pair)
     assert more.step_time >= less.step_time * (1 - 1e-12)
     assert more.step.hardware_flop >= less.step.hardware_flop
@@ -266,12 +267,25 @@ def test_the_shards_of_all_ranks_hold_at_least_the_model(question):
     plan = plan.resolve(framework)
     options, numbers = plan.options(framework), plan.numbers(framework, model.layers)
     p = plan.pipeline_parallel
-    first, middle, last = pipeline.stage_layers(float(model.layers), float(p), float(plan.virtual_stages))
+    known = {
+        "model": model.numbers(), "options": options, "plan": numbers, "layers": float(model.layers), "stages": float(p),
+        "virtual_stages": float(plan.virtual_stages),
+    }  # fmt: skip
+    first, middle, last = called(pipeline.stage_layers, **known)
     stages = [(first, 1.0, 0.0), *[(middle, 0.0, 0.0)] * (p - 2), (last, 0.0, 1.0)] if p > 1 else [(first, 1.0, 1.0)]
     assert sum(layers for layers, _, _ in stages) == model.layers
     ranks = plan.tensor_parallel * plan.context_parallel * plan.data_parallel
-    held = [ranks * memory.states(model.numbers(), options, numbers, *stage)[0] for stage in stages]
+    held = [
+        ranks * called(memory.states, **known | {"layers": layers, "first": embedding, "last": head})[0]
+        for layers, embedding, head in stages
+    ]
     assert sum(held) >= model.parameters * options.parameter_bytes * (1 - 1e-12)
+
+
+def called(formula, **known):
+    """A formula's value, its arguments found by their names."""
+    return formula(*(known[name] for name in inspect.signature(formula).parameters))
+
 
 
 # Search

@@ -10,6 +10,7 @@ from typing import Any
 from costmodel.errors import UnknownName
 from costmodel.formulas.quantities import Stack
 from costmodel.frameworks import Framework
+from costmodel.hardware.cluster import Cluster
 
 
 @functools.cache
@@ -49,3 +50,16 @@ def load_framework(name: str) -> Framework:
     stack = Stack(**{field: float(values[field]) for field in Stack._fields})
     defaults = {key: value for key, value in tables[name].items() if key != "source"}
     return Framework(name=name, constants=stack, **defaults)
+
+
+def framework_on(cluster: Cluster, framework: Framework | str) -> Framework:
+    """A framework as it runs on a cluster: the one calibrated there if there is one of that name.
+
+    Parameters
+    ----------
+    cluster : may hold frameworks calibrated on it
+    framework : or its name
+    """
+    if isinstance(framework, Framework):
+        return framework
+    return cluster.frameworks.get(framework) or load_framework(framework)

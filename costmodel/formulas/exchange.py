@@ -77,16 +77,25 @@ def boundary(model, options, plan, network, stack):
     return time, nbytes
 
 
-def shard_and_replicas(plan):
-    """Ranks that shard one copy of the dense weights' states, and how many copies there are.
+def expert_ranks(plan):
+    """Ranks that hold the same routed experts.
 
     Parameters
     ----------
     plan : `Plan`
     """
-    ranks = plan.data * plan.context
+    return ops.maximum(plan.data * plan.context * plan.tensor / (plan.expert * plan.expert_tensor), 1.0)
+
+
+def shards(plan):
+    """Ranks that share one copy of the optimizer state: of the dense weights, of the routed experts.
+
+    Parameters
+    ----------
+    plan : `Plan`
+    """
     shard = ops.where(plan.shard_optimizer > 0.0, plan.shard_group, 1.0)
-    return shard, ranks / shard
+    return shard, ops.maximum(shard * expert_ranks(plan) / (plan.data * plan.context), 1.0)
 
 
 def gradient_exchange(nparameters, ranks, stride, plan, options, network, stack):
@@ -130,3 +139,20 @@ def parameter_gather(nparameters, ranks, stride, plan, options, network, stack):
     nbytes = options.parameter_bytes * nparameters
     time = collectives.all_gather(nbytes, shard, stride, network, stack)
     return time, (shard - 1.0) / shard * nbytes
+
+
+def synchronisation(dense, routed, plan, options, network, stack):
+    """Time to gather weights once and to sum gradients once, and the bytes of each [s, s, bytes, bytes].
+
+    Parameters
+    ----------
+    dense, routed : parameters of a rank outside and in routed experts, which are summed over fewer ranks
+    plan, options, network, stack : as named
+    """
+    ranks, stride = plan.data * plan.context, plan.data_stride
+    others, apart = expert_ranks(plan), plan.expert * plan.expert_tensor
+    gather, got = parameter_gather(dense, ranks, stride, plan, options, network, stack)
+    gather_routed, got_routed = parameter_gather(routed, others, apart, plan, options, network, stack)
+    reduce, sent = gradient_exchange(dense, ranks, stride, plan, options, network, stack)
+    reduce_routed, sent_routed = gradient_exchange(routed, others, apart, plan, options, network, stack)
+    return gather + gather_routed, reduce + reduce_routed, got + got_routed, sent + sent_routed

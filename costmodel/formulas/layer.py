@@ -249,6 +249,16 @@ def routed_parameters(model, plan):
     return matrices / (plan.expert * plan.expert_tensor)
 
 
+def loss_columns(model, options, plan):
+    """Logits of one token on one rank: its share of the vocabulary, or all of it where the loss is not split.
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    """
+    return model.vocabulary / ops.where(options.gather_logits > 0.0, 1.0, plan.tensor)
+
+
 def head_work(model, options, plan, stack, device):
     """Device time of the vocabulary projection and the loss, `Work` [s]; the projection runs in 16 bit.
 
@@ -265,7 +275,7 @@ def head_work(model, options, plan, stack, device):
     passes = 1.0 + model.prediction_layers
     trained = ops.where(options.trainable < 1.0, 0.0, 1.0)
     logit_bytes = ops.where(options.fused_cross_entropy > 0.0, FUSED_LOSS_BYTES, LOSS_BYTES)
-    loss = compute.stream(tokens * columns * logit_bytes, 4.0, device)
+    loss = compute.stream(tokens * loss_columns(model, options, plan) * logit_bytes, 4.0, device)
     accumulate = gradient_accumulation_bytes(columns * model.hidden, options) / device.memory_bandwidth
     return Work(
         passes * forward, passes * data, trained * passes * weight, 0.0 * tokens, 0.0 * tokens,

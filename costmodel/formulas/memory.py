@@ -3,10 +3,12 @@ r"""Bytes that one rank holds at its fullest, part by part."""
 from __future__ import annotations
 
 from costmodel import ops
-from costmodel.formulas import layer, pipeline
+from costmodel.formulas import exchange, layer, pipeline
 from costmodel.formulas.parameters import embedding_parameters, head_parameters, prediction_parameters
 from costmodel.formulas.quantities import Memory
 
+UNFUSED_NORM_BYTES = 8.0
+"""Kept per channel by a norm of separate kernels: its input and its scaled input in 32 bit."""
 GATHERED_LAYERS = 2.0
 """Layers whose weights are whole at once under ZeRO-3: the one at work and the one prefetched."""
 
@@ -79,7 +81,9 @@ def layer_activations(model, options, plan):
     tokens = layer.local_tokens(options, plan)
     split = layer.norm_tokens(options, plan)
     gathered = ops.where(options.keep_gathered > 0.0, tokens, split)
-    outer = model.hidden * (split * (model.norms * bytes_ + 2.0 * model.dropout) + gathered * model.norms * bytes_)
+    separate = (1.0 - options.fused_norms) * UNFUSED_NORM_BYTES
+    outer = model.hidden * split * (model.norms * (bytes_ + separate) + 2.0 * model.dropout)
+    outer = outer + model.hidden * gathered * model.norms * bytes_
     inner = tokens / plan.tensor * (attention_activations(model, options, plan) + mlp_activations(model, options, plan))
     return outer + inner
 
@@ -94,6 +98,17 @@ def checkpoint(model, options, plan):
     return options.activation_bytes * layer.norm_tokens(options, plan) * model.hidden
 
 
+def kept_activations(model, options, plan, stack):
+    """Bytes that an average layer keeps from its forward to its backward pass, for one micro-batch.
+
+    Parameters
+    ----------
+    model, options, plan, stack : as named
+    """
+    whole = stack.activation_overhead * layer_activations(model, options, plan)
+    return whole + plan.recompute_layers * (checkpoint(model, options, plan) - whole)
+
+
 def stage_activations(model, options, plan, stack, layers, micro_batches):
     """Bytes saved on one stage for all micro-batches in flight, and one layer being recomputed.
 
@@ -103,9 +118,9 @@ def stage_activations(model, options, plan, stack, layers, micro_batches):
     layers : of the stage
     micro_batches : in flight, in units of the stage's whole depth
     """
+    kept = kept_activations(model, options, plan, stack)
     whole = stack.activation_overhead * layer_activations(model, options, plan)
-    kept = whole + plan.recompute_layers * (checkpoint(model, options, plan) - whole)
-    live = ops.where(plan.recompute_layers > 0.0, whole, 0.0)
+    live = ops.where(plan.recompute_layers > 0.0, whole, options.activation_offload * kept)
     return (1.0 - options.activation_offload) * micro_batches * layers * kept + live
 
 
@@ -117,7 +132,7 @@ def logits(model, options, plan):
     model, options, plan : `Model`, `Options`, `Plan`
     """
     inputs = 2.0 * options.activation_bytes * layer.norm_tokens(options, plan) * model.hidden
-    columns = model.vocabulary / plan.tensor
+    columns = layer.loss_columns(model, options, plan)
     return inputs + options.logit_bytes * layer.local_tokens(options, plan) * columns
 
 
@@ -164,18 +179,22 @@ def states(model, options, plan, layers, first, last):
     first, last : 1 where the stage holds the embedding, the head
     """
     dense, routed = stage_parameters(model, plan, layers, first, last)
-    ranks = plan.data * plan.context
-    expert_ranks = ops.maximum(ranks * plan.tensor / (plan.expert * plan.expert_tensor), 1.0)
-    shard = plan.shard_group
-    expert_shard = ops.maximum(shard * expert_ranks / ranks, 1.0)
+    shard, expert_shard = exchange.shards(plan)
     copies = pipeline.weight_copies(plan.schedule)
 
-    weights = copies * options.stored_bytes * shard_of(plan.shard_weights, dense, routed, shard, expert_shard)
-    gradients = copies * options.trainable * options.gradient_bytes * shard_of(plan.shard_gradients, dense, routed, shard, expert_shard)
-    optimizer = (1.0 - options.optimizer_offload) * options.trainable * options.optimizer_bytes * shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
-    one = layer.layer_parameters(model, plan)
-    sharded = ops.where((plan.shard_weights > 0.0) & (shard > 1.0), 1.0, 0.0)
-    gathered = sharded * GATHERED_LAYERS * (options.parameter_bytes + options.reduce_bytes) * one
+    trained = options.trainable
+    on_device = 1.0 - options.optimizer_offload
+    held = shard_of(plan.shard_weights, dense, routed, shard, expert_shard)
+    summed = shard_of(plan.shard_gradients, dense, routed, shard, expert_shard)
+    updated = shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
+    weights = copies * options.stored_bytes * held
+    gradients = copies * trained * options.gradient_bytes * summed
+    optimizer = on_device * trained * options.optimizer_bytes * updated
+    experts = model.expert_layers / model.layers * layer.routed_parameters(model, plan)
+    others = layer.layer_parameters(model, plan) - experts
+    apart = ops.where(shard > 1.0, others, 0.0) + ops.where(expert_shard > 1.0, experts, 0.0)
+    whole = ops.where(plan.shard_weights > 0.0, apart, 0.0)
+    gathered = GATHERED_LAYERS * (options.parameter_bytes + options.trainable * options.reduce_bytes) * whole
     return weights, gradients, optimizer, gathered
 
 
@@ -205,7 +224,13 @@ def stage_memory(model, options, plan, stack, layers, stage, first, last, micro_
 
 
 def fuller(one, other):
-    """The larger of two bills, `Memory`."""
+    """The larger of two bills, `Memory`.
+
+    Parameters
+    ----------
+    one : bill of a stage, `Memory`
+    other : bill of another
+    """
     more = other.total > one.total
     return Memory(
         ops.where(more, other.total, one.total),
@@ -224,6 +249,11 @@ def fullest_stage(model, options, plan, stack, micro_batches):
 
     The first stage holds most micro-batches, the second may hold a layer more, the last holds the logits; the
     stages between hold less than the second.
+
+    Parameters
+    ----------
+    model, options, plan, stack : `Model`, `Options`, `Plan`, `Stack`
+    micro_batches : of a step
     """
     first_layers, middle_layers, last_layers = pipeline.stage_layers(model, options, plan)
     single = ops.where(plan.pipeline > 1.0, 0.0, 1.0)

@@ -102,7 +102,7 @@ def weight_copies(schedule):
 
 
 def stage_layers(model, options, plan):
-    """Layers on the first, on a middle and on the last stage.
+    """Layers on the first, on the second (fullest of the middle) and on the last stage.
 
     Stages hold equal shares; where the layers are one or two short of that, the last stage (which has the
     vocabulary projection) gives up one, then the first (which has the embedding), as Megatron-LM's
@@ -123,6 +123,7 @@ def stage_layers(model, options, plan):
     first = full - ops.where(short > 1.5, 1.0, 0.0)
     head = model.vocabulary * model.hidden / layer_matrices(model)
     filled = ops.minimum(ops.ceil((model.layers + head) / plan.pipeline), model.layers)
+    second = ops.minimum(filled, model.layers - filled)
     left = ops.maximum(model.layers - filled * (plan.pipeline - 1.0), 0.0)
     by_cost = (options.balanced_stages > 0.0) & (plan.pipeline > 1.0)
-    return ops.where(by_cost, filled, first), ops.where(by_cost, filled, full), ops.where(by_cost, left, last)
+    return ops.where(by_cost, filled, first), ops.where(by_cost, second, full), ops.where(by_cost, left, last)

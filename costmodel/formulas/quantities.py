@@ -156,6 +156,7 @@ class Options(NamedTuple):
     overlap_parameters: Number
     overlap_tensor: Number
     overlap_pipeline: Number
+    gather_logits: Number  # 1: the loss sees the whole vocabulary on every tensor rank
     balanced_stages: Number  # 1: layers are dealt to stages by cost, the vocabulary projection counted in
     keep_gathered: Number  # 1: under sequence parallelism the gathered inputs of products are kept, not gathered again
     scatter_boundary: Number  # 1: the tensor group splits what it sends to the next stage

@@ -52,11 +52,10 @@ def layer_pass(model, options, plan, network, stack, device):
     context_hidden = ops.minimum(context, stack.context_overlap * (repeats * work.core_forward + work.core_backward))
     expert_hidden = ops.minimum(expert, stack.expert_overlap * (forward + data + weight))
 
-    nparameters = layer.layer_parameters(model, plan)
+    experts = model.expert_layers / model.layers * layer.routed_parameters(model, plan)
+    others = layer.layer_parameters(model, plan) - experts
     sharded = ops.where(plan.shard_weights > 0.0, 1.0, 0.0)
-    ranks = plan.data * plan.context
-    gather, _ = exchange.parameter_gather(nparameters, ranks, plan.data_stride, plan, options, network, stack)
-    scatter, _ = exchange.gradient_exchange(nparameters, ranks, plan.data_stride, plan, options, network, stack)
+    gather, scatter, _, _ = exchange.synchronisation(others, experts, plan, options, network, stack)
     gather_hidden = options.overlap_parameters * ops.minimum(gather, stack.parameter_overlap * forward)
     backward_hidden = options.overlap_gradients * ops.minimum(
         gather + scatter, stack.gradient_overlap * (again + data + weight)
@@ -135,7 +134,7 @@ def step(model, options, plan, network, stack, device):
     edge_layers = is_last * last_layers + (1.0 - is_last) * first_layers
     layers = is_middle * middle_layers + (1.0 - is_middle) * edge_layers + has_head * depth
     slowest = ops.maximum(edge, is_middle * middle)
-    every = first + piped * (last + ops.maximum(p - 2.0, 0.0) * middle)
+    every = (model.layers + depth) * one.total + embed_total + head_total
 
     forward = m * (layers * one.forward + has_head * head_forward + has_embedding * embed_forward)
     weight = m * (layers * one.weight + has_head * head_weight)
@@ -163,41 +162,30 @@ def step(model, options, plan, network, stack, device):
     dense_last, routed_last = memory.stage_parameters(model, plan, last_layers, 1.0 - piped, 1.0)
     dense = ops.maximum(dense, dense_last)
     routed = ops.maximum(routed, routed_last)
-    ranks = plan.data * plan.context
-    expert_ranks = ops.maximum(ranks * plan.tensor / (plan.expert * plan.expert_tensor), 1.0)
-    expert_stride = plan.expert * plan.expert_tensor
-    stride = plan.data_stride
-    reduce_dense, sent_dense = exchange.gradient_exchange(dense, ranks, stride, plan, options, network, stack)
-    reduce_routed, sent_routed = exchange.gradient_exchange(
-        routed, expert_ranks, expert_stride, plan, options, network, stack
-    )
-    gather_dense, got_dense = exchange.parameter_gather(dense, ranks, stride, plan, options, network, stack)
-    gather_routed, got_routed = exchange.parameter_gather(
-        routed, expert_ranks, expert_stride, plan, options, network, stack
-    )
+    getting_once, reducing_once, got, given = exchange.synchronisation(dense, routed, plan, options, network, stack)
     tied = model.tied * piped * collectives.all_reduce(
         options.reduce_bytes * model.vocabulary * model.hidden / plan.tensor, 2.0 * piped + (1.0 - piped),
         plan.pipeline_stride * ops.maximum(p - 1.0, 1.0), network, stack,
     )  # fmt: skip
     whole = ops.where(plan.shard_weights > 0.0, 0.0, 1.0)
     reductions = ops.where(plan.shard_gradients > 0.0, m, 1.0)
-    reducing = whole * reductions * (reduce_dense + reduce_routed) + tied
-    getting = whole * (gather_dense + gather_routed)
+    reducing = whole * reductions * reducing_once + tied
+    getting = whole * getting_once
     backward_once = data_once + weight_once
     reduce_hidden = options.overlap_gradients * ops.minimum(reducing, stack.gradient_overlap * reductions * backward_once)
     gather_hidden = options.overlap_parameters * ops.minimum(getting, stack.parameter_overlap * forward_once)
     beside = stack.contention * (reduce_hidden + gather_hidden)
 
-    shard, _ = exchange.shard_and_replicas(plan)
-    expert_shard = ops.maximum(shard * expert_ranks / ranks, 1.0)
+    shard, expert_shard = exchange.shards(plan)
     updated = options.trainable * (dense / shard + routed / expert_shard)
     state_bytes = 2.0 * options.optimizer_bytes + 2.0 * options.gradient_bytes + options.parameter_bytes
     on_device = updated * state_bytes * stack.optimizer_traffic / device.memory_bandwidth
     on_host = updated * (options.gradient_bytes + options.parameter_bytes) / device.host_bandwidth
     update = (1.0 - options.optimizer_offload) * on_device + options.optimizer_offload * on_host
-    offloaded = options.activation_offload * m * layers * memory.layer_activations(model, options, plan)
+    offloaded = options.activation_offload * m * layers * memory.kept_activations(model, options, plan, stack)
     transfer = 2.0 * offloaded / device.host_bandwidth
-    transfer_exposed = ops.maximum(transfer - (forward + backward), 0.0)
+    work = forward + backward + recompute + tensor + context + expert + gathering + waiting
+    transfer_exposed = ops.maximum(transfer - work, 0.0)
     host = waiting + transfer_exposed + stack.host_step
 
     backward_total = backward + beside
@@ -208,11 +196,11 @@ def step(model, options, plan, network, stack, device):
         + reduce_exposed + gather_exposed + update + host
     )  # fmt: skip
     moved = exchange.layer_exchange(model, options, plan, network, stack)
-    sharded_bytes = ops.where(plan.shard_weights > 0.0, m * (sent_dense + sent_routed + 2.0 * (got_dense + got_routed)), 0.0)
+    sharded_bytes = ops.where(plan.shard_weights > 0.0, m * (given + 2.0 * got), 0.0)
     sent = (
         m * layers * moved.nbytes * (1.0 + 0.5 * plan.recompute_layers)
         + m * (has_head + has_embedding) * tensor_bytes + piped * 2.0 * m * v * boundary_bytes
-        + whole * (reductions * (sent_dense + sent_routed) + got_dense + got_routed) + sharded_bytes
+        + whole * (reductions * given + got) + sharded_bytes
     )  # fmt: skip
     tokens = options.global_batch * options.seq_len
     model_flop = tokens * flops.model_flop_per_token(model, options.seq_len, 0.0)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from costmodel.errors import InvalidValue
 from costmodel.formulas.quantities import Level as LevelNumbers
 from costmodel.formulas.quantities import Network
+from costmodel.frameworks import Framework
 from costmodel.hardware.device import Device
-from costmodel.validate import positive_int, real, text
+from costmodel.validate import listing, positive_int, real, text
 
 MAX_GPUS = 10_000_000
 MAX_LEVELS = 3
@@ -50,17 +51,19 @@ class Cluster:
     device : every GPU is of this kind
     levels : at most three; each size is a multiple of the one inside
     gpus : how many; the outermost level's size if not given
+    frameworks : software whose constants were calibrated on this very cluster, by name
     """
 
     name: str
     device: Device
     levels: Sequence[Level]
     gpus: int | None = None
+    frameworks: Mapping[str, Framework] = dataclasses.field(default_factory=dict)
     title: str = ""
 
     def __post_init__(self) -> None:
         text("name", self.name)
-        object.__setattr__(self, "levels", tuple(self.levels))
+        object.__setattr__(self, "levels", listing("levels", self.levels))
         if not 1 <= len(self.levels) <= MAX_LEVELS:
             raise InvalidValue("levels", len(self.levels), f"1 to {MAX_LEVELS} network levels")
         for inner, outer in zip(self.levels, self.levels[1:], strict=False):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from costmodel.errors import InvalidValue, NotModelled
 from costmodel.formulas.quantities import Device as DeviceNumbers
-from costmodel.validate import positive_int, real, text
+from costmodel.validate import mapping, positive_int, real, text
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 """Dtypes of a GEMM. mxfp8 runs at the fp8 peak; nvfp4 at the fp4 peak."""
@@ -41,7 +41,7 @@ class Efficiency:
     kernel_time: float
 
     def __post_init__(self) -> None:
-        if not self.gemm:
+        if not mapping("gemm", self.gemm):
             raise InvalidValue("gemm", dict(self.gemm), "an efficiency for at least one dtype")
         for dtype, value in self.gemm.items():
             real(f"gemm.{dtype}", value, 1e-4, 1.2)
@@ -87,7 +87,7 @@ class Device:
 
     def __post_init__(self) -> None:
         text("name", self.name)
-        if not self.dense_peak:
+        if not mapping("dense_peak", self.dense_peak):
             raise InvalidValue("dense_peak", dict(self.dense_peak), "a peak for at least one dtype [FLOP/s]")
         for dtype, rate in self.dense_peak.items():
             if dtype not in (*DTYPES, "fp4", "int8"):

@@ -1,6 +1,7 @@
 """Formulas against the equations and tables of the papers that they come from."""
 
 import csv
+import inspect
 import math
 from pathlib import Path
 
@@ -31,6 +32,22 @@ def gpt(heads, hidden, layers):
         norm="layernorm", attention_bias=True, output_bias=True, feed_forward_bias=True, tied_embeddings=True,
         learned_positions=SEQUENCE, dropout=True,
     )  # fmt: skip
+
+
+def called(formula, **known):
+    """A formula's value, its arguments found by their names."""
+    return formula(*(known[name] for name in inspect.signature(formula).parameters))
+
+
+def exact(stack):
+    """A stack without what calibration adds: factors are one, nothing waits."""
+    ones = ("_quality", "_overhead", "_latency", "_traffic")
+    return stack._replace(
+        host_exchange=0.0, **{field: 1.0 for field in stack._fields if field.endswith(ones)}, fragmentation=0.0
+    )  # fmt: skip
+
+
+QUIET = exact(MEGATRON.numbers())
 
 
 def split(model, **fields):
@@ -64,7 +81,8 @@ def test_a_recomputed_layer_keeps_two_bytes_for_each_element_of_its_input(shape)
     options, plan = split(model, tensor_parallel=8, sequence_parallel=False, micro_batch=2, recompute="full")
     assert memory.checkpoint(model.numbers(), options, plan) == 2 * SEQUENCE * 2 * shape[1]
     one = memory.layer_activations(model.numbers(), options, plan)
-    held = memory.stage_activations(model.numbers(), options, plan, 12.0, 3.0)
+    known = {"model": model.numbers(), "options": options, "plan": plan, "stack": QUIET}
+    held = called(memory.stage_activations, layers=12.0, micro_batches=3.0, **known)
     assert held - one == pytest.approx(3 * 12 * 2 * SEQUENCE * 2 * shape[1], rel=1e-12)  # and the layer at work, whole
 
 
@@ -75,7 +93,8 @@ def test_the_first_stage_of_1f1b_holds_all_layers(shape, p):  # korthikanti2022,
     model = gpt(*shape)
     options, plan = split(model, tensor_parallel=8, pipeline_parallel=p, sequence_parallel=True)
     held = pipeline.in_flight(plan.schedule, float(p), 1.0, 512.0, 0.0)
-    stage = memory.stage_activations(model.numbers(), options, plan, layers / p, held)
+    known = {"model": model.numbers(), "options": options, "plan": plan, "stack": QUIET}
+    stage = called(memory.stage_activations, layers=layers / p, micro_batches=held, **known)
     assert stage == pytest.approx(SEQUENCE * h * layers / 8 * (34 + 5 * a * SEQUENCE / h), rel=1e-12)
 
 
@@ -96,10 +115,9 @@ def test_around_the_layers_lie_dropout_mask_last_norm_head_input_and_logits(shap
     options, plan = split(model, tensor_parallel=t, pipeline_parallel=p, sequence_parallel=t > 1)
     sbh = SEQUENCE * h
     alone = 1.0 if p == 1 else 0.0
-    bill = memory.stage_memory(
-        model.numbers(), options, plan, MEGATRON.numbers(), float(layers // p), 0.0, 1.0, alone, 512.0
-    )
-    inside = memory.stage_activations(model.numbers(), options, plan, float(layers // p), float(p))
+    known = {"model": model.numbers(), "options": options, "plan": plan, "stack": QUIET, "layers": float(layers // p)}
+    bill = called(memory.stage_memory, stage=0.0, first=1.0, last=alone, micro_batches=512.0, **known)
+    inside = called(memory.stage_activations, micro_batches=float(p), **known)
     extra = sbh * layers / t * (p / layers + (4 / layers * (1 + VOCABULARY / h) if p == 1 else 0.0))
     assert bill.activations + bill.logits - inside == pytest.approx(extra, rel=1e-9)
 
@@ -181,9 +199,10 @@ def bytes_per_parameter(stage, ranks):
     plan = Plan(
         global_batch=ranks, seq_len=SEQUENCE, data_parallel=ranks, zero_stage=stage, gradient_bytes=2, optimizer="adam"
     )
-    weights, gradients, optimizer, _ = memory.states(
-        model.numbers(), plan.options(framework), plan.numbers(framework, model.layers), float(model.layers), 1.0, 1.0
-    )
+    weights, gradients, optimizer, _ = called(
+        memory.states, model=model.numbers(), options=plan.options(framework),
+        plan=plan.numbers(framework, model.layers), stack=QUIET, layers=float(model.layers), first=1.0, last=1.0,
+    )  # fmt: skip
     return (weights + gradients + optimizer) / parameters.total_parameters(model.numbers())
 
 
@@ -292,7 +311,10 @@ SHORT = [(96, 8, 1, (12, 12, 12)), (126, 16, 1, (7, 8, 7)), (31, 4, 1, (8, 8, 7)
 
 @pytest.mark.parametrize(("layers", "p", "v", "wanted"), SHORT)
 def test_short_stages_are_the_last_then_the_first(layers, p, v, wanted):  # grattafiori2024, section 3.3.2
-    assert pipeline.stage_layers(float(layers), float(p), float(v)) == wanted
+    model = gpt(24, 2304, layers)
+    options, plan = split(model, pipeline_parallel=p, virtual_stages=v)
+    known = {"layers": float(layers), "stages": float(p), "virtual_stages": float(v)}
+    assert called(pipeline.stage_layers, model=model.numbers(), options=options, plan=plan, **known) == wanted
 
 
 # Collectives
@@ -302,9 +324,6 @@ def flat(gpus, bandwidth=100e9, latency=0.0):
     """A network of one level."""
     level = Level(float(gpus), latency, bandwidth)
     return Network(level, level, level)
-
-
-QUIET = MEGATRON.numbers()._replace(network_quality=1.0, host_exchange=0.0)
 
 
 @pytest.mark.parametrize("p", [2, 3, 8, 64])

@@ -7,8 +7,18 @@ import functools
 import math
 import re
 
-from calibration.reference import Run
-from costmodel import Cluster, CostModelError, Framework, Level, Plan, Transformer, load_device, load_framework, load_model, names
+from costmodel import (
+    Cluster,
+    CostModelError,
+    Framework,
+    Level,
+    Plan,
+    Transformer,
+    load_device,
+    load_framework,
+    load_model,
+    names,
+)
 from costmodel.errors import InvalidValue
 
 FRAMEWORKS = {

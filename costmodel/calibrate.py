@@ -1,0 +1,143 @@
+"""Calibrate on one's own runs: a handful of measured steps moves the catalogue's constants and narrows the error."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from costmodel.catalogue.software import framework_on
+from costmodel.errors import CostModelError, InvalidValue
+from costmodel.formulas.quantities import Device as DeviceNumbers
+from costmodel.formulas.quantities import Stack
+from costmodel.formulas.step import step
+from costmodel.frameworks import Framework
+from costmodel.hardware.cluster import Cluster
+from costmodel.plan import Plan
+from costmodel.runs.cases import cases_of
+from costmodel.runs.table import read_runs, usable
+from costmodel.solvers.fitting import Array, Constant, fit
+from costmodel.uncertainty import spread_of
+from costmodel.workloads.transformer import Transformer
+
+FREE = {
+    "gemm_quality": 0.15, "attention_quality": 0.2, "elementwise_traffic": 0.3, "host_forward": 0.5, "host_backward": 0.5,
+    "host_exchange": 0.5, "host_micro_batch": 0.5, "host_step": 0.5, "network_quality": 0.4, "network_latency": 0.4,
+    "gradient_overlap": 0.3, "parameter_overlap": 0.3,
+}  # fmt: skip
+"""Constants that differ from cluster to cluster, and the standard deviation of their logarithm over clusters."""
+LARGEST = {"gradient_overlap": 1.0, "parameter_overlap": 1.0}
+NOISE = 0.02
+"""Log error of a repeated measurement."""
+Run = tuple[Transformer, Plan, float]
+
+
+def calibrate(cluster: Cluster, runs: Sequence[Run] | str | Path, framework: Framework | str = "megatron-core") -> Cluster:
+    """A cluster whose constants are fitted to measured steps, the catalogue's serving as prior.
+
+    Parameters
+    ----------
+    cluster : on which the runs were made
+    runs : measured steps: model, plan and seconds of each; or a CSV file with the columns of the reference data
+    framework : with which they were made, or its name
+
+    Returns
+    -------
+    Cluster
+        the same with `frameworks` holding the calibrated one, which `estimate` and `search` take when asked for its
+        name; its `time_error` is what the runs leave unexplained, and never less than what the prior and so few runs
+        allow
+
+    Raises
+    ------
+    InvalidValue
+        for a time that is no positive number
+    CostModelError
+        where no run can be used
+    IllegalPlan
+        where a run's plan can't run on this cluster's kind
+
+    Notes
+    -----
+    The error of the next run is estimated by leaving each run out in turn; with `n` runs it is combined with the
+    family's error, which counts as four runs.
+
+    Examples
+    --------
+    Two steps that took a tenth longer than the catalogue says:
+
+    >>> import costmodel
+    >>> model, cluster = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-h100", gpus=8)
+    >>> plans = [costmodel.Plan(global_batch=64, seq_len=4096, data_parallel=8, micro_batch=b) for b in (1, 2)]
+    >>> runs = [(model, plan, 1.1 * costmodel.estimate(model, cluster, plan).step_time) for plan in plans]
+    >>> mine = costmodel.calibrate(cluster, runs)
+    >>> after = costmodel.estimate(model, mine, plans[0]).step_time
+    >>> bool(abs(after / runs[0][2] - 1) < 0.02)
+    True
+    """
+    software = framework_on(cluster, framework)
+    measured = _read(runs) if isinstance(runs, str | Path) else list(runs)
+    if not measured:
+        raise CostModelError("calibrate: no runs given")
+    for _, _, seconds in measured:
+        if not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds <= 0:
+            raise InvalidValue("seconds", seconds, "a positive number")
+    for model, plan, _ in measured:
+        plan.resolve(software).check(model, cluster.with_gpus(plan.gpus), software)
+    constants = [
+        Constant(software.name, field, value, spread, value / 50, min(value * 50, LARGEST.get(field, math.inf)))
+        for field, spread in FREE.items()
+        if (value := float(getattr(software.constants, field))) > 0 and value < LARGEST.get(field, math.inf)
+    ]
+    stack = _solve(cluster, software, measured, constants)
+    error = _error(cluster, software, measured, constants)
+    calibrated = dataclasses.replace(software, constants=stack, time_error=error)
+    return dataclasses.replace(cluster, frameworks={**cluster.frameworks, software.name: calibrated})
+
+
+def _read(path: str | Path) -> list[Run]:
+    cases, skipped = cases_of(list(usable(read_runs(Path(path)))))
+    timed = [(case.model, case.plan, case.seconds) for case in cases if case.seconds is not None]
+    if not timed:
+        reasons = "; ".join(skipped) or "no row has a time"
+        raise CostModelError(f"{path}: no run can be used: {reasons}")
+    return timed
+
+
+def _predict(cluster: Cluster, software: Framework, stack: Stack, run: Run) -> float:
+    model, plan, _ = run
+    device: DeviceNumbers = cluster.device.numbers(plan.dtype)
+    numbers = plan.numbers(software, model.layers)
+    return float(step(model.numbers(), plan.options(software), numbers, cluster.numbers(), stack, device).total)
+
+
+def _solve(cluster: Cluster, software: Framework, runs: Sequence[Run], constants: Sequence[Constant]) -> Stack:
+    fields = [constant.field for constant in constants]
+    times = np.log([seconds for _, _, seconds in runs])
+
+    def stack_at(values: Array) -> Stack:
+        return software.constants._replace(**dict(zip(fields, map(float, values), strict=True)))
+
+    def residuals(values: Array, rows: Array | None) -> Array:
+        stack = stack_at(values)
+        chosen = range(len(runs)) if rows is None else rows
+        return np.array([math.log(_predict(cluster, software, stack, runs[row])) - times[row] for row in chosen])
+
+    every = np.arange(len(runs))
+    result = fit(constants, residuals, len(runs), [every] * len(constants), np.ones(len(runs)), NOISE)
+    return stack_at(result.values)
+
+
+def _error(cluster: Cluster, software: Framework, runs: Sequence[Run], constants: Sequence[Constant]) -> float:
+    """Standard deviation to expect on a new run: what leaving each out in turn shows, and the family's."""
+    family = spread_of(software, cluster.device).time
+    squares = 4.0 * family**2
+    for index in range(len(runs) if len(runs) > 1 else 0):
+        others = [*runs[:index], *runs[index + 1 :]]
+        stack = _solve(cluster, software, others, constants)
+        squares += math.log(_predict(cluster, software, stack, runs[index]) / runs[index][2]) ** 2
+    count = 4.0 + (len(runs) if len(runs) > 1 else 0)
+    return max(math.sqrt(squares / count), NOISE)

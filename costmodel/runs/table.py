@@ -1,0 +1,99 @@
+"""Measured training runs: CSV files with one run a row, read strictly."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from costmodel.errors import UnreadableFile
+
+MAX_FILE_SIZE = 200 * 2**20
+
+REQUIRED = (
+    "dataset", "row", "usable_time", "usable_mem", "usable_oom", "gpu_id", "stack", "compute_dtype",
+    "recompute_kind", "attention_kind", "memory_kind", "nic_bandwidth", "source", "n_gpus", "gpus_per_node",
+    "framework", "model_name", "n_params", "n_layers", "hidden", "ffn_hidden", "n_heads", "n_kv_heads", "vocab",
+    "seq_len", "n_experts", "top_k", "tp", "cp", "ep", "pp", "vpp", "dp", "zero_stage", "fsdp_mode",
+    "sequence_parallel", "micro_batch", "global_batch", "step_time_s", "tokens_per_s_per_gpu",
+    "peak_memory_gib", "status",
+)  # fmt: skip
+NUMERIC = (
+    "nic_bandwidth", "n_gpus", "gpus_per_node", "n_params", "n_layers", "hidden", "ffn_hidden", "n_heads",
+    "n_kv_heads", "vocab", "seq_len", "n_experts", "top_k", "tp", "cp", "ep", "pp", "vpp", "dp", "zero_stage",
+    "micro_batch", "global_batch", "step_time_s", "tokens_per_s_per_gpu", "peak_memory_gib",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One row: its texts, and its numbers where they are given."""
+
+    file: str
+    text: dict[str, str]
+    number: dict[str, float]
+
+    @property
+    def label(self) -> str:
+        """File and row, for messages."""
+        return f"{self.file} row {self.text['row']}"
+
+    def flag(self, column: str) -> bool:
+        """Whether a 0/1 or True/False column says yes."""
+        return self.text[column].strip().lower() in ("1", "1.0", "true", "yes")
+
+
+def read_runs(path: Path) -> list[Run]:
+    """Every row of one file.
+
+    Parameters
+    ----------
+    path : CSV file with at least the columns `REQUIRED`
+
+    Raises
+    ------
+    UnreadableFile
+        where the file is missing, lacks a column, or a row contradicts itself; the row is named
+    """
+    try:
+        if path.stat().st_size > MAX_FILE_SIZE:
+            raise UnreadableFile(f"{path}: larger than {MAX_FILE_SIZE} bytes")
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            missing = [column for column in REQUIRED if column not in (reader.fieldnames or ())]
+            if missing:
+                raise UnreadableFile(f"{path}: no column {', '.join(missing)}")
+            return [_run(path, line, row) for line, row in enumerate(reader, 2)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UnreadableFile(f"{path}: {error}") from error
+
+
+def _run(path: Path, line: int, row: dict[str, str | None]) -> Run:
+    text = {column: (value or "").strip() for column, value in row.items() if column is not None}
+    number: dict[str, float] = {}
+    for column in NUMERIC:
+        if text[column]:
+            try:
+                value = float(text[column])
+            except ValueError as error:
+                raise UnreadableFile(f"{path} line {line}: {column}={text[column]!r} is no number") from error
+            if not math.isfinite(value) or value < 0:
+                raise UnreadableFile(f"{path} line {line}: {column}={text[column]!r}: expected a finite number, not negative")
+            number[column] = value
+    run = Run(path.name, text, number)
+    if run.flag("usable_time") and not ("step_time_s" in number or "tokens_per_s_per_gpu" in number):
+        raise UnreadableFile(f"{path} line {line}: usable_time is 1 but neither time nor throughput is given")
+    if run.flag("usable_mem") and "peak_memory_gib" not in number:
+        raise UnreadableFile(f"{path} line {line}: usable_mem is 1 but peak_memory_gib is empty")
+    if run.flag("usable_oom") and run.flag("usable_time"):
+        raise UnreadableFile(f"{path} line {line}: usable_oom and usable_time are both 1")
+    return run
+
+
+def usable(runs: Iterable[Run]) -> Iterator[Run]:
+    """Rows that the source marks as having a complete plan and something measured."""
+    for run in runs:
+        if run.flag("usable_time") or run.flag("usable_mem") or run.flag("usable_oom"):
+            yield run
