@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.runs.cases import Case
 from calibration.predict import Columns, columns_of
 from costmodel.catalogue.software import default_constants
 from costmodel.formulas.quantities import Device, Stack
+from costmodel.runs.cases import Case
 from costmodel.solvers.fitting import Array, Constant
 
 DEVICE_FIELDS: dict[str, tuple[float, float, float]] = {
@@ -138,10 +138,10 @@ def memory_problem_of(cases: Sequence[Case]) -> Problem:
 def _stack_constants(
     cases: Sequence[Case], columns: Columns, fields: dict[str, tuple[float, float, float]]
 ) -> tuple[list[Constant], list[list[tuple[str, str, Array]]]]:
-    """Constants of every framework, and the rows in which each acts."""
+    """Constants of every framework on every architecture, and the rows in which each acts."""
     constants: list[Constant] = []
     places: list[list[tuple[str, str, Array]]] = []
-    stacks = np.array([case.framework.name for case in cases])
+    stacks = np.array([f"{case.framework.name}@{case.cluster.device.architecture}" for case in cases])
     for stack in sorted(set(stacks)):
         rows = np.flatnonzero(stacks == stack)
         for field, (spread, low, high) in fields.items():

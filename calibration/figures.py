@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibration.cases import Case
 from calibration.metrics import Prediction
 from calibration.operators import Operator
+from costmodel.runs.cases import Case
 from costmodel.solvers.fitting import Array, Fit
 from costmodel.units import GiB, format_seconds
 
@@ -29,6 +29,7 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "
 GRID, INK, BAND_COLOUR = "#d9d9d9", "#222222", "rgba(120, 120, 120, 0.18)"
 MOST_BINS = 12
 COLUMNS = 4
+DASH = "\N{EN DASH}"
 ERROR_TICKS = (0.0, -0.1, 0.1, -0.2, 0.25, -0.5, 1.0, -0.8, 4.0, -0.9, 9.0, -0.99, 99.0)
 FAMILY_TITLES = {"gemm": "Matrix products", "attention": "Fused attention", "stream": "Streams through memory"}
 
@@ -65,7 +66,7 @@ class Spread(NamedTuple):
     """Signed relative errors of the runs with one value of a feature: quantiles 5, 25, 50, 75 and 95 %."""
 
     label: str
-    count: int
+    runs: int
     low: float
     lower: float
     middle: float
@@ -113,20 +114,28 @@ def _described(case: Case) -> tuple[str, ...]:
     )
 
 
-def _comparison(title: str, quantity: str, unit: str, verb: str, named: Iterable[tuple[str, Point]]) -> Comparison | None:
+def _comparison(
+    title: str, quantity: str, unit: str, verb: str, named: Iterable[tuple[str, Point]], names: Iterable[str]
+) -> Comparison | None:
+    """The figure of named points; `names` are all of the page's, so that a name has one colour on all its figures."""
+    marks = {name: mark for mark, name in enumerate(sorted(set(names)))}
     grouped: dict[str, list[Point]] = {}
     for name, point in named:
         if 0.0 < point.measured < math.inf and 0.0 < point.predicted < math.inf:
             grouped.setdefault(name, []).append(point)
     if not grouped:
         return None
-    series = tuple(Series(name, tuple(points), mark) for mark, (name, points) in enumerate(sorted(grouped.items())))
+    series = tuple(Series(name, tuple(points), marks[name]) for name, points in sorted(grouped.items()))
     ends = [end for points in grouped.values() for point in points for end in point[:2]]
     return Comparison(title, quantity, unit, verb, series, min(ends) / 1.3, max(ends) * 1.3)
 
 
 def _source(case: Case) -> str:
     return Path(case.run.file).stem
+
+
+def _sources(predictions: Sequence[Prediction]) -> list[str]:
+    return [_source(prediction.case) for prediction in predictions]
 
 
 def time_comparison(predictions: Sequence[Prediction]) -> Comparison | None:
@@ -139,7 +148,7 @@ def time_comparison(predictions: Sequence[Prediction]) -> Comparison | None:
         )))
         for p in predictions if p.case.seconds
     )  # fmt: skip
-    return _comparison("Step time", "step time", "s", "predicted", named)
+    return _comparison("Step time", "step time", "s", "predicted", named, _sources(predictions))
 
 
 def memory_comparison(predictions: Sequence[Prediction]) -> Comparison | None:
@@ -152,7 +161,7 @@ def memory_comparison(predictions: Sequence[Prediction]) -> Comparison | None:
         )))
         for p in predictions if p.case.peak_bytes
     )  # fmt: skip
-    return _comparison("Peak memory of a GPU", "peak memory", "GiB", "predicted", named)
+    return _comparison("Peak memory of a GPU", "peak memory", "GiB", "predicted", named, _sources(predictions))
 
 
 def binned(values: Sequence[int]) -> list[tuple[str, list[int]]]:
@@ -170,8 +179,12 @@ def binned(values: Sequence[int]) -> list[tuple[str, list[int]]]:
     out = []
     for _, members in sorted(bins.items()):
         least, most = min(values[i] for i in members), max(values[i] for i in members)
-        out.append((f"{least:,}" if least == most else f"{least:,}\N{EN DASH}{most:,}", members))
+        out.append((_short(least) if least == most else f"{_short(least)}{DASH}{_short(most)}", members))
     return out
+
+
+def _short(value: int) -> str:
+    return f"{value // 1024}k" if value >= 1024 and value % 1024 == 0 else str(value)
 
 
 def errors_by_feature(predictions: Sequence[Prediction]) -> tuple[ErrorsBy, ...]:
@@ -199,7 +212,7 @@ def fitted_runs(cases: Sequence[Case], fitted_seconds: Sequence[float] | Array) 
         )))
         for case, fitted in zip(cases, fitted_seconds, strict=True) if case.seconds
     )  # fmt: skip
-    return _comparison("Runs", "step time", "s", "fitted", named)
+    return _comparison("Runs", "step time", "s", "fitted", named, map(_source, cases))
 
 
 def fitted_operators(fits: Mapping[str, Fit], operators: Sequence[Operator]) -> tuple[Comparison, ...]:
@@ -221,9 +234,10 @@ def fitted_operators(fits: Mapping[str, Fit], operators: Sequence[Operator]) -> 
                 f"measured {format_seconds(operator.seconds)}",
                 f"fitted {format_seconds(fitted)} ({relative(fitted, operator.seconds)})",
             )  # fmt: skip
-            named.setdefault(operator.family, []).append((device, Point(operator.seconds, fitted, hover)))
+            named.setdefault(operator.family, []).append((device, Point(1e3 * operator.seconds, 1e3 * fitted, hover)))
     comparisons = (
-        _comparison(FAMILY_TITLES.get(family, family), "time", "s", "fitted", points) for family, points in named.items()
+        _comparison(FAMILY_TITLES.get(family, family), "time", "ms", "fitted", points, fits)
+        for family, points in named.items()
     )
     return tuple(comparison for comparison in comparisons if comparison is not None)
 
@@ -245,7 +259,7 @@ def _template() -> Any:
             "font": {"family": "system-ui, sans-serif", "size": 14, "color": INK},
             "paper_bgcolor": "white", "plot_bgcolor": "white", "xaxis": axis, "yaxis": axis,
             "hoverlabel": {"align": "left", "bgcolor": "white", "font": {"color": INK}},
-            "legend": {"itemsizing": "constant", "bordercolor": GRID, "borderwidth": 1},
+            "legend": {"bordercolor": GRID, "borderwidth": 1, "font": {"size": 13}},
         }
     )  # fmt: skip
 
@@ -322,7 +336,7 @@ def comparison_figure(comparison: Comparison) -> Any:
     traces = [_markers(series, 8).update(legendrank=1000 + series.mark) for series in order]
     figure = go.Figure([*_guides(comparison.low, comparison.high, True), *traces])
     figure.update_layout(
-        template=_template(), width=960, height=720, margin={"l": 80, "r": 20, "t": 20, "b": 70},
+        template=_template(), width=960, height=720, margin={"l": 80, "r": 20, "t": 40, "b": 70},
         xaxis=_log_axis(comparison.low, comparison.high, f"measured {comparison.quantity} [{comparison.unit}]"),
         yaxis={
             **_log_axis(comparison.low, comparison.high, f"{comparison.verb} {comparison.quantity} [{comparison.unit}]"),
@@ -343,10 +357,10 @@ def panels_figure(comparison: Comparison) -> Any:
         f"<b>{html.escape(series.name)}</b><br>{len(series.points)} runs, mean error {100 * mean_error(series.points):.1f} %"
         for series in comparison.series
     ]
-    height = 310 * rows + 60
+    height = 300 * rows + 60
     figure = make_subplots(
-        rows, columns, subplot_titles=titles, horizontal_spacing=0.075 if columns > 1 else 0.0,
-        vertical_spacing=120 / (height - 120) if rows > 1 else 0.0,
+        rows, columns, subplot_titles=titles, horizontal_spacing=0.3 / columns if columns > 1 else 0.0,
+        vertical_spacing=105 / (height - 130) if rows > 1 else 0.0,
     )  # fmt: skip
     for place, series in enumerate(comparison.series):
         row, column = place // columns + 1, place % columns + 1
@@ -384,18 +398,22 @@ def errors_figure(features: Sequence[ErrorsBy]) -> Any:
     from plotly.subplots import make_subplots
 
     rows = math.ceil(len(features) / 2)
-    height = 340 * rows + 40
-    figure = make_subplots(rows, 2, horizontal_spacing=0.1, vertical_spacing=110 / (height - 80) if rows > 1 else 0.0)
+    height = 360 * rows + 60
+    figure = make_subplots(rows, 2, horizontal_spacing=0.1, vertical_spacing=125 / (height - 140) if rows > 1 else 0.0)
     spreads = [spread for feature in features for spread in feature.spreads]
-    low = min(0.87, *(1.0 + spread.low for spread in spreads)) / 1.05
-    high = max(1.15, *(1.0 + spread.high for spread in spreads)) * 1.05
+    low = min(0.87, *(1.0 + spread.low for spread in spreads)) / 1.15
+    high = max(1.15, *(1.0 + spread.high for spread in spreads)) * 1.15
     ticks, texts = error_ticks(low, high)
     for place, feature in enumerate(features):
         row, column = place // 2 + 1, place % 2 + 1
         labels = [spread.label for spread in feature.spreads]
+        places = list(range(len(labels)))
+        # where values are many, a long range takes two lines
+        narrow = len(labels) > 7
+        texts_below = [label.replace(DASH, f"{DASH}<br>") if narrow and len(label) > 5 else label for label in labels]
         figure.add_trace(
             go.Box(
-                x=labels, q1=[1 + s.lower for s in feature.spreads], median=[1 + s.middle for s in feature.spreads],
+                x=places, q1=[1 + s.lower for s in feature.spreads], median=[1 + s.middle for s in feature.spreads],
                 q3=[1 + s.upper for s in feature.spreads], lowerfence=[1 + s.low for s in feature.spreads],
                 upperfence=[1 + s.high for s in feature.spreads], hoverinfo="skip", showlegend=False,
                 line={"color": COLOURS[0], "width": 1.5}, fillcolor="rgba(0, 114, 178, 0.25)",
@@ -404,12 +422,12 @@ def errors_figure(features: Sequence[ErrorsBy]) -> Any:
         )  # fmt: skip
         figure.add_trace(
             go.Scatter(
-                x=labels, y=[1 + s.middle for s in feature.spreads], mode="markers", showlegend=False,
+                x=places, y=[1 + s.middle for s in feature.spreads], mode="markers", showlegend=False,
                 marker={"symbol": "diamond", "size": 9, "color": COLOURS[3], "line": {"color": INK, "width": 0.5}},
                 hovertemplate="%{text}<extra></extra>",
                 text=[
                     lines(
-                        f"{feature.feature} {s.label}: {s.count} runs", f"median error {relative(1 + s.middle, 1)}",
+                        f"{feature.feature} {s.label}: {s.runs} runs", f"median error {relative(1 + s.middle, 1)}",
                         f"half of them between {relative(1 + s.lower, 1)} and {relative(1 + s.upper, 1)}",
                         f"90 % of them between {relative(1 + s.low, 1)} and {relative(1 + s.high, 1)}",
                     )
@@ -418,17 +436,22 @@ def errors_figure(features: Sequence[ErrorsBy]) -> Any:
             ),
             row, column,
         )  # fmt: skip
+        for x, spread in enumerate(feature.spreads):
+            figure.add_annotation(
+                x=x, y=1.0, yref="y domain", yanchor="bottom", text=str(spread.runs), showarrow=False,
+                font={"size": 11}, row=row, col=column,
+            )  # fmt: skip
         figure.add_hrect(1 - BAND, 1 + BAND, fillcolor=BAND_COLOUR, line_width=0, layer="below", row=row, col=column)
         figure.add_hline(1.0, line={"color": INK, "width": 1, "dash": "dash"}, layer="below", row=row, col=column)
         figure.update_xaxes(
-            type="category", title_text=feature.feature, row=row, col=column, tickmode="array", tickvals=labels,
-            ticktext=[f"{s.label}<br><i>{s.count}</i>" for s in feature.spreads],
+            range=[-0.6, len(labels) - 0.4], title_text=feature.feature, row=row, col=column, tickmode="array", tickvals=places,
+            tickangle=0, tickfont_size=11, ticktext=texts_below,
         )  # fmt: skip
         figure.update_yaxes(
             type="log", range=[math.log10(low), math.log10(high)], tickmode="array", tickvals=ticks, ticktext=texts,
             title_text="error of step time" if column == 1 else "", row=row, col=column,
         )  # fmt: skip
-    figure.update_layout(template=_template(), width=1200, height=height, margin={"l": 80, "r": 20, "t": 20, "b": 80})
+    figure.update_layout(template=_template(), width=1200, height=height, margin={"l": 80, "r": 20, "t": 40, "b": 100})
     return figure
 
 
@@ -495,8 +518,8 @@ def accuracy_page(path: Path, predictions: Sequence[Prediction]) -> None:
     features = errors_by_feature(predictions)
     if features:
         sentence = (
-            "Boxes hold the middle half of the runs, whiskers the middle 90 %, diamonds mark the median. Below each "
-            "value: how many runs have it. The axis is logarithmic: half and double are equally far from 0."
+            "Boxes hold the middle half of the runs, whiskers the middle 90 %, diamonds mark the median. Above "
+            "each value: how many runs have it. The axis is logarithmic: half and double are equally far from 0."
         )
         sections.append(("Error of the step time by feature", sentence, errors_figure(features)))
     write_page(path, "Predicted against measured", sections)

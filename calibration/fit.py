@@ -7,35 +7,32 @@ device does; whole runs say what is the software's, and correct the device's con
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import datetime
 import os
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import costmodel
-from costmodel.runs.cases import Case, cases_of
-from calibration.constants import Problem, memory_problem_of, problem_of, take
-from calibration.metrics import error_summary, group_key
+from calibration.constants import Problem, memory_problem_of, problem_of
+from calibration.metrics import error_summary
 from calibration.operators import Operator, fit_device, read_measurement, read_micro
 from calibration.predict import Columns, memory_of_kind
 from calibration.reference import DEFAULT_FOLDER, default_files
-from costmodel.runs.table import read_runs, usable
-from costmodel.catalogue.software import default_constants
+from calibration.residuals import residual_tables, uncalibrated_errors, unseen_table
 from costmodel.errors import CostModelError
+from costmodel.runs.cases import Case, cases_of
+from costmodel.runs.table import read_runs, usable
 from costmodel.solvers.fitting import Array, Constant, Fit, fit
-from costmodel.uncertainty import NINETY
 
 MEASUREMENTS = Path(__file__).with_name("measurements")
 CATALOGUE = Path(costmodel.__file__).parent / "catalogue"
 FOLDS = 5
-LEAST_VERDICTS = 20
 LARGEST_PULL = 0.25
 """Log distance from the limit beyond which a run that was marked out of memory no longer pulls at the constants."""
 LEAST_OPERATOR_SPREAD = 0.08
@@ -47,13 +44,6 @@ EFFICIENCY_FIELD = {
     "memory_bandwidth": "memory", "kernel_time": "kernel_time",
 }  # fmt: skip
 """Name in the catalogue of a device constant of the formulas."""
-
-
-def weights_of(cases: Sequence[Case]) -> Array:
-    """Weight of each row: a source of many rows counts more than one of few, but not in proportion."""
-    files = [case.run.file for case in cases]
-    count = {file: files.count(file) for file in set(files)}
-    return np.array([(50.0 / count[file]) ** 0.25 for file in files])
 
 
 def operator_fits(operators: Sequence[Operator]) -> dict[str, Fit]:
@@ -102,10 +92,10 @@ def solve(problem: Problem, constants: Sequence[Constant], rows: Array, start: A
         predicted = problem.at(values, chosen).evaluate().total
         return np.log(predicted) - (measured if wanted is None else measured[wanted])
 
-    first = fit(constants, residuals, len(rows), affects, weights_of(cases), NOISE, iterations, start)
+    first = fit(constants, residuals, len(rows), affects, np.ones(len(cases)), NOISE, iterations, start)
     # a second pass trusts each source as far as its own scatter allows
     noise = scatter_of(cases, first.residuals)
-    return fit(constants, residuals, len(rows), affects, weights_of(cases), noise, iterations, first.values)
+    return fit(constants, residuals, len(rows), affects, np.ones(len(cases)), noise, iterations, first.values)
 
 
 def memory_errors_of(cases: Sequence[Case], columns: Columns) -> Array:
@@ -116,6 +106,8 @@ def memory_errors_of(cases: Sequence[Case], columns: Columns) -> Array:
     failed = np.array([case.run.flag("usable_oom") for case in cases])
     # a run that failed for another reason than memory looks small at any constants: its pull is bounded
     verdict = np.where(failed, np.maximum(np.minimum(room, 0.0), -LARGEST_PULL), np.maximum(room, 0.0))
+    # whether a run fits says nothing of the constants where the source doesn't say what it recomputed
+    verdict = np.where([case.run.text["recompute_kind"] != "" for case in cases], verdict, 0.0)
     peak = np.array([case.peak_bytes or np.nan for case in cases])
     return np.where(np.isnan(peak), verdict, np.log(nbytes) - np.log(np.where(np.isnan(peak), 1.0, peak)))
 
@@ -132,7 +124,7 @@ def solve_memory(problem: Problem, rows: Array, iterations: int) -> Fit:
         some = cases if wanted is None else [cases[row] for row in wanted]
         return memory_errors_of(some, problem.at(values, chosen))
 
-    return fit(problem.constants, residuals, len(rows), affects, weights_of(cases), NOISE, iterations)
+    return fit(problem.constants, residuals, len(rows), affects, np.ones(len(cases)), NOISE, iterations)
 
 
 def unseen_memory(cases: list[Case], fold: Array, iterations: int) -> Array:
@@ -183,114 +175,6 @@ def cross_validate(cases: list[Case], constants: list[Constant], start: Array, f
     return seconds
 
 
-def robust_spread(errors: Array) -> float:
-    """Standard deviation of a normal distribution whose 90 % interval holds 90 % of the errors."""
-    return float(np.quantile(np.abs(errors), 0.9) / NINETY)
-
-
-def unseen_table(cases: Sequence[Case], seconds: Array, measured: Array, residuals: dict[str, Any]) -> dict[str, Any]:
-    """Errors of each source, and how often its 90 % interval holds, by fits that had not seen the row."""
-    spread = np.array([residuals["framework"][case.framework.name]["time"] for case in cases])
-    held = np.abs(np.log(measured / seconds)) <= NINETY * spread
-    files = np.array([Path(case.run.file).stem for case in cases])
-    table = {}
-    for name in [*sorted(set(files)), "total"]:
-        mine = np.ones(len(cases), dtype=bool) if name == "total" else files == name
-        figures = error_summary(seconds[mine], measured[mine])
-        table[name] = {"mape": figures["mape"], "median_ape": figures["median_ape"], "time_90": float(held[mine].mean())}
-    return table
-
-
-def within_groups(cases: Sequence[Case], errors: Array) -> Array:
-    """Errors of plans less the mean error of their group (one model on one cluster); NaN where a plan is alone."""
-    groups: dict[Any, list[int]] = {}
-    for row, case in enumerate(cases):
-        groups.setdefault(group_key(case), []).append(row)
-    out = np.full(len(cases), np.nan)
-    for rows in groups.values():
-        if len(rows) > 1:
-            out[rows] = (errors[rows] - errors[rows].mean()) * np.sqrt(len(rows) / (len(rows) - 1))
-    return out
-
-
-def uncalibrated_errors(problem: Problem, result: Fit, measured: Array, bills: Problem, peaks: NDArray[np.bool_]) -> tuple[Array, Array]:
-    """Log errors of time and of memory that the constants of an unknown framework make, the devices being known."""
-    unknown = default_constants()
-
-    def plain(columns: Columns) -> Columns:
-        rows = len(columns.plan.tensor)
-        stack = columns.stack._replace(**{field: np.full(rows, value) for field, value in unknown.items()})
-        return dataclasses.replace(columns, stack=stack)
-
-    time = np.log(measured) - np.log(plain(problem.at(result.values)).evaluate().total)
-    some = np.flatnonzero(peaks)
-    columns = plain(take(bills.columns, some))
-    kinds = [bills.cases[row].run.text["memory_kind"] for row in some]
-    held = np.array([bills.cases[row].peak_bytes for row in some], dtype=float)
-    nbytes = memory_of_kind(columns.evaluate().memory, kinds, columns.stack)
-    return time, np.log(held) - np.log(nbytes)
-
-
-def verdict_margin(room: Array, failed: NDArray[np.bool_]) -> float:
-    """Share of the limit up to which the estimate may go for a run to be called fitting.
-
-    Runs that ran and runs that ran out of memory are both to be judged right; the margin is the one with the best
-    mean of the two shares, a run that is wrongly refused counting three times one that is wrongly let through.
-
-    Parameters
-    ----------
-    room : estimate over limit, a run
-    failed : whether it ran out of memory
-    """
-    if failed.sum() < LEAST_VERDICTS or (~failed).sum() < LEAST_VERDICTS:
-        return 1.0
-    candidates = np.exp(np.linspace(np.log(0.8), np.log(1.5), 71))
-    scores = [3.0 * np.mean(room[~failed] <= c) + np.mean(room[failed] > c) for c in candidates]
-    best = np.flatnonzero(np.isclose(scores, max(scores)))
-    return float(candidates[best[len(best) // 2]])
-
-
-def residual_tables(
-    cases: Sequence[Case], errors: Array, memory_cases: Sequence[Case], memory_errors: Array,
-    every: Sequence[Case], room: Array, uncalibrated: Array, uncalibrated_memory: Array,
-) -> dict[str, Any]:  # fmt: skip
-    """Errors of unseen runs by framework, and those to expect where nothing is known.
-
-    Parameters
-    ----------
-    cases, errors : timed runs and log(measured / predicted) of their step time
-    memory_cases, memory_errors : the same of their peak memory
-    every, room : all runs, and predicted memory over the limit
-    uncalibrated, uncalibrated_memory : errors that the constants of an unknown framework make on all runs
-    """
-    names = np.array([case.framework.name for case in cases])
-    judged = np.array([case.framework.name for case in every])
-    failed = np.array([case.run.flag("usable_oom") for case in every])
-    held = np.array([case.framework.name for case in memory_cases])
-    table: dict[str, Any] = {}
-    for name in sorted(set(names)):
-        mine = names == name
-        entry: dict[str, Any] = {
-            "rows": int(mine.sum()), "time": robust_spread(errors[mine]),
-            "architectures": sorted({case.cluster.device.architecture for case, yes in zip(cases, mine, strict=True) if yes}),
-        }  # fmt: skip
-        if (held == name).sum() >= 4:
-            entry["memory"] = robust_spread(memory_errors[held == name])
-        entry["margin"] = _rounded(verdict_margin(room[judged == name], failed[judged == name]))
-        table[name] = entry
-    relative = within_groups(cases, errors)
-    for name, entry in table.items():
-        mine = relative[(names == name) & ~np.isnan(relative)]
-        if len(mine) >= 8:
-            entry["within"] = robust_spread(mine)
-    between = float(np.std([np.median(errors[names == name]) for name in table]))
-    default = {
-        "time": robust_spread(uncalibrated), "memory": robust_spread(uncalibrated_memory),
-        "within": robust_spread(relative[~np.isnan(relative)]), "between_devices": max(between, 0.1), "margin": 1.0,
-    }  # fmt: skip
-    return {"default": default, "framework": table}
-
-
 def joined(one: Fit, other: Fit) -> Fit:
     """Two independent fits as one."""
     count = len(one.constants)
@@ -315,12 +199,14 @@ def tables_of(result: Fit, sources: dict[str, list[str]], date: str) -> tuple[di
         fields = [result.constants[i].field for i in index]
         block = result.covariance[np.ix_(index, index)] / np.outer(errors[index], errors[index])
         spread_of_owner = [round(float(errors[i]), 5) for i in index]
-        correlations[owner] = {"fields": fields, "standard_error": spread_of_owner, "matrix": [[round(float(x), 3) for x in row] for row in block]}
+        matrix = [[round(float(x), 3) for x in row] for row in block]
+        correlations[owner] = {"fields": fields, "standard_error": spread_of_owner, "matrix": matrix}
         spread = {field: round(float(errors[i]), 4) for i, field in zip(index, fields, strict=True)}
         about = {"date": date, "measurements": sources.get(owner, [])}
         values = {field: float(result.values[i]) for i, field in zip(index, fields, strict=True)}
-        if "gemm_quality" in values or "fragmentation" in values:
-            stacks[owner] = {**{field: _rounded(value) for field, value in values.items()}, "standard_error": spread, "fit": about}
+        if "@" in owner:
+            rounded = {field: _rounded(value) for field, value in values.items()}
+            stacks[owner] = {**rounded, "standard_error": spread, "fit": about}
             continue
         specified = costmodel.load_device(owner).memory_bandwidth
         entry: dict[str, Any] = {"gemm": {f[5:]: _rounded(v) for f, v in values.items() if f.startswith("gemm.")}}
@@ -400,13 +286,19 @@ def run(arguments: argparse.Namespace) -> int:
     residuals["source"] = unseen_table(timed, seconds, measured, residuals)
     owners: dict[str, list[str]] = {}
     for case in timed:
-        for owner in (case.framework.name, case.cluster.device.name):
+        device = case.cluster.device
+        for owner in (f"{case.framework.name}@{device.architecture}", device.name):
             if case.run.file not in owners.setdefault(owner, []):
                 owners[owner].append(case.run.file)
     for operator in operators:
         if operator.source not in owners.setdefault(operator.device, []):
             owners[operator.device].append(operator.source)
     devices, stacks, correlations = tables_of(joined(result, memory), owners, date)
+    kept = Counter((case.framework.name, case.cluster.device.architecture) for case in timed)
+    for name in {name for name, _ in kept}:
+        _, most = max((rows, architecture) for (owner, architecture), rows in kept.items() if owner == name)
+        stacks[name] = stacks[f"{name}@{most}"]
+        correlations[name] = correlations[f"{name}@{most}"]
     if arguments.plots:
         from calibration.figures import fit_page
 
@@ -438,7 +330,7 @@ GENERATED = "Generated by `python -m calibration fit` from measurements; not to 
 
 def _write_all(devices: dict[str, Any], stacks: dict[str, Any], correlations: dict[str, Any], residuals: dict[str, Any]) -> None:
     kept_devices = {**_existing("efficiencies.toml"), **devices}
-    kept_stacks = {**_existing("stacks.toml"), **stacks}
+    kept_stacks = {"default": _existing("stacks.toml")["default"], **stacks}
     write_tables(CATALOGUE, {
         "efficiencies.toml": (GENERATED, kept_devices), "stacks.toml": (GENERATED, kept_stacks),
         "correlations.toml": (GENERATED, correlations), "residuals.toml": (GENERATED, residuals),

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from costmodel.runs.cases import Case
 from calibration.metrics import Prediction
 from costmodel.formulas.quantities import Device, Model, Network, Options, Plan, Stack, Step
 from costmodel.formulas.step import step
+from costmodel.runs.cases import Case
 from costmodel.uncertainty import interval, spread_of
 
 

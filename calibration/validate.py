@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from costmodel.runs.cases import cases_of
 import costmodel
 from calibration.metrics import Prediction, summary
 from calibration.predict import predictions_of
 from calibration.reference import default_files
-from costmodel.runs.table import Run, read_runs
 from costmodel.errors import CostModelError
+from costmodel.runs.cases import cases_of
+from costmodel.runs.table import Run, read_runs
 
 QUOTED = Path(__file__).with_name("reference")
 """Small tables of figures quoted from papers, for checkouts without the reference folder."""
@@ -57,7 +57,8 @@ def report(by_source: dict[str, list[Run]]) -> tuple[dict[str, Any], list[Predic
         usable = sum(run.flag("usable_time") or run.flag("usable_mem") or run.flag("usable_oom") for run in runs)
         if usable and len(predictions) < LEAST_PREDICTED * usable:
             failures.append(f"{source}: only {len(predictions)} of {usable} usable rows are predicted")
-        sources.append({"source": source, "rows": len(runs), "skipped": skipped, **summary(predictions), "unseen": unseen_of(source)})
+        figures = {**summary(predictions), "unseen": unseen_of(source)}
+        sources.append({"source": source, "rows": len(runs), "skipped": skipped, **figures})
         everything += predictions
         rows += len(runs)
         for reason, count in skipped.items():
@@ -78,8 +79,9 @@ def percent(value: float | None) -> str:
 
 
 HEADINGS = (
-    "source", "rows", "time: n", "mean", "unseen mean", "unseen median", "95th", "bias", "memory: n", "mean", "out of memory judged right",
-    "ran judged right", "groups", "best found", "mean regret", "rule's regret", "90 % interval holds (unseen)",
+    "source", "rows", "time: n", "mean", "unseen mean", "unseen median", "95th", "bias", "memory: n", "mean",
+    "out of memory judged right", "ran judged right", "groups", "best found", "mean regret", "rule's regret",
+    "90 % interval holds (unseen)",
 )  # fmt: skip
 
 
@@ -92,7 +94,8 @@ def table_rows(document: dict[str, Any]) -> list[list[str]]:
         oom, ran = (verdict[f"{kind}_right"] + verdict[f"{kind}_wrong"] for kind in ("oom", "ran"))
         rows.append([
             entry["source"], str(entry["rows"]), str(time["n"]), percent(time["mape"]), percent(unseen["mape"]),
-            percent(unseen["median_ape"]), percent(time["p95_ape"]), percent(time["bias"]), str(memory["n"]), percent(memory["mape"]),
+            percent(unseen["median_ape"]), percent(time["p95_ape"]), percent(time["bias"]), str(memory["n"]),
+            percent(memory["mape"]),
             f"{verdict['oom_right']}/{oom}" if oom else "-", f"{verdict['ran_right']}/{ran}" if ran else "-",
             str(rank["groups"]), percent(rank["top1"]), percent(rank["mean_regret"]), percent(rank["rule_mean_regret"]),
             percent(unseen["time_90"]),

@@ -190,6 +190,10 @@ def _parser() -> argparse.ArgumentParser:
         listing.add_argument("--json", action="store_true", help="JSON instead of a table")
         listing.set_defaults(run=_list, kind=kind)
 
+    accuracy = commands.add_parser("accuracy", allow_abbrev=False, help="errors of the estimates on measured runs")
+    accuracy.add_argument("--json", action="store_true", help="JSON instead of a table")
+    accuracy.set_defaults(run=_accuracy)
+
     showing = commands.add_parser("show", allow_abbrev=False, help="everything about one entry, and where it comes from")
     showing.add_argument("name", metavar="NAME", help="a model, device, cluster or framework, or a file")
     showing.add_argument("--kind", metavar="K", help=f"one of {', '.join(KINDS)}; a file's is model unless given")
@@ -427,7 +431,8 @@ def _ranking(result: SearchResult, several: Sequence[str]) -> Any:
         values = [_value(getattr(found.plan, name)) for name in columns]
         values.insert(2, _stages(found))
         rows.append([
-            f"{rank:>{len(str(len(result.ranked)))}} {'~' if standing.tied and rank > 1 else ' '}", format_seconds(found.step_time),
+            f"{rank:>{len(str(len(result.ranked)))}} {'~' if standing.tied and rank > 1 else ' '}",
+            format_seconds(found.step_time),
             f"{found.tokens_per_second / found.plan.gpus:,.0f}", f"{100 * found.mfu:.1f} %",
             _share(standing.probability_fastest, 1.0), f"{_gib(found.memory.total)} / {_gib(found.memory_limit)} GiB",
             *values,
@@ -560,6 +565,25 @@ def _estimate_page(answer: Estimate) -> list[Any]:
         _table(["memory of the fullest GPU", "", "of the limit"], held, total=True),
         "\n".join(figures),
     ]
+
+
+# How exact it all is
+
+
+def _accuracy(arguments: argparse.Namespace) -> int:
+    import json
+    from importlib import resources
+
+    text = (resources.files("costmodel.catalogue") / "accuracy.json").read_text(encoding="utf-8")
+    table = json.loads(text)
+    if arguments.json:
+        _print_json([dict(zip(table["headings"], row, strict=True)) for row in table["rows"]])
+    else:
+        _print_page(
+            "Errors on measured runs, by source; `unseen` are runs that the fit had not seen",
+            _table(table["headings"], table["rows"], words=1),
+        )
+    return ANSWERED
 
 
 # The catalogue

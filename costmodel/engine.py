@@ -40,7 +40,7 @@ def unflatten(parts: Columns) -> Step:
     """A step from its parts in the order of `PARTS`."""
     times = len(Step._fields) - 1
     values = [float(part) for part in parts]
-    return Step(*values[:times], Memory(*values[times:]))
+    return Step._make([*values[:times], Memory._make(values[times:])])
 
 
 def _python(fixed: tuple[Any, ...], plans: Columns, out: Columns) -> None:

@@ -36,6 +36,7 @@ class Framework:
     balanced_stages : layers are dealt to pipeline stages by cost, the vocabulary projection counted in
     gather_logits : the loss sees the whole vocabulary on every tensor rank
     time_error : standard deviation of log(measured / predicted) where it was measured on the user's own runs
+    owner : under what name calibration keeps the errors of the constants
     title : one line about it
     """
 
@@ -62,13 +63,15 @@ class Framework:
     keep_gathered: bool = False
     balanced_stages: bool = False
     time_error: float | None = None
+    owner: str = ""
     title: str = ""
 
     def __post_init__(self) -> None:
         text("name", self.name)
         whole("zero_stage", self.zero_stage, 3)
         whole("largest_pipelined_zero_stage", self.largest_pipelined_zero_stage, 3)
-        object.__setattr__(self, "zero_stages", tuple(whole("zero_stages", stage, 3) for stage in listing("zero_stages", self.zero_stages)))
+        stages = tuple(whole("zero_stages", stage, 3) for stage in listing("zero_stages", self.zero_stages))
+        object.__setattr__(self, "zero_stages", stages)
         choice("zero_stage", self.zero_stage, self.zero_stages)
         choice("attention", self.attention, ATTENTION_KINDS)
         for field in ("gradient_bytes", "reduce_bytes", "optimizer_bytes", "parameter_bytes", "logit_bytes"):

@@ -161,13 +161,13 @@ def slopes_of(
     base = logarithm(numbers, stack)
     blocks = []
     source = efficiency_source(device.name) if device.name in names("device") else ""
-    for owner in (device.name if source == "measured" else source.removeprefix("borrowed from "), framework.name):
+    for owner in (device.name if source == "measured" else source.removeprefix("borrowed from "), framework.owner):
         entry = table.get(owner)
         if entry is None:
             continue
         slopes = []
         for field in entry["fields"]:
-            if field in Stack._fields and owner == framework.name:
+            if field in Stack._fields and owner == framework.owner:
                 moved = logarithm(numbers, stack._replace(**{field: getattr(stack, field) * (1.0 + STEP)}))
             else:
                 moved = logarithm(_moved_device(numbers, field, dtype), stack)

@@ -418,12 +418,9 @@ GOOD = {
     Level: load_cluster("dgx-h100").levels[0],
     Framework: load_framework("fsdp2"),
 }
-COLLECTIONS = {"Plan.rank_order", "Device.dense_peak", "Efficiency.gemm", "Cluster.levels", "Framework.zero_stages"}
 FIELDS = [
-    pytest.param(kind, field, id=name, marks=[
-        pytest.mark.xfail(strict=False, reason="what is no collection ends in TypeError or AttributeError")
-    ] if name in COLLECTIONS else [])
-    for kind, good in GOOD.items() for field in dataclasses.fields(good) for name in [f"{kind.__name__}.{field.name}"]
+    pytest.param(kind, field, id=f"{kind.__name__}.{field.name}")
+    for kind, good in GOOD.items() for field in dataclasses.fields(good)
 ]  # fmt: skip
 
 

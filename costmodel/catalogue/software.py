@@ -30,12 +30,14 @@ def default_constants() -> dict[str, float]:
 
 
 @functools.cache
-def load_framework(name: str) -> Framework:
+def load_framework(name: str, architecture: str | None = None) -> Framework:
     """A framework of the catalogue.
 
     Parameters
     ----------
     name : as `framework_names` lists it
+    architecture : of the devices it runs on, whose constants it takes where they were measured; those of the
+        architecture with most measurements else
 
     Raises
     ------
@@ -46,10 +48,12 @@ def load_framework(name: str) -> Framework:
     if name not in tables:
         raise UnknownName("framework", name, tables)
     constants = _tables("stacks.toml")
-    values = {**constants["default"], **constants.get(name, {})}
+    owner = f"{name}@{architecture}"
+    measured = constants.get(owner, constants.get(name, {}))
+    values = {**constants["default"], **measured}
     stack = Stack(**{field: float(values[field]) for field in Stack._fields})
     defaults = {key: value for key, value in tables[name].items() if key != "source"}
-    return Framework(name=name, constants=stack, **defaults)
+    return Framework(name=name, constants=stack, owner=owner if owner in constants else name, **defaults)
 
 
 def framework_on(cluster: Cluster, framework: Framework | str) -> Framework:
@@ -62,4 +66,4 @@ def framework_on(cluster: Cluster, framework: Framework | str) -> Framework:
     """
     if isinstance(framework, Framework):
         return framework
-    return cluster.frameworks.get(framework) or load_framework(framework)
+    return cluster.frameworks.get(framework) or load_framework(framework, cluster.device.architecture)

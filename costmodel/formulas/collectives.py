@@ -149,4 +149,5 @@ def send(nbytes, ranks, stride, network, stack):
     bandwidth = ops.where(crosses_node, outer, network.node.bandwidth)
     outer_latency = ops.where(crosses_leaf, network.spine.latency, network.leaf.latency)
     latency = ops.where(crosses_node, outer_latency, network.node.latency)
-    return ops.where(ranks > 1.0, stack.host_exchange + stack.network_latency * latency + nbytes / (stack.network_quality * bandwidth), 0.0)
+    moving = nbytes / (stack.network_quality * bandwidth)
+    return ops.where(ranks > 1.0, stack.host_exchange + stack.network_latency * latency + moving, 0.0)

@@ -66,6 +66,9 @@ class Cluster:
         object.__setattr__(self, "levels", listing("levels", self.levels))
         if not 1 <= len(self.levels) <= MAX_LEVELS:
             raise InvalidValue("levels", len(self.levels), f"1 to {MAX_LEVELS} network levels")
+        for level in self.levels:
+            if not isinstance(level, Level):
+                raise InvalidValue("levels", level, "network levels, each a Level")
         for inner, outer in zip(self.levels, self.levels[1:], strict=False):
             if outer.size < inner.size or outer.size % inner.size:
                 raise InvalidValue(f"size of level {outer.name}", outer.size, f"a multiple of {inner.name}'s {inner.size}")

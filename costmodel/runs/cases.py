@@ -7,19 +7,14 @@ import functools
 import math
 import re
 
-from costmodel import (
-    Cluster,
-    CostModelError,
-    Framework,
-    Level,
-    Plan,
-    Transformer,
-    load_device,
-    load_framework,
-    load_model,
-    names,
-)
-from costmodel.errors import InvalidValue
+from costmodel.catalogue.loader import load_device, load_model, names
+from costmodel.catalogue.software import load_framework
+from costmodel.errors import CostModelError, InvalidValue
+from costmodel.frameworks import Framework
+from costmodel.hardware.cluster import Cluster, Level
+from costmodel.plan import Plan
+from costmodel.runs.table import Run
+from costmodel.workloads.transformer import Transformer
 
 FRAMEWORKS = {
     "megatron-lm-2021": "megatron-lm-2021", "megatron-lm-2023": "megatron-lm-2023", "megatron-core": "megatron-core",
@@ -160,8 +155,8 @@ def cluster_of(run: Run) -> Cluster:
 
 
 def framework_of(run: Run) -> Framework:
-    """The framework profile of a row's stack."""
-    return load_framework(FRAMEWORKS.get(run.text["stack"], NEAREST))
+    """The framework profile of a row's stack, on its device."""
+    return load_framework(FRAMEWORKS.get(run.text["stack"], NEAREST), load_device(run.text["gpu_id"]).architecture)
 
 
 def plan_of(run: Run, framework: Framework) -> Plan:
@@ -191,12 +186,17 @@ def plan_of(run: Run, framework: Framework) -> Plan:
         adapter = "qlora" if re.search(r"bnb|gptq|nf4|4-bit", label.lower()) else "lora"
     text = (run.text.get("optimizer", "") + mode).lower()
     kernels = run.text.get("flash_attention", "").lower()
+    fused = True if "rms kernel" in kernels else None
+    if run.text["stack"] == "fsdp2":
+        fused = "compile" in notes  # torch.compile fuses what lies between the products
     recompute = run.text["recompute_kind"] or "none"
     # torchtitan's selective checkpointing recomputes every second matrix product
     by_operator = recompute == "selective" and run.text["stack"] == "fsdp2"
     shard = int(group.group(1)) if group and zero else None
     ranks = data * context
     expert = _whole(run, "ep", 1) or 1
+    if "hsdp" in mode:
+        zero, shard = 3, _whole(run, "gpus_per_node", 8)
     return Plan(
         global_batch=_whole(run, "global_batch"), seq_len=_whole(run, "seq_len"), tensor_parallel=tensor,
         context_parallel=context, pipeline_parallel=pipeline, data_parallel=data, expert_parallel=expert,
@@ -205,7 +205,8 @@ def plan_of(run: Run, framework: Framework) -> Plan:
         shard_group=shard if shard and ranks % shard == 0 else None,
         recompute=2 if by_operator else recompute, dtype=run.text["compute_dtype"] or "bf16",
         adapter=adapter, attention=attention,
-        fused_norms=True if "rms kernel" in kernels else None,
+        fused_norms=fused, overlap_tensor=True if "async tp" in notes else None,
+        fused_cross_entropy=True if re.search(r"cross-entropy fusion|fused ce|chunked ce|liger", notes + label.lower()) else None,
         optimizer="adam-8bit" if "8-bit" in text else None,
         optimizer_offload=1.0 if "cpu" in text else 0.0,
     )  # fmt: skip

@@ -1,0 +1,86 @@
+"""How exact the library is on measured runs: the bars it holds, source by source."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import costmodel
+from calibration.validate import QUOTED, gather, report
+
+REFERENCE = Path(__file__).resolve().parents[3] / "shared" / "reference"
+RESIDUALS = Path(costmodel.__file__).parent / "catalogue" / "residuals.toml"
+reference = pytest.mark.skipif(not REFERENCE.is_dir(), reason="the optional reference folder is absent")
+
+UNSEEN = {
+    "alephalpha_layouts": 0.07, "simumax_b200": 0.04, "llmfoundry": 0.08, "internevo": 0.08, "dgxc_benchmarking": 0.10,
+    "nvidia_perf": 0.12, "papers": 0.06,
+}  # fmt: skip
+"""Mean absolute error of step time on runs that a fit had not seen, at most."""
+
+
+@pytest.mark.parametrize(("source", "bar"), UNSEEN.items())
+def test_errors_on_unseen_runs_stay_below_the_bar(source, bar):
+    table = tomllib.loads(RESIDUALS.read_text(encoding="utf-8"))["source"]
+    assert table[source]["mape"] <= bar
+
+
+def test_the_ninety_per_cent_interval_holds_85_to_95_per_cent_of_unseen_runs():
+    table = tomllib.loads(RESIDUALS.read_text(encoding="utf-8"))["source"]
+    assert 0.85 <= table["total"]["time_90"] <= 0.95
+
+
+@pytest.fixture(scope="module")
+def document():
+    return report(gather([], REFERENCE))[0]
+
+
+def entry(document, source):
+    return next(entry for entry in document["sources"] if entry["source"] == source)
+
+
+@pytest.mark.slow
+@reference
+def test_every_usable_row_of_the_reference_is_predicted(document):
+    for source in document["sources"]:
+        usable = sum(source["verdicts"].values())
+        assert usable >= 0.9 * (source["rows"] - source["skipped"].get("not usable: incomplete plan", 0))
+
+
+@pytest.mark.slow
+@reference
+@pytest.mark.parametrize(("source", "bar"), UNSEEN.items())
+def test_errors_on_the_reference_stay_below_the_bar(document, source, bar):
+    assert entry(document, source)["time"]["mape"] <= bar
+
+
+@pytest.mark.slow
+@reference
+def test_the_plan_predicted_fastest_is_near_the_best_on_aleph_alphas_layouts(document):
+    rank = entry(document, "alephalpha_layouts")["rank"]
+    assert rank["mean_regret"] <= 0.05
+    assert rank["rule_mean_regret"] > 0.2
+
+
+@pytest.mark.slow
+@reference
+def test_verdicts_on_memory_are_right_on_aleph_alphas_layouts(document):
+    verdicts = entry(document, "alephalpha_layouts")["verdicts"]
+    assert verdicts["oom_right"] >= 0.9 * (verdicts["oom_right"] + verdicts["oom_wrong"])
+    assert verdicts["ran_right"] >= 0.97 * (verdicts["ran_right"] + verdicts["ran_wrong"])
+
+
+def test_korthikantis_table_5_within_8_per_cent_and_narayanans_table_1_within_15():
+    document, predictions, failures = report(gather(sorted(QUOTED.glob("*.csv")), None))
+    assert not failures
+    errors = {"Megatron-LM 2022": [], "Megatron-LM @6985e589": []}
+    for p in predictions:
+        label = p.case.run.text["framework"]
+        if label in errors:
+            errors[label].append(abs(p.seconds / p.case.seconds - 1.0))
+    korthikanti, narayanan = errors.values()
+    assert len(korthikanti) == 8
+    assert sum(korthikanti) / 8 <= 0.08
+    assert sum(narayanan) / len(narayanan) <= 0.15

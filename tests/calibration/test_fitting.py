@@ -1,0 +1,352 @@
+"""Fits recover the constants that made the data, say how sure they are, and refuse data that can't tell."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import costmodel
+from calibration.__main__ import main
+from calibration.constants import Problem, problem_of
+from calibration.operators import FAMILIES, LEAST_ROWS, Operator, fit_device, predict, read_measurement
+from calibration.validate import QUOTED
+from costmodel.errors import CostModelError, UnreadableFile
+from costmodel.runs.cases import case_of
+from costmodel.runs.table import read_runs
+from costmodel.solvers.fitting import Constant, Fit, fit
+from costmodel.uncertainty import NINETY
+
+NOISE = 0.02
+EFFICIENCIES = Path(costmodel.__file__).parent / "catalogue" / "efficiencies.toml"
+
+
+def law(design: np.ndarray, truth: np.ndarray, constants: list[Constant], noise: float, seed: int, **options) -> Fit:
+    """Fit of products of powers of the constants, which are lines in logarithms."""
+    measured = design @ np.log(truth) + np.random.default_rng(seed).normal(0.0, noise, len(design))
+
+    def residuals(values, rows):
+        error = design @ np.log(values) - measured
+        return error if rows is None else error[rows]
+
+    affects = [np.flatnonzero(column) for column in design.T]
+    return fit(constants, residuals, len(design), affects, np.ones(len(design)), noise, **options)
+
+
+def unknowns(*values: float, spread: float = 1.0) -> list[Constant]:
+    return [Constant("it", f"c{i}", value, spread, 1e-6, 1e6) for i, value in enumerate(values)]
+
+
+DESIGN = np.random.default_rng(1).uniform(-1.0, 1.0, (40, 3))
+TRUTH = np.array([2.0, 0.5, 30.0])
+
+
+def test_constants_without_noise_are_found():
+    found = law(DESIGN, TRUTH, unknowns(1.0, 1.0, 10.0, spread=100.0), 1e-4, seed=0)
+    assert found.values == pytest.approx(TRUTH, rel=1e-3)
+    assert found.scale < 1e-3
+
+
+def test_standard_errors_cover_the_truth():
+    # 90 % intervals of 200 fits with three constants each
+    inside, normal = [], []
+    for seed in range(200):
+        found = law(DESIGN, TRUTH, unknowns(1.0, 1.0, 10.0, spread=3.0), NOISE, seed)
+        error = (np.log(found.values) - np.log(TRUTH)) / found.standard_errors
+        inside += list(np.abs(error) <= NINETY)
+        normal += list(error)
+    assert 0.85 <= np.mean(inside) <= 0.99
+    assert 0.7 <= np.std(normal) <= 1.1
+
+
+def test_standard_errors_shrink_with_the_root_of_the_rows():
+    few = law(DESIGN, TRUTH, unknowns(2.0, 0.5, 30.0, spread=10.0), NOISE, seed=3)
+    many = law(np.tile(DESIGN, (16, 1)), TRUTH, unknowns(2.0, 0.5, 30.0, spread=10.0), NOISE, seed=3)
+    assert few.standard_errors / many.standard_errors == pytest.approx(4.0, rel=0.15)
+
+
+def test_a_constant_that_no_row_depends_on_stays_at_its_prior_with_the_priors_spread():
+    design = np.column_stack([DESIGN, np.zeros(len(DESIGN))])
+    constants = [*unknowns(1.0, 1.0, 10.0), Constant("it", "unseen", 7.0, 0.4, 1.0, 50.0)]
+    found = law(design, np.array([*TRUTH, 20.0]), constants, NOISE, seed=2)
+    assert found.values[3] == pytest.approx(7.0)
+    assert found.standard_errors[3] == pytest.approx(0.4)
+    assert found.values[:3] == pytest.approx(TRUTH, rel=0.1)
+
+
+def test_of_two_constants_that_only_act_together_the_product_is_known():
+    design = np.column_stack([np.ones(30), np.ones(30)])
+    found = law(design, np.array([3.0, 5.0]), unknowns(1.0, 1.0), NOISE, seed=4)
+    assert np.prod(found.values) == pytest.approx(15.0, rel=0.02)
+    # equal priors share the change, and each alone is hardly better known than before
+    assert found.values[0] == pytest.approx(found.values[1], rel=1e-3)
+    assert found.standard_errors == pytest.approx(np.sqrt(0.5), rel=0.05)
+    correlation = found.covariance[0, 1] / np.prod(found.standard_errors)
+    assert correlation < -0.99
+
+
+def test_a_tight_prior_holds_against_few_rows():
+    found = law(np.ones((1, 1)), np.array([2.0]), unknowns(1.0, spread=1e-3), NOISE, seed=0)
+    assert found.values[0] == pytest.approx(1.0, rel=0.01)
+
+
+def test_outliers_pull_little():
+    truth, constants = np.array([2.0]), unknowns(1.0, spread=10.0)
+    measured = np.full(50, np.log(2.0)) + np.random.default_rng(0).normal(0.0, NOISE, 50)
+    measured[:5] += 2.0  # seven times slower
+
+    def residuals(values, rows):
+        error = np.log(values[0]) - measured
+        return error if rows is None else error[rows]
+
+    found = fit(constants, residuals, 50, [np.arange(50)], np.ones(50), NOISE)
+    assert found.values == pytest.approx(truth, rel=0.02)
+
+
+def test_values_stay_inside_their_bounds():
+    constants = [Constant("it", "c", 0.9, 10.0, 0.5, 1.0)]
+    found = law(np.ones((20, 1)), np.array([3.0]), constants, NOISE, seed=0)
+    assert 0.5 <= found.values[0] <= 1.0
+    assert found.values[0] == pytest.approx(1.0, rel=1e-3)
+
+
+def test_a_source_of_larger_noise_counts_less():
+    measured = np.log(np.array([2.0] * 10 + [3.0] * 10))
+
+    def residuals(values, rows):
+        error = np.log(values[0]) - measured
+        return error if rows is None else error[rows]
+
+    def fitted(noise):
+        return fit(unknowns(1.0, spread=10.0), residuals, 20, [np.arange(20)], np.ones(20), noise).values[0]
+
+    assert fitted(np.array([0.01] * 10 + [0.3] * 10)) == pytest.approx(2.0, rel=0.03)
+    assert fitted(np.array([0.3] * 10 + [0.01] * 10)) == pytest.approx(3.0, rel=0.03)
+
+
+# ---- runs made by the formulas
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    """The quoted runs, and each of them with other degrees, micro-batches and lengths."""
+    runs = [run for path in sorted(QUOTED.glob("*.csv")) for run in read_runs(path)]
+    cases = []
+    for run in runs:
+        for micro, stretch in ((1.0, 1.0), (2.0, 1.0), (1.0, 2.0), (4.0, 0.5)):
+            number = {**run.number, "micro_batch": micro, "seq_len": run.number["seq_len"] * stretch}
+            number["global_batch"] = 8.0 * run.number["dp"] * number["pp"]
+            cases.append(case_of(dataclasses.replace(run, number=number)))
+    return problem_of(cases)
+
+
+def fitted_to_synthetic(problem: Problem, moved: dict[str, float], seed: int) -> tuple[np.ndarray, Fit]:
+    """True values, and the fit to times that the formulas make of them, times noise."""
+    constants = problem.constants
+    truth = np.array([c.value * moved.get(c.field, 1.0) for c in constants])
+    noise = np.random.default_rng(seed).normal(0.0, NOISE, len(problem.cases))
+    measured = np.log(problem.at(truth).evaluate().total) + noise
+
+    def residuals(values, rows):
+        predicted = np.log(problem.at(values, rows).evaluate().total)
+        return predicted - (measured if rows is None else measured[rows])
+
+    rows = len(problem.cases)
+    return truth, fit(constants, residuals, rows, problem.affects, np.ones(rows), NOISE)
+
+
+def test_known_constants_are_recovered_from_runs_that_the_formulas_made(problem):
+    wide = [dataclasses.replace(c, spread=0.5) if c.field == "gemm.bf16" else c for c in problem.constants]
+    tight = [dataclasses.replace(c, spread=1e-3) if c.field == "gemm_quality" else c for c in wide]
+    known = dataclasses.replace(problem, constants=tight)
+    truth, found = fitted_to_synthetic(known, {"gemm.bf16": 0.8, "elementwise_traffic": 1.5}, seed=8)
+    fields = [constant.field for constant in found.constants]
+    for field, within in (("gemm.bf16", 0.06), ("elementwise_traffic", 0.3)):
+        place = fields.index(field)
+        assert found.values[place] == pytest.approx(truth[place], rel=within), field
+        assert abs(np.log(found.values[place] / truth[place])) < 3.5 * found.standard_errors[place], field
+    assert found.scale == pytest.approx(NOISE, rel=0.5)
+
+
+def test_true_constants_lie_within_their_standard_errors(problem):
+    inside = []
+    for seed in range(2):
+        truth, found = fitted_to_synthetic(problem, {"gemm.bf16": 0.95, "network_quality": 0.8}, seed)
+        inside += list(np.abs(np.log(found.values / truth)) <= 3.0 * found.standard_errors)
+    assert np.mean(inside) > 0.95
+
+
+def test_constants_of_what_no_run_does_stay_at_their_prior(problem):
+    # dense models without context parallelism, parameters not sharded
+    _, found = fitted_to_synthetic(problem, {"gemm.bf16": 0.9}, seed=1)
+    for field in ("expert_overlap", "context_overlap", "parameter_overlap"):
+        place = [constant.field for constant in found.constants].index(field)
+        assert found.values[place] == pytest.approx(found.constants[place].value, rel=1e-6), field
+        assert found.standard_errors[place] == pytest.approx(found.constants[place].spread, rel=1e-6), field
+
+
+def test_some_rows_are_the_same_rows_of_all(problem):
+    values = np.array([constant.value for constant in problem.constants])
+    rows = np.array([3, 0, 17])
+    assert problem.at(values, rows).evaluate().total == pytest.approx(problem.at(values).evaluate().total[rows])
+
+
+def test_each_constant_changes_no_row_but_those_it_is_said_to_affect(problem):
+    values = np.array([constant.value for constant in problem.constants])
+    base = problem.at(values).evaluate().total
+    for place, touched in enumerate(problem.affects):
+        moved = values.copy()
+        moved[place] *= 1.01
+        changed = np.flatnonzero(problem.at(moved).evaluate().total != base)
+        assert set(changed) <= set(touched), problem.constants[place].label
+
+
+# ---- operators of a device
+
+DEVICE = costmodel.load_device("h100-sxm")
+BASE = {"bf16": DEVICE.numbers("bf16")}
+
+
+def operators(family: str, count: int, seed: int = 0, **true: float) -> list[Operator]:
+    """Operators of one family as a device with some other constants would run them."""
+    chance = np.random.default_rng(seed)
+    numbers = BASE["bf16"]._replace(**true)
+    out = []
+    for _ in range(count):
+        if family == "gemm":
+            m, n, k = 2.0 ** chance.integers(7, 14, 3)
+            sizes = {"m": m, "n": n, "k": k, "element_bytes": 2.0}
+        elif family == "attention":
+            backward = float(chance.integers(2))
+            seq_len = 2.0 ** chance.integers(9, 15)
+            sizes = {"batch": 16384.0 / seq_len, "heads": 16.0, "head_dim": 128.0, "seq_len": seq_len,
+                     "causal": float(chance.integers(2)), "forward": 1.0 - backward, "backward": backward}  # fmt: skip
+        else:
+            sizes = {"nbytes": 2.0 ** chance.integers(28, 33)}
+        operator = Operator("h100-sxm", family, sizes, "bf16", 1.0, "synthetic")
+        seconds = float(predict(operator, numbers)) * np.exp(chance.normal(0.0, NOISE))
+        out.append(dataclasses.replace(operator, seconds=float(seconds)))
+    return out
+
+
+def test_constants_of_a_device_are_recovered_from_its_operators():
+    base = BASE["bf16"]
+    true = {
+        "gemm_efficiency": 0.85 * base.gemm_efficiency, "memory_bandwidth": 0.9 * base.memory_bandwidth,
+        "attention_forward_efficiency": 1.2 * base.attention_forward_efficiency,
+        "attention_backward_efficiency": 0.8 * base.attention_backward_efficiency,
+    }  # fmt: skip
+    counts = {"gemm": 150, "attention": 60, "stream": 10}
+    members = [op for family, count in counts.items() for op in operators(family, count, **true)]
+    found = fit_device(members, BASE)
+    fields = [constant.field for constant in found.constants]
+    values = dict(zip(fields, zip(found.values, found.standard_errors, strict=True), strict=True))
+    assert set(values) == {field for fields in FAMILIES.values() for field in fields}
+    for field, expected in true.items():
+        value, error = values["gemm.bf16" if field == "gemm_efficiency" else field]
+        assert value == pytest.approx(expected, rel=0.05), field
+        assert abs(np.log(value / expected)) < 3.5 * error, field
+    assert found.scale == pytest.approx(NOISE, rel=0.3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_data_that_cant_identify_a_constant_are_refused_naming_it(family):
+    others = [op for other in FAMILIES if other != family for op in operators(other, 12)]
+    few = operators(family, LEAST_ROWS[family] - 1)
+    with pytest.raises(CostModelError) as caught:
+        fit_device([*others, *few], BASE)
+    for constant in FAMILIES[family]:
+        assert constant in str(caught.value)
+    assert "h100-sxm" in str(caught.value)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_one_family_alone_fits_its_own_constants_and_no_others(family):
+    found = fit_device(operators(family, 20), BASE)
+    assert [constant.field for constant in found.constants] == list(FAMILIES[family])
+    assert {constant.owner for constant in found.constants} == {"h100-sxm"}
+
+
+def test_operators_of_no_known_family_identify_nothing():
+    strange = dataclasses.replace(operators("stream", 1)[0], family="abacus")
+    with pytest.raises(CostModelError, match="no row of h100-sxm identifies any constant"):
+        fit_device([strange], BASE)
+
+
+# ---- files of `measure`
+
+
+@pytest.fixture
+def catalogue_untouched():
+    before = EFFICIENCIES.stat().st_mtime_ns
+    yield
+    assert EFFICIENCIES.stat().st_mtime_ns == before
+
+
+def refused(capsys, path: Path) -> str:
+    """The one line with which ``fit`` refuses a file."""
+    assert main(["fit", "--dry-run", str(path)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert said.err.startswith("calibration: error: ")
+    return said.err
+
+
+def measured_file(path: Path, device: str, rows: list[dict]) -> Path:
+    path.write_text(json.dumps({"schema": 1, "environment": {"device_name": device}, "rows": rows}), encoding="utf-8")
+    return path
+
+
+def test_a_device_that_the_catalogue_lacks_is_refused_by_name(tmp_path, capsys):
+    assert "'Abacus 3000' is not in the catalogue" in refused(capsys, measured_file(tmp_path / "a.json", "Abacus 3000", []))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"environment": {}}', "\x00"])
+def test_a_file_that_measure_did_not_write_is_refused_in_one_line(tmp_path, capsys, text):
+    path = tmp_path / "a.json"
+    path.write_text(text, encoding="utf-8")
+    assert "not a file of `calibration measure`" in refused(capsys, path)
+
+
+def test_too_few_measurements_are_refused_naming_the_constants(tmp_path, capsys):
+    row = {"family": "gemm", "dtype": "bf16", "m": 4096, "n": 4096, "k": 4096, "seconds": 2e-4}
+    said = refused(capsys, measured_file(tmp_path / "a.json", "NVIDIA H200", [row]))
+    assert "1 rows of family 'gemm' can't identify gemm.bf16, gemm_output, gemm_depth, kernel_time of h200-sxm" in said
+
+
+def test_measured_rows_become_operators(tmp_path):
+    rows = [
+        {"family": "gemm", "dtype": "bf16", "m": 1, "n": 2, "k": 3, "seconds": 1.0},
+        {"family": "attention", "kernel": "flash", "batch": 1, "heads": 2, "head_dim": 64, "seq": 128, "causal": True,
+         "direction": "backward", "seconds": 2.0},
+        {"family": "attention", "kernel": "math", "seconds": 2.0},
+        {"family": "copy", "kind": "device", "nbytes": 1000, "seconds": 3.0},
+        {"family": "launch", "seconds": 4.0},
+    ]  # fmt: skip
+    found = read_measurement(measured_file(tmp_path / "a.json", "NVIDIA H200", rows))
+    assert [(op.device, op.family, op.seconds) for op in found] == [
+        ("h200-sxm", "gemm", 1.0), ("h200-sxm", "attention", 2.0), ("h200-sxm", "stream", 3.0),
+    ]  # fmt: skip
+    assert found[1].parameters["backward"] == 1.0
+    assert found[2].parameters["nbytes"] == 2000.0  # read and written
+
+
+def test_a_missing_measurement_is_refused(tmp_path):
+    with pytest.raises(UnreadableFile, match="absent"):
+        read_measurement(tmp_path / "absent.json")
+
+
+@pytest.mark.usefixtures("catalogue_untouched")
+def test_what_is_measured_on_a_cpu_is_refused_by_fit_because_no_catalogue_has_it(tmp_path, capsys):
+    pytest.importorskip("torch", reason="measuring needs PyTorch")
+    out = tmp_path / "cpu.json"
+    command = [sys.executable, "-m", "calibration", "measure", "--device", "cpu", "--quick", "--families", "gemm,copy"]
+    finished = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True, timeout=300, cwd=QUOTED.parents[1])
+    assert finished.returncode == 0, finished.stderr
+    assert "is not in the catalogue" in refused(capsys, out)

@@ -1,0 +1,84 @@
+"""Calibration on one's own runs: few runs improve the estimate of the others, and the error bar says so."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import costmodel
+from costmodel.catalogue.software import default_constants
+from costmodel.errors import CostModelError, InvalidValue
+from costmodel.formulas.quantities import Stack
+from costmodel.runs.cases import cases_of
+from costmodel.runs.table import read_runs, usable
+
+REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference" / "runs"
+
+
+def unknown(name: str) -> costmodel.Framework:
+    """A framework of the catalogue with the constants of one that was never calibrated."""
+    framework = costmodel.load_framework(name)
+    return dataclasses.replace(framework, name="mine", owner="mine", constants=Stack(**default_constants()))
+
+
+@pytest.mark.skipif(not REFERENCE.is_dir(), reason="the optional reference folder is absent")
+@pytest.mark.parametrize("source", ["internevo", "llmfoundry", "dgxc_benchmarking"])
+def test_five_measured_steps_improve_the_estimates_of_the_others(source):
+    cases, _ = cases_of([run for run in usable(read_runs(REFERENCE / f"{source}.csv"))])
+    first = cases[0]
+    kind = (first.cluster.device.name, first.framework.name, first.plan.dtype)
+    same = [c for c in cases if (c.cluster.device.name, c.framework.name, c.plan.dtype) == kind and c.seconds]
+    order = np.random.default_rng(3).permutation(len(same))
+    few, others = [same[i] for i in order[:5]], [same[i] for i in order[5:45]]
+    framework = unknown(first.framework.name)
+    runs = [(case.model, case.plan, case.seconds) for case in few]
+
+    def error(cluster):
+        on = [cluster.with_gpus(case.plan.gpus) for case in others]
+        software = cluster.frameworks.get("mine", framework)
+        times = [
+            costmodel.estimate(case.model, where, case.plan, software).step_time
+            for case, where in zip(others, on, strict=True)
+        ]
+        return np.mean([abs(t / c.seconds - 1) for t, c in zip(times, others, strict=True)])
+
+    mine = costmodel.calibrate(first.cluster, runs, framework)
+    assert error(mine) < error(first.cluster)
+    before = costmodel.uncertainty.spread_of(framework, first.cluster.device).time
+    assert mine.frameworks["mine"].time_error < before
+
+
+def small():
+    model, cluster = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-h100", gpus=8)
+    return model, cluster, costmodel.Plan(global_batch=64, seq_len=4096, data_parallel=8)
+
+
+def test_calibrated_constants_are_taken_by_estimate_and_search_by_name():
+    model, cluster, plan = small()
+    before = costmodel.estimate(model, cluster, plan, "nemo").step_time
+    mine = costmodel.calibrate(cluster, [(model, plan, 1.5 * before)], "nemo")
+    after = costmodel.estimate(model, mine, plan, "nemo").step_time
+    assert after > 1.2 * before
+    found = costmodel.search(
+        model, mine, global_batch=64, seq_len=4096, framework="nemo", tensor_parallel=1, context_parallel=1,
+        pipeline_parallel=1, micro_batch=1, zero_stage=1, recompute="none",
+    )  # fmt: skip
+    assert found.best.step_time == pytest.approx(after)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf"), "3"])
+def test_a_time_that_is_no_positive_number_is_refused(seconds):
+    model, cluster, plan = small()
+    with pytest.raises(InvalidValue, match="seconds"):
+        costmodel.calibrate(cluster, [(model, plan, seconds)])
+
+
+def test_no_runs_are_refused(tmp_path):
+    _, cluster, _ = small()
+    with pytest.raises(CostModelError, match="no runs"):
+        costmodel.calibrate(cluster, [])
+    with pytest.raises(CostModelError, match="missing"):
+        costmodel.calibrate(cluster, tmp_path / "missing.csv")

@@ -1,0 +1,70 @@
+"""Error bars and standings: intervals hold what they say, ties are told, the winner is not flattered."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import costmodel
+from costmodel.standing import covariance, standings
+from costmodel.uncertainty import NINETY, interval, probability_below
+
+SPACE = {"global_batch": 128, "seq_len": 4096, "context_parallel": 1}
+
+
+def found(**fixed):
+    model, cluster = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-h100", gpus=16)
+    return costmodel.search(model, cluster, **SPACE, **fixed)
+
+
+def test_ninety_per_cent_of_log_normal_draws_lie_in_the_interval():
+    draws = np.exp(np.random.default_rng(0).normal(math.log(3.0), 0.2, 100_000))
+    low, high = interval(3.0, 0.2)
+    assert np.mean((draws >= low) & (draws <= high)) == pytest.approx(0.9, abs=0.005)
+    assert probability_below(3.0, high, 0.2) == pytest.approx(0.95, abs=1e-6)
+    assert pytest.approx(1.645, abs=1e-3) == NINETY
+
+
+def test_probabilities_of_being_fastest_add_up_and_follow_the_ranking():
+    result = found()
+    chances = [standing.probability_fastest for standing in result.standings.plans]
+    assert sum(chances) == pytest.approx(1.0)
+    assert chances[0] == max(chances) or result.standings.plans[chances.index(max(chances))].tied
+    assert result.standings.plans[0].expected_regret >= 0.0
+
+
+def test_the_same_search_has_the_same_standings():
+    assert found().standings == found().standings
+
+
+def test_a_plan_that_is_much_slower_is_not_tied_with_the_first():
+    best = found().best
+    plan = costmodel.Plan(global_batch=128, seq_len=4096, pipeline_parallel=16, micro_batch=128)
+    slow = costmodel.estimate(best.model, best.cluster, plan)
+    assert slow.step_time > 5 * best.step_time
+    assert not standings([best, slow]).plans[1].tied
+
+
+def test_the_covariance_of_estimates_is_symmetric_and_positive():
+    matrix = covariance(found().ranked)
+    assert np.allclose(matrix, matrix.T)
+    assert np.linalg.eigvalsh(matrix).min() > 0
+
+
+def test_the_winner_of_many_equal_plans_is_expected_to_take_longer_than_its_estimate():
+    one = found().best
+    alone, many = standings([one]).optimism, standings([one] * 30).optimism
+    assert alone == pytest.approx(0.0, abs=1e-3)
+    assert many > 0.5 * one.spread.within
+
+
+def test_a_framework_without_measurements_has_a_wider_error():
+    model, cluster = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-h100", gpus=8)
+    plan = costmodel.Plan(global_batch=64, seq_len=4096, data_parallel=8)
+    known = costmodel.estimate(model, cluster, plan, "nemo")
+    strange = costmodel.estimate(model, costmodel.load_cluster("mi300x-8"), plan, "nemo")
+    assert known.spread.calibrated
+    assert not strange.spread.calibrated
+    assert strange.time_spread > known.time_spread
