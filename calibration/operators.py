@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,15 +76,21 @@ def read_measurement(path: Path) -> list[Operator]:
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        name = document["environment"]["device_name"]
+        name = document["environment"]["device"]
         rows = document["rows"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UnreadableFile(f"{path}: not a file of `calibration measure`: {error}") from error
     device = DEVICE_NAMES.get(name)
     if device is None:
         raise UnreadableFile(f"{path}: device {name!r} is not in the catalogue")
-    operators = (_measured(device, row, path.name) for row in rows)
-    return [operator for operator in operators if operator is not None]
+    try:
+        operators = [_measured(device, row, path.name) for row in rows]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnreadableFile(f"{path}: a row is not one of `calibration measure`: {error!r}") from error
+    found = [operator for operator in operators if operator is not None]
+    if any(not 0.0 < operator.seconds < math.inf for operator in found):
+        raise UnreadableFile(f"{path}: a row has a time that is no positive number")
+    return found
 
 
 def _measured(device: str, row: dict[str, Any], source: str) -> Operator | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import json
 import os
 import sys
@@ -111,22 +112,21 @@ def markdown(document: dict[str, Any]) -> str:
 
 def write_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
     """Every predicted row, with what was measured, as CSV; nothing is left half-written."""
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow([
+        "dataset", "row", "model_name", "n_gpus", "step_time_s", "predicted_step_time_s", "predicted_low_s",
+        "predicted_high_s", "peak_memory_bytes", "predicted_peak_memory_bytes", "predicted_memory_low_bytes",
+        "predicted_memory_high_bytes", "oom", "predicted_fits",
+    ])  # fmt: skip
+    for p in predictions:
+        run = p.case.run
         writer.writerow([
-            "dataset", "row", "model_name", "n_gpus", "step_time_s", "predicted_step_time_s", "predicted_low_s",
-            "predicted_high_s", "peak_memory_bytes", "predicted_peak_memory_bytes", "predicted_memory_low_bytes",
-            "predicted_memory_high_bytes", "oom", "predicted_fits",
+            run.text["dataset"], run.text["row"], run.text["model_name"], p.case.plan.gpus, p.case.seconds or "",
+            p.seconds, p.seconds_low, p.seconds_high, p.case.peak_bytes or "", p.nbytes, p.nbytes_low, p.nbytes_high,
+            int(run.flag("usable_oom")), int(p.fits),
         ])  # fmt: skip
-        for p in predictions:
-            run = p.case.run
-            writer.writerow([
-                run.text["dataset"], run.text["row"], run.text["model_name"], p.case.plan.gpus, p.case.seconds or "",
-                p.seconds, p.seconds_low, p.seconds_high, p.case.peak_bytes or "", p.nbytes, p.nbytes_low, p.nbytes_high,
-                int(run.flag("usable_oom")), int(p.fits),
-            ])  # fmt: skip
-    os.replace(partial, path)
+    replaced(path, buffer.getvalue())
 
 
 def gather(files: Sequence[Path], reference: Path | None) -> dict[str, list[Run]]:
@@ -134,7 +134,8 @@ def gather(files: Sequence[Path], reference: Path | None) -> dict[str, list[Run]
     chosen = list(files) or default_files(reference) or sorted(QUOTED.glob("*.csv"))
     if not chosen:
         raise CostModelError("no reference files: name some, or give --reference DIR")
-    return {path.stem: read_runs(path) for path in chosen}
+    stems = [path.stem for path in chosen]
+    return {str(path) if stems.count(path.stem) > 1 else path.stem: read_runs(path) for path in chosen}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -171,8 +172,11 @@ def run(arguments: argparse.Namespace) -> int:
 def replaced(path: Path, text: str) -> None:
     """Write a file whole: it is complete before it takes its name."""
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    try:
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def update(document: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import math
 import tomllib
 from collections.abc import Callable
@@ -46,7 +47,8 @@ class Spread:
 
 @functools.cache
 def _table(file: str) -> dict[str, Any]:
-    return tomllib.loads((resources.files("costmodel.catalogue") / file).read_text(encoding="utf-8"))
+    text = (resources.files("costmodel.catalogue") / file).read_text(encoding="utf-8")
+    return json.loads(text) if file.endswith(".json") else tomllib.loads(text)  # type: ignore[no-any-return]
 
 
 def _measured(device: Device) -> bool:
@@ -156,7 +158,7 @@ def slopes_of(
     device, framework : of the estimate
     dtype : of the GEMMs
     """
-    table = _table("correlations.toml")
+    table = _table("correlations.json")
     numbers, stack = device.numbers(dtype), framework.numbers()
     base = logarithm(numbers, stack)
     blocks = []

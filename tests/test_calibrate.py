@@ -53,7 +53,7 @@ def test_five_measured_steps_improve_the_estimates_of_the_others(source):
 
 def small():
     model, cluster = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-h100", gpus=8)
-    return model, cluster, costmodel.Plan(global_batch=64, seq_len=4096, data_parallel=8)
+    return model, cluster, costmodel.Plan(global_batch=64, seq_len=4096, tensor_parallel=2, data_parallel=4)
 
 
 def test_calibrated_constants_are_taken_by_estimate_and_search_by_name():
@@ -63,7 +63,7 @@ def test_calibrated_constants_are_taken_by_estimate_and_search_by_name():
     after = costmodel.estimate(model, mine, plan, "nemo").step_time
     assert after > 1.2 * before
     found = costmodel.search(
-        model, mine, global_batch=64, seq_len=4096, framework="nemo", tensor_parallel=1, context_parallel=1,
+        model, mine, global_batch=64, seq_len=4096, framework="nemo", tensor_parallel=2, context_parallel=1,
         pipeline_parallel=1, micro_batch=1, zero_stage=1, recompute="none",
     )  # fmt: skip
     assert found.best.step_time == pytest.approx(after)

@@ -36,8 +36,8 @@ def load_framework(name: str, architecture: str | None = None) -> Framework:
     Parameters
     ----------
     name : as `framework_names` lists it
-    architecture : of the devices it runs on, whose constants it takes where they were measured; those of the
-        architecture with most measurements else
+    architecture : of the devices it runs on, whose constants it takes where they were measured; else those that its
+        relative (the table's ``relative``) has there, else its own of the architecture with most measurements
 
     Raises
     ------
@@ -48,12 +48,14 @@ def load_framework(name: str, architecture: str | None = None) -> Framework:
     if name not in tables:
         raise UnknownName("framework", name, tables)
     constants = _tables("stacks.toml")
-    owner = f"{name}@{architecture}"
-    measured = constants.get(owner, constants.get(name, {}))
+    relative = tables[name].get("relative", name)
+    candidates = (f"{name}@{architecture}", f"{relative}@{architecture}", name)
+    owner = next((candidate for candidate in candidates if candidate in constants), name)
+    measured = constants.get(owner, {})
     values = {**constants["default"], **measured}
     stack = Stack(**{field: float(values[field]) for field in Stack._fields})
-    defaults = {key: value for key, value in tables[name].items() if key != "source"}
-    return Framework(name=name, constants=stack, owner=owner if owner in constants else name, **defaults)
+    defaults = {key: value for key, value in tables[name].items() if key not in ("source", "relative")}
+    return Framework(name=name, constants=stack, owner=owner, **defaults)
 
 
 def framework_on(cluster: Cluster, framework: Framework | str) -> Framework:

@@ -74,7 +74,8 @@ def _catalogue_shapes() -> dict[tuple[int, int, int, int], Transformer]:
 
 
 def _whole(run: Run, column: str, default: int | None = None) -> int:
-    value = run.number.get(column)
+    """A column as a whole number of at least 1; 0 and empty cells give the default."""
+    value = run.number.get(column) or None
     if value is None:
         if default is None:
             raise InvalidValue(column, "", "a number")

@@ -20,6 +20,7 @@ REQUIRED = (
     "sequence_parallel", "micro_batch", "global_batch", "step_time_s", "tokens_per_s_per_gpu",
     "peak_memory_gib", "status",
 )  # fmt: skip
+MEASURED = ("step_time_s", "tokens_per_s_per_gpu", "peak_memory_gib")
 NUMERIC = (
     "nic_bandwidth", "n_gpus", "gpus_per_node", "n_params", "n_layers", "hidden", "ffn_hidden", "n_heads",
     "n_kv_heads", "vocab", "seq_len", "n_experts", "top_k", "tp", "cp", "ep", "pp", "vpp", "dp", "zero_stage",
@@ -42,7 +43,7 @@ class Run:
 
     def flag(self, column: str) -> bool:
         """Whether a 0/1 or True/False column says yes."""
-        return self.text[column].strip().lower() in ("1", "1.0", "true", "yes")
+        return self.text.get(column, "").strip().lower() in ("1", "1.0", "true", "yes")
 
 
 def read_runs(path: Path) -> list[Run]:
@@ -71,7 +72,9 @@ def read_runs(path: Path) -> list[Run]:
 
 
 def _run(path: Path, line: int, row: dict[str, str | None]) -> Run:
-    text = {column: (value or "").strip() for column, value in row.items() if column is not None}
+    if None in row or None in row.values():
+        raise UnreadableFile(f"{path} line {line}: not as many cells as the first line has columns")
+    text = {column: (value or "").strip() for column, value in row.items()}
     number: dict[str, float] = {}
     for column in NUMERIC:
         if text[column]:
@@ -81,6 +84,8 @@ def _run(path: Path, line: int, row: dict[str, str | None]) -> Run:
                 raise UnreadableFile(f"{path} line {line}: {column}={text[column]!r} is no number") from error
             if not math.isfinite(value) or value < 0:
                 raise UnreadableFile(f"{path} line {line}: {column}={text[column]!r}: expected a finite number, not negative")
+            if value == 0 and column in MEASURED:
+                raise UnreadableFile(f"{path} line {line}: {column}=0: expected more than 0, or nothing")
             number[column] = value
     run = Run(path.name, text, number)
     if run.flag("usable_time") and not ("step_time_s" in number or "tokens_per_s_per_gpu" in number):

@@ -73,7 +73,7 @@ def test_verdicts_on_memory_are_right_on_aleph_alphas_layouts(document):
 
 
 def test_korthikantis_table_5_within_8_per_cent_and_narayanans_table_1_within_15():
-    document, predictions, failures = report(gather(sorted(QUOTED.glob("*.csv")), None))
+    _, predictions, failures = report(gather(sorted(QUOTED.glob("*.csv")), None))
     assert not failures
     errors = {"Megatron-LM 2022": [], "Megatron-LM @6985e589": []}
     for p in predictions:

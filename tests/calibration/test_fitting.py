@@ -298,8 +298,11 @@ def refused(capsys, path: Path) -> str:
     return said.err
 
 
+
+
 def measured_file(path: Path, device: str, rows: list[dict]) -> Path:
-    path.write_text(json.dumps({"schema": 1, "environment": {"device_name": device}, "rows": rows}), encoding="utf-8")
+    """A file as `measure` writes it."""
+    path.write_text(json.dumps({"schema": 1, "environment": {"device": device}, "rows": rows}), encoding="utf-8")
     return path
 
 

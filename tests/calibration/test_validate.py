@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 import re
@@ -212,7 +213,7 @@ def test_a_bad_file_leaves_earlier_results_as_they_were(capsys, tmp_path):
     options = ["--predictions", str(results[0]), "--html", str(results[1])]
     refusal(capsys, [*options, NAMES[0], str(tmp_path / "absent.csv")])
     assert [path.read_text(encoding="utf-8") for path in results] == ["earlier"] * 2
-    assert sorted(tmp_path.iterdir()) == results
+    assert set(tmp_path.iterdir()) == set(results)
 
 
 @pytest.mark.parametrize("option", ["--predictions", "--html"])
@@ -254,7 +255,8 @@ def test_what_a_figure_shows_needs_no_plotly():
 def test_step_times_have_a_series_for_each_source_and_say_what_ran(quoted):
     _, predictions, _ = quoted
     shown = figures.time_comparison(predictions)
-    assert [(series.name, len(series.points)) for series in shown.series] == [(p.stem, n) for p, n in zip(FILES, (8, 10), strict=True)]
+    assert [series.name for series in shown.series] == [path.stem for path in FILES]
+    assert [len(series.points) for series in shown.series] == [8, 10]
     assert shown.unit == "s"
     for series in shown.series:
         for point in series.points:
@@ -289,8 +291,8 @@ def test_errors_by_feature_count_every_run_once(quoted):
 def test_many_values_are_binned_by_powers_of_two():
     values = list(range(1, 14))
     found = figures.binned(values)
-    assert [(label, [values[i] for i in members]) for label, members in found] == [
-        ("1", [1]), ("2", [2]), ("3–4", [3, 4]), ("5–8", [5, 6, 7, 8]), ("9–13", [9, 10, 11, 12, 13]),
+    assert [(label.replace(figures.DASH, " to "), [values[i] for i in members]) for label, members in found] == [
+        ("1", [1]), ("2", [2]), ("3 to 4", [3, 4]), ("5 to 8", [5, 6, 7, 8]), ("9 to 13", [9, 10, 11, 12, 13]),
     ]  # fmt: skip
     assert [label for label, _ in figures.binned([4096, 512, 512])] == ["512", "4k"]
 
@@ -298,7 +300,7 @@ def test_many_values_are_binned_by_powers_of_two():
 def test_series_differ_in_symbol_too_and_no_pair_repeats_early():
     pairs = [(figures.COLOURS[i % len(figures.COLOURS)], figures.SYMBOLS[i % len(figures.SYMBOLS)]) for i in range(40)]
     assert len(set(pairs)) == 40
-    assert all(first[1] != second[1] for first, second in zip(pairs, pairs[1:], strict=False))
+    assert all(first[1] != second[1] for first, second in itertools.pairwise(pairs))
 
 
 def test_hover_text_is_not_read_as_markup():
@@ -311,7 +313,7 @@ def test_ticks_of_errors_hold_zero_and_lie_inside(low, high):
     assert "0 %" in texts
     assert len(ticks) >= 3
     assert all(low <= tick <= high for tick in ticks)
-    assert min(b / a for a, b in zip(ticks, ticks[1:], strict=False)) > (high / low) ** (1 / 12)
+    assert min(b / a for a, b in itertools.pairwise(ticks)) > (high / low) ** (1 / 12)
 
 
 def fitted(count: int) -> tuple[dict[str, Fit], list[Operator]]:
