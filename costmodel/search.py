@@ -298,7 +298,7 @@ def search(
     framework : the software, or its name in the catalogue
     top : how many ranked plans to return
     engine : ``"auto"``, ``"python"``, ``"numpy"`` or ``"numba"``
-    progress : called with rows done and rows in all
+    progress : called with the combinations just done and those in all, from any thread
     dimensions : any field of `Plan`, fixed to a value or tried over a list. Left out: degrees try every divisor of
         the GPUs, virtual stages every even split up to 8, micro-batch the powers of two up to 16, recompute none and
         full (and selective where attention is not flash), ZeRO every stage the framework has; all else is the
@@ -347,7 +347,11 @@ def search(
         if not len(legal):
             continue
         plans = np.array([np.broadcast_to(column, considered)[legal] for column in columns])
-        report = (lambda done: progress(done, considered * len(combinations))) if progress else None
+        report = None
+        if progress:
+            whole = considered * len(combinations)
+            progress(considered - len(legal), whole)
+            report = functools.partial(_pass_on, progress, whole)
         parts = engines.evaluate(
             model.numbers(), options, plans, cluster.numbers(), software.numbers(), device, engine, report
         )
@@ -381,6 +385,10 @@ def search(
     return SearchResult(
         model, cluster, software, considered * len(combinations), evaluated, fitting, rejected, ranked, miss
     )
+
+
+def _pass_on(progress: Callable[[int, int], None], whole: int, done: int) -> None:
+    progress(done, whole)
 
 
 def _columns(table: dict[str, np.ndarray], recompute: np.ndarray, model: Transformer, order: Sequence[str]) -> PlanNumbers:

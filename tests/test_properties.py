@@ -479,3 +479,11 @@ def test_every_refusal_is_a_cost_model_error():
         Plan(global_batch=0, seq_len=1)
     with pytest.raises(CostModelError):
         estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), Plan(global_batch=8, seq_len=1024))
+
+
+def test_a_search_reports_every_combination_once():
+    model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
+    seen = []
+    result = search(model, cluster, global_batch=16, seq_len=2048, progress=lambda done, whole: seen.append((done, whole)))
+    assert sum(done for done, _ in seen) == result.considered
+    assert {whole for _, whole in seen} == {result.considered}

@@ -25,6 +25,8 @@ FRAMEWORKS = {
 }  # fmt: skip
 """Framework profile of each stack of the vocabulary; others take the nearest, with a wide error bar."""
 NEAREST = "megatron-core"
+DEVICES = {"a800-sxm-80gb": "a800", "mi250x": "mi250x-gcd"}
+"""Names that sources use for devices of the catalogue."""
 CLASSIC = ("megatron-lm-2021", "megatron-lm-2023", "megatron-deepspeed", "megatron-core-ci", "oneflow")
 """Stacks whose models are GPTs with LayerNorm, biases and learned positions."""
 STATED_ELSEWHERE = {"aleph-alpha": 128_000}
@@ -65,12 +67,21 @@ class Case:
 
 
 @functools.cache
-def _catalogue_shapes() -> dict[tuple[int, int, int, int], Transformer]:
-    shapes: dict[tuple[int, int, int, int], Transformer] = {}
+def _catalogue_shapes() -> dict[tuple[int, int, int, int], list[Transformer]]:
+    shapes: dict[tuple[int, int, int, int], list[Transformer]] = {}
     for name in names("model"):
         model = load_model(name)
-        shapes.setdefault((model.hidden, model.heads, int(model.kv_heads or 0), model.experts), model)
+        shapes.setdefault((model.hidden, model.heads, int(model.kv_heads or 0), model.experts), []).append(model)
     return shapes
+
+
+def _known_shape(key: tuple[int, int, int, int], width: int, layers: int) -> Transformer | None:
+    """The catalogue's model of that width, heads and experts; of several the one whose MLP, then depth, is the same."""
+
+    def distance(model: Transformer) -> tuple[bool, int]:
+        return width not in (model.feed_forward, model.expert_feed_forward), abs(model.layers - layers)
+
+    return min(_catalogue_shapes().get(key, []), key=distance, default=None)
 
 
 def _whole(run: Run, column: str, default: int | None = None) -> int:
@@ -100,7 +111,7 @@ def model_of(run: Run) -> Transformer:
     tensor = _whole(run, "tp", 1)
     vocabulary = _whole(run, "vocab", 0) or STATED_ELSEWHERE.get(stack, DEFAULT_VOCABULARY)
     vocabulary = math.ceil(vocabulary / (128 * tensor)) * 128 * tensor
-    known = _catalogue_shapes().get((hidden, heads, kv_heads, experts))
+    known = _known_shape((hidden, heads, kv_heads, experts), _whole(run, "ffn_hidden", 0), layers)
     if known is not None and (experts or known.latent):
         dense = min(known.dense_layers, layers)
         return dataclasses.replace(
@@ -142,7 +153,7 @@ def _gated_width(hidden: int) -> int:
 
 def cluster_of(run: Run) -> Cluster:
     """The machine of a row: its device on nodes, and between nodes the stated NICs or those usual for the device."""
-    device = load_device(run.text["gpu_id"])
+    device = load_device(DEVICES.get(run.text["gpu_id"], run.text["gpu_id"]))
     gpus = _whole(run, "n_gpus")
     per_node = _whole(run, "gpus_per_node", 8) or 8
     architecture = device.architecture
@@ -157,7 +168,8 @@ def cluster_of(run: Run) -> Cluster:
 
 def framework_of(run: Run) -> Framework:
     """The framework profile of a row's stack, on its device."""
-    return load_framework(FRAMEWORKS.get(run.text["stack"], NEAREST), load_device(run.text["gpu_id"]).architecture)
+    architecture = cluster_of(run).device.architecture
+    return load_framework(FRAMEWORKS.get(run.text["stack"], NEAREST), architecture)
 
 
 def plan_of(run: Run, framework: Framework) -> Plan:
