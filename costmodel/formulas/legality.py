@@ -54,7 +54,8 @@ def violations(model, options, plan, gpus):
     gpus : of the cluster
     """
     micro_batches = options.global_batch / (plan.data * plan.micro_batch)
-    first, middle, _ = pipeline.stage_layers(model, options, plan)
+    first, middle, left = pipeline.stage_layers(model, options, plan)
+    last = ops.where(options.balanced_stages > 0.0, 1.0, left)
     short = ops.where(options.balanced_stages > 0.0, 0.0, middle * plan.pipeline - model.layers)
     stages = plan.pipeline * plan.virtual_stages
     chunked = ops.where(plan.virtual_stages > 1.0, 1.0, 0.0)
@@ -78,11 +79,11 @@ def violations(model, options, plan, gpus):
         tensor_heads=indivisible(model.heads, plan.tensor),
         tensor_kv_heads=(1.0 - model.latent) * kv_broken,
         tensor_feed_forward=indivisible(model.feed_forward, plan.tensor),
-        pipeline_layers=ops.where((first < 1.0) | (short > 2.5) | (plan.pipeline > model.layers), 1.0, 0.0)
+        pipeline_layers=ops.where((ops.minimum(first, last) < 1.0) | (short > 2.5 + 1e9 * (1.0 - chunked)) | (plan.pipeline > model.layers), 1.0, 0.0)
         * ops.maximum(piped, chunked),
         virtual_stages=ops.maximum(
             ops.where(ops.equal(chunked, interleaved), 0.0, 1.0), chunked * ops.maximum(
-                1.0 - piped, ops.where(stages > model.layers, 1.0, 0.0))
+                1.0 - piped, ops.where(stages > model.layers + 2.0, 1.0, 0.0))
         ),
         pipeline_micro_batches=interleaved * indivisible(micro_batches, plan.pipeline),
         schedule=ops.maximum(dual_broken, ops.where(plan.schedule > 2.5, 1.0, 0.0) * (1.0 - piped)),

@@ -104,9 +104,10 @@ def weight_copies(schedule):
 def stage_layers(model, options, plan):
     """Layers on the first, on the second (fullest of the middle) and on the last stage.
 
-    Stages hold equal shares; where the layers are one or two short of that, the last stage (which has the
-    vocabulary projection) gives up one, then the first (which has the embedding), as Megatron-LM's
-    ``--account-for-loss-in-pipeline-split`` and ``--account-for-embedding-in-pipeline-split`` do. Frameworks that
+    Stages hold equal shares; where the layers are short of that, the last stage (which has the vocabulary
+    projection) and the first (which has the embedding) give up half each, the last the odd one, as Megatron-LM's
+    ``--account-for-loss-in-pipeline-split``, ``--account-for-embedding-in-pipeline-split`` and
+    ``--decoder-first-pipeline-num-layers`` with ``--decoder-last-pipeline-num-layers`` do. Frameworks that
     balance by cost count the vocabulary projection as so many layers as it has weights, and fill stage after
     stage up to the mean (nanotron ``get_block_compute_costs``).
 
@@ -119,8 +120,8 @@ def stage_layers(model, options, plan):
     slots = plan.pipeline * plan.virtual_stages
     full = plan.virtual_stages * ops.ceil_div(model.layers, slots)
     short = full * plan.pipeline - model.layers
-    last = full - ops.where(short > 0.5, 1.0, 0.0)
-    first = full - ops.where(short > 1.5, 1.0, 0.0)
+    last = full - ops.ceil(0.5 * short)
+    first = full - (short - ops.ceil(0.5 * short))
     head = model.vocabulary * model.hidden / layer_matrices(model)
     filled = ops.minimum(ops.ceil((model.layers + head) / plan.pipeline), model.layers)
     second = ops.minimum(filled, model.layers - filled)

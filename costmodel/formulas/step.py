@@ -10,7 +10,7 @@ UNFUSED_LAUNCHES = 0.2
 """Launches of a layer that separate softmax kernels add, over those it has."""
 
 STALL_RANKS = 1024.0
-"""Ranks at which `Stack.stall_time` is stated."""
+"""Ranks at which `Stack.stall_time` is stated; what is measured ends there, and nothing is extrapolated beyond."""
 
 
 def micro_batches(options, plan):
@@ -145,7 +145,8 @@ def step(model, options, plan, network, stack, device):
     expert = m * layers * one.expert
     gathering = m * layers * one.parameters
     gpus = plan.tensor * plan.context * plan.pipeline * plan.data
-    stall = stack.stall_time * (gpus / STALL_RANKS) * (gpus / STALL_RANKS)
+    crowd = ops.minimum(gpus / STALL_RANKS, 1.0)
+    stall = stack.stall_time * crowd * crowd
     waiting = m * (layers * one.host + stack.host_micro_batch + stall)
 
     send, boundary_bytes = exchange.boundary(model, options, plan, network, stack)
