@@ -59,6 +59,8 @@ def violations(model, options, plan, gpus):
     short = ops.where(options.balanced_stages > 0.0, 0.0, middle * plan.pipeline - model.layers)
     stages = plan.pipeline * plan.virtual_stages
     chunked = ops.where(plan.virtual_stages > 1.0, 1.0, 0.0)
+    most_short = ops.where(chunked > 0.0, 2.0, model.layers)
+    lacking = (ops.minimum(first, last) < 1.0) | (short > most_short) | (plan.pipeline > model.layers)
     interleaved = ops.where(ops.equal(plan.schedule, pipeline.INTERLEAVED), 1.0, 0.0)
     dual = ops.where(ops.equal(plan.schedule, pipeline.DUALPIPE), 1.0, 0.0)
     piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
@@ -79,8 +81,7 @@ def violations(model, options, plan, gpus):
         tensor_heads=indivisible(model.heads, plan.tensor),
         tensor_kv_heads=(1.0 - model.latent) * kv_broken,
         tensor_feed_forward=indivisible(model.feed_forward, plan.tensor),
-        pipeline_layers=ops.where((ops.minimum(first, last) < 1.0) | (short > 2.5 + 1e9 * (1.0 - chunked)) | (plan.pipeline > model.layers), 1.0, 0.0)
-        * ops.maximum(piped, chunked),
+        pipeline_layers=ops.where(lacking, 1.0, 0.0) * ops.maximum(piped, chunked),
         virtual_stages=ops.maximum(
             ops.where(ops.equal(chunked, interleaved), 0.0, 1.0), chunked * ops.maximum(
                 1.0 - piped, ops.where(stages > model.layers + 2.0, 1.0, 0.0))
