@@ -47,14 +47,14 @@ STACK_FIELDS: dict[str, tuple[float, float, float]] = {
     "host_jitter": (1.0, 1e-4, 0.5),
     "network_latency": (0.5, 0.1, 30.0),
     "stall_time": (2.5, 1e-6, 10.0),
-    "network_quality": (0.3, 0.02, 1.6),
+    "network_quality": (0.3, 0.02, 1.2),
     "tensor_overlap": (0.7, 1e-3, 1.0),
     "gradient_overlap": (0.5, 1e-2, 1.0),
     "parameter_overlap": (0.5, 1e-2, 1.0),
     "context_overlap": (0.5, 1e-2, 1.0),
     "expert_overlap": (1.0, 1e-3, 1.0),
     "pipeline_overlap": (0.5, 1e-2, 1.0),
-    "contention": (0.7, 1e-3, 3.0),
+    "contention": (0.7, 1e-3, 0.8),
     "optimizer_traffic": (0.5, 0.3, 20.0),
 }
 """The same of a framework's constants of time."""

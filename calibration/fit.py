@@ -364,8 +364,10 @@ def _write_devices(fits: dict[str, Fit], files: Sequence[Path], date: str, dry_r
                 entry.setdefault(catalogue, getattr(device.efficiency, catalogue))
             else:
                 entry[catalogue] = _rounded(value / (device.memory_bandwidth if catalogue == "memory" else 1.0))
-        entry["standard_error"] = {_catalogue_name(f): round(e, 4) for f, e in errors.items()}
-        entry["fit"] = {"date": date, "measurements": [path.name for path in files]}
+        fitted = {_catalogue_name(f): round(e, 4) for f, e in errors.items()}
+        entry["standard_error"] = {**entry.get("standard_error", {}), **fitted}
+        earlier = entry.get("fit", {}).get("measurements", [])
+        entry["fit"] = {"date": date, "measurements": sorted({*earlier, *(path.name for path in files)})}
         kept[name] = entry
     if not dry_run:
         write_tables({"efficiencies.toml": toml(kept)})

@@ -41,6 +41,8 @@ SPREAD = {
     "attention_backward_efficiency": (0.5, 0.02, 1.0), "attention_length": (1.0, 1.0, 1e5),
     "memory_bandwidth": (0.3, 1e9, 2e13),
 }  # fmt: skip
+LARGEST_SCATTER = 0.5
+"""Typical log error of a fit beyond which the data can't be of the device."""
 _FREE = {field: 1.0 for field in Stack._fields} | {"network_latency": 1.0}
 
 
@@ -223,4 +225,10 @@ def fit_device(operators: Sequence[Operator], base: dict[str, Device]) -> Fit:
     every = np.arange(len(operators))
     counts = {family: max(len(members), 1) for family, members in families.items()}
     weights = np.array([(100.0 / counts[op.family]) ** 0.25 for op in operators])
-    return fit(constants, residuals, len(operators), [every] * len(constants), weights, noise=0.05)
+    result = fit(constants, residuals, len(operators), [every] * len(constants), weights, noise=0.05)
+    if result.scale > LARGEST_SCATTER:
+        raise CostModelError(
+            f"operators of {device} scatter by {100 * result.scale:.0f} % around any constants: times in other units than "
+            "seconds, or another device"
+        )
+    return result

@@ -80,7 +80,7 @@ def percent(value: float | None) -> str:
 
 
 HEADINGS = (
-    "source", "rows", "time: n", "mean", "unseen mean", "unseen median", "95th", "bias", "memory: n", "mean",
+    "source", "rows", "timed", "mean", "unseen mean", "unseen median", "95th", "bias", "with memory", "memory mean",
     "out of memory judged right", "ran judged right", "groups", "best found", "mean regret", "rule's regret",
     "90 % interval holds (unseen)",
 )  # fmt: skip
@@ -185,7 +185,8 @@ def update(document: dict[str, Any]) -> None:
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
     replaced(README, f"{before}{BEGIN}\n{markdown(document)}\n{END}{after}")
-    content = {"headings": list(HEADINGS), "rows": table_rows(document)}
+    figures = [*document["sources"], document["total"]]
+    content = {"headings": list(HEADINGS), "rows": table_rows(document), "figures": figures}
     replaced(CATALOGUE / "accuracy.json", json.dumps(content, indent=1) + "\n")
 
 

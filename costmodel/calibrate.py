@@ -21,6 +21,7 @@ from costmodel.runs.cases import cases_of
 from costmodel.runs.table import read_runs, usable
 from costmodel.solvers.fitting import Array, Constant, fit
 from costmodel.uncertainty import spread_of
+from costmodel.validate import kind, listing
 from costmodel.workloads.transformer import Transformer
 
 FREE = {
@@ -30,6 +31,8 @@ FREE = {
 }  # fmt: skip
 """Constants that differ from cluster to cluster, and the standard deviation of their logarithm over clusters."""
 LARGEST = {"gradient_overlap": 1.0, "parameter_overlap": 1.0}
+FARTHEST = 8.0
+"""A measured step farther than this from its estimate is a mistake in units, or another run."""
 NOISE = 0.02
 """Log error of a repeated measurement."""
 Run = tuple[Transformer, Plan, float]
@@ -54,7 +57,7 @@ def calibrate(cluster: Cluster, runs: Sequence[Run] | str | Path, framework: Fra
     Raises
     ------
     InvalidValue
-        for a time that is no positive number
+        for a time that is no positive number, or that is out of all proportion to the estimate
     CostModelError
         where no run can be used
     IllegalPlan
@@ -78,15 +81,21 @@ def calibrate(cluster: Cluster, runs: Sequence[Run] | str | Path, framework: Fra
     >>> bool(abs(after / runs[0][2] - 1) < 0.02)
     True
     """
+    kind("cluster", cluster, Cluster, "load_cluster(name)")
     software = framework_on(cluster, framework)
-    measured = _read(runs) if isinstance(runs, str | Path) else list(runs)
+    measured = _read(runs) if isinstance(runs, str | Path) else [_triple(run) for run in listing("runs", runs)]
     if not measured:
         raise CostModelError("calibrate: no runs given")
     for _, _, seconds in measured:
         if not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds <= 0:
             raise InvalidValue("seconds", seconds, "a positive number")
-    for model, plan, _ in measured:
+    for model, plan, seconds in measured:
         plan.resolve(software).check(model, cluster.with_gpus(plan.gpus), software)
+        prior = _predict(cluster, software, software.constants, (model, plan, seconds))
+        if not 1.0 / FARTHEST < seconds / prior < FARTHEST:
+            raise InvalidValue(
+                "seconds", seconds, f"a time within {FARTHEST:g} times {prior:.4g} s, which the catalogue's constants give"
+            )
     constants = [
         Constant(software.name, field, value, spread, value / 50, min(value * 50, LARGEST.get(field, math.inf)))
         for field, spread in FREE.items()
@@ -96,6 +105,15 @@ def calibrate(cluster: Cluster, runs: Sequence[Run] | str | Path, framework: Fra
     error = _error(cluster, software, measured, constants)
     calibrated = dataclasses.replace(software, constants=stack, time_error=error)
     return dataclasses.replace(cluster, frameworks={**cluster.frameworks, software.name: calibrated})
+
+
+def _triple(run: object) -> Run:
+    if not isinstance(run, tuple) or len(run) != 3:
+        raise InvalidValue("runs", run, "a tuple of model, plan and seconds")
+    model, plan, seconds = run
+    kind("model", model, Transformer, "load_model(name)")
+    kind("plan", plan, Plan, "Plan(...)")
+    return model, plan, seconds
 
 
 def _read(path: str | Path) -> list[Run]:

@@ -164,7 +164,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="costmodel",
         allow_abbrev=False,
         description="Which parallel plan of a training run is fastest and fits in memory.",
-        epilog="Exit codes: 0 answered, 1 no plan fits, 2 bad input, 130 interrupted.",
+        epilog="Exit codes: 0 answered, 1 a search found no plan that fits, 2 bad input, 130 interrupted.",
     )
     parser.add_argument("--version", action="version", version=f"costmodel {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -397,7 +397,7 @@ def _search_page(
         if len(result.ties()) > 1:
             lines.append("~ can't be told from the first within the error")
     else:
-        why = result.why_none() if result.evaluated else "no plan is legal"
+        why = "no plan is legal" if result.considered and not result.evaluated else result.why_none()
         lines.append(why[0].upper() + why[1:])
     if miss := result.closest_miss:
         name = "Fastest" if result.ranked else "Leanest"
@@ -577,7 +577,7 @@ def _accuracy(arguments: argparse.Namespace) -> int:
     text = (resources.files("costmodel.catalogue") / "accuracy.json").read_text(encoding="utf-8")
     table = json.loads(text)
     if arguments.json:
-        _print_json([dict(zip(table["headings"], row, strict=True)) for row in table["rows"]])
+        _print_json(table["figures"])
     else:
         _print_page(
             "Errors on measured runs, by source; `unseen` are runs that the fit had not seen",

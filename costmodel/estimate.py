@@ -15,6 +15,7 @@ from costmodel.frameworks import Framework
 from costmodel.hardware.cluster import Cluster
 from costmodel.plan import Plan
 from costmodel.uncertainty import Slopes, Spread, interval, probability_below, slopes_of, spread_of
+from costmodel.validate import kind
 from costmodel.workloads.transformer import Transformer
 
 TIME_PARTS = tuple(field for field in Step._fields[1 : Step._fields.index("host") + 1])
@@ -169,11 +170,16 @@ def estimate(model: Transformer, cluster: Cluster, plan: Plan, framework: Framew
 
     Raises
     ------
+    InvalidValue
+        where an argument is not what it should be
     IllegalPlan
         with the reason, where the plan can't run
     NotModelled
         where the device has no such dtype
     """
+    kind("model", model, Transformer, "load_model(name)")
+    kind("cluster", cluster, Cluster, "load_cluster(name)")
+    kind("plan", plan, Plan, "Plan(...)")
     software = framework_on(cluster, framework)
     plan = plan.resolve(software)
     plan.check(model, cluster, software)

@@ -51,7 +51,8 @@ class Plan:
     sequence_parallel : split norms and residuals over the tensor group
     zero_stage : 0 plain, 1 optimizer state, 2 and gradients, 3 and weights sharded over data x context ranks
     shard_group : ranks that share one copy of what is sharded (HSDP); all of them if None
-    recompute : ``"none"``, ``"selective"`` (attention core), ``"full"``, or a whole number k: every k-th layer
+    recompute : ``"none"``, ``"selective"`` (the attention core, which flash kernels recompute anyway: nothing changes),
+        ``"full"``, or a whole number k: every k-th layer
     dtype : of the GEMMs
     gradient_bytes : of an accumulated gradient: 2 or 4
     optimizer : one of `OPTIMIZERS`
@@ -61,8 +62,9 @@ class Plan:
     fused_cross_entropy : one kernel from logits to their gradient
     fused_norms : a norm is one kernel
     overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline : which exchange runs beside compute
-    rank_order : degrees from innermost to outermost
-    optimizer_offload, activation_offload : share kept in host memory, 0 to 1
+    rank_order : degrees from innermost to outermost; an expert group takes neighbouring ranks whatever the order
+    optimizer_offload, activation_offload : share kept in host memory, 0 to 1; the transfers are priced, the host's
+        own arithmetic is not, so an offloaded optimizer's time is a lower bound
 
     Raises
     ------

@@ -24,7 +24,7 @@ from costmodel.hardware.cluster import Cluster
 from costmodel.plan import MOST, SCHEDULES, Plan, divisors, plan_numbers
 from costmodel.standing import Standings, standings
 from costmodel.uncertainty import spread_of
-from costmodel.validate import positive_int
+from costmodel.validate import kind, positive_int
 from costmodel.workloads.transformer import Transformer
 
 if TYPE_CHECKING:
@@ -93,7 +93,9 @@ class SearchResult:
     def why_none(self) -> str:
         """One line about why nothing fits."""
         if self.evaluated == 0:
-            counts = ", ".join(f"{reason} {count}" for reason, count in self.rejected.items()) or "nothing to try"
+            counts = ", ".join(f"{reason} {count}" for reason, count in self.rejected.items()) or (
+                "the degrees asked for don't multiply to the GPUs"
+            )
             return f"no legal plan for {self.model.name} on {self.cluster.gpus} x {self.cluster.name}: {counts}"
         assert self.closest_miss is not None
         over = self.closest_miss.memory.total - self.closest_miss.memory_limit
@@ -313,6 +315,8 @@ def search(
     InvalidValue
         for an unknown dimension or a bad value
     """
+    kind("model", model, Transformer, "load_model(name)")
+    kind("cluster", cluster, Cluster, "load_cluster(name)")
     software = framework_on(cluster, framework)
     positive_int("top", top, 1_000_000)
     known = (*SPLIT, "data_parallel", *CHOICES)

@@ -54,6 +54,12 @@ def text(field: str, value: Any) -> str:
     return value
 
 
+def kind(field: str, value: Any, wanted: type, maker: str) -> None:
+    """Refuse a `value` that is no `wanted`, naming the call that makes one."""
+    if not isinstance(value, wanted):
+        raise InvalidValue(field, value, f"a {wanted.__name__}, as {maker} gives one")
+
+
 def mapping(field: str, value: Any) -> dict[Any, Any]:
     """`value` as a dictionary if it is a mapping."""
     if not isinstance(value, Mapping):

@@ -69,8 +69,8 @@ def test_calibrated_constants_are_taken_by_estimate_and_search_by_name():
     assert found.best.step_time == pytest.approx(after)
 
 
-@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf"), "3"])
-def test_a_time_that_is_no_positive_number_is_refused(seconds):
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf"), "3", 6850.0, 1e-3])
+def test_a_time_that_is_no_sensible_number_of_seconds_is_refused(seconds):
     model, cluster, plan = small()
     with pytest.raises(InvalidValue, match="seconds"):
         costmodel.calibrate(cluster, [(model, plan, seconds)])

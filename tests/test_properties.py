@@ -487,3 +487,28 @@ def test_a_search_reports_every_combination_once():
     result = search(model, cluster, global_batch=16, seq_len=2048, progress=lambda done, whole: seen.append((done, whole)))
     assert sum(done for done, _ in seen) == result.considered
     assert {whole for _, whole in seen} == {result.considered}
+
+
+@pytest.mark.parametrize("arguments", [("llama3-8b", None, None), (None, "dgx-h100", None), (None, None, {})])
+def test_a_name_in_place_of_what_it_names_is_refused_in_one_line(arguments):
+    model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
+    good = (model, cluster, Plan(global_batch=8, seq_len=1024, data_parallel=8))
+    given = [bad if bad is not None else fine for bad, fine in zip(arguments, good, strict=True)]
+    with pytest.raises(InvalidValue, match="as .* gives one"):
+        estimate(*given)
+
+
+@pytest.mark.parametrize("framework", ["nemo", "megatron-core", "fsdp2", "hf-trainer", "deepspeed"])
+@pytest.mark.parametrize("flag", ["overlap_gradients", "overlap_parameters", "overlap_tensor", "overlap_pipeline"])
+def test_hiding_an_exchange_never_lengthens_the_step(framework, flag):
+    model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=32)
+    for degrees in ({"data_parallel": 32}, {"tensor_parallel": 4, "data_parallel": 8}, {"pipeline_parallel": 4, "data_parallel": 8}):
+        if framework in ("hf-trainer", "fsdp2") and "pipeline_parallel" in degrees:
+            continue
+        zero = 1 if "pipeline_parallel" in degrees and framework != "hf-trainer" else None
+        plan = Plan(global_batch=128, seq_len=4096, zero_stage=zero, **degrees)
+        times = [
+            estimate(model, cluster, dataclasses.replace(plan, **{flag: value}), framework).step_time
+            for value in (False, True)
+        ]
+        assert times[1] <= times[0] * (1 + 1e-9)

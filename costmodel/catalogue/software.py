@@ -11,6 +11,7 @@ from costmodel.errors import UnknownName
 from costmodel.formulas.quantities import Stack
 from costmodel.frameworks import Framework
 from costmodel.hardware.cluster import Cluster
+from costmodel.validate import text
 
 
 @functools.cache
@@ -68,4 +69,5 @@ def framework_on(cluster: Cluster, framework: Framework | str) -> Framework:
     """
     if isinstance(framework, Framework):
         return framework
+    text("framework", framework)
     return cluster.frameworks.get(framework) or load_framework(framework, cluster.device.architecture)

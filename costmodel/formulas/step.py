@@ -205,8 +205,9 @@ def step(model, options, plan, network, stack, device):
     )  # fmt: skip
     tokens = options.global_batch * options.seq_len
     model_flop = tokens * flops.model_flop_per_token(model, options.seq_len, 0.0)
-    core = model.layers * flops.attention_core_flop(model, options.seq_len, 0.0)
-    body = flops.forward_flop_per_token(model, options.seq_len, 0.0) - 2.0 * model.hidden * model.vocabulary
+    core = (model.layers + depth) * flops.attention_core_flop(model, options.seq_len, 0.0)
+    heads = 2.0 * (1.0 + depth) * model.hidden * model.vocabulary
+    body = flops.forward_flop_per_token(model, options.seq_len, 0.0) - heads
     repeated = plan.recompute_layers * body + (1.0 - plan.recompute_layers) * plan.recompute_attention * core
     held = memory.fullest_stage(model, options, plan, stack, m)
     return Step(

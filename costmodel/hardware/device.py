@@ -107,6 +107,8 @@ class Device:
         if dtype not in DTYPES:
             raise InvalidValue("dtype", dtype, "one of " + ", ".join(DTYPES))
         key = _PEAK_OF.get(dtype, dtype)
+        if dtype == "mxfp8" and "fp4" not in self.dense_peak:
+            raise NotModelled(f"{self.name} has no {dtype} rate: block-scaled formats came with fp4")
         if key not in self.dense_peak:
             raise NotModelled(f"{self.name} has no {dtype} rate in the catalogue; it has {', '.join(self.dense_peak)}")
         return float(self.dense_peak[key])
