@@ -502,7 +502,8 @@ def test_a_name_in_place_of_what_it_names_is_refused_in_one_line(arguments):
 @pytest.mark.parametrize("flag", ["overlap_gradients", "overlap_parameters", "overlap_tensor", "overlap_pipeline"])
 def test_hiding_an_exchange_never_lengthens_the_step(framework, flag):
     model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=32)
-    for degrees in ({"data_parallel": 32}, {"tensor_parallel": 4, "data_parallel": 8}, {"pipeline_parallel": 4, "data_parallel": 8}):
+    splits = ({"data_parallel": 32}, {"tensor_parallel": 4, "data_parallel": 8}, {"pipeline_parallel": 4, "data_parallel": 8})
+    for degrees in splits:
         if framework in ("hf-trainer", "fsdp2") and "pipeline_parallel" in degrees:
             continue
         zero = 1 if "pipeline_parallel" in degrees and framework != "hf-trainer" else None
