@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from costmodel import ops
 from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.formulas import legality, pipeline
 from costmodel.formulas.quantities import Options
@@ -252,18 +253,12 @@ def plan_numbers(
     return PlanNumbers(
         tensor=tensor, context=context, expert=expert, expert_tensor=expert_tensor, pipeline=pipeline,
         virtual_stages=virtual_stages, data=data, context_stride=strides["context"],
-        tensor_stride=strides["tensor"], data_stride=_smaller(strides["data"], strides["context"]),
+        tensor_stride=strides["tensor"], data_stride=ops.minimum(strides["data"], strides["context"]),
         pipeline_stride=strides["pipeline"], sequence_parallel=sequence_parallel, micro_batch=micro_batch,
         schedule=schedule, shard_optimizer=(zero_stage > 0.5) * 1.0, shard_gradients=(zero_stage > 1.5) * 1.0,
         shard_weights=(zero_stage > 2.5) * 1.0, shard_group=shard_group,
         recompute_attention=recompute_attention, recompute_layers=recompute_layers,
     )  # fmt: skip
-
-
-def _smaller(a: Any, b: Any) -> Any:
-    from costmodel import ops
-
-    return ops.minimum(a, b)
 
 
 def divisors(number: int, most: int) -> list[int]:

@@ -98,6 +98,18 @@ def shards(plan):
     return shard, ops.maximum(shard * expert_ranks(plan) / (plan.data * plan.context), 1.0)
 
 
+def sharing(ranks, plan):
+    """Ranks of a group of `ranks` that share one copy of what ZeRO shards: as large a part as of the dense weights' group.
+
+    Parameters
+    ----------
+    ranks : members of the group
+    plan : `Plan`
+    """
+    share = ops.where(plan.shard_optimizer > 0.0, plan.shard_group / (plan.data * plan.context), 0.0)
+    return ops.maximum(ranks * share, 1.0)
+
+
 def gradient_exchange(nparameters, ranks, stride, plan, options, network, stack):
     r"""Time and bytes to sum the gradients of `nparameters` over `ranks` [s, bytes].
 
@@ -115,8 +127,7 @@ def gradient_exchange(nparameters, ranks, stride, plan, options, network, stack)
     ----------
     [rajbhandari2020]_ section 7, [zhao2023]_ section 3.2
     """
-    share = ops.where(plan.shard_optimizer > 0.0, plan.shard_group / (plan.data * plan.context), 0.0)
-    shard = ops.maximum(ranks * share, 1.0)
+    shard = sharing(ranks, plan)
     nbytes = options.reduce_bytes * options.trainable * nparameters
     scatter = collectives.all_gather(nbytes, shard, stride, network, stack)
     reduce = collectives.all_reduce(nbytes / shard, ranks / shard, stride * shard, network, stack)
@@ -134,8 +145,7 @@ def parameter_gather(nparameters, ranks, stride, plan, options, network, stack):
     stride : distance of neighbouring members [ranks]
     plan, options, network, stack : `Plan`, `Options`, `Network`, `Stack`
     """
-    share = ops.where(plan.shard_optimizer > 0.0, plan.shard_group / (plan.data * plan.context), 0.0)
-    shard = ops.maximum(ranks * share, 1.0)
+    shard = sharing(ranks, plan)
     nbytes = options.parameter_bytes * nparameters
     time = collectives.all_gather(nbytes, shard, stride, network, stack)
     return time, (shard - 1.0) / shard * nbytes

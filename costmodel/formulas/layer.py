@@ -227,6 +227,17 @@ def layer_parameters(model, plan):
     return dense + share * (expert_layer_parameters(model, plan) - dense)
 
 
+def layer_parameters_apart(model, plan):
+    """Parameters of an average layer on one rank: outside the routed experts, and in them.
+
+    Parameters
+    ----------
+    model, plan : `Model`, `Plan`
+    """
+    routed = model.expert_layers / model.layers * routed_parameters(model, plan)
+    return layer_parameters(model, plan) - routed, routed
+
+
 def expert_layer_parameters(model, plan):
     """Parameters of one mixture-of-experts layer on one rank: routed experts, then everything else.
 

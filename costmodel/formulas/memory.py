@@ -146,9 +146,8 @@ def stage_parameters(model, plan, layers, first, last):
     layers : of the stage
     first, last : 1 where the stage holds the embedding, the head; tied embeddings live on both
     """
-    share = model.expert_layers / model.layers
-    routed = layers * share * layer.routed_parameters(model, plan)
-    body = layers * layer.layer_parameters(model, plan) - routed
+    others, experts = layer.layer_parameters_apart(model, plan)
+    body, routed = layers * others, layers * experts
     copy = model.tied * model.vocabulary * model.hidden * last * (1.0 - first)
     edges = first * embedding_parameters(model) + last * (head_parameters(model) + prediction_parameters(model)) + copy
     return body + edges / plan.tensor, routed
@@ -190,8 +189,7 @@ def states(model, options, plan, layers, first, last):
     weights = copies * options.stored_bytes * held
     gradients = copies * trained * options.gradient_bytes * summed
     optimizer = on_device * trained * options.optimizer_bytes * updated
-    experts = model.expert_layers / model.layers * layer.routed_parameters(model, plan)
-    others = layer.layer_parameters(model, plan) - experts
+    others, experts = layer.layer_parameters_apart(model, plan)
     apart = ops.where(shard > 1.0, others, 0.0) + ops.where(expert_shard > 1.0, experts, 0.0)
     whole = ops.where(plan.shard_weights > 0.0, apart, 0.0)
     gathered = GATHERED_LAYERS * (options.parameter_bytes + options.trainable * options.reduce_bytes) * whole

@@ -229,6 +229,7 @@ class Layer(NamedTuple):
     hidden: Number  # communication under compute
     total: Number  # of all but `hidden`
     total_forward: Number
+    nbytes: Number  # that a rank sends, forward and backward
 
 
 class Memory(NamedTuple):

@@ -52,8 +52,7 @@ def layer_pass(model, options, plan, network, stack, device):
     context_hidden = ops.minimum(context, stack.context_overlap * (repeats * work.core_forward + work.core_backward))
     expert_hidden = ops.minimum(expert, stack.expert_overlap * (forward + data + weight))
 
-    experts = model.expert_layers / model.layers * layer.routed_parameters(model, plan)
-    others = layer.layer_parameters(model, plan) - experts
+    others, experts = layer.layer_parameters_apart(model, plan)
     sharded = ops.where(plan.shard_weights > 0.0, 1.0, 0.0)
     gather, scatter, _, _ = exchange.synchronisation(others, experts, plan, options, network, stack)
     gather_hidden = options.overlap_parameters * ops.minimum(gather, stack.parameter_overlap * forward)
@@ -86,7 +85,7 @@ def layer_pass(model, options, plan, network, stack, device):
         forward * slowdown, data * slowdown, weight * slowdown, again * slowdown,
         exposed_tensor, exposed_context, exposed_expert, exposed_gathering, host, hidden,
         busy + exposed + exposed_gathering + host,
-        busy_forward + wait_forward + 0.5 * exposed_gathering,
+        busy_forward + wait_forward + 0.5 * exposed_gathering, moved.nbytes,
     )  # fmt: skip
 
 
@@ -196,10 +195,9 @@ def step(model, options, plan, network, stack, device):
         forward + backward_total + recompute + tensor + context + expert + handing + filling
         + reduce_exposed + gather_exposed + update + host
     )  # fmt: skip
-    moved = exchange.layer_exchange(model, options, plan, network, stack)
     sharded_bytes = ops.where(plan.shard_weights > 0.0, m * (given + 2.0 * got), 0.0)
     sent = (
-        m * layers * moved.nbytes * (1.0 + 0.5 * plan.recompute_layers)
+        m * layers * one.nbytes * (1.0 + 0.5 * plan.recompute_layers)
         + m * (has_head + has_embedding) * tensor_bytes + piped * 2.0 * m * v * boundary_bytes
         + whole * (reductions * given + got) + sharded_bytes
     )  # fmt: skip
