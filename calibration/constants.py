@@ -60,8 +60,10 @@ STACK_FIELDS: dict[str, tuple[float, float, float]] = {
 """The same of a framework's constants of time."""
 
 MEMORY_FIELDS: dict[str, tuple[float, float, float]] = {
-    "activation_overhead": (0.2, 0.5, 3.0),
-    "logit_overhead": (0.4, 0.2, 4.0),
+    "activation_overhead": (0.1, 0.5, 3.0),
+    "backward_overhead": (0.5, 0.05, 4.0),
+    "logit_overhead": (0.3, 0.2, 4.0),
+    "workspace_memory": (1.0, 1e6, 4e9),
     "fixed_memory": (0.7, 1e7, 3e10),
     "buffer_memory": (0.7, 1e6, 2e10),
     "fragmentation": (0.7, 1e-3, 0.6),

@@ -23,8 +23,10 @@ SCHEDULES = {
     "gpipe": pipeline.GPIPE, "1f1b": pipeline.ONE_F_ONE_B, "interleaved": pipeline.INTERLEAVED,
     "zb-h1": pipeline.ZB_H1, "zb-h2": pipeline.ZB_H2, "dualpipe": pipeline.DUALPIPE, "zb-v": pipeline.ZB_V,
 }  # fmt: skip
-OPTIMIZERS = {"adam": 12.0, "adam-8bit": 6.0, "adam-bf16-moments": 8.0, "adam-bf16": 4.0, "sgd-momentum": 8.0}
-"""Bytes of master weights and moments per parameter; ``adam-bf16`` keeps no master copy, moments in bf16."""
+OPTIMIZERS = {"adam": 12.0, "adam-8bit": 6.0, "adam-bf16-moments": 8.0, "adam-bf16": 4.0, "sgd-momentum": 8.0,
+              "muon": 8.0}  # fmt: skip
+"""Bytes of master weights and moments per parameter; ``adam-bf16`` keeps no master copy, moments in bf16;
+``muon`` keeps one moment (of the embeddings, which stay with Adam, the second is neglected)."""
 ADAPTERS = {"none": 1.0, "lora": 0.005, "qlora": 0.005}
 """Share of the parameters that train; adapters of rank 16 on every projection are about half a per cent [hu2021]_."""
 QUANTISED_BYTES = 0.53
@@ -178,6 +180,10 @@ class Plan:
             parameter_bytes=4.0 if wide else framework.parameter_bytes,
             stored_bytes=QUANTISED_BYTES if plan.adapter == "qlora" else 4.0 if wide else framework.parameter_bytes,
             trainable=ADAPTERS[plan.adapter], scatter_boundary=float(framework.scatter_boundary),
+            keep_rotated=float(framework.keep_rotated), keep_activated=float(framework.keep_activated),
+            lazy_gradients=float(framework.lazy_gradients),
+            backward_gradient_bytes=framework.backward_gradient_bytes,
+            retained_logit_bytes=framework.retained_logit_bytes, update_bytes=framework.update_bytes,
             keep_gathered=float(framework.keep_gathered), balanced_stages=float(framework.balanced_stages),
             gather_logits=float(framework.gather_logits),
             gradient_bytes=gradient, reduce_bytes=min(framework.reduce_bytes, gradient),
