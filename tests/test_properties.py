@@ -127,9 +127,9 @@ def test_every_legal_plan_has_finite_parts_that_add_up(question):
     assert found.step_time > 0.0
     assert found.memory.total > 0.0
     assert sum(found.times.values()) == pytest.approx(found.step_time, rel=1e-12)
-    assert sum(found.memory[1:]) == pytest.approx(found.memory.total, rel=1e-12)
+    assert sum(found.step.memory[1:]) == pytest.approx(found.memory.total, rel=1e-12)
     assert all(value >= -1e-12 * found.step_time for value in found.times.values())
-    assert all(value >= 0.0 for value in found.memory)
+    assert all(value >= 0.0 for value in found.step.memory)
     assert found.step.hardware_flop >= found.step.model_flop > 0.0
     assert 0.0 < found.causal_mfu <= found.mfu
     assert 0.0 < found.mfu <= found.hfu
@@ -161,7 +161,7 @@ def test_a_faster_network_never_takes_longer(question, factor, level):
     model, cluster, plan, framework = question
     after = estimate(model, faster_network(cluster, factor, level), plan, framework)
     assert after.step_time <= before.step_time * (1 + 1e-12)
-    assert after.memory == before.memory
+    assert after.step.memory == before.step.memory
 
 
 @quick
