@@ -46,5 +46,6 @@ def test_the_loss_is_the_fullest_moment_of_a_large_vocabulary_and_the_backward_p
 
 
 def test_reserved_bytes_lie_between_allocated_and_all():
-    found = estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), Plan(global_batch=8, seq_len=8192, data_parallel=8))
+    plan = Plan(global_batch=8, seq_len=8192, data_parallel=8)
+    found = estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), plan)
     assert found.memory.allocated < found.memory.reserved <= found.memory.total

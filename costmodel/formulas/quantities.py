@@ -117,6 +117,7 @@ class Stack(NamedTuple):
     host_step: Number
     host_jitter: Number  # growth of host time per further tensor rank that has to keep step
     stall_time: Number  # lost per micro-batch at 1,024 ranks that wait for each other; grows with their square
+    pressure_time: Number  # lost per micro-batch to the allocator where memory is full
     network_quality: Number  # factor on the bandwidth of collectives
     network_latency: Number  # factor on the latency of their hops
     tensor_overlap: Number  # share of tensor-parallel exchange that can hide under GEMMs
