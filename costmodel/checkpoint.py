@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from costmodel.errors import InvalidValue, NotModelled
@@ -28,13 +28,13 @@ from costmodel.solvers.checkpointing import (
     checkmate,
     frontiers,
 )
+from costmodel.units import format_bytes
 from costmodel.validate import choice, kind, listing, positive_int, real, whole
 from costmodel.workloads.layers import ChainLayer, LayerChain
 
 METHODS = ("optimal", "sqrt", "recursive", "revolve", "selective", "checkmate")
-MOST_LAYERS = {"optimal": 200, "checkmate": 12}
-"""Layers that the dynamic program and the integer program take; the others take `MOST`."""
-MOST = 1000
+MOST_LAYERS = {"optimal": 128, "sqrt": 1000, "recursive": 1000, "revolve": 1000, "selective": 1000, "checkmate": 10}
+"""Layers of the longest chain that each takes; the time of the first grows with their cube, of the last exponentially."""
 SOLVER_SECONDS = 120.0
 
 
@@ -132,12 +132,12 @@ class Checkpointing:
     @property
     def recomputed(self) -> dict[str, int]:
         """How often each layer is run again."""
-        runs = [action.layer for action in self.actions if action.kind in (FORWARD, RECORD)]
-        return {layer.name: runs.count(i) - 1 for i, layer in enumerate(self.chain.layers)}
+        runs = Counter(action.layer for action in self.actions if action.kind in (FORWARD, RECORD))
+        return {layer.name: runs[i] - 1 for i, layer in enumerate(self.chain.layers)}
 
     def __str__(self) -> str:
         return (
-            f"{self.chain.name}, {self.method}: {self.peak_bytes / 1e9:.3g} GB at the peak, "
+            f"{self.chain.name}, {self.method}: {format_bytes(self.peak_bytes)} at the peak, "
             f"{self.recompute_factor:.2f} forward passes, {len(self.kept)} of {len(self.chain.layers)} layers kept"
         )
 
@@ -174,7 +174,7 @@ class Curve:
 def _graph(chain: LayerChain) -> Graph:
     place = {layer.name: i for i, layer in enumerate(chain.layers)}
     inputs = tuple(
-        (i - 1,) * (i > 0) if layer.inputs is None else tuple(place[source] for source in layer.inputs)
+        (i - 1,) * (i > 0) if layer.inputs is None else tuple(dict.fromkeys(place[source] for source in layer.inputs))
         for i, layer in enumerate(chain.layers)
     )
     users = tuple(tuple(j for j, sources in enumerate(inputs) if i in sources) for i in range(len(inputs)))
@@ -223,7 +223,7 @@ def uniform_chain(
     >>> checkpoint(uniform_chain(100), method="revolve", count=10).extra_forward_time
     222.0
     """
-    positive_int("layers", layers, MOST)
+    positive_int("layers", layers, 100_000)
     back = 2.0 * real("forward", forward, 0.0, 1e5) if backward is None else backward
     return LayerChain(name=name, layers=[
         ChainLayer(name=f"layer {i}", forward=forward, backward=back, output_bytes=output_bytes, parameter_bytes=0.0,
@@ -252,6 +252,7 @@ def execute(chain: LayerChain, actions: Sequence[Action], *, input_bytes: float 
         still held at the end
     """
     kind("chain", chain, LayerChain, "LayerChain(...) or uniform_chain(...)")
+    positive_int(f"layers of {chain.name!r}", len(chain.layers), 100_000)
     graph = _graph(chain)
     layers = range(len(graph.forward))
     outputs: set[int] = set()
@@ -268,9 +269,10 @@ def execute(chain: LayerChain, actions: Sequence[Action], *, input_bytes: float 
         if not met:
             raise InvalidValue(f"actions[{len(nbytes)}]", (action.kind, chain.layers[action.layer].name), what)
 
-    for action in itertools.starmap(Action, listing("actions", actions)):
+    for action in listing("actions", actions):
+        kind("action", action, Action, "Action(kind, layer)")
         choice("kind of an action", action.kind, KINDS)
-        choice("layer of an action", action.layer, layers)
+        whole("layer of an action", action.layer, len(layers) - 1)
         layer, sources = action.layer, graph.inputs[action.layer]
         alive = outputs | records
         if action.kind == DISCARD:
@@ -315,7 +317,7 @@ def execute(chain: LayerChain, actions: Sequence[Action], *, input_bytes: float 
 def _checked(chain: LayerChain, method: str) -> Graph:
     kind("chain", chain, LayerChain, "LayerChain(...) or uniform_chain(...)")
     choice("method", method, METHODS)
-    positive_int(f"number of layers for method={method!r}", len(chain.layers), MOST_LAYERS.get(method, MOST))
+    positive_int(f"layers of {chain.name!r} for method={method!r}", len(chain.layers), MOST_LAYERS[method])
     graph = _graph(chain)
     if method == "checkmate":
         if graph.saved != graph.outputs:
@@ -328,16 +330,6 @@ def _checked(chain: LayerChain, method: str) -> Graph:
                 "method='checkmate' takes graphs"
             )
     return graph
-
-
-def _settings(method: str, layers: int) -> Iterator[int]:
-    """Counts to try, all of the small ones and ever fewer of the large ones."""
-    least = COUNTED[method].least
-    count = float(least)
-    while count < layers:
-        yield round(count)
-        count = max(round(count) + 1.0, count * 1.02)
-    yield layers
 
 
 def checkpoint(
@@ -409,58 +401,58 @@ def checkpoint(
         if count < COUNTED[method].least:
             raise InvalidValue("count", count, f"at least {COUNTED[method].least} {COUNTED[method].counts}")
 
-    def made(actions: Sequence[Action], count: int | None = None, exact: bool = False) -> Checkpointing:
-        return Checkpointing(
-            chain=chain, method=method, budget=budget, count=count, input_bytes=given, exact=exact,
-            actions=tuple(actions), execution=execute(chain, actions, input_bytes=given),
-        )  # fmt: skip
-
-    def refused(least: float) -> InvalidValue:
-        return InvalidValue("budget", budget, f"at least {least:.0f} bytes, the least that method={method!r} takes here")
-
+    room = math.inf if limit == math.inf else math.floor(limit) - given
+    exact = False
     if method == "optimal":
         found = frontiers(graph)
-        nbytes, _ = found.top()
-        if limit < nbytes[0] + given:
-            raise refused(nbytes[0] + given)
-        room = int(nbytes[-1]) if limit == math.inf else math.floor(limit) - given
-        return made(found.schedule(graph, room), exact=found.exact)
-    if method == "checkmate":
+        least, most = int(found.top()[0][0]), int(found.top()[0][-1])
+        if room < least:
+            raise _too_little(budget, method, least + given)
+        actions, exact = found.schedule(graph, most if room == math.inf else int(room)), found.exact
+    elif method == "checkmate":
         everything = 4 * sum(graph.outputs)
-        solved = checkmate(graph, everything if limit == math.inf else math.floor(limit) - given, SOLVER_SECONDS)
+        solved = checkmate(graph, everything if room == math.inf else int(room), SOLVER_SECONDS) if room >= 0 else None
         if solved is None:
             raise InvalidValue("budget", budget, "more bytes: no schedule of method='checkmate' fits")
-        return made(solved, exact=True)
-    return _counted(made, refused, graph, method, limit, budget is None, count)
+        actions, exact = solved, True
+    else:
+        counts = _counts(method, len(graph.saved)) if count is None else [count]
+        if count is None and budget is None:
+            counts = [COUNTED[method].default(len(graph.saved))]
+        runs = list(_runs(chain, graph, method, counts, given))
+        fitting = [run for run in runs if run[1].peak_bytes <= limit]
+        if not fitting:
+            raise _too_little(budget, method, min(run.peak_bytes for _, run in runs))
+        count = min(fitting, key=lambda run: run[1].forward_time)[0]
+        actions = COUNTED[method].schedule(graph, count)
+    return Checkpointing(
+        chain=chain, method=method, budget=budget, count=count, input_bytes=given, exact=exact, actions=tuple(actions),
+        execution=execute(chain, actions, input_bytes=given),
+    )  # fmt: skip
 
 
-def _counted(
-    made: Callable[..., Checkpointing],
-    refused: Callable[[float], InvalidValue],
-    graph: Graph,
-    method: str,
-    limit: float,
-    unlimited: bool,
-    count: int | None,
-) -> Checkpointing:
-    """The fastest schedule within the limit of a method that counts, of the counts that come into question."""
-    layers, counted = len(graph.saved), COUNTED[method]
-    if unlimited and count is None:
-        count = counted.default(layers)
-    least, best = math.inf, None
-    for setting in _settings(method, layers) if count is None else (count,):
-        tried = made(counted.schedule(graph, setting), setting)
-        least = min(least, tried.peak_bytes)
-        if tried.peak_bytes <= limit and (best is None or tried.execution.forward_time < best.execution.forward_time):
-            best = tried
-    if best is None:
-        raise refused(least)
-    return best
+def _too_little(budget: float | None, method: str, least: int) -> InvalidValue:
+    return InvalidValue("budget", budget, f"at least {least} bytes, the least that method={method!r} takes here")
 
 
-def curve(
-    chain: LayerChain, *, methods: Sequence[str] = METHODS[:-1], input_bytes: float = 0.0
-) -> Curve:  # fmt: skip
+def _counts(method: str, layers: int) -> Iterator[int]:
+    """Counts to try: all small ones, and of the large ones every fiftieth part more."""
+    count = COUNTED[method].least
+    while count < layers:
+        yield count
+        count = max(count + 1, round(count * 1.02))
+    yield layers
+
+
+def _runs(
+    chain: LayerChain, graph: Graph, method: str, counts: Iterable[int], given: int
+) -> Iterator[tuple[int, Execution]]:  # fmt: skip
+    """What a method's schedule takes, count by count."""
+    for count in counts:
+        yield count, execute(chain, COUNTED[method].schedule(graph, count), input_bytes=given)
+
+
+def curve(chain: LayerChain, *, methods: Sequence[str] = METHODS[:-1], input_bytes: float = 0.0) -> Curve:
     """Memory against extra time: the schedules of each method that no other of its own beats.
 
     Parameters
@@ -493,19 +485,15 @@ def curve(
         graph = _checked(chain, method)
         once = math.fsum(graph.forward)
         if method == "optimal":
-            found = [
-                (int(nbytes) + given, float(time)) for nbytes, time in zip(*frontiers(graph).top(), strict=True)
-            ]  # fmt: skip
+            found = [(int(nbytes) + given, float(time)) for nbytes, time in zip(*frontiers(graph).top(), strict=True)]
         else:
-            runs = (
-                execute(chain, COUNTED[method].schedule(graph, setting), input_bytes=given)
-                for setting in _settings(method, len(graph.saved))
-            )
-            found = [(run.peak_bytes, run.forward_time) for run in runs]
+            runs = _runs(chain, graph, method, _counts(method, len(graph.saved)), given)
+            found = [(run.peak_bytes, run.forward_time) for _, run in runs]
         least, kept = math.inf, []
         for nbytes, time in sorted(found):
             if time < least:
                 least = time
-                kept.append(CurvePoint(nbytes, max(time - once, 0.0)))
+                # sums in another order differ in their last digit
+                kept.append(CurvePoint(nbytes, time - once if time > once * (1.0 + 1e-12) else 0.0))
         points[method] = tuple(kept)
     return Curve(chain=chain, input_bytes=given, points=points)

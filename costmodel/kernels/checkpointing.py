@@ -121,95 +121,114 @@ def _thin(nbytes, times, choices, count, most):
 
 
 @kernel
+def _join(nbytes, times, a, n, more, b, m, least, time, new_bytes, new_times):
+    """Points of doing one part with `more` bytes beside it and then another, of n and m points at a and b; their number."""
+    least = max(least, nbytes[a] + more, nbytes[b])
+    i, j = 0, 0
+    while i < n and nbytes[a + i] + more <= least:
+        i += 1
+    while j < m and nbytes[b + j] <= least:
+        j += 1
+    new_bytes[0] = least
+    new_times[0] = time + times[a + i - 1] + times[b + j - 1]
+    k = 1
+    while i < n or j < m:
+        if j >= m or (i < n and nbytes[a + i] + more <= nbytes[b + j]):
+            new_bytes[k] = nbytes[a + i] + more
+            i += 1
+        else:
+            new_bytes[k] = nbytes[b + j]
+            j += 1
+        new_times[k] = time + times[a + i - 1] + times[b + j - 1]
+        k += 1
+    return k
+
+
+@kernel
 def frontiers(forward, outputs, saved, gradients, most):
     """Least forward time of every part of a chain at every number of bytes that makes a difference.
 
-    A part from layer s to layer t either records s (runs it once, keeping what its backward pass needs) and goes on
-    behind it, or runs s to k - 1 keeping only the last output, works through k to t, and starts again from s. What is
-    kept stays until its backward pass. Bytes count what the part adds to its input, the gradient of its output
-    included.
+    A part from layer s to layer t is done in one of three ways. It records s (runs it once, keeping what its backward
+    pass needs) and goes on behind it. Or it runs s to k - 1 keeping only the last output, does k to t, and then s to
+    k - 1. Or it does the same keeping the last record, so that k - 1 need not be run again. A part is *ready* where
+    the record of t is there already. What is kept stays until its backward pass. Bytes count what lies beside the
+    part's input, the gradient of its output included.
 
     Parameters
     ----------
     forward : time of each layer [s]
     outputs : of each layer [bytes], whole
-    saved : what each layer's backward pass needs beyond its input, its output included [bytes], whole
+    saved : record of each layer, its output included [bytes], whole
     gradients : of each layer's output [bytes], whole, with that of the chain's input in front
     most : points kept of a frontier
 
     Returns
     -------
-    start, count : where the points of the part from s to t lie
-    nbytes, times, choices : of the points; bytes rise and times fall; a choice is `RECORD` or the layer k
+    start, count : where the points of the part from s to t lie, not ready and ready: indexed [ready, s, t]
+    nbytes, times, choices : of the points; bytes rise and times fall; a choice is `RECORD`, or k where the output
+        of k - 1 is kept, or k and the number of layers where its record is
     exact : whether no frontier had more points than were kept
 
     References
     ----------
-    [beaumont2019]_ theorem 1, here for all budgets at once
+    [beaumont2019]_ theorem 1, here for all budgets at once, and with records that are kept without their inputs
     """
     layers = len(forward)
-    start = np.zeros((layers, layers), np.int64)
-    count = np.zeros((layers, layers), np.int64)
-    pool_bytes, pool_times, pool_choices = np.empty(4096, np.int64), np.empty(4096), np.empty(4096, np.int64)
+    start = np.zeros((2, layers, layers), np.int64)
+    count = np.zeros((2, layers, layers), np.int64)
+    pool_bytes, pool_times, pool_choices = np.empty(4096, np.int64), np.empty(4096), np.empty(4096, np.int16)
     filled, exact = 0, True
     tolerance = 1e-12 * forward.sum()
-    room = 2 * most + 8
-    best = (np.empty(4 * room, np.int64), np.empty(4 * room), np.empty(4 * room, np.int64))
-    spare = (np.empty(4 * room, np.int64), np.empty(4 * room), np.empty(4 * room, np.int64))
+    room = 4 * most + 4
+    best = (np.empty(room, np.int64), np.empty(room), np.empty(room, np.int16))
+    spare = (np.empty(room, np.int64), np.empty(room), np.empty(room, np.int16))
     new_bytes, new_times = np.empty(room, np.int64), np.empty(room)
     for last in range(layers):
-        held = gradients[last + 1] if last + 1 < layers else 0  # the loss comes after the forward pass
         for first in range(last, -1, -1):
-            working = saved[first] + gradients[first + 1] + gradients[first]
-            points = 0
-            if first == last:
-                best[0][0], best[1][0], best[2][0] = max(working, held + saved[first]), forward[first], RECORD
-                points = 1
-            else:
-                least = max(working, held + saved[first])
-                a, n = start[first + 1, last], count[first + 1, last]
-                for i in range(n):
-                    new_bytes[i] = max(least, pool_bytes[a + i] + saved[first])
-                    new_times[i] = pool_times[a + i] + forward[first]
-                points = _merge(*best, 0, new_bytes, new_times, RECORD, n, spare, tolerance)
-                best, spare = spare, best
-                advance, sweep, before = 0.0, 0, 0
-                for cut in range(first + 1, last + 1):
-                    advance += forward[cut - 1]
-                    sweep = max(sweep, held + before + outputs[cut - 1])
-                    before = outputs[cut - 1]
-                    a, n = start[cut, last], count[cut, last]
-                    b, m = start[first, cut - 1], count[first, cut - 1]
-                    least = max(sweep, pool_bytes[a] + before, pool_bytes[b])
-                    i, j, k = 0, 0, 0
-                    while i < n and pool_bytes[a + i] + before <= least:
-                        i += 1
-                    while j < m and pool_bytes[b + j] <= least:
-                        j += 1
-                    new_bytes[0] = least
-                    new_times[0] = advance + pool_times[a + i - 1] + pool_times[b + j - 1]
-                    k = 1
-                    while i < n or j < m:
-                        if j >= m or (i < n and pool_bytes[a + i] + before <= pool_bytes[b + j]):
-                            new_bytes[k] = pool_bytes[a + i] + before
-                            i += 1
-                        else:
-                            new_bytes[k] = pool_bytes[b + j]
-                            j += 1
-                        new_times[k] = advance + pool_times[a + i - 1] + pool_times[b + j - 1]
-                        k += 1
-                    points = _merge(*best, points, new_bytes, new_times, cut, k, spare, tolerance)
+            for ready in range(2):
+                # the loss, and with it the first gradient, comes after the forward pass
+                held = (gradients[last + 1] if last + 1 < layers else 0) + ready * saved[last]
+                working = saved[first] + gradients[first + 1] + gradients[first]
+                if first == last:
+                    best[0][0] = working if ready else max(working, held + saved[first])
+                    best[1][0], best[2][0] = (1 - ready) * forward[first], RECORD
+                    points = 1
+                else:
+                    least = max(working, held + saved[first])
+                    a, n = start[ready, first + 1, last], count[ready, first + 1, last]
+                    for i in range(n):
+                        new_bytes[i] = max(least, pool_bytes[a + i] + saved[first])
+                        new_times[i] = pool_times[a + i] + forward[first]
+                    points = _merge(*best, 0, new_bytes, new_times, RECORD, n, spare, tolerance)
                     best, spare = spare, best
-                    exact = exact and points <= 2 * most
-                    points = _thin(*best, points, 2 * most)
-                exact = exact and points <= most
-                points = _thin(*best, points, most)
-            while filled + points > len(pool_bytes):
-                pool_bytes = np.concatenate((pool_bytes, np.empty_like(pool_bytes)))
-                pool_times = np.concatenate((pool_times, np.empty_like(pool_times)))
-                pool_choices = np.concatenate((pool_choices, np.empty_like(pool_choices)))
-            start[first, last], count[first, last] = filled, points
-            for i in range(points):
-                pool_bytes[filled + i], pool_times[filled + i], pool_choices[filled + i] = best[0][i], best[1][i], best[2][i]
-            filled += points
+                    time, sweep, before = 0.0, 0, 0
+                    for cut in range(first + 1, last + 1):
+                        time += forward[cut - 1]
+                        for keep in range(2 if cut > first + 1 else 1):
+                            kept = saved[cut - 1] if keep else outputs[cut - 1]
+                            least = max(sweep, held + before + kept)
+                            a, n = start[ready, cut, last], count[ready, cut, last]
+                            b, m = start[keep, first, cut - 1], count[keep, first, cut - 1]
+                            fastest = time + pool_times[a + n - 1] + pool_times[b + m - 1]
+                            lowest = max(least, pool_bytes[a] + kept, pool_bytes[b])
+                            place = np.searchsorted(best[0][:points], lowest, side="right") - 1
+                            if place >= 0 and best[1][place] <= fastest + tolerance:
+                                continue
+                            k = _join(pool_bytes, pool_times, a, n, kept, b, m, least, time, new_bytes, new_times)
+                            points = _merge(*best, points, new_bytes, new_times, cut + keep * layers, k, spare, tolerance)
+                            best, spare = spare, best
+                            exact = exact and points <= 2 * most
+                            points = _thin(*best, points, 2 * most)
+                        sweep = max(sweep, held + before + outputs[cut - 1])
+                        before = outputs[cut - 1]
+                    exact = exact and points <= most
+                    points = _thin(*best, points, most)
+                while filled + points > len(pool_bytes):
+                    pool_bytes = np.concatenate((pool_bytes, np.empty_like(pool_bytes)))
+                    pool_times = np.concatenate((pool_times, np.empty_like(pool_times)))
+                    pool_choices = np.concatenate((pool_choices, np.empty_like(pool_choices)))
+                start[ready, first, last], count[ready, first, last] = filled, points
+                for i in range(points):
+                    pool_bytes[filled + i], pool_times[filled + i], pool_choices[filled + i] = best[0][i], best[1][i], best[2][i]
+                filled += points
     return start, count, pool_bytes[:filled], pool_times[:filled], pool_choices[:filled], exact

@@ -44,30 +44,48 @@ class Graph(NamedTuple):
         return sum(self.outputs[source] for source in self.inputs[layer])
 
 
-Choose = Callable[[int, int, Any], tuple[int, Any, Any]]
-"""For the part from a first to a last layer, in a context: where to cut it, and the contexts behind and before the cut;
-the first layer itself means to record it and to go on behind it."""
+class Cut(NamedTuple):
+    """How a part of a chain is done.
+
+    Parameters
+    ----------
+    layer : where it is cut; at its first layer: that layer is recorded, and the rest done behind it
+    behind, before : what the method has to remember when it comes to the parts behind and before the cut
+    recorded : whether the layer before the cut is recorded at once; else its output is kept
+    """
+
+    layer: int
+    behind: Any = None
+    before: Any = None
+    recorded: bool = False
 
 
-def _schedule(layers: int, choose: Choose, context: Any) -> list[Action]:
+def _schedule(layers: int, choose: Callable[[int, int, bool, Any], Cut], context: Any) -> list[Action]:
+    """Actions of a chain that is done part by part as `choose` says: first and last layer, whether the last is ready
+    (recorded already), and what it has to remember."""
     actions: list[Action] = []
-    work: list[tuple[Any, ...]] = [(None, 0, layers - 1, context)]
+    work: list[tuple[Action | None, int, int, bool, Any]] = [(None, 0, layers - 1, False, context)]
     while work:
-        task, first, last, context = work.pop()
-        if task is not None:
-            actions.append(Action(task, first))
+        action, first, last, ready, context = work.pop()
+        if action is not None:
+            actions.append(action)
             continue
-        cut, behind, before = (first, None, None) if first == last else choose(first, last, context)
-        if cut == first:
-            actions.append(Action(RECORD, first))
-            work.append((BACKWARD, first, first, None))
+        cut = Cut(first) if first == last else choose(first, last, ready, context)
+        if cut.layer == first:
+            if first < last or not ready:
+                actions.append(Action(RECORD, first))
+            work.append((Action(BACKWARD, first), 0, 0, False, None))
             if first < last:
-                work.append((None, first + 1, last, behind))
+                work.append((None, first + 1, last, ready, cut.behind))
             continue
-        actions.append(Action(FORWARD, first))
-        for layer in range(first + 1, cut):
-            actions += [Action(FORWARD, layer), Action(DISCARD, layer - 1)]
-        work += [(None, first, cut - 1, before), (DISCARD, cut - 1, cut - 1, None), (None, cut, last, behind)]
+        for layer in range(first, cut.layer):
+            actions.append(Action(RECORD if cut.recorded and layer == cut.layer - 1 else FORWARD, layer))
+            if layer > first:
+                actions.append(Action(DISCARD, layer - 1))
+        work.append((None, first, cut.layer - 1, cut.recorded, cut.before))
+        if not cut.recorded:
+            work.append((Action(DISCARD, cut.layer - 1), 0, 0, False, None))
+        work.append((None, cut.layer, last, ready, cut.behind))
     return actions
 
 
@@ -83,8 +101,8 @@ def _segments(graph: Graph, count: int) -> list[Action]:
     """Chen et al. 2016, section 4.2: segments of equal bytes, of which only the outputs are kept."""
     cuts = _cuts(graph.saved, 0, len(graph.saved) - 1, count)
 
-    def choose(first: int, last: int, _: Any) -> tuple[int, Any, Any]:
-        return next((cut for cut in cuts if first < cut <= last), first), None, None
+    def choose(first: int, last: int, _ready: bool, _: Any) -> Cut:
+        return Cut(next((cut for cut in cuts if first < cut <= last), first))
 
     return _schedule(len(graph.saved), choose, None)
 
@@ -92,9 +110,9 @@ def _segments(graph: Graph, count: int) -> list[Action]:
 def _recursive(graph: Graph, count: int) -> list[Action]:
     """Chen et al. 2016, section 4.4: `count` checkpoints cut a part, and every piece is cut the same way again."""
 
-    def choose(first: int, last: int, cuts: tuple[int, ...]) -> tuple[int, Any, Any]:
+    def choose(first: int, last: int, _ready: bool, cuts: tuple[int, ...]) -> Cut:
         cut, *others = cuts or _cuts(graph.saved, first, last, count + 1) or (first + 1,)
-        return cut, tuple(others), ()
+        return Cut(cut, tuple(others), ())
 
     return _schedule(len(graph.saved), choose, ())
 
@@ -122,7 +140,7 @@ def _selective(graph: Graph, count: int) -> list[Action]:
         return freed / graph.forward[layer] if graph.forward[layer] else math.inf * freed if freed else 0.0
 
     again = set(sorted(range(len(graph.saved)), key=worth, reverse=True)[:count])
-    return _schedule(len(graph.saved), lambda first, last, _: (first + (first in again), None, None), None)
+    return _schedule(len(graph.saved), lambda first, *_: Cut(first + (first in again)), None)
 
 
 class Counted(NamedTuple):
@@ -165,19 +183,22 @@ class Frontiers(NamedTuple):
         """The fastest schedule that takes at most `room` bytes beside the input."""
         from costmodel.kernels.checkpointing import RECORD as RECORDING
 
-        def choose(first: int, last: int, room: int) -> tuple[int, Any, Any]:
-            start, count = int(self.start[first, last]), int(self.count[first, last])
-            point = start + int(self.nbytes[start : start + count].searchsorted(room, side="right")) - 1
-            cut = int(self.choices[point])
-            if cut == RECORDING:
-                return first, room - graph.saved[first], None
-            return cut, room - graph.outputs[cut - 1], room
+        layers = len(graph.saved)
 
-        return _schedule(len(graph.saved), choose, room)
+        def choose(first: int, last: int, ready: bool, room: int) -> Cut:
+            start, count = int(self.start[int(ready), first, last]), int(self.count[int(ready), first, last])
+            point = start + int(self.nbytes[start : start + count].searchsorted(room, side="right")) - 1
+            layer = int(self.choices[point])
+            if layer == RECORDING:
+                return Cut(first, room - graph.saved[first])
+            recorded, layer = layer >= layers, layer % layers
+            return Cut(layer, room - (graph.saved if recorded else graph.outputs)[layer - 1], room, recorded)
+
+        return _schedule(layers, choose, room)
 
     def top(self) -> tuple[Any, Any]:
         """Bytes and forward times of the whole chain's frontier."""
-        points = slice(self.start[0, -1], self.start[0, -1] + self.count[0, -1])
+        points = slice(self.start[0, 0, -1], self.start[0, 0, -1] + self.count[0, 0, -1])
         return self.nbytes[points], self.times[points]
 
 
