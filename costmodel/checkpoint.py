@@ -255,62 +255,55 @@ def execute(chain: LayerChain, actions: Sequence[Action], *, input_bytes: float 
     positive_int(f"layers of {chain.name!r}", len(chain.layers), 100_000)
     graph = _graph(chain)
     layers = range(len(graph.forward))
-    outputs: set[int] = set()
-    records: set[int] = set()
-    gradients: set[int] = set()
-    waiting = [len(sources) for sources in graph.inputs]
-    reversed_: set[int] = set()
+    state = [""] * len(layers)  # what is held of each layer: nothing, FORWARD: its output, RECORD: its record
+    done = [False] * len(layers)  # whether its backward pass has been run
+    waiting = [len(sources) for sources in graph.inputs]  # backward passes that still need the gradients it left
     held = math.ceil(real("input_bytes", input_bytes, 0.0, 1e15))
     nbytes: list[int] = []
     forward_times: list[float] = []
-    before_backward: tuple[int, tuple[int, ...], tuple[int, ...]] = (held, (), ())
+    before_backward: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None
 
     def demand(met: bool, what: str) -> None:
         if not met:
             raise InvalidValue(f"actions[{len(nbytes)}]", (action.kind, chain.layers[action.layer].name), what)
 
+    def freed(layer: int) -> int:
+        was, state[layer] = state[layer], ""
+        return graph.saved[layer] if was == RECORD else graph.outputs[layer]
+
     for action in listing("actions", actions):
         kind("action", action, Action, "Action(kind, layer)")
         choice("kind of an action", action.kind, KINDS)
-        whole("layer of an action", action.layer, len(layers) - 1)
-        layer, sources = action.layer, graph.inputs[action.layer]
-        alive = outputs | records
+        layer = whole("layer of an action", action.layer, len(layers) - 1)
         if action.kind == DISCARD:
-            demand(layer in alive, "a layer whose output or record is held")
+            demand(bool(state[layer]), "a layer whose output or record is held")
             nbytes.append(held)
-            held -= graph.outputs[layer] * (layer in outputs) + graph.saved[layer] * (layer in records)
-            outputs.discard(layer)
-            records.discard(layer)
+            held -= freed(layer)
             continue
-        demand(alive.issuperset(sources), "a layer whose inputs are held")
+        demand(all(state[source] for source in graph.inputs[layer]), "a layer whose inputs are held")
+        demand(not done[layer], "a layer whose backward pass has not been run")
         if action.kind == BACKWARD:
-            if not reversed_:
-                before_backward = (held, tuple(sorted(alive)), tuple(sorted(records)))
-            demand(layer in records, "a layer whose record is held")
-            demand(layer not in reversed_, "a layer whose backward pass has not been run")
-            demand(reversed_.issuperset(graph.users[layer]), "a layer whose output's gradient is there")
-            loss = 0 if graph.users[layer] else graph.outputs[layer]
+            demand(state[layer] == RECORD, "a layer whose record is held")
+            demand(all(done[user] for user in graph.users[layer]), "a layer whose output's gradient is there")
+            if before_backward is None:
+                kept, recorded = (tuple(i for i in layers if state[i] in kinds) for kinds in ((FORWARD, RECORD), (RECORD,)))
+                before_backward = held, kept, recorded
             held += graph.gradients(layer)
-            nbytes.append(held + loss)
-            held -= graph.saved[layer]
-            records.discard(layer)
-            reversed_.add(layer)
-            gradients.add(layer)
+            nbytes.append(held + (0 if graph.users[layer] else graph.outputs[layer]))  # the loss leaves its gradient
+            held -= freed(layer)
+            done[layer] = True
             for user in graph.users[layer]:
                 waiting[user] -= 1
-            for spent in [user for user in gradients if not waiting[user]]:
-                held -= graph.gradients(spent)
-                gradients.discard(spent)
+                held -= 0 if waiting[user] else graph.gradients(user)
             continue
-        demand(layer not in alive, "a layer whose output is not held already")
-        demand(layer not in reversed_, "a layer whose backward pass has not been run")
+        demand(not state[layer], "a layer whose output is not held already")
+        state[layer] = action.kind
         held += graph.saved[layer] if action.kind == RECORD else graph.outputs[layer]
-        (records if action.kind == RECORD else outputs).add(layer)
         nbytes.append(held)
         forward_times.append(graph.forward[layer])
-    left = [chain.layers[i].name for i in layers if i in outputs or i in records or i not in reversed_]
-    if left:
-        raise InvalidValue("actions", left[0], "a schedule that runs every backward pass and discards all that it keeps")
+    left = next((chain.layers[i].name for i in layers if state[i] or not done[i]), None)
+    if left is not None or before_backward is None:
+        raise InvalidValue("actions", left, "a schedule that runs every backward pass and discards all that it keeps")
     return Execution(math.fsum(forward_times), math.fsum(graph.backward), tuple(nbytes), *before_backward)
 
 
@@ -416,9 +409,9 @@ def checkpoint(
             raise InvalidValue("budget", budget, "more bytes: no schedule of method='checkmate' fits")
         actions, exact = solved, True
     else:
-        counts = _counts(method, len(graph.saved)) if count is None else [count]
         if count is None and budget is None:
-            counts = [COUNTED[method].default(len(graph.saved))]
+            count = COUNTED[method].default(len(graph.saved))
+        counts = _counts(method, len(graph.saved)) if count is None else [count]
         runs = list(_runs(chain, graph, method, counts, given))
         fitting = [run for run in runs if run[1].peak_bytes <= limit]
         if not fitting:

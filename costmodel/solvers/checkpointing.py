@@ -102,7 +102,8 @@ def _segments(graph: Graph, count: int) -> list[Action]:
     cuts = _cuts(graph.saved, 0, len(graph.saved) - 1, count)
 
     def choose(first: int, last: int, _ready: bool, _: Any) -> Cut:
-        return Cut(next((cut for cut in cuts if first < cut <= last), first))
+        following = bisect.bisect_right(cuts, first)
+        return Cut(cuts[following] if following < len(cuts) and cuts[following] <= last else first)
 
     return _schedule(len(graph.saved), choose, None)
 
