@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from costmodel import ops
 from costmodel.errors import IllegalPlan, InvalidValue
-from costmodel.formulas import legality, pipeline
+from costmodel.formulas import legality, pipeline, precision
 from costmodel.formulas.quantities import Options
 from costmodel.formulas.quantities import Plan as PlanNumbers
 from costmodel.frameworks import ATTENTION_KINDS, Framework
@@ -23,14 +23,17 @@ SCHEDULES = {
     "gpipe": pipeline.GPIPE, "1f1b": pipeline.ONE_F_ONE_B, "interleaved": pipeline.INTERLEAVED,
     "zb-h1": pipeline.ZB_H1, "zb-h2": pipeline.ZB_H2, "dualpipe": pipeline.DUALPIPE, "zb-v": pipeline.ZB_V,
 }  # fmt: skip
-OPTIMIZERS = {"adam": 12.0, "adam-8bit": 6.0, "adam-bf16-moments": 8.0, "adam-bf16": 4.0, "sgd-momentum": 8.0,
-              "muon": 8.0}  # fmt: skip
-"""Bytes of master weights and moments per parameter; ``adam-bf16`` keeps no master copy, moments in bf16;
-``muon`` keeps one moment (of the embeddings, which stay with Adam, the second is neglected)."""
+OPTIMIZERS = {
+    "adam": (4.0, 8.0), "adam-precision-aware": (2.0, 8.0), "adam-bf16-moments": (4.0, 4.0), "adam-8bit": (4.0, 2.0),
+    "adam-bf16": (0.0, 4.0), "sgd-momentum": (4.0, 4.0), "muon": (4.0, 4.0), "rmsprop": (4.0, 8.0),
+}  # fmt: skip
+"""Bytes per parameter of the master copy that 16-bit weights have, and of the moments; the precision-aware one keeps of
+the master copy only what the weight lacks; under ``muon`` the second moment of the embeddings, which stay with Adam, is
+neglected."""
 ADAPTERS = {"none": 1.0, "lora": 0.005, "qlora": 0.005}
 """Share of the parameters that train; adapters of rank 16 on every projection are about half a per cent [hu2021]_."""
-QUANTISED_BYTES = 0.53
-"""Of a weight in 4 bits with its block's scale [dettmers2023]_."""
+QUANTISED_BYTES = precision.block_bytes(4.0, 8.0 + 32.0 / 256.0, 64.0)
+"""Of a weight in NF4, its block's scale in 8 bits and that of 256 scales in 32 [dettmers2023]_."""
 DIMENSIONS = ("tensor", "context", "data", "pipeline")
 MOST = 10_000_000
 
@@ -169,16 +172,18 @@ class Plan:
     def options(self, framework: Framework) -> Options:
         """What is the same for every plan of a search, as the numbers that formulas take."""
         plan = self.resolve(framework)
-        eight_bit = 0.5 if plan.dtype == "nvfp4" else 1.0 if plan.dtype in ("fp8", "mxfp8") else 0.0
+        narrow = {"fp8": 1.0, "mxfp8": precision.block_bytes(8.0, 8.0, 32.0), "nvfp4": precision.block_bytes(4.0, 8.0, 16.0)}
         wide = plan.dtype in ("fp32", "tf32")
         bytes_ = 4.0 if wide else 2.0
         gradient = framework.gradient_bytes if plan.gradient_bytes is None else float(plan.gradient_bytes)
-        optimizer = framework.optimizer_bytes if plan.optimizer is None else OPTIMIZERS[plan.optimizer]
+        stored = 4.0 if wide else framework.parameter_bytes
+        optimizer = framework.optimizer_bytes - (4.0 if wide and framework.optimizer_bytes >= 12.0 else 0.0)
+        if plan.optimizer is not None:
+            optimizer = precision.optimizer_bytes(stored, *OPTIMIZERS[plan.optimizer])
         return Options(
             seq_len=float(plan.seq_len), global_batch=float(plan.global_batch),
-            compute_bytes=eight_bit or bytes_, activation_bytes=bytes_,
-            parameter_bytes=4.0 if wide else framework.parameter_bytes,
-            stored_bytes=QUANTISED_BYTES if plan.adapter == "qlora" else 4.0 if wide else framework.parameter_bytes,
+            compute_bytes=narrow.get(plan.dtype, bytes_), activation_bytes=bytes_,
+            parameter_bytes=stored, stored_bytes=QUANTISED_BYTES if plan.adapter == "qlora" else stored,
             trainable=ADAPTERS[plan.adapter], scatter_boundary=float(framework.scatter_boundary),
             keep_rotated=float(framework.keep_rotated), keep_activated=float(framework.keep_activated),
             lazy_gradients=float(framework.lazy_gradients),
@@ -187,7 +192,7 @@ class Plan:
             keep_gathered=float(framework.keep_gathered), balanced_stages=float(framework.balanced_stages),
             gather_logits=float(framework.gather_logits),
             gradient_bytes=gradient, reduce_bytes=min(framework.reduce_bytes, gradient),
-            optimizer_bytes=optimizer - (4.0 if wide and optimizer >= 12.0 else 0.0),
+            optimizer_bytes=optimizer,
             flash_attention=float(plan.attention == "flash"), fused_softmax=float(plan.attention == "fused-softmax"),
             fused_norms=float(bool(plan.fused_norms)),
             logit_bytes=2.0 if plan.fused_cross_entropy else framework.logit_bytes,
