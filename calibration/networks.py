@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
 import numpy as np
 
 from calibration.reference import DEFAULT_FOLDER
@@ -22,8 +23,15 @@ from costmodel.errors import UnreadableFile
 from costmodel.hardware.device import Device, LayerEfficiency
 from costmodel.solvers.fitting import Array, Constant, Fit, fit
 from costmodel.workloads.networks import (
-    BatchNorm, Convolution, Elementwise, Kernels, Layer, Linear, Pooling, Recurrent, Shape,
-)  # fmt: skip
+    BatchNorm,
+    Convolution,
+    Elementwise,
+    Kernels,
+    Layer,
+    Linear,
+    Pooling,
+    Shape,
+)
 
 DEVICE = "v100-pcie-16gb"
 """Where the profiles were measured: the paper's Cluster-A has V100s in Azure, on PCIe."""
@@ -84,9 +92,8 @@ def _layer(description: str) -> Layer | None:
         case "BatchNorm2d":
             return BatchNorm()
         case "MaxPool2d" | "AvgPool2d" as word:
-            kernel, stride = _numbers(given["kernel_size"])[0], _numbers(given["stride"])[0]
-            return Pooling("max" if word == "MaxPool2d" else "mean", kernel, stride, _numbers(given["padding"])[0],
-                           given.get("ceil_mode") == "True")  # fmt: skip
+            side, step, margin = (_numbers(given[key])[0] for key in ("kernel_size", "stride", "padding"))
+            return Pooling("max" if word == "MaxPool2d" else "mean", side, step, margin, given.get("ceil_mode") == "True")
         case "Linear":
             return Linear(int(given["out_features"]))
     return None

@@ -9,12 +9,13 @@ sequence of tokens ``(steps,)``, a vector ``(features,)``.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
-from costmodel.errors import InvalidValue
+from costmodel.errors import InvalidValue, UnknownName
 from costmodel.formulas import layer_times, layers
 from costmodel.formulas.compute import gemm, stream
 from costmodel.formulas.quantities import Device as DeviceNumbers
@@ -157,11 +158,11 @@ class Convolution(Layer):
         if channels % self.groups or self.filters % self.groups:
             raise InvalidValue("groups", self.groups, f"a divisor of {channels} channels and of {self.filters} filters")
         (high, wide), (above, beside) = self.kernel, self.padding  # type: ignore[misc]
-        out = [layers.window_output(length, size, self.stride, margin, self.dilation)
-               for length, size, margin in ((height, high, above), (width, wide, beside))]  # fmt: skip
-        if min(out) < 1:
+        down = layers.window_output(height, high, self.stride, above, self.dilation)
+        across = layers.window_output(width, wide, self.stride, beside, self.dilation)
+        if min(down, across) < 1:
             raise InvalidValue("kernel", self.kernel, f"no larger than the padded image of {height} by {width}")
-        return layers.Window(batch, channels, height, width, self.filters, high, wide, self.stride, *out, self.groups)
+        return layers.Window(batch, channels, height, width, self.filters, high, wide, self.stride, down, across, self.groups)
 
     def output(self, *inputs: Shape) -> Shape:
         window = self._window(1, inputs[0])
@@ -215,16 +216,16 @@ class Pooling(Layer):
     def _window(self, batch: float, shape: Shape) -> layers.Window:
         channels, height, width = _image(self, shape)
         high, wide = (self.kernel, self.kernel) if self.kernel else (height, width)
-        out = []
-        for length, size in ((height, high), (width, wide)):
-            stride = self.stride or size
+
+        def positions(length: int, size: int) -> float:
             if self.round_up:
-                out.append(layers.window_output_rounded_up(length, size, stride, self.padding))
-            else:
-                out.append(layers.window_output(length, size, stride, self.padding, 1))
-        if min(out) < 1:
+                return float(layers.window_output_rounded_up(length, size, self.stride or size, self.padding))
+            return float(layers.window_output(length, size, self.stride or size, self.padding, 1))
+
+        down, across = positions(height, high), positions(width, wide)
+        if min(down, across) < 1:
             raise InvalidValue("kernel", self.kernel, f"no larger than the padded image of {height} by {width}")
-        return layers.Window(batch, channels, height, width, channels, high, wide, self.stride or high, *out, channels)
+        return layers.Window(batch, channels, height, width, channels, high, wide, self.stride or high, down, across, channels)
 
     def output(self, *inputs: Shape) -> Shape:
         window = self._window(1, inputs[0])
@@ -783,6 +784,21 @@ class Network:
             for node in self.nodes
         )  # fmt: skip
 
+    def training_memory(self, minibatch: int, dtype: str = "fp32") -> float:
+        """Bytes that training with momentum holds, workspaces left out: states, and what the backward pass needs.
+
+        Weights, gradients and one moment; the outputs of all layers but those that overwrite their input (activations)
+        or only rename it, and the gradient of the largest.
+
+        Parameters
+        ----------
+        minibatch : samples
+        dtype : of weights and activations: fp32, tf32, fp16 or bf16
+        """
+        costs, width = self.costs(minibatch, dtype), ELEMENT_BYTES[dtype]
+        kept = [cost.output_elements for cost in costs if cost.kind not in ("Elementwise", "Flatten")]
+        return width * (3.0 * self.parameters + sum(kept) + 2.0 * max(kept))
+
     def chain(self, device: Device, dtype: str = "fp32", minibatch: int = 64) -> LayerChain:
         """The network as a chain of layers with predicted times.
 
@@ -1040,3 +1056,47 @@ def awd_lm(layers: int = 3, embedding: int = 400, hidden: int = 1150, vocabulary
         body += [Recurrent(width), Dropout()]
     body += [Linear(vocabulary, tied=True), CrossEntropy()]
     return Network.sequence("awd-lm", (steps,), body, "words")
+
+
+def s2vt(vocabulary: int = 46_168, steps: int = 80) -> Network:
+    """S2VT [venugopalan2015]_: two LSTMs turn features of video frames into words.
+
+    4,096 features of a frame are embedded in 500, words too; both LSTMs have 1,000 units. (Two bias vectors an LSTM,
+    as cuDNN has it, are 32,000 bytes more than Caffe's one.)
+
+    Parameters
+    ----------
+    vocabulary : words; with the default the weights are as large as the released model (a file of 349,436,137 bytes)
+    steps : frames and words together; unrolled to 80
+
+    Examples
+    --------
+    >>> 4 * s2vt().parameters
+    349450672
+    """
+    draft = Draft()
+    frames = draft.add([Linear(500), Dropout(), Recurrent(1000)], "frames")
+    words = draft.add([Embedding(vocabulary, 500), Dropout()], "words")
+    joined = draft.node(Join("concatenate"), words, frames)
+    draft.add([Recurrent(1000), Dropout(), Linear(vocabulary), CrossEntropy()], joined)
+    return Network(name="s2vt", inputs={"frames": (steps, 4096), "words": (steps,)}, nodes=draft.nodes)
+
+
+NETWORKS: dict[str, Callable[[], Network]] = {
+    "vgg-16": vgg16, "alexnet": alexnet, "resnet-50": resnet50, "inception-v3": inception_v3, "gnmt-8": gnmt,
+    "gnmt-16": functools.partial(gnmt, 16), "awd-lm": awd_lm, "s2vt": s2vt,
+}  # fmt: skip
+"""Networks of the literature by name."""
+
+
+def load_network(name: str) -> Network:
+    """A network of the literature by name; UnknownName where there is none.
+
+    Examples
+    --------
+    >>> load_network("gnmt-16").parameters
+    277717568
+    """
+    if name not in NETWORKS:
+        raise UnknownName("network", str(name), NETWORKS)
+    return NETWORKS[name]()
