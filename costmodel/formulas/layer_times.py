@@ -31,7 +31,8 @@ def split_gemm(m, n, k, element_bytes, flop_rate, device):
     """
     best = ops.sqrt(device.gemm_output * k / (m * n * (device.gemm_depth + 1e-9)))
     pieces = ops.maximum(1.0, ops.minimum(best, k / 32.0))
-    return gemm(m * pieces, n, k / pieces, element_bytes, flop_rate, device)
+    moved = element_bytes * (m * k + k * n + pieces * m * n)
+    return ops.maximum(gemm(m * pieces, n, k / pieces, element_bytes, flop_rate, device), stream(moved, 1.0, device))
 
 
 def winograd_taps(window):

@@ -75,13 +75,13 @@ def expected_largest(count: int) -> float:
 
 def _network(cluster: Cluster, gpus: int, wired: Wiring) -> Network:
     network = cluster.numbers()
-    inner, members = network.node, float(min(gpus, cluster.gpus_per_node))
-    bandwidth = inner.bandwidth
+    size = float(cluster.gpus_per_node)
+    members, bandwidth = min(float(gpus), size), network.node.bandwidth
     if members > 1.0 and wired == "bus":
-        bandwidth = wiring.bus_bandwidth_of_members(inner.bandwidth, members, inner.size)
+        bandwidth = wiring.bus_bandwidth_of_members(bandwidth, members, size)
     elif members > 1.0 and wired == "mesh":
-        bandwidth = wiring.mesh_bandwidth_of_members(inner.bandwidth, members, float(cluster.gpus_per_node))
-    return network._replace(node=inner._replace(bandwidth=bandwidth))
+        bandwidth = wiring.mesh_bandwidth_of_members(bandwidth, members, size)
+    return network._replace(node=network.node._replace(bandwidth=bandwidth))
 
 
 def data_parallel_step(
