@@ -75,13 +75,13 @@ def test_an_exchange_between_nodes_is_as_slow_as_the_node_shares_its_link():
     assert step.exchange == pytest.approx(2 * 7 / 8 * 1e9 / (4 * 170e6), rel=0.01)
 
 
-@pytest.mark.parametrize(("name", "published", "within"), [
-    # Narayanan et al. SOSP 2019, figure 17: bytes a training sample on 4 GPUs, minibatch 64, read off to 1e6 (ResNet: 2e5)
-    ("gnmt-8", 7.37e7, 1e6), ("gnmt-16", 1.06e8, 2e6), ("vgg-16", 5.26e7, 1e6), ("resnet-50", 9.71e6, 2e5),
+@pytest.mark.parametrize(("name", "published"), [
+    # Narayanan et al. SOSP 2019, figure 17: bytes a training sample on 4 GPUs, minibatch 64, read off to 1e6
+    ("gnmt-8", 7.37e7), ("gnmt-16", 1.06e8), ("vgg-16", 5.26e7), ("resnet-50", 9.71e6),
 ])  # fmt: skip
-def test_data_parallel_workers_send_what_pipedreams_figure_17_shows(name, published, within):
+def test_data_parallel_workers_send_what_pipedreams_figure_17_shows(name, published):
     sent = 2 * 3 * 4 * load_network(name).parameters  # a ring's 2 (p - 1) / p of the weights by each of p = 4
-    assert sent / 64 == pytest.approx(published, abs=within)
+    assert sent / 64 == pytest.approx(published, rel=0.02)
 
 
 @pytest.mark.parametrize(("given", "field"), [
