@@ -24,125 +24,127 @@ def split_gemm(m, n, k, element_bytes, flop_rate, device):
 
     Parameters
     ----------
-    m, n, k : sizes
+    m, n, k : sizes; a product with ``n = 0`` or ``k = 0`` is absent and takes no time
     element_bytes : of an operand [bytes]
     flop_rate : reached by a large product [FLOP/s]
     device : `Device`
     """
-    best = ops.sqrt(device.gemm_output * k / (m * n * (device.gemm_depth + 1e-9)))
+    best = ops.sqrt(device.gemm_output * k / ops.maximum(1.0, m * n * device.gemm_depth))
     pieces = ops.maximum(1.0, ops.minimum(best, k / 32.0))
     moved = element_bytes * (m * k + k * n + pieces * m * n)
-    return ops.maximum(gemm(m * pieces, n, k / pieces, element_bytes, flop_rate, device), stream(moved, 1.0, device))
+    product = gemm(m * pieces, n, k / pieces, element_bytes, flop_rate, device)
+    return ops.where(n * k > 0.0, ops.maximum(product, stream(moved, 1.0, device)), 0.0)
 
 
-def winograd_taps(window):
+def winograd_taps(sliding):
     r"""Multiplications a tile of Winograd's algorithm takes, :math:`(m + k - 1)^2`, in place of :math:`m^2 k^2`.
 
     Parameters
     ----------
-    window : `Window` with a square kernel
+    sliding : `SlidingWindow` with a square kernel
 
     References
     ----------
     [lavin2016]_
     """
-    side = WINOGRAD_TILE + window.kernel_height - 1.0
+    side = WINOGRAD_TILE + sliding.kernel_height - 1.0
     return side * side
 
 
-def winograd(window, inner_pixels, depth_is_tiles, element_bytes, flop_rate, device):
+def winograd(sliding, inner_pixels, depth_is_tiles, element_bytes, flop_rate, device):
     """Time of a convolution by Winograd's algorithm, its transforms in kernels of their own [s].
 
     Parameters
     ----------
-    window : `Window` with a square kernel, stride 1, one group
+    sliding : `SlidingWindow` with a square kernel, stride 1, one group
     inner_pixels : positions along which tiles are cut: of the output, or of the input for its gradient
     depth_is_tiles : 1 for the gradient of the weights, whose products are summed over tiles
     element_bytes : [bytes]
     flop_rate : reached by a large product [FLOP/s]
     device : `Device`
     """
-    taps = winograd_taps(window)
-    tiles = window.batch * inner_pixels / (WINOGRAD_TILE * WINOGRAD_TILE)
-    over_channels = gemm(taps * tiles, window.filters, window.channels, element_bytes, flop_rate, device)
-    over_tiles = split_gemm(taps * window.channels, window.filters, tiles, element_bytes, flop_rate, device)
+    taps = winograd_taps(sliding)
+    tiles = sliding.batch * inner_pixels / (WINOGRAD_TILE * WINOGRAD_TILE)
+    over_channels = gemm(taps * tiles, sliding.filters, sliding.channels, element_bytes, flop_rate, device)
+    over_tiles = split_gemm(taps * sliding.channels, sliding.filters, tiles, element_bytes, flop_rate, device)
     product = ops.where(depth_is_tiles > 0.0, over_tiles, over_channels)
-    transformed = taps * tiles * (window.channels + window.filters)
-    moved = element_bytes * (window_inputs(window) + window_outputs(window) + transformed)
+    transformed = taps * tiles * (sliding.channels + sliding.filters)
+    moved = element_bytes * (window_inputs(sliding) + window_outputs(sliding) + transformed)
     return product + stream(moved, 3.0, device)
 
 
-def winograd_applies(window, dilation):
+def winograd_applies(sliding, dilation):
     """Whether cuDNN has Winograd kernels for a convolution: square kernels of 3 or 5, every position, one group.
 
     Parameters
     ----------
-    window : `Window`
+    sliding : `SlidingWindow`
     dilation : distance of neighbouring taps
     """
-    square = ops.equal(window.kernel_height, window.kernel_width) & (window.kernel_height > 2.5) & (window.kernel_height < 5.5)
-    return square & (window.stride * dilation * window.groups < 1.5)
+    square = ops.equal(sliding.kernel_height, sliding.kernel_width)
+    served = square & (sliding.kernel_height > 2.5) & (sliding.kernel_height < 5.5)
+    return served & (sliding.stride * dilation * sliding.groups < 1.5)
 
 
-def convolution_forward(window, dilation, element_bytes, flop_rate, winograd_share, device):
+def convolution_forward(sliding, dilation, element_bytes, flop_rate, winograd_share, device):
     """Time of a convolution's output [s].
 
     Parameters
     ----------
-    window : `Window`
+    sliding : `SlidingWindow`
     dilation : distance of neighbouring taps
     element_bytes : [bytes]
     flop_rate : reached by a large product [FLOP/s]
     winograd_share : of that rate, reached by the products of Winograd's algorithm
     device : `Device`
     """
-    pixels = window.output_height * window.output_width
-    taps = window.channels / window.groups * window.kernel_height * window.kernel_width
-    rows = window.batch * pixels * window.groups
-    plain = gemm(rows, window.filters / window.groups, taps, element_bytes, flop_rate, device)
-    quick = winograd(window, pixels, 0.0, element_bytes, winograd_share * flop_rate, device)
-    return ops.where(winograd_applies(window, dilation), ops.minimum(plain, quick), plain)
+    pixels = sliding.output_height * sliding.output_width
+    taps = sliding.channels / sliding.groups * sliding.kernel_height * sliding.kernel_width
+    rows = sliding.batch * pixels * sliding.groups
+    plain = gemm(rows, sliding.filters / sliding.groups, taps, element_bytes, flop_rate, device)
+    quick = winograd(sliding, pixels, 0.0, element_bytes, winograd_share * flop_rate, device)
+    return ops.where(winograd_applies(sliding, dilation), ops.minimum(plain, quick), plain)
 
 
-def convolution_backward_data(window, dilation, element_bytes, flop_rate, winograd_share, device):
+def convolution_backward_data(sliding, dilation, element_bytes, flop_rate, winograd_share, device):
     """Time of the gradient of a convolution's input [s].
 
     Parameters
     ----------
-    window : `Window`
+    sliding : `SlidingWindow`
     dilation : distance of neighbouring taps
     element_bytes : [bytes]
     flop_rate : reached by a large product [FLOP/s]
     winograd_share : of that rate, reached by the products of Winograd's algorithm
     device : `Device`
     """
-    pixels = window.height * window.width
-    share = window.output_height * window.output_width / pixels
-    taps = window.filters / window.groups * window.kernel_height * window.kernel_width * share
-    rows = window.batch * pixels * window.groups
-    plain = gemm(rows, window.channels / window.groups, taps, element_bytes, flop_rate, device)
-    quick = winograd(window, pixels, 0.0, element_bytes, winograd_share * flop_rate, device)
-    return ops.where(winograd_applies(window, dilation), ops.minimum(plain, quick), plain)
+    pixels = sliding.height * sliding.width
+    share = sliding.output_height * sliding.output_width / pixels
+    taps = sliding.filters / sliding.groups * sliding.kernel_height * sliding.kernel_width * share
+    rows = sliding.batch * pixels * sliding.groups
+    plain = gemm(rows, sliding.channels / sliding.groups, taps, element_bytes, flop_rate, device)
+    quick = winograd(sliding, pixels, 0.0, element_bytes, winograd_share * flop_rate, device)
+    return ops.where(winograd_applies(sliding, dilation), ops.minimum(plain, quick), plain)
 
 
-def convolution_backward_weights(window, dilation, element_bytes, flop_rate, winograd_share, device):
+def convolution_backward_weights(sliding, dilation, element_bytes, flop_rate, winograd_share, device):
     """Time of the gradient of a convolution's weights [s].
 
     Parameters
     ----------
-    window : `Window`
+    sliding : `SlidingWindow`
     dilation : distance of neighbouring taps
     element_bytes : [bytes]
     flop_rate : reached by a large product [FLOP/s]
     winograd_share : of that rate, reached by the products of Winograd's algorithm
     device : `Device`
     """
-    pixels = window.output_height * window.output_width
-    taps = window.channels / window.groups * window.kernel_height * window.kernel_width
-    plain = split_gemm(taps * window.groups, window.filters / window.groups, window.batch * pixels,
+    pixels = sliding.output_height * sliding.output_width
+    taps = sliding.channels / sliding.groups * sliding.kernel_height * sliding.kernel_width
+    plain = split_gemm(taps * sliding.groups, sliding.filters / sliding.groups, sliding.batch * pixels,
                        element_bytes, flop_rate, device)  # fmt: skip
-    quick = winograd(window, pixels, 1.0, element_bytes, winograd_share * flop_rate, device)
-    return ops.where(winograd_applies(window, dilation), ops.minimum(plain, quick), plain)
+    quick = winograd(sliding, pixels, 1.0, element_bytes, winograd_share * flop_rate, device)
+    return ops.where(winograd_applies(sliding, dilation), ops.minimum(plain, quick), plain)
 
 
 def recurrent_forward(batch, steps, gates, inputs, hidden, element_bytes, flop_rate, device):

@@ -12,7 +12,7 @@ from costmodel import ops
 from costmodel.formulas.quantities import Number
 
 
-class Window(NamedTuple):
+class SlidingWindow(NamedTuple):
     """A window sliding over images: a convolution, or a pooling whose filters are its channels."""
 
     batch: Number  # images
@@ -73,39 +73,39 @@ def window_output_rounded_up(length, kernel, stride, padding):
     return ops.minimum(ops.ceil_div(length + 2.0 * padding - kernel, stride) + 1.0, ops.ceil_div(length + padding, stride))
 
 
-def window_inputs(window):
+def window_inputs(sliding):
     """Elements that a window slides over.
 
     Parameters
     ----------
-    window : `Window`
+    sliding : `SlidingWindow`
     """
-    return window.batch * window.channels * window.height * window.width
+    return sliding.batch * sliding.channels * sliding.height * sliding.width
 
 
-def window_outputs(window):
+def window_outputs(sliding):
     """Elements that a window gives.
 
     Parameters
     ----------
-    window : `Window`
+    sliding : `SlidingWindow`
     """
-    return window.batch * window.filters * window.output_height * window.output_width
+    return sliding.batch * sliding.filters * sliding.output_height * sliding.output_width
 
 
-def convolution_weights(window):
+def convolution_weights(sliding):
     r"""Weights of a convolution without biases.
 
     .. math:: \frac{C}{g} K k_h k_w
 
     Parameters
     ----------
-    window : `Window`
+    sliding : `SlidingWindow`
     """
-    return window.channels / window.groups * window.filters * window.kernel_height * window.kernel_width
+    return sliding.channels / sliding.groups * sliding.filters * sliding.kernel_height * sliding.kernel_width
 
 
-def convolution_flop(window):
+def convolution_flop(sliding):
     r"""FLOP of one pass of a convolution: the output, the gradient of its input, or that of its weights.
 
     .. math:: 2 \cdot b K H' W' \cdot \frac{C}{g} k_h k_w
@@ -114,48 +114,48 @@ def convolution_flop(window):
 
     Parameters
     ----------
-    window : `Window`
+    sliding : `SlidingWindow`
 
     Examples
     --------
-    >>> convolution_flop(Window(1.0, 3.0, 224.0, 224.0, 64.0, 7.0, 7.0, 2.0, 112.0, 112.0, 1.0)) / 2
+    >>> convolution_flop(SlidingWindow(1.0, 3.0, 224.0, 224.0, 64.0, 7.0, 7.0, 2.0, 112.0, 112.0, 1.0)) / 2
     118013952.0
     """
-    taps = window.channels / window.groups * window.kernel_height * window.kernel_width
-    return 2.0 * window_outputs(window) * taps
+    taps = sliding.channels / sliding.groups * sliding.kernel_height * sliding.kernel_width
+    return 2.0 * window_outputs(sliding) * taps
 
 
-def convolution_bytes(window, element_bytes):
+def convolution_bytes(sliding, element_bytes):
     """Bytes of one pass of a convolution: input, weights and output, each once.
 
     Parameters
     ----------
-    window : `Window`
+    sliding : `SlidingWindow`
     element_bytes : [bytes]
     """
-    return element_bytes * (window_inputs(window) + convolution_weights(window) + window_outputs(window))
+    return element_bytes * (window_inputs(sliding) + convolution_weights(sliding) + window_outputs(sliding))
 
 
-def pooling_flop(window):
+def pooling_flop(sliding):
     """FLOP of a pooling, forward: one comparison or addition a tap.
 
     Parameters
     ----------
-    window : `Window`
+    sliding : `SlidingWindow`
     """
-    return window_outputs(window) * window.kernel_height * window.kernel_width
+    return window_outputs(sliding) * sliding.kernel_height * sliding.kernel_width
 
 
-def pooling_bytes(window, element_bytes, index_bytes):
+def pooling_bytes(sliding, element_bytes, index_bytes):
     """Bytes of one pass of a pooling: the input or its gradient, the output or its gradient, and where the maxima are.
 
     Parameters
     ----------
-    window : `Window`
+    sliding : `SlidingWindow`
     element_bytes : [bytes]
     index_bytes : of the place of a maximum; 0 for a mean [bytes]
     """
-    return element_bytes * window_inputs(window) + (element_bytes + index_bytes) * window_outputs(window)
+    return element_bytes * window_inputs(sliding) + (element_bytes + index_bytes) * window_outputs(sliding)
 
 
 def linear_parameters(inputs, outputs, bias):

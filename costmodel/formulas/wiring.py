@@ -6,6 +6,8 @@ on a shared bus they get more; where every pair has links of its own they get le
 
 from __future__ import annotations
 
+from costmodel import ops
+
 
 def bus_bandwidth_of_members(bandwidth, members, size):
     r"""Rate of each of `members` GPUs on a bus that all `size` share [bytes/s].
@@ -36,11 +38,11 @@ def mesh_bandwidth_of_members(bandwidth, members, size):
     Parameters
     ----------
     bandwidth : of a GPU over all its links :math:`B` [bytes/s]
-    members : in the ring :math:`k`, at least 2
-    size : GPUs of the mesh :math:`n`, at least 2
+    members : in the ring :math:`k`
+    size : GPUs of the mesh :math:`n`; one alone has nobody to reach, and keeps its rate
 
     References
     ----------
     stas00/ml-engineering network/README.md (MI300X)
     """
-    return bandwidth * (members - 1.0) / (size - 1.0)
+    return bandwidth * ops.where(size > 1.0, (members - 1.0) / ops.maximum(1.0, size - 1.0), 1.0)

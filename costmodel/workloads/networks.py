@@ -153,7 +153,7 @@ class Convolution(Layer):
         object.__setattr__(self, "padding", _pair("padding", self.padding, 0))
         flag("bias", self.bias)
 
-    def _window(self, batch: float, shape: Shape) -> layers.Window:
+    def _window(self, batch: float, shape: Shape) -> layers.SlidingWindow:
         channels, height, width = _image(self, shape)
         if channels % self.groups or self.filters % self.groups:
             raise InvalidValue("groups", self.groups, f"a divisor of {channels} channels and of {self.filters} filters")
@@ -162,7 +162,8 @@ class Convolution(Layer):
         across = layers.window_output(width, wide, self.stride, beside, self.dilation)
         if min(down, across) < 1:
             raise InvalidValue("kernel", self.kernel, f"no larger than the padded image of {height} by {width}")
-        return layers.Window(batch, channels, height, width, self.filters, high, wide, self.stride, down, across, self.groups)
+        kernel = (high, wide, self.stride)
+        return layers.SlidingWindow(batch, channels, height, width, self.filters, *kernel, down, across, self.groups)
 
     def output(self, *inputs: Shape) -> Shape:
         window = self._window(1, inputs[0])
@@ -213,7 +214,7 @@ class Pooling(Layer):
             whole(field, getattr(self, field), 10**6)
         flag("round_up", self.round_up)
 
-    def _window(self, batch: float, shape: Shape) -> layers.Window:
+    def _window(self, batch: float, shape: Shape) -> layers.SlidingWindow:
         channels, height, width = _image(self, shape)
         high, wide = (self.kernel, self.kernel) if self.kernel else (height, width)
 
@@ -225,7 +226,8 @@ class Pooling(Layer):
         down, across = positions(height, high), positions(width, wide)
         if min(down, across) < 1:
             raise InvalidValue("kernel", self.kernel, f"no larger than the padded image of {height} by {width}")
-        return layers.Window(batch, channels, height, width, channels, high, wide, self.stride or high, down, across, channels)
+        kernel = (high, wide, self.stride or high)
+        return layers.SlidingWindow(batch, channels, height, width, channels, *kernel, down, across, channels)
 
     def output(self, *inputs: Shape) -> Shape:
         window = self._window(1, inputs[0])

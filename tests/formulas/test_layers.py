@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from costmodel.catalogue.loader import load_device
 from costmodel.formulas import layer_times, layers, wiring
-from costmodel.formulas.layers import Window
+from costmodel.formulas.layers import SlidingWindow
 from costmodel.workloads.networks import Kernels
 
 SMALL = st.integers(1, 9)
@@ -52,7 +52,7 @@ def test_convolution_flop_are_two_for_each_multiply_add_counted(height, width, k
                                                range(kernel[0]), range(kernel[1])))  # fmt: skip
     out = (layers.window_output(length, size, stride, padding, dilation)
            for length, size in zip((height, width), kernel, strict=True))  # fmt: skip
-    window = Window(batch, channels, height, width, filters, *kernel, stride, *out, groups)
+    window = SlidingWindow(batch, channels, height, width, filters, *kernel, stride, *out, groups)
     assert layers.convolution_flop(window) == 2 * counted
     weights = {(f, c, i, j) for f in range(filters) for c in range(channels // groups)
                for i in range(kernel[0]) for j in range(kernel[1])}  # fmt: skip
@@ -68,7 +68,7 @@ def test_a_recurrent_layer_has_the_parameters_of_its_matrices():
 
 def image(side, channels, filters, kernel, stride=1, batch=64.0):
     out = layers.window_output(side, kernel, stride, kernel // 2, 1)
-    return Window(batch, channels, side, side, filters, kernel, kernel, stride, out, out, 1.0)
+    return SlidingWindow(batch, channels, side, side, filters, kernel, kernel, stride, out, out, 1.0)
 
 
 GIVEN = (1.0, 4.0, V100.rate, V100.winograd, V100.device)
@@ -106,7 +106,7 @@ def test_a_cut_product_is_never_slower_than_the_whole_one():
 @pytest.mark.parametrize("run", PASSES)
 def test_columns_give_what_numbers_give(run):
     windows = [image(*sizes) for sizes in ((56.0, 64.0, 64.0, 3), (28.0, 256.0, 128.0, 1), (224.0, 3.0, 64.0, 7, 2))]
-    columns = Window(*(np.array(column, dtype=float) for column in zip(*windows, strict=True)))
+    columns = SlidingWindow(*(np.array(column, dtype=float) for column in zip(*windows, strict=True)))
     assert run(columns, *GIVEN) == pytest.approx([run(window, *GIVEN) for window in windows], rel=1e-14)
 
 
@@ -117,7 +117,7 @@ def test_compiled_they_give_what_numbers_give():
     forward = layer_times.convolution_forward
     compiled = numba.njit(lambda window, device, rate: forward(window, 1.0, 4.0, rate, 0.9, device))
     window = image(56.0, 64.0, 64.0, 3)
-    window = Window(*map(float, window))
+    window = SlidingWindow(*map(float, window))
     assert compiled(window, V100.device, V100.rate) == pytest.approx(forward(window, 1.0, 4.0, V100.rate, 0.9, V100.device))
 
 
