@@ -54,6 +54,7 @@ _MODEL_KEYS = (*_fields(Transformer), *_FOR_READERS)
 _DEVICE_KEYS = (*_fields(Device), "provenance", *_FOR_READERS_OF_DEVICES)
 _CLUSTER_KEYS = (*_fields(Cluster), "provenance")
 _LEVEL_KEYS = _fields(Level)
+_LEVEL_NEEDED = ("name", "size", "latency", "bandwidth")
 _EFFICIENCY_KEYS = _fields(Efficiency)
 
 
@@ -247,7 +248,7 @@ def read_cluster_file(path: str | Path) -> Cluster:
     """A cluster from a TOML file with the fields of `Cluster`, at top level or in one table.
 
     ``device`` is a name of the catalogue or a table with the fields of `Device`; ``levels`` is an array of
-    tables with `name`, `size`, `latency` and `bandwidth`, innermost first.
+    tables with `name`, `size`, `latency`, `bandwidth` and maybe `topology` and `oversubscription`, innermost first.
 
     Raises
     ------
@@ -271,7 +272,7 @@ def read_cluster_file(path: str | Path) -> Cluster:
         raise InvalidValue("levels", tables, "an array of tables, innermost level first")
     for table in tables:
         _known(path, table, _LEVEL_KEYS)
-        _require(path, table, _LEVEL_KEYS)
+        _require(path, table, _LEVEL_NEEDED)
     return Cluster(
         name=text("name", entry.get("name", name)),
         device=built,
