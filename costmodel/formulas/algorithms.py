@@ -322,7 +322,9 @@ def binomial_broadcast(nbytes, ranks, latency, bandwidth):
 
 
 def binomial_scatter(nbytes, ranks, latency, bandwidth):
-    r"""Time to deal the parts of a buffer down a binomial tree, :math:`\lceil \log_2 p \rceil \alpha + \frac{p - 1}{p} \frac{n}{B}` [s].
+    r"""Time to deal the parts of a buffer down a binomial tree [s].
+
+    .. math:: T = \lceil \log_2 p \rceil \alpha + \frac{p - 1}{p} \frac{n}{B}
 
     Gathering to one rank is the same backwards.
 
@@ -337,7 +339,9 @@ def binomial_scatter(nbytes, ranks, latency, bandwidth):
 
 
 def van_de_geijn_broadcast(nbytes, ranks, latency, bandwidth):
-    r"""Time of a broadcast as a scatter and an all-gather, :math:`(\lceil \log_2 p \rceil + p - 1) \alpha + 2 \frac{p - 1}{p} \frac{n}{B}` [s].
+    r"""Time of a broadcast as a scatter and an all-gather [s].
+
+    .. math:: T = (\lceil \log_2 p \rceil + p - 1) \alpha + 2 \frac{p - 1}{p} \frac{n}{B}
 
     Parameters
     ----------
@@ -366,7 +370,9 @@ def binomial_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
 
 
 def rabenseifner_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
-    r"""Time of a reduction as a reduce-scatter and a gather, :math:`2 \lceil \log_2 p \rceil \alpha + 2 \frac{p - 1}{p} \frac{n}{B} + \frac{p - 1}{p} \frac{n}{G}` [s].
+    r"""Time of a reduction as a reduce-scatter and a gather [s].
+
+    .. math:: T = 2 \lceil \log_2 p \rceil \alpha + 2 \frac{p - 1}{p} \frac{n}{B} + \frac{p - 1}{p} \frac{n}{G}
 
     Parameters
     ----------
@@ -446,7 +452,7 @@ def hierarchical(nbytes, ranks, latency, bandwidth, across, reduce_bandwidth=FRE
 def least_all_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
     r"""Time that no all-reduce goes below [s].
 
-    .. math:: T \ge \max\left( \lceil \log_2 p \rceil \alpha,\; 2 \frac{p - 1}{p} \frac{n}{B},\; \frac{p - 1}{p} \frac{n}{G} \right)
+    .. math:: T \ge \max\left(\lceil \log_2 p \rceil \alpha,\; 2 \frac{p - 1}{p} \frac{n}{B},\; \frac{p - 1}{p} \frac{n}{G}\right)
 
     Parameters
     ----------

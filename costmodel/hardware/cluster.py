@@ -31,6 +31,7 @@ class Level:
         link between every two GPUs, each an equal share of `bandwidth`; ``"tree"``: PCIe switches under a root that
         carries one link's rate, which a ring never notices and an all-to-all does
     oversubscription : of the switches: what enters a unit over what leaves it upwards, by which `bandwidth` shrinks
+    line_rate : specified rate of the links behind `bandwidth` [bytes/s]; `bandwidth` where it isn't known
     """
 
     name: str
@@ -39,6 +40,7 @@ class Level:
     bandwidth: float
     topology: str = "switch"
     oversubscription: float = 1.0
+    line_rate: float | None = None
 
     def __post_init__(self) -> None:
         text("level name", self.name)
@@ -47,6 +49,8 @@ class Level:
         real(f"bandwidth of level {self.name}", self.bandwidth, 1.0, 1e15)
         choice(f"topology of level {self.name}", self.topology, TOPOLOGIES)
         real(f"oversubscription of level {self.name}", self.oversubscription, 1.0, 1e4)
+        if self.line_rate is not None:
+            real(f"line_rate of level {self.name}", self.line_rate, 1.0, 1e15)
 
     def numbers(self) -> LevelNumbers:
         """The level as the numbers that formulas take."""

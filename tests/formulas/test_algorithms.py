@@ -5,11 +5,12 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pytest import approx
 
 from costmodel.formulas import algorithms, collectives
 from costmodel.formulas.quantities import Level, Network
 from costmodel.hardware.cluster import Level as LevelOfCluster
+
+approx = pytest.approx
 
 SMALL = range(1, 18)
 POWERS = (1, 2, 4, 8, 16)
@@ -145,7 +146,10 @@ def rabenseifner_all_reduce(net, parts):
             net.round([(rank, rank ^ distance, list(range(low[rank], high[rank])), False) for rank in range(q)])
             for rank in range(q):
                 width = high[rank] - low[rank]
-                low[rank], high[rank] = (low[rank], high[rank] + width) if not rank & distance else (low[rank] - width, high[rank])
+                if rank & distance:
+                    low[rank] -= width
+                else:
+                    high[rank] += width
 
     folded(net, parts, work)
 
