@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from costmodel import ops
 from costmodel.errors import IllegalPlan, InvalidValue
-from costmodel.formulas import legality, pipeline, precision
+from costmodel.formulas import exchange, legality, pipeline, precision
 from costmodel.formulas.quantities import Options
 from costmodel.formulas.quantities import Plan as PlanNumbers
 from costmodel.frameworks import ATTENTION_KINDS, Framework
@@ -34,6 +34,12 @@ ADAPTERS = {"none": 1.0, "lora": 0.005, "qlora": 0.005}
 """Share of the parameters that train; adapters of rank 16 on every projection are about half a per cent [hu2021]_."""
 QUANTISED_BYTES = precision.block_bytes(4.0, 8.0 + 32.0 / 256.0, 64.0)
 """Of a weight in NF4, its block's scale in 8 bits and that of 256 scales in 32 [dettmers2023]_."""
+SYNCHRONISATIONS = {
+    "all-reduce": exchange.ALL_REDUCE, "hierarchical": exchange.HIERARCHICAL,
+    "parameter-server": exchange.PARAMETER_SERVER, "byteps": exchange.BYTEPS, "local-sgd": exchange.LOCAL_SGD,
+}  # fmt: skip
+OUTER_BYTES = 8.0
+"""Per parameter, of the weights at the last exchange and of their momentum, which local SGD keeps [douillard2023]_."""
 DIMENSIONS = ("tensor", "context", "data", "pipeline")
 MOST = 10_000_000
 
@@ -69,6 +75,11 @@ class Plan:
     fused_norms : a norm is one kernel
     overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline : which exchange runs beside compute
     rank_order : degrees from innermost to outermost; an expert group takes neighbouring ranks whatever the order
+    synchronisation : how copies of the model agree: ``"all-reduce"``, ``"hierarchical"`` (inside nodes, then between),
+        ``"parameter-server"``, ``"byteps"`` or ``"local-sgd"`` (DiLoCo); all but the first need ``zero_stage=0``. Servers
+        of a parameter server hold the optimizer's state, and their update hides behind the exchange
+    servers : machines of the parameter server, or without GPUs in BytePS, with the links of a node; 0: the nodes serve
+    local_steps : steps of local SGD from one exchange to the next
     optimizer_offload, activation_offload : share kept in host memory, 0 to 1; the transfers are priced, the host's
         own arithmetic is not, so an offloaded optimizer's time is a lower bound
 
@@ -105,6 +116,9 @@ class Plan:
     overlap_tensor: bool | None = None
     overlap_pipeline: bool | None = None
     rank_order: Sequence[str] = DIMENSIONS
+    synchronisation: str = "all-reduce"
+    servers: int = 0
+    local_steps: int = 1
     optimizer_offload: float = 0.0
     activation_offload: float = 0.0
 
@@ -137,6 +151,16 @@ class Plan:
             choice("optimizer", self.optimizer, tuple(OPTIMIZERS))
         if self.attention is not None:
             choice("attention", self.attention, ATTENTION_KINDS)
+        choice("synchronisation", self.synchronisation, tuple(SYNCHRONISATIONS))
+        whole("servers", self.servers, 100_000)
+        positive_int("local_steps", self.local_steps, 1_000_000)
+        if self.servers and self.synchronisation not in ("parameter-server", "byteps"):
+            raise InvalidValue("servers", self.servers, f"0 with synchronisation={self.synchronisation!r}, which has none")
+        if self.local_steps > 1 and self.synchronisation != "local-sgd":
+            raise InvalidValue("local_steps", self.local_steps, f"1 with synchronisation={self.synchronisation!r}")
+        if self.synchronisation != "all-reduce" and self.zero_stage:
+            raise InvalidValue("zero_stage", self.zero_stage, f"0 with synchronisation={self.synchronisation!r}: every rank "
+                               "has a whole copy to synchronise")  # fmt: skip
         object.__setattr__(self, "rank_order", listing("rank_order", self.rank_order))
         if sorted(map(str, self.rank_order)) != sorted(DIMENSIONS):
             raise InvalidValue("rank_order", self.rank_order, "an order of " + ", ".join(DIMENSIONS))
@@ -157,7 +181,7 @@ class Plan:
         """The plan with every None replaced by the framework's default."""
         defaults: dict[str, Any] = {
             "sequence_parallel": framework.sequence_parallel and self.tensor_parallel > 1,
-            "zero_stage": framework.zero_stage,
+            "zero_stage": framework.zero_stage if self.synchronisation == "all-reduce" else 0,
             "attention": framework.attention,
             "fused_cross_entropy": framework.fused_cross_entropy,
             "fused_norms": framework.fused_norms,
@@ -180,6 +204,8 @@ class Plan:
         optimizer = framework.optimizer_bytes - (4.0 if wide and framework.optimizer_bytes >= 12.0 else 0.0)
         if plan.optimizer is not None:
             optimizer = precision.optimizer_bytes(stored, *OPTIMIZERS[plan.optimizer])
+        served = plan.synchronisation == "parameter-server"
+        state = 0.0 if served else optimizer + (OUTER_BYTES if plan.synchronisation == "local-sgd" else 0.0)
         return Options(
             seq_len=float(plan.seq_len), global_batch=float(plan.global_batch),
             compute_bytes=narrow.get(plan.dtype, bytes_), activation_bytes=bytes_,
@@ -192,11 +218,13 @@ class Plan:
             keep_gathered=float(framework.keep_gathered), balanced_stages=float(framework.balanced_stages),
             gather_logits=float(framework.gather_logits),
             gradient_bytes=gradient, reduce_bytes=min(framework.reduce_bytes, gradient),
-            optimizer_bytes=optimizer,
+            optimizer_bytes=state,
             flash_attention=float(plan.attention == "flash"), fused_softmax=float(plan.attention == "fused-softmax"),
             fused_norms=float(bool(plan.fused_norms)),
             logit_bytes=2.0 if plan.fused_cross_entropy else framework.logit_bytes,
             fused_cross_entropy=float(bool(plan.fused_cross_entropy)),
+            synchronisation=SYNCHRONISATIONS[plan.synchronisation], servers=float(plan.servers),
+            local_steps=float(plan.local_steps),
             overlap_gradients=float(bool(plan.overlap_gradients)),
             overlap_parameters=float(bool(plan.overlap_parameters)),
             overlap_tensor=float(bool(plan.overlap_tensor)), overlap_pipeline=float(bool(plan.overlap_pipeline)),
@@ -315,6 +343,8 @@ def explain(reason: str, plan: Plan, model: Transformer, cluster: Cluster) -> st
         f"expert_feed_forward={model.expert_feed_forward} of {model.name!r}",
         "shard_group": f"shard_group={plan.shard_group} does not divide data x context = "
         f"{plan.data_parallel * plan.context_parallel} ranks",
+        "synchronisation": f"synchronisation={plan.synchronisation!r} with zero_stage={plan.zero_stage}: every rank must have "
+        "a whole copy to synchronise, zero_stage=0",
         "unfused_context": f"attention={plan.attention!r} with context_parallel={plan.context_parallel}: ring "
         "attention needs the flash kernel",
     }  # fmt: skip

@@ -27,6 +27,7 @@ class Violations(NamedTuple):
     expert_feed_forward: Number
     shard_group: Number
     unfused_context: Number
+    synchronisation: Number
 
 
 def indivisible(a, b):
@@ -98,4 +99,5 @@ def violations(model, options, plan, gpus):
             indivisible(ranks, plan.shard_group), ops.where(plan.shard_group > ranks, 1.0, 0.0)
         ) * plan.shard_optimizer,
         unfused_context=(1.0 - options.flash_attention) * ops.where(plan.context > 1.0, 1.0, 0.0),
+        synchronisation=ops.where(options.synchronisation > 0.5, 1.0, 0.0) * plan.shard_optimizer,
     )  # fmt: skip

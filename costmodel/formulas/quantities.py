@@ -157,6 +157,9 @@ class Options(NamedTuple):
     fused_norms: Number  # 1: a norm is one kernel
     logit_bytes: Number  # kept per logit between forward and backward
     fused_cross_entropy: Number
+    synchronisation: Number  # a code of `costmodel.formulas.exchange`
+    servers: Number  # machines of a parameter server, or without GPUs; 0: the nodes themselves serve
+    local_steps: Number  # steps between two exchanges of local SGD; else 1
     overlap_gradients: Number
     overlap_parameters: Number
     overlap_tensor: Number
