@@ -78,7 +78,7 @@ def largest_rate(squared_gradient, gradient_curvature):
 
     References
     ----------
-    [mccandlish2018]_ eq. 2.5
+    [mccandlish2018]_ section 2.2
     """
     return squared_gradient / gradient_curvature
 

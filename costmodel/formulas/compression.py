@@ -7,7 +7,7 @@ their kernels read and write; what a method does to convergence is not priced.
 from __future__ import annotations
 
 from costmodel import ops
-from costmodel.formulas import collectives, compute
+from costmodel.formulas import collectives, compute, traffic
 
 
 def narrow_all_reduce(ngradients, gradient_bytes, wire_bytes, ranks, stride, network, stack, device):
@@ -34,7 +34,7 @@ def narrow_all_reduce(ngradients, gradient_bytes, wire_bytes, ranks, stride, net
     cast = compute.stream(2.0 * (gradient_bytes + wire_bytes) * ngradients, 2.0, device)
     time = collectives.all_reduce(nbytes, ranks, stride, network, stack)
     changed = ops.where(wire_bytes < gradient_bytes, cast, 0.0)
-    return changed + time, 2.0 * (ranks - 1.0) / ranks * nbytes
+    return changed + time, traffic.all_reduce_sent(nbytes, ranks)
 
 
 def quantised_bytes(ngradients, bits, block, scale_bytes):
@@ -79,7 +79,7 @@ def quantised_all_reduce(ngradients, gradient_bytes, bits, block, scale_bytes, r
     unpacked = compute.stream(gradient_bytes * ngradients + nbytes, 1.0, device)
     scattered = collectives.all_to_all(nbytes, ranks, stride, network, stack)
     gathered = collectives.all_gather(nbytes, ranks, stride, network, stack)
-    return packed + scattered + summed + gathered + unpacked, 2.0 * (ranks - 1.0) / ranks * nbytes
+    return packed + scattered + summed + gathered + unpacked, traffic.all_reduce_sent(nbytes, ranks)
 
 
 def top_k_bytes(ngradients, density, value_bytes, index_bytes):
@@ -225,5 +225,5 @@ def power_sgd_exchange(rows, columns, rank, gradient_bytes, ranks, stride, netwo
     second = collectives.all_reduce(gradient_bytes * kept * columns, ranks, stride, network, stack)
     whole = collectives.all_reduce(gradient_bytes * rows * columns, ranks, stride, network, stack)
     time = ops.where(compressed, work + first + second, whole)
-    sent = 2.0 * (ranks - 1.0) / ranks * gradient_bytes * power_sgd_elements(rows, columns, rank)
+    sent = traffic.all_reduce_sent(gradient_bytes * power_sgd_elements(rows, columns, rank), ranks)
     return time, sent

@@ -33,23 +33,6 @@ def hierarchical_all_reduce(nbytes, gpus_per_server, between, latency, bandwidth
     return 2.0 * ops.where(gpus_per_server > 1.0, inside, 0.0) + between
 
 
-def server_bytes(nbytes, servers):
-    r"""What each server sends, and receives, in an all-reduce between servers [bytes].
-
-    .. math:: 2 \frac{p - 1}{p} n
-
-    Parameters
-    ----------
-    nbytes : buffer :math:`n` [bytes]
-    servers : :math:`p`
-
-    References
-    ----------
-    [goyal2017]_ section 4.1, [patarasuk2009]_
-    """
-    return 2.0 * (servers - 1.0) / servers * nbytes
-
-
 def exposed_exchange(backward, first_bucket, exchange):
     """Exchange of gradients that the backward pass doesn't hide, where it is the exchange that never waits [s].
 
@@ -105,8 +88,8 @@ def iteration_time(forward, backward, first_bucket, exchange):
 
     Examples
     --------
-    >>> iteration_time(0.105, 0.125, 0.025, 0.05)
-    0.23
+    >>> iteration_time(0.125, 0.125, 0.025, 0.05)
+    0.25
     """
     return forward + backward + exposed_exchange(backward, first_bucket, exchange)
 

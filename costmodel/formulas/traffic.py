@@ -22,6 +22,41 @@ class Links(NamedTuple):
     spine: Number
 
 
+def all_reduce_sent(nbytes, ranks):
+    r"""What each member of a ring all-reduce sends, which no algorithm undercuts [bytes].
+
+    .. math:: 2 \frac{p - 1}{p} n
+
+    Parameters
+    ----------
+    nbytes : buffer :math:`n` on each rank [bytes]
+    ranks : :math:`p`
+
+    References
+    ----------
+    [patarasuk2009]_, [goyal2017]_ section 4.1 (:math:`p` servers)
+
+    Examples
+    --------
+    >>> all_reduce_sent(100e6, 2.0)
+    100000000.0
+    """
+    return 2.0 * all_gather_sent(nbytes, ranks)
+
+
+def all_gather_sent(nbytes, ranks):
+    r"""What each member of an all-gather, a reduce-scatter or an all-to-all sends [bytes].
+
+    .. math:: \frac{p - 1}{p} n
+
+    Parameters
+    ----------
+    nbytes : whole buffer :math:`n`, gathered or before scattering [bytes]
+    ranks : :math:`p`
+    """
+    return (ranks - 1.0) / ranks * nbytes
+
+
 def units(ranks, stride, network):
     """Nodes and leaves that a group is spread over; 0 where it stays within one.
 

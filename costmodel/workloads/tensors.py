@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -276,6 +276,7 @@ class LocalTensors:
     layer : position in the stage: 0 the embedding, then the layers from 1, then the head
     routed : belongs to a routed expert
     shared : an embedding that the first and the last pipeline stage hold both
+    layers : of the stage
     """
 
     numel: Integers
@@ -283,13 +284,17 @@ class LocalTensors:
     layer: Integers
     routed: NDArray[np.bool_]
     shared: NDArray[np.bool_]
+    layers: int
 
     def __len__(self) -> int:
         return len(self.numel)
 
     def where(self, kept: NDArray[np.bool_]) -> LocalTensors:
         """The tensors that `kept` marks."""
-        return LocalTensors(**{field.name: getattr(self, field.name)[kept] for field in dataclasses.fields(self)})
+        return LocalTensors(
+            numel=self.numel[kept], rows=self.rows[kept], layer=self.layer[kept], routed=self.routed[kept],
+            shared=self.shared[kept], layers=self.layers,
+        )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=256)
@@ -297,14 +302,15 @@ def _columns(
     model: Transformer, what: str, tensor: int, expert: int, expert_tensor: int
 ) -> tuple[Integers, Integers, NDArray[np.bool_]]:
     """Elements, rows and kind of the tensors of one part on one rank; of the routed experts only its share."""
-    tensors = {
+    made: dict[str, Callable[[Transformer], tuple[Tensor, ...]]] = {
         "embedding": embedding_tensors,
         "dense": lambda model: layer_tensors(model, False),
         "experts": lambda model: layer_tensors(model, True),
         "head": head_tensors,
         "copy": lambda model: head_tensors(model, True),
         "prediction": prediction_tensors,
-    }[what](model)
+    }
+    tensors = made[what](model)
     kept, seen = [], 0
     matrices = sum(tensor.routed for tensor in tensors) // max(model.experts, 1)
     for one in tensors:
@@ -333,25 +339,20 @@ def stage_tensors(
     embedding, head : what else the stage holds; a stage with a head but no embedding has its own copy of tied ones
     tensor, expert, expert_tensor : degrees that split tensors, and experts
     """
-    degrees = (tensor, expert, expert_tensor)
-    parts = [("embedding", 0)] * embedding
     first_expert = model.layers - model.expert_layers
+    parts = [("embedding", 0)] * embedding
     parts += [("experts" if number >= first_expert else "dense", 1 + i) for i, number in enumerate(layers)]
     outer = len(layers) + 1
     if head:
         parts += [("head" if embedding else "copy", outer)] + [("prediction", outer)] * model.prediction_layers
-    found = [_columns(model, what, *degrees) for what, _ in parts]
-    sizes = [len(columns[0]) for columns in found]
-    where = np.repeat(np.array([place for _, place in parts], dtype=np.int64), sizes)
-    count = sum(sizes)
-    both = np.zeros(count, dtype=bool)
+    found = [_columns(model, what, tensor, expert, expert_tensor) for what, _ in parts]
+    sizes = [len(numel) for numel, _, _ in found]
+    numel, rows, routed = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    shared = np.zeros(len(numel), dtype=bool)
     if model.tied_embeddings and embedding != head:
-        both[0 if embedding else sum(sizes[: len(layers)]) + sizes[len(layers)] - 1] = True
-
-    def column(i: int) -> NDArray[np.int64]:
-        return np.concatenate([columns[i] for columns in found]) if found else np.empty(0, dtype=np.int64)
-
-    return LocalTensors(numel=column(0), rows=column(1), layer=where, routed=column(2).astype(bool), shared=both)
+        shared[0 if embedding else sum(sizes[:outer]) - 1] = True
+    layer = np.repeat(np.array([place for _, place in parts], dtype=np.int64), sizes)
+    return LocalTensors(numel=numel, rows=rows, layer=layer, routed=routed, shared=shared, layers=len(layers))
 
 
 __all__ = ["LocalTensors", "Tensor", "parameter_tensors", "stage_tensors"]
