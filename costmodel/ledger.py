@@ -212,7 +212,9 @@ class Ledger:
         """Load of a GPU's link of every level, innermost first."""
         found = []
         quality = self.estimate.framework.numbers().network_quality
+        network = self.estimate.cluster.numbers()
         for place, level in enumerate(self.estimate.cluster.levels):
+            bandwidth = network[place].bandwidth
             totals = dict.fromkeys(self._stage_names, 0.0)
             peak, peak_group = 0.0, ""
             for row in self.transactions:
@@ -221,8 +223,8 @@ class Ledger:
                     peak, peak_group = row.links[place] / row.time, row.group
             stage = max(totals, key=totals.__getitem__)
             rate = totals[stage] / self.estimate.step_time
-            busy = rate / (quality * level.bandwidth)
-            found.append(Load(level.name, stage, level.bandwidth, totals[stage], busy, rate, peak, peak_group))
+            busy = rate / (quality * bandwidth)
+            found.append(Load(level.name, stage, bandwidth, totals[stage], busy, rate, peak, peak_group))
         return tuple(found)
 
     @property

@@ -128,13 +128,14 @@ def cut_before(numel: Integers, cap: int) -> Integers:
     return np.array(ends, dtype=np.int64)
 
 
-def cut_after(size: Integers, caps: Sequence[float]) -> Integers:
+def cut_after(size: Integers, caps: Sequence[float], last: Integers | None = None) -> Integers:
     """Ends of buckets that are flushed as soon as they have reached the cap.
 
     Parameters
     ----------
     size : of the tensors in order
     caps : of the first bucket, of the second, ...; the last of them holds for the rest
+    last : of the tensors where each ends a bucket, if less than `size`, which pads them for the next
 
     Examples
     --------
@@ -142,11 +143,12 @@ def cut_after(size: Integers, caps: Sequence[float]) -> Integers:
     array([1, 3, 4, 5])
     """
     total, start = np.cumsum(size), 0
+    reached = total if last is None else total - size + last
     ends: list[int] = []
     while start < len(size):
         before = total[start - 1] if start else 0
         cap = caps[min(len(ends), len(caps) - 1)]
-        start = min(int(np.searchsorted(total, before + cap, side="left")) + 1, len(size))
+        start = min(int(np.searchsorted(reached, before + cap, side="left")) + 1, len(size))
         ends.append(start)
     return np.array(ends, dtype=np.int64)
 
@@ -282,9 +284,8 @@ class Megatron:
         ends: list[int] = []
         for start, end in zip([0, *breaks], [*breaks, len(order)], strict=True):
             bucketed = context.overlapped and context.first_stage and chunk[start] == 0
-            # the last tensor of a bucket is not padded before the comparison with the cap
-            inside = np.diff(np.cumsum(size[start:end]) - size[start:end] + numel[start:end], prepend=0)
-            ends += [int(start + one) for one in (cut_after(inside, [cap]) if bucketed else [end - start])]
+            cuts = cut_after(size[start:end], [cap], numel[start:end]) if bucketed else [end - start]
+            ends += [int(start + cut) for cut in cuts]
         made = _bucketed(tensors, order, np.array(ends, dtype=np.int64), size)
         multiple = math.lcm(context.ranks, 128) if sharded else 1
         return dataclasses.replace(made, elements=_padded(made.elements, multiple))
