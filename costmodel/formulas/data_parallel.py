@@ -33,24 +33,24 @@ def hierarchical_all_reduce(nbytes, gpus_per_server, between, latency, bandwidth
     return 2.0 * ops.where(gpus_per_server > 1.0, inside, 0.0) + between
 
 
-def exposed_exchange(backward, first_bucket, exchange):
+def exposed_exchange(backward, first_bucket, exchange_time):
     """Exchange of gradients that the backward pass doesn't hide, where it is the exchange that never waits [s].
 
     Parameters
     ----------
     backward : time of the backward pass [s]
     first_bucket : time from its start until the first bucket is full [s]
-    exchange : time of all buckets' exchange [s]
+    exchange_time : time of all buckets' exchange [s]
 
     Examples
     --------
     >>> exposed_exchange(0.125, 0.025, 0.2)
     0.1
     """
-    return ops.maximum(first_bucket + exchange - backward, 0.0)
+    return ops.maximum(first_bucket + exchange_time - backward, 0.0)
 
 
-def exposed_equal_buckets(backward, buckets, exchange):
+def exposed_equal_buckets(backward, buckets, exchange_time):
     r"""Exchange of gradients that stays exposed where buckets are equal and fill at an even pace [s].
 
     .. math:: \max\left(\frac{X}{K},\; X + \frac{B}{K} - B\right)
@@ -61,17 +61,17 @@ def exposed_equal_buckets(backward, buckets, exchange):
     ----------
     backward : time of the backward pass :math:`B` [s]
     buckets : :math:`K`
-    exchange : time of all buckets' exchange :math:`X` [s]
+    exchange_time : of all buckets :math:`X` [s]
 
     Examples
     --------
     >>> exposed_equal_buckets(1.0, 4.0, 0.4), exposed_equal_buckets(1.0, 4.0, 2.0)
     (0.1, 1.25)
     """
-    return ops.maximum(exchange / buckets, exchange + backward / buckets - backward)
+    return ops.maximum(exchange_time / buckets, exchange_time + backward / buckets - backward)
 
 
-def iteration_time(forward, backward, first_bucket, exchange):
+def iteration_time(forward, backward, first_bucket, exchange_time):
     r"""Time of one iteration of data-parallel training [s].
 
     .. math:: T = T_{fwd} + \max(T_{bwd},\; T_{first} + T_{exchange})
@@ -80,7 +80,7 @@ def iteration_time(forward, backward, first_bucket, exchange):
     ----------
     forward, backward : of one worker on its share of the minibatch [s]
     first_bucket : time from the backward pass's start until the first bucket of gradients is full [s]
-    exchange : time to all-reduce every gradient [s]
+    exchange_time : time to all-reduce every gradient [s]
 
     References
     ----------
@@ -91,7 +91,7 @@ def iteration_time(forward, backward, first_bucket, exchange):
     >>> iteration_time(0.125, 0.125, 0.025, 0.05)
     0.25
     """
-    return forward + backward + exposed_exchange(backward, first_bucket, exchange)
+    return forward + backward + exposed_exchange(backward, first_bucket, exchange_time)
 
 
 def throughput(workers, samples, iteration):

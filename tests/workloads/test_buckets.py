@@ -1,6 +1,7 @@
 """Buckets as the frameworks' own code forms them, and what of them stays exposed."""
 
 import csv
+import itertools
 import math
 from pathlib import Path
 
@@ -169,7 +170,7 @@ def test_buckets_partition_the_tensors(numel, cap):
 def test_no_bucket_cut_before_its_cap_exceeds_it_but_of_a_single_tensor(numel, cap):
     parts = np.split(np.array(numel), cut_before(np.array(numel), cap)[:-1])
     assert all(part.sum() <= cap or len(part) == 1 for part in parts)
-    assert all(part.sum() + after[0] > cap for part, after in zip(parts, parts[1:], strict=False))
+    assert all(part.sum() + after[0] > cap for part, after in itertools.pairwise(parts))
 
 
 @quick
@@ -289,7 +290,7 @@ def test_every_rule_sums_every_gradient_once_and_knows_when(rule, stage):
     sums = [call for call in calls if call.phase == "gradient sync"]
     assert sum(int(call.elements.sum()) for call in sums) == 559_214_592
     assert all(len(call.elements) == len(call.layer) for call in calls)
-    assert all((0 <= call.layer).all() and (call.layer <= 25).all() for call in calls)
+    assert all((call.layer >= 0).all() and (call.layer <= 25).all() for call in calls)
 
 
 @pytest.mark.parametrize(
