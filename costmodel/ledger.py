@@ -88,9 +88,9 @@ class Load(NamedTuple):
     ----------
     level : of the cluster
     stage : that loads it most
-    bandwidth : of the link [bytes/s]
+    bandwidth : of the link that collectives reach, the software's factor included [bytes/s]
     nbytes : in one step [bytes]
-    busy : share of the step in which it carries bytes at the rate that collectives reach
+    busy : share of the step in which it carries bytes at that rate
     mean_rate : over the step [bytes/s]
     peak_rate : in its fastest transaction [bytes/s]
     peak_group : whose transaction that is; empty for a link without load
@@ -214,7 +214,7 @@ class Ledger:
         quality = self.estimate.framework.numbers().network_quality
         network = self.estimate.cluster.numbers()
         for place, level in enumerate(self.estimate.cluster.levels):
-            bandwidth = network[place].bandwidth
+            bandwidth = quality * network[place].bandwidth
             totals = dict.fromkeys(self._stage_names, 0.0)
             peak, peak_group = 0.0, ""
             for row in self.transactions:
@@ -223,8 +223,7 @@ class Ledger:
                     peak, peak_group = row.links[place] / row.time, row.group
             stage = max(totals, key=totals.__getitem__)
             rate = totals[stage] / self.estimate.step_time
-            busy = rate / (quality * bandwidth)
-            found.append(Load(level.name, stage, bandwidth, totals[stage], busy, rate, peak, peak_group))
+            found.append(Load(level.name, stage, bandwidth, totals[stage], rate / bandwidth, rate, peak, peak_group))
         return tuple(found)
 
     @property

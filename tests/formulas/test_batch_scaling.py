@@ -7,7 +7,6 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from pytest import approx
 
 from costmodel.formulas import batch_scaling as batch
 
@@ -37,9 +36,9 @@ def test_at_the_critical_batches_of_table_1_steps_and_samples_are_twice_the_fewe
     rows = table_1()
     assert len(rows) == 8
     for task, critical, _ in rows:
-        assert batch.steps(1000.0, critical, critical) == approx(2000.0), task
-        assert batch.samples(1000.0 * critical, critical, critical) == approx(2000.0 * critical), task
-        assert batch.critical_batch(1000.0 * critical, 1000.0) == approx(critical), task
+        assert batch.steps(1000.0, critical, critical) == pytest.approx(2000.0), task
+        assert batch.samples(1000.0 * critical, critical, critical) == pytest.approx(2000.0 * critical), task
+        assert batch.critical_batch(1000.0 * critical, 1000.0) == pytest.approx(critical), task
 
 
 def test_the_simple_noise_scale_of_table_1_follows_the_critical_batch_over_six_orders_of_magnitude():
@@ -55,9 +54,9 @@ def test_steps_and_samples_trade_along_a_hyperbola(fewest_steps, critical, size)
     """Equation 2.11."""
     fewest_samples = fewest_steps * critical
     steps, samples = batch.steps(fewest_steps, size, critical), batch.samples(fewest_samples, size, critical)
-    assert samples == approx(steps * size)
+    assert samples == pytest.approx(steps * size)
     if 1e-3 < size / critical < 1e3:
-        assert (steps / fewest_steps - 1) * (samples / fewest_samples - 1) == approx(1.0, rel=1e-6)
+        assert (steps / fewest_steps - 1) * (samples / fewest_samples - 1) == pytest.approx(1.0, rel=1e-6)
 
 
 @quick
@@ -73,9 +72,9 @@ def test_the_best_rate_wins_most_on_a_noisy_quadratic(seed, noise):
     rates = np.linspace(0.0, 2.0 * batch.largest_rate(gradient @ gradient, curvature), 20001)
     gain = rates * (gradient @ gradient) - 0.5 * rates**2 * (curvature + np.trace(hessian @ covariance) / size)
     largest = batch.largest_improvement(gradient @ gradient, curvature)
-    assert batch.improvement(largest, size, scale) == approx(gain.max(), rel=1e-5)
+    assert batch.improvement(largest, size, scale) == pytest.approx(gain.max(), rel=1e-5)
     best = batch.optimal_rate(batch.largest_rate(gradient @ gradient, curvature), size, scale)
-    assert best == approx(rates[gain.argmax()], abs=2 * rates[1])
+    assert best == pytest.approx(rates[gain.argmax()], abs=2 * rates[1])
 
 
 def test_a_batch_s_gradient_errs_as_the_simple_noise_scale_says():
@@ -84,7 +83,7 @@ def test_a_batch_s_gradient_errs_as_the_simple_noise_scale_says():
     batches = gradient + draw.normal(size=(20_000, size, 3)).mean(axis=1) * spread
     scale = batch.simple_noise_scale((spread**2).sum(), gradient @ gradient)
     measured = ((batches - gradient) ** 2).sum(axis=1).mean() / (gradient @ gradient)
-    assert batch.relative_error(size, scale) == approx(measured, rel=0.03)
+    assert batch.relative_error(size, scale) == pytest.approx(measured, rel=0.03)
 
 
 def test_norms_at_two_batch_sizes_estimate_gradient_and_noise_without_bias():
@@ -95,23 +94,23 @@ def test_norms_at_two_batch_sizes_estimate_gradient_and_noise_without_bias():
         batches = gradient + draw.normal(size=(200_000, 3)) * spread / np.sqrt(size)
         norms[size] = (batches**2).sum(axis=1).mean()
     small, large = norms[4], norms[64]
-    assert batch.squared_gradient_estimate(4.0, 64.0, small, large) == approx(gradient @ gradient, rel=0.02)
-    assert batch.variance_estimate(4.0, 64.0, small, large) == approx((spread**2).sum(), rel=0.02)
+    assert batch.squared_gradient_estimate(4.0, 64.0, small, large) == pytest.approx(gradient @ gradient, rel=0.02)
+    assert batch.variance_estimate(4.0, 64.0, small, large) == pytest.approx((spread**2).sum(), rel=0.02)
 
 
 def test_a_constant_noise_scale_gains_nothing_from_an_adaptive_batch():
     noise, steps = 500.0, 1000.0
-    assert batch.adaptive_gain(steps * noise**0.5, steps, steps * noise) == approx(1.0)
-    assert batch.adaptive_batch(noise, noise) == approx(noise)
+    assert batch.adaptive_gain(steps * noise**0.5, steps, steps * noise) == pytest.approx(1.0)
+    assert batch.adaptive_batch(noise, noise) == pytest.approx(noise)
 
 
 def test_a_growing_noise_scale_gains_something():
     noise = np.linspace(1.0, 1000.0, 1000)
-    assert batch.adaptive_gain(np.sqrt(noise).sum(), 1000.0, noise.sum()) == approx(8 / 9, rel=0.01)
+    assert batch.adaptive_gain(np.sqrt(noise).sum(), 1000.0, noise.sum()) == pytest.approx(8 / 9, rel=0.01)
 
 
 def test_a_run_is_fastest_at_the_geometric_mean_of_the_critical_batch_and_the_one_that_doubles_a_step():
     sizes = np.geomspace(1e2, 1e6, 4001)
     times = batch.time_to_loss(1000.0, sizes, 1e4, 0.1 + sizes * 1e-4)  # a step takes twice as long at 1,000 samples
-    assert sizes[times.argmin()] == approx((1e4 * 1e3) ** 0.5, rel=0.01)
-    assert batch.time_to_loss(1000.0, 1e4, 1e4, 0.5) == approx(1000.0)
+    assert sizes[times.argmin()] == pytest.approx((1e4 * 1e3) ** 0.5, rel=0.01)
+    assert batch.time_to_loss(1000.0, 1e4, 1e4, 0.5) == pytest.approx(1000.0)

@@ -4,7 +4,6 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from pytest import approx
 
 from costmodel import load_cluster, load_framework
 from costmodel.formulas import collectives, compression, compute
@@ -41,7 +40,7 @@ def test_power_sgd_sends_the_elements_of_its_two_factors(rows, columns, rank):
     sent = left.size + right.size if left.size + right.size < matrix.size else matrix.size
     assert compression.power_sgd_elements(float(rows), float(columns), float(rank)) == sent
     if kept == min(rows, columns):
-        assert left @ right.T == approx(matrix, abs=1e-9)  # full rank loses nothing
+        assert left @ right.T == pytest.approx(matrix, abs=1e-9)  # full rank loses nothing
 
 
 @quick
@@ -52,20 +51,20 @@ def test_power_sgd_s_bytes_are_those_of_a_ring_over_its_factors(ranks, rank):
     sums, sent = ring_all_reduce(factors)
     _, counted = compression.power_sgd_exchange(rows, columns, rank, 4.0, float(ranks), 1.0, NETWORK, STACK, DEVICE)
     assert all((total == ranks).all() for total in sums)
-    assert [4 * elements for elements in sent] == [approx(counted)] * ranks
+    assert [4 * elements for elements in sent] == [pytest.approx(counted)] * ranks
 
 
 def test_power_sgd_sends_a_vector_whole_and_computes_nothing():
     time, sent = compression.power_sgd_exchange(1024.0, 1.0, 4.0, 4.0, *GROUP, DEVICE)
     assert time == collectives.all_reduce(4096.0, *GROUP)
-    assert sent == approx(2 * 63 / 64 * 4096)
+    assert sent == pytest.approx(2 * 63 / 64 * 4096)
     assert compression.power_sgd_flop(1024.0, 1.0, 4.0) == 0.0
 
 
 def test_power_sgd_of_rank_4_compresses_resnet_sized_matrices_by_a_hundred_or_more():
     # the largest layers of ResNet18 in table 10 of Vogels et al. 2019: 512 x 4608, 461/r times smaller
     whole, factors = 512.0 * 4608, compression.power_sgd_elements(512.0, 4608.0, 1.0)
-    assert whole / factors == approx(461, rel=0.01)
+    assert whole / factors == pytest.approx(461, rel=0.01)
 
 
 @quick
@@ -86,7 +85,7 @@ def test_top_k_sends_the_arrays_of_values_and_places(count, density, ranks):
         total = np.zeros(count)
         for values, places in payloads:
             np.add.at(total, places, values)
-        assert total == approx(np.sum(gradients, axis=0, dtype=float))
+        assert total == pytest.approx(np.sum(gradients, axis=0, dtype=float))
 
 
 @quick
@@ -95,7 +94,7 @@ def test_top_k_at_its_break_even_sends_what_the_all_reduce_does(ngradients, rank
     density = compression.top_k_break_even(4.0, 4.0, 4.0, ranks)
     _, sparse = compression.top_k_exchange(ngradients, 4.0, density, 4.0, 4.0, ranks, 1.0, NETWORK, STACK, DEVICE)
     _, dense = compression.narrow_all_reduce(ngradients, 4.0, 4.0, ranks, 1.0, NETWORK, STACK, DEVICE)
-    assert sparse == approx(dense, rel=0.01)
+    assert sparse == pytest.approx(dense, rel=0.01)
 
 
 @quick
@@ -109,9 +108,9 @@ def test_quantised_gradients_are_as_large_as_their_arrays(count, block):
 def test_a_cast_to_16_bit_halves_the_bytes_and_takes_reads_and_writes():
     time, sent = compression.narrow_all_reduce(1e9, 4.0, 2.0, *GROUP, DEVICE)
     _, whole = compression.narrow_all_reduce(1e9, 4.0, 4.0, *GROUP, DEVICE)
-    assert sent == approx(whole / 2)
+    assert sent == pytest.approx(whole / 2)
     cast = compute.stream(2 * 6e9, 2.0, DEVICE)  # 4 in and 2 out, 2 in and 4 out
-    assert time == approx(cast + collectives.all_reduce(2e9, *GROUP))
+    assert time == pytest.approx(cast + collectives.all_reduce(2e9, *GROUP))
 
 
 def test_gradients_that_are_narrow_already_are_not_cast():
@@ -122,7 +121,7 @@ def test_gradients_that_are_narrow_already_are_not_cast():
 def test_eight_bits_send_a_quarter_of_32_and_their_scales():
     _, whole = compression.narrow_all_reduce(1e9, 4.0, 4.0, *GROUP, DEVICE)
     _, sent = compression.quantised_all_reduce(1e9, 4.0, 8.0, 256.0, 4.0, *GROUP, DEVICE)
-    assert sent / whole == approx((1 + 4 / 256) / 4, rel=1e-6)
+    assert sent / whole == pytest.approx((1 + 4 / 256) / 4, rel=1e-6)
 
 
 @pytest.mark.parametrize("method", ["narrow", "quantised", "top-k", "power-sgd"])

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pytest import approx
 
 from costmodel.formulas import data_parallel, traffic
 from costmodel.formulas.data_parallel import (
@@ -44,38 +43,38 @@ def test_hours_images_and_efficiency_of_figure_7_follow_from_its_times():
     for row in published():
         gpus, time = int(row["n_gpus"]), float(row["time_per_iteration_s_fig7"])
         assert time == FIGURE_7[gpus]
-        assert throughput(gpus, PER_GPU, time) == approx(float(row["images_per_s_derived"]), rel=0.01)
+        assert throughput(gpus, PER_GPU, time) == pytest.approx(float(row["images_per_s_derived"]), rel=0.01)
         hours = training_time(IMAGES, EPOCHS, gpus, PER_GPU, time) / 3600
-        assert hours == approx(float(row["hours_for_90_epochs_derived"]), rel=0.01)
+        assert hours == pytest.approx(float(row["hours_for_90_epochs_derived"]), rel=0.01)
         minutes = training_time(IMAGES, 1, gpus, PER_GPU, time) / 60
-        assert minutes == approx(float(row["epoch_min_derived(1281167 img)"]), rel=0.01)
-        assert scaling_efficiency(COMPUTE, time) == approx(float(row["scaling_eff_from_fig7_vs_8gpu"]), rel=0.01)
-        assert scaling_efficiency(COMPUTE, time) == approx(float(row["actual_over_ideal_fig8"]), rel=0.01)
+        assert minutes == pytest.approx(float(row["epoch_min_derived(1281167 img)"]), rel=0.01)
+        assert scaling_efficiency(COMPUTE, time) == pytest.approx(float(row["scaling_eff_from_fig7_vs_8gpu"]), rel=0.01)
+        assert scaling_efficiency(COMPUTE, time) == pytest.approx(float(row["actual_over_ideal_fig8"]), rel=0.01)
 
 
 def test_the_title_s_hour_and_the_29_hours_of_one_server():
-    assert training_time(IMAGES, EPOCHS, 256, PER_GPU, FIGURE_7[256]) / 3600 == approx(1.0, rel=0.01)
-    assert training_time(IMAGES, EPOCHS, 8, PER_GPU, FIGURE_7[8]) / 3600 == approx(29, rel=0.01)
+    assert training_time(IMAGES, EPOCHS, 256, PER_GPU, FIGURE_7[256]) / 3600 == pytest.approx(1.0, rel=0.01)
+    assert training_time(IMAGES, EPOCHS, 8, PER_GPU, FIGURE_7[8]) / 3600 == pytest.approx(29, rel=0.01)
 
 
 def test_about_ninety_per_cent_efficiency_and_twelve_per_cent_growth():
     assert round(scaling_efficiency(FIGURE_7[8], FIGURE_7[256]), 1) == 0.9
-    assert FIGURE_7[352] / FIGURE_7[8] - 1 == approx(0.12, abs=0.005)
+    assert FIGURE_7[352] / FIGURE_7[8] - 1 == pytest.approx(0.12, abs=0.005)
 
 
 def test_hiding_resnet_50_s_gradients_takes_12_8_gbit_a_second():
-    assert bandwidth_to_hide(GRADIENTS, BACKWARD) == approx(1600e6, rel=0.01)
-    assert 8 * bandwidth_to_hide(GRADIENTS, BACKWARD) == approx(12.8e9, rel=0.01)
+    assert bandwidth_to_hide(GRADIENTS, BACKWARD) == pytest.approx(1600e6, rel=0.01)
+    assert 8 * bandwidth_to_hide(GRADIENTS, BACKWARD) == pytest.approx(12.8e9, rel=0.01)
 
 
 def test_the_learning_rate_follows_the_minibatch_and_warms_up_in_equal_steps():
-    assert linear_scaling_rate(0.1, 8192, 256) == approx(3.2)
+    assert linear_scaling_rate(0.1, 8192, 256) == pytest.approx(3.2)
     warmup = 5 * IMAGES / 8192
     rates = [warmup_rate(0.1, 3.2, iteration, warmup) for iteration in range(1000)]
     steps = np.diff(rates)
     assert rates[0] == 0.1
     assert rates[-1] == 3.2
-    assert steps[: int(warmup)] == approx((3.2 - 0.1) / warmup)
+    assert steps[: int(warmup)] == pytest.approx((3.2 - 0.1) / warmup)
 
 
 def test_corrected_momentum_is_momentum_that_forgets_no_change_of_rate():
@@ -86,7 +85,7 @@ def test_corrected_momentum_is_momentum_that_forgets_no_change_of_rate():
         outside = momentum * outside + gradient
         inside = corrected_momentum(momentum, rate, previous) * inside + rate * gradient
         previous = rate
-        assert inside == approx(rate * outside)
+        assert inside == pytest.approx(rate * outside)
 
 
 # Figure 7 from a model
@@ -115,7 +114,7 @@ def fitted():
 @pytest.mark.parametrize("gpus", FIGURE_7)
 def test_the_time_of_an_iteration_follows_figure_7_within_five_per_cent(gpus):
     """Latency of a step and start of the exchange are fitted at 16 and 256 GPUs; the five other points are predicted."""
-    assert iteration(gpus // 8, *fitted()) == approx(FIGURE_7[gpus], rel=0.05)
+    assert iteration(gpus // 8, *fitted()) == pytest.approx(FIGURE_7[gpus], rel=0.05)
 
 
 def test_the_fitted_constants_are_possible():
@@ -140,7 +139,7 @@ def test_halving_and_doubling_beats_the_ring_between_many_servers_where_latency_
 
 def test_a_server_of_one_gpu_exchanges_between_servers_alone():
     assert hierarchical_all_reduce(1e8, 1.0, 0.03, 1e-5, 1e10) == 0.03
-    assert hierarchical_all_reduce(1e8, 8.0, 0.03, 0.0, 1e10) == approx(0.05)
+    assert hierarchical_all_reduce(1e8, 8.0, 0.03, 0.0, 1e10) == pytest.approx(0.05)
 
 
 def test_what_is_hidden_costs_nothing_and_what_is_not_costs_itself():
@@ -151,7 +150,7 @@ def test_what_is_hidden_costs_nothing_and_what_is_not_costs_itself():
 def test_more_buckets_expose_less_until_the_exchange_itself_is_too_long():
     hidden = [exposed_equal_buckets(1.0, buckets, 0.5) for buckets in (1.0, 2.0, 8.0, 64.0)]
     assert hidden == [0.5, 0.25, 0.0625, 0.0078125]
-    assert exposed_equal_buckets(1.0, 1e9, 3.0) == approx(2.0)
+    assert exposed_equal_buckets(1.0, 1e9, 3.0) == pytest.approx(2.0)
 
 
 def test_a_column_of_plans_is_taken_at_once():

@@ -1,8 +1,8 @@
 """Loads of links, counted edge by edge and message by message."""
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
-from pytest import approx
 
 from costmodel import load_framework
 from costmodel.formulas import collectives, traffic
@@ -28,7 +28,7 @@ def test_a_ring_loads_the_links_that_its_edges_cross(group):
     crossing_nodes = sum(a[0] != b[0] for a, b in edges)
     crossing_leaves = sum(a[1] != b[1] for a, b in edges)
     made = traffic.ring_links(float(ranks), float(ranks), float(stride), NETWORK)
-    assert made == (approx(ranks - crossing_nodes), approx(crossing_nodes), approx(crossing_leaves))
+    assert made == (pytest.approx(ranks - crossing_nodes), pytest.approx(crossing_nodes), pytest.approx(crossing_leaves))
 
 
 @quick
@@ -53,7 +53,7 @@ def test_a_ring_takes_as_long_as_its_fullest_link(group, nbytes):
     assert fullest <= time * (1 + 1e-9)
     if loads.leaf or loads.spine:
         slowest = max(loads.leaf / NETWORK.leaf.bandwidth, loads.spine / NETWORK.spine.bandwidth)
-        assert time == approx(max(slowest, traffic.all_gather_sent(nbytes, ranks) / NETWORK.node.bandwidth * (stride < 4)))
+        assert time == pytest.approx(max(slowest, traffic.all_gather_sent(nbytes, ranks) / NETWORK.node.bandwidth * (stride < 4)))
 
 
 def test_a_message_loads_the_outermost_link_between_neighbours():
@@ -63,7 +63,7 @@ def test_a_message_loads_the_outermost_link_between_neighbours():
 
 
 def test_a_chain_to_one_member_passes_the_whole_buffer_over_each_link():
-    assert traffic.reduce(1e9, 4.0, 1.0, NETWORK, STACK) == approx(1e9 / 4e11)
+    assert traffic.reduce(1e9, 4.0, 1.0, NETWORK, STACK) == pytest.approx(1e9 / 4e11)
     assert traffic.reduce(1e9, 1.0, 1.0, NETWORK, STACK) == 0.0
 
 

@@ -9,7 +9,6 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from pytest import approx
 
 from costmodel import CostModelError, NotModelled, load_model
 from costmodel.formulas import data_parallel
@@ -334,9 +333,9 @@ def test_an_exchange_starts_when_its_bucket_is_full_and_the_one_before_has_ended
     for i, (full, time) in enumerate(zip(ready, exchange, strict=True)):
         start = max(full, end)
         end = start + time
-        assert made.start[i] == approx(start, abs=1e-12)
-        assert made.end[i] == approx(end, abs=1e-12)
-    assert made.exposed == approx(max(end - 1.0, 0.0), abs=1e-12)
+        assert made.start[i] == pytest.approx(start, abs=1e-12)
+        assert made.end[i] == pytest.approx(end, abs=1e-12)
+    assert made.exposed == pytest.approx(max(end - 1.0, 0.0), abs=1e-12)
 
 
 @quick
@@ -352,13 +351,13 @@ def test_what_stays_exposed_is_between_what_must_and_everything(schedule):
 def test_equal_buckets_stay_exposed_as_the_closed_form_says(count, backward, exchange):
     ready = backward * np.arange(1, count + 1) / count
     made = overlap(ready, np.full(count, exchange / count), backward)
-    assert made.exposed == approx(data_parallel.exposed_equal_buckets(backward, float(count), exchange), abs=1e-9)
+    assert made.exposed == pytest.approx(data_parallel.exposed_equal_buckets(backward, float(count), exchange), abs=1e-9)
 
 
 def test_an_exchange_that_never_waits_ends_the_iteration_as_goyal_s_formula_says():
     ready = [0.02, 0.05, 0.08, 0.125]
     made = overlap(ready, [0.05] * 4, 0.125)
-    assert made.exposed == approx(data_parallel.exposed_exchange(0.125, 0.02, 0.2))
+    assert made.exposed == pytest.approx(data_parallel.exposed_exchange(0.125, 0.02, 0.2))
 
 
 def test_buckets_are_full_when_the_backward_pass_has_gone_through_their_last_layer():
