@@ -9,13 +9,13 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from costmodel.ledger import Ledger
+from costmodel.ledger import Ledger, Size
 from costmodel.units import GB, format_bytes
 
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#000000")
 HATCHES = ("", "/", "x", ".", "\\", "-", "+", "|")
-WIDTH = 1.12
-"""Of a bar on the axis of sizes: a factor."""
+BINS = 10
+"""Of the histogram of sizes, in a decade."""
 
 
 class SizeBars(NamedTuple):
@@ -24,15 +24,17 @@ class SizeBars(NamedTuple):
     Parameters
     ----------
     name : of the collective and the group
-    nbytes : sizes, smallest first [bytes]
+    smallest, largest : sizes in each bin, lowest bin first [bytes]
     counts : on a rank in one step
-    places : where the bars stand: beside each other where several are of one size [bytes]
+    left, right : of the bars, which share a bin side by side where several have it [bytes]
     """
 
     name: str
-    nbytes: tuple[float, ...]
+    smallest: tuple[float, ...]
+    largest: tuple[float, ...]
     counts: tuple[float, ...]
-    places: tuple[float, ...]
+    left: tuple[float, ...]
+    right: tuple[float, ...]
 
 
 class LoadBars(NamedTuple):
@@ -64,15 +66,21 @@ def size_bars(made: Ledger, stage: str | None = None) -> tuple[SizeBars, ...]:
     made : a ledger
     stage : of the pipeline; the one that sends most if None
     """
-    found: dict[str, list[tuple[float, float, float]]] = {}
-    sizes = made.histogram(stage=stage)
-    alike = Counter(size.nbytes for size in sizes)
-    met: Counter[float] = Counter()
-    for size in sizes:
-        place = size.nbytes * WIDTH ** (met[size.nbytes] - 0.5 * (alike[size.nbytes] - 1))
-        met[size.nbytes] += 1
-        found.setdefault(f"{size.collective}, {size.group}", []).append((size.nbytes, size.count, place))
-    return tuple(SizeBars(name, *zip(*rows, strict=True)) for name, rows in found.items())
+    found: dict[str, dict[int, list[Size]]] = {}
+    for size in made.histogram(stage=stage):
+        place = math.floor(BINS * math.log10(size.nbytes))
+        found.setdefault(f"{size.collective}, {size.group}", {}).setdefault(place, []).append(size)
+    alike = Counter(place for bins in found.values() for place in bins)
+    met: Counter[int] = Counter()
+    bars = []
+    for name, bins in found.items():
+        rows = []
+        for place, sizes in sorted(bins.items()):
+            edges = (10 ** ((place + (met[place] + side) / alike[place]) / BINS) for side in (0, 1))
+            rows.append((sizes[0].nbytes, sizes[-1].nbytes, sum(size.count for size in sizes), *edges))
+            met[place] += 1
+        bars.append(SizeBars(name, *zip(*rows, strict=True)))
+    return tuple(bars)
 
 
 def load_bars(made: Ledger) -> LoadBars:
@@ -108,13 +116,17 @@ def transaction_sizes(made: Ledger, stage: str | None = None) -> go.Figure:
     shown = size_bars(made, stage)
     for i, bars in enumerate(shown):
         colour, hatch = OKABE_ITO[i % len(OKABE_ITO)], HATCHES[i % len(HATCHES)]
+        texts = [
+            format_bytes(least) if least == most else f"{format_bytes(least)} to {format_bytes(most)}"
+            for least, most in zip(bars.smallest, bars.largest, strict=True)
+        ]
         figure.add_bar(
-            name=bars.name, x=bars.places, y=bars.counts, width=[(WIDTH - 1.0) * place for place in bars.places],
+            name=bars.name, x=bars.left, y=bars.counts, offset=0, customdata=[[text] for text in texts],
+            width=[right - left for left, right in zip(bars.left, bars.right, strict=True)],
             marker={"color": colour, "line": {"color": "black", "width": 1}, "pattern": {"shape": hatch, "fgcolor": "white"}},
-            customdata=[[format_bytes(nbytes), nbytes] for nbytes in bars.nbytes],
-            hovertemplate=f"{bars.name}<br>%{{customdata[0]}} (%{{customdata[1]:,.0f}} bytes)<br>%{{y:,}} a step<extra></extra>",
+            hovertemplate=f"{bars.name}<br>%{{customdata[0]}}<br>%{{y:,}} transactions a step<extra></extra>",
         )  # fmt: skip
-    places = [math.log10(place) for bars in shown for place in bars.places] or [0.0]
+    places = [math.log10(place) for bars in shown for place in (*bars.left, *bars.right)] or [0.0]
     counts = [math.log10(count) for bars in shown for count in bars.counts] or [0.0]
     figure.update_layout(
         template="plotly_white", title=f"Transactions of one rank in a step<br><sub>{_title(made)}</sub>", barmode="overlay",
