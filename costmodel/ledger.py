@@ -434,10 +434,12 @@ def ledger(
     """Every transaction of one training step, priced as `estimate` prices it.
 
     With ``buckets=OneBucket()`` bytes and times are those of `estimate`: ``exchange_bytes`` is what a rank sends, and
-    the times add up to what is exposed and what is hidden (pipeline sends apart, of which a part is neither). Three
-    things are in the ledger that `estimate` prices in one of the two only: the all-reduce of tied embeddings between
-    stages and gathers over an expert-tensor group (time), and ZeRO-3's outer unit (bytes). Real buckets add a launch
-    and a latency each, padding, and what a framework moves beyond the least (DeepSpeed's ZeRO-1 and ZeRO-2).
+    the times add up to what is exposed and what is hidden (pipeline sends apart, of which a part is neither). They
+    differ where `estimate` prices one of the two only (tied embeddings between stages and expert-tensor groups: time;
+    ZeRO-3's outer unit: bytes), rounds (keys and values sent again by recomputation: half a turn too many), or takes a
+    mean (vectors, routers and latent projections, of which each tensor rank has a copy; layers that differ between
+    stages; prediction modules). Real buckets add a launch and a latency each, padding, and what a framework moves
+    beyond the least (DeepSpeed's ZeRO-1 and ZeRO-2).
 
     Parameters
     ----------

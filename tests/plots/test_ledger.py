@@ -7,6 +7,8 @@ from costmodel.ledger import ledger
 
 pytest.importorskip("plotly")
 
+import itertools
+
 from costmodel.plots import ledger as plots
 
 
@@ -24,7 +26,7 @@ def test_the_histogram_shows_every_transaction_of_the_busiest_stage(made):
     assert "[bytes]" in figure.layout.xaxis.title.text
     assert all(text.endswith("B") for trace in figure.data for (text,) in trace.customdata)  # KiB, MiB, ...
     edges = sorted(zip((x for one in bars for x in one.left), (x for one in bars for x in one.right), strict=True))
-    assert all(right <= left * (1 + 1e-9) for (_, right), (left, _) in zip(edges, edges[1:], strict=False))
+    assert all(right <= left * (1 + 1e-9) for (_, right), (left, _) in itertools.pairwise(edges))
     assert len({trace.marker.pattern.shape for trace in figure.data}) == len(figure.data)
 
 
