@@ -6,11 +6,62 @@ from costmodel import ops
 from costmodel.formulas import byteps, collectives, layer, parameter_server
 from costmodel.formulas.quantities import Exchange
 
-
 ALL_REDUCE, HIERARCHICAL, PARAMETER_SERVER, BYTEPS, LOCAL_SGD = 0.0, 1.0, 2.0, 3.0, 4.0
 """Codes of how copies are synchronised."""
 PARTITION = 4.0 * 2.0**20
 """Bytes of a message to a server [jiang2020]_ section 5."""
+
+
+def hidden_message(model, options, plan):
+    """A micro-batch's hidden states on one rank, whole in the channels [bytes].
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    """
+    return options.activation_bytes * layer.local_tokens(options, plan) * model.hidden
+
+
+def context_message(model, options, plan):
+    """Keys and values of a micro-batch on one rank: what goes around the context ring [bytes].
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    """
+    kv_heads = ops.maximum(model.kv_heads / plan.tensor, 1.0)
+    keys = ops.where(model.latent > 0.0, model.heads / plan.tensor, kv_heads) * model.head_dim
+    return 2.0 * options.activation_bytes * layer.local_tokens(options, plan) * keys
+
+
+def expert_message(model, options, plan):
+    """Routed tokens' hidden states that the ranks of one expert exchange in one direction [bytes].
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    """
+    routed = layer.local_tokens(options, plan) / plan.tensor * model.experts_per_token * model.expert_load
+    return options.activation_bytes * routed * model.hidden * plan.expert_tensor
+
+
+def tensor_reductions(model, share):
+    """All-reduces over the tensor group of one layer in one direction.
+
+    One after attention and one after the MLP, one where both run side by side; routed experts exchange over
+    their own group instead, shared ones over this.
+
+    Parameters
+    ----------
+    model : `Model`
+    share : of the layers that have routed experts
+
+    References
+    ----------
+    [shoeybi2019]_ section 3
+    """
+    reductions = 2.0 - model.parallel_block - share * (1.0 - model.parallel_block)
+    return reductions + share * ops.where(model.shared_feed_forward > 0.0, 1.0, 0.0)
 
 
 def tensor_exchange(model, options, plan, network, stack):
@@ -26,7 +77,7 @@ def tensor_exchange(model, options, plan, network, stack):
     ----------
     [shoeybi2019]_ section 3, [korthikanti2022]_ section 4.2.2
     """
-    nbytes = options.activation_bytes * layer.local_tokens(options, plan) * model.hidden
+    nbytes = hidden_message(model, options, plan)
     reduced = collectives.all_reduce(nbytes, plan.tensor, plan.tensor_stride, network, stack)
     gathered = collectives.all_gather(nbytes, plan.tensor, plan.tensor_stride, network, stack)
     time = ops.where(plan.sequence_parallel > 0.0, 2.0 * gathered, reduced)
@@ -47,24 +98,19 @@ def layer_exchange(model, options, plan, network, stack):
     """
     share = model.expert_layers / model.layers
     once, tensor_bytes = tensor_exchange(model, options, plan, network, stack)
-    reductions = 2.0 - model.parallel_block - share * (1.0 - model.parallel_block)
-    reductions = reductions + share * ops.where(model.shared_feed_forward > 0.0, 1.0, 0.0)
+    reductions = tensor_reductions(model, share)
 
-    tokens = layer.local_tokens(options, plan)
-    kv_heads = ops.maximum(model.kv_heads / plan.tensor, 1.0)
-    keys = ops.where(model.latent > 0.0, model.heads / plan.tensor, kv_heads) * model.head_dim
-    kv_bytes = 2.0 * options.activation_bytes * tokens * keys
+    kv_bytes = context_message(model, options, plan)
     hop = collectives.send(kv_bytes, plan.context, plan.context_stride, network, stack)
     around = (plan.context - 1.0) * hop
 
-    routed = tokens / plan.tensor * model.experts_per_token * model.expert_load
-    dispatched = options.activation_bytes * routed * model.hidden
-    whole = dispatched * plan.expert_tensor
+    whole = expert_message(model, options, plan)
     one_way = collectives.all_to_all(whole, plan.expert, plan.expert_tensor, network, stack)
     inside = collectives.all_gather(whole, plan.expert_tensor, plan.tensor_stride, network, stack)
     experts = share * 2.0 * (one_way + inside)
     expert_bytes = share * 2.0 * whole * (1.0 - 1.0 / plan.expert)
-    nbytes = 2.0 * (reductions * tensor_bytes + expert_bytes) + 3.0 * (plan.context - 1.0) * kv_bytes
+    again = plan.recompute_layers  # one more forward pass
+    nbytes = (2.0 + again) * (reductions * tensor_bytes + expert_bytes) + (3.0 + again) * (plan.context - 1.0) * kv_bytes
     return Exchange(reductions * once, reductions * once, around, 2.0 * around, experts, experts, nbytes)
 
 
@@ -76,7 +122,7 @@ def boundary(model, options, plan, network, stack):
     model, options, plan, network, stack : `Model`, `Options`, `Plan`, `Network`, `Stack`
     """
     split = ops.where((options.scatter_boundary > 0.0) | (plan.sequence_parallel > 0.0), plan.tensor, 1.0)
-    nbytes = options.activation_bytes * layer.local_tokens(options, plan) * model.hidden / split
+    nbytes = hidden_message(model, options, plan) / split
     time = collectives.send(
         nbytes, plan.pipeline, plan.pipeline_stride, network, stack
     )

@@ -172,8 +172,10 @@ def stage_parameters(model, plan, layers, first, last):
     others, experts = layer.layer_parameters_apart(model, plan)
     body, routed = layers * others, layers * experts
     copy = model.tied * model.vocabulary * model.hidden * last * (1.0 - first)
-    edges = first * embedding_parameters(model) + last * (head_parameters(model) + prediction_parameters(model)) + copy
-    return body + edges / plan.tensor, routed
+    modules = last * model.prediction_layers * ops.where(model.expert_layers > 0.0, 1.0, 0.0)
+    apart = prediction_parameters(model) * last - modules * expert_parameters(model)
+    edges = first * embedding_parameters(model) + last * head_parameters(model) + apart + copy
+    return body + edges / plan.tensor, routed + modules * layer.routed_parameters(model, plan)
 
 
 def shard_of(sharded, dense, routed, shard, expert_shard):

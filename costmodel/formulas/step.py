@@ -218,7 +218,7 @@ def step(model, options, plan, network, stack, device):
     )  # fmt: skip
     sharded_bytes = ops.where(plan.shard_weights > 0.0, m * (given + 2.0 * got), 0.0)
     sent = (
-        m * layers * one.nbytes * (1.0 + 0.5 * plan.recompute_layers)
+        m * layers * one.nbytes
         + m * (has_head + has_embedding) * tensor_bytes + piped * 2.0 * m * v * boundary_bytes
         + whole * (reductions * given + got) + sharded_bytes
     )  # fmt: skip
