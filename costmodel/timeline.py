@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,22 +18,23 @@ from costmodel.schedule import (
     BACKWARD_WEIGHT,
     FORWARD,
     KINDS,
+    MOST,
     RECEIVE_BACKWARD,
     RECEIVE_FORWARD,
     SEND_BACKWARD,
     SEND_FORWARD,
     SYNC,
     Schedule,
+    custom_schedule,
     deadlocked,
 )
-from costmodel.validate import flag, kind, real, whole
+from costmodel.validate import flag, kind, positive_int, real, whole
 
 if TYPE_CHECKING:
     import pandas
 
 Floats = NDArray[np.float64]
 LONGEST, MOST_BYTES = 1e6, 1e18
-PASSES = (FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, BACKWARD)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -256,3 +258,78 @@ def _held(schedule: Schedule, activation_bytes: ArrayLike, context_bytes: ArrayL
     return change[schedule.kind, schedule.stage]
 
 
+
+
+def zero_bubble_schedule(
+    *, stages: int, micro_batches: int, forward: ArrayLike, backward_input: ArrayLike, backward_weight: ArrayLike,
+    transfer_latency: float = 0.0, memory_limit: ArrayLike | None = None, activation_bytes: ArrayLike = 1.0,
+    context_bytes: ArrayLike | None = None,
+) -> Schedule:  # fmt: skip
+    """Search an order of passes for given times that leaves little bubble within a memory limit.
+
+    The heuristic of the zero-bubble paper: as many forward passes ahead of the first backward pass as memory takes, then
+    one forward and one backward pass in turn, weight passes where a rank would wait or has no memory left. Three choices
+    are tried both ways, and the shortest of the eight orders is taken; none is proved to be the best there is.
+
+    Parameters
+    ----------
+    stages, micro_batches : of the pipeline
+    forward, backward_input, backward_weight : of one micro-batch on each stage [s]
+    transfer_latency : between ranks [s]
+    memory_limit : of the activations on each rank [bytes]; none if None. `stages` times `activation_bytes` is the memory
+        of 1F1B, and ZB-1p of the paper; twice that is ZB-2p
+    activation_bytes : that a forward pass leaves for its backward pass [bytes]
+    context_bytes : of these, what stays between the backward pass by inputs and by weights; all of them if None [bytes]
+
+    Returns
+    -------
+    Schedule
+        with backward passes in halves
+
+    Raises
+    ------
+    InvalidValue
+        where an argument is not what it should be, or the limit takes not even one micro-batch
+
+    References
+    ----------
+    [qi2023]_ section 3.1
+
+    Examples
+    --------
+    >>> order = zero_bubble_schedule(stages=4, micro_batches=12, forward=1.0, backward_input=1.0, backward_weight=1.0)
+    >>> simulate_schedule(order, 1.0, 1.0, 1.0).bubble_rate
+    0.0
+    """
+    from costmodel.kernels.zero_bubble import search
+
+    p, m = positive_int("stages", stages, MOST), positive_int("micro_batches", micro_batches, MOST)
+    times = np.stack(
+        [
+            _each("forward", forward, p, LONGEST), _each("backward_input", backward_input, p, LONGEST),
+            _each("backward_weight", backward_weight, p, LONGEST),
+        ]
+    )  # fmt: skip
+    held = _each("activation_bytes", activation_bytes, p, MOST_BYTES)
+    kept = held if context_bytes is None else _each("context_bytes", context_bytes, p, MOST_BYTES)
+    if (kept > held).any():
+        raise InvalidValue("context_bytes", context_bytes, "no more than activation_bytes, of which they are a part")
+    limit = np.full(p, np.inf) if memory_limit is None else _each("memory_limit", memory_limit, p, MOST_BYTES)
+    latency = real("transfer_latency", transfer_latency, 0.0, LONGEST)
+    sizes = np.stack([held, kept - held, -kept])
+    best, shortest = None, math.inf
+    for choices in itertools.product((True, False), repeat=3):
+        order = np.zeros((p, 3 * m), dtype=np.int64)
+        span = search(m, times, sizes, limit, latency, *choices, order)
+        if 0.0 <= span < shortest:
+            best, shortest = order, span
+    if best is None:
+        raise InvalidValue("memory_limit", memory_limit, "room for the activations of at least one micro-batch on each rank")
+    return custom_schedule([_numbered(codes.tolist(), stage) for stage, codes in enumerate(best)], name="zero-bubble")
+
+
+def _numbered(codes: list[int], stage: int) -> list[tuple[int, int, int]]:
+    """Passes of a rank from their kinds: each kind takes its micro-batches in order."""
+    kinds = (FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
+    following = [itertools.count() for _ in kinds]
+    return [(kinds[code], stage, next(following[code])) for code in codes]
