@@ -12,6 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from costmodel.errors import InvalidValue
+from costmodel.estimate import estimate
+from costmodel.formulas import collectives, exchange, memory, pipeline
+from costmodel.formulas.quantities import Model as ModelNumbers
+from costmodel.formulas.quantities import Options
+from costmodel.formulas.quantities import Plan as PlanNumbers
+from costmodel.formulas.stage import stage_pass
 from costmodel.schedule import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -19,22 +25,28 @@ from costmodel.schedule import (
     FORWARD,
     KINDS,
     MOST,
-    RECEIVE_BACKWARD,
-    RECEIVE_FORWARD,
     SEND_BACKWARD,
     SEND_FORWARD,
     SYNC,
     Schedule,
     custom_schedule,
     deadlocked,
+    pipeline_schedule,
 )
-from costmodel.validate import flag, kind, positive_int, real, whole
+from costmodel.validate import choice, kind, positive_int, real, whole
 
 if TYPE_CHECKING:
     import pandas
 
+    from costmodel.frameworks import Framework
+    from costmodel.hardware.cluster import Cluster
+    from costmodel.plan import Plan
+    from costmodel.workloads.transformer import Transformer
+
 Floats = NDArray[np.float64]
 LONGEST, MOST_BYTES = 1e6, 1e18
+SENDS = ("non-blocking", "blocking", "rendezvous")
+"""What a rank waits for when it sends, in the order of the codes of `costmodel.kernels.events`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,6 +57,7 @@ class Timeline:
     ----------
     schedule : what was played
     start, end : of each event [s]; of a send, of its time on the link and of its arrival; of a receive, of the wait
+    work : time that each pass and sync takes of itself [s]
     held_bytes : that each event adds to what its rank holds of activations, at the start of forward passes and at the end
         of backward passes [bytes]
     """
@@ -52,6 +65,7 @@ class Timeline:
     schedule: Schedule
     start: Floats
     end: Floats
+    work: Floats
     held_bytes: Floats
 
     @property
@@ -61,11 +75,8 @@ class Timeline:
 
     @functools.cached_property
     def busy(self) -> Floats:
-        """Time that each rank computes [s]."""
-        passes = self.schedule.kind <= BACKWARD
-        return np.bincount(
-            self.schedule.rank[passes], (self.end - self.start)[passes], minlength=self.schedule.ranks
-        )
+        """Time that each rank computes or syncs [s]."""
+        return np.bincount(self.schedule.rank, self.work, minlength=self.schedule.ranks)
 
     @functools.cached_property
     def span(self) -> Floats:
@@ -89,12 +100,12 @@ class Timeline:
 
     @property
     def bubble(self) -> Floats:
-        """Time of a period that each rank doesn't compute [s]."""
+        """Time of a period that each rank neither computes nor syncs [s]."""
         return self.period - self.busy
 
     @property
     def bubble_rate(self) -> float:
-        """Share of a period that the ranks don't compute, on average."""
+        """Share of a period that the ranks neither compute nor sync, on average."""
         return float(self.bubble.mean() / self.period)
 
     @property
@@ -113,13 +124,6 @@ class Timeline:
         changes = np.flatnonzero(self.held_bytes[part]) + part.start
         grows = self.held_bytes[changes] > 0.0
         return np.where(grows, self.start[changes], self.end[changes]), np.cumsum(self.held_bytes[changes])
-
-    def waits(self) -> Floats:
-        """Time that each rank waits in receives, for what comes from another rank [s]."""
-        receives = np.isin(self.schedule.kind, (RECEIVE_FORWARD, RECEIVE_BACKWARD))
-        return np.bincount(
-            self.schedule.rank[receives], (self.end - self.start)[receives], minlength=self.schedule.ranks
-        )
 
     def frame(self) -> pandas.DataFrame:
         """Every event in a row: rank, kind, stage, micro-batch, start and end."""
@@ -149,7 +153,7 @@ def _each(field: str, value: ArrayLike, length: int, most: float, of: str = "sta
 def simulate_schedule(
     schedule: Schedule, forward: ArrayLike, backward_input: ArrayLike, backward_weight: ArrayLike = 0.0, *,
     transfer_latency: float = 0.0, transfer_bytes: ArrayLike = 0.0, transfer_bandwidth: float = math.inf,
-    links: ArrayLike | None = None, overlap: bool = True, sync: ArrayLike = 0.0, jitter: float = 0.0, seed: int = 0,
+    links: ArrayLike | None = None, sends: str = "non-blocking", sync: ArrayLike = 0.0, jitter: float = 0.0, seed: int = 0,
     activation_bytes: ArrayLike = 1.0, context_bytes: ArrayLike | None = None,
 ) -> Timeline:  # fmt: skip
     """Play a schedule out, event by event.
@@ -165,8 +169,9 @@ def simulate_schedule(
     transfer_bytes : between each stage and the next [bytes]
     transfer_bandwidth : of a link, one direction [bytes/s]
     links : number of the link from each rank to each, ranks x ranks, from 0; each pair has its own if None
-    overlap : whether sends go on beside what follows; else a rank waits until all its transfers between two passes have met
-        their other end and are done
+    sends : ``"non-blocking"``: they go on beside what follows; ``"blocking"``: the sender waits for the arrival;
+        ``"rendezvous"``: a rank waits until all its transfers between two passes have met their other end and are done,
+        as Megatron-LM's batches of sends and receives do for 1F1B
     sync : of each stage, once all its ranks are there [s]
     jitter : standard deviation of the logarithm of each pass' time, whose mean stays
     seed : of the jitter
@@ -216,11 +221,11 @@ def simulate_schedule(
     moved = _each("transfer_bytes", transfer_bytes, max(stages - 1, 1), MOST_BYTES, "boundaries between stages")
     if transfer_bandwidth != math.inf:
         real("transfer_bandwidth", transfer_bandwidth, 1.0, MOST_BYTES)
-    sends = np.isin(schedule.kind, (SEND_FORWARD, SEND_BACKWARD))
+    sent = np.isin(schedule.kind, (SEND_FORWARD, SEND_BACKWARD))
     boundary = np.clip(schedule.stage - (schedule.kind == SEND_BACKWARD), 0, max(stages - 2, 0))
-    occupancy = np.where(sends, moved[boundary] / transfer_bandwidth, 0.0)
-    latency = np.where(sends, real("transfer_latency", transfer_latency, 0.0, LONGEST), 0.0)
-    receiver = schedule.rank[np.where(sends, schedule.match, 0)]
+    occupancy = np.where(sent, moved[boundary] / transfer_bandwidth, 0.0)
+    latency = np.where(sent, real("transfer_latency", transfer_latency, 0.0, LONGEST), 0.0)
+    receiver = schedule.rank[np.where(sent, schedule.match, 0)]
     if links is None:
         link = schedule.rank * ranks + receiver
         count = ranks * ranks
@@ -233,10 +238,11 @@ def simulate_schedule(
     cursor = np.zeros(ranks, dtype=np.int64)
     play(
         schedule.offsets, schedule.kind, schedule.match, schedule.rank, link, duration, occupancy, latency, groups, count,
-        flag("overlap", overlap), start, end, cursor,
+        SENDS.index(choice("sends", sends, SENDS)), start, end, cursor,
     )  # fmt: skip
     deadlocked(schedule, cursor.tolist())
-    return Timeline(schedule=schedule, start=start, end=end, held_bytes=_held(schedule, activation_bytes, context_bytes))
+    held = _held(schedule, activation_bytes, context_bytes)
+    return Timeline(schedule=schedule, start=start, end=end, work=duration, held_bytes=held)
 
 
 def _links(links: ArrayLike, ranks: int) -> NDArray[np.int64]:
@@ -333,3 +339,85 @@ def _numbered(codes: list[int], stage: int) -> list[tuple[int, int, int]]:
     kinds = (FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
     following = [itertools.count() for _ in kinds]
     return [(kinds[code], stage, next(following[code])) for code in codes]
+
+
+def stage_layers(layers: int, stages: int, plan: PlanNumbers, model: ModelNumbers, options: Options) -> Floats:
+    """Layers on each stage of the chain, as `costmodel.formulas.pipeline.stage_layers` deals them to its ranks."""
+    first, middle, last = pipeline.stage_layers(model, options, plan._replace(pipeline=float(stages), virtual_stages=1.0))
+    if options.balanced_stages > 0.0:
+        return np.clip(layers - first * np.arange(stages), 0.0, first)
+    if min(first, last) < 1.0:  # two chunks a rank where only one would fit evenly: as even as whole layers go
+        return np.diff(np.linspace(0, layers, stages + 1).round())
+    return np.array([first, *[middle] * (stages - 2), last][:stages] if stages > 1 else [layers], dtype=np.float64)
+
+
+def timeline(
+    model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str = "megatron-core", *,
+    jitter: float = 0.0, seed: int = 0,
+) -> Timeline:  # fmt: skip
+    """Play out one training step of a plan on one of its pipelines.
+
+    Every stage takes what the library's formulas say of its layers, the embedding and the head; transfers go beside
+    computation where the plan overlaps them, else the sender waits. What a step has besides (gradient exchange,
+    optimizer, the host) is one sync at the end of each rank, as long as `estimate` says. `Timeline.total` is the step's
+    time, or `Timeline.period` where the optimizer waits for no other rank, as zero-bubble schedules assume.
+
+    Parameters
+    ----------
+    model : what is trained
+    cluster : on what
+    plan : how it is split; its degrees multiply to the cluster's GPUs
+    framework : the software, or its name in the catalogue
+    jitter : standard deviation of the logarithm of each pass' time
+    seed : of the jitter
+
+    Returns
+    -------
+    Timeline
+        seconds and bytes of each event
+
+    Raises
+    ------
+    InvalidValue
+        where an argument is not what it should be
+    IllegalPlan
+        with the reason, where the plan can't run
+    IllegalSchedule
+        naming the rank and the event, where a stage would have no layer
+
+    Examples
+    --------
+    >>> from costmodel import Plan, load_cluster, load_model
+    >>> model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
+    >>> plan = Plan(global_batch=32, seq_len=8192, pipeline_parallel=4, data_parallel=2)
+    >>> timeline(model, cluster, plan).schedule.micro_batches
+    16
+    """
+    result = estimate(model, cluster, plan, framework)
+    plan, software = result.plan, result.framework
+    name = str(plan.schedule)
+    schedule = pipeline_schedule(
+        name, stages=plan.pipeline_parallel, micro_batches=plan.micro_batches, chunks=plan.virtual_stages,
+        layers=model.layers, syncs=True,
+    )  # fmt: skip
+    numbers, options = plan.numbers(software, model.layers), plan.options(software)
+    network, stack, device = cluster.numbers(), software.numbers(), cluster.device.numbers(plan.dtype)
+    shape, stages = model.numbers(), schedule.stages
+    layers = stage_layers(model.layers, stages, numbers, shape, options)
+    first, last = np.zeros(stages), np.zeros(stages)
+    first[0] = last[-1] = 1.0
+    forward, data, weight = stage_pass(shape, options, numbers, network, stack, device, layers, first, last)
+    transfer, nbytes = exchange.boundary(shape, options, numbers, network, stack)
+    latency = collectives.send(0.0, numbers.pipeline, numbers.pipeline_stride, network, stack)
+    load = np.zeros(schedule.ranks)
+    for placed in schedule.placement:
+        np.add.at(load, placed, (forward + data + weight) / len(schedule.placement))
+    step = result.step
+    besides = step.total - step.bubble - step.pipeline_exchange - plan.micro_batches * load.max()
+    on_rank = schedule.chunks * len(schedule.placement)
+    return simulate_schedule(
+        schedule, forward, data, weight, transfer_latency=latency, transfer_bytes=nbytes,
+        transfer_bandwidth=nbytes / (transfer - latency) if transfer > latency else math.inf,
+        sends="non-blocking" if options.overlap_pipeline > 0.0 else "blocking", sync=max(besides, 0.0) / on_rank, jitter=jitter, seed=seed,
+        activation_bytes=layers * memory.kept_activations(shape, options, numbers, stack),
+    )  # fmt: skip

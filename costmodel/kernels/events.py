@@ -12,6 +12,8 @@ from costmodel._jit import kernel
 
 SEND_FORWARD, RECEIVE_FORWARD, SEND_BACKWARD, RECEIVE_BACKWARD, SYNC = 4, 5, 6, 7, 8
 """Codes of `costmodel.schedule`, which are constants of the kernel."""
+NON_BLOCKING, BLOCKING, RENDEZVOUS = 0, 1, 2
+"""Codes of what a rank waits for when it sends."""
 
 
 @kernel
@@ -49,7 +51,7 @@ def sift_down(times, events, count):  # type: ignore[no-untyped-def]
 
 @kernel
 def play(  # type: ignore[no-untyped-def]
-    offsets, kind, match, rank, link, duration, occupancy, latency, groups, links, overlap, start, end, cursor
+    offsets, kind, match, rank, link, duration, occupancy, latency, groups, links, sending, start, end, cursor
 ):
     """Fill `start` and `end`, and `cursor` with how far each rank came: short of its end where it waits for ever.
 
@@ -62,8 +64,8 @@ def play(  # type: ignore[no-untyped-def]
     latency : of each send, after its link [s]
     groups : ranks that each group of syncs waits for
     links : how many
-    overlap : whether sends go on beside what follows; else a rank waits until all transfers between two passes have met
-        their other end and are done
+    sending : what a rank waits for when it sends: nothing; the arrival; or, for all transfers between two passes, that
+        they have met their other end and are done
     start, end : of each event [s]; of a send, of its time on the link and of its arrival
     cursor : next event of each rank
     """
@@ -72,7 +74,7 @@ def play(  # type: ignore[no-untyped-def]
     clock = np.zeros(ranks)
     free = np.zeros(links)
     arrival = np.full(events, -1.0)
-    posted = np.full(0 if overlap else events, -1.0)
+    posted = np.full(events if sending == RENDEZVOUS else 0, -1.0)
     waiting = np.zeros(ranks, dtype=np.bool_)
     pending = np.zeros(ranks, dtype=np.int64)
     joined = np.zeros(len(groups), dtype=np.int64)
@@ -125,12 +127,15 @@ def play(  # type: ignore[no-untyped-def]
                                 ready[many] = other
                                 many += 1
                     e += 1
-                elif overlap:
+                elif sending != RENDEZVOUS:
                     if k == SEND_FORWARD or k == SEND_BACKWARD:
                         heap_times[count] = now
                         heap_events[count] = e
                         count += 1
                         sift_up(heap_times, heap_events, count)
+                        if sending == BLOCKING:
+                            waiting[r] = True
+                            break
                         e += 1
                     else:
                         if arrival[e] < 0.0:
@@ -174,7 +179,14 @@ def play(  # type: ignore[no-untyped-def]
         end[e] = free[taken] + latency[e]
         other = match[e]
         arrival[other] = end[e]
-        if overlap:
+        if sending == BLOCKING:
+            r = rank[e]
+            waiting[r] = False
+            clock[r] = end[e]
+            cursor[r] = e + 1
+            ready[many] = r
+            many += 1
+        if sending != RENDEZVOUS:
             r = rank[other]
             if waiting[r] and cursor[r] == other:
                 waiting[r] = False
