@@ -130,10 +130,15 @@ class Schedule:
 
         One is held from the start of its forward pass to the end of its backward pass by weights.
         """
+        return self.peak(self.changes) / self.chunks
+
+    @functools.cached_property
+    def changes(self) -> NDArray[np.float64]:
+        """Chunks of micro-batches that each event adds to those its rank holds."""
         change = np.zeros(len(self.kind))
         change[self.kind == FORWARD] = 1.0
         change[(self.kind == BACKWARD) | (self.kind == BACKWARD_WEIGHT)] = -1.0
-        return self.peak(change) / self.chunks
+        return change
 
     def peak(self, change: NDArray[np.float64]) -> NDArray[np.float64]:
         """Most that each rank holds, where each event changes what its rank holds by so much."""

@@ -120,10 +120,17 @@ class Timeline:
 
     def held(self, rank: int) -> tuple[Floats, Floats]:
         """When what a rank holds changes [s], and what it holds from then on [bytes]."""
-        part = slice(int(self.schedule.offsets[rank]), int(self.schedule.offsets[rank + 1]))
-        changes = np.flatnonzero(self.held_bytes[part]) + part.start
-        grows = self.held_bytes[changes] > 0.0
-        return np.where(grows, self.start[changes], self.end[changes]), np.cumsum(self.held_bytes[changes])
+        return self._changes(rank, self.held_bytes)
+
+    def held_micro_batches(self, rank: int) -> tuple[Floats, Floats]:
+        """When what a rank holds changes [s], and what it holds from then on, as `in_flight` counts."""
+        return self._changes(rank, self.schedule.changes / self.schedule.chunks)
+
+    def _changes(self, rank: int, change: Floats) -> tuple[Floats, Floats]:
+        first, last = self.schedule.offsets[rank : rank + 2]
+        events = first + np.flatnonzero(change[first:last])
+        grows = change[events] > 0.0
+        return np.where(grows, self.start[events], self.end[events]), np.cumsum(change[events])
 
     def frame(self) -> pandas.DataFrame:
         """Every event in a row: rank, kind, stage, micro-batch, start and end."""
@@ -146,7 +153,7 @@ def _each(field: str, value: ArrayLike, length: int, most: float, of: str = "sta
     except (TypeError, ValueError):
         raise InvalidValue(field, value, f"a number or {length} numbers, one for each of the {of}") from None
     if column.shape != (length,) or not (np.isfinite(column) & (column >= 0.0) & (column <= most)).all():
-        raise InvalidValue(field, value, f"a number or {length} numbers from 0 to {most:g}, one for each of the {of}")
+        raise InvalidValue(field, column.tolist(), f"a number or {length} numbers from 0 to {most:g}, one for each of the {of}")
     return column
 
 
@@ -247,8 +254,8 @@ def simulate_schedule(
 
 def _links(links: ArrayLike, ranks: int) -> NDArray[np.int64]:
     table = np.asarray(links)
-    if table.shape != (ranks, ranks) or table.dtype.kind not in "iu" or table.min() < 0 or table.max() > ranks**2:
-        raise InvalidValue("links", links, f"{ranks} x {ranks} numbers of links, whole, from 0 to {ranks**2}")
+    if table.shape != (ranks, ranks) or table.dtype.kind not in "iu" or table.min() < 0 or table.max() > MOST:
+        raise InvalidValue("links", table.tolist(), f"{ranks} x {ranks} numbers of links, whole, from 0 to {MOST}")
     return table.astype(np.int64)
 
 
@@ -419,5 +426,5 @@ def timeline(
         schedule, forward, data, weight, transfer_latency=latency, transfer_bytes=nbytes,
         transfer_bandwidth=nbytes / (transfer - latency) if transfer > latency else math.inf,
         sends="non-blocking" if options.overlap_pipeline > 0.0 else "blocking", sync=max(besides, 0.0) / on_rank, jitter=jitter, seed=seed,
-        activation_bytes=layers * memory.kept_activations(shape, options, numbers, stack),
+        activation_bytes=(1.0 - options.activation_offload) * layers * memory.kept_activations(shape, options, numbers, stack),
     )  # fmt: skip
