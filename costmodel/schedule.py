@@ -349,6 +349,11 @@ def deadlocked(schedule: Schedule, cursor: Sequence[int]) -> None:
         )
 
 
+def _events(item: Any) -> tuple[Event, ...]:
+    """The passes of one item of an order."""
+    return item if isinstance(item[0], tuple) else (item,)
+
+
 def _assemble(
     name: str, orders: Sequence[Order], placement: Any, route: Any, weights: str = "flush", syncs: bool = False,
 ) -> Schedule:  # fmt: skip
@@ -360,7 +365,7 @@ def _assemble(
     block = 0
     for rank, order in enumerate(orders):
         for item in order:
-            events = item if isinstance(item[0], tuple) else (item,)
+            events = _events(item)
             flat.extend(events)
             blocks.extend([block] * len(events))
             ranks.extend([rank] * len(events))
@@ -572,7 +577,7 @@ def _kept(order: Order, half: int, shares: tuple[int, int]) -> Order:
     kept: Order = []
     for item in order:
         block = []
-        for kind, stage, number in item if isinstance(item[0], tuple) else (item,):
+        for kind, stage, number in _events(item):
             way, i = divmod(number, half)
             if i < shares[way]:
                 block.append((kind, stage, way * shares[0] + i))
@@ -585,17 +590,17 @@ def _chimera(p: int, m: int, pairs: int) -> tuple[list[Order], list[list[int]], 
     """Units of p micro-batches, split over `pairs` pipelines each way, each pass in a slot that no other has."""
     slots: list[list[tuple[int, Event]]] = [[] for _ in range(p)]
     shift = p // pairs
-    placement = [[(way * (p - 1) + (1 - 2 * way) * s + pair * shift) % p for s in range(p)] for way in range(2) for pair in range(pairs)]
+    turned = [[(rank + pair * shift) % p for rank in way] for way in _both_ways(p) for pair in range(pairs)]
     route: list[int] = []
     for unit in range(0, m, p):
         share = math.ceil(min(p, m - unit) / (2 * pairs))
         for k in range(min(p, m - unit)):
             path, i = k // share, k % share
             route.append(path)
-            for s, r in enumerate(placement[path]):
+            for s, r in enumerate(turned[path]):
                 slots[r].append((2 * unit + s + 2 * i, (FORWARD, s, unit + k)))
                 slots[r].append((2 * unit + 2 * p - 1 - s + 2 * i, (BACKWARD, s, unit + k)))
-    return [[event for _, event in sorted(rank)] for rank in slots], placement, route
+    return [[event for _, event in sorted(rank)] for rank in slots], turned, route
 
 
 def _synced(order: Order, every: int) -> Order:
@@ -770,16 +775,14 @@ def custom_schedule(
     """
     listed = [list(order) for order in orders]
     where = [list(range(len(listed)))] if placement is None else placement
-    flat = [event for order in listed for item in order for event in (item if isinstance(item[0], tuple) else (item,))]
+    flat = [(rank, *event) for rank, order in enumerate(listed) for item in order for event in _events(item)]
     if not flat:
         raise InvalidValue("orders", orders, "passes of at least one rank")
-    count = 1 + max(number for _, _, number in flat)
-    for rank, order in enumerate(listed):
-        for item in order:
-            for kind, stage, number in item if isinstance(item[0], tuple) else (item,):
-                if kind not in (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT):
-                    raise InvalidValue("orders", (kind, stage, number), "passes; sends and receives are put in by themselves")
-                if not 0 <= stage < len(where[0]) or number < 0:
-                    event = f"{KINDS[kind]} of micro-batch {number} on stage {stage}"
-                    raise IllegalSchedule(rank, event, f"there are {len(where[0])} stages")
+    count = 1 + max(number for *_, number in flat)
+    for rank, kind, stage, number in flat:
+        if kind not in (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT):
+            raise InvalidValue("orders", (kind, stage, number), "passes; sends and receives are put in by themselves")
+        if not 0 <= stage < len(where[0]) or number < 0:
+            event = f"{KINDS[kind]} of micro-batch {number} on stage {stage}"
+            raise IllegalSchedule(rank, event, f"there are {len(where[0])} stages")
     return _assemble(name, listed, where, [0] * count if route is None else route, weights).check(layers)

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from costmodel.errors import InvalidValue
 from costmodel.estimate import estimate
 from costmodel.formulas import collectives, exchange, memory, pipeline
+from costmodel.formulas.quantities import Device, Network, Options, Stack
 from costmodel.formulas.quantities import Model as ModelNumbers
-from costmodel.formulas.quantities import Options
 from costmodel.formulas.quantities import Plan as PlanNumbers
 from costmodel.formulas.stage import stage_pass
 from costmodel.schedule import (
@@ -76,7 +76,7 @@ class Timeline:
     @functools.cached_property
     def busy(self) -> Floats:
         """Time that each rank computes or syncs [s]."""
-        return np.bincount(self.schedule.rank, self.work, minlength=self.schedule.ranks)
+        return np.add.reduceat(np.append(self.work, 0.0), self.schedule.offsets[:-1]) * (np.diff(self.schedule.offsets) > 0)
 
     @functools.cached_property
     def span(self) -> Floats:
@@ -411,20 +411,29 @@ def timeline(
     network, stack, device = cluster.numbers(), software.numbers(), cluster.device.numbers(plan.dtype)
     shape, stages = model.numbers(), schedule.stages
     layers = stage_layers(model.layers, stages, numbers, shape, options)
-    first, last = np.zeros(stages), np.zeros(stages)
-    first[0] = last[-1] = 1.0
-    forward, data, weight = stage_pass(shape, options, numbers, network, stack, device, layers, first, last)
+    forward, data, weight = _passes(layers, shape, options, numbers, network, stack, device)
     transfer, nbytes = exchange.boundary(shape, options, numbers, network, stack)
     latency = collectives.send(0.0, numbers.pipeline, numbers.pipeline_stride, network, stack)
-    load = np.zeros(schedule.ranks)
-    for placed in schedule.placement:
-        np.add.at(load, placed, (forward + data + weight) / len(schedule.placement))
+    moving = transfer - latency
     step = result.step
-    besides = step.total - step.bubble - step.pipeline_exchange - plan.micro_batches * load.max()
-    on_rank = schedule.chunks * len(schedule.placement)
+    line = stage_layers(model.layers, plan.pipeline_parallel, numbers, shape, options)
+    slowest = np.sum(_passes(line, shape, options, numbers, network, stack, device), axis=0).max()
+    besides = step.total - step.bubble - step.pipeline_exchange - plan.micro_batches * slowest
+    held = (1.0 - options.activation_offload) * memory.kept_activations(shape, options, numbers, stack)
     return simulate_schedule(
         schedule, forward, data, weight, transfer_latency=latency, transfer_bytes=nbytes,
-        transfer_bandwidth=nbytes / (transfer - latency) if transfer > latency else math.inf,
-        sends="non-blocking" if options.overlap_pipeline > 0.0 else "blocking", sync=max(besides, 0.0) / on_rank, jitter=jitter, seed=seed,
-        activation_bytes=(1.0 - options.activation_offload) * layers * memory.kept_activations(shape, options, numbers, stack),
+        transfer_bandwidth=nbytes / moving if moving > 0.0 else math.inf,
+        sends="non-blocking" if options.overlap_pipeline > 0.0 else "blocking",
+        sync=max(besides, 0.0) / (schedule.chunks * len(schedule.placement)),  # below 0 by rounding only
+        jitter=jitter, seed=seed, activation_bytes=held * layers,
     )  # fmt: skip
+
+
+def _passes(
+    layers: Floats, model: ModelNumbers, options: Options, plan: PlanNumbers, network: Network, stack: Stack, device: Device,
+) -> tuple[Floats, Floats, Floats]:  # fmt: skip
+    """Forward pass, backward pass by inputs and by weights of stages with so many layers [s]."""
+    first, last = np.zeros(len(layers)), np.zeros(len(layers))
+    first[0] = last[-1] = 1.0
+    forward, data, weight = stage_pass(model, options, plan, network, stack, device, layers, first, last)
+    return forward, data, weight

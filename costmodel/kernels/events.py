@@ -86,8 +86,7 @@ def play(  # type: ignore[no-untyped-def]
     many = ranks
     sends = 0
     for e in range(events):
-        if kind[e] == SEND_FORWARD or kind[e] == SEND_BACKWARD:
-            sends += 1
+        sends += kind[e] in (SEND_FORWARD, SEND_BACKWARD)
     heap_times = np.empty(sends + 1)
     heap_events = np.empty(sends + 1, dtype=np.int64)
     count = 0
@@ -128,7 +127,7 @@ def play(  # type: ignore[no-untyped-def]
                                 many += 1
                     e += 1
                 elif sending != RENDEZVOUS:
-                    if k == SEND_FORWARD or k == SEND_BACKWARD:
+                    if k in (SEND_FORWARD, SEND_BACKWARD):
                         heap_times[count] = now
                         heap_events[count] = e
                         count += 1
@@ -153,7 +152,7 @@ def play(  # type: ignore[no-untyped-def]
                         start[stop] = now
                         other = match[stop]
                         if posted[other] >= 0.0:
-                            is_send = kind[stop] == SEND_FORWARD or kind[stop] == SEND_BACKWARD
+                            is_send = kind[stop] in (SEND_FORWARD, SEND_BACKWARD)
                             heap_times[count] = max(now, posted[other])
                             heap_events[count] = stop if is_send else other
                             count += 1

@@ -39,9 +39,9 @@ def fill(  # type: ignore[no-untyped-def]
     """
     while counts[rank, 2] < counts[rank, 1] and clock[rank] + times[2, rank] <= until:
         put(rank, 2, times, sizes, transfer, counts, clock, held, idle, ends, order, length)
-    if counts[rank, 2] < counts[rank, 1] and clock[rank] < until:
-        if greedy or until - clock[rank] > idle.max() - idle[rank]:
-            put(rank, 2, times, sizes, transfer, counts, clock, held, idle, ends, order, length)
+    waits = counts[rank, 2] < counts[rank, 1] and clock[rank] < until
+    if waits and (greedy or until - clock[rank] > idle.max() - idle[rank]):
+        put(rank, 2, times, sizes, transfer, counts, clock, held, idle, ends, order, length)
 
 
 @kernel

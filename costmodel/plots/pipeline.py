@@ -68,7 +68,7 @@ def shown(timeline: Timeline) -> Pipeline:
         chosen = np.flatnonzero((schedule.kind == kind) & (timeline.work > 0.0))
         if len(chosen):
             hover = [
-                f"rank {schedule.rank[e]}: {schedule.event(e)}<br>{format_seconds(begin[e])} to "
+                f"rank {schedule.rank[e]}: {schedule.event(int(e))}<br>{format_seconds(begin[e])} to "
                 f"{format_seconds(timeline.end[e])}, {format_seconds(timeline.work[e])}"
                 for e in chosen
             ]

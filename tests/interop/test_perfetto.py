@@ -1,5 +1,6 @@
 """A trace against the fields that the Trace Event Format documents."""
 
+import itertools
 import json
 
 import pytest
@@ -51,7 +52,7 @@ def test_complete_events_of_a_thread_do_not_overlap(played):
             for event in perfetto_trace(played)["traceEvents"]
             if event["ph"] == "X" and event["tid"] == rank
         )
-        assert all(after[0] >= before[1] - 1e-6 for before, after in zip(events, events[1:], strict=False))
+        assert all(after[0] >= before[1] - 1e-6 for before, after in itertools.pairwise(events))
 
 
 def test_each_transfer_begins_and_ends_once(played):

@@ -298,7 +298,8 @@ def test_bytes_held_are_micro_batches_in_flight_times_their_size():
 @pytest.mark.parametrize("argument", [
     {"forward": -1.0}, {"forward": [1.0, 2.0]}, {"forward": "x"}, {"forward": float("nan")}, {"transfer_latency": -1.0},
     {"transfer_bytes": [1.0]}, {"transfer_bandwidth": 0.0}, {"sends": "pigeon"}, {"jitter": -1.0}, {"seed": 1.5},
-    {"links": [[0]]}, {"forward": np.ones(9)}, {"links": np.full((4, 4), -1)}, {"sync": float("inf")}, {"activation_bytes": 1.0, "context_bytes": 2.0},
+    {"links": [[0]]}, {"forward": np.ones(9)}, {"links": np.full((4, 4), -1)},
+    {"sync": float("inf")}, {"activation_bytes": 1.0, "context_bytes": 2.0},
     {"schedule": "1f1b"}, {"forward": True},
 ])  # fmt: skip
 def test_what_cannot_be_played_is_refused_in_one_line(argument):
