@@ -6,6 +6,7 @@ from costmodel import ops
 from costmodel.formulas import exchange, layer, pipeline
 from costmodel.formulas.parameters import (
     embedding_parameters,
+    expert_parameters,
     head_parameters,
     prediction_parameters,
     stage_model,
