@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 SCHEDULES = {
     "gpipe": pipeline.GPIPE, "1f1b": pipeline.ONE_F_ONE_B, "interleaved": pipeline.INTERLEAVED,
     "zb-h1": pipeline.ZB_H1, "zb-h2": pipeline.ZB_H2, "dualpipe": pipeline.DUALPIPE, "zb-v": pipeline.ZB_V,
+    "chimera": pipeline.CHIMERA, "breadth-first": pipeline.BREADTH_FIRST, "pipedream": pipeline.PIPEDREAM,
+    "pipedream-2bw": pipeline.PIPEDREAM_2BW,
 }  # fmt: skip
 OPTIMIZERS = {
     "adam": (4.0, 8.0), "adam-precision-aware": (2.0, 8.0), "adam-bf16-moments": (4.0, 4.0), "adam-8bit": (4.0, 2.0),
@@ -57,9 +59,11 @@ class Plan:
     tensor_parallel, context_parallel, pipeline_parallel, data_parallel : degrees; their product is the GPUs
     expert_parallel : ranks that split the experts; lies inside data x context (x tensor) parallelism
     expert_tensor_parallel : ranks that split one expert
-    virtual_stages : model chunks on a pipeline rank (interleaved schedule)
+    virtual_stages : model chunks on a pipeline rank (schedules interleaved and breadth-first)
     micro_batch : sequences per micro-batch
-    schedule : ``"gpipe"``, ``"1f1b"``, ``"interleaved"``, ``"zb-h1"``, ``"zb-h2"``, ``"zb-v"``, ``"dualpipe"``
+    schedule : ``"gpipe"``, ``"1f1b"``, ``"interleaved"``, ``"breadth-first"``, ``"zb-h1"``, ``"zb-h2"``, ``"zb-v"``,
+        ``"dualpipe"``, ``"chimera"``, or asynchronous: ``"pipedream"``, which updates after every micro-batch and stashes
+        weights, ``"pipedream-2bw"``, which keeps two generations of them
     sequence_parallel : split norms and residuals over the tensor group
     zero_stage : 0 plain, 1 optimizer state, 2 and gradients, 3 and weights sharded over data x context ranks
     shard_group : ranks that share one copy of what is sharded (HSDP); all of them if None
@@ -325,12 +329,13 @@ def explain(reason: str, plan: Plan, model: Transformer, cluster: Cluster) -> st
         "pipeline_layers": f"pipeline_parallel={p} x virtual_stages={v} does not divide {model.layers} layers of "
         f"{model.name!r} (first and last stage may be short, but hold one layer; with virtual stages each at most one)",
         "virtual_stages": f"virtual_stages={v} with schedule={plan.schedule!r} and pipeline_parallel={p}: more than one "
-        f"chunk needs schedule 'interleaved', a pipeline, and at most {model.layers} chunks in all",
+        f"chunk needs schedule 'interleaved' or 'breadth-first', a pipeline, and at most {model.layers} chunks in all",
         "pipeline_micro_batches": f"pipeline_parallel={p} does not divide {plan.micro_batches} micro-batches, which the "
         "interleaved schedule needs",
         "schedule": f"schedule={plan.schedule!r} with pipeline_parallel={p} and {plan.micro_batches} micro-batches: "
-        "zero-bubble schedules need a pipeline; dualpipe needs even stages and an even number of micro-batches of at "
-        "least twice the stages",
+        "zero-bubble, two-way and asynchronous schedules need a pipeline; dualpipe needs even stages and an even number of "
+        "micro-batches of at least twice the stages, chimera even stages and a multiple of them in micro-batches, "
+        "pipedream-2bw at least as many micro-batches as stages",
         "global_batch": f"global_batch={plan.global_batch} is not a multiple of data_parallel={plan.data_parallel} x "
         f"micro_batch={plan.micro_batch}",
         "sequence": f"seq_len={plan.seq_len} does not split over context_parallel={plan.context_parallel} (two chunks "

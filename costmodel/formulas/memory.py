@@ -254,6 +254,7 @@ def stage_memory(model, options, plan, stack, layers, stage, first, last, micro_
     dense, routed = stage_parameters(model, plan, layers, first, last)
     shard, expert_shard = exchange.shards(plan)
     held = pipeline.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, stage)
+    weights = pipeline.weight_versions(plan.schedule, held) * weights
     mask = first * model.dropout * layer.norm_tokens(options, plan) * model.hidden * held
     saved = stage_activations(model, options, plan, stack, layers, held) + mask
 

@@ -145,16 +145,33 @@ def in_flight(schedule, stages, virtual_stages, micro_batches, stage):
 
 
 def weight_copies(schedule):
-    """Copies of the stage's weights on a rank: two directions meet on it, or two generations are kept.
-
-    PipeDream keeps a version for each micro-batch in flight instead: `in_flight`.
+    """Copies of the stage's weights and gradients on a rank: two directions of the pipeline meet on it.
 
     Parameters
     ----------
     schedule : code of the schedule
     """
-    doubled = ops.equal(schedule, DUALPIPE) | ops.equal(schedule, CHIMERA) | ops.equal(schedule, PIPEDREAM_2BW)
-    return ops.where(doubled, 2.0, 1.0)
+    return ops.where(ops.equal(schedule, DUALPIPE) | ops.equal(schedule, CHIMERA), 2.0, 1.0)
+
+
+def weight_versions(schedule, held):
+    """Versions of the stage's weights that a rank keeps: one, two generations, or one for each micro-batch in flight.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    held : micro-batches in flight on the stage
+
+    References
+    ----------
+    [narayanan2019]_ section 3.3, [narayanan2020]_ section 3
+
+    Examples
+    --------
+    >>> weight_versions(PIPEDREAM, 4.0), weight_versions(PIPEDREAM_2BW, 4.0), weight_versions(ONE_F_ONE_B, 4.0)
+    (4.0, 2.0, 1.0)
+    """
+    return ops.where(ops.equal(schedule, PIPEDREAM), held, ops.where(ops.equal(schedule, PIPEDREAM_2BW), 2.0, 1.0))
 
 
 def stage_layers(model, options, plan):

@@ -189,9 +189,10 @@ def step(model, options, plan, network, stack, device):
         plan.pipeline_stride * ops.maximum(p - 1.0, 1.0), network, stack,
     )  # fmt: skip
     whole = ops.where(plan.shard_weights > 0.0, 0.0, 1.0)
-    reductions = ops.where(plan.shard_gradients > 0.0, m, 1.0)
+    updates = ops.where(ops.equal(plan.schedule, pipeline.PIPEDREAM), m, 1.0)
+    reductions = ops.where(plan.shard_gradients > 0.0, m, updates)
     reducing = whole * reductions * reducing_once + tied
-    getting = whole * getting_once
+    getting = whole * updates * getting_once
     backward_once = data_once + weight_once
     reduce_hidden = options.overlap_gradients * ops.minimum(reducing, stack.gradient_overlap * reductions * backward_once)
     gather_hidden = options.overlap_parameters * ops.minimum(getting, stack.parameter_overlap * forward_once)
@@ -200,8 +201,8 @@ def step(model, options, plan, network, stack, device):
     shard, expert_shard = exchange.shards(plan)
     updated = options.trainable * (dense / shard + routed / expert_shard)
     state_bytes = 2.0 * options.optimizer_bytes + 2.0 * options.gradient_bytes + options.parameter_bytes
-    on_device = updated * state_bytes * stack.optimizer_traffic / device.memory_bandwidth
-    on_host = updated * (options.gradient_bytes + options.parameter_bytes) / device.host_bandwidth
+    on_device = updates * updated * state_bytes * stack.optimizer_traffic / device.memory_bandwidth
+    on_host = updates * updated * (options.gradient_bytes + options.parameter_bytes) / device.host_bandwidth
     update = (1.0 - options.optimizer_offload) * on_device + options.optimizer_offload * on_host
     offloaded = options.activation_offload * m * layers * memory.kept_activations(model, options, plan, stack)
     transfer = 2.0 * offloaded / device.host_bandwidth
