@@ -305,7 +305,7 @@ def parameter_server(
 
     slowest, answered_by = compute_time, CLOSED
     run = None
-    if stragglers.constant or (bound == 0 and not contended):
+    if stragglers.constant or workers == 1 or (bound == 0 and not contended):
         slowest = stragglers.slowest(compute_time, workers)
         exposed = float(formulas.exposed_time(together, compute_time, overlap))
         step_time, exchanging = slowest + exposed, exposed

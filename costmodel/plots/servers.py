@@ -115,7 +115,7 @@ def published_beside_predicted(
         figure.update_xaxes(tickvals=sizes, ticktext=[f"{x:g}" for x in sizes], title_text=x_title, row=row, col=column)
         if logarithmic:
             figure.update_xaxes(type="log", row=row, col=column)
-            figure.update_yaxes(type="log", dtick=1, row=row, col=column)
+            figure.update_yaxes(type="log", dtick="D2", row=row, col=column)
         else:
             figure.update_yaxes(rangemode="tozero", row=row, col=column)
     for row in range(1, rows + 1):
