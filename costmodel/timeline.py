@@ -416,8 +416,7 @@ def timeline(
     latency = collectives.send(0.0, numbers.pipeline, numbers.pipeline_stride, network, stack)
     moving = transfer - latency
     step = result.step
-    line = stage_layers(model.layers, plan.pipeline_parallel, numbers, shape, options)
-    slowest = np.sum(_passes(line, shape, options, numbers, network, stack, device), axis=0).max()
+    slowest = np.sum(_rank_passes(shape, options, numbers, network, stack, device), axis=0).max()
     besides = step.total - step.bubble - step.pipeline_exchange - plan.micro_batches * slowest
     held = (1.0 - options.activation_offload) * memory.kept_activations(shape, options, numbers, stack)
     return simulate_schedule(
@@ -435,5 +434,20 @@ def _passes(
     """Forward pass, backward pass by inputs and by weights of stages with so many layers [s]."""
     first, last = np.zeros(len(layers)), np.zeros(len(layers))
     first[0] = last[-1] = 1.0
+    forward, data, weight = stage_pass(model, options, plan, network, stack, device, layers, first, last)
+    return forward, data, weight
+
+
+def _rank_passes(
+    model: ModelNumbers, options: Options, plan: PlanNumbers, network: Network, stack: Stack, device: Device,
+) -> tuple[Floats, Floats, Floats]:  # fmt: skip
+    """The same for the first rank, one between and the last, on average of the stages that each runs [s]."""
+    layers = np.array(pipeline.rank_layers(model, options, plan), dtype=np.float64)
+    two_way = float(pipeline.two_way(plan.schedule))
+    folded = float(pipeline.folded(plan.schedule)) if plan.pipeline > 1 else 0.0
+    first = np.array([1.0 - 0.5 * two_way, 0.0, 0.5 * two_way])
+    last = np.array([folded * (1.0 - 0.5 * two_way), 0.0, 1.0 - folded + 0.5 * two_way])
+    if plan.pipeline == 1:
+        layers, first, last = layers[:1], np.ones(1), np.ones(1)
     forward, data, weight = stage_pass(model, options, plan, network, stack, device, layers, first, last)
     return forward, data, weight
