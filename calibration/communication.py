@@ -10,7 +10,6 @@ import argparse
 import collections
 import csv
 import dataclasses
-import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -215,6 +214,8 @@ class Problem:
     """Rows with what doesn't change while constants are fitted."""
 
     rows: Sequence[Row]
+    nbytes: Array
+    seconds: Array
     expected: Array
     constants: Sequence[Constant]
     phases: Array  # of two through the channels' buffers
@@ -245,30 +246,30 @@ class Problem:
             ]
             for row in rows
         ]  # fmt: skip
-        phases = np.array([phases_of(row.op) for row in rows])
-        return cls(rows, np.array([row.expected() for row in rows]), constants, phases, np.array(places))
+        nbytes, seconds, expected, phases = np.array(
+            [(row.nbytes, row.seconds, row.expected(), phases_of(row.op)) for row in rows]
+        ).T
+        return cls(rows, nbytes, seconds, expected, constants, phases, np.array(places))
 
     def predict(self, values: Array, wanted: Array | None = None) -> Array:
         """Times with some values of the constants [s]."""
         chosen = slice(None) if wanted is None else wanted
         padded = np.append(values, 0.0)
         inside, between, gain, filling, round_bytes, launcher = padded[self.places[chosen]].T
-        nbytes = np.array([row.nbytes for row in self.rows])[chosen]
         launch = inside + between + launcher
         found: Array = nccl.measured(
-            self.expected[chosen], launch, gain, nbytes, filling * self.phases[chosen], round_bytes
+            self.expected[chosen], launch, gain, self.nbytes[chosen], filling * self.phases[chosen], round_bytes
         )
         return found
 
     def solve(self, usable: Array) -> Fit:
         """Constants from the rows in the mask; every sweep of a source pulls alike."""
-        measured = np.array([row.seconds for row in self.rows])
         counts = collections.Counter((row.source, row.sweep) for row, used in zip(self.rows, usable, strict=True) if used)
         sizes = np.array([counts[row.source, row.sweep] or 1 for row in self.rows])
         weights = np.where(usable, np.sqrt(np.minimum(10.0 / sizes, 1.0)), 0.0)
 
         def residuals(values: Array, wanted: Array | None) -> Array:
-            error: Array = np.log(self.predict(values, wanted) / measured[slice(None) if wanted is None else wanted])
+            error: Array = np.log(self.predict(values, wanted) / self.seconds[slice(None) if wanted is None else wanted])
             return error
 
         affects = [np.flatnonzero((self.places == column).any(axis=1)) for column in range(len(self.constants))]
@@ -290,11 +291,11 @@ def fitted_on(problem: Problem) -> Array:
 
 def unseen(problem: Problem) -> Array:
     """Every row predicted with constants fitted without its source [s]."""
-    found = np.full(len(problem.rows), math.nan)
-    for source in sorted({row.source for row in problem.rows}):
+    used = fitted_on(problem)
+    found = problem.predict(problem.solve(used).values)
+    for source in sorted({row.source for row, fitted in zip(problem.rows, used, strict=True) if fitted}):
         mine = np.array([row.source == source for row in problem.rows])
-        result = problem.solve(fitted_on(problem) & ~mine)
-        found[mine] = problem.predict(result.values, np.flatnonzero(mine))
+        found[mine] = problem.predict(problem.solve(used & ~mine).values, np.flatnonzero(mine))
     return found
 
 
@@ -325,7 +326,7 @@ def accuracy(problem: Problem, inside: Array, outside: Array) -> list[dict[str, 
         groups.setdefault((row.band, row.source, row.sweep), []).append(place)
     lines = []
     for (band, source, sweep), places in sorted(groups.items()):
-        measured = np.array([problem.rows[place].seconds for place in places])
+        measured = problem.seconds[places]
         line: dict[str, Any] = {"band": band, "source": source, "sweep": sweep, "rows": len(places)}
         line |= {"op": problem.rows[places[0]].op, "nodes": problem.rows[places[0]].nodes, "bar": BARS[band]}
         for name, found in (("seen", inside), ("unseen", outside)):
