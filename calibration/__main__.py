@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from calibration import measure
 
         return measure.main(arguments[1:])
-    from calibration import communication, fit, validate
+    from calibration import collectives, fit, validate
     from costmodel.errors import CostModelError
 
     parser = _Parser(prog="python -m calibration", description=__doc__)
@@ -34,12 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, module, text in (
         ("fit", fit, "fit constants and write them into the catalogue"),
         ("validate", validate, "predict measured runs and report the errors"),
-        ("communication", communication, "fit what NCCL's model leaves out and report the errors of measured sweeps"),
+        ("collectives", collectives, "fit what NCCL's model leaves out and report the errors of measured sweeps"),
     ):
         module.add_arguments(commands.add_parser(name, help=text))  # type: ignore[attr-defined]
     try:
         chosen = parser.parse_args(arguments)
-        modules = {"fit": fit, "validate": validate, "communication": communication}
+        modules = {"fit": fit, "validate": validate, "collectives": collectives}
         return modules[chosen.command].run(chosen)  # type: ignore[attr-defined,no-any-return]
     except CostModelError as error:
         return _fail(str(error))

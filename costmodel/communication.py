@@ -371,7 +371,7 @@ class _Place:
         """
         levels, below = [], 1
         for land in self.crossed():
-            levels.append((land, land.members / below, below))
+            levels.append((land, float(-(-land.members // below)), below))
             below = land.members
         time = 0.0
         for land, units, inside in reversed(levels):

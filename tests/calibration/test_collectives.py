@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from calibration import communication as calibration
+from calibration import collectives as calibration
 from calibration.reference import DEFAULT_FOLDER
 from costmodel.catalogue import communication as constants
 from costmodel.communication import collective_time
@@ -147,7 +147,7 @@ def test_the_command_prints_every_sweep_and_leaves_the_catalogue_alone_when_dry(
     from calibration.__main__ import main
 
     before = calibration.TARGET.read_text(encoding="utf-8")
-    assert main(["communication", "--dry-run", "--rows", "p4de"]) == 0
+    assert main(["collectives", "--dry-run", "--rows", "p4de"]) == 0
     printed = capsys.readouterr().out
     assert "one node, from 64 MiB" in printed
     assert "left out:" in printed
@@ -157,5 +157,5 @@ def test_the_command_prints_every_sweep_and_leaves_the_catalogue_alone_when_dry(
 def test_a_folder_without_sweeps_is_refused_in_one_line(tmp_path, capsys):
     from calibration.__main__ import main
 
-    assert main(["communication", "--reference", str(tmp_path)]) == 2
+    assert main(["collectives", "--reference", str(tmp_path)]) == 2
     assert "no folder `micro`" in capsys.readouterr().err
