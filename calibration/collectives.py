@@ -319,11 +319,18 @@ def _concerns(row: Row, kind: str, name: str) -> bool:
     return row.launcher == name if kind == "launcher" else row.owner == f"{kind}.{name}"
 
 
-def accuracy(problem: Problem, inside: Array, outside: Array) -> list[dict[str, Any]]:
-    """One line for each sweep and band: rows, and absolute relative errors of all constants and of those without it."""
+def accuracy(problem: Problem, inside: Array, outside: Array, whole: bool = False) -> list[dict[str, Any]]:
+    """One line for each sweep and band: rows, and absolute relative errors of all constants and of those without it.
+
+    Parameters
+    ----------
+    problem : the rows
+    inside, outside : predictions with all constants, and with those fitted without the row's source [s]
+    whole : one line for all sweeps of a source and operation instead
+    """
     groups: dict[tuple[str, ...], list[int]] = {}
     for place, row in enumerate(problem.rows):
-        groups.setdefault((row.band, row.source, row.sweep), []).append(place)
+        groups.setdefault((row.band, row.source, f"all {row.op}" if whole else row.sweep), []).append(place)
     lines = []
     for (band, source, sweep), places in sorted(groups.items()):
         measured = problem.seconds[places]
@@ -369,15 +376,17 @@ def report(problem: Problem, result: Fit, inside: Array, outside: Array, skipped
     print("constant                             value   standard error")
     for constant, value, error in zip(result.constants, result.values, result.standard_errors, strict=True):
         print(f"{constant.label:32s} {value:10.4g} {value * error:14.2g}")
-    print("\n                     with all sources            without the source")
-    print("  n  mean median worst within   mean median worst within  band, source, sweep")
-    for line in accuracy(problem, inside, outside):
-        cells = [
-            f"{line[name + '_mean']:6.3f} {line[name + '_median']:6.3f} {line[name + '_worst']:5.2f} "
-            f"{line[name + '_within']:3d}/{line['rows']:<3d}"
-            for name in ("seen", "unseen")
-        ]
-        print(f"{line['rows']:3d} {'  '.join(cells)}  {line['band']}, {line['source'].split('@')[0][:24]}, {line['sweep'][:64]}")
+    for whole in (False, True):
+        print("\n                     with all sources            without the source")
+        print("  n  mean median worst within   mean median worst within  band, source, sweep")
+        for line in accuracy(problem, inside, outside, whole):
+            cells = [
+                f"{line[name + '_mean']:6.3f} {line[name + '_median']:6.3f} {line[name + '_worst']:5.2f} "
+                f"{line[name + '_within']:3d}/{line['rows']:<3d}"
+                for name in ("seen", "unseen")
+            ]
+            where = f"{line['band']}, {line['source'].split('@')[0][:24]}, {line['sweep'][:64]}"
+            print(f"{line['rows']:3d} {'  '.join(cells)}  {where}")
     print("\nleft out:")
     for reason, count in sorted(skipped.items()):
         print(f"{count:6d} {reason}")
