@@ -54,6 +54,7 @@ _MODEL_KEYS = (*_fields(Transformer), *_FOR_READERS)
 _DEVICE_KEYS = (*_fields(Device), "provenance", *_FOR_READERS_OF_DEVICES)
 _CLUSTER_KEYS = (*_fields(Cluster), "provenance")
 _LEVEL_KEYS = _fields(Level)
+_LEVEL_NEEDED = ("name", "size", "latency", "bandwidth")
 _EFFICIENCY_KEYS = _fields(Efficiency)
 
 
@@ -163,7 +164,11 @@ def load_cluster(name: str, gpus: int | None = None) -> Cluster:
     8
     """
     entry = _entry("cluster", name)
-    levels = tuple(Level(**level) for level in entry["levels"])
+    sources = entry.get("provenance", {})
+    levels = tuple(
+        Level(**level, line_rate=sources.get(level["name"], {}).get("bandwidth", {}).get("specified"))
+        for level in entry["levels"]
+    )
     return Cluster(
         name=name, device=load_device(entry["device"]), levels=levels, gpus=gpus, title=entry.get("title", "")
     )
@@ -247,7 +252,8 @@ def read_cluster_file(path: str | Path) -> Cluster:
     """A cluster from a TOML file with the fields of `Cluster`, at top level or in one table.
 
     ``device`` is a name of the catalogue or a table with the fields of `Device`; ``levels`` is an array of
-    tables with `name`, `size`, `latency` and `bandwidth`, innermost first.
+    tables with `name`, `size`, `latency`, `bandwidth` and maybe `topology`, `oversubscription`
+    and `line_rate`, innermost first.
 
     Raises
     ------
@@ -271,7 +277,7 @@ def read_cluster_file(path: str | Path) -> Cluster:
         raise InvalidValue("levels", tables, "an array of tables, innermost level first")
     for table in tables:
         _known(path, table, _LEVEL_KEYS)
-        _require(path, table, _LEVEL_KEYS)
+        _require(path, table, _LEVEL_NEEDED)
     return Cluster(
         name=text("name", entry.get("name", name)),
         device=built,

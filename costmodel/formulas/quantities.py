@@ -94,6 +94,8 @@ class Level(NamedTuple):
     size: Number
     latency: Number
     bandwidth: Number
+    peer_bandwidth: Number = 1e30  # between two ranks; below `bandwidth` where each pair has a link of its own
+    root_bandwidth: Number = 1e30  # between the halves of a unit; one link's in a tree, without limit in a switch
 
 
 class Network(NamedTuple):
