@@ -47,6 +47,7 @@ STACK_FIELDS: dict[str, tuple[float, float, float]] = {
     "host_jitter": (1.0, 1e-4, 0.5),
     "network_latency": (0.5, 0.1, 30.0),
     "stall_time": (2.5, 1e-6, 10.0),
+    "pressure_time": (2.5, 1e-6, 10.0),
     "network_quality": (0.3, 0.02, 1.2),
     "tensor_overlap": (0.7, 1e-3, 1.0),
     "gradient_overlap": (0.5, 1e-2, 1.0),

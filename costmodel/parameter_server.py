@@ -264,8 +264,9 @@ def parameter_server(
         raise InvalidValue("server_bandwidth", server_bandwidth, "none: colocated servers share the workers' links")
     server_bandwidth = bandwidth if server_bandwidth is None else server_bandwidth
     update_bandwidth = NO_LIMIT if update_bandwidth is None else update_bandwidth
-    for field, value in (("bandwidth", bandwidth), ("server_bandwidth", server_bandwidth), ("update_bandwidth", update_bandwidth)):
-        real(field, value, 1.0, NO_LIMIT)
+    real("bandwidth", bandwidth, 1.0, NO_LIMIT)
+    real("server_bandwidth", server_bandwidth, 1.0, NO_LIMIT)
+    real("update_bandwidth", update_bandwidth, 1.0, NO_LIMIT)
     real("latency", latency, 0.0, 1e3)
     real("skew", skew, 1.0, float(servers))
     real("largest_tensor", largest_tensor, 0.0, nbytes)
@@ -304,7 +305,7 @@ def parameter_server(
 
     slowest, answered_by = compute_time, CLOSED
     run = None
-    if stragglers.constant or (bound == 0 and not contended):
+    if stragglers.constant or workers == 1 or (bound == 0 and not contended):
         slowest = stragglers.slowest(compute_time, workers)
         exposed = float(formulas.exposed_time(together, compute_time, overlap))
         step_time, exchanging = slowest + exposed, exposed

@@ -321,6 +321,40 @@ def binomial_broadcast(nbytes, ranks, latency, bandwidth):
     return rounds(ranks) * message(nbytes, latency, bandwidth)
 
 
+def chain_broadcast(nbytes, ranks, latency, bandwidth):
+    r"""Time of a broadcast down a chain in the best number of blocks [s].
+
+    .. math:: T = (p - 2 + m) \left( \alpha + \frac{n}{m B} \right), \quad m = \max\left(1, \sqrt{(p - 2) n / (\alpha B)}\right)
+
+    Parameters
+    ----------
+    nbytes : buffer [bytes]
+    ranks : members, at least 1
+    latency : of a message [s]
+    bandwidth : of a link [bytes/s]
+
+    References
+    ----------
+    [chan2007]_ section 8
+    """
+    return chain_reduce(nbytes, ranks, latency, bandwidth, FREE)
+
+
+def chain_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
+    """Time of a reduction up a chain in the best number of blocks: `chain_broadcast` backwards, with adding [s].
+
+    Parameters
+    ----------
+    nbytes : buffer on each rank [bytes]
+    ranks : members, at least 1
+    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
+    """
+    whole = nbytes / bandwidth + nbytes / reduce_bandwidth
+    relays = ops.maximum(ranks - 2.0, 0.0)
+    blocks = ops.maximum(1.0, ops.sqrt(relays * whole / ops.maximum(latency, 1e-12)))
+    return ops.where(ranks > 1.0, (relays + blocks) * (latency + whole / blocks), 0.0)
+
+
 def binomial_scatter(nbytes, ranks, latency, bandwidth):
     r"""Time to deal the parts of a buffer down a binomial tree [s].
 

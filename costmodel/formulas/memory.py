@@ -6,6 +6,7 @@ from costmodel import ops
 from costmodel.formulas import exchange, layer, pipeline
 from costmodel.formulas.parameters import (
     embedding_parameters,
+    expert_parameters,
     head_parameters,
     prediction_parameters,
     stage_model,
@@ -172,8 +173,10 @@ def stage_parameters(model, plan, layers, first, last):
     others, experts = layer.layer_parameters_apart(model, plan)
     body, routed = layers * others, layers * experts
     copy = model.tied * model.vocabulary * model.hidden * last * (1.0 - first)
-    edges = first * embedding_parameters(model) + last * (head_parameters(model) + prediction_parameters(model)) + copy
-    return body + edges / plan.tensor, routed
+    modules = last * model.prediction_layers * ops.where(model.expert_layers > 0.0, 1.0, 0.0)
+    apart = prediction_parameters(model) * last - modules * expert_parameters(model)
+    edges = first * embedding_parameters(model) + last * head_parameters(model) + apart + copy
+    return body + edges / plan.tensor, routed + modules * layer.routed_parameters(model, plan)
 
 
 def shard_of(sharded, dense, routed, shard, expert_shard):
@@ -251,6 +254,7 @@ def stage_memory(model, options, plan, stack, layers, stage, first, last, micro_
     dense, routed = stage_parameters(model, plan, layers, first, last)
     shard, expert_shard = exchange.shards(plan)
     held = pipeline.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, stage)
+    weights = pipeline.weight_versions(plan.schedule, held) * weights
     mask = first * model.dropout * layer.norm_tokens(options, plan) * model.hidden * held
     saved = stage_activations(model, options, plan, stack, layers, held) + mask
 

@@ -119,6 +119,7 @@ class Stack(NamedTuple):
     host_step: Number
     host_jitter: Number  # growth of host time per further tensor rank that has to keep step
     stall_time: Number  # lost per micro-batch at 1,024 ranks that wait for each other; grows with their square
+    pressure_time: Number  # lost per micro-batch to the allocator where memory is full
     network_quality: Number  # factor on the bandwidth of collectives
     network_latency: Number  # factor on the latency of their hops
     tensor_overlap: Number  # share of tensor-parallel exchange that can hide under GEMMs
@@ -156,6 +157,9 @@ class Options(NamedTuple):
     fused_norms: Number  # 1: a norm is one kernel
     logit_bytes: Number  # kept per logit between forward and backward
     fused_cross_entropy: Number
+    synchronisation: Number  # a code of `costmodel.formulas.exchange`
+    servers: Number  # machines of a parameter server, or without GPUs; 0: the nodes themselves serve
+    local_steps: Number  # steps between two exchanges of local SGD; else 1
     overlap_gradients: Number
     overlap_parameters: Number
     overlap_tensor: Number

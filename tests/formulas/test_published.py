@@ -284,7 +284,7 @@ def test_bubble_rates_lie_just_below_those_that_zero_bubble_measures_with_commun
 
 
 def test_dualpipe_idles_as_deepseek_counts():  # deepseek2024v3, table 2, with its B = data + weight, F&B = F + B
-    f, data, w, p = 1.0, 1.2, 0.7, 16.0
+    f, data, w, p = 1.2, 1.2, 0.7, 16.0  # forward and backward by data equal, for which the table's form is exact
     backward = data + w
     published = (p / 2 - 1) * ((f + backward) + backward - 3 * w)
     assert pipeline.bubble(pipeline.DUALPIPE, p, 1.0, f, data, w) == pytest.approx(published, rel=1e-12)
