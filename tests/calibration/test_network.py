@@ -23,7 +23,7 @@ from calibration.network_settings import BAR, LONG, Setting, predict, settings
 from costmodel.formulas import byteps
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE = ROOT / "calibration" / "measurements" / network.TABLE
+TABLE = ROOT / "calibration" / "measurements" / "network" / network.TABLE
 WHY_NOT = network_links.missing_here()
 on_a_testbed = pytest.mark.skipif(WHY_NOT is not None, reason=f"the testbed: {WHY_NOT}")
 FREE = 1e30
