@@ -56,15 +56,15 @@ MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 @kernel
 def _place(table, states, row):
-    """Slot of a row's equal in the hash table, or of the free place for it."""
+    """Slot of a row's equal in the hash table of rows, each one more than it is, or of the free place for it."""
     mask = np.uint64(table.size - 1)
     key = np.uint64(0)
     for word in range(states.shape[1]):
         key = (key ^ states[row, word]) * MULTIPLIER
-        key ^= key >> np.uint64(29)
+        key ^= key >> np.uint64(32)
     slot = key & mask
-    while table[slot] >= 0:
-        other = table[slot]
+    while table[slot] > 0:
+        other = table[slot] - 1
         same = True
         for word in range(states.shape[1]):
             same &= states[other, word] == states[row, word]
@@ -75,82 +75,131 @@ def _place(table, states, row):
 
 
 @kernel
-def enumerate_states(down, direct, from_first, most):
+def _members(words, members):
+    """Fill `members` with the places of the bits that are set; how many there are."""
+    count = 0
+    for word in range(words.size):
+        rest = words[word]
+        place = word << 6
+        while rest:
+            if rest & np.uint64(0xFF) == 0:
+                rest >>= np.uint64(8)
+                place += 8
+                continue
+            if rest & ONE:
+                members[count] = place
+                count += 1
+            rest >>= ONE
+            place += 1
+    return count
+
+
+@kernel
+def enumerate_states(down, direct, takers, quantities, from_first, most):
     """Every state but the empty one, or none where there are more than `most`.
 
     Parameters
     ----------
     down : words of each layer and all before it (layers, words)
-    direct : words of the layers whose outputs each layer takes
+    direct, takers : words of the layers whose outputs each layer takes, and of those that take its
+    quantities : to add up over a state's layers (kinds, layers); the last is the output
     from_first : begin with the first layer, and take further inputs along when a layer needs them, as the published
         program does; else any layer comes next whose inputs are there
     most : states
+
+    Returns
+    -------
+    tuple
+        words (states, words); sums (kinds, states); outputs that layers outside take (states)
     """
     layers, words = down.shape
     size = 64
-    while size < 3 * most:
+    while size < 2 * most:
         size *= 2
-    table = np.full(size, -1, np.int32)
-    states = np.zeros((most + 2, words), np.uint64)
-    count = 1
+    table = np.zeros(size, np.int32)
+    states = np.empty((most + 2, words), np.uint64)
+    edge = np.empty((most + 2, words), np.uint64)  # layers outside that take an output from inside, or none at all
+    sums = np.empty((quantities.shape[0], most + 2))
+    sent = np.empty(most + 2)
+    added, members, near = np.empty(words, np.uint64), np.empty(layers, np.int64), np.empty(layers, np.int64)
+
+    states[0], edge[0], sums[:, 0], sent[0] = 0, 0, 0.0, 0.0
+    for layer in range(layers):
+        if not np.any(direct[layer]):
+            edge[0, layer >> 6] |= ONE << np.uint64(layer & 63)
     if from_first:
         states[0] = down[0]
-    table[_place(table, states, 0)] = 0
-    done = 0
+        edge[0] = takers[0]
+        sums[:, 0] = quantities[:, 0]
+    table[_place(table, states, 0)] = 1
+    count, done = 1, 0
     while done < count:
-        for layer in range(layers):
-            if states[done, layer >> 6] >> np.uint64(layer & 63) & ONE:
-                continue
-            some = False
-            every = True
+        outside = _members(edge[done], near)
+        added[:] = 0
+        for i in range(outside):
             for word in range(words):
-                some |= direct[layer, word] & states[done, word] != 0
-                every &= direct[layer, word] & ~states[done, word] == 0
-            if (from_first and some) or (not from_first and every):
+                added[word] |= direct[near[i], word] & states[done, word]
+        sent[done] = 0.0
+        for i in range(_members(added, members)):
+            sent[done] += quantities[-1, members[i]]
+        for i in range(outside):
+            layer = near[i]
+            ready = True
+            for word in range(words):
+                ready &= direct[layer, word] & ~states[done, word] == 0
+            if not (ready or from_first):
+                continue
+            for word in range(words):
+                states[count, word] = states[done, word] | down[layer, word]
+            slot = _place(table, states, count)
+            if table[slot] > 0:
+                continue
+            if count > most:
+                return states[:0], sums[:, :0], sent[:0]
+            sums[:, count] = sums[:, done]
+            for word in range(words):
+                added[word] = down[layer, word] & ~states[done, word]
+                edge[count, word] = edge[done, word]
+            for k in range(_members(added, members)):
+                sums[:, count] += quantities[:, members[k]]
                 for word in range(words):
-                    states[count, word] = states[done, word] | down[layer, word]
-                slot = _place(table, states, count)
-                if table[slot] < 0:
-                    table[slot] = count
-                    count += 1
-                    if count > most + 1:
-                        return states[:0]
+                    edge[count, word] |= takers[members[k], word]
+            for word in range(words):
+                edge[count, word] &= ~states[count, word]
+            count += 1
+            table[slot] = count
         done += 1
-    return states[0 if from_first else 1 : count]
+    low = 0 if from_first else 1
+    return states[low:count].copy(), sums[:, low:count].copy(), sent[low:count].copy()
 
 
 @kernel
-def measure(states, quantities):
-    """Sums of the layers' quantities (kinds, layers) over each state's layers (kinds, states)."""
+def measure(states, takers, quantities):
+    """Sums over each state's layers, and outputs that layers outside take, as `enumerate_states` has them."""
     kinds, layers = quantities.shape
     sums = np.zeros((kinds, states.shape[0]))
+    sent = np.zeros(states.shape[0])
+    members = np.empty(layers, np.int64)
     for row in range(states.shape[0]):
-        for layer in range(layers):
-            if states[row, layer >> 6] >> np.uint64(layer & 63) & ONE:
-                for kind in range(kinds):
-                    sums[kind, row] += quantities[kind, layer]
-    return sums
+        for i in range(_members(states[row], members)):
+            layer = members[i]
+            sums[:, row] += quantities[:, layer]
+            for word in range(states.shape[1]):
+                if takers[layer, word] & ~states[row, word]:
+                    sent[row] += quantities[-1, layer]
+                    break
+    return sums, sent
 
 
 @kernel
-def boundary(states, takers, output):
-    """Bytes of the outputs that layers outside each state take.
-
-    Parameters
-    ----------
-    states : words
-    takers : words of the layers that take each layer's output
-    output : bytes of each layer's output
-    """
-    sent = np.zeros(states.shape[0])
+def expand(states, groups):
+    """States of groups of layers as states of layers: the words of the groups that each holds, together."""
+    wide = np.zeros((states.shape[0], groups.shape[1]), np.uint64)
+    members = np.empty(groups.shape[0], np.int64)
     for row in range(states.shape[0]):
-        for layer in range(output.size):
-            if states[row, layer >> 6] >> np.uint64(layer & 63) & ONE:
-                for word in range(states.shape[1]):
-                    if takers[layer, word] & ~states[row, word]:
-                        sent[row] += output[layer]
-                        break
-    return sent
+        for i in range(_members(states[row], members)):
+            wide[row] |= groups[members[i]]
+    return wide
 
 
 @kernel

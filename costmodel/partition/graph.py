@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+import functools
+import itertools
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +18,23 @@ if TYPE_CHECKING:
     from costmodel.kernels.partition import States
 
 Words = NDArray[np.uint64]
+Array = NDArray[np.float64]
+
+MOST_ENUMERATED, MOST_GROUPED = 500_000, 4_000_000
+"""States that are looked at before some are chosen, of layers and of branches whose layers stay together."""
+
+
+class Cuts(NamedTuple):
+    """States of a graph: sets of nodes between which a cut can be, each after those within it, the empty one first."""
+
+    words: Words
+    states: States
+    inside: NDArray[np.bool_]  # whether state i is a part of state j
+    left_out: float  # least time of pipelines that are cut elsewhere, as far as that is known [s]
+
+    def set(self, state: int) -> int:
+        """A state as an integer, a bit a node."""
+        return int.from_bytes(self.words[state].tobytes(), "little")
 
 
 class Graph:
@@ -66,73 +87,137 @@ class Graph:
         words = len(self.inputs) // 64 + 1
         return np.frombuffer(b"".join(s.to_bytes(8 * words, "little") for s in sets), np.uint64).reshape(-1, words)
 
-    def states(self, most: int, of_program: bool) -> tuple[list[int], States, NDArray[np.bool_], bool]:
-        """Sets of nodes between which a cut can be, and what the kernel takes of them.
+    @functools.cached_property
+    def sets(self) -> tuple[Words, Words, Words]:
+        """Of each node: all before it and itself, whose outputs it takes, who takes its own."""
+        return self.words(self.down), self.words(map(_set, self.inputs)), self.words(map(_set, self.takers))
+
+    def enumerate(self, of_program: bool, most: int) -> tuple[Words, Array, Array]:
+        """Every state but the empty one, the sums of its quantities, and what crosses the cut; none if over `most`."""
+        from costmodel.kernels import partition as kernels
+
+        found: tuple[Words, Array, Array] = kernels.enumerate_states(*self.sets, self.quantities, of_program, most)
+        return found
+
+    def cuts(self, found: Words, of_program: bool, left_out: float) -> Cuts:
+        """What the dynamic program takes of some states."""
+        from costmodel.kernels import partition as kernels
+
+        down, _, takers = self.sets
+        sums, sent = kernels.measure(found, takers, self.quantities)
+        if of_program:
+            sent = kernels.boundary_of_program(found, down, takers, self.quantities[-1])
+        order = np.argsort(sums[0], kind="stable")
+        words = np.concatenate([np.zeros((1, found.shape[1]), np.uint64), found[order]])
+        sums = np.concatenate([np.zeros((len(sums), 1)), sums[:, order]], axis=1)
+        states = kernels.States(sums[1], sums[2], sums[3], np.concatenate([[0.0], sent[order]]))
+        return Cuts(words, states, kernels.within(words), left_out)
+
+    def some_cuts(self, most: int, of_program: bool, bound: Callable[[Array, Array], Array]) -> Cuts:
+        """The most promising cuts.
+
+        Up to two thirds are sets that orders of the nodes pass through. Of the rest, half have least to send, each
+        among those that are cut after about the same compute, and half leave most room for a fast pipeline.
 
         Parameters
         ----------
-        most : states; where there are more, the sets that a few orders of the nodes pass through
+        most : states
         of_program : as the published program enumerates and measures them
-
-        Returns
-        -------
-        list, States, array, bool
-            the sets as integers, the empty one first; their sums; which is a part of which; whether these are all
+        bound : of states' times and outputs, the time below which no pipeline that is cut there can be
         """
         from costmodel.kernels import partition as kernels
 
-        down, takers = self.words(self.down), self.words(map(_set, self.takers))
-        found = kernels.enumerate_states(down, self.words(map(_set, self.inputs)), of_program, most)
-        exhaustive = found.shape[0] > 0
-        if not exhaustive:
-            found = self.words(self.prefixes(most))
-        sums = kernels.measure(found, self.quantities)
-        order = np.argsort(sums[0], kind="stable")
-        found, sums = np.ascontiguousarray(found[order]), sums[:, order]
-        cut = kernels.boundary_of_program(found, down, takers, self.quantities[3]) if of_program else (
-            kernels.boundary(found, takers, self.quantities[3])
-        )  # fmt: skip
-        empty = np.zeros((1, found.shape[1]), np.uint64)
-        inside = kernels.within(np.concatenate([empty, found]))
-        zero = np.zeros((4, 1))
-        _, time, weights, held = np.concatenate([zero, sums], axis=1)
-        content = found.tobytes()
-        width = 8 * found.shape[1]
-        sets = [0, *(int.from_bytes(content[i : i + width], "little") for i in range(0, len(content), width))]
-        state = kernels.States(time, weights, held, np.concatenate([[0.0], cut]))
-        return sets, state, inside, exhaustive
+        coarse = graph_of(self.chain, True)
+        node_of = {position: node for node, group in enumerate(self.groups) for position in group}
+        within = [_set({node_of[position] for position in group}) for group in coarse.groups]
+        own = [1 << node for node in range(len(self.groups))]
+        passed = self.words(_prefixes([
+            *([within[node] for node in order] for order in coarse.orders()),
+            *([own[node] for node in order] for order in self.orders()),
+        ], most))  # fmt: skip
 
-    def prefixes(self, most: int) -> list[int]:
-        """Sets that orders of the nodes pass through: branch after branch, all branches abreast, as given."""
-        found: dict[int, None] = {}
-        for order in (self._depth_first(), self._abreast(), range(len(self.inputs))):
-            passed, now = [], 0
-            for node in order:
-                now |= 1 << node
-                passed.append(now)
-            if found and len(found) + len(passed) > most:
-                break
-            found |= dict.fromkeys(passed)
-        return list(found)
+        whole = len(coarse.groups) >= len(self.groups)
+        source = self
+        found, sums, sent = self.enumerate(of_program, MOST_GROUPED if whole else MOST_ENUMERATED)
+        if not len(found) and not whole:
+            source = coarse
+            found, sums, sent = coarse.enumerate(of_program, MOST_GROUPED)
+        left_out = 0.0
+        room = most - len(passed)
+        if len(found) and room > 1:
+            share = np.floor(sums[1] * (room // 2 / max(float(sums[1].max()), 1e-300)))
+            rank = np.lexsort((sent, share))
+            lightest = rank[np.flatnonzero(np.diff(share[rank], prepend=-1.0))]
+            bounds = bound(sums[1], sent)
+            bounds[lightest] = -1.0
+            rank = np.argsort(bounds, kind="stable")
+            chosen = found[rank[:room]]
+            if source is self:
+                left_out = float(bounds[rank[min(room, len(rank) - 1)]])
+            else:
+                chosen = kernels.expand(chosen, self.words(within))
+            passed = np.unique(np.concatenate([passed, chosen]), axis=0)
+        return self.cuts(passed, of_program, left_out)
 
-    def _depth_first(self) -> list[int]:
+    def orders(self) -> Iterator[list[int]]:
+        """Orders in which the nodes can run: least outputs to keep, branch after branch, all branches abreast."""
+        output, left = self.quantities[-1], [len(takers) for takers in self.takers]
+
+        def grows(node: int) -> float:
+            """How many bytes more are kept for later nodes once this one has run."""
+            freed = sum(output[source] for source in self.inputs[node] if left[source] == 1)
+            return float(bool(left[node]) * output[node] - freed)
+
+        def least(ready: list[int]) -> int:
+            node = min(ready, key=grows)
+            for source in self.inputs[node]:
+                left[source] -= 1
+            return node
+
+        depth: list[int] = []
+        for sources in self.inputs:
+            depth.append(1 + max((depth[source] for source in sources), default=0))
+        yield self._order(least)
+        yield self._order(lambda ready: ready[-1])
+        yield sorted(range(len(depth)), key=depth.__getitem__)
+
+    def _order(self, choose: Callable[[list[int]], int]) -> list[int]:
         missing = [len(sources) for sources in self.inputs]
         ready = [node for node in reversed(range(len(missing))) if not missing[node]]
         order = []
         while ready:
-            node = ready.pop()
-            order.append(node)
-            for taker in reversed(self.takers[node]):
+            order.append(choose(ready))
+            ready.remove(order[-1])
+            for taker in reversed(self.takers[order[-1]]):
                 missing[taker] -= 1
                 if not missing[taker]:
                     ready.append(taker)
         return order
 
-    def _abreast(self) -> list[int]:
-        depth: list[int] = []
-        for sources in self.inputs:
-            depth.append(1 + max((depth[source] for source in sources), default=0))
-        return sorted(range(len(depth)), key=depth.__getitem__)
+
+def _prefixes(orders: Iterable[Sequence[int]], most: int) -> list[int]:
+    """What orders of sets pass through, of as many as two thirds of `most` have room for, or of one."""
+    found: dict[int, None] = {}
+    for order in orders:
+        passed = list(itertools.accumulate(order, operator.or_))
+        if found and 3 * (len(found) + len(passed)) > 2 * most:
+            continue
+        found |= dict.fromkeys(passed)
+    return list(found)
+
+
+@functools.lru_cache(maxsize=4)
+def graph_of(chain: LayerChain, compress_branches: bool) -> Graph:
+    """The graph of a chain, kept for the next question about it."""
+    groups = chain.branches if compress_branches else tuple((position,) for position in range(len(chain.layers)))
+    return Graph(chain, groups)
+
+
+@functools.lru_cache(maxsize=4)
+def all_cuts(graph: Graph, most: int, of_program: bool) -> Cuts | None:
+    """Every cut of a graph, kept for the next question about it; None where there are more than `most`."""
+    found, _, _ = graph.enumerate(of_program, most)
+    return graph.cuts(found, of_program, math.inf) if len(found) else None
 
 
 def _set(nodes: Iterable[int]) -> int:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.formulas import pipedream
-from costmodel.partition.graph import Graph
+from costmodel.partition.graph import Graph, all_cuts, graph_of
 from costmodel.partition.result import Partition, Stage
 from costmodel.validate import choice, flag, kind, listing, positive_int, real
 from costmodel.workloads.layers import LayerChain
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 RECURRENCES = ("sosp19", "arxiv2018", "reference")
 """In the order of the kernel's codes."""
 MAX_MACHINES, MAX_LEVELS = 1024, 4
-MOST_STATES, MOST_PLACES = 10_000, 60_000_000
-"""States that are kept, and numbers in the largest table."""
+MOST_STATES, MOST_PLACES = 6_000, 60_000_000
+"""States, and numbers in the largest table."""
 MOST_STEPS = 2e10
 """Steps of the dynamic program, about ten seconds, beyond which only the cuts of a few orders of the layers are tried."""
 BLOCK = 128
@@ -98,9 +99,7 @@ def partition(
     )  # fmt: skip
     if recurrence == "arxiv2018" and len(sizes) > 1:
         raise InvalidValue("machines", list(sizes), "one level with recurrence='arxiv2018', whose network is flat")
-    flag("compress_branches", compress_branches)
-    groups = chain.branches if compress_branches else tuple((position,) for position in range(len(chain.layers)))
-    return Solution(problem, Graph(chain, groups)).partition()
+    return Solution(problem, graph_of(chain, flag("compress_branches", compress_branches))).partition()
 
 
 def _sizes(machines: Sequence[int]) -> tuple[int, ...]:
@@ -117,7 +116,8 @@ def _rates(bandwidths: Sequence[float], machines: Sequence[int]) -> tuple[float,
     return tuple(real("bandwidths", rate, 1.0, 1e15) for rate in rates)
 
 
-class Problem(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Problem:
     """What is asked, apart from the layers; as `partition` takes it, checked."""
 
     recurrence: str
@@ -152,12 +152,37 @@ class Problem(NamedTuple):
             most = int(most / 1.1)
         return most
 
-    @property
+    @functools.cached_property
+    def workers(self) -> int:
+        """Machines in all."""
+        return math.prod(self.machines)
+
+    def bound(self, time: Array, sent: Array) -> Array:
+        """Time per minibatch that no pipeline that is cut after a state can beat [s].
+
+        Parameters
+        ----------
+        time : compute up to the cut on one machine; that of the longest state is the whole model's [s]
+        sent : outputs that cross it [bytes]
+        """
+        whole = float(time.max())
+        fair = np.floor(self.workers * time / whole) if whole else time
+        split = np.full(len(time), np.inf)
+        for first in (fair, fair + 1.0):
+            before = np.clip(first, 1.0, max(self.workers - 1.0, 1.0))
+            after = max(self.workers, 2.0) - before
+            split = np.minimum(split, np.maximum(time / before, (whole - time) / after))
+        if self.of_program and self.compression is None:
+            return split
+        links = float(max(self.machines)) if self.of_program else 1.0
+        return np.maximum(split, pipedream.handing_on(sent / (self.compression or 1.0), links, max(self.bandwidths)))
+
+    @functools.cached_property
     def inner_workers(self) -> tuple[int, ...]:
         """Machines in one component of each level."""
         return tuple(math.prod(self.machines[:level]) for level in range(len(self.machines)))
 
-    @property
+    @functools.cached_property
     def ratios(self) -> tuple[tuple[Fraction, ...], ...]:
         """Workers of later stages on outer levels per copy of a component, as far as memory depends on it: by level."""
         ratios: list[tuple[Fraction, ...]] = [(Fraction(0),)]
@@ -190,13 +215,15 @@ class Solution:
     def __init__(self, problem: Problem, graph: Graph):
         self.problem, self.graph = problem, graph
         most = problem.largest()
-        self.sets, self.state, self.inside, self.exhaustive = graph.states(most, problem.of_program)
-        if self.sets[-1] != (1 << len(graph.groups)) - 1:
+        cuts = all_cuts(graph, most, problem.of_program)
+        self.cuts = cuts if cuts is not None else graph.some_cuts(most, problem.of_program, problem.bound)
+        self.count = len(self.cuts.inside)
+        if self.cuts.set(self.count - 1) != (1 << len(graph.groups)) - 1:
             raise InvalidValue(
                 "chain", graph.chain.name, "layers that all lead on from the first, with recurrence='reference'"
             )
-        if problem.steps(len(self.sets)) > 100.0 * MOST_STEPS:
-            raise InvalidValue("machines", list(problem.machines), f"fewer machines for {len(self.sets)} cuts")
+        if problem.steps(self.count) > 100.0 * MOST_STEPS:
+            raise InvalidValue("machines", list(problem.machines), f"fewer machines for {self.count} cuts")
         self.below = [self._fill(level) for level in range(len(problem.machines) - 1)]
 
     @functools.cached_property
@@ -233,10 +260,10 @@ class Solution:
         """Least time from every state to every later one on a whole component of a level, a variant a ratio."""
         from costmodel.kernels import partition as kernels
 
-        ratios, count = self.problem.ratios[level], len(self.sets)
+        ratios, count = self.problem.ratios[level], self.count
         filled = np.empty((len(ratios), count, count))
         for variant, ratio in enumerate(ratios):
-            inputs = (*self._inputs(level, ratio), self.state, self.inside)
+            inputs = (*self._inputs(level, ratio), self.cuts.states, self.cuts.inside)
             for low in range(0, count, BLOCK):
                 high = min(low + BLOCK, count)
                 filled[variant, low:high] = kernels.solve(*inputs, low, high)[:, -1, :].T
@@ -246,7 +273,7 @@ class Solution:
         """Time of a component of a level between two states, and its stages: from, to, replicas, ratio within."""
         from costmodel.kernels import partition as kernels
 
-        inputs = (*self._inputs(level, ratio), self.state, self.inside)
+        inputs = (*self._inputs(level, ratio), self.cuts.states, self.cuts.inside)
         best = kernels.solve(*inputs, start, start + 1)
         time = float(best[end, -1, 0])
         if not math.isfinite(time):
@@ -268,7 +295,7 @@ class Solution:
         def stage(level: int, start: int, end: int, replicas: int, ratio: Fraction) -> Stage:
             nonlocal taken
             inner: tuple[Stage, ...] = ()
-            fresh = self.sets[end] & ~taken  # the published program may cut through a branch that it has passed already
+            fresh = self.cuts.set(end) & ~taken  # the published program may cut through a branch that it has passed already
             if level:
                 inner = tree(level - 1, self._stages(level - 1, ratio, start, end)[1])
             taken |= fresh
@@ -282,31 +309,28 @@ class Solution:
                 output_bytes=self._boundary(end), inner=inner,
             )  # fmt: skip
 
-        top = len(problem.machines) - 1
-        time, stages = self._stages(top, Fraction(0), 0, len(self.sets) - 1)
+        top, name = len(problem.machines) - 1, self.graph.chain.name
+        time, stages = self._stages(top, Fraction(0), 0, self.count - 1)
         if not math.isfinite(time):
             if problem.memory_limit is not None:
-                raise IllegalPlan("memory", f"memory_limit={problem.memory_limit:g}: no pipeline of {self.graph.chain.name!r} fits")
-            raise IllegalPlan(
-                "stages", f"machines={list(problem.machines)}: {self.graph.chain.name!r} has no {math.prod(problem.machines)} "
-                "stages for a straight pipeline",
-            )  # fmt: skip
+                raise IllegalPlan("memory", f"memory_limit={problem.memory_limit:g}: no pipeline of {name!r} fits")
+            raise IllegalPlan("stages", f"machines={list(problem.machines)}: {name!r} has too few cuts for a straight pipeline")
         return Partition(
             chain=self.graph.chain, machines=problem.machines, bandwidths=problem.bandwidths, recurrence=problem.recurrence,
             activation_compression=problem.compression, time=time, data_parallel_time=self._data_parallel(),
-            single_time=float(self.state.time[-1]), stages=tree(top, stages), states=len(self.sets) - 1,
-            exhaustive=self.exhaustive,
+            single_time=float(self.cuts.states.time[-1]), stages=tree(top, stages), states=self.count - 1,
+            proven=time <= max(self.cuts.left_out, (1.0 + 1e-12) * self.cuts.states.time[-1] / problem.workers),
         )  # fmt: skip
 
     def _boundary(self, end: int) -> float:
-        inside = self.sets[end]
+        inside = self.cuts.set(end)
         return float(sum(
             self.graph.quantities[3, node] for node, takers in enumerate(self.graph.takers)
             if inside >> node & 1 and not all(inside >> taker & 1 for taker in takers)
         ))  # fmt: skip
 
     def _data_parallel(self) -> float:
-        time, weights, within = float(self.state.time[-1]), float(self.state.weights[-1]), 1.0
+        time, weights, within = float(self.cuts.states.time[-1]), float(self.cuts.states.weights[-1]), 1.0
         for machines, bandwidth in zip(self.problem.machines, self.problem.bandwidths, strict=True):
             if self.problem.of_program:
                 time = pipedream.replicated_stage_code(time, weights, float(machines), bandwidth, within)

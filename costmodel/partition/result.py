@@ -48,7 +48,7 @@ class Partition:
         one machine [s]
     stages : of the outermost level, in the order in which a minibatch passes them
     states : cuts that were considered
-    exhaustive : whether these are all the cuts there are
+    proven : whether no other cut can be part of a faster pipeline
     """
 
     chain: LayerChain
@@ -61,7 +61,7 @@ class Partition:
     single_time: float
     stages: tuple[Stage, ...]
     states: int
-    exhaustive: bool
+    proven: bool
 
     @functools.cached_property
     def pipeline(self) -> tuple[Stage, ...]:

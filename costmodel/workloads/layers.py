@@ -209,8 +209,8 @@ class _Profile:
         self.nodes = {node: layer for node, layer in self.nodes.items() if node not in loading}
         if not self.nodes:
             self._fail("holds no layers")
-        for node in self.nodes:
-            self.sources[node] = [source for source in self.sources[node] if source not in loading]
+        for identifier in self.nodes:
+            self.sources[identifier] = [source for source in self.sources[identifier] if source not in loading]
 
     def _fail(self, message: str) -> NoReturn:
         shown = " ".join(str(self.path).split())
