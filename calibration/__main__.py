@@ -1,4 +1,4 @@
-"""``python -m calibration``: measure a device, fit constants, validate predictions."""
+"""``python -m calibration``: measure a device, fit constants, validate predictions, fit and check collectives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from calibration import measure
 
         return measure.main(arguments[1:])
-    from calibration import fit, validate
+    from calibration import collectives, communication, fit, networks, validate
     from costmodel.errors import CostModelError
 
     parser = _Parser(prog="python -m calibration", description=__doc__)
@@ -33,12 +33,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands.add_parser("measure", help="microbenchmarks of this machine's device (needs torch)")
     for name, module, text in (
         ("fit", fit, "fit constants and write them into the catalogue"),
+        ("networks", networks, "fit constants of convolutions to layer profiles and write them into the catalogue"),
+        ("communication", communication, "predict the share of communication in PipeDream's figure 1"),
         ("validate", validate, "predict measured runs and report the errors"),
+        ("collectives", collectives, "fit what NCCL's model leaves out and report the errors of measured sweeps"),
     ):
         module.add_arguments(commands.add_parser(name, help=text))  # type: ignore[attr-defined]
     try:
         chosen = parser.parse_args(arguments)
-        return {"fit": fit, "validate": validate}[chosen.command].run(chosen)  # type: ignore[attr-defined,no-any-return]
+        commands_of = {
+            "fit": fit, "networks": networks, "communication": communication, "validate": validate, "collectives": collectives,
+        }  # fmt: skip
+        return commands_of[chosen.command].run(chosen)  # type: ignore[attr-defined,no-any-return]
     except CostModelError as error:
         return _fail(str(error))
     except OSError as error:

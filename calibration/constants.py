@@ -47,6 +47,7 @@ STACK_FIELDS: dict[str, tuple[float, float, float]] = {
     "host_jitter": (1.0, 1e-4, 0.5),
     "network_latency": (0.5, 0.1, 30.0),
     "stall_time": (2.5, 1e-6, 10.0),
+    "pressure_time": (2.5, 1e-6, 10.0),
     "network_quality": (0.3, 0.02, 1.2),
     "tensor_overlap": (0.7, 1e-3, 1.0),
     "gradient_overlap": (0.5, 1e-2, 1.0),
@@ -60,8 +61,10 @@ STACK_FIELDS: dict[str, tuple[float, float, float]] = {
 """The same of a framework's constants of time."""
 
 MEMORY_FIELDS: dict[str, tuple[float, float, float]] = {
-    "activation_overhead": (0.2, 0.5, 3.0),
-    "logit_overhead": (0.4, 0.2, 4.0),
+    "activation_overhead": (0.1, 0.5, 3.0),
+    "backward_overhead": (0.5, 0.05, 4.0),
+    "logit_overhead": (0.3, 0.2, 4.0),
+    "workspace_memory": (1.0, 1e6, 4e9),
     "fixed_memory": (0.7, 1e7, 3e10),
     "buffer_memory": (0.7, 1e6, 2e10),
     "fragmentation": (0.7, 1e-3, 0.6),

@@ -7,6 +7,7 @@ device does; whole runs say what is the software's, and correct the device's con
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import json
 import os
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import costmodel
-from calibration.constants import Problem, memory_problem_of, problem_of
+from calibration.constants import MEMORY_FIELDS, Problem, memory_problem_of, problem_of
 from calibration.metrics import error_summary
 from calibration.operators import Operator, fit_device, read_measurement, read_micro
 from calibration.predict import Columns, memory_of_kind
@@ -112,7 +113,9 @@ def memory_errors_of(cases: Sequence[Case], columns: Columns) -> Array:
     # whether a run fits says nothing of the constants where the source doesn't say what it recomputed
     verdict = np.where([case.run.text["recompute_kind"] != "" for case in cases], verdict, 0.0)
     peak = np.array([case.peak_bytes or np.nan for case in cases])
-    return np.where(np.isnan(peak), verdict, np.log(nbytes) - np.log(np.where(np.isnan(peak), 1.0, peak)))
+    # a run whose peak is known also ran, so that all it needs, outside the allocator too, must fit
+    held = np.log(nbytes) - np.log(np.where(np.isnan(peak), 1.0, peak)) + np.maximum(room, 0.0)
+    return np.where(np.isnan(peak), verdict, held)
 
 
 def solve_memory(problem: Problem, rows: Array, iterations: int) -> Fit:
@@ -128,6 +131,16 @@ def solve_memory(problem: Problem, rows: Array, iterations: int) -> Fit:
         return memory_errors_of(some, problem.at(values, chosen))
 
     return fit(problem.constants, residuals, len(rows), affects, np.ones(len(cases)), NOISE, iterations)
+
+
+def with_memory(cases: Sequence[Case], columns: Columns) -> list[Case]:
+    """The cases with their frameworks' constants of memory as the columns have them."""
+    found = []
+    for row, case in enumerate(cases):
+        values = {field: float(getattr(columns.stack, field)[row]) for field in MEMORY_FIELDS}
+        framework = dataclasses.replace(case.framework, constants=case.framework.constants._replace(**values))
+        found.append(dataclasses.replace(case, framework=framework))
+    return found
 
 
 def unseen_memory(cases: list[Case], fold: Array, iterations: int) -> Array:
@@ -270,11 +283,14 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{name}: {len(result.residuals)} operators, typical error {100 * result.scale:.1f} %")
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     cases, _ = cases_of([r for path in csv_files for r in usable(read_runs(path))])
-    timed = [case for case in cases if case.seconds is not None]
-    if not timed and not fits:
+    if not any(case.seconds is not None for case in cases) and not fits:
         raise CostModelError("nothing to fit: name files of `measure` or of runs, or give --reference DIR")
-    if not timed:
+    if not any(case.seconds is not None for case in cases):
         return _write_devices(fits, json_files, date, arguments.dry_run)
+    bills = memory_problem_of(cases)
+    memory = solve_memory(bills, np.arange(len(cases)), arguments.iterations)
+    cases = with_memory(cases, bills.at(memory.values))  # time depends on how full memory is
+    timed = [case for case in cases if case.seconds is not None]
     problem = problem_of(timed)
     constants = with_operators(problem.constants, fits)
     result = solve(problem, constants, np.arange(len(timed)), None, arguments.iterations)
@@ -283,8 +299,6 @@ def run(arguments: argparse.Namespace) -> int:
     measured = np.array([case.seconds for case in timed], dtype=float)
     _print_errors(timed, np.exp(result.residuals) * measured, seconds, measured)
 
-    bills = memory_problem_of(cases)
-    memory = solve_memory(bills, np.arange(len(cases)), arguments.iterations)
     unseen = unseen_memory(cases, folds_of(cases), arguments.iterations)
     peaks = np.array([case.peak_bytes is not None for case in cases])
     held = [case for case, yes in zip(cases, peaks, strict=True) if yes]

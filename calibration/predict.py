@@ -69,7 +69,8 @@ def memory_of_kind(step_memory: Any, kinds: Sequence[str], stack: Any) -> Any:
     allocated = step_memory.total - step_memory.overhead
     reserved = allocated * (1.0 + stack.fragmentation)
     kind = np.array(kinds)
-    return np.where(kind == "process", step_memory.total, np.where(kind == "reserved", reserved, allocated))
+    within = np.where((kind == "reserved") | (kind == "allocated-or-reserved"), reserved, allocated)
+    return np.where(kind == "process", step_memory.total, within)
 
 
 def predictions_of(cases: Sequence[Case], columns: Columns | None = None) -> list[Prediction]:

@@ -324,7 +324,7 @@ def _stages(estimate: Estimate) -> str:
 
 
 def _memory_parts(estimate: Estimate) -> dict[str, float]:
-    held = estimate.memory._asdict()
+    held = estimate.step.memory._asdict()
     del held["total"]
     return held
 

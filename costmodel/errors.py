@@ -41,3 +41,11 @@ class UnknownName(CostModelError):
 
 class UnreadableFile(CostModelError):
     """A file that is missing, too large or not what it should be."""
+
+
+class IllegalSchedule(CostModelError):
+    """A pipeline schedule that can't run; `rank` and `event` say where, the text says why."""
+
+    def __init__(self, rank: int, event: str, message: str):
+        self.rank, self.event = rank, event
+        super().__init__(f"rank {rank}, {event}: {message}")

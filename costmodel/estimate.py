@@ -7,10 +7,12 @@ import functools
 import math
 from typing import Any
 
+from costmodel.bill import PARTS as MEMORY_PARTS
+from costmodel.bill import Asked, Bill
 from costmodel.catalogue.software import framework_on
 from costmodel.formulas import step as formula
 from costmodel.formulas.quantities import Device as DeviceNumbers
-from costmodel.formulas.quantities import Memory, Stack, Step
+from costmodel.formulas.quantities import Stack, Step
 from costmodel.frameworks import Framework
 from costmodel.hardware.cluster import Cluster
 from costmodel.plan import Plan
@@ -19,7 +21,6 @@ from costmodel.validate import kind
 from costmodel.workloads.transformer import Transformer
 
 TIME_PARTS = tuple(field for field in Step._fields[1 : Step._fields.index("host") + 1])
-MEMORY_PARTS = Memory._fields[1:]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,10 +49,14 @@ class Estimate:
         """Parts of the step time [s]; they add up to it."""
         return {part: float(getattr(self.step, part)) for part in TIME_PARTS}
 
-    @property
-    def memory(self) -> Memory:
-        """Bill of the fullest rank [bytes]."""
-        return self.step.memory
+    @functools.cached_property
+    def memory(self) -> Bill:
+        """Bill of the fullest rank, and of every stage [bytes]."""
+        asked = Asked(
+            self.model.numbers(), self.plan.options(self.framework), self.plan.numbers(self.framework, self.model.layers),
+            self.framework.numbers(), self.plan.micro_batches, str(self.plan.schedule),
+        )  # fmt: skip
+        return Bill(**{part: float(value) for part, value in self.step.memory._asdict().items()}, asked=asked)
 
     @property
     def memory_limit(self) -> float:

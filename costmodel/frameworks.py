@@ -32,6 +32,12 @@ class Framework:
     attention : default kernel
     fused_cross_entropy, fused_norms, overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline : defaults
     scatter_boundary : a tensor group splits what it sends to the next pipeline stage
+    keep_rotated : queries and keys are kept before and after their rotation
+    keep_activated : a gated MLP keeps its activated gate beside gate and product
+    backward_gradient_bytes : of a second copy of each gradient, as the backward pass leaves it, held all step [bytes]
+    retained_logit_bytes : per logit of the micro-batch before, still held at the next one's loss [bytes]
+    lazy_gradients : gradients are freed after the update, and come up as the next backward pass makes them
+    update_bytes : held per updated parameter while the optimizer runs [bytes]
     keep_gathered : under sequence parallelism the gathered inputs of products are kept for the backward pass
     balanced_stages : layers are dealt to pipeline stages by cost, the vocabulary projection counted in
     gather_logits : the loss sees the whole vocabulary on every tensor rank
@@ -61,6 +67,12 @@ class Framework:
     scatter_boundary: bool = False
     gather_logits: bool = False
     keep_gathered: bool = False
+    keep_rotated: bool = False
+    keep_activated: bool = False
+    lazy_gradients: bool = False
+    backward_gradient_bytes: float = 0.0
+    retained_logit_bytes: float = 0.0
+    update_bytes: float = 0.0
     balanced_stages: bool = False
     time_error: float | None = None
     owner: str = ""
@@ -74,11 +86,12 @@ class Framework:
         object.__setattr__(self, "zero_stages", stages)
         choice("zero_stage", self.zero_stage, self.zero_stages)
         choice("attention", self.attention, ATTENTION_KINDS)
-        for field in ("gradient_bytes", "reduce_bytes", "optimizer_bytes", "parameter_bytes", "logit_bytes"):
+        for field in ("gradient_bytes", "reduce_bytes", "optimizer_bytes", "parameter_bytes", "logit_bytes",
+                      "backward_gradient_bytes", "retained_logit_bytes", "update_bytes"):  # fmt: skip
             real(field, getattr(self, field), 0.0, 64.0)
         for field in ("sequence_parallel", "fused_cross_entropy", "fused_norms", "overlap_gradients", "overlap_parameters",
                       "overlap_tensor", "overlap_pipeline", "scatter_boundary", "keep_gathered", "gather_logits",
-                      "balanced_stages"):  # fmt: skip
+                      "balanced_stages", "keep_rotated", "keep_activated", "lazy_gradients"):  # fmt: skip
             flag(field, getattr(self, field))
         if self.time_error is not None:
             real("time_error", self.time_error, 0.0, 10.0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from costmodel import ops
 from costmodel.errors import IllegalPlan, InvalidValue
-from costmodel.formulas import legality, pipeline
+from costmodel.formulas import exchange, legality, pipeline, precision
 from costmodel.formulas.quantities import Options
 from costmodel.formulas.quantities import Plan as PlanNumbers
 from costmodel.frameworks import ATTENTION_KINDS, Framework
@@ -22,13 +22,26 @@ if TYPE_CHECKING:
 SCHEDULES = {
     "gpipe": pipeline.GPIPE, "1f1b": pipeline.ONE_F_ONE_B, "interleaved": pipeline.INTERLEAVED,
     "zb-h1": pipeline.ZB_H1, "zb-h2": pipeline.ZB_H2, "dualpipe": pipeline.DUALPIPE, "zb-v": pipeline.ZB_V,
+    "chimera": pipeline.CHIMERA, "breadth-first": pipeline.BREADTH_FIRST, "pipedream": pipeline.PIPEDREAM,
+    "pipedream-2bw": pipeline.PIPEDREAM_2BW,
 }  # fmt: skip
-OPTIMIZERS = {"adam": 12.0, "adam-8bit": 6.0, "adam-bf16-moments": 8.0, "adam-bf16": 4.0, "sgd-momentum": 8.0}
-"""Bytes of master weights and moments per parameter; ``adam-bf16`` keeps no master copy, moments in bf16."""
+OPTIMIZERS = {
+    "adam": (4.0, 8.0), "adam-precision-aware": (2.0, 8.0), "adam-bf16-moments": (4.0, 4.0), "adam-8bit": (4.0, 2.0),
+    "adam-bf16": (0.0, 4.0), "sgd-momentum": (4.0, 4.0), "muon": (4.0, 4.0), "rmsprop": (4.0, 8.0),
+}  # fmt: skip
+"""Bytes per parameter of the master copy that 16-bit weights have, and of the moments; the precision-aware one keeps of
+the master copy only what the weight lacks; under ``muon`` the second moment of the embeddings, which stay with Adam, is
+neglected."""
 ADAPTERS = {"none": 1.0, "lora": 0.005, "qlora": 0.005}
 """Share of the parameters that train; adapters of rank 16 on every projection are about half a per cent [hu2021]_."""
-QUANTISED_BYTES = 0.53
-"""Of a weight in 4 bits with its block's scale [dettmers2023]_."""
+QUANTISED_BYTES = precision.block_bytes(4.0, 8.0 + 32.0 / 256.0, 64.0)
+"""Of a weight in NF4, its block's scale in 8 bits and that of 256 scales in 32 [dettmers2023]_."""
+SYNCHRONISATIONS = {
+    "all-reduce": exchange.ALL_REDUCE, "hierarchical": exchange.HIERARCHICAL,
+    "parameter-server": exchange.PARAMETER_SERVER, "byteps": exchange.BYTEPS, "local-sgd": exchange.LOCAL_SGD,
+}  # fmt: skip
+OUTER_BYTES = 8.0
+"""Per parameter, of the weights at the last exchange and of their momentum, which local SGD keeps [douillard2023]_."""
 DIMENSIONS = ("tensor", "context", "data", "pipeline")
 MOST = 10_000_000
 
@@ -46,9 +59,11 @@ class Plan:
     tensor_parallel, context_parallel, pipeline_parallel, data_parallel : degrees; their product is the GPUs
     expert_parallel : ranks that split the experts; lies inside data x context (x tensor) parallelism
     expert_tensor_parallel : ranks that split one expert
-    virtual_stages : model chunks on a pipeline rank (interleaved schedule)
+    virtual_stages : model chunks on a pipeline rank (schedules interleaved and breadth-first)
     micro_batch : sequences per micro-batch
-    schedule : ``"gpipe"``, ``"1f1b"``, ``"interleaved"``, ``"zb-h1"``, ``"zb-h2"``, ``"zb-v"``, ``"dualpipe"``
+    schedule : ``"gpipe"``, ``"1f1b"``, ``"interleaved"``, ``"breadth-first"``, ``"zb-h1"``, ``"zb-h2"``, ``"zb-v"``,
+        ``"dualpipe"``, ``"chimera"``, or asynchronous: ``"pipedream"``, which updates after every micro-batch and stashes
+        weights, ``"pipedream-2bw"``, which keeps two generations of them
     sequence_parallel : split norms and residuals over the tensor group
     zero_stage : 0 plain, 1 optimizer state, 2 and gradients, 3 and weights sharded over data x context ranks
     shard_group : ranks that share one copy of what is sharded (HSDP); all of them if None
@@ -64,6 +79,11 @@ class Plan:
     fused_norms : a norm is one kernel
     overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline : which exchange runs beside compute
     rank_order : degrees from innermost to outermost; an expert group takes neighbouring ranks whatever the order
+    synchronisation : how copies of the model agree: ``"all-reduce"``, ``"hierarchical"`` (inside nodes, then between),
+        ``"parameter-server"``, ``"byteps"`` or ``"local-sgd"`` (DiLoCo); all but the first need ``zero_stage=0``. Servers
+        of a parameter server hold the optimizer's state, and their update hides behind the exchange
+    servers : machines of the parameter server, or without GPUs in BytePS, with the links of a node; 0: the nodes serve
+    local_steps : steps of local SGD from one exchange to the next
     optimizer_offload, activation_offload : share kept in host memory, 0 to 1; the transfers are priced, the host's
         own arithmetic is not, so an offloaded optimizer's time is a lower bound
 
@@ -100,6 +120,9 @@ class Plan:
     overlap_tensor: bool | None = None
     overlap_pipeline: bool | None = None
     rank_order: Sequence[str] = DIMENSIONS
+    synchronisation: str = "all-reduce"
+    servers: int = 0
+    local_steps: int = 1
     optimizer_offload: float = 0.0
     activation_offload: float = 0.0
 
@@ -132,6 +155,16 @@ class Plan:
             choice("optimizer", self.optimizer, tuple(OPTIMIZERS))
         if self.attention is not None:
             choice("attention", self.attention, ATTENTION_KINDS)
+        choice("synchronisation", self.synchronisation, tuple(SYNCHRONISATIONS))
+        whole("servers", self.servers, 100_000)
+        positive_int("local_steps", self.local_steps, 1_000_000)
+        if self.servers and self.synchronisation not in ("parameter-server", "byteps"):
+            raise InvalidValue("servers", self.servers, f"0 with synchronisation={self.synchronisation!r}, which has none")
+        if self.local_steps > 1 and self.synchronisation != "local-sgd":
+            raise InvalidValue("local_steps", self.local_steps, f"1 with synchronisation={self.synchronisation!r}")
+        if self.synchronisation != "all-reduce" and self.zero_stage:
+            raise InvalidValue("zero_stage", self.zero_stage, f"0 with synchronisation={self.synchronisation!r}: every rank "
+                               "has a whole copy to synchronise")  # fmt: skip
         object.__setattr__(self, "rank_order", listing("rank_order", self.rank_order))
         if sorted(map(str, self.rank_order)) != sorted(DIMENSIONS):
             raise InvalidValue("rank_order", self.rank_order, "an order of " + ", ".join(DIMENSIONS))
@@ -152,7 +185,7 @@ class Plan:
         """The plan with every None replaced by the framework's default."""
         defaults: dict[str, Any] = {
             "sequence_parallel": framework.sequence_parallel and self.tensor_parallel > 1,
-            "zero_stage": framework.zero_stage,
+            "zero_stage": framework.zero_stage if self.synchronisation == "all-reduce" else 0,
             "attention": framework.attention,
             "fused_cross_entropy": framework.fused_cross_entropy,
             "fused_norms": framework.fused_norms,
@@ -167,25 +200,35 @@ class Plan:
     def options(self, framework: Framework) -> Options:
         """What is the same for every plan of a search, as the numbers that formulas take."""
         plan = self.resolve(framework)
-        eight_bit = 0.5 if plan.dtype == "nvfp4" else 1.0 if plan.dtype in ("fp8", "mxfp8") else 0.0
+        narrow = {"fp8": 1.0, "mxfp8": precision.block_bytes(8.0, 8.0, 32.0), "nvfp4": precision.block_bytes(4.0, 8.0, 16.0)}
         wide = plan.dtype in ("fp32", "tf32")
         bytes_ = 4.0 if wide else 2.0
         gradient = framework.gradient_bytes if plan.gradient_bytes is None else float(plan.gradient_bytes)
-        optimizer = framework.optimizer_bytes if plan.optimizer is None else OPTIMIZERS[plan.optimizer]
+        stored = 4.0 if wide else framework.parameter_bytes
+        optimizer = framework.optimizer_bytes - (4.0 if wide and framework.optimizer_bytes >= 12.0 else 0.0)
+        if plan.optimizer is not None:
+            optimizer = precision.optimizer_bytes(stored, *OPTIMIZERS[plan.optimizer])
+        served = plan.synchronisation == "parameter-server"
+        state = 0.0 if served else optimizer + (OUTER_BYTES if plan.synchronisation == "local-sgd" else 0.0)
         return Options(
             seq_len=float(plan.seq_len), global_batch=float(plan.global_batch),
-            compute_bytes=eight_bit or bytes_, activation_bytes=bytes_,
-            parameter_bytes=4.0 if wide else framework.parameter_bytes,
-            stored_bytes=QUANTISED_BYTES if plan.adapter == "qlora" else 4.0 if wide else framework.parameter_bytes,
+            compute_bytes=narrow.get(plan.dtype, bytes_), activation_bytes=bytes_,
+            parameter_bytes=stored, stored_bytes=QUANTISED_BYTES if plan.adapter == "qlora" else stored,
             trainable=ADAPTERS[plan.adapter], scatter_boundary=float(framework.scatter_boundary),
+            keep_rotated=float(framework.keep_rotated), keep_activated=float(framework.keep_activated),
+            lazy_gradients=float(framework.lazy_gradients),
+            backward_gradient_bytes=framework.backward_gradient_bytes,
+            retained_logit_bytes=framework.retained_logit_bytes, update_bytes=framework.update_bytes,
             keep_gathered=float(framework.keep_gathered), balanced_stages=float(framework.balanced_stages),
             gather_logits=float(framework.gather_logits),
             gradient_bytes=gradient, reduce_bytes=min(framework.reduce_bytes, gradient),
-            optimizer_bytes=optimizer - (4.0 if wide and optimizer >= 12.0 else 0.0),
+            optimizer_bytes=state,
             flash_attention=float(plan.attention == "flash"), fused_softmax=float(plan.attention == "fused-softmax"),
             fused_norms=float(bool(plan.fused_norms)),
             logit_bytes=2.0 if plan.fused_cross_entropy else framework.logit_bytes,
             fused_cross_entropy=float(bool(plan.fused_cross_entropy)),
+            synchronisation=SYNCHRONISATIONS[plan.synchronisation], servers=float(plan.servers),
+            local_steps=float(plan.local_steps),
             overlap_gradients=float(bool(plan.overlap_gradients)),
             overlap_parameters=float(bool(plan.overlap_parameters)),
             overlap_tensor=float(bool(plan.overlap_tensor)), overlap_pipeline=float(bool(plan.overlap_pipeline)),
@@ -286,12 +329,13 @@ def explain(reason: str, plan: Plan, model: Transformer, cluster: Cluster) -> st
         "pipeline_layers": f"pipeline_parallel={p} x virtual_stages={v} does not divide {model.layers} layers of "
         f"{model.name!r} (first and last stage may be short, but hold one layer; with virtual stages each at most one)",
         "virtual_stages": f"virtual_stages={v} with schedule={plan.schedule!r} and pipeline_parallel={p}: more than one "
-        f"chunk needs schedule 'interleaved', a pipeline, and at most {model.layers} chunks in all",
+        f"chunk needs schedule 'interleaved' or 'breadth-first', a pipeline, and at most {model.layers} chunks in all",
         "pipeline_micro_batches": f"pipeline_parallel={p} does not divide {plan.micro_batches} micro-batches, which the "
         "interleaved schedule needs",
         "schedule": f"schedule={plan.schedule!r} with pipeline_parallel={p} and {plan.micro_batches} micro-batches: "
-        "zero-bubble schedules need a pipeline; dualpipe needs even stages and an even number of micro-batches of at "
-        "least twice the stages",
+        "zero-bubble, two-way and asynchronous schedules need a pipeline; dualpipe needs even stages and an even number of "
+        "micro-batches of at least twice the stages, chimera even stages and a multiple of them in micro-batches, "
+        "pipedream-2bw at least as many micro-batches as stages",
         "global_batch": f"global_batch={plan.global_batch} is not a multiple of data_parallel={plan.data_parallel} x "
         f"micro_batch={plan.micro_batch}",
         "sequence": f"seq_len={plan.seq_len} does not split over context_parallel={plan.context_parallel} (two chunks "
@@ -304,6 +348,8 @@ def explain(reason: str, plan: Plan, model: Transformer, cluster: Cluster) -> st
         f"expert_feed_forward={model.expert_feed_forward} of {model.name!r}",
         "shard_group": f"shard_group={plan.shard_group} does not divide data x context = "
         f"{plan.data_parallel * plan.context_parallel} ranks",
+        "synchronisation": f"synchronisation={plan.synchronisation!r} with zero_stage={plan.zero_stage}: every rank must have "
+        "a whole copy to synchronise, zero_stage=0",
         "unfused_context": f"attention={plan.attention!r} with context_parallel={plan.context_parallel}: ring "
         "attention needs the flash kernel",
     }  # fmt: skip

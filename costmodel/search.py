@@ -39,7 +39,7 @@ SPLIT = (
 CHOICES = (
     "dtype", "adapter", "attention", "optimizer", "gradient_bytes", "fused_cross_entropy", "fused_norms", "overlap_gradients",
     "overlap_parameters", "overlap_tensor", "overlap_pipeline", "optimizer_offload", "activation_offload",
-    "rank_order",
+    "rank_order", "synchronisation", "servers", "local_steps",
 )  # fmt: skip
 """Dimensions that are the same for a whole batch of columns."""
 Found = tuple[float, float, dict[str, Any], int, np.ndarray]
@@ -343,7 +343,13 @@ def search(
     combinations = list(itertools.product(*(given[name] or [None] for name in CHOICES)))
     for combination in combinations:
         chosen = {name: value for name, value in zip(CHOICES, combination, strict=True) if value is not None}
-        sample = dataclasses.replace(template, **chosen)
+        try:
+            sample = dataclasses.replace(template, **chosen)
+        except InvalidValue:
+            if len(combinations) == 1 or not {"servers", "local_steps"} & set(chosen):
+                raise
+            rejected["synchronisation"] = rejected.get("synchronisation", 0) + considered  # servers where there are none
+            continue
         columns = _columns(table, recompute, model, sample.rank_order)
         options = sample.options(software)
         legal = _legal(model, options, columns, table, software, float(cluster.gpus or 1), rejected)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 
 from costmodel import (
     Cluster,
@@ -25,91 +25,12 @@ from costmodel import (
     load_framework,
     load_model,
 )  # fmt: skip
-from costmodel.estimate import Estimate, estimate
+from costmodel.estimate import estimate
 from costmodel.formulas import legality, memory, pipeline
 from costmodel.formulas.quantities import Step
 from costmodel.plan import SCHEDULES, divisors, explain
 from costmodel.search import search
-
-quick = settings(
-    deadline=None, max_examples=60, derandomize=True,
-    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow, HealthCheck.data_too_large],
-)  # fmt: skip
-
-MODELS = ("gpt3-6.7b", "llama3-8b", "gemma3-4b", "deepseek-v2-lite", "mixtral-8x7b", "qwen3-30b-a3b", "bloom-7b1")
-FRAMEWORKS = ("megatron-core", "megatron-lm-2021", "deepspeed", "fsdp2")
-
-
-# Drawing
-
-
-@st.composite
-def transformers(draw):
-    """A decoder of the catalogue, or one that nobody trained."""
-    if draw(st.booleans()):
-        return load_model(draw(st.sampled_from(MODELS)))
-    heads = draw(st.sampled_from([1, 2, 8, 12, 40]))
-    hidden = heads * draw(st.sampled_from([16, 64, 128]))
-    layers = draw(st.sampled_from([1, 2, 8, 24, 61]))
-    shape = {
-        "layers": layers, "hidden": hidden, "heads": heads, "kv_heads": draw(st.sampled_from(divisors(heads, heads))),
-        "vocabulary": draw(st.sampled_from([1, 50257, 256000])), "gated": draw(st.booleans()),
-        "norm": draw(st.sampled_from(["rmsnorm", "layernorm"])), "tied_embeddings": draw(st.booleans()),
-        "dropout": draw(st.booleans()), "parallel_block": draw(st.booleans()),
-        "prediction_layers": draw(st.integers(0, 1)), "feed_forward": draw(st.sampled_from([1, 4])) * hidden,
-    }  # fmt: skip
-    if draw(st.booleans()):
-        experts = draw(st.sampled_from([2, 8, 64]))
-        shape |= {
-            "experts": experts, "experts_per_token": draw(st.sampled_from([1, 2])), "expert_feed_forward": 2 * hidden,
-            "shared_expert_feed_forward": draw(st.sampled_from([0, hidden])), "dense_layers": draw(st.integers(0, layers)),
-            "expert_imbalance": draw(st.floats(1.0, 3.0)),
-        }  # fmt: skip
-    if draw(st.booleans()):
-        shape |= {"kv_latent": 64, "rope_head_dim": 8, "query_latent": draw(st.sampled_from([0, 96]))}
-    if draw(st.booleans()):
-        shape |= {"sliding_window": 1024, "windowed_layers": draw(st.integers(1, layers))}
-    return Transformer(name="drawn", **shape)
-
-
-@st.composite
-def questions(draw, models=None, frameworks=FRAMEWORKS, pipelines=True, zero=None, offload=(0.0, 0.0, 0.5)):
-    """Model, cluster, plan and framework; the plan takes the cluster's GPUs, and is legal or not."""
-    model = draw(models if models is not None else transformers())
-    framework = load_framework(draw(st.sampled_from(frameworks)))
-    gpus = draw(st.sampled_from([1, 2, 8, 16, 48, 64]))
-    cluster = load_cluster(draw(st.sampled_from(["dgx-h100", "selene", "dgx-b200", "aws-p4d"])), gpus=gpus)
-    t = draw(st.sampled_from(divisors(gpus, min(8, model.heads))))
-    p = draw(st.sampled_from(divisors(gpus // t, min(8, model.layers)))) if pipelines else 1
-    c = draw(st.sampled_from(divisors(gpus // (t * p), 4)))
-    d = gpus // (t * p * c)
-    schedule = draw(st.sampled_from(list(SCHEDULES))) if p > 1 else "1f1b"
-    micro_batch = draw(st.sampled_from([1, 2, 4]))
-    plan = Plan(
-        global_batch=d * micro_batch * draw(st.sampled_from([1, p, 2 * p, 8 * p])),
-        seq_len=draw(st.sampled_from([512, 4096, 32768])),
-        tensor_parallel=t, pipeline_parallel=p, context_parallel=c, data_parallel=d, micro_batch=micro_batch, schedule=schedule,
-        virtual_stages=draw(st.sampled_from([2, 4])) if schedule == "interleaved" else 1,
-        expert_parallel=draw(st.sampled_from(divisors(math.gcd(model.experts, d * c * t), 64))) if model.experts else 1,
-        zero_stage=draw(st.sampled_from(zero if zero is not None else list(framework.zero_stages))),
-        sequence_parallel=draw(st.booleans()) if t > 1 else False,
-        recompute=draw(st.sampled_from(["none", "selective", "full", 2])),
-        attention=draw(st.sampled_from(["flash", "flash", "fused-softmax", "unfused"])),
-        dtype=draw(st.sampled_from(["bf16", "bf16", "fp8"])) if "fp8" in cluster.device.dense_peak else "bf16",
-        overlap_gradients=draw(st.booleans()), overlap_parameters=draw(st.booleans()),
-        overlap_tensor=draw(st.booleans()), overlap_pipeline=draw(st.booleans()),
-        optimizer_offload=draw(st.sampled_from([0.0, 0.5, 1.0])), activation_offload=draw(st.sampled_from(offload)),
-    )  # fmt: skip
-    return model, cluster, plan, framework
-
-
-def legal(question) -> Estimate:
-    """The estimate of a drawn question; what is illegal is drawn again."""
-    try:
-        return estimate(*question)
-    except IllegalPlan:
-        assume(False)
-        raise
+from tests.drawing import MODELS, legal, questions, quick
 
 
 def numbers_of(step: Step) -> list[float]:
@@ -127,9 +48,9 @@ def test_every_legal_plan_has_finite_parts_that_add_up(question):
     assert found.step_time > 0.0
     assert found.memory.total > 0.0
     assert sum(found.times.values()) == pytest.approx(found.step_time, rel=1e-12)
-    assert sum(found.memory[1:]) == pytest.approx(found.memory.total, rel=1e-12)
+    assert sum(found.step.memory[1:]) == pytest.approx(found.memory.total, rel=1e-12)
     assert all(value >= -1e-12 * found.step_time for value in found.times.values())
-    assert all(value >= 0.0 for value in found.memory)
+    assert all(value >= 0.0 for value in found.step.memory)
     assert found.step.hardware_flop >= found.step.model_flop > 0.0
     assert 0.0 < found.causal_mfu <= found.mfu
     assert 0.0 < found.mfu <= found.hfu
@@ -161,7 +82,7 @@ def test_a_faster_network_never_takes_longer(question, factor, level):
     model, cluster, plan, framework = question
     after = estimate(model, faster_network(cluster, factor, level), plan, framework)
     assert after.step_time <= before.step_time * (1 + 1e-12)
-    assert after.memory == before.memory
+    assert after.step.memory == before.step.memory
 
 
 @quick

@@ -22,7 +22,7 @@ from typing import Any, Literal, NoReturn
 
 from costmodel.errors import CostModelError, InvalidValue, UnknownName, UnreadableFile
 from costmodel.hardware.cluster import Cluster, Level
-from costmodel.hardware.device import DTYPES, Device, Efficiency
+from costmodel.hardware.device import DTYPES, Device, Efficiency, LayerEfficiency
 from costmodel.validate import choice, real, text, whole
 from costmodel.workloads.transformer import Transformer
 
@@ -41,6 +41,7 @@ _STRING = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'")
 _HEADER = re.compile(r"^\[(?:\"([^\"\n]+)\"|([A-Za-z0-9_-]+))\][ \t]*(?:#.*)?\r?$", re.MULTILINE)
 _FILES = {"device": "devices.toml", "cluster": "clusters.toml"}
 _EFFICIENCIES = "efficiencies.toml"
+_LAYER_EFFICIENCIES = "layer_efficiencies.toml"
 _FOR_READERS = ("title", "provenance")
 _FOR_READERS_OF_DEVICES = ("link_bandwidth_per_direction", "power_w")
 _LARGEST = 1e30
@@ -54,7 +55,9 @@ _MODEL_KEYS = (*_fields(Transformer), *_FOR_READERS)
 _DEVICE_KEYS = (*_fields(Device), "provenance", *_FOR_READERS_OF_DEVICES)
 _CLUSTER_KEYS = (*_fields(Cluster), "provenance")
 _LEVEL_KEYS = _fields(Level)
+_LEVEL_NEEDED = ("name", "size", "latency", "bandwidth")
 _EFFICIENCY_KEYS = _fields(Efficiency)
+_LAYER_EFFICIENCY_KEYS = _fields(LayerEfficiency)
 
 
 # The catalogue
@@ -163,7 +166,11 @@ def load_cluster(name: str, gpus: int | None = None) -> Cluster:
     8
     """
     entry = _entry("cluster", name)
-    levels = tuple(Level(**level) for level in entry["levels"])
+    sources = entry.get("provenance", {})
+    levels = tuple(
+        Level(**level, line_rate=sources.get(level["name"], {}).get("bandwidth", {}).get("specified"))
+        for level in entry["levels"]
+    )
     return Cluster(
         name=name, device=load_device(entry["device"]), levels=levels, gpus=gpus, title=entry.get("title", "")
     )
@@ -198,11 +205,19 @@ def efficiency_source(name: str) -> str:
     return "measured" if lender == name else f"borrowed from {lender}"
 
 
+def _layer_constants(name: str) -> dict[str, Any]:
+    lender = name if name in _places(_LAYER_EFFICIENCIES) else _entry_of(_LAYER_EFFICIENCIES, "borrowed")["default"]
+    entry = _entry_of(_LAYER_EFFICIENCIES, lender)
+    return {key: entry[key] for key in _LAYER_EFFICIENCY_KEYS}
+
+
 def _device(name: str, entry: Mapping[str, Any]) -> Device:
     constants = _constants(name, entry.get("architecture", "unknown")) | entry.get("efficiency", {})
-    ours = {key: value for key, value in entry.items() if key in _fields(Device) and key != "efficiency"}
+    layers = _layer_constants(name) | entry.get("layer_efficiency", {})
+    ours = {key: value for key, value in entry.items() if key in _fields(Device)}
     ours["dense_peak"] = dict(ours["dense_peak"])
-    return Device(**{"name": name, **ours, "efficiency": Efficiency(**constants)})
+    calibrated = {"efficiency": Efficiency(**constants), "layer_efficiency": LayerEfficiency(**layers)}
+    return Device(**{"name": name, **ours, **calibrated})
 
 
 # A user's files
@@ -229,8 +244,8 @@ def read_model_file(path: str | Path) -> Transformer:
 def read_device_file(path: str | Path) -> Device:
     """A device from a TOML file with the fields of `Device`, at top level or in one table.
 
-    A table ``[efficiency]`` may give some or all of the calibrated constants; the others are those of the
-    measured device of the same architecture.
+    A table ``[efficiency]`` may give some or all of the calibrated constants, ``[layer_efficiency]`` those of fp32
+    convolutions and recurrences; the others are those of the measured device of the same architecture.
 
     Raises
     ------
@@ -247,7 +262,8 @@ def read_cluster_file(path: str | Path) -> Cluster:
     """A cluster from a TOML file with the fields of `Cluster`, at top level or in one table.
 
     ``device`` is a name of the catalogue or a table with the fields of `Device`; ``levels`` is an array of
-    tables with `name`, `size`, `latency` and `bandwidth`, innermost first.
+    tables with `name`, `size`, `latency`, `bandwidth` and maybe `topology`, `oversubscription`
+    and `line_rate`, innermost first.
 
     Raises
     ------
@@ -271,7 +287,7 @@ def read_cluster_file(path: str | Path) -> Cluster:
         raise InvalidValue("levels", tables, "an array of tables, innermost level first")
     for table in tables:
         _known(path, table, _LEVEL_KEYS)
-        _require(path, table, _LEVEL_KEYS)
+        _require(path, table, _LEVEL_NEEDED)
     return Cluster(
         name=text("name", entry.get("name", name)),
         device=built,
@@ -293,6 +309,7 @@ def _checked_device(path: str | Path, name: str, entry: dict[str, Any]) -> Devic
     _known(path, efficiency, _EFFICIENCY_KEYS)
     for dtype in _table("gemm", efficiency.get("gemm", {})):
         choice("gemm", dtype, DTYPES)
+    _known(path, _table("layer_efficiency", entry.get("layer_efficiency", {})), _LAYER_EFFICIENCY_KEYS)
     return _device(name, entry)
 
 

@@ -2,12 +2,14 @@ r"""Collectives over the network levels that a group of ranks spans.
 
 A group of `ranks` members, `stride` ranks apart, has :math:`k_l` members inside one unit of level :math:`l`.
 A ring (or tree) that leaves the unit is fed by the links of those :math:`k_l` members, which is why the same
-group is fast when its members share a node and slow when they are strided across nodes.
+group is fast when its members share a node and slow when they are strided across nodes. The algebra over equal
+links is that of `costmodel.formulas.algorithms`.
 """
 
 from __future__ import annotations
 
 from costmodel import ops
+from costmodel.formulas import algorithms
 
 
 def members_inside(ranks, stride, size):
@@ -27,6 +29,26 @@ def members_inside(ranks, stride, size):
     return ops.minimum(ranks, ops.maximum(1.0, size / stride))
 
 
+def inside_bandwidth(node, network):
+    """Rate at which each of `node` members inside one unit sends to the others [bytes/s].
+
+    In a mesh a member uses only its links to the other members, one for each; in a switch all of its bandwidth.
+
+    Parameters
+    ----------
+    node : members inside the unit
+    network : `Network`
+
+    Examples
+    --------
+    >>> from costmodel.formulas.quantities import Level, Network
+    >>> mesh = Level(8.0, 0.0, 448e9, peer_bandwidth=64e9)
+    >>> inside_bandwidth(2.0, Network(mesh, mesh, mesh)), inside_bandwidth(8.0, Network(mesh, mesh, mesh))
+    (64000000000.0, 448000000000.0)
+    """
+    return ops.minimum(network.node.bandwidth, ops.maximum(node - 1.0, 1.0) * network.node.peer_bandwidth)
+
+
 def bus_bandwidth(ranks, stride, network):
     """Rate at which a ring through the group moves bytes past each rank [bytes/s].
 
@@ -37,7 +59,7 @@ def bus_bandwidth(ranks, stride, network):
     """
     node = members_inside(ranks, stride, network.node.size)
     leaf = members_inside(ranks, stride, network.leaf.size)
-    inside = ops.where(node > 1.0, network.node.bandwidth, 1e30)
+    inside = ops.where(node > 1.0, inside_bandwidth(node, network), 1e30)
     across = ops.where(ranks > node, node * network.leaf.bandwidth, 1e30)
     above = ops.where(ranks > leaf, leaf * network.spine.bandwidth, 1e30)
     return ops.minimum(ops.minimum(inside, across), above)
@@ -90,9 +112,9 @@ def all_reduce(nbytes, ranks, stride, network, stack):
     [patarasuk2009]_ (the ring's bound), [sanders2009]_ (double tree), NVIDIA/nccl src/graph/tuning.cc
     """
     bandwidth = stack.network_quality * bus_bandwidth(ranks, stride, network)
-    ring = 2.0 * stack.network_latency * ring_latency(ranks, stride, network) + 2.0 * (ranks - 1.0) / ranks * nbytes / bandwidth
-    tree = 2.0 * stack.network_latency * tree_latency(ranks, stride, network) + 2.0 * nbytes / bandwidth
-    return ops.where((ranks > 1.0) & (nbytes > 0.0), stack.host_exchange + ops.minimum(ring, tree), 0.0)
+    ring = algorithms.ring_pass(nbytes, ranks, stack.network_latency * ring_latency(ranks, stride, network), bandwidth)
+    tree = algorithms.message(nbytes, stack.network_latency * tree_latency(ranks, stride, network), bandwidth)
+    return ops.where((ranks > 1.0) & (nbytes > 0.0), stack.host_exchange + 2.0 * ops.minimum(ring, tree), 0.0)
 
 
 def all_gather(nbytes, ranks, stride, network, stack):
@@ -108,12 +130,14 @@ def all_gather(nbytes, ranks, stride, network, stack):
     stack : `Stack`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
     """
     bandwidth = stack.network_quality * bus_bandwidth(ranks, stride, network)
-    ring = stack.network_latency * ring_latency(ranks, stride, network) + (ranks - 1.0) / ranks * nbytes / bandwidth
+    ring = algorithms.ring_pass(nbytes, ranks, stack.network_latency * ring_latency(ranks, stride, network), bandwidth)
     return ops.where((ranks > 1.0) & (nbytes > 0.0), stack.host_exchange + ring, 0.0)
 
 
 def all_to_all(nbytes, ranks, stride, network, stack):
     r"""Time of an all-to-all [s]: each level carries the share of the bytes that leaves the level inside it.
+
+    Inside a node a mesh carries it pair by pair, a tree half of it through its root.
 
     Parameters
     ----------
@@ -124,7 +148,9 @@ def all_to_all(nbytes, ranks, stride, network, stack):
     """
     node = members_inside(ranks, stride, network.node.size)
     leaf = members_inside(ranks, stride, network.leaf.size)
-    inside = (node - 1.0) / ranks * nbytes / network.node.bandwidth
+    spread = (node - 1.0) / ranks * nbytes / inside_bandwidth(node, network)
+    rooted = 0.25 * node * node / ranks * nbytes / network.node.root_bandwidth
+    inside = ops.maximum(spread, rooted)
     across = (ranks - node) / ranks * nbytes / network.leaf.bandwidth
     above = (ranks - leaf) / ranks * nbytes / network.spine.bandwidth
     latency = ops.where(ranks > node, network.leaf.latency, network.node.latency)
@@ -146,8 +172,8 @@ def send(nbytes, ranks, stride, network, stack):
     crosses_node = span > network.node.size
     crosses_leaf = span > network.leaf.size
     outer = ops.where(crosses_leaf, network.spine.bandwidth, network.leaf.bandwidth)
-    bandwidth = ops.where(crosses_node, outer, network.node.bandwidth)
+    bandwidth = ops.where(crosses_node, outer, inside_bandwidth(2.0, network))
     outer_latency = ops.where(crosses_leaf, network.spine.latency, network.leaf.latency)
     latency = ops.where(crosses_node, outer_latency, network.node.latency)
-    moving = nbytes / (stack.network_quality * bandwidth)
-    return ops.where(ranks > 1.0, stack.host_exchange + stack.network_latency * latency + moving, 0.0)
+    moving = algorithms.message(nbytes, stack.network_latency * latency, stack.network_quality * bandwidth)
+    return ops.where(ranks > 1.0, stack.host_exchange + moving, 0.0)

@@ -3,8 +3,65 @@ r"""Communication of a plan: inside a layer, between stages, and of gradients an
 from __future__ import annotations
 
 from costmodel import ops
-from costmodel.formulas import collectives, layer
+from costmodel.formulas import byteps, collectives, layer, parameter_server
 from costmodel.formulas.quantities import Exchange
+
+ALL_REDUCE, HIERARCHICAL, PARAMETER_SERVER, BYTEPS, LOCAL_SGD = 0.0, 1.0, 2.0, 3.0, 4.0
+"""Codes of how copies are synchronised."""
+PARTITION = 4.0 * 2.0**20
+"""Bytes of a message to a server [jiang2020]_ section 5."""
+
+
+def hidden_message(model, options, plan):
+    """A micro-batch's hidden states on one rank, whole in the channels [bytes].
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    """
+    return options.activation_bytes * layer.local_tokens(options, plan) * model.hidden
+
+
+def context_message(model, options, plan):
+    """Keys and values of a micro-batch on one rank: what goes around the context ring [bytes].
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    """
+    kv_heads = ops.maximum(model.kv_heads / plan.tensor, 1.0)
+    keys = ops.where(model.latent > 0.0, model.heads / plan.tensor, kv_heads) * model.head_dim
+    return 2.0 * options.activation_bytes * layer.local_tokens(options, plan) * keys
+
+
+def expert_message(model, options, plan):
+    """Routed tokens' hidden states that the ranks of one expert exchange in one direction [bytes].
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    """
+    routed = layer.local_tokens(options, plan) / plan.tensor * model.experts_per_token * model.expert_load
+    return options.activation_bytes * routed * model.hidden * plan.expert_tensor
+
+
+def tensor_reductions(model, share):
+    """All-reduces over the tensor group of one layer in one direction.
+
+    One after attention and one after the MLP, one where both run side by side; routed experts exchange over
+    their own group instead, shared ones over this.
+
+    Parameters
+    ----------
+    model : `Model`
+    share : of the layers that have routed experts
+
+    References
+    ----------
+    [shoeybi2019]_ section 3
+    """
+    reductions = 2.0 - model.parallel_block - share * (1.0 - model.parallel_block)
+    return reductions + share * ops.where(model.shared_feed_forward > 0.0, 1.0, 0.0)
 
 
 def tensor_exchange(model, options, plan, network, stack):
@@ -20,7 +77,7 @@ def tensor_exchange(model, options, plan, network, stack):
     ----------
     [shoeybi2019]_ section 3, [korthikanti2022]_ section 4.2.2
     """
-    nbytes = options.activation_bytes * layer.local_tokens(options, plan) * model.hidden
+    nbytes = hidden_message(model, options, plan)
     reduced = collectives.all_reduce(nbytes, plan.tensor, plan.tensor_stride, network, stack)
     gathered = collectives.all_gather(nbytes, plan.tensor, plan.tensor_stride, network, stack)
     time = ops.where(plan.sequence_parallel > 0.0, 2.0 * gathered, reduced)
@@ -41,24 +98,19 @@ def layer_exchange(model, options, plan, network, stack):
     """
     share = model.expert_layers / model.layers
     once, tensor_bytes = tensor_exchange(model, options, plan, network, stack)
-    reductions = 2.0 - model.parallel_block - share * (1.0 - model.parallel_block)
-    reductions = reductions + share * ops.where(model.shared_feed_forward > 0.0, 1.0, 0.0)
+    reductions = tensor_reductions(model, share)
 
-    tokens = layer.local_tokens(options, plan)
-    kv_heads = ops.maximum(model.kv_heads / plan.tensor, 1.0)
-    keys = ops.where(model.latent > 0.0, model.heads / plan.tensor, kv_heads) * model.head_dim
-    kv_bytes = 2.0 * options.activation_bytes * tokens * keys
+    kv_bytes = context_message(model, options, plan)
     hop = collectives.send(kv_bytes, plan.context, plan.context_stride, network, stack)
     around = (plan.context - 1.0) * hop
 
-    routed = tokens / plan.tensor * model.experts_per_token * model.expert_load
-    dispatched = options.activation_bytes * routed * model.hidden
-    whole = dispatched * plan.expert_tensor
+    whole = expert_message(model, options, plan)
     one_way = collectives.all_to_all(whole, plan.expert, plan.expert_tensor, network, stack)
     inside = collectives.all_gather(whole, plan.expert_tensor, plan.tensor_stride, network, stack)
     experts = share * 2.0 * (one_way + inside)
     expert_bytes = share * 2.0 * whole * (1.0 - 1.0 / plan.expert)
-    nbytes = 2.0 * (reductions * tensor_bytes + expert_bytes) + 3.0 * (plan.context - 1.0) * kv_bytes
+    again = plan.recompute_layers  # one more forward pass
+    nbytes = (2.0 + again) * (reductions * tensor_bytes + expert_bytes) + (3.0 + again) * (plan.context - 1.0) * kv_bytes
     return Exchange(reductions * once, reductions * once, around, 2.0 * around, experts, experts, nbytes)
 
 
@@ -70,7 +122,7 @@ def boundary(model, options, plan, network, stack):
     model, options, plan, network, stack : `Model`, `Options`, `Plan`, `Network`, `Stack`
     """
     split = ops.where((options.scatter_boundary > 0.0) | (plan.sequence_parallel > 0.0), plan.tensor, 1.0)
-    nbytes = options.activation_bytes * layer.local_tokens(options, plan) * model.hidden / split
+    nbytes = hidden_message(model, options, plan) / split
     time = collectives.send(
         nbytes, plan.pipeline, plan.pipeline_stride, network, stack
     )
@@ -110,6 +162,60 @@ def sharing(ranks, plan):
     return ops.maximum(ranks * share, 1.0)
 
 
+def sum_over_copies(nbytes, ranks, stride, options, network, stack):
+    r"""Time and bytes to sum `nbytes` over ranks that each hold a copy, as the plan synchronises them [s, bytes].
+
+    ================  ==========================================================================================
+    all-reduce        as the library chooses, over all ranks
+    hierarchical      reduce-scatter inside a node, all-reduce of each part between nodes, all-gather inside
+    parameter server  summed inside a node, pushed to `servers` machines and pulled; to all nodes if there are none
+    BytePS            the same with the optimal split between the nodes and `servers` machines without GPUs
+    local SGD         an all-reduce of the weights every `local_steps` steps, its time spread over them
+    ================  ==========================================================================================
+
+    A machine of servers has the links of a node. Inside a node and between nodes go on at once, partition by partition.
+
+    Parameters
+    ----------
+    nbytes : on each rank
+    ranks : members of the group
+    stride : distance of neighbouring members [ranks]
+    options, network, stack : `Options`, `Network`, `Stack`
+
+    References
+    ----------
+    [goyal2017]_ section 4.1 (hierarchical), [li2014]_, [jiang2020]_ table 1 and equation (6), [douillard2023]_
+    """
+    flat = collectives.all_reduce(nbytes, ranks, stride, network, stack)
+    node = collectives.members_inside(ranks, stride, network.node.size)
+    machines = ops.ceil_div(ranks, node)
+    inside = 2.0 * collectives.all_gather(nbytes, node, stride, network, stack)
+    across = collectives.all_reduce(nbytes / node, machines, stride * node, network, stack)
+
+    link = stack.network_quality * node * network.leaf.bandwidth
+    latency = stack.host_exchange + stack.network_latency * network.leaf.latency
+    colocated = ops.where(options.servers > 0.0, 0.0, 1.0)
+    servers = ops.where(options.servers > 0.0, options.servers, machines)
+    pushed = parameter_server.exchange_time(
+        nbytes, nbytes, machines, servers, 1.0, colocated, link, link, 1e30, latency, nbytes / PARTITION + 1.0
+    )
+    served = ops.maximum(inside, ops.where(machines > 1.0, pushed, 0.0))
+    shared = ops.where(machines > 1.0, byteps.optimal_time(nbytes, machines, options.servers, link) + 2.0 * latency, 0.0)
+    balanced = ops.maximum(inside, shared)
+
+    kind = options.synchronisation
+    central = ops.where(ops.equal(kind, PARAMETER_SERVER), served, balanced)
+    averaged = ops.where(ops.equal(kind, HIERARCHICAL), inside + across, flat / options.local_steps)
+    chosen = ops.where((kind > 1.5) & (kind < 3.5), central, ops.where(kind > 0.5, averaged, flat))
+
+    ring = 2.0 * (1.0 - 1.0 / ranks) * nbytes
+    within = 2.0 * (1.0 - 1.0 / node) * nbytes
+    to_servers = parameter_server.worker_bytes(nbytes, nbytes, machines, servers, 1.0, colocated)
+    out = ops.where(ops.equal(kind, PARAMETER_SERVER), to_servers, shared * link)
+    sent = ops.where((kind > 1.5) & (kind < 3.5), within + ops.where(machines > 1.0, out / node, 0.0), ring)
+    return chosen, sent / options.local_steps
+
+
 def gradient_exchange(nparameters, ranks, stride, plan, options, network, stack):
     r"""Time and bytes to sum the gradients of `nparameters` over `ranks` [s, bytes].
 
@@ -130,9 +236,8 @@ def gradient_exchange(nparameters, ranks, stride, plan, options, network, stack)
     shard = sharing(ranks, plan)
     nbytes = options.reduce_bytes * options.trainable * nparameters
     scatter = collectives.all_gather(nbytes, shard, stride, network, stack)
-    reduce = collectives.all_reduce(nbytes / shard, ranks / shard, stride * shard, network, stack)
-    sent = (shard - 1.0) / shard * nbytes + 2.0 * (1.0 - shard / ranks) * nbytes / shard
-    return scatter + reduce, sent
+    reduce, sent = sum_over_copies(nbytes / shard, ranks / shard, stride * shard, options, network, stack)
+    return scatter + reduce, (shard - 1.0) / shard * nbytes + sent
 
 
 def parameter_gather(nparameters, ranks, stride, plan, options, network, stack):

@@ -27,6 +27,7 @@ class Violations(NamedTuple):
     expert_feed_forward: Number
     shard_group: Number
     unfused_context: Number
+    synchronisation: Number
 
 
 def indivisible(a, b):
@@ -62,6 +63,10 @@ def violations(model, options, plan, gpus):
     most_short = ops.where(chunked > 0.0, 2.0, model.layers)
     lacking = (ops.minimum(first, last) < 1.0) | (short > most_short) | (plan.pipeline > model.layers)
     interleaved = ops.where(ops.equal(plan.schedule, pipeline.INTERLEAVED), 1.0, 0.0)
+    in_chunks = ops.maximum(interleaved, ops.where(ops.equal(plan.schedule, pipeline.BREADTH_FIRST), 1.0, 0.0))
+    chimera = ops.where(ops.equal(plan.schedule, pipeline.CHIMERA), 1.0, 0.0)
+    chimera_broken = chimera * ops.maximum(indivisible(plan.pipeline, 2.0), indivisible(micro_batches, plan.pipeline))
+    few = ops.where(ops.equal(plan.schedule, pipeline.PIPEDREAM_2BW) & (micro_batches < plan.pipeline), 1.0, 0.0)
     dual = ops.where(ops.equal(plan.schedule, pipeline.DUALPIPE), 1.0, 0.0)
     piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
     dual_broken = dual * ops.maximum(
@@ -83,11 +88,14 @@ def violations(model, options, plan, gpus):
         tensor_feed_forward=indivisible(model.feed_forward, plan.tensor),
         pipeline_layers=ops.where(lacking, 1.0, 0.0) * ops.maximum(piped, chunked),
         virtual_stages=ops.maximum(
-            ops.where(ops.equal(chunked, interleaved), 0.0, 1.0), chunked * ops.maximum(
+            ops.where(ops.equal(chunked, in_chunks), 0.0, 1.0), chunked * ops.maximum(
                 1.0 - piped, ops.where(stages > model.layers + 2.0, 1.0, 0.0))
         ),
         pipeline_micro_batches=interleaved * indivisible(micro_batches, plan.pipeline),
-        schedule=ops.maximum(dual_broken, ops.where(plan.schedule > 2.5, 1.0, 0.0) * (1.0 - piped)),
+        schedule=ops.maximum(
+            ops.maximum(dual_broken, ops.maximum(chimera_broken, few)),
+            ops.where(plan.schedule > 2.5, 1.0, 0.0) * (1.0 - piped),
+        ),
         global_batch=ops.maximum(indivisible(micro_batches, 1.0), ops.where(micro_batches < 1.0, 1.0, 0.0)),
         sequence=indivisible(options.seq_len, plan.context * halves * parts),
         experts=ops.where(has_experts > 0.0, indivisible(model.experts, plan.expert), ops.where(
@@ -98,4 +106,5 @@ def violations(model, options, plan, gpus):
             indivisible(ranks, plan.shard_group), ops.where(plan.shard_group > ranks, 1.0, 0.0)
         ) * plan.shard_optimizer,
         unfused_context=(1.0 - options.flash_attention) * ops.where(plan.context > 1.0, 1.0, 0.0),
+        synchronisation=ops.where(options.synchronisation > 0.5, 1.0, 0.0) * plan.shard_optimizer,
     )  # fmt: skip

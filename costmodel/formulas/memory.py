@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from costmodel import ops
 from costmodel.formulas import exchange, layer, pipeline
-from costmodel.formulas.parameters import embedding_parameters, head_parameters, prediction_parameters
+from costmodel.formulas.parameters import (
+    embedding_parameters,
+    expert_parameters,
+    head_parameters,
+    prediction_parameters,
+    stage_model,
+)
 from costmodel.formulas.quantities import Memory
 
 UNFUSED_NORM_BYTES = 8.0
@@ -33,8 +39,9 @@ def attention_activations(model, options, plan):
     kv_heads = ops.maximum(model.kv_heads, plan.tensor)
     plain = model.heads * model.head_dim + kv_heads * (model.head_dim + model.value_head_dim)
     full = model.heads * (2.0 * model.head_dim + model.value_head_dim)
+    rotated = options.keep_rotated * (model.heads + kv_heads) * model.head_dim
     compressed = 2.0 * plan.tensor * (model.query_latent + model.kv_latent + model.rope_head_dim)
-    saved = ops.where(model.latent > 0.0, full + compressed, plain) + model.heads * model.value_head_dim
+    saved = ops.where(model.latent > 0.0, full + compressed, plain + rotated) + model.heads * model.value_head_dim
     per_score = bytes_ + model.dropout * (bytes_ + 1.0)
     scores = per_score * model.heads * options.seq_len * (1.0 - plan.recompute_attention)
     statistics = 4.0 * model.heads
@@ -53,10 +60,11 @@ def mlp_activations(model, options, plan):
     """
     bytes_ = options.activation_bytes
     share = model.expert_layers / model.layers
-    dense = (2.0 + model.gated) * model.feed_forward
+    widths = 2.0 + model.gated * (1.0 + options.keep_activated)
+    dense = widths * model.feed_forward
     routed = model.expert_load * model.experts_per_token
-    experts = routed * ((2.0 + model.gated) * model.expert_feed_forward + 2.0 * model.hidden)
-    shared = (2.0 + model.gated) * model.shared_feed_forward
+    experts = routed * (widths * model.expert_feed_forward + 2.0 * model.hidden)
+    shared = widths * model.shared_feed_forward
     return bytes_ * (dense + share * (experts + shared - dense))
 
 
@@ -110,7 +118,7 @@ def kept_activations(model, options, plan, stack):
 
 
 def stage_activations(model, options, plan, stack, layers, micro_batches):
-    """Bytes saved on one stage for all micro-batches in flight, and one layer being recomputed.
+    """Bytes saved on one stage for all micro-batches in flight.
 
     Parameters
     ----------
@@ -118,22 +126,38 @@ def stage_activations(model, options, plan, stack, layers, micro_batches):
     layers : of the stage
     micro_batches : in flight, in units of the stage's whole depth
     """
+    on_device = 1.0 - options.activation_offload
+    return on_device * micro_batches * layers * kept_activations(model, options, plan, stack)
+
+
+def backward_temporaries(model, options, plan, stack):
+    """Bytes that one layer's backward pass holds beside what was saved.
+
+    The gradients of its inner tensors; where it is recomputed, or fetched from the host, also the layer's own
+    activations, whole.
+
+    Parameters
+    ----------
+    model, options, plan, stack : as named
+    """
+    layer_ = layer_activations(model, options, plan)
     kept = kept_activations(model, options, plan, stack)
-    whole = stack.activation_overhead * layer_activations(model, options, plan)
-    live = ops.where(plan.recompute_layers > 0.0, whole, options.activation_offload * kept)
-    return (1.0 - options.activation_offload) * micro_batches * layers * kept + live
+    again = ops.where(plan.recompute_layers > 0.0, stack.activation_overhead * layer_, options.activation_offload * kept)
+    return again + stack.backward_overhead * layer_
 
 
-def logits(model, options, plan):
-    """Bytes of the last norm's and the head's input and of the logits of one micro-batch, on one rank.
+def logits(model, options, plan, micro_batches):
+    """Bytes of the last norm's and the head's input and of the logits at the loss of a micro-batch, on one rank.
 
     Parameters
     ----------
     model, options, plan : `Model`, `Options`, `Plan`
+    micro_batches : of a step; from the second on, the logits of the one before may still be held
     """
     inputs = 2.0 * options.activation_bytes * layer.norm_tokens(options, plan) * model.hidden
     columns = layer.loss_columns(model, options, plan)
-    return inputs + options.logit_bytes * layer.local_tokens(options, plan) * columns
+    before = ops.where(micro_batches > 1.0, options.retained_logit_bytes, 0.0)
+    return inputs + (options.logit_bytes + before) * layer.local_tokens(options, plan) * columns
 
 
 def stage_parameters(model, plan, layers, first, last):
@@ -149,8 +173,10 @@ def stage_parameters(model, plan, layers, first, last):
     others, experts = layer.layer_parameters_apart(model, plan)
     body, routed = layers * others, layers * experts
     copy = model.tied * model.vocabulary * model.hidden * last * (1.0 - first)
-    edges = first * embedding_parameters(model) + last * (head_parameters(model) + prediction_parameters(model)) + copy
-    return body + edges / plan.tensor, routed
+    modules = last * model.prediction_layers * ops.where(model.expert_layers > 0.0, 1.0, 0.0)
+    apart = prediction_parameters(model) * last - modules * expert_parameters(model)
+    edges = first * embedding_parameters(model) + last * head_parameters(model) + apart + copy
+    return body + edges / plan.tensor, routed + modules * layer.routed_parameters(model, plan)
 
 
 def shard_of(sharded, dense, routed, shard, expert_shard):
@@ -177,27 +203,87 @@ def states(model, options, plan, layers, first, last):
     layers : of the stage
     first, last : 1 where the stage holds the embedding, the head
     """
-    dense, routed = stage_parameters(model, plan, layers, first, last)
-    shard, expert_shard = exchange.shards(plan)
     copies = pipeline.weight_copies(plan.schedule)
+    dense, routed = stage_parameters(model, plan, copies * layers, first, last)
+    shard, expert_shard = exchange.shards(plan)
 
     trained = options.trainable
     on_device = 1.0 - options.optimizer_offload
     held = shard_of(plan.shard_weights, dense, routed, shard, expert_shard)
     summed = shard_of(plan.shard_gradients, dense, routed, shard, expert_shard)
-    updated = shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
-    weights = copies * options.stored_bytes * held
-    gradients = copies * trained * options.gradient_bytes * summed
+    # the state of a stage that two ranks run is sharded over both
+    once = ops.where(plan.shard_optimizer > 0.0, 1.0 / copies, 1.0)
+    updated = once * shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
+    weights = options.stored_bytes * held
+    gradients = trained * (options.gradient_bytes * summed + options.backward_gradient_bytes * held)
     optimizer = on_device * trained * options.optimizer_bytes * updated
     others, experts = layer.layer_parameters_apart(model, plan)
     apart = ops.where(shard > 1.0, others, 0.0) + ops.where(expert_shard > 1.0, experts, 0.0)
     whole = ops.where(plan.shard_weights > 0.0, apart, 0.0)
-    gathered = GATHERED_LAYERS * (options.parameter_bytes + options.trainable * options.reduce_bytes) * whole
+    gathered = GATHERED_LAYERS * (options.stored_bytes + options.trainable * options.reduce_bytes) * whole
     return weights, gradients, optimizer, gathered
 
 
+def update_temporaries(model, options, plan, layers, first, last):
+    """Bytes that the optimizer of a stage holds beside its state while it updates.
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    layers : of the stage
+    first, last : 1 where the stage holds the embedding, the head
+    """
+    dense, routed = stage_parameters(model, plan, layers, first, last)
+    shard, expert_shard = exchange.shards(plan)
+    updated = shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
+    return options.trainable * options.update_bytes * (1.0 - options.optimizer_offload) * updated
+
+
+def embedding_mask(model, options, plan, first):
+    """Bytes of the dropout mask behind the embedding, of one micro-batch.
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    first : 1 where the stage holds the embedding
+    """
+    return first * model.dropout * layer.norm_tokens(options, plan) * model.hidden
+
+
+def absent_gradients(options, gradients, micro_batches):
+    """Bytes of gradients that come up only as the one backward pass of a step makes them.
+
+    Parameters
+    ----------
+    options : `Options`
+    gradients : of the stage [bytes]
+    micro_batches : of a step
+    """
+    return ops.where((options.lazy_gradients > 0.0) & (micro_batches <= 1.0), gradients, 0.0)
+
+
+def billed(weights, gradients, optimizer, activations, temporaries, logits, buffers, plan, stack):
+    """A bill of what tensors hold, and of what lies around them, `Memory`.
+
+    Parameters
+    ----------
+    weights, gradients, optimizer, activations, temporaries, logits, buffers : its parts [bytes]
+    plan, stack : `Plan`, `Stack`
+    """
+    groups = ops.where(plan.tensor > 1.0, 1.0, 0.0) + ops.where(plan.data * plan.context > 1.0, 1.0, 0.0)
+    groups = groups + ops.where(plan.pipeline > 1.0, 1.0, 0.0) + ops.where(plan.expert > 1.0, 1.0, 0.0)
+    allocated = weights + gradients + optimizer + activations + temporaries + logits + buffers
+    overhead = stack.fixed_memory + groups * stack.buffer_memory + stack.fragmentation * allocated
+    return Memory(
+        allocated + overhead, weights, gradients, optimizer, activations, temporaries, logits, buffers, overhead
+    )
+
+
 def stage_memory(model, options, plan, stack, layers, stage, first, last, micro_batches):
-    """The bill of one stage, `Memory` [bytes].
+    """The bill of one stage at its fullest moment, `Memory` [bytes].
+
+    Three moments can be the fullest: the loss, with every layer's activations saved and the logits alive; the
+    backward pass of the last layer, with all but its own logits saved; the update, with nothing saved.
 
     Parameters
     ----------
@@ -207,18 +293,30 @@ def stage_memory(model, options, plan, stack, layers, stage, first, last, micro_
     first, last : 1 where the stage holds the embedding, the head
     micro_batches : of a step
     """
-    weights, gradients, optimizer, gathered = states(model, options, plan, layers, first, last)
+    once, gradients, optimizer, gathered = states(model, options, plan, layers, first, last)
     held = pipeline.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, stage)
-    activations = stage_activations(model, options, plan, stack, layers, held)
-    embedding_mask = first * model.dropout * layer.norm_tokens(options, plan) * model.hidden * held
-    head = last * stack.logit_overhead * logits(model, options, plan)
-    groups = ops.where(plan.tensor > 1.0, 1.0, 0.0) + ops.where(plan.data * plan.context > 1.0, 1.0, 0.0)
-    groups = groups + ops.where(plan.pipeline > 1.0, 1.0, 0.0) + ops.where(plan.expert > 1.0, 1.0, 0.0)
-    allocated = weights + gradients + optimizer + activations + embedding_mask + head + gathered
-    overhead = stack.fixed_memory + groups * stack.buffer_memory + stack.fragmentation * allocated
-    return Memory(
-        allocated + overhead, weights, gradients, optimizer, activations + embedding_mask, head, gathered, overhead
-    )
+    weights = pipeline.weight_versions(plan.schedule, held) * once
+    mask = held * embedding_mask(model, options, plan, first)
+    saved = stage_activations(model, options, plan, stack, layers, held) + mask
+
+    head = last * stack.logit_overhead * logits(model, options, plan, micro_batches)
+    # DualPipe runs a backward pass of the other direction while logits wait for theirs
+    paired = ops.where(ops.equal(plan.schedule, pipeline.DUALPIPE), 1.0, 0.0)
+    others = (pipeline.losses_in_flight(plan.schedule, micro_batches) - 1.0 + paired) * head
+    alone = (1.0 - paired) * head
+    backward = backward_temporaries(model, options, plan, stack)
+    update = update_temporaries(model, options, plan, layers, first, last)
+    absent = absent_gradients(options, gradients, micro_batches)
+    passing = saved + others + ops.maximum(alone, backward) + gathered - absent
+    updating = update > passing
+    at_loss = (alone > backward) & (update <= passing)
+
+    return billed(
+        weights, ops.where(updating, gradients, gradients - absent), optimizer, ops.where(updating, 0.0, saved),
+        ops.where(updating, update, ops.where(at_loss, 0.0, backward)),
+        ops.where(updating, 0.0, others + ops.where(at_loss, alone, 0.0)),
+        stack.workspace_memory + ops.where(updating, 0.0, gathered), plan, stack,
+    )  # fmt: skip
 
 
 def fuller(one, other):
@@ -236,6 +334,7 @@ def fuller(one, other):
         ops.where(more, other.gradients, one.gradients),
         ops.where(more, other.optimizer, one.optimizer),
         ops.where(more, other.activations, one.activations),
+        ops.where(more, other.temporaries, one.temporaries),
         ops.where(more, other.logits, one.logits),
         ops.where(more, other.buffers, one.buffers),
         ops.where(more, other.overhead, one.overhead),
@@ -253,14 +352,20 @@ def fullest_stage(model, options, plan, stack, micro_batches):
     model, options, plan, stack : `Model`, `Options`, `Plan`, `Stack`
     micro_batches : of a step
     """
-    first_layers, middle_layers, last_layers = pipeline.stage_layers(model, options, plan)
+    first_layers, middle_layers, last_layers = pipeline.rank_layers(model, options, plan)
     single = ops.where(plan.pipeline > 1.0, 0.0, 1.0)
-    first = stage_memory(model, options, plan, stack, first_layers, 0.0, 1.0, single, micro_batches)
+    fold, mirrored = pipeline.folded(plan.schedule), pipeline.two_way(plan.schedule)
+    ends = ops.maximum(single, fold)
+    front = stage_model(model, 0.0, first_layers)
+    first = stage_memory(front, options, plan, stack, first_layers, 0.0, 1.0, ends, micro_batches)
     between = ops.where(plan.pipeline > 2.0, middle_layers, 0.0)
+    inner = stage_model(model, first_layers, between)
     second = stage_memory(
-        model, options, plan, stack, between, ops.minimum(1.0, plan.pipeline - 1.0), 0.0, 0.0, micro_batches
+        inner, options, plan, stack, between, ops.minimum(1.0, plan.pipeline - 1.0), 0.0, 0.0, micro_batches
     )
+    back = stage_model(model, model.layers - last_layers, last_layers)
     last = stage_memory(
-        model, options, plan, stack, last_layers, plan.pipeline - 1.0, single, 1.0, micro_batches
+        back, options, plan, stack, last_layers, plan.pipeline - 1.0, ops.maximum(single, mirrored),
+        1.0 - fold + mirrored, micro_batches,
     )  # fmt: skip
     return fuller(fuller(first, second), last)

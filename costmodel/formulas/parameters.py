@@ -3,6 +3,7 @@ r"""Parameter counts of a decoder: exact, per layer and in total."""
 from __future__ import annotations
 
 from costmodel import ops
+from costmodel.formulas.quantities import Model
 
 
 def attention_parameters(model):
@@ -147,3 +148,27 @@ def active_parameters(model):
     """
     idle = (model.experts - model.experts_per_token) * mlp_parameters(model, model.expert_feed_forward)
     return total_parameters(model) - model.expert_layers * idle
+
+
+def stage_model(model, before, layers):
+    """The model with as large a share of expert layers as the layers of a stage have, `Model`.
+
+    Dense layers come first, as in DeepSeek-V2 and its like.
+
+    Parameters
+    ----------
+    model : `Model`
+    before : layers on the stages before
+    layers : of the stage
+    """
+    dense = ops.minimum(ops.maximum(model.layers - model.expert_layers - before, 0.0), layers)
+    share = 1.0 - dense / ops.maximum(layers, 1.0)
+    return Model(
+        model.layers, model.hidden, model.heads, model.kv_heads, model.head_dim, model.value_head_dim,
+        model.feed_forward, model.gated, share * model.layers, model.experts, model.experts_per_token,
+        model.expert_feed_forward, model.shared_feed_forward, model.expert_load, model.latent, model.query_latent,
+        model.kv_latent, model.rope_head_dim, model.window, model.windowed_layers, model.vocabulary, model.tied,
+        model.positions, model.norm_vectors, model.norms, model.qk_norm_channels, model.embedding_norm,
+        model.attention_bias, model.output_bias, model.feed_forward_bias, model.sinks, model.parallel_block,
+        model.prediction_layers, model.dropout,
+    )  # fmt: skip

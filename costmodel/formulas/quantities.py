@@ -94,6 +94,8 @@ class Level(NamedTuple):
     size: Number
     latency: Number
     bandwidth: Number
+    peer_bandwidth: Number = 1e30  # between two ranks; below `bandwidth` where each pair has a link of its own
+    root_bandwidth: Number = 1e30  # between the halves of a unit; one link's in a tree, without limit in a switch
 
 
 class Network(NamedTuple):
@@ -117,6 +119,7 @@ class Stack(NamedTuple):
     host_step: Number
     host_jitter: Number  # growth of host time per further tensor rank that has to keep step
     stall_time: Number  # lost per micro-batch at 1,024 ranks that wait for each other; grows with their square
+    pressure_time: Number  # lost per micro-batch to the allocator where memory is full
     network_quality: Number  # factor on the bandwidth of collectives
     network_latency: Number  # factor on the latency of their hops
     tensor_overlap: Number  # share of tensor-parallel exchange that can hide under GEMMs
@@ -128,8 +131,10 @@ class Stack(NamedTuple):
     contention: Number  # slowdown of compute per second of hidden communication
     optimizer_traffic: Number  # bytes moved by the optimizer over the fused minimum
     activation_overhead: Number  # saved activations over what fused kernels save
+    backward_overhead: Number  # gradients alive in one layer's backward pass over the activations it saved
     logit_overhead: Number  # bytes held for the loss over its logits
-    fixed_memory: Number  # outside the model: context, workspaces, communication buffers
+    workspace_memory: Number  # of the libraries inside the allocator
+    fixed_memory: Number  # outside the allocator: context, communication library
     buffer_memory: Number  # per communicating group
     fragmentation: Number  # reserved over allocated, minus one
 
@@ -152,6 +157,9 @@ class Options(NamedTuple):
     fused_norms: Number  # 1: a norm is one kernel
     logit_bytes: Number  # kept per logit between forward and backward
     fused_cross_entropy: Number
+    synchronisation: Number  # a code of `costmodel.formulas.exchange`
+    servers: Number  # machines of a parameter server, or without GPUs; 0: the nodes themselves serve
+    local_steps: Number  # steps between two exchanges of local SGD; else 1
     overlap_gradients: Number
     overlap_parameters: Number
     overlap_tensor: Number
@@ -159,6 +167,12 @@ class Options(NamedTuple):
     gather_logits: Number  # 1: the loss sees the whole vocabulary on every tensor rank
     balanced_stages: Number  # 1: layers are dealt to stages by cost, the vocabulary projection counted in
     keep_gathered: Number  # 1: under sequence parallelism the gathered inputs of products are kept, not gathered again
+    keep_rotated: Number  # 1: queries and keys are kept before and after their rotation
+    keep_activated: Number  # 1: a gated MLP keeps its activated gate beside gate and product
+    backward_gradient_bytes: Number  # of a second copy of a gradient, as the backward pass leaves it, held all step
+    retained_logit_bytes: Number  # per logit of the micro-batch before, still held at the next one's loss
+    lazy_gradients: Number  # 1: gradients are freed after the update, and come up as the next backward pass makes them
+    update_bytes: Number  # held per updated parameter while the optimizer runs
     scatter_boundary: Number  # 1: the tensor group splits what it sends to the next stage
     optimizer_offload: Number  # share of the optimizer state kept on the host
     activation_offload: Number  # share of the saved activations kept on the host
@@ -239,7 +253,8 @@ class Memory(NamedTuple):
     weights: Number
     gradients: Number
     optimizer: Number
-    activations: Number
+    activations: Number  # saved for the backward pass
+    temporaries: Number  # of the pass, or of the update, that is the fullest moment
     logits: Number
     buffers: Number
     overhead: Number

@@ -10,10 +10,11 @@ from costmodel.formulas.quantities import Level as LevelNumbers
 from costmodel.formulas.quantities import Network
 from costmodel.frameworks import Framework
 from costmodel.hardware.device import Device
-from costmodel.validate import listing, positive_int, real, text
+from costmodel.validate import choice, listing, positive_int, real, text
 
 MAX_GPUS = 10_000_000
 MAX_LEVELS = 3
+TOPOLOGIES = ("switch", "mesh", "tree")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,23 +23,45 @@ class Level:
 
     Parameters
     ----------
-    name : ``"nvlink"``, ``"rail"``, ``"spine"``, ...
-    size : GPUs that one unit of this level holds
+    name : ``"nvlink"``, ``"rail"``, ``"spine"``, ...; ``efa``, ``tcp`` or ``ethernet`` in it tells the kind of network
+    size : GPUs that one unit of this level holds; of a rail-optimised leaf all GPUs of its nodes, since a byte changes
+        rails inside a node
     latency : of one hop through it [s]
-    bandwidth : that each GPU gets in each direction when all of them send [bytes/s]: the NIC's share, divided
-        by the oversubscription of the switches above where there is one
+    bandwidth : that each GPU gets in each direction when all of them send [bytes/s]: its share of the NICs
+    topology : ``"switch"``: any GPU reaches any other at its full rate; of the innermost level also ``"mesh"``: a
+        link between every two GPUs, each an equal share of `bandwidth`; ``"tree"``: PCIe switches under a root that
+        carries one link's rate, which a ring never notices and an all-to-all does
+    oversubscription : of the switches: what enters a unit over what leaves it upwards, by which `bandwidth` shrinks
+    line_rate : specified rate of the links behind `bandwidth` [bytes/s]; `bandwidth` where it isn't known
     """
 
     name: str
     size: int
     latency: float
     bandwidth: float
+    topology: str = "switch"
+    oversubscription: float = 1.0
+    line_rate: float | None = None
 
     def __post_init__(self) -> None:
         text("level name", self.name)
         positive_int(f"size of level {self.name}", self.size, MAX_GPUS)
         real(f"latency of level {self.name}", self.latency, 0.0, 10.0)
         real(f"bandwidth of level {self.name}", self.bandwidth, 1.0, 1e15)
+        choice(f"topology of level {self.name}", self.topology, TOPOLOGIES)
+        real(f"oversubscription of level {self.name}", self.oversubscription, 1.0, 1e4)
+        if self.line_rate is not None:
+            real(f"line_rate of level {self.name}", self.line_rate, 1.0, 1e15)
+
+    def numbers(self) -> LevelNumbers:
+        """The level as the numbers that formulas take."""
+        bandwidth = self.bandwidth / self.oversubscription
+        limits = {}
+        if self.topology == "mesh":
+            limits = {"peer_bandwidth": bandwidth / max(self.size - 1, 1)}
+        elif self.topology == "tree":
+            limits = {"root_bandwidth": bandwidth}
+        return LevelNumbers(float(self.size), self.latency, bandwidth, **limits)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,6 +92,9 @@ class Cluster:
         for level in self.levels:
             if not isinstance(level, Level):
                 raise InvalidValue("levels", level, "network levels, each a Level")
+        for level in self.levels[1:]:
+            if level.topology != "switch":
+                raise InvalidValue(f"topology of level {level.name}", level.topology, "switch outside the innermost level")
         for inner, outer in zip(self.levels, self.levels[1:], strict=False):
             if outer.size < inner.size or outer.size % inner.size:
                 raise InvalidValue(f"size of level {outer.name}", outer.size, f"a multiple of {inner.name}'s {inner.size}")
@@ -89,7 +115,7 @@ class Cluster:
 
     def numbers(self) -> Network:
         """The network as the numbers that formulas take; the outermost level reaches every GPU."""
-        levels = [LevelNumbers(float(level.size), level.latency, level.bandwidth) for level in self.levels]
+        levels = [level.numbers() for level in self.levels]
         last = levels[-1]._replace(size=float(MAX_GPUS))
         padded = [*levels[:-1], *[last] * (MAX_LEVELS + 1 - len(levels))]
         return Network(*padded)

@@ -53,6 +53,32 @@ class Efficiency:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerEfficiency:
+    """Calibrated constants of fp32 kernels outside the tensor cores, which convolutions and recurrences ran on.
+
+    Parameters
+    ----------
+    gemm : share of the fp32 peak that a large product reaches
+    winograd : share of that rate which products of Winograd's convolution reach
+    gemm_output, gemm_depth, memory, kernel_time : as in `Efficiency`
+    """
+
+    gemm: float
+    winograd: float
+    gemm_output: float
+    gemm_depth: float
+    memory: float
+    kernel_time: float
+
+    def __post_init__(self) -> None:
+        for field in ("gemm", "winograd", "memory"):
+            real(field, getattr(self, field), 1e-4, 1.2)
+        for field in ("gemm_output", "gemm_depth"):
+            real(field, getattr(self, field), 0.0, 1e9)
+        real("kernel_time", self.kernel_time, 0.0, 1.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Device:
     """An accelerator.
 
@@ -67,6 +93,7 @@ class Device:
     host_bandwidth : to host memory, one direction [bytes/s]
     multiprocessors : streaming multiprocessors or compute units; 0 if unknown
     architecture : the family whose constants a device without its own measurement borrows
+    layer_efficiency : constants of fp32 kernels of convolutions and recurrences; those of `efficiency` if not given
 
     Raises
     ------
@@ -83,6 +110,7 @@ class Device:
     host_bandwidth: float = 12e9
     multiprocessors: int = 0
     architecture: str = "unknown"
+    layer_efficiency: LayerEfficiency | None = None
     title: str = ""
 
     def __post_init__(self) -> None:
@@ -142,3 +170,24 @@ class Device:
             memory=float(self.usable_memory),  # type: ignore[arg-type]
             host_bandwidth=float(self.host_bandwidth),
         )
+
+    def layer_numbers(self, dtype: str = "fp32") -> DeviceNumbers:
+        """The device as the numbers that formulas of convolutions and recurrences take, at one dtype."""
+        constants = self.layer_constants(dtype)
+        return self.numbers(dtype)._replace(
+            gemm_efficiency=float(constants.gemm),
+            gemm_output=float(constants.gemm_output),
+            gemm_depth=float(constants.gemm_depth),
+            memory_bandwidth=float(self.memory_bandwidth) * float(constants.memory),
+            kernel_time=float(constants.kernel_time),
+        )
+
+    def layer_constants(self, dtype: str = "fp32") -> LayerEfficiency:
+        """Constants of kernels of convolutions and recurrences at one dtype: fp32's own, else those of products."""
+        if self.layer_efficiency is not None and dtype == "fp32":
+            return self.layer_efficiency
+        shared = self.efficiency
+        return LayerEfficiency(
+            gemm=self.gemm_efficiency(dtype), winograd=1.0, gemm_output=shared.gemm_output, gemm_depth=shared.gemm_depth,
+            memory=shared.memory, kernel_time=shared.kernel_time,
+        )  # fmt: skip

@@ -78,6 +78,7 @@ def evaluate(model, options, plans, network, stack, device, out, blocks):  # typ
             out[b + np.uint64(19) * BLOCK + i] = held.gradients
             out[b + np.uint64(20) * BLOCK + i] = held.optimizer
             out[b + np.uint64(21) * BLOCK + i] = held.activations
-            out[b + np.uint64(22) * BLOCK + i] = held.logits
-            out[b + np.uint64(23) * BLOCK + i] = held.buffers
-            out[b + np.uint64(24) * BLOCK + i] = held.overhead
+            out[b + np.uint64(22) * BLOCK + i] = held.temporaries
+            out[b + np.uint64(23) * BLOCK + i] = held.logits
+            out[b + np.uint64(24) * BLOCK + i] = held.buffers
+            out[b + np.uint64(25) * BLOCK + i] = held.overhead

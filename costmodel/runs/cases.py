@@ -9,7 +9,7 @@ import re
 
 from costmodel.catalogue.loader import load_device, load_model, names
 from costmodel.catalogue.software import load_framework
-from costmodel.errors import CostModelError, InvalidValue
+from costmodel.errors import CostModelError, InvalidValue, NotModelled
 from costmodel.frameworks import Framework
 from costmodel.hardware.cluster import Cluster, Level
 from costmodel.plan import Plan
@@ -169,7 +169,10 @@ def cluster_of(run: Run) -> Cluster:
 def framework_of(run: Run) -> Framework:
     """The framework profile of a row's stack, on its device."""
     architecture = cluster_of(run).device.architecture
-    return load_framework(FRAMEWORKS.get(run.text["stack"], NEAREST), architecture)
+    name = FRAMEWORKS.get(run.text["stack"], NEAREST)
+    if name == "hf-trainer" and "fsdp" in run.text["fsdp_mode"].lower():
+        name = "hf-fsdp"
+    return load_framework(name, architecture)
 
 
 def plan_of(run: Run, framework: Framework) -> Plan:
@@ -200,6 +203,9 @@ def plan_of(run: Run, framework: Framework) -> Plan:
     text = (run.text.get("optimizer", "") + mode).lower()
     kernels = run.text.get("flash_attention", "").lower()
     fused = True if "rms kernel" in kernels else None
+    kernels_fused = "foak" in run.text["framework"].lower()  # fused operations and kernels
+    if kernels_fused:
+        fused = True
     if run.text["stack"] == "fsdp2":
         fused = "compile" in notes  # torch.compile fuses what lies between the products
     recompute = run.text["recompute_kind"] or "none"
@@ -208,6 +214,11 @@ def plan_of(run: Run, framework: Framework) -> Plan:
     shard = int(group.group(1)) if group and zero else None
     ranks = data * context
     expert = _whole(run, "ep", 1) or 1
+    fused_loss = kernels_fused and "fsdp" not in mode  # FSDP's wrapper casts the logits before the fused kernel sees them
+    fused_loss = fused_loss or re.search(r"cross-entropy fusion|fused ce|chunked ce|liger", notes + label.lower()) is not None
+    instances = re.search(r'num-distributed-optimizer-instances"?[=: ]+(\d+)', notes)
+    if instances and zero is not None and ranks % int(instances.group(1)) == 0:
+        shard = ranks // int(instances.group(1))  # Megatron-Core's replicas of the sharded optimizer
     if "hsdp" in mode:
         zero, shard = 3, _whole(run, "gpus_per_node", 8)
     return Plan(
@@ -219,14 +230,20 @@ def plan_of(run: Run, framework: Framework) -> Plan:
         recompute=2 if by_operator else recompute, dtype=run.text["compute_dtype"] or "bf16",
         adapter=adapter, attention=attention,
         fused_norms=fused, overlap_tensor=True if "async tp" in notes else None,
-        fused_cross_entropy=True if re.search(r"cross-entropy fusion|fused ce|chunked ce|liger", notes + label.lower()) else None,
-        optimizer="adam-8bit" if "8-bit" in text else None,
+        fused_cross_entropy=True if fused_loss else None,
+        optimizer="adam-8bit" if "8-bit" in text else "muon" if "muon" in text else None,
         optimizer_offload=1.0 if "cpu" in text else 0.0,
     )  # fmt: skip
 
 
+NOT_DECODERS = re.compile(r"bert|t5|mamba|hybrid|llava|vlm|mimo|multimodal|grpo|distill")
+"""In the name of what is trained: encoders, state-space layers, vision towers, and loops with more than one model."""
+
+
 def case_of(run: Run) -> Case:
     """The case of a row; a CostModelError says what it lacks."""
+    if NOT_DECODERS.search(run.text["model_name"].lower()):
+        raise NotModelled("model_name: more, or other, than one decoder of the sizes given")
     framework = framework_of(run)
     if run.text["compute_dtype"] in ("", "int8"):
         raise InvalidValue("compute_dtype", run.text["compute_dtype"], "a floating-point dtype")

@@ -29,6 +29,7 @@ class ChainLayer:
     output_bytes : of the output that the next layers take
     parameter_bytes : of the weights
     inputs : names of the layers whose outputs it takes; the layer before it if None; none for an input layer
+    saved_bytes : what its backward pass needs beyond its inputs, its output included; its output alone if None
     """
 
     name: str
@@ -37,6 +38,7 @@ class ChainLayer:
     output_bytes: float
     parameter_bytes: float
     inputs: Sequence[str] | None = None
+    saved_bytes: float | None = None
 
     def __post_init__(self) -> None:
         text("layer name", self.name)
@@ -44,6 +46,8 @@ class ChainLayer:
             real(f"{field} of layer {self.name}", getattr(self, field), 0.0, 1e6)
         for field in ("output_bytes", "parameter_bytes"):
             real(f"{field} of layer {self.name}", getattr(self, field), 0.0, 1e15)
+        if self.saved_bytes is not None:
+            real(f"saved_bytes of layer {self.name}", self.saved_bytes, self.output_bytes, 1e15)
         if self.inputs is not None:
             object.__setattr__(self, "inputs", listing(f"inputs of layer {self.name}", self.inputs))
 

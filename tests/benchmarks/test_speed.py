@@ -100,3 +100,26 @@ def test_search(benchmark, name, gpus, batch, seq_len, with_engine):
     benchmark.pedantic(once, rounds=5, iterations=1)
     benchmark.extra_info |= {"considered": found.considered, "evaluated": found.evaluated, "fitting": found.fitting}
     record(benchmark, found.considered, "combinations")
+
+
+def test_ledger_of_a_zero_2_step(benchmark):
+    """Every transaction of a step on 3,072 GPUs, and the load of every class of links."""
+    from costmodel.ledger import ledger
+
+    plan = Plan(global_batch=3072, seq_len=2048, data_parallel=3072, zero_stage=2)
+    question = load_model("bloom-560m"), load_cluster("dgx-h100", gpus=3072), plan, "deepspeed"
+    benchmark(lambda: ledger(*question).loads())
+    record(benchmark, 1, "ledgers")
+
+
+@pytest.mark.parametrize(("name", "destinations"), [("llama3-70b", False), ("bloom-560m", True), ("deepseek-v2-lite", False)])
+def test_ledger_of_larger_zero_2_steps(benchmark, name, destinations):
+    """The same for more tensors, and with one reduction for each destination rank."""
+    from costmodel.ledger import ledger
+    from costmodel.workloads.buckets import DeepSpeed
+
+    plan = Plan(global_batch=3072, seq_len=2048, data_parallel=3072, zero_stage=2)
+    question = load_model(name), load_cluster("dgx-h100", gpus=3072), plan, "deepspeed"
+    rule = DeepSpeed(use_multi_rank_bucket_allreduce=not destinations)
+    benchmark(lambda: ledger(*question, buckets=rule).loads())
+    record(benchmark, 1, "ledgers")

@@ -45,7 +45,7 @@ CHECKED = [name for name, entry in DEVICES.items() if "check" in entry["provenan
 # The files
 
 
-@pytest.mark.parametrize("file", ["devices.toml", "clusters.toml", "efficiencies.toml"])
+@pytest.mark.parametrize("file", ["devices.toml", "clusters.toml", "efficiencies.toml", "layer_efficiencies.toml"])
 def test_scanning_for_headers_finds_what_a_full_parse_finds(file):
     whole = table(file)
     assert list(loader._places(file)) == list(whole)

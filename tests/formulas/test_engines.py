@@ -23,7 +23,7 @@ import costmodel
 from costmodel import engine, formulas, load_cluster, load_framework, load_model, symbolic
 from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.estimate import TIME_PARTS
-from costmodel.formulas import pipeline, quantities
+from costmodel.formulas import layers, pipeline, quantities
 from costmodel.formulas.step import step
 from costmodel.frameworks import ATTENTION_KINDS
 from costmodel.plan import SCHEDULES, Plan, divisors
@@ -135,6 +135,14 @@ def drawn_memory(draw):
     return quantities.Memory(*(draw.uniform(1e6, 1e10) for _ in quantities.Memory._fields))
 
 
+def drawn_window(draw):
+    """A sliding window: half of them such that Winograd's algorithm serves."""
+    side, kernel, stride = draw.choice([7, 56, 224]), draw.choice([1, 3, 3, 5, 7]), draw.choice([1, 1, 2])
+    sizes = (draw.choice([1, 32]), draw.choice([4, 64]), side, side, draw.choice([8, 256]), kernel, kernel, stride)
+    out = -(-side // stride)
+    return layers.SlidingWindow(*map(float, (*sizes, out, out, draw.choice([1, 1, 4]))))
+
+
 SCALARS = {
     "ranks": one_of(1, 2, 3, 4, 8, 12, 16, 64, 256, 1024), "stride": one_of(1, 2, 4, 8, 16, 64),
     "nbytes": logarithmic(1.0, 1e11), "quality": logarithmic(0.3, 1.0), "launch": logarithmic(1e-6, 1e-4),
@@ -150,6 +158,7 @@ SCALARS = {
     "nparameters": logarithmic(1e6, 1e10), "dense": logarithmic(1e6, 1e10), "routed": one_of(0, 1e6, 1e9),
     "shard": one_of(1, 8, 64), "expert_shard": one_of(1, 4), "gpus": one_of(8, 64, 1024), "a": one_of(8, 12, 4096),
     "b": one_of(1, 3, 8), "one": lambda draw: drawn_memory(draw), "other": lambda draw: drawn_memory(draw),
+    "sliding": lambda draw: drawn_window(draw), "dilation": one_of(1, 1, 2),
 }  # fmt: skip
 """How to draw an argument by its name; any other is a positive number of ordinary size."""
 

@@ -43,7 +43,8 @@ def exact(stack):
     """A stack without what calibration adds: factors are one, nothing waits."""
     ones = ("_quality", "_overhead", "_latency", "_traffic")
     return stack._replace(
-        host_exchange=0.0, **{field: 1.0 for field in stack._fields if field.endswith(ones)}, fragmentation=0.0
+        **{field: 1.0 for field in stack._fields if field.endswith(ones)} | {"host_exchange": 0.0, "backward_overhead": 0.0},
+        fragmentation=0.0,
     )  # fmt: skip
 
 
@@ -83,7 +84,8 @@ def test_a_recomputed_layer_keeps_two_bytes_for_each_element_of_its_input(shape)
     one = memory.layer_activations(model.numbers(), options, plan)
     known = {"model": model.numbers(), "options": options, "plan": plan, "stack": QUIET}
     held = called(memory.stage_activations, layers=12.0, micro_batches=3.0, **known)
-    assert held - one == pytest.approx(3 * 12 * 2 * SEQUENCE * 2 * shape[1], rel=1e-12)  # and the layer at work, whole
+    assert held == pytest.approx(3 * 12 * 2 * SEQUENCE * 2 * shape[1], rel=1e-12)
+    assert called(memory.backward_temporaries, **known) == pytest.approx(one, rel=1e-12)  # the layer at work, whole
 
 
 @pytest.mark.parametrize("shape", [(24, 2304, 24), (96, 12288, 96), (160, 25600, 128)])
@@ -282,7 +284,7 @@ def test_bubble_rates_lie_just_below_those_that_zero_bubble_measures_with_commun
 
 
 def test_dualpipe_idles_as_deepseek_counts():  # deepseek2024v3, table 2, with its B = data + weight, F&B = F + B
-    f, data, w, p = 1.0, 1.2, 0.7, 16.0
+    f, data, w, p = 1.2, 1.2, 0.7, 16.0  # forward and backward by data equal, for which the table's form is exact
     backward = data + w
     published = (p / 2 - 1) * ((f + backward) + backward - 3 * w)
     assert pipeline.bubble(pipeline.DUALPIPE, p, 1.0, f, data, w) == pytest.approx(published, rel=1e-12)

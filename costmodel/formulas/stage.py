@@ -1,0 +1,34 @@
+"""One pipeline stage on one micro-batch: its layers, and the embedding or head that goes with them."""
+
+from __future__ import annotations
+
+from costmodel import ops
+from costmodel.formulas import exchange, layer
+from costmodel.formulas.step import layer_pass
+
+
+def stage_pass(model, options, plan, network, stack, device, layers, first, last):
+    """Forward pass, backward pass by data and by weights of a stage on one micro-batch [s each].
+
+    What is computed again and what is exchanged in the backward pass counts as backward by data. The last stage has the
+    head and the modules that predict more than the next token.
+
+    Parameters
+    ----------
+    model, options, plan, network, stack, device : `Model`, `Options`, `Plan`, `Network`, `Stack`, `Device`
+    layers : of the stage
+    first, last : 1 where the stage holds the embedding, the head
+    """
+    one = layer_pass(model, options, plan, network, stack, device)
+    head = layer.head_work(model, options, plan, stack, device)
+    embed_forward, embed_backward = layer.embedding_work(model, options, plan, device)
+    exchanged, _ = exchange.tensor_exchange(model, options, plan, network, stack)
+    depth = layers + last * model.prediction_layers
+    head_forward = last * (head.forward + head.stream_forward)
+    head_weight = last * (head.weight + head.accumulate)
+    head_data = last * (head.data + head.stream_backward)
+    forward = depth * one.total_forward + head_forward + first * embed_forward
+    weight = depth * one.weight + head_weight
+    rest = depth * (one.total - one.total_forward - one.weight)
+    data = rest + head_data + first * embed_backward + (first + last) * exchanged
+    return forward, ops.maximum(data, 0.0), weight

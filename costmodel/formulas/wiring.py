@@ -1,0 +1,48 @@
+r"""What a ring through some of a node's GPUs reaches, by how the node is wired.
+
+The bandwidth of a level is what each GPU gets when all of the node take part. Through a switch, fewer get the same;
+on a shared bus they get more; where every pair has links of its own they get less.
+"""
+
+from __future__ import annotations
+
+from costmodel import ops
+
+
+def bus_bandwidth_of_members(bandwidth, members, size):
+    r"""Rate of each of `members` GPUs on a bus that all `size` share [bytes/s].
+
+    .. math:: B \frac{n}{k}
+
+    Parameters
+    ----------
+    bandwidth : of a GPU when all share the bus :math:`B` [bytes/s]
+    members : in the ring :math:`k`
+    size : GPUs on the bus :math:`n`
+
+    Examples
+    --------
+    >>> bus_bandwidth_of_members(3.75e9, 2.0, 4.0)
+    7500000000.0
+    """
+    return bandwidth * size / members
+
+
+def mesh_bandwidth_of_members(bandwidth, members, size):
+    r"""Rate of each of `members` GPUs whose links go to every other GPU alike: those to GPUs outside lie idle [bytes/s].
+
+    .. math:: B \frac{k - 1}{n - 1}
+
+    Two of eight MI300X reach 1/7 of 312.9 GB/s = 44.7 GB/s; 47.7 GB/s were measured.
+
+    Parameters
+    ----------
+    bandwidth : of a GPU over all its links :math:`B` [bytes/s]
+    members : in the ring :math:`k`
+    size : GPUs of the mesh :math:`n`; one alone has nobody to reach, and keeps its rate
+
+    References
+    ----------
+    stas00/ml-engineering network/README.md (MI300X)
+    """
+    return bandwidth * ops.where(size > 1.0, (members - 1.0) / ops.maximum(1.0, size - 1.0), 1.0)

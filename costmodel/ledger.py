@@ -1,0 +1,492 @@
+"""The traffic ledger of a plan: every transaction of one step, and the load that they leave on each class of links."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.errors import InvalidValue, NotModelled
+from costmodel.estimate import Estimate, estimate
+from costmodel.formulas import collectives, exchange, layer, pipeline, step, traffic
+from costmodel.formulas.quantities import Layer
+from costmodel.frameworks import Framework
+from costmodel.hardware.cluster import Cluster
+from costmodel.plan import Plan
+from costmodel.validate import choice
+from costmodel.workloads import buckets as rules
+from costmodel.workloads.buckets import Call, Context, Overlap, Rule
+from costmodel.workloads.tensors import LocalTensors, stage_tensors
+from costmodel.workloads.transformer import Transformer
+
+if TYPE_CHECKING:
+    import pandas
+
+PHASES = ("forward", "backward", "recompute", "gradient sync", "after step")
+GROUPS = ("tensor", "context", "expert", "expert tensor", "pipeline", "data", "expert data", "embedding")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Transaction:
+    """Equal transactions of a rank in one step.
+
+    Parameters
+    ----------
+    stage : ``"only"``, ``"first"``, ``"middle"`` or ``"last"`` of the pipeline
+    phase : one of `PHASES`
+    group : of ranks that take part, one of `GROUPS`
+    collective : which operation
+    ranks : that take part
+    stride : distance of neighbours among them [ranks]
+    level : of the cluster, the outermost that it crosses
+    nbytes : whole buffer, or message [bytes]
+    count : in one step
+    time : of one, alone on the network [s]
+    sent : by a rank in one [bytes]
+    links : load of one on a GPU's link of each level, innermost first [bytes]
+    """
+
+    stage: str
+    phase: str
+    group: str
+    collective: str
+    ranks: int
+    stride: int
+    level: str
+    nbytes: float
+    count: float
+    time: float
+    sent: float
+    links: tuple[float, float, float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Size:
+    """Transactions of one size.
+
+    Parameters
+    ----------
+    nbytes : whole buffer, or message [bytes]
+    collective, group : which operation, among whom
+    count : on a rank in one step
+    """
+
+    nbytes: float
+    collective: str
+    group: str
+    count: float
+
+
+class Load(NamedTuple):
+    """Load of a GPU's link of one level, in the direction that carries more, on the stage that loads it most.
+
+    Parameters
+    ----------
+    level : of the cluster
+    stage : that loads it most
+    bandwidth : of the link that collectives reach, the software's factor included [bytes/s]
+    nbytes : in one step [bytes]
+    busy : share of the step in which it carries bytes at that rate
+    mean_rate : over the step [bytes/s]
+    peak_rate : in its fastest transaction [bytes/s]
+    peak_group : whose transaction that is; empty for a link without load
+    """
+
+    level: str
+    stage: str
+    bandwidth: float
+    nbytes: float
+    busy: float
+    mean_rate: float
+    peak_rate: float
+    peak_group: str
+
+
+class Stage(NamedTuple):
+    """Pipeline stages that are alike.
+
+    Parameters
+    ----------
+    name : ``"only"``, ``"first"``, ``"middle"`` or ``"last"``
+    layers : numbers of the layers of one of them
+    embedding, head : what else it holds
+    ranks : GPUs of all of them
+    """
+
+    name: str
+    layers: range
+    embedding: bool
+    head: bool
+    ranks: int
+
+
+_RING = traffic.ring_links
+_PRICES: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], bool]] = {
+    "all-reduce": (collectives.all_reduce, traffic.all_reduce_sent, _RING, True),
+    "all-gather": (collectives.all_gather, traffic.all_gather_sent, _RING, True),
+    "reduce-scatter": (collectives.all_gather, traffic.all_gather_sent, _RING, True),
+    "reduce": (traffic.reduce, traffic.all_gather_sent, _RING, True),
+    "all-to-all": (collectives.all_to_all, traffic.all_gather_sent, traffic.all_to_all_links, False),
+    "send": (collectives.send, lambda nbytes, ranks: nbytes, traffic.send_links, False),
+}
+"""Of each operation: its time, what a rank sends, the links' load, and whether that load is one of what is sent."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ledger:
+    """Every transaction of one step.
+
+    Parameters
+    ----------
+    estimate : the step that they belong to
+    rule : by which gradients and weights are put into buckets
+    stages : of the pipeline
+    transactions : of a rank of each stage
+    """
+
+    estimate: Estimate
+    rule: Rule
+    stages: tuple[Stage, ...]
+    transactions: tuple[Transaction, ...]
+
+    @property
+    def _stage_names(self) -> tuple[str, ...]:
+        return tuple(stage.name for stage in self.stages)
+
+    def of(self, stage: str | None = None) -> tuple[Transaction, ...]:
+        """Transactions of a rank of one stage; of the one that sends most if None."""
+        name = self.busiest if stage is None else choice("stage", stage, self._stage_names)
+        return tuple(row for row in self.transactions if row.stage == name)
+
+    @functools.cached_property
+    def sent_bytes(self) -> dict[str, float]:
+        """What a rank of each stage sends in a step [bytes]."""
+        sent = dict.fromkeys(self._stage_names, 0.0)
+        for row in self.transactions:
+            sent[row.stage] += row.count * row.sent
+        return sent
+
+    @functools.cached_property
+    def times(self) -> dict[str, float]:
+        """Time of each stage's transactions, one after the other and hidden by nothing [s]."""
+        times = dict.fromkeys(self._stage_names, 0.0)
+        for row in self.transactions:
+            times[row.stage] += row.count * row.time
+        return times
+
+    @property
+    def busiest(self) -> str:
+        """The stage whose ranks send most."""
+        return max(self.sent_bytes, key=self.sent_bytes.__getitem__)
+
+    @property
+    def cluster_bytes(self) -> float:
+        """What all GPUs send in a step [bytes]."""
+        return sum(stage.ranks * self.sent_bytes[stage.name] for stage in self.stages)
+
+    def histogram(self, group: str | None = None, stage: str | None = None) -> tuple[Size, ...]:
+        """How many transactions there are of each size, smallest first.
+
+        Parameters
+        ----------
+        group : one of `GROUPS`; all of them if None
+        stage : of the pipeline; the one that sends most if None
+        """
+        if group is not None:
+            choice("group", group, GROUPS)
+        counts: dict[tuple[float, str, str], float] = {}
+        for row in self.of(stage):
+            if group in (None, row.group):
+                key = (row.nbytes, row.collective, row.group)
+                counts[key] = counts.get(key, 0.0) + row.count
+        found = sorted(counts.items())
+        return tuple(
+            Size(nbytes=nbytes, collective=collective, group=among, count=count) for (nbytes, collective, among), count in found
+        )
+
+    def loads(self) -> tuple[Load, ...]:
+        """Load of a GPU's link of every level, innermost first."""
+        found = []
+        quality = self.estimate.framework.numbers().network_quality
+        network = self.estimate.cluster.numbers()
+        for place, level in enumerate(self.estimate.cluster.levels):
+            bandwidth = quality * network[place].bandwidth
+            totals = dict.fromkeys(self._stage_names, 0.0)
+            peak, peak_group = 0.0, ""
+            for row in self.transactions:
+                totals[row.stage] += row.count * row.links[place]
+                if row.links[place] > peak * row.time:
+                    peak, peak_group = row.links[place] / row.time, row.group
+            stage = max(totals, key=totals.__getitem__)
+            rate = totals[stage] / self.estimate.step_time
+            found.append(Load(level.name, stage, bandwidth, totals[stage], rate / bandwidth, rate, peak, peak_group))
+        return tuple(found)
+
+    @property
+    def saturates_first(self) -> Load:
+        """The class of links that is busy for the largest share of the step."""
+        return max(self.loads(), key=lambda load: load.busy)
+
+    def overlap(self, stage: str | None = None) -> Overlap:
+        """The gradient buckets of the last micro-batch beside its backward pass, group after group on one network.
+
+        Parameters
+        ----------
+        stage : of the pipeline; the one that sends most if None
+
+        Assumes a backward pass without exposed exchange of its own.
+        """
+        name = self.busiest if stage is None else choice("stage", stage, self._stage_names)
+        one = next(stage for stage in self.stages if stage.name == name)
+        book = _Book(self.estimate, self.rule)
+        passes, head, embedding = book.backward
+        layers = np.full(len(one.layers), passes.data + passes.weight + passes.recompute)
+        outer = head * one.head, embedding * one.embedding
+        full, times = [], []
+        for _, call, ranks, stride, nbytes in book.synchronisation(one):
+            if call.phase == "gradient sync":
+                full.append(rules.ready_times(call.layer, outer[0], layers, outer[1]))
+                times.append(_PRICES[call.collective][0](nbytes, ranks, stride, book.network, book.stack))
+        ready = np.concatenate(full or [np.empty(0)])
+        order = np.argsort(ready, kind="stable")
+        duration = np.concatenate(times or [np.empty(0)])[order]
+        return rules.overlap(ready[order], duration, float(layers.sum() + sum(outer)))
+
+    def frame(self) -> pandas.DataFrame:
+        """One row for equal transactions of a stage's rank, units in the names of the columns."""
+        import pandas
+
+        names = [level.name for level in self.estimate.cluster.levels]
+        rows = []
+        for row in self.transactions:
+            columns = dataclasses.asdict(row)
+            links = columns.pop("links")
+            columns["buffer_bytes"], columns["time_s"] = columns.pop("nbytes"), columns.pop("time")
+            columns["sent_bytes"] = columns.pop("sent")
+            columns["total_sent_bytes"], columns["total_time_s"] = row.count * row.sent, row.count * row.time
+            rows.append(columns | {f"{name}_link_bytes": load for name, load in zip(names, links, strict=False)})
+        return pandas.DataFrame(rows)
+
+
+class Exchanged(NamedTuple):
+    """Calls of a rule with the ranks that take part, the distance of neighbours among them, and the buffers [bytes]."""
+
+    group: str
+    call: Call
+    ranks: float
+    stride: float
+    nbytes: NDArray[np.float64]
+
+
+class _Book:
+    """Prices the transactions of an estimate's step, stage by stage."""
+
+    def __init__(self, result: Estimate, rule: Rule) -> None:
+        self.result, self.rule = result, rule
+        plan, framework = result.plan, result.framework
+        self.model = result.model.numbers()
+        self.options, self.plan = plan.options(framework), plan.numbers(framework, result.model.layers)
+        self.network, self.stack = result.cluster.numbers(), framework.numbers()
+        self.device = result.cluster.device.numbers(plan.dtype)
+        self.micro_batches = float(step.micro_batches(self.options, self.plan))
+        self.rows: list[Transaction] = []
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The kinds of stages of the pipeline."""
+        plan, layers = self.result.plan, self.result.model.layers
+        if plan.pipeline_parallel == 1:
+            return (Stage("only", range(layers), True, True, plan.gpus),)
+        first, middle, last = (int(count) for count in pipeline.stage_layers(self.model, self.options, self.plan))
+        ranks, between = plan.gpus // plan.pipeline_parallel, plan.pipeline_parallel - 2
+        inner = (Stage("middle", range(first, first + middle), False, False, between * ranks),)
+        return (
+            Stage("first", range(first), True, False, ranks), *(inner if between else ()),
+            Stage("last", range(layers - last, layers), False, True, ranks),
+        )  # fmt: skip
+
+    @property
+    def backward(self) -> tuple[Layer, float, float]:
+        """A layer's pass, and the backward times of head and embedding [s]."""
+        arguments = self.model, self.options, self.plan
+        one = step.layer_pass(*arguments, self.network, self.stack, self.device)
+        head = layer.head_work(*arguments, self.stack, self.device)
+        _, embedding = layer.embedding_work(*arguments, self.device)
+        return one, float(head.data + head.stream_backward + head.weight + head.accumulate), float(embedding)
+
+    def level(self, ranks: float, stride: float) -> str:
+        """Name of the outermost level that a group crosses."""
+        nodes, leaves = traffic.units(ranks, stride, self.network)
+        levels = self.result.cluster.levels
+        return levels[min((nodes > 0) + (leaves > 0), len(levels) - 1)].name
+
+    def add(
+        self, stage: str, phase: str, group: str, collective: str, ranks: float, stride: float,
+        nbytes: float | NDArray[np.floating[Any]], count: float | NDArray[np.floating[Any]],
+    ) -> None:  # fmt: skip
+        """Write transactions of one kind, of one or of many sizes."""
+        if ranks <= 1.0:
+            return
+        price, sends, loads, by_sent = _PRICES[collective]
+        sizes = np.atleast_1d(np.asarray(nbytes, dtype=float))
+        counts = np.broadcast_to(np.asarray(count, dtype=float), sizes.shape)
+        times = price(sizes, ranks, stride, self.network, self.stack)
+        sent = sends(sizes, ranks)
+        links = loads(sent if by_sent else sizes, ranks, stride, self.network)
+        level = self.level(ranks, stride)
+        head: dict[str, Any] = {"stage": stage, "phase": phase, "group": group, "collective": collective}
+        head |= {"ranks": int(ranks), "stride": int(stride), "level": level}
+        columns = (column.tolist() for column in (sizes, counts, times, sent, *links))
+        for size, made, time, out, *load in zip(*columns, strict=True):
+            if size > 0.0 and made > 0.0:
+                row = Transaction(**head, nbytes=size, count=made, time=time, sent=out, links=tuple(load))
+                self.rows.append(row)
+
+    def layers_of(self, stage: Stage) -> tuple[float, float]:
+        """Layers with a dense MLP and with routed experts, multi-token-prediction modules included."""
+        model = self.result.model
+        experts = sum(number >= model.layers - model.expert_layers for number in stage.layers)
+        deep = model.prediction_layers * stage.head
+        sparse = deep * (model.expert_layers > 0)
+        return float(len(stage.layers) - experts + deep - sparse), float(experts + sparse)
+
+    def activations(self, stage: Stage) -> None:
+        """What the layers and the boundaries of a stage exchange."""
+        model, options, plan, m = self.model, self.options, self.plan, self.micro_batches
+        dense, sparse = self.layers_of(stage)
+        hidden = exchange.hidden_message(model, options, plan)
+        reductions = dense * exchange.tensor_reductions(model, 0.0) + sparse * exchange.tensor_reductions(model, 1.0)
+        scattered = plan.sequence_parallel > 0.0
+        turns = {"forward": 1.0, "recompute": float(plan.recompute_layers), "backward": 1.0}
+        for phase, share in turns.items():
+            edge = stage.embedding * (phase == "forward") + stage.head * (phase == "backward")
+            count = m * (share * reductions + edge)
+            for name in ("all-gather", "reduce-scatter") if scattered else ("all-reduce",):
+                self.add(stage.name, phase, "tensor", name, plan.tensor, plan.tensor_stride, hidden, count)
+            turn = m * share * (plan.context - 1.0) * (dense + sparse) * (2.0 if phase == "backward" else 1.0)
+            keys = exchange.context_message(model, options, plan)
+            self.add(stage.name, phase, "context", "send", plan.context, plan.context_stride, keys, turn)
+            self._experts(stage, phase, m * share * sparse)
+        _, crossing = exchange.boundary(model, options, plan, self.network, self.stack)
+        for phase in ("forward", "backward"):
+            count = m * plan.virtual_stages
+            self.add(stage.name, phase, "pipeline", "send", plan.pipeline, plan.pipeline_stride, crossing, count)
+
+    def _experts(self, stage: Stage, phase: str, passes: float) -> None:
+        if not passes:
+            return
+        plan, nbytes = self.plan, exchange.expert_message(self.model, self.options, self.plan)
+        self.add(stage.name, phase, "expert", "all-to-all", plan.expert, plan.expert_tensor, nbytes, 2.0 * passes)
+        for name in ("all-gather", "reduce-scatter"):
+            self.add(stage.name, phase, "expert tensor", name, plan.expert_tensor, plan.tensor_stride, nbytes, passes)
+
+    def tensors(self, stage: Stage) -> LocalTensors:
+        """Tensors of a rank of a stage."""
+        plan = self.result.plan
+        return stage_tensors(
+            self.result.model, layers=stage.layers, embedding=stage.embedding, head=stage.head,
+            tensor=plan.tensor_parallel, expert=plan.expert_parallel, expert_tensor=plan.expert_tensor_parallel,
+        )  # fmt: skip
+
+    def synchronisation(self, stage: Stage) -> list[Exchanged]:
+        """What sums a stage's gradients and gathers its weights."""
+        plan, options, held = self.plan, self.options, self.tensors(stage)
+        groups = (
+            ("data", ~held.routed, plan.data * plan.context, plan.data_stride),
+            ("expert data", held.routed, exchange.expert_ranks(plan), plan.expert * plan.expert_tensor),
+        )
+        found = []
+        for group, kept, ranks, stride in groups:
+            if ranks <= 1.0 or not kept.any():
+                continue
+            shard = exchange.sharing(ranks, plan)
+            context = Context(
+                int(ranks), int(shard), int(self.result.plan.zero_stage or 0), options.reduce_bytes,
+                bool(options.overlap_gradients), stage.name in ("only", "first"), int(plan.virtual_stages),
+            )  # fmt: skip
+            members = {"all": (ranks, stride), "shard": (shard, stride), "copies": (ranks / shard, stride * shard)}
+            for call in self.rule.calls(held.where(kept), context):
+                width = options.parameter_bytes if call.what == "weights" else options.reduce_bytes * options.trainable
+                found.append(Exchanged(group, call, *members[call.over], width * call.elements.astype(float)))
+        return found
+
+    def states(self, stage: Stage) -> None:
+        """What a stage exchanges of gradients and weights."""
+        plan = self.plan
+        for group, call, ranks, stride, nbytes in self.synchronisation(stage):
+            sizes, counts = np.unique(nbytes, return_counts=True)
+            times = self.micro_batches if call.every else 1.0
+            self.add(stage.name, call.phase, group, call.collective, ranks, stride, sizes, times * counts)
+        if self.result.model.tied_embeddings and stage.embedding != stage.head:
+            apart = plan.pipeline_stride * (plan.pipeline - 1.0)
+            table = self.options.reduce_bytes * self.model.vocabulary * self.model.hidden / plan.tensor
+            self.add(stage.name, "gradient sync", "embedding", "all-reduce", 2.0, apart, table, 1.0)
+
+
+def ledger(
+    model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str = "megatron-core", *,
+    buckets: Rule | None = None,
+) -> Ledger:  # fmt: skip
+    """Every transaction of one training step, priced as `estimate` prices it.
+
+    With ``buckets=OneBucket()`` bytes and times are those of `estimate`: ``exchange_bytes`` is what a rank sends, and
+    the times add up to what is exposed and what is hidden (pipeline sends apart, of which a part is neither). They
+    differ where `estimate` prices one of the two only (tied embeddings between stages and expert-tensor groups: time;
+    ZeRO-3's outer unit: bytes), or takes a
+    mean (vectors, routers and latent projections, of which each tensor rank has a copy; layers that differ between
+    stages; prediction modules). Real buckets add a launch and a latency each, padding, and what a framework moves
+    beyond the least (DeepSpeed's ZeRO-1 and ZeRO-2).
+
+    Parameters
+    ----------
+    model, cluster, plan, framework : as for `estimate`
+    buckets : a rule of `costmodel.workloads.buckets`; the framework's own if None
+
+    Returns
+    -------
+    Ledger
+        transactions of a rank of each stage: bytes, counts, seconds
+
+    Raises
+    ------
+    InvalidValue, IllegalPlan
+        as `estimate`
+    NotModelled
+        where the rule doesn't know the plan's ZeRO stage, or adapters are put into real buckets
+
+    Assumes a first or a last stage to send as often as one between; equal micro-batches; every rank of a stage alike.
+
+    Examples
+    --------
+    >>> from costmodel import Plan, load_cluster, load_model
+    >>> made = ledger(
+    ...     load_model("bloom-560m"), load_cluster("dgx-h100", gpus=64),
+    ...     Plan(global_batch=64, seq_len=2048, data_parallel=64, zero_stage=2), "deepspeed")
+    >>> [(size.collective, size.nbytes, size.count) for size in made.histogram()]
+    [('all-reduce', 513802240.0, 1.0), ('all-reduce', 604626944.0, 1.0), ('all-gather', 1118429184.0, 1.0)]
+    """
+    result = estimate(model, cluster, plan, framework)
+    if result.plan.synchronisation != "all-reduce":
+        raise NotModelled(f"a ledger of synchronisation={result.plan.synchronisation!r}: only all-reduce's is kept")
+    adapted = result.plan.adapter != "none"
+    rule = buckets
+    if rule is None:
+        known = rules.rule_of(result.framework.name, int(result.plan.zero_stage or 0))
+        rule = rules.OneBucket() if adapted else known
+    if not callable(getattr(rule, "calls", None)):
+        raise InvalidValue("buckets", buckets, "a rule of costmodel.workloads.buckets, as DeepSpeed() makes one")
+    if adapted and not isinstance(rule, rules.OneBucket):
+        raise NotModelled(f"adapter={result.plan.adapter!r} in real buckets: only OneBucket() knows the share that trains")
+    book = _Book(result, rule)
+    stages = book.stages
+    for stage in stages:
+        book.activations(stage)
+        book.states(stage)
+    return Ledger(estimate=result, rule=rule, stages=stages, transactions=tuple(book.rows))
+
+
+__all__ = ["GROUPS", "PHASES", "Ledger", "Load", "Size", "Stage", "Transaction", "ledger"]

@@ -1,0 +1,101 @@
+"""Figures of networks: the share of communication in data-parallel training, published beside predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross")
+
+
+class Point(NamedTuple):
+    """Share of communication of one network on one kind of server."""
+
+    instance: str
+    network: str
+    gpus: int
+    published: float
+    """[%]"""
+    predicted: float
+    """[%]"""
+
+
+class Line(NamedTuple):
+    """Points of one network in one panel."""
+
+    network: str
+    gpus: tuple[int, ...]
+    published: tuple[float, ...]
+    predicted: tuple[float, ...]
+
+
+class Panels(NamedTuple):
+    """What `communication_overhead` shows: lines by kind of server."""
+
+    instances: tuple[str, ...]
+    lines: tuple[tuple[Line, ...], ...]
+
+
+def overhead_panels(points: Iterable[Point]) -> Panels:
+    """Points in panels of lines, in the order met.
+
+    Parameters
+    ----------
+    points : any number, of any networks and kinds of server
+    """
+    found: dict[str, dict[str, list[Point]]] = {}
+    for point in points:
+        found.setdefault(point.instance, {}).setdefault(point.network, []).append(point)
+
+    def line(network: str, members: Sequence[Point]) -> Line:
+        ordered = sorted(members, key=lambda point: point.gpus)
+        return Line(network, tuple(p.gpus for p in ordered), tuple(p.published for p in ordered),
+                    tuple(p.predicted for p in ordered))  # fmt: skip
+
+    return Panels(tuple(found), tuple(tuple(line(*pair) for pair in networks.items()) for networks in found.values()))
+
+
+def communication_overhead(points: Iterable[Point], source: str = "published") -> go.Figure:
+    """Share of communication against GPUs, a panel a kind of server: published solid, predicted dashed and hollow.
+
+    Parameters
+    ----------
+    points : published and predicted shares [%]
+    source : where the published ones are from
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+    """
+    panels = overhead_panels(points)
+    figure = make_subplots(cols=max(1, len(panels.instances)), shared_yaxes=True, subplot_titles=panels.instances,
+                           horizontal_spacing=0.03)  # fmt: skip
+    places: dict[str, int] = {}
+    for column, lines in enumerate(panels.lines, 1):
+        for line in lines:
+            first = line.network not in places
+            place = places.setdefault(line.network, len(places))
+            colour, marker = OKABE_ITO[place % len(OKABE_ITO)], MARKERS[place % len(MARKERS)]
+            for shares, word, dash, symbol in (
+                (line.published, source, "solid", marker), (line.predicted, "predicted", "dash", f"{marker}-open"),
+            ):  # fmt: skip
+                figure.add_scatter(
+                    x=line.gpus, y=shares, col=column, row=1, mode="lines+markers", name=line.network,
+                    legendgroup=line.network, showlegend=first and word == source,
+                    line={"color": colour, "dash": dash}, marker={"symbol": symbol, "size": 9, "color": colour},
+                    hovertemplate=f"{line.network}, {word}<br>%{{x}} GPUs: %{{y:.1f}} % communication<extra></extra>",
+                )  # fmt: skip
+        figure.update_xaxes(
+            title_text="GPUs", type="log", tickvals=sorted({gpus for line in lines for gpus in line.gpus}), col=column
+        )
+    figure.update_yaxes(range=[0, 100])
+    figure.update_yaxes(title_text="communication, share of a step [%]", col=1)
+    figure.update_layout(
+        template="plotly_white", title_text=f"Communication in data-parallel training: {source} (solid) and predicted (dashed)",
+        legend={"orientation": "h", "y": -0.18},
+    )  # fmt: skip
+    return figure

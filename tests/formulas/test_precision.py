@@ -1,0 +1,83 @@
+"""Bytes of number formats and recipes, and the steps that loss scaling skips, against what simulation and papers say."""
+
+import math
+
+import pytest
+
+from costmodel import Plan, load_framework
+from costmodel.formulas import precision
+
+RECIPES = [  # framework, dtype, optimizer: bytes of a weight, of its gradient and of its optimizer state
+    ("deepspeed", "fp32", "adam", (4, 4, 8)),  # rajbhandari2020, section 3.1: 16 in all
+    ("deepspeed", "fp16", "adam", (2, 2, 12)),  # the same section: 2 + 2 + K with K = 12
+    ("deepspeed", "bf16", "adam", (2, 2, 12)),
+    ("megatron-core", "bf16", "adam", (2, 4, 12)),  # Megatron-LM theoretical_memory_usage.py: 18 in all
+    ("megatron-core", "fp8", "adam", (2, 4, 12)),  # weights are kept in 16 bit and cast
+    ("megatron-core", "nvfp4", "adam", (2, 4, 12)),
+    ("megatron-core", "bf16", "adam-precision-aware", (2, 4, 10)),
+    ("megatron-core", "bf16", "adam-8bit", (2, 4, 6)),
+    ("megatron-core", "fp32", "sgd-momentum", (4, 4, 4)),
+    ("megatron-core", "fp32", "adam-8bit", (4, 4, 2)),
+    ("megatron-core", "fp32", "rmsprop", (4, 4, 8)),
+]
+
+
+@pytest.mark.parametrize(("framework", "dtype", "optimizer", "wanted"), RECIPES)
+def test_a_recipe_takes_the_bytes_that_its_authors_count(framework, dtype, optimizer, wanted):
+    wide = 4 if dtype == "fp32" else None
+    plan = Plan(global_batch=1, seq_len=1, dtype=dtype, optimizer=optimizer, gradient_bytes=wide)
+    options = plan.options(load_framework(framework))
+    assert (options.stored_bytes, options.gradient_bytes, options.optimizer_bytes) == wanted
+
+
+def test_gpipes_rmsprop_takes_12_bytes_of_weights_and_moments():  # huang2019, table 1
+    options = Plan(global_batch=1, seq_len=1, dtype="fp32", optimizer="rmsprop").options(load_framework("megatron-core"))
+    assert options.stored_bytes + options.optimizer_bytes == 12
+
+
+@pytest.mark.parametrize(("dtype", "operand", "activation"), [
+    ("fp32", 4.0, 4.0), ("tf32", 4.0, 4.0), ("fp16", 2.0, 2.0), ("bf16", 2.0, 2.0), ("fp8", 1.0, 2.0),
+    ("mxfp8", 1.0 + 1 / 32, 2.0), ("nvfp4", 0.5 + 1 / 16, 2.0),  # a scale of one byte for each 32, each 16
+])  # fmt: skip
+def test_a_dtype_sets_the_bytes_of_operands_and_activations(dtype, operand, activation):
+    options = Plan(global_batch=1, seq_len=1, dtype=dtype).options(load_framework("megatron-core"))
+    assert (options.compute_bytes, options.activation_bytes) == (operand, activation)
+
+
+@pytest.mark.parametrize(("element", "scale", "block"), [(8, 8, 32), (4, 8, 32), (4, 8, 16), (4, 32, 64)])
+def test_blocks_with_a_scale_take_the_bytes_of_their_buffers(element, scale, block):
+    elements = 4096
+    buffers = elements * element // 8 + elements // block * scale // 8
+    assert precision.block_bytes(element, scale, block) * elements == buffers
+
+
+def scaler(largest, growth_interval, initial, updates):
+    """Steps skipped before the first update and in all, until so many updates: PyTorch's GradScaler.update()."""
+    scale, clean, done, skipped, first = initial, 0, 0, 0, None
+    while done < updates:
+        if scale > largest:
+            scale, clean, skipped = scale * 0.5, 0, skipped + 1
+            continue
+        first = skipped if first is None else first
+        done, clean = done + 1, clean + 1
+        if clean == growth_interval:
+            scale, clean = scale * 2.0, 0
+    return first, skipped
+
+
+@pytest.mark.parametrize("growth_interval", [1, 10, 2000])
+@pytest.mark.parametrize("largest", [1.0, 1000.0, 1024.0, 65536.0])
+def test_loss_scaling_skips_as_many_steps_as_its_formulas_say(growth_interval, largest):
+    rounds = 50  # each of them grows once
+    first, skipped = scaler(largest, growth_interval, 65536.0, rounds * growth_interval + 1)
+    assert first == precision.settling_steps(65536.0, largest)
+    settled = skipped - first
+    assert settled == rounds
+    run = rounds * growth_interval + settled
+    assert settled / run == pytest.approx(precision.skipped_share(growth_interval), rel=1e-12)
+    assert run == pytest.approx(precision.steps_run(rounds * growth_interval, growth_interval), rel=1e-12)
+
+
+def test_a_scale_below_what_overflows_is_not_brought_down():
+    assert precision.settling_steps(1.0, 65536.0) == 0.0
+    assert not math.copysign(1.0, precision.settling_steps(1.0, 65536.0)) < 0

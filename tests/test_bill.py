@@ -1,0 +1,72 @@
+"""The bill of every stage is the bill that estimates and searches give, and it adds up."""
+
+import pytest
+from hypothesis import given, settings
+
+from costmodel import Plan, load_cluster, load_model
+from costmodel.bill import PARTS
+from costmodel.estimate import estimate
+from tests.drawing import legal, questions, quick
+
+
+@quick
+@given(questions())
+def test_the_fullest_of_all_stages_is_what_the_closed_form_finds(question):
+    found = legal(question)
+    assert max(stage.total for stage in found.memory.stages) == pytest.approx(found.memory.total, rel=1e-12)
+    assert sum(stage.layers for stage in found.memory.stages) == found.model.layers
+
+
+@quick
+@given(questions())
+def test_every_stage_adds_up_and_is_full_at_one_moment(question):
+    found = legal(question)
+    for stage in found.memory.stages:
+        assert sum(getattr(stage.parts, part) for part in PARTS) == pytest.approx(stage.total, rel=1e-12)
+        assert stage.phase in ("loss", "backward", "update")
+        assert stage.parts.temporaries == 0.0 or stage.parts.logits == 0.0
+        assert [size for _, size in stage.largest] == sorted((size for _, size in stage.largest), reverse=True)
+
+
+@quick
+@given(questions(zero=[1, 2, 3], offload=(0.0,)))
+def test_all_ranks_together_hold_at_least_the_model(question):
+    found = legal(question)
+    ranks = found.plan.gpus / found.plan.pipeline_parallel
+    weights = sum(stage.parts.weights for stage in found.memory.stages) * ranks
+    assert weights >= 0.999 * found.model.parameters * found.memory.asked.options.stored_bytes
+
+
+def test_the_loss_is_the_fullest_moment_of_a_large_vocabulary_and_the_backward_pass_of_a_small_one():
+    cluster, plan = load_cluster("dgx-h100", gpus=8), Plan(global_batch=8, seq_len=8192, data_parallel=8)
+    large = estimate(load_model("gemma3-4b"), cluster, plan)
+    assert large.memory.phase == "loss"
+    deep = Plan(global_batch=64, seq_len=8192, pipeline_parallel=8)
+    assert estimate(load_model("llama3-8b"), cluster, deep).memory.phase == "backward"
+
+
+def test_reserved_bytes_lie_between_allocated_and_all():
+    plan = Plan(global_batch=8, seq_len=8192, data_parallel=8)
+    found = estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), plan)
+    assert found.memory.allocated < found.memory.reserved <= found.memory.total
+
+
+@settings(quick, max_examples=150)
+@given(questions())
+def test_the_timelines_peak_is_the_closed_form_on_every_stage(question):
+    found = legal(question)
+    for stage in found.memory.stages:
+        line = found.memory.timeline(stage.stage)
+        assert line.peak.held.total == pytest.approx(stage.total, rel=1e-12)
+        assert stage.phase in line.peak.event or (stage.phase, line.peak.event) == ("backward", "backward-input")
+
+
+@quick
+@given(questions())
+def test_a_timeline_begins_and_ends_with_nothing_in_flight_but_the_states(question):
+    bill = legal(question).memory
+    line = bill.timeline()
+    assert line.moments[-1].event == "update"
+    assert line.moments[-1].held.activations == 0.0
+    assert {moment.held.weights for moment in line.moments} == {bill.weights}
+    assert len(line.frame()) == len(line.moments)

@@ -1,0 +1,377 @@
+"""The ledger says what `estimate` prices, transaction by transaction, and what of it each class of links carries."""
+
+import dataclasses
+import math
+from pathlib import Path
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+
+from costmodel import (
+    CostModelError,
+    IllegalPlan,
+    NotModelled,
+    Plan,
+    Transformer,
+    load_cluster,
+    load_framework,
+    load_model,
+)
+from costmodel.estimate import estimate
+from costmodel.formulas import exchange, memory, parameters, pipeline
+from costmodel.ledger import Ledger, ledger
+from costmodel.workloads.buckets import DeepSpeed, DistributedDataParallel, FullySharded, Megatron, OneBucket
+
+SEEDS = Path(__file__).resolve().parents[2] / "shared" / "reference" / "seeds"
+BLOOM = load_model("bloom-560m")
+SMALL = Transformer(
+    name="small", layers=8, hidden=256, heads=8, vocabulary=4096, feed_forward=1024, gated=False, norm="layernorm",
+    attention_bias=True, output_bias=True, feed_forward_bias=True, tied_embeddings=False, learned_positions=64,
+)  # fmt: skip
+SPARSE = Transformer(
+    name="sparse", layers=8, hidden=256, heads=8, vocabulary=4096, experts=8, experts_per_token=2, expert_feed_forward=512,
+    shared_expert_feed_forward=512,
+)  # fmt: skip
+quick = settings(
+    deadline=None, max_examples=80, derandomize=True,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+)  # fmt: skip
+
+
+def zero2(gpus, micro_batches=1, **fields):
+    """A question about bloom-560m under DeepSpeed's ZeRO-2."""
+    fields = {"zero_stage": 2, **fields}
+    plan = Plan(global_batch=gpus * micro_batches, seq_len=2048, data_parallel=gpus, **fields)
+    return BLOOM, load_cluster("dgx-h100", gpus=gpus), plan, "deepspeed"
+
+
+@st.composite
+def questions(draw, tensor=(1,), pipelines=(1,)):
+    """A model whose layers are alike, on 64 GPUs, and a plan that splits it."""
+    model = draw(st.sampled_from([SMALL, SPARSE, dataclasses.replace(SMALL, parallel_block=True)]))
+    framework = draw(st.sampled_from(["megatron-core", "deepspeed", "fsdp2", "megatron-lm-2021"]))
+    t, p = draw(st.sampled_from(tensor)), draw(st.sampled_from(pipelines))
+    c = draw(st.sampled_from([1, 2]))
+    d = 64 // (t * p * c)
+    ranks = d * c
+    plan = Plan(
+        global_batch=d * draw(st.sampled_from([p, 4 * p])), seq_len=512, tensor_parallel=t, pipeline_parallel=p,
+        context_parallel=c, data_parallel=d, zero_stage=draw(st.sampled_from(load_framework(framework).zero_stages)),
+        shard_group=draw(st.sampled_from([None, None, math.gcd(ranks, 8)])),
+        sequence_parallel=draw(st.booleans()) if t > 1 else False,
+        recompute=draw(st.sampled_from(["none", "full", 2])) if c == 1 else "none",
+        expert_parallel=draw(st.sampled_from([1, 2, 4])) if model.experts else 1,
+        virtual_stages=1 if p == 1 else draw(st.sampled_from([1, 2])),
+        overlap_gradients=draw(st.booleans()), overlap_parameters=draw(st.booleans()), overlap_tensor=draw(st.booleans()),
+        overlap_pipeline=draw(st.booleans()), attention="flash",
+    )  # fmt: skip
+    return model, load_cluster(draw(st.sampled_from(["dgx-h100", "selene"])), gpus=64), plan, framework
+
+
+def priced(question) -> Ledger:
+    """The ledger of a drawn question with one bucket, as `estimate` prices it; what is illegal is drawn again."""
+    try:
+        return ledger(*question, buckets=OneBucket())
+    except IllegalPlan:
+        assume(False)
+        raise
+
+
+def numbers(result):
+    """What formulas take of an estimate."""
+    plan, framework = result.plan, result.framework
+    return (
+        result.model.numbers(), plan.numbers(framework, result.model.layers), plan.options(framework),
+        result.cluster.numbers(), framework.numbers(),
+    )  # fmt: skip
+
+
+def stated_time(result):
+    """Time of every exchange but pipeline sends, exposed or hidden [s]."""
+    made = result.step
+    exposed = made.tensor_exchange + made.context_exchange + made.expert_exchange
+    return exposed + made.gradient_exchange + made.parameter_exchange + made.hidden_exchange
+
+
+def outer_unit(result):
+    """Time of ZeRO-3's exchange of what lies around the layers, of which `estimate` prices the bytes alone [s]."""
+    model, plan, options, network, stack = numbers(result)
+    outer = (parameters.embedding_parameters(model) + parameters.head_parameters(model)) / plan.tensor
+    gather, scatter, _, _ = exchange.synchronisation(outer, 0.0, plan, options, network, stack)
+    return plan.shard_weights * result.plan.micro_batches * (2.0 * gather + scatter)
+
+
+# What it adds up to
+
+
+@quick
+@given(questions())
+def test_with_one_bucket_a_rank_sends_what_estimate_says(question):
+    made = priced(question)
+    assert made.sent_bytes == {"only": pytest.approx(made.estimate.step.exchange_bytes, rel=1e-6)}
+
+
+@quick
+@given(questions())
+def test_with_one_bucket_the_transactions_take_what_estimate_exposes_and_hides(question):
+    made = priced(question)
+    assert made.times["only"] == pytest.approx(stated_time(made.estimate) + outer_unit(made.estimate), rel=1e-6)
+
+
+@quick
+@given(questions(tensor=(2, 4)))
+def test_tensor_ranks_send_what_estimate_says_and_their_copies_of_vectors(question):
+    """The formulas divide biases and routers among tensor ranks, of which each rank has a copy in truth."""
+    made = priced(question)
+    model, plan, options, network, stack = numbers(made.estimate)
+    held = memory.stage_parameters(model, plan, model.layers, 1.0, 1.0)
+    t, e, f = question[2].tensor_parallel, question[2].expert_parallel, question[2].expert_tensor_parallel
+    from costmodel.workloads.tensors import stage_tensors
+
+    local = stage_tensors(
+        question[0], layers=range(question[0].layers), embedding=True, head=True, tensor=t, expert=e, expert_tensor=f
+    )
+    exact = local.numel[~local.routed].sum(), local.numel[local.routed].sum()
+
+    def sent(dense, routed):
+        _, _, got, given = exchange.synchronisation(float(dense), float(routed), plan, options, network, stack)
+        m, third = question[2].micro_batches, plan.shard_weights
+        reductions = m if plan.shard_gradients else 1.0
+        return third * m * (given + 2.0 * got) + (1.0 - third) * (reductions * given + got)
+
+    difference = sent(*exact) - sent(*held)
+    assert 0.0 <= difference < 0.05 * sent(*held) + 1.0
+    assert made.sent_bytes["only"] == pytest.approx(made.estimate.step.exchange_bytes + difference, rel=1e-6)
+
+
+@quick
+@given(questions(pipelines=(2, 4)))
+def test_some_stage_of_a_pipeline_sends_what_estimate_says(question):
+    """`estimate` takes the slowest stage's passes and the fullest stage's weights."""
+    made = priced(question)
+    states, passes = {}, {}
+    for stage in made.stages:
+        rows = made.of(stage.name)
+        states[stage.name] = sum(row.count * row.sent for row in rows if row.phase in ("gradient sync", "after step")
+                                 or row.group in ("data", "expert data"))  # fmt: skip
+        passes[stage.name] = made.sent_bytes[stage.name] - states[stage.name]
+    wanted = made.estimate.step.exchange_bytes
+    assert any(wanted == pytest.approx(sent + max(states.values()), rel=1e-6) for sent in passes.values())
+
+
+def test_pipeline_sends_take_what_estimate_exposes_of_them_and_hides():
+    plan = Plan(global_batch=64, seq_len=512, data_parallel=16, pipeline_parallel=4)
+    made = ledger(SMALL, load_cluster("dgx-h100", gpus=64), plan, buckets=OneBucket())
+    sends = sum(row.count * row.time for row in made.of("middle") if row.group == "pipeline")
+    stack = made.estimate.framework.numbers()
+    shown = made.estimate.step.pipeline_exchange / (1.0 - stack.pipeline_overlap)
+    assert sends == pytest.approx(shown)
+
+
+def test_tied_embeddings_of_a_pipeline_are_summed_between_its_ends():
+    plan = Plan(global_batch=64, seq_len=512, data_parallel=16, pipeline_parallel=4)
+    made = ledger(BLOOM, load_cluster("dgx-h100", gpus=64), plan, "megatron-core")
+    rows = {stage: [row for row in made.of(stage) if row.group == "embedding"] for stage in ("first", "middle", "last")}
+    assert [len(found) for found in rows.values()] == [1, 0, 1]
+    assert rows["first"][0].nbytes == 4.0 * 250880 * 1024
+    assert rows["first"][0].ranks == 2
+
+
+def test_stages_count_every_gpu_and_every_layer_once():
+    plan = Plan(global_batch=64, seq_len=512, data_parallel=8, pipeline_parallel=4, tensor_parallel=2)
+    made = ledger(BLOOM, load_cluster("dgx-h100", gpus=64), plan)
+    assert sum(stage.ranks for stage in made.stages) == 64
+    layers = pipeline.stage_layers(*(numbers(made.estimate)[i] for i in (0, 2, 1)))
+    assert [len(stage.layers) for stage in made.stages] == [int(count) for count in layers]
+    assert made.cluster_bytes == pytest.approx(sum(stage.ranks * made.sent_bytes[stage.name] for stage in made.stages))
+
+
+# ZeRO's volumes: Rajbhandari et al. 2020, section 7; DeepSpeed as it is
+
+
+@pytest.mark.parametrize(("stage", "volume"), [(0, 2.0), (1, 2.0), (2, 2.0), (3, 3.0)])
+def test_zero_moves_two_and_three_times_the_parameters(stage, volume):
+    plan = Plan(global_batch=64, seq_len=512, data_parallel=64, zero_stage=stage)
+    made = ledger(BLOOM, load_cluster("dgx-h100", gpus=64), plan, "deepspeed", buckets=OneBucket())
+    assert made.sent_bytes["only"] / (2 * BLOOM.parameters) == pytest.approx(volume * 63 / 64)
+
+
+@pytest.mark.parametrize("gpus", [8, 64, 3072])
+def test_deepspeed_s_zero_2_moves_half_as_much_again_as_the_paper_s(gpus):
+    now, paper = ledger(*zero2(gpus)), ledger(*zero2(gpus), buckets=OneBucket())
+    assert now.sent_bytes["only"] == pytest.approx(1.5 * paper.sent_bytes["only"])
+
+
+@pytest.mark.parametrize("gpus", [8, 64, 3072])
+def test_reducing_to_each_destination_moves_what_the_paper_says(gpus):
+    single = ledger(*zero2(gpus), buckets=DeepSpeed(use_multi_rank_bucket_allreduce=False))
+    assert single.sent_bytes["only"] == pytest.approx(ledger(*zero2(gpus), buckets=OneBucket()).sent_bytes["only"])
+
+
+def test_gradients_are_summed_after_every_micro_batch_from_stage_2_on():
+    counts = {}
+    for stage in (1, 2):
+        made = ledger(*zero2(8, micro_batches=4, zero_stage=stage))
+        counts[stage] = sum(row.count for row in made.of() if row.phase == "gradient sync")
+    assert counts == {1: 2.0, 2: 8.0}
+
+
+def test_fsdp_saves_the_second_gather_of_what_lies_around_the_layers():
+    plan = Plan(global_batch=64, seq_len=512, data_parallel=64, zero_stage=3)
+    cluster = load_cluster("dgx-h100", gpus=64)
+    real = ledger(BLOOM, cluster, plan, "fsdp1")
+    least = ledger(BLOOM, cluster, plan, "fsdp1", buckets=OneBucket())
+    outer = 256_901_120 + 4 * 1024
+    assert isinstance(real.rule, FullySharded)
+    assert least.sent_bytes["only"] - real.sent_bytes["only"] == pytest.approx(2.0 * outer * 63 / 64)
+
+
+def test_each_further_bucket_costs_a_launch_and_a_trip_around_the_ring():
+    plan = Plan(global_batch=64, seq_len=512, data_parallel=64, zero_stage=1)
+    cluster = load_cluster("dgx-h100", gpus=64)
+    one, many = (ledger(BLOOM, cluster, plan, buckets=rule) for rule in (OneBucket(), Megatron()))
+    assert many.sent_bytes == one.sent_bytes  # 64 divides every tensor: nothing is padded
+    calls = sum(row.count for row in many.transactions)
+    _, _, _, network, stack = numbers(one.estimate)
+    from costmodel.formulas import collectives
+
+    overhead = collectives.all_gather(1e-30, 64.0, 1.0, network, stack)
+    assert calls > 2
+    assert many.times["only"] - one.times["only"] == pytest.approx((calls - 2) * overhead)
+
+
+# Sizes
+
+
+def test_bloom_560m_under_zero_2_makes_three_transactions():
+    """SYSTEMS of DeepSpeed: two all-reduces of 604.6 and 513.8 MB in bf16, one all-gather of 1,118.4 MB."""
+    for gpus in (8, 64, 3072):
+        found = [(size.collective, size.nbytes, size.count) for size in ledger(*zero2(gpus)).histogram()]
+        assert found == [("all-reduce", 513_802_240, 1), ("all-reduce", 604_626_944, 1), ("all-gather", 1_118_429_184, 1)]
+
+
+def test_the_histogram_of_bloom_560m_is_that_of_the_recorded_transactions():
+    import csv
+
+    path = SEEDS / "zero2_bloom560m_transactions.csv"
+    if not path.exists():
+        pytest.skip("zero2_bloom560m_transactions.csv is not beside this checkout")
+    with path.open(encoding="utf-8", newline="") as handle:
+        file = [row for row in csv.DictReader(handle) if row["collective"].startswith("all_reduce")]
+    for cap in {int(row["reduce_bucket_size_elements"]) for row in file}:
+        wanted = {}
+        for row in file:
+            if int(row["reduce_bucket_size_elements"]) == cap:
+                nbytes = float(row["bytes_bf16/max"])
+                wanted[nbytes] = wanted.get(nbytes, 0) + 1
+        rule = DeepSpeed(reduce_bucket_size=cap, split_large_tensors=False)
+        sizes = ledger(*zero2(3072), buckets=rule).histogram("data")
+        assert {size.nbytes: size.count for size in sizes if size.collective == "all-reduce"} == wanted
+
+
+def test_the_histogram_counts_every_transaction_of_a_group():
+    plan = Plan(global_batch=64, seq_len=512, data_parallel=8, pipeline_parallel=4, tensor_parallel=2)
+    made = ledger(BLOOM, load_cluster("dgx-h100", gpus=64), plan)
+    for stage in ("first", "middle", "last"):
+        assert sum(size.count for size in made.histogram(stage=stage)) == sum(row.count for row in made.of(stage))
+        only = made.histogram("pipeline", stage)
+        assert sum(size.count for size in only) == 2 * made.estimate.plan.micro_batches
+    assert [size.nbytes for size in made.histogram()] == sorted(size.nbytes for size in made.histogram())
+
+
+# Links
+
+
+def test_a_group_inside_a_node_loads_its_links_alone():
+    inside = ledger(*zero2(8))
+    assert inside.loads()[0].nbytes == pytest.approx(inside.sent_bytes["only"])
+    assert [load.nbytes for load in inside.loads()[1:]] == [0.0] * (len(inside.loads()) - 1)
+    assert inside.saturates_first.level == "nvlink"
+
+
+def test_a_group_over_nodes_shares_the_nodes_links():
+    over = ledger(*zero2(64))
+    inner, outer = over.loads()[:2]
+    assert inner.nbytes + outer.nbytes == pytest.approx(over.sent_bytes["only"])
+    assert outer.nbytes == pytest.approx(over.sent_bytes["only"] / 8)  # eight links to the network a node
+
+
+@quick
+@given(questions(tensor=(1, 2, 8), pipelines=(1, 2)))
+def test_no_link_is_loaded_beyond_its_rate(question):
+    made = priced(question)
+    for load in made.loads():
+        assert load.nbytes <= max(made.sent_bytes.values()) * (1 + 1e-9)
+        assert load.peak_rate <= load.bandwidth * (1 + 1e-9)
+        assert load.mean_rate == pytest.approx(load.nbytes / made.estimate.step_time)
+        assert load.busy == pytest.approx(load.mean_rate / load.bandwidth)
+    assert made.saturates_first.busy == max(load.busy for load in made.loads())
+
+
+# Overlap
+
+
+def test_gradients_in_buckets_hide_behind_the_backward_pass_and_in_one_bucket_do_not():
+    plan = Plan(global_batch=64, seq_len=2048, data_parallel=64, zero_stage=1)
+    cluster = load_cluster("dgx-h100", gpus=64)
+    many, one = (ledger(BLOOM, cluster, plan, buckets=rule).overlap() for rule in (Megatron(), OneBucket()))
+    assert one.exposed == pytest.approx(one.exchange)
+    assert many.exposed < 0.9 * one.exposed
+    assert max(0.0, many.exchange - many.backward) <= many.exposed <= many.exchange
+    assert (np.diff(many.ready) >= 0.0).all()
+
+
+def test_the_overlap_prices_what_the_transactions_do():
+    made = ledger(*zero2(64))
+    sums = sum(row.count * row.time for row in made.of() if row.phase == "gradient sync")
+    assert made.overlap().exchange == pytest.approx(sums)
+
+
+def test_a_plan_on_one_gpu_has_an_empty_ledger():
+    made = ledger(*zero2(1))
+    assert made.transactions == ()
+    assert made.histogram() == ()
+    assert made.overlap().exposed == 0.0
+    assert made.loads()[0].busy == 0.0
+
+
+# Table and refusals
+
+
+def test_the_frame_names_units_and_adds_up():
+    pandas = pytest.importorskip("pandas")
+    made = ledger(*zero2(64))
+    table = made.frame()
+    assert isinstance(table, pandas.DataFrame)
+    assert table["total_sent_bytes"].sum() == pytest.approx(made.sent_bytes["only"])
+    assert table["total_time_s"].sum() == pytest.approx(made.times["only"])
+    assert {"nvlink_link_bytes", "rail_link_bytes", "buffer_bytes", "time_s", "count"} <= set(table.columns)
+
+
+def test_adapters_are_priced_in_one_bucket_and_refused_in_real_ones():
+    question = zero2(8, adapter="lora")
+    whole, adapted = ledger(*zero2(8), buckets=OneBucket()), ledger(*question)
+    gradients = [sum(row.sent for row in made.of() if row.phase == "gradient sync") for made in (whole, adapted)]
+    assert gradients[1] / gradients[0] == pytest.approx(0.005)
+    with pytest.raises(NotModelled, match="adapter='lora'"):
+        ledger(*question, buckets=DeepSpeed())
+
+
+def test_wrong_arguments_are_named():
+    question = zero2(8)
+    with pytest.raises(CostModelError, match="buckets"):
+        ledger(*question, buckets="megatron")
+    with pytest.raises(NotModelled, match="zero_stage=2"):
+        ledger(*question, buckets=DistributedDataParallel())
+    made = ledger(*question)
+    with pytest.raises(CostModelError, match="stage"):
+        made.of("middle")
+    with pytest.raises(CostModelError, match="group"):
+        made.histogram("everyone")
+
+
+def test_it_belongs_to_the_estimate_of_the_same_question():
+    question = zero2(64)
+    assert ledger(*question).estimate == estimate(*question)

@@ -1,0 +1,256 @@
+"""Timelines against the zero-bubble paper's table of bubble rates, GPipe's tables, and the library's own closed forms."""
+
+import csv
+from pathlib import Path
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from costmodel import Plan, load_cluster, load_framework, load_model
+from costmodel.errors import IllegalPlan, IllegalSchedule, InvalidValue
+from costmodel.estimate import estimate
+from costmodel.schedule import BACKWARD, FORWARD, pipeline_schedule
+from costmodel.timeline import simulate_schedule, stage_layers, timeline, zero_bubble_schedule
+
+SEEDS = Path(__file__).parents[1].parent / "shared" / "reference" / "seeds"
+CHUNKS = {"1.5B": 3, "6.2B": 4, "14.6B": 3, "28.3B": 2}  # layers on a rank, the embedding and the head counted as one each
+SHAPES = {"1.5B": (2304, 24), "6.2B": (4096, 32), "14.6B": (5120, 40), "28.3B": (6144, 48)}  # hidden, heads
+SEQUENCE = 1024
+HANDMADE = {"1f1b": "bubble_1F1B", "zb-h1": "bubble_ZB-H1", "zb-h2": "bubble_ZB-H2"}
+
+
+def rows(file):
+    path = SEEDS / file
+    if not path.exists():
+        pytest.skip(f"{file} is not beside this checkout")
+    with path.open(encoding="utf-8", newline="") as handle:
+        return list(csv.DictReader(handle))
+
+
+def profile(row):
+    """Stages, micro-batches, and the measured times [s] of a row of the zero-bubble paper's tables."""
+    times = [float(row[name]) / 1e3 for name in ("TF_ms", "TB_ms", "TW_ms", "Tcomm_ms")]
+    return int(row["stages_p"]), int(row["microbatches_m"]), *times
+
+
+# Zero-bubble pipeline parallelism, tables 3 to 5
+
+
+@pytest.mark.parametrize("name", HANDMADE)
+def test_bubble_rates_of_handmade_schedules_are_those_published_to_four_digits(name):  # qi2023, table 5
+    for row in rows("zerobubble_tables.csv"):
+        p, m, forward, data, weight, transfer = profile(row)
+        schedule = pipeline_schedule(name, stages=p, micro_batches=m)
+        rate = simulate_schedule(schedule, forward, data, weight, transfer_latency=transfer).bubble_rate
+        assert f"{rate:.4f}" == f"{float(row[HANDMADE[name]]):.4f}", row
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_bubble_rates_of_searched_schedules_are_those_published_to_four_digits(times):  # qi2023, table 5, ZB-1p and ZB-2p
+    for row in rows("zerobubble_tables.csv"):
+        p, m, forward, data, weight, transfer = profile(row)
+        hidden, heads = SHAPES[row["model"]]
+        held, context = 34 * hidden + 5 * heads * SEQUENCE, 32 * hidden  # qi2023, table 1, over sequence x micro-batch
+        known = {"activation_bytes": held, "context_bytes": context}
+        schedule = zero_bubble_schedule(
+            stages=p, micro_batches=m, forward=forward, backward_input=data, backward_weight=weight,
+            transfer_latency=transfer, memory_limit=times * p * held, **known,
+        )  # fmt: skip
+        played = simulate_schedule(schedule, forward, data, weight, transfer_latency=transfer, **known)
+        assert f"{played.bubble_rate:.4f}" == f"{float(row[f'bubble_ZB-{times}p']):.4f}", row
+        assert played.peak_bytes.max() <= times * p * held * (1 + 1e-9)
+
+
+def interleaved_total(schedule, forward, backward, transfer, everywhere):
+    """Last end of an interleaved schedule; unless `everywhere`, the way from chunk to chunk waits for the first
+    micro-batch of each group only, as in the script that made the paper's table."""
+    p, m = schedule.ranks, schedule.micro_batches
+    orders = [[event for event in schedule.order(r) if event[0] in ("forward", "backward")] for r in range(p)]
+    ends, clock, cursor = {}, [0.0] * p, [0] * p
+    while any(cursor[r] < len(orders[r]) for r in range(p)):
+        for r in range(p):
+            while cursor[r] < len(orders[r]):
+                kind, stage, i = orders[r][cursor[r]]
+                before = stage - 1 if kind == "forward" else stage + 1
+                inner = 0 <= before < schedule.stages
+                wraps = inner and abs(before % p - r) == p - 1
+                if inner and (not wraps or everywhere or i % p == 0):
+                    if (kind, before, i) not in ends:
+                        break
+                    clock[r] = max(clock[r], ends[kind, before, i] + transfer)
+                clock[r] += forward if kind == "forward" else backward
+                ends[kind, stage, i] = clock[r]
+                cursor[r] += 1
+    assert len(ends) == 2 * schedule.stages * m
+    return max(clock)
+
+
+def test_the_published_rate_of_interleaving_lacks_the_wait_of_most_micro_batches_between_chunks():  # qi2023, table 5, 1F1B-I
+    """The paper's script holds only the first micro-batch of each group of p to the order of the chunks: so it gives the
+    twelve rates to four digits. With every micro-batch held to it, p transfers more lie on the longest path."""
+    for row in rows("zerobubble_tables.csv"):
+        p, m, forward, data, weight, transfer = profile(row)
+        v = CHUNKS[row["model"]]
+        schedule = pipeline_schedule("interleaved", stages=p, micro_batches=m, chunks=v)
+        work = m * (forward + data + weight)
+        short, whole = (
+            interleaved_total(schedule, forward / v, (data + weight) / v, transfer, everywhere) for everywhere in (False, True)
+        )
+        assert f"{1 - work / short:.4f}" == f"{float(row['bubble_1F1B-I']):.4f}", row
+        played = simulate_schedule(schedule, forward / v, data / v, weight / v, transfer_latency=transfer)
+        assert played.total == pytest.approx(whole, rel=1e-12)
+        assert whole - short == pytest.approx(p * transfer, rel=1e-6)
+
+
+@settings(deadline=None, max_examples=60, derandomize=True)
+@given(
+    p=st.integers(1, 6), m=st.integers(1, 16), limit=st.floats(1.0, 12.0), share=st.floats(0.0, 1.0),
+    times=st.tuples(*[st.floats(0.1, 3.0)] * 3), transfer=st.floats(0.0, 0.5),
+)  # fmt: skip
+def test_a_searched_schedule_keeps_its_memory_limit_and_idles_no_longer_than_is_possible(p, m, limit, share, times, transfer):
+    schedule = zero_bubble_schedule(
+        stages=p, micro_batches=m, forward=times[0], backward_input=times[1], backward_weight=times[2],
+        transfer_latency=transfer, memory_limit=limit, context_bytes=share,
+    )  # fmt: skip
+    played = simulate_schedule(schedule, *times, transfer_latency=transfer, context_bytes=share)
+    assert (played.peak_bytes <= limit * (1 + 1e-9)).all()
+    assert played.period >= m * sum(times) * (1 - 1e-12)
+
+
+def test_more_memory_leaves_a_searched_schedule_no_bubble():  # qi2023, section 3.2: 2 p is enough
+    for p in (2, 4, 8):
+        rates = []
+        for limit in (p, 1.5 * p, 2 * p):
+            schedule = zero_bubble_schedule(
+                stages=p, micro_batches=3 * p, forward=1.0, backward_input=1.0, backward_weight=1.0, memory_limit=limit
+            )
+            rates.append(simulate_schedule(schedule, 1.0, 1.0, 1.0).bubble_rate)
+        assert rates == sorted(rates, reverse=True)
+        assert rates[0] == pytest.approx((p - 1) / (10 * p - 1))  # that of ZB-H1
+        assert rates[-1] == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("wrong", [{"memory_limit": 0.5}, {"forward": -1.0}, {"context_bytes": 2.0}, {"stages": 0}])
+def test_a_search_that_cannot_be_is_refused(wrong):
+    asked = {"stages": 4, "micro_batches": 8, "forward": 1.0, "backward_input": 1.0, "backward_weight": 1.0, **wrong}
+    with pytest.raises(InvalidValue, match=f"{next(iter(wrong))}="):
+        zero_bubble_schedule(**asked)
+
+
+# GPipe, tables 2 and 3
+
+
+def test_gpipe_speeds_a_transformer_up_as_published_where_the_batch_is_the_same():  # huang2019, tables 2 and 3
+    """Throughput over that of two partitions. With M = 4 the table has other mini-batches, not published, than with 1 or
+    32 ("adjusted to fit memory"), so that each M is compared with itself; AmoebaNet's stages are uneven, not published."""
+    compared = 0
+    for hardware, model, many in (("TPU", "Transformer-48", 32), ("P100 GPU no NVLink", "24-layer Transformer", 32)):
+        table = {
+            int(row["K_partitions"]): float(row["normalised_throughput"])
+            for row in rows("gpipe_tables.csv")
+            if (row["hardware"], row["model"], int(row["M_microbatches"])) == (hardware, model, many)
+        }
+        total = {}
+        for k in table:
+            schedule = pipeline_schedule("gpipe", stages=k, micro_batches=many)
+            total[k] = simulate_schedule(schedule, 1.0 / k, 3.0 / k).total  # a backward pass with its forward pass again
+            assert total[k] == pytest.approx(4.0 * (many + k - 1) / k)
+        for k in (4, 8):
+            assert total[2] / total[k] == pytest.approx(table[k] / table[2], rel=0.10)
+            compared += 1
+    assert compared == 4
+
+
+# A plan played out
+
+QUIET = {"sequence_parallel": False, "overlap_pipeline": True}
+
+
+def question(**fields):
+    model, cluster = load_model("gpt3-175b"), load_cluster("dgx-h100", gpus=fields.pop("gpus", 512))
+    return model, cluster, Plan(**{"global_batch": 256, "seq_len": 2048, "tensor_parallel": 8, "data_parallel": 4, **fields})
+
+
+@pytest.mark.parametrize("micro_batch", [1, 2])
+def test_without_a_pipeline_a_played_step_takes_what_is_estimated(micro_batch):
+    model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
+    plan = Plan(global_batch=32, seq_len=4096, tensor_parallel=2, data_parallel=4, micro_batch=micro_batch)
+    assert timeline(model, cluster, plan).total == pytest.approx(estimate(model, cluster, plan).step_time, rel=1e-9)
+
+
+@pytest.mark.parametrize(("schedule", "chunks"), [
+    ("gpipe", 1), ("1f1b", 1), ("interleaved", 2), ("interleaved", 6), ("zb-h1", 1), ("zb-h2", 1), ("zb-v", 1),
+])  # fmt: skip
+@pytest.mark.parametrize("overlap", [True, False])
+def test_a_played_step_takes_what_is_estimated_but_for_uneven_stages(schedule, chunks, overlap):
+    asked = question(pipeline_parallel=16, virtual_stages=chunks, schedule=schedule, overlap_pipeline=overlap)
+    played, closed = timeline(*asked), estimate(*asked)
+    assert played.period == pytest.approx(closed.step_time, rel=0.03)
+    assert played.work.sum() > 0.0
+    assert played.schedule.stages == 16 * (2 if schedule == "zb-v" else chunks)
+
+
+def test_where_both_directions_meet_the_slowest_stage_takes_only_half_of_the_micro_batches():
+    """`estimate` has it take all, so that it is above what is played."""
+    asked = question(pipeline_parallel=16, schedule="dualpipe")
+    played, closed = timeline(*asked), estimate(*asked)
+    load = played.work[played.schedule.kind <= BACKWARD].sum() / 16
+    assert load < played.period < closed.step_time
+
+
+@pytest.mark.parametrize(("schedule", "chunks"), [("gpipe", 1), ("1f1b", 1), ("interleaved", 6), ("zb-h1", 1)])
+def test_a_played_step_holds_the_activations_that_are_estimated(schedule, chunks):
+    asked = question(pipeline_parallel=16, virtual_stages=chunks, schedule=schedule)
+    assert timeline(*asked).peak_bytes.max() == pytest.approx(estimate(*asked).memory.activations, rel=1e-9)
+
+
+def test_jitter_makes_a_step_longer():
+    asked = question(pipeline_parallel=16)
+    assert timeline(*asked, jitter=0.1, seed=1).total > timeline(*asked).total
+
+
+@settings(deadline=None, max_examples=100, derandomize=True)
+@given(layers=st.integers(1, 128), stages=st.integers(1, 64), balanced=st.booleans())
+def test_all_layers_are_dealt_and_no_stage_gets_less_than_none(layers, stages, balanced):
+    model = load_model("llama3-8b").numbers()._replace(layers=float(layers))
+    plan = Plan(global_batch=8, seq_len=2048)
+    framework = load_framework("megatron-core")
+    options = plan.options(framework)._replace(balanced_stages=float(balanced))
+    dealt = stage_layers(layers, stages, plan.numbers(framework, layers), model, options)
+    assert len(dealt) == stages
+    assert dealt.sum() == pytest.approx(layers)
+    assert (dealt >= 0).all()
+    assert (dealt == dealt.round()).all()
+
+
+def test_an_illegal_plan_is_refused_before_it_is_played():
+    model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
+    with pytest.raises(IllegalPlan):
+        timeline(model, cluster, Plan(global_batch=8, seq_len=2048, pipeline_parallel=3))
+
+
+def test_a_frame_has_every_event_with_its_units():
+    played = simulate_schedule(pipeline_schedule("zb-h1", stages=3, micro_batches=4), 1.0, 1.0, 1.0)
+    frame = played.frame()
+    assert list(frame.columns) == ["rank", "kind", "stage", "micro_batch", "start_s", "end_s"]
+    assert len(frame) == len(played.schedule.kind)
+    assert frame.loc[frame["kind"] == "forward", "end_s"].max() == played.end[played.schedule.kind == FORWARD].max()
+    assert not (played.schedule.kind == BACKWARD).any()
+
+
+def test_the_layers_of_a_played_plan_are_enough_for_its_stages():
+    model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=32)
+    plan = Plan(global_batch=64, seq_len=2048, pipeline_parallel=32, schedule="zb-v")
+    with pytest.raises(IllegalSchedule, match="64 stages of schedule 'zb-v' for 32 layers"):
+        timeline(model, cluster, plan)
+
+
+def test_ranks_of_a_timeline_work_one_event_at_a_time():
+    played = timeline(*question(pipeline_parallel=16, virtual_stages=2))
+    for first, last in zip(played.schedule.offsets[:-1], played.schedule.offsets[1:], strict=True):
+        local = played.schedule.kind[first:last] <= BACKWARD
+        start, end = played.start[first:last][local], played.end[first:last][local]
+        assert (start[1:] >= end[:-1] - 1e-12).all()
+        assert np.isclose(end - start, played.work[first:last][local]).all()
