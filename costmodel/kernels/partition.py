@@ -349,7 +349,10 @@ def solve(level, below, which, state, inside, low, high):
 
 @kernel
 def trace(best, level, below, which, state, inside, start, end):
-    """Stages of the best pipeline between two states, the last first: (from, to, replicas, machines used up to it).
+    """Stages of the best pipeline between two states, the first one first: (from, to, replicas, machines used up to it).
+
+    What comes before a stage is the best by itself, too, not only as fast as the slowest stage lets it be. Where
+    pipelines tie but for rounding, a single stage is taken before several, and the shortest last one.
 
     Parameters
     ----------
@@ -359,28 +362,28 @@ def trace(best, level, below, which, state, inside, start, end):
     """
     time, weights, held, sent = state
     most = 1 if level.straight else level.machines
-    stages = np.zeros((level.machines, 4), np.int64)
-    count, j, used = 0, end, level.machines
-    while True:
-        first, chosen, least = start, used, best[j, used, 0]
+    stages = np.empty((level.machines, 4), np.int64)
+    place, j, used = level.machines, end, level.machines
+    while j != start:
+        enough = best[j, used, 0] * (1.0 + 1e-12)
+        first, chosen = start, used
         alone = np.inf
         if used <= most:
             compute = time[j] - time[start] if level.innermost else below[which[used, used], start, j]
             alone = _cost(level, compute, weights[j] - weights[start], held[j] - held[start], 0.0, 0.0, used, used, True)
-        sent_out = sent[j] if j < time.size - 1 else 0.0
-        if alone > least:
-            for k in range(start + 1, j):
+        if alone > enough:
+            sent_out = sent[j] if j < time.size - 1 else 0.0
+            for k in range(j - 1, start, -1):
                 if inside[k, j] and first == start:
+                    weight, hold = weights[j] - weights[k], held[j] - held[k]
                     for replicas in range(1, min(used, most + 1)):
-                        if best[k, used - replicas, 0] <= least:
+                        if best[k, used - replicas, 0] <= enough:
                             compute = time[j] - time[k] if level.innermost else below[which[used, replicas], k, j]
-                            weight, hold = weights[j] - weights[k], held[j] - held[k]
-                            if _cost(level, compute, weight, hold, sent[k], sent_out, used, replicas, False) <= least:
+                            if _cost(level, compute, weight, hold, sent[k], sent_out, used, replicas, False) <= enough:
                                 first, chosen = k, replicas
                                 break
-        stages[count] = first, j, chosen, used
-        count += 1
-        if first == start:
-            return stages[:count]
+        place -= 1
+        stages[place] = first, j, chosen, used
         j = first
         used -= chosen
+    return stages[place:].copy()

@@ -74,7 +74,10 @@ class Graph:
         self.inputs = [[place[source] for source in inputs[node]] for node in kept]
         self.takers = [[place[taker] for taker in takers[node] if taker not in idle] for node in kept]
         output = [chain.layers[groups[node][-1]].output_bytes for node in kept]
-        self.quantities = np.array([[1.0] * len(kept), [time[node] for node in kept], [weights[node] for node in kept], output])
+        held = [sum(chain.layers[i].kept_bytes for i in groups[node]) for node in kept]
+        self.quantities = np.array([
+            [1.0] * len(kept), [time[node] for node in kept], [weights[node] for node in kept], held, output
+        ])  # fmt: skip
         self.down: list[int] = []
         for node, sources in enumerate(self.inputs):
             before = 1 << node
@@ -110,14 +113,32 @@ class Graph:
         order = np.argsort(sums[0], kind="stable")
         words = np.concatenate([np.zeros((1, found.shape[1]), np.uint64), found[order]])
         sums = np.concatenate([np.zeros((len(sums), 1)), sums[:, order]], axis=1)
-        states = kernels.States(sums[1], sums[2], sums[3], np.concatenate([[0.0], sent[order]]))
+        # the published program holds one output of a branch
+        states = kernels.States(sums[1], sums[2], sums[-1 if of_program else 3], np.concatenate([[0.0], sent[order]]))
         return Cuts(words, states, kernels.within(words), left_out)
 
-    def some_cuts(self, most: int, of_program: bool, bound: Callable[[Array, Array], Array]) -> Cuts:
-        """The most promising cuts.
+    @functools.cached_property
+    def branches(self) -> tuple[Graph, list[int]]:
+        """The graph whose nodes are branches, and those as sets of this graph's nodes."""
+        coarse = graph_of(self.chain, True)
+        node_of = {position: node for node, group in enumerate(self.groups) for position in group}
+        return coarse, [_set({node_of[position] for position in group}) for group in coarse.groups]
 
-        Up to two thirds are sets that orders of the nodes pass through. Of the rest, half have least to send, each
-        among those that are cut after about the same compute, and half leave most room for a fast pipeline.
+    def cuts_in_order(self, most: int, of_program: bool) -> Cuts:
+        """The cuts that a few orders of the branches and of the nodes pass through, up to two thirds of `most`."""
+        coarse, within = self.branches
+        own = [1 << node for node in range(len(self.groups))]
+        orders = [
+            *([within[node] for node in order] for order in coarse.orders()),
+            *([own[node] for node in order] for order in self.orders()),
+        ]
+        return self.cuts(self.words(_prefixes(orders, 2 * most // 3)), of_program, 0.0)
+
+    def promising_cuts(self, most: int, of_program: bool, bound: Callable[[Array, Array], Array]) -> Cuts:
+        """The cuts in order, and those of all, or of all between branches, that promise most.
+
+        Half of those have least to send, each among the ones after about the same compute; half leave most room for a
+        fast pipeline.
 
         Parameters
         ----------
@@ -127,37 +148,29 @@ class Graph:
         """
         from costmodel.kernels import partition as kernels
 
-        coarse = graph_of(self.chain, True)
-        node_of = {position: node for node, group in enumerate(self.groups) for position in group}
-        within = [_set({node_of[position] for position in group}) for group in coarse.groups]
-        own = [1 << node for node in range(len(self.groups))]
-        passed = self.words(_prefixes([
-            *([within[node] for node in order] for order in coarse.orders()),
-            *([own[node] for node in order] for order in self.orders()),
-        ], most))  # fmt: skip
-
-        whole = len(coarse.groups) >= len(self.groups)
-        source = self
-        found, sums, sent = self.enumerate(of_program, MOST_GROUPED if whole else MOST_ENUMERATED)
-        if not len(found) and not whole:
-            source = coarse
-            found, sums, sent = coarse.enumerate(of_program, MOST_GROUPED)
-        left_out = 0.0
+        passed = self.cuts_in_order(most, of_program).words[1:]
         room = most - len(passed)
-        if len(found) and room > 1:
-            share = np.floor(sums[1] * (room // 2 / max(float(sums[1].max()), 1e-300)))
-            rank = np.lexsort((sent, share))
-            lightest = rank[np.flatnonzero(np.diff(share[rank], prepend=-1.0))]
-            bounds = bound(sums[1], sent)
-            bounds[lightest] = -1.0
-            rank = np.argsort(bounds, kind="stable")
-            chosen = found[rank[:room]]
-            if source is self:
-                left_out = float(bounds[rank[min(room, len(rank) - 1)]])
-            else:
-                chosen = kernels.expand(chosen, self.words(within))
-            passed = np.unique(np.concatenate([passed, chosen]), axis=0)
-        return self.cuts(passed, of_program, left_out)
+        coarse, within = self.branches
+        alike = len(coarse.groups) == len(self.groups)
+        found, sums, sent = self.enumerate(of_program, MOST_GROUPED if alike else MOST_ENUMERATED)
+        every = len(found) > 0
+        if not every and not alike:
+            found, sums, sent = coarse.enumerate(of_program, MOST_GROUPED)
+        if not len(found) or room < 2:
+            return self.cuts(passed, of_program, 0.0)
+
+        share = np.floor(sums[1] * (room // 2 / max(float(sums[1].max()), 1e-300)))
+        rank = np.lexsort((sent, share))
+        lightest = rank[np.flatnonzero(np.diff(share[rank], prepend=-1.0))]
+        bounds = bound(sums[1], sent)
+        bounds[lightest] = -1.0
+        rank = np.argsort(bounds, kind="stable")
+        chosen = found[rank[:room]]
+        if every:
+            left_out = float(bounds[rank[room]]) if room < len(rank) else math.inf
+        else:
+            left_out, chosen = 0.0, kernels.expand(chosen, self.words(within))
+        return self.cuts(np.unique(np.concatenate([passed, chosen]), axis=0), of_program, left_out)
 
     def orders(self) -> Iterator[list[int]]:
         """Orders in which the nodes can run: least outputs to keep, branch after branch, all branches abreast."""
@@ -196,11 +209,11 @@ class Graph:
 
 
 def _prefixes(orders: Iterable[Sequence[int]], most: int) -> list[int]:
-    """What orders of sets pass through, of as many as two thirds of `most` have room for, or of one."""
+    """What orders of sets pass through, of as many orders as there is room for, or of the first."""
     found: dict[int, None] = {}
     for order in orders:
         passed = list(itertools.accumulate(order, operator.or_))
-        if found and 3 * (len(found) + len(passed)) > 2 * most:
+        if found and len(found) + len(passed) > most:
             continue
         found |= dict.fromkeys(passed)
     return list(found)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.formulas import pipedream
-from costmodel.partition.graph import Graph, all_cuts, graph_of
+from costmodel.partition.graph import Cuts, Graph, all_cuts, graph_of
 from costmodel.partition.result import Partition, Stage
 from costmodel.validate import choice, flag, kind, listing, positive_int, real
 from costmodel.workloads.layers import LayerChain
@@ -56,8 +56,9 @@ def partition(
         looked at if None
     straight : no stage is replicated
     recurrence : ``"sosp19"`` and ``"arxiv2018"`` (one level only) as the papers have it; ``"reference"`` as the
-        published program has it, which adds exchange to compute, doesn't count the minibatch that is being worked
-        on in memory, and looks at memory level by level as if an outer stage lay on one machine
+        published program has it, which adds exchange to compute, and counts in memory neither the minibatch that is
+        being worked on nor more than the last output of a compressed branch, level by level as if an outer stage lay
+        on one machine
     activation_compression : outputs are sent at one so-manieth of their size; the published program neglects
         sending them where it is None
     compress_branches : layers in a row on a branch stay together
@@ -86,7 +87,7 @@ def partition(
     ...                 for i in range(15)]
     >>> dense = ChainLayer(name="dense", forward=0.01, backward=0.02, output_bytes=4e3, parameter_bytes=400e6)
     >>> found = partition(LayerChain(name="net", layers=[*convolutions, dense]), machines=[16], bandwidths=[1.25e9])
-    >>> found.configuration, found.time, round(found.speedup, 2), found.weight_versions
+    >>> found.configuration, round(found.time, 9), round(found.speedup, 2), found.weight_versions
     ('15-1', 0.03, 20.75, (2, 1))
     """
     kind("chain", chain, LayerChain, "LayerChain(...)")
@@ -99,7 +100,24 @@ def partition(
     )  # fmt: skip
     if recurrence == "arxiv2018" and len(sizes) > 1:
         raise InvalidValue("machines", list(sizes), "one level with recurrence='arxiv2018', whose network is flat")
-    return Solution(problem, graph_of(chain, flag("compress_branches", compress_branches))).partition()
+    found = _best(problem, graph_of(chain, flag("compress_branches", compress_branches)))
+    if found is not None:
+        return found
+    if memory_limit is not None:
+        raise IllegalPlan("memory", f"memory_limit={memory_limit:g}: no pipeline of {chain.name!r} fits")
+    raise IllegalPlan("stages", f"machines={list(sizes)}: {chain.name!r} has too few cuts for a straight pipeline")
+
+
+def _best(problem: Problem, graph: Graph) -> Partition | None:
+    """The best pipeline between all cuts, or between as many of the most promising as there is time for."""
+    most, of_program = problem.largest(), problem.of_program
+    cuts = all_cuts(graph, most, of_program)
+    if cuts is None:
+        found = Solution(problem, graph, graph.cuts_in_order(most, of_program)).partition()
+        if found is not None and found.proven:
+            return found
+        cuts = graph.promising_cuts(most, of_program, problem.bound)
+    return Solution(problem, graph, cuts).partition()
 
 
 def _sizes(machines: Sequence[int]) -> tuple[int, ...]:
@@ -209,14 +227,11 @@ class Solution:
 
     Parameters
     ----------
-    problem, graph : what is asked
+    problem, graph, cuts : what is asked
     """
 
-    def __init__(self, problem: Problem, graph: Graph):
-        self.problem, self.graph = problem, graph
-        most = problem.largest()
-        cuts = all_cuts(graph, most, problem.of_program)
-        self.cuts = cuts if cuts is not None else graph.some_cuts(most, problem.of_program, problem.bound)
+    def __init__(self, problem: Problem, graph: Graph, cuts: Cuts):
+        self.problem, self.graph, self.cuts = problem, graph, cuts
         self.count = len(self.cuts.inside)
         if self.cuts.set(self.count - 1) != (1 << len(graph.groups)) - 1:
             raise InvalidValue(
@@ -281,11 +296,11 @@ class Solution:
         found = kernels.trace(best, *inputs, start, end)
         return time, [
             (i, j, replicas, self.problem.inner_ratio(level, ratio, used, replicas))
-            for i, j, replicas, used in reversed(found.tolist())
+            for i, j, replicas, used in found.tolist()
         ]
 
-    def partition(self) -> Partition:
-        """The best pipeline."""
+    def partition(self) -> Partition | None:
+        """The best pipeline, if there is one."""
         problem, layers = self.problem, self.graph.chain.layers
         taken = 0
 
@@ -305,16 +320,14 @@ class Solution:
                 layers=tuple(layer.name for layer in held), replicas=replicas,
                 compute_time=sum(layer.forward + layer.backward for layer in held),
                 parameter_bytes=sum(layer.parameter_bytes for layer in held),
-                activation_bytes=sum(layer.output_bytes for layer in held),
+                activation_bytes=sum(layer.kept_bytes for layer in held),
                 output_bytes=self._boundary(end), inner=inner,
             )  # fmt: skip
 
-        top, name = len(problem.machines) - 1, self.graph.chain.name
+        top = len(problem.machines) - 1
         time, stages = self._stages(top, Fraction(0), 0, self.count - 1)
         if not math.isfinite(time):
-            if problem.memory_limit is not None:
-                raise IllegalPlan("memory", f"memory_limit={problem.memory_limit:g}: no pipeline of {name!r} fits")
-            raise IllegalPlan("stages", f"machines={list(problem.machines)}: {name!r} has too few cuts for a straight pipeline")
+            return None
         return Partition(
             chain=self.graph.chain, machines=problem.machines, bandwidths=problem.bandwidths, recurrence=problem.recurrence,
             activation_compression=problem.compression, time=time, data_parallel_time=self._data_parallel(),
@@ -325,7 +338,7 @@ class Solution:
     def _boundary(self, end: int) -> float:
         inside = self.cuts.set(end)
         return float(sum(
-            self.graph.quantities[3, node] for node, takers in enumerate(self.graph.takers)
+            self.graph.quantities[-1, node] for node, takers in enumerate(self.graph.takers)
             if inside >> node & 1 and not all(inside >> taker & 1 for taker in takers)
         ))  # fmt: skip
 

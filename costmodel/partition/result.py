@@ -20,7 +20,7 @@ class Stage:
     replicas : components of the level within that hold a copy each
     compute_time : of the layers on one machine, forward and backward [s]
     parameter_bytes : of their weights [bytes]
-    activation_bytes : of their outputs for one minibatch [bytes]
+    activation_bytes : that they keep of one minibatch for the backward pass [bytes]
     output_bytes : that the stages after this one take [bytes]
     inner : the stages of one replica on the level within; none on the innermost
     """

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 
 from costmodel.catalogue.software import framework_on
 from costmodel.errors import IllegalPlan
-from costmodel.formulas import exchange, layer, parameters, pipeline
-from costmodel.formulas.quantities import Work
-from costmodel.formulas.step import layer_pass, micro_batches
+from costmodel.formulas import exchange, memory, pipeline
+from costmodel.formulas.parameters import stage_model
+from costmodel.formulas.quantities import Model
+from costmodel.formulas.stage import stage_pass
+from costmodel.formulas.step import micro_batches
 from costmodel.frameworks import Framework
 from costmodel.hardware.cluster import Cluster
 from costmodel.partition.pipedream import partition
@@ -35,7 +37,8 @@ def transformer_chain(
     Returns
     -------
     LayerChain
-        times with what stays exposed of each layer's exchange, bytes of hidden states and of weights on one rank
+        times with what stays exposed of each layer's exchange; bytes of hidden states, weights and kept activations on
+        one rank
 
     Raises
     ------
@@ -63,45 +66,33 @@ def transformer_chain(
     network, stack, device = cluster.numbers(), software.numbers(), cluster.device.numbers(plan.dtype)
 
     _, sent = exchange.boundary(shape, options, degrees, network, stack)
-    once, _ = exchange.tensor_exchange(shape, options, degrees, network, stack)
-    windowed = shape.windowed_layers / shape.layers
 
-    def chained(name: str, forward: float, backward: float, weights: float, output: float = sent) -> ChainLayer:
+    def part(model: Model, layers: float, first: float, last: float) -> tuple[float, float, float]:
+        """Forward and backward time of some layers, an embedding or a head, and the bytes of their weights."""
+        forward, data, weight = stage_pass(model, options, degrees, network, stack, device, layers, first, last)
+        weights = options.parameter_bytes * sum(memory.stage_parameters(model, degrees, layers, first, last))
+        return float(forward), float(data + weight), float(weights)
+
+    def chained(name: str, costs: tuple[float, float, float], kept: float, output: float = sent) -> ChainLayer:
+        forward, backward, weights = costs
         return ChainLayer(
-            name=name, forward=float(forward), backward=float(backward), output_bytes=float(output),
-            parameter_bytes=float(weights * options.parameter_bytes),
+            name=name, forward=forward, backward=backward, output_bytes=float(output), parameter_bytes=weights,
+            saved_bytes=float(max(kept, output)),
         )  # fmt: skip
 
-    def body(with_experts: bool) -> tuple[float, float, float]:
-        """Forward and backward time of a layer of one kind, and its parameters."""
-        single = shape._replace(layers=1.0, expert_layers=float(with_experts), windowed_layers=windowed)
-        one = layer_pass(single, options, degrees, network, stack, device)
-        return one.total_forward, one.total - one.total_forward, layer.layer_parameters(single, degrees)
-
-    def head(prediction_layers: float) -> tuple[float, float]:
-        work: Work = layer.head_work(shape._replace(prediction_layers=prediction_layers), options, degrees, stack, device)
-        return work.forward + work.stream_forward, work.data + work.stream_backward + work.weight + work.accumulate
-
-    dense = body(False) if model.expert_layers < model.layers else None
-    routed = body(True) if model.expert_layers else None
+    dense, routed = (stage_model(shape, float(before), 1.0) for before in (0, model.layers - 1))
+    bare = shape._replace(prediction_layers=0.0)
+    head = part(bare, 0.0, 0.0, 1.0)
     kinds = [dense] * (model.layers - model.expert_layers) + [routed] * model.expert_layers
-    embed_forward, embed_backward = layer.embedding_work(shape, options, degrees, device)
-    embedding = parameters.embedding_parameters(shape) / degrees.tensor
-    layers = [chained("embedding", embed_forward, embed_backward + once, embedding)]
-    layers += [chained(f"layer {i}", *each) for i, each in enumerate(kinds) if each is not None]
-    head_forward, head_backward = head(0.0)
-    if model.prediction_layers and kinds[-1] is not None:
-        forward, backward, _ = kinds[-1]
-        more_forward, more_backward = (more - first for more, first in zip(head(1.0), head(0.0), strict=True))
-        weights = parameters.prediction_parameters(shape) / (shape.prediction_layers * degrees.tensor)
-        layers += [
-            chained(f"prediction {i}", forward + more_forward, backward + more_backward, weights)
-            for i in range(model.prediction_layers)
-        ]
-    copy = shape.tied * shape.vocabulary * shape.hidden
-    layers.append(
-        chained("head", head_forward, head_backward + once, (parameters.head_parameters(shape) + copy) / degrees.tensor, 0.0)
-    )
+    costs = {kind: (part(kind, 1.0, 0.0, 0.0), memory.kept_activations(kind, options, degrees, stack)) for kind in set(kinds)}
+    layers = [chained("embedding", part(shape, 0.0, 1.0, 0.0), 0.0)]
+    layers += [chained(f"layer {i}", *costs[kind]) for i, kind in enumerate(kinds)]
+    if model.prediction_layers:
+        beside = part(kinds[-1]._replace(prediction_layers=1.0), 0.0, 0.0, 1.0)
+        alone = beside[0] - head[0], beside[1] - head[1], beside[2] - head[2]
+        kept = costs[kinds[-1]][1] + memory.logits(bare, options, degrees, 1.0)
+        layers += [chained(f"prediction {i}", alone, kept) for i in range(model.prediction_layers)]
+    layers.append(chained("head", head, memory.logits(bare, options, degrees, 1.0), 0.0))
     return LayerChain(name=model.name, layers=layers, minibatch=plan.micro_batch)
 
 
@@ -155,9 +146,10 @@ def balanced_stages(
 ) -> StageSplit:
     """The split of a transformer's layers over the plan's stages that keeps the slowest stage fastest.
 
-    With one chunk a rank, it is the best there is, by PipeDream's dynamic program without replicas. With more, it is
-    improved from there, as long as moving a layer from any chunk to any other helps: the best where layers are alike
-    but for the first and the last, and off by no more than the difference of two layers otherwise.
+    PipeDream's dynamic program without replicas makes the slowest chunk fastest, which with one chunk a rank is the
+    best there is. From there, a layer is moved from a chunk to another as long as that makes the slowest ranks faster.
+    With several chunks a rank that is the best where layers are alike but for the first and the last, and off by no
+    more than the difference of two layers otherwise.
 
     Parameters
     ----------
@@ -178,7 +170,7 @@ def balanced_stages(
     >>> plan = Plan(global_batch=256, seq_len=4096, tensor_parallel=4, pipeline_parallel=8)
     >>> split = balanced_stages(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=32), plan)
     >>> split.layers, split.gain > 0.05
-    ((4, 4, 4, 4, 5, 4, 4, 3), True)
+    ((4, 4, 4, 4, 4, 4, 5, 3), True)
     """
     chain = transformer_chain(model, cluster, plan, framework)
     software = framework_on(cluster, framework)
@@ -190,8 +182,7 @@ def balanced_stages(
     even = _even_ends([int(n) for n in pipeline.stage_layers(model.numbers(), options, degrees)], plan, len(time))
     found = partition(chain, [count], [SENDING_FREE], straight=True)
     ends = list(itertools.accumulate(len(stage.layers) for stage in found.pipeline))
-    if plan.virtual_stages > 1:
-        ends = min(_improved(time, ends, ranks), _improved(time, even, ranks), key=lambda e: _ordered(time, e, ranks))
+    ends = min(_improved(time, even, ranks), _improved(time, ends, ranks), key=lambda e: _ordered(time, e, ranks))
     return StageSplit(
         chunks=tuple(
             tuple(each.name for each in chain.layers[a:b]) for a, b in zip([0, *ends], ends, strict=False)

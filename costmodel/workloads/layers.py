@@ -51,6 +51,11 @@ class ChainLayer:
         if self.inputs is not None:
             object.__setattr__(self, "inputs", listing(f"inputs of layer {self.name}", self.inputs))
 
+    @property
+    def kept_bytes(self) -> float:
+        """Bytes that stay from its forward to its backward pass."""
+        return self.output_bytes if self.saved_bytes is None else self.saved_bytes
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerChain:
@@ -143,6 +148,7 @@ class LayerChain:
             dataclasses.replace(
                 layer, forward=layer.forward * factor, backward=layer.backward * factor,
                 output_bytes=layer.output_bytes * factor,
+                saved_bytes=None if layer.saved_bytes is None else layer.saved_bytes * factor,
             )
             for layer in self.layers
         ]  # fmt: skip
