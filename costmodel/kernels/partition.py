@@ -351,8 +351,59 @@ def solve(level, below, which, state, inside, low, high):
 def trace(best, level, below, which, state, inside, start, end):
     """Stages of the best pipeline between two states, the first one first: (from, to, replicas, machines used up to it).
 
-    What comes before a stage is the best by itself, too, not only as fast as the slowest stage lets it be. Where
-    pipelines tie but for rounding, a single stage is taken before several, and the shortest last one.
+    Of all that are as fast but for rounding, one of the fewest stages.
+
+    Parameters
+    ----------
+    best : of `solve` with this start state alone
+    level, below, which, state, inside : as for `solve`
+    start, end : states
+    """
+    time, weights, held, sent = state
+    machines = level.machines
+    most = 1 if level.straight else machines
+    enough = best[end, machines, 0] * (1.0 + 1e-12)
+    after = np.full((time.size, machines + 1), -1, np.int64)  # the stage after: its place in `reached`
+    reached = np.empty((time.size * (machines + 1), 2), np.int64)  # states, with machines used up to them, from the end on
+    reached[0] = end, machines
+    after[end, machines] = 0
+    count, done = 1, 0
+    while True:
+        j, used = reached[done]
+        if used <= most:
+            compute = time[j] - time[start] if level.innermost else below[which[used, used], start, j]
+            weight, hold = weights[j] - weights[start], held[j] - held[start]
+            if _cost(level, compute, weight, hold, 0.0, 0.0, used, used, True) <= enough:
+                break
+        sent_out = sent[j] if j < time.size - 1 else 0.0
+        for k in range(start + 1, j):
+            if inside[k, j]:
+                weight, hold = weights[j] - weights[k], held[j] - held[k]
+                for replicas in range(1, min(used, most + 1)):
+                    if after[k, used - replicas] < 0 and best[k, used - replicas, 0] <= enough:
+                        compute = time[j] - time[k] if level.innermost else below[which[used, replicas], k, j]
+                        if _cost(level, compute, weight, hold, sent[k], sent_out, used, replicas, False) <= enough:
+                            after[k, used - replicas] = done
+                            reached[count] = k, used - replicas
+                            count += 1
+        done += 1
+    stages = np.empty((machines, 4), np.int64)
+    stages[0] = start, j, used, used
+    count = 1
+    while j != end or used != machines:
+        last, total = reached[after[j, used]]
+        stages[count] = j, last, total - used, total
+        j, used = last, total
+        count += 1
+    return stages[:count].copy()
+
+
+@kernel
+def trace_as_program(best, level, below, which, state, inside, start, end):
+    """Stages of the best pipeline between two states, the first one first: (from, to, replicas, machines used up to it).
+
+    As in the published program, what comes before a stage is the best by itself, too, though the slowest stage may
+    leave room. Where pipelines tie but for rounding, a single stage is taken before several, and the shortest last one.
 
     Parameters
     ----------

@@ -74,6 +74,9 @@ def partition(
     IllegalPlan
         where no pipeline fits in memory, or a straight one has more machines than the model can be cut into
 
+    Of partitions that are as fast but for rounding, this is one of the fewest stages on each level (with ``"reference"``, as
+    the program would choose but for its order of looking at cuts).
+
     Assumes that sending and synchronising hide under the compute of other minibatches, which PipeDream's schedule does.
 
     References
@@ -237,7 +240,7 @@ class Solution:
             raise InvalidValue(
                 "chain", graph.chain.name, "layers that all lead on from the first, with recurrence='reference'"
             )
-        if problem.steps(self.count) > 100.0 * MOST_STEPS:
+        if problem.steps(self.count) > 10.0 * MOST_STEPS:
             raise InvalidValue("machines", list(problem.machines), f"fewer machines for {self.count} cuts")
         self.below = [self._fill(level) for level in range(len(problem.machines) - 1)]
 
@@ -293,7 +296,8 @@ class Solution:
         time = float(best[end, -1, 0])
         if not math.isfinite(time):
             return time, []
-        found = kernels.trace(best, *inputs, start, end)
+        trace = kernels.trace_as_program if self.problem.of_program else kernels.trace
+        found = trace(best, *inputs, start, end)
         return time, [
             (i, j, replicas, self.problem.inner_ratio(level, ratio, used, replicas))
             for i, j, replicas, used in found.tolist()

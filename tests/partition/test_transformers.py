@@ -104,7 +104,9 @@ def every_split(count, chunks):
 @given(TIMES, st.integers(1, 4))
 @settings(deadline=None, max_examples=100)
 def test_one_chunk_a_rank_is_split_as_well_as_can_be(times, ranks):
-    layers = [ChainLayer(name=f"l{i}", forward=t, backward=0.0, output_bytes=1.0, parameter_bytes=1.0) for i, t in enumerate(times)]
+    layers = [
+        ChainLayer(name=f"l{i}", forward=t, backward=0.0, output_bytes=1.0, parameter_bytes=1.0) for i, t in enumerate(times)
+    ]
     found = partition(LayerChain(name="drawn", layers=layers), [ranks], [transformers.SENDING_FREE], straight=True)
     best = min(max(transformers._rank_times(times, ends, ranks)) for ends in every_split(len(times), ranks))
     assert found.time == pytest.approx(best)

@@ -22,7 +22,8 @@ def line(name, kind="Conv2d(3, 64)", forward="1.5", backward="3.0", output="8.00
 
 
 SMALL = "\n".join([
-    line("node3", "ReLU(inplace)"), line("node1", "Input", forward="635.902"), line("node2"), line("node4", output="[4.0; 2.0; 1.0]"),
+    line("node3", "ReLU(inplace)"), line("node1", "Input", forward="635.902"), line("node2"),
+    line("node4", output="[4.0; 2.0; 1.0]"),
     "\tnode1 -- node2", "\tnode2 -- node3", "\tnode3 -- node4", "\tnode2 -- node4",
 ])  # fmt: skip
 
@@ -65,8 +66,9 @@ def test_every_profile_is_read():
 
 
 @pytest.mark.parametrize(("content", "says"), [
-    ("", "holds no layers"), ("\n\n", "holds no layers"), ("hello", "line 1 is neither"), (line("node1", "Input"), "holds no layers"),
-    (line("node1") + "\n" + line("node1"), "line 2: node1 is there twice"), (line("node1") + "\n\tnode1 -- node2", "line 2: no layer node2"),
+    ("", "holds no layers"), ("\n\n", "holds no layers"), ("hello", "line 1 is neither"),
+    (line("node1", "Input"), "holds no layers"), (line("node1") + "\n" + line("node1"), "line 2: node1 is there twice"),
+    (line("node1") + "\n\tnode1 -- node2", "line 2: no layer node2"),
     ("\tnode1 -- node2", "line 1: no layer node1"), (line("node1", forward="nan"), "line 1 is neither"),
     (line("node1", forward="-1.0"), "line 1 is neither"), (line("node1", forward="1e999"), "line 1 is neither"),
     (line("node1", weights="1_000"), "line 1 is neither"), (line("node1", output="[1.0; ]"), "line 1 is neither"),
