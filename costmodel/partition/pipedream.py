@@ -242,7 +242,9 @@ class Solution:
             )
         if problem.steps(self.count) > 10.0 * MOST_STEPS:
             raise InvalidValue("machines", list(problem.machines), f"fewer machines for {self.count} cuts")
-        self.below = [self._fill(level) for level in range(len(problem.machines) - 1)]
+        self.below: list[Array] = []
+        for level in range(len(problem.machines) - 1):
+            self.below.append(self._fill(level))
 
     @functools.cached_property
     def nothing(self) -> Array:

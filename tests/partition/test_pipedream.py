@@ -156,14 +156,14 @@ def test_no_partition_of_a_chain_is_faster(costs, machines, bandwidth, recurrenc
 
 
 @given(
-    st.lists(COSTS, min_size=1, max_size=4), st.sampled_from([[2, 2], [3, 2], [2, 3]]),
-    st.sampled_from([[10.0, 1.0], [1.0, 0.2]]),
+    st.lists(COSTS, min_size=1, max_size=4), st.sampled_from([[2, 2], [3, 2], [2, 3], [2, 2, 2], [1, 3, 2]]),
+    st.sampled_from([[10.0, 1.0, 0.5], [1.0, 0.2, 0.2]]),
     st.sampled_from(["sosp19", "reference"]), st.sampled_from([None, 1.0]), st.booleans(), st.sampled_from([None, 2.0, 6.0]),
 )  # fmt: skip
 @settings(deadline=None, max_examples=150)
 def test_no_nested_partition_of_a_chain_is_faster(costs, machines, bandwidths, recurrence, compression, straight, memory):
     chain = chain_of([(t, 1e9 * a, 1e9 * w) for t, a, w in costs])
-    memory, bandwidths = memory and 1e9 * memory, [1e9 * b for b in bandwidths]
+    memory, bandwidths = memory and 1e9 * memory, [1e9 * b for b in bandwidths[: len(machines)]]
     brute = Brute(chain, recurrence, machines, bandwidths, compression, straight, memory)
     mine = found(chain, machines, bandwidths, memory, straight, recurrence, compression)
     assert mine == pytest.approx(brute.least(), rel=1e-12)
