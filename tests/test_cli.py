@@ -17,6 +17,9 @@ import pytest
 
 import costmodel
 from costmodel import cli
+from costmodel.cli import codes
+from costmodel.cli import search as searching
+from costmodel.cli.arguments import plan_fields
 from costmodel.estimate import estimate
 from costmodel.plan import Plan
 from costmodel.search import CHOICES, SPLIT, search
@@ -107,7 +110,7 @@ def test_search_tries_lists_and_repeated_options_alike(run):
 
 def test_every_dimension_of_a_plan_can_be_searched_and_estimated(run):
     fields = {field.name for field in dataclasses.fields(Plan)} - {"global_batch", "seq_len"}
-    assert set(cli._plan_fields()) == fields
+    assert set(plan_fields()) == fields
     assert fields == {*SPLIT, *CHOICES, "data_parallel"}
     for command in ("search", "estimate"):
         code, out, _ = run(command, "--help")
@@ -344,7 +347,7 @@ def test_a_reader_that_leaves_is_no_error():
     )
     os.close(writing)
     assert done.stderr == b""
-    assert done.returncode == cli.PIPE_CLOSED
+    assert done.returncode == codes.PIPE_CLOSED
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
@@ -387,7 +390,7 @@ class Terminal(io.StringIO):
 
 
 def test_a_long_search_shows_its_progress_on_stderr_alone(run, monkeypatch):
-    monkeypatch.setattr(cli, "PATIENCE", -1.0)
+    monkeypatch.setattr(searching, "PATIENCE", -1.0)
     monkeypatch.setenv("TERM", "xterm")
     looked_at = Terminal()
     monkeypatch.setattr(sys, "stderr", looked_at)
@@ -399,7 +402,7 @@ def test_a_long_search_shows_its_progress_on_stderr_alone(run, monkeypatch):
 
 @pytest.mark.parametrize("output", [["--json"], []])
 def test_nobody_is_shown_the_progress_of_a_script(run, monkeypatch, output):
-    monkeypatch.setattr(cli, "PATIENCE", -1.0)
+    monkeypatch.setattr(searching, "PATIENCE", -1.0)
     looked_at = Terminal() if output else io.StringIO()
     monkeypatch.setattr(sys, "stderr", looked_at)
     assert run("search", *SMALL, *output)[0] == 0

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costmodel.catalogue.loader import load_cluster, load_device
+from costmodel.data_parallel import data_parallel_step, expected_largest
 from costmodel.errors import InvalidValue
 from costmodel.hardware.cluster import Cluster, Level
-from costmodel.data_parallel import data_parallel_step, expected_largest
 from costmodel.workloads.layers import ChainLayer, LayerChain
 from costmodel.workloads.networks import load_network
 

@@ -77,8 +77,9 @@ def memory_figure(line: MemoryTimeline, limit: float | None = None) -> go.Figure
         )  # fmt: skip
     at, top, text = shown.peak
     figure.add_annotation(
-        x=at + 0.5, y=top, text=f"peak {text}", showarrow=True, arrowhead=2, ax=10, ay=-24, xanchor="left", bgcolor="rgba(255,255,255,0.8)"
-    )
+        x=at + 0.5, y=top, text=f"peak {text}", showarrow=True, arrowhead=2, ax=10, ay=-24, xanchor="left",
+        bgcolor="rgba(255,255,255,0.8)",
+    )  # fmt: skip
     if shown.limit is not None:
         figure.add_hline(y=shown.limit, line={"color": BLACK, "dash": "dash", "width": 2}, annotation_text="limit of the GPU")
     figure.update_layout(
