@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 import costmodel
-from costmodel import cli
 from costmodel.cli import codes
 from costmodel.cli import search as searching
 from costmodel.cli.arguments import plan_fields
 from costmodel.estimate import estimate
 from costmodel.plan import Plan
 from costmodel.search import CHOICES, SPLIT, search
+from tests.commanding import refused, strict
 
 ROOT = Path(__file__).parents[1]
 BATCH = ["--global-batch", "64", "--seq-len", "4096"]
@@ -44,28 +44,6 @@ levels = [
     { name = "net", size = 64, latency = 1e-5, bandwidth = 40e9 },
 ]
 """
-
-
-def strict(text: str):
-    """JSON without NaN or infinity."""
-
-    def refuse(word: str):
-        raise AssertionError(f"{word} in JSON")
-
-    return json.loads(text, parse_constant=refuse)
-
-
-@pytest.fixture
-def run(capsys, tmp_path, monkeypatch):
-    """Call the command line in an empty folder: exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*argv: str) -> tuple[int, str, str]:
-        code = cli.main(argv)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
 
 
 def python(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
@@ -304,14 +282,7 @@ def test_bad_input_ends_in_one_line_and_exit_code_two(run, tmp_path, case):
     for name, content in files.items():
         (tmp_path / name).write_text(content, encoding="utf-8")
     argv, hint = BAD[case]
-    code, out, err = run(*argv)
-    assert (code, out) == (2, "")
-    assert err.startswith("costmodel: error: ")
-    assert err.count("\n") == 1
-    assert err[:-1].isprintable()
-    assert len(err) < 1100
-    assert hint in err
-    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(files)
+    refused(run, tmp_path, argv, hint)
 
 
 def test_an_error_reaches_the_shell(tmp_path):
