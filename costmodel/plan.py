@@ -69,7 +69,7 @@ class Plan:
     shard_group : ranks that share one copy of what is sharded (HSDP); all of them if None
     recompute : ``"none"``, ``"selective"`` (the attention core, which flash kernels recompute anyway: nothing changes),
         ``"full"``, or a whole number k: every k-th layer
-    dtype : of the GEMMs
+    dtype : of the GEMMs; ``"fp8-rowwise"`` has a scale for each row instead of each tensor
     gradient_bytes : of an accumulated gradient: 2 or 4
     optimizer : one of `OPTIMIZERS`
     adapter : ``"none"`` trains every weight; ``"lora"`` freezes them and trains low-rank adapters, whose own cost is
@@ -200,7 +200,10 @@ class Plan:
     def options(self, framework: Framework) -> Options:
         """What is the same for every plan of a search, as the numbers that formulas take."""
         plan = self.resolve(framework)
-        narrow = {"fp8": 1.0, "mxfp8": precision.block_bytes(8.0, 8.0, 32.0), "nvfp4": precision.block_bytes(4.0, 8.0, 16.0)}
+        narrow = {
+            "fp8": 1.0, "fp8-rowwise": 1.0, "mxfp8": precision.block_bytes(8.0, 8.0, 32.0),
+            "nvfp4": precision.block_bytes(4.0, 8.0, 16.0),
+        }  # fmt: skip
         wide = plan.dtype in ("fp32", "tf32")
         bytes_ = 4.0 if wide else 2.0
         gradient = framework.gradient_bytes if plan.gradient_bytes is None else float(plan.gradient_bytes)
