@@ -294,7 +294,10 @@ def test_an_error_reaches_the_shell(tmp_path):
 def test_help_and_version_are_answers(run):
     code, out, err = run("--version")
     assert (code, out, err) == (0, f"costmodel {costmodel.__version__}\n", "")
-    for command in ([], ["search"], ["estimate"], ["models"], ["show"]):
+    _, out, _ = run("--help")
+    commands = re.findall(r"^    (\w+)(?: |$)", out, re.MULTILINE)
+    assert {"search", "estimate", "capacity", "timeline", "ledger", "collective", "checkpoint", "show"} <= {*commands}
+    for command in ([], *([name] for name in commands)):
         code, out, err = run(*command, "--help")
         assert (code, err) == (0, "")
         assert out.startswith("usage: costmodel")
@@ -396,6 +399,8 @@ HEAVY = ("numba", "scipy", "sympy", "plotly", "pandas", "polars", "numpy", "rich
         (f"from costmodel.cli import main; main({['estimate', *SMALL]!r})", ("rich",)),
         (f"from costmodel.cli import main; main({['search', *SMALL, '--json']!r})", ("numpy",)),
         (f"from costmodel.cli import main; main({['search', *SMALL]!r})", ("numpy", "rich")),
+        (f"from costmodel.cli import main; main({['ledger', *SMALL, '--json']!r})", ("numpy",)),
+        ("from costmodel.cli import main; main(['collective', 'all-reduce', '1GiB', '--cluster', 'dgx-h100', '--json'])", ()),
     ],
 )
 def test_nothing_heavy_is_loaded_before_it_is_needed(program, allowed):
