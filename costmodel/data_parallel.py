@@ -116,10 +116,18 @@ def data_parallel_step(
     jitter : standard deviation of a worker's passes over their mean; the step waits for the slowest worker
     launch_time : of an all-reduce [s]
 
+    Returns
+    -------
+    DataParallelStep
+
+    Raises
+    ------
+    InvalidValue
+        naming the field, its value and what was expected
+
     Examples
     --------
-    >>> from costmodel.workloads.layers import ChainLayer
-    >>> from costmodel.catalogue.loader import load_cluster
+    >>> from costmodel import ChainLayer, LayerChain, load_cluster
     >>> layers = [ChainLayer(name=n, forward=0.1, backward=0.2, output_bytes=1e6, parameter_bytes=1e8) for n in "ab"]
     >>> chain = LayerChain(name="two", layers=layers)
     >>> step = data_parallel_step(chain, load_cluster("dgx-1v"), 8)

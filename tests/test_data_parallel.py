@@ -49,6 +49,28 @@ def test_exposed_time_is_between_what_cannot_hide_and_all_of_it(rows, gpus, buck
     assert behind.exchange >= moved * (1 - 1e-9)
 
 
+def test_a_chain_of_nothing_is_refused():
+    with pytest.raises(InvalidValue, match="layers of 'c'=0"):
+        data_parallel_step(chain(), cluster(), 2)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.integers(0, 10**9)), min_size=1, max_size=8),
+    st.integers(2, 8), st.floats(1.0, 2e9),
+)  # fmt: skip
+def test_buckets_are_those_of_counting_layer_by_layer(rows, gpus, bucket):
+    made = data_parallel_step(chain(*rows), cluster(), gpus, bucket=bucket, launch_time=0.0)
+    clock = held = end = sent = buckets = 0
+    for place, (_, backward, nbytes) in enumerate(reversed(rows), 1):
+        clock, held = clock + backward, held + nbytes
+        if held >= bucket or (held and place == len(rows)):
+            time = 2 * (gpus - 1) / gpus * held / 1e9
+            end, sent, buckets, held = max(clock, end) + time, sent + time, buckets + 1, 0
+    assert made.buckets == buckets
+    assert made.exchange == pytest.approx(sent)
+    assert made.exposed == pytest.approx(max(0.0, end - clock), abs=1e-9)
+
+
 def test_one_gpu_exchanges_nothing():
     step = data_parallel_step(chain((1.0, 2.0, 1e9)), cluster(), 1, jitter=0.1)
     assert (step.exchange, step.communication_share, step.efficiency) == (0.0, 0.0, 1.0)
