@@ -256,10 +256,8 @@ class Ledger:
         duration = np.concatenate(times or [np.empty(0)])[order]
         return rules.overlap(ready[order], duration, float(layers.sum() + sum(outer)))
 
-    def frame(self) -> pandas.DataFrame:
+    def to_rows(self) -> list[dict[str, Any]]:
         """One row for equal transactions of a stage's rank, units in the names of the columns."""
-        import pandas
-
         names = [level.name for level in self.estimate.cluster.levels]
         rows = []
         for row in self.transactions:
@@ -269,7 +267,13 @@ class Ledger:
             columns["sent_bytes"] = columns.pop("sent")
             columns["total_sent_bytes"], columns["total_time_s"] = row.count * row.sent, row.count * row.time
             rows.append(columns | {f"{name}_link_bytes": load for name, load in zip(names, links, strict=False)})
-        return pandas.DataFrame(rows)
+        return rows
+
+    def frame(self) -> pandas.DataFrame:
+        """The rows of `to_rows` as a frame."""
+        import pandas
+
+        return pandas.DataFrame(self.to_rows())
 
 
 class Exchanged(NamedTuple):

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -132,16 +132,19 @@ class Timeline:
         grows = change[events] > 0.0
         return np.where(grows, self.start[events], self.end[events]), np.cumsum(change[events])
 
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Of every event: rank, kind, stage, micro-batch, start and end, units in the names."""
+        return {
+            "rank": self.schedule.rank, "kind": np.asarray(KINDS)[self.schedule.kind], "stage": self.schedule.stage,
+            "micro_batch": self.schedule.micro_batch, "start_s": self.start, "end_s": self.end,
+        }  # fmt: skip
+
     def frame(self) -> pandas.DataFrame:
         """Every event in a row: rank, kind, stage, micro-batch, start and end."""
         import pandas
 
-        return pandas.DataFrame(
-            {
-                "rank": self.schedule.rank, "kind": np.asarray(KINDS)[self.schedule.kind], "stage": self.schedule.stage,
-                "micro_batch": self.schedule.micro_batch, "start_s": self.start, "end_s": self.end,
-            }
-        )  # fmt: skip
+        return pandas.DataFrame(self.columns)
 
 
 def _each(field: str, value: ArrayLike, length: int, most: float, of: str = "stages") -> Floats:

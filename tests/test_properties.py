@@ -115,7 +115,8 @@ def test_a_faster_device_never_takes_longer_where_activations_are_offloaded():
     plan = Plan(global_batch=16, seq_len=32768, tensor_parallel=8, micro_batch=4, overlap_tensor=True, activation_offload=0.5)
     scaled = {dtype: 12 * rate for dtype, rate in cluster.device.dense_peak.items()}
     faster = dataclasses.replace(cluster, device=dataclasses.replace(cluster.device, dense_peak=scaled))
-    assert estimate(model, faster, plan, framework).step_time <= estimate(model, cluster, plan, framework).step_time
+    before, after = (estimate(model, one, plan, framework).step_time for one in (cluster, faster))
+    assert after <= before * (1 + 1e-12)
 
 
 def test_what_is_offloaded_is_what_is_saved():

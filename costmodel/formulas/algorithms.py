@@ -464,6 +464,10 @@ def two_dimensional(nbytes, ranks, latency, bandwidth, across, reduce_bandwidth=
 def hierarchical(nbytes, ranks, latency, bandwidth, across, reduce_bandwidth=FREE):
     r"""Time of an all-reduce as reduction inside, all-reduce of the whole buffer between leaders, broadcast inside [s].
 
+    .. math:: T = T_{reduce}(n, k) + T_{AR}(n) + T_{broadcast}(n, k)
+
+    Inside are binomial trees; `costmodel.formulas.data_parallel.hierarchical_all_reduce` has a pipelined chain there.
+
     Parameters
     ----------
     nbytes : buffer on each rank [bytes]

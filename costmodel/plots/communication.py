@@ -10,11 +10,9 @@ from plotly.subplots import make_subplots
 
 from costmodel.communication import CollectiveTime, bus_factor
 from costmodel.errors import InvalidValue
+from costmodel.plots.style import BLACK, TEMPLATE, colour, dash
 from costmodel.units import format_bytes
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-"""Okabe and Ito's, readable with any kind of colour vision."""
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "5px 2px 1px 2px", "2px 6px")
 CHOSEN, MEASURED = "chosen", "measured"
 
 
@@ -99,14 +97,13 @@ def communication_figure(answers: Sequence[CollectiveTime], measured: Sequence[t
 
     draw(sweep.chosen, mode="lines", line={"color": "rgba(0,0,0,0.18)", "width": 10})
     for place, curve in enumerate(sweep.curves):
-        colour, dash = COLOURS[place % len(COLOURS)], DASHES[place % len(DASHES)]
-        draw(curve, mode="lines", line={"color": colour, "dash": dash, "width": 2})
+        draw(curve, mode="lines", line={"color": colour(place), "dash": dash(place), "width": 2})
     if sweep.measured:
-        draw(sweep.measured, mode="markers", marker={"color": "black", "symbol": "x-thin", "size": 8, "line": {"width": 1.5}})
+        draw(sweep.measured, mode="markers", marker={"color": BLACK, "symbol": "x-thin", "size": 8, "line": {"width": 1.5}})
     ticks = [2**power for power in range(0, 60, 5)]
     sizes = {"type": "log", "title": "buffer", "tickvals": ticks, "ticktext": [format_bytes(tick) for tick in ticks]}
     figure.update_xaxes(**sizes)
     figure.update_yaxes(type="log", title="time [us]", dtick=1, row=1, col=1)
     figure.update_yaxes(title="bus bandwidth [GB/s]", rangemode="tozero", row=1, col=2)
-    figure.update_layout(template="plotly_white", title=sweep.title, legend={"orientation": "h", "y": -0.18})
+    figure.update_layout(template=TEMPLATE, title=sweep.title, legend={"orientation": "h", "y": -0.18})
     return figure
