@@ -70,6 +70,10 @@ _HOME = {
     "Timeline": "timeline",
     "timeline": "timeline",
     "simulate_schedule": "timeline",
+    "Partition": "partition",
+    "partition": "partition",
+    "transformer_chain": "partition",
+    "balanced_stages": "partition",
     "checkpoint": "checkpoint",
     "uniform_chain": "checkpoint",
     # errors
@@ -127,6 +131,10 @@ if TYPE_CHECKING:
     from costmodel.parameter_server import Filters as Filters
     from costmodel.parameter_server import Stragglers as Stragglers
     from costmodel.parameter_server import parameter_server as parameter_server
+    from costmodel.partition import Partition as Partition
+    from costmodel.partition import balanced_stages as balanced_stages
+    from costmodel.partition import partition as partition
+    from costmodel.partition import transformer_chain as transformer_chain
     from costmodel.plan import Plan as Plan
     from costmodel.schedule import Schedule as Schedule
     from costmodel.schedule import custom_schedule as custom_schedule
