@@ -230,6 +230,16 @@ def test_networks_are_listed_and_each_is_timed(run):
     assert "samples/s" in out
 
 
+def test_a_partition_is_the_librarys(run, tmp_path):
+    question = ["partition", "vgg-16", "--device", "v100-sxm-16gb", "--machines", "4,4", "--bandwidths", "10e9,1.25e9"]
+    said = strict(run(*question, "--json")[1])
+    chain = costmodel.load_network("vgg-16").chain(costmodel.load_device("v100-sxm-16gb"), minibatch=64)
+    found = costmodel.partition(chain, machines=[4, 4], bandwidths=[10e9, 1.25e9])
+    assert (said["configuration"], said["time_s"]) == (found.configuration, found.time)
+    assert sum(stage["layers"] for stage in said["stages"]) == len(chain.layers)
+    assert f"{found.configuration}, " in run(*question)[1]
+
+
 # What can't be answered
 
 
@@ -266,6 +276,10 @@ BAD = {
     "an unknown device": (["network", "resnet-50", "--device", "v100"], "no device named 'v100'"),
     "no samples": (["network", "resnet-50", "--device", "v100-sxm-16gb", "--minibatch", "0"], "minibatch=0"),
     "a dtype without a rate": (["network", "resnet-50", "--device", "v100-sxm-16gb", "--dtype", "bf16"], "bf16"),
+    "a network on no device": (["partition", "vgg-16", "--machines", "4", "--bandwidths", "1e9"], "device"),
+    "levels without a rate": (
+        ["partition", "vgg-16", "--device", "v100-sxm-16gb", "--machines", "4,4", "--bandwidths", "1e9"], "bandwidths",
+    ),
     "no layers to show": (["network", "resnet-50", "--device", "v100-sxm-16gb", "--top", "0"], "top=0"),
 }  # fmt: skip
 

@@ -115,7 +115,9 @@ def plan_fields() -> dict[str, tuple[Callable[[str], Any], str, str]]:
 USAGE = "costmodel %s MODEL --cluster C [--nodes N | --gpus N] --global-batch N --seq-len N [options]"
 
 
-def _many(reader: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+def many(reader: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    """Reads values with commas between them."""
+
     def read(text: str) -> list[Any]:
         return [reader(part) for part in text.split(",")]
 
@@ -135,7 +137,7 @@ def add_question(parser: argparse.ArgumentParser, several: bool, fixed: bool = T
     for name, (reader, shown, text) in plan_fields().items():
         option = "--" + name.replace("_", "-")
         if several:
-            group.add_argument(option, type=_many(reader), action="extend", metavar=shown, help=text)
+            group.add_argument(option, type=many(reader), action="extend", metavar=shown, help=text)
         else:
             group.add_argument(option, type=reader, metavar=shown, help=text)
 

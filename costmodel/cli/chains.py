@@ -1,4 +1,4 @@
-"""`costmodel checkpoint`, `networks` and `network`: chains of layers, kept or run again, and where they come from."""
+"""`costmodel checkpoint`, `partition`, `networks` and `network`: chains of layers, kept, run again or split."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, nbytes, number, read_device, whole
+from costmodel.cli.arguments import Commands, is_file, many, nbytes, number, read_device, whole
 from costmodel.cli.output import print_json, print_page, share, table
 
 
@@ -28,6 +28,22 @@ def add(commands: Commands) -> None:
     keeping.add_argument("--count", type=whole, metavar="N", help="segments, snapshots, ... of the method; chosen if not given")
     keeping.add_argument("--json", action="store_true", help="JSON instead of tables")
     keeping.set_defaults(run=_checkpoint)
+
+    usage = "costmodel partition NAME --machines A[,B] --bandwidths X[,Y] [--device D] [options]"
+    splitting = commands.add_parser("partition", usage=usage, allow_abbrev=False, help="PipeDream's stages and replicas")
+    splitting.add_argument("name", metavar="NAME", help="of a network, or the file of a PipeDream profile")
+    splitting.add_argument("--machines", type=many(whole), required=True, metavar="N", help="on each level, innermost first")
+    splitting.add_argument("--bandwidths", type=many(number), required=True, metavar="X", help="of each level [bytes/s]")
+    splitting.add_argument("--device", metavar="D", help="that runs the network: name in the catalogue, or a TOML file")
+    splitting.add_argument("--minibatch", type=whole, metavar="N", help="samples (default: 64, or as the profile says)")
+    splitting.add_argument("--dtype", default="fp32", metavar="T", help="fp32, tf32, fp16 or bf16 (default: fp32)")
+    splitting.add_argument("--memory-limit", type=nbytes, metavar="SIZE", help="of one machine (default: not looked at)")
+    splitting.add_argument("--straight", action="store_true", help="no stage is replicated")
+    splitting.add_argument(
+        "--recurrence", default="sosp19", metavar="R", help="sosp19, arxiv2018 or reference (default: sosp19)"
+    )
+    splitting.add_argument("--json", action="store_true", help="JSON instead of tables")
+    splitting.set_defaults(run=_partition)
 
     listing = commands.add_parser("networks", allow_abbrev=False, help="networks of the literature that aren't transformers")
     listing.add_argument("--json", action="store_true", help="JSON instead of a table")
@@ -77,6 +93,62 @@ def _checkpoint(arguments: argparse.Namespace) -> int:
     limit = "no budget" if found.budget is None else f"a budget of {format_bytes(found.budget)}"
     best = ", which no schedule of its kind beats" if found.exact else ""
     print_page(f"{arguments.layers} equal layers, {found.method} within {limit}{best}", table(["", "value"], rows))
+    return codes.ANSWERED
+
+
+def _partition(arguments: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from costmodel.errors import InvalidValue
+    from costmodel.partition import partition
+    from costmodel.units import format_bytes, format_seconds
+    from costmodel.workloads.layers import LayerChain
+    from costmodel.workloads.networks import load_network
+
+    if is_file(arguments.name):
+        if arguments.device:
+            raise InvalidValue("device", arguments.device, "none with a profile, which was measured on one")
+        chain = LayerChain.from_pipedream(Path(arguments.name), minibatch=arguments.minibatch)
+    else:
+        network = load_network(arguments.name)
+        if not arguments.device:
+            raise InvalidValue("device", arguments.device, "the device that runs the network, such as v100-sxm-16gb")
+        minibatch = 64 if arguments.minibatch is None else arguments.minibatch
+        chain = network.chain(read_device(arguments.device), arguments.dtype, minibatch)
+    found = partition(
+        chain, machines=arguments.machines, bandwidths=arguments.bandwidths, memory_limit=arguments.memory_limit,
+        straight=arguments.straight, recurrence=arguments.recurrence,
+    )  # fmt: skip
+    stages: list[dict[str, Any]] = [
+        {
+            "first": stage.layers[0], "last": stage.layers[-1], "layers": len(stage.layers), "replicas": stage.replicas,
+            "compute_s": stage.compute_time, "parameter_bytes": stage.parameter_bytes, "weight_versions": versions,
+            "memory_bytes": held,
+        }
+        for stage, versions, held in zip(found.pipeline, found.weight_versions, found.memory, strict=True)
+    ]
+    if arguments.json:
+        print_json({
+            "configuration": found.configuration, "time_s": found.time, "data_parallel_time_s": found.data_parallel_time,
+            "single_time_s": found.single_time, "speedup": found.speedup, "in_flight": found.in_flight,
+            "proven": found.proven, "stages": stages,
+        })  # fmt: skip
+        return codes.ANSWERED
+    rows = [
+        (
+            f"{stage['first']} to {stage['last']}", str(stage["layers"]), str(stage["replicas"]),
+            format_seconds(stage["compute_s"]), format_bytes(stage["parameter_bytes"]),
+            str(stage["weight_versions"]), format_bytes(stage["memory_bytes"]),
+        )
+        for stage in stages
+    ]  # fmt: skip
+    doubt = "" if found.proven else "; a cut that was left out could be faster"
+    print_page(
+        f"{chain.name} on {found.workers} machines: {found.configuration}, {format_seconds(found.time)} a minibatch, "
+        f"{found.speedup:.2f} times data parallelism{doubt}",
+        table(["layers", "number", "replicas", "compute", "weights", "versions", "memory"], rows),
+        f"Minibatches to admit per replica of the first stage: {found.in_flight}",
+    )
     return codes.ANSWERED
 
 
