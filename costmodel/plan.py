@@ -63,7 +63,7 @@ class Plan:
     micro_batch : sequences per micro-batch
     schedule : ``"gpipe"``, ``"1f1b"``, ``"interleaved"``, ``"breadth-first"``, ``"zb-h1"``, ``"zb-h2"``, ``"zb-v"``,
         ``"dualpipe"``, ``"chimera"``, or asynchronous: ``"pipedream"``, which updates after every micro-batch and stashes
-        weights, ``"pipedream-2bw"``, which keeps two generations of them
+        weights, ``"pipedream-2bw"``, which keeps two generations of them; the step of these is one of many, the pipeline full
     sequence_parallel : split norms and residuals over the tensor group
     zero_stage : 0 plain, 1 optimizer state, 2 and gradients, 3 and weights sharded over data x context ranks
     shard_group : ranks that share one copy of what is sharded (HSDP); all of them if None
@@ -337,7 +337,7 @@ def explain(reason: str, plan: Plan, model: Transformer, cluster: Cluster) -> st
         "interleaved schedule needs",
         "schedule": f"schedule={plan.schedule!r} with pipeline_parallel={p} and {plan.micro_batches} micro-batches: "
         "zero-bubble, two-way and asynchronous schedules need a pipeline; dualpipe needs even stages and an even number of "
-        "micro-batches of at least twice the stages, chimera even stages and a multiple of them in micro-batches, "
+        "micro-batches of at least twice the stages, chimera even stages and just as many micro-batches, "
         "pipedream-2bw at least as many micro-batches as stages",
         "global_batch": f"global_batch={plan.global_batch} is not a multiple of data_parallel={plan.data_parallel} x "
         f"micro_batch={plan.micro_batch}",

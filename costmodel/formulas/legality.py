@@ -65,7 +65,9 @@ def violations(model, options, plan, gpus):
     interleaved = ops.where(ops.equal(plan.schedule, pipeline.INTERLEAVED), 1.0, 0.0)
     in_chunks = ops.maximum(interleaved, ops.where(ops.equal(plan.schedule, pipeline.BREADTH_FIRST), 1.0, 0.0))
     chimera = ops.where(ops.equal(plan.schedule, pipeline.CHIMERA), 1.0, 0.0)
-    chimera_broken = chimera * ops.maximum(indivisible(plan.pipeline, 2.0), indivisible(micro_batches, plan.pipeline))
+    # its closed form holds for one unit of as many micro-batches as stages
+    units = ops.where(ops.equal(micro_batches, plan.pipeline), 0.0, 1.0)
+    chimera_broken = chimera * ops.maximum(indivisible(plan.pipeline, 2.0), units)
     few = ops.where(ops.equal(plan.schedule, pipeline.PIPEDREAM_2BW) & (micro_batches < plan.pipeline), 1.0, 0.0)
     dual = ops.where(ops.equal(plan.schedule, pipeline.DUALPIPE), 1.0, 0.0)
     piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
