@@ -45,6 +45,8 @@ CHOICES = (
 Found = tuple[float, float, dict[str, Any], int, np.ndarray]
 """Seconds, bytes, choices, row of the table, and parts of one evaluated plan."""
 LARGEST_MICRO_BATCH = 16
+NEAR = 1.5
+"""Times the memory there is that a plan may need to be named as a miss: beyond that no small change makes it fit."""
 LARGEST_SEARCH = 50_000_000
 
 
@@ -70,7 +72,8 @@ class SearchResult:
     evaluated : legal plans evaluated
     rejected : how many combinations broke which rule first
     ranked : the fastest plans that fit, fastest first
-    closest_miss : the fastest plan that doesn't fit, where it is faster than all that do
+    closest_miss : the fastest plan that needs up to half more memory than there is, where it is faster than all that fit;
+        where none fits, the leanest
     """
 
     model: Transformer
@@ -374,10 +377,9 @@ def search(
         for row in inside[np.argsort(times[inside], kind="stable")[:top]]:
             best.append((float(times[row]), float(held[row]), chosen, int(legal[row]), parts[:, row].copy()))
         outside = np.flatnonzero(~fits)
-        if len(outside):
-            row = outside[np.argmin(times[outside])]
-            if not len(inside):
-                row = outside[np.argmin(held[outside])]
+        near = outside[held[outside] <= NEAR * limit]
+        if len(near) or (len(outside) and not len(inside)):
+            row = near[np.argmin(times[near])] if len(inside) else outside[np.argmin(held[outside])]
             misses.append((float(times[row]), float(held[row]), chosen, int(legal[row]), parts[:, row].copy()))
     best.sort(key=lambda item: item[0])
 
