@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from costmodel.errors import InvalidValue, NotModelled
 from costmodel.estimate import Estimate
 from costmodel.formulas import exchange, memory, pipeline
+from costmodel.formulas.quantities import Device
 from costmodel.formulas.stage import stage_pass
 from costmodel.formulas.step import layer_pass
 from costmodel.ledger import Exchanged, Ledger, Transaction, ledger
@@ -491,17 +492,14 @@ class _Pass(NamedTuple):
     layer_exchange: float
     edge_exchange: float
     layer_host: float
-    host: float
 
 
 class _StagePass(NamedTuple):
-    """A pass of one stage [s]: a layer, the embedding, the head, all of these, and the host beside; what of it is exchange,
-    or the host's."""
+    """A pass of one stage [s]: a layer, the embedding, the head, all of these; what of it is exchange, or the host's."""
 
     layer: float
     embedding: float
     head: float
-    alone: float
     duration: float
     exchange: float
     host: float
@@ -517,7 +515,6 @@ class _Shape:
         self.network, self.stack = result.cluster.numbers(), software.numbers()
         device = result.cluster.device.numbers(plan.dtype)
         self.layers = stage_layers(result.model.layers, schedule.stages, self.plan, self.model, self.options)
-        self.chunks = schedule.chunks
         whole = self.plan._replace(shard_weights=0.0)  # its gathers are events, not parts of a pass
         arguments = self.model, self.options, whole, self.network
         one = layer_pass(*arguments, self.stack, device)
@@ -529,31 +526,27 @@ class _Shape:
         forward, data, weight = (tuple(map(float, times)) for times in zip(*parts, strict=True))
         exchanged = float(one.tensor + one.context + one.expert)
         ahead, waited = float(quiet.total_forward - one.forward), float(one.total_forward - quiet.total_forward)
-        extra = self._host(result, float(one.host), device) / 2.0
-        back = exchanged - ahead, float(once), float(one.host) - waited, extra
+        back = exchanged - ahead, float(once), float(one.host) - waited
         self.passes = {
-            FORWARD: _Pass(*forward, ahead, 0.0, waited, extra),
+            FORWARD: _Pass(*forward, ahead, 0.0, waited),
             BACKWARD_INPUT: _Pass(*data, *back),
-            BACKWARD_WEIGHT: _Pass(*weight, 0.0, 0.0, 0.0, 0.0),
+            BACKWARD_WEIGHT: _Pass(*weight, 0.0, 0.0, 0.0),
             BACKWARD: _Pass(*(a + b for a, b in zip(data, weight, strict=True)), *back),
         }
         hide = self.options.overlap_pipeline * self.stack.pipeline_overlap
         self.exposed_send = 1.0 - float(hide)
+        self.host = self._host(result, device)
         self.saved = memory.stage_activations(self.model, self.options, self.plan, self.stack, self.layers, 1.0)
 
-    def _host(self, result: Estimate, launching: float, device: object) -> float:
-        """What the host, stalls and offloaded activations add to a micro-batch [s], as `estimate` has it."""
+    def _host(self, result: Estimate, device: Device) -> float:
+        """What `estimate` has of the host, stalls and offloaded activations besides the launches of layers [s]."""
         first, middle, last = pipeline.stage_layers(self.model, self.options, self.plan)
         single = float(self.plan.pipeline == 1.0)
-        depth = self.model.prediction_layers
-        stages = [(first, 1.0, single), (middle, 0.0, 0.0), (last, single, 1.0)]
+        stages = [(first, 1.0, single), (middle * (self.plan.pipeline > 2.0), 0.0, 0.0), (last, single, 1.0)]
         arguments = self.model, self.options, self.plan, self.network, self.stack, device
-        sums = [sum(stage_pass(*arguments, *stage)) for stage in stages]
-        sums[1] *= self.plan.pipeline > 2.0
-        layers, _, head = stages[int(np.argmax(sums))]
-        host = layer_pass(*arguments).host * (layers + depth * head)
-        micro_batches = result.plan.micro_batches
-        return float(max(result.step.host - self.stack.host_step - micro_batches * host, 0.0) / micro_batches)
+        layers, _, head = max(stages, key=lambda stage: sum(stage_pass(*arguments, *stage)))
+        launching = layer_pass(*arguments).host * (layers + head * self.model.prediction_layers)
+        return float(max(result.step.host - result.plan.micro_batches * launching, 0.0))
 
     @functools.cache  # noqa: B019
     def pieces(self, kind: int, stage: int) -> _StagePass:
@@ -561,12 +554,9 @@ class _Shape:
         made, layers = self.passes[kind], float(self.layers[stage])
         first, last = float(stage == 0), float(stage == len(self.layers) - 1)
         embedding, head = first * made.embedding, last * made.head
-        alone = embedding + layers * made.layer + head
-        extra = made.host / self.chunks
-        return _StagePass(
-            made.layer, embedding, head, alone, alone + extra, layers * made.layer_exchange + (first + last) * made.edge_exchange,
-            layers * made.layer_host + extra,
-        )  # fmt: skip
+        exchanged = layers * made.layer_exchange + (first + last) * made.edge_exchange
+        duration = embedding + layers * made.layer + head
+        return _StagePass(made.layer, embedding, head, duration, exchanged, layers * made.layer_host)
 
 
 class _Call(NamedTuple):
@@ -693,7 +683,7 @@ class _Builder:
                     continue
                 awaited[call.group] = transfer
                 stage, position = self._position(own, place, BACKWARD, closing)
-                marks.setdefault(closing[stage][0], []).append(_Mark(position, 0, START, transfer))
+                marks.setdefault(closing[stage][0], []).append(_Mark(position, -1, START, transfer))
                 late.append(transfer)
         gathers.sort()
         if not self.sums_beside:
@@ -724,7 +714,7 @@ class _Builder:
         for transfer in awaited.values():
             self._do(WAIT, transfer)
         self._tied(rank)
-        for kind, duration in ((OPTIMIZER, self.result.step.optimizer), (HOST, shape.stack.host_step)):
+        for kind, duration in ((OPTIMIZER, self.result.step.optimizer), (HOST, shape.host)):
             if duration > 0.0:
                 self.entries.append(_Entry(kind, duration=float(duration)))
         for kind in () if self.gathers_ahead else (START, WAIT):
@@ -771,7 +761,7 @@ class _Builder:
         times = self.shape.pieces(kind if closing is None or kind == FORWARD else closing[stage][1], stage)
         if kind == FORWARD:
             return stage, (depth > 0.0) * (times.embedding + max(depth - 1.0, 0.0) * times.layer)
-        behind = times.head + (counts[chunk] + 1.0 - depth) * times.layer if depth > 0.0 else times.alone
+        behind = times.head + (counts[chunk] + 1.0 - depth) * times.layer if depth > 0.0 else times.duration
         return stage, behind if depth <= counts[chunk] else times.head
 
     def _pass(
@@ -789,9 +779,8 @@ class _Builder:
         saved = float(self.shape.saved[stage])
         first, begin = len(self.entries), 0.0
         shares = (times.exchange / times.duration, times.host / times.duration) if times.duration > 0.0 else (0.0, 0.0)
-        longer = times.duration / times.alone if times.alone > 0.0 else 0.0
         for mark in [*sorted(found), None]:
-            end = times.duration if mark is None else min(mark.position * longer, times.duration)
+            end = times.duration if mark is None else min(mark.position, times.duration)
             if end > begin:
                 self.entries.append(_Entry(kind, number, -1, end - begin, *shares, 0.0, self.draws))
                 begin = end
@@ -815,8 +804,8 @@ class _Builder:
         moves = [self._move(rank, call, which, number) for which, _ in here]
         end = np.inf
         begins = [position if self.sums_beside else end for _, position in here]
-        started = [_Mark(begin, 0, START, transfer) for begin, transfer in zip(begins, moves, strict=True)]
-        return [*started, *(_Mark(end, 3, WAIT, transfer) for transfer in moves[-1:])]
+        started = [_Mark(begin, -1, START, transfer) for begin, transfer in zip(begins, moves, strict=True)]
+        return [*started, *(_Mark(end, 0, WAIT, transfer) for transfer in moves[-1:])]
 
     def _gathered(self, rank: int, call: _Call, kind: int, stage: int, number: int, own: list[int]) -> list[_Mark]:
         """Weights of one pass: each gathered while the one before works, or where it is needed."""
@@ -827,10 +816,10 @@ class _Builder:
             needed = [0.0, *needed[:-1]][: len(here)]
         ahead = self.gathers_ahead if kind == FORWARD else self.sums_beside
         begins = [0.0, *needed[:-1]] if ahead else needed
-        marks = [_Mark(begin, 2 if ahead and place else 1, START, transfer)
-                 for place, (begin, transfer) in enumerate(zip(begins, moves, strict=False))]  # fmt: skip
-        order = 1 if ahead else 2
-        return marks + [_Mark(need, order, WAIT, transfer) for need, transfer in zip(needed, moves, strict=True)]
+        marks = []
+        for place, (begin, need, transfer) in enumerate(zip(begins, needed, moves, strict=False)):
+            marks += [_Mark(begin, 2 * place, START, transfer), _Mark(need, 2 * place + 1, WAIT, transfer)]
+        return marks
 
     def written(self) -> Entries:
         """The programs as columns, with what passes send and load on links in proportion to their time."""
