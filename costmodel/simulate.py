@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from costmodel.formulas import exchange, memory, pipeline
 from costmodel.formulas.quantities import Device
 from costmodel.formulas.stage import stage_pass
 from costmodel.formulas.step import layer_pass
-from costmodel.ledger import Exchanged, Ledger, Transaction, ledger
+from costmodel.ledger import Ledger, Transaction, ledger
 from costmodel.schedule import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -289,33 +289,28 @@ class Simulation:
         way; ``slowest replica``: for those that have not come to them; ``host``: for the host.
         """
         entries, took = self.entries, self.end - self.start
-        work = np.where(entries.kind < START, self.duration, 0.0)
+        kind, offsets = entries.kind, entries.offsets[:-1]
+        alone = np.where(kind < START, self.duration, 0.0)
         parts = {name: np.zeros_like(took) for name in (*BUSY, *IDLE)}
-        passes = entries.kind <= BACKWARD
-        parts["compute"] = work * entries.compute
-        parts["exchange"] = work * entries.exchange
-        parts["host"] = work * entries.host
-        parts["contention"] = np.where(entries.kind < START, took - work, 0.0)
-        for kind, name in ((OPTIMIZER, "optimizer"), (HOST, "host"), (SENDING, "send")):
-            parts[name] = parts[name] + np.where(entries.kind == kind, work, 0.0)
-        assert not passes[entries.kind > BACKWARD].any()
-        waits = np.flatnonzero(entries.kind == WAIT)
+        for name, share in (
+            ("compute", entries.compute), ("exchange", entries.exchange), ("optimizer", kind == OPTIMIZER),
+            ("host", entries.host + (kind == HOST)), ("send", kind == SENDING),
+        ):  # fmt: skip
+            parts[name] = alone * share
+        parts["contention"] = np.where(kind < START, took - alone, 0.0)
+        waits = np.flatnonzero(kind == WAIT)
         awaited = entries.transfer[waits]
         asked = self.instances.asked[self.instances.number[awaited]].T
         late = np.clip(np.minimum(asked, self.end[:, waits]) - self.start[:, waits], 0.0, None)
-        rest = took[:, waits] - late
         stream = self.transfers.stream[awaited]
-        gathers = np.array([phase in ("forward", "backward", "after step") for phase in self.transfers.phase], dtype=bool)
-        sent = stream >= STREAMS.index("pipeline forward")
-        between = stream >= STREAMS.index("embedding")
-        gathered = gathers[awaited] & ~sent
-        for name, chosen, values in (
-            ("bubble", between, late), ("slowest replica", ~between, late), ("send", sent, rest),
-            ("parameter gather", gathered, rest), ("gradient exchange", ~sent & ~gathered, rest),
-        ):  # fmt: skip
-            parts[name][:, waits[chosen]] = values[:, chosen]
-        sums = {name: np.add.reduceat(values, entries.offsets[:-1], axis=1).T for name, values in parts.items()}
-        sums["bubble"] = sums["bubble"] + self.total - np.maximum.reduceat(self.end, entries.offsets[:-1], axis=1).T
+        between, sent = stream >= STREAMS.index("embedding"), stream >= STREAMS.index("pipeline forward")
+        gathered = ~sent & (np.array(self.transfers.phase, dtype=object)[awaited] != "gradient sync")
+        for name, chosen in (("bubble", between), ("slowest replica", ~between)):
+            parts[name][:, waits[chosen]] = late[:, chosen]
+        for name, chosen in (("send", sent), ("parameter gather", gathered), ("gradient exchange", ~sent & ~gathered)):
+            parts[name][:, waits[chosen]] += (took[:, waits] - late)[:, chosen]
+        sums: dict[str, Floats] = {name: np.add.reduceat(values, offsets, axis=1).T for name, values in parts.items()}
+        sums["bubble"] = sums["bubble"] + self.total - np.maximum.reduceat(self.end, offsets, axis=1).T
         return sums
 
     @property
@@ -528,10 +523,10 @@ class _Shape:
         ahead, waited = float(quiet.total_forward - one.forward), float(one.total_forward - quiet.total_forward)
         back = exchanged - ahead, float(once), float(one.host) - waited
         self.passes = {
-            FORWARD: _Pass(*forward, ahead, 0.0, waited),
-            BACKWARD_INPUT: _Pass(*data, *back),
-            BACKWARD_WEIGHT: _Pass(*weight, 0.0, 0.0, 0.0),
-            BACKWARD: _Pass(*(a + b for a, b in zip(data, weight, strict=True)), *back),
+            FORWARD: _Pass._make([*forward, ahead, 0.0, waited]),
+            BACKWARD_INPUT: _Pass._make([*data, *back]),
+            BACKWARD_WEIGHT: _Pass._make([*weight, 0.0, 0.0, 0.0]),
+            BACKWARD: _Pass._make([*(a + b for a, b in zip(data, weight, strict=True)), *back]),
         }
         hide = self.options.overlap_pipeline * self.stack.pipeline_overlap
         self.exposed_send = 1.0 - float(hide)
@@ -554,9 +549,10 @@ class _Shape:
         made, layers = self.passes[kind], float(self.layers[stage])
         first, last = float(stage == 0), float(stage == len(self.layers) - 1)
         embedding, head = first * made.embedding, last * made.head
-        exchanged = layers * made.layer_exchange + (first + last) * made.edge_exchange
+        deep = layers + last * float(self.model.prediction_layers)
+        exchanged = deep * made.layer_exchange + (first + last) * made.edge_exchange
         duration = embedding + layers * made.layer + head
-        return _StagePass(made.layer, embedding, head, duration, exchanged, layers * made.layer_host)
+        return _StagePass(made.layer, embedding, head, duration, exchanged, deep * made.layer_host)
 
 
 class _Call(NamedTuple):
@@ -823,7 +819,8 @@ class _Builder:
 
     def written(self) -> Entries:
         """The programs as columns, with what passes send and load on links in proportion to their time."""
-        kind, number, transfer, duration, exchanged, host, saved, _ = (np.array(column) for column in zip(*self.entries, strict=True))
+        columns = (np.array(column) for column in zip(*self.entries, strict=True))
+        kind, number, transfer, duration, exchanged, host, saved, _ = columns
         passes = kind <= BACKWARD
         moved, load = np.zeros((len(kind), len(GROUPS))), np.zeros((len(kind), LEVELS))
         for rank in range(self.schedule.ranks):
@@ -861,14 +858,14 @@ class _Replicas(NamedTuple):
 
     Parameters
     ----------
-    count : how many
+    many : how many
     of_rank : pipeline rank and replica of each GPU, GPUs x 2
     of_copy : replica of each data-parallel rank
     rows : of each group of the ledger and what a call goes over, the row of `labels`
     labels : rows x replicas, the same number for replicas that exchange with each other
     """
 
-    count: int
+    many: int
     of_rank: Integers
     of_copy: Integers
     rows: dict[tuple[str, str], int]
@@ -924,7 +921,7 @@ def _replicas(result: Estimate, symmetric: bool) -> _Replicas:
 
 def _slowness(replicas: _Replicas, stages: int, slow_ranks: Mapping[int, float] | None) -> Floats:
     """Factor on the passes of each stage and replica: that of its slowest rank."""
-    factor = np.ones((stages, replicas.count))
+    factor = np.ones((stages, replicas.many))
     touched: dict[tuple[int, int], list[float]] = {}
     for rank, times in mapping("slow_ranks", {} if slow_ranks is None else slow_ranks).items():
         number = whole("a rank of slow_ranks", rank, len(replicas.of_rank) - 1)
@@ -938,17 +935,17 @@ def _durations(
     entries: Entries, draws: Integers, replicas: _Replicas, factor: Floats, jitter: float, seed: int
 ) -> Floats:
     """Time of each replica's work by itself, replicas x entries [s]."""
-    base = np.broadcast_to(entries.duration, (replicas.count, len(entries.duration)))
+    base = np.broadcast_to(entries.duration, (replicas.many, len(entries.duration)))
     passes = np.flatnonzero(entries.kind <= BACKWARD)
     if not (jitter or (factor != 1.0).any()):
-        return np.array(base)
+        return np.array(base, order="C")
     scale = factor[entries.stage[passes]].T
     if jitter:
         drawn = np.random.default_rng(seed).standard_normal((len(replicas.of_copy), int(draws.max()) + 1))
-        slowest = np.full((replicas.count, drawn.shape[1]), -np.inf)
+        slowest = np.full((replicas.many, drawn.shape[1]), -np.inf)
         np.maximum.at(slowest, replicas.of_copy, drawn)
         scale = scale * np.exp(jitter * slowest - 0.5 * jitter**2)[:, draws[passes]]
-    made = np.array(base)
+    made = np.array(base, order="C")
     made[:, passes] *= scale
     return made
 
@@ -1048,9 +1045,9 @@ def simulate(
     )  # fmt: skip
     builder = _Builder(made, schedule, replicas.rows)
     entries, moves = builder.written(), builder.moved()
-    if replicas.count * len(entries.kind) > MOST_EVENTS:
+    if replicas.many * len(entries.kind) > MOST_EVENTS:
         raise InvalidValue(
-            "plan", f"{len(entries.kind)} entries x {replicas.count} replicas",
+            "plan", f"{len(entries.kind)} entries x {replicas.many} replicas",
             f"at most {MOST_EVENTS} in all; without jitter and slow_ranks one replica stands for all",
         )  # fmt: skip
     draws = np.array([entry.draw for entry in builder.entries])
@@ -1080,7 +1077,7 @@ def simulate(
             np.full(len(of), -1.0), np.zeros(room, dtype=np.int64), np.zeros(room, dtype=np.int64), np.zeros(room),
             np.zeros(room), np.zeros(room),
         )  # fmt: skip
-        many = int(kernel.play(programs, transfers, played, replicas.count))
+        many = int(kernel.play(programs, transfers, played, replicas.many))
         if many < 0:
             raise RuntimeError(f"a step of {plan!r} waits for ever")
         if many <= room:
@@ -1089,10 +1086,12 @@ def simulate(
     bills = result.memory.stages
     base = np.array([sum(bill.parts[1:4]) + bill.parts.buffers + bill.parts.overhead for bill in bills], dtype=np.float64)
     return Simulation(
-        ledger=made, schedule=schedule, replicas=replicas.count, entries=entries, start=played.start, end=played.end,
+        ledger=made, schedule=schedule, replicas=replicas.many, entries=entries, start=played.start, end=played.end,
         duration=duration, transfers=moves,
         instances=Instances(of, number, np.bincount(number.ravel(), minlength=len(of)), played.asked, played.begun, played.done),
-        pieces=Pieces(*(column[:many] for column in (played.piece, played.entry, played.since, played.until, played.rate))),
+        pieces=Pieces(
+            played.piece[:many], played.entry[:many], played.since[:many], played.until[:many], played.rate[:many]
+        ),
         base=base,
     )  # fmt: skip
 

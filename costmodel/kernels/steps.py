@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel._jit import kernel
+from costmodel._jit import helper, kernel
 
 WORK, START, WAIT = 0, 1, 2
 """What a rank does: works for a time, starts a transfer, waits for the end of one."""
@@ -93,13 +93,13 @@ class State(NamedTuple):
     stale_rank: NDArray[np.bool_]
     instances: NDArray[np.int64]
     stale: NDArray[np.bool_]
-    count: NDArray[np.int64]  # in the heap, ready, ranks, instances, pieces
+    counts: NDArray[np.int64]  # in the heap, ready, ranks, instances, pieces
 
 
 HEAP, READY, RANKS, INSTANCES, PIECES = 0, 1, 2, 3, 4
 
 
-@kernel
+@helper
 def rise(s, child):  # type: ignore[no-untyped-def]
     """Move an entry of the heap up to its place."""
     heap, due, place = s.heap, s.due, s.place
@@ -117,13 +117,13 @@ def rise(s, child):  # type: ignore[no-untyped-def]
     place[item] = child
 
 
-@kernel
+@helper
 def sink(s, parent):  # type: ignore[no-untyped-def]
     """Move an entry of the heap down to its place."""
     heap, due, place = s.heap, s.due, s.place
     item = heap[parent]
     at = due[item]
-    count = s.count[HEAP]
+    count = s.counts[HEAP]
     while True:
         child = 2 * parent + 1
         if child >= count:
@@ -143,25 +143,25 @@ def sink(s, parent):  # type: ignore[no-untyped-def]
     place[item] = parent
 
 
-@kernel
+@helper
 def schedule(s, item, at):  # type: ignore[no-untyped-def]
     """Put the end of a rank's work or of an instance into the heap, or move it there."""
     s.due[item] = at
     if s.place[item] < 0:
-        s.heap[s.count[HEAP]] = item
-        s.place[item] = s.count[HEAP]
-        s.count[HEAP] += 1
+        s.heap[s.counts[HEAP]] = item
+        s.place[item] = s.counts[HEAP]
+        s.counts[HEAP] += 1
     rise(s, s.place[item])
     sink(s, s.place[item])
 
 
-@kernel
+@helper
 def take(s):  # type: ignore[no-untyped-def]
     """Take the first out of the heap."""
     item = s.heap[0]
     s.place[item] = -1
-    s.count[HEAP] -= 1
-    last = s.heap[s.count[HEAP]]
+    s.counts[HEAP] -= 1
+    last = s.heap[s.counts[HEAP]]
     if last != item:
         s.heap[0] = last
         s.place[last] = 0
@@ -169,41 +169,41 @@ def take(s):  # type: ignore[no-untyped-def]
     return item
 
 
-@kernel
+@helper
 def write(s, out, item, ranks, now):  # type: ignore[no-untyped-def]
     """Close the piece of constant rate that ends now; beyond the room there is, pieces are only counted."""
     if now > s.since[item] and s.rate[item] > 0.0:
-        n = s.count[PIECES]
+        n = s.counts[PIECES]
         if n < len(out.piece):
             out.piece[n] = item if item < ranks else ranks - 1 - item
             out.entry[n] = s.working[item] if item < ranks else -1
             out.since[n] = s.since[item]
             out.until[n] = now
             out.rate[n] = s.rate[item]
-        s.count[PIECES] = n + 1
+        s.counts[PIECES] = n + 1
     s.left[item] -= (now - s.since[item]) * s.rate[item]
     s.since[item] = now
 
 
-@kernel
+@helper
 def mark(s, r):  # type: ignore[no-untyped-def]
     """Have the rates of a rank found anew."""
     if not s.stale_rank[r]:
         s.stale_rank[r] = True
-        s.ranks[s.count[RANKS]] = r
-        s.count[RANKS] += 1
+        s.ranks[s.counts[RANKS]] = r
+        s.counts[RANKS] += 1
 
 
-@kernel
+@helper
 def mark_instance(s, i):  # type: ignore[no-untyped-def]
     """Have the rate of an instance found anew."""
     if not s.stale[i]:
         s.stale[i] = True
-        s.instances[s.count[INSTANCES]] = i
-        s.count[INSTANCES] += 1
+        s.instances[s.counts[INSTANCES]] = i
+        s.counts[INSTANCES] += 1
 
 
-@kernel
+@helper
 def come(s, t, out, i, ranks, now):  # type: ignore[no-untyped-def]
     """One more rank has come to an instance; the last one begins it."""
     s.come[i] += 1
@@ -226,7 +226,7 @@ def come(s, t, out, i, ranks, now):  # type: ignore[no-untyped-def]
     mark_instance(s, i)
 
 
-@kernel
+@helper
 def go_on(s, p, t, out, r, replicas, now):  # type: ignore[no-untyped-def]
     """Follow a rank's program until it works, waits or ends."""
     stage, u = r // replicas, r % replicas
@@ -259,7 +259,7 @@ def go_on(s, p, t, out, r, replicas, now):  # type: ignore[no-untyped-def]
     mark(s, r)
 
 
-@kernel
+@helper
 def finish(s, t, out, i, replicas, now):  # type: ignore[no-untyped-def]
     """End an instance: the next on the streams of its members comes, and who waited for it goes on."""
     ranks = len(s.cursor)
@@ -273,19 +273,19 @@ def finish(s, t, out, i, replicas, now):  # type: ignore[no-untyped-def]
         mark(s, r)
         if s.waiting[r] == i:
             s.waiting[r] = -1
-            s.ready[s.count[READY]] = r
-            s.count[READY] += 1
+            s.ready[s.counts[READY]] = r
+            s.counts[READY] += 1
         if s.head[r, st] < s.issued[r, st]:
             following = t.order[t.queues[(r // replicas) * STREAMS + st] + s.head[r, st]]
             come(s, t, out, t.instance[following, r % replicas], ranks, now)
     r = t.receiver[i]
     if r >= 0 and s.waiting[r] == i:
         s.waiting[r] = -1
-        s.ready[s.count[READY]] = r
-        s.count[READY] += 1
+        s.ready[s.counts[READY]] = r
+        s.counts[READY] += 1
 
 
-@kernel
+@helper
 def rates(s, p, t, out, r, replicas, now):  # type: ignore[no-untyped-def]
     """Find anew the rate of a rank's work, and the limits that it sets to its transfers."""
     e = s.working[r]
@@ -356,7 +356,7 @@ def rates(s, p, t, out, r, replicas, now):  # type: ignore[no-untyped-def]
 
 @kernel
 def play(p, t, out, replicas):  # type: ignore[no-untyped-def]
-    """Fill `out`; returns the pieces there are, of which those beyond the room in `out` are missing, or -1 if ranks wait for ever.
+    """Fill `out`; returns how many pieces there are, of which those beyond the room are missing, or -1 if ranks wait for ever.
 
     Parameters
     ----------
@@ -379,21 +379,21 @@ def play(p, t, out, replicas):  # type: ignore[no-untyped-def]
     for r in range(ranks):
         s.cursor[r] = p.offsets[r // replicas]
         s.ready[ranks - 1 - r] = r
-    s.count[READY] = ranks
+    s.counts[READY] = ranks
     now = 0.0
     while True:
-        while s.count[READY] > 0:
-            s.count[READY] -= 1
-            go_on(s, p, t, out, s.ready[s.count[READY]], replicas, now)
-        if s.count[HEAP] == 0 or s.due[s.heap[0]] > now:
-            while s.count[RANKS] > 0:
-                s.count[RANKS] -= 1
-                r = s.ranks[s.count[RANKS]]
+        while s.counts[READY] > 0:
+            s.counts[READY] -= 1
+            go_on(s, p, t, out, s.ready[s.counts[READY]], replicas, now)
+        if s.counts[HEAP] == 0 or s.due[s.heap[0]] > now:
+            while s.counts[RANKS] > 0:
+                s.counts[RANKS] -= 1
+                r = s.ranks[s.counts[RANKS]]
                 s.stale_rank[r] = False
                 rates(s, p, t, out, r, replicas, now)
-            while s.count[INSTANCES] > 0:
-                s.count[INSTANCES] -= 1
-                i = s.instances[s.count[INSTANCES]]
+            while s.counts[INSTANCES] > 0:
+                s.counts[INSTANCES] -= 1
+                i = s.instances[s.counts[INSTANCES]]
                 s.stale[i] = False
                 if out.done[i] >= 0.0:
                     continue
@@ -413,7 +413,7 @@ def play(p, t, out, replicas):  # type: ignore[no-untyped-def]
                     s.rate[item] = s.lowest[i]
                     left = max(s.left[item], 0.0)
                     schedule(s, item, now + left / s.rate[item] if s.rate[item] > 0.0 else INFINITE)
-            if s.count[HEAP] == 0:
+            if s.counts[HEAP] == 0:
                 break
             if s.due[s.heap[0]] > now:
                 now = s.due[s.heap[0]]
@@ -426,11 +426,11 @@ def play(p, t, out, replicas):  # type: ignore[no-untyped-def]
             out.end[item % replicas, e] = now
             s.working[item] = -1
             s.cursor[item] = e + 1
-            s.ready[s.count[READY]] = item
-            s.count[READY] += 1
+            s.ready[s.counts[READY]] = item
+            s.counts[READY] += 1
         else:
             finish(s, t, out, item - ranks, replicas, now)
     for r in range(ranks):
         if s.cursor[r] < p.offsets[r // replicas + 1]:
             return -1
-    return s.count[PIECES]
+    return s.counts[PIECES]
