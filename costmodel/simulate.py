@@ -286,7 +286,7 @@ class Simulation:
         ``compute``, ``exchange`` (inside passes), ``contention`` (by which transfers beside a pass draw it out) and
         ``optimizer`` are busy. ``bubble``: waits for other stages that have not sent yet, or for the end of the step;
         ``send``: for what is on its way between stages; ``gradient exchange``, ``parameter gather``: for transfers under
-        way; ``slowest replica``: for those that have not come to them; ``host``: for the host.
+        way; ``slowest replica``: for other replicas that have not come to them; ``host``: for the host.
         """
         entries, took = self.entries, self.end - self.start
         kind, offsets = entries.kind, entries.offsets[:-1]
@@ -300,11 +300,12 @@ class Simulation:
         parts["contention"] = np.where(kind < START, took - alone, 0.0)
         waits = np.flatnonzero(kind == WAIT)
         awaited = entries.transfer[waits]
-        asked = self.instances.asked[self.instances.number[awaited]].T
-        late = np.clip(np.minimum(asked, self.end[:, waits]) - self.start[:, waits], 0.0, None)
         stream = self.transfers.stream[awaited]
         between, sent = stream >= STREAMS.index("embedding"), stream >= STREAMS.index("pipeline forward")
         gathered = ~sent & (np.array(self.transfers.phase, dtype=object)[awaited] != "gradient sync")
+        asked = self.instances.asked[self.instances.number[awaited]].T
+        late = np.clip(np.minimum(asked, self.end[:, waits]) - self.start[:, waits], 0.0, None)
+        late[:, ~between] = self._idle_streams(waits[~between])
         for name, chosen in (("bubble", between), ("slowest replica", ~between)):
             parts[name][:, waits[chosen]] = late[:, chosen]
         for name, chosen in (("send", sent), ("parameter gather", gathered), ("gradient exchange", ~sent & ~gathered)):
@@ -312,6 +313,23 @@ class Simulation:
         sums: dict[str, Floats] = {name: np.add.reduceat(values, offsets, axis=1).T for name, values in parts.items()}
         sums["bubble"] = sums["bubble"] + self.total - np.maximum.reduceat(self.end, offsets, axis=1).T
         return sums
+
+    def _idle_streams(self, waits: Integers) -> Floats:
+        """Of each replica's waits for its stream, the time in which the stream carries nothing, as others haven't come [s]."""
+        made, moves = self.instances, self.transfers
+        awaited = self.entries.transfer[waits]
+        late = (self.end - self.start)[:, waits]
+        for stage, stream in {*zip(moves.stage[awaited].tolist(), moves.stream[awaited].tolist(), strict=True)}:
+            chosen = np.flatnonzero((moves.stage[awaited] == stage) & (moves.stream[awaited] == stream))
+            number = made.number[(moves.stage == stage) & (moves.stream == stream)]
+            for replica, which in enumerate(number.T):
+                order = which[np.argsort(made.start[which])]
+                when = np.stack([made.start[order], made.end[order]], axis=1)
+                carried = np.cumsum(np.stack([np.zeros(len(order)), when[:, 1] - when[:, 0]], axis=1))
+                ends = self.start[replica, waits[chosen]], self.end[replica, waits[chosen]]
+                before, after = (np.interp(at, when.ravel(), carried) for at in ends)
+                late[replica, chosen] -= after - before
+        return late
 
     @property
     def busy(self) -> dict[str, Floats]:
