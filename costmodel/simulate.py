@@ -54,7 +54,7 @@ BUSY = ("compute", "exchange", "contention", "optimizer")
 IDLE = ("bubble", "send", "gradient exchange", "parameter gather", "slowest replica", "host")
 STAGGERED = ("zb-h2", "zb-v")
 """Schedules under which a stage begins the next step as soon as it has ended one."""
-MOST_EVENTS = 30_000_000
+MOST_EVENTS = 10_000_000
 LEVELS = 3
 
 
@@ -548,6 +548,7 @@ class _Shape:
         }
         hide = self.options.overlap_pipeline * self.stack.pipeline_overlap
         self.exposed_send = 1.0 - float(hide)
+        self.pieces = {(kind, stage): self._pieces(kind, stage) for kind in self.passes for stage in range(schedule.stages)}
         self.host = self._host(result, device)
         self.saved = memory.stage_activations(self.model, self.options, self.plan, self.stack, self.layers, 1.0)
 
@@ -561,9 +562,7 @@ class _Shape:
         launching = layer_pass(*arguments).host * (layers + head * self.model.prediction_layers)
         return float(max(result.step.host - result.plan.micro_batches * launching, 0.0))
 
-    @functools.cache  # noqa: B019
-    def pieces(self, kind: int, stage: int) -> _StagePass:
-        """A stage's pass by what it is made of."""
+    def _pieces(self, kind: int, stage: int) -> _StagePass:
         made, layers = self.passes[kind], float(self.layers[stage])
         first, last = float(stage == 0), float(stage == len(self.layers) - 1)
         embedding, head = first * made.embedding, last * made.head
@@ -772,7 +771,7 @@ class _Builder:
         chunk = min(max(int(np.searchsorted(before, place, side="left")) - 1, 0), len(own) - 1)
         depth = min(max(place - before[chunk], 0.0), counts[chunk] + 1.0)
         stage = own[chunk]
-        times = self.shape.pieces(kind if closing is None or kind == FORWARD else closing[stage][1], stage)
+        times = self.shape.pieces[kind if closing is None or kind == FORWARD else closing[stage][1], stage]
         if kind == FORWARD:
             return stage, (depth > 0.0) * (times.embedding + max(depth - 1.0, 0.0) * times.layer)
         behind = times.head + (counts[chunk] + 1.0 - depth) * times.layer if depth > 0.0 else times.duration
@@ -782,7 +781,7 @@ class _Builder:
         self, rank: int, kind: int, stage: int, number: int, marks: list[_Mark], calls: list[_Call], own: list[int]
     ) -> None:
         """One pass, cut where transfers start or are waited for."""
-        times = self.shape.pieces(kind, stage)
+        times = self.shape.pieces[kind, stage]
         phase = {FORWARD: "forward", BACKWARD: "backward", BACKWARD_INPUT: "backward"}.get(kind)
         found = list(marks)
         for call in calls:
@@ -1088,7 +1087,7 @@ def simulate(
         moves.time, moves.load / bandwidth, overlap / slowdown, slowdown, moves.stream, number, of, members, places, receiver,
         entries.transfer[starts][np.argsort(key, kind="stable")], queues,
     )  # fmt: skip
-    room = 4 * (duration.size + len(of)) + 1000
+    room = duration.size + len(of) + 1000
     while True:
         played = kernel.Played(
             np.full(duration.shape, -1.0), np.full(duration.shape, -1.0), np.zeros(len(of)), np.zeros(len(of)),

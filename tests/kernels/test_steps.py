@@ -144,9 +144,9 @@ def played(drawn):
     second = steps.Transfers(
         np.array(columns[4], dtype=float), np.array(columns[5], dtype=float).reshape(-1, 3), np.array(columns[6], dtype=float),
         np.array(columns[7], dtype=float), np.array(columns[2], dtype=np.int64), instance,
-        np.array([k for k, _ in names], dtype=np.int64), np.array(sum(members, []), dtype=np.int64),
+        np.array([k for k, _ in names], dtype=np.int64), np.array([*itertools.chain(*members)], dtype=np.int64),
         np.concatenate([[0], np.cumsum([len(group) for group in members])]).astype(np.int64),
-        np.array(receiver, dtype=np.int64), np.array(sum(order, []), dtype=np.int64),
+        np.array(receiver, dtype=np.int64), np.array([*itertools.chain(*order)], dtype=np.int64),
         np.concatenate([[0], np.cumsum([len(stream) for stream in order])]).astype(np.int64),
     )  # fmt: skip
     out = steps.Played(
@@ -187,9 +187,8 @@ def questions(draw):
         labels = [draw(st.integers(0, 1)) for _ in alone] if what == "collective" else alone
         starters = (stage, other) if what == "pair" else (stage,)
         stream = {"collective": draw(st.integers(0, 1)), "pair": 2, "send": 3 + (other < stage)}[what]
-        transfers.append(
-            (starters, other if what == "send" else None, stream, labels, time, load, beside, 1.0 + draw(st.sampled_from([0.0, 0.3])))
-        )
+        receiver, slowdown = other if what == "send" else None, draw(st.sampled_from([1.0, 1.3]))
+        transfers.append((starters, receiver, stream, labels, time, load, beside, slowdown))
         for starter in starters:
             programs[starter].append((START, k))
         pending += [(other, k)] if what == "send" else [(starter, k) for starter in starters]
