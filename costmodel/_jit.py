@@ -127,3 +127,15 @@ for _info in pkgutil.iter_modules(formulas.__path__):
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a row loop: serial, free of the interpreter's lock, cached where a folder can be written."""
     return numba.njit(nogil=True, error_model="numpy", cache=_FOLDER is not None)(function)
+
+
+_UNCOUNTED: dict[str, Any] = {"_nrt": False} if hasattr(numba.core.options.DefaultOptions, "_nrt") else {}
+
+
+def helper(function: Callable[..., Any]) -> Any:
+    """Compile a function for kernels to call, which makes no arrays and counts no references.
+
+    Taking an array out of a tuple counts a reference; where a kernel keeps its state in tuples of arrays, these counts
+    would take ten times as long as the work. (The option is Numba's own; without it the function is only slower.)
+    """
+    return numba.njit(nogil=True, error_model="numpy", cache=_FOLDER is not None, **_UNCOUNTED)(function)

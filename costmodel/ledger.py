@@ -81,6 +81,16 @@ class Size:
     count: float
 
 
+class Exchanged(NamedTuple):
+    """Calls of a rule with the ranks that take part, the distance of neighbours among them, and the buffers [bytes]."""
+
+    group: str
+    call: Call
+    ranks: float
+    stride: float
+    nbytes: NDArray[np.float64]
+
+
 class Load(NamedTuple):
     """Load of a GPU's link of one level, in the direction that carries more, on the stage that loads it most.
 
@@ -256,6 +266,17 @@ class Ledger:
         duration = np.concatenate(times or [np.empty(0)])[order]
         return rules.overlap(ready[order], duration, float(layers.sum() + sum(outer)))
 
+    def synchronisation(self, stage: str | None = None) -> tuple[Exchanged, ...]:
+        """Calls that sum a stage's gradients and gather its weights, in order.
+
+        Parameters
+        ----------
+        stage : of the pipeline; the one that sends most if None
+        """
+        name = self.busiest if stage is None else choice("stage", stage, self._stage_names)
+        one = next(stage for stage in self.stages if stage.name == name)
+        return tuple(_Book(self.estimate, self.rule).synchronisation(one))
+
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for equal transactions of a stage's rank, units in the names of the columns."""
         names = [level.name for level in self.estimate.cluster.levels]
@@ -274,16 +295,6 @@ class Ledger:
         import pandas
 
         return pandas.DataFrame(self.to_rows())
-
-
-class Exchanged(NamedTuple):
-    """Calls of a rule with the ranks that take part, the distance of neighbours among them, and the buffers [bytes]."""
-
-    group: str
-    call: Call
-    ranks: float
-    stride: float
-    nbytes: NDArray[np.float64]
 
 
 class _Book:
@@ -493,4 +504,4 @@ def ledger(
     return Ledger(estimate=result, rule=rule, stages=stages, transactions=tuple(book.rows))
 
 
-__all__ = ["GROUPS", "PHASES", "Ledger", "Load", "Size", "Stage", "Transaction", "ledger"]
+__all__ = ["GROUPS", "PHASES", "Exchanged", "Ledger", "Load", "Size", "Stage", "Transaction", "ledger"]

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 
 from costmodel.schedule import BACKWARD, KINDS, SEND_BACKWARD, SEND_FORWARD, SYNC
+from costmodel.simulate import KINDS as ENTRIES
+from costmodel.simulate import START, STREAMS, Simulation
 from costmodel.timeline import Timeline
-from costmodel.units import microsecond
+from costmodel.units import GB, microsecond
+from costmodel.validate import whole
 
 RANKS, TRANSFERS = 0, 1
 """Processes of the trace: ranks are threads of the first; transfers, which overlap, are asynchronous in the second."""
@@ -71,12 +74,72 @@ def perfetto_trace(timeline: Timeline) -> dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"schedule": schedule.name}}
 
 
-def write_perfetto(timeline: Timeline, path: str | Path) -> None:
-    """Write a timeline to a file for trace viewers.
+def step_trace(step: Simulation, replica: int = 0) -> dict[str, Any]:
+    """A step that was played out, as a trace that https://ui.perfetto.dev and chrome://tracing open.
+
+    Work and waits are complete events on the thread of their stage; transfers, one after the other on each stream, on the
+    thread of the stream; what computes and what links carry are counters. Times are in microseconds.
 
     Parameters
     ----------
-    timeline : as `simulate_schedule` or `timeline` give one
+    step : as `simulate` gives one
+    replica : of each stage
+
+    Returns
+    -------
+    dict
+        for `json.dump`
+    """
+    whole("replica", replica, step.replicas - 1)
+    names = {stage: f"stage {stage}" for stage in range(step.stages)}
+    lanes = {stage * len(STREAMS) + place: f"stage {stage}, {stream}" for stage in names for place, stream in enumerate(STREAMS)}
+    question = step.estimate
+    title = f"{question.model.name} on {question.plan.gpus} GPUs of {question.cluster.name}"
+    events: list[dict[str, Any]] = []
+    for process, label, threads in ((RANKS, title, names), (TRANSFERS, "transfers", lanes)):
+        events.append({"ph": "M", "pid": process, "name": "process_name", "args": {"name": label}})
+        for thread, name in threads.items():
+            events += [
+                {"ph": "M", "pid": process, "tid": thread, "name": "thread_name", "args": {"name": name}},
+                {"ph": "M", "pid": process, "tid": thread, "name": "thread_sort_index", "args": {"sort_index": thread}},
+            ]
+
+    def complete(process: int, thread: int, kind: str, number: int, start: float, end: float, **details: object) -> None:
+        name = kind if number < 0 else f"{kind} {number}"
+        shared = {"ph": "X", "pid": process, "tid": thread, "cat": kind, "name": name, "args": details}
+        events.append(shared | {"ts": start / microsecond, "dur": (end - start) / microsecond})
+
+    entries, moves, made = step.entries, step.transfers, step.instances
+    for index in np.flatnonzero(entries.kind != START).tolist():
+        start, end = float(step.start[replica, index]), float(step.end[replica, index])
+        kind, number = ENTRIES[entries.kind[index]], int(entries.micro_batch[index])
+        if end > start:
+            complete(RANKS, int(entries.stage[index]), kind, number, start, end, alone_s=float(step.duration[replica, index]))
+    for index, instance in enumerate(made.number[:, replica].tolist()):
+        stream, number = int(moves.stream[index]), int(moves.micro_batch[index])
+        lane = int(moves.stage[index]) * len(STREAMS) + stream
+        span = float(made.start[instance]), float(made.end[instance])
+        details = {"bytes": float(moves.nbytes[index]), "alone_s": float(moves.time[index])}
+        complete(TRANSFERS, lane, STREAMS[stream], number, *span, **details)
+    use = step.utilisation()
+    for name, unit, values in (
+        ("computing", "%", 100.0 * use.compute.mean(0)),
+        *((f"{level} link", "GB/s", rates.mean(0) / GB) for level, rates in use.links.items()),
+    ):
+        events += [
+            {"ph": "C", "pid": RANKS, "ts": at, "name": name, "args": {unit: value}}
+            for at, value in zip((use.times[:-1] / microsecond).tolist(), values.tolist(), strict=True)
+        ]
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"schedule": step.schedule.name}}
+
+
+def write_perfetto(timeline: Timeline | Simulation, path: str | Path) -> None:
+    """Write a timeline, or a step, to a file for trace viewers.
+
+    Parameters
+    ----------
+    timeline : as `simulate_schedule`, `timeline` or `simulate` give one
     path : of the file, by custom ``*.json``
     """
-    Path(path).write_text(json.dumps(perfetto_trace(timeline)), encoding="utf-8")
+    trace = step_trace(timeline) if isinstance(timeline, Simulation) else perfetto_trace(timeline)
+    Path(path).write_text(json.dumps(trace), encoding="utf-8")

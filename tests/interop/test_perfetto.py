@@ -5,8 +5,10 @@ import json
 
 import pytest
 
-from costmodel.interop.perfetto import perfetto_trace, write_perfetto
+from costmodel import Plan, load_cluster, load_model
+from costmodel.interop.perfetto import perfetto_trace, step_trace, write_perfetto
 from costmodel.schedule import pipeline_schedule
+from costmodel.simulate import simulate
 from costmodel.timeline import simulate_schedule
 
 WANTED = {  # of each phase: fields beside name and ph, as the format's document has them
@@ -66,3 +68,28 @@ def test_each_transfer_begins_and_ends_once(played):
 def test_a_trace_is_written_as_json(played, tmp_path):
     write_perfetto(played, tmp_path / "trace.json")
     assert json.loads((tmp_path / "trace.json").read_text(encoding="utf-8")) == perfetto_trace(played)
+
+
+@pytest.fixture(scope="module")
+def step():
+    plan = Plan(global_batch=32, seq_len=2048, tensor_parallel=8, pipeline_parallel=4, data_parallel=2)
+    return simulate(load_model("gpt3-175b"), load_cluster("selene", gpus=64), plan, jitter=0.05)
+
+
+def test_a_step_has_every_pass_and_transfer_of_its_replica_on_threads_where_none_overlap(step, tmp_path):
+    write_perfetto(step, tmp_path / "step.json")
+    events = json.loads((tmp_path / "step.json").read_text())["traceEvents"]
+    assert all(WANTED[event["ph"]] <= set(event) for event in events)
+    complete = [event for event in events if event["ph"] == "X"]
+    assert sum(event["cat"] == "pipeline forward" for event in complete) == 3 * 16
+    assert max(event["ts"] + event["dur"] for event in complete) == pytest.approx(1e6 * step.end[0].max())
+    threads = {}
+    for event in complete:
+        threads.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
+    for spans in threads.values():
+        assert all(after[0] >= before[1] - 1e-3 for before, after in itertools.pairwise(sorted(spans)))
+
+
+def test_a_replica_that_is_not_there_is_refused(step):
+    with pytest.raises(ValueError, match="replica"):
+        step_trace(step, replica=2)
