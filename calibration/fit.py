@@ -332,7 +332,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         fit_page(arguments.plots, timed, np.exp(result.residuals) * measured, fits, operators)
     if not arguments.dry_run:
-        _write_all(devices, stacks, correlations, residuals)
+        _write_all(devices, stacks, correlations, residuals, bool(chosen))
     return 0
 
 
@@ -355,11 +355,20 @@ def _existing(name: str) -> dict[str, Any]:
 
 
 
-def _write_all(devices: dict[str, Any], stacks: dict[str, Any], correlations: dict[str, Any], residuals: dict[str, Any]) -> None:
-    kept_devices = {**_existing("efficiencies.toml"), **devices}
-    kept_stacks = {"default": _existing("stacks.toml")["default"], **stacks}
+def _write_all(
+    devices: dict[str, Any], stacks: dict[str, Any], correlations: dict[str, Any], residuals: dict[str, Any], partly: bool
+) -> None:
+    """Write every table; of a fit of files that were named, what it doesn't speak of is kept as it was."""
+    known = _existing("stacks.toml")
+    if partly:
+        kept = _existing("residuals.toml")
+        stacks = {**known, **stacks}
+        correlations = {**json.loads((CATALOGUE / "correlations.json").read_text(encoding="utf-8")), **correlations}
+        sources = {**kept["source"], **{name: entry for name, entry in residuals["source"].items() if name != "total"}}
+        residuals = {**residuals, **kept, **{n: e for n, e in residuals.items() if n != "default"}, "source": sources}
     write_tables({
-        "efficiencies.toml": toml(kept_devices), "stacks.toml": toml(kept_stacks), "residuals.toml": toml(residuals),
+        "efficiencies.toml": toml({**_existing("efficiencies.toml"), **devices}),
+        "stacks.toml": toml({"default": known["default"], **stacks}), "residuals.toml": toml(residuals),
         "correlations.json": json.dumps(correlations) + "\n",  # large, and read at every estimate: JSON is faster
     })  # fmt: skip
 

@@ -186,16 +186,28 @@ def stage_bill(asked: Asked, stage: int) -> StageBill:
     asked : the numbers of the plan
     stage : rank in the pipeline, from 0
     """
-    model, options, plan, stack = asked[:4]
+    options, plan, stack = asked[1:4]
     before, layers = layers_of(asked, stage)
     first, last = ends_of(asked, stage)
-    part = stage_model(model, before, layers)
+    part = model_of(asked, before, layers)
     parts = formula.stage_memory(part, options, plan, stack, layers, float(stage), first, last, float(asked.micro_batches))
     updating = formula.update_temporaries(part, options, plan, layers, first, last)
     phase = "backward" if parts.temporaries > 0.0 or parts.logits == 0.0 else "loss"
     if parts.temporaries > 0.0 and parts.temporaries == updating and parts.activations == parts.logits == 0.0:
         phase = "update"
     return StageBill(stage=stage, layers=layers, parts=Memory._make(map(float, parts)), phase=phase)
+
+
+def model_of(asked: Asked, before: float, layers: float) -> Model:
+    """The model with the share of expert layers that a rank's stages have.
+
+    Parameters
+    ----------
+    asked : the numbers of the plan
+    before, layers : as `layers_of` has them
+    """
+    two_way = float(pipeline.two_way(asked.plan.schedule)) if asked.plan.pipeline > 1 else 0.0
+    return stage_model(asked.model, before, (1.0 + two_way) * layers)
 
 
 def ends_of(asked: Asked, stage: int) -> tuple[float, float]:
@@ -227,7 +239,8 @@ def layers_of(asked: Asked, stage: int) -> tuple[float, float]:
     if stage == 0:
         return 0.0, first
     if stage == plan.pipeline - 1:
-        return model.layers - last, last
+        mirrored = bool(pipeline.two_way(plan.schedule))
+        return 0.0 if mirrored else model.layers - last, last
     before = min(first + (stage - 1) * middle, model.layers)
     return before, min(middle, model.layers - before)
 
@@ -242,10 +255,10 @@ def timeline_of(asked: Asked, stage: int) -> MemoryTimeline:
     """
     from costmodel.schedule import pipeline_schedule
 
-    model, options, plan, stack = asked[:4]
+    options, plan, stack = asked[1:4]
     before, layers = layers_of(asked, stage)
     first, last = ends_of(asked, stage)
-    part = stage_model(model, before, layers)
+    part = model_of(asked, before, layers)
     m = float(asked.micro_batches)
     weights, full_gradients, optimizer, gathered = formula.states(part, options, plan, layers, first, last)
     in_flight = pipeline.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, m, float(stage))
@@ -253,7 +266,7 @@ def timeline_of(asked: Asked, stage: int) -> MemoryTimeline:
     one = formula.stage_activations(part, options, plan, stack, layers, 1.0)
     one = one + formula.embedding_mask(part, options, plan, first)
     head = last * stack.logit_overhead * formula.logits(part, options, plan, m)
-    behind = formula.backward_temporaries(part, options, plan, stack)
+    behind = formula.backward_temporaries(part, options, plan, stack) if layers else 0.0
     update = formula.update_temporaries(part, options, plan, layers, first, last)
     early = full_gradients - formula.absent_gradients(options, full_gradients, m)
     order = pipeline_schedule(
@@ -263,12 +276,13 @@ def timeline_of(asked: Asked, stage: int) -> MemoryTimeline:
 
     moments: list[Moment] = []
 
-    def note(event: str, number: int, saved: float, temporaries: float, logits: float) -> None:
+    def note(
+        event: str, number: int, saved: float, temporaries: float, logits: float, late: bool = False
+    ) -> None:
         passing = event != "update"
         buffers = stack.workspace_memory + (gathered if passing else 0.0)
-        bill = formula.billed(
-            weights, early if passing else full_gradients, optimizer, saved, temporaries, logits, buffers, plan, stack
-        )
+        gradients = early if passing and not late else full_gradients
+        bill = formula.billed(weights, gradients, optimizer, saved, temporaries, logits, buffers, plan, stack)
         moments.append(Moment(event, number, Memory._make(map(float, bill))))
 
     running = waiting = 0
@@ -282,5 +296,7 @@ def timeline_of(asked: Asked, stage: int) -> MemoryTimeline:
             temporaries = 0.0 if kind == "backward-weight" else behind
             note(kind, number, running * one / chunks, temporaries, waiting * head)
             running -= kind != "backward-input"
+    if early < full_gradients:
+        note("backward", number, 0.0, behind, 0.0, late=True)
     note("update", -1, 0.0, update, 0.0)
     return MemoryTimeline(stage=stage, moments=tuple(moments))

@@ -70,3 +70,15 @@ def test_a_timeline_begins_and_ends_with_nothing_in_flight_but_the_states(questi
     assert line.moments[-1].held.activations == 0.0
     assert {moment.held.weights for moment in line.moments} == {bill.weights}
     assert len(line.frame()) == len(line.moments)
+
+
+@settings(quick, max_examples=100)
+@given(questions(offload=(0.0,)))
+def test_ranks_of_every_schedule_hold_all_layers_once_and_the_fullest_is_found(question):
+    found = legal(question)
+    layers = [stage.layers for stage in found.memory.stages]
+    assert sum(layers) == pytest.approx(found.model.layers)
+    assert found.memory.fullest.total == pytest.approx(found.memory.total, rel=1e-12)
+    if found.plan.schedule in ("dualpipe", "chimera"):
+        first, last = found.memory.stages[0], found.memory.stages[-1]
+        assert first.parts.weights == pytest.approx(last.parts.weights)

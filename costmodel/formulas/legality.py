@@ -68,7 +68,12 @@ def violations(model, options, plan, gpus):
     # its closed form holds for one unit of as many micro-batches as stages
     units = ops.where(ops.equal(micro_batches, plan.pipeline), 0.0, 1.0)
     chimera_broken = chimera * ops.maximum(indivisible(plan.pipeline, 2.0), units)
-    few = ops.where(ops.equal(plan.schedule, pipeline.PIPEDREAM_2BW) & (micro_batches < plan.pipeline), 1.0, 0.0)
+    # fewer micro-batches than these leave gaps that the closed forms don't count
+    long = ops.equal(plan.schedule, pipeline.ZB_H2) | ops.equal(plan.schedule, pipeline.ZB_V)
+    least = ops.where(long, 2.0 * plan.pipeline - 1.0, plan.pipeline)
+    filled = (plan.schedule > 2.5) & (micro_batches < least)
+    few = ops.where(filled, 1.0, 0.0)
+    few = ops.maximum(few, pipeline.folded(plan.schedule) * options.balanced_stages)
     dual = ops.where(ops.equal(plan.schedule, pipeline.DUALPIPE), 1.0, 0.0)
     piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
     dual_broken = dual * ops.maximum(

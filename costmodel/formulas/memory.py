@@ -216,7 +216,7 @@ def states(model, options, plan, layers, first, last):
     updated = once * shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
     weights = options.stored_bytes * held
     gradients = trained * (options.gradient_bytes * summed + options.backward_gradient_bytes * held)
-    optimizer = on_device * trained * options.optimizer_bytes * updated
+    optimizer = on_device * trained * (options.optimizer_bytes + options.outer_bytes) * updated
     others, experts = layer.layer_parameters_apart(model, plan)
     apart = ops.where(shard > 1.0, others, 0.0) + ops.where(expert_shard > 1.0, experts, 0.0)
     whole = ops.where(plan.shard_weights > 0.0, apart, 0.0)
@@ -304,17 +304,20 @@ def stage_memory(model, options, plan, stack, layers, stage, first, last, micro_
     paired = ops.where(ops.equal(plan.schedule, pipeline.DUALPIPE), 1.0, 0.0)
     others = (pipeline.losses_in_flight(plan.schedule, micro_batches) - 1.0 + paired) * head
     alone = (1.0 - paired) * head
-    backward = backward_temporaries(model, options, plan, stack)
+    backward = ops.where(layers > 0.0, backward_temporaries(model, options, plan, stack), 0.0)
     update = update_temporaries(model, options, plan, layers, first, last)
     absent = absent_gradients(options, gradients, micro_batches)
     passing = saved + others + ops.maximum(alone, backward) + gathered - absent
-    updating = update > passing
-    at_loss = (alone > backward) & (update <= passing)
+    # gradients that come up late are whole when the first layer's backward pass ends
+    ending = ops.where(absent > 0.0, backward + gathered, 0.0)
+    updating = update > ops.maximum(passing, ending)
+    early = (passing >= ending) & (update <= passing)
+    at_loss = (alone > backward) & early
 
     return billed(
-        weights, ops.where(updating, gradients, gradients - absent), optimizer, ops.where(updating, 0.0, saved),
+        weights, ops.where(early, gradients - absent, gradients), optimizer, ops.where(early, saved, 0.0),
         ops.where(updating, update, ops.where(at_loss, 0.0, backward)),
-        ops.where(updating, 0.0, others + ops.where(at_loss, alone, 0.0)),
+        ops.where(early, others + ops.where(at_loss, alone, 0.0), 0.0),
         stack.workspace_memory + ops.where(updating, 0.0, gathered), plan, stack,
     )  # fmt: skip
 
@@ -345,7 +348,7 @@ def fullest_stage(model, options, plan, stack, micro_batches):
     """The bill of the fullest stage, `Memory` [bytes].
 
     The first stage holds most micro-batches, the second may hold a layer more, the last holds the logits; the
-    stages between hold less than the second.
+    stages between hold less than the second, but for Chimera, whose middle holds most.
 
     Parameters
     ----------
@@ -356,14 +359,17 @@ def fullest_stage(model, options, plan, stack, micro_batches):
     single = ops.where(plan.pipeline > 1.0, 0.0, 1.0)
     fold, mirrored = pipeline.folded(plan.schedule), pipeline.two_way(plan.schedule)
     ends = ops.maximum(single, fold)
-    front = stage_model(model, 0.0, first_layers)
+    spread = 1.0 + mirrored  # stages whose layers are averaged
+    front = stage_model(model, 0.0, spread * first_layers)
     first = stage_memory(front, options, plan, stack, first_layers, 0.0, 1.0, ends, micro_batches)
     between = ops.where(plan.pipeline > 2.0, middle_layers, 0.0)
-    inner = stage_model(model, first_layers, between)
+    inner = stage_model(model, first_layers, spread * between)
+    # of two directions most micro-batches meet in the middle
+    deep = ops.where(ops.equal(plan.schedule, pipeline.CHIMERA), ops.ceil(0.5 * plan.pipeline) - 1.0, 1.0)
     second = stage_memory(
-        inner, options, plan, stack, between, ops.minimum(1.0, plan.pipeline - 1.0), 0.0, 0.0, micro_batches
+        inner, options, plan, stack, between, ops.minimum(deep, plan.pipeline - 1.0), 0.0, 0.0, micro_batches
     )
-    back = stage_model(model, model.layers - last_layers, last_layers)
+    back = stage_model(model, (1.0 - mirrored) * (model.layers - last_layers), spread * last_layers)
     last = stage_memory(
         back, options, plan, stack, last_layers, plan.pipeline - 1.0, ops.maximum(single, mirrored),
         1.0 - fold + mirrored, micro_batches,

@@ -207,20 +207,22 @@ def weight_versions(schedule, held):
 
 
 def rank_layers(model, options, plan):
-    """Layers that a micro-batch passes on the first rank, on the second and on the last, on average of its two stages.
+    """Layers that a micro-batch passes on the first rank, on the second and on the last.
 
-    As `stage_layers`, but for the schedules in which a rank runs a stage of each end.
+    As `stage_layers`, but where a rank runs a stage of each end: of a valley (ZB-V) a micro-batch passes both, so that the
+    first rank has both short ones; of two directions it passes one or the other, on average their mean.
 
     Parameters
     ----------
     model, options, plan : `Model`, `Options`, `Plan`
     """
     first, middle, last = stage_layers(model, options, plan)
-    fold = folded(plan.schedule) * ops.where(plan.pipeline > 1.0, 1.0, 0.0)
-    both = 0.5 * (first + last)
-    inner = fold * (1.0 - two_way(plan.schedule))  # of a valley the last rank is the bottom
-    end = ops.where(inner > 0.0, middle, ops.where(fold > 0.0, both, last))
-    return ops.where(fold > 0.0, both, first), middle, end
+    piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
+    both = piped * two_way(plan.schedule)
+    valley = piped * folded(plan.schedule) * (1.0 - both)
+    ends = ops.where(valley > 0.0, first + last - middle, 0.5 * (first + last))
+    bottom = ops.where(valley > 0.0, middle, last)
+    return ops.where(valley + both > 0.0, ends, first), middle, ops.where(both > 0.0, ends, bottom)
 
 
 def stage_layers(model, options, plan):

@@ -6,6 +6,8 @@ from costmodel.units import GiB, KiB, MiB, TiB, microsecond, millisecond
 
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, YELLOW = "#E69F00", "#56B4E9", "#000000", "#F0E442"
+GREY, LIGHT = "#999999", "#DDDDDD"
+"""For what is neither one series nor another."""
 OKABE_ITO = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK, YELLOW)
 """Okabe and Ito's colours, in the order in which series take them."""
 MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross", "triangle-down")
