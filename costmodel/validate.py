@@ -23,7 +23,7 @@ def plain_fields(record: Any) -> None:
 
 
 def _own(value: Any, name: str) -> str:
-    return "" if plain(value) is value else f" of Python's own: {name}(...)"
+    return "" if isinstance(value, float) or plain(value) is value else f" of Python's own: {name}(...)"
 
 
 def _integer(field: str, value: Any, least: int, most: int) -> int:
