@@ -70,6 +70,8 @@ _HOME = {
     "Timeline": "timeline",
     "timeline": "timeline",
     "simulate_schedule": "timeline",
+    "Simulation": "simulate",
+    "simulate": "simulate",
     "Partition": "partition",
     "partition": "partition",
     "transformer_chain": "partition",
@@ -141,6 +143,8 @@ if TYPE_CHECKING:
     from costmodel.schedule import pipeline_schedule as pipeline_schedule
     from costmodel.search import SearchResult as SearchResult
     from costmodel.search import search as search
+    from costmodel.simulate import Simulation as Simulation
+    from costmodel.simulate import simulate as simulate
     from costmodel.timeline import Timeline as Timeline
     from costmodel.timeline import simulate_schedule as simulate_schedule
     from costmodel.timeline import timeline as timeline

@@ -322,6 +322,8 @@ def search(
     kind("cluster", cluster, Cluster, "load_cluster(name)")
     software = framework_on(cluster, framework)
     positive_int("top", top, 1_000_000)
+    if progress is not None and not callable(progress):
+        raise InvalidValue("progress", progress, "a function of the plans done and of all")
     known = (*SPLIT, "data_parallel", *CHOICES)
     for name in dimensions:
         if name not in known:

@@ -17,7 +17,8 @@ FLUSHING = [name for name in SCHEDULES if not name.startswith("pipedream")]
 
 def plan_of(name, stages, micro_batches, **fields):
     chunks = 2 if name in ("interleaved", "breadth-first") else 1
-    return Plan(global_batch=micro_batches, seq_len=4096, pipeline_parallel=stages, virtual_stages=chunks, schedule=name, **fields)
+    shape = {"global_batch": micro_batches, "seq_len": 4096, "pipeline_parallel": stages, "virtual_stages": chunks}
+    return Plan(**shape, schedule=name, **fields)
 
 
 @pytest.mark.parametrize("name", FLUSHING)
