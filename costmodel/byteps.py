@@ -165,7 +165,7 @@ def byteps(
     efficiency = real("efficiency", plain(efficiency), 1e-3, 1.0)
     partition_bytes = real("partition_bytes", plain(partition_bytes), 1.0, 1e18)
     if machine is not None:
-        kind("machine", machine, (PCIeMachine, NVLinkMachine), "a call of its name")
+        kind("machine", machine, (PCIeMachine, NVLinkMachine), "PCIeMachine(...) or NVLinkMachine(...)")
     n, k = float(gpu_machines), float(cpu_machines)
     network = float(formulas.optimal_time(nbytes, n, k, efficiency * bandwidth))
     inside = 0.0 if machine is None else machine.time(nbytes)
