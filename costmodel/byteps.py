@@ -7,7 +7,7 @@ import dataclasses
 from costmodel.formulas import byteps as formulas
 from costmodel.formulas.parameter_server import exposed_time
 from costmodel.units import format_bytes, format_seconds
-from costmodel.validate import flag, kind, positive_int, real, whole
+from costmodel.validate import flag, kind, plain, plain_fields, positive_int, real, whole
 
 MOST_MACHINES = 1_000_000
 
@@ -31,6 +31,7 @@ class PCIeMachine:
     optimal_split: bool = False
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         positive_int("gpus_per_switch", self.gpus_per_switch, 64)
         real("cpu_bandwidth", self.cpu_bandwidth, 1.0, 1e15)
         real("gpu_bandwidth", self.gpu_bandwidth, 1.0, 1e15)
@@ -65,6 +66,7 @@ class NVLinkMachine:
     shared_switch: bool = False
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         real("nvlink_bandwidth", self.nvlink_bandwidth, 1.0, 1e15)
         real("cpu_bandwidth", self.cpu_bandwidth, 1.0, 1e15)
         flag("shared_switch", self.shared_switch)
@@ -154,16 +156,16 @@ def byteps(
     >>> round(result.network_time, 4), round(result.gain_over_all_reduce, 2), result.bottleneck
     (0.1173, 1.47, 'network')
     """
-    real("nbytes", nbytes, 0.0, 1e18)
-    positive_int("gpu_machines", gpu_machines, MOST_MACHINES)
-    whole("cpu_machines", cpu_machines, MOST_MACHINES)
-    real("bandwidth", bandwidth, 1.0, 1e15)
-    real("compute_time", compute_time, 0.0, 1e9)
-    real("overlap", overlap, 0.0, 1.0)
-    real("efficiency", efficiency, 1e-3, 1.0)
-    real("partition_bytes", partition_bytes, 1.0, 1e18)
-    if machine is not None and not isinstance(machine, PCIeMachine):
-        kind("machine", machine, NVLinkMachine, "PCIeMachine(...) or NVLinkMachine(...)")
+    nbytes = real("nbytes", plain(nbytes), 0.0, 1e18)
+    gpu_machines = positive_int("gpu_machines", plain(gpu_machines), MOST_MACHINES)
+    cpu_machines = whole("cpu_machines", plain(cpu_machines), MOST_MACHINES)
+    bandwidth = real("bandwidth", plain(bandwidth), 1.0, 1e15)
+    compute_time = real("compute_time", plain(compute_time), 0.0, 1e9)
+    overlap = real("overlap", plain(overlap), 0.0, 1.0)
+    efficiency = real("efficiency", plain(efficiency), 1e-3, 1.0)
+    partition_bytes = real("partition_bytes", plain(partition_bytes), 1.0, 1e18)
+    if machine is not None:
+        kind("machine", machine, (PCIeMachine, NVLinkMachine), "PCIeMachine(...) or NVLinkMachine(...)")
     n, k = float(gpu_machines), float(cpu_machines)
     network = float(formulas.optimal_time(nbytes, n, k, efficiency * bandwidth))
     inside = 0.0 if machine is None else machine.time(nbytes)

@@ -11,7 +11,7 @@ from costmodel.errors import InvalidValue, NotModelled
 from costmodel.hardware.peers import Peer
 from costmodel.solvers import collaboration as solver
 from costmodel.units import format_seconds
-from costmodel.validate import flag, kind, listing, mapping, positive_int, real, text, whole
+from costmodel.validate import flag, kind, listing, mapping, plain, positive_int, real, whole
 
 MOST_PEERS = 100_000
 MOST_PAIRED_PEERS = 40
@@ -149,12 +149,12 @@ def collaborate(
     index = {peer.name: i for i, peer in enumerate(peers)}
     if len(index) < len(peers):
         raise InvalidValue("peers", f"{len(peers)} of {len(index)} names", "a name of its own for each")
-    real("parameter_bytes", parameter_bytes, 1.0, 1e18)
-    real("target_batch", target_batch, 1e-9, 1e18)
-    real("element_bytes", element_bytes, 1.0 / 8.0, parameter_bytes)
+    parameter_bytes = real("parameter_bytes", plain(parameter_bytes), 1.0, 1e18)
+    target_batch = real("target_batch", plain(target_batch), 1e-9, 1e18)
+    element_bytes = real("element_bytes", plain(element_bytes), 1.0 / 8.0, parameter_bytes)
     flag("delayed", delayed)
     elements = positive_int("parameter_bytes over element_bytes", round(parameter_bytes / element_bytes), 10**18)
-    whole("min_size", min_size, elements)
+    min_size = whole("min_size", plain(min_size), elements)
     speed = np.array([peer.samples_per_second for peer in peers])
     if not speed.any():
         raise InvalidValue("samples_per_second", 0.0, "more than 0 for at least one peer")
@@ -255,7 +255,7 @@ def _between(computes: solver.Flags, shares: solver.Floats, limits: solver.Float
 def _named(names: Sequence[str], index: Mapping[str, int]) -> solver.Flags:
     chosen = np.zeros(len(index), bool)
     for name in listing("computing", names):
-        if name not in index:
+        if not isinstance(name, str) or name not in index:
             raise InvalidValue("computing", name, "the name of one of the peers")
         chosen[index[name]] = True
     if not chosen.any():
@@ -267,14 +267,19 @@ def _limits(
     pair_limits: Mapping[tuple[str, str], float] | None, index: Mapping[str, int], parameter_bytes: float
 ) -> solver.Floats | None:
     """Limits between pairs [gradients/s] as a table, infinite where there is none."""
-    if not pair_limits:
+    if pair_limits is None:
+        return None
+    named = mapping("pair_limits", pair_limits)
+    if not named:
         return None
     if len(index) > MOST_PAIRED_PEERS:
         raise NotModelled(f"limits between pairs are modelled for up to {MOST_PAIRED_PEERS} peers, not {len(index)}")
     table = np.full((len(index), len(index)), np.inf)
-    for pair, limit in mapping("pair_limits", pair_limits).items():
-        if not isinstance(pair, tuple) or len(pair) != 2 or pair[0] == pair[1] or not set(pair) <= set(index):
+    for pair, limit in named.items():
+        names = pair if isinstance(pair, tuple) and all(isinstance(name, str) for name in pair) else ()
+        if len(names) != 2 or names[0] == names[1] or not set(names) <= set(index):
             raise InvalidValue("pair_limits", pair, "pairs of two names of peers, the sender's first")
-        source, target = (text("name of a peer", name) for name in pair)
-        table[index[source], index[target]] = real(f"pair limit {source} to {target}", limit, 0.0, 1e15) / parameter_bytes
+        source, target = names
+        rate = real(f"pair limit {source} to {target}", plain(limit), 0.0, 1e15)
+        table[index[source], index[target]] = rate / parameter_bytes
     return table

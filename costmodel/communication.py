@@ -17,9 +17,9 @@ from costmodel.errors import InvalidValue, NotModelled
 from costmodel.formulas import algorithms, collectives, nccl
 from costmodel.formulas.quantities import Network
 from costmodel.hardware.cluster import Cluster
-from costmodel.hardware.topology import Group, Landing, landings
+from costmodel.hardware.topology import MOST, Group, Landing, landings
 from costmodel.solvers import nccl as tuner
-from costmodel.validate import choice, flag, kind, real, text
+from costmodel.validate import choice, flag, kind, plain, positive_int, real, text
 
 OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "send")
 LIBRARIES = ("nccl", "textbook")
@@ -88,11 +88,18 @@ def bus_factor(op: str, ranks: int) -> float:
     op : one of `OPERATIONS`
     ranks : members
 
+    Raises
+    ------
+    InvalidValue
+        naming the field, its value and what was expected
+
     Examples
     --------
     >>> bus_factor("all-reduce", 8)
     1.75
     """
+    choice("op", op, OPERATIONS)
+    ranks = positive_int("ranks", plain(ranks), MOST)
     share = (ranks - 1) / ranks
     return {"all-reduce": 2.0 * share, "all-gather": share, "reduce-scatter": share, "all-to-all": share}.get(op, 1.0)
 
@@ -155,26 +162,20 @@ def collective_time(
     >>> collective_time("all-reduce", 2**20, 2, load_cluster("mi300x-8"), "ring").library
     'textbook'
     """
-    choice("op", op, OPERATIONS)
-    nbytes = real("nbytes", nbytes, 0.0, 1e18)
-    ranks = group if isinstance(group, Group) else Group(ranks=group)
-    kind("cluster", cluster, Cluster, "load_cluster")
+    place, release = _asked(op, nbytes, group, cluster, OPERATIONS, version, nvls, sharp, processor)
     text("algorithm", algorithm)
     choice("library", library, ("auto", *LIBRARIES))
     choice("launcher", launcher, LAUNCHERS)
-    choice("processor", processor, PROCESSORS)
-    flag("nvls", nvls)
-    flag("sharp", sharp)
-    release = _version(version)
-    place = _Place(op, nbytes, ranks, cluster)
     runs_nccl = cluster.device.architecture in tuner.FAMILIES
     if library == "nccl" and not runs_nccl:
         raise NotModelled(f"library='nccl' on {cluster.device.name}: NCCL runs on NVIDIA's GPUs")
     if library == "auto":
         only_textbook = algorithm in TEXTBOOK[op] and algorithm not in NCCL_NAMES
         library = "nccl" if runs_nccl and not only_textbook else "textbook"
-    if ranks.ranks == 1 or nbytes == 0.0:
-        nothing = "one rank has nothing to exchange" if ranks.ranks == 1 else "there are no bytes to exchange"
+    if place.ranks == 1.0 or place.nbytes == 0.0:
+        if algorithm not in ("auto", *(NCCL_NAMES if library == "nccl" else TEXTBOOK[op])):
+            raise NotModelled(f"algorithm={algorithm!r}: {library} has none of that name for {op}")
+        nothing = "one rank has nothing to exchange" if place.ranks == 1.0 else "there are no bytes to exchange"
         return place.answer([Alternative(algorithm="none", protocol="", time=0.0)], "none", library, nothing)
     if library == "textbook":
         return place.answer(place.textbook(), algorithm, library, "")
@@ -183,8 +184,8 @@ def collective_time(
 
 
 def expected_by_nccl(
-    op: str, nbytes: float, group: Group, cluster: Cluster, *, version: tuple[int, int] = LATEST, nvls: bool = True,
-    sharp: bool = False, processor: str = "intel",
+    op: str, nbytes: float, group: int | Group, cluster: Cluster, *, version: str | tuple[int, int] = LATEST,
+    nvls: bool = True, sharp: bool = False, processor: str = "intel",
 ) -> list[tuner.Candidate]:  # fmt: skip
     """What NCCL's own model says of every algorithm and protocol, without what measurements add, the one it runs first.
 
@@ -192,19 +193,50 @@ def expected_by_nccl(
     ----------
     op : one that NCCL's tuner decides on
     nbytes : buffer [bytes]
-    group, cluster : ranks, on NVIDIA's GPUs
+    group, cluster : at least two ranks, on NVIDIA's GPUs
     version, nvls, sharp, processor : as of `collective_time`
+
+    Returns
+    -------
+    list of Candidate
+        with their times [s]
+
+    Raises
+    ------
+    InvalidValue
+        naming the field, its value and what was expected
+    NotModelled
+        on other GPUs than NVIDIA's
     """
-    communicator = _Place(op, nbytes, group, cluster).communicator(nvls, sharp, processor == "amd")
-    return tuner.candidates(op, nbytes, communicator, version)
+    place, release = _asked(op, nbytes, group, cluster, tuner.OPERATIONS, version, nvls, sharp, processor)
+    if cluster.device.architecture not in tuner.FAMILIES:
+        raise NotModelled(f"NCCL on {cluster.device.name}: it runs on NVIDIA's GPUs")
+    if place.ranks == 1.0:
+        raise InvalidValue("group", group, "at least two ranks: one has nothing to exchange")
+    return tuner.candidates(op, place.nbytes, place.communicator(nvls, sharp, processor == "amd"), release)
 
 
-def _version(version: str | tuple[int, int]) -> tuple[int, int]:
-    parts = version.split(".") if isinstance(version, str) else list(version)
+def _asked(
+    op: str, nbytes: float, group: int | Group, cluster: Cluster, operations: tuple[str, ...],
+    version: str | tuple[int, int], nvls: bool, sharp: bool, processor: str,
+) -> tuple[_Place, tuple[int, int]]:  # fmt: skip
+    """The question and the release of NCCL, checked."""
+    choice("op", op, operations)
+    size = real("nbytes", plain(nbytes), 0.0, 1e18)
+    members = group if isinstance(group, Group) else Group(ranks=plain(group))
+    kind("cluster", cluster, Cluster, "load_cluster(name)")
+    choice("processor", processor, PROCESSORS)
+    flag("nvls", nvls)
+    flag("sharp", sharp)
+    return _Place(op, size, members, cluster), _version(version)
+
+
+def _version(version: Any) -> tuple[int, int]:
+    parts = version.split(".") if isinstance(version, str) else version
     known = min(nccl.RELEASES)
     try:
         found = (int(parts[0]), int(parts[1]))
-    except (ValueError, IndexError, TypeError):
+    except (ValueError, LookupError, TypeError, OverflowError):
         raise InvalidValue("version", version, "a release of NCCL, as '2.21'") from None
     if found < known:
         raise InvalidValue("version", version, f"NCCL {known[0]}.{known[1]} or later")
@@ -389,7 +421,7 @@ class _Place:
 
     def lower_bound(self) -> float:
         """What no algorithm that sends over these links goes below [s]."""
-        if self.group.ranks == 1:
+        if self.group.ranks == 1 or self.nbytes == 0.0:
             return 0.0
         least = {
             "all-reduce": algorithms.least_all_reduce, "broadcast": algorithms.least_broadcast,

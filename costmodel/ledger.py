@@ -116,6 +116,10 @@ class Load(NamedTuple):
     peak_group: str
 
 
+ONE_WAY = ("gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-h2", "pipedream-2bw")
+"""Schedules with one stage of the model's ends on each end of the pipeline, whose gradients are summed once a step."""
+
+
 class Stage(NamedTuple):
     """Pipeline stages that are alike.
 
@@ -471,7 +475,8 @@ def ledger(
     InvalidValue, IllegalPlan
         as `estimate`
     NotModelled
-        where the rule doesn't know the plan's ZeRO stage, or adapters are put into real buckets
+        where the rule doesn't know the plan's ZeRO stage, or adapters are put into real buckets; for schedules that are
+        not of `ONE_WAY`
 
     Assumes a first or a last stage to send as often as one between; equal micro-batches; every rank of a stage alike.
 
@@ -485,6 +490,22 @@ def ledger(
     [('all-reduce', 513802240.0, 1.0), ('all-reduce', 604626944.0, 1.0), ('all-gather', 1118429184.0, 1.0)]
     """
     result = estimate(model, cluster, plan, framework)
+    if result.plan.schedule not in ONE_WAY:
+        raise NotModelled(
+            f"a ledger of schedule={result.plan.schedule!r}: kept where a micro-batch goes through the ranks once each way "
+            f"and gradients are summed once a step: {', '.join(ONE_WAY)}"
+        )
+    return one_way_ledger(result, buckets)
+
+
+def one_way_ledger(result: Estimate, buckets: Rule | None = None) -> Ledger:
+    """The ledger of an estimate, as if micro-batches passed the ranks once each way and gradients were summed once a step.
+
+    Parameters
+    ----------
+    result : the step
+    buckets : as of `ledger`
+    """
     if result.plan.synchronisation != "all-reduce":
         raise NotModelled(f"a ledger of synchronisation={result.plan.synchronisation!r}: only all-reduce's is kept")
     adapted = result.plan.adapter != "none"
@@ -492,7 +513,7 @@ def ledger(
     if rule is None:
         known = rules.rule_of(result.framework.name, int(result.plan.zero_stage or 0))
         rule = rules.OneBucket() if adapted else known
-    if not callable(getattr(rule, "calls", None)):
+    if isinstance(rule, type) or not callable(getattr(rule, "calls", None)):
         raise InvalidValue("buckets", buckets, "a rule of costmodel.workloads.buckets, as DeepSpeed() makes one")
     if adapted and not isinstance(rule, rules.OneBucket):
         raise NotModelled(f"adapter={result.plan.adapter!r} in real buckets: only OneBucket() knows the share that trains")

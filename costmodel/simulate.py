@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.errors import InvalidValue, NotModelled
-from costmodel.estimate import Estimate
+from costmodel.estimate import Estimate, estimate
 from costmodel.formulas import exchange, memory, pipeline
 from costmodel.formulas.quantities import Device
 from costmodel.formulas.stage import stage_pass
 from costmodel.formulas.step import layer_pass
-from costmodel.ledger import Ledger, Transaction, ledger
+from costmodel.ledger import Ledger, Transaction, one_way_ledger
 from costmodel.schedule import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -1048,12 +1048,12 @@ def simulate(
 
     spread = real("jitter", jitter, 0.0, 10.0)
     whole("seed", seed, 2**63 - 1)
-    made = ledger(model, cluster, plan, framework)
-    result = made.estimate
+    result = estimate(model, cluster, plan, framework)
     plan = result.plan
     name = str(plan.schedule)
     if name.startswith("pipedream"):
         raise NotModelled(f"a step of schedule={name!r}, which never flushes: `timeline` plays it")
+    made = one_way_ledger(result)
     symmetric = not spread and not slow_ranks
     replicas = _replicas(result, symmetric)
     factor = _slowness(replicas, plan.pipeline_parallel, slow_ranks)

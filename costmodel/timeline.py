@@ -33,7 +33,7 @@ from costmodel.schedule import (
     deadlocked,
     pipeline_schedule,
 )
-from costmodel.validate import choice, kind, positive_int, real, whole
+from costmodel.validate import choice, kind, plain, positive_int, real, whole
 
 if TYPE_CHECKING:
     import pandas
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 LONGEST, MOST_BYTES = 1e6, 1e18
+MOST_EVENTS = 2_000_000
+"""Of a plan that is played: seconds of work."""
 SENDS = ("non-blocking", "blocking", "rendezvous")
 """What a rank waits for when it sends, in the order of the codes of `costmodel.kernels.events`."""
 
@@ -105,8 +107,8 @@ class Timeline:
 
     @property
     def bubble_rate(self) -> float:
-        """Share of a period that the ranks neither compute nor sync, on average."""
-        return float(self.bubble.mean() / self.period)
+        """Share of a period that the ranks neither compute nor sync, on average; 0 where nothing takes time."""
+        return float(self.bubble.mean() / self.period) if self.period else 0.0
 
     @property
     def in_flight(self) -> Floats:
@@ -127,7 +129,8 @@ class Timeline:
         return self._changes(rank, self.schedule.changes / self.schedule.chunks)
 
     def _changes(self, rank: int, change: Floats) -> tuple[Floats, Floats]:
-        first, last = self.schedule.offsets[rank : rank + 2]
+        number = whole("rank", plain(rank), self.schedule.ranks - 1)
+        first, last = self.schedule.offsets[number : number + 2]
         events = first + np.flatnonzero(change[first:last])
         grows = change[events] > 0.0
         return np.where(grows, self.start[events], self.end[events]), np.cumsum(change[events])
@@ -149,15 +152,24 @@ class Timeline:
 
 def _each(field: str, value: ArrayLike, length: int, most: float, of: str = "stages") -> Floats:
     """`value` as a column of finite numbers from 0 to `most`: one for all, or one for each."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return np.full(length, real(field, value, 0.0, most))
+    if np.isscalar(value):
+        return np.full(length, real(field, plain(value), 0.0, most))
+    wanted = f"a number or {length} numbers from 0 to {most:g}, one for each of the {of}"
+    return _table(field, value, (length,), "iuf", most, wanted).astype(np.float64)
+
+
+def _table(field: str, value: ArrayLike, shape: tuple[int, ...], kinds: str, most: float, wanted: str) -> NDArray[Any]:
+    """`value` as an array of a shape, of some of NumPy's kinds of numbers, from 0 to `most`, no bool among them."""
+    shown = value.tolist() if isinstance(value, np.ndarray) else value
     try:
-        column = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidValue(field, value, f"a number or {length} numbers, one for each of the {of}") from None
-    if column.shape != (length,) or not (np.isfinite(column) & (column >= 0.0) & (column <= most)).all():
-        raise InvalidValue(field, column.tolist(), f"a number or {length} numbers from 0 to {most:g}, one for each of the {of}")
-    return column
+        table = np.asarray(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidValue(field, shown, wanted) from None
+    if table.shape != shape or table.dtype.kind not in kinds or not ((table >= 0) & (table <= most)).all():
+        raise InvalidValue(field, shown, wanted)
+    if not isinstance(value, np.ndarray) and any(isinstance(one, bool | np.bool_) for one in np.asarray(value, object).flat):
+        raise InvalidValue(field, shown, wanted)
+    return table
 
 
 def simulate_schedule(
@@ -222,19 +234,20 @@ def simulate_schedule(
     times[BACKWARD] = times[BACKWARD_INPUT] + times[BACKWARD_WEIGHT]
     times[SYNC] = _each("sync", sync, stages, LONGEST)
     duration = times[schedule.kind, schedule.stage]
-    spread = real("jitter", jitter, 0.0, 10.0)
-    whole("seed", seed, 2**63 - 1)
+    spread = real("jitter", plain(jitter), 0.0, 10.0)
+    start_at = whole("seed", plain(seed), 2**63 - 1)
     if spread:
-        draws = np.random.default_rng(seed).standard_normal(len(duration))
+        draws = np.random.default_rng(start_at).standard_normal(len(duration))
         duration = np.where(schedule.kind <= BACKWARD, duration * np.exp(spread * draws - 0.5 * spread**2), duration)
 
     moved = _each("transfer_bytes", transfer_bytes, max(stages - 1, 1), MOST_BYTES, "boundaries between stages")
-    if transfer_bandwidth != math.inf:
-        real("transfer_bandwidth", transfer_bandwidth, 1.0, MOST_BYTES)
+    bandwidth = plain(transfer_bandwidth)
+    if bandwidth != math.inf:
+        bandwidth = real("transfer_bandwidth", bandwidth, 1.0, MOST_BYTES)
     sent = np.isin(schedule.kind, (SEND_FORWARD, SEND_BACKWARD))
     boundary = np.clip(schedule.stage - (schedule.kind == SEND_BACKWARD), 0, max(stages - 2, 0))
-    occupancy = np.where(sent, moved[boundary] / transfer_bandwidth, 0.0)
-    latency = np.where(sent, real("transfer_latency", transfer_latency, 0.0, LONGEST), 0.0)
+    occupancy = np.where(sent, moved[boundary] / bandwidth, 0.0)
+    latency = np.where(sent, real("transfer_latency", plain(transfer_latency), 0.0, LONGEST), 0.0)
     receiver = schedule.rank[np.where(sent, schedule.match, 0)]
     if links is None:
         link = schedule.rank * ranks + receiver
@@ -256,10 +269,8 @@ def simulate_schedule(
 
 
 def _links(links: ArrayLike, ranks: int) -> NDArray[np.int64]:
-    table = np.asarray(links)
-    if table.shape != (ranks, ranks) or table.dtype.kind not in "iu" or table.min() < 0 or table.max() > MOST:
-        raise InvalidValue("links", table.tolist(), f"{ranks} x {ranks} numbers of links, whole, from 0 to {MOST}")
-    return table.astype(np.int64)
+    wanted = f"{ranks} x {ranks} numbers of links, whole, from 0 to {MOST}"
+    return _table("links", links, (ranks, ranks), "iu", MOST, wanted).astype(np.int64)
 
 
 def _held(schedule: Schedule, activation_bytes: ArrayLike, context_bytes: ArrayLike | None) -> Floats:
@@ -319,7 +330,7 @@ def zero_bubble_schedule(
     """
     from costmodel.kernels.zero_bubble import search
 
-    p, m = positive_int("stages", stages, MOST), positive_int("micro_batches", micro_batches, MOST)
+    p, m = (positive_int(name, plain(value), MOST) for name, value in (("stages", stages), ("micro_batches", micro_batches)))
     times = np.stack(
         [
             _each("forward", forward, p, LONGEST), _each("backward_input", backward_input, p, LONGEST),
@@ -331,7 +342,7 @@ def zero_bubble_schedule(
     if (kept > held).any():
         raise InvalidValue("context_bytes", context_bytes, "no more than activation_bytes, of which they are a part")
     limit = np.full(p, np.inf) if memory_limit is None else _each("memory_limit", memory_limit, p, MOST_BYTES)
-    latency = real("transfer_latency", transfer_latency, 0.0, LONGEST)
+    latency = real("transfer_latency", plain(transfer_latency), 0.0, LONGEST)
     sizes = np.stack([held, kept - held, -kept])
     best, shortest = None, math.inf
     for choices in itertools.product((True, False), repeat=3):
@@ -368,9 +379,14 @@ def timeline(
     """Play out one training step of a plan on one of its pipelines.
 
     Every stage takes what the library's formulas say of its layers, the embedding and the head; transfers go beside
-    computation where the plan overlaps them, else the sender waits. What a step has besides (gradient exchange,
-    optimizer, the host) is one sync at the end of each rank, as long as `estimate` says. `Timeline.total` is the step's
+    computation where the plan overlaps them, else the sender waits. What `estimate` says that a step has besides (gradient
+    exchange, optimizer, the host) is divided evenly among the syncs of each rank: one for each of its stages at its end,
+    or under ``pipedream-2bw`` one after every as many micro-batches as ranks. Where a rank has no sync, as under
+    ``pipedream``, which updates after every micro-batch, each backward pass takes its share. `Timeline.total` is the step's
     time, or `Timeline.period` where the optimizer waits for no other rank, as zero-bubble schedules assume.
+
+    The step of an asynchronous schedule is to `estimate` one of many, with the pipeline full; here it begins and ends with
+    an empty one, so that `Timeline.total` is longer by the time in which that fills and drains.
 
     Parameters
     ----------
@@ -389,7 +405,8 @@ def timeline(
     Raises
     ------
     InvalidValue
-        where an argument is not what it should be
+        where an argument is not what it should be, or the plan has more than `MOST_EVENTS` events, at six for
+        a micro-batch on a stage
     IllegalPlan
         with the reason, where the plan can't run
     IllegalSchedule
@@ -406,6 +423,7 @@ def timeline(
     result = estimate(model, cluster, plan, framework)
     plan, software = result.plan, result.framework
     name = str(plan.schedule)
+    _playable(plan)
     schedule = pipeline_schedule(
         name, stages=plan.pipeline_parallel, micro_batches=plan.micro_batches, chunks=plan.virtual_stages,
         layers=model.layers, syncs=True,
@@ -421,14 +439,25 @@ def timeline(
     step = result.step
     slowest = np.sum(_rank_passes(shape, options, numbers, network, stack, device), axis=0).max()
     besides = step.total - step.bubble - step.pipeline_exchange - plan.micro_batches * slowest
+    besides = max(besides, 0.0)  # below 0 by rounding only
+    syncs = int(np.bincount(schedule.rank[schedule.kind == SYNC], minlength=schedule.ranks).min())
+    if not syncs:
+        weight = weight + besides / (plan.micro_batches * schedule.chunks)
     held = (1.0 - options.activation_offload) * memory.kept_activations(shape, options, numbers, stack)
     return simulate_schedule(
         schedule, forward, data, weight, transfer_latency=latency, transfer_bytes=nbytes,
         transfer_bandwidth=nbytes / moving if moving > 0.0 else math.inf,
         sends="non-blocking" if options.overlap_pipeline > 0.0 else "blocking",
-        sync=max(besides, 0.0) / (schedule.chunks * len(schedule.placement)),  # below 0 by rounding only
-        jitter=jitter, seed=seed, activation_bytes=held * layers,
+        sync=besides / syncs if syncs else 0.0, jitter=jitter, seed=seed, activation_bytes=held * layers,
     )  # fmt: skip
+
+
+def _playable(plan: Plan) -> None:
+    """Refuse a plan of more than `MOST_EVENTS` events: two passes, two sends and two receives for a micro-batch on a stage."""
+    stages = plan.pipeline_parallel * (2 if plan.schedule == "zb-v" else plan.virtual_stages)
+    if 6 * stages * plan.micro_batches > MOST_EVENTS:
+        wanted = f"at most {MOST_EVENTS // (6 * stages)} to play on {stages} stages, {MOST_EVENTS} events; `estimate` takes any"
+        raise InvalidValue("micro_batches", plan.micro_batches, wanted)
 
 
 def _passes(

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from costmodel.errors import InvalidValue
 
 
+def plain(value: Any) -> Any:
+    """`value`, but Python's own number for a scalar of NumPy's, which elsewhere wraps around and is no JSON."""
+    return value.item() if isinstance(value, numbers.Number) and hasattr(value, "item") else value
+
+
+def plain_fields(record: Any) -> None:
+    """Make every number in a frozen dataclass `plain`."""
+    for field in dataclasses.fields(record):
+        object.__setattr__(record, field.name, plain(getattr(record, field.name)))
+
+
+def _own(value: Any, name: str) -> str:
+    return "" if isinstance(value, float) or plain(value) is value else f" of Python's own: {name}(...)"
+
+
 def _integer(field: str, value: Any, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InvalidValue(field, value, f"a whole number from {least} to {most}")
+        raise InvalidValue(field, value, f"a whole number from {least} to {most}{_own(value, 'int')}")
     return value
 
 
@@ -29,7 +46,7 @@ def real(field: str, value: Any, least: float, most: float) -> float:
     """`value` as a float if it is a finite number from `least` to `most`."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or not least <= value <= most:
-        raise InvalidValue(field, value, f"a number from {least:g} to {most:g}")
+        raise InvalidValue(field, value, f"a number from {least:g} to {most:g}{_own(value, 'float')}")
     return float(value)
 
 
@@ -54,10 +71,12 @@ def text(field: str, value: Any) -> str:
     return value
 
 
-def kind(field: str, value: Any, wanted: type, maker: str) -> None:
-    """Refuse a `value` that is no `wanted`, naming the call that makes one."""
+def kind(field: str, value: Any, wanted: type | tuple[type, ...], maker: str) -> None:
+    """Refuse a `value` that is no `wanted`, or none of several, naming the call that makes one."""
     if not isinstance(value, wanted):
-        raise InvalidValue(field, value, f"a {wanted.__name__}, as {maker} gives one")
+        names = [one.__name__ for one in (wanted if isinstance(wanted, tuple) else (wanted,))]
+        article = "an" if names[0][0] in "AEIOU" else "a"
+        raise InvalidValue(field, value, f"{article} {' or '.join(names)}, which {maker} gives")
 
 
 def mapping(field: str, value: Any) -> dict[Any, Any]:

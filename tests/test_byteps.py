@@ -1,5 +1,6 @@
 """The verb of BytePS: the formulas at their limits, the machine's inside, refusals by name."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,3 +81,16 @@ def test_what_makes_no_sense_is_refused_in_one_line(fields):
     with pytest.raises(InvalidValue) as refused:
         ask(**fields)
     assert "\n" not in str(refused.value)
+
+
+def test_a_machine_that_is_none_is_told_both_kinds():
+    with pytest.raises(InvalidValue, match="machine='x': expected a PCIeMachine or NVLinkMachine"):
+        ask(machine="x")
+
+
+def test_numbers_of_numpy_are_taken_as_python_s():
+    machine = PCIeMachine(gpus_per_switch=np.int8(4), cpu_bandwidth=np.float32(2.0**33), gpu_bandwidth=np.int64(2**33))
+    assert [type(value) for value in (machine.gpus_per_switch, machine.cpu_bandwidth, machine.gpu_bandwidth)] == [int, float, int]
+    assert ask(nbytes=np.int64(10**9), gpu_machines=np.int32(32)) == ask(nbytes=10**9, gpu_machines=32)
+    with pytest.raises(InvalidValue, match="gpus_per_switch="):
+        PCIeMachine(gpus_per_switch=np.bool_(True), cpu_bandwidth=1e9, gpu_bandwidth=1e9)

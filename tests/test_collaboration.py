@@ -277,6 +277,11 @@ def test_a_share_below_the_least_size_is_not_averaged():
         (lambda: collaborate([peer(name) for name in "abc"], 1e6, 64, computing=list("abc"), min_size=99_999), InvalidValue),
         (lambda: collaborate([peer("a"), peer("b")], 1e6, 64, pair_limits={("a", "c"): 1.0}), InvalidValue),
         (lambda: collaborate([peer("a")], float("inf"), 64), InvalidValue),
+        (lambda: collaborate([peer("a")], 1e6, 64, computing=[["a"]]), InvalidValue),
+        (lambda: collaborate([peer("a"), peer("b")], 1e6, 64, pair_limits=0), InvalidValue),
+        (lambda: collaborate([peer("a"), peer("b")], 1e6, 64, pair_limits=[]), InvalidValue),
+        (lambda: collaborate([peer("a"), peer("b")], 1e6, 64, pair_limits={("a", "a"): 1.0}), InvalidValue),
+        (lambda: collaborate([peer("a"), peer("b")], 1e6, 64, pair_limits={("a", ("b",)): 1.0}), InvalidValue),
         (lambda: collaborate([peer(f"{i}") for i in range(60)], 1e6, 64, pair_limits={("0", "1"): 1.0}), NotModelled),
         (lambda: peer("a", -1.0), InvalidValue),
     ],
@@ -290,3 +295,10 @@ def test_what_makes_no_sense_is_refused_in_one_line(wrong, error):
 def test_clients_alone_train_one_by_one():
     peers = [peer("a", 3.0, client=True), peer("b", 2.0, client=True)]
     assert collaborate(peers, PARAMETERS, 64).computing == ("a",)
+
+
+def test_no_pair_limits_are_those_of_an_empty_table_and_numbers_may_be_numpy_s():
+    peers = [peer(name) for name in "abc"]
+    wanted = collaborate(peers, PARAMETERS, 64)
+    assert collaborate(peers, PARAMETERS, 64, pair_limits={}) == wanted
+    assert collaborate(peers, np.float32(PARAMETERS), np.int64(64), min_size=np.int32(0)) == wanted

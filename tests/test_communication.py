@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -202,6 +203,7 @@ def test_a_launch_from_pytorch_is_a_constant_more():
     ("op='gather'", {"op": "gather"}), ("nbytes=-1", {"nbytes": -1.0}), ("ranks=0", {"group": 0}),
     ("ranks=2.5", {"group": 2.5}), ("library='mpi'", {"library": "mpi"}), ("version='two'", {"version": "two"}),
     ("version=\\(2, 7\\)", {"version": (2, 7)}), ("launcher='jax'", {"launcher": "jax"}), ("cluster=8", {"cluster": 8}),
+    ("version=2.21", {"version": 2.21}), ("version=None", {"version": None}), ("version=\\{\\}", {"version": {}}),
     ("at most the 1024 GPUs of hgx-h200", {"group": Group(ranks=200, stride=8)}),
 ])  # fmt: skip
 def test_what_can_not_be_is_refused_by_name(words, change):
@@ -215,6 +217,47 @@ def test_what_a_library_lacks_is_said_with_what_it_has():
         collective_time("all-gather", GIB, 16, H200, "pat")
     with pytest.raises(NotModelled, match="NCCL runs on NVIDIA's GPUs"):
         collective_time("all-gather", GIB, 8, CLUSTERS["mi300x-8"], library="nccl")
+
+
+@pytest.mark.parametrize("library", ["auto", "nccl", "textbook"])
+@pytest.mark.parametrize("change", [{"group": 1}, {"nbytes": 0.0}])
+def test_an_algorithm_that_there_is_not_is_refused_where_there_is_nothing_to_exchange_too(library, change):
+    asked = {"op": "all-reduce", "nbytes": GIB, "group": 8, "cluster": H200, "library": library} | change
+    with pytest.raises(NotModelled, match="algorithm='foo'"):
+        collective_time(**asked, algorithm="foo")
+    assert collective_time(**asked, algorithm="ring").algorithm == "none"
+
+
+def test_nothing_to_exchange_has_no_lower_bound():
+    assert collective_time("all-reduce", 0, 8, H200).lower_bound == 0.0
+    assert collective_time("all-reduce", GIB, 1, H200).lower_bound == 0.0
+
+
+@pytest.mark.parametrize(("words", "change"), [
+    ("op='foo'", {"op": "foo"}), ("op='send'", {"op": "send"}), ("nbytes=-1", {"nbytes": -1.0}), ("ranks=0", {"group": 0}),
+    ("group=1", {"group": 1}), ("version='two'", {"version": "two"}), ("version=2.21", {"version": 2.21}),
+    ("processor='arm'", {"processor": "arm"}), ("nvls=1", {"nvls": 1}), ("cluster='h200'", {"cluster": "h200"}),
+])  # fmt: skip
+def test_what_nccl_can_not_be_asked_is_refused_by_name(words, change):
+    asked = {"op": "all-reduce", "nbytes": GIB, "group": 8, "cluster": H200} | change
+    with pytest.raises(InvalidValue, match=words):
+        expected_by_nccl(**asked)
+
+
+def test_nccl_is_asked_as_a_collective_is():
+    wanted = expected(GIB, H200, version=(2, 20))
+    assert expected_by_nccl("all-reduce", GIB, 8, H200, version="2.20")[0] == wanted
+    assert expected_by_nccl("all-reduce", np.int64(GIB), np.int64(8), H200, version="2.20.5")[0] == wanted
+    with pytest.raises(NotModelled, match="it runs on NVIDIA's GPUs"):
+        expected_by_nccl("all-reduce", GIB, 8, CLUSTERS["mi300x-8"])
+
+
+@pytest.mark.parametrize(("op", "ranks", "words"), [
+    ("all-reduce", 0, "ranks=0"), ("all-reduce", 2.5, "ranks=2.5"), ("foo", 8, "op='foo'"), ("all-reduce", True, "ranks=True"),
+])  # fmt: skip
+def test_a_bus_factor_of_nothing_is_refused(op, ranks, words):
+    with pytest.raises(InvalidValue, match=words):
+        bus_factor(op, ranks)
 
 
 # Groups on a topology

@@ -21,7 +21,8 @@ from costmodel import (
 )
 from costmodel.estimate import estimate
 from costmodel.formulas import exchange, memory, parameters, pipeline
-from costmodel.ledger import Ledger, ledger
+from costmodel.ledger import ONE_WAY, Ledger, ledger
+from costmodel.plan import SCHEDULES
 from costmodel.workloads.buckets import DeepSpeed, DistributedDataParallel, FullySharded, Megatron, OneBucket
 
 SEEDS = Path(__file__).resolve().parents[2] / "shared" / "reference" / "seeds"
@@ -146,11 +147,8 @@ def test_tensor_ranks_send_what_estimate_says_and_their_copies_of_vectors(questi
     assert made.sent_bytes["only"] == pytest.approx(made.estimate.step.exchange_bytes + difference, rel=1e-6)
 
 
-@quick
-@given(questions(pipelines=(2, 4)))
-def test_some_stage_of_a_pipeline_sends_what_estimate_says(question):
-    """`estimate` takes the slowest stage's passes and the fullest stage's weights."""
-    made = priced(question)
+def check_some_stage(made):
+    """Some stage's passes and the fullest stage's weights are what `estimate` says."""
     states, passes = {}, {}
     for stage in made.stages:
         rows = made.of(stage.name)
@@ -159,6 +157,34 @@ def test_some_stage_of_a_pipeline_sends_what_estimate_says(question):
         passes[stage.name] = made.sent_bytes[stage.name] - states[stage.name]
     wanted = made.estimate.step.exchange_bytes
     assert any(wanted == pytest.approx(sent + max(states.values()), rel=1e-6) for sent in passes.values())
+
+
+@quick
+@given(questions(pipelines=(2, 4)))
+def test_some_stage_of_a_pipeline_sends_what_estimate_says(question):
+    """`estimate` takes the slowest stage's passes and the fullest stage's weights."""
+    check_some_stage(priced(question))
+
+
+@pytest.mark.parametrize("micro_batches", [4, 8, 16])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_ledger_of_any_schedule_is_what_estimate_says_or_is_refused_in_one_line(schedule, micro_batches):
+    plan = Plan(
+        global_batch=16 * micro_batches, seq_len=512, data_parallel=16, pipeline_parallel=4, schedule=schedule,
+        virtual_stages=2 if schedule in ("interleaved", "breadth-first") else 1, zero_stage=1,
+    )  # fmt: skip
+    question = SMALL, load_cluster("dgx-h100", gpus=64), plan
+    try:
+        estimate(*question)
+    except IllegalPlan:
+        assert micro_batches != (4 if schedule == "chimera" else 8)
+        return
+    if schedule in ONE_WAY:
+        check_some_stage(ledger(*question, buckets=OneBucket()))
+        return
+    with pytest.raises(NotModelled, match=f"a ledger of schedule='{schedule}': kept where .* gpipe, 1f1b") as refused:
+        ledger(*question, buckets=OneBucket())
+    assert "\n" not in str(refused.value)
 
 
 def test_pipeline_sends_take_what_estimate_exposes_of_them_and_hides():
@@ -363,6 +389,8 @@ def test_wrong_arguments_are_named():
     question = zero2(8)
     with pytest.raises(CostModelError, match="buckets"):
         ledger(*question, buckets="megatron")
+    with pytest.raises(CostModelError, match="buckets=<class .*OneBucket'>: expected a rule"):
+        ledger(*question, buckets=OneBucket)
     with pytest.raises(NotModelled, match="zero_stage=2"):
         ledger(*question, buckets=DistributedDataParallel())
     made = ledger(*question)

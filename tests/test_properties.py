@@ -417,7 +417,7 @@ def test_a_name_in_place_of_what_it_names_is_refused_in_one_line(arguments):
     model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
     good = (model, cluster, Plan(global_batch=8, seq_len=1024, data_parallel=8))
     given = [bad if bad is not None else fine for bad, fine in zip(arguments, good, strict=True)]
-    with pytest.raises(InvalidValue, match="as .* gives one"):
+    with pytest.raises(InvalidValue, match="which .* gives"):
         estimate(*given)
 
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from costmodel import Plan, load_cluster, load_framework, load_model
 from costmodel.errors import IllegalPlan, IllegalSchedule, InvalidValue
 from costmodel.estimate import estimate
-from costmodel.schedule import BACKWARD, FORWARD, pipeline_schedule
+from costmodel.plan import SCHEDULES
+from costmodel.schedule import BACKWARD, FORWARD, SYNC, pipeline_schedule
 from costmodel.timeline import simulate_schedule, stage_layers, timeline, zero_bubble_schedule
 
 SEEDS = Path(__file__).parents[1].parent / "shared" / "reference" / "seeds"
@@ -192,6 +193,50 @@ def test_a_played_step_takes_what_is_estimated_but_for_uneven_stages(schedule, c
     assert played.schedule.stages == 16 * (2 if schedule == "zb-v" else chunks)
 
 
+SPLITS = {"interleaved": {"virtual_stages": 2}, "breadth-first": {"virtual_stages": 2}, "chimera": {"global_batch": 64}}
+ASYNCHRONOUS = ("pipedream", "pipedream-2bw")
+
+
+def work_of(closed):
+    """What the slowest rank works in a step, as `estimate` says [s]."""
+    return closed.step.total - closed.step.bubble - closed.step.pipeline_exchange
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_slowest_rank_of_any_schedule_works_as_long_as_is_estimated(schedule):
+    asked = question(pipeline_parallel=16, schedule=schedule, **SPLITS.get(schedule, {}))
+    assert timeline(*asked).busy.max() == pytest.approx(work_of(estimate(*asked)), rel=1e-9)
+
+
+@pytest.mark.parametrize("schedule", [name for name in SCHEDULES if name not in ASYNCHRONOUS])
+def test_a_played_step_of_any_schedule_with_a_flush_takes_what_is_estimated(schedule):
+    asked = question(pipeline_parallel=16, schedule=schedule, **SPLITS.get(schedule, {}))
+    assert timeline(*asked).period == pytest.approx(estimate(*asked).step_time, rel=0.04)
+
+
+@pytest.mark.parametrize("schedule", ASYNCHRONOUS)
+def test_a_step_without_a_flush_is_estimated_full_and_played_from_empty(schedule):
+    asked, longer = (question(pipeline_parallel=16, schedule=schedule, global_batch=batch) for batch in (256, 512))
+    (played, more), (closed, further) = ((verb(*asked), verb(*longer)) for verb in (timeline, estimate))
+    assert more.total - played.total == pytest.approx(further.step_time - closed.step_time, rel=0.02)
+    filling = 15 * (work_of(closed) / 64 + 2 * played.schedule.stages * played.total / played.schedule.kind.size)
+    assert closed.step_time < played.total < closed.step_time + filling
+
+
+@pytest.mark.parametrize("batch", [64, 76, 128])
+def test_the_syncs_of_two_generations_of_weights_share_what_a_step_has_besides(batch):
+    asked = question(pipeline_parallel=16, schedule="pipedream-2bw", global_batch=batch)
+    played = timeline(*asked)
+    assert np.bincount(played.schedule.rank[played.schedule.kind == SYNC]).tolist() == [batch // 4 // 16] * 16
+    assert played.busy.max() == pytest.approx(work_of(estimate(*asked)), rel=1e-9)
+
+
+def test_a_step_of_too_many_events_is_refused_before_it_is_played():
+    asked = question(gpus=8, global_batch=1_000_000, tensor_parallel=1, data_parallel=1, pipeline_parallel=8)
+    with pytest.raises(InvalidValue, match="micro_batches=1000000: expected at most 41666 to play on 8 stages, 2000000 events"):
+        timeline(*asked)
+
+
 def test_where_both_directions_meet_the_slowest_stage_takes_only_half_of_the_micro_batches():
     """`estimate` has it take all, so that it is above what is played."""
     asked = question(pipeline_parallel=16, schedule="dualpipe")
@@ -238,6 +283,49 @@ def test_a_frame_has_every_event_with_its_units():
     assert len(frame) == len(played.schedule.kind)
     assert frame.loc[frame["kind"] == "forward", "end_s"].max() == played.end[played.schedule.kind == FORWARD].max()
     assert not (played.schedule.kind == BACKWARD).any()
+
+
+PLAIN = pipeline_schedule("1f1b", stages=2, micro_batches=4)
+
+
+@pytest.mark.parametrize("rank", [-1, 2, 1.0, True, "0", None])
+def test_what_a_rank_that_is_none_holds_is_refused(rank):
+    played = simulate_schedule(PLAIN, 1.0, 1.0)
+    for held in (played.held, played.held_micro_batches):
+        with pytest.raises(InvalidValue, match="rank=.*: expected a whole number from 0 to 1"):
+            held(rank)
+
+
+def test_a_schedule_that_takes_no_time_has_no_bubble():
+    played = simulate_schedule(PLAIN, 0, 0)
+    assert (played.total, played.period, played.bubble_rate) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("wrong", [
+    {"links": [[0, 1], [0]]}, {"links": [[0, True], [1, 0]]}, {"links": [[0, 0.5], [1, 0]]}, {"links": [[0, -1], [1, 0]]},
+    {"links": 3}, {"links": np.zeros((3, 3), int)}, {"forward": [1.0, [2.0]]}, {"forward": [True, 1.0]}, {"forward": True},
+    {"forward": [1.0, None]}, {"forward": np.array([1.0, np.nan])}, {"forward": [1.0, 2.0, 3.0]}, {"forward": np.bool_(True)},
+    {"sync": "1"}, {"jitter": True}, {"transfer_bandwidth": -1.0},
+])  # fmt: skip
+def test_times_and_links_that_can_not_be_are_refused_as_they_were_given(wrong):
+    (field, value), = wrong.items()
+    shown = value.tolist() if isinstance(value, np.ndarray) else value
+    with pytest.raises(InvalidValue) as refused:
+        simulate_schedule(PLAIN, **{"forward": 1.0, "backward_input": 1.0, **wrong})
+    assert str(refused.value).startswith(f"{field}={shown!r}: expected ")
+    assert "\n" not in str(refused.value)
+
+
+def test_numbers_of_numpy_are_played_as_their_own():
+    given = simulate_schedule(
+        PLAIN, np.float32(1.0), np.int64(2), np.array([1, 2]), jitter=np.float64(0.1), seed=np.int64(3),
+        transfer_latency=np.float32(0.5), transfer_bytes=np.int32(8), transfer_bandwidth=np.int64(4),
+    )  # fmt: skip
+    own = simulate_schedule(
+        PLAIN, 1.0, 2.0, [1.0, 2.0], jitter=0.1, seed=3, transfer_latency=0.5, transfer_bytes=8.0, transfer_bandwidth=4.0
+    )
+    assert given.end.tolist() == own.end.tolist()
+    assert [column.tolist() for column in given.held(np.int64(1))] == [column.tolist() for column in own.held(1)]
 
 
 def test_the_layers_of_a_played_plan_are_enough_for_its_stages():
