@@ -89,7 +89,7 @@ def verdict(answer: Estimate) -> Verdict:
     >>> found.fits, found.phase, found.fixes[0].estimate.fits
     (False, 'loss', True)
     """
-    kind("answer", answer, Estimate, "what estimate(...) gave")
+    kind("answer", answer, Estimate, "estimate(...)")
     fullest = answer.memory.fullest
     fixes = [] if answer.fits else sorted(_fixes(answer), key=lambda fix: fix.cost)
     return Verdict(

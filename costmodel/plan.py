@@ -13,7 +13,7 @@ from costmodel.formulas.quantities import Options
 from costmodel.formulas.quantities import Plan as PlanNumbers
 from costmodel.frameworks import ATTENTION_KINDS, Framework
 from costmodel.hardware.device import DTYPES
-from costmodel.validate import choice, flag, listing, positive_int, real, whole
+from costmodel.validate import choice, flag, listing, plain_fields, positive_int, real, whole
 
 if TYPE_CHECKING:
     from costmodel.hardware.cluster import Cluster
@@ -127,6 +127,7 @@ class Plan:
     activation_offload: float = 0.0
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         for field in ("global_batch", "tensor_parallel", "context_parallel", "expert_parallel",
                       "expert_tensor_parallel", "pipeline_parallel", "virtual_stages", "data_parallel",
                       "micro_batch"):  # fmt: skip

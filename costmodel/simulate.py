@@ -1053,6 +1053,9 @@ def simulate(
     name = str(plan.schedule)
     if name.startswith("pipedream"):
         raise NotModelled(f"a step of schedule={name!r}, which never flushes: `timeline` plays it")
+    if name in ("dualpipe", "chimera"):
+        raise NotModelled(f"a step of schedule={name!r}: the sums of gradients between twin ranks are not played; `timeline` "
+                          "plays its passes")  # fmt: skip
     made = one_way_ledger(result)
     symmetric = not spread and not slow_ranks
     replicas = _replicas(result, symmetric)

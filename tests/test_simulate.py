@@ -219,7 +219,6 @@ def test_buckets_beside_the_backward_pass_leave_exposed_what_the_ledger_finds(na
 @pytest.mark.parametrize(("name", "pipeline", "chunks", "schedule"), [
     ("megatron-core", 16, 1, "1f1b"), ("megatron-core", 16, 1, "gpipe"), ("megatron-core", 16, 1, "zb-h1"),
     ("megatron-core", 8, 3, "interleaved"), ("megatron-lm-2021", 16, 1, "1f1b"), ("megatron-lm-2021", 8, 2, "interleaved"),
-    ("megatron-core", 16, 1, "dualpipe"),
 ])  # fmt: skip
 def test_a_pipeline_of_equal_replicas_takes_what_is_estimated(name, pipeline, chunks, schedule):
     plan = Plan(
@@ -390,6 +389,9 @@ def test_schedules_without_a_step_are_refused():
     plan = Plan(global_batch=64, seq_len=2048, tensor_parallel=8, pipeline_parallel=8, schedule="pipedream", zero_stage=0)
     with pytest.raises(NotModelled, match="never flushes"):
         simulate(GPT3, load_cluster("selene", gpus=64), plan)
+    both_ways = dataclasses.replace(plan, schedule="dualpipe")
+    with pytest.raises(NotModelled, match="twin ranks"):
+        simulate(GPT3, load_cluster("selene", gpus=64), both_ways)
 
 
 def test_a_step_of_too_many_events_is_refused():
