@@ -591,8 +591,9 @@ class _Shape:
 
 
 class _Call(NamedTuple):
-    """Transfers that a stage makes of one kind: their positions, and what each is, in the ledger's words."""
+    """Transfers that a kind of stage makes: its number there, their places, and what each is, in the ledger's words."""
 
+    number: int
     group: str
     phase: str
     every: bool
@@ -653,6 +654,7 @@ class _Builder:
         options = self.shape.options
         self.gathers_ahead, self.sums_beside = options.overlap_parameters > 0.0, options.overlap_gradients > 0.0
         calls = {stage.name: self._calls(stage.name, rows) for stage in made.stages}
+        self.found: dict[tuple[int, int, int, int], list[tuple[int, float]]] = {}
         self.sends: dict[int, int] = {}
         for event in np.flatnonzero((schedule.kind == SEND_FORWARD) | (schedule.kind == SEND_BACKWARD)).tolist():
             self._send(event)
@@ -669,7 +671,8 @@ class _Builder:
     def _calls(self, name: str, rows: Mapping[tuple[str, str], int]) -> list[_Call]:
         """What a stage of this kind exchanges of gradients and weights."""
         prices = {(row.phase, row.group, row.collective, row.nbytes): row for row in self.made.transactions if row.stage == name}
-        stack, found = self.shape.stack, []
+        stack = self.shape.stack
+        found: list[_Call] = []
         for group, call, ranks, _, nbytes in self.made.synchronisation(name):
             if ranks <= 1.0:
                 continue
@@ -679,7 +682,7 @@ class _Builder:
                 pairs.sort(key=lambda pair: pair[0])
             places = tuple(place for place, _ in pairs)
             priced = tuple(prices[call.phase, group, call.collective, size] for _, size in pairs)
-            found.append(_Call(group, call.phase, call.every, places, priced, float(overlap), rows[group, call.over]))
+            found.append(_Call(len(found), group, call.phase, call.every, places, priced, float(overlap), rows[group, call.over]))
         return found
 
     def _move(self, rank: int, call: _Call, which: int, micro_batch: int) -> int:
@@ -837,21 +840,24 @@ class _Builder:
         elif made and kind in (BACKWARD, BACKWARD_WEIGHT):
             self.entries[made[-1]] = self.entries[made[-1]]._replace(saved=-saved)
 
-    def _here(self, call: _Call, kind: int, stage: int, own: list[int]) -> list[tuple[int, float]]:
+    def _here(self, rank: int, call: _Call, kind: int, stage: int, own: list[int]) -> list[tuple[int, float]]:
         """Transfers of a call that belong to a stage's pass, and when it comes to them."""
-        found = [(which, *self._position(own, place, kind)) for which, place in enumerate(call.places)]
-        return [(which, position) for which, where, position in found if where == stage]
+        key = rank, call.number, kind, stage
+        if key not in self.found:
+            places = [(which, *self._position(own, place, kind)) for which, place in enumerate(call.places)]
+            self.found[key] = [(which, position) for which, where, position in places if where == stage]
+        return self.found[key]
 
     def _summed(self, rank: int, call: _Call, kind: int, stage: int, number: int, own: list[int]) -> list[_Mark]:
         """Gradients of one micro-batch: summed as they are ready, or after the pass."""
         return [
             _Mark(position if self.sums_beside else np.inf, -1, START, self._move(rank, call, which, number))
-            for which, position in self._here(call, kind, stage, own)
+            for which, position in self._here(rank, call, kind, stage, own)
         ]
 
     def _gathered(self, rank: int, call: _Call, kind: int, stage: int, number: int, own: list[int]) -> list[_Mark]:
         """Weights of one pass: each gathered while the one before works, or where it is needed."""
-        here = self._here(call, kind, stage, own)
+        here = self._here(rank, call, kind, stage, own)
         moves = [self._move(rank, call, which, number) for which, _ in here]
         needed = [position for _, position in here]
         if kind != FORWARD:  # the end of what goes before is the begin of what follows
