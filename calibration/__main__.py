@@ -1,10 +1,20 @@
-"""``python -m calibration``: measure a device, fit constants, validate predictions."""
+"""``python -m calibration``: measure a device or a network, fit constants, validate predictions."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
+
+COMMANDS = {
+    "fit": "fit constants and write them into the catalogue",
+    "networks": "fit constants of convolutions to layer profiles and write them into the catalogue",
+    "communication": "predict the share of communication in PipeDream's figure 1",
+    "validate": "predict measured runs and report the errors",
+    "collectives": "fit what NCCL's model leaves out and report the errors of measured sweeps",
+    "network": "exchanges of gradients on shaped links, measured and predicted (Linux, root, iproute2)",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -25,23 +35,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         from calibration import measure
 
         return measure.main(arguments[1:])
-    from calibration import communication, fit, networks, validate
     from costmodel.errors import CostModelError
 
     parser = _Parser(prog="python -m calibration", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
     commands.add_parser("measure", help="microbenchmarks of this machine's device (needs torch)")
-    for name, module, text in (
-        ("fit", fit, "fit constants and write them into the catalogue"),
-        ("networks", networks, "fit constants of convolutions to layer profiles and write them into the catalogue"),
-        ("communication", communication, "predict the share of communication in PipeDream's figure 1"),
-        ("validate", validate, "predict measured runs and report the errors"),
-    ):
-        module.add_arguments(commands.add_parser(name, help=text))  # type: ignore[attr-defined]
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text)
+        if arguments[:1] == [name]:  # each needs other packages, so the others are not imported
+            importlib.import_module(f"calibration.{name}").add_arguments(command)
     try:
         chosen = parser.parse_args(arguments)
-        commands_of = {"fit": fit, "networks": networks, "communication": communication, "validate": validate}
-        return commands_of[chosen.command].run(chosen)  # type: ignore[attr-defined,no-any-return]
+        module = importlib.import_module(f"calibration.{chosen.command}")
+        return module.run(chosen)  # type: ignore[no-any-return]
     except CostModelError as error:
         return _fail(str(error))
     except OSError as error:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from calibration.reference import DEFAULT_FOLDER
 from costmodel.catalogue.loader import load_cluster
+from costmodel.data_parallel import Wiring, data_parallel_step
 from costmodel.errors import UnreadableFile
 from costmodel.hardware.cluster import Cluster
-from costmodel.workloads.data_parallel import Wiring, data_parallel_step
 from costmodel.workloads.networks import load_network
 
 NAME = "pipedream_sosp19_fig1_comm_overhead.csv"

@@ -28,7 +28,7 @@ DEVICE_FIELDS: dict[str, tuple[float, float, float]] = {
 }
 """Spread before measuring (of the logarithm), and bounds, of a device's constants."""
 
-GEMM_PRIOR = {"bf16": 0.75, "fp8": 0.65, "mxfp8": 0.65, "nvfp4": 0.5, "fp32": 0.8, "tf32": 0.75}
+GEMM_PRIOR = {"bf16": 0.75, "fp8": 0.65, "fp8-rowwise": 0.5, "mxfp8": 0.65, "nvfp4": 0.5, "fp32": 0.8, "tf32": 0.75}
 DEVICE_PRIOR = {
     "gemm_output": 5e5, "gemm_depth": 200.0, "attention_forward_efficiency": 0.6,
     "attention_backward_efficiency": 0.48, "attention_length": 600.0, "memory_bandwidth": 0.85, "kernel_time": 4e-6,

@@ -41,6 +41,8 @@ LARGEST_PULL = 0.25
 LEAST_OPERATOR_SPREAD = 0.08
 """An operator in a loop and in a training step differ by at least this much."""
 NOISE, LEAST_NOISE = 0.03, 0.015
+MEMORY_ITERATIONS = 2
+"""Iterations of the fit of memory for each of that of time: verdicts have kinks, which slow it down."""
 EFFICIENCY_FIELD = {
     "gemm_output": "gemm_output", "gemm_depth": "gemm_depth", "attention_forward_efficiency": "attention_forward",
     "attention_backward_efficiency": "attention_backward", "attention_length": "attention_length",
@@ -288,7 +290,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not any(case.seconds is not None for case in cases):
         return _write_devices(fits, json_files, date, arguments.dry_run)
     bills = memory_problem_of(cases)
-    memory = solve_memory(bills, np.arange(len(cases)), arguments.iterations)
+    memory = solve_memory(bills, np.arange(len(cases)), MEMORY_ITERATIONS * arguments.iterations)
     cases = with_memory(cases, bills.at(memory.values))  # time depends on how full memory is
     timed = [case for case in cases if case.seconds is not None]
     problem = problem_of(timed)
@@ -299,7 +301,7 @@ def run(arguments: argparse.Namespace) -> int:
     measured = np.array([case.seconds for case in timed], dtype=float)
     _print_errors(timed, np.exp(result.residuals) * measured, seconds, measured)
 
-    unseen = unseen_memory(cases, folds_of(cases), arguments.iterations)
+    unseen = unseen_memory(cases, folds_of(cases), MEMORY_ITERATIONS * arguments.iterations)
     peaks = np.array([case.peak_bytes is not None for case in cases])
     held = [case for case, yes in zip(cases, peaks, strict=True) if yes]
     memory_errors = -unseen[peaks]
@@ -330,7 +332,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         fit_page(arguments.plots, timed, np.exp(result.residuals) * measured, fits, operators)
     if not arguments.dry_run:
-        _write_all(devices, stacks, correlations, residuals)
+        _write_all(devices, stacks, correlations, residuals, bool(chosen))
     return 0
 
 
@@ -353,11 +355,20 @@ def _existing(name: str) -> dict[str, Any]:
 
 
 
-def _write_all(devices: dict[str, Any], stacks: dict[str, Any], correlations: dict[str, Any], residuals: dict[str, Any]) -> None:
-    kept_devices = {**_existing("efficiencies.toml"), **devices}
-    kept_stacks = {"default": _existing("stacks.toml")["default"], **stacks}
+def _write_all(
+    devices: dict[str, Any], stacks: dict[str, Any], correlations: dict[str, Any], residuals: dict[str, Any], partly: bool
+) -> None:
+    """Write every table; of a fit of files that were named, what it doesn't speak of is kept as it was."""
+    known = _existing("stacks.toml")
+    if partly:
+        kept = _existing("residuals.toml")
+        stacks = {**known, **stacks}
+        correlations = {**json.loads((CATALOGUE / "correlations.json").read_text(encoding="utf-8")), **correlations}
+        sources = {**kept["source"], **{name: entry for name, entry in residuals["source"].items() if name != "total"}}
+        residuals = {**residuals, **kept, **{n: e for n, e in residuals.items() if n != "default"}, "source": sources}
     write_tables({
-        "efficiencies.toml": toml(kept_devices), "stacks.toml": toml(kept_stacks), "residuals.toml": toml(residuals),
+        "efficiencies.toml": toml({**_existing("efficiencies.toml"), **devices}),
+        "stacks.toml": toml({"default": known["default"], **stacks}), "residuals.toml": toml(residuals),
         "correlations.json": json.dumps(correlations) + "\n",  # large, and read at every estimate: JSON is faster
     })  # fmt: skip
 

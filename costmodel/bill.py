@@ -1,16 +1,20 @@
-"""What the ranks of a plan hold: stage by stage, part by part, and at which moment of a step."""
+"""What the ranks of a plan hold: stage by stage, part by part, and at every moment of a step."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from costmodel.formulas import memory as formula
 from costmodel.formulas import pipeline
 from costmodel.formulas.parameters import stage_model
 from costmodel.formulas.quantities import Memory, Model, Options, Stack
 from costmodel.formulas.quantities import Plan as PlanNumbers
+from costmodel.validate import whole
+
+if TYPE_CHECKING:
+    import pandas
 
 PARTS = Memory._fields[1:]
 """Parts of a bill; they add up to its total."""
@@ -34,13 +38,15 @@ class StageBill:
     Parameters
     ----------
     stage : rank in the pipeline, from 0
-    layers : of the stage
+    layers : of the stage; of two stages that a rank runs, the mean
     parts : its `Memory` [bytes]
+    phase : the moment at which it is fullest: ``"loss"``, ``"backward"`` or ``"update"``
     """
 
     stage: int
-    layers: int
+    layers: float
     parts: Memory
+    phase: str
 
     @property
     def total(self) -> float:
@@ -48,17 +54,48 @@ class StageBill:
         return float(self.parts.total)
 
     @property
-    def phase(self) -> str:
-        """The moment at which the stage is fullest: ``"loss"``, ``"backward"`` or ``"update"``."""
-        if self.parts.activations == 0.0 and self.parts.temporaries > 0.0 and self.parts.logits == 0.0:
-            return "update"
-        return "loss" if self.parts.logits > 0.0 else "backward"
-
-    @property
     def largest(self) -> list[tuple[str, float]]:
         """Parts by size [bytes], the largest first."""
         held = [(part, float(getattr(self.parts, part))) for part in PARTS]
         return sorted((item for item in held if item[1] > 0.0), key=lambda item: -item[1])
+
+
+class Moment(NamedTuple):
+    """What a rank holds while one event of its step goes on."""
+
+    event: str  # "forward", "loss", "backward", "backward-input", "backward-weight" or "update"
+    micro_batch: int  # -1 of the update
+    held: Memory
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemoryTimeline:
+    """What one rank of a pipeline holds, event by event over a step.
+
+    Parameters
+    ----------
+    stage : rank in the pipeline, from 0
+    moments : in the order in which they come
+    """
+
+    stage: int
+    moments: tuple[Moment, ...]
+
+    @property
+    def peak(self) -> Moment:
+        """The fullest moment, the first of those that are alike."""
+        return max(self.moments, key=lambda moment: moment.held.total)
+
+    def frame(self) -> pandas.DataFrame:
+        """One row a moment: event, micro-batch and bytes of each part."""
+        import pandas
+
+        rows = [
+            {"event": moment.event, "micro_batch": moment.micro_batch}
+            | {f"{part}_bytes": value for part, value in moment.held._asdict().items()}
+            for moment in self.moments
+        ]
+        return pandas.DataFrame(rows)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,6 +145,33 @@ class Bill:
         """The stage that needs most."""
         return max(self.stages, key=lambda stage: stage.total)
 
+    def timeline(self, stage: int | None = None) -> MemoryTimeline:
+        """What a rank holds while each pass of each micro-batch, and then the update, goes on.
+
+        Parameters
+        ----------
+        stage : rank in the pipeline, from 0; the fullest if None
+
+        Raises
+        ------
+        InvalidValue
+            where there is no such stage
+
+        Examples
+        --------
+        >>> from costmodel import estimate, load_cluster, load_model, Plan
+        >>> plan = Plan(global_batch=8, seq_len=8192, pipeline_parallel=8)
+        >>> bill = estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), plan).memory
+        >>> line = bill.timeline()
+        >>> [moment.event for moment in line.moments[:9]]
+        ['forward', 'forward', 'forward', 'forward', 'forward', 'forward', 'forward', 'forward', 'backward']
+        >>> abs(line.peak.held.total / bill.total - 1.0) < 1e-12
+        True
+        """
+        if stage is not None:
+            whole("stage", stage, round(self.asked.plan.pipeline) - 1)
+        return timeline_of(self.asked, self.fullest.stage if stage is None else stage)
+
     @property
     def phase(self) -> str:
         """The moment at which the fullest rank is fullest: ``"loss"``, ``"backward"`` or ``"update"``."""
@@ -115,23 +179,55 @@ class Bill:
 
 
 def stage_bill(asked: Asked, stage: int) -> StageBill:
-    """The bill of one stage.
+    """The bill of one rank of the pipeline.
 
     Parameters
     ----------
     asked : the numbers of the plan
     stage : rank in the pipeline, from 0
     """
-    model, options, plan, stack = asked[:4]
+    options, plan, stack = asked[1:4]
     before, layers = layers_of(asked, stage)
-    part = stage_model(model, before, layers)
-    first, last = float(stage == 0), float(stage == plan.pipeline - 1)
+    first, last = ends_of(asked, stage)
+    part = model_of(asked, before, layers)
     parts = formula.stage_memory(part, options, plan, stack, layers, float(stage), first, last, float(asked.micro_batches))
-    return StageBill(stage=stage, layers=round(layers), parts=Memory._make(map(float, parts)))
+    updating = formula.update_temporaries(part, options, plan, layers, first, last)
+    phase = "backward" if parts.temporaries > 0.0 or parts.logits == 0.0 else "loss"
+    if parts.temporaries > 0.0 and parts.temporaries == updating and parts.activations == parts.logits == 0.0:
+        phase = "update"
+    return StageBill(stage=stage, layers=layers, parts=Memory._make(map(float, parts)), phase=phase)
+
+
+def model_of(asked: Asked, before: float, layers: float) -> Model:
+    """The model with the share of expert layers that a rank's stages have.
+
+    Parameters
+    ----------
+    asked : the numbers of the plan
+    before, layers : as `layers_of` has them
+    """
+    two_way = float(pipeline.two_way(asked.plan.schedule)) if asked.plan.pipeline > 1 else 0.0
+    return stage_model(asked.model, before, (1.0 + two_way) * layers)
+
+
+def ends_of(asked: Asked, stage: int) -> tuple[float, float]:
+    """Whether a rank of the pipeline has the embedding, and the head.
+
+    Parameters
+    ----------
+    asked : the numbers of the plan
+    stage : rank in the pipeline, from 0
+    """
+    plan = asked.plan
+    first, last = stage == 0, stage == plan.pipeline - 1
+    if plan.pipeline > 1 and pipeline.folded(plan.schedule):
+        ends = first or (last and bool(pipeline.two_way(plan.schedule)))
+        return float(ends), float(ends)
+    return float(first), float(last)
 
 
 def layers_of(asked: Asked, stage: int) -> tuple[float, float]:
-    """Layers before a stage, and on it.
+    """Layers before those of a rank of the pipeline, and its own; of two stages that it runs, the mean.
 
     Parameters
     ----------
@@ -139,11 +235,68 @@ def layers_of(asked: Asked, stage: int) -> tuple[float, float]:
     stage : rank in the pipeline, from 0
     """
     model, options, plan = asked[:3]
-    first, middle, last = pipeline.stage_layers(model, options, plan)
-    before = first + (stage - 1) * middle if stage else 0.0
+    first, middle, last = pipeline.rank_layers(model, options, plan)
     if stage == 0:
         return 0.0, first
     if stage == plan.pipeline - 1:
-        return model.layers - last, last
-    before = min(before, model.layers)
+        mirrored = bool(pipeline.two_way(plan.schedule))
+        return 0.0 if mirrored else model.layers - last, last
+    before = min(first + (stage - 1) * middle, model.layers)
     return before, min(middle, model.layers - before)
+
+
+def timeline_of(asked: Asked, stage: int) -> MemoryTimeline:
+    """What a rank of the pipeline holds, event by event: states all the time, activations as the schedule runs.
+
+    Parameters
+    ----------
+    asked : the numbers of the plan
+    stage : rank in the pipeline, from 0
+    """
+    from costmodel.schedule import pipeline_schedule
+
+    options, plan, stack = asked[1:4]
+    before, layers = layers_of(asked, stage)
+    first, last = ends_of(asked, stage)
+    part = model_of(asked, before, layers)
+    m = float(asked.micro_batches)
+    weights, full_gradients, optimizer, gathered = formula.states(part, options, plan, layers, first, last)
+    in_flight = pipeline.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, m, float(stage))
+    weights = weights * pipeline.weight_versions(plan.schedule, in_flight)
+    one = formula.stage_activations(part, options, plan, stack, layers, 1.0)
+    one = one + formula.embedding_mask(part, options, plan, first)
+    head = last * stack.logit_overhead * formula.logits(part, options, plan, m)
+    behind = formula.backward_temporaries(part, options, plan, stack) if layers else 0.0
+    update = formula.update_temporaries(part, options, plan, layers, first, last)
+    early = full_gradients - formula.absent_gradients(options, full_gradients, m)
+    order = pipeline_schedule(
+        asked.schedule, stages=round(plan.pipeline), micro_batches=asked.micro_batches, chunks=round(plan.virtual_stages)
+    )
+    chunks, end = order.chunks, order.stages - 1
+
+    moments: list[Moment] = []
+
+    def note(
+        event: str, number: int, saved: float, temporaries: float, logits: float, late: bool = False
+    ) -> None:
+        passing = event != "update"
+        buffers = stack.workspace_memory + (gathered if passing else 0.0)
+        gradients = early if passing and not late else full_gradients
+        bill = formula.billed(weights, gradients, optimizer, saved, temporaries, logits, buffers, plan, stack)
+        moments.append(Moment(event, number, Memory._make(map(float, bill))))
+
+    running = waiting = 0
+    for kind, at, number in order.order(stage):
+        if kind == "forward":
+            running += 1
+            waiting += at == end
+            note("loss" if at == end and head > 0.0 else kind, number, running * one / chunks, 0.0, waiting * head)
+        elif kind.startswith("backward"):
+            waiting -= at == end and kind != "backward-weight"  # its own logits have become their gradient
+            temporaries = 0.0 if kind == "backward-weight" else behind
+            note(kind, number, running * one / chunks, temporaries, waiting * head)
+            running -= kind != "backward-input"
+    if early < full_gradients:
+        note("backward", number, 0.0, behind, 0.0, late=True)
+    note("update", -1, 0.0, update, 0.0)
+    return MemoryTimeline(stage=stage, moments=tuple(moments))

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from costmodel.errors import CostModelError, IllegalPlan
+from costmodel.errors import CostModelError, IllegalPlan, InvalidValue
 from costmodel.estimate import Estimate, estimate
 from costmodel.frameworks import Framework
 from costmodel.hardware.cluster import Cluster
@@ -60,7 +60,7 @@ class Verdict:
     fixes: list[Fix]
 
     def __str__(self) -> str:
-        need, limit = self.estimate.memory.total / 2**30, self.estimate.memory_limit / 2**30
+        need, limit = self.estimate.memory.total / 2**30, (self.estimate.memory.total + self.margin) / 2**30
         items = ", ".join(f"{part} {held / 2**30:.1f}" for part, held in self.largest[:3])
         where = f"stage {self.stage} at its {self.phase} needs {need:.1f} of {limit:.1f} GiB ({items})"
         if self.fits:
@@ -99,28 +99,25 @@ def verdict(answer: Estimate) -> Verdict:
 
 
 def _fixes(answer: Estimate) -> Iterator[Fix]:
-    for change, plan in _single_changes(answer.plan, answer.framework):
+    for fields in _single_changes(answer.plan, answer.framework):
         try:
+            plan = dataclasses.replace(answer.plan, **fields)
             found = estimate(answer.model, answer.cluster, plan, answer.framework)
-        except CostModelError:  # a change that this model, cluster or framework can't make is no offer
+        except CostModelError:  # a change that this plan, model, cluster or framework can't make is no offer
             continue
         if found.fits:
-            yield Fix(change=change, estimate=found, cost=found.step_time - answer.step_time)
+            words = ", ".join(f"{field}={value}" for field, value in fields.items())
+            yield Fix(change=words, estimate=found, cost=found.step_time - answer.step_time)
 
 
-def _single_changes(plan: Plan, framework: Framework) -> Iterator[tuple[str, Plan]]:
-    """Plans that differ in one decision, on as many GPUs: the field's new value in words, and the plan."""
-
-    def changed(**fields: Any) -> tuple[str, Plan]:
-        words = ", ".join(f"{field}={value}" for field, value in fields.items())
-        return words, dataclasses.replace(plan, **fields)
-
+def _single_changes(plan: Plan, framework: Framework) -> Iterator[dict[str, Any]]:
+    """Decisions that differ from the plan's, on as many GPUs: the fields that change together."""
     for smaller in divisors(plan.micro_batch, plan.micro_batch - 1):
-        yield changed(micro_batch=smaller)
+        yield {"micro_batch": smaller}
     if plan.recompute != "full":
         for choice in ("selective", 4, 2, "full"):
             if choice != plan.recompute:
-                yield changed(recompute=choice)
+                yield {"recompute": choice}
     for degree in GROWING:
         for factor in (2, 4, 8):
             fields: dict[str, Any] = {degree: getattr(plan, degree) * factor}
@@ -130,28 +127,30 @@ def _single_changes(plan: Plan, framework: Framework) -> Iterator[tuple[str, Pla
                 fields["data_parallel"] = plan.data_parallel // factor
                 if degree == "tensor_parallel":
                     fields["sequence_parallel"] = plan.sequence_parallel or framework.sequence_parallel
-            yield changed(**fields)
+            yield fields
     for stage in range((plan.zero_stage or 0) + 1, 4):
-        yield changed(zero_stage=stage)
+        yield {"zero_stage": stage} if plan.synchronisation == "all-reduce" else {
+            "zero_stage": stage, "synchronisation": "all-reduce", "servers": 0, "local_steps": 1,
+        }  # fmt: skip
     if plan.shard_group is not None:
-        yield changed(shard_group=None)
+        yield {"shard_group": None}
     if plan.tensor_parallel > 1 and not plan.sequence_parallel:
-        yield changed(sequence_parallel=True)
+        yield {"sequence_parallel": True}
     if plan.virtual_stages > 1:
-        yield changed(virtual_stages=1, schedule="1f1b")
+        yield {"virtual_stages": 1, "schedule": "1f1b"}
     elif plan.schedule not in ("1f1b", "interleaved") and plan.pipeline_parallel > 1:
-        yield changed(schedule="1f1b")
+        yield {"schedule": "1f1b"}
     if plan.attention != "flash":
-        yield changed(attention="flash")
+        yield {"attention": "flash"}
     if not plan.fused_cross_entropy:
-        yield changed(fused_cross_entropy=True)
+        yield {"fused_cross_entropy": True}
     if plan.optimizer is None or plan.optimizer == "adam":
-        yield changed(optimizer="adam-8bit")
-        yield changed(optimizer="adam-bf16-moments")
+        yield {"optimizer": "adam-8bit"}
+        yield {"optimizer": "adam-bf16-moments"}
     if plan.optimizer_offload < 1.0:
-        yield changed(optimizer_offload=1.0)
+        yield {"optimizer_offload": 1.0}
     if plan.activation_offload < 1.0:
-        yield changed(activation_offload=1.0)
+        yield {"activation_offload": 1.0}
 
 
 def _fitting(model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str) -> Estimate | None:
@@ -179,9 +178,12 @@ def largest_micro_batch(
     IllegalPlan
         where not even a micro-batch of one sequence fits, or the plan can't run
     """
+    _doors(model, cluster, plan)
     each = plan.global_batch // plan.data_parallel
     sizes = [size for size in divisors(each, each) if _runs(model, cluster, plan, framework, micro_batch=size)]
-    found = _last(sizes, lambda size: _fitting(model, cluster, dataclasses.replace(plan, micro_batch=size), framework))
+    # fewer micro-batches can hold less: memory need not rise with their size, so every size is tried
+    answers = (_fitting(model, cluster, dataclasses.replace(plan, micro_batch=size), framework) for size in reversed(sizes))
+    found = next((answer for answer in answers if answer is not None), None)
     return _or_refuse(found, model, cluster, dataclasses.replace(plan, micro_batch=1), framework)
 
 
@@ -200,10 +202,13 @@ def longest_sequence(
     IllegalPlan
         where not even the shortest fits, or the plan can't run
     """
+    _doors(model, cluster, plan)
     positive_int("most", most, 10**8)
     context = 2 * plan.context_parallel if plan.context_parallel > 1 else 1
     unit = context * plan.tensor_parallel * 128
-    lengths = range(unit, max(most, unit) + 1, unit)
+    if most < unit:
+        raise InvalidValue("most", most, f"at least {unit}, the smallest that this plan splits")
+    lengths = range(unit, most + 1, unit)
     found = _last(lengths, lambda length: _fitting(model, cluster, dataclasses.replace(plan, seq_len=length), framework))
     return _or_refuse(found, model, cluster, dataclasses.replace(plan, seq_len=unit), framework)
 
@@ -223,6 +228,7 @@ def most_layers(
     IllegalPlan
         where not even one layer a stage fits, or the plan can't run
     """
+    _doors(model, cluster, plan)
     positive_int("most", most, 10_000)
     unit = plan.pipeline_parallel * plan.virtual_stages
 
@@ -232,7 +238,9 @@ def most_layers(
             windowed_layers=round(model.windowed_layers * layers / model.layers), published_parameters=None,
         )  # fmt: skip
 
-    depths = range(unit, max(most, unit) + 1, unit)
+    if most < unit:
+        raise InvalidValue("most", most, f"at least {unit}, a layer for each stage")
+    depths = range(unit, most + 1, unit)
     found = _last(depths, lambda layers: _fitting(deepened(layers), cluster, plan, framework))
     return _or_refuse(found, deepened(unit), cluster, plan, framework)
 
@@ -278,6 +286,12 @@ def fewest_gpus(
     low, high = found.plan.gpus // 2, found.plan.gpus
     between = range(low + node, high, node) if high > node else []
     return next((answer for answer in map(best, between) if answer is not None), found)
+
+
+def _doors(model: Transformer, cluster: Cluster, plan: Plan) -> None:
+    kind("model", model, Transformer, "load_model(name)")
+    kind("cluster", cluster, Cluster, "load_cluster(name)")
+    kind("plan", plan, Plan, "Plan(...)")
 
 
 def _runs(model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str, **fields: Any) -> bool:

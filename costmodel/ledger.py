@@ -277,10 +277,8 @@ class Ledger:
         one = next(stage for stage in self.stages if stage.name == name)
         return tuple(_Book(self.estimate, self.rule).synchronisation(one))
 
-    def frame(self) -> pandas.DataFrame:
+    def to_rows(self) -> list[dict[str, Any]]:
         """One row for equal transactions of a stage's rank, units in the names of the columns."""
-        import pandas
-
         names = [level.name for level in self.estimate.cluster.levels]
         rows = []
         for row in self.transactions:
@@ -290,7 +288,13 @@ class Ledger:
             columns["sent_bytes"] = columns.pop("sent")
             columns["total_sent_bytes"], columns["total_time_s"] = row.count * row.sent, row.count * row.time
             rows.append(columns | {f"{name}_link_bytes": load for name, load in zip(names, links, strict=False)})
-        return pandas.DataFrame(rows)
+        return rows
+
+    def frame(self) -> pandas.DataFrame:
+        """The rows of `to_rows` as a frame."""
+        import pandas
+
+        return pandas.DataFrame(self.to_rows())
 
 
 class _Book:

@@ -63,13 +63,13 @@ class Plan:
     micro_batch : sequences per micro-batch
     schedule : ``"gpipe"``, ``"1f1b"``, ``"interleaved"``, ``"breadth-first"``, ``"zb-h1"``, ``"zb-h2"``, ``"zb-v"``,
         ``"dualpipe"``, ``"chimera"``, or asynchronous: ``"pipedream"``, which updates after every micro-batch and stashes
-        weights, ``"pipedream-2bw"``, which keeps two generations of them
+        weights, ``"pipedream-2bw"``, which keeps two generations of them; the step of these is one of many, the pipeline full
     sequence_parallel : split norms and residuals over the tensor group
     zero_stage : 0 plain, 1 optimizer state, 2 and gradients, 3 and weights sharded over data x context ranks
     shard_group : ranks that share one copy of what is sharded (HSDP); all of them if None
     recompute : ``"none"``, ``"selective"`` (the attention core, which flash kernels recompute anyway: nothing changes),
         ``"full"``, or a whole number k: every k-th layer
-    dtype : of the GEMMs
+    dtype : of the GEMMs; ``"fp8-rowwise"`` has a scale for each row instead of each tensor
     gradient_bytes : of an accumulated gradient: 2 or 4
     optimizer : one of `OPTIMIZERS`
     adapter : ``"none"`` trains every weight; ``"lora"`` freezes them and trains low-rank adapters, whose own cost is
@@ -162,6 +162,8 @@ class Plan:
             raise InvalidValue("servers", self.servers, f"0 with synchronisation={self.synchronisation!r}, which has none")
         if self.local_steps > 1 and self.synchronisation != "local-sgd":
             raise InvalidValue("local_steps", self.local_steps, f"1 with synchronisation={self.synchronisation!r}")
+        if self.synchronisation == "parameter-server" and self.optimizer_offload:
+            raise InvalidValue("optimizer_offload", self.optimizer_offload, "0 with servers that hold the optimizer's state")
         if self.synchronisation != "all-reduce" and self.zero_stage:
             raise InvalidValue("zero_stage", self.zero_stage, f"0 with synchronisation={self.synchronisation!r}: every rank "
                                "has a whole copy to synchronise")  # fmt: skip
@@ -200,16 +202,20 @@ class Plan:
     def options(self, framework: Framework) -> Options:
         """What is the same for every plan of a search, as the numbers that formulas take."""
         plan = self.resolve(framework)
-        narrow = {"fp8": 1.0, "mxfp8": precision.block_bytes(8.0, 8.0, 32.0), "nvfp4": precision.block_bytes(4.0, 8.0, 16.0)}
+        narrow = {
+            "fp8": 1.0, "fp8-rowwise": 1.0, "mxfp8": precision.block_bytes(8.0, 8.0, 32.0),
+            "nvfp4": precision.block_bytes(4.0, 8.0, 16.0),
+        }  # fmt: skip
         wide = plan.dtype in ("fp32", "tf32")
         bytes_ = 4.0 if wide else 2.0
-        gradient = framework.gradient_bytes if plan.gradient_bytes is None else float(plan.gradient_bytes)
+        least = 4.0 if wide else 0.0  # what is in the weights' width in 16 bit is in 32
+        gradient = max(framework.gradient_bytes, least) if plan.gradient_bytes is None else float(plan.gradient_bytes)
         stored = 4.0 if wide else framework.parameter_bytes
-        optimizer = framework.optimizer_bytes - (4.0 if wide and framework.optimizer_bytes >= 12.0 else 0.0)
+        optimizer = precision.optimizer_bytes(stored, *OPTIMIZERS["adam"]) if wide else framework.optimizer_bytes
         if plan.optimizer is not None:
             optimizer = precision.optimizer_bytes(stored, *OPTIMIZERS[plan.optimizer])
+        updating = max(framework.update_bytes, least) if framework.update_bytes else 0.0
         served = plan.synchronisation == "parameter-server"
-        state = 0.0 if served else optimizer + (OUTER_BYTES if plan.synchronisation == "local-sgd" else 0.0)
         return Options(
             seq_len=float(plan.seq_len), global_batch=float(plan.global_batch),
             compute_bytes=narrow.get(plan.dtype, bytes_), activation_bytes=bytes_,
@@ -218,11 +224,12 @@ class Plan:
             keep_rotated=float(framework.keep_rotated), keep_activated=float(framework.keep_activated),
             lazy_gradients=float(framework.lazy_gradients),
             backward_gradient_bytes=framework.backward_gradient_bytes,
-            retained_logit_bytes=framework.retained_logit_bytes, update_bytes=framework.update_bytes,
+            retained_logit_bytes=framework.retained_logit_bytes, update_bytes=updating,
             keep_gathered=float(framework.keep_gathered), balanced_stages=float(framework.balanced_stages),
             gather_logits=float(framework.gather_logits),
-            gradient_bytes=gradient, reduce_bytes=min(framework.reduce_bytes, gradient),
-            optimizer_bytes=state,
+            gradient_bytes=gradient, reduce_bytes=min(max(framework.reduce_bytes, least), gradient),
+            optimizer_bytes=0.0 if served else optimizer,
+            outer_bytes=OUTER_BYTES if plan.synchronisation == "local-sgd" else 0.0,
             flash_attention=float(plan.attention == "flash"), fused_softmax=float(plan.attention == "fused-softmax"),
             fused_norms=float(bool(plan.fused_norms)),
             logit_bytes=2.0 if plan.fused_cross_entropy else framework.logit_bytes,
@@ -333,9 +340,9 @@ def explain(reason: str, plan: Plan, model: Transformer, cluster: Cluster) -> st
         "pipeline_micro_batches": f"pipeline_parallel={p} does not divide {plan.micro_batches} micro-batches, which the "
         "interleaved schedule needs",
         "schedule": f"schedule={plan.schedule!r} with pipeline_parallel={p} and {plan.micro_batches} micro-batches: "
-        "zero-bubble, two-way and asynchronous schedules need a pipeline; dualpipe needs even stages and an even number of "
-        "micro-batches of at least twice the stages, chimera even stages and a multiple of them in micro-batches, "
-        "pipedream-2bw at least as many micro-batches as stages",
+        "zero-bubble, two-way and asynchronous schedules need a pipeline and at least as many micro-batches as stages "
+        "(zb-h2 and zb-v one less than twice as many, dualpipe twice as many and even, chimera just as many); dualpipe and "
+        "chimera need even stages; a framework that deals layers by cost has no zb-v, dualpipe or chimera",
         "global_batch": f"global_batch={plan.global_batch} is not a multiple of data_parallel={plan.data_parallel} x "
         f"micro_batch={plan.micro_batch}",
         "sequence": f"seq_len={plan.seq_len} does not split over context_parallel={plan.context_parallel} (two chunks "

@@ -7,7 +7,7 @@ import functools
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from costmodel.hardware.cluster import Cluster
 from costmodel.plan import MOST, SCHEDULES, Plan, divisors, plan_numbers
 from costmodel.standing import Standings, standings
 from costmodel.uncertainty import spread_of
-from costmodel.validate import kind, positive_int
+from costmodel.validate import kind, listing, positive_int
 from costmodel.workloads.transformer import Transformer
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ CHOICES = (
 Found = tuple[float, float, dict[str, Any], int, np.ndarray]
 """Seconds, bytes, choices, row of the table, and parts of one evaluated plan."""
 LARGEST_MICRO_BATCH = 16
+NEAR = 1.5
+"""Times the memory there is that a plan may need to be named as a miss: beyond that no small change makes it fit."""
 LARGEST_SEARCH = 50_000_000
 
 
@@ -55,6 +57,8 @@ def _values(name: str, given: Any) -> list[Any] | None:
     if isinstance(given, str) or not isinstance(given, Iterable):
         return [given]
     values = list(given)
+    if isinstance(given, Mapping) or None in values:
+        raise InvalidValue(name, given, "a value or a list of values")
     if not values:
         raise InvalidValue(name, values, "a value or a list that is not empty")
     return values
@@ -70,7 +74,8 @@ class SearchResult:
     evaluated : legal plans evaluated
     rejected : how many combinations broke which rule first
     ranked : the fastest plans that fit, fastest first
-    closest_miss : the fastest plan that doesn't fit, where it is faster than all that do
+    closest_miss : the fastest plan that needs up to half more memory than there is, where it is faster than all that fit;
+        where none fits, the leanest
     """
 
     model: Transformer
@@ -98,17 +103,15 @@ class SearchResult:
             )
             return f"no legal plan for {self.model.name} on {self.cluster.gpus} x {self.cluster.name}: {counts}"
         assert self.closest_miss is not None
-        over = self.closest_miss.memory.total - self.closest_miss.memory_limit
         return (
             f"no plan of {self.evaluated} fits {self.model.name} on {self.cluster.gpus} x {self.cluster.name}; "
-            f"the leanest needs {over / 2**30:.1f} GiB more than a GPU has"
+            f"the leanest needs {self.excess_bytes / 2**30:.1f} GiB more than a GPU has for it"
         )
 
     @property
     def excess_bytes(self) -> float:
         """Bytes by which `closest_miss` doesn't fit; 0 where there is none."""
-        miss = self.closest_miss
-        return float(miss.memory.total - miss.memory_limit) if miss else 0.0
+        return -self.closest_miss.memory_margin if self.closest_miss else 0.0
 
     def ties(self) -> list[Estimate]:
         """Ranked plans that can't be told from the first, itself included."""
@@ -213,7 +216,7 @@ class Space:
         values = self.given["virtual_stages"]
         if values is None:
             schedules = self.given["schedule"]
-            if stages == 1 or (schedules is not None and "interleaved" not in schedules):
+            if stages == 1 or (schedules is not None and not {"interleaved", "breadth-first"} & set(schedules)):
                 return (1,)
             return tuple(divisors(-(-self.model.layers // stages), 8))
         for value in values:
@@ -319,12 +322,16 @@ def search(
     kind("cluster", cluster, Cluster, "load_cluster(name)")
     software = framework_on(cluster, framework)
     positive_int("top", top, 1_000_000)
+    if progress is not None and not callable(progress):
+        raise InvalidValue("progress", progress, "a function of the plans done and of all")
     known = (*SPLIT, "data_parallel", *CHOICES)
     for name in dimensions:
         if name not in known:
             raise InvalidValue("dimension", name, "one of " + ", ".join(known))
     order = dimensions.get("rank_order")
-    if order is not None and isinstance(order[0], str):
+    if order is not None:
+        listing("rank_order", order)
+    if order and isinstance(order[0], str):
         dimensions = {**dimensions, "rank_order": [tuple(order)]}
     given = {name: _values(name, dimensions.get(name)) for name in known}
     template = Plan(global_batch=global_batch, seq_len=seq_len)
@@ -332,6 +339,10 @@ def search(
                  "expert_tensor_parallel"):  # fmt: skip
         for value in given[name] or []:
             dataclasses.replace(template, **{name: value})
+    for value in given["servers"] or []:
+        dataclasses.replace(template, synchronisation="parameter-server", servers=value)
+    for value in given["local_steps"] or []:
+        dataclasses.replace(template, synchronisation="local-sgd", local_steps=value)
 
     space = Space(model, cluster, software, global_batch, seq_len, given)
     table, recompute = _rows(space)
@@ -374,10 +385,9 @@ def search(
         for row in inside[np.argsort(times[inside], kind="stable")[:top]]:
             best.append((float(times[row]), float(held[row]), chosen, int(legal[row]), parts[:, row].copy()))
         outside = np.flatnonzero(~fits)
-        if len(outside):
-            row = outside[np.argmin(times[outside])]
-            if not len(inside):
-                row = outside[np.argmin(held[outside])]
+        near = outside[held[outside] <= NEAR * limit]
+        if len(near) or (len(outside) and not len(inside)):
+            row = near[np.argmin(times[near])] if len(inside) else outside[np.argmin(held[outside])]
             misses.append((float(times[row]), float(held[row]), chosen, int(legal[row]), parts[:, row].copy()))
     best.sort(key=lambda item: item[0])
 

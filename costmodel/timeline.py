@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -132,16 +132,19 @@ class Timeline:
         grows = change[events] > 0.0
         return np.where(grows, self.start[events], self.end[events]), np.cumsum(change[events])
 
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Of every event: rank, kind, stage, micro-batch, start and end, units in the names."""
+        return {
+            "rank": self.schedule.rank, "kind": np.asarray(KINDS)[self.schedule.kind], "stage": self.schedule.stage,
+            "micro_batch": self.schedule.micro_batch, "start_s": self.start, "end_s": self.end,
+        }  # fmt: skip
+
     def frame(self) -> pandas.DataFrame:
         """Every event in a row: rank, kind, stage, micro-batch, start and end."""
         import pandas
 
-        return pandas.DataFrame(
-            {
-                "rank": self.schedule.rank, "kind": np.asarray(KINDS)[self.schedule.kind], "stage": self.schedule.stage,
-                "micro_batch": self.schedule.micro_batch, "start_s": self.start, "end_s": self.end,
-            }
-        )  # fmt: skip
+        return pandas.DataFrame(self.columns)
 
 
 def _each(field: str, value: ArrayLike, length: int, most: float, of: str = "stages") -> Floats:
@@ -416,8 +419,7 @@ def timeline(
     latency = collectives.send(0.0, numbers.pipeline, numbers.pipeline_stride, network, stack)
     moving = transfer - latency
     step = result.step
-    line = stage_layers(model.layers, plan.pipeline_parallel, numbers, shape, options)
-    slowest = np.sum(_passes(line, shape, options, numbers, network, stack, device), axis=0).max()
+    slowest = np.sum(_rank_passes(shape, options, numbers, network, stack, device), axis=0).max()
     besides = step.total - step.bubble - step.pipeline_exchange - plan.micro_batches * slowest
     held = (1.0 - options.activation_offload) * memory.kept_activations(shape, options, numbers, stack)
     return simulate_schedule(
@@ -435,5 +437,20 @@ def _passes(
     """Forward pass, backward pass by inputs and by weights of stages with so many layers [s]."""
     first, last = np.zeros(len(layers)), np.zeros(len(layers))
     first[0] = last[-1] = 1.0
+    forward, data, weight = stage_pass(model, options, plan, network, stack, device, layers, first, last)
+    return forward, data, weight
+
+
+def _rank_passes(
+    model: ModelNumbers, options: Options, plan: PlanNumbers, network: Network, stack: Stack, device: Device,
+) -> tuple[Floats, Floats, Floats]:  # fmt: skip
+    """The same for the first rank, one between and the last, on average of the stages that each runs [s]."""
+    layers = np.array(pipeline.rank_layers(model, options, plan), dtype=np.float64)
+    two_way = float(pipeline.two_way(plan.schedule))
+    folded = float(pipeline.folded(plan.schedule)) if plan.pipeline > 1 else 0.0
+    first = np.array([1.0 - 0.5 * two_way, 0.0, 0.5 * two_way])
+    last = np.array([folded * (1.0 - 0.5 * two_way), 0.0, 1.0 - folded + 0.5 * two_way])
+    if plan.pipeline == 1:
+        layers, first, last = layers[:1], np.ones(1), np.ones(1)
     forward, data, weight = stage_pass(model, options, plan, network, stack, device, layers, first, last)
     return forward, data, weight

@@ -1,7 +1,7 @@
 """The bill of every stage is the bill that estimates and searches give, and it adds up."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from costmodel import Plan, load_cluster, load_model
 from costmodel.bill import PARTS
@@ -49,3 +49,36 @@ def test_reserved_bytes_lie_between_allocated_and_all():
     plan = Plan(global_batch=8, seq_len=8192, data_parallel=8)
     found = estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), plan)
     assert found.memory.allocated < found.memory.reserved <= found.memory.total
+
+
+@settings(quick, max_examples=150)
+@given(questions())
+def test_the_timelines_peak_is_the_closed_form_on_every_stage(question):
+    found = legal(question)
+    for stage in found.memory.stages:
+        line = found.memory.timeline(stage.stage)
+        assert line.peak.held.total == pytest.approx(stage.total, rel=1e-12)
+        assert stage.phase in line.peak.event or (stage.phase, line.peak.event) == ("backward", "backward-input")
+
+
+@quick
+@given(questions())
+def test_a_timeline_begins_and_ends_with_nothing_in_flight_but_the_states(question):
+    bill = legal(question).memory
+    line = bill.timeline()
+    assert line.moments[-1].event == "update"
+    assert line.moments[-1].held.activations == 0.0
+    assert {moment.held.weights for moment in line.moments} == {bill.weights}
+    assert len(line.frame()) == len(line.moments)
+
+
+@settings(quick, max_examples=100)
+@given(questions(offload=(0.0,)))
+def test_ranks_of_every_schedule_hold_all_layers_once_and_the_fullest_is_found(question):
+    found = legal(question)
+    layers = [stage.layers for stage in found.memory.stages]
+    assert sum(layers) == pytest.approx(found.model.layers)
+    assert found.memory.fullest.total == pytest.approx(found.memory.total, rel=1e-12)
+    if found.plan.schedule in ("dualpipe", "chimera"):
+        first, last = found.memory.stages[0], found.memory.stages[-1]
+        assert first.parts.weights == pytest.approx(last.parts.weights)

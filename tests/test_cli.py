@@ -16,10 +16,13 @@ from pathlib import Path
 import pytest
 
 import costmodel
-from costmodel import cli
+from costmodel.cli import codes
+from costmodel.cli import search as searching
+from costmodel.cli.arguments import plan_fields
 from costmodel.estimate import estimate
 from costmodel.plan import Plan
 from costmodel.search import CHOICES, SPLIT, search
+from tests.commanding import refused, strict
 
 ROOT = Path(__file__).parents[1]
 BATCH = ["--global-batch", "64", "--seq-len", "4096"]
@@ -41,28 +44,6 @@ levels = [
     { name = "net", size = 64, latency = 1e-5, bandwidth = 40e9 },
 ]
 """
-
-
-def strict(text: str):
-    """JSON without NaN or infinity."""
-
-    def refuse(word: str):
-        raise AssertionError(f"{word} in JSON")
-
-    return json.loads(text, parse_constant=refuse)
-
-
-@pytest.fixture
-def run(capsys, tmp_path, monkeypatch):
-    """Call the command line in an empty folder: exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*argv: str) -> tuple[int, str, str]:
-        code = cli.main(argv)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
 
 
 def python(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
@@ -107,7 +88,7 @@ def test_search_tries_lists_and_repeated_options_alike(run):
 
 def test_every_dimension_of_a_plan_can_be_searched_and_estimated(run):
     fields = {field.name for field in dataclasses.fields(Plan)} - {"global_batch", "seq_len"}
-    assert set(cli._plan_fields()) == fields
+    assert set(plan_fields()) == fields
     assert fields == {*SPLIT, *CHOICES, "data_parallel"}
     for command in ("search", "estimate"):
         code, out, _ = run(command, "--help")
@@ -301,14 +282,7 @@ def test_bad_input_ends_in_one_line_and_exit_code_two(run, tmp_path, case):
     for name, content in files.items():
         (tmp_path / name).write_text(content, encoding="utf-8")
     argv, hint = BAD[case]
-    code, out, err = run(*argv)
-    assert (code, out) == (2, "")
-    assert err.startswith("costmodel: error: ")
-    assert err.count("\n") == 1
-    assert err[:-1].isprintable()
-    assert len(err) < 1100
-    assert hint in err
-    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(files)
+    refused(run, tmp_path, argv, hint)
 
 
 def test_an_error_reaches_the_shell(tmp_path):
@@ -320,7 +294,10 @@ def test_an_error_reaches_the_shell(tmp_path):
 def test_help_and_version_are_answers(run):
     code, out, err = run("--version")
     assert (code, out, err) == (0, f"costmodel {costmodel.__version__}\n", "")
-    for command in ([], ["search"], ["estimate"], ["models"], ["show"]):
+    _, out, _ = run("--help")
+    commands = re.findall(r"^    (\w+)(?: |$)", out, re.MULTILINE)
+    assert {"search", "estimate", "capacity", "timeline", "ledger", "collective", "checkpoint", "show"} <= {*commands}
+    for command in ([], *([name] for name in commands)):
         code, out, err = run(*command, "--help")
         assert (code, err) == (0, "")
         assert out.startswith("usage: costmodel")
@@ -344,7 +321,7 @@ def test_a_reader_that_leaves_is_no_error():
     )
     os.close(writing)
     assert done.stderr == b""
-    assert done.returncode == cli.PIPE_CLOSED
+    assert done.returncode == codes.PIPE_CLOSED
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
@@ -387,7 +364,7 @@ class Terminal(io.StringIO):
 
 
 def test_a_long_search_shows_its_progress_on_stderr_alone(run, monkeypatch):
-    monkeypatch.setattr(cli, "PATIENCE", -1.0)
+    monkeypatch.setattr(searching, "PATIENCE", -1.0)
     monkeypatch.setenv("TERM", "xterm")
     looked_at = Terminal()
     monkeypatch.setattr(sys, "stderr", looked_at)
@@ -399,7 +376,7 @@ def test_a_long_search_shows_its_progress_on_stderr_alone(run, monkeypatch):
 
 @pytest.mark.parametrize("output", [["--json"], []])
 def test_nobody_is_shown_the_progress_of_a_script(run, monkeypatch, output):
-    monkeypatch.setattr(cli, "PATIENCE", -1.0)
+    monkeypatch.setattr(searching, "PATIENCE", -1.0)
     looked_at = Terminal() if output else io.StringIO()
     monkeypatch.setattr(sys, "stderr", looked_at)
     assert run("search", *SMALL, *output)[0] == 0
@@ -422,6 +399,8 @@ HEAVY = ("numba", "scipy", "sympy", "plotly", "pandas", "polars", "numpy", "rich
         (f"from costmodel.cli import main; main({['estimate', *SMALL]!r})", ("rich",)),
         (f"from costmodel.cli import main; main({['search', *SMALL, '--json']!r})", ("numpy",)),
         (f"from costmodel.cli import main; main({['search', *SMALL]!r})", ("numpy", "rich")),
+        (f"from costmodel.cli import main; main({['ledger', *SMALL, '--json']!r})", ("numpy",)),
+        ("from costmodel.cli import main; main(['collective', 'all-reduce', '1GiB', '--cluster', 'dgx-h100', '--json'])", ()),
     ],
 )
 def test_nothing_heavy_is_loaded_before_it_is_needed(program, allowed):

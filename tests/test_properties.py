@@ -29,7 +29,7 @@ from costmodel.estimate import estimate
 from costmodel.formulas import legality, memory, pipeline
 from costmodel.formulas.quantities import Step
 from costmodel.plan import SCHEDULES, divisors, explain
-from costmodel.search import search
+from costmodel.search import NEAR, search
 from tests.drawing import MODELS, legal, questions, quick
 
 
@@ -115,7 +115,8 @@ def test_a_faster_device_never_takes_longer_where_activations_are_offloaded():
     plan = Plan(global_batch=16, seq_len=32768, tensor_parallel=8, micro_batch=4, overlap_tensor=True, activation_offload=0.5)
     scaled = {dtype: 12 * rate for dtype, rate in cluster.device.dense_peak.items()}
     faster = dataclasses.replace(cluster, device=dataclasses.replace(cluster.device, dense_peak=scaled))
-    assert estimate(model, faster, plan, framework).step_time <= estimate(model, cluster, plan, framework).step_time
+    before, after = (estimate(model, one, plan, framework).step_time for one in (cluster, faster))
+    assert after <= before * (1 + 1e-12)
 
 
 def test_what_is_offloaded_is_what_is_saved():
@@ -247,9 +248,10 @@ def test_search_finds_what_trying_every_plan_finds(name, framework):
     as_set = {dataclasses.replace(one.plan, shard_group=None) for one in found.ranked}
     assert as_set == {dataclasses.replace(one.plan, shard_group=None) for one in fit}
     assert all(one.fits for one in found.ranked)
-    nearest = min((one.step_time for one in misses), default=math.inf)
+    near = [one for one in misses if one.memory.total <= NEAR * (one.memory.total + one.memory_margin)]
+    nearest = min((one.step_time for one in near), default=math.inf)
     if found.closest_miss is None:
-        assert not misses or nearest >= found.best.step_time * (1 - 1e-12)
+        assert not near or nearest >= found.best.step_time * (1 - 1e-12)
     else:
         assert found.closest_miss.step_time == pytest.approx(nearest, rel=1e-12)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
 from costmodel import IllegalPlan, InvalidValue, NotModelled, Plan, load_cluster, load_framework, load_model
+from costmodel.data_parallel import expected_largest
 from costmodel.errors import IllegalSchedule
 from costmodel.estimate import estimate
 from costmodel.formulas import exchange
@@ -16,7 +17,6 @@ from costmodel.ledger import ledger
 from costmodel.schedule import BACKWARD, FORWARD
 from costmodel.simulate import GROUPS, IDLE, KINDS, STAGGERED, simulate
 from costmodel.timeline import timeline
-from costmodel.workloads.data_parallel import expected_largest
 from tests.drawing import questions
 
 pytest.importorskip("numba")

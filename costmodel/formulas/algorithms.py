@@ -321,6 +321,40 @@ def binomial_broadcast(nbytes, ranks, latency, bandwidth):
     return rounds(ranks) * message(nbytes, latency, bandwidth)
 
 
+def chain_broadcast(nbytes, ranks, latency, bandwidth):
+    r"""Time of a broadcast down a chain in the best number of blocks [s].
+
+    .. math:: T = (p - 2 + m) \left( \alpha + \frac{n}{m B} \right), \quad m = \max\left(1, \sqrt{(p - 2) n / (\alpha B)}\right)
+
+    Parameters
+    ----------
+    nbytes : buffer [bytes]
+    ranks : members, at least 1
+    latency : of a message [s]
+    bandwidth : of a link [bytes/s]
+
+    References
+    ----------
+    [chan2007]_ section 8
+    """
+    return chain_reduce(nbytes, ranks, latency, bandwidth, FREE)
+
+
+def chain_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
+    """Time of a reduction up a chain in the best number of blocks: `chain_broadcast` backwards, with adding [s].
+
+    Parameters
+    ----------
+    nbytes : buffer on each rank [bytes]
+    ranks : members, at least 1
+    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
+    """
+    whole = nbytes / bandwidth + nbytes / reduce_bandwidth
+    relays = ops.maximum(ranks - 2.0, 0.0)
+    blocks = ops.maximum(1.0, ops.sqrt(relays * whole / ops.maximum(latency, 1e-12)))
+    return ops.where(ranks > 1.0, (relays + blocks) * (latency + whole / blocks), 0.0)
+
+
 def binomial_scatter(nbytes, ranks, latency, bandwidth):
     r"""Time to deal the parts of a buffer down a binomial tree [s].
 
@@ -429,6 +463,10 @@ def two_dimensional(nbytes, ranks, latency, bandwidth, across, reduce_bandwidth=
 
 def hierarchical(nbytes, ranks, latency, bandwidth, across, reduce_bandwidth=FREE):
     r"""Time of an all-reduce as reduction inside, all-reduce of the whole buffer between leaders, broadcast inside [s].
+
+    .. math:: T = T_{reduce}(n, k) + T_{AR}(n) + T_{broadcast}(n, k)
+
+    Inside are binomial trees; `costmodel.formulas.data_parallel.hierarchical_all_reduce` has a pipelined chain there.
 
     Parameters
     ----------

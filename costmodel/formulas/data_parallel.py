@@ -18,7 +18,9 @@ def hierarchical_all_reduce(nbytes, gpus_per_server, between, latency, bandwidth
     latency : :math:`\alpha` of one hop inside a server [s]
     bandwidth : :math:`B` of a GPU inside its server [bytes/s]
 
-    Assumes a chain inside the server, through which the buffer passes in pieces.
+    Assumes a chain inside the server, through which the buffer passes in pieces: one buffer's time each way, where
+    `costmodel.formulas.algorithms.hierarchical` has binomial trees of whole buffers, :math:`\lceil \log_2 g \rceil` of
+    them each way.
 
     References
     ----------

@@ -251,7 +251,7 @@ def parameter_gather(nparameters, ranks, stride, plan, options, network, stack):
     plan, options, network, stack : `Plan`, `Options`, `Network`, `Stack`
     """
     shard = sharing(ranks, plan)
-    nbytes = options.parameter_bytes * nparameters
+    nbytes = options.stored_bytes * nparameters
     time = collectives.all_gather(nbytes, shard, stride, network, stack)
     return time, (shard - 1.0) / shard * nbytes
 

@@ -65,8 +65,15 @@ def violations(model, options, plan, gpus):
     interleaved = ops.where(ops.equal(plan.schedule, pipeline.INTERLEAVED), 1.0, 0.0)
     in_chunks = ops.maximum(interleaved, ops.where(ops.equal(plan.schedule, pipeline.BREADTH_FIRST), 1.0, 0.0))
     chimera = ops.where(ops.equal(plan.schedule, pipeline.CHIMERA), 1.0, 0.0)
-    chimera_broken = chimera * ops.maximum(indivisible(plan.pipeline, 2.0), indivisible(micro_batches, plan.pipeline))
-    few = ops.where(ops.equal(plan.schedule, pipeline.PIPEDREAM_2BW) & (micro_batches < plan.pipeline), 1.0, 0.0)
+    # its closed form holds for one unit of as many micro-batches as stages
+    units = ops.where(ops.equal(micro_batches, plan.pipeline), 0.0, 1.0)
+    chimera_broken = chimera * ops.maximum(indivisible(plan.pipeline, 2.0), units)
+    # fewer micro-batches than these leave gaps that the closed forms don't count
+    long = ops.equal(plan.schedule, pipeline.ZB_H2) | ops.equal(plan.schedule, pipeline.ZB_V)
+    least = ops.where(long, 2.0 * plan.pipeline - 1.0, plan.pipeline)
+    filled = (plan.schedule > 2.5) & (micro_batches < least)
+    few = ops.where(filled, 1.0, 0.0)
+    few = ops.maximum(few, pipeline.folded(plan.schedule) * options.balanced_stages)
     dual = ops.where(ops.equal(plan.schedule, pipeline.DUALPIPE), 1.0, 0.0)
     piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
     dual_broken = dual * ops.maximum(

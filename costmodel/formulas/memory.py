@@ -203,18 +203,20 @@ def states(model, options, plan, layers, first, last):
     layers : of the stage
     first, last : 1 where the stage holds the embedding, the head
     """
-    dense, routed = stage_parameters(model, plan, layers, first, last)
-    shard, expert_shard = exchange.shards(plan)
     copies = pipeline.weight_copies(plan.schedule)
+    dense, routed = stage_parameters(model, plan, copies * layers, first, last)
+    shard, expert_shard = exchange.shards(plan)
 
     trained = options.trainable
     on_device = 1.0 - options.optimizer_offload
     held = shard_of(plan.shard_weights, dense, routed, shard, expert_shard)
     summed = shard_of(plan.shard_gradients, dense, routed, shard, expert_shard)
-    updated = shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
-    weights = copies * options.stored_bytes * held
-    gradients = copies * trained * (options.gradient_bytes * summed + options.backward_gradient_bytes * held)
-    optimizer = on_device * trained * options.optimizer_bytes * updated
+    # the state of a stage that two ranks run is sharded over both
+    once = ops.where(plan.shard_optimizer > 0.0, 1.0 / copies, 1.0)
+    updated = once * shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
+    weights = options.stored_bytes * held
+    gradients = trained * (options.gradient_bytes * summed + options.backward_gradient_bytes * held)
+    optimizer = on_device * trained * (options.optimizer_bytes + options.outer_bytes) * updated
     others, experts = layer.layer_parameters_apart(model, plan)
     apart = ops.where(shard > 1.0, others, 0.0) + ops.where(expert_shard > 1.0, experts, 0.0)
     whole = ops.where(plan.shard_weights > 0.0, apart, 0.0)
@@ -222,25 +224,66 @@ def states(model, options, plan, layers, first, last):
     return weights, gradients, optimizer, gathered
 
 
-def update_temporaries(options, dense, routed, shard, expert_shard, plan):
-    """Bytes that the optimizer holds beside its state while it updates.
+def update_temporaries(model, options, plan, layers, first, last):
+    """Bytes that the optimizer of a stage holds beside its state while it updates.
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    layers : of the stage
+    first, last : 1 where the stage holds the embedding, the head
+    """
+    dense, routed = stage_parameters(model, plan, layers, first, last)
+    shard, expert_shard = exchange.shards(plan)
+    updated = shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
+    return options.trainable * options.update_bytes * (1.0 - options.optimizer_offload) * updated
+
+
+def embedding_mask(model, options, plan, first):
+    """Bytes of the dropout mask behind the embedding, of one micro-batch.
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    first : 1 where the stage holds the embedding
+    """
+    return first * model.dropout * layer.norm_tokens(options, plan) * model.hidden
+
+
+def absent_gradients(options, gradients, micro_batches):
+    """Bytes of gradients that come up only as the one backward pass of a step makes them.
 
     Parameters
     ----------
     options : `Options`
-    dense, routed : parameters of the rank outside the routed experts, and in them
-    shard, expert_shard : ranks that share one copy of their optimizer state
-    plan : `Plan`
+    gradients : of the stage [bytes]
+    micro_batches : of a step
     """
-    updated = shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
-    return options.trainable * options.update_bytes * (1.0 - options.optimizer_offload) * updated
+    return ops.where((options.lazy_gradients > 0.0) & (micro_batches <= 1.0), gradients, 0.0)
+
+
+def billed(weights, gradients, optimizer, activations, temporaries, logits, buffers, plan, stack):
+    """A bill of what tensors hold, and of what lies around them, `Memory`.
+
+    Parameters
+    ----------
+    weights, gradients, optimizer, activations, temporaries, logits, buffers : its parts [bytes]
+    plan, stack : `Plan`, `Stack`
+    """
+    groups = ops.where(plan.tensor > 1.0, 1.0, 0.0) + ops.where(plan.data * plan.context > 1.0, 1.0, 0.0)
+    groups = groups + ops.where(plan.pipeline > 1.0, 1.0, 0.0) + ops.where(plan.expert > 1.0, 1.0, 0.0)
+    allocated = weights + gradients + optimizer + activations + temporaries + logits + buffers
+    overhead = stack.fixed_memory + groups * stack.buffer_memory + stack.fragmentation * allocated
+    return Memory(
+        allocated + overhead, weights, gradients, optimizer, activations, temporaries, logits, buffers, overhead
+    )
 
 
 def stage_memory(model, options, plan, stack, layers, stage, first, last, micro_batches):
     """The bill of one stage at its fullest moment, `Memory` [bytes].
 
     Three moments can be the fullest: the loss, with every layer's activations saved and the logits alive; the
-    backward pass of the last layer, with all but the logits saved; the update, with nothing saved.
+    backward pass of the last layer, with all but its own logits saved; the update, with nothing saved.
 
     Parameters
     ----------
@@ -250,34 +293,33 @@ def stage_memory(model, options, plan, stack, layers, stage, first, last, micro_
     first, last : 1 where the stage holds the embedding, the head
     micro_batches : of a step
     """
-    weights, gradients, optimizer, gathered = states(model, options, plan, layers, first, last)
-    dense, routed = stage_parameters(model, plan, layers, first, last)
-    shard, expert_shard = exchange.shards(plan)
+    once, gradients, optimizer, gathered = states(model, options, plan, layers, first, last)
     held = pipeline.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, stage)
-    weights = pipeline.weight_versions(plan.schedule, held) * weights
-    mask = first * model.dropout * layer.norm_tokens(options, plan) * model.hidden * held
+    weights = pipeline.weight_versions(plan.schedule, held) * once
+    mask = held * embedding_mask(model, options, plan, first)
     saved = stage_activations(model, options, plan, stack, layers, held) + mask
 
     head = last * stack.logit_overhead * logits(model, options, plan, micro_batches)
-    backward = backward_temporaries(model, options, plan, stack)
-    update = update_temporaries(options, dense, routed, shard, expert_shard, plan)
-    absent = ops.where((options.lazy_gradients > 0.0) & (micro_batches <= 1.0), gradients, 0.0)
-    passing = saved + ops.maximum(head, backward) + gathered - absent
-    updating = update > passing
-    at_loss = (head > backward) & (update <= passing)
+    # DualPipe runs a backward pass of the other direction while logits wait for theirs
+    paired = ops.where(ops.equal(plan.schedule, pipeline.DUALPIPE), 1.0, 0.0)
+    others = (pipeline.losses_in_flight(plan.schedule, micro_batches) - 1.0 + paired) * head
+    alone = (1.0 - paired) * head
+    backward = ops.where(layers > 0.0, backward_temporaries(model, options, plan, stack), 0.0)
+    update = update_temporaries(model, options, plan, layers, first, last)
+    absent = absent_gradients(options, gradients, micro_batches)
+    passing = saved + others + ops.maximum(alone, backward) + gathered - absent
+    # gradients that come up late are whole when the first layer's backward pass ends
+    ending = ops.where(absent > 0.0, backward + gathered, 0.0)
+    updating = update > ops.maximum(passing, ending)
+    early = (passing >= ending) & (update <= passing)
+    at_loss = (alone > backward) & early
 
-    gradients = ops.where(updating, gradients, gradients - absent)
-    activations = ops.where(updating, 0.0, saved)
-    buffers = stack.workspace_memory + ops.where(updating, 0.0, gathered)
-    logits_ = ops.where(at_loss, head, 0.0)
-    temporaries = ops.where(updating, update, ops.where(at_loss, 0.0, backward))
-    groups = ops.where(plan.tensor > 1.0, 1.0, 0.0) + ops.where(plan.data * plan.context > 1.0, 1.0, 0.0)
-    groups = groups + ops.where(plan.pipeline > 1.0, 1.0, 0.0) + ops.where(plan.expert > 1.0, 1.0, 0.0)
-    allocated = weights + gradients + optimizer + activations + temporaries + logits_ + buffers
-    overhead = stack.fixed_memory + groups * stack.buffer_memory + stack.fragmentation * allocated
-    return Memory(
-        allocated + overhead, weights, gradients, optimizer, activations, temporaries, logits_, buffers, overhead
-    )
+    return billed(
+        weights, ops.where(early, gradients - absent, gradients), optimizer, ops.where(early, saved, 0.0),
+        ops.where(updating, update, ops.where(at_loss, 0.0, backward)),
+        ops.where(early, others + ops.where(at_loss, alone, 0.0), 0.0),
+        stack.workspace_memory + ops.where(updating, 0.0, gathered), plan, stack,
+    )  # fmt: skip
 
 
 def fuller(one, other):
@@ -306,22 +348,30 @@ def fullest_stage(model, options, plan, stack, micro_batches):
     """The bill of the fullest stage, `Memory` [bytes].
 
     The first stage holds most micro-batches, the second may hold a layer more, the last holds the logits; the
-    stages between hold less than the second.
+    stages between hold less than the second, but for Chimera, whose middle holds most.
 
     Parameters
     ----------
     model, options, plan, stack : `Model`, `Options`, `Plan`, `Stack`
     micro_batches : of a step
     """
-    first_layers, middle_layers, last_layers = pipeline.stage_layers(model, options, plan)
+    first_layers, middle_layers, last_layers = pipeline.rank_layers(model, options, plan)
     single = ops.where(plan.pipeline > 1.0, 0.0, 1.0)
-    front = stage_model(model, 0.0, first_layers)
-    first = stage_memory(front, options, plan, stack, first_layers, 0.0, 1.0, single, micro_batches)
+    fold, mirrored = pipeline.folded(plan.schedule), pipeline.two_way(plan.schedule)
+    ends = ops.maximum(single, fold)
+    spread = 1.0 + mirrored  # stages whose layers are averaged
+    front = stage_model(model, 0.0, spread * first_layers)
+    first = stage_memory(front, options, plan, stack, first_layers, 0.0, 1.0, ends, micro_batches)
     between = ops.where(plan.pipeline > 2.0, middle_layers, 0.0)
-    inner = stage_model(model, first_layers, between)
+    inner = stage_model(model, first_layers, spread * between)
+    # of two directions most micro-batches meet in the middle
+    deep = ops.where(ops.equal(plan.schedule, pipeline.CHIMERA), ops.ceil(0.5 * plan.pipeline) - 1.0, 1.0)
     second = stage_memory(
-        inner, options, plan, stack, between, ops.minimum(1.0, plan.pipeline - 1.0), 0.0, 0.0, micro_batches
+        inner, options, plan, stack, between, ops.minimum(deep, plan.pipeline - 1.0), 0.0, 0.0, micro_batches
     )
-    back = stage_model(model, model.layers - last_layers, last_layers)
-    last = stage_memory(back, options, plan, stack, last_layers, plan.pipeline - 1.0, single, 1.0, micro_batches)
+    back = stage_model(model, (1.0 - mirrored) * (model.layers - last_layers), spread * last_layers)
+    last = stage_memory(
+        back, options, plan, stack, last_layers, plan.pipeline - 1.0, ops.maximum(single, mirrored),
+        1.0 - fold + mirrored, micro_batches,
+    )  # fmt: skip
     return fuller(fuller(first, second), last)

@@ -36,11 +36,11 @@ class Algorithm(NamedTuple):
 class Limits(NamedTuple):
     """Bandwidths that an architecture reaches on one node, on two, on more [bytes/s]; `ll` on one is of all channels."""
 
-    ll: tuple[float, float, float]
-    ring_ll128: tuple[float, float, float]
-    tree_ll128: tuple[float, float, float]
-    tree: tuple[float, float, float]
-    nvls_tree: tuple[float, float, float]
+    ll: tuple[float, ...]
+    ring_ll128: tuple[float, ...]
+    tree_ll128: tuple[float, ...]
+    tree: tuple[float, ...]
+    nvls_tree: tuple[float, ...]
     nvls_efficiency: float
 
 
@@ -71,10 +71,13 @@ def _limits(
     ll: tuple[float, ...], ring: tuple[float, ...], tree_ll128: tuple[float, ...], tree: tuple[float, ...],
     nvls_tree: tuple[float, ...] = (1e21, 1e21, 1e21), efficiency: float = 0.0,
 ) -> Limits:  # fmt: skip
-    return Limits(*(tuple(1e9 * value for value in row) for row in (ll, ring, tree_ll128, tree, nvls_tree)), efficiency)  # type: ignore[arg-type]
+    def rates(row: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(1e9 * value for value in row)
+
+    return Limits(rates(ll), rates(ring), rates(tree_ll128), rates(tree), rates(nvls_tree), efficiency)
 
 
-_TREE_CORRECTION = {
+_TREE_CORRECTION: dict[str, tuple[float, ...]] = {
     LL: (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1),
     LL128: (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1),
     SIMPLE: (0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),

@@ -11,6 +11,7 @@ costs (all are active) and how fast a worker gets through that comes alone.
 from __future__ import annotations
 
 from costmodel import ops
+from costmodel.formulas.data_parallel import exposed_exchange
 
 
 def kept_share(significant, skipped, inactive):
@@ -199,7 +200,7 @@ def servers_to_match_all_reduce(workers):
 
 
 def exposed_time(alone, compute_time, overlap):
-    """Time of an exchange that computing doesn't hide [s].
+    """Time of an exchange that computing doesn't hide: `exposed_exchange` beside a share of it, begun at once [s].
 
     Parameters
     ----------
@@ -212,4 +213,4 @@ def exposed_time(alone, compute_time, overlap):
     >>> exposed_time(0.5, 0.4, 0.5), exposed_time(0.1, 0.4, 0.5)
     (0.3, 0.0)
     """
-    return ops.maximum(alone - overlap * compute_time, 0.0)
+    return exposed_exchange(overlap * compute_time, 0.0, alone)

@@ -144,14 +144,46 @@ def in_flight(schedule, stages, virtual_stages, micro_batches, stage):
     return ops.where(ops.equal(schedule, INTERLEAVED), interleaved, batched)
 
 
-def weight_copies(schedule):
-    """Copies of the stage's weights and gradients on a rank: two directions of the pipeline meet on it.
+def two_way(schedule):
+    """1 where micro-batches enter the pipeline at both ends, so that a rank runs its stage and the mirrored one.
 
     Parameters
     ----------
     schedule : code of the schedule
     """
-    return ops.where(ops.equal(schedule, DUALPIPE) | ops.equal(schedule, CHIMERA), 2.0, 1.0)
+    return ops.where(ops.equal(schedule, DUALPIPE) | ops.equal(schedule, CHIMERA), 1.0, 0.0)
+
+
+def folded(schedule):
+    """1 where the first rank runs the first and the last stage, and with them the embedding and the head.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    """
+    return ops.maximum(two_way(schedule), ops.where(ops.equal(schedule, ZB_V), 1.0, 0.0))
+
+
+def losses_in_flight(schedule, micro_batches):
+    """Micro-batches whose logits wait for their backward pass: all where every forward pass comes first, else one.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    micro_batches : of a step
+    """
+    batched = ops.equal(schedule, GPIPE) | ops.equal(schedule, BREADTH_FIRST)
+    return ops.where(batched, micro_batches, 1.0)
+
+
+def weight_copies(schedule):
+    """Stages whose weights and gradients a rank holds: two where two directions of the pipeline meet on it.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    """
+    return 1.0 + two_way(schedule)
 
 
 def weight_versions(schedule, held):
@@ -172,6 +204,25 @@ def weight_versions(schedule, held):
     (4.0, 2.0, 1.0)
     """
     return ops.where(ops.equal(schedule, PIPEDREAM), held, ops.where(ops.equal(schedule, PIPEDREAM_2BW), 2.0, 1.0))
+
+
+def rank_layers(model, options, plan):
+    """Layers that a micro-batch passes on the first rank, on the second and on the last.
+
+    As `stage_layers`, but where a rank runs a stage of each end: of a valley (ZB-V) a micro-batch passes both, so that the
+    first rank has both short ones; of two directions it passes one or the other, on average their mean.
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    """
+    first, middle, last = stage_layers(model, options, plan)
+    piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
+    both = piped * two_way(plan.schedule)
+    valley = piped * folded(plan.schedule) * (1.0 - both)
+    ends = ops.where(valley > 0.0, first + last - middle, 0.5 * (first + last))
+    bottom = ops.where(valley > 0.0, middle, last)
+    return ops.where(valley + both > 0.0, ends, first), middle, ops.where(both > 0.0, ends, bottom)
 
 
 def stage_layers(model, options, plan):

@@ -152,6 +152,7 @@ class Options(NamedTuple):
     gradient_bytes: Number
     reduce_bytes: Number  # of a gradient on the wire
     optimizer_bytes: Number  # master copy and moments, per parameter
+    outer_bytes: Number  # of what local SGD keeps from one exchange to the next, per parameter
     flash_attention: Number
     fused_softmax: Number  # 1: mask, scale and softmax of unfused attention are one kernel
     fused_norms: Number  # 1: a norm is one kernel

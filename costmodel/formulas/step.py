@@ -139,16 +139,24 @@ def step(model, options, plan, network, stack, device):
     head_weight = head.weight + head.accumulate
     head_total = head_forward + head_backward + head_weight + tensor_once
     embed_total = embed_forward + embed_backward + tensor_once
-    first_layers, middle_layers, last_layers = pipeline.stage_layers(model, options, plan)
+    first_layers, middle_layers, last_layers = pipeline.rank_layers(model, options, plan)
     depth = model.prediction_layers
-    first = first_layers * one.total + embed_total + (1.0 - piped) * (head_total + depth * one.total)
-    last = (last_layers + depth) * one.total + head_total
+    # a micro-batch that may enter at either end meets the embedding and the head of a rank half of the time
+    fold = piped * pipeline.folded(plan.schedule)
+    mirrored = piped * pipeline.two_way(plan.schedule)
+    head_on_first = 1.0 - piped + fold * (1.0 - 0.5 * mirrored)
+    head_on_last = 1.0 - fold + 0.5 * mirrored
+    embedding_on_first = 1.0 - 0.5 * mirrored
+    embedding_on_last = 0.5 * mirrored
+    with_head = head_total + depth * one.total
+    first = first_layers * one.total + embedding_on_first * embed_total + head_on_first * with_head
+    last = last_layers * one.total + embedding_on_last * embed_total + head_on_last * with_head
     middle = middle_layers * one.total
     is_last = ops.where((p > 1.0) & (last >= first), 1.0, 0.0)
     edge = ops.maximum(first, piped * last)
     is_middle = ops.where((p > 2.0) & (middle > edge), 1.0, 0.0)
-    has_head = (1.0 - is_middle) * (is_last + (1.0 - piped))
-    has_embedding = (1.0 - is_middle) * (1.0 - is_last)
+    has_head = (1.0 - is_middle) * (is_last * head_on_last + (1.0 - is_last) * head_on_first)
+    has_embedding = (1.0 - is_middle) * (is_last * embedding_on_last + (1.0 - is_last) * embedding_on_first)
     edge_layers = is_last * last_layers + (1.0 - is_last) * first_layers
     layers = is_middle * middle_layers + (1.0 - is_middle) * edge_layers + has_head * depth
     slowest = ops.maximum(edge, is_middle * middle)
@@ -171,7 +179,8 @@ def step(model, options, plan, network, stack, device):
 
     send, boundary_bytes = exchange.boundary(model, options, plan, network, stack)
     hide = options.overlap_pipeline * stack.pipeline_overlap
-    handing = piped * 2.0 * m * v * send * (1.0 - hide)
+    crossings = v * (1.0 + fold * (1.0 - mirrored))  # a valley is crossed down and up
+    handing = piped * 2.0 * m * crossings * send * (1.0 - hide)
     weight_once = weight / m
     forward_once = layers * one.total_forward + has_head * head_forward + has_embedding * embed_forward
     data_once = ops.maximum(slowest - forward_once - weight_once, 0.0)
@@ -179,38 +188,51 @@ def step(model, options, plan, network, stack, device):
     mean_other = (every - slowest) / ops.maximum(slowest * (p - 1.0), 1e-30)
     filling = piped * (uniform * ops.where(p > 1.0, mean_other, 1.0) + 2.0 * (p - 1.0) * send)
 
-    dense, routed = memory.stage_parameters(model, plan, first_layers, 1.0, 1.0 - piped)
-    dense_last, routed_last = memory.stage_parameters(model, plan, last_layers, 1.0 - piped, 1.0)
+    copies = pipeline.weight_copies(plan.schedule)
+    ends = ops.maximum(1.0 - piped, fold)
+    dense, routed = memory.stage_parameters(model, plan, copies * first_layers, 1.0, ends)
+    dense_last, routed_last = memory.stage_parameters(
+        model, plan, copies * last_layers, ops.maximum(1.0 - piped, mirrored), 1.0 - fold + mirrored
+    )
     dense = ops.maximum(dense, dense_last)
     routed = ops.maximum(routed, routed_last)
     getting_once, reducing_once, got, given = exchange.synchronisation(dense, routed, plan, options, network, stack)
-    tied = model.tied * piped * collectives.all_reduce(
+    tied = model.tied * piped * (1.0 - fold) * collectives.all_reduce(
         options.reduce_bytes * model.vocabulary * model.hidden / plan.tensor, 2.0 * piped + (1.0 - piped),
         plan.pipeline_stride * ops.maximum(p - 1.0, 1.0), network, stack,
     )  # fmt: skip
     whole = ops.where(plan.shard_weights > 0.0, 0.0, 1.0)
     updates = ops.where(ops.equal(plan.schedule, pipeline.PIPEDREAM), m, 1.0)
     reductions = ops.where(plan.shard_gradients > 0.0, m, updates)
-    reducing = whole * reductions * reducing_once + tied
+    shard, expert_shard = exchange.shards(plan)
+    twin_bytes = mirrored * options.reduce_bytes * options.trainable * (dense / shard + routed / expert_shard)
+    twin = collectives.all_reduce(
+        twin_bytes, 1.0 + mirrored, plan.pipeline_stride * ops.maximum(p - 1.0, 1.0), network, stack
+    )
+    reducing = whole * reductions * reducing_once + updates * tied + twin
     getting = whole * updates * getting_once
     backward_once = data_once + weight_once
-    reduce_hidden = options.overlap_gradients * ops.minimum(reducing, stack.gradient_overlap * reductions * backward_once)
+    # local SGD averages weights after an update, beside no backward pass
+    beside = ops.where(ops.equal(options.synchronisation, exchange.LOCAL_SGD), 0.0, options.overlap_gradients)
+    reduce_hidden = beside * ops.minimum(reducing, stack.gradient_overlap * reductions * backward_once)
     gather_hidden = options.overlap_parameters * ops.minimum(getting, stack.parameter_overlap * forward_once)
-    beside = stack.contention * (reduce_hidden + gather_hidden)
+    slowed = stack.contention * (reduce_hidden + gather_hidden)
 
-    shard, expert_shard = exchange.shards(plan)
-    updated = options.trainable * (dense / shard + routed / expert_shard)
-    state_bytes = 2.0 * options.optimizer_bytes + 2.0 * options.gradient_bytes + options.parameter_bytes
+    once = ops.where(plan.shard_optimizer > 0.0, 1.0 / copies, 1.0)
+    updated = once * options.trainable * (dense / shard + routed / expert_shard)
+    served = ops.where(ops.equal(options.synchronisation, exchange.PARAMETER_SERVER), 0.0, 1.0)
+    state = options.optimizer_bytes + options.outer_bytes / options.local_steps
+    state_bytes = 2.0 * state + 2.0 * options.gradient_bytes + options.parameter_bytes
     on_device = updates * updated * state_bytes * stack.optimizer_traffic / device.memory_bandwidth
     on_host = updates * updated * (options.gradient_bytes + options.parameter_bytes) / device.host_bandwidth
-    update = (1.0 - options.optimizer_offload) * on_device + options.optimizer_offload * on_host
+    update = served * ((1.0 - options.optimizer_offload) * on_device + options.optimizer_offload * on_host)
     offloaded = options.activation_offload * m * layers * memory.kept_activations(model, options, plan, stack)
     transfer = 2.0 * offloaded / device.host_bandwidth
     work = forward + backward + recompute + tensor + context + expert + gathering + waiting
     transfer_exposed = ops.maximum(transfer - work, 0.0)
     host = waiting + transfer_exposed + stack.host_step
 
-    backward_total = backward + beside
+    backward_total = backward + slowed
     reduce_exposed = reducing - reduce_hidden
     gather_exposed = getting - gather_hidden + gathering
     total = (
@@ -220,8 +242,8 @@ def step(model, options, plan, network, stack, device):
     sharded_bytes = ops.where(plan.shard_weights > 0.0, m * (given + 2.0 * got), 0.0)
     sent = (
         m * layers * one.nbytes
-        + m * (has_head + has_embedding) * tensor_bytes + piped * 2.0 * m * v * boundary_bytes
-        + whole * (reductions * given + got) + sharded_bytes
+        + m * (has_head + has_embedding) * tensor_bytes + piped * 2.0 * m * crossings * boundary_bytes
+        + whole * (reductions * given + got) + sharded_bytes + twin_bytes
     )  # fmt: skip
     tokens = options.global_batch * options.seq_len
     model_flop = tokens * flops.model_flop_per_token(model, options.seq_len, 0.0)

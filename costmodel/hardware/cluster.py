@@ -23,8 +23,9 @@ class Level:
 
     Parameters
     ----------
-    name : ``"nvlink"``, ``"rail"``, ``"spine"``, ...
-    size : GPUs that one unit of this level holds
+    name : ``"nvlink"``, ``"rail"``, ``"spine"``, ...; ``efa``, ``tcp`` or ``ethernet`` in it tells the kind of network
+    size : GPUs that one unit of this level holds; of a rail-optimised leaf all GPUs of its nodes, since a byte changes
+        rails inside a node
     latency : of one hop through it [s]
     bandwidth : that each GPU gets in each direction when all of them send [bytes/s]: its share of the NICs
     topology : ``"switch"``: any GPU reaches any other at its full rate; of the innermost level also ``"mesh"``: a

@@ -9,10 +9,10 @@ from costmodel.errors import InvalidValue, NotModelled
 from costmodel.formulas.quantities import Device as DeviceNumbers
 from costmodel.validate import mapping, positive_int, real, text
 
-DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
+DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp8-rowwise", "mxfp8", "nvfp4")
 """Dtypes of a GEMM. mxfp8 runs at the fp8 peak; nvfp4 at the fp4 peak."""
 
-_PEAK_OF = {"mxfp8": "fp8", "nvfp4": "fp4"}
+_PEAK_OF = {"fp8-rowwise": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
 _SIXTEEN_BIT = ("bf16", "fp16", "tf32", "fp32")
 
 

@@ -7,20 +7,20 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 
 from costmodel.checkpoint import Checkpointing, Curve
-from costmodel.units import GiB, KiB, MiB, TiB, format_bytes
+from costmodel.plots.style import BLACK, BLUE, GREEN, PURPLE, SKY, TEMPLATE, VERMILLION, bytes_unit
+from costmodel.units import format_bytes
 
-STYLES = {  # Okabe and Ito's colours, and a marker and a dash besides
-    "optimal": ("#000000", "circle", "solid"), "sqrt": ("#0072B2", "square", "dash"),
-    "recursive": ("#009E73", "diamond", "dot"), "revolve": ("#D55E00", "triangle-up", "dashdot"),
-    "selective": ("#CC79A7", "cross", "longdash"),
+STYLES = {
+    "optimal": (BLACK, "circle", "solid"), "sqrt": (BLUE, "square", "dash"), "recursive": (GREEN, "diamond", "dot"),
+    "revolve": (VERMILLION, "triangle-up", "dashdot"), "selective": (PURPLE, "cross", "longdash"),
 }  # fmt: skip
+"""Colour, marker and dash of each method."""
 NAMES = {
     "optimal": "optimal (dynamic program)", "sqrt": "segments (Chen et al. 2016)", "recursive": "recursive (Chen et al. 2016)",
     "revolve": "binomial (Revolve)", "selective": "selective (Korthikanti et al. 2022)",
 }  # fmt: skip
-PASSES = {"forward": ("#56B4E9", ""), "record": ("#0072B2", "/"), "backward": ("#D55E00", "x")}
-_SCALES = ((TiB, "TiB"), (GiB, "GiB"), (MiB, "MiB"), (KiB, "KiB"), (1, "bytes"))
-
+PASSES = {"forward": (SKY, ""), "record": (BLUE, "/"), "backward": (VERMILLION, "x")}
+"""Colour and pattern of each kind of pass."""
 TICKS = [digit * 10.0**power for power in range(-4, 5) for digit in (1, 2, 5)]
 
 
@@ -58,10 +58,6 @@ class Bars(NamedTuple):
     kinds: dict[str, tuple[tuple[int, ...], tuple[float, ...], tuple[str, ...]]]
 
 
-def _unit(largest: float) -> tuple[int, str]:
-    return next((scale for scale in _SCALES if largest >= scale[0]), _SCALES[-1])
-
-
 def trade(curve: Curve) -> Trade:
     """What `memory_against_time` shows.
 
@@ -69,7 +65,7 @@ def trade(curve: Curve) -> Trade:
     ----------
     curve : as `costmodel.checkpoint.curve` gives it
     """
-    factor, unit = _unit(max(point.peak_bytes for points in curve.points.values() for point in points))
+    factor, unit = bytes_unit(max(point.peak_bytes for points in curve.points.values() for point in points))
     once = curve.forward_time or 1.0
     lines = tuple(
         Line(
@@ -109,7 +105,7 @@ def memory_against_time(curve: Curve, *, most_extra: float = 5.0) -> go.Figure:
         )  # fmt: skip
     # a budget between two points gets the schedule of the lower: hence the steps
     figure.update_layout(
-        template="plotly_white", title=shown.title, legend={"x": 0.99, "xanchor": "right", "y": 0.98},
+        template=TEMPLATE, title=shown.title, legend={"x": 0.99, "xanchor": "right", "y": 0.98},
         xaxis={"title": f"peak memory of activations and gradients [{shown.unit}]", "type": "log", "tickvals": TICKS},
         yaxis={"title": "forward time run again [forward passes]", "range": [-0.03 * most_extra, most_extra]},
     )  # fmt: skip
@@ -123,7 +119,7 @@ def bars(schedule: Checkpointing) -> Bars:
     ----------
     schedule : as `costmodel.checkpoint.checkpoint` gives it
     """
-    factor, unit = _unit(schedule.peak_bytes)
+    factor, unit = bytes_unit(schedule.peak_bytes)
     held = zip(schedule.actions, schedule.execution.nbytes, strict=True)
     passes = [(action, nbytes) for action, nbytes in held if action.kind in PASSES]
     kinds = {}
@@ -157,9 +153,9 @@ def memory_of_schedule(schedule: Checkpointing) -> go.Figure:
             marker={"color": colour, "pattern": {"shape": pattern}, "line": {"width": 0}},
         )  # fmt: skip
     if shown.budget is not None:
-        figure.add_hline(y=shown.budget, line={"color": "#000000", "dash": "dash"}, annotation_text="budget")
+        figure.add_hline(y=shown.budget, line={"color": BLACK, "dash": "dash"}, annotation_text="budget")
     figure.update_layout(
-        template="plotly_white", title=shown.title, bargap=0.0,
+        template=TEMPLATE, title=shown.title, bargap=0.0,
         xaxis={"title": "pass, in order"}, yaxis={"title": f"memory held [{shown.unit}]", "rangemode": "tozero"},
     )  # fmt: skip
     return figure

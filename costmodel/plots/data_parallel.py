@@ -8,8 +8,7 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 
 from costmodel.formulas import data_parallel
-
-OKABE_ITO = ("#000000", "#0072B2", "#D55E00")
+from costmodel.plots.style import BLACK, TEMPLATE, VERMILLION
 
 
 class Iterations(NamedTuple):
@@ -64,15 +63,15 @@ def iteration_times(shown: Iterations, title: str, source: str) -> go.Figure:
     )  # fmt: skip
     figure.add_scatter(
         x=shown.gpus, y=shown.published, mode="lines+markers", name="published", marker={"symbol": "circle", "size": 10},
-        line={"color": OKABE_ITO[0]}, customdata=shown.efficiency,
+        line={"color": BLACK}, customdata=shown.efficiency,
         hovertemplate="%{x} GPUs<br>published %{y:.3f} s<br>efficiency %{customdata:.1f} %<extra></extra>",
     )  # fmt: skip
     figure.add_scatter(
         x=shown.gpus, y=shown.predicted, mode="lines+markers", name="predicted", marker={"symbol": "x", "size": 10},
-        line={"color": OKABE_ITO[2], "dash": "dash"}, customdata=shown.error,
+        line={"color": VERMILLION, "dash": "dash"}, customdata=shown.error,
         hovertemplate="%{x} GPUs<br>predicted %{y:.3f} s<br>error %{customdata:+.1f} %<extra></extra>",
     )  # fmt: skip
-    figure.update_layout(template="plotly_white", title=f"{title}<br><sub>{source}</sub>")
+    figure.update_layout(template=TEMPLATE, title=f"{title}<br><sub>{source}</sub>")
     figure.update_xaxes(type="log", title="GPUs", tickvals=shown.gpus)
     figure.update_yaxes(title="time of an iteration [s]", rangemode="tozero")
     return figure

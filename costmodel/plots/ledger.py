@@ -10,10 +10,9 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from costmodel.ledger import Ledger, Size
+from costmodel.plots.style import BLUE, TEMPLATE, VERMILLION, colour, hatch
 from costmodel.units import GB, format_bytes
 
-OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#000000")
-HATCHES = ("", "/", "x", ".", "\\", "-", "+", "|")
 BINS = 10
 """Of the histogram of sizes, in a decade."""
 
@@ -115,7 +114,6 @@ def transaction_sizes(made: Ledger, stage: str | None = None) -> go.Figure:
     figure = go.Figure()
     shown = size_bars(made, stage)
     for i, bars in enumerate(shown):
-        colour, hatch = OKABE_ITO[i % len(OKABE_ITO)], HATCHES[i % len(HATCHES)]
         texts = [
             format_bytes(least) if least == most else f"{format_bytes(least)} to {format_bytes(most)}"
             for least, most in zip(bars.smallest, bars.largest, strict=True)
@@ -123,13 +121,15 @@ def transaction_sizes(made: Ledger, stage: str | None = None) -> go.Figure:
         figure.add_bar(
             name=bars.name, x=bars.left, y=bars.counts, offset=0, customdata=[[text] for text in texts],
             width=[right - left for left, right in zip(bars.left, bars.right, strict=True)],
-            marker={"color": colour, "line": {"color": "black", "width": 1}, "pattern": {"shape": hatch, "fgcolor": "white"}},
+            marker={
+                "color": colour(i), "line": {"color": "black", "width": 1}, "pattern": {"shape": hatch(i), "fgcolor": "white"},
+            },
             hovertemplate=f"{bars.name}<br>%{{customdata[0]}}<br>%{{y:,}} transactions a step<extra></extra>",
         )  # fmt: skip
     places = [math.log10(place) for bars in shown for place in (*bars.left, *bars.right)] or [0.0]
     counts = [math.log10(count) for bars in shown for count in bars.counts] or [0.0]
     figure.update_layout(
-        template="plotly_white", title=f"Transactions of one rank in a step<br><sub>{_title(made)}</sub>", barmode="overlay",
+        template=TEMPLATE, title=f"Transactions of one rank in a step<br><sub>{_title(made)}</sub>", barmode="overlay",
         showlegend=True, legend_title="collective, group",
     )  # fmt: skip
     figure.update_xaxes(
@@ -152,7 +152,7 @@ def link_loads(made: Ledger) -> go.Figure:
     """
     shown = load_bars(made)
     figure = make_subplots(cols=2, rows=1, subplot_titles=("busy share of the step", "rate of a GPU's link"))
-    marks = [OKABE_ITO[4] if i == shown.first else OKABE_ITO[0] for i in range(len(shown.levels))]
+    marks = [VERMILLION if i == shown.first else BLUE for i in range(len(shown.levels))]
     texts = [
         f"{busy:.3g} %" + (" (saturates first)" if i == shown.first and busy > 0.0 else "") for i, busy in enumerate(shown.busy)
     ]
@@ -165,11 +165,11 @@ def link_loads(made: Ledger) -> go.Figure:
     rates = (("mean over the step", shown.mean), ("peak, fastest transaction", shown.peak), ("bandwidth", shown.bandwidth))
     for i, (name, values) in enumerate(rates):
         figure.add_bar(
-            name=name, x=shown.levels, y=values, marker={"color": OKABE_ITO[i], "pattern": {"shape": HATCHES[i]}},
+            name=name, x=shown.levels, y=values, marker={"color": colour(i), "pattern": {"shape": hatch(i)}},
             hovertemplate=f"%{{x}}<br>{name} %{{y:.4g}} GB/s<extra></extra>", row=1, col=2,
         )  # fmt: skip
     figure.update_layout(
-        template="plotly_white", title=f"Load of every class of links<br><sub>{_title(made)}</sub>", barmode="group",
+        template=TEMPLATE, title=f"Load of every class of links<br><sub>{_title(made)}</sub>", barmode="group",
         margin={"t": 130}, legend={"orientation": "h", "yanchor": "top", "y": -0.12, "xanchor": "right", "x": 1.0},
     )  # fmt: skip
     figure.update_xaxes(title="level of the cluster")

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross")
+from costmodel.plots.style import TEMPLATE, colour, marker
 
 
 class Point(NamedTuple):
@@ -79,14 +78,14 @@ def communication_overhead(points: Iterable[Point], source: str = "published") -
         for line in lines:
             first = line.network not in places
             place = places.setdefault(line.network, len(places))
-            colour, marker = OKABE_ITO[place % len(OKABE_ITO)], MARKERS[place % len(MARKERS)]
+            mark = marker(place)
             for shares, word, dash, symbol in (
-                (line.published, source, "solid", marker), (line.predicted, "predicted", "dash", f"{marker}-open"),
+                (line.published, source, "solid", mark), (line.predicted, "predicted", "dash", f"{mark}-open"),
             ):  # fmt: skip
                 figure.add_scatter(
                     x=line.gpus, y=shares, col=column, row=1, mode="lines+markers", name=line.network,
                     legendgroup=line.network, showlegend=first and word == source,
-                    line={"color": colour, "dash": dash}, marker={"symbol": symbol, "size": 9, "color": colour},
+                    line={"color": colour(place), "dash": dash}, marker={"symbol": symbol, "size": 9, "color": colour(place)},
                     hovertemplate=f"{line.network}, {word}<br>%{{x}} GPUs: %{{y:.1f}} % communication<extra></extra>",
                 )  # fmt: skip
         figure.update_xaxes(
@@ -95,7 +94,7 @@ def communication_overhead(points: Iterable[Point], source: str = "published") -
     figure.update_yaxes(range=[0, 100])
     figure.update_yaxes(title_text="communication, share of a step [%]", col=1)
     figure.update_layout(
-        template="plotly_white", title_text=f"Communication in data-parallel training: {source} (solid) and predicted (dashed)",
+        template=TEMPLATE, title_text=f"Communication in data-parallel training: {source} (solid) and predicted (dashed)",
         legend={"orientation": "h", "y": -0.18},
     )  # fmt: skip
     return figure

@@ -9,18 +9,19 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
+from costmodel.plots.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, TEMPLATE, VERMILLION, seconds_unit
 from costmodel.schedule import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, KINDS, SYNC
 from costmodel.timeline import Timeline
 from costmodel.units import format_seconds
 
 LOOKS = {
-    FORWARD: ("#0072B2", "", "white"), BACKWARD: ("#E69F00", "/", "black"), BACKWARD_INPUT: ("#56B4E9", "/", "black"),
-    BACKWARD_WEIGHT: ("#009E73", ".", "black"), SYNC: ("#CC79A7", "x", "black"),
+    FORWARD: (BLUE, "", "white"), BACKWARD: (ORANGE, "/", "black"), BACKWARD_INPUT: (SKY, "/", "black"),
+    BACKWARD_WEIGHT: (GREEN, ".", "black"), SYNC: (PURPLE, "x", "black"),
 }  # fmt: skip
-"""Okabe-Ito colour, pattern and colour of the text of each kind of event."""
+"""Colour, pattern and colour of the text of each kind of event."""
 LINES = (
-    ("#0072B2", "solid"), ("#D55E00", "dash"), ("#009E73", "dot"), ("#CC79A7", "dashdot"), ("#E69F00", "longdash"),
-    ("#56B4E9", "longdashdot"), ("#000000", "solid"), ("#0072B2", "dot"),
+    (BLUE, "solid"), (VERMILLION, "dash"), (GREEN, "dot"), (PURPLE, "dashdot"), (ORANGE, "longdash"),
+    (SKY, "longdashdot"), (BLACK, "solid"), (BLUE, "dot"),
 )  # fmt: skip
 LABELLED, MOST_LINES = 1500, 8
 """Bars up to which each is labelled; ranks whose memory is drawn each by itself."""
@@ -46,21 +47,10 @@ class Pipeline(NamedTuple):
     held: list[tuple[int, NDArray[np.float64], NDArray[np.float64]]]
 
 
-def scale(seconds: float) -> tuple[str, float]:
-    """Unit in which so many seconds read well, and seconds of it.
-
-    Examples
-    --------
-    >>> scale(0.02)
-    ('ms', 0.001)
-    """
-    return next(((unit, size) for unit, size in (("s", 1.0), ("ms", 1e-3)) if seconds >= size), ("us", 1e-6))
-
-
 def shown(timeline: Timeline) -> Pipeline:
     """What the figure of a timeline shows."""
     schedule = timeline.schedule
-    unit, size = scale(timeline.total)
+    size, unit = seconds_unit(timeline.total)
     begin = timeline.end - timeline.work  # a sync begins to work when all have come
     many = int((schedule.kind <= BACKWARD).sum())
     bars = []
@@ -127,7 +117,7 @@ def pipeline_figure(timeline: Timeline) -> go.Figure:
             row=2, col=1,
         )  # fmt: skip
     figure.update_layout(
-        template="plotly_white", title=what.title, barmode="overlay", bargap=0.1,
+        template=TEMPLATE, title=what.title, barmode="overlay", bargap=0.1,
         legend={"orientation": "v", "traceorder": "grouped", "tracegroupgap": 12},
         height=max(520, min(300 + 36 * ranks, 1400)), margin={"t": 60, "l": 70, "r": 20, "b": 50},
     )  # fmt: skip

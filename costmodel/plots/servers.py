@@ -9,12 +9,10 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from costmodel.parameter_server import ParameterServerStep
+from costmodel.plots.style import TEMPLATE, colour, dash, marker
 
-OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross")
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 LAYOUT = {
-    "template": "plotly_white", "legend": {"orientation": "h", "yanchor": "top", "y": -0.16, "x": 0.0},
+    "template": TEMPLATE, "legend": {"orientation": "h", "yanchor": "top", "y": -0.16, "x": 0.0},
     "margin": {"t": 90, "b": 130},
 }  # fmt: skip
 
@@ -100,14 +98,14 @@ def published_beside_predicted(
         row, column = place // columns + 1, place % columns + 1
         for line in lines:
             mark = panels.systems.index(line.system)
-            colour, marker = OKABE_ITO[mark % len(OKABE_ITO)], MARKERS[mark % len(MARKERS)]
+            symbol = marker(mark)
             word = "predicted" if line.predicted else "published"
             key = (line.system, line.predicted)
             figure.add_scatter(
                 x=line.x, y=line.y, row=row, col=column, name=f"{line.system}, {word}", legendgroup=f"{line.system} {word}",
                 showlegend=key not in shown, mode="lines+markers" if line.predicted else "markers",
-                line={"color": colour, "dash": "dash", "width": 1.5},
-                marker={"color": colour, "size": 9, "symbol": f"{marker}-open" if line.predicted else marker},
+                line={"color": colour(mark), "dash": "dash", "width": 1.5},
+                marker={"color": colour(mark), "size": 9, "symbol": f"{symbol}-open" if line.predicted else symbol},
                 hovertemplate=f"{line.system}, {word}<br>{x_title}: %{{x:,}}<br>{y_title}: %{{y:,.4g}}<extra></extra>",
             )  # fmt: skip
             shown.add(key)
@@ -166,13 +164,12 @@ def waiting_against_delay(lines: Iterable[Waiting], title: str = "What a bounded
     figure = make_subplots(cols=2, subplot_titles=("Waiting for other workers", "Throughput"), horizontal_spacing=0.1)
     delays: set[int] = set()
     for place, line in enumerate(lines):
-        colour, marker = OKABE_ITO[place % len(OKABE_ITO)], MARKERS[place % len(MARKERS)]
         delays |= set(line.delays)
         for column, values, what in ((1, line.idle, "waiting"), (2, line.throughput, "of the workers' own rate")):
             figure.add_scatter(
                 x=[delay + 1 for delay in line.delays], y=values, customdata=line.delays, row=1, col=column, name=line.label,
                 legendgroup=line.label, showlegend=column == 1, mode="lines+markers",
-                line={"color": colour, "dash": DASHES[place % len(DASHES)]}, marker={"symbol": marker, "size": 8},
+                line={"color": colour(place), "dash": dash(place)}, marker={"symbol": marker(place), "size": 8},
                 hovertemplate=f"{line.label}<br>delay of %{{customdata}} steps: %{{y:.1f}} % {what}<extra></extra>",
             )  # fmt: skip
     ticks = sorted(delays)

@@ -9,13 +9,25 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from costmodel.plots.pipeline import scale
+from costmodel.plots.style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    LIGHT,
+    ORANGE,
+    PURPLE,
+    SKY,
+    TEMPLATE,
+    VERMILLION,
+    YELLOW,
+    seconds_unit,
+)
 from costmodel.simulate import Simulation
 from costmodel.units import GB, format_seconds
 
-LOOKS = (("#0072B2", "solid", 2.2), ("#D55E00", "dash", 1.6), ("#009E73", "dot", 1.8))
+LOOKS = ((BLUE, "solid", 2.2), (VERMILLION, "dash", 1.6), (GREEN, "dot", 1.8))
 """Okabe-Ito colour, dash and width of the lines of a row."""
-LIMIT = "#000000"
 
 
 class Line(NamedTuple):
@@ -53,7 +65,7 @@ def shown(step: Simulation, bins: int = 400) -> Use:
     """
     use = step.utilisation(bins)
     question, last = step.estimate, step.stages - 1
-    unit, size = scale(step.total)
+    size, unit = seconds_unit(step.total)
 
     def lines(values: NDArray[np.float64], stages: tuple[int, ...]) -> tuple[Line, ...]:
         if not last:
@@ -105,7 +117,7 @@ def utilisation(step: Simulation, bins: int = 400) -> go.Figure:
         if row.limit is not None:
             figure.add_scatter(
                 x=what.edges[[0, -1]], y=[row.limit, row.limit], mode="lines", name=f"limit, {row.limit:.4g} {row.unit}",
-                line={"color": LIMIT, "dash": "longdash", "width": 1}, legend=_legend(place),
+                line={"color": BLACK, "dash": "longdash", "width": 1}, legend=_legend(place),
                 hovertemplate=f"limit {row.limit:.4g} {row.unit}<extra>{row.title}</extra>", row=place, col=1,
             )  # fmt: skip
         top = max([float(line.values.max()) for line in row.lines] + ([row.limit] if row.limit else []))
@@ -114,7 +126,7 @@ def utilisation(step: Simulation, bins: int = 400) -> go.Figure:
     for place, domain in enumerate(domains, 1):
         figure.update_layout({_legend(place): {"x": 1.01, "y": domain[1], "yanchor": "top", "xanchor": "left"}})
     figure.update_layout(
-        template="plotly_white", title=what.title, height=190 * count + 110, margin={"t": 60, "l": 90, "r": 20, "b": 50},
+        template=TEMPLATE, title=what.title, height=190 * count + 110, margin={"t": 60, "l": 90, "r": 20, "b": 50},
     )  # fmt: skip
     figure.update_xaxes(title_text=f"time [{what.unit}]", row=count, col=1)
     return figure
@@ -125,9 +137,9 @@ def _legend(place: int) -> str:
 
 
 IDLE_LOOKS = {
-    "compute": ("#0072B2", ""), "exchange": ("#56B4E9", "/"), "contention": ("#F0E442", "x"), "optimizer": ("#009E73", "."),
-    "bubble": ("#E69F00", "\\"), "send": ("#CC79A7", "-"), "gradient exchange": ("#D55E00", "+"),
-    "parameter gather": ("#999999", "/"), "slowest replica": ("#000000", "x"), "host": ("#DDDDDD", "."),
+    "compute": (BLUE, ""), "exchange": (SKY, "/"), "contention": (YELLOW, "x"), "optimizer": (GREEN, "."),
+    "bubble": (ORANGE, "\\"), "send": (PURPLE, "-"), "gradient exchange": (VERMILLION, "+"),
+    "parameter gather": (GREY, "/"), "slowest replica": (BLACK, "x"), "host": (LIGHT, "."),
 }  # fmt: skip
 """Colour and pattern of each part of a rank's time."""
 
@@ -176,7 +188,7 @@ def time_parts(step: Simulation) -> go.Figure:
             hovertemplate=f"%{{y}}: {name} %{{x:.3g}} % of the step<extra></extra>",
         )  # fmt: skip
     figure.update_layout(
-        template="plotly_white", title=what.title, barmode="stack", bargap=0.15, height=max(300, 160 + 30 * len(what.stages)),
+        template=TEMPLATE, title=what.title, barmode="stack", bargap=0.15, height=max(300, 160 + 30 * len(what.stages)),
         legend={"traceorder": "normal"}, margin={"t": 60, "l": 90, "r": 20, "b": 50},
     )  # fmt: skip
     figure.update_yaxes(autorange="reversed")

@@ -210,6 +210,9 @@ def plan_of(run: Run, framework: Framework) -> Plan:
         fused = "compile" in notes  # torch.compile fuses what lies between the products
     recompute = run.text["recompute_kind"] or "none"
     # torchtitan's selective checkpointing recomputes every second matrix product
+    dtype = run.text["compute_dtype"] or "bf16"
+    if dtype == "fp8" and re.search(r"row-?wise", run.text.get("precision", "").lower()):
+        dtype = "fp8-rowwise"
     by_operator = recompute == "selective" and run.text["stack"] == "fsdp2"
     shard = int(group.group(1)) if group and zero else None
     ranks = data * context
@@ -227,7 +230,7 @@ def plan_of(run: Run, framework: Framework) -> Plan:
         virtual_stages=chunks if pipeline > 1 else 1, micro_batch=_whole(run, "micro_batch"), schedule=named,
         sequence_parallel=None if not parallel else parallel.lower() == "true" and tensor > 1, zero_stage=zero,
         shard_group=shard if shard and ranks % shard == 0 else None,
-        recompute=2 if by_operator else recompute, dtype=run.text["compute_dtype"] or "bf16",
+        recompute=2 if by_operator else recompute, dtype=dtype,
         adapter=adapter, attention=attention,
         fused_norms=fused, overlap_tensor=True if "async tp" in notes else None,
         fused_cross_entropy=True if fused_loss else None,

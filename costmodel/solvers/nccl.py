@@ -112,10 +112,10 @@ def ring_graph(communicator: Communicator) -> Graph:
     if not communicator.link:
         return Graph(channels=2, intra=link / 2, inter=link / 2)
     tried = [(float(nccl.rings_of_a_node(link, speed, MOST_CHANNELS)), speed) for speed in _speeds(family)]
-    channels, speed = max(tried, key=lambda pair: pair[0] * pair[1])  # of equals the first, as the search tries them
-    if channels < 1:
-        channels, speed = 1.0, link
-    return _doubled(Graph(channels=int(channels), intra=speed, inter=speed), family)
+    count, speed = max(tried, key=lambda pair: pair[0] * pair[1])  # of equals the first, as the search tries them
+    if count < 1.0:
+        count, speed = 1.0, link
+    return _doubled(Graph(channels=int(count), intra=speed, inter=speed), family)
 
 
 def tree_graph(communicator: Communicator) -> Graph:

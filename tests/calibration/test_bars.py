@@ -16,7 +16,7 @@ reference = pytest.mark.skipif(not REFERENCE.is_dir(), reason="the optional refe
 
 UNSEEN = {
     "alephalpha_layouts": 0.07, "simumax_b200": 0.04, "llmfoundry": 0.08, "internevo": 0.08, "dgxc_benchmarking": 0.10,
-    "nvidia_perf": 0.12, "papers": 0.06,
+    "nvidia_perf": 0.12, "papers": 0.06, "megatron_tables": 0.07,
 }  # fmt: skip
 """Mean absolute error of step time on runs that a fit had not seen, at most."""
 
@@ -70,6 +70,23 @@ def test_verdicts_on_memory_are_right_on_aleph_alphas_layouts(document):
     verdicts = entry(document, "alephalpha_layouts")["verdicts"]
     assert verdicts["oom_right"] >= 0.9 * (verdicts["oom_right"] + verdicts["oom_wrong"])
     assert verdicts["ran_right"] >= 0.97 * (verdicts["ran_right"] + verdicts["ran_wrong"])
+
+
+MEMORY = {"simumax_b200": 0.01, "papers": 0.04, "finetune_memory_fms": 0.08}
+"""Mean absolute error of peak memory, at most."""
+
+
+@pytest.mark.slow
+@reference
+@pytest.mark.parametrize(("source", "bar"), MEMORY.items())
+def test_errors_of_memory_on_the_reference_stay_below_the_bar(document, source, bar):
+    assert entry(document, source)["memory"]["mape"] <= bar
+
+
+@pytest.mark.slow
+@reference
+def test_memory_of_megatrons_own_tests_is_within_5_per_cent_on_the_median(document):
+    assert entry(document, "megatron_ci_golden")["memory"]["median_ape"] <= 0.05
 
 
 def test_korthikantis_table_5_within_8_per_cent_and_narayanans_table_1_within_15():

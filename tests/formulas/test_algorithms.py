@@ -312,6 +312,24 @@ def test_in_a_tree_and_its_mirror_or_shift_each_rank_sends_the_buffer_twice_and_
     assert max(depths) <= latency_term / 2
 
 
+@given(st.floats(1.0, 1e12), st.integers(2, 500), st.floats(1e-7, 1e-2), st.floats(1e6, 1e12), st.integers(1, 10_000))
+def test_no_number_of_blocks_down_a_chain_beats_the_best(nbytes, p, latency, bandwidth, blocks):
+    clock = (p - 2 + blocks) * (latency + nbytes / blocks / bandwidth)  # the last block leaves after the others
+    assert algorithms.chain_broadcast(nbytes, p, latency, bandwidth) <= clock * (1 + 1e-9)
+
+
+def test_a_chain_in_blocks_takes_as_long_as_its_messages():
+    p, blocks = 6, 20
+    clock = [[0.0] * (blocks + 1) for _ in range(p)]
+    for hop in range(1, p):
+        for block in range(1, blocks + 1):
+            started = max(clock[hop - 1][block], clock[hop][block - 1])
+            clock[hop][block] = started + LATENCY + BYTES / blocks / BANDWIDTH
+    best = algorithms.chain_broadcast(BYTES, p, LATENCY, BANDWIDTH)
+    assert clock[-1][-1] == approx((p - 2 + blocks) * (LATENCY + BYTES / blocks / BANDWIDTH))
+    assert best <= clock[-1][-1]
+
+
 # Bounds
 
 ALL_REDUCE = [
@@ -320,8 +338,8 @@ ALL_REDUCE = [
 ]  # fmt: skip
 GATHER = [algorithms.ring_all_gather, algorithms.bruck_all_gather, algorithms.pairwise_all_to_all]
 SCATTER = [algorithms.ring_reduce_scatter, algorithms.bruck_reduce_scatter, algorithms.pairwise_reduce_scatter]
-BROADCAST = [algorithms.binomial_broadcast, algorithms.van_de_geijn_broadcast]
-REDUCE = [algorithms.binomial_reduce, algorithms.rabenseifner_reduce]
+BROADCAST = [algorithms.chain_broadcast, algorithms.binomial_broadcast, algorithms.van_de_geijn_broadcast]
+REDUCE = [algorithms.chain_reduce, algorithms.binomial_reduce, algorithms.rabenseifner_reduce]
 sizes, counts = st.floats(1.0, 1e12), st.integers(1, 100_000)
 links = st.tuples(st.floats(0.0, 1e-2), st.floats(1e3, 1e13))
 adding = st.floats(1e3, 1e14)

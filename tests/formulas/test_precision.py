@@ -36,7 +36,8 @@ def test_gpipes_rmsprop_takes_12_bytes_of_weights_and_moments():  # huang2019, t
 
 
 @pytest.mark.parametrize(("dtype", "operand", "activation"), [
-    ("fp32", 4.0, 4.0), ("tf32", 4.0, 4.0), ("fp16", 2.0, 2.0), ("bf16", 2.0, 2.0), ("fp8", 1.0, 2.0), ("nvfp4", 0.5, 2.0),
+    ("fp32", 4.0, 4.0), ("tf32", 4.0, 4.0), ("fp16", 2.0, 2.0), ("bf16", 2.0, 2.0), ("fp8", 1.0, 2.0),
+    ("mxfp8", 1.0 + 1 / 32, 2.0), ("nvfp4", 0.5 + 1 / 16, 2.0),  # a scale of one byte for each 32, each 16
 ])  # fmt: skip
 def test_a_dtype_sets_the_bytes_of_operands_and_activations(dtype, operand, activation):
     options = Plan(global_batch=1, seq_len=1, dtype=dtype).options(load_framework("megatron-core"))

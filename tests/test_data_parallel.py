@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costmodel.catalogue.loader import load_cluster, load_device
+from costmodel.data_parallel import data_parallel_step, expected_largest
 from costmodel.errors import InvalidValue
 from costmodel.hardware.cluster import Cluster, Level
-from costmodel.workloads.data_parallel import data_parallel_step, expected_largest
 from costmodel.workloads.layers import ChainLayer, LayerChain
 from costmodel.workloads.networks import load_network
 
@@ -47,6 +47,28 @@ def test_exposed_time_is_between_what_cannot_hide_and_all_of_it(rows, gpus, buck
     assert max(0.0, behind.exchange - backward) - 1e-9 <= behind.exposed <= after.exposed + 1e-9
     moved = 2 * (gpus - 1) / gpus * sum(p for *_, p in rows) / 1e9  # Patarasuk and Yuan's bound
     assert behind.exchange >= moved * (1 - 1e-9)
+
+
+def test_a_chain_of_nothing_is_refused():
+    with pytest.raises(InvalidValue, match="at least one layer|expected 1 to"):
+        data_parallel_step(chain(), cluster(), 2)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.integers(0, 10**9)), min_size=1, max_size=8),
+    st.integers(2, 8), st.floats(1.0, 2e9),
+)  # fmt: skip
+def test_buckets_are_those_of_counting_layer_by_layer(rows, gpus, bucket):
+    made = data_parallel_step(chain(*rows), cluster(), gpus, bucket=bucket, launch_time=0.0)
+    clock = held = end = sent = buckets = 0
+    for place, (_, backward, nbytes) in enumerate(reversed(rows), 1):
+        clock, held = clock + backward, held + nbytes
+        if held >= bucket or (held and place == len(rows)):
+            time = 2 * (gpus - 1) / gpus * held / 1e9
+            end, sent, buckets, held = max(clock, end) + time, sent + time, buckets + 1, 0
+    assert made.buckets == buckets
+    assert made.exchange == pytest.approx(sent)
+    assert made.exposed == pytest.approx(max(0.0, end - clock), abs=1e-9)
 
 
 def test_one_gpu_exchanges_nothing():

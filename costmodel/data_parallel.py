@@ -6,11 +6,15 @@ import dataclasses
 from statistics import NormalDist
 from typing import Literal
 
+import numpy as np
+
 from costmodel.errors import InvalidValue
 from costmodel.formulas import collectives, wiring
 from costmodel.formulas.quantities import Network, Stack
 from costmodel.hardware.cluster import Cluster
 from costmodel.validate import choice, flag, kind, positive_int, real
+from costmodel.workloads.buckets import cut_after
+from costmodel.workloads.buckets import overlap as bucketed
 from costmodel.workloads.layers import LayerChain
 
 Wiring = Literal["switch", "bus", "mesh"]
@@ -97,9 +101,9 @@ def data_parallel_step(
 ) -> DataParallelStep:
     r"""Time of one data-parallel step of a chain of layers, the minibatch of a worker fixed (weak scaling).
 
-    Gradients become ready from the last layer to the first and fill buckets; bucket :math:`i`, ready at :math:`r_i`, is
-    all-reduced from :math:`\max(r_i, e_{i-1})` to :math:`e_i`, one after another. Without overlap every :math:`r_i` is
-    the end of the backward pass.
+    Gradients become ready from the last layer to the first and fill buckets, each flushed as soon as it has reached its
+    cap, and all-reduced one after another, as `costmodel.workloads.buckets.overlap` has it. Without overlap every bucket
+    waits for the end of the backward pass.
 
     Parameters
     ----------
@@ -112,10 +116,18 @@ def data_parallel_step(
     jitter : standard deviation of a worker's passes over their mean; the step waits for the slowest worker
     launch_time : of an all-reduce [s]
 
+    Returns
+    -------
+    DataParallelStep
+
+    Raises
+    ------
+    InvalidValue
+        naming the field, its value and what was expected
+
     Examples
     --------
-    >>> from costmodel.workloads.layers import ChainLayer
-    >>> from costmodel.catalogue.loader import load_cluster
+    >>> from costmodel import ChainLayer, LayerChain, load_cluster
     >>> layers = [ChainLayer(name=n, forward=0.1, backward=0.2, output_bytes=1e6, parameter_bytes=1e8) for n in "ab"]
     >>> chain = LayerChain(name="two", layers=layers)
     >>> step = data_parallel_step(chain, load_cluster("dgx-1v"), 8)
@@ -123,6 +135,7 @@ def data_parallel_step(
     (2, True)
     """
     kind("chain", chain, LayerChain, "Network.chain")
+    positive_int(f"layers of {chain.name!r}", len(chain.layers), 100_000)
     kind("cluster", cluster, Cluster, "load_cluster")
     positive_int("gpus", gpus, 10**7)
     flag("overlap", overlap)
@@ -136,18 +149,14 @@ def data_parallel_step(
     backward = sum(layer.backward for layer in chain.layers)
     network = _network(cluster, gpus, wiring)
     stack = Stack(**(dict.fromkeys(Stack._fields, 1.0) | {"host_exchange": launch_time}))
-    ready, held, filled = forward, 0.0, []
-    for place, layer in enumerate(reversed(chain.layers), 1):
-        ready, held = ready + layer.backward, held + layer.parameter_bytes
-        if held >= bucket or (held > 0.0 and place == len(chain.layers)):
-            filled.append((ready, held))
-            held = 0.0
-    end = exchange = 0.0
-    for ready, nbytes in filled:
-        time = float(collectives.all_reduce(nbytes, float(gpus), 1.0, network, stack))
-        end = max(ready if overlap else forward + backward, end) + time
-        exchange += time
+    nbytes = np.array([layer.parameter_bytes for layer in reversed(chain.layers)])
+    passed = np.cumsum([layer.backward for layer in reversed(chain.layers)])
+    ends = cut_after(nbytes, [bucket])
+    filled = np.add.reduceat(nbytes, np.concatenate([[0], ends[:-1]]))
+    ready, filled = passed[ends - 1][filled > 0.0], filled[filled > 0.0]
+    times = collectives.all_reduce(filled, float(gpus), 1.0, network, stack)
+    played = bucketed(ready if overlap else np.full(len(filled), backward), times, backward)
     return DataParallelStep(
         gpus=gpus, forward=forward, backward=backward, waiting=jitter * expected_largest(gpus) * (forward + backward),
-        exchange=exchange, exposed=max(0.0, end - forward - backward) if gpus > 1 else 0.0, buckets=len(filled),
+        exchange=float(np.sum(times)), exposed=played.exposed, buckets=len(filled),
     )  # fmt: skip

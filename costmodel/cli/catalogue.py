@@ -1,0 +1,247 @@
+"""`costmodel models`, `devices`, `clusters`, `frameworks`, `show`, `accuracy`: what is known, and how well."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from costmodel.cli import codes
+from costmodel.cli.arguments import Commands, is_file, read_cluster, read_device, read_model
+from costmodel.cli.output import gib, print_json, print_page, shown, table
+from costmodel.errors import CostModelError, InvalidValue
+
+if TYPE_CHECKING:
+    from costmodel.frameworks import Framework
+    from costmodel.hardware.cluster import Cluster
+    from costmodel.hardware.device import Device
+    from costmodel.workloads.transformer import Transformer
+
+KINDS = ("model", "device", "cluster", "framework")
+
+
+def add(commands: Commands) -> None:
+    """Add the commands."""
+    for kind in KINDS:
+        listing = commands.add_parser(f"{kind}s", allow_abbrev=False, help=f"{kind}s of the catalogue")
+        listing.add_argument("--json", action="store_true", help="JSON instead of a table")
+        listing.set_defaults(run=_list, kind=kind)
+
+    accuracy = commands.add_parser("accuracy", allow_abbrev=False, help="errors of the estimates on measured runs")
+    accuracy.add_argument("--json", action="store_true", help="JSON instead of a table")
+    accuracy.set_defaults(run=_accuracy)
+
+    showing = commands.add_parser("show", allow_abbrev=False, help="everything about one entry, and where it comes from")
+    showing.add_argument("name", metavar="NAME", help="a model, device, cluster or framework, or a file")
+    showing.add_argument("--kind", metavar="K", help=f"one of {', '.join(KINDS)}; a file's is model unless given")
+    showing.add_argument("--json", action="store_true", help="JSON instead of tables")
+    showing.set_defaults(run=_show)
+
+
+def _accuracy(arguments: argparse.Namespace) -> int:
+    import json
+    from importlib import resources
+
+    text = (resources.files("costmodel.catalogue") / "accuracy.json").read_text(encoding="utf-8")
+    table = json.loads(text)
+    if arguments.json:
+        print_json(table["figures"])
+    else:
+        print_page(
+            "Errors on measured runs, by source; `unseen` are runs that the fit had not seen",
+            table(table["headings"], table["rows"], words=1),
+        )
+    return codes.ANSWERED
+
+
+def _names(kind: str) -> list[str]:
+    from costmodel.catalogue import loader, software
+
+    return software.framework_names() if kind == "framework" else loader.names(kind)  # type: ignore[arg-type]
+
+
+def _load(kind: str, name: str) -> Any:
+    from costmodel.catalogue import software
+
+    if kind == "framework":
+        return software.load_framework(name)
+    return {"model": read_model, "cluster": read_cluster, "device": read_device}[kind](name)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    kind: str = arguments.kind
+    rows = [_ROWS[kind](_load(kind, name)) for name in _names(kind)]
+    if arguments.json:
+        print_json(rows)
+        return codes.ANSWERED
+    columns = _COLUMNS[kind]
+    cells = [[show(row[name]) for name, _, show in columns] for row in rows]
+    words = sum(show is _words for _, _, show in columns)
+    print_page(table([title for _, title, _ in columns], cells, words))
+    return codes.ANSWERED
+
+
+def _model_row(model: Transformer) -> dict[str, Any]:
+    return {
+        "name": model.name, "parameters": model.parameters, "active_parameters": model.active_parameters,
+        "layers": model.layers, "hidden": model.hidden, "heads": model.heads, "kv_heads": model.kv_heads,
+        "experts": model.experts, "vocabulary": model.vocabulary,
+    }  # fmt: skip
+
+
+def _device_row(device: Device) -> dict[str, Any]:
+    from costmodel.catalogue.loader import efficiency_source
+
+    return {
+        "name": device.name, "title": device.title, "constants": efficiency_source(device.name),
+        "memory_bytes": device.memory, "memory_bandwidth_bytes_per_s": device.memory_bandwidth,
+        **{f"{dtype}_flop_per_s": device.dense_peak.get(dtype) for dtype in ("fp16", "bf16", "fp8", "fp4")},
+    }  # fmt: skip
+
+
+def _cluster_row(cluster: Cluster) -> dict[str, Any]:
+    levels = [
+        {"name": level.name, "size": level.size, "latency_s": level.latency, "bandwidth_bytes_per_s": level.bandwidth}
+        for level in cluster.levels
+    ]
+    return {
+        "name": cluster.name, "title": cluster.title, "device": cluster.device.name, "levels": levels,
+        "gpus_per_node": cluster.gpus_per_node,
+    }  # fmt: skip
+
+
+def _framework_row(framework: Framework) -> dict[str, Any]:
+    return {
+        "name": framework.name, "title": framework.title, "attention": framework.attention,
+        "zero_stage": framework.zero_stage, "gradient_bytes": framework.gradient_bytes,
+        "optimizer_bytes": framework.optimizer_bytes,
+    }  # fmt: skip
+
+
+_ROWS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "model": _model_row, "device": _device_row, "cluster": _cluster_row, "framework": _framework_row,
+}  # fmt: skip
+
+
+def _words(value: Any) -> str:
+    return str(value)
+
+
+def _count(value: float) -> str:
+    from costmodel.units import format_count
+
+    return format_count(value)
+
+
+def _giga(value: float) -> str:
+    return f"{value / 1e9:,.0f}"
+
+
+def _tera(value: float | None) -> str:
+    return "-" if value is None else f"{value / 1e12:,.4g}"
+
+
+def _level_rates(levels: Sequence[Mapping[str, Any]]) -> str:
+    return " / ".join(f"{level['bandwidth_bytes_per_s'] / 1e9:.3g}" for level in levels)
+
+
+_COLUMNS: dict[str, list[tuple[str, str, Callable[[Any], str]]]] = {
+    "model": [
+        ("name", "name", _words), ("parameters", "parameters", _count), ("active_parameters", "active", _count),
+        *[(name, name.replace("_", " "), shown) for name in ("layers", "hidden", "heads", "kv_heads", "experts")],
+        ("vocabulary", "vocabulary", shown),
+    ],
+    "device": [
+        ("name", "name", _words), ("title", "title", _words), ("constants", "constants", _words),
+        ("memory_bytes", "GiB", gib), ("memory_bandwidth_bytes_per_s", "GB/s", _giga),
+        *[(f"{dtype}_flop_per_s", f"{dtype} TFLOP/s", _tera) for dtype in ("fp16", "bf16", "fp8", "fp4")],
+    ],
+    "cluster": [
+        ("name", "name", _words), ("title", "title", _words), ("device", "device", _words),
+        ("gpus_per_node", "GPUs a node", shown), ("levels", "GB/s of a GPU, by level", _level_rates),
+    ],
+    "framework": [
+        ("name", "name", _words), ("title", "title", _words), ("attention", "attention", _words),
+        ("zero_stage", "ZeRO", shown), ("gradient_bytes", "gradient bytes", shown),
+        ("optimizer_bytes", "optimizer bytes", shown),
+    ],
+}  # fmt: skip
+"""Columns of a listing: key of its JSON, title, and how people read it."""
+
+
+def _kind_of(name: str, kind: str | None) -> str:
+    """The kind of an entry, or of a file."""
+    if kind is not None:
+        if kind not in KINDS:
+            raise InvalidValue("kind", kind, "one of " + ", ".join(KINDS))
+        return kind
+    known = {entry: each for each in reversed(KINDS) for entry in _names(each)}
+    if name in known:
+        return known[name]
+    if is_file(name):
+        return "model"
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=4, cutoff=0.5)
+    hint = f"did you mean {', '.join(near)}?" if near else "`costmodel models` lists models; devices, clusters alike"
+    raise CostModelError(f"no {', '.join(KINDS[:-1])} or {KINDS[-1]} named {name[:80]!r} in the catalogue; {hint}")
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    import dataclasses
+
+    from costmodel.catalogue import loader
+
+    kind = _kind_of(arguments.name, arguments.kind)
+    entry = _load(kind, arguments.name)
+    fields = dataclasses.asdict(entry)
+    sources: dict[str, Any] = {}
+    if kind != "framework" and arguments.name in loader.names(kind):  # type: ignore[arg-type]
+        sources = loader.provenance(kind, arguments.name)  # type: ignore[arg-type]
+    counts: dict[str, int] = {}
+    if kind == "model":
+        counts = {**entry.parameters_by_part(), "active": entry.active_parameters}
+    if kind == "framework":
+        fields["constants"] = entry.constants._asdict()
+    if arguments.json:
+        extra = {"parameters": counts} if counts else {}
+        print_json({"kind": kind, **fields, **extra, "provenance": sources})
+        return codes.ANSWERED
+    lines = [(name, value) for name, value in _flat(fields) if name not in ("name", "title")]
+    if kind == "model":  # most models lack most of what a model can have
+        lines = [(name, value) for name, value in lines if value not in ("0", "no", "none", "-")]
+    title = f": {fields['title']}" if fields.get("title") else ""
+    units = "" if kind == "model" else "\nIn SI units: s, bytes, bytes/s, FLOP/s"
+    page: list[Any] = [f"{kind} {entry.name}{title}{units}", table(["field", "value"], lines, words=2)]
+    if counts:
+        rows = [(name.replace("_", " "), f"{count:,}") for name, count in counts.items()]
+        page.append(table(["parameters", ""], rows))
+    if sources:
+        page.append(table(["value", "kind", "where it comes from"], _origins(sources), words=3))
+    print_page(*page)
+    return codes.ANSWERED
+
+
+def _flat(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested fields as dotted names with values to read."""
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif isinstance(value, list | tuple) and value and isinstance(value[0], Mapping):
+            for item in value:
+                inner = {key: part for key, part in item.items() if key != "name"}
+                yield from _flat(inner, f"{prefix}{name}.{item.get('name', '')}.")
+        else:
+            yield prefix + name, shown(value)
+
+
+def _origins(sources: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Nested provenance as rows of name, kind and source, what else is said behind the source."""
+    for name, value in sources.items():
+        if isinstance(value, Mapping) and "source" in value:
+            others = [f"{key} {shown(more)}" for key, more in value.items() if key not in ("source", "kind")]
+            yield prefix + name, str(value.get("kind", "")), "; ".join([str(value["source"]), *others])
+        elif isinstance(value, Mapping):
+            yield from _origins(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, "", shown(value)

@@ -1,0 +1,223 @@
+"""`costmodel checkpoint`, `partition`, `networks` and `network`: chains of layers, kept, run again or split."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from costmodel.cli import codes
+from costmodel.cli.arguments import Commands, is_file, many, nbytes, number, read_device, whole
+from costmodel.cli.output import print_json, print_page, share, table
+
+
+def add(commands: Commands) -> None:
+    """Add the commands."""
+    usage = "costmodel checkpoint --layers N [--budget SIZE] [options]"
+    keeping = commands.add_parser("checkpoint", usage=usage, allow_abbrev=False, help="which activations of a chain to keep")
+    keeping.add_argument("--layers", type=whole, required=True, metavar="N", help="equal layers of the chain")
+    keeping.add_argument("--forward", type=number, default=1.0, metavar="S", help="seconds of a layer's forward pass")
+    keeping.add_argument("--backward", type=number, metavar="S", help="of its backward pass (default: twice as many)")
+    keeping.add_argument("--bytes", type=nbytes, default=1.0, metavar="SIZE", help="of a layer's output, such as 64MiB")
+    keeping.add_argument("--saved-bytes", type=nbytes, metavar="SIZE", help="that its backward pass needs, output included")
+    keeping.add_argument("--input-bytes", type=nbytes, default=0.0, metavar="SIZE", help="of the chain's input, held throughout")
+    keeping.add_argument("--budget", type=nbytes, metavar="SIZE", help="most that may be held at once (default: no limit)")
+    keeping.add_argument(
+        "--method", default="optimal", metavar="M",
+        help="optimal, sqrt, recursive, revolve, selective or checkmate (default: optimal)",
+    )  # fmt: skip
+    keeping.add_argument("--count", type=whole, metavar="N", help="segments, snapshots, ... of the method; chosen if not given")
+    keeping.add_argument("--json", action="store_true", help="JSON instead of tables")
+    keeping.set_defaults(run=_checkpoint)
+
+    usage = "costmodel partition NAME --machines A[,B] --bandwidths X[,Y] [--device D] [options]"
+    splitting = commands.add_parser("partition", usage=usage, allow_abbrev=False, help="PipeDream's stages and replicas")
+    splitting.add_argument("name", metavar="NAME", help="of a network, or the file of a PipeDream profile")
+    splitting.add_argument("--machines", type=many(whole), required=True, metavar="N", help="on each level, innermost first")
+    splitting.add_argument("--bandwidths", type=many(number), required=True, metavar="X", help="of each level [bytes/s]")
+    splitting.add_argument("--device", metavar="D", help="that runs the network: name in the catalogue, or a TOML file")
+    splitting.add_argument("--minibatch", type=whole, metavar="N", help="samples (default: 64, or as the profile says)")
+    splitting.add_argument("--dtype", default="fp32", metavar="T", help="fp32, tf32, fp16 or bf16 (default: fp32)")
+    splitting.add_argument("--memory-limit", type=nbytes, metavar="SIZE", help="of one machine (default: not looked at)")
+    splitting.add_argument("--straight", action="store_true", help="no stage is replicated")
+    splitting.add_argument(
+        "--recurrence", default="sosp19", metavar="R", help="sosp19, arxiv2018 or reference (default: sosp19)"
+    )
+    splitting.add_argument("--json", action="store_true", help="JSON instead of tables")
+    splitting.set_defaults(run=_partition)
+
+    listing = commands.add_parser("networks", allow_abbrev=False, help="networks of the literature that aren't transformers")
+    listing.add_argument("--json", action="store_true", help="JSON instead of a table")
+    listing.set_defaults(run=_networks)
+
+    usage = "costmodel network NAME --device D [--minibatch N] [options]"
+    showing = commands.add_parser("network", usage=usage, allow_abbrev=False, help="time and memory of one, layer by layer")
+    showing.add_argument("name", metavar="NAME", help="of a network")
+    showing.add_argument("--device", required=True, metavar="D", help="name in the catalogue, or a TOML file")
+    showing.add_argument("--minibatch", type=whole, default=64, metavar="N", help="samples (default: 64)")
+    showing.add_argument("--dtype", default="fp32", metavar="T", help="fp32, tf32, fp16 or bf16 (default: fp32)")
+    showing.add_argument("--top", type=whole, default=10, metavar="K", help="layers to show, the slowest ones (default: 10)")
+    showing.add_argument("--json", action="store_true", help="JSON instead of tables")
+    showing.set_defaults(run=_network)
+
+
+def _checkpoint(arguments: argparse.Namespace) -> int:
+    from costmodel.checkpoint import checkpoint, uniform_chain
+    from costmodel.units import format_bytes, format_seconds
+
+    chain = uniform_chain(
+        arguments.layers, arguments.forward, arguments.bytes, backward=arguments.backward, saved_bytes=arguments.saved_bytes
+    )
+    found = checkpoint(
+        chain, budget=arguments.budget, method=arguments.method, count=arguments.count, input_bytes=arguments.input_bytes
+    )
+    if arguments.json:
+        print_json({
+            "method": found.method, "budget_bytes": found.budget, "count": found.count, "exact": found.exact,
+            "peak_bytes": found.peak_bytes, "held_bytes": found.held_bytes, "time_s": found.time,
+            "extra_forward_s": found.extra_forward_time, "recompute_factor": found.recompute_factor, "kept": list(found.kept),
+            "recorded": list(found.recorded), "recomputed": found.recomputed,
+            "actions": [[action.kind, chain.layers[action.layer].name] for action in found.actions],
+        })  # fmt: skip
+        return codes.ANSWERED
+    again = sum(found.recomputed.values())
+    rows = [
+        ("peak of activations and gradients", format_bytes(found.peak_bytes)),
+        ("held when the backward pass begins", format_bytes(found.held_bytes)),
+        ("layers kept", f"{len(found.kept)} of {arguments.layers}"),
+        ("layers run again", f"{again}, {format_seconds(found.extra_forward_time)}"),
+        ("forward time", f"{found.recompute_factor:.3f} passes"),
+        ("time of forward and backward passes", format_seconds(found.time)),
+    ]
+    if found.count is not None:
+        rows.insert(0, ("count", str(found.count)))
+    limit = "no budget" if found.budget is None else f"a budget of {format_bytes(found.budget)}"
+    best = ", which no schedule of its kind beats" if found.exact else ""
+    print_page(f"{arguments.layers} equal layers, {found.method} within {limit}{best}", table(["", "value"], rows))
+    return codes.ANSWERED
+
+
+def _partition(arguments: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from costmodel.errors import InvalidValue
+    from costmodel.partition import partition
+    from costmodel.units import format_bytes, format_seconds
+    from costmodel.workloads.layers import LayerChain
+    from costmodel.workloads.networks import load_network
+
+    if is_file(arguments.name):
+        if arguments.device:
+            raise InvalidValue("device", arguments.device, "none with a profile, which was measured on one")
+        chain = LayerChain.from_pipedream(Path(arguments.name), minibatch=arguments.minibatch)
+    else:
+        network = load_network(arguments.name)
+        if not arguments.device:
+            raise InvalidValue("device", arguments.device, "the device that runs the network, such as v100-sxm-16gb")
+        minibatch = 64 if arguments.minibatch is None else arguments.minibatch
+        chain = network.chain(read_device(arguments.device), arguments.dtype, minibatch)
+    found = partition(
+        chain, machines=arguments.machines, bandwidths=arguments.bandwidths, memory_limit=arguments.memory_limit,
+        straight=arguments.straight, recurrence=arguments.recurrence,
+    )  # fmt: skip
+    stages: list[dict[str, Any]] = [
+        {
+            "first": stage.layers[0], "last": stage.layers[-1], "layers": len(stage.layers), "replicas": stage.replicas,
+            "compute_s": stage.compute_time, "parameter_bytes": stage.parameter_bytes, "weight_versions": versions,
+            "memory_bytes": held,
+        }
+        for stage, versions, held in zip(found.pipeline, found.weight_versions, found.memory, strict=True)
+    ]
+    if arguments.json:
+        print_json({
+            "configuration": found.configuration, "time_s": found.time, "data_parallel_time_s": found.data_parallel_time,
+            "single_time_s": found.single_time, "speedup": found.speedup, "in_flight": found.in_flight,
+            "proven": found.proven, "stages": stages,
+        })  # fmt: skip
+        return codes.ANSWERED
+    rows = [
+        (
+            f"{stage['first']} to {stage['last']}", str(stage["layers"]), str(stage["replicas"]),
+            format_seconds(stage["compute_s"]), format_bytes(stage["parameter_bytes"]),
+            str(stage["weight_versions"]), format_bytes(stage["memory_bytes"]),
+        )
+        for stage in stages
+    ]  # fmt: skip
+    doubt = "" if found.proven else "; a cut that was left out could be faster"
+    print_page(
+        f"{chain.name} on {found.workers} machines: {found.configuration}, {format_seconds(found.time)} a minibatch, "
+        f"{found.speedup:.2f} times data parallelism{doubt}",
+        table(["layers", "number", "replicas", "compute", "weights", "versions", "memory"], rows),
+        f"Minibatches to admit per replica of the first stage: {found.in_flight}",
+    )
+    return codes.ANSWERED
+
+
+def _networks(arguments: argparse.Namespace) -> int:
+    from costmodel.units import format_count
+    from costmodel.workloads.networks import NETWORKS, load_network
+
+    networks = [load_network(name) for name in NETWORKS]
+    if arguments.json:
+        print_json([
+            {
+                "name": one.name, "parameters": one.parameters, "forward_flop": one.forward_flop(), "layers": len(one.nodes),
+                "inputs": {name: list(shape) for name, shape in one.inputs.items()},
+            }
+            for one in networks
+        ])  # fmt: skip
+        return codes.ANSWERED
+    rows = [
+        (
+            one.name, "; ".join("x".join(map(str, shape)) for shape in one.inputs.values()), format_count(one.parameters),
+            f"{one.forward_flop() / 1e9:,.4g}", str(len(one.nodes)),
+        )
+        for one in networks
+    ]  # fmt: skip
+    print_page(table(["name", "a sample", "parameters", "forward GFLOP", "layers"], rows, words=2))
+    return codes.ANSWERED
+
+
+def _network(arguments: argparse.Namespace) -> int:
+    from costmodel.units import format_bytes, format_count, format_seconds
+    from costmodel.validate import positive_int
+    from costmodel.workloads.networks import load_network
+
+    top = positive_int("top", arguments.top, 100_000)
+    network, device = load_network(arguments.name), read_device(arguments.device)
+    chain = network.chain(device, arguments.dtype, arguments.minibatch)
+    costs = network.costs(arguments.minibatch, arguments.dtype)
+    forward, backward = (sum(getattr(layer, way) for layer in chain.layers) for way in ("forward", "backward"))
+    memory = network.training_memory(arguments.minibatch, arguments.dtype)
+    layers: list[dict[str, Any]] = [
+        {
+            "name": cost.name, "kind": cost.kind, "output": list(cost.output), "parameters": cost.parameters,
+            "forward_flop": cost.forward_flop, "output_bytes": layer.output_bytes, "forward_s": layer.forward,
+            "backward_s": layer.backward,
+        }
+        for cost, layer in zip(costs, chain.layers, strict=True)
+    ]  # fmt: skip
+    if arguments.json:
+        print_json({
+            "name": network.name, "device": device.name, "dtype": arguments.dtype, "minibatch": arguments.minibatch,
+            "parameters": network.parameters, "forward_s": forward, "backward_s": backward,
+            "samples_per_s": arguments.minibatch / (forward + backward), "training_memory_bytes": memory, "layers": layers,
+        })  # fmt: skip
+        return codes.ANSWERED
+    whole_time = forward + backward
+    slowest = sorted(layers, key=lambda layer: -layer["forward_s"] - layer["backward_s"])[:top]
+    rows = [
+        (
+            layer["name"], "x".join(map(str, layer["output"])), format_count(layer["parameters"]),
+            format_bytes(layer["output_bytes"]), format_seconds(layer["forward_s"]), format_seconds(layer["backward_s"]),
+            share(layer["forward_s"] + layer["backward_s"], whole_time),
+        )
+        for layer in slowest
+    ]  # fmt: skip
+    print_page(
+        f"{network.name} on {device.name}, {arguments.dtype}, minibatch of {arguments.minibatch}: "
+        f"{format_count(network.parameters)} parameters in {len(layers)} layers",
+        table(["slowest layers", "output", "parameters", "output bytes", "forward", "backward", "of the passes"], rows, words=2),
+        f"Passes: {format_seconds(forward)} forward, {format_seconds(backward)} backward, "
+        f"{arguments.minibatch / whole_time:,.4g} samples/s\nMemory to train: {format_bytes(memory)}, workspaces left out",
+    )
+    return codes.ANSWERED

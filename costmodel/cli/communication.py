@@ -1,0 +1,191 @@
+"""`costmodel ledger` and `costmodel collective`: what a step exchanges, and how long one exchange takes."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from costmodel.cli import codes
+from costmodel.cli.arguments import (
+    USAGE,
+    Commands,
+    add_question,
+    add_size,
+    gpus_of,
+    nbytes,
+    read_cluster,
+    read_model,
+    read_plan,
+    whole,
+    yes,
+)
+from costmodel.cli.output import print_json, print_page, share, split, table, write_csv
+
+if TYPE_CHECKING:
+    from costmodel.communication import CollectiveTime
+    from costmodel.ledger import Ledger
+
+SIZES = 20
+"""Rows of a histogram that are shown."""
+
+
+def add(commands: Commands) -> None:
+    """Add the commands."""
+    booking = commands.add_parser(
+        "ledger", usage=USAGE % "ledger", allow_abbrev=False, help="every transaction of a step, and the load of the links"
+    )
+    add_question(booking, several=False)
+    booking.add_argument("--stage", metavar="S", help="only, first, middle or last (default: the one that sends most)")
+    booking.add_argument("--csv", metavar="FILE", help="also write every kind of transaction to a file")
+    booking.add_argument("--json", action="store_true", help="JSON instead of tables")
+    booking.set_defaults(run=_ledger)
+
+    usage = "costmodel collective OPERATION SIZE --cluster C [--nodes N | --gpus N] [options]"
+    timing = commands.add_parser("collective", usage=usage, allow_abbrev=False, help="time of one collective, and by what")
+    timing.add_argument("operation", metavar="OPERATION", help="all-reduce, all-gather, reduce-scatter, all-to-all, ...")
+    timing.add_argument("size", type=nbytes, metavar="SIZE", help="of the buffer, such as 4096, 25MB or 1GiB")
+    timing.add_argument("--cluster", required=True, metavar="C", help="name in the catalogue, or a TOML file")
+    add_size(timing)
+    timing.add_argument("--stride", type=whole, default=1, metavar="N", help="distance of neighbours in the group (default: 1)")
+    timing.add_argument("--alone", action="store_true", help="the GPUs between the members are silent")
+    timing.add_argument("--algorithm", default="auto", metavar="A", help="auto, or one of the alternatives")
+    timing.add_argument("--library", default="auto", metavar="L", help="auto, nccl or textbook")
+    timing.add_argument("--version", metavar="V", help="of NCCL, such as 2.21 (default: the newest known)")
+    timing.add_argument("--launcher", default="native", metavar="L", help="native or pytorch")
+    timing.add_argument("--nvls", type=yes, default=True, metavar="yes|no", help="whether NVLink switches may reduce")
+    timing.add_argument("--sharp", type=yes, default=False, metavar="yes|no", help="whether the network's switches reduce")
+    timing.add_argument("--processor", default="intel", metavar="P", help="of the hosts: intel or amd")
+    timing.add_argument("--json", action="store_true", help="JSON instead of tables")
+    timing.set_defaults(run=_collective)
+
+
+def _ledger(arguments: argparse.Namespace) -> int:
+    from costmodel.ledger import ledger
+
+    model = read_model(arguments.model)
+    cluster, plan = read_plan(arguments)
+    made = ledger(model, cluster, plan, arguments.framework)
+    stage = made.busiest if arguments.stage is None else arguments.stage
+    made.of(stage)  # refuses a stage that isn't there
+    rows = made.to_rows()
+    if arguments.csv:
+        write_csv(arguments.csv, list(rows[0]) if rows else ["stage"], ([*row.values()] for row in rows))
+    if arguments.json:
+        print_json({
+            "model": model.name, "cluster": cluster.name, "framework": made.estimate.framework.name,
+            "step_time_s": made.estimate.step_time, "sent_bytes": made.sent_bytes, "exchange_s": made.times,
+            "cluster_bytes": made.cluster_bytes, "loads": [_load_figures(load) for load in made.loads()], "transactions": rows,
+        })  # fmt: skip
+    else:
+        print_page(*_ledger_page(made, stage))
+    return codes.ANSWERED
+
+
+def _load_figures(load: Any) -> dict[str, Any]:
+    units = {
+        "bandwidth": "bandwidth_bytes_per_s", "nbytes": "link_bytes", "mean_rate": "mean_bytes_per_s",
+        "peak_rate": "peak_bytes_per_s",
+    }  # fmt: skip
+    return {units.get(name, name): value for name, value in load._asdict().items()}
+
+
+def _ledger_page(made: Ledger, stage: str) -> list[Any]:
+    from costmodel.units import GB, format_bytes, format_seconds
+
+    answer, plan = made.estimate, made.estimate.plan
+    sums: dict[tuple[str, ...], list[float]] = {}
+    for row in made.of(stage):
+        key = (row.phase, row.group, row.collective, row.level, f"{row.ranks:,}")
+        total = sums.setdefault(key, [0.0, float("inf"), 0.0, 0.0, 0.0])
+        total[0] += row.count
+        total[1], total[2] = min(total[1], row.nbytes), max(total[2], row.nbytes)
+        total[3] += row.count * row.sent
+        total[4] += row.count * row.time
+    rows = [
+        (
+            *key, f"{count:,.6g}", format_bytes(least) if least == most else f"{format_bytes(least)} to {format_bytes(most)}",
+            format_bytes(sent), format_seconds(time),
+        )
+        for key, (count, least, most, sent, time) in sums.items()
+    ]  # fmt: skip
+    page: list[Any] = [
+        f"{answer.model.name} on {plan.gpus} GPUs of {answer.cluster.name}, {answer.framework.name}: a rank of the {stage} "
+        f"stage in a step of {format_seconds(answer.step_time)}\n{split(answer)}",
+        table(
+            ["phase", "group", "collective", "level", "ranks", "transactions", "size", "sent", "time alone"], rows, words=4
+        ),
+    ]
+    sizes = made.histogram(stage=stage)
+    largest = sorted(sizes, key=lambda size: -size.count * size.nbytes)[:SIZES]
+    if largest:
+        shown = sorted(largest, key=lambda size: size.nbytes)
+        page.append(table(
+            ["size", "collective", "group", "transactions"],
+            [(format_bytes(size.nbytes), size.collective, size.group, f"{size.count:,.6g}") for size in shown], words=3,
+        ))  # fmt: skip
+    loads = [
+        (
+            load.level, load.stage, f"{load.bandwidth / GB:,.4g}", format_bytes(load.nbytes), share(load.busy, 1.0),
+            f"{load.mean_rate / GB:,.4g}", f"{load.peak_rate / GB:,.4g}",
+        )
+        for load in made.loads()
+    ]  # fmt: skip
+    page.append(table(["links", "busiest stage", "GB/s", "a step", "busy", "mean GB/s", "peak GB/s"], loads, words=2))
+    left = f"; {len(sizes) - len(largest)} sizes with less bytes are not shown" if len(sizes) > len(largest) else ""
+    first = made.saturates_first
+    page.append(
+        f"All GPUs send {format_bytes(made.cluster_bytes)} a step; "
+        + (f"{first.level} links saturate first" if first.nbytes else "no link carries anything") + left
+    )  # fmt: skip
+    return page
+
+
+def _collective(arguments: argparse.Namespace) -> int:
+    from costmodel.communication import LATEST, collective_time
+    from costmodel.hardware.topology import Group
+
+    cluster = read_cluster(arguments.cluster)
+    ranks = gpus_of(arguments, cluster)
+    group = Group(ranks=cluster.gpus or 1 if ranks is None else ranks, stride=arguments.stride, alone=arguments.alone)
+    node = cluster.gpus_per_node
+    if group.span > (cluster.gpus or 0):  # nodes enough for the group
+        cluster = cluster.with_gpus(-(-group.span // node) * node)
+    answer = collective_time(
+        arguments.operation, arguments.size, group, cluster, arguments.algorithm, library=arguments.library,
+        version=LATEST if arguments.version is None else arguments.version, launcher=arguments.launcher,
+        nvls=arguments.nvls, sharp=arguments.sharp, processor=arguments.processor,
+    )  # fmt: skip
+    if arguments.json:
+        print_json({
+            "operation": answer.op, "buffer_bytes": answer.nbytes, "ranks": group.ranks, "stride": group.stride,
+            "cluster": cluster.name, "library": answer.library, "algorithm": answer.algorithm, "protocol": answer.protocol,
+            "time_s": answer.time, "bus_bandwidth_bytes_per_s": answer.bus_bandwidth, "lower_bound_s": answer.lower_bound,
+            "why": answer.why,
+            "alternatives": [
+                {"algorithm": one.algorithm, "protocol": one.protocol, "time_s": one.time} for one in answer.alternatives
+            ],
+        })  # fmt: skip
+    else:
+        print_page(*_collective_page(answer, cluster.name))
+    return codes.ANSWERED
+
+
+def _collective_page(answer: CollectiveTime, cluster: str) -> list[Any]:
+    from costmodel.communication import bus_factor
+    from costmodel.units import GB, format_bytes, format_seconds
+
+    factor = bus_factor(answer.op, answer.group.ranks) * answer.nbytes
+    rows = [
+        (
+            one.algorithm, one.protocol or "-", format_seconds(one.time), f"{factor / one.time / GB:,.4g}" if one.time else "-",
+            f"{one.time / answer.time:.2f} x" if answer.time else "-",
+        )
+        for one in answer.alternatives
+    ]  # fmt: skip
+    exempt = "; switches that reduce are not bound by it" if 0.0 < answer.time < answer.lower_bound else ""
+    return [
+        f"{answer.op} of {format_bytes(answer.nbytes)} over {answer.group.ranks} GPUs of {cluster}: "
+        f"{format_seconds(answer.time)}, {answer.bus_bandwidth / GB:,.4g} GB/s on the bus\n{answer.why}",
+        table(["algorithm", "protocol", "time", "bus GB/s", "of the chosen"], rows, words=2),
+        f"No algorithm that sends over the same links takes less than {format_seconds(answer.lower_bound)}{exempt}",
+    ]

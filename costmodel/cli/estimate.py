@@ -1,0 +1,238 @@
+"""`costmodel estimate` and `costmodel capacity`: time and memory of one plan, and how far it can be stretched."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from costmodel.cli import codes
+from costmodel.cli.arguments import (
+    USAGE,
+    Commands,
+    Misused,
+    add_question,
+    chosen,
+    gpus_of,
+    read_cluster,
+    read_model,
+    read_plan,
+)
+from costmodel.cli.output import gib, memory_parts, print_json, print_page, share, split, table
+from costmodel.errors import IllegalPlan
+
+if TYPE_CHECKING:
+    from costmodel.capacity import Verdict
+    from costmodel.estimate import Estimate
+
+FOUND = {
+    "micro-batch": "largest micro-batch that fits", "sequence": "longest sequence that fits",
+    "layers": "deepest model that fits", "gpus": "fewest GPUs on which a plan fits",
+}  # fmt: skip
+"""What `costmodel capacity` can be asked to find."""
+OFFERED = 5
+"""Changes that a verdict names."""
+
+
+def add(commands: Commands) -> None:
+    """Add the commands."""
+    estimating = commands.add_parser(
+        "estimate", usage=USAGE % "estimate", allow_abbrev=False, help="time and memory of one plan, part by part"
+    )
+    add_question(estimating, several=False)
+    estimating.add_argument("--json", action="store_true", help="JSON instead of tables")
+    estimating.set_defaults(run=_estimate)
+
+    usage = "costmodel capacity MODEL --cluster C --find WHAT [--nodes N | --gpus N] --global-batch N [--seq-len N] [options]"
+    stretching = commands.add_parser("capacity", usage=usage, allow_abbrev=False, help="how far a plan goes until memory ends")
+    add_question(stretching, several=False, fixed=False)
+    stretching.add_argument(
+        "--find", required=True, choices=FOUND, metavar="WHAT",
+        help="; ".join(f"{name}: the {what}" for name, what in FOUND.items()) + " (of at most --gpus or --nodes, if given)",
+    )  # fmt: skip
+    stretching.add_argument("--json", action="store_true", help="JSON instead of tables")
+    stretching.set_defaults(run=_capacity)
+
+
+def _estimate(arguments: argparse.Namespace) -> int:
+    from costmodel.capacity import verdict
+    from costmodel.estimate import estimate
+
+    model = read_model(arguments.model)
+    cluster, plan = read_plan(arguments)
+    answer = estimate(model, cluster, plan, arguments.framework)
+    found = verdict(answer)
+    if arguments.json:
+        print_json({**_figures(answer), "verdict": _verdict_figures(found), "stages": _stage_figures(answer)})
+    else:
+        print_page(*_estimate_page(answer, found))
+    return codes.ANSWERED
+
+
+def _figures(answer: Estimate) -> dict[str, Any]:
+    return {
+        **answer.to_dict(),
+        "tokens_per_second_per_gpu": answer.tokens_per_second / answer.plan.gpus,
+        "step_time_low_s": answer.time_interval[0], "step_time_high_s": answer.time_interval[1],
+        "memory_low_bytes": answer.memory_interval[0], "memory_high_bytes": answer.memory_interval[1],
+    }  # fmt: skip
+
+
+def _verdict_figures(found: Verdict) -> dict[str, Any]:
+    return {
+        "fits": found.fits, "margin_bytes": found.margin, "probability": found.probability, "stage": found.stage,
+        "phase": found.phase, "largest_bytes": dict(found.largest),
+        "fixes": [
+            {
+                "change": fix.change, "cost_s": fix.cost, "step_time_s": fix.estimate.step_time,
+                "peak_memory_bytes": float(fix.estimate.memory.total),
+            }
+            for fix in found.fixes
+        ],
+    }  # fmt: skip
+
+
+def _stage_figures(answer: Estimate) -> list[dict[str, Any]]:
+    return [
+        {
+            "stage": stage.stage, "layers": stage.layers, "phase": stage.phase,
+            **{f"{part}_bytes": value for part, value in stage.parts._asdict().items()},
+        }
+        for stage in answer.memory.stages
+    ]  # fmt: skip
+
+
+def _estimate_page(answer: Estimate, found: Verdict) -> list[Any]:
+    """Everything about one step, as lines and tables."""
+    from costmodel.units import format_seconds
+
+    plan, whole, limit = answer.plan, answer.step_time, answer.memory_limit
+    times = [
+        (name.replace("_", " "), format_seconds(part), share(part, whole)) for name, part in answer.times.items() if part
+    ]
+    held = [
+        (name.replace("_", " "), f"{gib(part)} GiB", share(part, limit)) for name, part in memory_parts(answer).items() if part
+    ]
+    total = float(answer.memory.total)
+    times.append(("step", format_seconds(whole), "100.0 %"))
+    held.append(("total", f"{gib(total)} GiB", share(total, limit)))
+    margin, chance = answer.memory_margin, share(answer.fit_probability, 1.0)
+    room = f"{gib(total + margin)} GiB"
+    judged = (
+        f"Fits, with {gib(margin)} GiB to spare of {room} (probability {chance})"
+        if answer.fits else f"DOES NOT FIT: {gib(-margin)} GiB more than {room} (probability that it fits {chance})"
+    )  # fmt: skip
+    low, high = answer.time_interval
+    least, most = answer.memory_interval
+    source = f"{answer.spread.rows} measured runs of {answer.framework.name}" if answer.spread.calibrated else (
+        "no measurement of this framework on this device: other frameworks and devices stand in for it"
+    )  # fmt: skip
+    figures = [
+        f"Rate: {answer.tokens_per_second:,.0f} tokens/s, {answer.tokens_per_second / plan.gpus:,.0f} a GPU",
+        f"MFU: {100 * answer.mfu:.1f} % with attention scores counted in full, {100 * answer.causal_mfu:.1f} % with the "
+        f"causal half; HFU {100 * answer.hfu:.1f} %",
+        f"Exchange under compute, not part of the step: {format_seconds(float(answer.step.hidden_exchange))}",
+        judged,
+        f"Error: 90 % of such estimates lie within {format_seconds(low)} to {format_seconds(high)} and {gib(least)} to "
+        f"{gib(most)} GiB ({source})",
+    ]
+    page = [
+        f"{answer.model.name} on {plan.gpus} GPUs of {answer.cluster.name}, {answer.framework.name}: "
+        f"{plan.global_batch} sequences of {plan.seq_len} tokens a step\n{split(answer)}, {plan.schedule}, {plan.dtype}, "
+        f"{plan.micro_batches} micro-batches",
+        table(["time", "", "of the step"], times, total=True),
+        table(["memory of the fullest GPU", "", "of the limit"], held, total=True),
+    ]
+    if plan.pipeline_parallel > 1:
+        page.append(_stage_table(answer))
+    return [*page, "\n".join(figures), *([] if answer.fits else _offers(found))]
+
+
+def _stage_table(answer: Estimate) -> Any:
+    """Memory of every pipeline stage, part by part."""
+    from costmodel.bill import PARTS
+
+    stages = answer.memory.stages
+    parts = [part for part in PARTS if any(getattr(stage.parts, part) for stage in stages)]
+    rows = [
+        (
+            str(stage.stage), stage.phase, f"{stage.layers:g}", *(gib(float(getattr(stage.parts, part))) for part in parts),
+            gib(stage.total),
+        )
+        for stage in stages
+    ]  # fmt: skip
+    return table(["stage", "fullest at its", "layers", *parts, "total GiB"], rows, words=2)
+
+
+def _offers(found: Verdict) -> list[Any]:
+    """Where memory runs out, and the cheapest single changes after which the plan fits."""
+    from costmodel.units import format_seconds
+
+    items = ", ".join(f"{part} {gib(held)} GiB" for part, held in found.largest[:3])
+    lines = f"Stage {found.stage} is fullest, at its {found.phase}: {items}"
+    if not found.fixes:
+        return [f"{lines}\nNo single change makes it fit"]
+    whole = found.estimate.step_time
+    rows = [
+        (
+            fix.change, format_seconds(fix.estimate.step_time), f"{100 * fix.cost / whole:+.1f} %",
+            f"{gib(fix.estimate.memory.total)} GiB",
+        )
+        for fix in found.fixes[:OFFERED]
+    ]  # fmt: skip
+    return [lines, table(["would fit with", "step", "cost", "memory"], rows)]
+
+
+def _capacity(arguments: argparse.Namespace) -> int:
+    find: str = arguments.find
+    try:
+        answer = _found(arguments)
+    except IllegalPlan as error:
+        if error.reason != "memory":
+            raise
+        if arguments.json:
+            print_json({"find": find, "found": None, "why": str(error)})
+        else:
+            why = str(error)
+            print_page(why[0].upper() + why[1:])
+        return codes.NOTHING_FITS
+    plan = answer.plan
+    value = {"micro-batch": plan.micro_batch, "sequence": plan.seq_len, "layers": answer.model.layers, "gpus": plan.gpus}[find]
+    if arguments.json:
+        print_json({"find": find, "found": value, "layers": answer.model.layers, **_figures(answer)})
+    else:
+        from costmodel.units import format_seconds
+
+        unit = {"sequence": " tokens", "layers": " layers", "gpus": " GPUs"}.get(find, "")
+        print_page(
+            f"{FOUND[find][0].upper()}{FOUND[find][1:]}: {value:,}{unit}",
+            f"{answer.model.name} on {plan.gpus} GPUs of {answer.cluster.name}, {answer.framework.name}: {plan.global_batch} "
+            f"sequences of {plan.seq_len} tokens a step\n{split(answer)}\n"
+            f"Step {format_seconds(answer.step_time)}, MFU {100 * answer.mfu:.1f} %, memory {gib(answer.memory.total)} of "
+            f"{gib(answer.memory_limit)} GiB (probability that it fits {share(answer.fit_probability, 1.0)})",
+        )
+    return codes.ANSWERED
+
+
+def _found(arguments: argparse.Namespace) -> Estimate:
+    """What stretches the plan furthest."""
+    from costmodel import capacity
+
+    find: str = arguments.find
+    model, given = read_model(arguments.model), chosen(arguments)
+    sought = {"sequence": "seq_len", "micro-batch": "micro_batch"}.get(find)
+    if sought is not None and getattr(arguments, sought) is not None:
+        raise Misused(f"--{sought.replace('_', '-')} is what --find {find} looks for")
+    if arguments.seq_len is None and find != "sequence":
+        raise Misused("the following arguments are required: --seq-len")
+    if find == "gpus":
+        cluster = read_cluster(arguments.cluster)
+        most = gpus_of(arguments, cluster)
+        limit = {} if most is None else {"most": most}
+        return capacity.fewest_gpus(
+            model, cluster, arguments.global_batch, arguments.seq_len, arguments.framework, **limit, **given
+        )
+    cluster, plan = read_plan(arguments)
+    verb = {
+        "micro-batch": capacity.largest_micro_batch, "sequence": capacity.longest_sequence, "layers": capacity.most_layers,
+    }[find]  # fmt: skip
+    return verb(model, cluster, plan, arguments.framework)

@@ -1,0 +1,113 @@
+"""`costmodel timeline`: one step of a plan played out on its pipeline, event by event."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from costmodel.cli import codes
+from costmodel.cli.arguments import (
+    USAGE,
+    Commands,
+    Misused,
+    add_question,
+    number,
+    read_model,
+    read_plan,
+    whole,
+)
+from costmodel.cli.output import gib, print_json, print_page, share, split, table, write_csv
+
+if TYPE_CHECKING:
+    from costmodel.estimate import Estimate
+    from costmodel.timeline import Timeline
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    playing = commands.add_parser(
+        "timeline", usage=USAGE % "timeline", allow_abbrev=False, help="a step played out on its pipeline, event by event"
+    )
+    add_question(playing, several=False)
+    playing.add_argument("--jitter", type=number, default=0.0, metavar="S", help="spread of the passes' times, of their mean")
+    playing.add_argument("--seed", type=whole, default=0, metavar="N", help="of the jitter (default: 0)")
+    playing.add_argument("--memory", action="store_true", help="in the HTML file also what the fullest rank holds, by part")
+    playing.add_argument("--html", metavar="FILE", help="write a Gantt chart")
+    playing.add_argument("--perfetto", metavar="FILE", help="write a trace that ui.perfetto.dev opens")
+    playing.add_argument("--csv", metavar="FILE", help="write start and end of every event")
+    playing.add_argument("--json", action="store_true", help="JSON instead of tables")
+    playing.set_defaults(run=_timeline)
+
+
+def _timeline(arguments: argparse.Namespace) -> int:
+    if arguments.memory and arguments.html is None:
+        raise Misused("--memory adds to the HTML file: give --html FILE too")
+    from costmodel.estimate import estimate
+    from costmodel.timeline import timeline
+
+    model = read_model(arguments.model)
+    cluster, plan = read_plan(arguments)
+    answer = estimate(model, cluster, plan, arguments.framework)
+    played = timeline(model, cluster, plan, arguments.framework, jitter=arguments.jitter, seed=arguments.seed)
+    _write(arguments, answer, played)
+    ranks = [
+        {
+            "rank": rank, "busy_s": float(played.busy[rank]), "bubble_s": float(played.bubble[rank]),
+            "in_flight": float(played.in_flight[rank]), "peak_activation_bytes": float(played.peak_bytes[rank]),
+            "peak_memory_bytes": answer.memory.stages[rank].total,
+        }
+        for rank in range(played.schedule.ranks)
+    ]  # fmt: skip
+    if arguments.json:
+        print_json({
+            "model": model.name, "cluster": cluster.name, "framework": answer.framework.name,
+            "schedule": played.schedule.name, "micro_batches": played.schedule.micro_batches, "total_s": played.total,
+            "period_s": played.period, "bubble_rate": played.bubble_rate, "estimate_s": answer.step_time,
+            "jitter": arguments.jitter, "seed": arguments.seed, "ranks": ranks,
+        })  # fmt: skip
+    else:
+        print_page(*_page(answer, played, ranks))
+    return codes.ANSWERED
+
+
+def _write(arguments: argparse.Namespace, answer: Estimate, played: Timeline) -> None:
+    """The files that were asked for."""
+    if arguments.csv:
+        columns = played.columns
+        write_csv(arguments.csv, list(columns), zip(*(column.tolist() for column in columns.values()), strict=True))
+    if arguments.perfetto:
+        from costmodel.interop.perfetto import write_perfetto
+
+        write_perfetto(played, arguments.perfetto)
+    if arguments.html:
+        from costmodel.plots.memory import memory_figure
+        from costmodel.plots.page import write_page
+        from costmodel.plots.pipeline import pipeline_figure
+
+        figures = [pipeline_figure(played)]
+        if arguments.memory:
+            figures.append(memory_figure(answer.memory.timeline(), answer.memory_limit))
+        write_page(arguments.html, f"{answer.model.name}: a step of its pipeline", figures)
+
+
+def _page(answer: Estimate, played: Timeline, ranks: list[dict[str, Any]]) -> list[Any]:
+    from costmodel.units import format_seconds
+
+    plan, estimated = answer.plan, answer.step_time
+    rows = [
+        (
+            str(row["rank"]), format_seconds(row["busy_s"]), format_seconds(row["bubble_s"]),
+            share(row["bubble_s"], played.period), f"{row['in_flight']:.4g}", f"{gib(row['peak_activation_bytes'])} GiB",
+            f"{gib(row['peak_memory_bytes'])} GiB",
+        )
+        for row in ranks
+    ]  # fmt: skip
+    steady = "" if played.period == played.total else f", {format_seconds(played.period)} from step to step"
+    return [
+        f"{answer.model.name} on {plan.gpus} GPUs of {answer.cluster.name}, {answer.framework.name}: "
+        f"{plan.global_batch} sequences of {plan.seq_len} tokens a step\n{split(answer)}, {plan.schedule}, {plan.dtype}, "
+        f"{plan.micro_batches} micro-batches",
+        table(["rank", "busy", "bubble", "of the step", "in flight", "peak activations", "peak memory"], rows),
+        f"Played out: {format_seconds(played.total)}{steady}, bubble {100 * played.bubble_rate:.1f} % on average over the ranks\n"
+        f"Estimate: {format_seconds(estimated)}, bubble {100 * answer.bubble_share:.1f} % on the slowest",
+    ]

@@ -1,0 +1,210 @@
+"""`costmodel search`: every legal plan, ranked."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from costmodel.cli import codes
+from costmodel.cli.arguments import (
+    USAGE,
+    Commands,
+    add_question,
+    chosen,
+    gpus_of,
+    read_cluster,
+    read_model,
+    whole,
+)
+from costmodel.cli.output import (
+    gib,
+    memory_parts,
+    parts,
+    print_json,
+    print_page,
+    share,
+    shown,
+    split,
+    stages,
+    table,
+)
+
+if TYPE_CHECKING:
+    from costmodel.search import SearchResult
+
+PATIENCE = 0.5
+"""Seconds that a search may take before a progress bar shows."""
+WORDS = {
+    "zero_stage": "ZeRO stage that the framework lacks",
+    "zero_pipeline": "ZeRO stage under a pipeline",
+    "world_size": "degrees that don't multiply to the GPUs",
+    "tensor_heads": "tensor degree against heads",
+    "tensor_kv_heads": "tensor degree against key/value heads",
+    "tensor_feed_forward": "tensor degree against the MLP",
+    "pipeline_layers": "layers that don't split into stages",
+    "virtual_stages": "virtual stages without interleaving",
+    "pipeline_micro_batches": "micro-batches that interleaving can't use",
+    "schedule": "schedule without its pipeline",
+    "global_batch": "global batch that doesn't split",
+    "sequence": "sequence that doesn't split",
+    "experts": "expert degree against experts",
+    "expert_ranks": "expert degree against ranks",
+    "expert_feed_forward": "expert-tensor degree against the expert",
+    "shard_group": "shard group against ranks",
+    "unfused_context": "context parallelism without flash attention",
+}
+"""What a rejected plan broke, in words; a rule without an entry is shown by its name."""
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    searching = commands.add_parser("search", usage=USAGE % "search", allow_abbrev=False, help="rank every legal plan")
+    add_question(searching, several=True)
+    searching.add_argument("--top", type=whole, default=10, metavar="K", help="plans to show (default: 10)")
+    searching.add_argument("--engine", default="auto", metavar="E", help="auto, python, numpy or numba")
+    output = searching.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="JSON instead of tables")
+    output.add_argument("--csv", metavar="FILE", help="also write the ranked plans to a file")
+    searching.set_defaults(run=_search)
+
+
+def _search(arguments: argparse.Namespace) -> int:
+    import time
+
+    from costmodel.search import search
+
+    model, cluster = read_model(arguments.model), read_cluster(arguments.cluster)
+    gpus = gpus_of(arguments, cluster)
+    if gpus is not None:
+        cluster = cluster.with_gpus(gpus)
+    tried = {name: list(dict.fromkeys(values)) for name, values in chosen(arguments).items()}
+    progress = None if arguments.json else _Progress()
+    started = time.perf_counter()
+    try:
+        result = search(
+            model, cluster, global_batch=arguments.global_batch, seq_len=arguments.seq_len,
+            framework=arguments.framework, top=arguments.top, engine=arguments.engine, progress=progress, **tried,
+        )  # fmt: skip
+    finally:
+        if progress:
+            progress.stop()
+    seconds = time.perf_counter() - started
+    if arguments.json:
+        import json
+
+        print_json({**json.loads(result.to_json()), "search_time_s": seconds})
+        return codes.ANSWERED if result.ranked else codes.NOTHING_FITS
+    if result.ranked and arguments.csv:
+        result.to_csv(arguments.csv)
+    several = [name for name, values in tried.items() if len(values) > 1]
+    print_page(*_page(result, arguments, seconds, several))
+    return codes.ANSWERED if result.ranked else codes.NOTHING_FITS
+
+
+def _page(result: SearchResult, arguments: argparse.Namespace, seconds: float, several: Sequence[str]) -> list[Any]:
+    """What a search found, as lines and a table."""
+    from costmodel.units import format_seconds
+
+    cluster, model = result.cluster, result.model
+    page: list[Any] = [
+        f"{model.name} on {cluster.gpus} GPUs of {cluster.name}, {result.framework.name}: "
+        f"{arguments.global_batch} sequences of {arguments.seq_len} tokens a step"
+    ]
+    if result.ranked:
+        page.append(_ranking(result, several))
+    lines = []
+    if result.ranked:
+        best = result.best
+        times = parts(best.times, lambda part: share(part, best.step_time))
+        held = parts(memory_parts(best), lambda part: f"{gib(part)} GiB")
+        lines += [f"Best plan's step: {times}", f"Best plan's memory: {held}"]
+        standing = result.standings.plans[0]
+        low, high = best.time_interval
+        lines.append(
+            f"Error: 90 % of such estimates lie within {format_seconds(low)} to {format_seconds(high)}"
+            + ("" if best.spread.calibrated else " (no measurement of this framework on this device)")
+            + f"; the first plan is the fastest with probability {share(standing.probability_fastest, 1.0)}, "
+            f"expected regret {share(standing.expected_regret, 1.0)}; chosen for its estimate, expect "
+            f"{format_seconds(result.corrected_step_time)}"
+        )
+        if len(result.ties()) > 1:
+            lines.append("~ can't be told from the first within the error")
+    else:
+        why = "no plan is legal" if result.considered and not result.evaluated else result.why_none()
+        lines.append(why[0].upper() + why[1:])
+    if miss := result.closest_miss:
+        name = "Fastest" if result.ranked else "Leanest"
+        lines.append(
+            f"{name} plan that doesn't fit: {format_seconds(miss.step_time)}, "
+            f"{gib(result.excess_bytes)} GiB too much ({split(miss)})"
+        )
+    if result.rejected:
+        counts = sorted(result.rejected.items(), key=lambda item: -item[1])
+        lines.append("Rejected: " + ", ".join(f"{count:,} {WORDS.get(reason, reason)}" for reason, count in counts))
+    lines.append(
+        f"Looked at {result.considered:,} combinations, {result.evaluated:,} of them legal, "
+        f"{result.fitting:,} that fit, in {format_seconds(seconds)}"
+    )
+    return [*page, "\n".join(lines)]
+
+
+def _ranking(result: SearchResult, several: Sequence[str]) -> Any:
+    from costmodel.units import format_seconds
+
+    columns = {"tensor_parallel": "TP", "context_parallel": "CP", "data_parallel": "DP"}
+    if result.model.experts:
+        columns |= {"expert_parallel": "EP"}
+    columns |= {"micro_batch": "micro-batch", "zero_stage": "ZeRO", "recompute": "recompute"}
+    hidden = ("pipeline_parallel", "virtual_stages")
+    columns |= {name: name.replace("_", " ") for name in several if name not in columns and name not in hidden}
+    titles = list(columns.values())
+    titles.insert(2, "PP")
+    rows = []
+    for rank, (found, standing) in enumerate(zip(result.ranked, result.standings.plans, strict=True), 1):
+        values = [shown(getattr(found.plan, name)) for name in columns]
+        values.insert(2, stages(found))
+        rows.append([
+            f"{rank:>{len(str(len(result.ranked)))}} {'~' if standing.tied and rank > 1 else ' '}",
+            format_seconds(found.step_time),
+            f"{found.tokens_per_second / found.plan.gpus:,.0f}", f"{100 * found.mfu:.1f} %",
+            share(standing.probability_fastest, 1.0), f"{gib(found.memory.total)} / {gib(found.memory_limit)} GiB",
+            *values,
+        ])  # fmt: skip
+    return table(["rank", "step", "tokens/s/GPU", "MFU", "fastest", "memory", *titles], rows, words=1)
+
+
+class _Progress:
+    """A bar on stderr once a search has taken `PATIENCE`, where somebody looks at stderr."""
+
+    def __init__(self) -> None:
+        import threading
+        import time
+
+        self._lock, self._clock, self._started = threading.Lock(), time.perf_counter, time.perf_counter()
+        self._done, self._bar, self._task = 0, None, None  # type: tuple[int, Any, Any]
+        self._shown = sys.stderr is not None and sys.stderr.isatty()
+
+    def __call__(self, done: int, total: int) -> None:
+        if not self._shown:
+            return
+        with self._lock:
+            self._done += done
+            if self._bar is None and self._clock() - self._started > PATIENCE:
+                from rich.console import Console
+                from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+                columns = (TextColumn("plans"), BarColumn(), MofNCompleteColumn())
+                self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+                self._task = self._bar.add_task("plans", total=total)
+                self._bar.start()
+            if self._bar is not None:
+                self._bar.update(self._task, completed=self._done)
+
+    def stop(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+
+

@@ -1,0 +1,60 @@
+"""What all figures share: colours for any kind of colour vision, a second cue beside them, a template, units of axes."""
+
+from __future__ import annotations
+
+from costmodel.units import GiB, KiB, MiB, TiB, microsecond, millisecond
+
+BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+ORANGE, SKY, BLACK, YELLOW = "#E69F00", "#56B4E9", "#000000", "#F0E442"
+GREY, LIGHT = "#999999", "#DDDDDD"
+"""For what is neither one series nor another."""
+OKABE_ITO = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK, YELLOW)
+"""Okabe and Ito's colours, in the order in which series take them."""
+MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross", "triangle-down")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "5px 2px 1px 2px", "2px 6px")
+HATCHES = ("", "/", "x", ".", "\\", "-", "+", "|")
+TEMPLATE = "plotly_white"
+
+
+def colour(place: int) -> str:
+    """Colour of the series at a place, from 0."""
+    return OKABE_ITO[place % len(OKABE_ITO)]
+
+
+def marker(place: int) -> str:
+    """Marker of the series at a place, from 0."""
+    return MARKERS[place % len(MARKERS)]
+
+
+def dash(place: int) -> str:
+    """Dash of the series at a place, from 0."""
+    return DASHES[place % len(DASHES)]
+
+
+def hatch(place: int) -> str:
+    """Pattern of the bars or areas at a place, from 0."""
+    return HATCHES[place % len(HATCHES)]
+
+
+def bytes_unit(largest: float) -> tuple[float, str]:
+    """Bytes of the unit in which numbers up to `largest` [bytes] read well, and its name.
+
+    Examples
+    --------
+    >>> bytes_unit(3e9)
+    (1073741824, 'GiB')
+    """
+    units = ((TiB, "TiB"), (GiB, "GiB"), (MiB, "MiB"), (KiB, "KiB"))
+    return next((unit for unit in units if largest >= unit[0]), (1, "bytes"))
+
+
+def seconds_unit(largest: float) -> tuple[float, str]:
+    """Seconds of the unit in which numbers up to `largest` [s] read well, and its name.
+
+    Examples
+    --------
+    >>> seconds_unit(0.02)
+    (0.001, 'ms')
+    """
+    units = ((1.0, "s"), (millisecond, "ms"))
+    return next((unit for unit in units if largest >= unit[0]), (microsecond, "us"))

@@ -1,0 +1,114 @@
+"""How fast the partitioner is beside the published program: `pytest tests/benchmarks --benchmark-only`.
+
+Warm: compiled, and the cuts of the graph known from an earlier question. `times_faster` is over the wall time in
+the reference rows, which are rounded to 0.1 s; rows that took less than 0.05 s there count with the others of
+their profile alone.
+"""
+
+import collections
+import csv
+import time
+from pathlib import Path
+
+import pytest
+
+from costmodel.partition import balanced_stages, partition
+from costmodel.partition.graph import all_cuts, graph_of
+from costmodel.workloads.layers import LayerChain
+
+pytest.importorskip("pytest_benchmark")
+
+SEEDS = Path(__file__).parents[3] / "shared" / "reference" / "seeds"
+
+
+@pytest.fixture(autouse=True)
+def only_when_asked(request):
+    if not (request.config.getoption("benchmark_only") or request.config.getoption("benchmark_enable")):
+        pytest.skip("run with --benchmark-only")
+
+
+def golden():
+    if not SEEDS.is_dir():
+        return {}
+    found = collections.defaultdict(list)
+    with (SEEDS / "pipedream_golden.csv").open() as file:
+        for row in csv.DictReader(file):
+            if not row["error"] and int(row["n_antichain_states"]) > 20:
+                found[row["profile"]].append(row)
+    return found
+
+
+GOLDEN = golden()
+
+
+def profile(name):
+    return LayerChain.from_pipedream(SEEDS / "profiles" / f"{name.split('(')[0]}.txt")
+
+
+def question(row):
+    return {
+        "machines": [int(size) for size in row["n_machines_per_level(level1=innermost)"].split("x")],
+        "bandwidths": [float(rate) for rate in row["bandwidth_per_level_bytes_per_s"].split("/")],
+        "memory_limit": float(row["memory_limit_bytes"]) if row["use_memory_constraint"] == "True" else None,
+        "straight": row["straight_pipeline"] == "True", "recurrence": "reference",
+        "activation_compression": float(row["activation_compression_ratio"] or 0.0) or None,
+        "compress_branches": "compress_branches" in row["profile"],
+    }  # fmt: skip
+
+
+@pytest.mark.skipif(not GOLDEN, reason="the published profiles are not beside this repository")
+@pytest.mark.parametrize("name", sorted(GOLDEN))
+def test_all_questions_that_the_published_program_answered(benchmark, name):
+    chain = profile(name)
+    questions = [question(row) for row in GOLDEN[name]]
+    walls = [float(row["optimizer_wall_s"]) for row in GOLDEN[name]]
+
+    def answer():
+        spent = []
+        for each in questions:
+            start = time.perf_counter()
+            partition(chain, **each)
+            spent.append(time.perf_counter() - start)
+        return spent
+
+    answer()
+    least = [min(times) for times in zip(*(answer() for _ in range(3)), strict=True)]
+    benchmark(answer)
+    timed = [wall / spent for wall, spent in zip(walls, least, strict=True) if wall >= 0.1]
+    benchmark.extra_info["times_faster"] = round(sum(walls) / sum(least))
+    benchmark.extra_info["times_faster_at_least"] = round(min(timed)) if timed else None
+
+
+@pytest.mark.skipif(not GOLDEN, reason="the published profiles are not beside this repository")
+@pytest.mark.parametrize("name", sorted(GOLDEN))
+def test_a_question_about_a_new_graph(benchmark, name):
+    """Compiled, but the graph's cuts not yet known."""
+    chain, each = profile(name), question(GOLDEN[name][0])
+
+    def fresh():
+        graph_of.cache_clear()
+        all_cuts.cache_clear()
+        return partition(chain, **each)
+
+    fresh()
+    benchmark(fresh)
+
+
+@pytest.mark.skipif(not GOLDEN, reason="the published profiles are not beside this repository")
+@pytest.mark.parametrize("name", ["nasnetamobile", "nasnetalarge"])
+@pytest.mark.parametrize("recurrence", ["sosp19", "reference"])
+def test_graphs_that_the_published_program_cannot_finish(benchmark, name, recurrence):
+    chain = profile(name)
+    partition(chain, [4], [1e10], recurrence=recurrence)
+    result = benchmark.pedantic(partition, (chain, [4], [1e10]), {"recurrence": recurrence}, rounds=2)
+    benchmark.extra_info["over_bound"] = result.time / result.time_bound
+
+
+def test_an_uneven_split_of_a_transformer(benchmark):
+    from costmodel import Plan, load_cluster, load_model
+
+    asked = load_model("deepseek-v3"), load_cluster("dgx-h100", gpus=1024), Plan(
+        global_batch=2048, seq_len=4096, pipeline_parallel=16, data_parallel=64, expert_parallel=64
+    )  # fmt: skip
+    balanced_stages(*asked)
+    benchmark(balanced_stages, *asked)

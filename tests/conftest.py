@@ -1,0 +1,20 @@
+"""What tests of several rooms are given."""
+
+from __future__ import annotations
+
+import pytest
+
+from costmodel import cli
+
+
+@pytest.fixture
+def run(capsys, tmp_path, monkeypatch):
+    """Call the command line in an empty folder: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*argv: str) -> tuple[int, str, str]:
+        code = cli.main(argv)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call

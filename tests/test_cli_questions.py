@@ -1,0 +1,289 @@
+"""The command line's questions about memory, pipelines, communication and chains: what it prints is what the library says."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import math
+import re
+
+import pytest
+
+import costmodel
+from costmodel import Group, Plan, load_cluster, load_model
+from costmodel.bill import PARTS
+from tests.commanding import refused, strict
+
+ON = ["llama3-8b", "--cluster", "dgx-h100", "--nodes", "1"]
+BATCH = ["--global-batch", "64", "--seq-len", "8192"]
+TOO_BIG = [*ON, *BATCH, "--micro-batch", "4", "--pipeline-parallel", "2"]
+STAGES = [*ON, *BATCH, "--pipeline-parallel", "4"]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load_model("llama3-8b")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    return load_cluster("dgx-h100", gpus=8)
+
+
+@pytest.fixture(scope="module")
+def staged():
+    return Plan(global_batch=64, seq_len=8192, pipeline_parallel=4, data_parallel=2)
+
+
+# Memory
+
+
+def test_a_plan_that_does_not_fit_gets_a_verdict_with_the_cheapest_changes(run, model, cluster):
+    plan = Plan(global_batch=64, seq_len=8192, micro_batch=4, pipeline_parallel=2, data_parallel=4)
+    found = costmodel.verdict(costmodel.estimate(model, cluster, plan))
+    code, out, _ = run("estimate", *TOO_BIG, "--json")
+    said = strict(out)["verdict"]
+    assert (code, said["fits"], said["stage"], said["phase"]) == (0, False, found.stage, found.phase)
+    assert [fix["change"] for fix in said["fixes"]] == [fix.change for fix in found.fixes]
+    costs = [fix["cost_s"] for fix in said["fixes"]]
+    assert costs == sorted(costs) and said["largest_bytes"] == dict(found.largest)
+    code, out, _ = run("estimate", *TOO_BIG)
+    assert code == 0 and "DOES NOT FIT" in out
+    offered = out.split("would fit with")[1]
+    assert [line.split("  ")[0] for line in offered.splitlines()[2:]] == [fix.change for fix in found.fixes[:5]]
+
+
+def test_a_change_that_a_verdict_names_makes_the_plan_fit(run):
+    cheapest = strict(run("estimate", *TOO_BIG, "--json")[1])["verdict"]["fixes"][0]
+    options = [word for pair in cheapest["change"].split(", ") for word in pair.split("=")]
+    options = [f"--{word.replace('_', '-')}" if place % 2 == 0 else word for place, word in enumerate(options)]
+    again = strict(run("estimate", *TOO_BIG, *options, "--json")[1])
+    assert again["fits"] and again["verdict"]["fixes"] == []
+    assert again["step_time_s"] == pytest.approx(cheapest["step_time_s"])
+
+
+def test_every_stage_of_a_pipeline_has_a_line_that_adds_up(run):
+    answer = strict(run("estimate", *STAGES, "--json")[1])
+    assert [stage["stage"] for stage in answer["stages"]] == [0, 1, 2, 3]
+    assert max(stage["total_bytes"] for stage in answer["stages"]) == pytest.approx(answer["peak_memory_bytes"])
+    for stage in answer["stages"]:
+        assert stage["total_bytes"] == pytest.approx(sum(stage[f"{part}_bytes"] for part in PARTS))
+    _, out, _ = run("estimate", *STAGES)
+    assert len(re.findall(r"^[0-3] +(?:loss|backward|update) ", out, re.MULTILINE)) == 4
+    assert "fullest at its" not in run("estimate", *ON, *BATCH, "--tensor-parallel", "8")[1]
+
+
+@pytest.mark.parametrize(
+    ("find", "field", "more"),
+    [("micro-batch", "micro_batch", 2), ("sequence", "seq_len", 2), ("layers", "layers", 2), ("gpus", "gpus", None)],
+)
+def test_capacity_finds_what_fits_and_nothing_larger_does(run, model, cluster, find, field, more):
+    question = [*ON, "--global-batch", "64", "--tensor-parallel", "8", "--find", find]
+    question += [] if find == "sequence" else ["--seq-len", "4096"]
+    code, out, _ = run("capacity", *question, "--json")
+    answer = strict(out)
+    assert code == 0 and answer["fits"]
+    assert answer["found"] == answer[field]
+    shown = run("capacity", *question)[1]
+    assert f"{answer['found']:,}" in shown.splitlines()[0]
+    if more is None:
+        return
+    sizes = {"seq_len": 4096} | ({field: answer["seq_len"] * more} if find == "sequence" else {})
+    plan = Plan(global_batch=64, tensor_parallel=8, **sizes)
+    if find == "micro-batch":
+        plan = dataclasses.replace(plan, micro_batch=answer["found"] * more)
+    deeper = dataclasses.replace(model, layers=answer["found"] * more, published_parameters=None) if find == "layers" else model
+    assert not costmodel.estimate(deeper, cluster, plan).fits
+
+
+def test_nothing_that_fits_is_an_answer_with_code_one(run):
+    question = ["llama3-70b", "--cluster", "dgx-h100", "--global-batch", "64", "--seq-len", "8192"]
+    for rest in (["--find", "gpus", "--gpus", "4"], ["--find", "micro-batch", "--nodes", "1"]):
+        code, out, err = run("capacity", *question, *rest)
+        assert (code, err) == (1, "") and " fits" in out
+        code, out, _ = run("capacity", *question, *rest, "--json")
+        assert code == 1 and strict(out)["found"] is None
+
+
+# Pipelines
+
+
+def test_a_timeline_is_the_librarys_with_the_estimate_beside_it(run, model, cluster, staged):
+    played, answer = costmodel.timeline(model, cluster, staged), costmodel.estimate(model, cluster, staged)
+    code, out, err = run("timeline", *STAGES, "--json")
+    assert (code, err) == (0, "")
+    said = strict(out)
+    assert (said["total_s"], said["bubble_rate"], said["estimate_s"]) == (played.total, played.bubble_rate, answer.step_time)
+    for rank, row in enumerate(said["ranks"]):
+        assert row["busy_s"] + row["bubble_s"] == pytest.approx(said["period_s"])
+        assert row["in_flight"] == 4 - rank  # 1F1B
+        assert row["peak_activation_bytes"] < row["peak_memory_bytes"]
+    _, out, _ = run("timeline", *STAGES)
+    assert len(re.findall(r"^[0-3]  ", out, re.MULTILINE)) == 4 and "Estimate:" in out
+
+
+def test_jitter_is_drawn_anew_by_another_seed_and_alike_by_the_same(run):
+    first, again, other = (
+        strict(run("timeline", *STAGES, "--jitter", "0.1", "--seed", seed, "--json")[1])["total_s"] for seed in "113"
+    )
+    assert first == again != other
+
+
+def test_a_timeline_writes_a_chart_a_trace_and_a_table(run, tmp_path, model, cluster, staged):
+    files = ["--html", "gantt.html", "--memory", "--perfetto", "trace.json", "--csv", "events.csv"]
+    assert run("timeline", *STAGES, *files)[0] == 0
+    played = costmodel.timeline(model, cluster, staged)
+    page = (tmp_path / "gantt.html").read_text(encoding="utf-8")
+    assert page.count("Plotly.newPlot(") == 2 and "limit of the GPU" in page
+    assert strict((tmp_path / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
+    with (tmp_path / "events.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(played.start)
+    assert max(float(row["end_s"]) for row in rows) == played.total
+
+
+# Communication
+
+
+def test_a_ledger_is_the_librarys_in_json_and_csv(run, tmp_path, model, cluster, staged):
+    made = costmodel.ledger(model, cluster, staged)
+    code, out, err = run("ledger", *STAGES, "--json", "--csv", "ledger.csv")
+    assert (code, err) == (0, "")
+    said = strict(out)
+    assert said["transactions"] == json.loads(json.dumps(made.to_rows()))
+    assert said["cluster_bytes"] == made.cluster_bytes
+    assert [load["level"] for load in said["loads"]] == [level.name for level in cluster.levels]
+    with (tmp_path / "ledger.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for stage, sent in made.sent_bytes.items():
+        assert math.fsum(float(row["total_sent_bytes"]) for row in rows if row["stage"] == stage) == pytest.approx(sent)
+
+
+def test_a_ledger_shows_the_stage_that_is_asked_for(run):
+    for stage in ("first", "middle", "last"):
+        code, out, _ = run("ledger", *STAGES, "--stage", stage)
+        assert code == 0 and f"a rank of the {stage} stage" in out
+        assert "saturate first" in out and "transactions" in out
+
+
+def test_a_plan_that_exchanges_nothing_has_an_empty_ledger(run, tmp_path):
+    alone = ["llama3.2-1b", "--cluster", "dgx-h100", "--gpus", "1", *BATCH]
+    code, out, err = run("ledger", *alone, "--csv", "empty.csv")
+    assert (code, err) == (0, "") and "no link carries anything" in out
+    assert strict(run("ledger", *alone, "--json")[1])["transactions"] == []
+    assert (tmp_path / "empty.csv").read_text(encoding="utf-8") == "stage\n"
+
+
+@pytest.mark.parametrize(("size", "nbytes"), [("1GiB", 2**30), ("25MB", 25e6), ("4096", 4096), ("1e6B", 1e6), ("1.5KiB", 1536)])
+def test_sizes_are_read_in_decimal_and_binary_units(run, size, nbytes):
+    said = strict(run("collective", "all-reduce", size, "--cluster", "dgx-h100", "--json")[1])
+    assert said["buffer_bytes"] == nbytes
+
+
+def test_a_collective_names_its_algorithm_why_and_the_alternatives(run):
+    options = ["--gpus", "4", "--stride", "8", "--version", "2.21", "--algorithm", "tree", "--launcher", "pytorch"]
+    code, out, err = run("collective", "all-reduce", "64MiB", "--cluster", "dgx-h100", *options, "--json")
+    assert (code, err) == (0, "")
+    said = strict(out)
+    expected = costmodel.collective_time(
+        "all-reduce", 64 * 2**20, Group(ranks=4, stride=8), load_cluster("dgx-h100", gpus=32), "tree", version="2.21",
+        launcher="pytorch",
+    )  # fmt: skip
+    assert (said["time_s"], said["algorithm"], said["why"]) == (expected.time, "tree", expected.why)
+    shown = run("collective", "all-reduce", "64MiB", "--cluster", "dgx-h100", *options)[1]
+    assert expected.why in shown
+    assert all(one["algorithm"] in shown for one in said["alternatives"])
+
+
+def test_collectives_of_nothing_take_no_time(run):
+    for size, gpus in (("0", "8"), ("1GiB", "1")):
+        code, out, err = run("collective", "all-gather", size, "--cluster", "dgx-h100", "--gpus", gpus)
+        assert ((code, err) == (0, "") and "nothing to exchange" in out) or "no bytes" in out
+
+
+# Chains
+
+
+def test_checkpoint_answers_as_the_library_does(run):
+    question = ["checkpoint", "--layers", "100", "--forward", "1e-3", "--bytes", "1MB", "--method", "sqrt"]
+    said = strict(run(*question, "--json")[1])
+    assert said["peak_bytes"] == 21e6  # 2 sqrt(n) and what the backward pass of one layer has beside it
+    assert said["recompute_factor"] == pytest.approx(1.9)
+    best = strict(run(*question[:-1], "optimal", "--budget", "21MB", "--json")[1])
+    assert best["exact"] and best["peak_bytes"] <= 21e6 and best["time_s"] < said["time_s"]
+    assert "forward time" in run(*question)[1]
+
+
+def test_networks_are_listed_and_each_is_timed(run):
+    listed = strict(run("networks", "--json")[1])
+    assert {one["name"]: one["parameters"] for one in listed}["resnet-50"] == 25_557_032
+    assert [line.split()[0] for line in run("networks")[1].splitlines()[2:]] == [one["name"] for one in listed]
+    for one in listed:
+        code, out, err = run("network", one["name"], "--device", "v100-sxm-16gb", "--minibatch", "32", "--json")
+        assert (code, err) == (0, "")
+        said = strict(out)
+        assert said["parameters"] == one["parameters"]
+        assert said["forward_s"] == pytest.approx(sum(layer["forward_s"] for layer in said["layers"]))
+    _, out, _ = run("network", "vgg-16", "--device", "v100-sxm-16gb", "--top", "3")
+    assert len([line for line in out.splitlines() if line.startswith(("convolution", "linear"))]) <= 3
+    assert "samples/s" in out
+
+
+def test_a_partition_is_the_librarys(run, tmp_path):
+    question = ["partition", "vgg-16", "--device", "v100-sxm-16gb", "--machines", "4,4", "--bandwidths", "10e9,1.25e9"]
+    said = strict(run(*question, "--json")[1])
+    chain = costmodel.load_network("vgg-16").chain(costmodel.load_device("v100-sxm-16gb"), minibatch=64)
+    found = costmodel.partition(chain, machines=[4, 4], bandwidths=[10e9, 1.25e9])
+    assert (said["configuration"], said["time_s"]) == (found.configuration, found.time)
+    assert sum(stage["layers"] for stage in said["stages"]) == len(chain.layers)
+    assert f"{found.configuration}, " in run(*question)[1]
+
+
+# What can't be answered
+
+
+BAD = {
+    "nothing to find": (["capacity", *ON, *BATCH], "--find"),
+    "an unknown thing to find": (["capacity", *ON, *BATCH, "--find", "luck"], "luck"),
+    "a length to find and given": (["capacity", *ON, *BATCH, "--find", "sequence"], "--seq-len"),
+    "a micro-batch to find and given": (["capacity", *ON, *BATCH, "--find", "micro-batch", "--micro-batch", "2"], "looks for"),
+    "no length": (["capacity", *ON, "--global-batch", "64", "--find", "layers"], "--seq-len"),
+    "a plan that can't run": (["capacity", *ON, *BATCH, "--find", "layers", "--tensor-parallel", "3"], "does not divide"),
+    "an endless jitter": (["timeline", *STAGES, "--jitter", "inf"], "jitter=inf"),
+    "a seed below nothing": (["timeline", *STAGES, "--seed", "-1"], "seed=-1"),
+    "memory without a page": (["timeline", *STAGES, "--memory"], "--html"),
+    "nowhere to write": (["timeline", *STAGES, "--csv", "none/events.csv"], "none/events.csv"),
+    "a folder to write a page to": (["timeline", *STAGES, "--html", "."], "directory"),
+    "no such stage": (["ledger", *STAGES, "--stage", "only"], "stage='only'"),
+    "a synchronisation without a ledger": (
+        ["ledger", *ON, *BATCH, "--zero-stage", "0", "--synchronisation", "byteps"], "byteps",
+    ),
+    "an unknown operation": (["collective", "all-scatter", "1GiB", "--cluster", "dgx-h100"], "all-reduce"),
+    "no size": (["collective", "all-reduce", "--cluster", "dgx-h100"], "SIZE"),
+    "a size of no unit": (["collective", "all-reduce", "1GiX", "--cluster", "dgx-h100"], "'1GiX' is not a size"),
+    "a size that isn't finite": (["collective", "all-reduce", "1e999", "--cluster", "dgx-h100"], "nbytes=inf"),
+    "two points in a size": (["collective", "all-reduce", "1.2.3MB", "--cluster", "dgx-h100"], "'1.2.3' is not a number"),
+    "an unknown algorithm": (["collective", "all-reduce", "1GiB", "--cluster", "dgx-h100", "--algorithm", "pigeon"], "ring"),
+    "an unknown release": (["collective", "all-reduce", "1GiB", "--cluster", "dgx-h100", "--version", "one"], "version='one'"),
+    "an endless stride": (["collective", "all-reduce", "1GiB", "--cluster", "dgx-h100", "--stride", "9" * 20], "stride="),
+    "no layers": (["checkpoint", "--layers", "0"], "layers=0"),
+    "too many layers": (["checkpoint", "--layers", "9" * 30], "layers="),
+    "too small a budget": (["checkpoint", "--layers", "10", "--bytes", "1MB", "--budget", "1MB"], "at least"),
+    "an unknown method": (["checkpoint", "--layers", "10", "--method", "magic"], "sqrt"),
+    "a pass that isn't a number": (["checkpoint", "--layers", "10", "--forward", "nan"], "forward=nan"),
+    "an unknown network": (["network", "resnet-51", "--device", "v100-sxm-16gb"], "did you mean resnet-50"),
+    "an unknown device": (["network", "resnet-50", "--device", "v100"], "no device named 'v100'"),
+    "no samples": (["network", "resnet-50", "--device", "v100-sxm-16gb", "--minibatch", "0"], "minibatch=0"),
+    "a dtype without a rate": (["network", "resnet-50", "--device", "v100-sxm-16gb", "--dtype", "bf16"], "bf16"),
+    "a network on no device": (["partition", "vgg-16", "--machines", "4", "--bandwidths", "1e9"], "device"),
+    "levels without a rate": (
+        ["partition", "vgg-16", "--device", "v100-sxm-16gb", "--machines", "4,4", "--bandwidths", "1e9"], "bandwidths",
+    ),
+    "no layers to show": (["network", "resnet-50", "--device", "v100-sxm-16gb", "--top", "0"], "top=0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_ends_in_one_line_and_exit_code_two(run, tmp_path, case):
+    refused(run, tmp_path, *BAD[case])

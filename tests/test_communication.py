@@ -1,0 +1,304 @@
+"""Collectives on clusters: NCCL's decision, groups on a topology, and what no answer may violate."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from costmodel import Plan, load_cluster, load_framework
+from costmodel.communication import (
+    NCCL_NAMES,
+    OPERATIONS,
+    TEXTBOOK,
+    bus_factor,
+    collective_time,
+    expected_by_nccl,
+    network_kind,
+)  # fmt: skip
+from costmodel.errors import InvalidValue, NotModelled
+from costmodel.formulas import nccl
+from costmodel.hardware.cluster import Cluster, Level
+from costmodel.hardware.topology import Group, groups_of, landings
+from costmodel.solvers import nccl as tuner
+
+approx = pytest.approx
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+H200, A100, B200 = (load_cluster(name) for name in ("hgx-h200", "dgx-a100", "dgx-b200"))
+CLUSTERS = {
+    name: load_cluster(name)
+    for name in ("dgx-1v", "dgx-a100", "dgx-h100", "dgx-b200", "gb200-nvl72", "aws-p5", "h100-ethernet-100g", "a100-pcie-node",
+                 "l40s-pcie", "mi300x-8")
+}  # fmt: skip
+
+
+def expected(nbytes, cluster, ranks=8, op="all-reduce", **options):
+    """NCCL's own figure, nothing measured added."""
+    return expected_by_nccl(op, nbytes, Group(ranks=ranks), cluster, **options)[0]
+
+
+# NCCL as it decides
+
+
+@pytest.mark.parametrize(("nbytes", "a100", "h200"), [
+    (32 * KIB, 15.7, 15.4), (MIB, 35.9, 28.0), (8 * MIB, 107, 55.8), (64 * MIB, 545, 272),
+    (512 * MIB, 3971, 1999), (4 * GIB, 31374, 15815),
+])  # fmt: skip
+def test_the_model_gives_the_microseconds_that_nccl_2_30_computes_on_eight_gpus(nbytes, a100, h200):
+    # derived by hand from NVIDIA/nccl@5067397 src/graph/tuning.cc
+    assert expected(nbytes, A100).time * 1e6 == approx(a100, rel=0.005)
+    assert expected(nbytes, H200).time * 1e6 == approx(h200, rel=0.005)
+
+
+def test_graphs_are_those_of_nccls_search():  # 12 x 20, 12 x 30 and 16 x 45 GB/s; the head of NVLS streams twice
+    per_link = {"ampere": 20 / 25, "hopper": 20.6 / 25, "blackwell": 40.1 / 50}
+
+    def seen(cluster):
+        kind = cluster.device.architecture
+        link = cluster.levels[0].line_rate * per_link[kind]
+        return tuner.Communicator(ranks=8, nodes=1, architecture=kind, link=link, pci=0.0, nic=0.0)
+
+    rings = [tuner.ring_graph(seen(cluster)) for cluster in (A100, H200, B200)]
+    assert [(graph.channels, graph.intra / 1e9) for graph in rings] == [(12, 20), (12, 30), (16, 45)]
+    heads = tuner.nvls_graph(seen(H200))
+    assert (heads.channels, heads.intra) == (8, 40e9)  # as printed by NCCL on eight H100, NVIDIA/nccl#1197
+    link = seen(B200).link
+    for p in range(2, 9):
+        graph = tuner.nvls_graph(tuner.Communicator(ranks=p, nodes=1, architecture="blackwell", link=link, pci=0.0, nic=0.0))
+        for gpu in range(p):
+            stream = sum(graph.intra * (2 if head == gpu else 1) for head in range(graph.channels))
+            assert stream <= link
+
+
+@pytest.mark.parametrize(("cluster", "ranks", "algorithm", "bus"), [
+    # stas00/ml-engineering network/README.md, 8 GiB: NVLS from five GPUs on H200, from seven on B200 (six are in doubt)
+    (H200, 4, "ring", 363.3), (H200, 5, "nvls", 414.2), (H200, 6, "nvls", 435.6), (H200, 8, "nvls", 473.1),
+    (B200, 4, "ring", 673.2), (B200, 5, "ring", 677.8), (B200, 7, "nvls", 811.2), (B200, 8, "nvls", 838.0),
+])  # fmt: skip
+def test_the_algorithm_and_its_bandwidth_are_those_measured(cluster, ranks, algorithm, bus):
+    answer = collective_time("all-reduce", 8 * GIB, ranks, cluster)
+    assert answer.algorithm == algorithm
+    assert answer.bus_bandwidth / 1e9 == approx(bus, rel=0.10)
+
+
+@pytest.mark.parametrize("op", ["all-gather", "reduce-scatter"])
+def test_halves_of_an_all_reduce_stay_on_the_ring(op):  # ml-engineering: 361.4 and 362.9 GB/s on eight H200, 16 GiB
+    answer = collective_time(op, 16 * GIB, 8, H200)
+    assert answer.algorithm == "ring"
+    assert answer.bus_bandwidth == approx(362e9, rel=0.05)
+
+
+@pytest.mark.parametrize(("nbytes", "microseconds"), [(256 * MIB, 761.2), (GIB, 2822.3), (8 * GIB, 21730)])
+def test_an_all_to_all_of_eight_h100_takes_what_was_measured(nbytes, microseconds):  # MooreThreads/SimuMax nccl_fit.py
+    answer = collective_time("all-to-all", nbytes, 8, load_cluster("dgx-h100"))
+    assert answer.time * 1e6 == approx(microseconds, rel=0.20)
+
+
+@pytest.mark.parametrize(("name", "ranks", "nbytes", "bus"), [
+    ("aws-p6-b200", 32, 16 * GIB, 381.8),  # stas00/ml-engineering network/README.md
+    ("aws-p5en", 128, 16 * GIB, 369.9),  # aws-samples/awsome-distributed-training slurm/topology-aware-nccl-tests
+    ("aws-p5", 16, 16 * GIB, 487.1), ("aws-p4de", 16, 2 * GIB, 78.3),  # the same, micro-benchmarks/nccl-tests
+])  # fmt: skip
+def test_catalogue_clusters_reach_the_bandwidth_measured_between_nodes(name, ranks, nbytes, bus):
+    answer = collective_time("all-reduce", nbytes, ranks, load_cluster(name))
+    assert answer.bus_bandwidth / 1e9 == approx(bus, rel=0.20)
+
+
+def test_releases_differ_as_their_sources_do():
+    lone = Cluster(name="lone", device=H200.device, levels=(H200.levels[0], H200.levels[1]), gpus=512)
+
+    def names(op, group, version, **options):
+        return {one.algorithm for one in expected_by_nccl(op, MIB, group, lone, version=version, **options)}
+
+    eight, apart = Group(ranks=8), Group(ranks=16, stride=8)
+    assert "nvls" not in names("all-reduce", eight, (2, 12))
+    assert "nvls" in names("all-reduce", eight, (2, 18))
+    assert "pat" not in names("all-gather", apart, (2, 21))
+    assert "pat" in names("all-gather", apart, (2, 23))
+    assert "pat" not in names("all-gather", Group(ranks=16), (2, 23)), "one GPU on a node only"
+    early, late = (expected(256 * KIB, H200, version=version) for version in ((2, 18), (2, 21)))
+    assert late.time <= early.time, "LL is allowed 141 GB/s of Hopper from 2.21 on, 87.7 before"
+    assert nccl.V2_23.algorithms["tree"].base.simple == 8.4e-6
+    assert tuner.release((2, 27)) is nccl.V2_23
+
+
+def test_collnet_needs_reducing_switches():
+    group = Group(ranks=64)
+    cluster = load_cluster("dgx-h100", gpus=64)
+    plain = {one.algorithm for one in expected_by_nccl("all-reduce", GIB, group, cluster)}
+    sharp = {one.algorithm for one in expected_by_nccl("all-reduce", GIB, group, cluster, sharp=True)}
+    assert sharp - plain == {"nvls", "collnet-direct", "collnet-chain"}
+
+
+def test_ll128_needs_nvlink():
+    protocols = {one.protocol for one in expected_by_nccl("all-reduce", MIB, Group(ranks=8), CLUSTERS["a100-pcie-node"])}
+    assert protocols == {"ll", "simple"}
+
+
+sizes = st.floats(1.0, 1e12)
+versions = st.sampled_from(["2.12", "2.18.3", "2.21", "2.27.7", "2.30"])
+
+
+@st.composite
+def questions(draw):
+    cluster = CLUSTERS[draw(st.sampled_from(sorted(CLUSTERS)))]
+    most = cluster.gpus
+    stride = draw(st.sampled_from([1, 2, 4, 8]))
+    ranks = draw(st.integers(1, max(min(most // stride, 300), 1)))
+    return draw(st.sampled_from(OPERATIONS)), draw(sizes), Group(ranks=ranks, stride=stride, alone=draw(st.booleans())), cluster
+
+
+@given(questions(), versions, st.booleans(), st.booleans())
+def test_no_algorithm_offered_is_faster_than_the_one_chosen(question, version, nvls, sharp):
+    answer = collective_time(*question, version=version, nvls=nvls, sharp=sharp)
+    assert all(answer.time <= one.time for one in answer.alternatives)
+    assert math.isfinite(answer.time)
+    assert (answer.algorithm, answer.protocol, answer.time) == (
+        answer.alternatives[0].algorithm, answer.alternatives[0].protocol, answer.alternatives[0].time)  # fmt: skip
+    assert answer.algorithm in answer.why or answer.algorithm == "none"
+    assert "\n" not in answer.why
+
+
+@given(questions())
+def test_no_textbook_algorithm_beats_the_bound_over_its_links(question):
+    answer = collective_time(*question, library="textbook")
+    assert all(one.time >= answer.lower_bound * (1 - 1e-9) for one in answer.alternatives)
+
+
+@given(questions(), st.floats(1.0, 100.0))
+def test_more_bytes_never_take_less_time_in_the_textbook(question, factor):
+    op, nbytes, group, cluster = question
+    small = collective_time(op, nbytes, group, cluster, library="textbook").time
+    assert collective_time(op, nbytes * factor, group, cluster, library="textbook").time >= small * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("op", OPERATIONS)
+def test_every_name_that_is_offered_can_be_asked_for(op):
+    cluster = load_cluster("dgx-h100", gpus=32)
+    for name in TEXTBOOK[op]:
+        assert collective_time(op, GIB, 32, cluster, name, library="textbook").algorithm == name
+    for one in collective_time(op, GIB, 32, cluster).alternatives:
+        assert one.algorithm in NCCL_NAMES
+        assert collective_time(op, GIB, 32, cluster, one.algorithm).library == "nccl"
+
+
+def test_one_rank_and_no_bytes_take_no_time():
+    for op in OPERATIONS:
+        assert collective_time(op, GIB, 1, H200).time == 0.0
+        assert collective_time(op, 0.0, 8, H200).time == 0.0
+        assert collective_time(op, GIB, 1, H200).bus_bandwidth == 0.0
+
+
+def test_a_launch_from_pytorch_is_a_constant_more():
+    native, called = (
+        [collective_time("all-reduce", nbytes, 8, H200, launcher=launcher).time for nbytes in (MIB, GIB)]
+        for launcher in ("native", "pytorch")
+    )
+    assert called[0] - native[0] == approx(called[1] - native[1], rel=1e-6)
+    assert called[0] > native[0]
+
+
+@pytest.mark.parametrize(("words", "change"), [
+    ("op='gather'", {"op": "gather"}), ("nbytes=-1", {"nbytes": -1.0}), ("ranks=0", {"group": 0}),
+    ("ranks=2.5", {"group": 2.5}), ("library='mpi'", {"library": "mpi"}), ("version='two'", {"version": "two"}),
+    ("version=\\(2, 7\\)", {"version": (2, 7)}), ("launcher='jax'", {"launcher": "jax"}), ("cluster=8", {"cluster": 8}),
+    ("at most the 1024 GPUs of hgx-h200", {"group": Group(ranks=200, stride=8)}),
+])  # fmt: skip
+def test_what_can_not_be_is_refused_by_name(words, change):
+    asked = {"op": "all-reduce", "nbytes": GIB, "group": 8, "cluster": H200} | change
+    with pytest.raises(InvalidValue, match=words):
+        collective_time(**asked)
+
+
+def test_what_a_library_lacks_is_said_with_what_it_has():
+    with pytest.raises(NotModelled, match=r"algorithm='pat': nccl has for all-gather of this group ring"):
+        collective_time("all-gather", GIB, 16, H200, "pat")
+    with pytest.raises(NotModelled, match="NCCL runs on NVIDIA's GPUs"):
+        collective_time("all-gather", GIB, 8, CLUSTERS["mi300x-8"], library="nccl")
+
+
+# Groups on a topology
+
+
+def test_a_strided_group_is_ten_times_slower_than_neighbours():
+    # Hetu-Galvatron's profile of A100 nodes: 158 against 16.2 GB/s of four ranks side by side and one on each of four nodes
+    thin = Cluster(name="a100", device=A100.device, levels=(A100.levels[0], Level(
+        name="ib", size=64, latency=14e-6, bandwidth=12.5e9)), gpus=32)  # fmt: skip
+    near, far = (collective_time("all-reduce", 512 * MIB, Group(ranks=4, stride=stride), thin).bus_bandwidth for stride in (1, 8))
+    assert 5 < near / far < 25
+
+
+@given(st.integers(1, 512), st.sampled_from([1, 2, 4, 8, 16, 32]))
+def test_members_and_units_are_those_that_counting_ranks_gives(ranks, stride):
+    cluster = Cluster(name="leafy", device=A100.device, gpus=16384, levels=(
+        A100.levels[0], Level(name="leaf", size=256, latency=1e-5, bandwidth=2e10),
+        Level(name="spine", size=16384, latency=2e-5, bandwidth=1e10, oversubscription=2.0),
+    ))  # fmt: skip
+    places = [stride * member for member in range(ranks)]
+    for land, size in zip(landings(Group(ranks=ranks, stride=stride), cluster), (8, 256, 16384), strict=True):
+        inside = [place // size for place in places]
+        assert land.units == len(set(inside))
+        assert land.members == max(inside.count(unit) for unit in set(inside))
+        assert land.groups * land.members <= size
+
+
+def test_a_group_alone_has_the_nics_of_its_node_to_itself():
+    cluster = load_cluster("h100-ethernet-100g", gpus=32)
+    shared, alone = (
+        collective_time("all-reduce", GIB, Group(ranks=4, stride=8, alone=alone), cluster).bus_bandwidth
+        for alone in (False, True)
+    )
+    assert alone / shared == approx(8.0, rel=0.05)
+    assert alone <= 12.5e9
+
+
+def test_an_oversubscribed_spine_is_felt_by_groups_that_cross_it_and_by_no_others():
+    def cluster(oversubscription):
+        spine = Level(name="spine", size=4096, latency=2e-5, bandwidth=46e9, oversubscription=oversubscription)
+        leaf = Level(name="rail", size=256, latency=14e-6, bandwidth=46e9)
+        return Cluster(name="fat tree", device=H200.device, levels=(H200.levels[0], leaf, spine), gpus=1024)
+
+    # a ring leaves a leaf on one link of each of its 32 nodes, so even a thin spine carries a group of neighbours
+    for group, slowed in ((Group(ranks=32, stride=8), 1.0), (Group(ranks=4, stride=256), 4.0)):
+        plain, thin = (collective_time("all-gather", GIB, group, cluster(x)).time for x in (1.0, 4.0))
+        assert thin / plain == approx(slowed, rel=0.05)
+        plain, thin = (collective_time("all-gather", GIB, group, cluster(x), library="textbook").time for x in (1.0, 4.0))
+        assert thin / plain == approx(slowed, rel=0.05)
+
+
+def test_an_nvlink_domain_of_72_keeps_what_nodes_of_8_send_outside():
+    rack, nodes = (collective_time("all-reduce", GIB, 64, CLUSTERS[name]) for name in ("gb200-nvl72", "dgx-b200"))
+    assert landings(Group(ranks=64), CLUSTERS["gb200-nvl72"])[0].units == 1
+    assert rack.time < nodes.time / 1.5
+
+
+def test_two_gpus_of_a_mesh_have_a_seventh_of_the_bandwidth_of_eight():  # MI300X: 47.7 and 312.9 GB/s measured
+    two, eight = (collective_time("all-reduce", 4 * GIB, ranks, CLUSTERS["mi300x-8"]).bus_bandwidth for ranks in (2, 8))
+    assert two / 1e9 == approx(47.7, rel=0.10)
+    assert eight / 1e9 == approx(312.9, rel=0.02)
+
+
+def test_groups_of_a_plan_partition_its_ranks_in_the_rank_order():
+    framework = load_framework("megatron-core")
+    plan = Plan(
+        global_batch=256, seq_len=8192, tensor_parallel=4, context_parallel=2, pipeline_parallel=2, data_parallel=4,
+        expert_parallel=4, rank_order=("tensor", "context", "pipeline", "data"),
+    )  # fmt: skip
+    groups = groups_of(plan, framework)
+    assert groups["tensor"] == Group(ranks=4, stride=1)
+    assert groups["context"] == Group(ranks=2, stride=4)
+    assert groups["pipeline"] == Group(ranks=2, stride=8)
+    assert groups["data"].ranks == 8
+    assert groups["expert"] == Group(ranks=4, stride=1)
+    assert groups["expert-data"].ranks * groups["expert"].ranks * plan.pipeline_parallel == plan.gpus
+    assert all(group.span <= plan.gpus for group in groups.values())
+
+
+def test_the_name_of_a_network_tells_its_kind():
+    assert [network_kind(name) for name in ("efa", "tcpx", "Ethernet", "rail", "opa")] == ["efa", "tcp", "tcp", "rdma", "rdma"]
+
+
+def test_bus_bandwidth_is_what_nccl_tests_prints():  # 8 x H200, 1 GiB: 4053.4 us, 463.58 GB/s
+    assert GIB / 4053.4e-6 * bus_factor("all-reduce", 8) / 1e9 == approx(463.58, rel=1e-4)
+    assert bus_factor("all-gather", 8) == 7 / 8
+    assert bus_factor("broadcast", 8) == 1.0
