@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from costmodel.errors import InvalidValue, NotModelled
 from costmodel.estimate import Estimate
-from costmodel.formulas import exchange, memory, pipeline
+from costmodel.formulas import exchange, memory, step
 from costmodel.formulas.quantities import Device
 from costmodel.formulas.stage import stage_pass
-from costmodel.formulas.step import layer_pass
 from costmodel.ledger import Ledger, Transaction, ledger
 from costmodel.schedule import (
     BACKWARD,
@@ -540,9 +539,9 @@ class _Shape:
         self.layers = stage_layers(result.model.layers, schedule.stages, self.plan, self.model, self.options)
         whole = self.plan._replace(shard_weights=0.0)  # its gathers are events, not parts of a pass
         arguments = self.model, self.options, whole, self.network
-        one = layer_pass(*arguments, self.stack, device)
+        one = step.layer_pass(*arguments, self.stack, device)
         unlaunched = self.stack._replace(host_forward=0.0, host_backward=0.0)
-        quiet = layer_pass(*arguments, unlaunched, device)
+        quiet = step.layer_pass(*arguments, unlaunched, device)
         once, _ = exchange.tensor_exchange(*arguments, self.stack)
         moved = exchange.layer_exchange(*arguments, self.stack)
         onward = np.array([moved.tensor_forward, moved.context_forward, moved.expert_forward], dtype=float)
@@ -568,13 +567,10 @@ class _Shape:
 
     def _host(self, result: Estimate, device: Device) -> float:
         """What `estimate` has of the host, stalls and offloaded activations besides the launches of layers [s]."""
-        first, middle, last = pipeline.stage_layers(self.model, self.options, self.plan)
-        single = float(self.plan.pipeline == 1.0)
-        stages = [(first, 1.0, single), (middle * (self.plan.pipeline > 2.0), 0.0, 0.0), (last, single, 1.0)]
-        arguments = self.model, self.options, self.plan, self.network, self.stack, device
-        layers, _, head = max(stages, key=lambda stage: sum(stage_pass(*arguments, *stage)))
-        launching = layer_pass(*arguments).host * (layers + head * self.model.prediction_layers)
-        return float(max(result.step.host - result.plan.micro_batches * launching, 0.0))
+        silent = {"host_micro_batch": 0.0, "host_step": 0.0, "stall_time": 0.0, "pressure_time": 0.0}
+        options, stack = self.options._replace(activation_offload=0.0), self.stack._replace(**silent)
+        launching = step.step(self.model, options, self.plan, self.network, stack, device).host
+        return float(max(result.step.host - launching, 0.0))
 
     def _pieces(self, kind: int, stage: int) -> _StagePass:
         made, layers = self.passes[kind], float(self.layers[stage])
@@ -1061,8 +1057,9 @@ def simulate(
     NotModelled
         for asynchronous schedules, which have no step; and as `ledger`
 
-    Assumes, as `estimate` and `ledger`, all layers alike, and that what two directions of a pipeline hold both is summed
-    once; every link carries its bytes evenly over each transfer.
+    Assumes all layers alike, as `estimate`; as `ledger`, that a rank sums and gathers the stage of its own number (where a
+    rank runs stages of both ends, `estimate` has more), and that experts are spread over stages as they are; each transfer
+    loads its links evenly.
 
     Examples
     --------

@@ -225,7 +225,6 @@ def test_buckets_beside_the_backward_pass_leave_exposed_what_the_ledger_finds(na
 @pytest.mark.parametrize(("name", "pipeline", "chunks", "schedule"), [
     ("megatron-core", 16, 1, "1f1b"), ("megatron-core", 16, 1, "gpipe"), ("megatron-core", 16, 1, "zb-h1"),
     ("megatron-core", 8, 3, "interleaved"), ("megatron-lm-2021", 16, 1, "1f1b"), ("megatron-lm-2021", 8, 2, "interleaved"),
-    ("megatron-core", 16, 1, "dualpipe"),
 ])  # fmt: skip
 def test_a_pipeline_of_equal_replicas_takes_what_is_estimated(name, pipeline, chunks, schedule):
     plan = Plan(
