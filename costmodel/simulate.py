@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from costmodel.errors import InvalidValue, NotModelled
 from costmodel.estimate import Estimate, estimate
-from costmodel.formulas import exchange, memory, pipeline
+from costmodel.formulas import exchange, memory, step
 from costmodel.formulas.quantities import Device
 from costmodel.formulas.stage import stage_pass
-from costmodel.formulas.step import layer_pass
 from costmodel.ledger import Ledger, Transaction, one_way_ledger
 from costmodel.schedule import (
     BACKWARD,
@@ -68,7 +67,7 @@ class Entries(NamedTuple):
     micro_batch : of a pass; else -1
     transfer : number of the transfer that is started or awaited; else -1
     duration : of work by itself [s]
-    compute, exchange, host : shares of it
+    exchange, host : parts of a pass [s]; the rest of it is compute
     moved : sent in it over the groups of `GROUPS` [bytes]
     load : on a GPU's link of each level [bytes]
     saved : by how much it changes the activations held, at its start if more, at its end if less [bytes]
@@ -79,7 +78,6 @@ class Entries(NamedTuple):
     micro_batch: Integers
     transfer: Integers
     duration: Floats
-    compute: Floats
     exchange: Floats
     host: Floats
     moved: Floats
@@ -279,6 +277,12 @@ class Simulation:
         """Events that were played: starts and ends of work, waits and transfers, of every replica."""
         return 2 * (self.start.size + len(self.instances.of))
 
+    @property
+    def computing(self) -> Floats:
+        """Time of each replica's passes by themselves in which they compute, replicas x entries [s]."""
+        passes = self.entries.kind <= BACKWARD
+        return np.where(passes, self.duration - self.entries.exchange - self.entries.host, 0.0)
+
     @functools.cached_property
     def times(self) -> dict[str, Floats]:
         """What each rank spends its time on, stages x replicas [s]; all parts of a rank add up to `total`.
@@ -292,11 +296,11 @@ class Simulation:
         kind, offsets = entries.kind, entries.offsets[:-1]
         alone = np.where(kind < START, self.duration, 0.0)
         parts = {name: np.zeros_like(took) for name in (*BUSY, *IDLE)}
-        for name, share in (
-            ("compute", entries.compute), ("exchange", entries.exchange), ("optimizer", kind == OPTIMIZER),
-            ("host", entries.host + (kind == HOST)), ("send", kind == SENDING),
-        ):  # fmt: skip
-            parts[name] = alone * share
+        parts["compute"] = self.computing
+        parts["exchange"] += entries.exchange
+        parts["host"] += np.where(kind == HOST, alone, entries.host)
+        parts["optimizer"] += np.where(kind == OPTIMIZER, alone, 0.0)
+        parts["send"] += np.where(kind == SENDING, alone, 0.0)
         parts["contention"] = np.where(kind < START, took - alone, 0.0)
         waits = np.flatnonzero(kind == WAIT)
         awaited = entries.transfer[waits]
@@ -381,8 +385,9 @@ class Simulation:
         stage, replica = pieces.rank[work] // self.replicas, pieces.rank[work] % self.replicas
         entry, rate = pieces.entry[work], pieces.rate[work] / self.replicas
         alone = self.duration[replica, entry]
-        made = [(stage, pieces.start[work], pieces.end[work], rate * entries.compute[entry],
-                 (rate / alone)[:, None] * entries.load[entry])]  # fmt: skip
+        pace = rate / alone
+        computed, loaded = pace * self.computing[replica, entry], pace[:, None] * entries.load[entry]
+        made = [(stage, pieces.start[work], pieces.end[work], computed, loaded)]
         instance = -1 - pieces.rank[~work]
         transfer = self.instances.of[instance]
         share = pieces.rate[~work] * self.instances.members[instance] / self.replicas
@@ -497,7 +502,8 @@ def _bandwidths(result: Estimate) -> list[float]:
 
 
 class _Pass(NamedTuple):
-    """A pass by what it is made of: a layer, the embedding, the head [s each]; what of it is exchange, or the host's."""
+    """A pass by what it is made of: a layer, the embedding, the head [s each]; what of a layer, and at the embedding and the
+    head, is exchange, and what is the host's; tensor, context and expert exchange of a layer, hidden or not."""
 
     layer: float
     embedding: float
@@ -505,10 +511,12 @@ class _Pass(NamedTuple):
     layer_exchange: float
     edge_exchange: float
     layer_host: float
+    moving: tuple[float, float, float]
 
 
 class _StagePass(NamedTuple):
-    """A pass of one stage [s]: a layer, the embedding, the head, all of these; what of it is exchange, or the host's."""
+    """A pass of one stage [s]: a layer, the embedding, the head, all of these; what of it is exchange, or the host's; all
+    tensor, context and expert exchange, hidden or not."""
 
     layer: float
     embedding: float
@@ -516,6 +524,7 @@ class _StagePass(NamedTuple):
     duration: float
     exchange: float
     host: float
+    moving: tuple[float, float, float]
 
 
 class _Shape:
@@ -530,21 +539,25 @@ class _Shape:
         self.layers = stage_layers(result.model.layers, schedule.stages, self.plan, self.model, self.options)
         whole = self.plan._replace(shard_weights=0.0)  # its gathers are events, not parts of a pass
         arguments = self.model, self.options, whole, self.network
-        one = layer_pass(*arguments, self.stack, device)
+        one = step.layer_pass(*arguments, self.stack, device)
         unlaunched = self.stack._replace(host_forward=0.0, host_backward=0.0)
-        quiet = layer_pass(*arguments, unlaunched, device)
+        quiet = step.layer_pass(*arguments, unlaunched, device)
         once, _ = exchange.tensor_exchange(*arguments, self.stack)
+        moved = exchange.layer_exchange(*arguments, self.stack)
+        onward = np.array([moved.tensor_forward, moved.context_forward, moved.expert_forward], dtype=float)
+        back = np.array([moved.tensor_backward, moved.context_backward, moved.expert_backward], dtype=float)
+        returning = back + self.plan.recompute_layers * onward
         parts = [stage_pass(*arguments, self.stack, device, *which) for which in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0))]
         parts.append(stage_pass(*arguments, self.stack, device, 0.0, 0.0, 1.0))
         forward, data, weight = (tuple(map(float, times)) for times in zip(*parts, strict=True))
         exchanged = float(one.tensor + one.context + one.expert)
         ahead, waited = float(quiet.total_forward - one.forward), float(one.total_forward - quiet.total_forward)
-        back = exchanged - ahead, float(once), float(one.host) - waited
+        behind = exchanged - ahead, float(once), float(one.host) - waited, tuple(returning.tolist())
         self.passes = {
-            FORWARD: _Pass._make([*forward, ahead, 0.0, waited]),
-            BACKWARD_INPUT: _Pass._make([*data, *back]),
-            BACKWARD_WEIGHT: _Pass._make([*weight, 0.0, 0.0, 0.0]),
-            BACKWARD: _Pass._make([*(a + b for a, b in zip(data, weight, strict=True)), *back]),
+            FORWARD: _Pass._make([*forward, ahead, 0.0, waited, tuple(onward.tolist())]),
+            BACKWARD_INPUT: _Pass._make([*data, *behind]),
+            BACKWARD_WEIGHT: _Pass._make([*weight, 0.0, 0.0, 0.0, (0.0, 0.0, 0.0)]),
+            BACKWARD: _Pass._make([*(a + b for a, b in zip(data, weight, strict=True)), *behind]),
         }
         hide = self.options.overlap_pipeline * self.stack.pipeline_overlap
         self.exposed_send = 1.0 - float(hide)
@@ -554,27 +567,29 @@ class _Shape:
 
     def _host(self, result: Estimate, device: Device) -> float:
         """What `estimate` has of the host, stalls and offloaded activations besides the launches of layers [s]."""
-        first, middle, last = pipeline.stage_layers(self.model, self.options, self.plan)
-        single = float(self.plan.pipeline == 1.0)
-        stages = [(first, 1.0, single), (middle * (self.plan.pipeline > 2.0), 0.0, 0.0), (last, single, 1.0)]
-        arguments = self.model, self.options, self.plan, self.network, self.stack, device
-        layers, _, head = max(stages, key=lambda stage: sum(stage_pass(*arguments, *stage)))
-        launching = layer_pass(*arguments).host * (layers + head * self.model.prediction_layers)
-        return float(max(result.step.host - result.plan.micro_batches * launching, 0.0))
+        silent = {"host_micro_batch": 0.0, "host_step": 0.0, "stall_time": 0.0, "pressure_time": 0.0}
+        options, stack = self.options._replace(activation_offload=0.0), self.stack._replace(**silent)
+        launching = step.step(self.model, options, self.plan, self.network, stack, device).host
+        return float(max(result.step.host - launching, 0.0))
 
     def _pieces(self, kind: int, stage: int) -> _StagePass:
         made, layers = self.passes[kind], float(self.layers[stage])
         first, last = float(stage == 0), float(stage == len(self.layers) - 1)
         embedding, head = first * made.embedding, last * made.head
         deep = layers + last * float(self.model.prediction_layers)
-        exchanged = deep * made.layer_exchange + (first + last) * made.edge_exchange
+        edges = (first + last) * made.edge_exchange
         duration = embedding + layers * made.layer + head
-        return _StagePass(made.layer, embedding, head, duration, exchanged, deep * made.layer_host)
+        tensor, context, expert = (deep * time for time in made.moving)
+        return _StagePass(
+            made.layer, embedding, head, duration, deep * made.layer_exchange + edges, deep * made.layer_host,
+            (tensor + edges, context, expert),
+        )  # fmt: skip
 
 
 class _Call(NamedTuple):
-    """Transfers that a stage makes of one kind: their positions, and what each is, in the ledger's words."""
+    """Transfers that a kind of stage makes: its number there, their places, and what each is, in the ledger's words."""
 
+    number: int
     group: str
     phase: str
     every: bool
@@ -598,7 +613,7 @@ class _Move(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """One entry of a program; `draw` numbers the pass that it is a part of."""
+    """One entry of a program [s]; `draw` numbers the pass that it is a part of, the last three are that part's `moving`."""
 
     kind: int
     micro_batch: int = -1
@@ -608,6 +623,9 @@ class _Entry(NamedTuple):
     host: float = 0.0
     saved: float = 0.0
     draw: int = -1
+    tensor: float = 0.0
+    context: float = 0.0
+    expert: float = 0.0
 
 
 class _Mark(NamedTuple):
@@ -632,6 +650,7 @@ class _Builder:
         options = self.shape.options
         self.gathers_ahead, self.sums_beside = options.overlap_parameters > 0.0, options.overlap_gradients > 0.0
         calls = {stage.name: self._calls(stage.name, rows) for stage in made.stages}
+        self.found: dict[tuple[int, int, int, int], list[tuple[int, float]]] = {}
         self.sends: dict[int, int] = {}
         for event in np.flatnonzero((schedule.kind == SEND_FORWARD) | (schedule.kind == SEND_BACKWARD)).tolist():
             self._send(event)
@@ -648,7 +667,8 @@ class _Builder:
     def _calls(self, name: str, rows: Mapping[tuple[str, str], int]) -> list[_Call]:
         """What a stage of this kind exchanges of gradients and weights."""
         prices = {(row.phase, row.group, row.collective, row.nbytes): row for row in self.made.transactions if row.stage == name}
-        stack, found = self.shape.stack, []
+        stack = self.shape.stack
+        found: list[_Call] = []
         for group, call, ranks, _, nbytes in self.made.synchronisation(name):
             if ranks <= 1.0:
                 continue
@@ -658,7 +678,7 @@ class _Builder:
                 pairs.sort(key=lambda pair: pair[0])
             places = tuple(place for place, _ in pairs)
             priced = tuple(prices[call.phase, group, call.collective, size] for _, size in pairs)
-            found.append(_Call(group, call.phase, call.every, places, priced, float(overlap), rows[group, call.over]))
+            found.append(_Call(len(found), group, call.phase, call.every, places, priced, float(overlap), rows[group, call.over]))
         return found
 
     def _move(self, rank: int, call: _Call, which: int, micro_batch: int) -> int:
@@ -687,14 +707,13 @@ class _Builder:
         own = np.flatnonzero(schedule.placement[0] == rank).tolist()
         closing = self._closing(rank)
         marks: dict[int, list[_Mark]] = {}
-        gathers, late, awaited = [], [], {}
+        begin, gathers, late = len(self.entries), [], []
         for call in calls:
             for which, place in enumerate(() if call.every else call.places):
                 transfer = self._move(rank, call, which, -1)
                 if call.phase == "after step":
                     gathers.append((place, transfer))
                     continue
-                awaited[call.group] = transfer
                 stage, position = self._position(own, place, BACKWARD, closing)
                 marks.setdefault(closing[stage][0], []).append(_Mark(position, -1, START, transfer))
                 late.append(transfer)
@@ -724,8 +743,7 @@ class _Builder:
 
         for transfer in () if self.sums_beside else late:
             self._do(START, transfer)
-        for transfer in awaited.values():
-            self._do(WAIT, transfer)
+        self._settle(begin)
         self._tied(rank)
         for kind, duration in ((OPTIMIZER, self.result.step.optimizer), (HOST, shape.host)):
             if duration > 0.0:
@@ -733,6 +751,15 @@ class _Builder:
         for kind in () if self.gathers_ahead else (START, WAIT):
             for _, transfer in gathers:
                 self._do(kind, transfer)
+
+    def _settle(self, begin: int) -> None:
+        """Wait for the last sum of gradients on each stream among the entries from `begin` on."""
+        last = {}
+        for entry in self.entries[begin:]:
+            if entry.kind == START and self.moves[entry.transfer].phase == "gradient sync":
+                last[self.moves[entry.transfer].stream] = entry.transfer
+        for transfer in last.values():
+            self._do(WAIT, transfer)
 
     def _closing(self, rank: int) -> dict[int, tuple[int, int]]:
         """Last event that makes gradients of each stage on a rank, and its kind."""
@@ -791,38 +818,42 @@ class _Builder:
                 found += self._summed(rank, call, kind, stage, number, own)
         saved = float(self.shape.saved[stage])
         first, begin = len(self.entries), 0.0
-        shares = (times.exchange / times.duration, times.host / times.duration) if times.duration > 0.0 else (0.0, 0.0)
         for mark in [*sorted(found), None]:
             end = times.duration if mark is None else min(mark.position, times.duration)
             if end > begin:
-                self.entries.append(_Entry(kind, number, -1, end - begin, *shares, 0.0, self.draws))
+                part = (end - begin) / times.duration
+                parts = end - begin, part * times.exchange, part * times.host
+                self.entries.append(_Entry(kind, number, -1, *parts, 0.0, self.draws, *(part * time for time in times.moving)))
                 begin = end
             if mark is not None:
                 self._do(mark.kind, mark.transfer)
         self.draws += 1
-        parts = [index for index in range(first, len(self.entries)) if self.entries[index].kind == kind]
-        if parts and kind == FORWARD:
-            self.entries[parts[0]] = self.entries[parts[0]]._replace(saved=saved)
-        elif parts and kind in (BACKWARD, BACKWARD_WEIGHT):
-            self.entries[parts[-1]] = self.entries[parts[-1]]._replace(saved=-saved)
+        if any(call.phase == "gradient sync" for call in calls):
+            self._settle(first)
+        made = [index for index in range(first, len(self.entries)) if self.entries[index].kind == kind]
+        if made and kind == FORWARD:
+            self.entries[made[0]] = self.entries[made[0]]._replace(saved=saved)
+        elif made and kind in (BACKWARD, BACKWARD_WEIGHT):
+            self.entries[made[-1]] = self.entries[made[-1]]._replace(saved=-saved)
 
-    def _here(self, call: _Call, kind: int, stage: int, own: list[int]) -> list[tuple[int, float]]:
+    def _here(self, rank: int, call: _Call, kind: int, stage: int, own: list[int]) -> list[tuple[int, float]]:
         """Transfers of a call that belong to a stage's pass, and when it comes to them."""
-        found = [(which, *self._position(own, place, kind)) for which, place in enumerate(call.places)]
-        return [(which, position) for which, where, position in found if where == stage]
+        key = rank, call.number, kind, stage
+        if key not in self.found:
+            places = [(which, *self._position(own, place, kind)) for which, place in enumerate(call.places)]
+            self.found[key] = [(which, position) for which, where, position in places if where == stage]
+        return self.found[key]
 
     def _summed(self, rank: int, call: _Call, kind: int, stage: int, number: int, own: list[int]) -> list[_Mark]:
-        """Gradients of one micro-batch: summed as they are ready, and awaited at the end of its pass."""
-        here = self._here(call, kind, stage, own)
-        moves = [self._move(rank, call, which, number) for which, _ in here]
-        end = np.inf
-        begins = [position if self.sums_beside else end for _, position in here]
-        started = [_Mark(begin, -1, START, transfer) for begin, transfer in zip(begins, moves, strict=True)]
-        return [*started, *(_Mark(end, 0, WAIT, transfer) for transfer in moves[-1:])]
+        """Gradients of one micro-batch: summed as they are ready, or after the pass."""
+        return [
+            _Mark(position if self.sums_beside else np.inf, -1, START, self._move(rank, call, which, number))
+            for which, position in self._here(rank, call, kind, stage, own)
+        ]
 
     def _gathered(self, rank: int, call: _Call, kind: int, stage: int, number: int, own: list[int]) -> list[_Mark]:
         """Weights of one pass: each gathered while the one before works, or where it is needed."""
-        here = self._here(call, kind, stage, own)
+        here = self._here(rank, call, kind, stage, own)
         moves = [self._move(rank, call, which, number) for which, _ in here]
         needed = [position for _, position in here]
         if kind != FORWARD:  # the end of what goes before is the begin of what follows
@@ -835,25 +866,20 @@ class _Builder:
         return marks
 
     def written(self) -> Entries:
-        """The programs as columns, with what passes send and load on links in proportion to their time."""
+        """The programs as columns, with what passes send and load on links in proportion to the time of their exchange."""
         columns = (np.array(column) for column in zip(*self.entries, strict=True))
-        kind, number, transfer, duration, exchanged, host, saved, _ = columns
-        passes = kind <= BACKWARD
+        kind, number, transfer, duration, exchanged, host, saved, _, tensor, context, expert = columns
+        times = {"tensor": tensor, "context": context, "expert": expert, "expert tensor": expert}
         moved, load = np.zeros((len(kind), len(GROUPS))), np.zeros((len(kind), LEVELS))
         for rank in range(self.schedule.ranks):
             part = slice(*self.offsets[rank : rank + 2])
-            for phases, kinds in ((("forward",), (FORWARD,)), (("backward", "recompute"), (BACKWARD, BACKWARD_INPUT))):
-                times = np.where(np.isin(kind[part], kinds), duration[part], 0.0)
-                if not times.any():
-                    continue
-                share = times / times.sum()
-                for row in self.made.transactions:
-                    if row.stage == self.name(rank) and row.phase in phases and row.group in GROUPS:
-                        moved[part, GROUPS.index(row.group)] += share * row.count * row.sent
-                        load[part] += share[:, None] * (row.count * np.asarray(row.links))
-        compute = np.where(passes, 1.0 - exchanged - host, 0.0)
-        offsets = np.asarray(self.offsets)
-        return Entries(offsets, kind, number, transfer, duration, compute, exchanged, host, moved, load, saved)
+            rows = [row for row in self.made.transactions if row.stage == self.name(rank) and row.group in GROUPS]
+            for row in rows:
+                total = times[row.group][part].sum()
+                share = times[row.group][part] / total if total > 0.0 else times[row.group][part]
+                moved[part, GROUPS.index(row.group)] += share * row.count * row.sent
+                load[part] += share[:, None] * (row.count * np.asarray(row.links))
+        return Entries(np.asarray(self.offsets), kind, number, transfer, duration, exchanged, host, moved, load, saved)
 
     def moved(self) -> Transfers:
         """The transfers as columns."""
@@ -937,7 +963,7 @@ def _replicas(result: Estimate, symmetric: bool) -> _Replicas:
 
 
 def _slowness(replicas: _Replicas, stages: int, slow_ranks: Mapping[int, float] | None) -> Floats:
-    """Factor on the passes of each stage and replica: that of its slowest rank."""
+    """Factor on the compute of each stage and replica: that of its slowest rank."""
     factor = np.ones((stages, replicas.many))
     touched: dict[tuple[int, int], list[float]] = {}
     for rank, times in mapping("slow_ranks", {} if slow_ranks is None else slow_ranks).items():
@@ -963,7 +989,7 @@ def _durations(
         np.maximum.at(slowest, replicas.of_copy, drawn)
         scale = scale * np.exp(jitter * slowest - 0.5 * jitter**2)[:, draws[passes]]
     made = np.array(base, order="C")
-    made[:, passes] *= scale
+    made[:, passes] += (scale - 1.0) * (entries.duration - entries.exchange - entries.host)[passes]
     return made
 
 
@@ -1013,9 +1039,9 @@ def simulate(
     cluster : on what
     plan : how it is split; its degrees multiply to the cluster's GPUs
     framework : the software, or its name in the catalogue
-    jitter : standard deviation of the logarithm of each pass' time on each replica, whose mean stays
+    jitter : standard deviation of the logarithm of what each pass computes on each replica [s], whose mean stays
     seed : of the jitter
-    slow_ranks : GPUs by number whose passes, and so those of their groups, take so many times as long
+    slow_ranks : GPUs by number which, and so their groups, take so many times as long to compute
 
     Returns
     -------
@@ -1031,8 +1057,9 @@ def simulate(
     NotModelled
         for asynchronous schedules, which have no step; and as `ledger`
 
-    Assumes, as `estimate` and `ledger`, all layers alike, and that what two directions of a pipeline hold both is summed
-    once; every link carries its bytes evenly over each transfer.
+    Assumes all layers alike, as `estimate`; as `ledger`, that a rank sums and gathers the stage of its own number (where a
+    rank runs stages of both ends, `estimate` has more), and that experts are spread over stages as they are; each transfer
+    loads its links evenly.
 
     Examples
     --------

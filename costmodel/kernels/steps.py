@@ -3,7 +3,7 @@
 Whatever is under way, a rank's work or a transfer, has a rate: its progress in a second over that in a second alone.
 Rates change only where something begins or ends, so between such moments all is a straight line.
 
-A rank's work spends the share `share` of its time in exchange of its own, finely interleaved with the rest. On a link, the
+A rank's work spends a part of its time in exchange of its own, finely interleaved with the rest. On a link, the
 demands of that exchange and of the rank's transfers share the bandwidth in proportion wherever they exceed it; what the
 work exchanges hidden beside its own compute goes first. A transfer that goes on beside work has at most the rate `beside`,
 and slows the work by the factor `slowdown`. A transfer of several ranks starts when all have come to it, each in the order
@@ -32,7 +32,7 @@ class Programs(NamedTuple):
     code: NDArray[np.int64]
     transfer: NDArray[np.int64]  # that an entry starts or waits for
     duration: NDArray[np.float64]  # of each replica's work, alone [s]
-    share: NDArray[np.float64]  # of it in exchange of its own
+    exchange: NDArray[np.float64]  # part of it in exchange of its own [s]
     load: NDArray[np.float64]  # of it on the links of each level, at their full rate [s]
     paced: NDArray[np.bool_]  # whether transfers beside it are held to `beside`, and slow it
 
@@ -304,7 +304,7 @@ def rates(s, p, t, out, r, replicas, now):  # type: ignore[no-untyped-def]
     share, cycle, duration = 0.0, 1.0, 1.0
     if at_work:
         duration = p.duration[r % replicas, e]
-        share = p.share[e]
+        share = p.exchange[e] / duration
         if share > 0.0:
             most = 1.0
             for level in range(LEVELS):

@@ -93,7 +93,8 @@ def rates(drawn, ranks, place, work, flying):
         demand = [sum(move[5][level] / move[4] for _, move in mine) for level in range(3)]
         share, load, paced, at_work = 0.0, [0.0] * 3, False, (s, u) in work
         if at_work:
-            times, share, loads, paced = drawn.programs[s][place[s, u]][1]
+            times, exchange, loads, paced = drawn.programs[s][place[s, u]][1]
+            share = exchange / times[u]
             load = [one / times[u] for one in loads]
         # a second of work spends `calm` beside computing and `shared` on its own exchange
         own = [min(1.0, one / share) if share else 0.0 for one in load]
@@ -169,9 +170,9 @@ def questions(draw):
         stage = draw(st.integers(0, stages - 1))
         if what == "work":
             times = [draw(second) for _ in range(replicas)]
-            share = draw(st.sampled_from([0.0, 0.25, 0.5, 1.0]))
+            exchange = min(times) * draw(st.sampled_from([0.0, 0.25, 0.5, 1.0]))
             load = [draw(part) * min(times) for _ in range(3)]
-            programs[stage].append((WORK, (times, share, load, draw(st.booleans()))))
+            programs[stage].append((WORK, (times, exchange, load, draw(st.booleans()))))
             continue
         if what == "wait":
             if pending:
