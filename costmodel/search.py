@@ -24,12 +24,14 @@ from costmodel.hardware.cluster import Cluster
 from costmodel.plan import MOST, SCHEDULES, Plan, divisors, plan_numbers
 from costmodel.standing import Standings, standings
 from costmodel.uncertainty import spread_of
-from costmodel.validate import kind, listing, positive_int
+from costmodel.validate import kind, listing, positive_int, whole
 from costmodel.workloads.transformer import Transformer
 
 if TYPE_CHECKING:
     import pandas
     import polars
+
+    from costmodel.partition import StageSplit
 
 SPLIT = (
     "tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel", "expert_tensor_parallel",
@@ -121,6 +123,29 @@ class SearchResult:
     def standings(self) -> Standings:
         """How sure the ranking is: for each ranked plan the probability that it is the fastest, and its regret."""
         return standings(self.ranked)
+
+    def uneven_split(self, place: int = 0) -> StageSplit | None:
+        """The split of layers over stages that makes a ranked plan's slowest stage fastest; None without a pipeline.
+
+        Ranked plans have equal shares of the layers, but for what the ends lack; embedding, head and dense layers weigh
+        unlike a layer, so that unequal shares can be faster: by `StageSplit.gain` where no bubble counts.
+
+        Parameters
+        ----------
+        place : in the ranking, from 0
+
+        Raises
+        ------
+        InvalidValue
+            where there is no such place
+        """
+        from costmodel.partition import balanced_stages
+
+        whole("place", place, max(len(self.ranked) - 1, 0))
+        plan = self.ranked[place] if self.ranked else self.best
+        if plan.plan.pipeline_parallel == 1:
+            return None
+        return balanced_stages(plan.model, plan.cluster, plan.plan, plan.framework)
 
     @property
     def corrected_step_time(self) -> float:

@@ -46,3 +46,16 @@ def test_the_parts_of_a_row_add_up_to_its_step(result):
     for row in result.to_rows():
         parts = sum(row[f"{part}_s"] for part in result.best.times)
         assert parts == pytest.approx(row["step_time_s"], rel=1e-12)
+
+
+def test_the_best_plans_layers_can_be_dealt_unevenly():  # the head weighs as much as two layers
+    model, cluster = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-h100", gpus=8)
+    asked = {"global_batch": 64, "seq_len": 8192, "recompute": "full", "virtual_stages": 1, "schedule": "1f1b"}
+    found = costmodel.search(model, cluster, pipeline_parallel=8, **asked)
+    split = found.uneven_split()
+    assert split.layers[-1] < max(split.layers)
+    assert sum(split.layers) == 32
+    assert split.gain > 0.05
+    assert costmodel.search(model, cluster, pipeline_parallel=1, **asked).uneven_split() is None
+    with pytest.raises(costmodel.InvalidValue, match="place=1000"):
+        found.uneven_split(1000)

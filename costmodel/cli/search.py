@@ -64,6 +64,7 @@ def add(commands: Commands) -> None:
     add_question(searching, several=True)
     searching.add_argument("--top", type=whole, default=10, metavar="K", help="plans to show (default: 10)")
     searching.add_argument("--engine", default="auto", metavar="E", help="auto, python, numpy or numba")
+    searching.add_argument("--uneven", action="store_true", help="deal the best plan's layers to its stages by weight")
     output = searching.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="JSON instead of tables")
     output.add_argument("--csv", metavar="FILE", help="also write the ranked plans to a file")
@@ -140,6 +141,10 @@ def _page(result: SearchResult, arguments: argparse.Namespace, seconds: float, s
             f"{name} plan that doesn't fit: {format_seconds(miss.step_time)}, "
             f"{gib(result.excess_bytes)} GiB too much ({split(miss)})"
         )
+    if arguments.uneven and result.ranked and (found := result.uneven_split()) is not None:
+        dealt = "-".join(map(str, found.layers))
+        longer = share(found.gain, 1.0)
+        lines.append(f"Best plan's layers dealt by weight: {dealt}; equal shares take {longer} longer, bubble aside")
     if result.rejected:
         counts = sorted(result.rejected.items(), key=lambda item: -item[1])
         lines.append("Rejected: " + ", ".join(f"{count:,} {WORDS.get(reason, reason)}" for reason, count in counts))
