@@ -130,6 +130,19 @@ def test_jitter_is_drawn_anew_by_another_seed_and_alike_by_the_same(run):
     assert first == again != other
 
 
+def test_a_step_is_played_out_as_the_library_does(run, tmp_path, model, cluster, staged):
+    page, trace = tmp_path / "use.html", tmp_path / "trace.json"
+    said = strict(run("simulate", *STAGES, "--json", "--html", str(page), "--perfetto", str(trace))[1])
+    found = costmodel.simulate(model, cluster, staged)
+    assert (said["step_time_s"], said["events"]) == (found.step_time, found.events)
+    for row in said["stages"]:
+        parts = sum(value for name, value in row.items() if name.endswith("_s"))
+        assert parts == pytest.approx(found.total, rel=1e-6)
+    assert "plotly" in page.read_text(encoding="utf-8")
+    assert json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
+    assert "Played out: " in run("simulate", *STAGES)[1]
+
+
 def test_a_timeline_writes_a_chart_a_trace_and_a_table(run, tmp_path, model, cluster, staged):
     files = ["--html", "gantt.html", "--memory", "--perfetto", "trace.json", "--csv", "events.csv"]
     assert run("timeline", *STAGES, *files)[0] == 0
@@ -252,6 +265,7 @@ BAD = {
     "a plan that can't run": (["capacity", *ON, *BATCH, "--find", "layers", "--tensor-parallel", "3"], "does not divide"),
     "an endless jitter": (["timeline", *STAGES, "--jitter", "inf"], "jitter=inf"),
     "a seed below nothing": (["timeline", *STAGES, "--seed", "-1"], "seed=-1"),
+    "a schedule that never flushes": (["simulate", *STAGES, "--schedule", "pipedream", "--zero-stage", "0"], "never flushes"),
     "memory without a page": (["timeline", *STAGES, "--memory"], "--html"),
     "nowhere to write": (["timeline", *STAGES, "--csv", "none/events.csv"], "none/events.csv"),
     "a folder to write a page to": (["timeline", *STAGES, "--html", "."], "directory"),

@@ -1,4 +1,4 @@
-"""`costmodel timeline`: one step of a plan played out on its pipeline, event by event."""
+"""`costmodel timeline` and `simulate`: a step played out, on its pipeline or on the whole cluster, event by event."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    """Add the command."""
+    """Add the commands."""
     playing = commands.add_parser(
         "timeline", usage=USAGE % "timeline", allow_abbrev=False, help="a step played out on its pipeline, event by event"
     )
@@ -37,6 +37,17 @@ def add(commands: Commands) -> None:
     playing.add_argument("--csv", metavar="FILE", help="write start and end of every event")
     playing.add_argument("--json", action="store_true", help="JSON instead of tables")
     playing.set_defaults(run=_timeline)
+
+    simulating = commands.add_parser(
+        "simulate", usage=USAGE % "simulate", allow_abbrev=False, help="a step played out on the cluster, its links shared"
+    )
+    add_question(simulating, several=False)
+    simulating.add_argument("--jitter", type=number, default=0.0, metavar="S", help="spread of the passes' times, of their mean")
+    simulating.add_argument("--seed", type=whole, default=0, metavar="N", help="of the jitter (default: 0)")
+    simulating.add_argument("--html", metavar="FILE", help="write utilisation over time, and where the time goes")
+    simulating.add_argument("--perfetto", metavar="FILE", help="write a trace that ui.perfetto.dev opens")
+    simulating.add_argument("--json", action="store_true", help="JSON instead of tables")
+    simulating.set_defaults(run=_simulate)
 
 
 def _timeline(arguments: argparse.Namespace) -> int:
@@ -111,3 +122,58 @@ def _page(answer: Estimate, played: Timeline, ranks: list[dict[str, Any]]) -> li
         f"Played out: {format_seconds(played.total)}{steady}, bubble {100 * played.bubble_rate:.1f} % on average over the ranks\n"
         f"Estimate: {format_seconds(estimated)}, bubble {100 * answer.bubble_share:.1f} % on the slowest",
     ]
+
+
+def _simulate(arguments: argparse.Namespace) -> int:
+    from costmodel.simulate import simulate
+    from costmodel.units import format_bytes, format_seconds
+
+    cluster, plan = read_plan(arguments)
+    played = simulate(
+        read_model(arguments.model), cluster, plan, arguments.framework, jitter=arguments.jitter, seed=arguments.seed
+    )
+    if arguments.perfetto:
+        from costmodel.interop.perfetto import write_perfetto
+
+        write_perfetto(played, arguments.perfetto)
+    if arguments.html:
+        from costmodel.plots.page import write_page
+        from costmodel.plots.simulation import time_parts, utilisation
+
+        write_page(arguments.html, f"{arguments.model}: a step played out", [utilisation(played), time_parts(played)])
+    answer, whole_time = played.estimate, played.step_time
+    spent = {f"{cause}_s": values.mean(axis=1) for cause, values in {**played.busy, **played.idle}.items()}
+    stages = [
+        {"stage": stage, **{cause.replace(" ", "_"): max(float(values[stage]), 0.0) for cause, values in spent.items()},
+         "peak_bytes": float(played.peak_bytes[stage])}
+        for stage in range(played.stages)
+    ]  # fmt: skip
+    links = [
+        {"level": load.level, "stage": load.stage, "sent_bytes": load.nbytes, "busy": load.busy,
+         "peak_bytes_per_s": load.peak_rate, "bandwidth_bytes_per_s": load.bandwidth}
+        for load in played.loads
+    ]  # fmt: skip
+    if arguments.json:
+        print_json({
+            "model": answer.model.name, "cluster": answer.cluster.name, "framework": answer.framework.name,
+            "step_time_s": whole_time, "estimate_s": answer.step_time, "events": played.events, "replicas": played.replicas,
+            "jitter": arguments.jitter, "seed": arguments.seed, "stages": stages, "links": links,
+        })  # fmt: skip
+        return codes.ANSWERED
+    causes = [cause for cause, values in spent.items() if values.max() > 1e-9]
+    rows = []
+    for row in stages:
+        parts = (share(row[cause.replace(" ", "_")], whole_time) for cause in causes)
+        rows.append((str(row["stage"]), *parts, format_bytes(row["peak_bytes"])))
+    loads = [
+        (load.level, format_bytes(load.nbytes), share(load.busy, 1.0), f"{load.peak_rate / 1e9:.4g}",
+         f"{load.bandwidth / 1e9:.4g}")
+        for load in played.loads
+    ]  # fmt: skip
+    print_page(
+        f"{answer.model.name} on {answer.plan.gpus} GPUs of {answer.cluster.name}, {answer.framework.name}\n{split(answer)}",
+        table(["stage", *(cause.removesuffix("_s") for cause in causes), "held at most"], rows),
+        table(["links", "sent a step", "busy", "peak GB/s", "reach GB/s"], loads),
+        f"Played out: {format_seconds(whole_time)} in {played.events:,} events; estimate {format_seconds(answer.step_time)}",
+    )
+    return codes.ANSWERED
