@@ -243,7 +243,7 @@ def step(model, options, plan, network, stack, device):
     sent = (
         m * layers * one.nbytes
         + m * (has_head + has_embedding) * tensor_bytes + piped * 2.0 * m * crossings * boundary_bytes
-        + whole * (reductions * given + got) + sharded_bytes + twin_bytes
+        + whole * (reductions * given + updates * got) + sharded_bytes + twin_bytes
     )  # fmt: skip
     tokens = options.global_batch * options.seq_len
     model_flop = tokens * flops.model_flop_per_token(model, options.seq_len, 0.0)
