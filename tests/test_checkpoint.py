@@ -1,6 +1,5 @@
 """Schedules of gradient checkpointing: against closed forms, against trying everything, against an integer program."""
 
-import csv
 import dataclasses
 import functools
 import heapq
@@ -9,7 +8,6 @@ import math
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
@@ -21,20 +19,12 @@ from costmodel.formulas import checkpointing as formulas
 from costmodel.kernels import checkpointing as kernels
 from costmodel.solvers.checkpointing import BACKWARD, DISCARD, FORWARD, RECORD, Action
 from costmodel.workloads.layers import ChainLayer, LayerChain
+from tests.seeds import rows
 
-SEEDS = Path(__file__).parents[2] / "shared" / "reference" / "seeds"
 GOLDEN = [(100, 3, 490), (100, 10, 222), (1000, 10, 3636), (50, 3, 180), (10, 3, 15)]
 """Steps, snapshots and forward evaluations that pyrevolve's numforw gives."""
 COUNTED = ("sqrt", "recursive", "revolve", "selective")
 quick = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-
-
-def rows(file):
-    path = SEEDS / file
-    if not path.exists():
-        pytest.skip(f"{file} is not beside this checkout")
-    with path.open(encoding="utf-8", newline="") as handle:
-        return list(csv.DictReader(handle))
 
 
 def chain_of(layers, inputs=None):

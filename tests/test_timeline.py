@@ -1,7 +1,5 @@
 """Timelines against the zero-bubble paper's table of bubble rates, GPipe's tables, and the library's own closed forms."""
 
-import csv
-from pathlib import Path
 
 import hypothesis.strategies as st
 import numpy as np
@@ -14,20 +12,12 @@ from costmodel.estimate import estimate
 from costmodel.plan import SCHEDULES
 from costmodel.schedule import BACKWARD, FORWARD, SYNC, pipeline_schedule
 from costmodel.timeline import simulate_schedule, stage_layers, timeline, zero_bubble_schedule
+from tests.seeds import rows
 
-SEEDS = Path(__file__).parents[1].parent / "shared" / "reference" / "seeds"
 CHUNKS = {"1.5B": 3, "6.2B": 4, "14.6B": 3, "28.3B": 2}  # layers on a rank, the embedding and the head counted as one each
 SHAPES = {"1.5B": (2304, 24), "6.2B": (4096, 32), "14.6B": (5120, 40), "28.3B": (6144, 48)}  # hidden, heads
 SEQUENCE = 1024
 HANDMADE = {"1f1b": "bubble_1F1B", "zb-h1": "bubble_ZB-H1", "zb-h2": "bubble_ZB-H2"}
-
-
-def rows(file):
-    path = SEEDS / file
-    if not path.exists():
-        pytest.skip(f"{file} is not beside this checkout")
-    with path.open(encoding="utf-8", newline="") as handle:
-        return list(csv.DictReader(handle))
 
 
 def profile(row):

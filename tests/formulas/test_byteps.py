@@ -1,8 +1,6 @@
 """BytePS against Jiang et al., OSDI 2020: its theory exactly, its measurements within the stated tolerances."""
 
-import csv
 import itertools
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -12,21 +10,13 @@ from hypothesis import strategies as st
 from scipy.optimize import least_squares, minimize_scalar
 
 from costmodel.formulas import byteps, parameter_server
+from tests.seeds import rows
 
-SEEDS = Path(__file__).parents[2].parent / "shared" / "reference" / "seeds"
 BANDWIDTH = 90e9 / 8  # "p2p goodput ~90 Gbps" on 100GbE
 GBIT = 1e9 / 8
 NO_LIMIT = 1e30
 
 machines = st.integers(2, 512)
-
-
-def rows(file):
-    path = SEEDS / file
-    if not path.exists():
-        pytest.skip(f"{file} is not beside this checkout")
-    with path.open(encoding="utf-8", newline="") as handle:
-        return list(csv.DictReader(handle))
 
 
 def among(gpu_machines, bandwidth=BANDWIDTH, nbytes=1.0):

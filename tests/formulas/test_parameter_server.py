@@ -1,9 +1,7 @@
 """Parameter servers, staleness and DistBelief: identities, published numbers, and brute force."""
 
-import csv
 import heapq
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,20 +17,12 @@ from costmodel.formulas.parameter_server import (
     skew_of_largest,
     wire_bytes,
 )
+from tests.seeds import rows
 
-SEEDS = Path(__file__).parents[2].parent / "shared" / "reference" / "seeds"
 NO_LIMIT = 1e30
 
 counts = st.integers(1, 300)
 sizes = st.floats(1e3, 1e11)
-
-
-def rows(file):
-    path = SEEDS / file
-    if not path.exists():
-        pytest.skip(f"{file} is not beside this checkout")
-    with path.open(encoding="utf-8", newline="") as handle:
-        return list(csv.DictReader(handle))
 
 
 def dense(nbytes, workers, servers, *, colocated=False, bandwidth=1.0, server_bandwidth=1.0, skew=1.0, partitions=NO_LIMIT):

@@ -1,28 +1,18 @@
 """Formulas against the equations and tables of the papers that they come from."""
 
-import csv
 import inspect
 import math
-from pathlib import Path
 
 import pytest
 
 from costmodel import Plan, Transformer, load_cluster, load_framework
 from costmodel.formulas import collectives, exchange, flops, memory, parameters, pipeline, step
 from costmodel.formulas.quantities import Level, Network
+from tests.seeds import rows
 
-SEEDS = Path(__file__).parents[2].parent / "shared" / "reference" / "seeds"
 MEGATRON = load_framework("megatron-lm-2021")
 SEQUENCE, VOCABULARY = 2048, 51200
 LADDER = [(24, 2304, 24), (32, 4096, 36), (96, 12288, 96), (128, 20480, 105), (160, 25600, 128)]  # heads, hidden, layers
-
-
-def rows(file):
-    path = SEEDS / file
-    if not path.exists():
-        pytest.skip(f"{file} is not beside this checkout")
-    with path.open(encoding="utf-8", newline="") as handle:
-        return list(csv.DictReader(handle))
 
 
 def gpt(heads, hidden, layers):
