@@ -180,10 +180,15 @@ def largest_micro_batch(
     """
     _doors(model, cluster, plan)
     each = plan.global_batch // plan.data_parallel
-    sizes = [size for size in divisors(each, each) if _runs(model, cluster, plan, framework, micro_batch=size)]
+    found = None
     # fewer micro-batches can hold less: memory need not rise with their size, so every size is tried
-    answers = (_fitting(model, cluster, dataclasses.replace(plan, micro_batch=size), framework) for size in reversed(sizes))
-    found = next((answer for answer in answers if answer is not None), None)
+    for size in reversed(divisors(each, each)):
+        try:
+            found = _fitting(model, cluster, dataclasses.replace(plan, micro_batch=size), framework)
+        except IllegalPlan:
+            continue
+        if found is not None:
+            break
     return _or_refuse(found, model, cluster, dataclasses.replace(plan, micro_batch=1), framework)
 
 
@@ -292,14 +297,6 @@ def _doors(model: Transformer, cluster: Cluster, plan: Plan) -> None:
     kind("model", model, Transformer, "load_model(name)")
     kind("cluster", cluster, Cluster, "load_cluster(name)")
     kind("plan", plan, Plan, "Plan(...)")
-
-
-def _runs(model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str, **fields: Any) -> bool:
-    try:
-        estimate(model, cluster, dataclasses.replace(plan, **fields), framework)
-    except IllegalPlan:
-        return False
-    return True
 
 
 def _or_refuse(
