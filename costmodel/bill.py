@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from costmodel.formulas import memory as formula
 from costmodel.formulas import pipeline
@@ -186,16 +186,24 @@ def stage_bill(asked: Asked, stage: int) -> StageBill:
     asked : the numbers of the plan
     stage : rank in the pipeline, from 0
     """
-    options, plan, stack = asked[1:4]
+    arguments = arguments_of(asked, stage)
+    parts = formula.stage_memory(*arguments)
+    _, _, at_loss, updating = formula.fullest_moment(formula.stage_contents(*arguments), asked.plan, asked.micro_batches)
+    phase = "update" if updating else "loss" if at_loss else "backward"
+    return StageBill(stage=stage, layers=arguments[4], parts=Memory._make(map(float, parts)), phase=phase)
+
+
+def arguments_of(asked: Asked, stage: int) -> tuple[Any, ...]:
+    """What formulas of a stage take of a rank of the pipeline, in their order: its model first, micro-batches last.
+
+    Parameters
+    ----------
+    asked : the numbers of the plan
+    stage : rank in the pipeline, from 0
+    """
     before, layers = layers_of(asked, stage)
-    first, last = ends_of(asked, stage)
     part = model_of(asked, before, layers)
-    parts = formula.stage_memory(part, options, plan, stack, layers, float(stage), first, last, float(asked.micro_batches))
-    updating = formula.update_temporaries(part, options, plan, layers, first, last)
-    phase = "backward" if parts.temporaries > 0.0 or parts.logits == 0.0 else "loss"
-    if parts.temporaries > 0.0 and parts.temporaries == updating and parts.activations == parts.logits == 0.0:
-        phase = "update"
-    return StageBill(stage=stage, layers=layers, parts=Memory._make(map(float, parts)), phase=phase)
+    return (part, *asked[1:4], layers, float(stage), *ends_of(asked, stage), float(asked.micro_batches))
 
 
 def model_of(asked: Asked, before: float, layers: float) -> Model:
@@ -255,20 +263,8 @@ def timeline_of(asked: Asked, stage: int) -> MemoryTimeline:
     """
     from costmodel.schedule import pipeline_schedule
 
-    options, plan, stack = asked[1:4]
-    before, layers = layers_of(asked, stage)
-    first, last = ends_of(asked, stage)
-    part = model_of(asked, before, layers)
-    m = float(asked.micro_batches)
-    weights, full_gradients, optimizer, gathered = formula.states(part, options, plan, layers, first, last)
-    in_flight = pipeline.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, m, float(stage))
-    weights = weights * pipeline.weight_versions(plan.schedule, in_flight)
-    one = formula.stage_activations(part, options, plan, stack, layers, 1.0)
-    one = one + formula.embedding_mask(part, options, plan, first)
-    head = last * stack.logit_overhead * formula.logits(part, options, plan, m)
-    behind = formula.backward_temporaries(part, options, plan, stack) if layers else 0.0
-    update = formula.update_temporaries(part, options, plan, layers, first, last)
-    early = full_gradients - formula.absent_gradients(options, full_gradients, m)
+    plan, stack = asked.plan, asked.stack
+    has = formula.stage_contents(*arguments_of(asked, stage))
     order = pipeline_schedule(
         asked.schedule, stages=round(plan.pipeline), micro_batches=asked.micro_batches, chunks=round(plan.virtual_stages)
     )
@@ -276,13 +272,12 @@ def timeline_of(asked: Asked, stage: int) -> MemoryTimeline:
 
     moments: list[Moment] = []
 
-    def note(
-        event: str, number: int, saved: float, temporaries: float, logits: float, late: bool = False
-    ) -> None:
-        passing = event != "update"
-        buffers = stack.workspace_memory + (gathered if passing else 0.0)
-        gradients = early if passing and not late else full_gradients
-        bill = formula.billed(weights, gradients, optimizer, saved, temporaries, logits, buffers, plan, stack)
+    def note(event: str, number: int, running: float, temporaries: float, logits: float, late: bool = False) -> None:
+        updating = event == "update"
+        bill = formula.billed(
+            has.weights, has.gradients if late else has.gradients - has.late_gradients, has.optimizer, running * has.saved,
+            temporaries, logits, stack.workspace_memory + (0.0 if updating else has.gathered), plan, stack,
+        )  # fmt: skip
         moments.append(Moment(event, number, Memory._make(map(float, bill))))
 
     running = waiting = 0
@@ -290,13 +285,13 @@ def timeline_of(asked: Asked, stage: int) -> MemoryTimeline:
         if kind == "forward":
             running += 1
             waiting += at == end
-            note("loss" if at == end and head > 0.0 else kind, number, running * one / chunks, 0.0, waiting * head)
+            note("loss" if at == end and has.logits > 0.0 else kind, number, running / chunks, 0.0, waiting * has.logits)
         elif kind.startswith("backward"):
             waiting -= at == end and kind != "backward-weight"  # its own logits have become their gradient
-            temporaries = 0.0 if kind == "backward-weight" else behind
-            note(kind, number, running * one / chunks, temporaries, waiting * head)
+            temporaries = 0.0 if kind == "backward-weight" else has.backward
+            note(kind, number, running / chunks, temporaries, waiting * has.logits)
             running -= kind != "backward-input"
-    if early < full_gradients:
-        note("backward", number, 0.0, behind, 0.0, late=True)
-    note("update", -1, 0.0, update, 0.0)
+    if has.late_gradients > 0.0:
+        note("backward", number, 0.0, has.backward, 0.0, late=True)
+    note("update", -1, 0.0, has.update, 0.0, late=True)
     return MemoryTimeline(stage=stage, moments=tuple(moments))

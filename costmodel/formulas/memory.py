@@ -11,7 +11,7 @@ from costmodel.formulas.parameters import (
     prediction_parameters,
     stage_model,
 )
-from costmodel.formulas.quantities import Memory
+from costmodel.formulas.quantities import Contents, Memory
 
 UNFUSED_NORM_BYTES = 8.0
 """Kept per channel by a norm of separate kernels: its input and its scaled input in 32 bit."""
@@ -279,11 +279,8 @@ def billed(weights, gradients, optimizer, activations, temporaries, logits, buff
     )
 
 
-def stage_memory(model, options, plan, stack, layers, stage, first, last, micro_batches):
-    """The bill of one stage at its fullest moment, `Memory` [bytes].
-
-    Three moments can be the fullest: the loss, with every layer's activations saved and the logits alive; the
-    backward pass of the last layer, with all but its own logits saved; the update, with nothing saved.
+def stage_contents(model, options, plan, stack, layers, stage, first, last, micro_batches):
+    """What a stage holds all the time, for each micro-batch, and at its moments, `Contents` [bytes].
 
     Parameters
     ----------
@@ -293,32 +290,65 @@ def stage_memory(model, options, plan, stack, layers, stage, first, last, micro_
     first, last : 1 where the stage holds the embedding, the head
     micro_batches : of a step
     """
-    once, gradients, optimizer, gathered = states(model, options, plan, layers, first, last)
+    weights, gradients, optimizer, gathered = states(model, options, plan, layers, first, last)
     held = pipeline.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, stage)
-    weights = pipeline.weight_versions(plan.schedule, held) * once
-    mask = held * embedding_mask(model, options, plan, first)
-    saved = stage_activations(model, options, plan, stack, layers, held) + mask
+    return Contents(
+        weights=pipeline.weight_versions(plan.schedule, held) * weights,
+        gradients=gradients,
+        late_gradients=absent_gradients(options, gradients, micro_batches),
+        optimizer=optimizer,
+        gathered=gathered,
+        saved=stage_activations(model, options, plan, stack, layers, 1.0) + embedding_mask(model, options, plan, first),
+        in_flight=held,
+        logits=last * stack.logit_overhead * logits(model, options, plan, micro_batches),
+        backward=ops.where(layers > 0.0, backward_temporaries(model, options, plan, stack), 0.0),
+        update=update_temporaries(model, options, plan, layers, first, last),
+    )
 
-    head = last * stack.logit_overhead * logits(model, options, plan, micro_batches)
+
+def fullest_moment(contents, plan, micro_batches):
+    """Bytes of the logits that wait, and whether a stage is fullest in a pass with its activations, at the loss, at the update.
+
+    Three moments can be the fullest: the loss, with every layer's activations saved and the logits alive; the
+    backward pass of the last layer, with all but its own logits saved; the update, with nothing saved. Gradients that
+    come up late add one: the end of the first layer's backward pass, when they are whole.
+
+    Parameters
+    ----------
+    contents : `Contents`
+    plan : `Plan`
+    micro_batches : of a step
+    """
     # DualPipe runs a backward pass of the other direction while logits wait for theirs
     paired = ops.where(ops.equal(plan.schedule, pipeline.DUALPIPE), 1.0, 0.0)
-    others = (pipeline.losses_in_flight(plan.schedule, micro_batches) - 1.0 + paired) * head
-    alone = (1.0 - paired) * head
-    backward = ops.where(layers > 0.0, backward_temporaries(model, options, plan, stack), 0.0)
-    update = update_temporaries(model, options, plan, layers, first, last)
-    absent = absent_gradients(options, gradients, micro_batches)
-    passing = saved + others + ops.maximum(alone, backward) + gathered - absent
-    # gradients that come up late are whole when the first layer's backward pass ends
-    ending = ops.where(absent > 0.0, backward + gathered, 0.0)
-    updating = update > ops.maximum(passing, ending)
-    early = (passing >= ending) & (update <= passing)
-    at_loss = (alone > backward) & early
+    others = (pipeline.losses_in_flight(plan.schedule, micro_batches) - 1.0 + paired) * contents.logits
+    alone = (1.0 - paired) * contents.logits
+    saved = contents.in_flight * contents.saved
+    passing = saved + others + ops.maximum(alone, contents.backward) + contents.gathered - contents.late_gradients
+    ending = ops.where(contents.late_gradients > 0.0, contents.backward + contents.gathered, 0.0)
+    updating = ops.where(contents.update > ops.maximum(passing, ending), 1.0, 0.0)
+    early = ops.where((passing >= ending) & (contents.update <= passing), 1.0, 0.0)
+    at_loss = early * ops.where(alone > contents.backward, 1.0, 0.0)
+    return others + at_loss * alone, early, at_loss, updating
 
+
+def stage_memory(model, options, plan, stack, layers, stage, first, last, micro_batches):
+    """The bill of one stage at its `fullest_moment`, `Memory` [bytes].
+
+    Parameters
+    ----------
+    model, options, plan, stack : as named
+    layers : of the stage
+    stage : rank in the pipeline, from 0
+    first, last : 1 where the stage holds the embedding, the head
+    micro_batches : of a step
+    """
+    held = stage_contents(model, options, plan, stack, layers, stage, first, last, micro_batches)
+    waiting, early, at_loss, updating = fullest_moment(held, plan, micro_batches)
     return billed(
-        weights, ops.where(early, gradients - absent, gradients), optimizer, ops.where(early, saved, 0.0),
-        ops.where(updating, update, ops.where(at_loss, 0.0, backward)),
-        ops.where(early, others + ops.where(at_loss, alone, 0.0), 0.0),
-        stack.workspace_memory + ops.where(updating, 0.0, gathered), plan, stack,
+        held.weights, held.gradients - early * held.late_gradients, held.optimizer, early * held.in_flight * held.saved,
+        ops.where(updating > 0.0, held.update, (1.0 - at_loss) * held.backward), early * waiting,
+        stack.workspace_memory + (1.0 - updating) * held.gathered, plan, stack,
     )  # fmt: skip
 
 

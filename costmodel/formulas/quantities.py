@@ -261,6 +261,21 @@ class Memory(NamedTuple):
     overhead: Number
 
 
+class Contents(NamedTuple):
+    """What a pipeline stage holds on one rank [bytes]: states, and what comes and goes in a step."""
+
+    weights: Number  # every version
+    gradients: Number
+    late_gradients: Number  # of them, those that come up only during the backward pass
+    optimizer: Number
+    gathered: Number
+    saved: Number  # of one micro-batch, for its backward pass
+    in_flight: Number  # micro-batches held at the fullest
+    logits: Number  # of one micro-batch at its loss
+    backward: Number  # temporaries of a layer's backward pass
+    update: Number  # temporaries of the optimizer
+
+
 class Step(NamedTuple):
     """One training step; the times from `forward` to `host` add up to `total`."""
 

@@ -135,6 +135,10 @@ def drawn_memory(draw):
     return quantities.Memory(*(draw.uniform(1e6, 1e10) for _ in quantities.Memory._fields))
 
 
+def drawn_contents(draw):
+    return quantities.Contents(*(draw.uniform(1e6, 1e10) for _ in quantities.Contents._fields))
+
+
 def drawn_window(draw):
     """A sliding window: half of them such that Winograd's algorithm serves."""
     side, kernel, stride = draw.choice([7, 56, 224]), draw.choice([1, 3, 3, 5, 7]), draw.choice([1, 1, 2])
@@ -172,7 +176,8 @@ def settings():
         *things, plans = legal_plans(draw, SETTINGS[row % len(SETTINGS)], 1, **drawn_options(draw))
         model, options, network, stack, device = fixed_numbers(*things, plans[0])
         plan = plans[0].numbers(things[2], things[0].layers)
-        rows.append({"model": model, "options": options, "plan": plan, "network": network, "stack": stack, "device": device})
+        known = {"model": model, "options": options, "plan": plan, "network": network, "stack": stack, "device": device}
+        rows.append(known | {"contents": drawn_contents(random.Random(row))})
     return rows
 
 
