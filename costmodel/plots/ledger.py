@@ -170,7 +170,7 @@ def link_loads(made: Ledger) -> go.Figure:
         )  # fmt: skip
     figure.update_layout(
         template=TEMPLATE, title=f"Load of every class of links<br><sub>{_title(made)}</sub>", barmode="group",
-        margin={"t": 130}, legend={"orientation": "h", "yanchor": "top", "y": -0.12, "xanchor": "right", "x": 1.0},
+        margin={"t": 130}, legend={"orientation": "h", "yanchor": "top", "y": -0.28, "xanchor": "right", "x": 1.0},
     )  # fmt: skip
     figure.update_xaxes(title="level of the cluster")
     figure.update_yaxes(title="busy [%]", rangemode="tozero", row=1, col=1)
