@@ -49,8 +49,9 @@ UNHEALTHY = ("not a healthy reference", "untuned", "likely same-GPU copies", "ho
 """Words in a row's notes by which its own source, or the reader who took it down, calls it no reference."""
 SHARE = 0.92
 """Of a NIC's line rate that `Level.bandwidth` states; NCCL's model uses the line rate itself."""
-EFA_LATENCY = (("p5en", 35e-6), ("EFA v4", 35e-6), ("EFA", 75e-6))
-"""What the plugin of each generation of the network reports [s]: aws-ofi-nccl."""
+EFA_LATENCY = (("p5en", 18e-6), ("EFA v4", 35e-6), ("32x100", 20e-6), ("p5 class", 20e-6), ("EFA", 75e-6))
+"""Of each generation of the network [s]: what the model of its plugin's own tuner has, else what the plugin reports to
+NCCL (aws-ofi-nccl ``src/tuner/nccl_ofi_model.cpp``, ``src/platform-aws.cpp``)."""
 BARS = {
     "one node, from 64 MiB": 0.10, "one node, 32 KiB to 64 MiB": 0.25,
     "several nodes, from 64 MiB": 0.20, "several nodes, 32 KiB to 64 MiB": 0.20,

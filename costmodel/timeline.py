@@ -364,9 +364,11 @@ def _numbered(codes: list[int], stage: int) -> list[tuple[int, int, int]]:
 
 def stage_layers(layers: int, stages: int, plan: PlanNumbers, model: ModelNumbers, options: Options) -> Floats:
     """Layers on each stage of the chain, as `costmodel.formulas.pipeline.stage_layers` deals them to its ranks."""
-    first, middle, last = pipeline.stage_layers(model, options, plan._replace(pipeline=float(stages), virtual_stages=1.0))
+    chain = plan._replace(pipeline=float(stages), virtual_stages=1.0)
+    first, middle, last = pipeline.stage_layers(model, options, chain)
     if options.balanced_stages > 0.0:
-        return np.clip(layers - first * np.arange(stages), 0.0, first)
+        ends = [pipeline.dealt_layers(model, chain, float(stage)) for stage in range(1, stages)]
+        return np.diff([0.0, *ends, float(layers)])
     if min(first, last) < 1.0:  # two chunks a rank where only one would fit evenly: as even as whole layers go
         return np.diff(np.linspace(0, layers, stages + 1).round())
     return np.array([first, *[middle] * (stages - 2), last][:stages] if stages > 1 else [layers], dtype=np.float64)

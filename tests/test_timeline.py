@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from costmodel import Plan, load_cluster, load_framework, load_model
+from costmodel import Plan, Transformer, load_cluster, load_framework, load_model
 from costmodel.errors import IllegalPlan, IllegalSchedule, InvalidValue
 from costmodel.estimate import estimate
 from costmodel.plan import SCHEDULES
@@ -258,6 +258,26 @@ def test_all_layers_are_dealt_and_no_stage_gets_less_than_none(layers, stages, b
     assert dealt.sum() == pytest.approx(layers)
     assert (dealt >= 0).all()
     assert (dealt == dealt.round()).all()
+
+
+@settings(deadline=None, max_examples=100, derandomize=True)
+@given(layers=st.integers(1, 64), stages=st.integers(2, 32), vocabulary=st.integers(1, 40))
+def test_layers_are_dealt_by_cost_as_a_loop_over_blocks_deals_them(layers, stages, vocabulary):
+    """nanotron's ``build_model``: a block goes to the current rank, which ends once the cost so far is over its threshold."""
+    hidden = 16
+    model = Transformer(name="dealt", layers=layers, hidden=hidden, heads=1, vocabulary=vocabulary * 12 * hidden // 4,
+                        feed_forward=64, gated=False)  # fmt: skip
+    unit = 12 * hidden**2
+    costs = [0, *[unit] * layers, 0, model.vocabulary * hidden, 0, 0]
+    held, rank, cumulative = np.zeros(stages), 0, 0
+    for block, cost in enumerate(costs):
+        cumulative += cost
+        held[rank] += 1 <= block <= layers
+        if cumulative > sum(costs) * (rank + 1) / stages:
+            rank += 1
+    options = Plan(global_batch=8, seq_len=2048).options(load_framework("nanotron"))
+    plan = Plan(global_batch=8, seq_len=2048).numbers(load_framework("nanotron"), layers)
+    assert list(stage_layers(layers, stages, plan, model.numbers(), options)) == list(held)
 
 
 def test_an_illegal_plan_is_refused_before_it_is_played():

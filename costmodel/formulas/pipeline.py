@@ -232,8 +232,7 @@ def stage_layers(model, options, plan):
     projection) and the first (which has the embedding) give up half each, the last the odd one, as Megatron-LM's
     ``--account-for-loss-in-pipeline-split``, ``--account-for-embedding-in-pipeline-split`` and
     ``--decoder-first-pipeline-num-layers`` with ``--decoder-last-pipeline-num-layers`` do. Frameworks that
-    balance by cost count the vocabulary projection as so many layers as it has weights, and fill stage after
-    stage up to the mean (nanotron ``get_block_compute_costs``).
+    balance by cost deal by `dealt_layers`.
 
     Parameters
     ----------
@@ -246,9 +245,29 @@ def stage_layers(model, options, plan):
     short = full * plan.pipeline - model.layers
     last = full - ops.ceil(0.5 * short)
     first = full - (short - ops.ceil(0.5 * short))
-    head = model.vocabulary * model.hidden / layer_matrices(model)
-    filled = ops.minimum(ops.ceil((model.layers + head) / plan.pipeline), model.layers)
-    second = ops.minimum(filled, model.layers - filled)
-    left = ops.maximum(model.layers - filled * (plan.pipeline - 1.0), 0.0)
+    filled = dealt_layers(model, plan, 1.0)
+    second = dealt_layers(model, plan, 2.0) - filled
+    left = model.layers - dealt_layers(model, plan, plan.pipeline - 1.0)
     by_cost = (options.balanced_stages > 0.0) & (plan.pipeline > 1.0)
     return ops.where(by_cost, filled, first), ops.where(by_cost, second, full), ops.where(by_cost, left, last)
+
+
+def dealt_layers(model, plan, stages):
+    """Layers on the first `stages` stages, where they are dealt by cost.
+
+    The vocabulary projection costs so many layers as it has weights of them. A stage takes layers until all dealt so
+    far cost more than its and its predecessors' equal shares, so one more where they cost just as much, and at least one.
+
+    Parameters
+    ----------
+    model : `Model`
+    plan : `Plan`
+    stages : from 1; fewer than all
+
+    References
+    ----------
+    huggingface/nanotron ``src/nanotron/models/base.py`` ``build_model``, with ``get_block_compute_costs``
+    """
+    head = model.vocabulary * model.hidden / layer_matrices(model)
+    share = stages * (model.layers + head) / plan.pipeline
+    return ops.minimum(ops.maximum(1.0 - ops.ceil(-share), stages), model.layers)

@@ -13,6 +13,7 @@ from costmodel.errors import CostModelError, InvalidValue, NotModelled
 from costmodel.frameworks import Framework
 from costmodel.hardware.cluster import Cluster, Level
 from costmodel.plan import Plan
+from costmodel.runs import arguments as megatron
 from costmodel.runs.table import Run
 from costmodel.workloads.transformer import Transformer
 
@@ -111,8 +112,9 @@ def model_of(run: Run) -> Transformer:
     tensor = _whole(run, "tp", 1)
     vocabulary = _whole(run, "vocab", 0) or STATED_ELSEWHERE.get(stack, DEFAULT_VOCABULARY)
     vocabulary = math.ceil(vocabulary / (128 * tensor)) * 128 * tensor
+    stated_arguments = megatron.arguments_of(run)
     known = _known_shape((hidden, heads, kv_heads, experts), _whole(run, "ffn_hidden", 0), layers)
-    if known is not None and (experts or known.latent):
+    if known is not None and not stated_arguments and (experts or known.latent):
         dense = min(known.dense_layers, layers)
         return dataclasses.replace(
             known, name=run.text["model_name"] or known.name, layers=layers, vocabulary=vocabulary, dense_layers=dense,
@@ -134,12 +136,12 @@ def model_of(run: Run) -> Transformer:
         feed_forward_bias=classic, dropout=classic, experts=experts,
         experts_per_token=_whole(run, "top_k", 1) if experts else 0, expert_feed_forward=width if experts else 0,
     )  # fmt: skip
+    if stated_arguments:
+        return megatron.with_arguments(plain, stated_arguments)
     stated = run.number.get("n_params")
     if stated and not classic and not experts:
-        other = dataclasses.replace(plain, gated=not gated)
-        tied = dataclasses.replace(plain, tied_embeddings=True)
-        other_tied = dataclasses.replace(other, tied_embeddings=True)
-        candidates = [plain, other, tied, other_tied]
+        kinds = [plain] if llama_like else [plain, dataclasses.replace(plain, gated=not gated)]
+        candidates = kinds + [dataclasses.replace(kind, tied_embeddings=True) for kind in kinds]
         errors = [abs(candidate.parameters / stated - 1) for candidate in candidates]
         if min(errors) < 0.05 and errors[0] > 0.05:
             return candidates[errors.index(min(errors))]
@@ -191,10 +193,11 @@ def plan_of(run: Run, framework: Framework) -> Plan:
     named = SCHEDULES.get(schedule.group(1)) if schedule else None
     if named == "zb-v":
         chunks = 1
-    attention = run.text["attention_kind"] or None
     notes = run.text.get("notes", "").lower()
-    if attention is None and run.text["stack"] == "megatron-core-ci" and "transformer_engine" not in notes:
-        attention = "fused-softmax"  # the local implementation of Megatron-Core
+    stated = megatron.arguments_of(run)
+    local = stated.get("transformer-impl") == "local" or (stated and "transformer-impl" not in stated)
+    kernel = stated.get("attention-backend", "local" if local else None)
+    attention = run.text["attention_kind"] or megatron.ATTENTION.get(kernel)
     parallel = run.text["sequence_parallel"]
     label = run.text["model_name"] + run.text["framework"]
     adapter = "none"
@@ -208,7 +211,7 @@ def plan_of(run: Run, framework: Framework) -> Plan:
         fused = True
     if run.text["stack"] == "fsdp2":
         fused = "compile" in notes  # torch.compile fuses what lies between the products
-    recompute = run.text["recompute_kind"] or "none"
+    recompute = megatron.recompute(stated, run.text["recompute_kind"] or "none")
     # torchtitan's selective checkpointing recomputes every second matrix product
     dtype = run.text["compute_dtype"] or "bf16"
     if dtype == "fp8" and re.search(r"row-?wise", run.text.get("precision", "").lower()):
@@ -217,6 +220,7 @@ def plan_of(run: Run, framework: Framework) -> Plan:
     shard = int(group.group(1)) if group and zero else None
     ranks = data * context
     expert = _whole(run, "ep", 1) or 1
+    expert_tensor = megatron.expert_tensor_parallel(run, tensor, expert) if stated and _whole(run, "n_experts", 0) else 1
     fused_loss = kernels_fused and "fsdp" not in mode  # FSDP's wrapper casts the logits before the fused kernel sees them
     fused_loss = fused_loss or re.search(r"cross-entropy fusion|fused ce|chunked ce|liger", notes + label.lower()) is not None
     instances = re.search(r'num-distributed-optimizer-instances"?[=: ]+(\d+)', notes)
@@ -227,6 +231,7 @@ def plan_of(run: Run, framework: Framework) -> Plan:
     return Plan(
         global_batch=_whole(run, "global_batch"), seq_len=_whole(run, "seq_len"), tensor_parallel=tensor,
         context_parallel=context, pipeline_parallel=pipeline, data_parallel=data, expert_parallel=expert,
+        expert_tensor_parallel=expert_tensor,
         virtual_stages=chunks if pipeline > 1 else 1, micro_batch=_whole(run, "micro_batch"), schedule=named,
         sequence_parallel=None if not parallel else parallel.lower() == "true" and tensor > 1, zero_stage=zero,
         shard_group=shard if shard and ranks % shard == 0 else None,
@@ -235,7 +240,7 @@ def plan_of(run: Run, framework: Framework) -> Plan:
         fused_norms=fused, overlap_tensor=True if "async tp" in notes else None,
         fused_cross_entropy=True if fused_loss else None,
         optimizer="adam-8bit" if "8-bit" in text else "muon" if "muon" in text else None,
-        optimizer_offload=1.0 if "cpu" in text else 0.0,
+        optimizer_offload=1.0 if "cpu" in text else 0.0, activation_offload=megatron.offloaded_share(stated),
     )  # fmt: skip
 
 

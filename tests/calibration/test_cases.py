@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 
 import costmodel
 from calibration.reference import DEFAULT_FOLDER, default_files
 from calibration.validate import LEAST_PREDICTED, QUOTED
-from costmodel.errors import CostModelError
-from costmodel.runs.cases import FRAMEWORKS, case_of, cases_of
+from costmodel.errors import CostModelError, NotModelled
+from costmodel.runs.cases import FRAMEWORKS, case_of, cases_of, framework_of, plan_of
 from costmodel.runs.table import Run, read_runs, usable
 
 FILES = default_files()
@@ -104,3 +105,66 @@ def test_refused_rows_are_kept_by_reason():
     ((reason, labels),) = skipped.items()
     assert "abacus" in reason
     assert labels == ["korthikanti2022_table5.csv row 1", "korthikanti2022_table5.csv row 2"]
+
+
+def with_notes(run: Run, **arguments: object) -> Run:
+    """A row of Megatron-Core's tests that quotes its arguments."""
+    quoted = json.dumps({name.replace("_", "-"): value for name, value in arguments.items()})
+    return changed(run, notes=quoted, stack="megatron-core-ci", ffn_hidden="", n_params="", attention_kind="")
+
+
+def test_arguments_in_the_notes_say_which_attention_runs():
+    kinds = [
+        case_of(with_notes(KORTHIKANTI[3], **arguments)).plan.attention
+        for arguments in (
+            {"transformer_impl": "transformer_engine"},
+            {"transformer_impl": "transformer_engine", "attention_backend": "unfused"},
+            {"transformer_impl": "transformer_engine", "attention_backend": "flash"},
+            {"transformer_impl": "local"},
+        )
+    ]
+    assert kinds == [None, "fused-softmax", "flash", "fused-softmax"]
+
+
+def test_arguments_in_the_notes_say_the_shape():
+    run = changed(with_notes(
+        KORTHIKANTI[0], transformer_impl="transformer_engine", swiglu=True, position_embedding_type="rope",
+        untie_embeddings_and_output_weights=True, moe_ffn_hidden_size=1024, moe_shared_expert_intermediate_size=512,
+        moe_layer_freq="([0]*1+[1]*47)", moe_router_topk=4, multi_latent_attention=True, kv_lora_rank=64, qk_head_dim=16,
+        qk_pos_emb_head_dim=8, v_head_dim=16, q_lora_rank=192, mtp_num_layers=1,
+    ), n_experts="8", ep="1")  # fmt: skip
+    run.number["n_experts"] = 8.0
+    model = case_of(run).model
+    assert model.gated
+    assert not model.tied_embeddings
+    assert model.learned_positions == 0
+    assert (model.experts, model.experts_per_token, model.expert_feed_forward) == (8, 4, 1024)
+    assert (model.shared_expert_feed_forward, model.dense_layers, model.prediction_layers) == (512, 1, 1)
+    assert (model.query_latent, model.kv_latent, model.rope_head_dim, model.head_dim) == (192, 64, 8, 24)
+    assert model.value_head_dim == 16
+
+
+def test_layers_with_experts_in_turns_are_refused():
+    run = with_notes(KORTHIKANTI[0], moe_layer_freq="([0,1]*24)")
+    run.number["n_experts"] = 8.0
+    with pytest.raises(NotModelled, match="moe-layer-freq"):
+        case_of(run)
+
+
+def test_experts_are_split_as_their_layer_unless_the_run_is_named_otherwise():
+    found = []
+    for name in ("gpt3_te_8experts", "gpt3_te_8experts_etp1"):
+        run = changed(with_notes(KORTHIKANTI[0], moe_router_topk=1), model_name=name)
+        run.number.update(n_experts=8.0, ep=2.0, dp=run.number.get("dp", 1.0))
+        found.append(plan_of(run, framework_of(run)).expert_tensor_parallel)
+    assert found == [run.number["tp"], 1]
+
+
+@pytest.mark.skipif(not FILES, reason=f"no reference folder at {DEFAULT_FOLDER}")
+def test_a_llama_that_states_its_count_is_gated_and_tied_where_that_gives_it():
+    """Untied and not gated gives the same count, 1,342,177,280, but is no Llama."""
+    runs = read_runs(next(path for path in FILES if path.stem == "nanotron_ultrascale"))
+    model = case_of(next(run for run in runs if run.number["hidden"] == 2048)).model
+    assert model.gated
+    assert model.tied_embeddings
+    assert model.parameters == pytest.approx(1_342_177_280, rel=1e-3)
