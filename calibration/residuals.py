@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ LEAST_VERDICTS = 20
 """Runs that ran, and that failed, from which a margin is learnt."""
 LEAST_RAN = 0.975
 """Share of the runs that ran which a margin lets through."""
+ALIKE = 1.0001
+"""Ratio of two estimates that are taken for the same."""
 
 
 def robust_spread(errors: Array) -> float:
@@ -90,16 +93,25 @@ def uncalibrated_errors(
 def verdict_margin(room: Array, failed: NDArray[np.bool_]) -> float:
     """Share of the limit up to which the estimate may go for a run to be called fitting.
 
-    The margin that refuses most of the runs that failed while letting through `LEAST_RAN` of those that ran.
+    The margin that refuses most of the runs that failed while letting through `LEAST_RAN` of those that ran: half-way
+    from the last that it lets through to the next one, so that runs alike are judged alike.
 
     Parameters
     ----------
     room : estimate over limit, a run
     failed : whether it ran out of memory
+
+    Examples
+    --------
+    >>> ran, failed = np.linspace(0.5, 0.7, 30), np.linspace(0.8, 1.2, 30)
+    >>> verdict_margin(np.append(ran, failed), np.arange(60) >= 30)
+    0.75
     """
     if failed.sum() < LEAST_VERDICTS or (~failed).sum() < LEAST_VERDICTS:
         return 1.0
-    return float(max(np.quantile(room[~failed], LEAST_RAN), 0.5))
+    last = np.sort(room[~failed])[math.ceil(LEAST_RAN * (~failed).sum()) - 1]
+    beyond = room[room > ALIKE * last]
+    return float(max(0.5 * (last + beyond.min()) if len(beyond) else last, 0.5))
 
 
 def residual_tables(

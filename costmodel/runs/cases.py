@@ -37,6 +37,8 @@ NODE_BANDWIDTH = {"volta": 120e9, "ampere": 235e9, "hopper": 365e9, "blackwell":
 NODE_SIZE = {"gb200": 72, "gb300": 72}
 NIC_BANDWIDTH = {"volta": 12.5e9, "ampere": 25e9, "hopper": 50e9, "blackwell": 50e9, "blackwell-ultra": 100e9}
 NIC_SHARE = 0.92
+CLOSE = 0.01
+"""Relative difference from the stated number of parameters up to which the plainest reading of a row is taken."""
 SCHEDULES = {"zb-1p": "zb-h1", "zb-2p": "zb-h2", "zb-v": "zb-v", "1f1b-i": "interleaved", "1f1b": "1f1b"}
 
 
@@ -140,10 +142,13 @@ def model_of(run: Run) -> Transformer:
         return megatron.with_arguments(plain, stated_arguments)
     stated = run.number.get("n_params")
     if stated and not classic and not experts:
-        kinds = [plain] if llama_like else [plain, dataclasses.replace(plain, gated=not gated)]
+        kinds = [plain] if llama_like else [
+            dataclasses.replace(plain, gated=gated_too, learned_positions=positions)
+            for gated_too in (gated, not gated) for positions in (0, _whole(run, "seq_len"))
+        ]  # fmt: skip
         candidates = kinds + [dataclasses.replace(kind, tied_embeddings=True) for kind in kinds]
         errors = [abs(candidate.parameters / stated - 1) for candidate in candidates]
-        if min(errors) < 0.05 and errors[0] > 0.05:
+        if errors[0] > CLOSE:
             return candidates[errors.index(min(errors))]
     return plain
 
