@@ -98,9 +98,11 @@ def rank_quality(predictions: Sequence[Prediction]) -> dict[str, Any]:
 
 
 def verdicts(predictions: Sequence[Prediction]) -> dict[str, int]:
-    """Runs that ran out of memory and runs that ran, judged right and wrong."""
+    """Runs that ran out of memory and runs that ran, judged right and wrong, where the source says what they recompute."""
     count = {"oom_right": 0, "oom_wrong": 0, "ran_right": 0, "ran_wrong": 0}
     for prediction in predictions:
+        if not prediction.case.run.text["recompute_kind"]:
+            continue
         failed = prediction.case.run.flag("usable_oom")
         right = prediction.fits != failed
         count[f"{'oom' if failed else 'ran'}_{'right' if right else 'wrong'}"] += 1

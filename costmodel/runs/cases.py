@@ -201,7 +201,7 @@ def plan_of(run: Run, framework: Framework) -> Plan:
     notes = run.text.get("notes", "").lower()
     stated = megatron.arguments_of(run)
     local = stated.get("transformer-impl") == "local" or (stated and "transformer-impl" not in stated)
-    kernel = stated.get("attention-backend", "local" if local else None)
+    kernel = stated.get("attention-backend", "local" if local else "")
     attention = run.text["attention_kind"] or megatron.ATTENTION.get(kernel)
     parallel = run.text["sequence_parallel"]
     label = run.text["model_name"] + run.text["framework"]
@@ -209,6 +209,7 @@ def plan_of(run: Run, framework: Framework) -> Plan:
     if run.flag("adapter_tuning"):
         adapter = "qlora" if re.search(r"bnb|gptq|nf4|4-bit", label.lower()) else "lora"
     text = (run.text.get("optimizer", "") + mode).lower()
+    offloaded = "cpu" in text or "offload" in run.text["framework"].lower()
     kernels = run.text.get("flash_attention", "").lower()
     fused = True if "rms kernel" in kernels else None
     kernels_fused = "foak" in run.text["framework"].lower()  # fused operations and kernels
@@ -222,6 +223,9 @@ def plan_of(run: Run, framework: Framework) -> Plan:
     if dtype == "fp8" and re.search(r"row-?wise", run.text.get("precision", "").lower()):
         dtype = "fp8-rowwise"
     by_operator = recompute == "selective" and run.text["stack"] == "fsdp2"
+    named_zero = re.search(r"zero[- ]?([123])\b", run.text["framework"].lower())
+    if zero is None and named_zero:
+        zero = int(named_zero.group(1))
     shard = int(group.group(1)) if group and zero else None
     ranks = data * context
     expert = _whole(run, "ep", 1) or 1
@@ -245,7 +249,7 @@ def plan_of(run: Run, framework: Framework) -> Plan:
         fused_norms=fused, overlap_tensor=True if "async tp" in notes else None,
         fused_cross_entropy=True if fused_loss else None,
         optimizer="adam-8bit" if "8-bit" in text else "muon" if "muon" in text else None,
-        optimizer_offload=1.0 if "cpu" in text else 0.0, activation_offload=megatron.offloaded_share(stated),
+        optimizer_offload=1.0 if offloaded else 0.0, activation_offload=megatron.offloaded_share(stated),
     )  # fmt: skip
 
 
