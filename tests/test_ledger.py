@@ -382,6 +382,26 @@ def test_the_ranks_of_any_schedule_hold_every_layer_as_often_as_it_is_run(schedu
     assert ends == [tuple(pair) for pair in held]
 
 
+@pytest.mark.parametrize("schedule", ["zb-v", "dualpipe", "pipedream"])
+def test_buckets_of_a_rank_with_several_stages_hold_all_of_them(schedule):
+    plan = Plan(global_batch=128, seq_len=512, data_parallel=16, pipeline_parallel=4, schedule=schedule, zero_stage=1)
+    question = SMALL, load_cluster("dgx-h100", gpus=64), plan
+    made, least = ledger(*question, buckets=Megatron(bucket_parameters=400_000)), ledger(*question, buckets=OneBucket())
+    assert made.sent_bytes == pytest.approx(least.sent_bytes, rel=1e-3)  # but for padding
+    assert len(made.synchronisation("first")[0].nbytes) > 2
+    calls = {name: made.synchronisation(name)[0].call.elements.tolist() for name in ("first", "last")}
+    assert (calls["first"] == calls["last"]) == (schedule == "dualpipe")
+
+
+def test_a_valley_whose_first_rank_would_have_no_layer_is_refused():
+    """Two stages of it are short: of 20 layers on 6 ranks each of the others has 4."""
+    plan = Plan(global_batch=64, seq_len=512, data_parallel=4, pipeline_parallel=6, schedule="zb-v")
+    question = dataclasses.replace(SMALL, layers=20), load_cluster("dgx-h100", gpus=24), plan
+    with pytest.raises(IllegalPlan, match="does not divide 20 layers"):
+        ledger(*question)
+    assert ledger(question[0], question[1], dataclasses.replace(plan, schedule="1f1b")).stages
+
+
 def test_pipeline_sends_take_what_estimate_exposes_of_them_and_hides():
     plan = Plan(global_batch=64, seq_len=512, data_parallel=16, pipeline_parallel=4)
     made = ledger(SMALL, load_cluster("dgx-h100", gpus=64), plan, buckets=OneBucket())
