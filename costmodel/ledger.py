@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     import pandas
 
 PHASES = ("forward", "backward", "recompute", "gradient sync", "after step")
-GROUPS = ("tensor", "context", "expert", "expert tensor", "pipeline", "data", "expert data", "embedding")
+GROUPS = ("tensor", "context", "expert", "expert tensor", "pipeline", "data", "expert data", "embedding", "twin")
+"""``"embedding"`` sums tied weights of the first and the last rank, ``"twin"`` those of a stage that two ranks run."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +37,7 @@ class Transaction:
 
     Parameters
     ----------
-    stage : ``"only"``, ``"first"``, ``"middle"`` or ``"last"`` of the pipeline
+    stage : ``"only"``, ``"first"``, ``"middle"`` or ``"last"`` rank of the pipeline
     phase : one of `PHASES`
     group : of ranks that take part, one of `GROUPS`
     collective : which operation
@@ -116,12 +117,8 @@ class Load(NamedTuple):
     peak_group: str
 
 
-ONE_WAY = ("gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-h2", "pipedream-2bw")
-"""Schedules with one stage of the model's ends on each end of the pipeline, whose gradients are summed once a step."""
-
-
 class Stage(NamedTuple):
-    """Pipeline stages that are alike.
+    """Ranks of the pipeline that are alike, with all that they run: of a valley or of two directions, stages of both halves.
 
     Parameters
     ----------
@@ -129,13 +126,15 @@ class Stage(NamedTuple):
     layers : numbers of the layers of one of them
     embedding, head : what else it holds
     ranks : GPUs of all of them
+    twin : how many ranks of the pipeline apart the same stages are run again; 0 where they are not
     """
 
     name: str
-    layers: range
+    layers: tuple[int, ...]
     embedding: bool
     head: bool
     ranks: int
+    twin: int = 0
 
 
 _RING = traffic.ring_links
@@ -252,7 +251,8 @@ class Ledger:
         ----------
         stage : of the pipeline; the one that sends most if None
 
-        Assumes a backward pass without exposed exchange of its own.
+        Assumes a backward pass without exposed exchange of its own. Of two directions it is the last of either, one after
+        the other; the sums between twins and of tied weights are left out.
         """
         name = self.busiest if stage is None else choice("stage", stage, self._stage_names)
         one = next(stage for stage in self.stages if stage.name == name)
@@ -312,20 +312,33 @@ class _Book:
         self.network, self.stack = result.cluster.numbers(), framework.numbers()
         self.device = result.cluster.device.numbers(plan.dtype)
         self.micro_batches = float(step.micro_batches(self.options, self.plan))
+        self.updates = float(pipeline.updates(self.plan.schedule, self.micro_batches))
+        self.passes = self.micro_batches / float(pipeline.weight_copies(self.plan.schedule))
+        self.folded, self.two_way = (bool(ask(self.plan.schedule)) for ask in (pipeline.folded, pipeline.two_way))
         self.rows: list[Transaction] = []
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The kinds of stages of the pipeline."""
-        plan, layers = self.result.plan, self.result.model.layers
-        if plan.pipeline_parallel == 1:
-            return (Stage("only", range(layers), True, True, plan.gpus),)
+        """The kinds of ranks of the pipeline; the second stands for those between."""
+        p, layers = self.result.plan.pipeline_parallel, tuple(range(self.result.model.layers))
+        ranks, many = self.result.plan.gpus // p, len(layers)
+        if p == 1:
+            return (Stage("only", layers, True, True, ranks),)
         first, middle, last = (int(count) for count in pipeline.stage_layers(self.model, self.options, self.plan))
-        ranks, between = plan.gpus // plan.pipeline_parallel, plan.pipeline_parallel - 2
-        inner = (Stage("middle", range(first, first + middle), False, False, between * ranks),)
+        valley = self.folded and not self.two_way
+        # of the first rank and of the second: layers from the front of the model, and from its back
+        front, back = (first, middle), (last, middle) if self.two_way else (0, 0)
+        if valley:
+            outer = first + last - middle
+            front, back = (outer - outer // 2, middle - middle // 2), (outer // 2, middle // 2)
+        outside = layers[: front[0]] + layers[many - back[0] :]
+        between = layers[front[0] : sum(front)] + layers[many - sum(back) : many - back[0]]
+        begin = front[0] + (p - 2) * front[1] if valley else many - last
+        inside = outside if self.two_way else layers[begin : begin + (middle if valley else last)]
+        inner = Stage("middle", between, False, False, (p - 2) * ranks, (p - 3) * self.two_way)
         return (
-            Stage("first", range(first), True, False, ranks), *(inner if between else ()),
-            Stage("last", range(layers - last, layers), False, True, ranks),
+            Stage("first", outside, True, self.folded, ranks, (p - 1) * self.two_way), *((inner,) if p > 2 else ()),
+            Stage("last", inside, self.two_way, not valley, ranks, (p - 1) * self.two_way),
         )  # fmt: skip
 
     @property
@@ -375,7 +388,7 @@ class _Book:
 
     def activations(self, stage: Stage) -> None:
         """What the layers and the boundaries of a stage exchange."""
-        model, options, plan, m = self.model, self.options, self.plan, self.micro_batches
+        model, options, plan, m = self.model, self.options, self.plan, self.passes
         dense, sparse = self.layers_of(stage)
         hidden = exchange.hidden_message(model, options, plan)
         reductions = dense * exchange.tensor_reductions(model, 0.0) + sparse * exchange.tensor_reductions(model, 1.0)
@@ -391,9 +404,17 @@ class _Book:
             self.add(stage.name, phase, "context", "send", plan.context, plan.context_stride, keys, turn)
             self._experts(stage, phase, m * share * sparse)
         _, crossing = exchange.boundary(model, options, plan, self.network, self.stack)
-        for phase in ("forward", "backward"):
-            count = m * plan.virtual_stages
+        for phase, made in self.sends(stage).items():
+            count = self.micro_batches * made
             self.add(stage.name, phase, "pipeline", "send", plan.pipeline, plan.pipeline_stride, crossing, count)
+
+    def sends(self, stage: Stage) -> dict[str, float]:
+        """Messages of a micro-batch that a rank sends each way."""
+        schedule, chunks = self.plan.schedule, self.plan.virtual_stages
+        each = float(pipeline.crossings(schedule, chunks))
+        lacking = 2.0 * each - float(pipeline.messages(schedule, chunks, float(stage.name != "middle")))
+        forward = 0.5 if self.folded else float(stage.name == "last")
+        return {"forward": each - lacking * forward, "backward": each - lacking * (1.0 - forward)}
 
     def _experts(self, stage: Stage, phase: str, passes: float) -> None:
         if not passes:
@@ -425,7 +446,7 @@ class _Book:
             shard = exchange.sharing(ranks, plan)
             context = Context(
                 int(ranks), int(shard), int(self.result.plan.zero_stage or 0), options.reduce_bytes,
-                bool(options.overlap_gradients), stage.name in ("only", "first"), int(plan.virtual_stages),
+                bool(options.overlap_gradients), stage.embedding, int(plan.virtual_stages) * (1 + self.folded),
             )  # fmt: skip
             members = {"all": (ranks, stride), "shard": (shard, stride), "copies": (ranks / shard, stride * shard)}
             for call in self.rule.calls(held.where(kept), context):
@@ -438,12 +459,17 @@ class _Book:
         plan = self.plan
         for group, call, ranks, stride, nbytes in self.synchronisation(stage):
             sizes, counts = np.unique(nbytes, return_counts=True)
-            times = self.micro_batches if call.every else 1.0
+            times = self.passes if call.every else self.updates
             self.add(stage.name, call.phase, group, call.collective, ranks, stride, sizes, times * counts)
         if self.result.model.tied_embeddings and stage.embedding != stage.head:
             apart = plan.pipeline_stride * (plan.pipeline - 1.0)
             table = self.options.reduce_bytes * self.model.vocabulary * self.model.hidden / plan.tensor
-            self.add(stage.name, "gradient sync", "embedding", "all-reduce", 2.0, apart, table, 1.0)
+            self.add(stage.name, "gradient sync", "embedding", "all-reduce", 2.0, apart, table, self.updates)
+        if stage.twin:
+            held, shards = self.tensors(stage), exchange.shards(plan)
+            kept = sum(held.numel[held.routed == routed].sum() / shard for routed, shard in enumerate(shards))
+            nbytes = self.options.reduce_bytes * self.options.trainable * float(kept)
+            self.add(stage.name, "gradient sync", "twin", "all-reduce", 2.0, stage.twin * plan.pipeline_stride, nbytes, 1.0)
 
 
 def ledger(
@@ -454,11 +480,17 @@ def ledger(
 
     With ``buckets=OneBucket()`` bytes and times are those of `estimate`: ``exchange_bytes`` is what a rank sends, and
     the times add up to what is exposed and what is hidden (pipeline sends apart, of which a part is neither). They
-    differ where `estimate` prices one of the two only (tied embeddings between stages and expert-tensor groups: time;
-    ZeRO-3's outer unit: bytes), or takes a
-    mean (vectors, routers and latent projections, of which each tensor rank has a copy; layers that differ between
-    stages; prediction modules). Real buckets add a launch and a latency each, padding, and what a framework moves
-    beyond the least (DeepSpeed's ZeRO-1 and ZeRO-2).
+    differ where `estimate` prices one of the two only (expert-tensor groups: time; ZeRO-3's outer unit: bytes), or takes
+    a mean (vectors, routers and latent projections, of which each tensor rank has a copy; layers that differ between
+    stages; prediction modules). Of a pipeline, `estimate` has the passes of the slowest rank and the weights of the
+    fullest end.
+
+    Of two directions each rank runs two stages, each with half of the micro-batches, and sums their gradients once a step
+    with the rank that runs them too. PipeDream sums gradients and gathers sharded weights after every micro-batch;
+    PipeDream-2BW once a step, which is what it accumulates.
+
+    Real buckets add a launch and a latency each, padding, and what a framework moves beyond the least (DeepSpeed's ZeRO-1
+    and ZeRO-2).
 
     Parameters
     ----------
@@ -475,10 +507,9 @@ def ledger(
     InvalidValue, IllegalPlan
         as `estimate`
     NotModelled
-        where the rule doesn't know the plan's ZeRO stage, or adapters are put into real buckets; for schedules that are
-        not of `ONE_WAY`
+        where the rule doesn't know the plan's ZeRO stage, or adapters are put into real buckets
 
-    Assumes a first or a last stage to send as often as one between; equal micro-batches; every rank of a stage alike.
+    Assumes equal micro-batches; all ranks between the first and the last to be as the second.
 
     Examples
     --------
@@ -489,17 +520,11 @@ def ledger(
     >>> [(size.collective, size.nbytes, size.count) for size in made.histogram()]
     [('all-reduce', 513802240.0, 1.0), ('all-reduce', 604626944.0, 1.0), ('all-gather', 1118429184.0, 1.0)]
     """
-    result = estimate(model, cluster, plan, framework)
-    if result.plan.schedule not in ONE_WAY:
-        raise NotModelled(
-            f"a ledger of schedule={result.plan.schedule!r}: kept where a micro-batch goes through the ranks once each way "
-            f"and gradients are summed once a step: {', '.join(ONE_WAY)}"
-        )
-    return one_way_ledger(result, buckets)
+    return ledger_of(estimate(model, cluster, plan, framework), buckets)
 
 
-def one_way_ledger(result: Estimate, buckets: Rule | None = None) -> Ledger:
-    """The ledger of an estimate, as if micro-batches passed the ranks once each way and gradients were summed once a step.
+def ledger_of(result: Estimate, buckets: Rule | None = None) -> Ledger:
+    """The ledger of an estimate.
 
     Parameters
     ----------

@@ -335,7 +335,8 @@ def explain(reason: str, plan: Plan, model: Transformer, cluster: Cluster) -> st
         "tensor_kv_heads": f"tensor_parallel={t} and kv_heads={model.kv_heads} of {model.name!r}: neither divides the other",
         "tensor_feed_forward": f"tensor_parallel={t} does not divide feed_forward={model.feed_forward} of {model.name!r}",
         "pipeline_layers": f"pipeline_parallel={p} x virtual_stages={v} does not divide {model.layers} layers of "
-        f"{model.name!r} (first and last stage may be short, but hold one layer; with virtual stages each at most one)",
+        f"{model.name!r} (first and last stage may be short, but hold one layer, on zb-v's first rank together; with virtual "
+        "stages each at most one)",
         "virtual_stages": f"virtual_stages={v} with schedule={plan.schedule!r} and pipeline_parallel={p}: more than one "
         f"chunk needs schedule 'interleaved' or 'breadth-first', a pipeline, and at most {model.layers} chunks in all",
         "pipeline_micro_batches": f"pipeline_parallel={p} does not divide {plan.micro_batches} micro-batches, which the "

@@ -15,7 +15,7 @@ from costmodel.estimate import Estimate, estimate
 from costmodel.formulas import exchange, memory, step
 from costmodel.formulas.quantities import Device
 from costmodel.formulas.stage import stage_pass
-from costmodel.ledger import Ledger, Transaction, one_way_ledger
+from costmodel.ledger import Ledger, Transaction, ledger_of
 from costmodel.schedule import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -1057,8 +1057,7 @@ def simulate(
     NotModelled
         for asynchronous schedules, which have no step; and as `ledger`
 
-    Assumes all layers alike, as `estimate`; as `ledger`, that a rank sums and gathers the stage of its own number (where a
-    rank runs stages of both ends, `estimate` has more), and that experts are spread over stages as they are; each transfer
+    Assumes all layers alike, as `estimate`; as `ledger`, that experts are spread over stages as they are; each transfer
     loads its links evenly.
 
     Examples
@@ -1083,7 +1082,7 @@ def simulate(
     if name in ("dualpipe", "chimera"):
         raise NotModelled(f"a step of schedule={name!r}: the sums of gradients between twin ranks are not played; `timeline` "
                           "plays its passes")  # fmt: skip
-    made = one_way_ledger(result)
+    made = ledger_of(result)
     symmetric = not spread and not slow_ranks
     replicas = _replicas(result, symmetric)
     factor = _slowness(replicas, plan.pipeline_parallel, slow_ranks)

@@ -61,7 +61,8 @@ def violations(model, options, plan, gpus):
     stages = plan.pipeline * plan.virtual_stages
     chunked = ops.where(plan.virtual_stages > 1.0, 1.0, 0.0)
     most_short = ops.where(chunked > 0.0, 2.0, model.layers)
-    lacking = (ops.minimum(first, last) < 1.0) | (short > most_short) | (plan.pipeline > model.layers)
+    outer, _, _ = pipeline.rank_layers(model, options, plan)  # a valley's first rank has both short stages
+    lacking = (ops.minimum(ops.minimum(first, last), outer) < 1.0) | (short > most_short) | (plan.pipeline > model.layers)
     interleaved = ops.where(ops.equal(plan.schedule, pipeline.INTERLEAVED), 1.0, 0.0)
     in_chunks = ops.maximum(interleaved, ops.where(ops.equal(plan.schedule, pipeline.BREADTH_FIRST), 1.0, 0.0))
     chimera = ops.where(ops.equal(plan.schedule, pipeline.CHIMERA), 1.0, 0.0)

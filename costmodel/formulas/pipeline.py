@@ -186,6 +186,66 @@ def weight_copies(schedule):
     return 1.0 + two_way(schedule)
 
 
+def updates(schedule, micro_batches):
+    """Updates of the weights in a step: after every micro-batch under PipeDream, else one.
+
+    A step of 2BW is one of its batches of accumulated gradients, as of the schedules that flush.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    micro_batches : of a step
+
+    References
+    ----------
+    [narayanan2019]_ section 3.3, [narayanan2020]_ section 3.1
+
+    Examples
+    --------
+    >>> updates(PIPEDREAM, 8.0), updates(PIPEDREAM_2BW, 8.0), updates(ONE_F_ONE_B, 8.0)
+    (8.0, 1.0, 1.0)
+    """
+    return ops.where(ops.equal(schedule, PIPEDREAM), micro_batches, 1.0)
+
+
+def crossings(schedule, virtual_stages):
+    """Boundaries behind which a micro-batch leaves a rank that has neighbours on both sides, each way.
+
+    One for each chunk; a valley is crossed down and up.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    virtual_stages : model chunks on a rank
+
+    Examples
+    --------
+    >>> crossings(INTERLEAVED, 4.0), crossings(ZB_V, 1.0), crossings(DUALPIPE, 1.0)
+    (4.0, 2.0, 1.0)
+    """
+    return virtual_stages * (1.0 + folded(schedule) * (1.0 - two_way(schedule)))
+
+
+def messages(schedule, virtual_stages, outer):
+    """Messages that a rank sends of one micro-batch, both ways, on average of the two ends where it may enter at either.
+
+    The first rank and the last lack a neighbour: the first stage sends no gradients, the last no activations, and where
+    two stages of a rank meet nothing is sent.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    virtual_stages : model chunks on a rank
+    outer : 1 for the first rank and the last
+
+    Examples
+    --------
+    >>> messages(ONE_F_ONE_B, 1.0, 0.0), messages(ONE_F_ONE_B, 1.0, 1.0), messages(ZB_V, 1.0, 1.0)
+    (2.0, 1.0, 2.0)
+    """
+    return 2.0 * crossings(schedule, virtual_stages) - outer * crossings(schedule, 1.0)
+
+
 def weight_versions(schedule, held):
     """Versions of the stage's weights that a rank keeps: one, two generations, or one for each micro-batch in flight.
 

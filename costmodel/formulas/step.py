@@ -179,8 +179,9 @@ def step(model, options, plan, network, stack, device):
 
     send, boundary_bytes = exchange.boundary(model, options, plan, network, stack)
     hide = options.overlap_pipeline * stack.pipeline_overlap
-    crossings = v * (1.0 + fold * (1.0 - mirrored))  # a valley is crossed down and up
-    handing = piped * 2.0 * m * crossings * send * (1.0 - hide)
+    # where transfers aren't hidden a rank waits for those of its neighbours too
+    handing = piped * 2.0 * m * pipeline.crossings(plan.schedule, v) * send * (1.0 - hide)
+    messages = piped * m * pipeline.messages(plan.schedule, v, 1.0 - is_middle)
     weight_once = weight / m
     forward_once = layers * one.total_forward + has_head * head_forward + has_embedding * embed_forward
     data_once = ops.maximum(slowest - forward_once - weight_once, 0.0)
@@ -197,13 +198,16 @@ def step(model, options, plan, network, stack, device):
     dense = ops.maximum(dense, dense_last)
     routed = ops.maximum(routed, routed_last)
     getting_once, reducing_once, got, given = exchange.synchronisation(dense, routed, plan, options, network, stack)
-    tied = model.tied * piped * (1.0 - fold) * collectives.all_reduce(
-        options.reduce_bytes * model.vocabulary * model.hidden / plan.tensor, 2.0 * piped + (1.0 - piped),
-        plan.pipeline_stride * ops.maximum(p - 1.0, 1.0), network, stack,
-    )  # fmt: skip
+    apart = model.tied * piped * (1.0 - fold)
+    table = options.reduce_bytes * model.vocabulary * model.hidden / plan.tensor
+    tied = apart * collectives.all_reduce(
+        table, 2.0 * piped + (1.0 - piped), plan.pipeline_stride * ops.maximum(p - 1.0, 1.0), network, stack
+    )
     whole = ops.where(plan.shard_weights > 0.0, 0.0, 1.0)
-    updates = ops.where(ops.equal(plan.schedule, pipeline.PIPEDREAM), m, 1.0)
-    reductions = ops.where(plan.shard_gradients > 0.0, m, updates)
+    updates = pipeline.updates(plan.schedule, m)
+    passes = m / copies  # of each stage that a rank runs
+    reductions = ops.where(plan.shard_gradients > 0.0, passes, updates)
+    beside_passes = ops.where(plan.shard_gradients > 0.0, m, updates)
     shard, expert_shard = exchange.shards(plan)
     twin_bytes = mirrored * options.reduce_bytes * options.trainable * (dense / shard + routed / expert_shard)
     twin = collectives.all_reduce(
@@ -214,7 +218,7 @@ def step(model, options, plan, network, stack, device):
     backward_once = data_once + weight_once
     # local SGD averages weights after an update, beside no backward pass
     beside = ops.where(ops.equal(options.synchronisation, exchange.LOCAL_SGD), 0.0, options.overlap_gradients)
-    reduce_hidden = beside * ops.minimum(reducing, stack.gradient_overlap * reductions * backward_once)
+    reduce_hidden = beside * ops.minimum(reducing, stack.gradient_overlap * beside_passes * backward_once)
     gather_hidden = options.overlap_parameters * ops.minimum(getting, stack.parameter_overlap * forward_once)
     slowed = stack.contention * (reduce_hidden + gather_hidden)
 
@@ -239,11 +243,11 @@ def step(model, options, plan, network, stack, device):
         forward + backward_total + recompute + tensor + context + expert + handing + filling
         + reduce_exposed + gather_exposed + update + host
     )  # fmt: skip
-    sharded_bytes = ops.where(plan.shard_weights > 0.0, m * (given + 2.0 * got), 0.0)
+    sharded_bytes = ops.where(plan.shard_weights > 0.0, passes * (given + 2.0 * got), 0.0)
     sent = (
         m * layers * one.nbytes
-        + m * (has_head + has_embedding) * tensor_bytes + piped * 2.0 * m * crossings * boundary_bytes
-        + whole * (reductions * given + updates * got) + sharded_bytes + twin_bytes
+        + m * (has_head + has_embedding) * tensor_bytes + messages * boundary_bytes
+        + whole * (reductions * given + updates * got) + sharded_bytes + updates * apart * table + twin_bytes
     )  # fmt: skip
     tokens = options.global_batch * options.seq_len
     model_flop = tokens * flops.model_flop_per_token(model, options.seq_len, 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -328,14 +328,14 @@ def _columns(
 
 
 def stage_tensors(
-    model: Transformer, *, layers: range, embedding: bool, head: bool, tensor: int, expert: int, expert_tensor: int
+    model: Transformer, *, layers: Sequence[int], embedding: bool, head: bool, tensor: int, expert: int, expert_tensor: int
 ) -> LocalTensors:
     """The tensors that one rank of a pipeline stage holds, unsharded by data parallelism.
 
     Parameters
     ----------
     model : what is trained
-    layers : numbers of the stage's layers in the model
+    layers : numbers of the stage's layers in the model, in their order
     embedding, head : what else the stage holds; a stage with a head but no embedding has its own copy of tied ones
     tensor, expert, expert_tensor : degrees that split tensors, and experts
     """
