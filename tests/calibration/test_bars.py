@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from pathlib import Path
 
@@ -16,7 +17,7 @@ reference = pytest.mark.skipif(not REFERENCE.is_dir(), reason="the optional refe
 
 UNSEEN = {
     "alephalpha_layouts": 0.07, "simumax_b200": 0.04, "llmfoundry": 0.08, "internevo": 0.08, "dgxc_benchmarking": 0.10,
-    "nvidia_perf": 0.12, "papers": 0.06, "megatron_tables": 0.07,
+    "torchtitan": 0.10, "nvidia_perf": 0.12, "papers": 0.06, "megatron_tables": 0.07,
 }  # fmt: skip
 """Mean absolute error of step time on runs that a fit had not seen, at most."""
 
@@ -33,8 +34,13 @@ def test_the_ninety_per_cent_interval_holds_85_to_95_per_cent_of_unseen_runs():
 
 
 @pytest.fixture(scope="module")
-def document():
-    return report(gather([], REFERENCE))[0]
+def reported():
+    return report(gather([], REFERENCE))
+
+
+@pytest.fixture(scope="module")
+def document(reported):
+    return reported[0]
 
 
 def entry(document, source):
@@ -45,8 +51,7 @@ def entry(document, source):
 @reference
 def test_every_usable_row_of_the_reference_is_predicted(document):
     for source in document["sources"]:
-        usable = sum(source["verdicts"].values())
-        assert usable >= 0.9 * (source["rows"] - source["skipped"].get("not usable: incomplete plan", 0))
+        assert sum(source["skipped"].values()) <= 0.1 * source["rows"], source["skipped"]
 
 
 @pytest.mark.slow
@@ -85,8 +90,14 @@ def test_errors_of_memory_on_the_reference_stay_below_the_bar(document, source, 
 
 @pytest.mark.slow
 @reference
-def test_memory_of_megatrons_own_tests_is_within_5_per_cent_on_the_median(document):
-    assert entry(document, "megatron_ci_golden")["memory"]["median_ape"] <= 0.05
+def test_memory_of_megatrons_own_tests_is_within_5_per_cent_on_the_median_and_15_at_the_90th_percentile(reported):
+    errors = sorted(
+        abs(p.nbytes / p.case.peak_bytes - 1.0)
+        for p in reported[1]
+        if p.case.run.file == "megatron_ci_golden.csv" and p.case.peak_bytes is not None
+    )
+    assert errors[len(errors) // 2] <= 0.05
+    assert errors[math.ceil(0.9 * len(errors)) - 1] <= 0.15
 
 
 def test_korthikantis_table_5_within_8_per_cent_and_narayanans_table_1_within_15():
