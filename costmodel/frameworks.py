@@ -34,6 +34,8 @@ class Framework:
     scatter_boundary : a tensor group splits what it sends to the next pipeline stage
     keep_rotated : queries and keys are kept before and after their rotation
     keep_activated : a gated MLP keeps its activated gate beside gate and product
+    narrow_copies : in 8 and 4 bit, what products save are their inputs as cast, and each weight is held cast twice (also
+        transposed); else they are cast again when needed
     backward_gradient_bytes : of a second copy of each gradient, as the backward pass leaves it, held all step [bytes]
     retained_logit_bytes : per logit of the micro-batch before, still held at the next one's loss [bytes]
     lazy_gradients : gradients are freed after the update, and come up as the next backward pass makes them
@@ -69,6 +71,7 @@ class Framework:
     keep_gathered: bool = False
     keep_rotated: bool = False
     keep_activated: bool = False
+    narrow_copies: bool = False
     lazy_gradients: bool = False
     backward_gradient_bytes: float = 0.0
     retained_logit_bytes: float = 0.0
@@ -91,7 +94,7 @@ class Framework:
             real(field, getattr(self, field), 0.0, 64.0)
         for field in ("sequence_parallel", "fused_cross_entropy", "fused_norms", "overlap_gradients", "overlap_parameters",
                       "overlap_tensor", "overlap_pipeline", "scatter_boundary", "keep_gathered", "gather_logits",
-                      "balanced_stages", "keep_rotated", "keep_activated", "lazy_gradients"):  # fmt: skip
+                      "balanced_stages", "keep_rotated", "keep_activated", "narrow_copies", "lazy_gradients"):  # fmt: skip
             flag(field, getattr(self, field))
         if self.time_error is not None:
             real("time_error", self.time_error, 0.0, 10.0)

@@ -217,9 +217,11 @@ class Plan:
             optimizer = precision.optimizer_bytes(stored, *OPTIMIZERS[plan.optimizer])
         updating = max(framework.update_bytes, least) if framework.update_bytes else 0.0
         served = plan.synchronisation == "parameter-server"
+        copied = narrow.get(plan.dtype, 0.0) if framework.narrow_copies else 0.0
         return Options(
             seq_len=float(plan.seq_len), global_batch=float(plan.global_batch),
             compute_bytes=narrow.get(plan.dtype, bytes_), activation_bytes=bytes_,
+            input_bytes=copied or bytes_, input_copy_bytes=copied, weight_copy_bytes=2.0 * copied,
             parameter_bytes=stored, stored_bytes=QUANTISED_BYTES if plan.adapter == "qlora" else stored,
             trainable=ADAPTERS[plan.adapter], scatter_boundary=float(framework.scatter_boundary),
             keep_rotated=float(framework.keep_rotated), keep_activated=float(framework.keep_activated),

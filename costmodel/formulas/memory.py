@@ -23,7 +23,8 @@ def attention_activations(model, options, plan):
     r"""Bytes saved by the attention of one layer for one token of a micro-batch, divided over tensor ranks.
 
     Queries, keys, values and the output (2 bytes each), and for separate kernels the softmax, the dropped-out
-    softmax and its mask: :math:`5 a s` bytes a token with dropout, :math:`2 a s` without.
+    softmax and its mask: :math:`5 a s` bytes a token with dropout, :math:`2 a s` without. The output is the input of the
+    projection; a flash kernel saves it too, so that beside a narrow copy it is kept whole.
 
     Parameters
     ----------
@@ -41,11 +42,13 @@ def attention_activations(model, options, plan):
     full = model.heads * (2.0 * model.head_dim + model.value_head_dim)
     rotated = options.keep_rotated * (model.heads + kv_heads) * model.head_dim
     compressed = 2.0 * plan.tensor * (model.query_latent + model.kv_latent + model.rope_head_dim)
-    saved = ops.where(model.latent > 0.0, full + compressed, plain + rotated) + model.heads * model.value_head_dim
+    saved = ops.where(model.latent > 0.0, full + compressed, plain + rotated)
+    kept_twice = bytes_ + options.input_copy_bytes
+    output = model.heads * model.value_head_dim * ops.where(options.flash_attention > 0.0, kept_twice, options.input_bytes)
     per_score = bytes_ + model.dropout * (bytes_ + 1.0)
     scores = per_score * model.heads * options.seq_len * (1.0 - plan.recompute_attention)
     statistics = 4.0 * model.heads
-    return bytes_ * saved + ops.where(options.flash_attention > 0.0, statistics, scores)
+    return bytes_ * saved + output + ops.where(options.flash_attention > 0.0, statistics, scores)
 
 
 def mlp_activations(model, options, plan):
@@ -58,14 +61,14 @@ def mlp_activations(model, options, plan):
     ----------
     model, options, plan : `Model`, `Options`, `Plan`
     """
-    bytes_ = options.activation_bytes
     share = model.expert_layers / model.layers
-    widths = 2.0 + model.gated * (1.0 + options.keep_activated)
-    dense = widths * model.feed_forward
+    width = options.activation_bytes * (1.0 + model.gated * (1.0 + options.keep_activated)) + options.input_bytes
+    dense = width * model.feed_forward
     routed = model.expert_load * model.experts_per_token
-    experts = routed * (widths * model.expert_feed_forward + 2.0 * model.hidden)
-    shared = widths * model.shared_feed_forward
-    return bytes_ * (dense + share * (experts + shared - dense))
+    permuted = (options.input_bytes + options.activation_bytes) * model.hidden
+    experts = routed * (width * model.expert_feed_forward + permuted)
+    shared = width * model.shared_feed_forward
+    return dense + share * (experts + shared - dense)
 
 
 def layer_activations(model, options, plan):
@@ -75,6 +78,9 @@ def layer_activations(model, options, plan):
 
     .. math:: \frac{s b h}{t} \left(34 + 5 \frac{a s}{h}\right)
 
+    With the inputs of products kept in 8 bit 27 instead of 34: two norms' outputs, the attention's output and the
+    activated MLP's count one byte for two.
+
     Parameters
     ----------
     model : `Model`
@@ -83,7 +89,8 @@ def layer_activations(model, options, plan):
 
     References
     ----------
-    [korthikanti2022]_ equations 1 to 4
+    [korthikanti2022]_ equations 1 to 4; NVIDIA/TransformerEngine@0004dbd transformer_engine/pytorch/module/linear.py
+    (what a product saves in 8 bit)
     """
     bytes_ = options.activation_bytes
     tokens = layer.local_tokens(options, plan)
@@ -91,7 +98,7 @@ def layer_activations(model, options, plan):
     gathered = ops.where(options.keep_gathered > 0.0, tokens, split)
     separate = (1.0 - options.fused_norms) * UNFUSED_NORM_BYTES
     outer = model.hidden * split * (model.norms * (bytes_ + separate) + 2.0 * model.dropout)
-    outer = outer + model.hidden * gathered * model.norms * bytes_
+    outer = outer + model.hidden * gathered * model.norms * options.input_bytes
     inner = tokens / plan.tensor * (attention_activations(model, options, plan) + mlp_activations(model, options, plan))
     return outer + inner
 
@@ -214,10 +221,11 @@ def states(model, options, plan, layers, first, last):
     # the state of a stage that two ranks run is sharded over both
     once = ops.where(plan.shard_optimizer > 0.0, 1.0 / copies, 1.0)
     updated = once * shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
-    weights = options.stored_bytes * held
+    others, experts = layer.layer_parameters_apart(model, plan)
+    cast = shard_of(plan.shard_weights, copies * layers * others, copies * layers * experts, shard, expert_shard)
+    weights = options.stored_bytes * held + options.weight_copy_bytes * cast
     gradients = trained * (options.gradient_bytes * summed + options.backward_gradient_bytes * held)
     optimizer = on_device * trained * (options.optimizer_bytes + options.outer_bytes) * updated
-    others, experts = layer.layer_parameters_apart(model, plan)
     apart = ops.where(shard > 1.0, others, 0.0) + ops.where(expert_shard > 1.0, experts, 0.0)
     whole = ops.where(plan.shard_weights > 0.0, apart, 0.0)
     gathered = GATHERED_LAYERS * (options.stored_bytes + options.trainable * options.reduce_bytes) * whole

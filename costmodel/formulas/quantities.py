@@ -168,6 +168,9 @@ class Options(NamedTuple):
     gather_logits: Number  # 1: the loss sees the whole vocabulary on every tensor rank
     balanced_stages: Number  # 1: layers are dealt to stages by cost, the vocabulary projection counted in
     keep_gathered: Number  # 1: under sequence parallelism the gathered inputs of products are kept, not gathered again
+    input_bytes: Number  # of an element of a product's saved input: narrower than `activation_bytes` where its copy is
+    input_copy_bytes: Number  # of a narrow copy of an input that is saved wide as well
+    weight_copy_bytes: Number  # of the narrow copies of a weight that products read
     keep_rotated: Number  # 1: queries and keys are kept before and after their rotation
     keep_activated: Number  # 1: a gated MLP keeps its activated gate beside gate and product
     backward_gradient_bytes: Number  # of a second copy of a gradient, as the backward pass leaves it, held all step

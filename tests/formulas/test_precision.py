@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from costmodel import Plan, load_framework
-from costmodel.formulas import precision
+from costmodel import Plan, Transformer, load_framework, load_model
+from costmodel.formulas import memory, precision
 
 RECIPES = [  # framework, dtype, optimizer: bytes of a weight, of its gradient and of its optimizer state
     ("deepspeed", "fp32", "adam", (4, 4, 8)),  # rajbhandari2020, section 3.1: 16 in all
@@ -81,3 +81,34 @@ def test_loss_scaling_skips_as_many_steps_as_its_formulas_say(growth_interval, l
 def test_a_scale_below_what_overflows_is_not_brought_down():
     assert precision.settling_steps(1.0, 65536.0) == 0.0
     assert not math.copysign(1.0, precision.settling_steps(1.0, 65536.0)) < 0
+
+
+@pytest.mark.parametrize(("attention", "dtype", "each"), [
+    ("fused-softmax", "bf16", 34), ("fused-softmax", "fp8", 27), ("flash", "bf16", 34), ("flash", "fp8", 29),
+])  # fmt: skip
+def test_products_in_8_bit_save_their_inputs_in_one_byte(attention, dtype, each):
+    """TransformerEngine's linear layers save the cast input; a flash kernel saves its own output as well.
+
+    In 16 bit, per token and channel: 2 norms' inputs and outputs 8, q, k, v 6, the attention's output 2, of the MLP 4 x 2
+    before and 4 x 2 after its activation, two dropout masks 2. In 8 bit the norms' outputs, the attention's and the
+    activation's are saved in half.
+    """
+    model = Transformer(name="gpt", layers=2, hidden=1024, heads=16, vocabulary=51200, feed_forward=4096, gated=False,
+                        norm="layernorm", dropout=True)  # fmt: skip
+    plan = Plan(global_batch=1, seq_len=2048, dtype=dtype, attention=attention)
+    framework = load_framework("megatron-core")
+    saved = memory.layer_activations(model.numbers(), plan.options(framework), plan.numbers(framework, 2))
+    scores = 5 * 16 * 2048 / 1024 if attention != "flash" else 4 * 16 / 1024
+    assert saved == pytest.approx(2048 * 1024 * (each + scores), rel=1e-12)
+
+
+def test_weights_multiplied_in_8_bit_are_held_cast_and_transposed_beside_their_16_bits():
+    model = load_model("llama3-8b")
+    held = [
+        memory.states(model.numbers(), plan.options(framework), plan.numbers(framework, 32), 32.0, 1.0, 1.0)[0]
+        for framework in (load_framework("megatron-core"), load_framework("fsdp2"))
+        for plan in (Plan(global_batch=1, seq_len=2048, dtype=dtype, zero_stage=0) for dtype in ("bf16", "fp8"))
+    ]
+    matrices = 32 * (4096 * (4096 + 2 * 1024) + 4096 * 4096 + 3 * 4096 * 14336)
+    assert held[1] - held[0] == pytest.approx(2 * matrices, rel=1e-3)  # the norms are counted too
+    assert held[3] == held[2]  # torchao casts again in the backward pass
