@@ -19,6 +19,7 @@ from costmodel.formulas.quantities import Network
 from costmodel.hardware.cluster import Cluster
 from costmodel.hardware.topology import MOST, Group, Landing, landings
 from costmodel.solvers import nccl as tuner
+from costmodel.solvers.blocks import binary_blocks_all_reduce
 from costmodel.validate import choice, flag, kind, plain, positive_int, real, text
 
 OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "send")
@@ -267,6 +268,7 @@ _FLAT: dict[str, dict[str, tuple[Callable[..., Any], bool]]] = {
         "ring": (algorithms.ring_all_reduce, True),
         "recursive-doubling": (algorithms.recursive_doubling_all_reduce, False),
         "recursive-halving-doubling": (algorithms.rabenseifner_all_reduce, False),
+        "binary-blocks": (binary_blocks_all_reduce, False),
         "circulant": (algorithms.circulant_all_reduce, False),
         "binomial-tree": (algorithms.binomial_all_reduce, False),
         "double-binary-tree": (algorithms.double_binary_tree_all_reduce, False),
