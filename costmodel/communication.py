@@ -496,6 +496,15 @@ class _Place:
                 time = float(formula(nbytes, units, latency, bandwidth, time))
         return time
 
+    def rank_rate(self, land: Landing) -> float:
+        """What reaches a member over its links inside a node and its share of the NICs together [bytes/s].
+
+        The links carry what was measured, or what RCCL reckons with where that is more.
+        """
+        runs_rccl = library_of(self.cluster.device.architecture) == "rccl"
+        inside = max(land.bandwidth, self.mesh(amd=False).link if runs_rccl else 0.0)
+        return inside + (float(self.network[1].bandwidth) if land.crossed else 0.0)
+
     def lower_bound(self) -> float:
         """What no algorithm that sends over these links goes below [s]."""
         if self.group.ranks == 1 or self.nbytes == 0.0:
@@ -510,7 +519,7 @@ class _Place:
         below = 1
         for land in crossed:  # what leaves a unit of the level inside goes over the links of its members
             place = self.lands.index(land)
-            rate = float(land.bandwidth if place == 0 else self.network[place].bandwidth)
+            rate = float(self.network[place].bandwidth) if place else self.rank_rate(land)
             units = -(-self.group.ranks // below) if place else self.group.ranks
             if self.op == "all-to-all":
                 found.append((self.ranks - below) / self.ranks * self.nbytes / rate)

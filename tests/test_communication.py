@@ -467,6 +467,15 @@ def test_every_name_that_rccl_offers_can_be_asked_for(op):
             assert collective_time(op, GIB, ranks, cluster, one.algorithm).library == "rccl"
 
 
+@given(st.sampled_from(OPERATIONS), sizes, st.integers(2, 64), st.sampled_from([1, 2, 4, 8]), st.booleans())
+def test_nothing_that_rccl_runs_beats_the_bound_over_its_links(op, nbytes, ranks, stride, alone):
+    for node in (MI300X, MI355X):
+        for cluster in (node, rail(node, gpus=512)):
+            if (ranks - 1) * stride < cluster.gpus:
+                answer = collective_time(op, nbytes, Group(ranks=ranks, stride=stride, alone=alone), cluster)
+                assert all(one.time >= answer.lower_bound * (1 - 1e-9) for one in answer.alternatives)
+
+
 def test_a_slower_network_slows_what_crosses_it():
     fast = rail(MI300X)
     levels = (fast.levels[0], Level(name="rail", size=4096, latency=14e-6, bandwidth=11.5e9, line_rate=12.5e9))
