@@ -1,4 +1,4 @@
-"""What measured sweeps add to NCCL's own model: fit it, write it into the catalogue, say how far off it is.
+"""What measured sweeps add to NCCL's and RCCL's own models: fit it, write it into the catalogue, say how far off it is.
 
 A sweep is a setting of one source. Constants belong to an architecture (one node), to a kind of network (several) or
 to who launches; every source is also predicted with constants fitted without it.
@@ -19,13 +19,20 @@ import numpy as np
 
 import costmodel
 from calibration.reference import DEFAULT_FOLDER
-from costmodel.communication import bus_factor, expected_by_nccl, network_kind, phases_of
+from costmodel.communication import (
+    bus_factor,
+    expected_by_nccl,
+    expected_by_rccl,
+    family_of,
+    library_of,
+    network_kind,
+    phases_of,
+)
 from costmodel.errors import UnreadableFile
 from costmodel.formulas import nccl
 from costmodel.hardware.cluster import Cluster, Level
 from costmodel.hardware.topology import Group
 from costmodel.solvers.fitting import Array, Constant, Fit, fit
-from costmodel.solvers.nccl import FAMILIES
 
 FILES = (
     "collectives_nccltests.csv", "collectives_stas.csv", "allreduce_vtrain_lut.csv", "collectives_nanotron.csv",
@@ -37,10 +44,12 @@ MIB = 2**20
 SMALLEST, LARGE = 32 * 1024, 64 * MIB
 DEVICES = (
     ("GB200", "gb200"), ("B200", "b200-sxm"), ("H200", "h200-sxm"), ("H100", "h100-sxm"),
-    ("A100", "a100-sxm-80gb"), ("V100", "v100-sxm-32gb"),
+    ("A100", "a100-sxm-80gb"), ("V100", "v100-sxm-32gb"), ("MI300X", "mi300x"), ("MI355X", "mi355x"),
 )  # fmt: skip
 INSIDE = {"volta": (150e9, 120e9), "ampere": (300e9, 235e9), "hopper": (450e9, 367e9), "blackwell": (900e9, 682e9)}
 """Specified and reached bandwidth of a GPU's NVLinks [bytes/s], as in the catalogue's clusters."""
+MESH = {"cdna3": (448e9, 312.9e9), "cdna4": (535.5e9, 374e9)}
+"""The same of xGMI to seven peers, by architecture; an MI355X's reached as an MI300X's."""
 OPERATIONS = {
     "all_reduce": "all-reduce", "AllReduce": "all-reduce", "all_gather": "all-gather", "AllGather": "all-gather",
     "reduce_scatter": "reduce-scatter", "ReduceScatter": "reduce-scatter",
@@ -101,7 +110,7 @@ class Row:
     @property
     def family(self) -> str:
         """Architecture whose constants apply."""
-        return FAMILIES[self.cluster.device.architecture]
+        return family_of(self.cluster.device.architecture)
 
     @property
     def owner(self) -> str:
@@ -117,7 +126,9 @@ class Row:
         return f"{nodes}, {'from 64 MiB' if self.nbytes >= LARGE else '32 KiB to 64 MiB'}"
 
     def expected(self) -> float:
-        """What NCCL's newest table says, without anything measured [s]."""
+        """What the newest table of the library says, without anything measured [s]."""
+        if library_of(self.cluster.device.architecture) == "rccl":
+            return expected_by_rccl(self.op, self.nbytes, Group(ranks=self.ranks), self.cluster)[0].time
         found = expected_by_nccl(
             self.op, self.nbytes, Group(ranks=self.ranks), self.cluster, nvls=self.nvls, sharp=self.sharp
         )
@@ -145,11 +156,15 @@ def cluster_of(row: dict[str, str]) -> Cluster | str:
     """The machine of a row, or why it can't be told."""
     name = next((device for word, device in DEVICES if word in row["gpu"]), None)
     if name is None:
-        return "GPU not stated, or not NVIDIA's"
+        return "GPU not stated, or none that NCCL or RCCL is modelled on"
     device, ranks, nodes = costmodel.load_device(name), int(row["n_gpus"]), int(row["n_nodes"])
     per_node = 72 if "NVL72" in row["gpu"] else ranks // nodes
-    line, reached = INSIDE[FAMILIES[device.architecture]]
-    inside = Level(name="nvlink", size=max(per_node, 1), latency=3.4e-6, bandwidth=reached, line_rate=line)
+    if library_of(device.architecture) == "rccl":
+        line, reached = MESH[device.architecture]
+        inside = Level(name="xgmi", size=8, latency=2.1e-6, bandwidth=reached, line_rate=line, topology="mesh")
+    else:
+        line, reached = INSIDE[family_of(device.architecture)]
+        inside = Level(name="nvlink", size=max(per_node, 1), latency=3.4e-6, bandwidth=reached, line_rate=line)
     if ranks <= per_node:
         return Cluster(name=f"{ranks} x {name}", device=device, levels=(inside,), gpus=ranks)
     nic = nic_rate(row["nic"], per_node)
@@ -189,7 +204,7 @@ def _row(raw: dict[str, str]) -> Row | str:
     if any(word in notes or word in raw["in_place"] for word in UNHEALTHY):
         return "called no healthy reference"
     if raw["collective"] not in OPERATIONS:
-        return "not a collective that NCCL's tuner decides on"
+        return "not a collective that a tuner decides on"
     op, nbytes, ranks = OPERATIONS[raw["collective"]], float(raw["bytes"] or 0.0), int(raw["n_gpus"])
     if nbytes < SMALLEST:
         return "smaller than 32 KiB"

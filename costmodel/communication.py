@@ -1,4 +1,4 @@
-"""How long a collective takes on a cluster, by which algorithm, and why: NCCL as it decides, or the textbook.
+"""How long a collective takes on a cluster, by which algorithm, and why: NCCL or RCCL as they decide, or the textbook.
 
 >>> from costmodel import load_cluster
 >>> answer = collective_time("all-reduce", 2**30, 8, load_cluster("dgx-h100"))
@@ -14,15 +14,17 @@ from typing import Any, NamedTuple
 
 from costmodel.catalogue import communication as constants
 from costmodel.errors import InvalidValue, NotModelled
-from costmodel.formulas import algorithms, collectives, nccl
+from costmodel.formulas import algorithms, collectives, nccl, rccl
 from costmodel.formulas.quantities import Network
 from costmodel.hardware.cluster import Cluster
 from costmodel.hardware.topology import MOST, Group, Landing, landings
 from costmodel.solvers import nccl as tuner
+from costmodel.solvers import rccl as mesh_tuner
+from costmodel.solvers.blocks import binary_blocks_all_reduce
 from costmodel.validate import choice, flag, kind, plain, positive_int, real, text
 
 OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "send")
-LIBRARIES = ("nccl", "textbook")
+LIBRARIES = ("nccl", "rccl", "textbook")
 LAUNCHERS = ("native", "pytorch")
 PROCESSORS = ("intel", "amd")
 LATEST = max(nccl.RELEASES)
@@ -51,7 +53,7 @@ class CollectiveTime:
     op, nbytes, group : what was asked: the operation, its buffer [bytes] and the ranks
     time : [s]
     algorithm, protocol : by which it runs; the protocol is '' in the textbook
-    library : ``"nccl"`` or ``"textbook"``
+    library : ``"nccl"``, ``"rccl"`` or ``"textbook"``
     why : one line
     alternatives : every algorithm offered, fastest first, this one included
     lower_bound : time that no algorithm sending over the same links goes below [s]; NCCL's NVLS and CollNet, which
@@ -137,9 +139,9 @@ def collective_time(
     group : members that are neighbours, or a `Group`
     cluster : on which
     algorithm : ``"auto"``, or one that the library has
-    library : ``"nccl"``, ``"textbook"`` (alpha-beta, without launch cost), or ``"auto"``: NCCL on NVIDIA's GPUs unless
-        only the textbook has the algorithm
-    version : of NCCL, as ``"2.21"``; the newest table that is not newer counts
+    library : ``"nccl"``, ``"rccl"``, ``"textbook"`` (alpha-beta, without launch cost), or ``"auto"``: NCCL on NVIDIA's
+        GPUs and RCCL on AMD's from MI300X on, unless only the textbook has the algorithm
+    version : of NCCL, as ``"2.21"``; the newest table that is not newer counts. RCCL has one
     launcher : ``"native"`` code, or ``"pytorch"``, called and waited for one by one
     nvls : whether NVLink switches may reduce (NCCL_NVLS_ENABLE)
     sharp : whether the network's switches reduce
@@ -159,26 +161,32 @@ def collective_time(
     Examples
     --------
     >>> from costmodel import load_cluster
-    >>> collective_time("all-reduce", 2**20, 2, load_cluster("mi300x-8"), "ring").library
-    'textbook'
+    >>> answer = collective_time("all-reduce", 2**30, 8, load_cluster("mi300x-8"))
+    >>> answer.library, answer.algorithm, answer.protocol
+    ('rccl', 'ring', 'simple')
     """
     place, release = _asked(op, nbytes, group, cluster, OPERATIONS, version, nvls, sharp, processor)
     text("algorithm", algorithm)
     choice("library", library, ("auto", *LIBRARIES))
     choice("launcher", launcher, LAUNCHERS)
-    runs_nccl = cluster.device.architecture in tuner.FAMILIES
-    if library == "nccl" and not runs_nccl:
-        raise NotModelled(f"library='nccl' on {cluster.device.name}: NCCL runs on NVIDIA's GPUs")
+    own = library_of(cluster.device.architecture)
+    if library not in ("auto", "textbook", own):
+        raise NotModelled(f"library={library!r} on {cluster.device.name}: {MAKERS[library]}")
     if library == "auto":
-        only_textbook = algorithm in TEXTBOOK[op] and algorithm not in NCCL_NAMES
-        library = "nccl" if runs_nccl and not only_textbook else "textbook"
+        only_textbook = algorithm in TEXTBOOK[op] and algorithm not in LIBRARY_NAMES[own]
+        library = "textbook" if only_textbook else own
+    if library == "rccl" and (release != LATEST or sharp):
+        asked = f"sharp={sharp}" if sharp else f"version={version!r}"
+        raise NotModelled(f"{asked} on {cluster.device.name}: RCCL is tabled in one release, without SHARP")
     if place.ranks == 1.0 or place.nbytes == 0.0:
-        if algorithm not in ("auto", *(NCCL_NAMES if library == "nccl" else TEXTBOOK[op])):
+        if algorithm not in ("auto", *(TEXTBOOK[op] if library == "textbook" else LIBRARY_NAMES[library])):
             raise NotModelled(f"algorithm={algorithm!r}: {library} has none of that name for {op}")
         nothing = "one rank has nothing to exchange" if place.ranks == 1.0 else "there are no bytes to exchange"
         return place.answer([Alternative(algorithm="none", protocol="", time=0.0)], "none", library, nothing)
     if library == "textbook":
         return place.answer(place.textbook(), algorithm, library, "")
+    if library == "rccl":
+        return place.answer(place.rccl(launcher, processor == "amd"), algorithm, library, "RCCL")
     found = place.nccl(release, launcher, nvls, sharp, processor == "amd")
     return place.answer(found, algorithm, library, f"NCCL {release[0]}.{release[1]}")
 
@@ -214,6 +222,65 @@ def expected_by_nccl(
     if place.ranks == 1.0:
         raise InvalidValue("group", group, "at least two ranks: one has nothing to exchange")
     return tuner.candidates(op, place.nbytes, place.communicator(nvls, sharp, processor == "amd"), release)
+
+
+def expected_by_rccl(
+    op: str, nbytes: float, group: int | Group, cluster: Cluster, *, processor: str = "intel"
+) -> list[tuner.Candidate]:
+    """What RCCL's own model and its links say of every algorithm and protocol, the one it runs first.
+
+    Parameters
+    ----------
+    op : one that RCCL's tuner decides on
+    nbytes : buffer [bytes]
+    group, cluster : at least two ranks, on AMD's GPUs from MI300X on
+    processor : as of `collective_time`
+
+    Returns
+    -------
+    list of Candidate
+        with their times [s], without what measurements add
+
+    Raises
+    ------
+    InvalidValue
+        naming the field, its value and what was expected
+    NotModelled
+        on other GPUs
+    """
+    place, _ = _asked(op, nbytes, group, cluster, tuner.OPERATIONS, LATEST, True, False, processor)
+    if library_of(cluster.device.architecture) != "rccl":
+        raise NotModelled(f"RCCL on {cluster.device.name}: {MAKERS['rccl']}")
+    if place.ranks == 1.0:
+        raise InvalidValue("group", group, "at least two ranks: one has nothing to exchange")
+    return mesh_tuner.candidates(op, place.nbytes, place.mesh(processor == "amd"))
+
+
+def library_of(architecture: str) -> str:
+    """The library that runs on GPUs of an architecture, ``"nccl"`` or ``"rccl"``; ``"textbook"`` where neither does.
+
+    Parameters
+    ----------
+    architecture : of the GPUs
+
+    Examples
+    --------
+    >>> library_of("hopper"), library_of("cdna3"), library_of("tpu")
+    ('nccl', 'rccl', 'textbook')
+    """
+    if architecture in tuner.FAMILIES:
+        return "nccl"
+    return "rccl" if architecture in mesh_tuner.FAMILIES else "textbook"
+
+
+def family_of(architecture: str) -> str:
+    """Whose measured constants an architecture shares: NVIDIA's generations, ``"cdna"``.
+
+    Parameters
+    ----------
+    architecture : of GPUs that NCCL or RCCL runs on
+    """
+    return (tuner.FAMILIES | mesh_tuner.FAMILIES)[architecture]
 
 
 def _asked(
@@ -261,12 +328,17 @@ class _Links(NamedTuple):
 
 
 NCCL_NAMES = ("ring", "tree", "nvls", "nvls-tree", "collnet-direct", "collnet-chain", "pat", "point-to-point")
+RCCL_NAMES = ("ring", "tree", "point-to-point")
+LIBRARY_NAMES: dict[str, tuple[str, ...]] = {"nccl": NCCL_NAMES, "rccl": RCCL_NAMES, "textbook": ()}
+"""Names of the algorithms of a library, the textbook's apart."""
+MAKERS = {"nccl": "NCCL runs on NVIDIA's GPUs", "rccl": "RCCL is modelled on AMD's GPUs from MI300X on"}
 
 _FLAT: dict[str, dict[str, tuple[Callable[..., Any], bool]]] = {
     "all-reduce": {
         "ring": (algorithms.ring_all_reduce, True),
         "recursive-doubling": (algorithms.recursive_doubling_all_reduce, False),
         "recursive-halving-doubling": (algorithms.rabenseifner_all_reduce, False),
+        "binary-blocks": (binary_blocks_all_reduce, False),
         "circulant": (algorithms.circulant_all_reduce, False),
         "binomial-tree": (algorithms.binomial_all_reduce, False),
         "double-binary-tree": (algorithms.double_binary_tree_all_reduce, False),
@@ -325,11 +397,12 @@ class _Place:
         return Network(*wider)
 
     def answer(self, found: list[Alternative], algorithm: str, library: str, because: str) -> CollectiveTime:
-        """The result: what was asked for, or the fastest."""
+        """The result: of what was asked for, or of all, the one that the library prefers; the textbook, the fastest."""
         ordered = tuple(sorted(found, key=lambda one: one.time))
-        chosen = ordered[0]
+        preferred = found if library == "rccl" else ordered
+        chosen = preferred[0]
         if algorithm not in ("auto", "none"):
-            matching = [one for one in ordered if one.algorithm == algorithm]
+            matching = [one for one in preferred if one.algorithm == algorithm]
             if not matching:
                 offered = ", ".join(dict.fromkeys(one.algorithm for one in ordered))
                 raise NotModelled(f"algorithm={algorithm!r}: {library} has for {self.op} of this group {offered}")
@@ -349,12 +422,16 @@ class _Place:
         lead = f"{because} takes {name}" if because else name
         if algorithm != "auto":
             return f"{name} as asked, {chosen.time * 1e6:.4g} us for {where}"
-        others = [one for one in ordered if one.algorithm != chosen.algorithm] or list(ordered[1:])
+        others = [one for one in ordered if one.algorithm != chosen.algorithm] or [one for one in ordered if one != chosen]
         if not others:
             return f"{lead}: there is no other for {where}"
         second = others[0]
         rival = " ".join(filter(None, (second.algorithm, second.protocol)))
-        return f"{lead}: {chosen.time * 1e6:.4g} us for {where}, {second.time / chosen.time:.2f} times faster than {rival}"
+        ahead = second.time / chosen.time
+        taken = f"{lead}: {chosen.time * 1e6:.4g} us for {where}"
+        if ahead < 1.0:
+            return f"{taken}, where {rival} would be {1.0 / ahead:.2f} times faster"
+        return f"{taken}, {ahead:.2f} times faster than {rival}"
 
     # The textbook
 
@@ -419,6 +496,15 @@ class _Place:
                 time = float(formula(nbytes, units, latency, bandwidth, time))
         return time
 
+    def rank_rate(self, land: Landing) -> float:
+        """What reaches a member over its links inside a node and its share of the NICs together [bytes/s].
+
+        The links carry what was measured, or what RCCL reckons with where that is more.
+        """
+        runs_rccl = library_of(self.cluster.device.architecture) == "rccl"
+        inside = max(land.bandwidth, self.mesh(amd=False).link if runs_rccl else 0.0)
+        return inside + (float(self.network[1].bandwidth) if land.crossed else 0.0)
+
     def lower_bound(self) -> float:
         """What no algorithm that sends over these links goes below [s]."""
         if self.group.ranks == 1 or self.nbytes == 0.0:
@@ -433,7 +519,7 @@ class _Place:
         below = 1
         for land in crossed:  # what leaves a unit of the level inside goes over the links of its members
             place = self.lands.index(land)
-            rate = float(land.bandwidth if place == 0 else self.network[place].bandwidth)
+            rate = float(self.network[place].bandwidth) if place else self.rank_rate(land)
             units = -(-self.group.ranks // below) if place else self.group.ranks
             if self.op == "all-to-all":
                 found.append((self.ranks - below) / self.ranks * self.nbytes / rate)
@@ -466,7 +552,7 @@ class _Place:
 
     def overhead(self, launcher: str) -> constants.Overhead:
         """What measurements add: of the architecture, between nodes of the network, and of who launches."""
-        inside = constants.overhead("architecture", tuner.FAMILIES[self.cluster.device.architecture])
+        inside = constants.overhead("architecture", family_of(self.cluster.device.architecture))
         launch = inside.launch + constants.launch_of(launcher)
         if self.lands[0].crossed:
             between = constants.overhead("network", network_kind(self.crossed()[-1].level.name))
@@ -475,13 +561,14 @@ class _Place:
 
     def nccl(self, version: tuple[int, int], launcher: str, nvls: bool, sharp: bool, amd: bool) -> list[Alternative]:
         """Every algorithm and protocol that NCCL has for the operation, with what measurements add to its own model."""
+        if self.op not in tuner.OPERATIONS:
+            return [self.point_to_point(self.op, launcher)]
+        return self.measured(tuner.candidates(self.op, self.nbytes, self.communicator(nvls, sharp, amd), version), launcher)
+
+    def measured(self, found: list[tuner.Candidate], launcher: str) -> list[Alternative]:
+        """Candidates with what measurements add to a library's own model."""
         over = self.overhead(launcher)
         filling = over.filling * phases_of(self.op)
-        if self.op not in tuner.OPERATIONS:
-            formula = collectives.all_to_all if self.op == "all-to-all" else collectives.send
-            expected = float(formula(self.nbytes, self.ranks, self.stride, self.network, _Software()))
-            return [Alternative(algorithm="point-to-point", protocol="simple", time=over.launch + expected)]
-        found = tuner.candidates(self.op, self.nbytes, self.communicator(nvls, sharp, amd), version)
         return [
             Alternative(
                 algorithm=one.algorithm, protocol=one.protocol,
@@ -490,6 +577,38 @@ class _Place:
             for one in found
             if one.bandwidth > 0.0
         ]  # fmt: skip
+
+    def point_to_point(self, op: str, launcher: str) -> Alternative:
+        """Sends to one or all, whose time is the links' with a launch."""
+        formula = collectives.send if op == "send" else collectives.all_to_all
+        expected = float(formula(self.nbytes, self.ranks, self.stride, self.network, _Software()))
+        return Alternative(algorithm="point-to-point", protocol="simple", time=self.overhead(launcher).launch + expected)
+
+    # RCCL
+
+    def mesh(self, amd: bool) -> mesh_tuner.Mesh:
+        """The group as RCCL sees it, with the links there are."""
+        inner, nodes = self.cluster.levels[0], self.lands[0].units
+        members = self.group.ranks / nodes
+        share = (members - 1.0) / max(inner.size - 1.0, 1.0) if inner.topology == "mesh" else float(members > 1.0)
+        line = inner.line_rate * rccl.LINK / rccl.SPECIFIED if inner.line_rate else inner.bandwidth
+        crossed = [self.lands.index(land) for land in self.crossed() if land is not self.lands[0]]
+        return mesh_tuner.Mesh(
+            ranks=self.group.ranks, nodes=nodes, architecture=self.cluster.device.architecture, link=line * share,
+            nic=min((float(self.network[place].bandwidth) for place in crossed), default=0.0),
+            net_latency=max((self.cluster.levels[place].latency for place in crossed), default=0.0), amd=amd,
+        )  # fmt: skip
+
+    def rccl(self, launcher: str, amd: bool) -> list[Alternative]:
+        """Every algorithm and protocol that RCCL has for the operation, the one it runs first."""
+        if self.op not in tuner.OPERATIONS:
+            return [self.point_to_point(self.op, launcher)]
+        mesh = self.mesh(amd)
+        found = self.measured(mesh_tuner.candidates(self.op, self.nbytes, mesh), launcher)
+        if self.op == "all-gather":  # by bytes alone, before anything is weighed
+            place = 0 if mesh_tuner.gathers_directly(self.nbytes, mesh) else len(found)
+            found.insert(place, self.point_to_point("all-to-all", launcher))
+        return found
 
 
 def network_kind(name: str) -> str:

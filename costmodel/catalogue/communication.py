@@ -1,4 +1,4 @@
-"""What measurements add to NCCL's own model: constants by architecture, by kind of network, by who launches."""
+"""What measurements add to NCCL's and RCCL's own models: constants by architecture, by kind of network, by who launches."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def add(commands: Commands) -> None:
     timing.add_argument("--stride", type=whole, default=1, metavar="N", help="distance of neighbours in the group (default: 1)")
     timing.add_argument("--alone", action="store_true", help="the GPUs between the members are silent")
     timing.add_argument("--algorithm", default="auto", metavar="A", help="auto, or one of the alternatives")
-    timing.add_argument("--library", default="auto", metavar="L", help="auto, nccl or textbook")
+    timing.add_argument("--library", default="auto", metavar="L", help="auto, nccl, rccl or textbook")
     timing.add_argument("--version", metavar="V", help="of NCCL, such as 2.21 (default: the newest known)")
     timing.add_argument("--launcher", default="native", metavar="L", help="native or pytorch")
     timing.add_argument("--nvls", type=yes, default=True, metavar="yes|no", help="whether NVLink switches may reduce")

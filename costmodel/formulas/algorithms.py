@@ -167,6 +167,33 @@ def rabenseifner_all_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=
     return scatter + bruck_all_gather(nbytes, q, latency, bandwidth) + folded
 
 
+def next_block(nbytes, smaller, larger, latency, bandwidth, reduce_bandwidth=FREE):
+    r"""Time in which a block of ranks deals the parts it has summed to the next larger block [s].
+
+    .. math:: T = \frac{l}{s} \left( \alpha + \frac{n}{l B} \right) + \frac{n}{l G}
+
+    Each of the :math:`s` ranks holds 1/s of the buffer and sends it to :math:`l / s` others, one after the other. The
+    loop over the blocks of an all-reduce is `costmodel.solvers.blocks.binary_blocks_all_reduce`.
+
+    Parameters
+    ----------
+    nbytes : buffer on each rank [bytes]
+    smaller, larger : ranks :math:`s` and :math:`l` of the blocks, powers of two
+    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
+
+    References
+    ----------
+    [goyal2017]_ section 4.1, [rabenseifner2004]_
+
+    Examples
+    --------
+    >>> next_block(8e9, 2.0, 8.0, 0.5, 1e9)
+    6.0
+    """
+    part = nbytes / larger
+    return larger / smaller * message(part, latency, bandwidth) + part / reduce_bandwidth
+
+
 def circulant_all_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
     r"""Time of a reduce-scatter and an all-gather of :math:`\lceil \log_2 p \rceil` rounds each, for any p [s].
 

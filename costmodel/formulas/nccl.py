@@ -23,6 +23,11 @@ class Protocols(NamedTuple):
     ll128: float
     simple: float
 
+    @classmethod
+    def microseconds(cls, ll: float, ll128: float, simple: float) -> Protocols:
+        """Times given in microseconds, in seconds."""
+        return cls(ll * 1e-6, ll128 * 1e-6, simple * 1e-6)
+
 
 class Algorithm(NamedTuple):
     """Latencies of an algorithm [s]: to start, and of a hop over each kind of link."""
@@ -59,8 +64,7 @@ class Release(NamedTuple):
     nvls_share: float  # of the heads' bandwidth that an all-reduce gets; 0: the architecture's efficiency says
 
 
-def _us(ll: float, ll128: float, simple: float) -> Protocols:
-    return Protocols(ll * 1e-6, ll128 * 1e-6, simple * 1e-6)
+_us = Protocols.microseconds
 
 
 def _simple(base: float, nvlink: float, pci: float, net: float) -> Algorithm:

@@ -118,6 +118,16 @@ def test_sweeps_on_one_node_come_within_their_bar_on_the_mean(lines, device, ban
 
 
 @needs_reference
+@pytest.mark.parametrize("device", ["mi300x", "mi355x"])
+def test_every_point_of_a_mesh_comes_within_its_bar_with_its_source_unseen(lines, device):
+    mine = [line for line in lines if f" x {device} " in line["sweep"]]
+    assert mine
+    for line in mine:
+        assert line["band"] == "one node, from 64 MiB"
+        assert line["unseen_within"] == line["seen_within"] == line["rows"]
+
+
+@needs_reference
 @pytest.mark.parametrize("band", ONE_NODE)
 def test_at_least_nine_points_in_ten_on_one_node_come_within_their_bar(lines, band):
     mine = sweeps(lines, bands=(band,))

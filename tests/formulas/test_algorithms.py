@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from costmodel.formulas import algorithms, collectives
 from costmodel.formulas.quantities import Level, Network
 from costmodel.hardware.cluster import Level as LevelOfCluster
+from costmodel.solvers import blocks as binary
+from costmodel.solvers.blocks import binary_blocks_all_reduce
 
 approx = pytest.approx
 
@@ -154,6 +156,55 @@ def rabenseifner_all_reduce(net, parts):
     folded(net, parts, work)
 
 
+def halves(blocks, parts):
+    """Rounds in which blocks (first rank, ranks) halve side by side: (rank, partner, parts kept, parts given)."""
+    spans = {first + i: (0, parts) for first, size in blocks for i in range(size)}
+    distance = max(size for _, size in blocks) // 2
+    while distance:
+        pairs = []
+        for first, size in blocks:
+            for rank in range(first, first + size) if distance < size else ():
+                low, high = spans[rank]
+                middle = (low + high) // 2
+                upper = bool((rank - first) & distance)
+                keep, give = ((middle, high), (low, middle)) if upper else ((low, middle), (middle, high))
+                pairs.append((rank, first + ((rank - first) ^ distance), keep, give))
+        for rank, _, keep, _ in pairs:
+            spans[rank] = keep
+        yield pairs
+        distance //= 2
+    yield spans
+
+
+def binary_blocks(net, parts, together):
+    """Blocks halve, pass sums up to the largest, pass results down, double; `together`: all wait at the turn."""
+    ends, blocks = 0, []
+    for size in binary.sizes(net.ranks):
+        blocks.append((ends, size))
+        ends += size
+    *rounds, spans = halves(blocks, parts)
+    for pairs in rounds:
+        net.round([(rank, partner, list(range(*give)), True) for rank, partner, _, give in pairs])
+    passes = []  # rounds from each block to the next larger, the smallest block first
+    for (first, size), (above, larger) in reversed(list(zip(blocks[1:], blocks, strict=False))):
+        targets = {}
+        for rank in range(first, first + size):
+            inside = [other for other in range(above, above + larger)
+                      if spans[rank][0] <= spans[other][0] < spans[rank][1]]  # fmt: skip
+            targets[rank] = sorted(inside, key=lambda other: spans[other])
+        passes.append([[(rank, targets[rank][i]) for rank in targets] for i in range(larger // size)])
+    for batch in passes:
+        for pairs in batch:
+            net.round([(rank, target, list(range(*spans[target])), True) for rank, target in pairs])
+    if together:
+        net.clock = [net.time] * net.ranks
+    for batch in reversed(passes):
+        for pairs in batch:
+            net.round([(target, rank, list(range(*spans[target])), False) for rank, target in pairs])
+    for pairs in reversed(rounds):
+        net.round([(rank, partner, list(range(*keep)), False) for rank, partner, keep, _ in pairs])
+
+
 def binomial(p):
     """Rounds of a binomial broadcast from rank 0: who sends to whom."""
     distance = 1
@@ -230,6 +281,34 @@ def test_recursive_halving_and_doubling_takes_as_long_as_its_messages(p):
     rabenseifner_all_reduce(net, parts)
     assert finished(net, parts)
     assert net.time == approx(algorithms.rabenseifner_all_reduce(BYTES, p, LATENCY, BANDWIDTH, ADDING), rel=1e-12)
+
+
+@pytest.mark.parametrize("p", range(2, 73))
+def test_binary_blocks_take_as_long_as_their_messages(p):
+    parts = 1 << (p.bit_length() - 1)
+    net, eager = whole(p, parts), whole(p, parts)
+    binary_blocks(net, parts, together=True)
+    binary_blocks(eager, parts, together=False)
+    formula = binary_blocks_all_reduce(BYTES, p, LATENCY, BANDWIDTH, ADDING)
+    assert finished(net, parts)
+    assert finished(eager, parts)
+    assert net.time == approx(formula, rel=1e-12)
+    assert eager.time <= formula * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("power", range(7))
+def test_binary_blocks_of_a_power_of_two_are_one_block(power):
+    asked = (BYTES, 2**power, LATENCY, BANDWIDTH, ADDING)
+    assert binary_blocks_all_reduce(*asked) == approx(algorithms.rabenseifner_all_reduce(*asked), rel=1e-12)
+
+
+@pytest.mark.parametrize("power", range(1, 20))
+def test_of_two_blocks_a_part_of_the_buffer_is_passed_on_where_folding_hands_over_all_of_it(power):
+    asked = (BYTES, 3 * 2**power, 0.0, BANDWIDTH)
+    saved = 2.0 * (1.0 - 1.0 / 2**power) * BYTES / BANDWIDTH
+    halved = algorithms.bruck_reduce_scatter(BYTES, 2 ** (power + 1), 0.0, BANDWIDTH)
+    assert algorithms.rabenseifner_all_reduce(*asked) - binary_blocks_all_reduce(*asked) == approx(saved, rel=1e-9)
+    assert binary_blocks_all_reduce(*asked) == approx(2.0 * (halved + BYTES / 2**power / BANDWIDTH), rel=1e-12)
 
 
 @pytest.mark.parametrize("p", SMALL)
@@ -335,6 +414,7 @@ def test_a_chain_in_blocks_takes_as_long_as_its_messages():
 ALL_REDUCE = [
     algorithms.ring_all_reduce, algorithms.recursive_doubling_all_reduce, algorithms.rabenseifner_all_reduce,
     algorithms.circulant_all_reduce, algorithms.binomial_all_reduce, algorithms.double_binary_tree_all_reduce,
+    binary_blocks_all_reduce,
 ]  # fmt: skip
 GATHER = [algorithms.ring_all_gather, algorithms.bruck_all_gather, algorithms.pairwise_all_to_all]
 SCATTER = [algorithms.ring_reduce_scatter, algorithms.bruck_reduce_scatter, algorithms.pairwise_reduce_scatter]
