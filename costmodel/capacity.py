@@ -17,6 +17,7 @@ from costmodel.workloads.transformer import Transformer
 
 GROWING = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
 """Degrees that a single change may double."""
+UNCOMPRESSED = {"compression": "none", "compression_density": None, "compression_rank": None}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,9 +130,14 @@ def _single_changes(plan: Plan, framework: Framework) -> Iterator[dict[str, Any]
                     fields["sequence_parallel"] = plan.sequence_parallel or framework.sequence_parallel
             yield fields
     for stage in range((plan.zero_stage or 0) + 1, 4):
-        yield {"zero_stage": stage} if plan.synchronisation == "all-reduce" else {
-            "zero_stage": stage, "synchronisation": "all-reduce", "servers": 0, "local_steps": 1,
-        }  # fmt: skip
+        fields = {"zero_stage": stage}
+        if plan.synchronisation != "all-reduce":
+            fields |= {"synchronisation": "all-reduce", "servers": 0, "local_steps": 1}
+        if plan.compression != "none" and stage > 1:
+            fields |= UNCOMPRESSED
+        yield fields
+    if plan.compression != "none":
+        yield UNCOMPRESSED
     if plan.shard_group is not None:
         yield {"shard_group": None}
     if plan.tensor_parallel > 1 and not plan.sequence_parallel:
