@@ -411,7 +411,7 @@ def payload_of(nparameters, factors, ranks, options):
     PowerSGD          two factors of each matrix; vectors, and matrices without smaller factors, as they are
     ================  ==========================================================================================
 
-    A rank without others has nothing to compress.
+    Where there are no other ranks, or no gradients, there is nothing to compress.
 
     Parameters
     ----------
@@ -425,7 +425,7 @@ def payload_of(nparameters, factors, ranks, options):
     [wang2023zeropp]_ section 3.3, [lin2018]_, [vogels2019]_; PyTorch torch/distributed/algorithms/ddp_comm_hooks
     """
     trained = options.trainable * nparameters
-    kind = ops.where(ranks > 1.0, options.compression, NONE)
+    kind = ops.where((ranks > 1.0) & (nparameters > 0.0), options.compression, NONE)
     held, sent = options.gradient_bytes, options.reduce_bytes
     plain = plain_payload(options.reduce_bytes * options.trainable * nparameters)
     narrow = narrow_payload(trained, sent, NARROW_BYTES)

@@ -374,19 +374,19 @@ def fuller(one, other):
     )
 
 
-def buffered(held, nbytes, stack):
+def buffered(one, nbytes, stack):
     """A bill with so many bytes more in its buffers all the time, `Memory`.
 
     Parameters
     ----------
-    held : `Memory`
+    one : `Memory`
     nbytes : that are held besides
     stack : `Stack`
     """
     reserved = stack.fragmentation * nbytes
     return Memory(
-        held.total + nbytes + reserved, held.weights, held.gradients, held.optimizer, held.activations, held.temporaries,
-        held.logits, held.buffers + nbytes, held.overhead + reserved,
+        one.total + nbytes + reserved, one.weights, one.gradients, one.optimizer, one.activations, one.temporaries,
+        one.logits, one.buffers + nbytes, one.overhead + reserved,
     )  # fmt: skip
 
 

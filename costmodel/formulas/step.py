@@ -3,7 +3,17 @@ r"""One training step: compute, exchange, bubble, synchronisation, optimizer; an
 from __future__ import annotations
 
 from costmodel import ops
-from costmodel.formulas import attention, collectives, compute, exchange, flops, gradients, layer, memory, pipeline
+from costmodel.formulas import (
+    attention,
+    collectives,
+    compute,
+    exchange,
+    flops,
+    gradients,
+    layer,
+    memory,
+    pipeline,
+)
 from costmodel.formulas.quantities import Layer, Step
 
 UNFUSED_LAUNCHES = 0.2
