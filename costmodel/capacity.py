@@ -11,13 +11,12 @@ from costmodel.errors import CostModelError, IllegalPlan, InvalidValue
 from costmodel.estimate import Estimate, estimate
 from costmodel.frameworks import Framework
 from costmodel.hardware.cluster import Cluster
-from costmodel.plan import Plan, divisors
+from costmodel.plan import COMPRESSION_PARAMETERS, Plan, divisors
 from costmodel.validate import kind, positive_int
 from costmodel.workloads.transformer import Transformer
 
 GROWING = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
 """Degrees that a single change may double."""
-UNCOMPRESSED = {"compression": "none", "compression_density": None, "compression_rank": None}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,15 +128,15 @@ def _single_changes(plan: Plan, framework: Framework) -> Iterator[dict[str, Any]
                 if degree == "tensor_parallel":
                     fields["sequence_parallel"] = plan.sequence_parallel or framework.sequence_parallel
             yield fields
+    uncompressed: dict[str, Any] = {} if plan.compression == "none" else {"compression": "none"}
+    uncompressed |= {name: None for name in COMPRESSION_PARAMETERS if getattr(plan, name) is not None}
     for stage in range((plan.zero_stage or 0) + 1, 4):
         fields = {"zero_stage": stage}
         if plan.synchronisation != "all-reduce":
             fields |= {"synchronisation": "all-reduce", "servers": 0, "local_steps": 1}
-        if plan.compression != "none" and stage > 1:
-            fields |= UNCOMPRESSED
-        yield fields
-    if plan.compression != "none":
-        yield UNCOMPRESSED
+        yield fields | uncompressed if stage > 1 else fields
+    if uncompressed:
+        yield uncompressed
     if plan.shard_group is not None:
         yield {"shard_group": None}
     if plan.tensor_parallel > 1 and not plan.sequence_parallel:

@@ -171,7 +171,8 @@ def quantised_all_reduce(ngradients, gradient_bytes, bits, block, scale_bytes, r
     r"""Time and bytes of an all-reduce of quantised gradients [s, bytes].
 
     Whole numbers of few bits would overflow in a ring's sums, so every rank receives its part of all gradients
-    (an all-to-all), sums it in 32 bit, quantises the sum and gathers the parts.
+    (an all-to-all), sums it in 32 bit, quantises the sum and gathers the parts. The all-to-all is flat: over several GPUs a
+    node it loses to a ring what two hops, inside nodes and between them, would save.
 
     Parameters
     ----------
