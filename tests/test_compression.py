@@ -266,6 +266,15 @@ def test_the_transactions_of_one_bucket_are_those_of_the_estimate(name, zero, mo
     assert made.times["only"] == pytest.approx(stated - coding, rel=1e-9)
 
 
+@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("model", MODELS)
+def test_the_fuller_end_of_a_pipeline_sends_what_the_estimate_says(name, model):
+    even = {"layers": 8, "tied_embeddings": False, "dense_layers": 0}  # stages alike, of which the estimate takes a mean
+    plan = compressing(name, dataclasses.replace(PLAN, global_batch=64, data_parallel=8, pipeline_parallel=2))
+    made = ledger(dataclasses.replace(MODELS[model], **even), CLUSTER, plan, "megatron-core", buckets=OneBucket())
+    assert made.sent_bytes[made.busiest] == pytest.approx(made.estimate.step.exchange_bytes, rel=1e-9)
+
+
 @pytest.mark.parametrize(("name", "collectives_of"), [
     ("bf16", {"all-reduce"}), ("int8", {"all-to-all", "all-gather"}), ("top-k", {"all-gather"}),
 ])  # fmt: skip
