@@ -139,7 +139,7 @@ def step(model, options, plan, network, stack, device):
 
     References
     ----------
-    [agarwal2022]_ section 3
+    [agarwal2022]_
     """
     summed = gradients.compressed(model, options, plan, network, stack, device)
     held = gradients.fullest_stage(model, options, plan, stack, micro_batches(options, plan))
