@@ -10,7 +10,7 @@ import numpy as np
 
 from calibration.metrics import Prediction
 from costmodel.formulas.quantities import Device, Model, Network, Options, Plan, Stack, Step
-from costmodel.formulas.step import step
+from costmodel.formulas.step import step, uncompressed_step
 from costmodel.runs.cases import Case
 from costmodel.uncertainty import interval, spread_of
 
@@ -29,7 +29,8 @@ class Columns:
     def evaluate(self) -> Step:
         """Every part of every case's step."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            return step(self.model, self.options, self.plan, self.network, self.stack, self.device)
+            formula = step if np.any(self.options.compression) else uncompressed_step
+            return formula(self.model, self.options, self.plan, self.network, self.stack, self.device)
 
 
 def _column(tuples: Sequence[Any]) -> Any:

@@ -6,8 +6,8 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from costmodel.formulas import gradients, pipeline
 from costmodel.formulas import memory as formula
-from costmodel.formulas import pipeline
 from costmodel.formulas.parameters import stage_model
 from costmodel.formulas.quantities import Memory, Model, Options, Stack
 from costmodel.formulas.quantities import Plan as PlanNumbers
@@ -109,7 +109,7 @@ class Bill:
     activations : saved for the backward pass
     temporaries : of the backward pass, or of the update, where that is the fullest moment
     logits : and what the loss holds beside them, where the loss is the fullest moment
-    buffers : gathered weights, workspaces
+    buffers : gathered weights, workspaces, what compression keeps beside the gradients
     overhead : outside the allocator, and what the allocator reserves unused
     asked : what the bill is of
     """
@@ -187,7 +187,7 @@ def stage_bill(asked: Asked, stage: int) -> StageBill:
     stage : rank in the pipeline, from 0
     """
     arguments = arguments_of(asked, stage)
-    parts = formula.stage_memory(*arguments)
+    parts = formula.buffered(formula.stage_memory(*arguments), compression_bytes(asked, stage), asked.stack)
     _, _, at_loss, updating = formula.fullest_moment(formula.stage_contents(*arguments), asked.plan, asked.micro_batches)
     phase = "update" if updating else "loss" if at_loss else "backward"
     return StageBill(stage=stage, layers=arguments[4], parts=Memory._make(map(float, parts)), phase=phase)
@@ -204,6 +204,18 @@ def arguments_of(asked: Asked, stage: int) -> tuple[Any, ...]:
     before, layers = layers_of(asked, stage)
     part = model_of(asked, before, layers)
     return (part, *asked[1:4], layers, float(stage), *ends_of(asked, stage), float(asked.micro_batches))
+
+
+def compression_bytes(asked: Asked, stage: int) -> float:
+    """What a rank of the pipeline keeps to compress its gradients [bytes].
+
+    Parameters
+    ----------
+    asked : the numbers of the plan
+    stage : rank in the pipeline, from 0
+    """
+    part, options, plan, _, layers, _, first, last, _ = arguments_of(asked, stage)
+    return float(gradients.buffer_bytes(part, options, plan, layers, first, last))
 
 
 def model_of(asked: Asked, before: float, layers: float) -> Model:
@@ -269,6 +281,7 @@ def timeline_of(asked: Asked, stage: int) -> MemoryTimeline:
         asked.schedule, stages=round(plan.pipeline), micro_batches=asked.micro_batches, chunks=round(plan.virtual_stages)
     )
     chunks, end = order.chunks, order.stages - 1
+    kept = compression_bytes(asked, stage)
 
     moments: list[Moment] = []
 
@@ -278,7 +291,7 @@ def timeline_of(asked: Asked, stage: int) -> MemoryTimeline:
             has.weights, has.gradients if late else has.gradients - has.late_gradients, has.optimizer, running * has.saved,
             temporaries, logits, stack.workspace_memory + (0.0 if updating else has.gathered), plan, stack,
         )  # fmt: skip
-        moments.append(Moment(event, number, Memory._make(map(float, bill))))
+        moments.append(Moment(event, number, Memory._make(map(float, formula.buffered(bill, kept, stack)))))
 
     running = waiting = 0
     for kind, at, number in order.order(stage):

@@ -11,9 +11,9 @@ import numpy as np
 
 from costmodel.catalogue.software import framework_on
 from costmodel.errors import CostModelError, InvalidValue
+from costmodel.estimate import step_formula
 from costmodel.formulas.quantities import Device as DeviceNumbers
 from costmodel.formulas.quantities import Stack
-from costmodel.formulas.step import step
 from costmodel.frameworks import Framework
 from costmodel.hardware.cluster import Cluster
 from costmodel.plan import Plan
@@ -129,7 +129,8 @@ def _predict(cluster: Cluster, software: Framework, stack: Stack, run: Run) -> f
     model, plan, _ = run
     device: DeviceNumbers = cluster.device.numbers(plan.dtype)
     numbers = plan.numbers(software, model.layers)
-    return float(step(model.numbers(), plan.options(software), numbers, cluster.numbers(), stack, device).total)
+    options = plan.options(software)
+    return float(step_formula(options)(model.numbers(), options, numbers, cluster.numbers(), stack, device).total)
 
 
 def _solve(cluster: Cluster, software: Framework, runs: Sequence[Run], constants: Sequence[Constant]) -> Stack:

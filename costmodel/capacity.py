@@ -11,7 +11,7 @@ from costmodel.errors import CostModelError, IllegalPlan, InvalidValue
 from costmodel.estimate import Estimate, estimate
 from costmodel.frameworks import Framework
 from costmodel.hardware.cluster import Cluster
-from costmodel.plan import Plan, divisors
+from costmodel.plan import COMPRESSION_PARAMETERS, Plan, divisors
 from costmodel.validate import kind, positive_int
 from costmodel.workloads.transformer import Transformer
 
@@ -128,10 +128,15 @@ def _single_changes(plan: Plan, framework: Framework) -> Iterator[dict[str, Any]
                 if degree == "tensor_parallel":
                     fields["sequence_parallel"] = plan.sequence_parallel or framework.sequence_parallel
             yield fields
+    uncompressed: dict[str, Any] = {} if plan.compression == "none" else {"compression": "none"}
+    uncompressed |= {name: None for name in COMPRESSION_PARAMETERS if getattr(plan, name) is not None}
     for stage in range((plan.zero_stage or 0) + 1, 4):
-        yield {"zero_stage": stage} if plan.synchronisation == "all-reduce" else {
-            "zero_stage": stage, "synchronisation": "all-reduce", "servers": 0, "local_steps": 1,
-        }  # fmt: skip
+        fields = {"zero_stage": stage}
+        if plan.synchronisation != "all-reduce":
+            fields |= {"synchronisation": "all-reduce", "servers": 0, "local_steps": 1}
+        yield fields | uncompressed if stage > 1 else fields
+    if uncompressed:
+        yield uncompressed
     if plan.shard_group is not None:
         yield {"shard_group": None}
     if plan.tensor_parallel > 1 and not plan.sequence_parallel:

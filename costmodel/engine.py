@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.estimate import step_formula
 from costmodel.formulas.quantities import Device, Memory, Model, Network, Options, Plan, Stack, Step
-from costmodel.formulas.step import step
 from costmodel.validate import choice
 
 ENGINES = ("auto", "python", "numpy", "numba")
@@ -45,14 +45,16 @@ def unflatten(parts: Columns) -> Step:
 
 def _python(fixed: tuple[Any, ...], plans: Columns, out: Columns) -> None:
     model, options, *rest = fixed
+    formula = step_formula(options)
     for row in range(plans.shape[1]):
-        out[:, row] = flatten(step(model, options, Plan(*map(float, plans[:, row])), *rest))
+        out[:, row] = flatten(formula(model, options, Plan(*map(float, plans[:, row])), *rest))
 
 
 def _numpy(fixed: tuple[Any, ...], plans: Columns, out: Columns) -> None:
     model, options, *rest = fixed
+    formula = step_formula(options)
     with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
-        for part, values in enumerate(flatten(step(model, options, Plan(*plans), *rest))):
+        for part, values in enumerate(flatten(formula(model, options, Plan(*plans), *rest))):
             out[part] = values
 
 
@@ -67,7 +69,8 @@ def _numba(fixed: tuple[Any, ...], plans: Columns, out: Columns) -> None:
     padded[:, count:] = plans[:, -1:]
     lined = np.ascontiguousarray(padded.reshape(len(Plan._fields), blocks, block).transpose(1, 0, 2))
     result = np.empty((blocks, len(PARTS), block))
-    rows.evaluate(model, options, lined.ravel(), *rest, result.ravel(), np.uint64(blocks))
+    kernel = rows.evaluate_compressed if options.compression else rows.evaluate
+    kernel(model, options, lined.ravel(), *rest, result.ravel(), np.uint64(blocks))
     out[:] = result.transpose(1, 0, 2).reshape(len(PARTS), -1)[:, :count]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 from costmodel.bill import PARTS as MEMORY_PARTS
@@ -12,7 +13,7 @@ from costmodel.bill import Asked, Bill
 from costmodel.catalogue.software import framework_on
 from costmodel.formulas import step as formula
 from costmodel.formulas.quantities import Device as DeviceNumbers
-from costmodel.formulas.quantities import Stack, Step
+from costmodel.formulas.quantities import Options, Stack, Step
 from costmodel.frameworks import Framework
 from costmodel.hardware.cluster import Cluster
 from costmodel.plan import Plan
@@ -91,7 +92,7 @@ class Estimate:
         network = self.cluster.numbers()
 
         def logarithm(device: DeviceNumbers, stack: Stack) -> float:
-            return math.log(formula.step(model, options, numbers, network, stack, device).total)
+            return math.log(step_formula(options)(model, options, numbers, network, stack, device).total)
 
         return slopes_of(logarithm, self.cluster.device, framework, plan.dtype)
 
@@ -158,6 +159,16 @@ class Estimate:
         }  # fmt: skip
 
 
+def step_formula(options: Options) -> Callable[..., Step]:
+    """The formula of a step: the whole one, or where gradients travel as they are the faster one that gives the same.
+
+    Parameters
+    ----------
+    options : of the plans
+    """
+    return formula.step if options.compression else formula.uncompressed_step
+
+
 def estimate(model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str = "megatron-core") -> Estimate:
     """Time and memory of one training step.
 
@@ -189,10 +200,10 @@ def estimate(model: Transformer, cluster: Cluster, plan: Plan, framework: Framew
     plan = plan.resolve(software)
     plan.check(model, cluster, software)
     device = cluster.device.numbers(plan.dtype)
-    result = formula.step(
-        model.numbers(), plan.options(software), plan.numbers(software, model.layers), cluster.numbers(),
-        software.numbers(), device,
-    )  # fmt: skip
+    options = plan.options(software)
+    result = step_formula(options)(
+        model.numbers(), options, plan.numbers(software, model.layers), cluster.numbers(), software.numbers(), device,
+    )
     return Estimate(model=model, cluster=cluster, plan=plan, framework=software, step=result)
 
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from costmodel.errors import InvalidValue, NotModelled
 from costmodel.estimate import Estimate, estimate
-from costmodel.formulas import collectives, exchange, layer, pipeline, step, traffic
-from costmodel.formulas.quantities import Layer
+from costmodel.formulas import collectives, compression, exchange, layer, low_rank, pipeline, step, traffic
+from costmodel.formulas.parameters import stage_model
+from costmodel.formulas.quantities import Factors, Layer, Options
 from costmodel.frameworks import Framework
 from costmodel.hardware.cluster import Cluster
 from costmodel.plan import Plan
@@ -301,6 +302,17 @@ class Ledger:
         return pandas.DataFrame(self.to_rows())
 
 
+def _coded(call: Call, factors: Factors, ranks: float, options: Options) -> list[tuple[str, NDArray[np.float64]]]:
+    """Collectives that sum the compressed gradients of each bucket, in order, with the buffers of each [bytes]."""
+    made = compression.payload_of(call.elements.astype(float), factors, ranks, options)
+    parts = (
+        ("all-reduce", made.whole), ("all-reduce", made.left), ("all-reduce", made.right), ("all-to-all", made.scattered),
+        ("all-gather", ranks * made.gathered),
+    )  # fmt: skip
+    sizes = [(name, np.broadcast_to(np.asarray(nbytes, dtype=float), call.elements.shape)) for name, nbytes in parts]
+    return [(name, nbytes) for name, nbytes in sizes if nbytes.any()]
+
+
 class _Book:
     """Prices the transactions of an estimate's step, stage by stage."""
 
@@ -440,6 +452,7 @@ class _Book:
             ("expert data", held.routed, exchange.expert_ranks(plan), plan.expert * plan.expert_tensor),
         )
         found = []
+        compressed = self.result.plan.compression != "none"
         for group, kept, ranks, stride in groups:
             if ranks <= 1.0 or not kept.any():
                 continue
@@ -449,10 +462,29 @@ class _Book:
                 bool(options.overlap_gradients), stage.embedding, int(plan.virtual_stages) * (1 + self.folded),
             )  # fmt: skip
             members = {"all": (ranks, stride), "shard": (shard, stride), "copies": (ranks / shard, stride * shard)}
-            for call in self.rule.calls(held.where(kept), context):
+            tensors = held.where(kept)
+            for call in self.rule.calls(tensors, context):
                 width = options.parameter_bytes if call.what == "weights" else options.reduce_bytes * options.trainable
-                found.append(Exchanged(group, call, *members[call.over], width * call.elements.astype(float)))
+                if call.what == "weights" or not compressed:
+                    found.append(Exchanged(group, call, *members[call.over], width * call.elements.astype(float)))
+            # a hook sums the gradients of all ranks whole, whatever is sharded
+            whole = self.rule.calls(tensors, context._replace(zero_stage=0, shard=1)) if compressed else []
+            for call in whole:
+                factors = self.factors(stage, group, float(call.elements.sum()))
+                found += [
+                    Exchanged(group, call._replace(collective=collective), ranks, stride, nbytes)
+                    for collective, nbytes in _coded(call, factors, ranks, options)
+                ]
         return found
+
+    def factors(self, stage: Stage, group: str, routed: float) -> Factors:
+        """What PowerSGD makes of all gradients of a group of a stage, which for `routed` experts has so many."""
+        model = stage_model(self.model, float(stage.layers[0]), float(len(stage.layers)))
+        rank = self.options.compression_rank
+        if group == "expert data":
+            return low_rank.expert_factors(model, self.plan, routed, rank)
+        places = float(len(stage.layers)), float(stage.embedding), float(stage.head)
+        return low_rank.stage_factors(model, self.plan, *places, rank)
 
     def states(self, stage: Stage) -> None:
         """What a stage exchanges of gradients and weights."""
@@ -482,15 +514,15 @@ def ledger(
     the times add up to what is exposed and what is hidden (pipeline sends apart, of which a part is neither). They
     differ where `estimate` prices one of the two only (expert-tensor groups: time; ZeRO-3's outer unit: bytes), or takes
     a mean (vectors, routers and latent projections, of which each tensor rank has a copy; layers that differ between
-    stages; prediction modules). Of a pipeline, `estimate` has the passes of the slowest rank and the weights of the
-    fullest end.
+    stages; prediction modules), and by the device's time to encode and decode compressed gradients, which is no
+    transaction. Of a pipeline, `estimate` has the passes of the slowest rank and the weights of the fullest end.
 
     Of two directions each rank runs two stages, each with half of the micro-batches, and sums their gradients once a step
     with the rank that runs them too. PipeDream sums gradients and gathers sharded weights after every micro-batch;
     PipeDream-2BW once a step, which is what it accumulates.
 
-    Real buckets add a launch and a latency each, padding, and what a framework moves beyond the least (DeepSpeed's ZeRO-1
-    and ZeRO-2).
+    PowerSGD is kept in one bucket. Real buckets add a launch and a latency each, padding, and what a framework moves
+    beyond the least (DeepSpeed's ZeRO-1 and ZeRO-2).
 
     Parameters
     ----------
@@ -507,7 +539,7 @@ def ledger(
     InvalidValue, IllegalPlan
         as `estimate`
     NotModelled
-        where the rule doesn't know the plan's ZeRO stage, or adapters are put into real buckets
+        where the rule doesn't know the plan's ZeRO stage, or adapters or PowerSGD are put into real buckets
 
     Assumes equal micro-batches; all ranks between the first and the last to be as the second.
 
@@ -533,15 +565,17 @@ def ledger_of(result: Estimate, buckets: Rule | None = None) -> Ledger:
     """
     if result.plan.synchronisation != "all-reduce":
         raise NotModelled(f"a ledger of synchronisation={result.plan.synchronisation!r}: only all-reduce's is kept")
-    adapted = result.plan.adapter != "none"
+    adapted, factored = result.plan.adapter != "none", result.plan.compression == "power-sgd"
     rule = buckets
     if rule is None:
         known = rules.rule_of(result.framework.name, int(result.plan.zero_stage or 0))
-        rule = rules.OneBucket() if adapted else known
+        rule = rules.OneBucket() if adapted or factored else known
     if isinstance(rule, type) or not callable(getattr(rule, "calls", None)):
         raise InvalidValue("buckets", buckets, "a rule of costmodel.workloads.buckets, as DeepSpeed() makes one")
     if adapted and not isinstance(rule, rules.OneBucket):
         raise NotModelled(f"adapter={result.plan.adapter!r} in real buckets: only OneBucket() knows the share that trains")
+    if factored and not isinstance(rule, rules.OneBucket):
+        raise NotModelled("compression='power-sgd' in real buckets: only OneBucket() knows the factors of its matrices")
     book = _Book(result, rule)
     stages = book.stages
     for stage in stages:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from costmodel import ops
 from costmodel.errors import IllegalPlan, InvalidValue
-from costmodel.formulas import exchange, legality, pipeline, precision
+from costmodel.formulas import compression, exchange, legality, pipeline, precision
 from costmodel.formulas.quantities import Options
 from costmodel.formulas.quantities import Plan as PlanNumbers
 from costmodel.frameworks import ATTENTION_KINDS, Framework
@@ -40,6 +40,16 @@ SYNCHRONISATIONS = {
     "all-reduce": exchange.ALL_REDUCE, "hierarchical": exchange.HIERARCHICAL,
     "parameter-server": exchange.PARAMETER_SERVER, "byteps": exchange.BYTEPS, "local-sgd": exchange.LOCAL_SGD,
 }  # fmt: skip
+COMPRESSIONS = {
+    "none": compression.NONE, "fp16": compression.NARROW, "bf16": compression.NARROW, "int8": compression.QUANTISED,
+    "top-k": compression.TOP_K, "power-sgd": compression.POWER_SGD,
+}  # fmt: skip
+COMPRESSION_PARAMETERS = {"compression_density": "top-k", "compression_rank": "power-sgd"}
+"""Fields of a plan that one way to compress alone uses."""
+DENSITY = 0.001
+"""Of deep gradient compression after its warm-up [lin2018]_."""
+RANK = 1
+"""Of the matrices of PyTorch's ``PowerSGDState``."""
 OUTER_BYTES = 8.0
 """Per parameter, of the weights at the last exchange and of their momentum, which local SGD keeps [douillard2023]_."""
 DIMENSIONS = ("tensor", "context", "data", "pipeline")
@@ -84,6 +94,11 @@ class Plan:
         of a parameter server hold the optimizer's state, and their update hides behind the exchange
     servers : machines of the parameter server, or without GPUs in BytePS, with the links of a node; 0: the nodes serve
     local_steps : steps of local SGD from one exchange to the next
+    compression : of gradients before their all-reduce: ``"none"``, ``"fp16"`` or ``"bf16"`` (a cast), ``"int8"`` (blocks that
+        share a scale), ``"top-k"`` or ``"power-sgd"`` (two factors of each matrix); the last two keep what they didn't send
+        for the next step. All but the first need ``synchronisation="all-reduce"`` and ``zero_stage`` 0 or 1
+    compression_density : share of the gradients that top-k sends, above 0 to 1; 0.001 if None
+    compression_rank : of the factors of PowerSGD; 1 if None
     optimizer_offload, activation_offload : share kept in host memory, 0 to 1; the transfers are priced, the host's
         own arithmetic is not, so an offloaded optimizer's time is a lower bound
 
@@ -123,6 +138,9 @@ class Plan:
     synchronisation: str = "all-reduce"
     servers: int = 0
     local_steps: int = 1
+    compression: str = "none"
+    compression_density: float | None = None
+    compression_rank: int | None = None
     optimizer_offload: float = 0.0
     activation_offload: float = 0.0
 
@@ -168,11 +186,32 @@ class Plan:
         if self.synchronisation != "all-reduce" and self.zero_stage:
             raise InvalidValue("zero_stage", self.zero_stage, f"0 with synchronisation={self.synchronisation!r}: every rank "
                                "has a whole copy to synchronise")  # fmt: skip
+        self._check_compression()
         object.__setattr__(self, "rank_order", listing("rank_order", self.rank_order))
         if sorted(map(str, self.rank_order)) != sorted(DIMENSIONS):
             raise InvalidValue("rank_order", self.rank_order, "an order of " + ", ".join(DIMENSIONS))
         for field in ("optimizer_offload", "activation_offload"):
             real(field, getattr(self, field), 0.0, 1.0)
+
+    def _check_compression(self) -> None:
+        how = f"compression={self.compression!r}"
+        choice("compression", self.compression, tuple(COMPRESSIONS))
+        for field, owner in COMPRESSION_PARAMETERS.items():
+            if getattr(self, field) is not None and self.compression != owner:
+                raise InvalidValue(field, getattr(self, field), f"None with {how}: {owner!r} alone has it")
+        if self.compression_density is not None:
+            real("compression_density", self.compression_density, 1e-9, 1.0)
+        if self.compression_rank is not None:
+            positive_int("compression_rank", self.compression_rank, 1_000_000)
+        if self.compression == "none":
+            return
+        if self.synchronisation != "all-reduce":
+            raise InvalidValue("compression", self.compression, f"'none' with synchronisation={self.synchronisation!r}: an "
+                               "all-reduce alone is modelled with compressed gradients")  # fmt: skip
+        if (self.zero_stage or 0) > 1:
+            raise InvalidValue("zero_stage", self.zero_stage, f"0 or 1 with {how}, which needs every rank's whole gradients")
+        if self.compression == "power-sgd" and self.adapter != "none":
+            raise InvalidValue("compression", self.compression, f"any other with adapter={self.adapter!r}, of low rank already")
 
     @property
     def gpus(self) -> int:
@@ -188,7 +227,7 @@ class Plan:
         """The plan with every None replaced by the framework's default."""
         defaults: dict[str, Any] = {
             "sequence_parallel": framework.sequence_parallel and self.tensor_parallel > 1,
-            "zero_stage": framework.zero_stage if self.synchronisation == "all-reduce" else 0,
+            "zero_stage": self._default_zero_stage(framework),
             "attention": framework.attention,
             "fused_cross_entropy": framework.fused_cross_entropy,
             "fused_norms": framework.fused_norms,
@@ -199,6 +238,11 @@ class Plan:
         }
         missing = {field: value for field, value in defaults.items() if getattr(self, field) is None}
         return dataclasses.replace(self, **missing)
+
+    def _default_zero_stage(self, framework: Framework) -> int:
+        """The framework's, or none where that shards what every rank must have whole."""
+        most = 0 if self.synchronisation != "all-reduce" else 3 if self.compression == "none" else 1
+        return framework.zero_stage if framework.zero_stage <= most else 0
 
     def options(self, framework: Framework) -> Options:
         """What is the same for every plan of a search, as the numbers that formulas take."""
@@ -239,6 +283,9 @@ class Plan:
             fused_cross_entropy=float(bool(plan.fused_cross_entropy)),
             synchronisation=SYNCHRONISATIONS[plan.synchronisation], servers=float(plan.servers),
             local_steps=float(plan.local_steps),
+            compression=COMPRESSIONS[plan.compression],
+            compression_density=float(DENSITY if plan.compression_density is None else plan.compression_density),
+            compression_rank=float(RANK if plan.compression_rank is None else plan.compression_rank),
             overlap_gradients=float(bool(plan.overlap_gradients)),
             overlap_parameters=float(bool(plan.overlap_parameters)),
             overlap_tensor=float(bool(plan.overlap_tensor)), overlap_pipeline=float(bool(plan.overlap_pipeline)),
@@ -361,6 +408,8 @@ def explain(reason: str, plan: Plan, model: Transformer, cluster: Cluster) -> st
         f"{plan.data_parallel * plan.context_parallel} ranks",
         "synchronisation": f"synchronisation={plan.synchronisation!r} with zero_stage={plan.zero_stage}: every rank must have "
         "a whole copy to synchronise, zero_stage=0",
+        "compression": f"compression={plan.compression!r} with zero_stage={plan.zero_stage}: every rank must have its gradients "
+        "whole to compress them, zero_stage=0 or 1",
         "unfused_context": f"attention={plan.attention!r} with context_parallel={plan.context_parallel}: ring "
         "attention needs the flash kernel",
     }  # fmt: skip

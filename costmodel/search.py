@@ -21,7 +21,7 @@ from costmodel.formulas import legality
 from costmodel.formulas.quantities import Plan as PlanNumbers
 from costmodel.frameworks import Framework
 from costmodel.hardware.cluster import Cluster
-from costmodel.plan import MOST, SCHEDULES, Plan, divisors, plan_numbers
+from costmodel.plan import COMPRESSION_PARAMETERS, MOST, SCHEDULES, Plan, divisors, plan_numbers
 from costmodel.standing import Standings, standings
 from costmodel.uncertainty import spread_of
 from costmodel.validate import kind, listing, positive_int, whole
@@ -41,7 +41,7 @@ SPLIT = (
 CHOICES = (
     "dtype", "adapter", "attention", "optimizer", "gradient_bytes", "fused_cross_entropy", "fused_norms", "overlap_gradients",
     "overlap_parameters", "overlap_tensor", "overlap_pipeline", "optimizer_offload", "activation_offload",
-    "rank_order", "synchronisation", "servers", "local_steps",
+    "rank_order", "synchronisation", "servers", "local_steps", "compression", *COMPRESSION_PARAMETERS,
 )  # fmt: skip
 """Dimensions that are the same for a whole batch of columns."""
 Found = tuple[float, float, dict[str, Any], int, np.ndarray]
@@ -368,6 +368,13 @@ def search(
         dataclasses.replace(template, synchronisation="parameter-server", servers=value)
     for value in given["local_steps"] or []:
         dataclasses.replace(template, synchronisation="local-sgd", local_steps=value)
+    for name in ("synchronisation", "compression"):
+        for value in given[name] or []:
+            dataclasses.replace(template, **{name: value})
+    for name, owner in COMPRESSION_PARAMETERS.items():
+        kinds = given["compression"] or ["none"]
+        for value in given[name] or []:  # refused where no way to compress that is tried has it
+            dataclasses.replace(template, compression=owner if owner in kinds else kinds[0], **{name: value})
 
     space = Space(model, cluster, software, global_batch, seq_len, given)
     table, recompute = _rows(space)
@@ -376,15 +383,15 @@ def search(
     best: list[Found] = []
     misses: list[Found] = []
     evaluated = fitting = 0
-    combinations = list(itertools.product(*(given[name] or [None] for name in CHOICES)))
-    for combination in combinations:
-        chosen = {name: value for name, value in zip(CHOICES, combination, strict=True) if value is not None}
+    combinations = _choices(given)
+    for chosen in combinations:
         try:
             sample = dataclasses.replace(template, **chosen)
-        except InvalidValue:
-            if len(combinations) == 1 or not {"servers", "local_steps"} & set(chosen):
+        except InvalidValue as refused:
+            if len(combinations) == 1 or not {"servers", "local_steps", "compression"} & set(chosen):
                 raise
-            rejected["synchronisation"] = rejected.get("synchronisation", 0) + considered  # servers where there are none
+            reason = "compression" if refused.field == "compression" else "synchronisation"  # servers where there are none
+            rejected[reason] = rejected.get(reason, 0) + considered
             continue
         columns = _columns(table, recompute, model, sample.rank_order)
         options = sample.options(software)
@@ -430,6 +437,19 @@ def search(
     return SearchResult(
         model, cluster, software, considered * len(combinations), evaluated, fitting, rejected, ranked, miss
     )
+
+
+def _choices(given: dict[str, list[Any] | None]) -> list[dict[str, Any]]:
+    """Combinations of what is the same for a whole batch of columns; what a way to compress doesn't use is left out."""
+    found = []
+    for combination in itertools.product(*(given[name] or [None] for name in CHOICES)):
+        chosen = {name: value for name, value in zip(CHOICES, combination, strict=True) if value is not None}
+        for name, owner in COMPRESSION_PARAMETERS.items():
+            if chosen.get("compression") != owner:
+                chosen.pop(name, None)
+        if chosen not in found:
+            found.append(chosen)
+    return found
 
 
 def _pass_on(progress: Callable[[int, int], None], whole: int, done: int) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from costmodel.errors import InvalidValue, NotModelled
 from costmodel.estimate import Estimate, estimate
-from costmodel.formulas import exchange, memory, step
+from costmodel.formulas import exchange, gradients, memory, step
 from costmodel.formulas.quantities import Device
 from costmodel.formulas.stage import stage_pass
 from costmodel.ledger import Ledger, Transaction, ledger_of
@@ -563,6 +563,7 @@ class _Shape:
         self.exposed_send = 1.0 - float(hide)
         self.pieces = {(kind, stage): self._pieces(kind, stage) for kind in self.passes for stage in range(schedule.stages)}
         self.host = self._host(result, device)
+        self.coding = float(gradients.compressed(*arguments, self.stack, device).coding)
         self.saved = memory.stage_activations(self.model, self.options, self.plan, self.stack, self.layers, 1.0)
 
     def _host(self, result: Estimate, device: Device) -> float:
@@ -745,7 +746,7 @@ class _Builder:
             self._do(START, transfer)
         self._settle(begin)
         self._tied(rank)
-        for kind, duration in ((OPTIMIZER, self.result.step.optimizer), (HOST, shape.host)):
+        for kind, duration in ((OPTIMIZER, self.result.step.optimizer + shape.coding), (HOST, shape.host)):
             if duration > 0.0:
                 self.entries.append(_Entry(kind, duration=float(duration)))
         for kind in () if self.gathers_ahead else (START, WAIT):
@@ -1027,7 +1028,8 @@ def simulate(
     that needs them, those that an update changed before the passes of the next step (which is the same as this one) if
     overlapped, else after the update. Each kind of group has one stream, which carries one transfer at a time, in order.
     Beside a pass a transfer has at most the calibrated share of its rate, and slows the pass by the calibrated contention.
-    On a link, demands share the bandwidth in proportion where they exceed it.
+    On a link, demands share the bandwidth in proportion where they exceed it. To encode and decode compressed gradients
+    takes its time before the update, and counts as ``optimizer``.
 
     Ranks that do the same at the same time are played as one: by symmetry one rank of each stage, unless `jitter` or
     `slow_ranks` break it; then every data-parallel replica of every stage by itself, ranks that share tensor, context or

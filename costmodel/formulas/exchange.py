@@ -233,8 +233,24 @@ def gradient_exchange(nparameters, ranks, stride, plan, options, network, stack)
     ----------
     [rajbhandari2020]_ section 7, [zhao2023]_ section 3.2
     """
-    shard = sharing(ranks, plan)
     nbytes = options.reduce_bytes * options.trainable * nparameters
+    return byte_exchange(nbytes, ranks, stride, plan, options, network, stack)
+
+
+def byte_exchange(nbytes, ranks, stride, plan, options, network, stack):
+    """As `gradient_exchange`, of as many bytes as a rank has of gradients [s, bytes].
+
+    What a plan compresses every rank receives whole, also where it keeps but a shard of the optimizer, as under PyTorch's
+    communication hooks.
+
+    Parameters
+    ----------
+    nbytes : on this rank, before sharding
+    ranks : members of the group
+    stride : distance of neighbouring members [ranks]
+    plan, options, network, stack : `Plan`, `Options`, `Network`, `Stack`
+    """
+    shard = ops.where(options.compression > 0.5, 1.0, sharing(ranks, plan))
     scatter = collectives.all_gather(nbytes, shard, stride, network, stack)
     reduce, sent = sum_over_copies(nbytes / shard, ranks / shard, stride * shard, options, network, stack)
     return scatter + reduce, (shard - 1.0) / shard * nbytes + sent
@@ -264,10 +280,23 @@ def synchronisation(dense, routed, plan, options, network, stack):
     dense, routed : parameters of a rank outside and in routed experts, which are summed over fewer ranks
     plan, options, network, stack : as named
     """
+    width = options.reduce_bytes * options.trainable
+    return byte_synchronisation(dense, routed, width * dense, width * routed, plan, options, network, stack)
+
+
+def byte_synchronisation(dense, routed, nbytes, routed_nbytes, plan, options, network, stack):
+    """As `synchronisation`, of gradients of as many bytes [s, s, bytes, bytes].
+
+    Parameters
+    ----------
+    dense, routed : parameters of a rank outside and in routed experts, which are summed over fewer ranks
+    nbytes, routed_nbytes : of their gradients, as they are summed
+    plan, options, network, stack : as named
+    """
     ranks, stride = plan.data * plan.context, plan.data_stride
     others, apart = expert_ranks(plan), plan.expert * plan.expert_tensor
     gather, got = parameter_gather(dense, ranks, stride, plan, options, network, stack)
     gather_routed, got_routed = parameter_gather(routed, others, apart, plan, options, network, stack)
-    reduce, sent = gradient_exchange(dense, ranks, stride, plan, options, network, stack)
-    reduce_routed, sent_routed = gradient_exchange(routed, others, apart, plan, options, network, stack)
+    reduce, sent = byte_exchange(nbytes, ranks, stride, plan, options, network, stack)
+    reduce_routed, sent_routed = byte_exchange(routed_nbytes, others, apart, plan, options, network, stack)
     return gather + gather_routed, reduce + reduce_routed, got + got_routed, sent + sent_routed

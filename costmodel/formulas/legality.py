@@ -28,6 +28,7 @@ class Violations(NamedTuple):
     shard_group: Number
     unfused_context: Number
     synchronisation: Number
+    compression: Number
 
 
 def indivisible(a, b):
@@ -115,4 +116,5 @@ def violations(model, options, plan, gpus):
         ) * plan.shard_optimizer,
         unfused_context=(1.0 - options.flash_attention) * ops.where(plan.context > 1.0, 1.0, 0.0),
         synchronisation=ops.where(options.synchronisation > 0.5, 1.0, 0.0) * plan.shard_optimizer,
+        compression=ops.where(options.compression > 0.5, 1.0, 0.0) * plan.shard_gradients,
     )  # fmt: skip

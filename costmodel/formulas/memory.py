@@ -382,16 +382,36 @@ def fuller(one, other):
     )
 
 
-def fullest_stage(model, options, plan, stack, micro_batches):
-    """The bill of the fullest stage, `Memory` [bytes].
+def buffered(one, nbytes, stack):
+    """A bill with so many bytes more in its buffers all the time, `Memory`.
+
+    Parameters
+    ----------
+    one : `Memory`
+    nbytes : that are held besides
+    stack : `Stack`
+    """
+    reserved = stack.fragmentation * nbytes
+    return Memory(
+        one.total + nbytes + reserved, one.weights, one.gradients, one.optimizer, one.activations, one.temporaries,
+        one.logits, one.buffers + nbytes, one.overhead + reserved,
+    )  # fmt: skip
+
+
+def stage_places(model, options, plan):
+    """Stages of which one is the fullest: the first, one between and the last.
 
     The first stage holds most micro-batches, the second may hold a layer more, the last holds the logits; the
     stages between hold less than the second, but for Chimera, whose middle holds most.
 
     Parameters
     ----------
-    model, options, plan, stack : `Model`, `Options`, `Plan`, `Stack`
-    micro_batches : of a step
+    model, options, plan : `Model`, `Options`, `Plan`
+
+    Returns
+    -------
+    tuple
+        of each its `Model`, layers, rank in the pipeline, embedding, head
     """
     first_layers, middle_layers, last_layers = pipeline.rank_layers(model, options, plan)
     single = ops.where(plan.pipeline > 1.0, 0.0, 1.0)
@@ -399,17 +419,41 @@ def fullest_stage(model, options, plan, stack, micro_batches):
     ends = ops.maximum(single, fold)
     spread = 1.0 + mirrored  # stages whose layers are averaged
     front = stage_model(model, 0.0, spread * first_layers)
-    first = stage_memory(front, options, plan, stack, first_layers, 0.0, 1.0, ends, micro_batches)
     between = ops.where(plan.pipeline > 2.0, middle_layers, 0.0)
     inner = stage_model(model, first_layers, spread * between)
     # of two directions most micro-batches meet in the middle
     deep = ops.where(ops.equal(plan.schedule, pipeline.CHIMERA), ops.ceil(0.5 * plan.pipeline) - 1.0, 1.0)
-    second = stage_memory(
-        inner, options, plan, stack, between, ops.minimum(deep, plan.pipeline - 1.0), 0.0, 0.0, micro_batches
-    )
     back = stage_model(model, (1.0 - mirrored) * (model.layers - last_layers), spread * last_layers)
-    last = stage_memory(
-        back, options, plan, stack, last_layers, plan.pipeline - 1.0, ops.maximum(single, mirrored),
-        1.0 - fold + mirrored, micro_batches,
+    return (
+        (front, first_layers, 0.0, 1.0, ends),
+        (inner, between, ops.minimum(deep, plan.pipeline - 1.0), 0.0, 0.0),
+        (back, last_layers, plan.pipeline - 1.0, ops.maximum(single, mirrored), 1.0 - fold + mirrored),
     )  # fmt: skip
+
+
+def stage_bills(model, options, plan, stack, micro_batches):
+    """The bill of each of `stage_places`, uncompressed gradients taken for granted, three `Memory` [bytes].
+
+    Parameters
+    ----------
+    model, options, plan, stack : `Model`, `Options`, `Plan`, `Stack`
+    micro_batches : of a step
+    """
+    front, inner, back = stage_places(model, options, plan)
+    return (
+        stage_memory(front[0], options, plan, stack, front[1], front[2], front[3], front[4], micro_batches),
+        stage_memory(inner[0], options, plan, stack, inner[1], inner[2], inner[3], inner[4], micro_batches),
+        stage_memory(back[0], options, plan, stack, back[1], back[2], back[3], back[4], micro_batches),
+    )  # fmt: skip
+
+
+def fullest_stage(model, options, plan, stack, micro_batches):
+    """The bill of the fullest stage, uncompressed gradients taken for granted, `Memory` [bytes].
+
+    Parameters
+    ----------
+    model, options, plan, stack : `Model`, `Options`, `Plan`, `Stack`
+    micro_batches : of a step
+    """
+    first, second, last = stage_bills(model, options, plan, stack, micro_batches)
     return fuller(fuller(first, second), last)

@@ -161,6 +161,9 @@ class Options(NamedTuple):
     synchronisation: Number  # a code of `costmodel.formulas.exchange`
     servers: Number  # machines of a parameter server, or without GPUs; 0: the nodes themselves serve
     local_steps: Number  # steps between two exchanges of local SGD; else 1
+    compression: Number  # a code of `costmodel.formulas.compression`
+    compression_density: Number  # share of the gradients that top-k sends
+    compression_rank: Number  # of the matrices that PowerSGD sends
     overlap_gradients: Number
     overlap_parameters: Number
     overlap_tensor: Number
@@ -248,6 +251,41 @@ class Layer(NamedTuple):
     total: Number  # of all but `hidden`
     total_forward: Number
     nbytes: Number  # that a rank sends, forward and backward
+
+
+class Factors(NamedTuple):
+    """What PowerSGD makes of the gradients of weight matrices [elements]."""
+
+    left: Number  # of P
+    right: Number  # of Q
+    covered: Number  # of the matrices that they stand for
+    matrices: Number  # how many of them
+    flop: Number
+
+
+class Payload(NamedTuple):
+    """What a rank makes of its gradients to exchange them: bytes of each collective, and what that costs the device."""
+
+    whole: Number  # all-reduced as gradients are
+    left: Number  # all-reduced: factors P of matrices
+    right: Number  # then their factors Q
+    scattered: Number  # sent to all in equal parts, the own part included
+    gathered: Number  # of one rank, sent to every other
+    streamed: Number  # read and written by the kernels that encode and decode
+    kernels: Number
+    flop: Number
+
+
+class Summed(NamedTuple):
+    """Gradients that a rank of the fuller end of the pipeline has to sum, outside and in the routed experts."""
+
+    dense: Number  # parameters
+    routed: Number
+    nbytes: Number  # of their gradients that are summed as gradients are
+    routed_nbytes: Number
+    encoded: Number  # s to exchange what was encoded
+    sent: Number  # bytes of it that a rank sends
+    coding: Number  # s to encode and decode
 
 
 class Memory(NamedTuple):

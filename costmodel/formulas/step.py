@@ -3,7 +3,17 @@ r"""One training step: compute, exchange, bubble, synchronisation, optimizer; an
 from __future__ import annotations
 
 from costmodel import ops
-from costmodel.formulas import attention, collectives, compute, exchange, flops, layer, memory, pipeline
+from costmodel.formulas import (
+    attention,
+    collectives,
+    compute,
+    exchange,
+    flops,
+    gradients,
+    layer,
+    memory,
+    pipeline,
+)
 from costmodel.formulas.quantities import Layer, Step
 
 UNFUSED_LAUNCHES = 0.2
@@ -124,8 +134,32 @@ def step(model, options, plan, network, stack, device):
     device : `Device`
 
     Assumes equal stages but for the embedding, the head and one or two layers; micro-batches of equal size;
-    every rank alike.
+    every rank alike. To compress gradients takes device time that does not hide under the passes [agarwal2022]_; it counts
+    as exchange of gradients. What two pipeline stages share is summed uncompressed.
+
+    References
+    ----------
+    [agarwal2022]_
     """
+    summed = gradients.compressed(model, options, plan, network, stack, device)
+    held = gradients.fullest_stage(model, options, plan, stack, micro_batches(options, plan))
+    return _composed(model, options, plan, network, stack, device, summed, held)
+
+
+def uncompressed_step(model, options, plan, network, stack, device):
+    """As `step`, for options without compression of gradients, and in half of the time.
+
+    Parameters
+    ----------
+    model, options, plan, network, stack, device : `Model`, `Options`, `Plan`, `Network`, `Stack`, `Device`
+    """
+    held = memory.fullest_stage(model, options, plan, stack, micro_batches(options, plan))
+    summed = gradients.uncompressed(model, options, plan)
+    return _composed(model, options, plan, network, stack, device, summed, held)
+
+
+def _composed(model, options, plan, network, stack, device, summed, held):
+    """The parts of a step whose gradients and memory are known."""
     m = micro_batches(options, plan)
     p, v = plan.pipeline, plan.virtual_stages
     piped = ops.where(p > 1.0, 1.0, 0.0)
@@ -173,7 +207,6 @@ def step(model, options, plan, network, stack, device):
     gpus = plan.tensor * plan.context * plan.pipeline * plan.data
     crowd = ops.minimum(gpus / STALL_RANKS, 1.0)
     stall = stack.stall_time * crowd * crowd
-    held = memory.fullest_stage(model, options, plan, stack, m)
     flushing = stack.pressure_time * pressure(held.total, device.memory)
     waiting = m * (layers * one.host + stack.host_micro_batch + stall + flushing)
 
@@ -190,14 +223,11 @@ def step(model, options, plan, network, stack, device):
     filling = piped * (uniform * ops.where(p > 1.0, mean_other, 1.0) + 2.0 * (p - 1.0) * send)
 
     copies = pipeline.weight_copies(plan.schedule)
-    ends = ops.maximum(1.0 - piped, fold)
-    dense, routed = memory.stage_parameters(model, plan, copies * first_layers, 1.0, ends)
-    dense_last, routed_last = memory.stage_parameters(
-        model, plan, copies * last_layers, ops.maximum(1.0 - piped, mirrored), 1.0 - fold + mirrored
+    dense, routed = summed.dense, summed.routed
+    getting_once, reducing_once, got, given = exchange.byte_synchronisation(
+        dense, routed, summed.nbytes, summed.routed_nbytes, plan, options, network, stack
     )
-    dense = ops.maximum(dense, dense_last)
-    routed = ops.maximum(routed, routed_last)
-    getting_once, reducing_once, got, given = exchange.synchronisation(dense, routed, plan, options, network, stack)
+    reducing_once, given = reducing_once + summed.encoded, given + summed.sent
     apart = model.tied * piped * (1.0 - fold)
     table = options.reduce_bytes * model.vocabulary * model.hidden / plan.tensor
     tied = apart * collectives.all_reduce(
@@ -237,7 +267,7 @@ def step(model, options, plan, network, stack, device):
     host = waiting + transfer_exposed + stack.host_step
 
     backward_total = backward + slowed
-    reduce_exposed = reducing - reduce_hidden
+    reduce_exposed = reducing - reduce_hidden + updates * summed.coding
     gather_exposed = getting - gather_hidden + gathering
     total = (
         forward + backward_total + recompute + tensor + context + expert + handing + filling

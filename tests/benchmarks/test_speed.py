@@ -59,18 +59,21 @@ def test_engine(benchmark, name):
     record(benchmark, ROWS[name])
 
 
-def test_kernel_on_one_core(benchmark):
+@pytest.mark.parametrize("compression", ["none", "power-sgd"])
+def test_kernel_on_one_core(benchmark, compression):
     """The compiled row loop alone, on columns that lie ready."""
     from costmodel.kernels import rows
 
-    model, options, table, network, stack, device = question(64 * engine.CHUNK)
+    model, _, table, network, stack, device = question(64 * engine.CHUNK)
+    options = Plan(global_batch=1024, seq_len=8192, compression=compression).options(FRAMEWORK)
+    evaluate = rows.evaluate_compressed if options.compression else rows.evaluate
     block = int(rows.BLOCK)
     blocks = table.shape[1] // block
     lined = np.ascontiguousarray(table.reshape(len(table), blocks, block).transpose(1, 0, 2)).ravel()
     out = np.empty(blocks * len(engine.PARTS) * block)
 
     def kernel():
-        rows.evaluate(model, options, lined, network, stack, device, out, np.uint64(blocks))
+        evaluate(model, options, lined, network, stack, device, out, np.uint64(blocks))
 
     kernel()
     benchmark(kernel)

@@ -59,6 +59,11 @@ SETTINGS = [  # model, cluster, GPUs, framework: dense, grouped queries, windows
 ]
 
 
+COMPRESSED = [
+    {"compression": "bf16"}, {"compression": "int8"}, {"compression": "top-k", "compression_density": 0.01},
+    {"compression": "power-sgd", "compression_rank": 4},
+]  # fmt: skip
+
 # Drawing
 
 
@@ -94,6 +99,7 @@ def drawn_options(draw):
         "overlap_tensor": draw.random() < 0.5, "overlap_pipeline": draw.random() < 0.5,
         "dtype": draw.choice(["bf16", "bf16", "fp16"]), "gradient_bytes": draw.choice([2, 4]),
         "optimizer_offload": draw.choice([0.0, 0.0, 0.5, 1.0]), "activation_offload": draw.choice([0.0, 0.0, 0.25]),
+        **draw.choice([{}, {}, *COMPRESSED]),
     }  # fmt: skip
 
 
@@ -108,7 +114,7 @@ def legal_plans(draw, setting, wanted, **options):
         try:
             plan = dataclasses.replace(drawn_plan(draw, model, setting[2], framework), **options)
             plan.check(model, cluster, framework)
-        except IllegalPlan:
+        except (IllegalPlan, InvalidValue):  # of ZeRO stages that don't go with compressed gradients
             continue
         plans.append(plan)
         if len(plans) == wanted:
@@ -137,6 +143,10 @@ def drawn_memory(draw):
 
 def drawn_contents(draw):
     return quantities.Contents(*(draw.uniform(1e6, 1e10) for _ in quantities.Contents._fields))
+
+
+def drawn_tuple(kind, draw):
+    return kind(*(draw.uniform(1e4, 1e8) for _ in kind._fields))
 
 
 def drawn_window(draw):
@@ -177,7 +187,9 @@ def settings():
         model, options, network, stack, device = fixed_numbers(*things, plans[0])
         plan = plans[0].numbers(things[2], things[0].layers)
         known = {"model": model, "options": options, "plan": plan, "network": network, "stack": stack, "device": device}
-        rows.append(known | {"contents": drawn_contents(random.Random(row))})
+        drawn = random.Random(row)
+        known |= {"contents": drawn_contents(drawn), "factors": drawn_tuple(quantities.Factors, drawn)}
+        rows.append(known | {"payload": drawn_tuple(quantities.Payload, drawn)})
     return rows
 
 

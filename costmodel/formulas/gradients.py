@@ -1,0 +1,120 @@
+"""Gradients that a step sums: how many, as how many bytes, and what it takes to compress them."""
+
+from __future__ import annotations
+
+from costmodel import ops
+from costmodel.formulas import compression, exchange, low_rank, memory, pipeline
+from costmodel.formulas.quantities import Summed
+
+
+def ends(model, options, plan):
+    """Both ends of the pipeline: layers, copies of a two-way schedule counted, and what of the embedding and the head.
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+
+    Returns
+    -------
+    tuple
+        layers, embedding, head of the first rank, then of the last
+    """
+    piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
+    fold = piped * pipeline.folded(plan.schedule)
+    mirrored = piped * pipeline.two_way(plan.schedule)
+    copies = pipeline.weight_copies(plan.schedule)
+    first_layers, _, last_layers = pipeline.rank_layers(model, options, plan)
+    first = copies * first_layers, 1.0, ops.maximum(1.0 - piped, fold)
+    return first, (copies * last_layers, ops.maximum(1.0 - piped, mirrored), 1.0 - fold + mirrored)
+
+
+def uncompressed(model, options, plan):
+    """Gradients that travel as they are, `Summed`.
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    """
+    one, other = ends(model, options, plan)
+    dense, routed = memory.stage_parameters(model, plan, one[0], one[1], one[2])
+    dense_last, routed_last = memory.stage_parameters(model, plan, other[0], other[1], other[2])
+    dense, routed = ops.maximum(dense, dense_last), ops.maximum(routed, routed_last)
+    width = options.reduce_bytes * options.trainable
+    return Summed(dense, routed, width * dense, width * routed, 0.0, 0.0, 0.0)
+
+
+def payloads(model, options, plan, dense, routed, layers, first, last):
+    """What a rank of a stage makes of its gradients outside and in the routed experts, `Payload` of each.
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    dense, routed : parameters of the rank outside and in the routed experts
+    layers : of the stage
+    first, last : 1 where the stage holds the embedding, the head
+    """
+    factors = low_rank.stage_factors(model, plan, layers, first, last, options.compression_rank)
+    apart = low_rank.expert_factors(model, plan, routed, options.compression_rank)
+    made = compression.payload_of(dense, factors, plan.data * plan.context, options)
+    return made, compression.payload_of(routed, apart, exchange.expert_ranks(plan), options)
+
+
+def compressed(model, options, plan, network, stack, device):
+    """Gradients as the plan compresses them, `Summed`.
+
+    Parameters
+    ----------
+    model, options, plan, network, stack, device : `Model`, `Options`, `Plan`, `Network`, `Stack`, `Device`
+    """
+    plain = uncompressed(model, options, plan)
+    one, other = ends(model, options, plan)
+    dense, _ = memory.stage_parameters(model, plan, one[0], one[1], one[2])
+    fuller = plain.dense > dense
+    made, apart = payloads(
+        model, options, plan, plain.dense, plain.routed, ops.where(fuller, other[0], one[0]),
+        ops.where(fuller, other[1], one[1]), ops.where(fuller, other[2], one[2]),
+    )  # fmt: skip
+    ranks, others = plan.data * plan.context, exchange.expert_ranks(plan)
+    encoded = compression.encoded_time(made, ranks, plan.data_stride, network, stack)
+    routed = compression.encoded_time(apart, others, plan.expert * plan.expert_tensor, network, stack)
+    return Summed(
+        plain.dense, plain.routed, made.whole, apart.whole, encoded + routed,
+        compression.encoded_sent(made, ranks) + compression.encoded_sent(apart, others),
+        compression.coding_time(made, device) + compression.coding_time(apart, device),
+    )  # fmt: skip
+
+
+def buffer_bytes(model, options, plan, layers, first, last):
+    """What compressing the gradients of a stage takes on one rank [bytes]: encoded ones, and what was not sent yet.
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    layers : of the stage
+    first, last : 1 where the stage holds the embedding, the head
+
+    Assumes both to be held all the time, as PyTorch's hooks hold what was not sent.
+    """
+    depth = pipeline.weight_copies(plan.schedule) * layers
+    dense, routed = memory.stage_parameters(model, plan, depth, first, last)
+    made, apart = payloads(model, options, plan, dense, routed, depth, first, last)
+    ranks, others = plan.data * plan.context, exchange.expert_ranks(plan)
+    kept = compression.residual_bytes(dense, ranks, options) + compression.residual_bytes(routed, others, options)
+    encoded = compression.buffer_bytes(made, ranks) + compression.buffer_bytes(apart, others)
+    return kept + ops.where(options.compression > 0.5, encoded, 0.0)
+
+
+def fullest_stage(model, options, plan, stack, micro_batches):
+    """The bill of the stage that is fullest with what compression holds, `Memory` [bytes].
+
+    Parameters
+    ----------
+    model, options, plan, stack : `Model`, `Options`, `Plan`, `Stack`
+    micro_batches : of a step
+    """
+    front, inner, back = memory.stage_places(model, options, plan)
+    bills = memory.stage_bills(model, options, plan, stack, micro_batches)
+    first = memory.buffered(bills[0], buffer_bytes(front[0], options, plan, front[1], front[3], front[4]), stack)
+    second = memory.buffered(bills[1], buffer_bytes(inner[0], options, plan, inner[1], inner[3], inner[4]), stack)
+    last = memory.buffered(bills[2], buffer_bytes(back[0], options, plan, back[1], back[3], back[4]), stack)
+    return memory.fuller(memory.fuller(first, second), last)
