@@ -61,6 +61,8 @@ SHARE = 0.92
 EFA_LATENCY = (("p5en", 18e-6), ("EFA v4", 35e-6), ("32x100", 20e-6), ("p5 class", 20e-6), ("EFA", 75e-6))
 """Of each generation of the network [s]: what the model of its plugin's own tuner has, else what the plugin reports to
 NCCL (aws-ofi-nccl ``src/tuner/nccl_ofi_model.cpp``, ``src/platform-aws.cpp``)."""
+SUPERSEDED = "older EFA/OFI"
+"""Words by which a source says that it measured the machine again with newer software."""
 BARS = {
     "one node, from 64 MiB": 0.10, "one node, 32 KiB to 64 MiB": 0.25,
     "several nodes, from 64 MiB": 0.20, "several nodes, 32 KiB to 64 MiB": 0.20,
@@ -295,12 +297,13 @@ class Problem:
 def fitted_on(problem: Problem) -> Array:
     """Rows that constants are fitted on: sweeps of all-reduce over sizes, on ordinary nodes.
 
-    Other operations, single sizes (which can't tell launch, gain and filling apart), racks that are one NVLink domain
+    Other operations, logs that their source calls those of older software, single sizes (which can't tell launch, gain and filling apart), racks that are one NVLink domain
     and single GPUs on nodes of their own are predictions only.
     """
     sizes = collections.Counter((row.source, row.sweep) for row in problem.rows)
     return np.array([
-        row.op == "all-reduce" and 1 < row.cluster.gpus_per_node <= 8 and sizes[row.source, row.sweep] >= SWEEP
+        row.op == "all-reduce" and 1 < row.cluster.gpus_per_node <= 8
+        and sizes[row.source, row.sweep] >= SWEEP and SUPERSEDED not in row.sweep
         for row in problem.rows
     ])  # fmt: skip
 
