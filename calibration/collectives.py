@@ -297,8 +297,8 @@ class Problem:
 def fitted_on(problem: Problem) -> Array:
     """Rows that constants are fitted on: sweeps of all-reduce over sizes, on ordinary nodes.
 
-    Other operations, logs that their source calls those of older software, single sizes (which can't tell launch, gain and filling apart), racks that are one NVLink domain
-    and single GPUs on nodes of their own are predictions only.
+    Other operations, logs that their source calls those of older software, single sizes (which can't tell launch, gain and
+    filling apart), racks that are one NVLink domain and single GPUs on nodes of their own are predictions only.
     """
     sizes = collections.Counter((row.source, row.sweep) for row in problem.rows)
     return np.array([
