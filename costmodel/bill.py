@@ -261,6 +261,9 @@ def layers_of(asked: Asked, stage: int) -> tuple[float, float]:
     if stage == plan.pipeline - 1:
         mirrored = bool(pipeline.two_way(plan.schedule))
         return 0.0 if mirrored else model.layers - last, last
+    if options.balanced_stages:
+        before = pipeline.dealt_layers(model, plan, float(stage))
+        return before, pipeline.dealt_layers(model, plan, stage + 1.0) - before
     before = min(first + (stage - 1) * middle, model.layers)
     return before, min(middle, model.layers - before)
 
@@ -288,7 +291,8 @@ def timeline_of(asked: Asked, stage: int) -> MemoryTimeline:
     def note(event: str, number: int, running: float, temporaries: float, logits: float, late: bool = False) -> None:
         updating = event == "update"
         bill = formula.billed(
-            has.weights, has.gradients if late else has.gradients - has.late_gradients, has.optimizer, running * has.saved,
+            has.weights, has.gradients if late else has.gradients - has.late_gradients, has.optimizer,
+            has.captured + running * has.saved,
             temporaries, logits, stack.workspace_memory + (0.0 if updating else has.gathered), plan, stack,
         )  # fmt: skip
         moments.append(Moment(event, number, Memory._make(map(float, formula.buffered(bill, kept, stack)))))

@@ -87,6 +87,8 @@ class Plan:
     attention : ``"flash"``, ``"fused-softmax"`` or ``"unfused"``
     fused_cross_entropy : one kernel from logits to their gradient
     fused_norms : a norm is one kernel
+    cuda_graphs : the passes of a layer are captured once and replayed: the host launches a graph for all their kernels, and
+        what they hold stays, for every micro-batch in flight; not with experts, whose tokens vary
     overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline : which exchange runs beside compute
     rank_order : degrees from innermost to outermost; an expert group takes neighbouring ranks whatever the order
     synchronisation : how copies of the model agree: ``"all-reduce"``, ``"hierarchical"`` (inside nodes, then between),
@@ -130,6 +132,7 @@ class Plan:
     attention: str | None = None
     fused_cross_entropy: bool | None = None
     fused_norms: bool | None = None
+    cuda_graphs: bool = False
     overlap_gradients: bool | None = None
     overlap_parameters: bool | None = None
     overlap_tensor: bool | None = None
@@ -158,6 +161,7 @@ class Plan:
                       "overlap_tensor", "overlap_pipeline"):  # fmt: skip
             if getattr(self, field) is not None:
                 flag(field, getattr(self, field))
+        flag("cuda_graphs", self.cuda_graphs)
         if self.zero_stage is not None:
             whole("zero_stage", self.zero_stage, 3)
         if self.shard_group is not None:
@@ -278,7 +282,7 @@ class Plan:
             optimizer_bytes=0.0 if served else optimizer,
             outer_bytes=OUTER_BYTES if plan.synchronisation == "local-sgd" else 0.0,
             flash_attention=float(plan.attention == "flash"), fused_softmax=float(plan.attention == "fused-softmax"),
-            fused_norms=float(bool(plan.fused_norms)),
+            fused_norms=float(bool(plan.fused_norms)), cuda_graphs=float(plan.cuda_graphs),
             logit_bytes=2.0 if plan.fused_cross_entropy else framework.logit_bytes,
             fused_cross_entropy=float(bool(plan.fused_cross_entropy)),
             synchronisation=SYNCHRONISATIONS[plan.synchronisation], servers=float(plan.servers),
@@ -410,6 +414,8 @@ def explain(reason: str, plan: Plan, model: Transformer, cluster: Cluster) -> st
         "a whole copy to synchronise, zero_stage=0",
         "compression": f"compression={plan.compression!r} with zero_stage={plan.zero_stage}: every rank must have its gradients "
         "whole to compress them, zero_stage=0 or 1",
+        "cuda_graphs": f"cuda_graphs with the {model.experts} experts of {model.name!r}: a captured graph has fixed shapes, "
+        "and the tokens of an expert vary",
         "unfused_context": f"attention={plan.attention!r} with context_parallel={plan.context_parallel}: ring "
         "attention needs the flash kernel",
     }  # fmt: skip

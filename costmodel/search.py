@@ -39,8 +39,8 @@ SPLIT = (
 )  # fmt: skip
 """Dimensions of a search that become columns."""
 CHOICES = (
-    "dtype", "adapter", "attention", "optimizer", "gradient_bytes", "fused_cross_entropy", "fused_norms", "overlap_gradients",
-    "overlap_parameters", "overlap_tensor", "overlap_pipeline", "optimizer_offload", "activation_offload",
+    "dtype", "adapter", "attention", "optimizer", "gradient_bytes", "fused_cross_entropy", "fused_norms", "cuda_graphs",
+    "overlap_gradients", "overlap_parameters", "overlap_tensor", "overlap_pipeline", "optimizer_offload", "activation_offload",
     "rank_order", "synchronisation", "servers", "local_steps", "compression", *COMPRESSION_PARAMETERS,
 )  # fmt: skip
 """Dimensions that are the same for a whole batch of columns."""

@@ -71,6 +71,7 @@ def questions(draw, models=None, frameworks=FRAMEWORKS, pipelines=True, zero=Non
         recompute=draw(st.sampled_from(["none", "selective", "full", 2])),
         attention=draw(st.sampled_from(["flash", "flash", "fused-softmax", "unfused"])),
         dtype=draw(st.sampled_from(["bf16", "bf16", "fp8"])) if "fp8" in cluster.device.dense_peak else "bf16",
+        cuda_graphs=not model.experts and draw(st.sampled_from([False, False, True])),
         overlap_gradients=draw(st.booleans()), overlap_parameters=draw(st.booleans()),
         overlap_tensor=draw(st.booleans()), overlap_pipeline=draw(st.booleans()),
         optimizer_offload=draw(st.sampled_from([0.0, 0.5, 1.0])), activation_offload=draw(st.sampled_from(offload)),

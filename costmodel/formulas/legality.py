@@ -26,6 +26,7 @@ class Violations(NamedTuple):
     expert_ranks: Number
     expert_feed_forward: Number
     shard_group: Number
+    cuda_graphs: Number
     unfused_context: Number
     synchronisation: Number
     compression: Number
@@ -114,6 +115,7 @@ def violations(model, options, plan, gpus):
         shard_group=ops.maximum(
             indivisible(ranks, plan.shard_group), ops.where(plan.shard_group > ranks, 1.0, 0.0)
         ) * plan.shard_optimizer,
+        cuda_graphs=options.cuda_graphs * has_experts,
         unfused_context=(1.0 - options.flash_attention) * ops.where(plan.context > 1.0, 1.0, 0.0),
         synchronisation=ops.where(options.synchronisation > 0.5, 1.0, 0.0) * plan.shard_optimizer,
         compression=ops.where(options.compression > 0.5, 1.0, 0.0) * plan.shard_gradients,

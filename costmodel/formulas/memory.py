@@ -297,8 +297,17 @@ def stage_contents(model, options, plan, stack, layers, stage, first, last, micr
     stage : rank in the pipeline, from 0
     first, last : 1 where the stage holds the embedding, the head
     micro_batches : of a step
+
+    Assumes one graph of a layer for every micro-batch in flight, on one pool that nothing else takes from.
+
+    References
+    ----------
+    NVIDIA/Megatron-LM megatron/core/transformer/cuda_graphs.py (``_CudaGraphRunner``)
     """
     weights, gradients, optimizer, gathered = states(model, options, plan, layers, first, last)
+    saved = stage_activations(model, options, plan, stack, layers, 1.0) + embedding_mask(model, options, plan, first)
+    backward = ops.where(layers > 0.0, backward_temporaries(model, options, plan, stack), 0.0)
+    eager = 1.0 - options.cuda_graphs
     held = pipeline.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, stage)
     return Contents(
         weights=pipeline.weight_versions(plan.schedule, held) * weights,
@@ -306,10 +315,11 @@ def stage_contents(model, options, plan, stack, layers, stage, first, last, micr
         late_gradients=absent_gradients(options, gradients, micro_batches),
         optimizer=optimizer,
         gathered=gathered,
-        saved=stage_activations(model, options, plan, stack, layers, 1.0) + embedding_mask(model, options, plan, first),
+        captured=options.cuda_graphs * (held * saved + backward),
+        saved=eager * saved,
         in_flight=held,
         logits=last * stack.logit_overhead * logits(model, options, plan, micro_batches),
-        backward=ops.where(layers > 0.0, backward_temporaries(model, options, plan, stack), 0.0),
+        backward=eager * backward,
         update=update_temporaries(model, options, plan, layers, first, last),
     )
 
@@ -354,7 +364,8 @@ def stage_memory(model, options, plan, stack, layers, stage, first, last, micro_
     held = stage_contents(model, options, plan, stack, layers, stage, first, last, micro_batches)
     waiting, early, at_loss, updating = fullest_moment(held, plan, micro_batches)
     return billed(
-        held.weights, held.gradients - early * held.late_gradients, held.optimizer, early * held.in_flight * held.saved,
+        held.weights, held.gradients - early * held.late_gradients, held.optimizer,
+        held.captured + early * held.in_flight * held.saved,
         ops.where(updating > 0.0, held.update, (1.0 - at_loss) * held.backward), early * waiting,
         stack.workspace_memory + (1.0 - updating) * held.gathered, plan, stack,
     )  # fmt: skip

@@ -153,6 +153,7 @@ class Options(NamedTuple):
     reduce_bytes: Number  # of a gradient on the wire
     optimizer_bytes: Number  # master copy and moments, per parameter
     outer_bytes: Number  # of what local SGD keeps from one exchange to the next, per parameter
+    cuda_graphs: Number  # 1: a layer's passes are captured once and replayed
     flash_attention: Number
     fused_softmax: Number  # 1: mask, scale and softmax of unfused attention are one kernel
     fused_norms: Number  # 1: a norm is one kernel
@@ -310,6 +311,7 @@ class Contents(NamedTuple):
     late_gradients: Number  # of them, those that come up only during the backward pass
     optimizer: Number
     gathered: Number
+    captured: Number  # what graphs keep for good: saved activations and temporaries, which then don't come and go
     saved: Number  # of one micro-batch, for its backward pass
     in_flight: Number  # micro-batches held at the fullest
     logits: Number  # of one micro-batch at its loss

@@ -24,6 +24,9 @@ PRESSED = 0.9
 STALL_RANKS = 1024.0
 """Ranks at which `Stack.stall_time` is stated; what is measured ends there, and nothing is extrapolated beyond."""
 
+GRAPH_LAUNCH = 2.5e-6
+"""Host time to launch a graph of a layer's pass [s]: NVIDIA, "Constant Time Launch for Straight-Line CUDA Graphs" (2024), of
+CUDA 12.6 (2.5 us, and 1 ns a kernel)."""
 
 def micro_batches(options, plan):
     """Micro-batches that one pipeline works through in a step.
@@ -88,9 +91,12 @@ def layer_pass(model, options, plan, network, stack, device):
     busy_backward = (again + data + weight) * slowdown + exposed * (1.0 - forward_share)
     separate = (1.0 - options.flash_attention) * (1.0 - attention.softmax_is_fused(options, model.heads / plan.tensor, plan))
     launches = (1.0 + UNFUSED_LAUNCHES * separate) * (1.0 + stack.host_jitter * (plan.tensor - 1.0))
-    wait_forward = compute.host_wait(busy_forward, launches * stack.host_forward)
     again_host = plan.recompute_layers * stack.host_forward
-    wait_backward = compute.host_wait(busy_backward, launches * (stack.host_backward + again_host))
+    graphs = options.cuda_graphs > 0.0
+    host_forward = ops.where(graphs, GRAPH_LAUNCH, launches * stack.host_forward)
+    host_backward = ops.where(graphs, GRAPH_LAUNCH, launches * (stack.host_backward + again_host))
+    wait_forward = compute.host_wait(busy_forward, host_forward)
+    wait_backward = compute.host_wait(busy_backward, host_backward)
     host = wait_forward + wait_backward
     busy = (forward + again + data + weight) * slowdown
     return Layer(

@@ -109,6 +109,7 @@ def legal_plans(draw, setting, wanted, **options):
     cluster = load_cluster(setting[1], gpus=setting[2])
     if "fp8" in cluster.device.dense_peak and draw.random() < 0.33:
         options["dtype"] = "fp8"
+    options["cuda_graphs"] = not model.experts and draw.random() < 0.33
     plans = []
     for _ in range(200 * wanted):
         try:
