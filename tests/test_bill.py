@@ -125,5 +125,5 @@ def test_graphs_free_small_layers_of_the_host_and_leave_large_ones_as_they_are()
 
 def test_graphs_with_experts_are_refused():
     plan = Plan(global_batch=8, seq_len=512, data_parallel=8, cuda_graphs=True)
-    with pytest.raises(IllegalPlan, match="cuda_graphs with the 8 experts"):
+    with pytest.raises(IllegalPlan, match="cuda_graphs=True with the 8 experts"):
         estimate(load_model("mixtral-8x7b"), load_cluster("dgx-h100", gpus=8), plan)
