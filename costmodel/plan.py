@@ -414,8 +414,8 @@ def explain(reason: str, plan: Plan, model: Transformer, cluster: Cluster) -> st
         "a whole copy to synchronise, zero_stage=0",
         "compression": f"compression={plan.compression!r} with zero_stage={plan.zero_stage}: every rank must have its gradients "
         "whole to compress them, zero_stage=0 or 1",
-        "cuda_graphs": f"cuda_graphs={plan.cuda_graphs} with the {model.experts} experts of {model.name!r}: a graph has fixed shapes, "
-        "and the tokens of an expert vary",
+        "cuda_graphs": f"cuda_graphs={plan.cuda_graphs} with the {model.experts} experts of {model.name!r}: a graph has fixed "
+        "shapes, and the tokens of an expert vary",
         "unfused_context": f"attention={plan.attention!r} with context_parallel={plan.context_parallel}: ring "
         "attention needs the flash kernel",
     }  # fmt: skip
