@@ -43,13 +43,13 @@ def _accuracy(arguments: argparse.Namespace) -> int:
     from importlib import resources
 
     text = (resources.files("costmodel.catalogue") / "accuracy.json").read_text(encoding="utf-8")
-    table = json.loads(text)
+    kept = json.loads(text)
     if arguments.json:
-        print_json(table["figures"])
+        print_json(kept["figures"])
     else:
         print_page(
             "Errors on measured runs, by source; `unseen` are runs that the fit had not seen",
-            table(table["headings"], table["rows"], words=1),
+            table(kept["headings"], kept["rows"], words=1),
         )
     return codes.ANSWERED
 
