@@ -370,18 +370,19 @@ class _Book:
 
     def add(
         self, stage: str, phase: str, group: str, collective: str, ranks: float, stride: float,
-        nbytes: float | NDArray[np.floating[Any]], count: float | NDArray[np.floating[Any]],
+        nbytes: float | NDArray[np.floating[Any]], count: float | NDArray[np.floating[Any]], placed: float | None = None,
     ) -> None:  # fmt: skip
-        """Write transactions of one kind, of one or of many sizes."""
+        """Write transactions of one kind, of one or of many sizes; on the links of a group with the stride `placed`."""
         if ranks <= 1.0:
             return
+        placed = stride if placed is None else placed
         price, sends, loads, by_sent = _PRICES[collective]
         sizes = np.atleast_1d(np.asarray(nbytes, dtype=float))
         counts = np.broadcast_to(np.asarray(count, dtype=float), sizes.shape)
-        times = price(sizes, ranks, stride, self.network, self.stack)
+        times = price(sizes, ranks, placed, self.network, self.stack)
         sent = sends(sizes, ranks)
-        links = loads(sent if by_sent else sizes, ranks, stride, self.network)
-        level = self.level(ranks, stride)
+        links = loads(sent if by_sent else sizes, ranks, placed, self.network)
+        level = self.level(ranks, placed)
         head: dict[str, Any] = {"stage": stage, "phase": phase, "group": group, "collective": collective}
         head |= {"ranks": int(ranks), "stride": int(stride), "level": level}
         columns = (column.tolist() for column in (sizes, counts, times, sent, *links))
@@ -488,7 +489,7 @@ class _Book:
 
     def states(self, stage: Stage) -> None:
         """What a stage exchanges of gradients and weights."""
-        plan = self.plan
+        plan, opposite = self.plan, float(exchange.opposite_stride(self.plan, self.network))
         for group, call, ranks, stride, nbytes in self.synchronisation(stage):
             sizes, counts = np.unique(nbytes, return_counts=True)
             times = self.passes if call.every else self.updates
@@ -496,12 +497,13 @@ class _Book:
         if self.result.model.tied_embeddings and stage.embedding != stage.head:
             apart = plan.pipeline_stride * (plan.pipeline - 1.0)
             table = self.options.reduce_bytes * self.model.vocabulary * self.model.hidden / plan.tensor
-            self.add(stage.name, "gradient sync", "embedding", "all-reduce", 2.0, apart, table, self.updates)
+            self.add(stage.name, "gradient sync", "embedding", "all-reduce", 2.0, apart, table, self.updates, opposite)
         if stage.twin:
             held, shards = self.tensors(stage), exchange.shards(plan)
             kept = sum(held.numel[held.routed == routed].sum() / shard for routed, shard in enumerate(shards))
             nbytes = self.options.reduce_bytes * self.options.trainable * float(kept)
-            self.add(stage.name, "gradient sync", "twin", "all-reduce", 2.0, stage.twin * plan.pipeline_stride, nbytes, 1.0)
+            apart = stage.twin * plan.pipeline_stride
+            self.add(stage.name, "gradient sync", "twin", "all-reduce", 2.0, apart, nbytes, 1.0, opposite)
 
 
 def ledger(

@@ -420,6 +420,35 @@ def test_tied_embeddings_of_a_pipeline_are_summed_between_its_ends():
     assert rows["first"][0].ranks == 2
 
 
+@pytest.mark.parametrize(("schedule", "model"), [("dualpipe", SMALL), ("chimera", SMALL), ("1f1b", TIED)])
+@pytest.mark.parametrize("pipeline_parallel", [2, 4, 8])
+@pytest.mark.parametrize("gpus", [8, 16, 32])
+def test_ranks_at_opposite_places_of_a_pipeline_meet_over_the_links_between_them(schedule, model, pipeline_parallel, gpus):
+    data = gpus // pipeline_parallel
+    batch = data * pipeline_parallel * (1 if schedule == "chimera" else 2)
+    plan = Plan(
+        global_batch=batch, seq_len=512, data_parallel=data, pipeline_parallel=pipeline_parallel, schedule=schedule,
+        zero_stage=0,
+    )  # fmt: skip
+    made = ledger(model, load_cluster("dgx-h100", gpus=gpus), plan)
+    for name, place in (("first", 0), ("middle", 1), ("last", pipeline_parallel - 1)):
+        one, other = (at * data // 8 for at in (place, pipeline_parallel - 1 - place))  # nodes of the first replica's ranks
+        rows = [row for row in made.of(name) if row.group in ("twin", "embedding")] if name in made.sent_bytes else []
+        assert {row.level for row in rows} <= {"nvlink" if one == other else "rail"}
+    assert all(load.peak_rate <= load.bandwidth for load in made.loads())
+
+
+@pytest.mark.parametrize(("schedule", "model"), [("dualpipe", SMALL), ("chimera", SMALL), ("1f1b", TIED), ("zb-v", TIED)])
+def test_a_pipeline_inside_one_node_needs_nothing_of_the_network_between_nodes(schedule, model):
+    plan = Plan(
+        global_batch=8 if schedule == "chimera" else 16, seq_len=512, data_parallel=2, pipeline_parallel=4, schedule=schedule
+    )
+    node = load_cluster("dgx-h100", gpus=8)
+    worse = [dataclasses.replace(level, bandwidth=level.bandwidth / 100) for level in node.levels[1:]]
+    cut = dataclasses.replace(node, levels=(node.levels[0], *worse))
+    assert estimate(model, cut, plan).step_time == estimate(model, node, plan).step_time
+
+
 def test_stages_count_every_gpu_and_every_layer_once():
     plan = Plan(global_batch=64, seq_len=512, data_parallel=8, pipeline_parallel=4, tensor_parallel=2)
     made = ledger(BLOOM, load_cluster("dgx-h100", gpus=64), plan)

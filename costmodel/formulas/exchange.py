@@ -129,6 +129,32 @@ def boundary(model, options, plan, network, stack):
     return time, nbytes
 
 
+def opposite_stride(plan, network):
+    """Distance by which pairs of ranks at opposite places of a pipeline are priced [ranks].
+
+    Their own distance would say of a pipeline that fills a node that its first and last rank are on two: a pair shares a
+    unit of a level only where that holds the whole pipeline.
+
+    Parameters
+    ----------
+    plan, network : `Plan`, `Network`
+
+    Examples
+    --------
+    >>> from costmodel import Plan, load_cluster, load_framework
+    >>> network, software = load_cluster("dgx-h100", gpus=32).numbers(), load_framework("megatron-core")
+    >>> for data in (2, 8):
+    ...     plan = Plan(global_batch=64, seq_len=512, pipeline_parallel=4, data_parallel=data)
+    ...     stride = opposite_stride(plan.numbers(software, 8), network)
+    ...     float(collectives.members_inside(2.0, stride, network.node.size))
+    2.0
+    1.0
+    """
+    span = plan.pipeline * plan.pipeline_stride
+    apart = ops.where(span > network.node.size, ops.maximum(0.5 * span, network.node.size), 0.5 * span)
+    return ops.where(span > network.leaf.size, ops.maximum(apart, network.leaf.size), apart)
+
+
 def expert_ranks(plan):
     """Ranks that hold the same routed experts.
 

@@ -240,9 +240,8 @@ def _composed(model, options, plan, network, stack, device, summed, held):
     reducing_once, given = reducing_once + summed.encoded, given + summed.sent
     apart = model.tied * piped * (1.0 - fold)
     table = options.reduce_bytes * model.vocabulary * model.hidden / plan.tensor
-    tied = apart * collectives.all_reduce(
-        table, 2.0 * piped + (1.0 - piped), plan.pipeline_stride * ops.maximum(p - 1.0, 1.0), network, stack
-    )
+    opposite = exchange.opposite_stride(plan, network)
+    tied = apart * collectives.all_reduce(table, 1.0 + piped, opposite, network, stack)
     whole = ops.where(plan.shard_weights > 0.0, 0.0, 1.0)
     updates = pipeline.updates(plan.schedule, m)
     passes = m / copies  # of each stage that a rank runs
@@ -250,9 +249,7 @@ def _composed(model, options, plan, network, stack, device, summed, held):
     beside_passes = ops.where(plan.shard_gradients > 0.0, m, updates)
     shard, expert_shard = exchange.shards(plan)
     twin_bytes = mirrored * options.reduce_bytes * options.trainable * (dense / shard + routed / expert_shard)
-    twin = collectives.all_reduce(
-        twin_bytes, 1.0 + mirrored, plan.pipeline_stride * ops.maximum(p - 1.0, 1.0), network, stack
-    )
+    twin = collectives.all_reduce(twin_bytes, 1.0 + mirrored, opposite, network, stack)
     reducing = whole * reductions * reducing_once + updates * tied + twin
     getting = whole * updates * getting_once
     backward_once = data_once + weight_once
