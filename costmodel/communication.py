@@ -141,11 +141,11 @@ def collective_time(
     algorithm : ``"auto"``, or one that the library has
     library : ``"nccl"``, ``"rccl"``, ``"textbook"`` (alpha-beta, without launch cost), or ``"auto"``: NCCL on NVIDIA's
         GPUs and RCCL on AMD's from MI300X on, unless only the textbook has the algorithm
-    version : of NCCL, as ``"2.21"``; the newest table that is not newer counts. RCCL has one
-    launcher : ``"native"`` code, or ``"pytorch"``, called and waited for one by one
-    nvls : whether NVLink switches may reduce (NCCL_NVLS_ENABLE)
-    sharp : whether the network's switches reduce
-    processor : of the hosts, ``"intel"`` or ``"amd"``
+    version : of NCCL, as ``"2.21"``; the newest table that is not newer counts. RCCL has one, the textbook none
+    launcher : ``"native"`` code, or ``"pytorch"``, called and waited for one by one; not of the textbook
+    nvls : whether NVLink switches may reduce (NCCL_NVLS_ENABLE); they do for NCCL alone
+    sharp : whether the network's switches reduce, which they do for NCCL alone
+    processor : of the hosts, ``"intel"`` or ``"amd"``; the textbook knows no hosts
 
     Returns
     -------
@@ -156,7 +156,7 @@ def collective_time(
     InvalidValue
         naming the field, its value and what was expected
     NotModelled
-        where the library has no such algorithm there
+        where the library has no such algorithm there, or doesn't know what is asked of it
 
     Examples
     --------
@@ -175,9 +175,12 @@ def collective_time(
     if library == "auto":
         only_textbook = algorithm in TEXTBOOK[op] and algorithm not in LIBRARY_NAMES[own]
         library = "textbook" if only_textbook else own
-    if library == "rccl" and (release != LATEST or sharp):
-        asked = f"sharp={sharp}" if sharp else f"version={version!r}"
-        raise NotModelled(f"{asked} on {cluster.device.name}: RCCL is tabled in one release, without SHARP")
+    unknown = {"sharp": sharp, "version": release != LATEST and version}
+    if library == "textbook":
+        unknown |= {"launcher": launcher != "native" and launcher}
+    asked = [f"{name}={value!r}" for name, value in unknown.items() if value]
+    if library != "nccl" and asked:
+        raise NotModelled(f"{asked[0]} with library={library!r}: {WITHOUT[library]}")
     if place.ranks == 1.0 or place.nbytes == 0.0:
         if algorithm not in ("auto", *(TEXTBOOK[op] if library == "textbook" else LIBRARY_NAMES[library])):
             raise NotModelled(f"algorithm={algorithm!r}: {library} has none of that name for {op}")
@@ -331,6 +334,11 @@ NCCL_NAMES = ("ring", "tree", "nvls", "nvls-tree", "collnet-direct", "collnet-ch
 RCCL_NAMES = ("ring", "tree", "point-to-point")
 LIBRARY_NAMES: dict[str, tuple[str, ...]] = {"nccl": NCCL_NAMES, "rccl": RCCL_NAMES, "textbook": ()}
 """Names of the algorithms of a library, the textbook's apart."""
+WITHOUT = {
+    "rccl": "RCCL is tabled in one release, without SHARP",
+    "textbook": "its algorithms have no releases, launch cost or switches that reduce",
+}  # fmt: skip
+"""What is not modelled of a library."""
 MAKERS = {"nccl": "NCCL runs on NVIDIA's GPUs", "rccl": "RCCL is modelled on AMD's GPUs from MI300X on"}
 
 _FLAT: dict[str, dict[str, tuple[Callable[..., Any], bool]]] = {

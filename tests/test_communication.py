@@ -155,7 +155,7 @@ def questions(draw):
 
 @given(questions(), versions, st.booleans(), st.booleans())
 def test_no_algorithm_offered_is_faster_than_the_one_chosen(question, version, nvls, sharp):
-    if library_of(question[3].device.architecture) == "rccl":
+    if library_of(question[3].device.architecture) != "nccl":
         version, sharp = LATEST, False
     answer = collective_time(*question, version=version, nvls=nvls, sharp=sharp)
     assert math.isfinite(answer.time)
@@ -227,6 +227,13 @@ def test_what_a_library_lacks_is_said_with_what_it_has():
         collective_time("all-gather", GIB, 16, H200, "pat")
     with pytest.raises(NotModelled, match="NCCL runs on NVIDIA's GPUs"):
         collective_time("all-gather", GIB, 8, CLUSTERS["mi300x-8"], library="nccl")
+
+
+@pytest.mark.parametrize("asked", [{"version": "2.21"}, {"launcher": "pytorch"}, {"sharp": True}])
+def test_the_textbook_refuses_what_it_knows_nothing_of(asked):
+    for change in ({"library": "textbook"}, {"algorithm": "binary-blocks"}, {"library": "textbook", "group": 1}):
+        with pytest.raises(NotModelled, match=rf"{next(iter(asked))}=.* with library='textbook'"):
+            collective_time(**{"op": "all-reduce", "nbytes": GIB, "group": 24, "cluster": H200} | asked | change)
 
 
 @pytest.mark.parametrize("library", ["auto", "nccl", "textbook"])
