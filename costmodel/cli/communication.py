@@ -19,7 +19,7 @@ from costmodel.cli.arguments import (
     whole,
     yes,
 )
-from costmodel.cli.output import print_json, print_page, share, split, table, write_csv
+from costmodel.cli.output import print_json, print_page, share, table, whole_plan, write_csv
 
 if TYPE_CHECKING:
     from costmodel.communication import CollectiveTime
@@ -110,7 +110,7 @@ def _ledger_page(made: Ledger, stage: str) -> list[Any]:
     ]  # fmt: skip
     page: list[Any] = [
         f"{answer.model.name} on {plan.gpus} GPUs of {answer.cluster.name}, {answer.framework.name}: a rank of the {stage} "
-        f"stage in a step of {format_seconds(answer.step_time)}\n{split(answer)}",
+        f"stage in a step of {format_seconds(answer.step_time)}\n{whole_plan(answer)}",
         table(
             ["phase", "group", "collective", "level", "ranks", "transactions", "size", "sent", "time alone"], rows, words=4
         ),

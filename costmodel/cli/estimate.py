@@ -17,7 +17,7 @@ from costmodel.cli.arguments import (
     read_model,
     read_plan,
 )
-from costmodel.cli.output import gib, memory_parts, print_json, print_page, share, split, table
+from costmodel.cli.output import gib, memory_parts, print_json, print_page, share, split, table, whole_plan
 from costmodel.errors import IllegalPlan
 
 if TYPE_CHECKING:
@@ -137,8 +137,7 @@ def _estimate_page(answer: Estimate, found: Verdict) -> list[Any]:
     ]
     page = [
         f"{answer.model.name} on {plan.gpus} GPUs of {answer.cluster.name}, {answer.framework.name}: "
-        f"{plan.global_batch} sequences of {plan.seq_len} tokens a step\n{split(answer)}, {plan.schedule}, {plan.dtype}, "
-        f"{plan.micro_batches} micro-batches",
+        f"{plan.global_batch} sequences of {plan.seq_len} tokens a step\n{whole_plan(answer)}",
         table(["time", "", "of the step"], times, total=True),
         table(["memory of the fullest GPU", "", "of the limit"], held, total=True),
     ]

@@ -75,7 +75,18 @@ def split(estimate: Estimate) -> str:
     words = [f"TP {plan.tensor_parallel}", f"CP {plan.context_parallel}", f"PP {stages(estimate)}", f"DP {plan.data_parallel}"]
     if estimate.model.experts:
         words.append(f"EP {plan.expert_parallel}")
-    return f"{' '.join(words)}, micro-batch {plan.micro_batch}, ZeRO {plan.zero_stage}, recompute {plan.recompute}"
+    parts = [" ".join(words), f"micro-batch {plan.micro_batch}", f"ZeRO {plan.zero_stage}", f"recompute {plan.recompute}"]
+    if plan.synchronisation != "all-reduce":
+        parts.append(plan.synchronisation)
+    if plan.compression != "none":
+        parts.append(f"compression {plan.compression}")
+    return ", ".join(parts)
+
+
+def whole_plan(estimate: Estimate) -> str:
+    """A plan in a line, with how it runs."""
+    plan = estimate.plan
+    return f"{split(estimate)}, {plan.schedule}, {plan.dtype}, {plan.micro_batches} micro-batches"
 
 
 def stages(estimate: Estimate) -> str:

@@ -16,7 +16,7 @@ from costmodel.cli.arguments import (
     read_plan,
     whole,
 )
-from costmodel.cli.output import gib, print_json, print_page, share, split, table, write_csv
+from costmodel.cli.output import gib, print_json, print_page, share, table, whole_plan, write_csv
 
 if TYPE_CHECKING:
     from costmodel.estimate import Estimate
@@ -116,8 +116,7 @@ def _page(answer: Estimate, played: Timeline, ranks: list[dict[str, Any]]) -> li
     steady = "" if played.period == played.total else f", {format_seconds(played.period)} from step to step"
     return [
         f"{answer.model.name} on {plan.gpus} GPUs of {answer.cluster.name}, {answer.framework.name}: "
-        f"{plan.global_batch} sequences of {plan.seq_len} tokens a step\n{split(answer)}, {plan.schedule}, {plan.dtype}, "
-        f"{plan.micro_batches} micro-batches",
+        f"{plan.global_batch} sequences of {plan.seq_len} tokens a step\n{whole_plan(answer)}",
         table(["rank", "busy", "bubble", "of the step", "in flight", "peak activations", "peak memory"], rows),
         f"Played out: {format_seconds(played.total)}{steady}, bubble {100 * played.bubble_rate:.1f} % on average over the ranks\n"
         f"Estimate: {format_seconds(estimated)}, bubble {100 * answer.bubble_share:.1f} % on the slowest",
@@ -171,7 +170,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
         for load in played.loads
     ]  # fmt: skip
     print_page(
-        f"{answer.model.name} on {answer.plan.gpus} GPUs of {answer.cluster.name}, {answer.framework.name}\n{split(answer)}",
+        f"{answer.model.name} on {answer.plan.gpus} GPUs of {answer.cluster.name}, {answer.framework.name}\n{whole_plan(answer)}",
         table(["stage", *(cause.removesuffix("_s") for cause in causes), "held at most"], rows),
         table(["links", "sent a step", "busy", "peak GB/s", "reach GB/s"], loads),
         f"Played out: {format_seconds(whole_time)} in {played.events:,} events; estimate {format_seconds(answer.step_time)}",
