@@ -92,6 +92,12 @@ def with_arguments(model: Transformer, arguments: dict[str, Any]) -> Transformer
     return dataclasses.replace(model, **changes)
 
 
+def attention(arguments: dict[str, Any]) -> str | None:
+    """Attention kind of a plan; None where arguments leave the choice to TransformerEngine, or there are none."""
+    local = arguments and arguments.get("transformer-impl", "local") == "local"
+    return ATTENTION.get(arguments.get("attention-backend", "local" if local else ""))
+
+
 def expert_tensor_parallel(run: Run, tensor: int, expert: int) -> int:
     """Ranks that split one expert: what the name of the run says (``etp2``), else as many as split a layer.
 

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import re
+from typing import Any
 
 from costmodel.catalogue.loader import load_device, load_model, names
 from costmodel.catalogue.software import load_framework
@@ -184,73 +185,105 @@ def framework_of(run: Run) -> Framework:
 
 def plan_of(run: Run, framework: Framework) -> Plan:
     """The plan of a row; what it leaves out is the framework's default."""
+    stated = megatron.arguments_of(run)
     tensor, context, pipeline = _whole(run, "tp", 1), _whole(run, "cp", 1), _whole(run, "pp", 1)
+    data = _whole(run, "dp", 0) or _whole(run, "n_gpus") // (tensor * context * pipeline)
+    expert = _whole(run, "ep", 1) or 1
+    sparse = stated and _whole(run, "n_experts", 0)
+    schedule, chunks = _schedule(run)
+    zero, shard = _sharding(run, data * context)
+    parallel = run.text["sequence_parallel"]
+    fused_norms, fused_loss = _fusions(run)
+    return Plan(
+        global_batch=_whole(run, "global_batch"), seq_len=_whole(run, "seq_len"), tensor_parallel=tensor,
+        context_parallel=context, pipeline_parallel=pipeline, data_parallel=data, expert_parallel=expert,
+        expert_tensor_parallel=megatron.expert_tensor_parallel(run, tensor, expert) if sparse else 1,
+        virtual_stages=chunks if pipeline > 1 else 1, micro_batch=_whole(run, "micro_batch"), schedule=schedule,
+        sequence_parallel=None if not parallel else parallel.lower() == "true" and tensor > 1,
+        zero_stage=zero, shard_group=shard, recompute=_recompute(run, stated), dtype=_dtype(run), adapter=_adapter(run),
+        attention=run.text["attention_kind"] or megatron.attention(stated),
+        fused_norms=fused_norms, fused_cross_entropy=fused_loss, overlap_tensor=True if "async tp" in _notes(run) else None,
+        activation_offload=megatron.offloaded_share(stated), **_optimizer(run),
+    )  # fmt: skip
+
+
+def _notes(run: Run) -> str:
+    return run.text.get("notes", "").lower()
+
+
+def _label(run: Run) -> str:
+    return (run.text["model_name"] + run.text["framework"]).lower()
+
+
+def _schedule(run: Run) -> tuple[str | None, int]:
+    """Schedule of the pipeline, and the model chunks on each rank."""
+    stated = re.search(r"schedule ([\w-]+)", run.text["framework"].lower())
+    schedule = SCHEDULES.get(stated.group(1)) if stated else None
+    return schedule, 1 if schedule == "zb-v" else _whole(run, "vpp", 1) or 1
+
+
+def _sharding(run: Run, ranks: int) -> tuple[int | None, int | None]:
+    """ZeRO stage, and how many of `ranks` share one copy of what it shards."""
     mode = run.text["fsdp_mode"].lower()
-    zero = int(run.number["zero_stage"]) if "zero_stage" in run.number else None
+    if "hsdp" in mode:
+        zero, shard = 3, _whole(run, "gpus_per_node", 8)
+        return zero, shard if ranks % shard == 0 else None
+    named = re.search(r"zero[- ]?([123])\b", run.text["framework"].lower())
+    zero: int | None
     if "shard_grad_op" in mode:
         zero = 2
     elif "fsdp" in mode or "full_shard" in mode or "zero-3" in mode or "optim_grads_params" in mode:
         zero = 3
+    elif "zero_stage" in run.number:
+        zero = int(run.number["zero_stage"])
+    else:
+        zero = int(named.group(1)) if named else None
     group = re.search(r"(?:group|shard|fsdp) (\d+)", mode)
-    data = _whole(run, "dp", 0) or _whole(run, "n_gpus") // (tensor * context * pipeline)
-    chunks = _whole(run, "vpp", 1) or 1
-    schedule = re.search(r"schedule ([\w-]+)", run.text["framework"].lower())
-    named = SCHEDULES.get(schedule.group(1)) if schedule else None
-    if named == "zb-v":
-        chunks = 1
-    notes = run.text.get("notes", "").lower()
-    stated = megatron.arguments_of(run)
-    local = stated.get("transformer-impl") == "local" or (stated and "transformer-impl" not in stated)
-    kernel = stated.get("attention-backend", "local" if local else "")
-    attention = run.text["attention_kind"] or megatron.ATTENTION.get(kernel)
-    parallel = run.text["sequence_parallel"]
-    label = run.text["model_name"] + run.text["framework"]
-    adapter = "none"
-    if run.flag("adapter_tuning"):
-        adapter = "qlora" if re.search(r"bnb|gptq|nf4|4-bit", label.lower()) else "lora"
-    text = (run.text.get("optimizer", "") + mode).lower()
-    offloaded = "cpu" in text or "offload" in run.text["framework"].lower()
-    kernels = run.text.get("flash_attention", "").lower()
-    fused = True if "rms kernel" in kernels else None
-    kernels_fused = "foak" in run.text["framework"].lower()  # fused operations and kernels
-    if kernels_fused:
-        fused = True
-    if run.text["stack"] == "fsdp2":
-        fused = "compile" in notes  # torch.compile fuses what lies between the products
-    recompute = megatron.recompute(stated, run.text["recompute_kind"] or "none")
-    # torchtitan's selective checkpointing recomputes every second matrix product
-    dtype = run.text["compute_dtype"] or "bf16"
-    if dtype == "fp8" and re.search(r"row-?wise", run.text.get("precision", "").lower()):
-        dtype = "fp8-rowwise"
-    by_operator = recompute == "selective" and run.text["stack"] == "fsdp2"
-    named_zero = re.search(r"zero[- ]?([123])\b", run.text["framework"].lower())
-    if zero is None and named_zero:
-        zero = int(named_zero.group(1))
-    shard = int(group.group(1)) if group and zero else None
-    ranks = data * context
-    expert = _whole(run, "ep", 1) or 1
-    expert_tensor = megatron.expert_tensor_parallel(run, tensor, expert) if stated and _whole(run, "n_experts", 0) else 1
-    fused_loss = kernels_fused and "fsdp" not in mode  # FSDP's wrapper casts the logits before the fused kernel sees them
-    fused_loss = fused_loss or re.search(r"cross-entropy fusion|fused ce|chunked ce|liger", notes + label.lower()) is not None
-    instances = re.search(r'num-distributed-optimizer-instances"?[=: ]+(\d+)', notes)
+    shard = int(group.group(1)) if group and zero else 0
+    instances = re.search(r'num-distributed-optimizer-instances"?[=: ]+(\d+)', _notes(run))
     if instances and zero is not None and ranks % int(instances.group(1)) == 0:
         shard = ranks // int(instances.group(1))  # Megatron-Core's replicas of the sharded optimizer
-    if "hsdp" in mode:
-        zero, shard = 3, _whole(run, "gpus_per_node", 8)
-    return Plan(
-        global_batch=_whole(run, "global_batch"), seq_len=_whole(run, "seq_len"), tensor_parallel=tensor,
-        context_parallel=context, pipeline_parallel=pipeline, data_parallel=data, expert_parallel=expert,
-        expert_tensor_parallel=expert_tensor,
-        virtual_stages=chunks if pipeline > 1 else 1, micro_batch=_whole(run, "micro_batch"), schedule=named,
-        sequence_parallel=None if not parallel else parallel.lower() == "true" and tensor > 1, zero_stage=zero,
-        shard_group=shard if shard and ranks % shard == 0 else None,
-        recompute=2 if by_operator else recompute, dtype=dtype,
-        adapter=adapter, attention=attention,
-        fused_norms=fused, overlap_tensor=True if "async tp" in notes else None,
-        fused_cross_entropy=True if fused_loss else None,
-        optimizer="adam-8bit" if "8-bit" in text else "muon" if "muon" in text else None,
-        optimizer_offload=1.0 if offloaded else 0.0, activation_offload=megatron.offloaded_share(stated),
-    )  # fmt: skip
+    return zero, shard if shard and ranks % shard == 0 else None
+
+
+def _recompute(run: Run, stated: dict[str, Any]) -> str | int:
+    recompute = megatron.recompute(stated, run.text["recompute_kind"] or "none")
+    # torchtitan's selective checkpointing recomputes every second matrix product
+    return 2 if recompute == "selective" and run.text["stack"] == "fsdp2" else recompute
+
+
+def _dtype(run: Run) -> str:
+    dtype = run.text["compute_dtype"] or "bf16"
+    by_row = re.search(r"row-?wise", run.text.get("precision", "").lower())
+    return "fp8-rowwise" if dtype == "fp8" and by_row else dtype
+
+
+def _adapter(run: Run) -> str:
+    if not run.flag("adapter_tuning"):
+        return "none"
+    return "qlora" if re.search(r"bnb|gptq|nf4|4-bit", _label(run)) else "lora"
+
+
+def _fusions(run: Run) -> tuple[bool | None, bool | None]:
+    """Whether a norm is one kernel, and the loss from logits to their gradient; None where the row doesn't say."""
+    accelerated = "foak" in run.text["framework"].lower()  # fused operations and kernels
+    if run.text["stack"] == "fsdp2":
+        norms: bool | None = "compile" in _notes(run)  # torch.compile fuses what lies between the products
+    else:
+        norms = True if accelerated or "rms kernel" in run.text.get("flash_attention", "").lower() else None
+    # FSDP's wrapper casts the logits before the fused kernel sees them
+    loss = accelerated and "fsdp" not in run.text["fsdp_mode"].lower()
+    named = re.search(r"cross-entropy fusion|fused ce|chunked ce|liger", _notes(run) + _label(run))
+    return norms, True if loss or named else None
+
+
+def _optimizer(run: Run) -> dict[str, Any]:
+    """The plan's fields of the optimizer."""
+    text = (run.text.get("optimizer", "") + run.text["fsdp_mode"]).lower()
+    return {
+        "optimizer": "adam-8bit" if "8-bit" in text else "muon" if "muon" in text else None,
+        "optimizer_offload": 1.0 if "cpu" in text or "offload" in run.text["framework"].lower() else 0.0,
+    }
 
 
 NOT_DECODERS = re.compile(r"bert|t5|mamba|hybrid|llava|vlm|mimo|multimodal|grpo|distill")
