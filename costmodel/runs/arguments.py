@@ -39,17 +39,24 @@ def arguments_of(run: Run) -> dict[str, Any]:
 
 
 def _count(arguments: dict[str, Any], name: str, default: int = 0) -> int:
-    return int(arguments.get(name, default))
+    value = arguments.get(name, default)
+    try:
+        return int(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidValue(name, value, "a whole number") from error
 
 
-def _dense_layers(text: str) -> int:
+def _dense_layers(frequency: object) -> int:
     """Layers without experts that ``--moe-layer-freq`` puts first.
 
     Examples
     --------
-    >>> _dense_layers("([0]*3+[1]*12)")
-    3
+    >>> _dense_layers(1), _dense_layers("([0]*3+[1]*12)")
+    (0, 3)
     """
+    text = str(frequency)
+    if text == "1":  # every layer has experts
+        return 0
     match = re.fullmatch(r"\(\[0\]\*(\d+)\+\[1\]\*\d+\)", text)
     if not match:
         raise NotModelled(f"moe-layer-freq={text}: layers with and without experts in turns")
@@ -58,10 +65,8 @@ def _dense_layers(text: str) -> int:
 
 def with_arguments(model: Transformer, arguments: dict[str, Any]) -> Transformer:
     """The model with the shape that arguments state."""
-    changes: dict[str, Any] = {}
-    gated = "swiglu" in arguments
-    changes["gated"] = gated
-    if gated:
+    changes: dict[str, Any] = {"gated": "swiglu" in arguments}
+    if changes["gated"]:
         changes["feed_forward_bias"] = False
     if "untie-embeddings-and-output-weights" in arguments:
         changes["tied_embeddings"] = False
@@ -82,7 +87,7 @@ def with_arguments(model: Transformer, arguments: dict[str, Any]) -> Transformer
         changes["prediction_layers"] = _count(arguments, "mtp-num-layers")
     if model.experts:
         width = _count(arguments, "moe-ffn-hidden-size", model.expert_feed_forward)
-        dense = _dense_layers(arguments["moe-layer-freq"]) if "moe-layer-freq" in arguments else 0
+        dense = _dense_layers(arguments.get("moe-layer-freq", 1))
         changes |= {
             "expert_feed_forward": width, "dense_layers": dense,
             "feed_forward": model.expert_feed_forward if dense else 0,
@@ -117,4 +122,4 @@ def offloaded_share(arguments: dict[str, Any]) -> float:
     """Share of saved activations that ``--offload-modules`` sends to the host, by modules."""
     if "fine-grained-activation-offloading" not in arguments:
         return 0.0
-    return len(str(arguments["offload-modules"]).strip("[]").split()) / OFFLOADED
+    return len(str(arguments.get("offload-modules", "")).strip("[]").split()) / OFFLOADED

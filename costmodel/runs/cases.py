@@ -225,12 +225,11 @@ def _schedule(run: Run) -> tuple[str | None, int]:
 def _sharding(run: Run, ranks: int) -> tuple[int | None, int | None]:
     """ZeRO stage, and how many of `ranks` share one copy of what it shards."""
     mode = run.text["fsdp_mode"].lower()
-    if "hsdp" in mode:
-        zero, shard = 3, _whole(run, "gpus_per_node", 8)
-        return zero, shard if ranks % shard == 0 else None
     named = re.search(r"zero[- ]?([123])\b", run.text["framework"].lower())
     zero: int | None
-    if "shard_grad_op" in mode:
+    if "hsdp" in mode:
+        zero = 3
+    elif "shard_grad_op" in mode:
         zero = 2
     elif "fsdp" in mode or "full_shard" in mode or "zero-3" in mode or "optim_grads_params" in mode:
         zero = 3
@@ -243,6 +242,8 @@ def _sharding(run: Run, ranks: int) -> tuple[int | None, int | None]:
     instances = re.search(r'num-distributed-optimizer-instances"?[=: ]+(\d+)', _notes(run))
     if instances and zero is not None and ranks % int(instances.group(1)) == 0:
         shard = ranks // int(instances.group(1))  # Megatron-Core's replicas of the sharded optimizer
+    if "hsdp" in mode:
+        shard = _whole(run, "gpus_per_node", 8)
     return zero, shard if shard and ranks % shard == 0 else None
 
 

@@ -151,6 +151,14 @@ def test_layers_with_experts_in_turns_are_refused():
         case_of(run)
 
 
+@pytest.mark.parametrize("arguments", [{"kv_channels": "many"}, {"kv_channels": None}, {"moe_layer_freq": 2}])
+def test_arguments_that_can_not_be_read_are_refused_by_name(arguments):
+    run = with_notes(KORTHIKANTI[0], **arguments)
+    run.number["n_experts"] = 8.0
+    with pytest.raises(CostModelError, match=next(iter(arguments)).replace("_", "-")):
+        case_of(run)
+
+
 def test_experts_are_split_as_their_layer_unless_the_run_is_named_otherwise():
     found = []
     for name in ("gpt3_te_8experts", "gpt3_te_8experts_etp1"):
