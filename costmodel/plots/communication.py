@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from costmodel.plots.style import BLACK, TEMPLATE, colour, dash
 from costmodel.units import format_bytes
 
 CHOSEN, MEASURED = "chosen", "measured"
+LIBRARIES = {"nccl": "NCCL", "rccl": "RCCL", "textbook": "the textbook"}
 
 
 class Curve(NamedTuple):
@@ -49,6 +51,10 @@ def message_sweep(answers: Sequence[CollectiveTime], measured: Sequence[tuple[fl
     first = ordered[0]
     if any((answer.op, answer.group) != (first.op, first.group) for answer in ordered):
         raise InvalidValue("answers", f"{len(ordered)} answers", "answers about one operation of one group")
+    if not all(answer.time > 0.0 for answer in ordered):
+        raise InvalidValue("answers", f"{len(ordered)} answers", "answers about at least two ranks and some bytes")
+    if not all(nbytes > 0.0 and seconds > 0.0 for nbytes, seconds in measured):
+        raise InvalidValue("measured", list(measured), "pairs of a size and a time above 0")
     factor = bus_factor(first.op, first.group.ranks)
     names = sorted({one.algorithm for answer in ordered for one in answer.alternatives})
     curves = []
@@ -62,7 +68,8 @@ def message_sweep(answers: Sequence[CollectiveTime], measured: Sequence[tuple[fl
         curves.append(_curve(name, points, factor))
     chosen = [(answer.nbytes, answer.time, answer.why) for answer in ordered]
     points = [(nbytes, seconds, "measured") for nbytes, seconds in sorted(measured)]
-    title = f"{first.op} of {first.group.ranks} ranks"
+    libraries = sorted({answer.library for answer in ordered})
+    title = f"{first.op} of {first.group.ranks} ranks<br><sub>{' and '.join(LIBRARIES[name] for name in libraries)}</sub>"
     return Sweep(title, tuple(curves), _curve(CHOSEN, chosen, factor), _curve(MEASURED, points, factor) if points else None)
 
 
@@ -102,8 +109,9 @@ def communication_figure(answers: Sequence[CollectiveTime], measured: Sequence[t
         draw(sweep.measured, mode="markers", marker={"color": BLACK, "symbol": "x-thin", "size": 8, "line": {"width": 1.5}})
     ticks = [2**power for power in range(0, 60, 5)]
     sizes = {"type": "log", "title": "buffer", "tickvals": ticks, "ticktext": [format_bytes(tick) for tick in ticks]}
-    figure.update_xaxes(**sizes)
-    figure.update_yaxes(type="log", title="time [us]", dtick=1, row=1, col=1)
+    ends = [math.log10(curve.nbytes[end]) for curve in (sweep.chosen, sweep.measured) if curve for end in (0, -1)]
+    figure.update_xaxes(**sizes, range=[min(ends) - 0.3, max(ends) + 0.3])
+    figure.update_yaxes(type="log", title="time [us]", dtick=1, exponentformat="power", row=1, col=1)
     figure.update_yaxes(title="bus bandwidth [GB/s]", rangemode="tozero", row=1, col=2)
     figure.update_layout(template=TEMPLATE, title=sweep.title, legend={"orientation": "h", "y": -0.18})
     return figure

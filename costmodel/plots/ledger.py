@@ -100,7 +100,12 @@ def load_bars(made: Ledger) -> LoadBars:
 
 def _title(made: Ledger) -> str:
     question = made.estimate
-    return f"{question.model.name} on {question.plan.gpus:,} GPUs of {question.cluster.name}, {question.framework.name}"
+    parts = [f"{question.model.name} on {question.plan.gpus:,} GPUs of {question.cluster.name}", question.framework.name]
+    if question.plan.pipeline_parallel > 1:
+        parts.append(str(question.plan.schedule))
+    if question.plan.compression != "none":
+        parts.append(f"compression {question.plan.compression}")
+    return ", ".join(parts)
 
 
 def transaction_sizes(made: Ledger, stage: str | None = None) -> go.Figure:
@@ -129,8 +134,8 @@ def transaction_sizes(made: Ledger, stage: str | None = None) -> go.Figure:
     places = [math.log10(place) for bars in shown for place in (*bars.left, *bars.right)] or [0.0]
     counts = [math.log10(count) for bars in shown for count in bars.counts] or [0.0]
     figure.update_layout(
-        template=TEMPLATE, title=f"Transactions of one rank in a step<br><sub>{_title(made)}</sub>", barmode="overlay",
-        showlegend=True, legend_title="collective, group",
+        template=TEMPLATE, barmode="overlay", showlegend=True, legend_title="collective, group",
+        title=f"Transactions of a rank of the {stage or made.busiest} stage in a step<br><sub>{_title(made)}</sub>",
     )  # fmt: skip
     figure.update_xaxes(
         type="log", title="size of the buffer or message [bytes]", exponentformat="power", dtick=1,

@@ -32,10 +32,19 @@ def test_answers_to_different_questions_share_no_figure():
         message_sweep([])
 
 
+def test_what_takes_no_time_has_no_bandwidth_to_show():
+    for nbytes, ranks in ((2.0**20, 1), (0.0, 8)):
+        with pytest.raises(InvalidValue, match="at least two ranks and some bytes"):
+            message_sweep([collective_time("all-reduce", nbytes, ranks, load_cluster("dgx-h100"))])
+    with pytest.raises(InvalidValue, match="measured="):
+        message_sweep(ANSWERS, [(2.0**20, 0.0)])
+
+
 def test_both_axes_carry_units_and_every_point_says_what_it_is():
     figure = communication_figure(ANSWERS, [(2.0**30, 4053.4e-6)])
     assert figure.layout.yaxis.title.text == "time [us]"
     assert figure.layout.yaxis2.title.text == "bus bandwidth [GB/s]"
+    assert "all-reduce of 8 ranks" in figure.layout.title.text and "NCCL" in figure.layout.title.text
     assert all(len(trace.text) == len(trace.x) for trace in figure.data)
     lines = [trace for trace in figure.data if trace.mode == "lines" and trace.showlegend]
     assert len({(trace.line.color, trace.line.dash) for trace in lines}) == len(lines)

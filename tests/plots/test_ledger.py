@@ -24,6 +24,7 @@ def test_the_histogram_shows_every_transaction_of_the_busiest_stage(made):
     figure = plots.transaction_sizes(made)
     assert [trace.name for trace in figure.data] == [one.name for one in bars]
     assert "[bytes]" in figure.layout.xaxis.title.text
+    assert f"the {made.busiest} stage" in figure.layout.title.text
     assert all(text.endswith("B") for trace in figure.data for (text,) in trace.customdata)  # KiB, MiB, ...
     edges = sorted(zip((x for one in bars for x in one.left), (x for one in bars for x in one.right), strict=True))
     assert all(right <= left * (1 + 1e-9) for (_, right), (left, _) in itertools.pairwise(edges))
