@@ -12,7 +12,7 @@ from costmodel.formulas import collectives, compute, traffic
 from costmodel.formulas.quantities import Factors, Payload
 
 NONE, NARROW, QUANTISED, TOP_K, POWER_SGD = 0.0, 1.0, 2.0, 3.0, 4.0
-"""Codes of how a plan compresses gradients."""
+"""Codes of how a plan compresses gradients; those after `NARROW` encode them, those after `QUANTISED` feed back errors."""
 NARROW_BYTES = 2.0
 """Of a gradient cast to fp16 or bf16."""
 QUANTISED_BITS, QUANTISED_BLOCK, SCALE_BYTES = 8.0, 256.0, 4.0
@@ -435,7 +435,7 @@ def payload_of(nparameters, factors, ranks, options):
     low_rank = power_sgd_payload(trained, factors, held, sent)
     wide = _either(ops.equal(kind, NARROW), narrow, plain)
     coded = _either(ops.equal(kind, POWER_SGD), low_rank, _either(ops.equal(kind, TOP_K), largest, quantised))
-    return _either(kind > 1.5, coded, wide)
+    return _either(kind > NARROW, coded, wide)
 
 
 def residual_bytes(nparameters, ranks, options):
@@ -451,5 +451,5 @@ def residual_bytes(nparameters, ranks, options):
     ----------
     [lin2018]_ section 3, [vogels2019]_ algorithm 2
     """
-    fed_back = (ranks > 1.0) & (options.compression > 2.5)
+    fed_back = (ranks > 1.0) & (options.compression > QUANTISED)
     return ops.where(fed_back, options.gradient_bytes * options.trainable * nparameters, 0.0)

@@ -101,7 +101,7 @@ def buffer_bytes(model, options, plan, layers, first, last):
     ranks, others = plan.data * plan.context, exchange.expert_ranks(plan)
     kept = compression.residual_bytes(dense, ranks, options) + compression.residual_bytes(routed, others, options)
     encoded = compression.buffer_bytes(made, ranks) + compression.buffer_bytes(apart, others)
-    return kept + ops.where(options.compression > 0.5, encoded, 0.0)
+    return kept + ops.where(options.compression > compression.NONE, encoded, 0.0)
 
 
 def fullest_stage(model, options, plan, stack, micro_batches):

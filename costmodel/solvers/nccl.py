@@ -22,8 +22,22 @@ FAMILIES = {
     "hopper": "hopper", "blackwell": "blackwell", "blackwell-ultra": "blackwell",
 }  # fmt: skip
 """Whose constants NCCL uses for an architecture."""
+LL128_SHARE = TREE_SHARE = 0.92
+"""Of the bus that LL128's flags leave a ring, and that trees reach."""
 NET_LATENCY = 14e-6
 """Of a hop between nodes in NCCL's own constants [s]; what a network takes beyond is reported by its plugin."""
+
+
+def posting(overhead: float, protocol: str, amd: bool) -> float:
+    """Host's time to post a network operation [s].
+
+    Parameters
+    ----------
+    overhead : in LL and LL128, on Intel's processors [s]
+    protocol : Simple posts three times as much
+    amd : whether the hosts' processors are AMD's, which take twice as long
+    """
+    return overhead * (3.0 if protocol == SIMPLE else 1.0) * (2.0 if amd else 1.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -212,14 +226,14 @@ class _Model:
         ranks, nodes, channels = self.at.ranks, self.at.nodes, self.ring.channels
         bus = channels * self.ring.intra
         limit = {LL: self.ll_limit, LL128: channels * self.limits.ring_ll128[self.scale], SIMPLE: math.inf}[protocol]
-        share = {LL: self.table.ring_ll_share, LL128: 0.92, SIMPLE: 1.0}[protocol]
+        share = {LL: self.table.ring_ll_share, LL128: LL128_SHARE, SIMPLE: 1.0}[protocol]
         bus = nccl.of_the_bus(bus, share, limit)
         base, intra, inter = self.hops("ring", protocol)
         if not (self.reducing or self.halves):
             return self.made("ring", protocol, base + (inter if nodes > 1 else intra), bus)
         steps = nccl.ring_steps(ranks, float(self.reducing))
         crossings = (1.0 + self.reducing) * (nodes - 1.0) + (self.table.exit_hops if self.reducing and nodes > 1 else 0.0)
-        overhead = self.table.host_overhead * (3.0 if protocol == SIMPLE else 1.0) * (2.0 if self.at.amd else 1.0)
+        overhead = posting(self.table.host_overhead, protocol, self.at.amd)
         if protocol == LL and nodes > 1:
             intra *= self.table.ll_crossing
         latency = nccl.ring_latency(base, intra, inter, overhead if nodes > 1 else 0.0, steps, crossings)
@@ -231,7 +245,7 @@ class _Model:
         """A double binary tree of nodes with a chain in each."""
         channels, nodes = self.tree.channels, self.at.nodes
         bus = channels * (self.tree.intra if nodes <= 2 else self.tree.inter)
-        bus = nccl.of_the_bus(bus, 0.92, channels * self.limits.tree[self.scale])
+        bus = nccl.of_the_bus(bus, TREE_SHARE, channels * self.limits.tree[self.scale])
         if protocol == LL:
             bus = nccl.of_the_bus(bus, 1.0 / 3.8, self.ll_limit)
         elif protocol == LL128:

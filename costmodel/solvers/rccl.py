@@ -12,18 +12,16 @@ import math
 from costmodel.formulas import nccl, rccl
 from costmodel.formulas.nccl import LL, LL128, SIMPLE
 from costmodel.formulas.rccl import Table
-from costmodel.solvers.nccl import OPERATIONS, Candidate
+from costmodel.solvers.nccl import LL128_SHARE, OPERATIONS, TREE_SHARE, Candidate, posting
 
 FAMILIES = {"cdna3": "cdna", "cdna4": "cdna"}
 """Whose measured constants an architecture shares."""
 NODE = 8
 """GPUs of a node that RCCL recognises."""
-SHARES = {LL: 0.5, LL128: 0.92, SIMPLE: 1.0}
+SHARES = {LL: 0.5, LL128: LL128_SHARE, SIMPLE: 1.0}
 """Of the bus that flags leave, as NCCL's model has them."""
-TREE_SHARE = 0.92
-"""Of the bus that trees reach, as NCCL's model has it."""
 HOST_OVERHEAD = 1e-6
-"""Of posting a network operation [s]; twice as much on AMD's processors, three times in Simple."""
+"""Of posting a network operation [s]."""
 
 __all__ = ["FAMILIES", "OPERATIONS", "Mesh", "candidates", "gathers_directly"]
 
@@ -183,6 +181,6 @@ class _Model:
             return float(nccl.tree_latency(base, intra, inter, self.at.per_node, float(nodes)))
         if not (self.reducing or self.halves):
             return float(base + (intra if self.alone else inter))
-        overhead = 0.0 if self.alone else HOST_OVERHEAD * (3.0 if protocol == SIMPLE else 1.0) * (2.0 if self.at.amd else 1.0)
+        overhead = 0.0 if self.alone else posting(HOST_OVERHEAD, protocol, self.at.amd)
         steps, crossings = nccl.ring_steps(self.at.ranks, float(self.reducing)), (1.0 + self.reducing) * (nodes - 1.0)
         return float(nccl.ring_latency(base, intra, inter, overhead, steps, crossings))
