@@ -101,8 +101,8 @@ class Plan:
         for the next step. All but the first need ``synchronisation="all-reduce"`` and ``zero_stage`` 0 or 1
     compression_density : share of the gradients that top-k sends, above 0 to 1; 0.001 if None
     compression_rank : of the factors of PowerSGD; 1 if None
-    optimizer_offload, activation_offload : share kept in host memory, 0 to 1; the transfers are priced, the host's
-        own arithmetic is not, so an offloaded optimizer's time is a lower bound
+    optimizer_offload, activation_offload : share kept in host memory, 0 to 1; transfers are priced, and the processors of a
+        node that update an offloaded optimizer for all its GPUs
 
     Raises
     ------

@@ -27,6 +27,10 @@ STALL_RANKS = 1024.0
 GRAPH_LAUNCH = 2.5e-6
 """Host time to launch a graph of a layer's pass [s]: NVIDIA, "Constant Time Launch for Straight-Line CUDA Graphs" (2024), of
 CUDA 12.6 (2.5 us, and 1 ns a kernel)."""
+HOST_MEMORY_BANDWIDTH = 117e9
+"""Of all processors of a node as they update an optimizer's state [bytes/s]: DeepSpeed's Adam takes 2.57 s for ten billion
+parameters, of which it moves 30 bytes each ([ren2021]_ table 4)."""
+
 
 def micro_batches(options, plan):
     """Micro-batches that one pipeline works through in a step.
@@ -265,7 +269,9 @@ def _composed(model, options, plan, network, stack, device, summed, held):
     state = options.optimizer_bytes + options.outer_bytes / options.local_steps
     state_bytes = 2.0 * state + 2.0 * options.gradient_bytes + options.parameter_bytes
     on_device = updates * updated * state_bytes * stack.optimizer_traffic / device.memory_bandwidth
-    on_host = updates * updated * (options.gradient_bytes + options.parameter_bytes) / device.host_bandwidth
+    sharing_host = ops.minimum(network.node.size, gpus)
+    moved_on_host = (options.gradient_bytes + options.parameter_bytes) / device.host_bandwidth
+    on_host = updates * updated * (moved_on_host + sharing_host * state_bytes / HOST_MEMORY_BANDWIDTH)
     update = served * ((1.0 - options.optimizer_offload) * on_device + options.optimizer_offload * on_host)
     offloaded = options.activation_offload * m * layers * memory.kept_activations(model, options, plan, stack)
     transfer = 2.0 * offloaded / device.host_bandwidth
