@@ -62,7 +62,7 @@ EFA_LATENCY = (("p5en", 18e-6), ("EFA v4", 35e-6), ("32x100", 20e-6), ("p5 class
 """Of each generation of the network [s]: what the model of its plugin's own tuner has, else what the plugin reports to
 NCCL (aws-ofi-nccl ``src/tuner/nccl_ofi_model.cpp``, ``src/platform-aws.cpp``)."""
 SUPERSEDED = "older EFA/OFI"
-"""Words by which a source says that it measured the machine again with newer software."""
+"""Words by which a source, or the reader who took it down, says that the machine was measured again with newer software."""
 BARS = {
     "one node, from 64 MiB": 0.10, "one node, 32 KiB to 64 MiB": 0.25,
     "several nodes, from 64 MiB": 0.20, "several nodes, 32 KiB to 64 MiB": 0.20,

@@ -187,7 +187,7 @@ def stage_bill(asked: Asked, stage: int) -> StageBill:
     stage : rank in the pipeline, from 0
     """
     arguments = arguments_of(asked, stage)
-    parts = formula.buffered(formula.stage_memory(*arguments), compression_bytes(asked, stage), asked.stack)
+    parts = formula.buffered(formula.stage_memory(*arguments), compression_bytes(*arguments), asked.stack)
     _, _, at_loss, updating = formula.fullest_moment(formula.stage_contents(*arguments), asked.plan, asked.micro_batches)
     phase = "update" if updating else "loss" if at_loss else "backward"
     return StageBill(stage=stage, layers=arguments[4], parts=Memory._make(map(float, parts)), phase=phase)
@@ -206,16 +206,17 @@ def arguments_of(asked: Asked, stage: int) -> tuple[Any, ...]:
     return (part, *asked[1:4], layers, float(stage), *ends_of(asked, stage), float(asked.micro_batches))
 
 
-def compression_bytes(asked: Asked, stage: int) -> float:
-    """What a rank of the pipeline keeps to compress its gradients [bytes].
+def compression_bytes(
+    model: Model, options: Options, plan: PlanNumbers, stack: Stack, layers: float, stage: float, first: float, last: float,
+    micro_batches: float,
+) -> float:  # fmt: skip
+    """What a rank of the pipeline keeps to compress its gradients [bytes], of the arguments that formulas of a stage take.
 
     Parameters
     ----------
-    asked : the numbers of the plan
-    stage : rank in the pipeline, from 0
+    model, options, plan, stack, layers, stage, first, last, micro_batches : as `arguments_of` has them
     """
-    part, options, plan, _, layers, _, first, last, _ = arguments_of(asked, stage)
-    return float(gradients.buffer_bytes(part, options, plan, layers, first, last))
+    return float(gradients.buffer_bytes(model, options, plan, layers, first, last))
 
 
 def model_of(asked: Asked, before: float, layers: float) -> Model:
@@ -279,12 +280,13 @@ def timeline_of(asked: Asked, stage: int) -> MemoryTimeline:
     from costmodel.schedule import pipeline_schedule
 
     plan, stack = asked.plan, asked.stack
-    has = formula.stage_contents(*arguments_of(asked, stage))
+    arguments = arguments_of(asked, stage)
+    has = formula.stage_contents(*arguments)
     order = pipeline_schedule(
         asked.schedule, stages=round(plan.pipeline), micro_batches=asked.micro_batches, chunks=round(plan.virtual_stages)
     )
     chunks, end = order.chunks, order.stages - 1
-    kept = compression_bytes(asked, stage)
+    kept = compression_bytes(*arguments)
 
     moments: list[Moment] = []
 

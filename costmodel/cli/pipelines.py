@@ -28,26 +28,26 @@ def add(commands: Commands) -> None:
     playing = commands.add_parser(
         "timeline", usage=USAGE % "timeline", allow_abbrev=False, help="a step played out on its pipeline, event by event"
     )
-    add_question(playing, several=False)
-    playing.add_argument("--jitter", type=number, default=0.0, metavar="S", help="spread of the passes' times, of their mean")
-    playing.add_argument("--seed", type=whole, default=0, metavar="N", help="of the jitter (default: 0)")
+    _add_playing(playing, "write a Gantt chart")
     playing.add_argument("--memory", action="store_true", help="in the HTML file also what the fullest rank holds, by part")
-    playing.add_argument("--html", metavar="FILE", help="write a Gantt chart")
-    playing.add_argument("--perfetto", metavar="FILE", help="write a trace that ui.perfetto.dev opens")
     playing.add_argument("--csv", metavar="FILE", help="write start and end of every event")
-    playing.add_argument("--json", action="store_true", help="JSON instead of tables")
     playing.set_defaults(run=_timeline)
 
     simulating = commands.add_parser(
         "simulate", usage=USAGE % "simulate", allow_abbrev=False, help="a step played out on the cluster, its links shared"
     )
-    add_question(simulating, several=False)
-    simulating.add_argument("--jitter", type=number, default=0.0, metavar="S", help="spread of the passes' times, of their mean")
-    simulating.add_argument("--seed", type=whole, default=0, metavar="N", help="of the jitter (default: 0)")
-    simulating.add_argument("--html", metavar="FILE", help="write utilisation over time, and where the time goes")
-    simulating.add_argument("--perfetto", metavar="FILE", help="write a trace that ui.perfetto.dev opens")
-    simulating.add_argument("--json", action="store_true", help="JSON instead of tables")
+    _add_playing(simulating, "write utilisation over time, and where the time goes")
     simulating.set_defaults(run=_simulate)
+
+
+def _add_playing(parser: argparse.ArgumentParser, page: str) -> None:
+    """What every command that plays a step out takes."""
+    add_question(parser, several=False)
+    parser.add_argument("--jitter", type=number, default=0.0, metavar="S", help="spread of the passes' times, of their mean")
+    parser.add_argument("--seed", type=whole, default=0, metavar="N", help="of the jitter (default: 0)")
+    parser.add_argument("--html", metavar="FILE", help=page)
+    parser.add_argument("--perfetto", metavar="FILE", help="write a trace that ui.perfetto.dev opens")
+    parser.add_argument("--json", action="store_true", help="JSON instead of tables")
 
 
 def _timeline(arguments: argparse.Namespace) -> int:

@@ -99,12 +99,12 @@ def layer_pass(model, options, plan, network, stack, device):
     graphs = options.cuda_graphs > 0.0
     host_forward = ops.where(graphs, GRAPH_LAUNCH, launches * stack.host_forward)
     host_backward = ops.where(graphs, GRAPH_LAUNCH, launches * (stack.host_backward + again_host))
-    piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
     # the host runs ahead from one pass into the next, but for a pipeline, where it waits for what it sends and receives
-    both = compute.host_wait(busy_forward + busy_backward, host_forward + host_backward)
+    ahead = ops.where(plan.pipeline > 1.0, 0.0, 1.0)
     share = host_forward / (host_forward + host_backward + 1e-30)
-    wait_forward = piped * compute.host_wait(busy_forward, host_forward) + (1.0 - piped) * share * both
-    wait_backward = piped * compute.host_wait(busy_backward, host_backward) + (1.0 - piped) * (1.0 - share) * both
+    wait = compute.host_wait(busy_forward + ahead * busy_backward, host_forward + ahead * host_backward)
+    wait_forward = ops.where(ahead > 0.0, share * wait, wait)
+    wait_backward = ops.where(ahead > 0.0, (1.0 - share) * wait, compute.host_wait(busy_backward, host_backward))
     host = wait_forward + wait_backward
     busy = (forward + again + data + weight) * slowdown
     return Layer(
