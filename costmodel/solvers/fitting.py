@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from scipy.optimize import least_squares
 
 Array = NDArray[Any]
 STEP = 1e-4
+NUDGE = 1e-2  # of the way to the prior, before a decomposition is tried again
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +117,7 @@ def fit(
         return np.concatenate([weights * value, (theta - prior) / spread])
 
     def jacobian(theta: Array) -> Array:
+        latest[:] = theta
         base = residuals(np.exp(theta), None)
         _, slope = squash(base)
         matrix = np.zeros((rows + count, count))
@@ -128,7 +131,13 @@ def fit(
         return matrix
 
     first = np.clip(prior if start is None else np.log(start), bounds[0] + 1e-9, bounds[1] - 1e-9)
-    solution = least_squares(full, first, jacobian, bounds=bounds, max_nfev=iterations, x_scale=spread, ftol=1e-5)
+    latest = first.copy()
+    solve = functools.partial(least_squares, full, bounds=bounds, max_nfev=iterations, x_scale=spread, ftol=1e-5)
+    try:
+        solution = solve(first, jac=jacobian)
+    except np.linalg.LinAlgError:
+        # LAPACK's fast decomposition fails to converge on rare matrices, not on their neighbours
+        solution = solve(latest + NUDGE * (np.clip(prior, *bounds) - latest), jac=jacobian)
     final = residuals(np.exp(solution.x), None)
     information = solution.jac.T @ solution.jac
     scale = float(1.4826 * np.median(np.abs(final - np.median(final))))

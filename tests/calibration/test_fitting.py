@@ -19,6 +19,7 @@ from calibration.validate import QUOTED
 from costmodel.errors import CostModelError, UnreadableFile
 from costmodel.runs.cases import case_of
 from costmodel.runs.table import read_runs
+from costmodel.solvers import fitting
 from costmodel.solvers.fitting import Constant, Fit, fit
 from costmodel.uncertainty import NINETY
 
@@ -50,6 +51,23 @@ def test_constants_without_noise_are_found():
     found = law(DESIGN, TRUTH, unknowns(1.0, 1.0, 10.0, spread=100.0), 1e-4, seed=0)
     assert found.values == pytest.approx(TRUTH, rel=1e-3)
     assert found.scale < 1e-3
+
+
+def test_a_decomposition_that_fails_is_tried_again_beside_it(monkeypatch):
+    plain = law(DESIGN, TRUTH, unknowns(1.0, 1.0, 10.0, spread=3.0), NOISE, seed=0)
+    solver, calls = fitting.least_squares, []
+
+    def failing(*arguments, **options):
+        calls.append(1)
+        found = solver(*arguments, **options)
+        if len(calls) == 1:
+            raise np.linalg.LinAlgError("SVD did not converge")
+        return found
+
+    monkeypatch.setattr(fitting, "least_squares", failing)
+    again = law(DESIGN, TRUTH, unknowns(1.0, 1.0, 10.0, spread=3.0), NOISE, seed=0)
+    assert len(calls) == 2
+    assert again.values == pytest.approx(plain.values, rel=1e-3)
 
 
 def test_standard_errors_cover_the_truth():
