@@ -72,6 +72,9 @@ def with_operators(constants: Sequence[Constant], fits: dict[str, Fit]) -> list[
         for result in fits.values()
         for fitted, value, error in zip(result.constants, result.values, result.standard_errors, strict=True)
     }
+    for owner, field in list(known):
+        if field == "gemm.fp16":  # runs in either 16-bit format share one efficiency
+            known.setdefault((owner, "gemm.bf16"), known[owner, field])
     out = []
     for constant in constants:
         found = known.get((constant.owner, constant.field))

@@ -21,10 +21,10 @@ from costmodel.solvers.fitting import Array, Constant, Fit, fit
 DEVICE_NAMES = {
     "NVIDIA H200": "h200-sxm", "NVIDIA H100 80GB HBM3": "h100-sxm", "NVIDIA A100-SXM4-80GB": "a100-sxm-80gb",
     "NVIDIA A100-SXM4-40GB": "a100-sxm-40gb", "NVIDIA A100 80GB PCIe": "a100-pcie-80gb", "NVIDIA B200": "b200-sxm",
-    "Tesla V100-SXM2-32GB": "v100-sxm-32gb", "NVIDIA GB200": "gb200",
+    "Tesla V100-SXM2-32GB": "v100-sxm-32gb", "Tesla V100-SXM3-32GB": "v100-sxm3-32gb", "NVIDIA GB200": "gb200",
     "A100-PCIe": "a100-pcie-80gb", "A100-80GB-SXM4": "a100-sxm-80gb", "H100-80GB-SXM5": "h100-sxm",
     "B200-SXM": "b200-sxm", "A100-80GB": "a100-sxm-80gb", "A100-40GB": "a100-sxm-40gb", "H200": "h200-sxm",
-    "V100": "v100-sxm-32gb",
+    "V100": "v100-sxm-32gb", "V100-32GB": "v100-sxm-32gb",
 }  # fmt: skip
 """What a driver or a source calls a device of the catalogue."""
 ELEMENT_BYTES = {"bf16": 2.0, "fp16": 2.0, "tf32": 4.0, "fp32": 4.0, "fp8": 1.0}
@@ -122,6 +122,8 @@ def read_micro(folder: Path) -> list[Operator]:
             if batch == 1.0:
                 sizes = {"m": m, "n": n, "k": k, "element_bytes": ELEMENT_BYTES[row["dtype"]]}
                 operators.append(Operator(device, "gemm", sizes, row["dtype"], seconds, "gemm.csv"))
+    for row in _rows(folder / "ops_aceso_v100.csv"):
+        operators += _profiled_products(row)
     for row in _rows(folder / "attention.csv"):
         device = DEVICE_NAMES.get(row["gpu"])
         kernels = ("FlashAttention-2", "FlashAttention-3")
@@ -144,6 +146,30 @@ def read_micro(folder: Path) -> list[Operator]:
                 Operator(device, "stream", {"nbytes": nbytes}, "fp64", nbytes / (float(row["gb_per_s"]) * 1e9), "membw.csv")
             )
     return operators
+
+
+LEAST_PROFILED = 3e-4
+"""A profiled operator shorter than this shows its framework's launches, not the product [s]."""
+
+
+def _profiled_products(row: dict[str, str]) -> list[Operator]:
+    """Product in a profiled layer of a GPT, in 16 bit: of its MLP the first forward or the second backward.
+
+    These two wait for no other rank. Their sizes follow from the bytes of the weights and of the output.
+    """
+    device = DEVICE_NAMES.get(row["gpu"])
+    if not device or row["family"] != "gpt" or row["op"] not in ("enc-MLP-GEMM-1", "enc-MLP-GEMM-2"):
+        return []
+    first, tensor = row["op"] == "enc-MLP-GEMM-1", float(row["tp"])
+    weights, outputs = (float(row[key]) * 2**20 / 2.0 for key in ("weights_mb", "activations_mb"))
+    hidden = math.sqrt(weights * tensor / 4.0)
+    inner = 4.0 * hidden / tensor
+    # the backward pass of the second is two products of this size
+    seconds = 1e-6 * (float(row["fwd_us"]) if first else 0.5 * float(row["bwd_us"]))
+    if seconds < LEAST_PROFILED:
+        return []
+    sizes = {"m": outputs / (inner if first else hidden), "n": inner, "k": hidden, "element_bytes": 2.0}
+    return [Operator(device, "gemm", sizes, "fp16", seconds, "ops_aceso_v100.csv")]
 
 
 def _rows(path: Path) -> Iterable[dict[str, str]]:

@@ -159,9 +159,17 @@ def _gated_width(hidden: int) -> int:
     return 256 * math.ceil(8 * hidden / 3 / 256)
 
 
+def _device_name(run: Run) -> str:
+    """Device of the catalogue: what the row's vocabulary calls it, or the part of that name that the source's words tell."""
+    name = run.text["gpu_id"]
+    if name == "v100-sxm-32gb" and "sxm3" in run.text.get("gpu", "").lower():
+        return "v100-sxm3-32gb"
+    return DEVICES.get(name, name)
+
+
 def cluster_of(run: Run) -> Cluster:
     """The machine of a row: its device on nodes, and between nodes the stated NICs or those usual for the device."""
-    device = load_device(DEVICES.get(run.text["gpu_id"], run.text["gpu_id"]))
+    device = load_device(_device_name(run))
     gpus = _whole(run, "n_gpus")
     per_node = _whole(run, "gpus_per_node", 8) or 8
     architecture = device.architecture

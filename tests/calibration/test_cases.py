@@ -79,6 +79,12 @@ def test_a_missing_data_parallel_degree_follows_from_the_gpus():
     assert case_of(run).plan.data_parallel == 2
 
 
+def test_the_part_of_a_device_is_read_from_the_sources_words():
+    run = changed(KORTHIKANTI[0], gpu_id="v100-sxm-32gb", compute_dtype="fp16")
+    assert case_of(changed(run, gpu="V100-SXM3-32GB (DGX-2)")).cluster.device.name == "v100-sxm3-32gb"
+    assert case_of(changed(run, gpu="V100-SXM2-32GB")).cluster.device.name == "v100-sxm-32gb"
+
+
 @pytest.mark.parametrize(
     ("cells", "named"),
     [

@@ -14,7 +14,15 @@ import pytest
 import costmodel
 from calibration.__main__ import main
 from calibration.constants import Problem, problem_of
-from calibration.operators import FAMILIES, LEAST_ROWS, Operator, fit_device, predict, read_measurement
+from calibration.operators import (
+    FAMILIES,
+    LEAST_ROWS,
+    Operator,
+    fit_device,
+    predict,
+    read_measurement,
+    read_micro,
+)
 from calibration.validate import QUOTED
 from costmodel.errors import CostModelError, UnreadableFile
 from costmodel.runs.cases import case_of
@@ -356,6 +364,28 @@ def test_measured_rows_become_operators(tmp_path):
     ]  # fmt: skip
     assert found[1].parameters["backward"] == 1.0
     assert found[2].parameters["nbytes"] == 2000.0  # read and written
+
+
+PROFILED_HEADER = "gpu,family,op,tp,fwd_us,bwd_us,weights_mb,activations_mb\n"
+
+
+@pytest.mark.parametrize(
+    ("row", "sizes", "seconds"),
+    [  # rows of microsoft/SuperScaler@fa80ad02c1 profiler/profiled-time-eurosys: hidden 5120 and 2,048 tokens a sample
+        ("V100-32GB,gpt,enc-MLP-GEMM-1,1,5034.291,8754.508,200.0,80.0", (2048, 20480, 5120), 5.034291e-3),
+        ("V100-32GB,gpt,enc-MLP-GEMM-1,8,5009.1,10752.6,25.0,80.0", (16384, 2560, 5120), 5.0091e-3),
+        ("V100-32GB,gpt,enc-MLP-GEMM-2,4,3449.3,4201.9,50.0,40.0", (4096, 5120, 5120), 2.10095e-3),
+    ],
+)
+def test_profiled_layers_give_the_products_of_their_mlps(tmp_path, row, sizes, seconds):
+    others = "V100-32GB,gpt,enc-attention-softmax,1,763.3,1021.6,0.0,320.0\nV100-32GB,resnet,enc-MLP-GEMM-1,1,1,1,1,1\n"
+    short = "V100-32GB,gpt,enc-MLP-GEMM-1,8,88.7,437.4,0.25,2.0\n"
+    (tmp_path / "ops_aceso_v100.csv").write_text(PROFILED_HEADER + row + "\n" + others + short, encoding="utf-8")
+    (found,) = read_micro(tmp_path)
+    m, n, k = (found.parameters[key] for key in ("m", "n", "k"))
+    assert (m, n, k) == pytest.approx(sizes, rel=1e-3)
+    assert found.seconds == pytest.approx(seconds)
+    assert 0.5 * 125e12 < 2 * m * n * k / found.seconds < 125e12
 
 
 def test_a_missing_measurement_is_refused(tmp_path):
