@@ -27,7 +27,7 @@ from costmodel.workloads.transformer import Transformer
 FREE = {
     "gemm_quality": 0.15, "attention_quality": 0.2, "elementwise_traffic": 0.3, "host_forward": 0.5, "host_backward": 0.5,
     "host_exchange": 0.5, "host_micro_batch": 0.5, "host_step": 0.5, "network_quality": 0.4, "network_latency": 0.4,
-    "gradient_overlap": 0.3, "parameter_overlap": 0.3,
+    "node_latency": 0.4, "sharding_quality": 0.2, "gradient_overlap": 0.3, "parameter_overlap": 0.3,
 }  # fmt: skip
 """Constants that differ from cluster to cluster, and the standard deviation of their logarithm over clusters."""
 LARGEST = {"gradient_overlap": 1.0, "parameter_overlap": 1.0}

@@ -318,6 +318,7 @@ class _Software(NamedTuple):
 
     host_exchange: float = 0.0
     network_latency: float = 1.0
+    node_latency: float = 1.0
     network_quality: float = 1.0
 
 
@@ -458,7 +459,7 @@ class _Place:
         between = network[self.lands.index(outermost)]
         bandwidth = min(self._rate(land) for land in self.crossed())
         bus = float(collectives.bus_bandwidth(self.ranks, self.stride, network))
-        trip = float(collectives.ring_latency(self.ranks, self.stride, network))
+        trip = float(collectives.ring_latency(self.ranks, self.stride, network, _Software()))
         return _Links(trip / (self.ranks - 1.0), bus, float(between.latency), bandwidth)
 
     def _rate(self, land: Landing) -> float:

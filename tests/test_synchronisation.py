@@ -25,7 +25,7 @@ from tests.drawing import quick
 FRAMEWORK = load_framework("megatron-core")
 MODEL = load_model("llama3-8b")
 PLAN = Plan(global_batch=64, seq_len=2048, data_parallel=64, zero_stage=0)
-IDEAL = FRAMEWORK.constants._replace(network_quality=1.0, network_latency=0.0, host_exchange=0.0)
+IDEAL = FRAMEWORK.constants._replace(network_quality=1.0, network_latency=0.0, node_latency=0.0, host_exchange=0.0)
 
 
 def network(per_node, bandwidth=12.5e9):

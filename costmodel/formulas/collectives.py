@@ -65,34 +65,36 @@ def bus_bandwidth(ranks, stride, network):
     return ops.minimum(ops.minimum(inside, across), above)
 
 
-def ring_latency(ranks, stride, network):
+def ring_latency(ranks, stride, network, stack):
     """Latency of one trip around the ring [s]: hops inside nodes, then the slowest link between them.
 
     Parameters
     ----------
     ranks, stride : the group
     network : `Network`
+    stack : `Stack`: its factors on latency inside nodes and between them
     """
     node = members_inside(ranks, stride, network.node.size)
     leaf = members_inside(ranks, stride, network.leaf.size)
     nodes = ops.ceil_div(ranks, node)
     leaves = ops.ceil_div(ranks, leaf)
     hops = (nodes - 1.0) * network.leaf.latency + (leaves - 1.0) * (network.spine.latency - network.leaf.latency)
-    return (ranks - nodes) * network.node.latency + hops
+    return (ranks - nodes) * stack.node_latency * network.node.latency + stack.network_latency * hops
 
 
-def tree_latency(ranks, stride, network):
+def tree_latency(ranks, stride, network, stack):
     """Latency from the leaves of a tree to its root [s]: a chain inside a node, a binary tree between nodes.
 
     Parameters
     ----------
     ranks, stride : the group
     network : `Network`
+    stack : `Stack`: its factors on latency inside nodes and between them
     """
     node = members_inside(ranks, stride, network.node.size)
     nodes = ops.ceil_div(ranks, node)
     between = ops.where(nodes > 1.0, network.spine.latency, 0.0) * ops.log2(nodes)
-    return (node - 1.0) * network.node.latency + between
+    return (node - 1.0) * stack.node_latency * network.node.latency + stack.network_latency * between
 
 
 def all_reduce(nbytes, ranks, stride, network, stack):
@@ -112,8 +114,8 @@ def all_reduce(nbytes, ranks, stride, network, stack):
     [patarasuk2009]_ (the ring's bound), [sanders2009]_ (double tree), NVIDIA/nccl src/graph/tuning.cc
     """
     bandwidth = stack.network_quality * bus_bandwidth(ranks, stride, network)
-    ring = algorithms.ring_pass(nbytes, ranks, stack.network_latency * ring_latency(ranks, stride, network), bandwidth)
-    tree = algorithms.message(nbytes, stack.network_latency * tree_latency(ranks, stride, network), bandwidth)
+    ring = algorithms.ring_pass(nbytes, ranks, ring_latency(ranks, stride, network, stack), bandwidth)
+    tree = algorithms.message(nbytes, tree_latency(ranks, stride, network, stack), bandwidth)
     return ops.where((ranks > 1.0) & (nbytes > 0.0), stack.host_exchange + 2.0 * ops.minimum(ring, tree), 0.0)
 
 
@@ -130,7 +132,7 @@ def all_gather(nbytes, ranks, stride, network, stack):
     stack : `Stack`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
     """
     bandwidth = stack.network_quality * bus_bandwidth(ranks, stride, network)
-    ring = algorithms.ring_pass(nbytes, ranks, stack.network_latency * ring_latency(ranks, stride, network), bandwidth)
+    ring = algorithms.ring_pass(nbytes, ranks, ring_latency(ranks, stride, network, stack), bandwidth)
     return ops.where((ranks > 1.0) & (nbytes > 0.0), stack.host_exchange + ring, 0.0)
 
 
@@ -153,9 +155,10 @@ def all_to_all(nbytes, ranks, stride, network, stack):
     inside = ops.maximum(spread, rooted)
     across = (ranks - node) / ranks * nbytes / network.leaf.bandwidth
     above = (ranks - leaf) / ranks * nbytes / network.spine.bandwidth
-    latency = ops.where(ranks > node, network.leaf.latency, network.node.latency)
+    hop = stack.node_latency * network.node.latency
+    latency = ops.where(ranks > node, stack.network_latency * network.leaf.latency, hop)
     slowest = ops.maximum(ops.maximum(inside, across), above) / stack.network_quality
-    return ops.where((ranks > 1.0) & (nbytes > 0.0), stack.host_exchange + stack.network_latency * latency + slowest, 0.0)
+    return ops.where((ranks > 1.0) & (nbytes > 0.0), stack.host_exchange + latency + slowest, 0.0)
 
 
 def send(nbytes, ranks, stride, network, stack):
@@ -174,6 +177,7 @@ def send(nbytes, ranks, stride, network, stack):
     outer = ops.where(crosses_leaf, network.spine.bandwidth, network.leaf.bandwidth)
     bandwidth = ops.where(crosses_node, outer, inside_bandwidth(2.0, network))
     outer_latency = ops.where(crosses_leaf, network.spine.latency, network.leaf.latency)
-    latency = ops.where(crosses_node, outer_latency, network.node.latency)
-    moving = algorithms.message(nbytes, stack.network_latency * latency, stack.network_quality * bandwidth)
+    hop = stack.node_latency * network.node.latency
+    latency = ops.where(crosses_node, stack.network_latency * outer_latency, hop)
+    moving = algorithms.message(nbytes, latency, stack.network_quality * bandwidth)
     return ops.where(ranks > 1.0, stack.host_exchange + moving, 0.0)

@@ -279,7 +279,7 @@ def byte_exchange(nbytes, ranks, stride, plan, options, network, stack):
     shard = ops.where(options.compression > 0.5, 1.0, sharing(ranks, plan))
     scatter = collectives.all_gather(nbytes, shard, stride, network, stack)
     reduce, sent = sum_over_copies(nbytes / shard, ranks / shard, stride * shard, options, network, stack)
-    return scatter + reduce, (shard - 1.0) / shard * nbytes + sent
+    return scatter / stack.sharding_quality + reduce, (shard - 1.0) / shard * nbytes + sent
 
 
 def parameter_gather(nparameters, ranks, stride, plan, options, network, stack):
@@ -295,7 +295,7 @@ def parameter_gather(nparameters, ranks, stride, plan, options, network, stack):
     shard = sharing(ranks, plan)
     nbytes = options.stored_bytes * nparameters
     time = collectives.all_gather(nbytes, shard, stride, network, stack)
-    return time, (shard - 1.0) / shard * nbytes
+    return time / stack.sharding_quality, (shard - 1.0) / shard * nbytes
 
 
 def synchronisation(dense, routed, plan, options, network, stack):

@@ -118,10 +118,13 @@ class Stack(NamedTuple):
     host_micro_batch: Number
     host_step: Number
     host_jitter: Number  # growth of host time per further tensor rank that has to keep step
-    stall_time: Number  # lost per micro-batch at 1,024 ranks that wait for each other; grows with their square
+    pipeline_jitter: Number  # the same in a pipeline, on top of it
+    stall_time: Number  # lost per micro-batch of a long pipeline on 512 ranks; grows with their cube
     pressure_time: Number  # lost per micro-batch to the allocator where memory is full
     network_quality: Number  # factor on the bandwidth of collectives
-    network_latency: Number  # factor on the latency of their hops
+    sharding_quality: Number  # factor on the speed of gathering and scattering what ZeRO shards
+    network_latency: Number  # factor on the latency of their hops between nodes
+    node_latency: Number  # factor on the latency of their hops inside a node
     tensor_overlap: Number  # share of tensor-parallel exchange that can hide under GEMMs
     gradient_overlap: Number  # share of the backward pass under which gradient exchange hides
     parameter_overlap: Number  # the same for gathering parameters

@@ -21,7 +21,7 @@ UNFUSED_LAUNCHES = 0.2
 
 PRESSED = 0.9
 """Share of a device's memory beyond which its allocator runs short of blocks to reuse."""
-STALL_RANKS = 1024.0
+STALL_RANKS = 512.0
 """Ranks at which `Stack.stall_time` is stated; what is measured ends there, and nothing is extrapolated beyond."""
 
 GRAPH_LAUNCH = 2.5e-6
@@ -94,7 +94,8 @@ def layer_pass(model, options, plan, network, stack, device):
     busy_forward = forward * slowdown + exposed * forward_share
     busy_backward = (again + data + weight) * slowdown + exposed * (1.0 - forward_share)
     separate = (1.0 - options.flash_attention) * (1.0 - attention.softmax_is_fused(options, model.heads / plan.tensor, plan))
-    launches = (1.0 + UNFUSED_LAUNCHES * separate) * (1.0 + stack.host_jitter * (plan.tensor - 1.0))
+    jitter = stack.host_jitter + ops.where(plan.pipeline > 1.0, stack.pipeline_jitter, 0.0)
+    launches = (1.0 + UNFUSED_LAUNCHES * separate) * (1.0 + jitter * (plan.tensor - 1.0))
     again_host = plan.recompute_layers * stack.host_forward
     graphs = options.cuda_graphs > 0.0
     host_forward = ops.where(graphs, GRAPH_LAUNCH, launches * stack.host_forward)
@@ -220,7 +221,7 @@ def _composed(model, options, plan, network, stack, device, summed, held):
     gathering = m * layers * one.parameters
     gpus = plan.tensor * plan.context * plan.pipeline * plan.data
     crowd = ops.minimum(gpus / STALL_RANKS, 1.0)
-    stall = stack.stall_time * crowd * crowd
+    stall = (1.0 - 1.0 / p) * stack.stall_time * crowd * crowd * crowd
     flushing = stack.pressure_time * pressure(held.total, device.memory)
     waiting = m * (layers * one.host + stack.host_micro_batch + stall + flushing)
 

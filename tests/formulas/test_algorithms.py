@@ -477,7 +477,7 @@ def before(nbytes, ranks, stride, network):
 
 
 class Software:
-    host_exchange, network_latency, network_quality = 1e-5, 0.9, 0.8
+    host_exchange, network_latency, node_latency, network_quality = 1e-5, 0.9, 0.9, 0.8
 
 
 @given(st.floats(1.0, 1e12), st.integers(1, 12), st.integers(0, 6), st.sampled_from([8.0, 64.0, 1e7]))

@@ -9,7 +9,9 @@ from costmodel.formulas import collectives, traffic
 from costmodel.formulas.quantities import Level, Network
 
 NETWORK = Network(Level(4.0, 1e-6, 4e11), Level(16.0, 5e-6, 5e10), Level(1e7, 9e-6, 2.5e10))
-STACK = load_framework("megatron-core").numbers()._replace(network_quality=1.0, host_exchange=0.0, network_latency=0.0)
+STACK = load_framework("megatron-core").numbers()._replace(
+    network_quality=1.0, host_exchange=0.0, network_latency=0.0, node_latency=0.0
+)
 quick = settings(deadline=None, max_examples=100, derandomize=True)
 groups = st.tuples(st.sampled_from([2, 4, 8, 16, 64]), st.sampled_from([1, 2, 4, 16]))
 
