@@ -69,7 +69,7 @@ MEMORY_FIELDS: dict[str, tuple[float, float, float]] = {
     "logit_overhead": (0.3, 0.2, 4.0),
     "workspace_memory": (1.0, 1e6, 4e9),
     "fixed_memory": (0.7, 1e7, 3e10),
-    "buffer_memory": (0.7, 1e6, 2e10),
+    "library_overhead": (0.7, 0.02, 50.0),
     "fragmentation": (0.7, 1e-3, 0.6),
 }
 """The same of its constants of memory."""

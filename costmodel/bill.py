@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from costmodel.formulas import gradients, pipeline
 from costmodel.formulas import memory as formula
 from costmodel.formulas.parameters import stage_model
-from costmodel.formulas.quantities import Memory, Model, Options, Stack
+from costmodel.formulas.quantities import Memory, Model, Network, Options, Stack
 from costmodel.formulas.quantities import Plan as PlanNumbers
 from costmodel.validate import whole
 
@@ -27,6 +27,7 @@ class Asked(NamedTuple):
     options: Options
     plan: PlanNumbers
     stack: Stack
+    network: Network
     micro_batches: int
     schedule: str
 
@@ -187,8 +188,10 @@ def stage_bill(asked: Asked, stage: int) -> StageBill:
     stage : rank in the pipeline, from 0
     """
     arguments = arguments_of(asked, stage)
-    parts = formula.buffered(formula.stage_memory(*arguments), compression_bytes(*arguments), asked.stack)
-    _, _, at_loss, updating = formula.fullest_moment(formula.stage_contents(*arguments), asked.plan, asked.micro_batches)
+    held = formula.stage_contents(*arguments)
+    bill = formula.stage_memory(held, asked.plan, asked.network, asked.stack, asked.micro_batches)
+    parts = formula.buffered(bill, compression_bytes(*arguments), asked.stack)
+    _, _, at_loss, updating = formula.fullest_moment(held, asked.plan, asked.micro_batches)
     phase = "update" if updating else "loss" if at_loss else "backward"
     return StageBill(stage=stage, layers=arguments[4], parts=Memory._make(map(float, parts)), phase=phase)
 
@@ -295,7 +298,7 @@ def timeline_of(asked: Asked, stage: int) -> MemoryTimeline:
         bill = formula.billed(
             has.weights, has.gradients if late else has.gradients - has.late_gradients, has.optimizer,
             has.captured + running * has.saved,
-            temporaries, logits, stack.workspace_memory + (0.0 if updating else has.gathered), plan, stack,
+            temporaries, logits, stack.workspace_memory + (0.0 if updating else has.gathered), plan, asked.network, stack,
         )  # fmt: skip
         moments.append(Moment(event, number, Memory._make(map(float, formula.buffered(bill, kept, stack)))))
 

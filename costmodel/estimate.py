@@ -55,7 +55,7 @@ class Estimate:
         """Bill of the fullest rank, and of every stage [bytes]."""
         asked = Asked(
             self.model.numbers(), self.plan.options(self.framework), self.plan.numbers(self.framework, self.model.layers),
-            self.framework.numbers(), self.plan.micro_batches, str(self.plan.schedule),
+            self.framework.numbers(), self.cluster.numbers(), self.plan.micro_batches, str(self.plan.schedule),
         )  # fmt: skip
         return Bill(**{part: float(value) for part, value in self.step.memory._asdict().items()}, asked=asked)
 

@@ -32,7 +32,7 @@ _NEVER_ZERO = frozenset({
     "expert_tensor", "flop_rate", "gemm_efficiency", "gemm_quality", "global_batch", "head_dim",
     "heads", "hidden", "host_bandwidth", "kv_heads", "layers", "memory", "memory_bandwidth",
     "micro_batch", "micro_batches", "network_quality", "norm_vectors", "norms", "parameter_bytes",
-    "pipeline", "pipeline_stride", "quality", "ranks", "seq_len", "shard_group", "size", "stages",
+    "pipeline", "pipeline_stride", "quality", "ranks", "seq_len", "shard_group", "sharding_quality", "size", "stages",
     "stride", "tensor", "tensor_stride", "value_head_dim", "virtual_stages", "vocabulary", "window",
 })  # fmt: skip
 """Fields whose symbols are positive; all others may be zero, so that ``x > 0`` stays a question."""

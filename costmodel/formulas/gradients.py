@@ -104,16 +104,16 @@ def buffer_bytes(model, options, plan, layers, first, last):
     return kept + ops.where(options.compression > compression.NONE, encoded, 0.0)
 
 
-def fullest_stage(model, options, plan, stack, micro_batches):
+def fullest_stage(model, options, plan, network, stack, micro_batches):
     """The bill of the stage that is fullest with what compression holds, `Memory` [bytes].
 
     Parameters
     ----------
-    model, options, plan, stack : `Model`, `Options`, `Plan`, `Stack`
+    model, options, plan, network, stack : `Model`, `Options`, `Plan`, `Network`, `Stack`
     micro_batches : of a step
     """
     front, inner, back = memory.stage_places(model, options, plan)
-    bills = memory.stage_bills(model, options, plan, stack, micro_batches)
+    bills = memory.stage_bills(model, options, plan, network, stack, micro_batches)
     first = memory.buffered(bills[0], buffer_bytes(front[0], options, plan, front[1], front[3], front[4]), stack)
     second = memory.buffered(bills[1], buffer_bytes(inner[0], options, plan, inner[1], inner[3], inner[4]), stack)
     last = memory.buffered(bills[2], buffer_bytes(back[0], options, plan, back[1], back[3], back[4]), stack)

@@ -3,7 +3,7 @@ r"""Bytes that one rank holds at its fullest, part by part."""
 from __future__ import annotations
 
 from costmodel import ops
-from costmodel.formulas import exchange, layer, pipeline
+from costmodel.formulas import collectives, exchange, layer, pipeline
 from costmodel.formulas.parameters import (
     embedding_parameters,
     expert_parameters,
@@ -15,6 +15,12 @@ from costmodel.formulas.quantities import Contents, Memory
 
 UNFUSED_NORM_BYTES = 8.0
 """Kept per channel by a norm of separate kernels: its input and its scaled input in 32 bit."""
+CONNECTION_BYTES = 524_288.0 + 4_915_200.0 + 4_194_304.0
+"""Of NCCL's receiver on one channel, for its protocols LL, LL128 and Simple."""
+TREE_NEIGHBOURS = 2.0
+"""Of a member of a double binary tree, on average, beside its neighbour in the ring."""
+POOL_CHUNKS, NEAR_CHUNK_BYTES, FAR_CHUNK_BYTES = 16.0, 524_288.0, 131_072.0
+"""Chunks of NCCL's pool for messages on one channel, and their size inside a node of NVLinks and elsewhere."""
 GATHERED_LAYERS = 2.0
 """Layers whose weights are whole at once under ZeRO-3: the one at work and the one prefetched."""
 
@@ -270,18 +276,74 @@ def absent_gradients(options, gradients, micro_batches):
     return ops.where((options.lazy_gradients > 0.0) & (micro_batches <= 1.0), gradients, 0.0)
 
 
-def billed(weights, gradients, optimizer, activations, temporaries, logits, buffers, plan, stack):
+def collective_buffers(ranks, stride, network):
+    r"""Bytes that a group's collectives hold in the communication library: a connection's on every channel, for each neighbour.
+
+    .. math:: K (1 + 2\,[\text{several nodes}])\,C
+
+    One neighbour in a ring; between nodes two more in a tree, on average.
+
+    Parameters
+    ----------
+    ranks, stride : the group
+    network : `Network`: its channels :math:`K`
+
+    References
+    ----------
+    NVIDIA/nccl@5067397 src/init.cc, src/include/device.h
+
+    Examples
+    --------
+    >>> from costmodel import load_cluster
+    >>> collective_buffers(8.0, 1.0, load_cluster("dgx-a100", gpus=8).numbers()) / 2**20
+    220.5
+    """
+    node = collectives.members_inside(ranks, stride, network.node.size)
+    neighbours = 1.0 + ops.where(ranks > node, TREE_NEIGHBOURS, 0.0)
+    return ops.where(ranks > 1.0, network.channels * neighbours * CONNECTION_BYTES, 0.0)
+
+
+def message_buffers(ranks, stride, network):
+    """Bytes of the pool that the messages between a group's members share in the communication library.
+
+    Parameters
+    ----------
+    ranks, stride : the group
+    network : `Network`
+
+    References
+    ----------
+    NVIDIA/nccl@5067397 src/init.cc; NVIDIA/nccl#2363 (536,870,912 bytes on 64 channels inside a node)
+    """
+    chunk = ops.where(ranks * stride > network.node.size, FAR_CHUNK_BYTES, NEAR_CHUNK_BYTES)
+    return ops.where(ranks > 1.0, network.channels * POOL_CHUNKS * chunk, 0.0)
+
+
+def library_bytes(plan, network):
+    """Bytes that the communication library holds on a rank: collectives of the tensor and the data group, messages of others.
+
+    Parameters
+    ----------
+    plan, network : `Plan`, `Network`
+    """
+    reducing = collective_buffers(plan.tensor, plan.tensor_stride, network)
+    reducing = reducing + collective_buffers(plan.data * plan.context, plan.data_stride, network)
+    around = message_buffers(plan.context, plan.context_stride, network)
+    along = message_buffers(plan.pipeline, plan.pipeline_stride, network)
+    return reducing + around + along + message_buffers(plan.expert, plan.expert_tensor, network)
+
+
+def billed(weights, gradients, optimizer, activations, temporaries, logits, buffers, plan, network, stack):
     """A bill of what tensors hold, and of what lies around them, `Memory`.
 
     Parameters
     ----------
     weights, gradients, optimizer, activations, temporaries, logits, buffers : its parts [bytes]
-    plan, stack : `Plan`, `Stack`
+    plan, network, stack : `Plan`, `Network`, `Stack`
     """
-    groups = ops.where(plan.tensor > 1.0, 1.0, 0.0) + ops.where(plan.data * plan.context > 1.0, 1.0, 0.0)
-    groups = groups + ops.where(plan.pipeline > 1.0, 1.0, 0.0) + ops.where(plan.expert > 1.0, 1.0, 0.0)
     allocated = weights + gradients + optimizer + activations + temporaries + logits + buffers
-    overhead = stack.fixed_memory + groups * stack.buffer_memory + stack.fragmentation * allocated
+    library = stack.library_overhead * library_bytes(plan, network)
+    overhead = stack.fixed_memory + library + stack.fragmentation * allocated
     return Memory(
         allocated + overhead, weights, gradients, optimizer, activations, temporaries, logits, buffers, overhead
     )
@@ -350,24 +412,21 @@ def fullest_moment(contents, plan, micro_batches):
     return others + at_loss * alone, early, at_loss, updating
 
 
-def stage_memory(model, options, plan, stack, layers, stage, first, last, micro_batches):
+def stage_memory(held, plan, network, stack, micro_batches):
     """The bill of one stage at its `fullest_moment`, `Memory` [bytes].
 
     Parameters
     ----------
-    model, options, plan, stack : as named
-    layers : of the stage
-    stage : rank in the pipeline, from 0
-    first, last : 1 where the stage holds the embedding, the head
+    held : `Contents` of the stage
+    plan, network, stack : as named
     micro_batches : of a step
     """
-    held = stage_contents(model, options, plan, stack, layers, stage, first, last, micro_batches)
     waiting, early, at_loss, updating = fullest_moment(held, plan, micro_batches)
     return billed(
         held.weights, held.gradients - early * held.late_gradients, held.optimizer,
         held.captured + early * held.in_flight * held.saved,
         ops.where(updating > 0.0, held.update, (1.0 - at_loss) * held.backward), early * waiting,
-        stack.workspace_memory + (1.0 - updating) * held.gathered, plan, stack,
+        stack.workspace_memory + (1.0 - updating) * held.gathered, plan, network, stack,
     )  # fmt: skip
 
 
@@ -442,29 +501,32 @@ def stage_places(model, options, plan):
     )  # fmt: skip
 
 
-def stage_bills(model, options, plan, stack, micro_batches):
+def stage_bills(model, options, plan, network, stack, micro_batches):
     """The bill of each of `stage_places`, uncompressed gradients taken for granted, three `Memory` [bytes].
 
     Parameters
     ----------
-    model, options, plan, stack : `Model`, `Options`, `Plan`, `Stack`
+    model, options, plan, network, stack : `Model`, `Options`, `Plan`, `Network`, `Stack`
     micro_batches : of a step
     """
     front, inner, back = stage_places(model, options, plan)
+    one = stage_contents(front[0], options, plan, stack, front[1], front[2], front[3], front[4], micro_batches)
+    two = stage_contents(inner[0], options, plan, stack, inner[1], inner[2], inner[3], inner[4], micro_batches)
+    end = stage_contents(back[0], options, plan, stack, back[1], back[2], back[3], back[4], micro_batches)
     return (
-        stage_memory(front[0], options, plan, stack, front[1], front[2], front[3], front[4], micro_batches),
-        stage_memory(inner[0], options, plan, stack, inner[1], inner[2], inner[3], inner[4], micro_batches),
-        stage_memory(back[0], options, plan, stack, back[1], back[2], back[3], back[4], micro_batches),
-    )  # fmt: skip
+        stage_memory(one, plan, network, stack, micro_batches),
+        stage_memory(two, plan, network, stack, micro_batches),
+        stage_memory(end, plan, network, stack, micro_batches),
+    )
 
 
-def fullest_stage(model, options, plan, stack, micro_batches):
+def fullest_stage(model, options, plan, network, stack, micro_batches):
     """The bill of the fullest stage, uncompressed gradients taken for granted, `Memory` [bytes].
 
     Parameters
     ----------
-    model, options, plan, stack : `Model`, `Options`, `Plan`, `Stack`
+    model, options, plan, network, stack : `Model`, `Options`, `Plan`, `Network`, `Stack`
     micro_batches : of a step
     """
-    first, second, last = stage_bills(model, options, plan, stack, micro_batches)
+    first, second, last = stage_bills(model, options, plan, network, stack, micro_batches)
     return fuller(fuller(first, second), last)

@@ -104,6 +104,7 @@ class Network(NamedTuple):
     node: Level
     leaf: Level
     spine: Level
+    channels: Number = 24.0  # that the communication library lays inside a node
 
 
 class Stack(NamedTuple):
@@ -138,7 +139,7 @@ class Stack(NamedTuple):
     logit_overhead: Number  # bytes held for the loss over its logits
     workspace_memory: Number  # of the libraries inside the allocator
     fixed_memory: Number  # outside the allocator: context, communication library
-    buffer_memory: Number  # per communicating group
+    library_overhead: Number  # what the communication library holds over the buffers of its channels
     fragmentation: Number  # reserved over allocated, minus one
 
 

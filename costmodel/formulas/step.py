@@ -157,7 +157,7 @@ def step(model, options, plan, network, stack, device):
     [agarwal2022]_
     """
     summed = gradients.compressed(model, options, plan, network, stack, device)
-    held = gradients.fullest_stage(model, options, plan, stack, micro_batches(options, plan))
+    held = gradients.fullest_stage(model, options, plan, network, stack, micro_batches(options, plan))
     return _composed(model, options, plan, network, stack, device, summed, held)
 
 
@@ -168,7 +168,7 @@ def uncompressed_step(model, options, plan, network, stack, device):
     ----------
     model, options, plan, network, stack, device : `Model`, `Options`, `Plan`, `Network`, `Stack`, `Device`
     """
-    held = memory.fullest_stage(model, options, plan, stack, micro_batches(options, plan))
+    held = memory.fullest_stage(model, options, plan, network, stack, micro_batches(options, plan))
     summed = gradients.uncompressed(model, options, plan)
     return _composed(model, options, plan, network, stack, device, summed, held)
 

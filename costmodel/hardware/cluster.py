@@ -15,6 +15,9 @@ from costmodel.validate import choice, listing, positive_int, real, text
 MAX_GPUS = 10_000_000
 MAX_LEVELS = 3
 TOPOLOGIES = ("switch", "mesh", "tree")
+CHANNELS = {"volta": 12.0, "ampere": 24.0, "hopper": 24.0, "blackwell": 32.0, "blackwell-ultra": 32.0}
+"""Channels that NCCL lays over the NVLinks of a GPU: twice those of its graph search (`costmodel.solvers.nccl`)."""
+OTHER_CHANNELS, PCIE_CHANNELS = 24.0, 4.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,7 +26,7 @@ class Level:
 
     Parameters
     ----------
-    name : ``"nvlink"``, ``"rail"``, ``"spine"``, ...; ``efa``, ``tcp`` or ``ethernet`` in it tells the kind of network
+    name : ``"nvlink"``, ``"rail"``, ``"spine"``, ...; ``efa``, ``tcp``, ``ethernet`` or ``pcie`` in it tells the kind of network
     size : GPUs that one unit of this level holds; of a rail-optimised leaf all GPUs of its nodes, since a byte changes
         rails inside a node
     latency : of one hop through it [s]
@@ -118,4 +121,6 @@ class Cluster:
         levels = [level.numbers() for level in self.levels]
         last = levels[-1]._replace(size=float(MAX_GPUS))
         padded = [*levels[:-1], *[last] * (MAX_LEVELS + 1 - len(levels))]
-        return Network(*padded)
+        channels = CHANNELS.get(self.device.architecture, OTHER_CHANNELS)
+        node, leaf, spine = padded
+        return Network(node, leaf, spine, PCIE_CHANNELS if "pcie" in self.levels[0].name.lower() else channels)

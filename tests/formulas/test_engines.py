@@ -347,7 +347,8 @@ def replaced(value, path, new):
 def test_a_number_given_stays_a_number_and_none_becomes_a_symbol():
     level = quantities.Level(8.0, None, 1e9)
     network = quantities.Network(level, level, level)
-    traced = symbolic.trace(MODULES["collectives"].ring_latency, 16.0, 1.0, network)
+    stack = load_framework("megatron-core").numbers()
+    traced = symbolic.trace(MODULES["collectives"].ring_latency, 16.0, 1.0, network, stack)
     assert set(traced.symbols) <= {"network.node.latency", "network.leaf.latency", "network.spine.latency"}
     assert symbolic.trace(MODULES["collectives"].members_inside, 16.0, 1.0, 8.0).expression == 8.0
 

@@ -108,7 +108,8 @@ def test_around_the_layers_lie_dropout_mask_last_norm_head_input_and_logits(shap
     sbh = SEQUENCE * h
     alone = 1.0 if p == 1 else 0.0
     known = {"model": model.numbers(), "options": options, "plan": plan, "stack": QUIET, "layers": float(layers // p)}
-    bill = called(memory.stage_memory, stage=0.0, first=1.0, last=alone, micro_batches=512.0, **known)
+    held = called(memory.stage_contents, stage=0.0, first=1.0, last=alone, micro_batches=512.0, **known)
+    bill = memory.stage_memory(held, plan, load_cluster("selene").numbers(), QUIET, 512.0)
     inside = called(memory.stage_activations, micro_batches=float(p), **known)
     extra = sbh * layers / t * (p / layers + (4 / layers * (1 + VOCABULARY / h) if p == 1 else 0.0))
     assert bill.activations + bill.logits - inside == pytest.approx(extra, rel=1e-9)
@@ -330,8 +331,8 @@ def test_an_all_reduce_moves_the_least_that_any_can(p, n):  # patarasuk2009, the
 def test_a_rings_latency_grows_with_its_ranks_and_a_trees_with_their_logarithm():  # NVIDIA/nccl src/graph/tuning.cc
     node, net = Level(1.0, 0.0, 1e15), Level(4096.0, 1e-5, 1e15)
     network = Network(node, net, net)
-    ring = [collectives.ring_latency(float(p), 1.0, network) for p in (64, 128)]
-    tree = [collectives.tree_latency(float(p), 1.0, network) for p in (64, 128)]
+    ring = [collectives.ring_latency(float(p), 1.0, network, QUIET) for p in (64, 128)]
+    tree = [collectives.tree_latency(float(p), 1.0, network, QUIET) for p in (64, 128)]
     assert ring == pytest.approx([63e-5, 127e-5])
     assert tree == pytest.approx([6e-5, 7e-5])
 
@@ -368,4 +369,4 @@ def test_a_stage_boundary_carries_b_s_h_elements():  # narayanan2021, section 3.
 def test_logarithms_of_ranks_are_exact_for_powers_of_two():
     for k in range(1, 15):
         network = Network(Level(1.0, 0.0, 1e9), Level(2.0**15, 0.0, 1e9), Level(1e7, 1.0, 1e9))
-        assert math.isclose(collectives.tree_latency(2.0**k, 1.0, network), k, rel_tol=1e-15)
+        assert math.isclose(collectives.tree_latency(2.0**k, 1.0, network, QUIET), k, rel_tol=1e-15)
