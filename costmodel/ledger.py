@@ -150,6 +150,12 @@ _PRICES: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., A
 """Of each operation: its time, what a rank sends, the links' load, and whether that load is one of what is sent."""
 
 
+def _timed(collective: str, over: str) -> Callable[..., Any]:
+    """Formula of the time of an operation; among the ranks that share one copy of sharded states, that of shards."""
+    sharded = over == "shard" and collective in ("all-gather", "reduce-scatter")
+    return exchange.shard_exchange if sharded else _PRICES[collective][0]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ledger:
     """Every transaction of one step.
@@ -265,7 +271,7 @@ class Ledger:
         for _, call, ranks, stride, nbytes in book.synchronisation(one):
             if call.phase == "gradient sync":
                 full.append(rules.ready_times(call.layer, outer[0], layers, outer[1]))
-                times.append(_PRICES[call.collective][0](nbytes, ranks, stride, book.network, book.stack))
+                times.append(_timed(call.collective, call.over)(nbytes, ranks, stride, book.network, book.stack))
         ready = np.concatenate(full or [np.empty(0)])
         order = np.argsort(ready, kind="stable")
         duration = np.concatenate(times or [np.empty(0)])[order]
@@ -371,15 +377,16 @@ class _Book:
     def add(
         self, stage: str, phase: str, group: str, collective: str, ranks: float, stride: float,
         nbytes: float | NDArray[np.floating[Any]], count: float | NDArray[np.floating[Any]], placed: float | None = None,
+        over: str = "",
     ) -> None:  # fmt: skip
         """Write transactions of one kind, of one or of many sizes; on the links of a group with the stride `placed`."""
         if ranks <= 1.0:
             return
         placed = stride if placed is None else placed
-        price, sends, loads, by_sent = _PRICES[collective]
+        _, sends, loads, by_sent = _PRICES[collective]
         sizes = np.atleast_1d(np.asarray(nbytes, dtype=float))
         counts = np.broadcast_to(np.asarray(count, dtype=float), sizes.shape)
-        times = price(sizes, ranks, placed, self.network, self.stack)
+        times = _timed(collective, over)(sizes, ranks, placed, self.network, self.stack)
         sent = sends(sizes, ranks)
         links = loads(sent if by_sent else sizes, ranks, placed, self.network)
         level = self.level(ranks, placed)
@@ -493,7 +500,7 @@ class _Book:
         for group, call, ranks, stride, nbytes in self.synchronisation(stage):
             sizes, counts = np.unique(nbytes, return_counts=True)
             times = self.passes if call.every else self.updates
-            self.add(stage.name, call.phase, group, call.collective, ranks, stride, sizes, times * counts)
+            self.add(stage.name, call.phase, group, call.collective, ranks, stride, sizes, times * counts, over=call.over)
         if self.result.model.tied_embeddings and stage.embedding != stage.head:
             apart = plan.pipeline_stride * (plan.pipeline - 1.0)
             table = self.options.reduce_bytes * self.model.vocabulary * self.model.hidden / plan.tensor

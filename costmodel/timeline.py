@@ -483,5 +483,7 @@ def _rank_passes(
     last = np.array([folded * (1.0 - 0.5 * two_way), 0.0, 1.0 - folded + 0.5 * two_way])
     if plan.pipeline == 1:
         layers, first, last = layers[:1], np.ones(1), np.ones(1)
+    elif plan.pipeline == 2:  # no rank lies between
+        layers, first, last = layers[::2], first[::2], last[::2]
     forward, data, weight = stage_pass(model, options, plan, network, stack, device, layers, first, last)
     return forward, data, weight

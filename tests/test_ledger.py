@@ -505,9 +505,9 @@ def test_each_further_bucket_costs_a_launch_and_a_trip_around_the_ring():
     assert many.sent_bytes == one.sent_bytes  # 64 divides every tensor: nothing is padded
     calls = sum(row.count for row in many.transactions)
     _, _, _, network, stack = numbers(one.estimate)
-    from costmodel.formulas import collectives
+    from costmodel.formulas import exchange
 
-    overhead = collectives.all_gather(1e-30, 64.0, 1.0, network, stack)
+    overhead = exchange.shard_exchange(1e-30, 64.0, 1.0, network, stack)
     assert calls > 2
     assert many.times["only"] - one.times["only"] == pytest.approx((calls - 2) * overhead)
 

@@ -263,6 +263,20 @@ def gradient_exchange(nparameters, ranks, stride, plan, options, network, stack)
     return byte_exchange(nbytes, ranks, stride, plan, options, network, stack)
 
 
+def shard_exchange(nbytes, ranks, stride, network, stack):
+    """Time to gather what ZeRO shards over `ranks`, or to scatter sums to its shards [s].
+
+    An all-gather at a speed of its own: frameworks gather tensor by tensor, copy on the way, or pad.
+
+    Parameters
+    ----------
+    nbytes : whole buffer, gathered or before scattering [bytes]
+    ranks, stride : the group
+    network, stack : `Network`, `Stack`
+    """
+    return collectives.all_gather(nbytes, ranks, stride, network, stack) / stack.sharding_quality
+
+
 def byte_exchange(nbytes, ranks, stride, plan, options, network, stack):
     """As `gradient_exchange`, of as many bytes as a rank has of gradients [s, bytes].
 
@@ -277,9 +291,9 @@ def byte_exchange(nbytes, ranks, stride, plan, options, network, stack):
     plan, options, network, stack : `Plan`, `Options`, `Network`, `Stack`
     """
     shard = ops.where(options.compression > 0.5, 1.0, sharing(ranks, plan))
-    scatter = collectives.all_gather(nbytes, shard, stride, network, stack)
+    scatter = shard_exchange(nbytes, shard, stride, network, stack)
     reduce, sent = sum_over_copies(nbytes / shard, ranks / shard, stride * shard, options, network, stack)
-    return scatter / stack.sharding_quality + reduce, (shard - 1.0) / shard * nbytes + sent
+    return scatter + reduce, (shard - 1.0) / shard * nbytes + sent
 
 
 def parameter_gather(nparameters, ranks, stride, plan, options, network, stack):
@@ -294,8 +308,7 @@ def parameter_gather(nparameters, ranks, stride, plan, options, network, stack):
     """
     shard = sharing(ranks, plan)
     nbytes = options.stored_bytes * nparameters
-    time = collectives.all_gather(nbytes, shard, stride, network, stack)
-    return time / stack.sharding_quality, (shard - 1.0) / shard * nbytes
+    return shard_exchange(nbytes, shard, stride, network, stack), (shard - 1.0) / shard * nbytes
 
 
 def synchronisation(dense, routed, plan, options, network, stack):

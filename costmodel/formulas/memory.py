@@ -300,7 +300,7 @@ def collective_buffers(ranks, stride, network):
     """
     node = collectives.members_inside(ranks, stride, network.node.size)
     neighbours = 1.0 + ops.where(ranks > node, TREE_NEIGHBOURS, 0.0)
-    return ops.where(ranks > 1.0, network.channels * neighbours * CONNECTION_BYTES, 0.0)
+    return ops.where(ranks > 1.0, network.node.channels * neighbours * CONNECTION_BYTES, 0.0)
 
 
 def message_buffers(ranks, stride, network):
@@ -316,7 +316,7 @@ def message_buffers(ranks, stride, network):
     NVIDIA/nccl@5067397 src/init.cc; NVIDIA/nccl#2363 (536,870,912 bytes on 64 channels inside a node)
     """
     chunk = ops.where(ranks * stride > network.node.size, FAR_CHUNK_BYTES, NEAR_CHUNK_BYTES)
-    return ops.where(ranks > 1.0, network.channels * POOL_CHUNKS * chunk, 0.0)
+    return ops.where(ranks > 1.0, network.node.channels * POOL_CHUNKS * chunk, 0.0)
 
 
 def library_bytes(plan, network):
@@ -412,21 +412,21 @@ def fullest_moment(contents, plan, micro_batches):
     return others + at_loss * alone, early, at_loss, updating
 
 
-def stage_memory(held, plan, network, stack, micro_batches):
+def stage_memory(contents, plan, network, stack, micro_batches):
     """The bill of one stage at its `fullest_moment`, `Memory` [bytes].
 
     Parameters
     ----------
-    held : `Contents` of the stage
+    contents : of the stage, `Contents`
     plan, network, stack : as named
     micro_batches : of a step
     """
-    waiting, early, at_loss, updating = fullest_moment(held, plan, micro_batches)
+    waiting, early, at_loss, updating = fullest_moment(contents, plan, micro_batches)
     return billed(
-        held.weights, held.gradients - early * held.late_gradients, held.optimizer,
-        held.captured + early * held.in_flight * held.saved,
-        ops.where(updating > 0.0, held.update, (1.0 - at_loss) * held.backward), early * waiting,
-        stack.workspace_memory + (1.0 - updating) * held.gathered, plan, network, stack,
+        contents.weights, contents.gradients - early * contents.late_gradients, contents.optimizer,
+        contents.captured + early * contents.in_flight * contents.saved,
+        ops.where(updating > 0.0, contents.update, (1.0 - at_loss) * contents.backward), early * waiting,
+        stack.workspace_memory + (1.0 - updating) * contents.gathered, plan, network, stack,
     )  # fmt: skip
 
 

@@ -96,6 +96,7 @@ class Level(NamedTuple):
     bandwidth: Number
     peer_bandwidth: Number = 1e30  # between two ranks; below `bandwidth` where each pair has a link of its own
     root_bandwidth: Number = 1e30  # between the halves of a unit; one link's in a tree, without limit in a switch
+    channels: Number = 24.0  # that the communication library lays over the links inside a node
 
 
 class Network(NamedTuple):
@@ -104,7 +105,6 @@ class Network(NamedTuple):
     node: Level
     leaf: Level
     spine: Level
-    channels: Number = 24.0  # that the communication library lays inside a node
 
 
 class Stack(NamedTuple):

@@ -118,9 +118,10 @@ class Cluster:
 
     def numbers(self) -> Network:
         """The network as the numbers that formulas take; the outermost level reaches every GPU."""
-        levels = [level.numbers() for level in self.levels]
+        channels = CHANNELS.get(self.device.architecture, OTHER_CHANNELS)
+        if "pcie" in self.levels[0].name.lower():
+            channels = PCIE_CHANNELS
+        levels = [level.numbers()._replace(channels=channels) for level in self.levels]
         last = levels[-1]._replace(size=float(MAX_GPUS))
         padded = [*levels[:-1], *[last] * (MAX_LEVELS + 1 - len(levels))]
-        channels = CHANNELS.get(self.device.architecture, OTHER_CHANNELS)
-        node, leaf, spine = padded
-        return Network(node, leaf, spine, PCIE_CHANNELS if "pcie" in self.levels[0].name.lower() else channels)
+        return Network(*padded)

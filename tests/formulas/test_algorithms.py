@@ -468,16 +468,16 @@ def before(nbytes, ranks, stride, network):
     bandwidth = min(*rates, leaf * network.spine.bandwidth if ranks > leaf else 1e30)
     nodes, leaves = math.ceil(ranks / inside), math.ceil(ranks / leaf)
     hops = (nodes - 1) * network.leaf.latency + (leaves - 1) * (network.spine.latency - network.leaf.latency)
-    trip = (ranks - nodes) * network.node.latency + hops
-    depth = (inside - 1) * network.node.latency + (network.spine.latency * math.log2(nodes) if nodes > 1 else 0.0)
-    ring = 2 * 0.9 * trip + 2 * (ranks - 1) / ranks * nbytes / (0.8 * bandwidth)
-    tree = 2 * 0.9 * depth + 2 * nbytes / (0.8 * bandwidth)
-    gather = 0.9 * trip + (ranks - 1) / ranks * nbytes / (0.8 * bandwidth)
+    trip = 0.7 * (ranks - nodes) * network.node.latency + 0.9 * hops
+    depth = 0.7 * (inside - 1) * network.node.latency + (0.9 * network.spine.latency * math.log2(nodes) if nodes > 1 else 0.0)
+    ring = 2 * trip + 2 * (ranks - 1) / ranks * nbytes / (0.8 * bandwidth)
+    tree = 2 * depth + 2 * nbytes / (0.8 * bandwidth)
+    gather = trip + (ranks - 1) / ranks * nbytes / (0.8 * bandwidth)
     return 1e-5 + min(ring, tree), 1e-5 + gather
 
 
 class Software:
-    host_exchange, network_latency, node_latency, network_quality = 1e-5, 0.9, 0.9, 0.8
+    host_exchange, network_latency, node_latency, network_quality = 1e-5, 0.9, 0.7, 0.8
 
 
 @given(st.floats(1.0, 1e12), st.integers(1, 12), st.integers(0, 6), st.sampled_from([8.0, 64.0, 1e7]))

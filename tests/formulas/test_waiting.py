@@ -1,0 +1,100 @@
+"""What a software stack adds to a step: jitter, stalls, slow shards; and what the communication library holds."""
+
+import pytest
+
+from costmodel import Plan, estimate, load_cluster, load_framework, load_model
+from costmodel.formulas import memory
+from costmodel.formulas.exchange import layer_exchange
+from costmodel.solvers import nccl
+
+MODEL = load_model("llama3-8b")
+CLUSTER = load_cluster("dgx-h100", gpus=512)
+
+
+def step(plan, **constants):
+    software = load_framework("megatron-core")
+    quiet = {"pipeline_jitter": 0.0, "stall_time": 0.0, "sharding_quality": 1.0, **constants}
+    changed = software.constants._replace(**quiet)
+    return estimate(MODEL, CLUSTER.with_gpus(plan.gpus), plan, type(software)(**{**vars(software), "constants": changed}))
+
+
+def plan_of(tensor=1, pipeline=1, data=None, **fields):
+    data = data or CLUSTER.gpus // (tensor * pipeline)
+    return Plan(global_batch=2048, seq_len=4096, tensor_parallel=tensor, pipeline_parallel=pipeline, data_parallel=data, **fields)
+
+
+@pytest.mark.parametrize(("tensor", "pipeline", "more"), [(8, 1, False), (1, 4, False), (8, 4, True)])
+def test_jitter_of_a_pipeline_costs_tensor_groups_in_pipelines_alone(tensor, pipeline, more):
+    plan = plan_of(tensor, pipeline)
+    plain, jittery = step(plan, host_jitter=0.0), step(plan, host_jitter=0.0, pipeline_jitter=30.0)
+    assert (jittery.step_time > 1.01 * plain.step_time) is more
+    assert jittery.step_time == pytest.approx(step(plan, host_jitter=30.0).step_time) or not more
+
+
+@pytest.mark.parametrize("pipeline", [1, 2, 8])
+def test_a_pipeline_of_512_gpus_stalls_once_a_micro_batch(pipeline):
+    plan = plan_of(1, pipeline)
+    lost = step(plan, stall_time=0.5).step_time - step(plan).step_time
+    assert lost == pytest.approx(plan.micro_batches * 0.5 * (1 - 1 / pipeline), rel=1e-9)
+
+
+def test_stalls_grow_with_the_cube_of_the_gpus():
+    few, many = (plan_of(1, 4, data) for data in (32, 128))
+    lost = [(step(plan, stall_time=0.5).step_time - step(plan).step_time) / plan.micro_batches for plan in (few, many)]
+    assert lost[1] / lost[0] == pytest.approx(64.0)
+
+
+def test_shards_at_half_the_speed_take_twice_the_time_to_gather_and_scatter():
+    exposed = dict(overlap_gradients=False, overlap_parameters=False)
+    for stage, slower in ((0, 1.0), (1, 2.0)):
+        plan = plan_of(data=512, zero_stage=stage, **exposed)
+        one, other = step(plan).step, step(plan, sharding_quality=0.5).step
+        assert other.gradient_exchange == pytest.approx(slower * one.gradient_exchange, rel=1e-6)
+        assert other.parameter_exchange == pytest.approx(slower * one.parameter_exchange, rel=1e-6)
+
+
+def test_latency_inside_a_node_is_that_of_tensor_groups_in_it_and_between_nodes_of_those_across():
+    plan = plan_of(8)
+    software, network = load_framework("megatron-core"), CLUSTER.numbers()
+    options, stack = plan.options(software), software.numbers()
+    slow_inside, slow_between = stack._replace(node_latency=50.0), stack._replace(network_latency=50.0)
+    for tensor, changed in ((8, slow_inside), (16, slow_between)):
+        degrees = plan_of(tensor).numbers(software, MODEL.layers)
+        plain = layer_exchange(MODEL.numbers(), options, degrees, network, stack).tensor_forward
+        assert layer_exchange(MODEL.numbers(), options, degrees, network, changed).tensor_forward > 1.1 * plain
+    inside = plan_of(8).numbers(software, MODEL.layers)
+    plain = layer_exchange(MODEL.numbers(), options, inside, network, stack).tensor_forward
+    assert layer_exchange(MODEL.numbers(), options, inside, network, slow_between).tensor_forward == plain
+
+
+@pytest.mark.parametrize(
+    ("name", "links", "speed"),
+    [("dgx-1v-32gb", 6, 20e9), ("dgx-a100", 12, 20e9), ("dgx-h100", 18, 20.6e9), ("dgx-b200", 18, 40.1e9)],
+)
+def test_channels_are_twice_those_of_nccls_graph(name, links, speed):
+    cluster = load_cluster(name, gpus=8)
+    kind = cluster.device.architecture
+    alone = nccl.Communicator(ranks=8, nodes=1, architecture=kind, link=links * speed, pci=0.0, nic=0.0)
+    assert cluster.numbers().node.channels == 2 * nccl.ring_graph(alone).channels
+
+
+def test_the_pool_of_messages_is_what_nccl_allocates():  # NVIDIA/nccl#2363: 64 channels on one node
+    network = CLUSTER.numbers()
+    network = network._replace(node=network.node._replace(channels=64.0))
+    assert memory.message_buffers(8.0, 1.0, network) == 536_870_912
+    assert memory.message_buffers(8.0, 8.0, network) == 536_870_912 / 4
+
+
+def test_the_library_holds_a_ring_inside_a_node_and_a_tree_besides_between_nodes():  # 9,633,792 B a connection
+    network = CLUSTER.numbers()
+    assert memory.collective_buffers(8.0, 1.0, network) == 24 * 9_633_792
+    assert memory.collective_buffers(16.0, 1.0, network) == 3 * 24 * 9_633_792
+    assert memory.collective_buffers(1.0, 1.0, network) == 0.0
+
+
+def test_what_the_library_holds_is_in_the_bill():
+    software = load_framework("megatron-core")
+    plan = plan_of(8, 4)
+    held = memory.library_bytes(plan.numbers(software, MODEL.layers), CLUSTER.numbers())
+    without = step(plan, library_overhead=0.0).memory
+    assert step(plan, library_overhead=2.0).memory.overhead - without.overhead == pytest.approx(2.0 * held)
