@@ -44,6 +44,7 @@ STACK_FIELDS: dict[str, tuple[float, float, float]] = {
     "host_exchange": (0.7, 1e-6, 1e-2),
     "host_micro_batch": (1.0, 1e-6, 1.0),
     "host_step": (1.0, 1e-5, 1e1),
+    "unfused_launches": (0.5, 0.01, 2.0),
     "host_jitter": (1.0, 1e-4, 0.5),
     "pipeline_jitter": (2.5, 1e-5, 3.0),
     "sharding_quality": (0.3, 0.05, 1.5),

@@ -118,6 +118,7 @@ class Stack(NamedTuple):
     host_exchange: Number  # host and launch time of one collective
     host_micro_batch: Number
     host_step: Number
+    unfused_launches: Number  # that separate softmax kernels add, over those of a layer
     host_jitter: Number  # growth of host time per further tensor rank that has to keep step
     pipeline_jitter: Number  # the same in a pipeline, on top of it
     stall_time: Number  # lost per micro-batch of a long pipeline on 512 ranks; grows with their cube

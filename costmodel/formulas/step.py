@@ -16,9 +16,6 @@ from costmodel.formulas import (
 )
 from costmodel.formulas.quantities import Layer, Step
 
-UNFUSED_LAUNCHES = 0.2
-"""Launches of a layer that separate softmax kernels add, over those it has."""
-
 PRESSED = 0.9
 """Share of a device's memory beyond which its allocator runs short of blocks to reuse."""
 STALL_RANKS = 512.0
@@ -95,11 +92,14 @@ def layer_pass(model, options, plan, network, stack, device):
     busy_backward = (again + data + weight) * slowdown + exposed * (1.0 - forward_share)
     separate = (1.0 - options.flash_attention) * (1.0 - attention.softmax_is_fused(options, model.heads / plan.tensor, plan))
     jitter = stack.host_jitter + ops.where(plan.pipeline > 1.0, stack.pipeline_jitter, 0.0)
-    launches = (1.0 + UNFUSED_LAUNCHES * separate) * (1.0 + jitter * (plan.tensor - 1.0))
+    launches = (1.0 + stack.unfused_launches * separate) * (1.0 + jitter * (plan.tensor - 1.0))
+    reductions = exchange.tensor_reductions(model, model.expert_layers / model.layers)
+    calls = ops.where(plan.tensor > 1.0, (1.0 + plan.sequence_parallel) * reductions, 0.0)
     again_host = plan.recompute_layers * stack.host_forward
     graphs = options.cuda_graphs > 0.0
-    host_forward = ops.where(graphs, GRAPH_LAUNCH, launches * stack.host_forward)
-    host_backward = ops.where(graphs, GRAPH_LAUNCH, launches * (stack.host_backward + again_host))
+    host_forward = ops.where(graphs, GRAPH_LAUNCH, launches * stack.host_forward + calls * stack.host_exchange)
+    launching = launches * (stack.host_backward + again_host) + repeats * calls * stack.host_exchange
+    host_backward = ops.where(graphs, GRAPH_LAUNCH, launching)
     # the host runs ahead from one pass into the next, but for a pipeline, where it waits for what it sends and receives
     ahead = ops.where(plan.pipeline > 1.0, 0.0, 1.0)
     share = host_forward / (host_forward + host_backward + 1e-30)

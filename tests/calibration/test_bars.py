@@ -20,8 +20,6 @@ UNSEEN = {
     "torchtitan": 0.10, "nvidia_perf": 0.12, "papers": 0.06,
 }  # fmt: skip
 """Mean absolute error of step time on runs that a fit had not seen, at most."""
-SHORT = pytest.param("megatron_tables", 0.07, marks=pytest.mark.xfail(
-    strict=True, reason="four runs on V100s of 2020, beside which all others on V100s are of a cluster that varies by 40 %"))
 
 
 @pytest.mark.parametrize(("source", "bar"), [*UNSEEN.items(), SHORT])
