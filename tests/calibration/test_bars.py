@@ -17,12 +17,12 @@ reference = pytest.mark.skipif(not REFERENCE.is_dir(), reason="the optional refe
 
 UNSEEN = {
     "alephalpha_layouts": 0.07, "simumax_b200": 0.04, "llmfoundry": 0.08, "internevo": 0.08, "dgxc_benchmarking": 0.10,
-    "torchtitan": 0.10, "nvidia_perf": 0.12, "papers": 0.06,
+    "torchtitan": 0.10, "nvidia_perf": 0.12, "papers": 0.06, "megatron_tables": 0.07,
 }  # fmt: skip
 """Mean absolute error of step time on runs that a fit had not seen, at most."""
 
 
-@pytest.mark.parametrize(("source", "bar"), [*UNSEEN.items(), SHORT])
+@pytest.mark.parametrize(("source", "bar"), UNSEEN.items())
 def test_errors_on_unseen_runs_stay_below_the_bar(source, bar):
     table = tomllib.loads(RESIDUALS.read_text(encoding="utf-8"))["source"]
     assert table[source]["mape"] <= bar

@@ -5,6 +5,7 @@ import pytest
 from costmodel import Plan, estimate, load_cluster, load_framework, load_model
 from costmodel.formulas import memory
 from costmodel.formulas.exchange import layer_exchange
+from costmodel.formulas.step import layer_pass
 from costmodel.solvers import nccl
 
 MODEL = load_model("llama3-8b")
@@ -42,6 +43,21 @@ def test_stalls_grow_with_the_cube_of_the_gpus():
     few, many = (plan_of(1, 4, data) for data in (32, 128))
     lost = [(step(plan, stall_time=0.5).step_time - step(plan).step_time) / plan.micro_batches for plan in (few, many)]
     assert lost[1] / lost[0] == pytest.approx(64.0)
+
+
+@pytest.mark.parametrize(("tensor", "sequence", "calls"), [(1, False, 0), (4, False, 2), (4, True, 4)])
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_the_host_launches_the_tensor_groups_collectives(tensor, sequence, calls, recompute):  # shoeybi2019, korthikanti2022
+    software, network, device = load_framework("megatron-core"), CLUSTER.numbers(), CLUSTER.device.numbers("bf16")
+    plan = plan_of(tensor, sequence_parallel=sequence, recompute=recompute)
+    arguments = MODEL.numbers(), plan.options(software), plan.numbers(software, MODEL.layers), network
+    took = []
+    for launch in (1e-4, 3e-4):  # beside a host so slow that the device always waits
+        stack = software.numbers()._replace(host_forward=10.0, host_backward=10.0, host_exchange=launch, host_jitter=0.0)
+        one = layer_pass(*arguments, stack, device)
+        took.append(one.total)
+    passes = 3 if recompute == "full" else 2
+    assert took[1] - took[0] == pytest.approx(passes * calls * 2e-4, rel=1e-6, abs=1e-12)
 
 
 def test_shards_at_half_the_speed_take_twice_the_time_to_gather_and_scatter():
