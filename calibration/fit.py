@@ -24,7 +24,7 @@ import costmodel
 from calibration.constants import MEMORY_FIELDS, Problem, memory_problem_of, problem_of
 from calibration.metrics import error_summary
 from calibration.operators import Operator, fit_device, read_measurement, read_micro
-from calibration.predict import Columns, memory_of_kind
+from calibration.predict import Columns, logged_memory
 from calibration.reference import DEFAULT_FOLDER, default_files
 from calibration.residuals import residual_tables, uncalibrated_errors, unseen_table
 from costmodel.errors import CostModelError
@@ -110,7 +110,7 @@ def solve(problem: Problem, constants: Sequence[Constant], rows: Array, start: A
 def memory_errors_of(cases: Sequence[Case], columns: Columns) -> Array:
     """Log error of each row's memory: of the peak where it was measured, else by how much the verdict is wrong."""
     bill = columns.evaluate().memory
-    nbytes = memory_of_kind(bill, [case.run.text["memory_kind"] for case in cases], columns.stack)
+    nbytes = logged_memory(cases, columns, bill)
     room = np.log(bill.total / columns.device.memory)
     failed = np.array([case.run.flag("usable_oom") for case in cases])
     # a run that failed for another reason than memory looks small at any constants: its pull is bounded

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from calibration.metrics import Prediction
-from costmodel.formulas.quantities import Device, Model, Network, Options, Plan, Stack, Step
-from costmodel.formulas.step import step, uncompressed_step
+from costmodel.formulas.memory import stage_bills
+from costmodel.formulas.quantities import Device, Memory, Model, Network, Options, Plan, Stack, Step
+from costmodel.formulas.step import micro_batches, step, uncompressed_step
 from costmodel.runs.cases import Case
 from costmodel.uncertainty import interval, spread_of
 
@@ -55,23 +56,39 @@ def columns_of(cases: Sequence[Case]) -> Columns:
     )
 
 
-def memory_of_kind(step_memory: Any, kinds: Sequence[str], stack: Any) -> Any:
-    """Peak bytes in the terms in which each run counted them.
+LOGGING_STAGE = {"nanotron": 0}
+"""Stage of the pipeline whose rank logs its memory, of frameworks where that isn't known to be the fullest.
+
+nanotron: world rank 0 writes the table of a benchmark (huggingface/nanotron src/nanotron/helpers.py, ``log_throughput``).
+"""
+
+
+def logged_memory(cases: Sequence[Case], columns: Columns, fullest: Memory) -> Any:
+    """Peak bytes as each run counted them: of the stage whose rank logs, in the terms of its source.
 
     Allocated: what tensors hold. Reserved: with the allocator's fragmentation. Process: with the context and the
-    communication library, which is also what a verdict has to count.
+    communication library, which is also what a verdict has to count. Unstated counts as allocated.
 
     Parameters
     ----------
-    step_memory : `Memory` of columns [bytes]
-    kinds : ``memory_kind`` of each row; unstated counts as allocated
-    stack : `Stack` of columns
+    cases : what ran
+    columns : the cases as columns
+    fullest : the fullest stage of each [bytes]
     """
-    allocated = step_memory.total - step_memory.overhead
-    reserved = allocated * (1.0 + stack.fragmentation)
-    kind = np.array(kinds)
+    stage = np.array([LOGGING_STAGE.get(case.framework.name, -1) for case in cases])
+    total, overhead = fullest.total, fullest.overhead
+    if (stage >= 0).any():
+        m = micro_batches(columns.options, columns.plan)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            bills = stage_bills(columns.model, columns.options, columns.plan, columns.network, columns.stack, m)
+        for place, bill in enumerate(bills):
+            total = np.where(stage == place, bill.total, total)
+            overhead = np.where(stage == place, bill.overhead, overhead)
+    allocated = total - overhead
+    reserved = allocated * (1.0 + columns.stack.fragmentation)
+    kind = np.array([case.run.text["memory_kind"] for case in cases])
     within = np.where((kind == "reserved") | (kind == "allocated-or-reserved"), reserved, allocated)
-    return np.where(kind == "process", step_memory.total, within)
+    return np.where(kind == "process", total, within)
 
 
 def predictions_of(cases: Sequence[Case], columns: Columns | None = None) -> list[Prediction]:
@@ -86,7 +103,7 @@ def predictions_of(cases: Sequence[Case], columns: Columns | None = None) -> lis
         return []
     columns = columns or columns_of(cases)
     result = columns.evaluate()
-    nbytes = memory_of_kind(result.memory, [case.run.text["memory_kind"] for case in cases], columns.stack)
+    nbytes = logged_memory(cases, columns, result.memory)
     limits = columns.device.memory
     predictions = []
     for row, case in enumerate(cases):

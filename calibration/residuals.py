@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibration.constants import Problem, take
 from calibration.metrics import error_summary, group_key
-from calibration.predict import Columns, memory_of_kind
+from calibration.predict import Columns, logged_memory
 from costmodel.catalogue.software import default_constants
 from costmodel.runs.cases import Case
 from costmodel.solvers.fitting import Array, Fit
@@ -84,9 +84,8 @@ def uncalibrated_errors(
     time = np.log(measured) - np.log(plain(problem.at(result.values)).evaluate().total)
     some = [case for case, yes in zip(bills.cases, peaks, strict=True) if yes]
     columns = plain(take(bills.columns, np.flatnonzero(peaks)))
-    kinds = [case.run.text["memory_kind"] for case in some]
     held = np.array([case.peak_bytes or 0.0 for case in some])
-    nbytes = memory_of_kind(columns.evaluate().memory, kinds, columns.stack)
+    nbytes = logged_memory(some, columns, columns.evaluate().memory)
     return time, np.log(held) - np.log(nbytes)
 
 
