@@ -189,7 +189,7 @@ def test_a_llama_that_states_its_count_is_gated_and_tied_where_that_gives_it():
 @pytest.mark.parametrize(("stack", "stage"), [("nanotron", 0), ("megatron-lm-2023", -1)])
 @pytest.mark.parametrize("kind", ["allocated", "reserved", "process"])
 def test_memory_is_that_of_the_stage_whose_rank_logs_it(stack, stage, kind):
-    run = changed(KORTHIKANTI[2], stack=stack, gpu_id="h100-sxm", compute_dtype="bf16", recompute_kind="full", vocab="400000",
+    run = changed(KORTHIKANTI[2], stack=stack, gpu_id="h100-sxm", compute_dtype="bf16", recompute_kind="full", vocab="8000000",
                   memory_kind=kind, vpp="1", attention_kind="flash")  # fmt: skip
     case = case_of(run)
     columns = columns_of([case])
