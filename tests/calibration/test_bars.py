@@ -71,6 +71,13 @@ def test_the_plan_predicted_fastest_is_near_the_best_on_aleph_alphas_layouts(doc
 
 @pytest.mark.slow
 @reference
+def test_the_best_plan_is_found_in_most_groups_of_vtrain_and_half_of_nanotrons_choices_are_near_it(document):
+    assert entry(document, "vtrain_single")["rank"]["top1"] >= 0.7
+    assert entry(document, "nanotron_ultrascale")["rank"]["median_regret"] <= 0.04
+
+
+@pytest.mark.slow
+@reference
 def test_verdicts_on_memory_are_right_on_aleph_alphas_layouts(document):
     verdicts = entry(document, "alephalpha_layouts")["verdicts"]
     assert verdicts["oom_right"] >= 0.9 * (verdicts["oom_right"] + verdicts["oom_wrong"])
