@@ -28,7 +28,7 @@ DEVICE_FIELDS: dict[str, tuple[float, float, float]] = {
 }
 """Spread before measuring (of the logarithm), and bounds, of a device's constants.
 
-No product on a GPU reaches 0.9 of the dense peak: the best of a search over shapes takes 0.51 to 0.87 of it on eleven devices
+No product on a GPU reaches 0.9 of the dense peak: the best of a search over shapes takes 0.51 to 0.87 of it on ten GPUs
 from the A100 on (stas00/ml-engineering@744d01e compute/accelerator/README.md, table of MAMF).
 """
 
