@@ -32,6 +32,8 @@ No product on a GPU reaches 0.9 of the dense peak: the best of a search over sha
 from the A100 on (stas00/ml-engineering@744d01e compute/accelerator/README.md, table of MAMF).
 """
 
+SHARED_EFFICIENCY = {"fp16": "bf16"}
+"""Dtypes whose products have the efficiency of another: both 16-bit formats run on the same units."""
 GEMM_PRIOR = {"bf16": 0.75, "fp8": 0.65, "fp8-rowwise": 0.5, "mxfp8": 0.65, "nvfp4": 0.5, "fp32": 0.8, "tf32": 0.75}
 DEVICE_PRIOR = {
     "gemm_output": 5e5, "gemm_depth": 200.0, "attention_forward_efficiency": 0.6,
@@ -192,7 +194,7 @@ def problem_of(cases: Sequence[Case]) -> Problem:
 
 
 def _efficiency_dtype(case: Case) -> str:
-    return {"fp16": "bf16"}.get(case.plan.dtype, case.plan.dtype)
+    return SHARED_EFFICIENCY.get(case.plan.dtype, case.plan.dtype)
 
 
 def _base_dtype(case: Case) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import costmodel
-from calibration.constants import MEMORY_FIELDS, Problem, memory_problem_of, problem_of
+from calibration.constants import MEMORY_FIELDS, SHARED_EFFICIENCY, Problem, memory_problem_of, problem_of
 from calibration.metrics import error_summary
 from calibration.operators import Operator, fit_device, read_measurement, read_micro
 from calibration.predict import Columns, logged_memory
@@ -73,8 +73,9 @@ def with_operators(constants: Sequence[Constant], fits: dict[str, Fit]) -> list[
         for fitted, value, error in zip(result.constants, result.values, result.standard_errors, strict=True)
     }
     for owner, field in list(known):
-        if field == "gemm.fp16":  # runs in either 16-bit format share one efficiency
-            known.setdefault((owner, "gemm.bf16"), known[owner, field])
+        shared = SHARED_EFFICIENCY.get(field.removeprefix("gemm."))
+        if shared:
+            known.setdefault((owner, f"gemm.{shared}"), known[owner, field])
     out = []
     for constant in constants:
         found = known.get((constant.owner, constant.field))

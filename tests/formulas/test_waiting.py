@@ -29,7 +29,8 @@ def test_jitter_of_a_pipeline_costs_tensor_groups_in_pipelines_alone(tensor, pip
     plan = plan_of(tensor, pipeline)
     plain, jittery = step(plan, host_jitter=0.0), step(plan, host_jitter=0.0, pipeline_jitter=30.0)
     assert (jittery.step_time > 1.01 * plain.step_time) is more
-    assert jittery.step_time == pytest.approx(step(plan, host_jitter=30.0).step_time) or not more
+    if more:
+        assert jittery.step_time == pytest.approx(step(plan, host_jitter=30.0).step_time)
 
 
 @pytest.mark.parametrize("pipeline", [1, 2, 8])
