@@ -8,13 +8,14 @@ import sys
 from collections.abc import Sequence
 
 COMMANDS = {
-    "fit": "fit constants and write them into the catalogue",
-    "networks": "fit constants of convolutions to layer profiles and write them into the catalogue",
-    "communication": "predict the share of communication in PipeDream's figure 1",
-    "validate": "predict measured runs and report the errors",
-    "collectives": "fit what NCCL's model leaves out and report the errors of measured sweeps",
-    "network": "exchanges of gradients on shaped links, measured and predicted (Linux, root, iproute2)",
+    "fit": ("fit.command", "fit constants and write them into the catalogue"),
+    "networks": ("convolution.command", "fit constants of convolutions to layer profiles and write them into the catalogue"),
+    "communication": ("convolution.communication", "predict the share of communication in PipeDream's figure 1"),
+    "validate": ("validate.command", "predict measured runs and report the errors"),
+    "collectives": ("fit.collectives", "fit what NCCL's model leaves out and report the errors of measured sweeps"),
+    "network": ("testbed.command", "exchanges of gradients on shaped links, measured and predicted (Linux, root, iproute2)"),
 }
+"""Module and purpose of each command."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -32,22 +33,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["measure"]:
         # measure runs where only torch and NumPy are installed, so nothing else is imported for it
-        from calibration import measure
+        from calibration.measure.command import main as measure
 
-        return measure.main(arguments[1:])
+        return measure(arguments[1:])
     from costmodel.errors import CostModelError
 
     parser = _Parser(prog="python -m calibration", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
     commands.add_parser("measure", help="microbenchmarks of this machine's device (needs torch)")
-    for name, text in COMMANDS.items():
+    for name, (module, text) in COMMANDS.items():
         command = commands.add_parser(name, help=text)
         if arguments[:1] == [name]:  # each needs other packages, so the others are not imported
-            importlib.import_module(f"calibration.{name}").add_arguments(command)
+            importlib.import_module(f"calibration.{module}").add_arguments(command)
     try:
         chosen = parser.parse_args(arguments)
-        module = importlib.import_module(f"calibration.{chosen.command}")
-        return module.run(chosen)  # type: ignore[no-any-return]
+        command_module = importlib.import_module(f"calibration.{COMMANDS[chosen.command][0]}")
+        return command_module.run(chosen)  # type: ignore[no-any-return]
     except CostModelError as error:
         return _fail(str(error))
     except OSError as error:

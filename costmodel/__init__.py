@@ -11,24 +11,23 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 _HOME = {
     # what is trained, on what, how
-    "Transformer": "workloads.transformer",
-    "LayerChain": "workloads.layers",
-    "ChainLayer": "workloads.layers",
-    "Device": "hardware.device",
-    "Efficiency": "hardware.device",
-    "Cluster": "hardware.cluster",
-    "Level": "hardware.cluster",
-    "Group": "hardware.topology",
-    "Peer": "hardware.peers",
-    "Plan": "plan",
-    "Framework": "frameworks",
+    "Transformer": "description.transformer",
+    "LayerChain": "description.layers",
+    "ChainLayer": "description.layers",
+    "Device": "description.device",
+    "Efficiency": "description.device",
+    "Cluster": "description.cluster",
+    "Level": "description.cluster",
+    "Group": "description.topology",
+    "Peer": "description.peers",
+    "Plan": "description.plan",
+    "Framework": "description.framework",
     # the catalogue
     "load_model": "catalogue.loader",
     "load_device": "catalogue.loader",
@@ -36,48 +35,48 @@ _HOME = {
     "names": "catalogue.loader",
     "load_framework": "catalogue.software",
     "framework_names": "catalogue.software",
-    "load_network": "workloads.networks",
+    "load_network": "description.networks",
     # a plan's step, its memory, the best plan
-    "Estimate": "estimate",
-    "estimate": "estimate",
-    "SearchResult": "search",
-    "search": "search",
-    "calibrate": "calibrate",
-    "Verdict": "capacity",
-    "verdict": "capacity",
-    "largest_micro_batch": "capacity",
-    "longest_sequence": "capacity",
-    "most_layers": "capacity",
-    "fewest_gpus": "capacity",
+    "Estimate": "evaluation.estimation",
+    "estimate": "evaluation.estimation",
+    "SearchResult": "evaluation.plan_search",
+    "search": "evaluation.plan_search",
+    "calibrate": "evaluation.own_runs",
+    "Verdict": "evaluation.capacity",
+    "verdict": "evaluation.capacity",
+    "largest_micro_batch": "evaluation.capacity",
+    "longest_sequence": "evaluation.capacity",
+    "most_layers": "evaluation.capacity",
+    "fewest_gpus": "evaluation.capacity",
     # communication
-    "CollectiveTime": "communication",
-    "collective_time": "communication",
-    "Ledger": "ledger",
-    "ledger": "ledger",
-    "data_parallel_step": "data_parallel",
-    "parameter_server": "parameter_server",
-    "Filters": "parameter_server",
-    "Stragglers": "parameter_server",
-    "byteps": "byteps",
-    "PCIeMachine": "byteps",
-    "NVLinkMachine": "byteps",
-    "collaborate": "collaboration",
+    "CollectiveTime": "evaluation.collectives",
+    "collective_time": "evaluation.collectives",
+    "Ledger": "simulation.transactions",
+    "ledger": "simulation.transactions",
+    "data_parallel_step": "studies.data_parallel",
+    "parameter_server": "studies.servers",
+    "Filters": "studies.servers",
+    "Stragglers": "studies.servers",
+    "byteps": "studies.summation",
+    "PCIeMachine": "studies.summation",
+    "NVLinkMachine": "studies.summation",
+    "collaborate": "studies.collaboration",
     # pipelines and checkpoints
-    "Schedule": "schedule",
-    "pipeline_schedule": "schedule",
-    "custom_schedule": "schedule",
-    "zero_bubble_schedule": "timeline",
-    "Timeline": "timeline",
-    "timeline": "timeline",
-    "simulate_schedule": "timeline",
-    "Simulation": "simulate",
-    "simulate": "simulate",
-    "Partition": "partition",
-    "partition": "partition",
-    "transformer_chain": "partition",
-    "balanced_stages": "partition",
-    "checkpoint": "checkpoint",
-    "uniform_chain": "checkpoint",
+    "Schedule": "description.schedule",
+    "pipeline_schedule": "description.schedule",
+    "custom_schedule": "description.schedule",
+    "zero_bubble_schedule": "simulation.playback",
+    "Timeline": "simulation.playback",
+    "timeline": "simulation.playback",
+    "simulate_schedule": "simulation.playback",
+    "Simulation": "simulation.replay",
+    "simulate": "simulation.replay",
+    "Partition": "studies.partitioning",
+    "partition": "studies.partitioning",
+    "transformer_chain": "studies.partitioning",
+    "balanced_stages": "studies.partitioning",
+    "checkpoint": "studies.rematerialisation",
+    "uniform_chain": "studies.rematerialisation",
     # errors
     "CostModelError": "errors",
     "IllegalPlan": "errors",
@@ -90,28 +89,27 @@ _HOME = {
 __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
-    from costmodel.byteps import NVLinkMachine as NVLinkMachine
-    from costmodel.byteps import PCIeMachine as PCIeMachine
-    from costmodel.byteps import byteps as byteps
-    from costmodel.calibrate import calibrate as calibrate
-    from costmodel.capacity import Verdict as Verdict
-    from costmodel.capacity import fewest_gpus as fewest_gpus
-    from costmodel.capacity import largest_micro_batch as largest_micro_batch
-    from costmodel.capacity import longest_sequence as longest_sequence
-    from costmodel.capacity import most_layers as most_layers
-    from costmodel.capacity import verdict as verdict
     from costmodel.catalogue.loader import load_cluster as load_cluster
     from costmodel.catalogue.loader import load_device as load_device
     from costmodel.catalogue.loader import load_model as load_model
     from costmodel.catalogue.loader import names as names
     from costmodel.catalogue.software import framework_names as framework_names
     from costmodel.catalogue.software import load_framework as load_framework
-    from costmodel.checkpoint import checkpoint as checkpoint
-    from costmodel.checkpoint import uniform_chain as uniform_chain
-    from costmodel.collaboration import collaborate as collaborate
-    from costmodel.communication import CollectiveTime as CollectiveTime
-    from costmodel.communication import collective_time as collective_time
-    from costmodel.data_parallel import data_parallel_step as data_parallel_step
+    from costmodel.description.cluster import Cluster as Cluster
+    from costmodel.description.cluster import Level as Level
+    from costmodel.description.device import Device as Device
+    from costmodel.description.device import Efficiency as Efficiency
+    from costmodel.description.framework import Framework as Framework
+    from costmodel.description.layers import ChainLayer as ChainLayer
+    from costmodel.description.layers import LayerChain as LayerChain
+    from costmodel.description.networks import load_network as load_network
+    from costmodel.description.peers import Peer as Peer
+    from costmodel.description.plan import Plan as Plan
+    from costmodel.description.schedule import Schedule as Schedule
+    from costmodel.description.schedule import custom_schedule as custom_schedule
+    from costmodel.description.schedule import pipeline_schedule as pipeline_schedule
+    from costmodel.description.topology import Group as Group
+    from costmodel.description.transformer import Transformer as Transformer
     from costmodel.errors import CostModelError as CostModelError
     from costmodel.errors import IllegalPlan as IllegalPlan
     from costmodel.errors import IllegalSchedule as IllegalSchedule
@@ -119,40 +117,41 @@ if TYPE_CHECKING:
     from costmodel.errors import NotModelled as NotModelled
     from costmodel.errors import UnknownName as UnknownName
     from costmodel.errors import UnreadableFile as UnreadableFile
-    from costmodel.estimate import Estimate as Estimate
-    from costmodel.estimate import estimate as estimate
-    from costmodel.frameworks import Framework as Framework
-    from costmodel.hardware.cluster import Cluster as Cluster
-    from costmodel.hardware.cluster import Level as Level
-    from costmodel.hardware.device import Device as Device
-    from costmodel.hardware.device import Efficiency as Efficiency
-    from costmodel.hardware.peers import Peer as Peer
-    from costmodel.hardware.topology import Group as Group
-    from costmodel.ledger import Ledger as Ledger
-    from costmodel.ledger import ledger as ledger
-    from costmodel.parameter_server import Filters as Filters
-    from costmodel.parameter_server import Stragglers as Stragglers
-    from costmodel.parameter_server import parameter_server as parameter_server
-    from costmodel.partition import Partition as Partition
-    from costmodel.partition import balanced_stages as balanced_stages
-    from costmodel.partition import partition as partition
-    from costmodel.partition import transformer_chain as transformer_chain
-    from costmodel.plan import Plan as Plan
-    from costmodel.schedule import Schedule as Schedule
-    from costmodel.schedule import custom_schedule as custom_schedule
-    from costmodel.schedule import pipeline_schedule as pipeline_schedule
-    from costmodel.search import SearchResult as SearchResult
-    from costmodel.search import search as search
-    from costmodel.simulate import Simulation as Simulation
-    from costmodel.simulate import simulate as simulate
-    from costmodel.timeline import Timeline as Timeline
-    from costmodel.timeline import simulate_schedule as simulate_schedule
-    from costmodel.timeline import timeline as timeline
-    from costmodel.timeline import zero_bubble_schedule as zero_bubble_schedule
-    from costmodel.workloads.layers import ChainLayer as ChainLayer
-    from costmodel.workloads.layers import LayerChain as LayerChain
-    from costmodel.workloads.networks import load_network as load_network
-    from costmodel.workloads.transformer import Transformer as Transformer
+    from costmodel.evaluation.capacity import Verdict as Verdict
+    from costmodel.evaluation.capacity import fewest_gpus as fewest_gpus
+    from costmodel.evaluation.capacity import largest_micro_batch as largest_micro_batch
+    from costmodel.evaluation.capacity import longest_sequence as longest_sequence
+    from costmodel.evaluation.capacity import most_layers as most_layers
+    from costmodel.evaluation.capacity import verdict as verdict
+    from costmodel.evaluation.collectives import CollectiveTime as CollectiveTime
+    from costmodel.evaluation.collectives import collective_time as collective_time
+    from costmodel.evaluation.estimation import Estimate as Estimate
+    from costmodel.evaluation.estimation import estimate as estimate
+    from costmodel.evaluation.own_runs import calibrate as calibrate
+    from costmodel.evaluation.plan_search import SearchResult as SearchResult
+    from costmodel.evaluation.plan_search import search as search
+    from costmodel.simulation.playback import Timeline as Timeline
+    from costmodel.simulation.playback import simulate_schedule as simulate_schedule
+    from costmodel.simulation.playback import timeline as timeline
+    from costmodel.simulation.playback import zero_bubble_schedule as zero_bubble_schedule
+    from costmodel.simulation.replay import Simulation as Simulation
+    from costmodel.simulation.replay import simulate as simulate
+    from costmodel.simulation.transactions import Ledger as Ledger
+    from costmodel.simulation.transactions import ledger as ledger
+    from costmodel.studies.collaboration import collaborate as collaborate
+    from costmodel.studies.data_parallel import data_parallel_step as data_parallel_step
+    from costmodel.studies.partitioning import Partition as Partition
+    from costmodel.studies.partitioning import balanced_stages as balanced_stages
+    from costmodel.studies.partitioning import partition as partition
+    from costmodel.studies.partitioning import transformer_chain as transformer_chain
+    from costmodel.studies.rematerialisation import checkpoint as checkpoint
+    from costmodel.studies.rematerialisation import uniform_chain as uniform_chain
+    from costmodel.studies.servers import Filters as Filters
+    from costmodel.studies.servers import Stragglers as Stragglers
+    from costmodel.studies.servers import parameter_server as parameter_server
+    from costmodel.studies.summation import NVLinkMachine as NVLinkMachine
+    from costmodel.studies.summation import PCIeMachine as PCIeMachine
+    from costmodel.studies.summation import byteps as byteps
 
 
 def __getattr__(name: str) -> Any:
@@ -161,17 +160,6 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(f"costmodel.{_HOME[name]}"), name)
     setattr(sys.modules[__name__], name, value)
     return value
-
-
-class _Front(ModuleType):
-    """Keeps `costmodel.estimate` the function when importing the submodule of that name would bind the module."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _HOME and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Front
 
 
 def __dir__() -> list[str]:

@@ -24,8 +24,9 @@ PACKAGE = Path(__file__).parent
 def source_digest() -> str:
     """Digest of every source a kernel can depend on."""
     digest = hashlib.sha256()
-    for path in sorted([PACKAGE / "ops.py", PACKAGE / "_jit.py", *PACKAGE.glob("formulas/*.py"), *PACKAGE.glob("kernels/*.py")]):
-        digest.update(path.name.encode())
+    folders = (*PACKAGE.glob("formulas/**/*.py"), *PACKAGE.glob("kernels/*.py"))
+    for path in sorted([PACKAGE / "ops.py", PACKAGE / "_jit.py", *folders]):
+        digest.update(str(path.relative_to(PACKAGE)).encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -120,8 +121,8 @@ def _register(module: types.ModuleType) -> None:
 
 
 register_jitable(forceinline=True)(ops.ceil_div)
-for _info in pkgutil.iter_modules(formulas.__path__):
-    _register(importlib.import_module(f"{formulas.__name__}.{_info.name}"))
+for _info in pkgutil.walk_packages(formulas.__path__, f"{formulas.__name__}."):
+    _register(importlib.import_module(_info.name))
 
 
 def kernel(function: Callable[..., Any]) -> Any:

@@ -149,7 +149,7 @@ def trace(formula: Callable[..., Any], *arguments: Any) -> Trace:
 
     Examples
     --------
-    >>> from costmodel.formulas.collectives import members_inside
+    >>> from costmodel.formulas.network.collectives import members_inside
     >>> trace(members_inside, None, 1.0, 8.0).expression
     Min(8.0, ranks)
     >>> trace(members_inside).lines
@@ -306,7 +306,7 @@ def latex(formula: Callable[..., Any], *arguments: Any) -> Any:
 
     Examples
     --------
-    >>> from costmodel.formulas.collectives import members_inside
+    >>> from costmodel.formulas.network.collectives import members_inside
     >>> print(latex(members_inside))
     \min\left(p, \max\left(1, \frac{\mathrm{size}}{\mathrm{stride}}\right)\right)
     """
@@ -335,7 +335,7 @@ def javascript(formula: Callable[..., Any], *arguments: Any) -> str:
 
     Examples
     --------
-    >>> from costmodel.formulas.collectives import members_inside
+    >>> from costmodel.formulas.network.collectives import members_inside
     >>> print(javascript(members_inside, None, 1.0))
     function members_inside(ranks, stride, size) {
       const x0 = Math.max(1.0, size);

@@ -34,6 +34,7 @@ SCHEDULES = (
     "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "dualpipe", "zb-v", "chimera", "breadth-first", "pipedream",
     "pipedream-2bw",
 )  # fmt: skip
+ORDERS = [("tensor", "context", "pipeline", "data"), ("data", "tensor", "context", "pipeline")]
 NETWORKS = ("vgg-16", "resnet-50", "gnmt-8", "alexnet")
 OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast")
 
@@ -69,7 +70,7 @@ def drawn_question(draw: random.Random) -> tuple[Any, Any, Plan, Any]:
         "adapter": ["lora", "qlora"], "fused_cross_entropy": [True, False], "fused_norms": [True, False],
         "cuda_graphs": [True], "overlap_gradients": [True, False], "overlap_parameters": [True, False],
         "overlap_tensor": [True, False], "overlap_pipeline": [True, False], "optimizer_offload": [0.5, 1.0],
-        "activation_offload": [0.5], "rank_order": [("tensor", "context", "pipeline", "data"), ("data", "tensor", "context", "pipeline")],
+        "activation_offload": [0.5], "rank_order": ORDERS,
         "shard_group": divisors(data * context, 64), "expert_tensor_parallel": [1, 2],
     }  # fmt: skip
     fields |= {name: draw.choice(values) for name, values in choices.items() if draw.random() < 0.2}
@@ -157,7 +158,8 @@ def searched(draw: random.Random) -> list[float]:
 def partitioned(draw: random.Random) -> list[float]:
     """A network's partition."""
     chain = load_network(draw.choice(NETWORKS)).chain(load_device("v100-sxm-16gb"), minibatch=draw.choice([32, 64, 128]))
-    found = costmodel.partition(chain, [draw.choice([2, 4]), draw.choice([2, 4])], [draw.uniform(1e9, 1e10), draw.uniform(1e8, 1e9)])
+    machines = [draw.choice([2, 4]), draw.choice([2, 4])]
+    found = costmodel.partition(chain, machines, [draw.uniform(1e9, 1e10), draw.uniform(1e8, 1e9)])
     return list(numbers(found))
 
 
@@ -196,7 +198,8 @@ def collaborated(draw: random.Random) -> list[float]:
 def communicated(draw: random.Random) -> list[float]:
     """A collective as its library decides."""
     cluster = clustered(draw, 64)
-    found = costmodel.collective_time(draw.choice(OPERATIONS), 2.0 ** draw.randrange(10, 33), draw.choice([2, 8, 16, 64]), cluster)
+    operation, nbytes = draw.choice(OPERATIONS), 2.0 ** draw.randrange(10, 33)
+    found = costmodel.collective_time(operation, nbytes, draw.choice([2, 8, 16, 64]), cluster)
     return list(numbers(found))
 
 

@@ -6,8 +6,8 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, assume, settings
 
 from costmodel import IllegalPlan, Plan, Transformer, load_cluster, load_framework, load_model
-from costmodel.estimate import Estimate, estimate
-from costmodel.plan import SCHEDULES, divisors
+from costmodel.description.plan import SCHEDULES, divisors
+from costmodel.evaluation.estimation import Estimate, estimate
 
 quick = settings(
     deadline=None, max_examples=60, derandomize=True,

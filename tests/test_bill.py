@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given, settings
 
 from costmodel import Plan, Transformer, load_cluster, load_model
-from costmodel.bill import PARTS
 from costmodel.errors import IllegalPlan
-from costmodel.estimate import estimate
+from costmodel.evaluation.estimation import estimate
+from costmodel.evaluation.memory_breakdown import PARTS
 from tests.drawing import legal, questions, quick
 
 

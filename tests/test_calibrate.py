@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import costmodel
+from calibration.data.cases import cases_of
+from calibration.data.table import read_runs, usable
 from costmodel.catalogue.software import default_constants
 from costmodel.errors import CostModelError, InvalidValue
 from costmodel.formulas.quantities import Stack
-from costmodel.runs.cases import cases_of
-from costmodel.runs.table import read_runs, usable
 
 REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference" / "runs"
 
@@ -47,7 +47,7 @@ def test_five_measured_steps_improve_the_estimates_of_the_others(source):
 
     mine = costmodel.calibrate(first.cluster, runs, framework)
     assert error(mine) < error(first.cluster)
-    before = costmodel.uncertainty.spread_of(framework, first.cluster.device).time
+    before = costmodel.evaluation.error_model.spread_of(framework, first.cluster.device).time
     assert mine.frameworks["mine"].time_error < before
 
 

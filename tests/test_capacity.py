@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given, settings
 
 from costmodel import IllegalPlan, InvalidValue, Plan, estimate, load_cluster, load_model, search
-from costmodel.capacity import fewest_gpus, largest_micro_batch, longest_sequence, most_layers, verdict
+from costmodel.evaluation.capacity import (
+    fewest_gpus,
+    largest_micro_batch,
+    longest_sequence,
+    most_layers,
+    verdict,
+)
 from tests.drawing import legal, questions, quick
 
 LLAMA = load_model("llama3-8b")

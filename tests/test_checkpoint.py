@@ -13,12 +13,19 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
-from costmodel.checkpoint import METHODS, MOST_LAYERS, checkpoint, curve, execute, uniform_chain
+from costmodel.description.layers import ChainLayer, LayerChain
 from costmodel.errors import InvalidValue, NotModelled
-from costmodel.formulas import checkpointing as formulas
-from costmodel.kernels import checkpointing as kernels
-from costmodel.solvers.checkpointing import BACKWARD, DISCARD, FORWARD, RECORD, Action
-from costmodel.workloads.layers import ChainLayer, LayerChain
+from costmodel.formulas.systems import rematerialisation as formulas
+from costmodel.kernels import rematerialisation as kernels
+from costmodel.solvers.rematerialisation import BACKWARD, DISCARD, FORWARD, RECORD, Action
+from costmodel.studies.rematerialisation import (
+    METHODS,
+    MOST_LAYERS,
+    checkpoint,
+    curve,
+    execute,
+    uniform_chain,
+)
 from tests.seeds import rows
 
 GOLDEN = [(100, 3, 490), (100, 10, 222), (1000, 10, 3636), (50, 3, 180), (10, 3, 15)]

@@ -19,9 +19,9 @@ import costmodel
 from costmodel.cli import codes
 from costmodel.cli import search as searching
 from costmodel.cli.arguments import plan_fields
-from costmodel.estimate import estimate
-from costmodel.plan import Plan
-from costmodel.search import CHOICES, SPLIT, search
+from costmodel.description.plan import Plan
+from costmodel.evaluation.estimation import estimate
+from costmodel.evaluation.plan_search import CHOICES, SPLIT, search
 from tests.commanding import refused, strict
 
 ROOT = Path(__file__).parents[1]

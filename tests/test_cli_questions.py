@@ -12,7 +12,7 @@ import pytest
 
 import costmodel
 from costmodel import Group, Plan, load_cluster, load_model
-from costmodel.bill import PARTS
+from costmodel.evaluation.memory_breakdown import PARTS
 from tests.commanding import refused, strict
 
 ON = ["llama3-8b", "--cluster", "dgx-h100", "--nodes", "1"]

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from costmodel.byteps import byteps
-from costmodel.collaboration import collaborate
+from costmodel.description.peers import Peer
 from costmodel.errors import InvalidValue, NotModelled
-from costmodel.formulas.parameter_server import exchange_time
-from costmodel.hardware.peers import Peer
+from costmodel.formulas.systems.parameter_server import exchange_time
 from costmodel.solvers import collaboration as solver
+from costmodel.studies.collaboration import collaborate
+from costmodel.studies.summation import byteps
 
 PARAMETERS = 72e6  # bytes: ALBERT-large's 18 M parameters in single precision
 SAME = 1e-6

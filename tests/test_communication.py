@@ -8,7 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costmodel import Plan, load_cluster, load_framework
-from costmodel.communication import (
+from costmodel.description.cluster import Cluster, Level
+from costmodel.description.topology import Group, groups_of, landings
+from costmodel.errors import InvalidValue, NotModelled
+from costmodel.evaluation.collectives import (
     LATEST,
     NCCL_NAMES,
     OPERATIONS,
@@ -20,11 +23,8 @@ from costmodel.communication import (
     expected_by_rccl,
     library_of,
     network_kind,
-)  # fmt: skip
-from costmodel.errors import InvalidValue, NotModelled
-from costmodel.formulas import nccl
-from costmodel.hardware.cluster import Cluster, Level
-from costmodel.hardware.topology import Group, groups_of, landings
+)
+from costmodel.formulas.network import nccl
 from costmodel.solvers import nccl as tuner
 
 approx = pytest.approx

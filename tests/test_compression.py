@@ -19,16 +19,18 @@ from costmodel import (
     load_model,
     search,
 )
-from costmodel.capacity import verdict
-from costmodel.estimate import step_formula
-from costmodel.formulas import collectives, compression, exchange, gradients, legality, low_rank, memory
-from costmodel.formulas.step import step, uncompressed_step
-from costmodel.ledger import ledger
-from costmodel.plan import COMPRESSIONS, explain
-from costmodel.simulate import simulate
-from costmodel.timeline import timeline
-from costmodel.workloads.buckets import DistributedDataParallel, OneBucket
-from costmodel.workloads.tensors import parameter_tensors
+from costmodel.description.buckets import DistributedDataParallel, OneBucket
+from costmodel.description.plan import COMPRESSIONS, explain
+from costmodel.description.tensors import parameter_tensors
+from costmodel.evaluation.capacity import verdict
+from costmodel.evaluation.estimation import step_formula
+from costmodel.formulas import gradients, legality
+from costmodel.formulas.network import collectives, communication, compression
+from costmodel.formulas.training_step import step, uncompressed_step
+from costmodel.formulas.transformer import low_rank, memory
+from costmodel.simulation.playback import timeline
+from costmodel.simulation.replay import simulate
+from costmodel.simulation.transactions import ledger
 from tests.drawing import quick
 
 SMALL = Transformer(
@@ -406,7 +408,7 @@ def test_a_row_of_a_search_that_shards_compressed_gradients_is_refused_in_words(
 
 def test_the_uncompressed_exchange_of_a_formula_is_that_of_the_estimate():
     options, plan = PLAN.options(FRAMEWORK), PLAN.numbers(FRAMEWORK, 3)
-    _, reduced, _, sent = exchange.synchronisation(
+    _, reduced, _, sent = communication.synchronisation(
         float(GROUPED.parameters), 0.0, plan, options, CLUSTER.numbers(), FRAMEWORK.numbers()
     )
     found = answer("none")

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costmodel.catalogue.loader import load_cluster, load_device
-from costmodel.data_parallel import data_parallel_step, expected_largest
+from costmodel.description.cluster import Cluster, Level
+from costmodel.description.layers import ChainLayer, LayerChain
+from costmodel.description.networks import load_network
 from costmodel.errors import InvalidValue
-from costmodel.hardware.cluster import Cluster, Level
-from costmodel.workloads.layers import ChainLayer, LayerChain
-from costmodel.workloads.networks import load_network
+from costmodel.studies.data_parallel import data_parallel_step, expected_largest
 
 FREE = {"bucket": 1.0, "launch_time": 0.0}
 

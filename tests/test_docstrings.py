@@ -10,7 +10,7 @@ import pytest
 
 from costmodel import formulas, ops, symbolic
 
-MODULES = [importlib.import_module(f"{formulas.__name__}.{info.name}") for info in pkgutil.iter_modules(formulas.__path__)]
+MODULES = [importlib.import_module(info.name) for info in pkgutil.walk_packages(formulas.__path__, f"{formulas.__name__}.")]
 FORMULAS = {
     f"{module.__name__.removeprefix('costmodel.')}.{name}": formula
     for module in (*MODULES, ops, symbolic)

@@ -19,11 +19,15 @@ from costmodel import (
     load_framework,
     load_model,
 )
-from costmodel.estimate import estimate
-from costmodel.formulas import exchange, memory, parameters, pipeline
-from costmodel.ledger import PHASES, Ledger, ledger
-from costmodel.plan import SCHEDULES
-from costmodel.schedule import (
+from costmodel.description.buckets import (
+    DeepSpeed,
+    DistributedDataParallel,
+    FullySharded,
+    Megatron,
+    OneBucket,
+)
+from costmodel.description.plan import SCHEDULES
+from costmodel.description.schedule import (
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
@@ -34,8 +38,12 @@ from costmodel.schedule import (
     SYNC,
     pipeline_schedule,
 )
-from costmodel.workloads.buckets import DeepSpeed, DistributedDataParallel, FullySharded, Megatron, OneBucket
-from costmodel.workloads.tensors import stage_tensors
+from costmodel.description.tensors import stage_tensors
+from costmodel.evaluation.estimation import estimate
+from costmodel.formulas.network import communication
+from costmodel.formulas.pipeline import layout
+from costmodel.formulas.transformer import memory, parameters
+from costmodel.simulation.transactions import PHASES, Ledger, ledger
 
 SEEDS = Path(__file__).resolve().parents[2] / "shared" / "reference" / "seeds"
 BLOOM = load_model("bloom-560m")
@@ -113,7 +121,7 @@ def outer_unit(result):
     """Time of ZeRO-3's exchange of what lies around the layers, of which `estimate` prices the bytes alone [s]."""
     model, plan, options, network, stack = numbers(result)
     outer = (parameters.embedding_parameters(model) + parameters.head_parameters(model)) / plan.tensor
-    gather, scatter, _, _ = exchange.synchronisation(outer, 0.0, plan, options, network, stack)
+    gather, scatter, _, _ = communication.synchronisation(outer, 0.0, plan, options, network, stack)
     return plan.shard_weights * result.plan.micro_batches * (2.0 * gather + scatter)
 
 
@@ -148,7 +156,7 @@ def test_tensor_ranks_send_what_estimate_says_and_their_copies_of_vectors(questi
     exact = local.numel[~local.routed].sum(), local.numel[local.routed].sum()
 
     def sent(dense, routed):
-        _, _, got, given = exchange.synchronisation(float(dense), float(routed), plan, options, network, stack)
+        _, _, got, given = communication.synchronisation(float(dense), float(routed), plan, options, network, stack)
         m, third = question[2].micro_batches, plan.shard_weights
         reductions = m if plan.shard_gradients else 1.0
         return third * m * (given + 2.0 * got) + (1.0 - third) * (reductions * given + got)
@@ -375,7 +383,7 @@ def test_the_ranks_of_any_schedule_hold_every_layer_as_often_as_it_is_run(schedu
     copies = orders_of(question)[0].weight_copies[0]
     first, middle, last = made.stages
     assert len(first.layers) + 2 * len(middle.layers) + len(last.layers) == copies * layers
-    passed = pipeline.rank_layers(*(numbers(made.estimate)[i] for i in (0, 2, 1)))
+    passed = layout.rank_layers(*(numbers(made.estimate)[i] for i in (0, 2, 1)))
     assert [len(stage.layers) / copies for stage in made.stages] == list(passed)
     ends = [(stage.embedding, stage.head) for stage in made.stages]
     held = [[rank in order[:, end] for end in (0, -1)] for order in [orders_of(question)[0].placement] for rank in (0, 1, 3)]
@@ -453,7 +461,7 @@ def test_stages_count_every_gpu_and_every_layer_once():
     plan = Plan(global_batch=64, seq_len=512, data_parallel=8, pipeline_parallel=4, tensor_parallel=2)
     made = ledger(BLOOM, load_cluster("dgx-h100", gpus=64), plan)
     assert sum(stage.ranks for stage in made.stages) == 64
-    layers = pipeline.stage_layers(*(numbers(made.estimate)[i] for i in (0, 2, 1)))
+    layers = layout.stage_layers(*(numbers(made.estimate)[i] for i in (0, 2, 1)))
     assert [len(stage.layers) for stage in made.stages] == [int(count) for count in layers]
     assert made.cluster_bytes == pytest.approx(sum(stage.ranks * made.sent_bytes[stage.name] for stage in made.stages))
 
@@ -505,9 +513,9 @@ def test_each_further_bucket_costs_a_launch_and_a_trip_around_the_ring():
     assert many.sent_bytes == one.sent_bytes  # 64 divides every tensor: nothing is padded
     calls = sum(row.count for row in many.transactions)
     _, _, _, network, stack = numbers(one.estimate)
-    from costmodel.formulas import exchange
+    from costmodel.formulas.network import communication
 
-    overhead = exchange.shard_exchange(1e-30, 64.0, 1.0, network, stack)
+    overhead = communication.shard_exchange(1e-30, 64.0, 1.0, network, stack)
     assert calls > 2
     assert many.times["only"] - one.times["only"] == pytest.approx((calls - 2) * overhead)
 

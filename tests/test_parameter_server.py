@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costmodel.errors import InvalidValue, NotModelled
-from costmodel.parameter_server import Filters, Stragglers, parameter_server
 from costmodel.solvers.waiting import shared_service, slowest_of
+from costmodel.studies.servers import Filters, Stragglers, parameter_server
 
 EXPONENTIAL = Stragglers(distribution="exponential", spread=1.0)
 RANDOM = [

@@ -25,11 +25,13 @@ from costmodel import (
     load_framework,
     load_model,
 )  # fmt: skip
-from costmodel.estimate import estimate
-from costmodel.formulas import legality, memory, pipeline
+from costmodel.description.plan import SCHEDULES, divisors, explain
+from costmodel.evaluation.estimation import estimate
+from costmodel.evaluation.plan_search import NEAR, search
+from costmodel.formulas import legality
+from costmodel.formulas.pipeline import layout
 from costmodel.formulas.quantities import Step
-from costmodel.plan import SCHEDULES, divisors, explain
-from costmodel.search import NEAR, search
+from costmodel.formulas.transformer import memory
 from tests.drawing import MODELS, legal, questions, quick
 
 
@@ -193,7 +195,7 @@ def test_the_shards_of_all_ranks_hold_at_least_the_model(question):
         "model": model.numbers(), "options": options, "plan": numbers, "layers": float(model.layers), "stages": float(p),
         "virtual_stages": float(plan.virtual_stages),
     }  # fmt: skip
-    first, middle, last = called(pipeline.stage_layers, **known)
+    first, middle, last = called(layout.stage_layers, **known)
     stages = [(first, 1.0, 0.0), *[(middle, 0.0, 0.0)] * (p - 2), (last, 0.0, 1.0)] if p > 1 else [(first, 1.0, 1.0)]
     assert sum(layers for layers, _, _ in stages) == model.layers
     ranks = plan.tensor_parallel * plan.context_parallel * plan.data_parallel

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from costmodel.errors import IllegalSchedule, InvalidValue
-from costmodel.formulas import pipeline
-from costmodel.schedule import (
+from costmodel.description.schedule import (
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
@@ -21,13 +19,15 @@ from costmodel.schedule import (
     custom_schedule,
     pipeline_schedule,
 )
+from costmodel.errors import IllegalSchedule, InvalidValue
+from costmodel.formulas.pipeline import schedules
 
 quick = settings(deadline=None, max_examples=150, derandomize=True)
 BOTH_WAYS = ("dualpipe", "chimera")
 CODES = {
-    "gpipe": pipeline.GPIPE, "1f1b": pipeline.ONE_F_ONE_B, "interleaved": pipeline.INTERLEAVED, "zb-h1": pipeline.ZB_H1,
-    "zb-h2": pipeline.ZB_H2, "zb-v": pipeline.ZB_V, "dualpipe": pipeline.DUALPIPE, "chimera": pipeline.CHIMERA,
-    "breadth-first": pipeline.BREADTH_FIRST, "pipedream": pipeline.PIPEDREAM, "pipedream-2bw": pipeline.PIPEDREAM_2BW,
+    "gpipe": schedules.GPIPE, "1f1b": schedules.ONE_F_ONE_B, "interleaved": schedules.INTERLEAVED, "zb-h1": schedules.ZB_H1,
+    "zb-h2": schedules.ZB_H2, "zb-v": schedules.ZB_V, "dualpipe": schedules.DUALPIPE, "chimera": schedules.CHIMERA,
+    "breadth-first": schedules.BREADTH_FIRST, "pipedream": schedules.PIPEDREAM, "pipedream-2bw": schedules.PIPEDREAM_2BW,
 }  # fmt: skip
 WHERE_HELD = {  # micro-batches for which the closed form of what is held is stated
     "interleaved": lambda p, m: m * p, "dualpipe": lambda p, m: 2 * p + 2 * m, "chimera": lambda p, m: 2 * m,
@@ -62,15 +62,15 @@ def test_the_closed_form_of_what_stages_hold_is_what_the_order_holds(arguments):
     arguments["micro_batches"] = m = WHERE_HELD.get(name, lambda p, m: m)(p, arguments["micro_batches"])
     held = pipeline_schedule(**arguments).in_flight
     for r in range(p):
-        assert pipeline.in_flight(CODES[name], float(p), float(v), float(m), float(r)) == pytest.approx(held[r], rel=1e-12)
+        assert schedules.in_flight(CODES[name], float(p), float(v), float(m), float(r)) == pytest.approx(held[r], rel=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_closed_form_of_weight_copies_is_what_the_placement_holds(name):
     schedule = pipeline_schedule(name, stages=4, micro_batches=8)
-    assert pipeline.weight_copies(CODES[name]) == schedule.weight_copies.max()
-    held = np.array([pipeline.in_flight(CODES[name], 4.0, 1.0, 8.0, float(rank)) for rank in range(4)])
-    assert [pipeline.weight_versions(CODES[name], one) for one in held] == pytest.approx(schedule.weight_versions)
+    assert schedules.weight_copies(CODES[name]) == schedule.weight_copies.max()
+    held = np.array([schedules.in_flight(CODES[name], 4.0, 1.0, 8.0, float(rank)) for rank in range(4)])
+    assert [schedules.weight_versions(CODES[name], one) for one in held] == pytest.approx(schedule.weight_versions)
 
 
 @quick

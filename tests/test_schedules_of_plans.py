@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 
 from costmodel import IllegalPlan, Plan, estimate, load_cluster, load_model, search
-from costmodel.capacity import verdict
-from costmodel.formulas import pipeline
-from costmodel.plan import SCHEDULES
-from costmodel.schedule import pipeline_schedule
-from costmodel.timeline import simulate_schedule
+from costmodel.description.plan import SCHEDULES
+from costmodel.description.schedule import pipeline_schedule
+from costmodel.evaluation.capacity import verdict
+from costmodel.formulas.pipeline import schedules
+from costmodel.simulation.playback import simulate_schedule
 
 MODEL, CLUSTER = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
 FLUSHING = [name for name in SCHEDULES if not name.startswith("pipedream")]
@@ -35,7 +35,7 @@ def test_the_bubble_of_every_legal_number_of_micro_batches_is_the_simulators(nam
         schedule = pipeline_schedule(name, stages=stages, micro_batches=micro_batches, chunks=plan.virtual_stages)
         share = schedule.stages // stages if name not in ("dualpipe", "chimera") else 1
         played = simulate_schedule(schedule, 1.0 / share, 1.1 / share, 0.9 / share)
-        form = pipeline.bubble(SCHEDULES[name], float(stages), float(plan.virtual_stages), 1.0, 1.1, 0.9)
+        form = schedules.bubble(SCHEDULES[name], float(stages), float(plan.virtual_stages), 1.0, 1.1, 0.9)
         idle = played.period if name in ("zb-h2", "zb-v") else played.total
         assert idle - micro_batches * 3.0 == pytest.approx(form, abs=1e-9)
     assert tried

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
 from costmodel import IllegalPlan, InvalidValue, NotModelled, Plan, load_cluster, load_framework, load_model
-from costmodel.data_parallel import expected_largest
+from costmodel.description.schedule import BACKWARD, FORWARD
 from costmodel.errors import IllegalSchedule
-from costmodel.estimate import estimate
-from costmodel.formulas import exchange
-from costmodel.ledger import ledger
-from costmodel.schedule import BACKWARD, FORWARD
-from costmodel.simulate import GROUPS, IDLE, KINDS, STAGGERED, simulate
-from costmodel.timeline import timeline
+from costmodel.evaluation.estimation import estimate
+from costmodel.formulas.network import communication
+from costmodel.simulation.playback import timeline
+from costmodel.simulation.replay import GROUPS, IDLE, KINDS, STAGGERED, simulate
+from costmodel.simulation.transactions import ledger
+from costmodel.studies.data_parallel import expected_largest
 from tests.drawing import questions
 
 pytest.importorskip("numba")
@@ -376,7 +376,7 @@ def test_sends_go_beside_passes_as_far_as_the_software_lets_them():
     assert "sending" not in {KINDS[kind] for kind in fast.entries.kind}
     assert fast.total < slow.total
     shape = model.numbers(), plan.options(held), plan.resolve(held).numbers(held, model.layers)
-    alone, _ = exchange.boundary(*shape, cluster.numbers(), held.numbers())
+    alone, _ = communication.boundary(*shape, cluster.numbers(), held.numbers())
     assert slow.times["send"][1:-1].min() >= 2 * 64 * alone * (1 - 1e-9)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import costmodel
-from costmodel.standing import covariance, standings
-from costmodel.uncertainty import NINETY, interval, probability_below
+from costmodel.evaluation.error_model import NINETY, interval, probability_below
+from costmodel.evaluation.ranking import covariance, standings
 
 SPACE = {"global_batch": 128, "seq_len": 4096, "context_parallel": 1}
 

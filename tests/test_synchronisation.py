@@ -17,9 +17,10 @@ from costmodel import (
     search,
 )
 from costmodel.errors import NotModelled
-from costmodel.formulas import byteps, exchange
+from costmodel.formulas.network import communication
 from costmodel.formulas.quantities import Level, Network
-from costmodel.ledger import ledger
+from costmodel.formulas.systems import byteps
+from costmodel.simulation.transactions import ledger
 from tests.drawing import quick
 
 FRAMEWORK = load_framework("megatron-core")
@@ -37,7 +38,7 @@ def network(per_node, bandwidth=12.5e9):
 def time_of(kind, nbytes, ranks, per_node=1, servers=0, steps=1):
     plan = dataclasses.replace(PLAN, synchronisation=kind, servers=servers, local_steps=steps)
     options = plan.options(FRAMEWORK)
-    return exchange.sum_over_copies(nbytes, float(ranks), 1.0, options, network(per_node), IDEAL)
+    return communication.sum_over_copies(nbytes, float(ranks), 1.0, options, network(per_node), IDEAL)
 
 
 @quick

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 
 from costmodel import Plan, Transformer, load_cluster, load_framework, load_model
+from costmodel.description.plan import SCHEDULES
+from costmodel.description.schedule import BACKWARD, FORWARD, SYNC, pipeline_schedule
 from costmodel.errors import IllegalPlan, IllegalSchedule, InvalidValue
-from costmodel.estimate import estimate
-from costmodel.plan import SCHEDULES
-from costmodel.schedule import BACKWARD, FORWARD, SYNC, pipeline_schedule
-from costmodel.timeline import simulate_schedule, stage_layers, timeline, zero_bubble_schedule
+from costmodel.evaluation.estimation import estimate
+from costmodel.simulation.playback import simulate_schedule, stage_layers, timeline, zero_bubble_schedule
 from tests.seeds import rows
 
 CHUNKS = {"1.5B": 3, "6.2B": 4, "14.6B": 3, "28.3B": 2}  # layers on a rank, the embedding and the head counted as one each

@@ -11,7 +11,7 @@ FILE = "communication.toml"
 
 
 class Overhead(NamedTuple):
-    """Constants of `costmodel.formulas.nccl.measured`: launch [s], gain, filling [s/byte], round_bytes [bytes]."""
+    """Constants of `costmodel.formulas.network.nccl.measured`: launch [s], gain, filling [s/byte], round_bytes [bytes]."""
 
     launch: float
     gain: float

@@ -20,11 +20,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+from costmodel.checks import choice, real, text, whole
+from costmodel.description.cluster import Cluster, Level
+from costmodel.description.device import DTYPES, Device, Efficiency, LayerEfficiency
+from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue, UnknownName, UnreadableFile
-from costmodel.hardware.cluster import Cluster, Level
-from costmodel.hardware.device import DTYPES, Device, Efficiency, LayerEfficiency
-from costmodel.validate import choice, real, text, whole
-from costmodel.workloads.transformer import Transformer
 
 Kind = Literal["model", "device", "cluster"]
 

@@ -7,11 +7,11 @@ import tomllib
 from importlib import resources
 from typing import Any
 
+from costmodel.checks import text
+from costmodel.description.cluster import Cluster
+from costmodel.description.framework import Framework
 from costmodel.errors import UnknownName
 from costmodel.formulas.quantities import Stack
-from costmodel.frameworks import Framework
-from costmodel.hardware.cluster import Cluster
-from costmodel.validate import text
 
 
 @functools.cache

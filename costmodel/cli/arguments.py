@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from costmodel.errors import CostModelError, IllegalPlan, InvalidValue
 
 if TYPE_CHECKING:
-    from costmodel.hardware.cluster import Cluster
-    from costmodel.hardware.device import Device
-    from costmodel.plan import Plan
-    from costmodel.workloads.transformer import Transformer
+    from costmodel.description.cluster import Cluster
+    from costmodel.description.device import Device
+    from costmodel.description.plan import Plan
+    from costmodel.description.transformer import Transformer
 
 Commands = Any
 """What `argparse` gives to add commands to."""
@@ -94,8 +94,8 @@ def plan_fields() -> dict[str, tuple[Callable[[str], Any], str, str]]:
     """Every dimension of a plan: reader, placeholder and help, from the fields and the docstring of `Plan`."""
     import dataclasses
 
-    from costmodel import plan
-    from costmodel.plan import Plan
+    from costmodel.description import plan
+    from costmodel.description.plan import Plan
 
     words: dict[str, str] = {}
     names: list[str] = []
@@ -170,7 +170,7 @@ def read_model(name: str) -> Transformer:
         return loader.load_model(name)
     if name.endswith(".toml"):
         return loader.read_model_file(name)
-    from costmodel.workloads.transformer import Transformer
+    from costmodel.description.transformer import Transformer
 
     return Transformer.from_huggingface(name)
 
@@ -208,7 +208,7 @@ def read_plan(arguments: argparse.Namespace) -> tuple[Cluster, Plan]:
     """The plan that was asked about on its cluster, the data-parallel degree from the GPUs where it isn't given."""
     import dataclasses
 
-    from costmodel.plan import Plan
+    from costmodel.description.plan import Plan
 
     cluster = read_cluster(arguments.cluster)
     given = chosen(arguments)

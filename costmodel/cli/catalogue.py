@@ -12,10 +12,10 @@ from costmodel.cli.output import gib, print_json, print_page, shown, table
 from costmodel.errors import CostModelError, InvalidValue
 
 if TYPE_CHECKING:
-    from costmodel.frameworks import Framework
-    from costmodel.hardware.cluster import Cluster
-    from costmodel.hardware.device import Device
-    from costmodel.workloads.transformer import Transformer
+    from costmodel.description.cluster import Cluster
+    from costmodel.description.device import Device
+    from costmodel.description.framework import Framework
+    from costmodel.description.transformer import Transformer
 
 KINDS = ("model", "device", "cluster", "framework")
 

@@ -61,7 +61,7 @@ def add(commands: Commands) -> None:
 
 
 def _checkpoint(arguments: argparse.Namespace) -> int:
-    from costmodel.checkpoint import checkpoint, uniform_chain
+    from costmodel.studies.rematerialisation import checkpoint, uniform_chain
     from costmodel.units import format_bytes, format_seconds
 
     chain = uniform_chain(
@@ -99,11 +99,11 @@ def _checkpoint(arguments: argparse.Namespace) -> int:
 def _partition(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
+    from costmodel.description.layers import LayerChain
+    from costmodel.description.networks import load_network
     from costmodel.errors import InvalidValue
-    from costmodel.partition import partition
+    from costmodel.studies.partitioning import partition
     from costmodel.units import format_bytes, format_seconds
-    from costmodel.workloads.layers import LayerChain
-    from costmodel.workloads.networks import load_network
 
     if is_file(arguments.name):
         if arguments.device:
@@ -153,8 +153,8 @@ def _partition(arguments: argparse.Namespace) -> int:
 
 
 def _networks(arguments: argparse.Namespace) -> int:
+    from costmodel.description.networks import NETWORKS, load_network
     from costmodel.units import format_count
-    from costmodel.workloads.networks import NETWORKS, load_network
 
     networks = [load_network(name) for name in NETWORKS]
     if arguments.json:
@@ -178,9 +178,9 @@ def _networks(arguments: argparse.Namespace) -> int:
 
 
 def _network(arguments: argparse.Namespace) -> int:
+    from costmodel.checks import positive_int
+    from costmodel.description.networks import load_network
     from costmodel.units import format_bytes, format_count, format_seconds
-    from costmodel.validate import positive_int
-    from costmodel.workloads.networks import load_network
 
     top = positive_int("top", arguments.top, 100_000)
     network, device = load_network(arguments.name), read_device(arguments.device)

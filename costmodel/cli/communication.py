@@ -22,8 +22,8 @@ from costmodel.cli.arguments import (
 from costmodel.cli.output import print_json, print_page, share, table, whole_plan, write_csv
 
 if TYPE_CHECKING:
-    from costmodel.communication import CollectiveTime
-    from costmodel.ledger import Ledger
+    from costmodel.evaluation.collectives import CollectiveTime
+    from costmodel.simulation.transactions import Ledger
 
 SIZES = 20
 """Rows of a histogram that are shown."""
@@ -60,7 +60,7 @@ def add(commands: Commands) -> None:
 
 
 def _ledger(arguments: argparse.Namespace) -> int:
-    from costmodel.ledger import ledger
+    from costmodel.simulation.transactions import ledger
 
     model = read_model(arguments.model)
     cluster, plan = read_plan(arguments)
@@ -141,8 +141,8 @@ def _ledger_page(made: Ledger, stage: str) -> list[Any]:
 
 
 def _collective(arguments: argparse.Namespace) -> int:
-    from costmodel.communication import LATEST, collective_time
-    from costmodel.hardware.topology import Group
+    from costmodel.description.topology import Group
+    from costmodel.evaluation.collectives import LATEST, collective_time
 
     cluster = read_cluster(arguments.cluster)
     ranks = gpus_of(arguments, cluster)
@@ -171,7 +171,7 @@ def _collective(arguments: argparse.Namespace) -> int:
 
 
 def _collective_page(answer: CollectiveTime, cluster: str) -> list[Any]:
-    from costmodel.communication import bus_factor
+    from costmodel.evaluation.collectives import bus_factor
     from costmodel.units import GB, format_bytes, format_seconds
 
     factor = bus_factor(answer.op, answer.group.ranks) * answer.nbytes

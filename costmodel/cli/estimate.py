@@ -21,8 +21,8 @@ from costmodel.cli.output import gib, memory_parts, print_json, print_page, shar
 from costmodel.errors import IllegalPlan
 
 if TYPE_CHECKING:
-    from costmodel.capacity import Verdict
-    from costmodel.estimate import Estimate
+    from costmodel.evaluation.capacity import Verdict
+    from costmodel.evaluation.estimation import Estimate
 
 FOUND = {
     "micro-batch": "largest micro-batch that fits", "sequence": "longest sequence that fits",
@@ -54,8 +54,8 @@ def add(commands: Commands) -> None:
 
 
 def _estimate(arguments: argparse.Namespace) -> int:
-    from costmodel.capacity import verdict
-    from costmodel.estimate import estimate
+    from costmodel.evaluation.capacity import verdict
+    from costmodel.evaluation.estimation import estimate
 
     model = read_model(arguments.model)
     cluster, plan = read_plan(arguments)
@@ -148,7 +148,7 @@ def _estimate_page(answer: Estimate, found: Verdict) -> list[Any]:
 
 def _stage_table(answer: Estimate) -> Any:
     """Memory of every pipeline stage, part by part."""
-    from costmodel.bill import PARTS
+    from costmodel.evaluation.memory_breakdown import PARTS
 
     stages = answer.memory.stages
     parts = [part for part in PARTS if any(getattr(stage.parts, part) for stage in stages)]
@@ -214,7 +214,7 @@ def _capacity(arguments: argparse.Namespace) -> int:
 
 def _found(arguments: argparse.Namespace) -> Estimate:
     """What stretches the plan furthest."""
-    from costmodel import capacity
+    from costmodel.evaluation import capacity
 
     find: str = arguments.find
     model, given = read_model(arguments.model), chosen(arguments)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from costmodel.estimate import Estimate
+    from costmodel.evaluation.estimation import Estimate
 
 WIDE = 10_000
 """Columns of the page that tables are laid out on: none is cut or wrapped."""

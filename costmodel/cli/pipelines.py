@@ -19,8 +19,8 @@ from costmodel.cli.arguments import (
 from costmodel.cli.output import gib, print_json, print_page, share, table, whole_plan, write_csv
 
 if TYPE_CHECKING:
-    from costmodel.estimate import Estimate
-    from costmodel.timeline import Timeline
+    from costmodel.evaluation.estimation import Estimate
+    from costmodel.simulation.playback import Timeline
 
 
 def add(commands: Commands) -> None:
@@ -53,8 +53,8 @@ def _add_playing(parser: argparse.ArgumentParser, page: str) -> None:
 def _timeline(arguments: argparse.Namespace) -> int:
     if arguments.memory and arguments.html is None:
         raise Misused("--memory adds to the HTML file: give --html FILE too")
-    from costmodel.estimate import estimate
-    from costmodel.timeline import timeline
+    from costmodel.evaluation.estimation import estimate
+    from costmodel.simulation.playback import timeline
 
     model = read_model(arguments.model)
     cluster, plan = read_plan(arguments)
@@ -124,7 +124,7 @@ def _page(answer: Estimate, played: Timeline, ranks: list[dict[str, Any]]) -> li
 
 
 def _simulate(arguments: argparse.Namespace) -> int:
-    from costmodel.simulate import simulate
+    from costmodel.simulation.replay import simulate
     from costmodel.units import format_bytes, format_seconds
 
     cluster, plan = read_plan(arguments)

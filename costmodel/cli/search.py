@@ -32,7 +32,7 @@ from costmodel.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.search import SearchResult
+    from costmodel.evaluation.plan_search import SearchResult
 
 PATIENCE = 0.5
 """Seconds that a search may take before a progress bar shows."""
@@ -74,7 +74,7 @@ def add(commands: Commands) -> None:
 def _search(arguments: argparse.Namespace) -> int:
     import time
 
-    from costmodel.search import search
+    from costmodel.evaluation.plan_search import search
 
     model, cluster = read_model(arguments.model), read_cluster(arguments.cluster)
     gpus = gpus_of(arguments, cluster)

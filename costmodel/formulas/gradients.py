@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from costmodel import ops
-from costmodel.formulas import compression, exchange, low_rank, memory, pipeline
+from costmodel.formulas.network import communication, compression
+from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import Summed
+from costmodel.formulas.transformer import low_rank, memory
 
 
 def ends(model, options, plan):
@@ -20,10 +22,10 @@ def ends(model, options, plan):
         layers, embedding, head of the first rank, then of the last
     """
     piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
-    fold = piped * pipeline.folded(plan.schedule)
-    mirrored = piped * pipeline.two_way(plan.schedule)
-    copies = pipeline.weight_copies(plan.schedule)
-    first_layers, _, last_layers = pipeline.rank_layers(model, options, plan)
+    fold = piped * schedules.folded(plan.schedule)
+    mirrored = piped * schedules.two_way(plan.schedule)
+    copies = schedules.weight_copies(plan.schedule)
+    first_layers, _, last_layers = layout.rank_layers(model, options, plan)
     first = copies * first_layers, 1.0, ops.maximum(1.0 - piped, fold)
     return first, (copies * last_layers, ops.maximum(1.0 - piped, mirrored), 1.0 - fold + mirrored)
 
@@ -56,7 +58,7 @@ def payloads(model, options, plan, dense, routed, layers, first, last):
     factors = low_rank.stage_factors(model, plan, layers, first, last, options.compression_rank)
     apart = low_rank.expert_factors(model, plan, routed, options.compression_rank)
     made = compression.payload_of(dense, factors, plan.data * plan.context, options)
-    return made, compression.payload_of(routed, apart, exchange.expert_ranks(plan), options)
+    return made, compression.payload_of(routed, apart, communication.expert_ranks(plan), options)
 
 
 def compressed(model, options, plan, network, stack, device):
@@ -74,7 +76,7 @@ def compressed(model, options, plan, network, stack, device):
         model, options, plan, plain.dense, plain.routed, ops.where(fuller, other[0], one[0]),
         ops.where(fuller, other[1], one[1]), ops.where(fuller, other[2], one[2]),
     )  # fmt: skip
-    ranks, others = plan.data * plan.context, exchange.expert_ranks(plan)
+    ranks, others = plan.data * plan.context, communication.expert_ranks(plan)
     encoded = compression.encoded_time(made, ranks, plan.data_stride, network, stack)
     routed = compression.encoded_time(apart, others, plan.expert * plan.expert_tensor, network, stack)
     return Summed(
@@ -95,10 +97,10 @@ def buffer_bytes(model, options, plan, layers, first, last):
 
     Assumes both to be held all the time, as PyTorch's hooks hold what was not sent.
     """
-    depth = pipeline.weight_copies(plan.schedule) * layers
+    depth = schedules.weight_copies(plan.schedule) * layers
     dense, routed = memory.stage_parameters(model, plan, depth, first, last)
     made, apart = payloads(model, options, plan, dense, routed, depth, first, last)
-    ranks, others = plan.data * plan.context, exchange.expert_ranks(plan)
+    ranks, others = plan.data * plan.context, communication.expert_ranks(plan)
     kept = compression.residual_bytes(dense, ranks, options) + compression.residual_bytes(routed, others, options)
     encoded = compression.buffer_bytes(made, ranks) + compression.buffer_bytes(apart, others)
     return kept + ops.where(options.compression > compression.NONE, encoded, 0.0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from costmodel import ops
-from costmodel.formulas import pipeline
+from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import Number
 
 
 class Violations(NamedTuple):
-    """1 where the rule is broken; `costmodel.plan` has the words."""
+    """1 where the rule is broken; `costmodel.description.plan` has the words."""
 
     world_size: Number
     tensor_heads: Number
@@ -57,27 +57,27 @@ def violations(model, options, plan, gpus):
     gpus : of the cluster
     """
     micro_batches = options.global_batch / (plan.data * plan.micro_batch)
-    first, middle, left = pipeline.stage_layers(model, options, plan)
+    first, middle, left = layout.stage_layers(model, options, plan)
     last = ops.where(options.balanced_stages > 0.0, 1.0, left)
     short = ops.where(options.balanced_stages > 0.0, 0.0, middle * plan.pipeline - model.layers)
     stages = plan.pipeline * plan.virtual_stages
     chunked = ops.where(plan.virtual_stages > 1.0, 1.0, 0.0)
     most_short = ops.where(chunked > 0.0, 2.0, model.layers)
-    outer, _, _ = pipeline.rank_layers(model, options, plan)  # a valley's first rank has both short stages
+    outer, _, _ = layout.rank_layers(model, options, plan)  # a valley's first rank has both short stages
     lacking = (ops.minimum(ops.minimum(first, last), outer) < 1.0) | (short > most_short) | (plan.pipeline > model.layers)
-    interleaved = ops.where(ops.equal(plan.schedule, pipeline.INTERLEAVED), 1.0, 0.0)
-    in_chunks = ops.maximum(interleaved, ops.where(ops.equal(plan.schedule, pipeline.BREADTH_FIRST), 1.0, 0.0))
-    chimera = ops.where(ops.equal(plan.schedule, pipeline.CHIMERA), 1.0, 0.0)
+    interleaved = ops.where(ops.equal(plan.schedule, schedules.INTERLEAVED), 1.0, 0.0)
+    in_chunks = ops.maximum(interleaved, ops.where(ops.equal(plan.schedule, schedules.BREADTH_FIRST), 1.0, 0.0))
+    chimera = ops.where(ops.equal(plan.schedule, schedules.CHIMERA), 1.0, 0.0)
     # its closed form holds for one unit of as many micro-batches as stages
     units = ops.where(ops.equal(micro_batches, plan.pipeline), 0.0, 1.0)
     chimera_broken = chimera * ops.maximum(indivisible(plan.pipeline, 2.0), units)
     # fewer micro-batches than these leave gaps that the closed forms don't count
-    long = ops.equal(plan.schedule, pipeline.ZB_H2) | ops.equal(plan.schedule, pipeline.ZB_V)
+    long = ops.equal(plan.schedule, schedules.ZB_H2) | ops.equal(plan.schedule, schedules.ZB_V)
     least = ops.where(long, 2.0 * plan.pipeline - 1.0, plan.pipeline)
     filled = (plan.schedule > 2.5) & (micro_batches < least)
     few = ops.where(filled, 1.0, 0.0)
-    few = ops.maximum(few, pipeline.folded(plan.schedule) * options.balanced_stages)
-    dual = ops.where(ops.equal(plan.schedule, pipeline.DUALPIPE), 1.0, 0.0)
+    few = ops.maximum(few, schedules.folded(plan.schedule) * options.balanced_stages)
+    dual = ops.where(ops.equal(plan.schedule, schedules.DUALPIPE), 1.0, 0.0)
     piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
     dual_broken = dual * ops.maximum(
         indivisible(plan.pipeline, 2.0),

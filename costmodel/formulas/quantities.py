@@ -164,10 +164,10 @@ class Options(NamedTuple):
     fused_norms: Number  # 1: a norm is one kernel
     logit_bytes: Number  # kept per logit between forward and backward
     fused_cross_entropy: Number
-    synchronisation: Number  # a code of `costmodel.formulas.exchange`
+    synchronisation: Number  # a code of `costmodel.formulas.network.communication`
     servers: Number  # machines of a parameter server, or without GPUs; 0: the nodes themselves serve
     local_steps: Number  # steps between two exchanges of local SGD; else 1
-    compression: Number  # a code of `costmodel.formulas.compression`
+    compression: Number  # a code of `costmodel.formulas.network.compression`
     compression_density: Number  # share of the gradients that top-k sends
     compression_rank: Number  # of the matrices that PowerSGD sends
     overlap_gradients: Number
@@ -207,7 +207,7 @@ class Plan(NamedTuple):
     pipeline_stride: Number
     sequence_parallel: Number
     micro_batch: Number
-    schedule: Number  # a code of `costmodel.formulas.pipeline`
+    schedule: Number  # a code of `costmodel.formulas.pipeline.schedules`
     shard_optimizer: Number  # 1 from ZeRO stage 1 on
     shard_gradients: Number  # 1 from ZeRO stage 2 on
     shard_weights: Number  # 1 at ZeRO stage 3 / FSDP

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from costmodel import ops
-from costmodel.formulas import exchange, layer
-from costmodel.formulas.step import layer_pass
+from costmodel.formulas.network import communication
+from costmodel.formulas.training_step import layer_pass
+from costmodel.formulas.transformer import layer
 
 
 def stage_pass(model, options, plan, network, stack, device, layers, first, last):
@@ -22,7 +23,7 @@ def stage_pass(model, options, plan, network, stack, device, layers, first, last
     one = layer_pass(model, options, plan, network, stack, device)
     head = layer.head_work(model, options, plan, stack, device)
     embed_forward, embed_backward = layer.embedding_work(model, options, plan, device)
-    exchanged, _ = exchange.tensor_exchange(model, options, plan, network, stack)
+    exchanged, _ = communication.tensor_exchange(model, options, plan, network, stack)
     depth = layers + last * model.prediction_layers
     head_forward = last * (head.forward + head.stream_forward)
     head_weight = last * (head.weight + head.accumulate)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from costmodel.schedule import BACKWARD, KINDS, SEND_BACKWARD, SEND_FORWARD, SYNC
-from costmodel.simulate import KINDS as ENTRIES
-from costmodel.simulate import START, STREAMS, Simulation
-from costmodel.timeline import Timeline
+from costmodel.checks import whole
+from costmodel.description.schedule import BACKWARD, KINDS, SEND_BACKWARD, SEND_FORWARD, SYNC
+from costmodel.simulation.playback import Timeline
+from costmodel.simulation.replay import KINDS as ENTRIES
+from costmodel.simulation.replay import START, STREAMS, Simulation
 from costmodel.units import GB, microsecond
-from costmodel.validate import whole
 
 RANKS, TRANSFERS = 0, 1
 """Processes of the trace: ranks are threads of the first; transfers, which overlap, are asynchronous in the second."""

@@ -11,7 +11,7 @@ import numpy as np
 from costmodel._jit import kernel
 
 SEND_FORWARD, RECEIVE_FORWARD, SEND_BACKWARD, RECEIVE_BACKWARD, SYNC = 4, 5, 6, 7, 8
-"""Codes of `costmodel.schedule`, which are constants of the kernel."""
+"""Codes of `costmodel.description.schedule`, which are constants of the kernel."""
 NON_BLOCKING, BLOCKING, RENDEZVOUS = 0, 1, 2
 """Codes of what a rank waits for when it sends."""
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel._jit import kernel
-from costmodel.formulas.pipedream import (
+from costmodel.formulas.pipeline.pipedream import (
     handing_on,
     minibatches_in_flight,
     replicated_stage,

@@ -13,7 +13,7 @@ import numpy as np
 
 from costmodel._jit import kernel
 from costmodel.formulas.quantities import Memory, Plan, Step
-from costmodel.formulas.step import step, uncompressed_step
+from costmodel.formulas.training_step import step, uncompressed_step
 
 BLOCK = np.uint64(256)
 FIELDS = np.uint64(len(Plan._fields))

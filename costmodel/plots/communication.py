@@ -9,8 +9,8 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from costmodel.communication import CollectiveTime, bus_factor
 from costmodel.errors import InvalidValue
+from costmodel.evaluation.collectives import CollectiveTime, bus_factor
 from costmodel.plots.style import BLACK, TEMPLATE, colour, dash
 from costmodel.units import format_bytes
 

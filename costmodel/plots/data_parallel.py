@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import plotly.graph_objects as go
 
-from costmodel.formulas import data_parallel
+from costmodel.formulas.systems import data_parallel
 from costmodel.plots.style import BLACK, TEMPLATE, VERMILLION
 
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from costmodel.ledger import Ledger, Size
 from costmodel.plots.style import BLUE, TEMPLATE, VERMILLION, colour, hatch
+from costmodel.simulation.transactions import Ledger, Size
 from costmodel.units import GB, format_bytes
 
 BINS = 10

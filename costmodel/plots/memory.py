@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import plotly.graph_objects as go
 
-from costmodel.bill import PARTS, MemoryTimeline
+from costmodel.evaluation.memory_breakdown import PARTS, MemoryTimeline
 from costmodel.plots.style import BLACK, TEMPLATE, bytes_unit, colour, hatch
 from costmodel.units import format_bytes
 
@@ -34,7 +34,7 @@ def held(line: MemoryTimeline, limit: float | None = None) -> Held:
 
     Parameters
     ----------
-    line : as `costmodel.bill.Bill.timeline` gives one
+    line : as `costmodel.evaluation.memory_breakdown.Bill.timeline` gives one
     limit : of the GPU [bytes]
     """
     moments = line.moments
@@ -56,7 +56,7 @@ def memory_figure(line: MemoryTimeline, limit: float | None = None) -> go.Figure
 
     Parameters
     ----------
-    line : as `costmodel.bill.Bill.timeline` gives one
+    line : as `costmodel.evaluation.memory_breakdown.Bill.timeline` gives one
     limit : of the GPU [bytes], drawn as a dashed line
 
     Returns

@@ -9,9 +9,9 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
+from costmodel.description.schedule import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, KINDS, SYNC
 from costmodel.plots.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, TEMPLATE, VERMILLION, seconds_unit
-from costmodel.schedule import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, KINDS, SYNC
-from costmodel.timeline import Timeline
+from costmodel.simulation.playback import Timeline
 from costmodel.units import format_seconds
 
 LOOKS = {

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from costmodel.parameter_server import ParameterServerStep
 from costmodel.plots.style import TEMPLATE, colour, dash, marker
+from costmodel.studies.servers import ParameterServerStep
 
 LAYOUT = {
     "template": TEMPLATE, "legend": {"orientation": "h", "yanchor": "top", "y": -0.16, "x": 0.0},

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from costmodel.formulas import algorithms
-from costmodel.formulas.algorithms import FREE
+from costmodel.formulas.network import algorithms
+from costmodel.formulas.network.algorithms import FREE
 
 
 def sizes(ranks: int) -> list[int]:

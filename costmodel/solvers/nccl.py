@@ -1,6 +1,6 @@
 """NCCL's decision: the channels that its graph search lays, and what it expects of every algorithm and protocol.
 
-The formulas and constants are those of `costmodel.formulas.nccl`; here are the loops, tables and choices around them.
+The formulas and constants are those of `costmodel.formulas.network.nccl`; here are the loops, tables and choices around them.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from costmodel.formulas import nccl
-from costmodel.formulas.nccl import LL, LL128, SIMPLE, Limits, Release
+from costmodel.formulas.network import nccl
+from costmodel.formulas.network.nccl import LL, LL128, SIMPLE, Limits, Release
 
 GB = 1e9
 MOST_CHANNELS = 16

@@ -1,6 +1,6 @@
 """RCCL's decision on AMD's GPUs: what its tuning tables and thresholds choose, and what that takes on the links there are.
 
-Its constants are those of `costmodel.formulas.rccl`, its formulas NCCL's. A node is a full mesh, over whose links RCCL
+Its constants are those of `costmodel.formulas.network.rccl`, its formulas NCCL's. A node is a full mesh, over whose links RCCL
 lays rings that use all of them. Not modelled: MSCCL and other plug-ins, which replace the choice below some MiB.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from costmodel.formulas import nccl, rccl
-from costmodel.formulas.nccl import LL, LL128, SIMPLE
-from costmodel.formulas.rccl import Table
+from costmodel.formulas.network import nccl, rccl
+from costmodel.formulas.network.nccl import LL, LL128, SIMPLE
+from costmodel.formulas.network.rccl import Table
 from costmodel.solvers.nccl import LL128_SHARE, OPERATIONS, TREE_SHARE, Candidate, posting
 
 FAMILIES = {"cdna3": "cdna", "cdna4": "cdna"}

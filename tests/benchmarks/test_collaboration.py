@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from costmodel.collaboration import collaborate
-from costmodel.hardware.peers import Peer
+from costmodel.description.peers import Peer
 from costmodel.solvers import collaboration as solver
+from costmodel.studies.collaboration import collaborate
 
 pytest.importorskip("pytest_benchmark")
 

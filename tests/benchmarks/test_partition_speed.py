@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.partition import balanced_stages, partition
-from costmodel.partition.graph import all_cuts, graph_of
-from costmodel.workloads.layers import LayerChain
+from costmodel.description.layers import LayerChain
+from costmodel.studies.partitioning import balanced_stages, partition
+from costmodel.studies.partitioning.graph import all_cuts, graph_of
 
 pytest.importorskip("pytest_benchmark")
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from costmodel import Plan, load_cluster, load_model
-from costmodel.schedule import pipeline_schedule
-from costmodel.timeline import SENDS, simulate_schedule, timeline, zero_bubble_schedule
+from costmodel.description.schedule import pipeline_schedule
+from costmodel.simulation.playback import SENDS, simulate_schedule, timeline, zero_bubble_schedule
 
 pytest.importorskip("pytest_benchmark")
 

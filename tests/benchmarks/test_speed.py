@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from costmodel import Plan, engine, load_cluster, load_framework, load_model
+from costmodel import Plan, load_cluster, load_framework, load_model
 from costmodel.errors import IllegalPlan
-from costmodel.estimate import estimate
-from costmodel.search import search
+from costmodel.evaluation import engine
+from costmodel.evaluation.estimation import estimate
+from costmodel.evaluation.plan_search import search
 
 pytest.importorskip("pytest_benchmark")
 
@@ -107,7 +108,7 @@ def test_search(benchmark, name, gpus, batch, seq_len, with_engine):
 
 def test_ledger_of_a_zero_2_step(benchmark):
     """Every transaction of a step on 3,072 GPUs, and the load of every class of links."""
-    from costmodel.ledger import ledger
+    from costmodel.simulation.transactions import ledger
 
     plan = Plan(global_batch=3072, seq_len=2048, data_parallel=3072, zero_stage=2)
     question = load_model("bloom-560m"), load_cluster("dgx-h100", gpus=3072), plan, "deepspeed"
@@ -118,8 +119,8 @@ def test_ledger_of_a_zero_2_step(benchmark):
 @pytest.mark.parametrize(("name", "destinations"), [("llama3-70b", False), ("bloom-560m", True), ("deepseek-v2-lite", False)])
 def test_ledger_of_larger_zero_2_steps(benchmark, name, destinations):
     """The same for more tensors, and with one reduction for each destination rank."""
-    from costmodel.ledger import ledger
-    from costmodel.workloads.buckets import DeepSpeed
+    from costmodel.description.buckets import DeepSpeed
+    from costmodel.simulation.transactions import ledger
 
     plan = Plan(global_batch=3072, seq_len=2048, data_parallel=3072, zero_stage=2)
     question = load_model(name), load_cluster("dgx-h100", gpus=3072), plan, "deepspeed"

@@ -3,7 +3,7 @@
 import pytest
 
 from costmodel import Plan, load_cluster, load_model
-from costmodel.simulate import simulate
+from costmodel.simulation.replay import simulate
 
 pytest.importorskip("pytest_benchmark")
 

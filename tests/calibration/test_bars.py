@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import costmodel
-from calibration.validate import QUOTED, gather, report
+from calibration.validate.command import QUOTED, gather, report
 
 REFERENCE = Path(__file__).resolve().parents[3] / "shared" / "reference"
 RESIDUALS = Path(costmodel.__file__).parent / "catalogue" / "residuals.toml"

@@ -8,13 +8,13 @@ import json
 import pytest
 
 import costmodel
-from calibration.predict import LOGGING_STAGE, columns_of, logged_memory
-from calibration.reference import DEFAULT_FOLDER, default_files
-from calibration.validate import LEAST_PREDICTED, QUOTED
+from calibration.data.cases import FRAMEWORKS, case_of, cases_of, framework_of, plan_of
+from calibration.data.reference import DEFAULT_FOLDER, default_files
+from calibration.data.table import Run, read_runs, usable
+from calibration.validate.command import LEAST_PREDICTED, QUOTED
+from calibration.validate.predict import LOGGING_STAGE, columns_of, logged_memory
 from costmodel import estimate
 from costmodel.errors import CostModelError, NotModelled
-from costmodel.runs.cases import FRAMEWORKS, case_of, cases_of, framework_of, plan_of
-from costmodel.runs.table import Run, read_runs, usable
 
 FILES = default_files()
 KORTHIKANTI = read_runs(QUOTED / "korthikanti2022_table5.csv")

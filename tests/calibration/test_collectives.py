@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from calibration import collectives as calibration
-from calibration.reference import DEFAULT_FOLDER
+from calibration.data.reference import DEFAULT_FOLDER
+from calibration.fit import collectives as calibration
 from costmodel.catalogue import communication as constants
-from costmodel.communication import collective_time
-from costmodel.hardware.cluster import Cluster, Level
+from costmodel.description.cluster import Cluster, Level
+from costmodel.evaluation.collectives import collective_time
 
 needs_reference = pytest.mark.skipif(not (DEFAULT_FOLDER / "micro").is_dir(), reason="no reference folder beside the checkout")
 ONE_NODE = ("one node, from 64 MiB", "one node, 32 KiB to 64 MiB")

@@ -13,8 +13,10 @@ import pytest
 
 import costmodel
 from calibration.__main__ import main
-from calibration.constants import Problem, problem_of
-from calibration.operators import (
+from calibration.data.cases import case_of
+from calibration.data.table import read_runs
+from calibration.fit.constants import Problem, problem_of
+from calibration.fit.operators import (
     FAMILIES,
     LEAST_ROWS,
     Operator,
@@ -23,13 +25,11 @@ from calibration.operators import (
     read_measurement,
     read_micro,
 )
-from calibration.validate import QUOTED
+from calibration.validate.command import QUOTED
 from costmodel.errors import CostModelError, UnreadableFile
-from costmodel.runs.cases import case_of
-from costmodel.runs.table import read_runs
+from costmodel.evaluation.error_model import NINETY
 from costmodel.solvers import fitting
 from costmodel.solvers.fitting import Constant, Fit, fit
-from costmodel.uncertainty import NINETY
 
 NOISE = 0.02
 EFFICIENCIES = Path(costmodel.__file__).parent / "catalogue" / "efficiencies.toml"

@@ -34,7 +34,7 @@ def measure():
     """Return the module, imported from its package."""
     sys.path.insert(0, str(ROOT))
     try:
-        return importlib.import_module("calibration.measure")
+        return importlib.import_module("calibration.measure.command")
     finally:
         sys.path.remove(str(ROOT))
 
@@ -111,7 +111,7 @@ def test_missing_folder(measure, tmp_path, capsys):
 
 
 def test_failing_points_are_skipped(measure):
-    timing = importlib.import_module("calibration.measurements_timing")
+    timing = importlib.import_module("calibration.measure.timing")
 
     def fail() -> dict:
         raise RuntimeError("no such kernel\nand more")
@@ -126,7 +126,7 @@ def test_failing_points_are_skipped(measure):
 
 
 def test_used_up_budget_is_recorded(measure):
-    timing = importlib.import_module("calibration.measurements_timing")
+    timing = importlib.import_module("calibration.measure.timing")
     points = [timing.Point({"index": index}, lambda: {"seconds": 1.0}) for index in range(3)]
     skipped: list[tuple] = []
     rows = measure.run_points(

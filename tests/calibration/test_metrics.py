@@ -8,7 +8,10 @@ import random
 
 import pytest
 
-from calibration.metrics import (
+from calibration.data.cases import Case, case_of
+from calibration.data.table import Run, read_runs
+from calibration.validate.command import QUOTED, percent
+from calibration.validate.metrics import (
     Prediction,
     coverage,
     error_summary,
@@ -17,9 +20,6 @@ from calibration.metrics import (
     summary,
     verdicts,
 )
-from calibration.validate import QUOTED, percent
-from costmodel.runs.cases import Case, case_of
-from costmodel.runs.table import Run, read_runs
 from costmodel.units import GiB
 
 BASE = read_runs(QUOTED / "korthikanti2022_table5.csv")[0]

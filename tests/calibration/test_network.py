@@ -16,15 +16,18 @@ from pathlib import Path
 
 import pytest
 
-from calibration import network, network_links, network_relay, network_settings
 from calibration.__main__ import main
-from calibration.network_links import Links, NetworkFailure, Switch
-from calibration.network_settings import BAR, LONG, Setting, predict, settings
-from costmodel.formulas import byteps
+from calibration.testbed import command as testbed
+from calibration.testbed import links as link_setup
+from calibration.testbed import relay as relaying
+from calibration.testbed import settings as setting_rules
+from calibration.testbed.links import Links, NetworkFailure, Switch
+from calibration.testbed.settings import BAR, LONG, Setting, predict, settings
+from costmodel.formulas.systems import byteps
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE = ROOT / "calibration" / "measurements" / "network" / network.TABLE
-WHY_NOT = network_links.missing_here()
+TABLE = ROOT / "calibration" / "measurements" / "network" / testbed.TABLE
+WHY_NOT = link_setup.missing_here()
 on_a_testbed = pytest.mark.skipif(WHY_NOT is not None, reason=f"the testbed: {WHY_NOT}")
 FREE = 1e30
 
@@ -57,7 +60,7 @@ def test_the_table_holds_the_settings_that_the_command_measures():
 
 
 def test_no_frame_was_dropped_while_the_table_was_measured():
-    environment = json.loads(TABLE.with_name(network.ENVIRONMENT).read_text(encoding="utf-8"))
+    environment = json.loads(TABLE.with_name(testbed.ENVIRONMENT).read_text(encoding="utf-8"))
     assert environment["frames_dropped"] == 0
 
 
@@ -75,13 +78,13 @@ def test_the_settings_range_over_four_to_eight_processes_and_20_to_200_megabits(
 
 def test_framing_leaves_what_headers_and_acknowledgements_do():
     segment = 1500 - 20 - 20 - 12  # IPv4, TCP, timestamps
-    assert network_settings.framing_efficiency(1500, both_ways=False) == segment / 1514
-    assert network_settings.framing_efficiency(1500) == pytest.approx(2 * segment / (2 * 1514 + 66))
+    assert setting_rules.framing_efficiency(1500, both_ways=False) == segment / 1514
+    assert setting_rules.framing_efficiency(1500) == pytest.approx(2 * segment / (2 * 1514 + 66))
 
 
 def test_a_ring_over_shaped_links_moves_its_buffer_at_the_rate_that_frames_leave():
     links = Links((100e6,) * 4, 3e-3)
-    payload_rate = 12.5e6 * network_settings.framing_efficiency(1500)
+    payload_rate = 12.5e6 * setting_rules.framing_efficiency(1500)
     setting = Setting(name="", algorithm="ring", links=links, nbytes=3_000_000)
     assert predict(setting, 3e-3, FREE) == pytest.approx(6 * 3e-3 + 2 * 3 / 4 * 3e6 / payload_rate)
 
@@ -95,18 +98,18 @@ def test_one_slow_peer_makes_a_ring_as_slow_as_if_all_were():
 @pytest.mark.parametrize(("gpu_machines", "cpu_machines"), [(2, 1), (4, 2), (6, 2), (4, 4)])
 def test_byteps_shares_sum_to_all_and_give_its_optimum(gpu_machines, cpu_machines):
     machines = gpu_machines + cpu_machines
-    shares = network_settings.byteps_shares(gpu_machines, cpu_machines)
+    shares = setting_rules.byteps_shares(gpu_machines, cpu_machines)
     assert sum(shares) == pytest.approx(1.0)
     setting = Setting(
         name="", algorithm="byteps", links=Links((80e6,) * machines), nbytes=10**6, workers=gpu_machines, shares=shares
     )
-    rate = 10e6 * network_settings.framing_efficiency(1500)
+    rate = 10e6 * setting_rules.framing_efficiency(1500)
     assert predict(setting, 0.0, FREE) == pytest.approx(byteps.optimal_time(1e6, gpu_machines, cpu_machines, rate))
 
 
 def test_balanced_shares_sum_to_all_and_keep_unlike_links_busy_alike():
     rates = (60e6, 60e6, 60e6, 40e6)
-    shares = network_settings.balanced_shares(rates)
+    shares = setting_rules.balanced_shares(rates)
     times = [byteps.gpu_machine_time(1e6, 4, share, rate) for share, rate in zip(shares, rates, strict=True)]
     assert sum(shares) == pytest.approx(1.0)
     assert times == pytest.approx([times[0]] * 4)
@@ -132,8 +135,8 @@ class LoopbackSwitch:
 def workers_here(monkeypatch):
     """Worker processes on this machine's own network, without root."""
     start = subprocess.Popen
-    monkeypatch.setattr(network.subprocess, "Popen", lambda words, **options: start(words[4:], **options))
-    return lambda machines: network.Workers(LoopbackSwitch(machines), sys.executable)
+    monkeypatch.setattr(testbed.subprocess, "Popen", lambda words, **options: start(words[4:], **options))
+    return lambda machines: testbed.Workers(LoopbackSwitch(machines), sys.executable)
 
 
 def free_port():
@@ -186,10 +189,10 @@ def test_a_relay_holds_frames_back_and_finds_the_port_behind_which_an_address_is
     for outer, inner in pairs:
         outer.settimeout(10.0)
         inner.setblocking(False)
-    relay = threading.Thread(target=network_relay.relay, args=(0.05, [inner for _, inner in pairs], reading))
+    relay = threading.Thread(target=relaying.relay, args=(0.05, [inner for _, inner in pairs], reading))
     relay.start()
     try:
-        header = bytes(network_relay.HEADER)
+        header = bytes(relaying.HEADER)
         to_two, to_all = header + b"\x02\0\0\0\0\x02" + b"one", header + b"\xff" * 6 + b"all"
         begun = time.monotonic()
         pairs[0][0].send(to_two)
@@ -214,7 +217,7 @@ def test_a_relay_holds_frames_back_and_finds_the_port_behind_which_an_address_is
 def commands(monkeypatch):
     """What would have been run, in place of running it."""
     run = []
-    monkeypatch.setattr(network_links, "command", lambda *words: run.append(" ".join(words)))
+    monkeypatch.setattr(link_setup, "command", lambda *words: run.append(" ".join(words)))
     return run
 
 
@@ -224,9 +227,9 @@ def test_links_are_a_token_bucket_both_ways_behind_a_delay_on_the_way_to_a_machi
     queues = [line for line in commands if "qdisc add" in line]
     hub, first = switch.hub, switch.name(0)
     assert queues[:3] == [
-        f"tc -n {first} qdisc add dev eth0 root tbf rate 20000000bit burst 2139 limit {network_links.QUEUE}",
-        f"tc -n {hub} qdisc add dev port0 root handle 1: netem delay 5000us limit {network_links.NETEM_PACKETS}",
-        f"tc -n {hub} qdisc add dev port0 parent 1:1 tbf rate 20000000bit burst 2139 limit {network_links.QUEUE}",
+        f"tc -n {first} qdisc add dev eth0 root tbf rate 20000000bit burst 2139 limit {link_setup.QUEUE}",
+        f"tc -n {hub} qdisc add dev port0 root handle 1: netem delay 5000us limit {link_setup.NETEM_PACKETS}",
+        f"tc -n {hub} qdisc add dev port0 parent 1:1 tbf rate 20000000bit burst 2139 limit {link_setup.QUEUE}",
     ]
     assert len(queues) == 6
 
@@ -247,9 +250,9 @@ def test_a_switch_that_fails_half_way_takes_away_what_it_made(monkeypatch):
         if "veth" in words and len(made) == 3:
             raise NetworkFailure("no more")
 
-    monkeypatch.setattr(network_links, "command", command)
-    monkeypatch.setattr(network_links, "namespaces", lambda: ["costmodel-x", *made])
-    monkeypatch.setattr(network_links, "remove_left_over", lambda: None)
+    monkeypatch.setattr(link_setup, "command", command)
+    monkeypatch.setattr(link_setup, "namespaces", lambda: ["costmodel-x", *made])
+    monkeypatch.setattr(link_setup, "remove_left_over", lambda: None)
     with pytest.raises(NetworkFailure, match="no more"), Switch(4):
         pass
     assert sorted(removed) == sorted(made)
@@ -258,15 +261,15 @@ def test_a_switch_that_fails_half_way_takes_away_what_it_made(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda patch: patch.setattr(network_links.os, "geteuid", lambda: 1000), "takes root"),
-        (lambda patch: patch.setattr(network_links.shutil, "which", lambda program: None), "'ip' of iproute2 is not installed"),
-        (lambda patch: patch.setattr(network_links.sys, "platform", "plan9"), "Linux"),
+        (lambda patch: patch.setattr(link_setup.os, "geteuid", lambda: 1000), "takes root"),
+        (lambda patch: patch.setattr(link_setup.shutil, "which", lambda program: None), "'ip' of iproute2 is not installed"),
+        (lambda patch: patch.setattr(link_setup.sys, "platform", "plan9"), "Linux"),
     ],
 )
 def test_where_no_testbed_can_be_made_the_command_says_why_in_one_line(change, why, monkeypatch, capsys):
-    monkeypatch.setattr(network_links.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(network_links.shutil, "which", lambda program: program)
-    monkeypatch.setattr(network_links.sys, "platform", "linux")
+    monkeypatch.setattr(link_setup.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(link_setup.shutil, "which", lambda program: program)
+    monkeypatch.setattr(link_setup.sys, "platform", "linux")
     change(monkeypatch)
     assert main(["network"]) == 2
     told = capsys.readouterr().err
@@ -275,7 +278,7 @@ def test_where_no_testbed_can_be_made_the_command_says_why_in_one_line(change, w
 
 
 def mine():
-    return [name for name in network_links.namespaces() if name.startswith(f"{network_links.PREFIX}{os.getpid()}-")]
+    return [name for name in link_setup.namespaces() if name.startswith(f"{link_setup.PREFIX}{os.getpid()}-")]
 
 
 @on_a_testbed
@@ -286,7 +289,7 @@ def test_a_small_testbed_measures_what_the_formulas_say(tmp_path):
         Setting(name="server", algorithm="parameter_server", links=near, nbytes=600_000, workers=2, shares=(0, 0, 1.0)),
         Setting(name="ring", algorithm="ring", links=far, nbytes=1_000_000),
     ]
-    rows, environment = network.measure_all(chosen, sys.executable, None, 2)
+    rows, environment = testbed.measure_all(chosen, sys.executable, None, 2)
     assert mine() == []
     assert environment["frames_dropped"] == 0
     assert float(rows[2]["probed_latency_s"]) >= 4e-3
@@ -294,7 +297,7 @@ def test_a_small_testbed_measures_what_the_formulas_say(tmp_path):
     # them is its affair
     for row in rows:
         assert float(row["measured_median_s"]) >= 0.95 * float(row["predicted_s"])
-    assert network.write_table(rows, environment, tmp_path).read_text(encoding="utf-8").count("\n") == 4
+    assert testbed.write_table(rows, environment, tmp_path).read_text(encoding="utf-8").count("\n") == 4
 
 
 @on_a_testbed
@@ -305,10 +308,10 @@ def test_an_interrupted_testbed_leaves_nothing_behind(number, measuring):
         [sys.executable, "-m", "calibration", "network", "--quick", "--repeats", "1000"],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    prefix = f"{network_links.PREFIX}{process.pid}-"
+    prefix = f"{link_setup.PREFIX}{process.pid}-"
     try:
         deadline = time.monotonic() + 60.0
-        while f"{prefix}1" not in network_links.namespaces() and process.poll() is None and time.monotonic() < deadline:
+        while f"{prefix}1" not in link_setup.namespaces() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
         if measuring:
             while process.stdout.readline().startswith("without"):  # Gloo, and then comes the heading
@@ -321,14 +324,14 @@ def test_an_interrupted_testbed_leaves_nothing_behind(number, measuring):
         process.wait()
     assert process.returncode == (2 if number == signal.SIGINT else 128 + number)
     assert told.count("\n") == (1 if number == signal.SIGINT else 0), told
-    assert [name for name in network_links.namespaces() if name.startswith(prefix)] == []
+    assert [name for name in link_setup.namespaces() if name.startswith(prefix)] == []
 
 
 @on_a_testbed
 def test_namespaces_of_a_process_that_was_killed_are_removed_by_the_next():
     gone = subprocess.Popen([shutil.which("true") or "true"])
     gone.wait()
-    left = f"{network_links.PREFIX}{gone.pid}-0"
-    network_links.command("ip", "netns", "add", left)
-    network_links.remove_left_over()
-    assert left not in network_links.namespaces()
+    left = f"{link_setup.PREFIX}{gone.pid}-0"
+    link_setup.command("ip", "netns", "add", left)
+    link_setup.remove_left_over()
+    assert left not in link_setup.namespaces()

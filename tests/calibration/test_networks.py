@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from calibration import communication
-from calibration.networks import (
+from calibration.convolution import communication
+from calibration.convolution.command import (
     DEVICE,
     IMAGE_NETWORKS,
     PRIORS,
@@ -15,10 +15,10 @@ from calibration.networks import (
     read_profiles,
     unseen,
 )
-from calibration.reference import DEFAULT_FOLDER
+from calibration.data.reference import DEFAULT_FOLDER
 from costmodel.catalogue.loader import load_device
+from costmodel.description.networks import load_network
 from costmodel.errors import UnreadableFile
-from costmodel.workloads.networks import load_network
 
 PROFILES = DEFAULT_FOLDER / "seeds" / "profiles"
 FIGURE = DEFAULT_FOLDER / "seeds" / communication.NAME

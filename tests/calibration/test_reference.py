@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from calibration import reference
-from calibration.validate import QUOTED, gather
+from calibration.data import reference
+from calibration.data.table import NUMERIC, REQUIRED, read_runs, usable
+from calibration.validate.command import QUOTED, gather
 from costmodel.errors import UnreadableFile
-from costmodel.runs.table import NUMERIC, REQUIRED, read_runs, usable
 
 KORTHIKANTI = QUOTED / "korthikanti2022_table5.csv"
 MEGATRON = reference.DEFAULT_FOLDER / "runs" / "megatron_tables.csv"

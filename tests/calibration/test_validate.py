@@ -13,12 +13,14 @@ import sys
 import numpy as np
 import pytest
 
-from calibration import figures, reference, validate
 from calibration.__main__ import main
-from calibration.operators import Operator
-from calibration.validate import QUOTED, markdown, report
-from costmodel.runs.cases import cases_of
-from costmodel.runs.table import read_runs
+from calibration.data import reference
+from calibration.data.cases import cases_of
+from calibration.data.table import read_runs
+from calibration.fit.operators import Operator
+from calibration.validate import command as validation
+from calibration.validate import figures
+from calibration.validate.command import QUOTED, markdown, report
 from costmodel.solvers.fitting import Constant, Fit
 
 FILES = sorted(QUOTED.glob("*.csv"))
@@ -243,9 +245,9 @@ def test_a_failing_source_is_still_written(capsys, tmp_path, table):
 def test_what_a_figure_shows_needs_no_plotly():
     program = (
         "import sys\n"
-        "from calibration import figures, validate\n"
-        "from costmodel.runs.table import read_runs\n"
-        "_, predictions, _ = validate.report({p.stem: read_runs(p) for p in validate.QUOTED.glob('*.csv')})\n"
+        "from calibration.validate import command, figures\n"
+        "from calibration.data.table import read_runs\n"
+        "_, predictions, _ = validation.report({p.stem: read_runs(p) for p in command.QUOTED.glob('*.csv')})\n"
         "assert figures.time_comparison(predictions) and figures.errors_by_feature(predictions)\n"
         "assert 'plotly' not in sys.modules\n"
     )
@@ -376,4 +378,4 @@ def test_comparison_axes_carry_units_and_equal_ranges(quoted):
 
 
 def test_least_share_is_nine_tenths():
-    assert validate.LEAST_PREDICTED == 0.9
+    assert validation.LEAST_PREDICTED == 0.9

@@ -9,8 +9,8 @@ from importlib import resources
 import pytest
 
 from costmodel.catalogue import loader
+from costmodel.description.device import Efficiency
 from costmodel.errors import CostModelError, InvalidValue, UnknownName, UnreadableFile
-from costmodel.hardware.device import Efficiency
 
 GB, GiB = 1e9, 2**30
 KINDS = {"specified", "measured", "derived", "assumed"}

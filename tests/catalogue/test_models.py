@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.workloads.transformer import Transformer
+from costmodel.description.transformer import Transformer
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "costmodel" / "catalogue" / "models").glob("*.toml"))

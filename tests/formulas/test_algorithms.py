@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.formulas import algorithms, collectives
+from costmodel.description.cluster import Level as LevelOfCluster
+from costmodel.formulas.network import algorithms, collectives
 from costmodel.formulas.quantities import Level, Network
-from costmodel.hardware.cluster import Level as LevelOfCluster
 from costmodel.solvers import blocks as binary
 from costmodel.solvers.blocks import binary_blocks_all_reduce
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import least_squares, minimize_scalar
 
-from costmodel.formulas import byteps, parameter_server
+from costmodel.formulas.systems import byteps, parameter_server
 from tests.seeds import rows
 
 BANDWIDTH = 90e9 / 8  # "p2p goodput ~90 Gbps" on 100GbE

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 
 from costmodel import load_cluster, load_framework
-from costmodel.formulas import collectives, compression, compute
+from costmodel.formulas import compute
+from costmodel.formulas.network import collectives, compression
 
 CLUSTER = load_cluster("dgx-a100", gpus=64)
 NETWORK, DEVICE = CLUSTER.numbers(), CLUSTER.device.numbers()

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from costmodel.formulas import data_parallel, traffic
-from costmodel.formulas.data_parallel import (
+from costmodel.formulas.network import traffic
+from costmodel.formulas.systems import data_parallel
+from costmodel.formulas.systems.data_parallel import (
     bandwidth_to_hide,
     corrected_momentum,
     exposed_equal_buckets,
@@ -19,7 +20,7 @@ from costmodel.formulas.data_parallel import (
     throughput,
     training_time,
     warmup_rate,
-)  # fmt: skip
+)
 
 SEEDS = Path(__file__).resolve().parents[3] / "shared" / "reference" / "seeds"
 IMAGES, EPOCHS, PER_GPU = 1_281_167, 90, 32

@@ -20,20 +20,24 @@ import numpy as np
 import pytest
 
 import costmodel
-from costmodel import engine, formulas, load_cluster, load_framework, load_model, symbolic
+from costmodel import formulas, load_cluster, load_framework, load_model, symbolic
+from costmodel.description.framework import ATTENTION_KINDS
+from costmodel.description.plan import SCHEDULES, Plan, divisors
 from costmodel.errors import IllegalPlan, InvalidValue
-from costmodel.estimate import TIME_PARTS
-from costmodel.formulas import layers, pipeline, quantities
-from costmodel.formulas.step import step
-from costmodel.frameworks import ATTENTION_KINDS
-from costmodel.plan import SCHEDULES, Plan, divisors
+from costmodel.evaluation import engine
+from costmodel.evaluation.estimation import TIME_PARTS
+from costmodel.formulas import quantities
+from costmodel.formulas.convolution import counts
+from costmodel.formulas.pipeline import schedules
+from costmodel.formulas.training_step import step
 
 PACKAGE = Path(costmodel.__file__).parent
 SAME = 1e-12
 ROWS = 24
 
 MODULES = {
-    info.name: importlib.import_module(f"{formulas.__name__}.{info.name}") for info in pkgutil.iter_modules(formulas.__path__)
+    info.name.rpartition(".")[2]: importlib.import_module(info.name)
+    for info in pkgutil.walk_packages(formulas.__path__, f"{formulas.__name__}.") if not info.ispkg
 }
 FORMULAS = {
     f"{module}.{name}": formula
@@ -155,7 +159,7 @@ def drawn_window(draw):
     side, kernel, stride = draw.choice([7, 56, 224]), draw.choice([1, 3, 3, 5, 7]), draw.choice([1, 1, 2])
     sizes = (draw.choice([1, 32]), draw.choice([4, 64]), side, side, draw.choice([8, 256]), kernel, kernel, stride)
     out = -(-side // stride)
-    return layers.SlidingWindow(*map(float, (*sizes, out, out, draw.choice([1, 1, 4]))))
+    return counts.SlidingWindow(*map(float, (*sizes, out, out, draw.choice([1, 1, 4]))))
 
 
 SCALARS = {
@@ -443,7 +447,7 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np
 import costmodel
-from costmodel import engine
+from costmodel.evaluation import engine
 assert costmodel.__file__.startswith(sys.argv[1]), costmodel.__file__
 model, framework = costmodel.load_model("llama3-8b"), costmodel.load_framework("megatron-core")
 cluster = costmodel.load_cluster("dgx-h100", gpus=32)
@@ -489,7 +493,7 @@ def test_an_edited_formula_never_meets_a_stale_kernel(tmp_path):
     assert folder.startswith(cache)
     assert list(Path(folder).rglob("*.nbi")), "no kernel was cached"
     assert compiled == pytest.approx(python, rel=SAME)
-    edit(package / "costmodel" / "formulas" / "pipeline.py", pipeline.bubble.__name__, "2.0 * ({})")
+    edit(package / "costmodel" / "formulas" / "pipeline.py", schedules.bubble.__name__, "2.0 * ({})")
     edited, recompiled, other = compared(package, COSTMODEL_CACHE_DIR=cache)
     assert other != folder
     part = engine.PARTS.index("bubble")

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costmodel.catalogue.loader import load_device
-from costmodel.formulas import layer_times, layers, wiring
-from costmodel.formulas.layers import SlidingWindow
-from costmodel.workloads.networks import Kernels
+from costmodel.description.networks import Kernels
+from costmodel.formulas.convolution import counts, times
+from costmodel.formulas.convolution.counts import SlidingWindow
+from costmodel.formulas.network import wiring
 
 SMALL = st.integers(1, 9)
 V100 = Kernels.of(load_device("v100-pcie-16gb"), "fp32")
@@ -25,7 +26,7 @@ def positions(length, kernel, stride, padding, dilation):
 @given(SMALL, st.integers(1, 5), st.integers(1, 4), st.integers(0, 3), st.integers(1, 3))
 def test_a_window_has_as_many_positions_as_trying_each_finds(length, kernel, stride, padding, dilation):
     found = len(positions(length, kernel, stride, padding, dilation))
-    said = layers.window_output(float(length), kernel, stride, padding, dilation)
+    said = counts.window_output(float(length), kernel, stride, padding, dilation)
     assert max(said, 0) == found
 
 
@@ -33,7 +34,7 @@ def test_a_window_has_as_many_positions_as_trying_each_finds(length, kernel, str
 def test_rounded_up_a_pooling_window_may_stick_out_but_starts_inside(length, kernel, stride, padding):
     if 2 * padding > kernel:
         return
-    said = layers.window_output_rounded_up(float(length), kernel, stride, padding)
+    said = counts.window_output_rounded_up(float(length), kernel, stride, padding)
     starts = range(0, 10 * length, stride)
     covered = next(n for n, start in enumerate(starts, 1) if start + kernel >= length + 2 * padding)
     inside = sum(start < length + padding for start in starts)
@@ -50,29 +51,29 @@ def test_convolution_flop_are_two_for_each_multiply_add_counted(height, width, k
     across = positions(width, kernel[1], stride, padding, dilation)
     counted = sum(1 for _ in itertools.product(range(batch), range(filters), down, across, range(channels // groups),
                                                range(kernel[0]), range(kernel[1])))  # fmt: skip
-    out = (layers.window_output(length, size, stride, padding, dilation)
+    out = (counts.window_output(length, size, stride, padding, dilation)
            for length, size in zip((height, width), kernel, strict=True))  # fmt: skip
     window = SlidingWindow(batch, channels, height, width, filters, *kernel, stride, *out, groups)
-    assert layers.convolution_flop(window) == 2 * counted
+    assert counts.convolution_flop(window) == 2 * counted
     weights = {(f, c, i, j) for f in range(filters) for c in range(channels // groups)
                for i in range(kernel[0]) for j in range(kernel[1])}  # fmt: skip
-    assert layers.convolution_weights(window) == len(weights)
-    assert layers.window_outputs(window) == batch * filters * len(down) * len(across)
+    assert counts.convolution_weights(window) == len(weights)
+    assert counts.window_outputs(window) == batch * filters * len(down) * len(across)
 
 
 def test_a_recurrent_layer_has_the_parameters_of_its_matrices():
     gates, inputs, hidden = 4, 7, 5
     matrices = [np.empty((gates * hidden, inputs)), np.empty((gates * hidden, hidden)), *[np.empty(gates * hidden)] * 2]
-    assert layers.recurrent_parameters(gates, inputs, hidden) == sum(matrix.size for matrix in matrices)
+    assert counts.recurrent_parameters(gates, inputs, hidden) == sum(matrix.size for matrix in matrices)
 
 
 def image(side, channels, filters, kernel, stride=1, batch=64.0):
-    out = layers.window_output(side, kernel, stride, kernel // 2, 1)
+    out = counts.window_output(side, kernel, stride, kernel // 2, 1)
     return SlidingWindow(batch, channels, side, side, filters, kernel, kernel, stride, out, out, 1.0)
 
 
 GIVEN = (1.0, 4.0, V100.rate, V100.winograd, V100.device)
-PASSES = (layer_times.convolution_forward, layer_times.convolution_backward_data, layer_times.convolution_backward_weights)
+PASSES = (times.convolution_forward, times.convolution_backward_data, times.convolution_backward_weights)
 
 
 @pytest.mark.parametrize("run", PASSES)
@@ -81,15 +82,15 @@ def test_no_convolution_is_faster_than_its_bytes_or_its_fewest_multiplications(r
     window = image(float(side), float(channels), float(filters), kernel)
     seconds = run(window, *GIVEN)
     saved = 16.0 * kernel**2 / (kernel + 3.0) ** 2 if kernel in (3, 5) else 1.0  # Winograd's tiles of 4 x 4
-    assert seconds >= layers.convolution_bytes(window, 4.0) / V100.device.memory_bandwidth * (1 - 1e-9)
-    assert seconds >= layers.convolution_flop(window) / saved / V100.rate * (1 - 1e-9)
+    assert seconds >= counts.convolution_bytes(window, 4.0) / V100.device.memory_bandwidth * (1 - 1e-9)
+    assert seconds >= counts.convolution_flop(window) / saved / V100.rate * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("run", PASSES)
 def test_winograd_serves_only_square_kernels_at_every_position(run):
     wide = image(56.0, 256.0, 256.0, 3)
     strided = image(56.0, 256.0, 256.0, 3, stride=2)
-    rate = lambda window: layers.convolution_flop(window) / run(window, *GIVEN)  # noqa: E731
+    rate = lambda window: counts.convolution_flop(window) / run(window, *GIVEN)  # noqa: E731
     assert rate(wide) > V100.rate  # as VGG's measured layers do
     assert rate(strided) < V100.rate
 
@@ -99,8 +100,8 @@ def test_a_cut_product_is_never_slower_than_the_whole_one():
 
     for m, n, k in itertools.product((16.0, 500.0, 4096.0), (16.0, 1000.0), (64.0, 1e4, 1e6)):
         whole = gemm(m, n, k, 4.0, V100.rate, V100.device)
-        cut = layer_times.split_gemm(m, n, k, 4.0, V100.rate, V100.device)
-        assert layers.linear_bytes(m, k, n, 4.0) / V100.device.memory_bandwidth <= cut <= whole * (1 + 1e-9)
+        cut = times.split_gemm(m, n, k, 4.0, V100.rate, V100.device)
+        assert counts.linear_bytes(m, k, n, 4.0) / V100.device.memory_bandwidth <= cut <= whole * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("run", PASSES)
@@ -114,7 +115,7 @@ def test_compiled_they_give_what_numbers_give():
     numba = pytest.importorskip("numba")
     from costmodel import _jit  # noqa: F401
 
-    forward = layer_times.convolution_forward
+    forward = times.convolution_forward
     compiled = numba.njit(lambda window, device, rate: forward(window, 1.0, 4.0, rate, 0.9, device))
     window = image(56.0, 64.0, 64.0, 3)
     window = SlidingWindow(*map(float, window))

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from costmodel.formulas import distbelief, staleness
-from costmodel.formulas.parameter_server import (
+from costmodel.formulas.pipeline import staleness
+from costmodel.formulas.systems import distbelief
+from costmodel.formulas.systems.parameter_server import (
     exchange_time,
     kept_share,
     servers_to_match_all_reduce,

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from costmodel import Plan, Transformer, load_framework, load_model
-from costmodel.formulas import memory, precision
+from costmodel.formulas.transformer import memory, precision
 
 RECIPES = [  # framework, dtype, optimizer: bytes of a weight, of its gradient and of its optimizer state
     ("deepspeed", "fp32", "adam", (4, 4, 8)),  # rajbhandari2020, section 3.1: 16 in all

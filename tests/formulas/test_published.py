@@ -6,8 +6,11 @@ import math
 import pytest
 
 from costmodel import Plan, Transformer, load_cluster, load_framework
-from costmodel.formulas import collectives, exchange, flops, memory, parameters, pipeline, step
+from costmodel.formulas import training_step
+from costmodel.formulas.network import collectives, communication
+from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import Level, Network
+from costmodel.formulas.transformer import flops, memory, parameters
 from tests.seeds import rows
 
 MEGATRON = load_framework("megatron-lm-2021")
@@ -84,7 +87,7 @@ def test_the_first_stage_of_1f1b_holds_all_layers(shape, p):  # korthikanti2022,
     a, h, layers = shape
     model = gpt(*shape)
     options, plan = split(model, tensor_parallel=8, pipeline_parallel=p, sequence_parallel=True)
-    held = pipeline.in_flight(plan.schedule, float(p), 1.0, 512.0, 0.0)
+    held = schedules.in_flight(plan.schedule, float(p), 1.0, 512.0, 0.0)
     known = {"model": model.numbers(), "options": options, "plan": plan, "stack": QUIET}
     stage = called(memory.stage_activations, layers=layers / p, micro_batches=held, **known)
     assert stage == pytest.approx(SEQUENCE * h * layers / 8 * (34 + 5 * a * SEQUENCE / h), rel=1e-12)
@@ -93,8 +96,8 @@ def test_the_first_stage_of_1f1b_holds_all_layers(shape, p):  # korthikanti2022,
 @pytest.mark.parametrize("p", [4, 8])
 @pytest.mark.parametrize("v", [2, 3])
 def test_interleaving_holds_more_by_p_minus_one_over_p_v(p, v):  # korthikanti2022, section 4.2.3
-    plain = pipeline.in_flight(pipeline.ONE_F_ONE_B, float(p), 1.0, 512.0, 0.0)
-    interleaved = pipeline.in_flight(pipeline.INTERLEAVED, float(p), float(v), 512.0, 0.0)
+    plain = schedules.in_flight(schedules.ONE_F_ONE_B, float(p), 1.0, 512.0, 0.0)
+    interleaved = schedules.in_flight(schedules.INTERLEAVED, float(p), float(v), 512.0, 0.0)
     assert interleaved / plain == pytest.approx(1 + (p - 1) / (p * v), rel=1e-12)
 
 
@@ -131,7 +134,7 @@ def taken(shape, recompute):
     model = gpt(*shape)
     options, plan = split(model, tensor_parallel=8, recompute=recompute, sequence_parallel=True, data_parallel=1)
     cluster = load_cluster("selene", gpus=8)
-    return step.step(
+    return training_step.step(
         model.numbers(), options, plan, cluster.numbers(), MEGATRON.numbers(), cluster.device.numbers("bf16")
     )  # fmt: skip
 
@@ -231,8 +234,8 @@ def test_zero_sends_two_volumes_of_the_parameters_and_three_at_stage_3(stage, vo
     plan = Plan(global_batch=64, seq_len=SEQUENCE, data_parallel=64, zero_stage=stage, gradient_bytes=2)
     options, numbers = plan.options(framework)._replace(reduce_bytes=2.0, parameter_bytes=2.0), plan.numbers(framework, 36)
     network, stack = flat(64), framework.numbers()
-    _, reduced = exchange.gradient_exchange(1e9, 64.0, 1.0, numbers, options, network, stack)
-    _, gathered = exchange.parameter_gather(1e9, 64.0, 1.0, numbers, options, network, stack)
+    _, reduced = communication.gradient_exchange(1e9, 64.0, 1.0, numbers, options, network, stack)
+    _, gathered = communication.parameter_gather(1e9, 64.0, 1.0, numbers, options, network, stack)
     gathers = 2 if stage == 3 else 1  # stage 3 gathers forward and again backward
     assert reduced + gathers * gathered == pytest.approx(volumes * 2e9 * 63 / 64, rel=1e-12)
 
@@ -242,34 +245,34 @@ def test_zero_sends_two_volumes_of_the_parameters_and_three_at_stage_3(stage, vo
 
 @pytest.mark.parametrize(("p", "m"), [(4, 8), (8, 32), (16, 64)])
 def test_bubbles_of_gpipe_and_1f1b_are_p_minus_one_over_m_of_the_ideal_step(p, m):  # huang2019; narayanan2021, section 2.2
-    for schedule in (pipeline.GPIPE, pipeline.ONE_F_ONE_B):
-        idle = pipeline.bubble(schedule, float(p), 1.0, 1.0, 1.0, 1.0)
+    for schedule in (schedules.GPIPE, schedules.ONE_F_ONE_B):
+        idle = schedules.bubble(schedule, float(p), 1.0, 1.0, 1.0, 1.0)
         assert idle / (3.0 * m) == pytest.approx((p - 1) / m, rel=1e-12)
         assert idle / (3.0 * m + idle) == pytest.approx((p - 1) / (m + p - 1), rel=1e-12)
 
 
 @pytest.mark.parametrize("v", [2, 4])
 def test_interleaving_divides_the_bubble_by_the_number_of_chunks(v):  # narayanan2021, section 2.2
-    plain = pipeline.bubble(pipeline.ONE_F_ONE_B, 8.0, 1.0, 1.0, 0.9, 1.1)
-    assert pipeline.bubble(pipeline.INTERLEAVED, 8.0, float(v), 1.0, 0.9, 1.1) == pytest.approx(plain / v, rel=1e-12)
+    plain = schedules.bubble(schedules.ONE_F_ONE_B, 8.0, 1.0, 1.0, 0.9, 1.1)
+    assert schedules.bubble(schedules.INTERLEAVED, 8.0, float(v), 1.0, 0.9, 1.1) == pytest.approx(plain / v, rel=1e-12)
 
 
 def test_zero_bubble_schedules_idle_for_weight_passes_less():  # qi2023, table 1
     f, b, w = 1.1, 1.0, 0.8
-    assert pipeline.bubble(pipeline.ZB_H1, 8.0, 1.0, f, b, w) == pytest.approx(7 * (f + b - w), rel=1e-12)
-    assert pipeline.bubble(pipeline.ZB_H2, 8.0, 1.0, f, b, w) == pytest.approx(7 * (f + b - 2 * w), rel=1e-12)
-    assert pipeline.bubble(pipeline.ZB_H2, 8.0, 1.0, 1.0, 1.0, 1.0) == 0.0
-    assert pipeline.bubble(pipeline.ZB_H2, 8.0, 1.0, 1.0, 1.0, 1.5) == 0.0
+    assert schedules.bubble(schedules.ZB_H1, 8.0, 1.0, f, b, w) == pytest.approx(7 * (f + b - w), rel=1e-12)
+    assert schedules.bubble(schedules.ZB_H2, 8.0, 1.0, f, b, w) == pytest.approx(7 * (f + b - 2 * w), rel=1e-12)
+    assert schedules.bubble(schedules.ZB_H2, 8.0, 1.0, 1.0, 1.0, 1.0) == 0.0
+    assert schedules.bubble(schedules.ZB_H2, 8.0, 1.0, 1.0, 1.0, 1.5) == 0.0
 
 
 def test_bubble_rates_lie_just_below_those_that_zero_bubble_measures_with_communication():  # qi2023, table 5
-    schedules = {"bubble_1F1B": pipeline.ONE_F_ONE_B, "bubble_ZB-H1": pipeline.ZB_H1, "bubble_ZB-H2": pipeline.ZB_H2}
+    measured = {"bubble_1F1B": schedules.ONE_F_ONE_B, "bubble_ZB-H1": schedules.ZB_H1, "bubble_ZB-H2": schedules.ZB_H2}
     table = rows("zerobubble_tables.csv")
     assert len(table) == 12
     for row in table:
         times = [float(row[name]) for name in ("TF_ms", "TB_ms", "TW_ms")]
-        for column, schedule in schedules.items():
-            idle = pipeline.bubble(schedule, float(row["stages_p"]), 1.0, *times)
+        for column, schedule in measured.items():
+            idle = schedules.bubble(schedule, float(row["stages_p"]), 1.0, *times)
             rate = idle / (idle + float(row["microbatches_m"]) * sum(times))
             assert 0.0 <= float(row[column]) - rate <= 0.03, (row, column)
 
@@ -278,9 +281,9 @@ def test_dualpipe_idles_as_deepseek_counts():  # deepseek2024v3, table 2, with i
     f, data, w, p = 1.2, 1.2, 0.7, 16.0  # forward and backward by data equal, for which the table's form is exact
     backward = data + w
     published = (p / 2 - 1) * ((f + backward) + backward - 3 * w)
-    assert pipeline.bubble(pipeline.DUALPIPE, p, 1.0, f, data, w) == pytest.approx(published, rel=1e-12)
-    assert pipeline.weight_copies(pipeline.DUALPIPE) == 2.0
-    assert pipeline.in_flight(pipeline.DUALPIPE, p, 1.0, 64.0, 0.0) == p + 1
+    assert schedules.bubble(schedules.DUALPIPE, p, 1.0, f, data, w) == pytest.approx(published, rel=1e-12)
+    assert schedules.weight_copies(schedules.DUALPIPE) == 2.0
+    assert schedules.in_flight(schedules.DUALPIPE, p, 1.0, 64.0, 0.0) == p + 1
 
 
 @pytest.mark.parametrize("p", [2, 4, 8])
@@ -288,15 +291,15 @@ def test_dualpipe_idles_as_deepseek_counts():  # deepseek2024v3, table 2, with i
 def test_stages_hold_as_many_micro_batches_as_published(p, m):
     for r in range(p):
         def held(schedule, v=1.0, r=r):
-            return pipeline.in_flight(schedule, float(p), v, float(m), float(r))
+            return schedules.in_flight(schedule, float(p), v, float(m), float(r))
 
-        assert held(pipeline.GPIPE) == m  # huang2019
-        assert held(pipeline.ONE_F_ONE_B) == min(m, p - r)  # narayanan2021, section 2.2.1
-        assert held(pipeline.ZB_H1) == min(m, p)  # qi2023, table 1
+        assert held(schedules.GPIPE) == m  # huang2019
+        assert held(schedules.ONE_F_ONE_B) == min(m, p - r)  # narayanan2021, section 2.2.1
+        assert held(schedules.ZB_H1) == min(m, p)  # qi2023, table 1
         if r == 0:
-            assert held(pipeline.ZB_H2) == min(m, 2 * p - 1)
+            assert held(schedules.ZB_H2) == min(m, 2 * p - 1)
             chunks = min(m * 2, (p + 1) + (p - 2) + p)  # warm-up of megatron-core's schedules.py, and one at work
-            assert held(pipeline.INTERLEAVED, 2.0) == chunks / 2
+            assert held(schedules.INTERLEAVED, 2.0) == chunks / 2
 
 
 SHORT = [(96, 8, 1, (12, 12, 12)), (126, 16, 1, (7, 8, 7)), (31, 4, 1, (8, 8, 7))]
@@ -307,7 +310,7 @@ def test_short_stages_are_the_last_then_the_first(layers, p, v, wanted):  # grat
     model = gpt(24, 2304, layers)
     options, plan = split(model, pipeline_parallel=p, virtual_stages=v)
     known = {"layers": float(layers), "stages": float(p), "virtual_stages": float(v)}
-    assert called(pipeline.stage_layers, model=model.numbers(), options=options, plan=plan, **known) == wanted
+    assert called(layout.stage_layers, model=model.numbers(), options=options, plan=plan, **known) == wanted
 
 
 # Collectives
@@ -353,7 +356,7 @@ def test_tensor_parallelism_takes_four_all_reduces_a_layer(t, b, sequence_parall
     model = gpt(*shape)
     options, plan = split(model, tensor_parallel=t, micro_batch=b, sequence_parallel=sequence_parallel)
     network = flat(8)
-    moved = exchange.layer_exchange(model.numbers(), options, plan, network, QUIET)
+    moved = communication.layer_exchange(model.numbers(), options, plan, network, QUIET)
     assert moved.nbytes == pytest.approx(2 * 8 * b * SEQUENCE * 12288 * (t - 1) / t, rel=1e-12)
     one = collectives.all_reduce(2.0 * b * SEQUENCE * 12288, float(t), 1.0, network, QUIET)
     assert moved.tensor_forward + moved.tensor_backward == pytest.approx(4 * one, rel=1e-12)
@@ -362,7 +365,7 @@ def test_tensor_parallelism_takes_four_all_reduces_a_layer(t, b, sequence_parall
 def test_a_stage_boundary_carries_b_s_h_elements():  # narayanan2021, section 3.2
     model = gpt(96, 12288, 96)
     options, plan = split(model, pipeline_parallel=8, micro_batch=2, sequence_parallel=False)
-    _, nbytes = exchange.boundary(model.numbers(), options, plan, flat(64), QUIET)
+    _, nbytes = communication.boundary(model.numbers(), options, plan, flat(64), QUIET)
     assert nbytes == 2 * 2 * SEQUENCE * 12288
 
 

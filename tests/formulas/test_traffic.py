@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 from costmodel import load_framework
-from costmodel.formulas import collectives, traffic
+from costmodel.formulas.network import collectives, traffic
 from costmodel.formulas.quantities import Level, Network
 
 NETWORK = Network(Level(4.0, 1e-6, 4e11), Level(16.0, 5e-6, 5e10), Level(1e7, 9e-6, 2.5e10))

@@ -3,9 +3,9 @@
 import pytest
 
 from costmodel import Plan, estimate, load_cluster, load_framework, load_model
-from costmodel.formulas import memory
-from costmodel.formulas.exchange import layer_exchange
-from costmodel.formulas.step import layer_pass
+from costmodel.formulas.network.communication import layer_exchange
+from costmodel.formulas.training_step import layer_pass
+from costmodel.formulas.transformer import memory
 from costmodel.solvers import nccl
 
 MODEL = load_model("llama3-8b")

@@ -6,10 +6,10 @@ import json
 import pytest
 
 from costmodel import Plan, load_cluster, load_model
+from costmodel.description.schedule import pipeline_schedule
 from costmodel.interop.perfetto import perfetto_trace, step_trace, write_perfetto
-from costmodel.schedule import pipeline_schedule
-from costmodel.simulate import simulate
-from costmodel.timeline import simulate_schedule
+from costmodel.simulation.playback import simulate_schedule
+from costmodel.simulation.replay import simulate
 
 WANTED = {  # of each phase: fields beside name and ph, as the format's document has them
     "X": {"pid", "tid", "ts", "dur", "cat", "args"}, "M": {"pid", "args"}, "C": {"pid", "ts", "args"},

@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
-from costmodel.errors import IllegalSchedule, InvalidValue
-from costmodel.formulas import pipeline
-from costmodel.schedule import (
+from costmodel.description.schedule import (
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
@@ -20,7 +18,9 @@ from costmodel.schedule import (
     custom_schedule,
     pipeline_schedule,
 )
-from costmodel.timeline import SENDS, simulate_schedule
+from costmodel.errors import IllegalSchedule, InvalidValue
+from costmodel.formulas.pipeline import schedules
+from costmodel.simulation.playback import SENDS, simulate_schedule
 
 quick = settings(deadline=None, max_examples=200, derandomize=True)
 SENT, RECEIVED = (SEND_FORWARD, SEND_BACKWARD), (RECEIVE_FORWARD, RECEIVE_BACKWARD)
@@ -163,9 +163,9 @@ LEAST = {  # micro-batches from which on the closed form is stated, or which
     "dualpipe": lambda p, m: 2 * p + m - 1, "chimera": lambda p, m: p,
 }  # fmt: skip
 CODES = {
-    "gpipe": pipeline.GPIPE, "1f1b": pipeline.ONE_F_ONE_B, "interleaved": pipeline.INTERLEAVED, "zb-h1": pipeline.ZB_H1,
-    "zb-h2": pipeline.ZB_H2, "zb-v": pipeline.ZB_V, "dualpipe": pipeline.DUALPIPE, "chimera": pipeline.CHIMERA,
-    "breadth-first": pipeline.BREADTH_FIRST,
+    "gpipe": schedules.GPIPE, "1f1b": schedules.ONE_F_ONE_B, "interleaved": schedules.INTERLEAVED, "zb-h1": schedules.ZB_H1,
+    "zb-h2": schedules.ZB_H2, "zb-v": schedules.ZB_V, "dualpipe": schedules.DUALPIPE, "chimera": schedules.CHIMERA,
+    "breadth-first": schedules.BREADTH_FIRST,
 }  # fmt: skip
 
 
@@ -182,7 +182,7 @@ def test_a_closed_form_of_the_bubble_is_what_the_simulator_finds(name, stages, m
     v = chunks if name in ("interleaved", "breadth-first") else 1
     schedule = pipeline_schedule(name, stages=p, micro_batches=m, chunks=v)
     played = simulate_schedule(schedule, *(time / schedule.chunks for time in times))
-    closed = pipeline.bubble(CODES[name], float(p), float(v), *times)
+    closed = schedules.bubble(CODES[name], float(p), float(v), *times)
     assert played.bubble == pytest.approx(np.full(p, closed), abs=1e-12 * played.period)
 
 
@@ -192,7 +192,7 @@ def test_chimera_idles_as_its_table_says_where_both_passes_take_as_long(half, un
     p, m = 2 * half, 2 * half * units
     played = simulate_schedule(pipeline_schedule("chimera", stages=p, micro_batches=m), time, share * time, (1 - share) * time)
     assert played.bubble_rate == pytest.approx((p - 2) / (2 * m + p - 2), abs=1e-12)
-    closed = pipeline.bubble(pipeline.CHIMERA, float(p), 1.0, time, share * time, (1 - share) * time)
+    closed = schedules.bubble(schedules.CHIMERA, float(p), 1.0, time, share * time, (1 - share) * time)
     assert played.bubble.mean() == pytest.approx(closed, abs=1e-12 * played.period)
 
 
@@ -221,8 +221,8 @@ def test_without_a_flush_the_bubble_is_paid_once(name, n):  # narayanan2019, fig
         simulate_schedule(pipeline_schedule(name, stages=n, micro_batches=m), 1.0, 1.0, 1.0).total for m in (4 * n, 8 * n)
     ]
     assert periods[1] - periods[0] == pytest.approx(3.0 * 4 * n, rel=1e-12)
-    code = {"pipedream": pipeline.PIPEDREAM, "pipedream-2bw": pipeline.PIPEDREAM_2BW}[name]
-    assert pipeline.bubble(code, float(n), 1.0, 1.0, 1.0, 1.0) == 0.0
+    code = {"pipedream": schedules.PIPEDREAM, "pipedream-2bw": schedules.PIPEDREAM_2BW}[name]
+    assert schedules.bubble(code, float(n), 1.0, 1.0, 1.0, 1.0) == 0.0
 
 
 def test_replicas_share_the_minibatches_of_their_stage():  # narayanan2019, figure 8: 2-1 of a stage twice as slow

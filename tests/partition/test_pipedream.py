@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from costmodel.description.layers import ChainLayer, LayerChain
 from costmodel.errors import CostModelError, IllegalPlan, InvalidValue
-from costmodel.partition import graph, partition, pipedream
-from costmodel.workloads.layers import ChainLayer, LayerChain
+from costmodel.studies.partitioning import graph, partition, pipedream
 
 SEEDS = Path(__file__).parents[3] / "shared" / "reference" / "seeds"
 needs_profiles = pytest.mark.skipif(not SEEDS.is_dir(), reason="the published profiles are not beside this repository")

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from costmodel.catalogue.loader import load_device
-from costmodel.partition import partition
-from costmodel.workloads.layers import LayerChain
-from costmodel.workloads.networks import load_network
+from costmodel.description.layers import LayerChain
+from costmodel.description.networks import load_network
+from costmodel.studies.partitioning import partition
 
 SEEDS = Path(__file__).parents[3] / "shared" / "reference" / "seeds"
 needs_profiles = pytest.mark.skipif(not SEEDS.is_dir(), reason="the published profiles are not beside this repository")

@@ -8,12 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costmodel import Plan, Transformer, load_cluster, load_framework, load_model
+from costmodel.description.layers import ChainLayer, LayerChain
 from costmodel.errors import IllegalPlan, InvalidValue
-from costmodel.formulas import exchange, layer, pipeline
-from costmodel.formulas.parameters import total_parameters
-from costmodel.formulas.step import layer_pass
-from costmodel.partition import balanced_stages, partition, transformer_chain, transformers
-from costmodel.workloads.layers import ChainLayer, LayerChain
+from costmodel.formulas.network import communication
+from costmodel.formulas.pipeline import layout
+from costmodel.formulas.training_step import layer_pass
+from costmodel.formulas.transformer import layer
+from costmodel.formulas.transformer.parameters import total_parameters
+from costmodel.studies.partitioning import balanced_stages, partition, transformer_chain, transformers
 
 FRAMEWORK = load_framework("megatron-core")
 
@@ -33,7 +35,7 @@ def test_a_chain_takes_as_long_as_the_step_s_formulas_say(name):
     plan = Plan(global_batch=64, seq_len=2048, tensor_parallel=8, pipeline_parallel=8)
     shape, options, degrees, network, stack, device = numbers(model, cluster, plan)
     chain = transformer_chain(model, cluster, plan, FRAMEWORK)
-    once, _ = exchange.tensor_exchange(shape, options, degrees, network, stack)
+    once, _ = communication.tensor_exchange(shape, options, degrees, network, stack)
     head = layer.head_work(shape, options, degrees, stack, device)
     body = layer_pass(shape, options, degrees, network, stack, device).total
     whole = model.layers * body + sum(layer.embedding_work(shape, options, degrees, device)) + sum(head) + 2 * once
@@ -79,8 +81,8 @@ def test_even_times_are_those_that_the_step_works_with(virtual_stages):
     shape, options, degrees, network, stack, device = numbers(model, cluster, plan)
     split = balanced_stages(model, cluster, plan, FRAMEWORK)
     one = layer_pass(shape, options, degrees, network, stack, device).total
-    first, middle, last = pipeline.stage_layers(shape, options, degrees)
-    once, _ = exchange.tensor_exchange(shape, options, degrees, network, stack)
+    first, middle, last = layout.stage_layers(shape, options, degrees)
+    once, _ = communication.tensor_exchange(shape, options, degrees, network, stack)
     assert split.even_times[1] == pytest.approx(middle * one, rel=1e-9)
     assert split.even_times[0] == pytest.approx(first * one + sum(layer.embedding_work(shape, options, degrees, device)) + once)
     assert split.even_times[-1] == pytest.approx(last * one + sum(layer.head_work(shape, options, degrees, stack, device)) + once)

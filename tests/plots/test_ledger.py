@@ -3,7 +3,7 @@
 import pytest
 
 from costmodel import Plan, load_cluster, load_model
-from costmodel.ledger import ledger
+from costmodel.simulation.transactions import ledger
 
 pytest.importorskip("plotly")
 

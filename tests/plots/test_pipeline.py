@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from costmodel.description.schedule import KINDS, pipeline_schedule
 from costmodel.plots.pipeline import LINES, LOOKS, pipeline_figure, shown
-from costmodel.schedule import KINDS, pipeline_schedule
-from costmodel.timeline import simulate_schedule
+from costmodel.simulation.playback import simulate_schedule
 
 
 @pytest.mark.parametrize("name", ["gpipe", "zb-h2", "zb-v", "dualpipe"])

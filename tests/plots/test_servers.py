@@ -4,7 +4,6 @@ import pytest
 
 pytest.importorskip("plotly")
 
-from costmodel.parameter_server import Stragglers, parameter_server
 from costmodel.plots.servers import (
     Line,
     Point,
@@ -13,6 +12,7 @@ from costmodel.plots.servers import (
     waiting_against_delay,
     waiting_by_delay,
 )
+from costmodel.studies.servers import Stragglers, parameter_server
 
 POINTS = [
     Point("one", "BytePS", 8, 50.0, 48.0), Point("one", "BytePS", 2, 20.0, 25.0), Point("one", "PS", 2, 5.0, None),

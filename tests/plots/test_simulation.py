@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from costmodel import Plan, load_cluster, load_model
-from costmodel.simulate import BUSY, IDLE, simulate
+from costmodel.simulation.replay import BUSY, IDLE, simulate
 
 pytest.importorskip("plotly")
 

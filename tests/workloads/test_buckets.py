@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 
 from costmodel import CostModelError, NotModelled, load_model
-from costmodel.formulas import data_parallel
-from costmodel.workloads import buckets as rules
-from costmodel.workloads.buckets import (
+from costmodel.description import buckets as rules
+from costmodel.description.buckets import (
     Context,
     DeepSpeed,
     DistributedDataParallel,
@@ -23,8 +22,9 @@ from costmodel.workloads.buckets import (
     cut_after,
     cut_before,
     overlap,
-)  # fmt: skip
-from costmodel.workloads.tensors import LocalTensors, stage_tensors
+)
+from costmodel.description.tensors import LocalTensors, stage_tensors
+from costmodel.formulas.systems import data_parallel
 
 SEEDS = Path(__file__).resolve().parents[3] / "shared" / "reference" / "seeds"
 BLOOM = stage_tensors(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from costmodel.description.huggingface import FAMILIES, read_config
+from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue, NotModelled, UnreadableFile
-from costmodel.workloads.huggingface import FAMILIES, read_config
-from costmodel.workloads.transformer import Transformer
 
 MODELS = Path(__file__).parents[2] / "costmodel" / "catalogue" / "models"
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from costmodel.description.layers import ChainLayer, LayerChain
 from costmodel.errors import InvalidValue, UnreadableFile
-from costmodel.workloads.layers import ChainLayer, LayerChain
 
 PROFILES = Path(__file__).parents[3] / "shared" / "reference" / "seeds" / "profiles"
 needs_profiles = pytest.mark.skipif(not PROFILES.is_dir(), reason="the published profiles are not beside this repository")

@@ -3,9 +3,8 @@
 import pytest
 
 from costmodel.catalogue.loader import load_device
-from costmodel.errors import InvalidValue, NotModelled, UnknownName
-from costmodel.workloads import networks
-from costmodel.workloads.networks import (
+from costmodel.description import networks
+from costmodel.description.networks import (
     Aside,
     Attention,
     Branches,
@@ -24,6 +23,7 @@ from costmodel.workloads.networks import (
     Residual,
     load_network,
 )
+from costmodel.errors import InvalidValue, NotModelled, UnknownName
 
 V100 = load_device("v100-pcie-16gb")
 

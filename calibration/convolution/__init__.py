@@ -1,0 +1,1 @@
+"""Constants of convolutions, and the classic networks' share of communication."""

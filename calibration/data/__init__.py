@@ -1,0 +1,1 @@
+"""Reading measured runs: the quirks of each dataset live here."""

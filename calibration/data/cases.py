@@ -1,0 +1,327 @@
+"""A measured run as the model, cluster, plan and framework that it describes."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+from typing import Any
+
+from calibration.data import arguments as megatron
+from calibration.data.table import Run
+from costmodel.catalogue.loader import load_device, load_model, names
+from costmodel.catalogue.software import load_framework
+from costmodel.description.cluster import Cluster, Level
+from costmodel.description.framework import Framework
+from costmodel.description.plan import Plan
+from costmodel.description.transformer import Transformer
+from costmodel.errors import CostModelError, InvalidValue, NotModelled
+
+FRAMEWORKS = {
+    "megatron-lm-2021": "megatron-lm-2021", "megatron-lm-2023": "megatron-lm-2023", "megatron-core": "megatron-core",
+    "megatron-core-ci": "megatron-core-ci", "megatron-deepspeed": "megatron-deepspeed", "nemo": "nemo",
+    "nanotron": "nanotron", "aleph-alpha": "aleph-alpha", "fsdp1": "fsdp1", "fsdp2": "fsdp2", "deepspeed": "deepspeed",
+    "hf-trainer": "hf-trainer", "internevo": "internevo", "oneflow": "oneflow", "maxtext": "maxtext",
+    "torchtune": "torchtune",
+}  # fmt: skip
+"""Framework profile of each stack of the vocabulary; others take the nearest, with a wide error bar."""
+NEAREST = "megatron-core"
+DEVICES = {"a800-sxm-80gb": "a800", "mi250x": "mi250x-gcd"}
+"""Names that sources use for devices of the catalogue."""
+CLASSIC = ("megatron-lm-2021", "megatron-lm-2023", "megatron-deepspeed", "megatron-core-ci", "oneflow")
+"""Stacks whose models are GPTs with LayerNorm, biases and learned positions."""
+STATED_ELSEWHERE = {"aleph-alpha": 128_000}
+"""Vocabulary of a stack's models where its rows leave it out (reproduces that source's own MFU)."""
+DEFAULT_VOCABULARY = 50_257
+NODE_BANDWIDTH = {"volta": 120e9, "ampere": 235e9, "hopper": 365e9, "blackwell": 685e9, "blackwell-ultra": 685e9}
+NODE_SIZE = {"gb200": 72, "gb300": 72}
+NIC_BANDWIDTH = {"volta": 12.5e9, "ampere": 25e9, "hopper": 50e9, "blackwell": 50e9, "blackwell-ultra": 100e9}
+NIC_SHARE = 0.92
+CLOSE = 0.01
+"""Relative difference from the stated number of parameters up to which the plainest reading of a row is taken."""
+SCHEDULES = {"zb-1p": "zb-h1", "zb-2p": "zb-h2", "zb-v": "zb-v", "1f1b-i": "interleaved", "1f1b": "1f1b"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """What a row ran, and what it measured."""
+
+    run: Run
+    model: Transformer
+    cluster: Cluster
+    plan: Plan
+    framework: Framework
+
+    @property
+    def seconds(self) -> float | None:
+        """Measured step time [s]."""
+        number = self.run.number
+        if not self.run.flag("usable_time"):
+            return None
+        if "step_time_s" in number:
+            return number["step_time_s"]
+        tokens = self.plan.global_batch * self.plan.seq_len
+        return tokens / (number["tokens_per_s_per_gpu"] * self.plan.gpus)
+
+    @property
+    def peak_bytes(self) -> float | None:
+        """Measured peak memory [bytes]."""
+        return self.run.number["peak_memory_gib"] * 2**30 if self.run.flag("usable_mem") else None
+
+
+@functools.cache
+def _catalogue_shapes() -> dict[tuple[int, int, int, int], list[Transformer]]:
+    shapes: dict[tuple[int, int, int, int], list[Transformer]] = {}
+    for name in names("model"):
+        model = load_model(name)
+        shapes.setdefault((model.hidden, model.heads, int(model.kv_heads or 0), model.experts), []).append(model)
+    return shapes
+
+
+def _known_shape(key: tuple[int, int, int, int], width: int, layers: int) -> Transformer | None:
+    """The catalogue's model of that width, heads and experts; of several the one whose MLP, then depth, is the same."""
+
+    def distance(model: Transformer) -> tuple[bool, int]:
+        return width not in (model.feed_forward, model.expert_feed_forward), abs(model.layers - layers)
+
+    return min(_catalogue_shapes().get(key, []), key=distance, default=None)
+
+
+def _whole(run: Run, column: str, default: int | None = None) -> int:
+    """A column as a whole number of at least 1; 0 and empty cells give the default."""
+    value = run.number.get(column) or None
+    if value is None:
+        if default is None:
+            raise InvalidValue(column, "", "a number")
+        return default
+    if value != round(value):
+        raise InvalidValue(column, value, "a whole number")
+    return int(value)
+
+
+def model_of(run: Run) -> Transformer:
+    """The decoder of a row.
+
+    A row gives sizes, not the kind of layer. A mixture of experts, or a shape with latent attention, takes what the
+    row leaves open from the catalogue's model of the same width, heads and experts. Otherwise an MLP of four times
+    the width is a plain one unless the model says it is a Llama or its like; where that misses the stated parameter
+    count, the kind of MLP and the tying that come nearest to the count are taken.
+    """
+    layers, hidden, heads = _whole(run, "n_layers"), _whole(run, "hidden"), _whole(run, "n_heads")
+    kv_heads = _whole(run, "n_kv_heads", heads) or heads
+    experts = _whole(run, "n_experts", 0)
+    stack = run.text["stack"]
+    tensor = _whole(run, "tp", 1)
+    vocabulary = _whole(run, "vocab", 0) or STATED_ELSEWHERE.get(stack, DEFAULT_VOCABULARY)
+    vocabulary = math.ceil(vocabulary / (128 * tensor)) * 128 * tensor
+    stated_arguments = megatron.arguments_of(run)
+    known = _known_shape((hidden, heads, kv_heads, experts), _whole(run, "ffn_hidden", 0), layers)
+    if known is not None and not stated_arguments and (experts or known.latent):
+        dense = min(known.dense_layers, layers)
+        return dataclasses.replace(
+            known, name=run.text["model_name"] or known.name, layers=layers, vocabulary=vocabulary, dense_layers=dense,
+            windowed_layers=round(known.windowed_layers * layers / known.layers), dropout=False,
+            published_parameters=None,
+        )  # fmt: skip
+    width = _whole(run, "ffn_hidden", 0)
+    classic = stack in CLASSIC
+    if not width:
+        width = 4 * hidden if classic else _gated_width(hidden)
+    llama_like = re.search(r"llama|mistral|qwen|internlm", run.text["model_name"].lower()) is not None
+    gated = not classic and (width != 4 * hidden or llama_like)
+    head_dim = None if hidden % heads == 0 else round(hidden / heads)
+    plain = Transformer(
+        name=run.text["model_name"] or "reference", layers=layers, hidden=hidden, heads=heads, kv_heads=kv_heads,
+        head_dim=head_dim, vocabulary=vocabulary, feed_forward=0 if experts else width, gated=gated,
+        norm="layernorm" if classic else "rmsnorm", tied_embeddings=classic,
+        learned_positions=_whole(run, "seq_len") if classic else 0, attention_bias=classic, output_bias=classic,
+        feed_forward_bias=classic, dropout=classic, experts=experts,
+        experts_per_token=_whole(run, "top_k", 1) if experts else 0, expert_feed_forward=width if experts else 0,
+    )  # fmt: skip
+    if stated_arguments:
+        return megatron.with_arguments(plain, stated_arguments)
+    stated = run.number.get("n_params")
+    if stated and not classic and not experts:
+        kinds = [plain] if llama_like else [
+            dataclasses.replace(plain, gated=gated_too, learned_positions=positions)
+            for gated_too in (gated, not gated) for positions in (0, _whole(run, "seq_len"))
+        ]  # fmt: skip
+        candidates = kinds + [dataclasses.replace(kind, tied_embeddings=True) for kind in kinds]
+        errors = [abs(candidate.parameters / stated - 1) for candidate in candidates]
+        if errors[0] > CLOSE:
+            return candidates[errors.index(min(errors))]
+    return plain
+
+
+def _gated_width(hidden: int) -> int:
+    """Width of a gated MLP with as many weights as a plain one of four times the width."""
+    return 256 * math.ceil(8 * hidden / 3 / 256)
+
+
+def _device_name(run: Run) -> str:
+    """Device of the catalogue: what the row's vocabulary calls it, or the part of that name that the source's words tell."""
+    name = run.text["gpu_id"]
+    if name == "v100-sxm-32gb" and "sxm3" in run.text.get("gpu", "").lower():
+        return "v100-sxm3-32gb"
+    return DEVICES.get(name, name)
+
+
+def cluster_of(run: Run) -> Cluster:
+    """The machine of a row: its device on nodes, and between nodes the stated NICs or those usual for the device."""
+    device = load_device(_device_name(run))
+    gpus = _whole(run, "n_gpus")
+    per_node = _whole(run, "gpus_per_node", 8) or 8
+    architecture = device.architecture
+    domain = NODE_SIZE.get(device.name, per_node)
+    nic = run.number.get("nic_bandwidth") or NIC_BANDWIDTH.get(architecture, 12.5e9)
+    fabric = run.text.get("inter_node_link", "").lower()
+    latency = 3.0e-5 if "efa" in fabric else 1.4e-5
+    inside = Level(name="nvlink", size=domain, latency=3.4e-6, bandwidth=NODE_BANDWIDTH.get(architecture, 100e9))
+    between = Level(name="rail", size=domain * 1_000, latency=latency, bandwidth=NIC_SHARE * nic)
+    return Cluster(name=f"{device.name} x {gpus}", device=device, levels=(inside, between), gpus=gpus)
+
+
+def framework_of(run: Run) -> Framework:
+    """The framework profile of a row's stack, on its device."""
+    architecture = cluster_of(run).device.architecture
+    name = FRAMEWORKS.get(run.text["stack"], NEAREST)
+    if name == "hf-trainer" and "fsdp" in run.text["fsdp_mode"].lower():
+        name = "hf-fsdp"
+    return load_framework(name, architecture)
+
+
+def plan_of(run: Run, framework: Framework) -> Plan:
+    """The plan of a row; what it leaves out is the framework's default."""
+    stated = megatron.arguments_of(run)
+    tensor, context, pipeline = _whole(run, "tp", 1), _whole(run, "cp", 1), _whole(run, "pp", 1)
+    data = _whole(run, "dp", 0) or _whole(run, "n_gpus") // (tensor * context * pipeline)
+    expert = _whole(run, "ep", 1) or 1
+    sparse = stated and _whole(run, "n_experts", 0)
+    schedule, chunks = _schedule(run)
+    zero, shard = _sharding(run, data * context)
+    parallel = run.text["sequence_parallel"]
+    fused_norms, fused_loss = _fusions(run)
+    return Plan(
+        global_batch=_whole(run, "global_batch"), seq_len=_whole(run, "seq_len"), tensor_parallel=tensor,
+        context_parallel=context, pipeline_parallel=pipeline, data_parallel=data, expert_parallel=expert,
+        expert_tensor_parallel=megatron.expert_tensor_parallel(run, tensor, expert) if sparse else 1,
+        virtual_stages=chunks if pipeline > 1 else 1, micro_batch=_whole(run, "micro_batch"), schedule=schedule,
+        sequence_parallel=None if not parallel else parallel.lower() == "true" and tensor > 1,
+        zero_stage=zero, shard_group=shard, recompute=_recompute(run, stated), dtype=_dtype(run), adapter=_adapter(run),
+        attention=run.text["attention_kind"] or megatron.attention(stated),
+        fused_norms=fused_norms, fused_cross_entropy=fused_loss, overlap_tensor=True if "async tp" in _notes(run) else None,
+        activation_offload=megatron.offloaded_share(stated), **_optimizer(run),
+    )  # fmt: skip
+
+
+def _notes(run: Run) -> str:
+    return run.text.get("notes", "").lower()
+
+
+def _label(run: Run) -> str:
+    return (run.text["model_name"] + run.text["framework"]).lower()
+
+
+def _schedule(run: Run) -> tuple[str | None, int]:
+    """Schedule of the pipeline, and the model chunks on each rank."""
+    stated = re.search(r"schedule ([\w-]+)", run.text["framework"].lower())
+    schedule = SCHEDULES.get(stated.group(1)) if stated else None
+    return schedule, 1 if schedule == "zb-v" else _whole(run, "vpp", 1) or 1
+
+
+def _sharding(run: Run, ranks: int) -> tuple[int | None, int | None]:
+    """ZeRO stage, and how many of `ranks` share one copy of what it shards."""
+    mode = run.text["fsdp_mode"].lower()
+    named = re.search(r"zero[- ]?([123])\b", run.text["framework"].lower())
+    zero: int | None
+    if "hsdp" in mode:
+        zero = 3
+    elif "shard_grad_op" in mode:
+        zero = 2
+    elif "fsdp" in mode or "full_shard" in mode or "zero-3" in mode or "optim_grads_params" in mode:
+        zero = 3
+    elif "zero_stage" in run.number:
+        zero = int(run.number["zero_stage"])
+    else:
+        zero = int(named.group(1)) if named else None
+    group = re.search(r"(?:group|shard|fsdp) (\d+)", mode)
+    shard = int(group.group(1)) if group and zero else 0
+    instances = re.search(r'num-distributed-optimizer-instances"?[=: ]+(\d+)', _notes(run))
+    if instances and zero is not None and ranks % int(instances.group(1)) == 0:
+        shard = ranks // int(instances.group(1))  # Megatron-Core's replicas of the sharded optimizer
+    if "hsdp" in mode:
+        shard = _whole(run, "gpus_per_node", 8)
+    return zero, shard if shard and ranks % shard == 0 else None
+
+
+def _recompute(run: Run, stated: dict[str, Any]) -> str | int:
+    recompute = megatron.recompute(stated, run.text["recompute_kind"] or "none")
+    # torchtitan's selective checkpointing recomputes every second matrix product
+    return 2 if recompute == "selective" and run.text["stack"] == "fsdp2" else recompute
+
+
+def _dtype(run: Run) -> str:
+    dtype = run.text["compute_dtype"] or "bf16"
+    by_row = re.search(r"row-?wise", run.text.get("precision", "").lower())
+    return "fp8-rowwise" if dtype == "fp8" and by_row else dtype
+
+
+def _adapter(run: Run) -> str:
+    if not run.flag("adapter_tuning"):
+        return "none"
+    return "qlora" if re.search(r"bnb|gptq|nf4|4-bit", _label(run)) else "lora"
+
+
+def _fusions(run: Run) -> tuple[bool | None, bool | None]:
+    """Whether a norm is one kernel, and the loss from logits to their gradient; None where the row doesn't say."""
+    accelerated = "foak" in run.text["framework"].lower()  # fused operations and kernels
+    if run.text["stack"] == "fsdp2":
+        norms: bool | None = "compile" in _notes(run)  # torch.compile fuses what lies between the products
+    else:
+        norms = True if accelerated or "rms kernel" in run.text.get("flash_attention", "").lower() else None
+    # FSDP's wrapper casts the logits before the fused kernel sees them
+    loss = accelerated and "fsdp" not in run.text["fsdp_mode"].lower()
+    named = re.search(r"cross-entropy fusion|fused ce|chunked ce|liger", _notes(run) + _label(run))
+    return norms, True if loss or named else None
+
+
+def _optimizer(run: Run) -> dict[str, Any]:
+    """The plan's fields of the optimizer."""
+    text = (run.text.get("optimizer", "") + run.text["fsdp_mode"]).lower()
+    return {
+        "optimizer": "adam-8bit" if "8-bit" in text else "muon" if "muon" in text else None,
+        "optimizer_offload": 1.0 if "cpu" in text or "offload" in run.text["framework"].lower() else 0.0,
+    }
+
+
+NOT_DECODERS = re.compile(r"bert|t5|mamba|hybrid|llava|vlm|mimo|multimodal|grpo|distill")
+"""In the name of what is trained: encoders, state-space layers, vision towers, and loops with more than one model."""
+
+
+def case_of(run: Run) -> Case:
+    """The case of a row; a CostModelError says what it lacks."""
+    if NOT_DECODERS.search(run.text["model_name"].lower()):
+        raise NotModelled("model_name: more, or other, than one decoder of the sizes given")
+    framework = framework_of(run)
+    if run.text["compute_dtype"] in ("", "int8"):
+        raise InvalidValue("compute_dtype", run.text["compute_dtype"], "a floating-point dtype")
+    case = Case(run, model_of(run), cluster_of(run), plan_of(run, framework), framework)
+    case.plan.options(framework)
+    device = case.cluster.device
+    device.peak(case.plan.dtype)
+    if case.plan.gpus != case.cluster.gpus:
+        raise InvalidValue("n_gpus", case.cluster.gpus, f"the product of the degrees, {case.plan.gpus}")
+    return case
+
+
+def cases_of(runs: list[Run]) -> tuple[list[Case], dict[str, list[str]]]:
+    """Cases of all rows that can be predicted, and of the others the reason with their labels."""
+    cases: list[Case] = []
+    skipped: dict[str, list[str]] = {}
+    for run in runs:
+        try:
+            cases.append(case_of(run))
+        except CostModelError as error:
+            skipped.setdefault(str(error), []).append(run.label)
+    return cases, skipped

@@ -1,0 +1,1 @@
+"""Constants fitted to measurements, with their standard errors."""

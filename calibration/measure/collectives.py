@@ -1,0 +1,151 @@
+"""Family "collective": NCCL collectives between the GPUs of this node.
+
+``nbytes`` is the size, on one rank, of the tensor reduced (all_reduce), of the whole gathered result
+(all_gather), of the whole input (reduce_scatter, all_to_all), or of the message from rank 0 to rank 1
+(send_recv). Values are bf16. The time is rank 0's: device time of several operations queued one after
+another, divided by their number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+
+if __package__:
+    from .timing import Call, summarize
+else:
+    from timing import Call, summarize
+
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
+
+
+def collective_call(
+    op: str, nbytes: int, ranks: int, rank: int, group: dist.ProcessGroup, device: torch.device
+) -> Call:
+    """Return a function that performs the collective once."""
+    whole = torch.randn(max(nbytes // 2 // ranks, 1) * ranks, device=device).to(torch.bfloat16)
+    part = torch.empty(whole.numel() // ranks, device=device, dtype=torch.bfloat16)
+    if op == "all_reduce":
+        return lambda: dist.all_reduce(whole, group=group)
+    if op == "all_gather":
+        return lambda: dist.all_gather_into_tensor(whole, part, group=group)
+    if op == "reduce_scatter":
+        return lambda: dist.reduce_scatter_tensor(part, whole, group=group)
+    if op == "all_to_all":
+        result = torch.empty_like(whole)
+        return lambda: dist.all_to_all_single(result, whole, group=group)
+    if rank == 0:
+        return lambda: dist.send(whole, 1, group=group)
+    return lambda: dist.recv(whole, 0, group=group)
+
+
+def time_collective(call: Call, rank: int, group: dist.ProcessGroup, device: torch.device) -> dict:
+    """Time a collective; every rank of the group has to call this."""
+    on_gpu = device.type == "cuda"
+
+    def finish() -> None:
+        if on_gpu:
+            torch.cuda.synchronize(device)
+
+    def repeat(count: int) -> float:
+        dist.barrier(group=group)
+        finish()
+        if on_gpu:
+            marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+            marks[0].record()
+        begin = time.perf_counter()
+        for _ in range(count):
+            call()
+        if on_gpu:
+            marks[1].record()
+        finish()
+        return (
+            marks[0].elapsed_time(marks[1]) * 1e-3 / count
+            if on_gpu
+            else (time.perf_counter() - begin) / count
+        )
+
+    repeat(2)
+    estimate = torch.tensor([repeat(3)], device=device, dtype=torch.float32)
+    dist.broadcast(estimate, 0, group=group)
+    launches = min(max(int(2e-3 / max(estimate.item(), 1e-6)), 1), 50)
+    return summarize([repeat(launches) for _ in range(5)], launches)
+
+
+def work(rank: int, world: int, backend: str, port: int, sizes: list[int], seconds: float, path: str) -> None:
+    """Measure as one of ``world`` processes; rank 0 writes rows and failures to ``path``."""
+    device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
+    if backend == "nccl":
+        torch.cuda.set_device(device)
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    dist.init_process_group(backend, rank=rank, world_size=world)
+    end = time.perf_counter() + seconds
+    record: dict[str, list] = {"rows": [], "skipped": []}
+    counts = [count for count in (2, 4, 8, world) if count <= world]
+    for ranks in dict.fromkeys(counts):
+        group = dist.new_group(list(range(ranks)))
+        if rank < ranks:
+            for nbytes in sizes:
+                for op in OPERATIONS:
+                    if op == "send_recv" and ranks != 2:
+                        continue
+                    parameters = {"op": op, "ranks": ranks, "nbytes": nbytes}
+                    expired = torch.tensor([float(time.perf_counter() > end)], device=device)
+                    dist.broadcast(expired, 0, group=group)
+                    if expired.item():
+                        record["skipped"].append({"point": parameters, "reason": "time budget used up"})
+                        continue
+                    try:
+                        call = collective_call(op, nbytes, ranks, rank, group, device)
+                        measured = time_collective(call, rank, group, device)
+                        record["rows"].append({"family": "collective", **parameters, **measured})
+                    except (RuntimeError, NotImplementedError, ValueError) as error:
+                        record["skipped"].append(
+                            {"point": parameters, "reason": str(error).splitlines()[0][:300]}
+                        )
+        dist.barrier()
+    if rank == 0:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(record, file)
+    dist.destroy_process_group()
+
+
+def measure_collectives(
+    world: int, backend: str, quick: bool, seconds: float, skip: Callable[[object, str], None]
+) -> list[dict]:
+    """Return the rows of family "collective", measured by ``world`` processes.
+
+    Parameters
+    ----------
+    world : int
+        Number of processes, one per GPU.
+    backend : str
+        "nccl", or "gloo" on a CPU.
+    quick : bool
+        Measure fewer sizes.
+    seconds : float
+        Time budget once the processes have started.
+    skip : callable
+        Receives the parameters and the reason of every point left out.
+    """
+    largest = 1 << (32 if backend == "nccl" else 16)
+    sizes = [1 << power for power in range(10, 33, 4 if quick else 2) if 1 << power <= largest]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "collective.json")
+        torch.multiprocessing.spawn(work, args=(world, backend, port, sizes, seconds, path), nprocs=world)
+        with open(path, encoding="utf-8") as file:
+            record = json.load(file)
+    for item in record["skipped"]:
+        skip(item["point"], item["reason"])
+    return record["rows"]

@@ -1,0 +1,1 @@
+"""Exchanges of gradients on shaped links of this machine, measured and predicted."""

@@ -1,0 +1,207 @@
+"""Predict measured runs and say how wrong the predictions are, source by source."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import costmodel
+from calibration.data.cases import cases_of
+from calibration.data.reference import default_files
+from calibration.data.table import Run, read_runs
+from calibration.validate.metrics import Prediction, summary
+from calibration.validate.predict import predictions_of
+from costmodel.errors import CostModelError
+
+QUOTED = Path(__file__).parents[1] / "reference"
+"""Small tables of figures quoted from papers, for checkouts without the reference folder."""
+LEAST_PREDICTED = 0.9
+README = Path(__file__).resolve().parents[2] / "README.md"
+BEGIN, END = "<!-- accuracy:begin -->", "<!-- accuracy:end -->"
+CATALOGUE = Path(costmodel.__file__).parent / "catalogue"
+
+
+def evaluate(runs: Sequence[Run]) -> tuple[list[Prediction], dict[str, int]]:
+    """Predictions of the usable rows, and the count of the others by reason."""
+    skipped: dict[str, int] = {}
+    wanted = []
+    for run in runs:
+        if run.flag("usable_time") or run.flag("usable_mem") or run.flag("usable_oom"):
+            wanted.append(run)
+        else:
+            reason = run.text["status"] if run.text["status"].lower() not in ("", "ok") else "not usable: incomplete plan"
+            skipped[reason[:80]] = skipped.get(reason[:80], 0) + 1
+    cases, missing = cases_of(wanted)
+    for reason, labels in missing.items():
+        skipped[reason] = skipped.get(reason, 0) + len(labels)
+    return predictions_of(cases), skipped
+
+
+def report(by_source: dict[str, list[Run]]) -> tuple[dict[str, Any], list[Prediction], list[str]]:
+    """The document that ``--json`` prints, all predictions, and the sources that failed.
+
+    A source fails where less than 90 % of its usable rows are predicted.
+    """
+    sources, everything, failures = [], [], []
+    total_skipped: dict[str, int] = {}
+    rows = 0
+    for source, runs in by_source.items():
+        predictions, skipped = evaluate(runs)
+        usable = sum(run.flag("usable_time") or run.flag("usable_mem") or run.flag("usable_oom") for run in runs)
+        if usable and len(predictions) < LEAST_PREDICTED * usable:
+            failures.append(f"{source}: only {len(predictions)} of {usable} usable rows are predicted")
+        figures = {**summary(predictions), "unseen": unseen_of(source)}
+        sources.append({"source": source, "rows": len(runs), "skipped": skipped, **figures})
+        everything += predictions
+        rows += len(runs)
+        for reason, count in skipped.items():
+            total_skipped[reason] = total_skipped.get(reason, 0) + count
+    total = {"source": "total", "rows": rows, "skipped": total_skipped, **summary(everything), "unseen": unseen_of("total")}
+    return {"sources": sources, "total": total}, everything, failures
+
+
+def unseen_of(source: str) -> dict[str, Any]:
+    """Cross-validated errors that the last fit found on a source: of predictions by fits that had not seen the row."""
+    table = tomllib.loads((CATALOGUE / "residuals.toml").read_text(encoding="utf-8")).get("source", {})
+    return dict(table.get(source, {"mape": None, "median_ape": None, "time_90": None}))
+
+
+def percent(value: float | None) -> str:
+    """A share as a percentage, a dash where there is none."""
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+HEADINGS = (
+    "source", "rows", "timed", "mean", "unseen mean", "unseen median", "95th", "bias", "with memory", "memory mean",
+    "out of memory judged right", "ran judged right", "groups", "best found", "mean regret", "rule's regret",
+    "90 % interval holds (unseen)",
+)  # fmt: skip
+
+
+def table_rows(document: dict[str, Any]) -> list[list[str]]:
+    """The report as rows of text under `HEADINGS`."""
+    rows = []
+    for entry in [*document["sources"], document["total"]]:
+        time, memory, rank, verdict = entry["time"], entry["memory"], entry["rank"], entry["verdicts"]
+        unseen = entry["unseen"]
+        oom, ran = (verdict[f"{kind}_right"] + verdict[f"{kind}_wrong"] for kind in ("oom", "ran"))
+        rows.append([
+            entry["source"], str(entry["rows"]), str(time["n"]), percent(time["mape"]), percent(unseen["mape"]),
+            percent(unseen["median_ape"]), percent(time["p95_ape"]), percent(time["bias"]), str(memory["n"]),
+            percent(memory["mape"]),
+            f"{verdict['oom_right']}/{oom}" if oom else "-", f"{verdict['ran_right']}/{ran}" if ran else "-",
+            str(rank["groups"]), percent(rank["top1"]), percent(rank["mean_regret"]), percent(rank["rule_mean_regret"]),
+            percent(unseen["time_90"]),
+        ])  # fmt: skip
+    return rows
+
+
+def markdown(document: dict[str, Any]) -> str:
+    """The report as a Markdown table."""
+    lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in table_rows(document))])
+
+
+def write_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
+    """Every predicted row, with what was measured, as CSV; nothing is left half-written."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow([
+        "dataset", "row", "model_name", "n_gpus", "step_time_s", "predicted_step_time_s", "predicted_low_s",
+        "predicted_high_s", "peak_memory_bytes", "predicted_peak_memory_bytes", "predicted_memory_low_bytes",
+        "predicted_memory_high_bytes", "oom", "predicted_fits",
+    ])  # fmt: skip
+    for p in predictions:
+        run = p.case.run
+        writer.writerow([
+            run.text["dataset"], run.text["row"], run.text["model_name"], p.case.plan.gpus, p.case.seconds or "",
+            p.seconds, p.seconds_low, p.seconds_high, p.case.peak_bytes or "", p.nbytes, p.nbytes_low, p.nbytes_high,
+            int(run.flag("usable_oom")), int(p.fits),
+        ])  # fmt: skip
+    replaced(path, buffer.getvalue())
+
+
+def gather(files: Sequence[Path], reference: Path | None) -> dict[str, list[Run]]:
+    """Runs by source file: those named, else the reference folder's, else the quoted tables."""
+    chosen = list(files) or default_files(reference) or sorted(QUOTED.glob("*.csv"))
+    if not chosen:
+        raise CostModelError("no reference files: name some, or give --reference DIR")
+    stems = [path.stem for path in chosen]
+    return {str(path) if stems.count(path.stem) > 1 else path.stem: read_runs(path) for path in chosen}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of ``validate``."""
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="CSV files with the reference columns")
+    parser.add_argument("--reference", type=Path, metavar="DIR", help="reference folder (default: ../shared/reference)")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write scatter plots")
+    parser.add_argument("--update", action="store_true", help="write the table into README.md and the catalogue")
+    parser.add_argument("--predictions", type=Path, metavar="FILE", help="write every row with its prediction")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``validate``; 1 where a source has too few predicted rows."""
+    document, predictions, failures = report(gather(arguments.files, arguments.reference))
+    if arguments.predictions:
+        write_predictions(arguments.predictions, predictions)
+    if arguments.html:
+        from calibration.validate.figures import accuracy_page
+
+        accuracy_page(arguments.html, predictions)
+    if arguments.update:
+        update(document)
+    if arguments.json:
+        json.dump(document, sys.stdout, allow_nan=False)
+        print()
+    else:
+        print_table(document)
+    for failure in failures:
+        print(f"calibration: failed: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def replaced(path: Path, text: str) -> None:
+    """Write a file whole: it is complete before it takes its name."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def update(document: dict[str, Any]) -> None:
+    """Put the table between README's markers, and where ``costmodel accuracy`` finds it."""
+    text = README.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    _, after = rest.split(END)
+    replaced(README, f"{before}{BEGIN}\n{markdown(document)}\n{END}{after}")
+    figures = [*document["sources"], document["total"]]
+    content = {"headings": list(HEADINGS), "rows": table_rows(document), "figures": figures}
+    replaced(CATALOGUE / "accuracy.json", json.dumps(content, indent=1) + "\n")
+
+
+def print_table(document: dict[str, Any]) -> None:
+    """The report for people."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold")
+    for index, heading in enumerate(HEADINGS):
+        table.add_column(heading, justify="right" if index else "left")
+    for row in table_rows(document):
+        table.add_row(*row)
+    console = Console(width=None if sys.stdout.isatty() else 260)
+    console.print(table)
+    for entry in document["sources"]:
+        for reason, count in entry["skipped"].items():
+            console.print(f"  {entry['source']}: {count} rows skipped: {reason}", markup=False, highlight=False)

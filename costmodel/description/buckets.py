@@ -1,0 +1,549 @@
+"""Buckets of gradients and gathers of weights as the frameworks form them, and what of them the backward pass hides.
+
+A rule takes the tensors of one rank and says which calls it makes: so many elements each, in the order in which they
+are ready. The rules follow the sources named at each; gradients are taken to arrive in reverse order of registration.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from costmodel.checks import flag, positive_int, real
+from costmodel.description.tensors import Integers, LocalTensors
+from costmodel.errors import InvalidValue, NotModelled
+from costmodel.units import MiB
+
+MOST = 10**15
+
+
+class Context(NamedTuple):
+    """What a rule needs to know of the plan.
+
+    Parameters
+    ----------
+    ranks : that sum their gradients
+    shard : of them, that share one copy of what is sharded
+    zero_stage : 0 to 3
+    gradient_bytes : of a gradient on the wire [bytes]
+    overlapped : gradients travel beside the backward pass
+    first_stage : of the pipeline
+    chunks : model chunks of the stage (virtual stages)
+    """
+
+    ranks: int
+    shard: int
+    zero_stage: int
+    gradient_bytes: float = 2.0
+    overlapped: bool = True
+    first_stage: bool = True
+    chunks: int = 1
+
+
+class Call(NamedTuple):
+    """Calls of one kind of collective, in order.
+
+    Parameters
+    ----------
+    phase : ``"forward"``, ``"backward"``, ``"gradient sync"`` or ``"after step"``
+    collective : ``"all-reduce"``, ``"reduce-scatter"``, ``"all-gather"`` or ``"reduce"`` (to one rank)
+    over : ``"all"`` ranks, those that ``"shard"`` a copy, or the ``"copies"`` of a shard
+    what : ``"gradients"`` or ``"weights"``
+    elements : of each call
+    layer : whose backward pass completes each (0 the embedding)
+    every : once a micro-batch; else once a step
+    """
+
+    phase: str
+    collective: str
+    over: str
+    what: str
+    elements: Integers
+    layer: Integers
+    every: bool
+
+
+class Rule(Protocol):
+    """How a framework groups tensors into collective calls."""
+
+    def calls(self, tensors: LocalTensors, context: Context) -> list[Call]:
+        """Every call of one step for `tensors`."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Buckets:
+    """Tensors in the order in which they are ready, cut into buckets.
+
+    Parameters
+    ----------
+    order : places of the tensors in the order of registration
+    ends : one behind the last tensor of each bucket, in `order`
+    elements : of each bucket, padding included
+    layer : whose backward pass completes each bucket
+    """
+
+    order: Integers
+    ends: Integers
+    elements: Integers
+    layer: Integers
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @property
+    def tensors(self) -> Integers:
+        """Tensors in each bucket."""
+        return np.diff(self.ends, prepend=0)
+
+    def members(self) -> list[Integers]:
+        """Places of each bucket's tensors in the order of registration."""
+        return np.split(self.order, self.ends[:-1])
+
+
+def cut_before(numel: Integers, cap: int) -> Integers:
+    """Ends of buckets that are flushed before a tensor that would take them over `cap`.
+
+    Parameters
+    ----------
+    numel : elements of the tensors in order
+    cap : elements that a bucket holds; a larger tensor is alone in its own
+
+    Examples
+    --------
+    >>> cut_before(np.array([4, 3, 5, 20, 1]), 8)
+    array([2, 3, 4, 5])
+    """
+    total, start = np.cumsum(numel), 0
+    ends: list[int] = []
+    while start < len(numel):
+        before = total[start - 1] if start else 0
+        start = max(int(np.searchsorted(total, before + cap, side="right")), start + 1)
+        ends.append(start)
+    return np.array(ends, dtype=np.int64)
+
+
+def cut_after(size: Integers, caps: Sequence[float], last: Integers | None = None) -> Integers:
+    """Ends of buckets that are flushed as soon as they have reached the cap.
+
+    Parameters
+    ----------
+    size : of the tensors in order
+    caps : of the first bucket, of the second, ...; the last of them holds for the rest
+    last : of the tensors where each ends a bucket, if less than `size`, which pads them for the next
+
+    Examples
+    --------
+    >>> cut_after(np.array([4, 3, 5, 20, 1]), [1, 8])
+    array([1, 3, 4, 5])
+    """
+    total, start = np.cumsum(size), 0
+    reached = total if last is None else total - size + last
+    ends: list[int] = []
+    while start < len(size):
+        before = total[start - 1] if start else 0
+        cap = caps[min(len(ends), len(caps) - 1)]
+        start = min(int(np.searchsorted(reached, before + cap, side="left")) + 1, len(size))
+        ends.append(start)
+    return np.array(ends, dtype=np.int64)
+
+
+def _bucketed(tensors: LocalTensors, order: Integers, ends: Integers, numel: Integers) -> Buckets:
+    """Buckets of tensors in `order`, of so many (padded) elements each."""
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1]])
+    layer = tensors.layer[order]
+    return Buckets(
+        order=order, ends=ends, elements=np.add.reduceat(numel, starts), layer=np.minimum.reduceat(layer, starts)
+    )
+
+
+def _padded(numel: Integers, multiple: int) -> Integers:
+    return -(-numel // multiple) * multiple
+
+
+def _reversed(tensors: LocalTensors) -> Integers:
+    return np.arange(len(tensors) - 1, -1, -1)
+
+
+def _over_copies(buckets: Buckets, context: Context, elements: Integers, every: bool) -> list[Call]:
+    """Reduce-scatters over the ranks that shard, and the all-reduces of the shards over their copies where there are."""
+    calls = [Call("gradient sync", "reduce-scatter", "shard", "gradients", elements, buckets.layer, every)]
+    if context.shard < context.ranks:
+        pieces = -(-elements // context.shard)
+        calls.append(Call("gradient sync", "all-reduce", "copies", "gradients", pieces, buckets.layer, every))
+    return calls
+
+
+def _refuse(rule: str, context: Context, stages: str) -> None:
+    raise NotModelled(f"{rule} with zero_stage={context.zero_stage}: its buckets are known for stages {stages}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneBucket:
+    """No buckets: one call for all of a stage's tensors, under ZeRO-3 one for each layer; what `estimate` prices."""
+
+    def calls(self, tensors: LocalTensors, context: Context) -> list[Call]:
+        """Every call of one step for `tensors`."""
+        order = _reversed(tensors)
+        if context.zero_stage < 3:
+            whole = _bucketed(tensors, order, np.array([len(tensors)]), tensors.numel[order])
+            if context.zero_stage == 0:
+                return [Call("gradient sync", "all-reduce", "all", "gradients", whole.elements, whole.layer, False)]
+            calls = _over_copies(whole, context, whole.elements, context.zero_stage > 1)
+            return [*calls, Call("after step", "all-gather", "shard", "weights", whole.elements, whole.layer, False)]
+        units = _units(tensors)
+        gathers = [
+            Call(phase, "all-gather", "shard", "weights", units.elements, units.layer, True)
+            for phase in ("forward", "backward")
+        ]
+        return gathers + _over_copies(units, context, units.elements, True)
+
+
+def _units(tensors: LocalTensors, numel: Integers | None = None) -> Buckets:
+    """One bucket for each layer, and one for what lies around the layers."""
+    whole = (tensors.layer == 0).any()
+    layer = np.where(tensors.layer > tensors.layers, 0, tensors.layer) if whole else tensors.layer
+    order = np.argsort(-layer, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(layer[order])) + 1, len(order)).astype(np.int64)
+    return _bucketed(tensors, order, ends, (tensors.numel if numel is None else numel)[order])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistributedDataParallel:
+    """PyTorch's DistributedDataParallel after its first iteration: flushed once the cap is reached, then one all-reduce.
+
+    Parameters
+    ----------
+    cap : of a bucket [bytes]
+    first_cap : of the first bucket, small so that the exchange starts early [bytes]
+
+    References
+    ----------
+    pytorch/pytorch torch/csrc/distributed/c10d/reducer.cpp, ``compute_bucket_assignment_by_size``
+    """
+
+    cap: float = 25.0 * MiB
+    first_cap: float = 1.0 * MiB
+
+    def __post_init__(self) -> None:
+        for field in ("cap", "first_cap"):
+            real(field, getattr(self, field), 1.0, float(MOST))
+
+    def buckets(self, tensors: LocalTensors, context: Context) -> Buckets:
+        """Buckets of the gradients."""
+        order = _reversed(tensors)
+        numel = tensors.numel[order]
+        caps = [math.ceil(cap / context.gradient_bytes) for cap in (self.first_cap, self.cap)]
+        return _bucketed(tensors, order, cut_after(numel, caps), numel)
+
+    def calls(self, tensors: LocalTensors, context: Context) -> list[Call]:
+        """Every call of one step for `tensors`."""
+        if context.zero_stage:
+            _refuse("DistributedDataParallel", context, "0")
+        made = self.buckets(tensors, context)
+        return [Call("gradient sync", "all-reduce", "all", "gradients", made.elements, made.layer, False)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Megatron:
+    """Megatron-Core's contiguous buffers: a bucket is flushed once it has so many parameters.
+
+    Only the first model chunk of the first pipeline stage has buckets, and only where gradients travel beside the
+    backward pass; elsewhere one bucket holds all. Under the distributed optimizer tensors start at multiples of 64
+    elements, buckets end at multiples of 128 and of the ranks, and an embedding that two stages share has its own.
+
+    Parameters
+    ----------
+    bucket_parameters : a bucket's; ``max(40e6, 1e6 * ranks)`` if None
+
+    References
+    ----------
+    NVIDIA/Megatron-LM megatron/core/distributed/param_and_grad_buffer.py, distributed_data_parallel.py
+    """
+
+    bucket_parameters: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.bucket_parameters is not None:
+            positive_int("bucket_parameters", self.bucket_parameters, MOST)
+
+    def buckets(self, tensors: LocalTensors, context: Context) -> Buckets:
+        """Buckets of the gradients, and of the weights that are gathered after the step."""
+        order, sharded = _reversed(tensors), context.zero_stage > 0
+        numel = tensors.numel[order]
+        size = _padded(numel, 64) if sharded else numel
+        chunk = np.clip((tensors.layer[order] - 1) * context.chunks // tensors.layers, 0, context.chunks - 1)
+        alone = tensors.shared[order] & sharded
+        breaks = np.flatnonzero((np.diff(chunk) != 0) | alone[1:] | alone[:-1]) + 1
+        cap = self.bucket_parameters or max(40_000_000, 1_000_000 * context.ranks)
+        ends: list[int] = []
+        for start, end in zip([0, *breaks], [*breaks, len(order)], strict=True):
+            bucketed = context.overlapped and context.first_stage and chunk[start] == 0
+            cuts = cut_after(size[start:end], [cap], numel[start:end]) if bucketed else [end - start]
+            ends += [int(start + cut) for cut in cuts]
+        made = _bucketed(tensors, order, np.array(ends, dtype=np.int64), size)
+        multiple = math.lcm(context.ranks, 128) if sharded else 1
+        return dataclasses.replace(made, elements=_padded(made.elements, multiple))
+
+    def calls(self, tensors: LocalTensors, context: Context) -> list[Call]:
+        """Every call of one step for `tensors`."""
+        if context.zero_stage > 1:
+            _refuse("Megatron", context, "0 and 1")
+        made = self.buckets(tensors, context)
+        if not context.zero_stage:
+            return [Call("gradient sync", "all-reduce", "all", "gradients", made.elements, made.layer, False)]
+        gather = Call("after step", "all-gather", "shard", "weights", made.elements, made.layer, False)
+        return [*_over_copies(made, context, made.elements, False), gather]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FullySharded:
+    """PyTorch's FSDP with one unit for each layer, and one for what lies around the layers.
+
+    Weights are gathered before each forward pass and, at stage 3, again before each backward pass (but for the outer
+    unit, which stays); gradients are scattered after each backward pass.
+
+    Parameters
+    ----------
+    by_tensor : every tensor is sharded along its rows and padded (FSDP2), or a unit as one flat tensor (FSDP1)
+    outer_again : the outer unit is gathered again for the backward pass
+
+    References
+    ----------
+    pytorch/pytorch torch/distributed/fsdp, [zhao2023]_ section 3
+    """
+
+    by_tensor: bool = True
+    outer_again: bool = False
+
+    def __post_init__(self) -> None:
+        flag("by_tensor", self.by_tensor)
+        flag("outer_again", self.outer_again)
+
+    def buckets(self, tensors: LocalTensors, context: Context) -> Buckets:
+        """Units, in the order of their backward passes."""
+        if self.by_tensor:
+            columns = tensors.numel // np.maximum(tensors.rows, 1)
+            return _units(tensors, _padded(tensors.rows, context.shard) * columns)
+        made = _units(tensors)
+        return dataclasses.replace(made, elements=_padded(made.elements, context.shard))
+
+    def calls(self, tensors: LocalTensors, context: Context) -> list[Call]:
+        """Every call of one step for `tensors`."""
+        if context.zero_stage < 2:
+            _refuse("FullySharded", context, "2 and 3")
+        made = self.buckets(tensors, context)
+        calls = [Call("forward", "all-gather", "shard", "weights", made.elements[::-1], made.layer[::-1], True)]
+        if context.zero_stage == 3:
+            again = self.outer_again | ((made.layer > 0) & (made.layer <= tensors.layers))
+            calls += [Call("backward", "all-gather", "shard", "weights", made.elements[again], made.layer[again], True)]
+        return calls + _over_copies(made, context, made.elements, True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeepSpeed:
+    """DeepSpeed's engine (stage 0), ZeRO-1, ZeRO-2 and ZeRO-3; bucket sizes in elements.
+
+    A bucket is flushed before a tensor that would take it over `reduce_bucket_size`, and a larger tensor is alone.
+    At stages 1 and 2 a flush is one all-reduce of the bucket (so the step moves half as much again as a reduce-scatter
+    would), or one reduction for every rank that owns a part of it; after the step the weights are gathered. At stage 3
+    a bucket is scattered, weights are gathered ahead of use in groups that have reached `prefetch_bucket_size`, and
+    tensors below `persistence_threshold` stay whole and are gathered once after the step.
+
+    Parameters
+    ----------
+    reduce_bucket_size, allgather_bucket_size : [elements]
+    use_multi_rank_bucket_allreduce : one all-reduce a bucket, or one reduction for each destination rank
+    split_large_tensors : the slices of a tensor above the bucket size are all-reduced as soon as they exceed it, as the
+        code does; else in one call
+    all_gather_into_tensor : weights come in one call, or in calls of about `allgather_bucket_size`
+    overlap_comm : at stage 1: reduce during the backward pass, else after it in the order of registration
+    prefetch_bucket_size, persistence_threshold : of stage 3 [elements]
+
+    References
+    ----------
+    deepspeedai/DeepSpeed deepspeed/runtime/zero/stage_1_and_2.py, stage3.py, config.py,
+    partitioned_param_coordinator.py; deepspeed/runtime/utils.py
+    """
+
+    reduce_bucket_size: int = 500_000_000
+    allgather_bucket_size: int = 500_000_000
+    use_multi_rank_bucket_allreduce: bool = True
+    split_large_tensors: bool = True
+    all_gather_into_tensor: bool = True
+    overlap_comm: bool = False
+    prefetch_bucket_size: int = 50_000_000
+    persistence_threshold: int = 100_000
+
+    def __post_init__(self) -> None:
+        for field in ("reduce_bucket_size", "allgather_bucket_size", "prefetch_bucket_size", "persistence_threshold"):
+            positive_int(field, getattr(self, field), MOST)
+        for field in ("use_multi_rank_bucket_allreduce", "split_large_tensors", "all_gather_into_tensor", "overlap_comm"):
+            flag(field, getattr(self, field))
+
+    def buckets(self, tensors: LocalTensors, context: Context) -> Buckets:
+        """Buckets of the gradients."""
+        late = context.zero_stage == 0 or (context.zero_stage == 1 and not self.overlap_comm)
+        order = np.arange(len(tensors)) if late else _reversed(tensors)
+        numel = tensors.numel[order]
+        if context.zero_stage == 0:
+            return _bucketed(tensors, order, cut_after(numel, [self.reduce_bucket_size + 1]), numel)
+        return _bucketed(tensors, order, cut_before(numel, self.reduce_bucket_size), numel)
+
+    def partition(self, tensors: LocalTensors, context: Context) -> int:
+        """Elements that each rank owns at stages 1 and 2, aligned to two."""
+        return -(-int(tensors.numel.sum()) // (2 * context.shard)) * 2
+
+    def slices(self, tensors: LocalTensors, context: Context) -> list[Integers]:
+        """Elements of each bucket that belong to one rank, for every rank that owns a part of the bucket."""
+        made, partition = self.buckets(tensors, context), self.partition(tensors, context)
+        position = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(tensors.numel)])
+        found = []
+        for members in made.members():
+            low, high = int(position[members.min()]), int(position[members.max() + 1])
+            inside = np.arange(low // partition + 1, -(-high // partition)) * partition
+            found.append(np.diff(np.concatenate([[low], inside, [high]])))
+        return found
+
+    def calls(self, tensors: LocalTensors, context: Context) -> list[Call]:
+        """Every call of one step for `tensors`."""
+        made = self.buckets(tensors, context)
+        if context.zero_stage == 0:
+            return [Call("gradient sync", "all-reduce", "all", "gradients", made.elements, made.layer, False)]
+        if context.zero_stage == 3:
+            return self._third(tensors, context, made)
+        every = context.zero_stage == 2
+        owned, layer = [np.array([size]) for size in made.elements], made.layer
+        collective = "all-reduce"
+        if not self.use_multi_rank_bucket_allreduce:
+            owned, collective = self.slices(tensors, context), "reduce"
+        elif self.split_large_tensors and (made.elements > self.reduce_bucket_size).any():
+            owned = [self._sliced(one) for one in self.slices(tensors, context)]
+        layer = np.repeat(layer, [len(one) for one in owned])
+        reduced = Call("gradient sync", collective, "all", "gradients", np.concatenate(owned), layer, every)
+        gathered = self._gathered(self.partition(tensors, context), context.shard)
+        return [reduced, Call("after step", "all-gather", "shard", "weights", gathered, 0 * gathered, False)]
+
+    def _sliced(self, slices: Integers) -> Integers:
+        ends = cut_after(slices, [self.reduce_bucket_size + 1])
+        return np.add.reduceat(slices, np.concatenate([[0], ends[:-1]]))
+
+    def _gathered(self, partition: int, ranks: int) -> Integers:
+        """Elements of each gather of the updated weights."""
+        pieces = 1 if self.all_gather_into_tensor else max(1, partition * ranks // self.allgather_bucket_size)
+        piece = partition // pieces
+        piece -= piece % 2
+        return np.array([*[piece] * (pieces - 1), partition - piece * (pieces - 1)], dtype=np.int64) * ranks
+
+    def _third(self, tensors: LocalTensors, context: Context, made: Buckets) -> list[Call]:
+        numel = _padded(tensors.numel, context.shard)
+        large = tensors.numel >= self.persistence_threshold
+        calls = []
+        for phase, order in (("forward", np.flatnonzero(large)), ("backward", np.flatnonzero(large)[::-1])):
+            if len(order):
+                ends = cut_after(tensors.numel[order], [self.prefetch_bucket_size])
+                groups = _bucketed(tensors, order, ends, numel[order])
+                calls.append(Call(phase, "all-gather", "shard", "weights", groups.elements, groups.layer, True))
+        scattered = _bucketed(tensors, made.order, made.ends, numel[made.order])
+        calls += _over_copies(scattered, context, scattered.elements, True)
+        if (~large).any():
+            kept = np.array([numel[~large].sum()])
+            calls.append(Call("after step", "all-gather", "shard", "weights", kept, 0 * kept, False))
+        return calls
+
+
+def rule_of(framework: str, zero_stage: int) -> Any:
+    """The rule of a framework of the catalogue; `OneBucket` where its buckets are not modelled.
+
+    Parameters
+    ----------
+    framework : its name
+    zero_stage : 0 to 3
+    """
+    if "deepspeed" in framework:
+        return DeepSpeed()
+    if framework.startswith(("megatron", "nemo")):
+        return Megatron() if zero_stage < 2 else FullySharded(by_tensor=False)
+    if framework.startswith("fsdp") and zero_stage != 1:
+        return FullySharded(by_tensor=framework == "fsdp2") if zero_stage else DistributedDataParallel()
+    return OneBucket()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """Buckets beside the backward pass; times count from its start [s].
+
+    Parameters
+    ----------
+    ready, start, end : of each bucket's exchange
+    backward : end of the backward pass
+    """
+
+    ready: NDArray[np.float64]
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    backward: float
+
+    @property
+    def exchange(self) -> float:
+        """Time of all exchanges [s]."""
+        return float((self.end - self.start).sum())
+
+    @property
+    def exposed(self) -> float:
+        """Time of the exchange after the backward pass [s]."""
+        return max(float(self.end[-1]) - self.backward, 0.0) if len(self.end) else 0.0
+
+
+def overlap(ready: ArrayLike, exchange: ArrayLike, backward: float) -> Overlap:
+    r"""When the exchange of each bucket starts and ends, one after the other in order.
+
+    .. math:: e_i = \max(r_i, e_{i-1}) + x_i = \max_{k \le i} \left(r_k + \sum_{j=k}^{i} x_j\right)
+
+    Parameters
+    ----------
+    ready : when each bucket is full [s]
+    exchange : time of each bucket's exchange [s]
+    backward : time of the backward pass [s]
+
+    Raises
+    ------
+    InvalidValue
+        where there is not one time for each bucket
+
+    Examples
+    --------
+    >>> round(overlap([0.25, 0.5, 0.75, 1.0], [0.5, 0.5, 0.5, 0.5], 1.0).exposed, 9)
+    1.25
+    """
+    full, times = np.asarray(ready, dtype=float), np.asarray(exchange, dtype=float)
+    if full.ndim != 1 or full.shape != times.shape or not (np.isfinite(full).all() and np.isfinite(times).all()):
+        raise InvalidValue("exchange", exchange, f"{full.size} finite times, one for each bucket")
+    real("backward", backward, 0.0, 1e9)
+    total = np.cumsum(times)
+    end = total + np.maximum.accumulate(full - (total - times)) if len(times) else total
+    return Overlap(ready=full, start=end - times, end=end, backward=float(backward))
+
+
+def ready_times(layer: Integers, head: float, layers: ArrayLike, embedding: float) -> NDArray[np.float64]:
+    """When the backward pass has gone through a layer, for each of `layer` [s].
+
+    Parameters
+    ----------
+    layer : 0 the embedding, the layers from 1, then the head
+    head, embedding : time of their backward passes [s]
+    layers : time of each layer's backward pass, first layer first [s]
+    """
+    backwards = np.concatenate([[embedding], np.asarray(layers, dtype=float), [head]])
+    done = np.cumsum(backwards[::-1])[::-1]
+    return done[layer]
+
+
+__all__ = [
+    "Buckets", "DeepSpeed", "DistributedDataParallel", "FullySharded", "Megatron", "OneBucket", "Overlap", "overlap",
+]  # fmt: skip

@@ -1,0 +1,127 @@
+"""A cluster: one kind of device on nested network levels."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from costmodel.checks import choice, listing, positive_int, real, text
+from costmodel.description.device import Device
+from costmodel.description.framework import Framework
+from costmodel.errors import InvalidValue
+from costmodel.formulas.quantities import Level as LevelNumbers
+from costmodel.formulas.quantities import Network
+
+MAX_GPUS = 10_000_000
+MAX_LEVELS = 3
+TOPOLOGIES = ("switch", "mesh", "tree")
+CHANNELS = {"volta": 12.0, "ampere": 24.0, "hopper": 24.0, "blackwell": 32.0, "blackwell-ultra": 32.0}
+"""Channels that NCCL lays over the NVLinks of a GPU: twice those of its graph search (`costmodel.solvers.nccl`)."""
+OTHER_CHANNELS, PCIE_CHANNELS = 24.0, 4.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Level:
+    """One network level.
+
+    Parameters
+    ----------
+    name : ``"nvlink"``, ``"rail"``, ``"spine"``, ...; ``efa``, ``tcp``, ``ethernet`` or ``pcie`` in it tells the kind of network
+    size : GPUs that one unit of this level holds; of a rail-optimised leaf all GPUs of its nodes, since a byte changes
+        rails inside a node
+    latency : of one hop through it [s]
+    bandwidth : that each GPU gets in each direction when all of them send [bytes/s]: its share of the NICs
+    topology : ``"switch"``: any GPU reaches any other at its full rate; of the innermost level also ``"mesh"``: a
+        link between every two GPUs, each an equal share of `bandwidth`; ``"tree"``: PCIe switches under a root that
+        carries one link's rate, which a ring never notices and an all-to-all does
+    oversubscription : of the switches: what enters a unit over what leaves it upwards, by which `bandwidth` shrinks
+    line_rate : specified rate of the links behind `bandwidth` [bytes/s]; `bandwidth` where it isn't known
+    """
+
+    name: str
+    size: int
+    latency: float
+    bandwidth: float
+    topology: str = "switch"
+    oversubscription: float = 1.0
+    line_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        text("level name", self.name)
+        positive_int(f"size of level {self.name}", self.size, MAX_GPUS)
+        real(f"latency of level {self.name}", self.latency, 0.0, 10.0)
+        real(f"bandwidth of level {self.name}", self.bandwidth, 1.0, 1e15)
+        choice(f"topology of level {self.name}", self.topology, TOPOLOGIES)
+        real(f"oversubscription of level {self.name}", self.oversubscription, 1.0, 1e4)
+        if self.line_rate is not None:
+            real(f"line_rate of level {self.name}", self.line_rate, 1.0, 1e15)
+
+    def numbers(self) -> LevelNumbers:
+        """The level as the numbers that formulas take."""
+        bandwidth = self.bandwidth / self.oversubscription
+        limits = {}
+        if self.topology == "mesh":
+            limits = {"peer_bandwidth": bandwidth / max(self.size - 1, 1)}
+        elif self.topology == "tree":
+            limits = {"root_bandwidth": bandwidth}
+        return LevelNumbers(float(self.size), self.latency, bandwidth, **limits)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Devices on nested network levels, innermost first.
+
+    Parameters
+    ----------
+    name : what it is called
+    device : every GPU is of this kind
+    levels : at most three; each size is a multiple of the one inside
+    gpus : how many; the outermost level's size if not given
+    frameworks : software whose constants were calibrated on this very cluster, by name
+    """
+
+    name: str
+    device: Device
+    levels: Sequence[Level]
+    gpus: int | None = None
+    frameworks: Mapping[str, Framework] = dataclasses.field(default_factory=dict)
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        text("name", self.name)
+        object.__setattr__(self, "levels", listing("levels", self.levels))
+        if not 1 <= len(self.levels) <= MAX_LEVELS:
+            raise InvalidValue("levels", len(self.levels), f"1 to {MAX_LEVELS} network levels")
+        for level in self.levels:
+            if not isinstance(level, Level):
+                raise InvalidValue("levels", level, "network levels, each a Level")
+        for level in self.levels[1:]:
+            if level.topology != "switch":
+                raise InvalidValue(f"topology of level {level.name}", level.topology, "switch outside the innermost level")
+        for inner, outer in zip(self.levels, self.levels[1:], strict=False):
+            if outer.size < inner.size or outer.size % inner.size:
+                raise InvalidValue(f"size of level {outer.name}", outer.size, f"a multiple of {inner.name}'s {inner.size}")
+        if self.gpus is None:
+            object.__setattr__(self, "gpus", self.levels[-1].size)
+        positive_int("gpus", self.gpus, MAX_GPUS)
+        if len(self.levels) == 1 and self.gpus > self.levels[0].size:  # type: ignore[operator]
+            raise InvalidValue("gpus", self.gpus, f"at most {self.levels[0].size} on the only level {self.levels[0].name}")
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs of the innermost level."""
+        return self.levels[0].size
+
+    def with_gpus(self, gpus: int) -> Cluster:
+        """The same cluster with another number of GPUs."""
+        return dataclasses.replace(self, gpus=gpus)
+
+    def numbers(self) -> Network:
+        """The network as the numbers that formulas take; the outermost level reaches every GPU."""
+        channels = CHANNELS.get(self.device.architecture, OTHER_CHANNELS)
+        if "pcie" in self.levels[0].name.lower():
+            channels = PCIE_CHANNELS
+        levels = [level.numbers()._replace(channels=channels) for level in self.levels]
+        last = levels[-1]._replace(size=float(MAX_GPUS))
+        padded = [*levels[:-1], *[last] * (MAX_LEVELS + 1 - len(levels))]
+        return Network(*padded)

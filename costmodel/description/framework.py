@@ -1,0 +1,108 @@
+"""Training software: the defaults in which frameworks differ, and the constants that are theirs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from costmodel.checks import choice, flag, listing, real, text, whole
+from costmodel.errors import InvalidValue
+from costmodel.formulas.quantities import Stack
+
+ATTENTION_KINDS = ("flash", "fused-softmax", "unfused")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Framework:
+    """A software stack.
+
+    Parameters
+    ----------
+    name : what it is called
+    constants : calibrated, a `costmodel.formulas.quantities.Stack`
+    zero_stage : default sharding of states over data-parallel ranks, 0 to 3
+    zero_stages : every stage that it has
+    largest_pipelined_zero_stage : highest stage that it runs with pipeline parallelism
+    sequence_parallel : default under tensor parallelism
+    gradient_bytes : of an accumulated gradient [bytes]
+    reduce_bytes : of a gradient on the wire [bytes]
+    optimizer_bytes : master weights and moments per parameter [bytes]
+    parameter_bytes : of the weights that are multiplied [bytes]
+    logit_bytes : kept per logit between forward and backward [bytes]
+    attention : default kernel
+    fused_cross_entropy, fused_norms, overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline : defaults
+    scatter_boundary : a tensor group splits what it sends to the next pipeline stage
+    keep_rotated : queries and keys are kept before and after their rotation
+    keep_activated : a gated MLP keeps its activated gate beside gate and product
+    narrow_copies : in 8 and 4 bit, what products save are their inputs as cast, and each weight is held cast twice (also
+        transposed); else they are cast again when needed
+    backward_gradient_bytes : of a second copy of each gradient, as the backward pass leaves it, held all step [bytes]
+    retained_logit_bytes : per logit of the micro-batch before, still held at the next one's loss [bytes]
+    lazy_gradients : gradients are freed after the update, and come up as the next backward pass makes them
+    update_bytes : held per updated parameter while the optimizer runs [bytes]
+    keep_gathered : under sequence parallelism the gathered inputs of products are kept for the backward pass
+    balanced_stages : layers are dealt to pipeline stages by cost, the vocabulary projection counted in
+    gather_logits : the loss sees the whole vocabulary on every tensor rank
+    time_error : standard deviation of log(measured / predicted) where it was measured on the user's own runs
+    owner : under what name calibration keeps the errors of the constants
+    title : one line about it
+    """
+
+    name: str
+    constants: Stack
+    zero_stage: int = 1
+    zero_stages: Sequence[int] = (0, 1, 2, 3)
+    largest_pipelined_zero_stage: int = 1
+    sequence_parallel: bool = True
+    gradient_bytes: float = 4.0
+    reduce_bytes: float = 4.0
+    optimizer_bytes: float = 12.0
+    parameter_bytes: float = 2.0
+    logit_bytes: float = 6.0
+    attention: str = "flash"
+    fused_cross_entropy: bool = False
+    fused_norms: bool = True
+    overlap_gradients: bool = True
+    overlap_parameters: bool = True
+    overlap_tensor: bool = False
+    overlap_pipeline: bool = False
+    scatter_boundary: bool = False
+    gather_logits: bool = False
+    keep_gathered: bool = False
+    keep_rotated: bool = False
+    keep_activated: bool = False
+    narrow_copies: bool = False
+    lazy_gradients: bool = False
+    backward_gradient_bytes: float = 0.0
+    retained_logit_bytes: float = 0.0
+    update_bytes: float = 0.0
+    balanced_stages: bool = False
+    time_error: float | None = None
+    owner: str = ""
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        text("name", self.name)
+        whole("zero_stage", self.zero_stage, 3)
+        whole("largest_pipelined_zero_stage", self.largest_pipelined_zero_stage, 3)
+        stages = tuple(whole("zero_stages", stage, 3) for stage in listing("zero_stages", self.zero_stages))
+        object.__setattr__(self, "zero_stages", stages)
+        choice("zero_stage", self.zero_stage, self.zero_stages)
+        choice("attention", self.attention, ATTENTION_KINDS)
+        for field in ("gradient_bytes", "reduce_bytes", "optimizer_bytes", "parameter_bytes", "logit_bytes",
+                      "backward_gradient_bytes", "retained_logit_bytes", "update_bytes"):  # fmt: skip
+            real(field, getattr(self, field), 0.0, 64.0)
+        for field in ("sequence_parallel", "fused_cross_entropy", "fused_norms", "overlap_gradients", "overlap_parameters",
+                      "overlap_tensor", "overlap_pipeline", "scatter_boundary", "keep_gathered", "gather_logits",
+                      "balanced_stages", "keep_rotated", "keep_activated", "narrow_copies", "lazy_gradients"):  # fmt: skip
+            flag(field, getattr(self, field))
+        if self.time_error is not None:
+            real("time_error", self.time_error, 0.0, 10.0)
+        if not isinstance(self.constants, Stack):
+            raise InvalidValue("constants", self.constants, "a Stack of calibrated constants")
+        for field, value in self.constants._asdict().items():
+            real(field, value, 0.0, 1e12)
+
+    def numbers(self) -> Stack:
+        """The constants that formulas take."""
+        return self.constants

@@ -1,0 +1,425 @@
+"""How a run is split over GPUs: what a plan says, what is legal, and why not."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from costmodel import ops
+from costmodel.checks import choice, flag, listing, plain_fields, positive_int, real, whole
+from costmodel.description.device import DTYPES
+from costmodel.description.framework import ATTENTION_KINDS, Framework
+from costmodel.errors import IllegalPlan, InvalidValue
+from costmodel.formulas import legality
+from costmodel.formulas.network import communication, compression
+from costmodel.formulas.pipeline import schedules
+from costmodel.formulas.quantities import Options
+from costmodel.formulas.quantities import Plan as PlanNumbers
+from costmodel.formulas.transformer import precision
+
+if TYPE_CHECKING:
+    from costmodel.description.cluster import Cluster
+    from costmodel.description.transformer import Transformer
+
+SCHEDULES = {
+    "gpipe": schedules.GPIPE, "1f1b": schedules.ONE_F_ONE_B, "interleaved": schedules.INTERLEAVED,
+    "zb-h1": schedules.ZB_H1, "zb-h2": schedules.ZB_H2, "dualpipe": schedules.DUALPIPE, "zb-v": schedules.ZB_V,
+    "chimera": schedules.CHIMERA, "breadth-first": schedules.BREADTH_FIRST, "pipedream": schedules.PIPEDREAM,
+    "pipedream-2bw": schedules.PIPEDREAM_2BW,
+}  # fmt: skip
+OPTIMIZERS = {
+    "adam": (4.0, 8.0), "adam-precision-aware": (2.0, 8.0), "adam-bf16-moments": (4.0, 4.0), "adam-8bit": (4.0, 2.0),
+    "adam-bf16": (0.0, 4.0), "sgd-momentum": (4.0, 4.0), "muon": (4.0, 4.0), "rmsprop": (4.0, 8.0),
+}  # fmt: skip
+"""Bytes per parameter of the master copy that 16-bit weights have, and of the moments; the precision-aware one keeps of
+the master copy only what the weight lacks; under ``muon`` the second moment of the embeddings, which stay with Adam, is
+neglected."""
+ADAPTERS = {"none": 1.0, "lora": 0.005, "qlora": 0.005}
+"""Share of the parameters that train; adapters of rank 16 on every projection are about half a per cent [hu2021]_."""
+QUANTISED_BYTES = precision.block_bytes(4.0, 8.0 + 32.0 / 256.0, 64.0)
+"""Of a weight in NF4, its block's scale in 8 bits and that of 256 scales in 32 [dettmers2023]_."""
+SYNCHRONISATIONS = {
+    "all-reduce": communication.ALL_REDUCE, "hierarchical": communication.HIERARCHICAL,
+    "parameter-server": communication.PARAMETER_SERVER, "byteps": communication.BYTEPS, "local-sgd": communication.LOCAL_SGD,
+}  # fmt: skip
+COMPRESSIONS = {
+    "none": compression.NONE, "fp16": compression.NARROW, "bf16": compression.NARROW, "int8": compression.QUANTISED,
+    "top-k": compression.TOP_K, "power-sgd": compression.POWER_SGD,
+}  # fmt: skip
+COMPRESSION_PARAMETERS = {"compression_density": "top-k", "compression_rank": "power-sgd"}
+"""Fields of a plan that one way to compress alone uses."""
+DENSITY = 0.001
+"""Of deep gradient compression after its warm-up [lin2018]_."""
+RANK = 1
+"""Of the matrices of PyTorch's ``PowerSGDState``."""
+OUTER_BYTES = 8.0
+"""Per parameter, of the weights at the last exchange and of their momentum, which local SGD keeps [douillard2023]_."""
+DIMENSIONS = ("tensor", "context", "data", "pipeline")
+MOST = 10_000_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A parallel configuration of one training run.
+
+    A field that is None takes the framework's default.
+
+    Parameters
+    ----------
+    global_batch : sequences per step
+    seq_len : [tokens]
+    tensor_parallel, context_parallel, pipeline_parallel, data_parallel : degrees; their product is the GPUs
+    expert_parallel : ranks that split the experts; lies inside data x context (x tensor) parallelism
+    expert_tensor_parallel : ranks that split one expert
+    virtual_stages : model chunks on a pipeline rank (schedules interleaved and breadth-first)
+    micro_batch : sequences per micro-batch
+    schedule : ``"gpipe"``, ``"1f1b"``, ``"interleaved"``, ``"breadth-first"``, ``"zb-h1"``, ``"zb-h2"``, ``"zb-v"``,
+        ``"dualpipe"``, ``"chimera"``, or asynchronous: ``"pipedream"``, which updates after every micro-batch and stashes
+        weights, ``"pipedream-2bw"``, which keeps two generations of them; the step of these is one of many, the pipeline full
+    sequence_parallel : split norms and residuals over the tensor group
+    zero_stage : 0 plain, 1 optimizer state, 2 and gradients, 3 and weights sharded over data x context ranks
+    shard_group : ranks that share one copy of what is sharded (HSDP); all of them if None
+    recompute : ``"none"``, ``"selective"`` (the attention core, which flash kernels recompute anyway: nothing changes),
+        ``"full"``, or a whole number k: every k-th layer
+    dtype : of the GEMMs; ``"fp8-rowwise"`` has a scale for each row instead of each tensor
+    gradient_bytes : of an accumulated gradient: 2 or 4
+    optimizer : one of `OPTIMIZERS`
+    adapter : ``"none"`` trains every weight; ``"lora"`` freezes them and trains low-rank adapters, whose own cost is
+        neglected but for their states; ``"qlora"`` also holds the frozen weights in 4 bits
+    attention : ``"flash"``, ``"fused-softmax"`` or ``"unfused"``
+    fused_cross_entropy : one kernel from logits to their gradient
+    fused_norms : a norm is one kernel
+    cuda_graphs : the passes of a layer are captured once and replayed: the host launches a graph for all their kernels, and
+        what they hold stays, for every micro-batch in flight; not with experts, whose tokens vary
+    overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline : which exchange runs beside compute
+    rank_order : degrees from innermost to outermost; an expert group takes neighbouring ranks whatever the order
+    synchronisation : how copies of the model agree: ``"all-reduce"``, ``"hierarchical"`` (inside nodes, then between),
+        ``"parameter-server"``, ``"byteps"`` or ``"local-sgd"`` (DiLoCo); all but the first need ``zero_stage=0``. Servers
+        of a parameter server hold the optimizer's state, and their update hides behind the exchange
+    servers : machines of the parameter server, or without GPUs in BytePS, with the links of a node; 0: the nodes serve
+    local_steps : steps of local SGD from one exchange to the next
+    compression : of gradients before their all-reduce: ``"none"``, ``"fp16"`` or ``"bf16"`` (a cast), ``"int8"`` (blocks that
+        share a scale), ``"top-k"`` or ``"power-sgd"`` (two factors of each matrix); the last two keep what they didn't send
+        for the next step. All but the first need ``synchronisation="all-reduce"`` and ``zero_stage`` 0 or 1
+    compression_density : share of the gradients that top-k sends, above 0 to 1; 0.001 if None
+    compression_rank : of the factors of PowerSGD; 1 if None
+    optimizer_offload, activation_offload : share kept in host memory, 0 to 1; transfers are priced, and the processors of a
+        node that update an offloaded optimizer for all its GPUs
+
+    Raises
+    ------
+    InvalidValue
+        naming the field, its value and what was expected
+    """
+
+    global_batch: int
+    seq_len: int
+    tensor_parallel: int = 1
+    context_parallel: int = 1
+    expert_parallel: int = 1
+    expert_tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    virtual_stages: int = 1
+    data_parallel: int = 1
+    micro_batch: int = 1
+    schedule: str | None = None
+    sequence_parallel: bool | None = None
+    zero_stage: int | None = None
+    shard_group: int | None = None
+    recompute: str | int = "none"
+    dtype: str = "bf16"
+    gradient_bytes: int | None = None
+    optimizer: str | None = None
+    adapter: str = "none"
+    attention: str | None = None
+    fused_cross_entropy: bool | None = None
+    fused_norms: bool | None = None
+    cuda_graphs: bool = False
+    overlap_gradients: bool | None = None
+    overlap_parameters: bool | None = None
+    overlap_tensor: bool | None = None
+    overlap_pipeline: bool | None = None
+    rank_order: Sequence[str] = DIMENSIONS
+    synchronisation: str = "all-reduce"
+    servers: int = 0
+    local_steps: int = 1
+    compression: str = "none"
+    compression_density: float | None = None
+    compression_rank: int | None = None
+    optimizer_offload: float = 0.0
+    activation_offload: float = 0.0
+
+    def __post_init__(self) -> None:
+        plain_fields(self)
+        for field in ("global_batch", "tensor_parallel", "context_parallel", "expert_parallel",
+                      "expert_tensor_parallel", "pipeline_parallel", "virtual_stages", "data_parallel",
+                      "micro_batch"):  # fmt: skip
+            positive_int(field, getattr(self, field), MOST)
+        positive_int("seq_len", self.seq_len, 10**8)
+        if self.schedule is None:
+            object.__setattr__(self, "schedule", "interleaved" if self.virtual_stages > 1 else "1f1b")
+        choice("schedule", self.schedule, tuple(SCHEDULES))
+        for field in ("sequence_parallel", "fused_cross_entropy", "fused_norms", "overlap_gradients", "overlap_parameters",
+                      "overlap_tensor", "overlap_pipeline"):  # fmt: skip
+            if getattr(self, field) is not None:
+                flag(field, getattr(self, field))
+        flag("cuda_graphs", self.cuda_graphs)
+        if self.zero_stage is not None:
+            whole("zero_stage", self.zero_stage, 3)
+        if self.shard_group is not None:
+            positive_int("shard_group", self.shard_group, MOST)
+        if isinstance(self.recompute, str):
+            choice("recompute", self.recompute, ("none", "selective", "full"))
+        else:
+            positive_int("recompute", self.recompute, 10_000)
+        choice("dtype", self.dtype, DTYPES)
+        choice("adapter", self.adapter, tuple(ADAPTERS))
+        if self.gradient_bytes is not None:
+            choice("gradient_bytes", self.gradient_bytes, (2, 4))
+        if self.optimizer is not None:
+            choice("optimizer", self.optimizer, tuple(OPTIMIZERS))
+        if self.attention is not None:
+            choice("attention", self.attention, ATTENTION_KINDS)
+        choice("synchronisation", self.synchronisation, tuple(SYNCHRONISATIONS))
+        whole("servers", self.servers, 100_000)
+        positive_int("local_steps", self.local_steps, 1_000_000)
+        if self.servers and self.synchronisation not in ("parameter-server", "byteps"):
+            raise InvalidValue("servers", self.servers, f"0 with synchronisation={self.synchronisation!r}, which has none")
+        if self.local_steps > 1 and self.synchronisation != "local-sgd":
+            raise InvalidValue("local_steps", self.local_steps, f"1 with synchronisation={self.synchronisation!r}")
+        if self.synchronisation == "parameter-server" and self.optimizer_offload:
+            raise InvalidValue("optimizer_offload", self.optimizer_offload, "0 with servers that hold the optimizer's state")
+        if self.synchronisation != "all-reduce" and self.zero_stage:
+            raise InvalidValue("zero_stage", self.zero_stage, f"0 with synchronisation={self.synchronisation!r}: every rank "
+                               "has a whole copy to synchronise")  # fmt: skip
+        self._check_compression()
+        object.__setattr__(self, "rank_order", listing("rank_order", self.rank_order))
+        if sorted(map(str, self.rank_order)) != sorted(DIMENSIONS):
+            raise InvalidValue("rank_order", self.rank_order, "an order of " + ", ".join(DIMENSIONS))
+        for field in ("optimizer_offload", "activation_offload"):
+            real(field, getattr(self, field), 0.0, 1.0)
+
+    def _check_compression(self) -> None:
+        how = f"compression={self.compression!r}"
+        choice("compression", self.compression, tuple(COMPRESSIONS))
+        for field, owner in COMPRESSION_PARAMETERS.items():
+            if getattr(self, field) is not None and self.compression != owner:
+                raise InvalidValue(field, getattr(self, field), f"None with {how}: {owner!r} alone has it")
+        if self.compression_density is not None:
+            real("compression_density", self.compression_density, 1e-9, 1.0)
+        if self.compression_rank is not None:
+            positive_int("compression_rank", self.compression_rank, 1_000_000)
+        if self.compression == "none":
+            return
+        if self.synchronisation != "all-reduce":
+            raise InvalidValue("compression", self.compression, f"'none' with synchronisation={self.synchronisation!r}: an "
+                               "all-reduce alone is modelled with compressed gradients")  # fmt: skip
+        if (self.zero_stage or 0) > 1:
+            raise InvalidValue("zero_stage", self.zero_stage, f"0 or 1 with {how}, which needs every rank's whole gradients")
+        if self.compression == "power-sgd" and self.adapter != "none":
+            raise InvalidValue("compression", self.compression, f"any other with adapter={self.adapter!r}, of low rank already")
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the plan takes."""
+        return self.tensor_parallel * self.context_parallel * self.pipeline_parallel * self.data_parallel
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches that one pipeline works through in a step."""
+        return self.global_batch // (self.data_parallel * self.micro_batch)
+
+    def resolve(self, framework: Framework) -> Plan:
+        """The plan with every None replaced by the framework's default."""
+        defaults: dict[str, Any] = {
+            "sequence_parallel": framework.sequence_parallel and self.tensor_parallel > 1,
+            "zero_stage": self._default_zero_stage(framework),
+            "attention": framework.attention,
+            "fused_cross_entropy": framework.fused_cross_entropy,
+            "fused_norms": framework.fused_norms,
+            "overlap_gradients": framework.overlap_gradients,
+            "overlap_parameters": framework.overlap_parameters,
+            "overlap_tensor": framework.overlap_tensor,
+            "overlap_pipeline": framework.overlap_pipeline,
+        }
+        missing = {field: value for field, value in defaults.items() if getattr(self, field) is None}
+        return dataclasses.replace(self, **missing)
+
+    def _default_zero_stage(self, framework: Framework) -> int:
+        """The framework's, or none where that shards what every rank must have whole."""
+        most = 0 if self.synchronisation != "all-reduce" else 3 if self.compression == "none" else 1
+        return framework.zero_stage if framework.zero_stage <= most else 0
+
+    def options(self, framework: Framework) -> Options:
+        """What is the same for every plan of a search, as the numbers that formulas take."""
+        plan = self.resolve(framework)
+        narrow = {
+            "fp8": 1.0, "fp8-rowwise": 1.0, "mxfp8": precision.block_bytes(8.0, 8.0, 32.0),
+            "nvfp4": precision.block_bytes(4.0, 8.0, 16.0),
+        }  # fmt: skip
+        wide = plan.dtype in ("fp32", "tf32")
+        bytes_ = 4.0 if wide else 2.0
+        least = 4.0 if wide else 0.0  # what is in the weights' width in 16 bit is in 32
+        gradient = max(framework.gradient_bytes, least) if plan.gradient_bytes is None else float(plan.gradient_bytes)
+        stored = 4.0 if wide else framework.parameter_bytes
+        optimizer = precision.optimizer_bytes(stored, *OPTIMIZERS["adam"]) if wide else framework.optimizer_bytes
+        if plan.optimizer is not None:
+            optimizer = precision.optimizer_bytes(stored, *OPTIMIZERS[plan.optimizer])
+        updating = max(framework.update_bytes, least) if framework.update_bytes else 0.0
+        served = plan.synchronisation == "parameter-server"
+        copied = narrow.get(plan.dtype, 0.0) if framework.narrow_copies else 0.0
+        return Options(
+            seq_len=float(plan.seq_len), global_batch=float(plan.global_batch),
+            compute_bytes=narrow.get(plan.dtype, bytes_), activation_bytes=bytes_,
+            input_bytes=copied or bytes_, input_copy_bytes=copied, weight_copy_bytes=2.0 * copied,
+            parameter_bytes=stored, stored_bytes=QUANTISED_BYTES if plan.adapter == "qlora" else stored,
+            trainable=ADAPTERS[plan.adapter], scatter_boundary=float(framework.scatter_boundary),
+            keep_rotated=float(framework.keep_rotated), keep_activated=float(framework.keep_activated),
+            lazy_gradients=float(framework.lazy_gradients),
+            backward_gradient_bytes=framework.backward_gradient_bytes,
+            retained_logit_bytes=framework.retained_logit_bytes, update_bytes=updating,
+            keep_gathered=float(framework.keep_gathered), balanced_stages=float(framework.balanced_stages),
+            gather_logits=float(framework.gather_logits),
+            gradient_bytes=gradient, reduce_bytes=min(max(framework.reduce_bytes, least), gradient),
+            optimizer_bytes=0.0 if served else optimizer,
+            outer_bytes=OUTER_BYTES if plan.synchronisation == "local-sgd" else 0.0,
+            flash_attention=float(plan.attention == "flash"), fused_softmax=float(plan.attention == "fused-softmax"),
+            fused_norms=float(bool(plan.fused_norms)), cuda_graphs=float(plan.cuda_graphs),
+            logit_bytes=2.0 if plan.fused_cross_entropy else framework.logit_bytes,
+            fused_cross_entropy=float(bool(plan.fused_cross_entropy)),
+            synchronisation=SYNCHRONISATIONS[plan.synchronisation], servers=float(plan.servers),
+            local_steps=float(plan.local_steps),
+            compression=COMPRESSIONS[plan.compression],
+            compression_density=float(DENSITY if plan.compression_density is None else plan.compression_density),
+            compression_rank=float(RANK if plan.compression_rank is None else plan.compression_rank),
+            overlap_gradients=float(bool(plan.overlap_gradients)),
+            overlap_parameters=float(bool(plan.overlap_parameters)),
+            overlap_tensor=float(bool(plan.overlap_tensor)), overlap_pipeline=float(bool(plan.overlap_pipeline)),
+            optimizer_offload=float(plan.optimizer_offload), activation_offload=float(plan.activation_offload),
+        )  # fmt: skip
+
+    def numbers(self, framework: Framework, layers: int) -> PlanNumbers:
+        """The split as the numbers that formulas take.
+
+        Parameters
+        ----------
+        framework : gives the defaults
+        layers : of the model, for the share that ``recompute=k`` means
+        """
+        plan = self.resolve(framework)
+        ranks = plan.data_parallel * plan.context_parallel
+        recomputed = 1.0 if plan.recompute == "full" else 0.0
+        if isinstance(plan.recompute, int):
+            recomputed = -(-layers // plan.recompute) / layers
+        return plan_numbers(
+            tensor=float(plan.tensor_parallel), context=float(plan.context_parallel),
+            expert=float(plan.expert_parallel), expert_tensor=float(plan.expert_tensor_parallel),
+            pipeline=float(plan.pipeline_parallel), virtual_stages=float(plan.virtual_stages),
+            data=float(plan.data_parallel), micro_batch=float(plan.micro_batch),
+            sequence_parallel=float(bool(plan.sequence_parallel)), zero_stage=float(plan.zero_stage or 0),
+            shard_group=float(plan.shard_group or ranks), schedule=SCHEDULES[str(plan.schedule)],
+            recompute_attention=float(plan.recompute == "selective"), recompute_layers=recomputed,
+            rank_order=plan.rank_order,
+        )  # fmt: skip
+
+    def check(self, model: Transformer, cluster: Cluster, framework: Framework) -> None:
+        """Raise `IllegalPlan` with the reason where the plan can't run on this model and cluster."""
+        plan = self.resolve(framework)
+        if plan.zero_stage not in framework.zero_stages:
+            raise IllegalPlan(
+                "zero_stage",
+                f"zero_stage={plan.zero_stage}: {framework.name} has stages {', '.join(map(str, framework.zero_stages))}",
+            )
+        if plan.pipeline_parallel > 1 and (plan.zero_stage or 0) > framework.largest_pipelined_zero_stage:
+            raise IllegalPlan(
+                "zero_pipeline",
+                f"zero_stage={plan.zero_stage} with pipeline_parallel={plan.pipeline_parallel}: {framework.name} "
+                f"shards at most stage {framework.largest_pipelined_zero_stage} under a pipeline",
+            )
+        broken = legality.violations(
+            model.numbers(), plan.options(framework), plan.numbers(framework, model.layers), float(cluster.gpus or 0)
+        )
+        for reason, value in broken._asdict().items():
+            if value:
+                raise IllegalPlan(reason, explain(reason, plan, model, cluster))
+
+
+def plan_numbers(
+    *, tensor: Any, context: Any, expert: Any, expert_tensor: Any, pipeline: Any, virtual_stages: Any, data: Any,
+    micro_batch: Any, sequence_parallel: Any, zero_stage: Any, shard_group: Any, schedule: Any,
+    recompute_attention: Any, recompute_layers: Any, rank_order: Sequence[str],
+) -> PlanNumbers:  # fmt: skip
+    """Degrees, as floats or columns, with the strides that the rank order gives their groups."""
+    degrees = {"tensor": tensor, "context": context, "data": data, "pipeline": pipeline}
+    strides: dict[str, Any] = {}
+    inner: Any = 0.0 * tensor + 1.0
+    for dimension in rank_order:
+        strides[dimension] = inner
+        inner = inner * degrees[dimension]
+    return PlanNumbers(
+        tensor=tensor, context=context, expert=expert, expert_tensor=expert_tensor, pipeline=pipeline,
+        virtual_stages=virtual_stages, data=data, context_stride=strides["context"],
+        tensor_stride=strides["tensor"], data_stride=ops.minimum(strides["data"], strides["context"]),
+        pipeline_stride=strides["pipeline"], sequence_parallel=sequence_parallel, micro_batch=micro_batch,
+        schedule=schedule, shard_optimizer=(zero_stage > 0.5) * 1.0, shard_gradients=(zero_stage > 1.5) * 1.0,
+        shard_weights=(zero_stage > 2.5) * 1.0, shard_group=shard_group,
+        recompute_attention=recompute_attention, recompute_layers=recompute_layers,
+    )  # fmt: skip
+
+
+def divisors(number: int, most: int) -> list[int]:
+    """Divisors of `number` up to `most`.
+
+    Examples
+    --------
+    >>> divisors(12, 6)
+    [1, 2, 3, 4, 6]
+    """
+    return [d for d in range(1, min(number, most) + 1) if number % d == 0]
+
+
+def explain(reason: str, plan: Plan, model: Transformer, cluster: Cluster) -> str:
+    """One line: which rule a plan breaks, with the values, and what would be legal."""
+    t, p, v = plan.tensor_parallel, plan.pipeline_parallel, plan.virtual_stages
+    options = ", ".join(map(str, divisors(model.heads, max(t, 8))))
+    texts = {
+        "world_size": f"tensor_parallel={t} x context_parallel={plan.context_parallel} x pipeline_parallel={p} x "
+        f"data_parallel={plan.data_parallel} = {plan.gpus} does not equal the cluster's {cluster.gpus} GPUs",
+        "tensor_heads": f"tensor_parallel={t} does not divide {model.heads} attention heads of {model.name!r}; "
+        f"divisors: {options}",
+        "tensor_kv_heads": f"tensor_parallel={t} and kv_heads={model.kv_heads} of {model.name!r}: neither divides the other",
+        "tensor_feed_forward": f"tensor_parallel={t} does not divide feed_forward={model.feed_forward} of {model.name!r}",
+        "pipeline_layers": f"pipeline_parallel={p} x virtual_stages={v} does not divide {model.layers} layers of "
+        f"{model.name!r} (first and last stage may be short, but hold one layer, on zb-v's first rank together; with virtual "
+        "stages each at most one)",
+        "virtual_stages": f"virtual_stages={v} with schedule={plan.schedule!r} and pipeline_parallel={p}: more than one "
+        f"chunk needs schedule 'interleaved' or 'breadth-first', a pipeline, and at most {model.layers} chunks in all",
+        "pipeline_micro_batches": f"pipeline_parallel={p} does not divide {plan.micro_batches} micro-batches, which the "
+        "interleaved schedule needs",
+        "schedule": f"schedule={plan.schedule!r} with pipeline_parallel={p} and {plan.micro_batches} micro-batches: "
+        "zero-bubble, two-way and asynchronous schedules need a pipeline and at least as many micro-batches as stages "
+        "(zb-h2 and zb-v one less than twice as many, dualpipe twice as many and even, chimera just as many); dualpipe and "
+        "chimera need even stages; a framework that deals layers by cost has no zb-v, dualpipe or chimera",
+        "global_batch": f"global_batch={plan.global_batch} is not a multiple of data_parallel={plan.data_parallel} x "
+        f"micro_batch={plan.micro_batch}",
+        "sequence": f"seq_len={plan.seq_len} does not split over context_parallel={plan.context_parallel} (two chunks "
+        f"each) and, with sequence_parallel, tensor_parallel={t}",
+        "experts": f"expert_parallel={plan.expert_parallel} x expert_tensor_parallel={plan.expert_tensor_parallel} does "
+        f"not fit {model.experts} experts of {model.name!r}",
+        "expert_ranks": f"expert_parallel={plan.expert_parallel} x expert_tensor_parallel={plan.expert_tensor_parallel} "
+        f"does not divide data x context x tensor = {plan.data_parallel * plan.context_parallel * t} ranks",
+        "expert_feed_forward": f"expert_tensor_parallel={plan.expert_tensor_parallel} does not divide "
+        f"expert_feed_forward={model.expert_feed_forward} of {model.name!r}",
+        "shard_group": f"shard_group={plan.shard_group} does not divide data x context = "
+        f"{plan.data_parallel * plan.context_parallel} ranks",
+        "synchronisation": f"synchronisation={plan.synchronisation!r} with zero_stage={plan.zero_stage}: every rank must have "
+        "a whole copy to synchronise, zero_stage=0",
+        "compression": f"compression={plan.compression!r} with zero_stage={plan.zero_stage}: every rank must have its gradients "
+        "whole to compress them, zero_stage=0 or 1",
+        "cuda_graphs": f"cuda_graphs={plan.cuda_graphs} with the {model.experts} experts of {model.name!r}: a graph has fixed "
+        "shapes, and the tokens of an expert vary",
+        "unfused_context": f"attention={plan.attention!r} with context_parallel={plan.context_parallel}: ring "
+        "attention needs the flash kernel",
+    }  # fmt: skip
+    return texts[reason]

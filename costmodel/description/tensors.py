@@ -1,0 +1,358 @@
+"""The parameter tensors of a Transformer, one by one: what buckets of gradients and gathers of weights are made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.checks import flag
+
+if TYPE_CHECKING:
+    from costmodel.description.transformer import Transformer
+
+Integers = NDArray[np.int64]
+
+
+class Tensor(NamedTuple):
+    """One parameter tensor.
+
+    Parameters
+    ----------
+    name : as a checkpoint would call it
+    shape : rows first
+    part : ``"embedding"``, ``"layer"``, ``"head"`` or ``"prediction"``
+    split : divided over the tensor ranks (over the expert-tensor ranks where `routed`), or whole on each
+    routed : belongs to a routed expert
+    keys : rows that project to keys and values, of which a tensor rank holds at least one head
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    part: str
+    split: bool = False
+    routed: bool = False
+    keys: int = 0
+
+    @property
+    def numel(self) -> int:
+        """Elements of the whole tensor."""
+        return math.prod(self.shape)
+
+    def local_rows(self, ranks: int, kv_heads: int) -> float:
+        """Rows that one of `ranks` tensor ranks holds, a split along columns counted as one along rows.
+
+        Parameters
+        ----------
+        ranks : over which the tensor is divided
+        kv_heads : of the model: no rank holds less than one
+        """
+        if not self.split:
+            return float(self.shape[0])
+        return (self.shape[0] - self.keys) / ranks + self.keys / min(ranks, kv_heads)
+
+
+class _Names(NamedTuple):
+    """How a family of checkpoints calls its tensors."""
+
+    layer: str
+    attention: str
+    mlp: str
+    embedding: str
+    positions: str
+    embedding_norm: str
+    norms: tuple[str, ...]
+    last_norm: str
+    head: str
+    inputs: tuple[str, ...]
+    output: str
+    projection: str
+
+
+_BLOOM = _Names(
+    "transformer.h.", "self_attention.", "mlp.", "transformer.word_embeddings", "transformer.position_embeddings",
+    "transformer.word_embeddings_layernorm", ("input_layernorm", "post_attention_layernorm"), "transformer.ln_f",
+    "lm_head", ("dense_h_to_4h",), "dense_4h_to_h", "dense",
+)  # fmt: skip
+_LLAMA = _Names(
+    "model.layers.", "self_attn.", "mlp.", "model.embed_tokens", "model.embed_positions", "model.embed_norm",
+    ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"),
+    "model.norm", "lm_head", ("gate_proj", "up_proj"), "down_proj", "o_proj",
+)  # fmt: skip
+
+
+def _names(model: Transformer) -> _Names:
+    return _LLAMA if model.gated else _BLOOM
+
+
+def _linear(
+    name: str, rows: int, columns: int, bias: bool, part: str, *, rowwise: bool = False, split: bool = True,
+    routed: bool = False, keys: int = 0,
+) -> Iterator[Tensor]:  # fmt: skip
+    """A projection and its bias; a row-parallel one (`rowwise`) keeps its bias whole."""
+    yield Tensor(f"{name}.weight", (rows, columns), part, split, routed, keys)
+    if bias:
+        yield Tensor(f"{name}.bias", (rows,), part, split and not rowwise, routed, keys)
+
+
+def _norm(name: str, width: int, model: Transformer, part: str) -> Iterator[Tensor]:
+    yield Tensor(f"{name}.weight", (width,), part)
+    if model.norm == "layernorm":
+        yield Tensor(f"{name}.bias", (width,), part)
+
+
+def _attention(model: Transformer, part: str) -> Iterator[Tensor]:
+    names, h, heads, d = _names(model), model.hidden, model.heads, int(model.head_dim or 0)
+    kv, values = int(model.kv_heads or 0), int(model.value_head_dim or 0)
+    bias, where = model.attention_bias, names.attention
+    if model.latent:
+        if model.query_latent:
+            yield from _linear(f"{where}q_a_proj", model.query_latent, h, bias, part, split=False)
+            yield from _norm(f"{where}q_a_layernorm", model.query_latent, model, part)
+            yield from _linear(f"{where}q_b_proj", heads * d, model.query_latent, False, part)
+        else:
+            yield from _linear(f"{where}q_proj", heads * d, h, False, part)
+        compressed = model.kv_latent + model.rope_head_dim
+        yield from _linear(f"{where}kv_a_proj_with_mqa", compressed, h, bias, part, split=False)
+        yield from _norm(f"{where}kv_a_layernorm", model.kv_latent, model, part)
+        expanded = heads * (d - model.rope_head_dim + values)
+        yield from _linear(f"{where}kv_b_proj", expanded, model.kv_latent, False, part)
+    elif model.gated:
+        yield from _linear(f"{where}q_proj", heads * d, h, bias, part)
+        for name in ("k_proj", "v_proj"):
+            yield from _linear(f"{where}{name}", kv * d, h, bias, part, keys=kv * d)
+    else:
+        yield from _linear(f"{where}query_key_value", (heads + 2 * kv) * d, h, bias, part, keys=2 * kv * d)
+    yield from _linear(f"{where}{names.projection}", h, heads * values, model.output_bias, part, rowwise=True)
+    if model.qk_norm != "none":
+        full = model.qk_norm == "full"
+        yield from _norm(f"{where}q_norm", heads * d if full else d, model, part)
+        yield from _norm(f"{where}k_norm", kv * d if full else d, model, part)
+    if model.attention_sinks:
+        yield Tensor(f"{where}sinks", (heads,), part, split=True)
+
+
+def _mlp(model: Transformer, prefix: str, width: int, part: str, routed: bool = False) -> Iterator[Tensor]:
+    names, bias = _names(model), model.feed_forward_bias
+    for name in names.inputs:
+        yield from _linear(f"{prefix}{name}", width, model.hidden, bias, part, routed=routed)
+    yield from _linear(f"{prefix}{names.output}", model.hidden, width, bias, part, rowwise=True, routed=routed)
+
+
+def _layer_norms(model: Transformer, part: str) -> list[list[Tensor]]:
+    known = _names(model).norms
+    titles = [known[i] if i < len(known) else f"norm_{i}" for i in range(model.norms_per_layer)]
+    return [list(_norm(title, model.hidden, model, part)) for title in titles]
+
+
+def _layer(model: Transformer, experts: bool, part: str = "layer") -> Iterator[Tensor]:
+    """Tensors of one layer, named within it; BLOOM registers norms where they work, Llama after the projections."""
+    names, norms = _names(model), _layer_norms(model, part)
+    attention = list(_attention(model, part))
+    feed_forward: list[Tensor] = []
+    if experts:
+        feed_forward += [Tensor(f"{names.mlp}gate.weight", (model.experts, model.hidden), part)]
+        for expert in range(model.experts):
+            feed_forward += _mlp(model, f"{names.mlp}experts.{expert}.", model.expert_feed_forward, part, routed=True)
+        if model.shared_expert_feed_forward:
+            feed_forward += _mlp(model, f"{names.mlp}shared_experts.", model.shared_expert_feed_forward, part)
+    else:
+        feed_forward += _mlp(model, names.mlp, model.feed_forward, part)
+    if model.gated:
+        yield from (*attention, *feed_forward, *(tensor for norm in norms for tensor in norm))
+    else:
+        first, *others = norms
+        yield from (*first, *attention, *(tensor for norm in others for tensor in norm), *feed_forward)
+
+
+@functools.lru_cache(maxsize=64)
+def layer_tensors(model: Transformer, experts: bool) -> tuple[Tensor, ...]:
+    """Tensors of one layer in the order of registration, named within the layer.
+
+    Parameters
+    ----------
+    model : what is trained
+    experts : a layer with routed experts, or one with a dense MLP
+    """
+    return tuple(_layer(model, experts))
+
+
+@functools.lru_cache(maxsize=64)
+def embedding_tensors(model: Transformer) -> tuple[Tensor, ...]:
+    """Tensors before the first layer.
+
+    Parameters
+    ----------
+    model : what is trained
+    """
+    names = _names(model)
+    found = [Tensor(f"{names.embedding}.weight", (model.vocabulary, model.hidden), "embedding", split=True)]
+    if model.learned_positions:
+        found += [Tensor(f"{names.positions}.weight", (model.learned_positions, model.hidden), "embedding")]
+    if model.embedding_norm:
+        found += _norm(names.embedding_norm, model.hidden, model, "embedding")
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=64)
+def head_tensors(model: Transformer, copy: bool = False) -> tuple[Tensor, ...]:
+    """Tensors after the last layer: the last norm, and the output projection where it is the rank's own.
+
+    Parameters
+    ----------
+    model : what is trained
+    copy : a last pipeline stage, which holds its own copy of tied embeddings
+    """
+    names = _names(model)
+    found = list(_norm(names.last_norm, model.hidden, model, "head"))
+    if copy or not model.tied_embeddings:
+        found += [Tensor(f"{names.head}.weight", (model.vocabulary, model.hidden), "head", split=True)]
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=64)
+def prediction_tensors(model: Transformer) -> tuple[Tensor, ...]:
+    """Tensors of one multi-token-prediction module: three norms, a projection of two hidden states, one layer.
+
+    Parameters
+    ----------
+    model : what is trained
+    """
+    part, h = "prediction", model.hidden
+    found = [tensor for name in ("enorm", "hnorm") for tensor in _norm(name, h, model, part)]
+    found += _linear("eh_proj", h, 2 * h, False, part)
+    found += _layer(model, model.expert_layers > 0, part)
+    return (*found, *_norm("shared_head.norm", h, model, part))
+
+
+def parameter_tensors(model: Transformer, prediction: bool = False) -> tuple[Tensor, ...]:
+    """Every parameter tensor in the order of registration; layers with a dense MLP come first.
+
+    Models with a gated MLP are named, ordered and split into projections as Llama is in Hugging Face Transformers,
+    the others as BLOOM (queries, keys and values in one projection).
+
+    Parameters
+    ----------
+    model : what is trained
+    prediction : with its multi-token-prediction modules, which published counts leave out
+
+    Returns
+    -------
+    tuple of `Tensor`
+        whose elements add up to ``model.parameters``
+
+    Examples
+    --------
+    >>> from costmodel import load_model
+    >>> bloom = parameter_tensors(load_model("bloom-560m"))
+    >>> len(bloom), bloom[5].name, sum(tensor.numel for tensor in bloom)
+    (293, 'transformer.h.0.self_attention.query_key_value.weight', 559214592)
+    """
+    flag("prediction", prediction)
+    found = list(embedding_tensors(model))
+    prefix = _names(model).layer
+    for layer in range(model.layers):
+        inner = layer_tensors(model, layer >= model.layers - model.expert_layers)
+        found += [tensor._replace(name=f"{prefix}{layer}.{tensor.name}") for tensor in inner]
+    found += head_tensors(model)
+    for layer in range(model.layers, model.layers + prediction * model.prediction_layers):
+        found += [tensor._replace(name=f"{prefix}{layer}.{tensor.name}") for tensor in prediction_tensors(model)]
+    return tuple(found)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LocalTensors:
+    """The tensors of one rank as columns, in the order of registration.
+
+    Parameters
+    ----------
+    numel : elements on this rank
+    rows : of them, along the first dimension
+    layer : position in the stage: 0 the embedding, then the layers from 1, then the head
+    routed : belongs to a routed expert
+    shared : an embedding that the first and the last pipeline stage hold both
+    layers : of the stage
+    """
+
+    numel: Integers
+    rows: Integers
+    layer: Integers
+    routed: NDArray[np.bool_]
+    shared: NDArray[np.bool_]
+    layers: int
+
+    def __len__(self) -> int:
+        return len(self.numel)
+
+    def where(self, kept: NDArray[np.bool_]) -> LocalTensors:
+        """The tensors that `kept` marks."""
+        return LocalTensors(
+            numel=self.numel[kept], rows=self.rows[kept], layer=self.layer[kept], routed=self.routed[kept],
+            shared=self.shared[kept], layers=self.layers,
+        )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=256)
+def _columns(
+    model: Transformer, what: str, tensor: int, expert: int, expert_tensor: int
+) -> tuple[Integers, Integers, NDArray[np.bool_]]:
+    """Elements, rows and kind of the tensors of one part on one rank; of the routed experts only its share."""
+    made: dict[str, Callable[[Transformer], tuple[Tensor, ...]]] = {
+        "embedding": embedding_tensors,
+        "dense": lambda model: layer_tensors(model, False),
+        "experts": lambda model: layer_tensors(model, True),
+        "head": head_tensors,
+        "copy": lambda model: head_tensors(model, True),
+        "prediction": prediction_tensors,
+    }
+    tensors = made[what](model)
+    kept, seen = [], 0
+    matrices = sum(tensor.routed for tensor in tensors) // max(model.experts, 1)
+    for one in tensors:
+        if one.routed:
+            seen += 1
+            if seen > matrices * (model.experts // expert):
+                continue
+        kept.append(one)
+    kv_heads = int(model.kv_heads or 1)
+    local = [one.local_rows(expert_tensor if one.routed else tensor, kv_heads) for one in kept]
+    columns = [math.prod(one.shape[1:]) for one in kept]
+    numel = np.array([math.ceil(rows * width) for rows, width in zip(local, columns, strict=True)], dtype=np.int64)
+    routed = np.array([one.routed for one in kept], dtype=bool)
+    return numel, np.ceil(np.array(local)).astype(np.int64), routed
+
+
+def stage_tensors(
+    model: Transformer, *, layers: Sequence[int], embedding: bool, head: bool, tensor: int, expert: int, expert_tensor: int
+) -> LocalTensors:
+    """The tensors that one rank of a pipeline stage holds, unsharded by data parallelism.
+
+    Parameters
+    ----------
+    model : what is trained
+    layers : numbers of the stage's layers in the model, in their order
+    embedding, head : what else the stage holds; a stage with a head but no embedding has its own copy of tied ones
+    tensor, expert, expert_tensor : degrees that split tensors, and experts
+    """
+    first_expert = model.layers - model.expert_layers
+    parts = [("embedding", 0)] * embedding
+    parts += [("experts" if number >= first_expert else "dense", 1 + i) for i, number in enumerate(layers)]
+    outer = len(layers) + 1
+    if head:
+        parts += [("head" if embedding else "copy", outer)] + [("prediction", outer)] * model.prediction_layers
+    found = [_columns(model, what, tensor, expert, expert_tensor) for what, _ in parts]
+    sizes = [len(numel) for numel, _, _ in found]
+    numel, rows, routed = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    shared = np.zeros(len(numel), dtype=bool)
+    if model.tied_embeddings and embedding != head:
+        shared[0 if embedding else sum(sizes[:outer]) - 1] = True
+    layer = np.repeat(np.array([place for _, place in parts], dtype=np.int64), sizes)
+    return LocalTensors(numel=numel, rows=rows, layer=layer, routed=routed, shared=shared, layers=len(layers))
+
+
+__all__ = ["LocalTensors", "Tensor", "parameter_tensors", "stage_tensors"]

@@ -1,0 +1,256 @@
+"""The decoder that is trained: its shape, validated once, and the numbers that formulas take."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Literal
+
+from costmodel.checks import choice, flag, positive_int, real, whole
+from costmodel.errors import InvalidValue
+from costmodel.formulas.quantities import Model
+from costmodel.formulas.transformer import flops, parameters
+
+MAX_LAYERS, MAX_WIDTH, MAX_VOCABULARY, MAX_EXPERTS = 10_000, 10_000_000, 100_000_000, 100_000
+UNLIMITED = 1e18
+"""Window of a layer that looks back at everything [tokens]."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Transformer:
+    """A decoder-only transformer.
+
+    Parameters
+    ----------
+    name : what it is called
+    layers, hidden, heads, vocabulary : shape
+    feed_forward : width of the dense MLP [channels]; 0 where every layer has experts
+    kv_heads : heads of keys and values; `heads` if not given (GQA, MQA below)
+    head_dim : channels of a query/key head; ``hidden / heads`` if not given; under latent attention the
+        part without position plus `rope_head_dim`
+    value_head_dim : channels of a value head; `head_dim` if not given
+    gated : SwiGLU-like MLP with two input matrices
+    norm : ``"rmsnorm"`` or ``"layernorm"``
+    norms_per_layer : norms of hidden width in one layer
+    qk_norm : norm of queries and keys: ``"none"``, ``"head"`` (one shared vector of head_dim for queries, one
+        for keys), ``"full"`` (a vector over all heads)
+    tied_embeddings : the output projection is the input embedding
+    learned_positions : rows of a learned position table
+    embedding_norm : a norm after the embedding (BLOOM)
+    attention_bias, output_bias, feed_forward_bias : biases of q/k/v, of the attention output, of the MLP
+    attention_sinks : one learned sink logit per head (gpt-oss)
+    parallel_block : attention and MLP read the same input (GPT-J, Falcon)
+    experts, experts_per_token, expert_feed_forward : routed experts, and the width of one
+    shared_expert_feed_forward : width of all shared experts together
+    dense_layers : layers that keep a dense MLP in a mixture-of-experts model
+    expert_capacity : tokens an expert takes over the mean, the rest is dropped; None: dropless
+    expert_imbalance : tokens on the busiest expert rank over the mean, where dropless
+    query_latent, kv_latent, rope_head_dim : latent attention (kv_latent > 0 turns it on)
+    sliding_window, windowed_layers : tokens a windowed layer looks back; how many layers are windowed
+    prediction_layers : multi-token-prediction modules trained beside the model
+    dropout : dropout in attention and after each block (its masks are saved)
+    published_parameters : the count its authors state, where the catalogue quotes one
+
+    Raises
+    ------
+    InvalidValue
+        naming the field, its value and what was expected
+
+    Examples
+    --------
+    >>> small = Transformer(name="gpt2-small", layers=12, hidden=768, heads=12, vocabulary=50257,
+    ...     feed_forward=3072, gated=False, norm="layernorm", tied_embeddings=True, learned_positions=1024,
+    ...     attention_bias=True, output_bias=True, feed_forward_bias=True)
+    >>> small.parameters
+    124439808
+    """
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    vocabulary: int
+    feed_forward: int = 0
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    value_head_dim: int | None = None
+    gated: bool = True
+    norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
+    norms_per_layer: int = 2
+    qk_norm: Literal["none", "head", "full"] = "none"
+    tied_embeddings: bool = False
+    learned_positions: int = 0
+    embedding_norm: bool = False
+    attention_bias: bool = False
+    output_bias: bool = False
+    feed_forward_bias: bool = False
+    attention_sinks: bool = False
+    parallel_block: bool = False
+    experts: int = 0
+    experts_per_token: int = 0
+    expert_feed_forward: int = 0
+    shared_expert_feed_forward: int = 0
+    dense_layers: int = 0
+    expert_capacity: float | None = None
+    expert_imbalance: float = 1.0
+    query_latent: int = 0
+    kv_latent: int = 0
+    rope_head_dim: int = 0
+    sliding_window: int = 0
+    windowed_layers: int = 0
+    prediction_layers: int = 0
+    dropout: bool = False
+    published_parameters: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise InvalidValue("name", self.name, "a text that is not empty")
+        positive_int("layers", self.layers, MAX_LAYERS)
+        positive_int("vocabulary", self.vocabulary, MAX_VOCABULARY)
+        for field in ("hidden", "heads"):
+            positive_int(field, getattr(self, field), MAX_WIDTH)
+        if self.kv_heads is None:
+            object.__setattr__(self, "kv_heads", self.heads)
+        positive_int("kv_heads", self.kv_heads, MAX_WIDTH)
+        if self.heads % self.kv_heads:  # type: ignore[operator]
+            raise InvalidValue("kv_heads", self.kv_heads, f"a divisor of heads={self.heads}")
+        if self.head_dim is None:
+            if self.hidden % self.heads:
+                raise InvalidValue("heads", self.heads, f"a divisor of hidden={self.hidden}, or head_dim given")
+            object.__setattr__(self, "head_dim", self.hidden // self.heads)
+        positive_int("head_dim", self.head_dim, MAX_WIDTH)
+        if self.value_head_dim is None:
+            object.__setattr__(self, "value_head_dim", self.head_dim)
+        positive_int("value_head_dim", self.value_head_dim, MAX_WIDTH)
+        for field in ("feed_forward", "learned_positions", "expert_feed_forward", "shared_expert_feed_forward",
+                      "query_latent", "kv_latent", "rope_head_dim", "prediction_layers"):  # fmt: skip
+            whole(field, getattr(self, field), MAX_VOCABULARY)
+        whole("sliding_window", self.sliding_window, MAX_VOCABULARY)
+        positive_int("norms_per_layer", self.norms_per_layer, 16)
+        for field in ("gated", "tied_embeddings", "embedding_norm", "attention_bias", "output_bias",
+                      "feed_forward_bias", "attention_sinks", "parallel_block", "dropout"):  # fmt: skip
+            flag(field, getattr(self, field))
+        choice("norm", self.norm, ("rmsnorm", "layernorm"))
+        choice("qk_norm", self.qk_norm, ("none", "head", "full"))
+        for field in ("windowed_layers", "dense_layers"):
+            whole(field, getattr(self, field), self.layers)
+        if self.windowed_layers and not self.sliding_window:
+            raise InvalidValue("sliding_window", self.sliding_window, "the window of the windowed layers [tokens]")
+        self._check_experts()
+        if self.latent:
+            if self.rope_head_dim >= self.head_dim:  # type: ignore[operator]
+                raise InvalidValue("rope_head_dim", self.rope_head_dim, f"less than head_dim={self.head_dim}")
+        elif self.query_latent or self.rope_head_dim:
+            raise InvalidValue("kv_latent", self.kv_latent, "more than 0 where query_latent or rope_head_dim is given")
+
+    def _check_experts(self) -> None:
+        whole("experts", self.experts, MAX_EXPERTS)
+        real("expert_imbalance", self.expert_imbalance, 1.0, 1e5)
+        if self.expert_capacity is not None:
+            real("expert_capacity", self.expert_capacity, 1e-3, 1e5)
+        if self.experts:
+            positive_int("experts_per_token", self.experts_per_token, self.experts)
+            positive_int("expert_feed_forward", self.expert_feed_forward, MAX_WIDTH)
+            if self.dense_layers and not self.feed_forward:
+                raise InvalidValue("feed_forward", self.feed_forward, "the width of the dense layers' MLP")
+        else:
+            positive_int("feed_forward", self.feed_forward, MAX_WIDTH)
+            for field in ("experts_per_token", "expert_feed_forward", "shared_expert_feed_forward", "dense_layers"):
+                if getattr(self, field):
+                    raise InvalidValue(field, getattr(self, field), "0 in a model without experts")
+
+    @classmethod
+    def from_huggingface(cls, path: str | Path, name: str | None = None) -> Transformer:
+        """Read a local Hugging Face ``config.json`` (or the folder that holds one).
+
+        Parameters
+        ----------
+        path : file or folder; at most 1 MiB is read
+        name : what to call the model; the file's own name for it if not given
+
+        Raises
+        ------
+        UnreadableFile
+            where the file is missing, too large or not JSON
+        NotModelled
+            where the architecture is unknown, or a key that changes the shape is
+        """
+        from costmodel.description.huggingface import read_config
+
+        return cls(**read_config(Path(path), name))
+
+    @property
+    def latent(self) -> bool:
+        """Whether attention is multi-head latent attention."""
+        return self.kv_latent > 0
+
+    @property
+    def expert_layers(self) -> int:
+        """Layers with a mixture of experts."""
+        return self.layers - self.dense_layers if self.experts else 0
+
+    @property
+    def parameters(self) -> int:
+        """Exact parameter count, multi-token-prediction modules left out."""
+        return int(parameters.total_parameters(self.numbers()))
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that work on one token."""
+        return int(parameters.active_parameters(self.numbers()))
+
+    def parameters_by_part(self) -> dict[str, int]:
+        """Parameters of each part: one dense and one expert layer, embedding, head, and the total."""
+        numbers = self.numbers()
+        parts: dict[str, Any] = {
+            "attention_of_a_layer": parameters.attention_parameters(numbers),
+            "embedding": parameters.embedding_parameters(numbers),
+            "head": parameters.head_parameters(numbers),
+            "total": parameters.total_parameters(numbers),
+        }
+        if self.expert_layers < self.layers:
+            parts["dense_layer"] = parameters.dense_layer_parameters(numbers)
+        if self.expert_layers:
+            shared = parameters.expert_layer_shared_parameters(numbers)
+            parts["expert_layer"] = shared + parameters.expert_parameters(numbers)
+        return {part: int(count) for part, count in parts.items()}
+
+    def flop_per_token(self, seq_len: int, causal: bool = True) -> float:
+        """FLOP of forward and backward per token, nothing recomputed.
+
+        Parameters
+        ----------
+        seq_len : [tokens]
+        causal : count only the attention scores below the diagonal (what flash kernels compute); False
+            counts all of them (the convention of Megatron-LM and of most published MFU figures)
+
+        Returns
+        -------
+        float
+            [FLOP]
+        """
+        positive_int("seq_len", seq_len, 10**8)
+        return float(flops.model_flop_per_token(self.numbers(), float(seq_len), float(causal)))
+
+    def numbers(self) -> Model:
+        """The shape as the numbers that formulas take."""
+        channels = {"none": 0, "head": 2 * self.head_dim, "full": (self.heads + self.kv_heads) * self.head_dim}  # type: ignore[operator]
+        load = self.expert_imbalance if self.expert_capacity is None else self.expert_capacity
+        return Model(
+            layers=float(self.layers), hidden=float(self.hidden), heads=float(self.heads),
+            kv_heads=float(self.kv_heads), head_dim=float(self.head_dim),  # type: ignore[arg-type]
+            value_head_dim=float(self.value_head_dim), feed_forward=float(self.feed_forward),  # type: ignore[arg-type]
+            gated=float(self.gated), expert_layers=float(self.expert_layers), experts=float(self.experts),
+            experts_per_token=float(self.experts_per_token), expert_feed_forward=float(self.expert_feed_forward),
+            shared_feed_forward=float(self.shared_expert_feed_forward), expert_load=float(load),
+            latent=float(self.latent), query_latent=float(self.query_latent), kv_latent=float(self.kv_latent),
+            rope_head_dim=float(self.rope_head_dim), window=float(self.sliding_window or UNLIMITED),
+            windowed_layers=float(self.windowed_layers), vocabulary=float(self.vocabulary),
+            tied=float(self.tied_embeddings), positions=float(self.learned_positions),
+            norm_vectors=2.0 if self.norm == "layernorm" else 1.0, norms=float(self.norms_per_layer),
+            qk_norm_channels=float(channels[self.qk_norm]), embedding_norm=float(self.embedding_norm),
+            attention_bias=float(self.attention_bias), output_bias=float(self.output_bias),
+            feed_forward_bias=float(self.feed_forward_bias), sinks=float(self.attention_sinks),
+            parallel_block=float(self.parallel_block), prediction_layers=float(self.prediction_layers),
+            dropout=float(self.dropout),
+        )  # fmt: skip

@@ -1,0 +1,635 @@
+"""How long a collective takes on a cluster, by which algorithm, and why: NCCL or RCCL as they decide, or the textbook.
+
+>>> from costmodel import load_cluster
+>>> answer = collective_time("all-reduce", 2**30, 8, load_cluster("dgx-h100"))
+>>> answer.algorithm, answer.protocol, round(answer.time * 1e3, 1)
+('nvls', 'simple', 4.1)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from costmodel.catalogue import communication as constants
+from costmodel.checks import choice, flag, kind, plain, positive_int, real, text
+from costmodel.description.cluster import Cluster
+from costmodel.description.topology import MOST, Group, Landing, landings
+from costmodel.errors import InvalidValue, NotModelled
+from costmodel.formulas.network import algorithms, collectives, nccl, rccl
+from costmodel.formulas.quantities import Network
+from costmodel.solvers import nccl as tuner
+from costmodel.solvers import rccl as mesh_tuner
+from costmodel.solvers.blocks import binary_blocks_all_reduce
+
+OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "send")
+LIBRARIES = ("nccl", "rccl", "textbook")
+LAUNCHERS = ("native", "pytorch")
+PROCESSORS = ("intel", "amd")
+LATEST = max(nccl.RELEASES)
+NIC_SHARE = 0.96
+"""Of a NIC's line rate that NCCL reckons with: 12 GB/s of 100 Gbit/s."""
+NETWORKS = {"efa": "efa", "tcp": "tcp", "ethernet": "tcp"}
+"""Kind of network by what its level's name holds; every other is RDMA over InfiniBand or Ethernet."""
+WITHOUT_NVLINK = ("ada", "turing")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Alternative:
+    """An algorithm that could have run, with its protocol ('' in the textbook) and time [s]."""
+
+    algorithm: str
+    protocol: str
+    time: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CollectiveTime:
+    """What a collective takes.
+
+    Parameters
+    ----------
+    op, nbytes, group : what was asked: the operation, its buffer [bytes] and the ranks
+    time : [s]
+    algorithm, protocol : by which it runs; the protocol is '' in the textbook
+    library : ``"nccl"``, ``"rccl"`` or ``"textbook"``
+    why : one line
+    alternatives : every algorithm offered, fastest first, this one included
+    lower_bound : time that no algorithm sending over the same links goes below [s]; NCCL's NVLS and CollNet, which
+        reduce in switches, are not bound by it
+    """
+
+    op: str
+    nbytes: float
+    group: Group
+    time: float
+    algorithm: str
+    protocol: str
+    library: str
+    why: str
+    alternatives: tuple[Alternative, ...]
+    lower_bound: float
+
+    @property
+    def algorithm_bandwidth(self) -> float:
+        """Bytes of the buffer over time [bytes/s]; 0 where nothing takes no time."""
+        return self.nbytes / self.time if self.time else 0.0
+
+    @property
+    def bus_bandwidth(self) -> float:
+        """Rate of the bytes that a ring would move past each rank, as nccl-tests prints it [bytes/s]."""
+        return self.algorithm_bandwidth * bus_factor(self.op, self.group.ranks)
+
+
+def bus_factor(op: str, ranks: int) -> float:
+    """Bus over algorithm bandwidth of an operation.
+
+    Parameters
+    ----------
+    op : one of `OPERATIONS`
+    ranks : members
+
+    Raises
+    ------
+    InvalidValue
+        naming the field, its value and what was expected
+
+    Examples
+    --------
+    >>> bus_factor("all-reduce", 8)
+    1.75
+    """
+    choice("op", op, OPERATIONS)
+    ranks = positive_int("ranks", plain(ranks), MOST)
+    share = (ranks - 1) / ranks
+    return {"all-reduce": 2.0 * share, "all-gather": share, "reduce-scatter": share, "all-to-all": share}.get(op, 1.0)
+
+
+def phases_of(op: str) -> float:
+    """Share of an all-reduce's two passes through the channels' buffers that an operation makes.
+
+    Parameters
+    ----------
+    op : one of `OPERATIONS`
+    """
+    return 1.0 if op == "all-reduce" else 0.5
+
+
+def collective_time(
+    op: str,
+    nbytes: float,
+    group: int | Group,
+    cluster: Cluster,
+    algorithm: str = "auto",
+    *,
+    library: str = "auto",
+    version: str | tuple[int, int] = LATEST,
+    launcher: str = "native",
+    nvls: bool = True,
+    sharp: bool = False,
+    processor: str = "intel",
+) -> CollectiveTime:
+    """Time of a collective, alone on the network but for groups like its own.
+
+    Parameters
+    ----------
+    op : one of `OPERATIONS`; ``"send"`` is to the neighbour in the group
+    nbytes : buffer: what each rank holds before a reduction, after a gather, sends in an all-to-all [bytes]
+    group : members that are neighbours, or a `Group`
+    cluster : on which
+    algorithm : ``"auto"``, or one that the library has
+    library : ``"nccl"``, ``"rccl"``, ``"textbook"`` (alpha-beta, without launch cost), or ``"auto"``: NCCL on NVIDIA's
+        GPUs and RCCL on AMD's from MI300X on, unless only the textbook has the algorithm
+    version : of NCCL, as ``"2.21"``; the newest table that is not newer counts. RCCL has one, the textbook none
+    launcher : ``"native"`` code, or ``"pytorch"``, called and waited for one by one; not of the textbook
+    nvls : whether NVLink switches may reduce (NCCL_NVLS_ENABLE); they do for NCCL alone
+    sharp : whether the network's switches reduce, which they do for NCCL alone
+    processor : of the hosts, ``"intel"`` or ``"amd"``; the textbook knows no hosts
+
+    Returns
+    -------
+    CollectiveTime
+
+    Raises
+    ------
+    InvalidValue
+        naming the field, its value and what was expected
+    NotModelled
+        where the library has no such algorithm there, or doesn't know what is asked of it
+
+    Examples
+    --------
+    >>> from costmodel import load_cluster
+    >>> answer = collective_time("all-reduce", 2**30, 8, load_cluster("mi300x-8"))
+    >>> answer.library, answer.algorithm, answer.protocol
+    ('rccl', 'ring', 'simple')
+    """
+    place, release = _asked(op, nbytes, group, cluster, OPERATIONS, version, nvls, sharp, processor)
+    text("algorithm", algorithm)
+    choice("library", library, ("auto", *LIBRARIES))
+    choice("launcher", launcher, LAUNCHERS)
+    own = library_of(cluster.device.architecture)
+    if library not in ("auto", "textbook", own):
+        raise NotModelled(f"library={library!r} on {cluster.device.name}: {MAKERS[library]}")
+    if library == "auto":
+        only_textbook = algorithm in TEXTBOOK[op] and algorithm not in LIBRARY_NAMES[own]
+        library = "textbook" if only_textbook else own
+    unknown = {"sharp": sharp, "version": release != LATEST and version}
+    if library == "textbook":
+        unknown |= {"launcher": launcher != "native" and launcher}
+    asked = [f"{name}={value!r}" for name, value in unknown.items() if value]
+    if library != "nccl" and asked:
+        raise NotModelled(f"{asked[0]} with library={library!r}: {WITHOUT[library]}")
+    if place.ranks == 1.0 or place.nbytes == 0.0:
+        if algorithm not in ("auto", *(TEXTBOOK[op] if library == "textbook" else LIBRARY_NAMES[library])):
+            raise NotModelled(f"algorithm={algorithm!r}: {library} has none of that name for {op}")
+        nothing = "one rank has nothing to exchange" if place.ranks == 1.0 else "there are no bytes to exchange"
+        return place.answer([Alternative(algorithm="none", protocol="", time=0.0)], "none", library, nothing)
+    if library == "textbook":
+        return place.answer(place.textbook(), algorithm, library, "")
+    if library == "rccl":
+        return place.answer(place.rccl(launcher, processor == "amd"), algorithm, library, "RCCL")
+    found = place.nccl(release, launcher, nvls, sharp, processor == "amd")
+    return place.answer(found, algorithm, library, f"NCCL {release[0]}.{release[1]}")
+
+
+def expected_by_nccl(
+    op: str, nbytes: float, group: int | Group, cluster: Cluster, *, version: str | tuple[int, int] = LATEST,
+    nvls: bool = True, sharp: bool = False, processor: str = "intel",
+) -> list[tuner.Candidate]:  # fmt: skip
+    """What NCCL's own model says of every algorithm and protocol, without what measurements add, the one it runs first.
+
+    Parameters
+    ----------
+    op : one that NCCL's tuner decides on
+    nbytes : buffer [bytes]
+    group, cluster : at least two ranks, on NVIDIA's GPUs
+    version, nvls, sharp, processor : as of `collective_time`
+
+    Returns
+    -------
+    list of Candidate
+        with their times [s]
+
+    Raises
+    ------
+    InvalidValue
+        naming the field, its value and what was expected
+    NotModelled
+        on other GPUs than NVIDIA's
+    """
+    place, release = _asked(op, nbytes, group, cluster, tuner.OPERATIONS, version, nvls, sharp, processor)
+    if cluster.device.architecture not in tuner.FAMILIES:
+        raise NotModelled(f"NCCL on {cluster.device.name}: it runs on NVIDIA's GPUs")
+    if place.ranks == 1.0:
+        raise InvalidValue("group", group, "at least two ranks: one has nothing to exchange")
+    return tuner.candidates(op, place.nbytes, place.communicator(nvls, sharp, processor == "amd"), release)
+
+
+def expected_by_rccl(
+    op: str, nbytes: float, group: int | Group, cluster: Cluster, *, processor: str = "intel"
+) -> list[tuner.Candidate]:
+    """What RCCL's own model and its links say of every algorithm and protocol, the one it runs first.
+
+    Parameters
+    ----------
+    op : one that RCCL's tuner decides on
+    nbytes : buffer [bytes]
+    group, cluster : at least two ranks, on AMD's GPUs from MI300X on
+    processor : as of `collective_time`
+
+    Returns
+    -------
+    list of Candidate
+        with their times [s], without what measurements add
+
+    Raises
+    ------
+    InvalidValue
+        naming the field, its value and what was expected
+    NotModelled
+        on other GPUs
+    """
+    place, _ = _asked(op, nbytes, group, cluster, tuner.OPERATIONS, LATEST, True, False, processor)
+    if library_of(cluster.device.architecture) != "rccl":
+        raise NotModelled(f"RCCL on {cluster.device.name}: {MAKERS['rccl']}")
+    if place.ranks == 1.0:
+        raise InvalidValue("group", group, "at least two ranks: one has nothing to exchange")
+    return mesh_tuner.candidates(op, place.nbytes, place.mesh(processor == "amd"))
+
+
+def library_of(architecture: str) -> str:
+    """The library that runs on GPUs of an architecture, ``"nccl"`` or ``"rccl"``; ``"textbook"`` where neither does.
+
+    Parameters
+    ----------
+    architecture : of the GPUs
+
+    Examples
+    --------
+    >>> library_of("hopper"), library_of("cdna3"), library_of("tpu")
+    ('nccl', 'rccl', 'textbook')
+    """
+    if architecture in tuner.FAMILIES:
+        return "nccl"
+    return "rccl" if architecture in mesh_tuner.FAMILIES else "textbook"
+
+
+def family_of(architecture: str) -> str:
+    """Whose measured constants an architecture shares: NVIDIA's generations, ``"cdna"``.
+
+    Parameters
+    ----------
+    architecture : of GPUs that NCCL or RCCL runs on
+    """
+    return (tuner.FAMILIES | mesh_tuner.FAMILIES)[architecture]
+
+
+def _asked(
+    op: str, nbytes: float, group: int | Group, cluster: Cluster, operations: tuple[str, ...],
+    version: str | tuple[int, int], nvls: bool, sharp: bool, processor: str,
+) -> tuple[_Place, tuple[int, int]]:  # fmt: skip
+    """The question and the release of NCCL, checked."""
+    choice("op", op, operations)
+    size = real("nbytes", plain(nbytes), 0.0, 1e18)
+    members = group if isinstance(group, Group) else Group(ranks=plain(group))
+    kind("cluster", cluster, Cluster, "load_cluster(name)")
+    choice("processor", processor, PROCESSORS)
+    flag("nvls", nvls)
+    flag("sharp", sharp)
+    return _Place(op, size, members, cluster), _version(version)
+
+
+def _version(version: Any) -> tuple[int, int]:
+    parts = version.split(".") if isinstance(version, str) else version
+    known = min(nccl.RELEASES)
+    try:
+        found = (int(parts[0]), int(parts[1]))
+    except (ValueError, LookupError, TypeError, OverflowError):
+        raise InvalidValue("version", version, "a release of NCCL, as '2.21'") from None
+    if found < known:
+        raise InvalidValue("version", version, f"NCCL {known[0]}.{known[1]} or later")
+    return found
+
+
+class _Software(NamedTuple):
+    """What the formulas over levels take of a `Stack`."""
+
+    host_exchange: float = 0.0
+    network_latency: float = 1.0
+    node_latency: float = 1.0
+    network_quality: float = 1.0
+
+
+class _Links(NamedTuple):
+    """A group as equal links: of a ring through it, and of messages between any two members."""
+
+    hop: float  # mean latency of the ring's hops
+    bus: float
+    latency: float
+    bandwidth: float
+
+
+NCCL_NAMES = ("ring", "tree", "nvls", "nvls-tree", "collnet-direct", "collnet-chain", "pat", "point-to-point")
+RCCL_NAMES = ("ring", "tree", "point-to-point")
+LIBRARY_NAMES: dict[str, tuple[str, ...]] = {"nccl": NCCL_NAMES, "rccl": RCCL_NAMES, "textbook": ()}
+"""Names of the algorithms of a library, the textbook's apart."""
+WITHOUT = {
+    "rccl": "RCCL is tabled in one release, without SHARP",
+    "textbook": "its algorithms have no releases, launch cost or switches that reduce",
+}  # fmt: skip
+"""What is not modelled of a library."""
+MAKERS = {"nccl": "NCCL runs on NVIDIA's GPUs", "rccl": "RCCL is modelled on AMD's GPUs from MI300X on"}
+
+_FLAT: dict[str, dict[str, tuple[Callable[..., Any], bool]]] = {
+    "all-reduce": {
+        "ring": (algorithms.ring_all_reduce, True),
+        "recursive-doubling": (algorithms.recursive_doubling_all_reduce, False),
+        "recursive-halving-doubling": (algorithms.rabenseifner_all_reduce, False),
+        "binary-blocks": (binary_blocks_all_reduce, False),
+        "circulant": (algorithms.circulant_all_reduce, False),
+        "binomial-tree": (algorithms.binomial_all_reduce, False),
+        "double-binary-tree": (algorithms.double_binary_tree_all_reduce, False),
+    },
+    "all-gather": {
+        "ring": (algorithms.ring_all_gather, True),
+        "recursive-doubling": (algorithms.bruck_all_gather, False),
+    },
+    "reduce-scatter": {
+        "ring": (algorithms.ring_reduce_scatter, True),
+        "recursive-halving": (algorithms.bruck_reduce_scatter, False),
+        "pairwise": (algorithms.pairwise_reduce_scatter, False),
+    },
+    "all-to-all": {"pairwise": (algorithms.pairwise_all_to_all, False)},
+    "broadcast": {
+        "chain": (algorithms.chain_broadcast, True),
+        "binomial-tree": (algorithms.binomial_broadcast, False),
+        "van-de-geijn": (algorithms.van_de_geijn_broadcast, False),
+    },
+    "reduce": {
+        "chain": (algorithms.chain_reduce, True),
+        "binomial-tree": (algorithms.binomial_reduce, False),
+        "rabenseifner": (algorithms.rabenseifner_reduce, False),
+    },
+    "send": {},
+}
+"""Formula of each textbook algorithm over equal links, and whether its messages go round a ring."""
+
+TEXTBOOK = {op: tuple(flat) for op, flat in _FLAT.items()}
+TEXTBOOK["all-reduce"] += ("two-dimensional", "hierarchical")
+TEXTBOOK["all-to-all"] += ("direct",)
+TEXTBOOK["send"] = ("direct",)
+"""Names of the textbook's algorithms, by operation."""
+
+
+class _Place:
+    """One question: an operation of a group on a cluster."""
+
+    def __init__(self, op: str, nbytes: float, group: Group, cluster: Cluster):
+        self.op, self.nbytes, self.group, self.cluster = op, nbytes, group, cluster
+        self.lands = landings(group, cluster)
+        self.network = self._network(cluster)
+        self.ranks, self.stride = float(group.ranks), float(group.stride)
+
+    def _network(self, cluster: Cluster) -> Network:
+        """The network in numbers; a group alone has the NICs of all GPUs of a unit to itself."""
+        network = cluster.numbers()
+        if not self.group.alone:
+            return network
+        wider = list(network)
+        for place, land in enumerate(self.lands[:-1]):
+            if land.uplink is not None:
+                wider[place + 1] = wider[place + 1]._replace(bandwidth=land.uplink)
+        for place in range(len(self.lands), len(wider)):
+            wider[place] = wider[len(self.lands) - 1]
+        return Network(*wider)
+
+    def answer(self, found: list[Alternative], algorithm: str, library: str, because: str) -> CollectiveTime:
+        """The result: of what was asked for, or of all, the one that the library prefers; the textbook, the fastest."""
+        ordered = tuple(sorted(found, key=lambda one: one.time))
+        preferred = found if library == "rccl" else ordered
+        chosen = preferred[0]
+        if algorithm not in ("auto", "none"):
+            matching = [one for one in preferred if one.algorithm == algorithm]
+            if not matching:
+                offered = ", ".join(dict.fromkeys(one.algorithm for one in ordered))
+                raise NotModelled(f"algorithm={algorithm!r}: {library} has for {self.op} of this group {offered}")
+            chosen = matching[0]
+        return CollectiveTime(
+            op=self.op, nbytes=self.nbytes, group=self.group, time=chosen.time, algorithm=chosen.algorithm,
+            protocol=chosen.protocol, library=library, why=self._why(chosen, ordered, algorithm, because),
+            alternatives=ordered, lower_bound=self.lower_bound(),
+        )  # fmt: skip
+
+    def _why(self, chosen: Alternative, ordered: tuple[Alternative, ...], algorithm: str, because: str) -> str:
+        if algorithm == "none":
+            return because
+        name = " ".join(filter(None, (chosen.algorithm, chosen.protocol)))
+        nodes = self.lands[0].units
+        where = f"{self.group.ranks} ranks on {nodes} node{'s' if nodes > 1 else ''}"
+        lead = f"{because} takes {name}" if because else name
+        if algorithm != "auto":
+            return f"{name} as asked, {chosen.time * 1e6:.4g} us for {where}"
+        others = [one for one in ordered if one.algorithm != chosen.algorithm] or [one for one in ordered if one != chosen]
+        if not others:
+            return f"{lead}: there is no other for {where}"
+        second = others[0]
+        rival = " ".join(filter(None, (second.algorithm, second.protocol)))
+        ahead = second.time / chosen.time
+        taken = f"{lead}: {chosen.time * 1e6:.4g} us for {where}"
+        if ahead < 1.0:
+            return f"{taken}, where {rival} would be {1.0 / ahead:.2f} times faster"
+        return f"{taken}, {ahead:.2f} times faster than {rival}"
+
+    # The textbook
+
+    def crossed(self) -> list[Landing]:
+        """Levels on which members meet, innermost first."""
+        found, below = [], 1
+        for land in self.lands:
+            if land.members > below:
+                found.append(land)
+            below = max(below, land.members)
+        return found
+
+    def links(self) -> _Links:
+        """The group as equal links: messages between any two members go over the slowest level that they cross."""
+        network, outermost = self.network, self.crossed()[-1]
+        between = network[self.lands.index(outermost)]
+        bandwidth = min(self._rate(land) for land in self.crossed())
+        bus = float(collectives.bus_bandwidth(self.ranks, self.stride, network))
+        trip = float(collectives.ring_latency(self.ranks, self.stride, network, _Software()))
+        return _Links(trip / (self.ranks - 1.0), bus, float(between.latency), bandwidth)
+
+    def _rate(self, land: Landing) -> float:
+        """Bandwidth of a message between two members that meet on a level [bytes/s]."""
+        if land is self.lands[0]:
+            return float(collectives.inside_bandwidth(2.0, self.network))
+        return float(self.network[self.lands.index(land)].bandwidth)
+
+    def textbook(self) -> list[Alternative]:
+        """Every textbook algorithm for the operation."""
+        links, found = self.links(), {}
+        for name, (formula, ring) in _FLAT[self.op].items():
+            latency, bandwidth = (links.hop, links.bus) if ring else (links.latency, links.bandwidth)
+            found[name] = float(formula(self.nbytes, self.ranks, latency, bandwidth))
+        if self.op in ("all-to-all", "send"):
+            formula = collectives.all_to_all if self.op == "all-to-all" else collectives.send
+            found["direct"] = float(formula(self.nbytes, self.ranks, self.stride, self.network, _Software()))
+        if self.op == "all-reduce" and len(self.crossed()) > 1:
+            found["two-dimensional"] = self._nested(algorithms.two_dimensional, shrinking=True)
+            found["hierarchical"] = self._nested(algorithms.hierarchical, shrinking=False)
+        return [Alternative(algorithm=name, protocol="", time=time) for name, time in found.items()]
+
+    def _nested(self, formula: Callable[..., Any], shrinking: bool) -> float:
+        """All-reduce level by level: inside units around what units exchange, from the outermost level in.
+
+        Where each unit sends one part or all through a leader, the leader has the unit's links to itself.
+        """
+        levels, below = [], 1
+        for land in self.crossed():
+            levels.append((land, float(-(-land.members // below)), below))
+            below = land.members
+        time = 0.0
+        for land, units, inside in reversed(levels):
+            nbytes = self.nbytes / (inside if shrinking else 1)
+            place = self.lands.index(land)
+            bandwidth = float(land.bandwidth if place == 0 else self.network[place].bandwidth)
+            if not shrinking:
+                bandwidth = self._rate(land) * (inside if place else 1)
+            latency = float(self.network[place].latency)
+            if land is levels[-1][0]:
+                time = float(algorithms.ring_all_reduce(nbytes, units, latency, bandwidth))
+            else:
+                time = float(formula(nbytes, units, latency, bandwidth, time))
+        return time
+
+    def rank_rate(self, land: Landing) -> float:
+        """What reaches a member over its links inside a node and its share of the NICs together [bytes/s].
+
+        The links carry what was measured, or what RCCL reckons with where that is more.
+        """
+        runs_rccl = library_of(self.cluster.device.architecture) == "rccl"
+        inside = max(land.bandwidth, self.mesh(amd=False).link if runs_rccl else 0.0)
+        return inside + (float(self.network[1].bandwidth) if land.crossed else 0.0)
+
+    def lower_bound(self) -> float:
+        """What no algorithm that sends over these links goes below [s]."""
+        if self.group.ranks == 1 or self.nbytes == 0.0:
+            return 0.0
+        least = {
+            "all-reduce": algorithms.least_all_reduce, "broadcast": algorithms.least_broadcast,
+            "reduce": algorithms.least_broadcast, "send": algorithms.least_broadcast,
+        }.get(self.op, algorithms.least_all_gather)  # fmt: skip
+        crossed = self.crossed()
+        overlapping = self.op in ("send", "all-to-all")  # messages to all others may be under way at once
+        found = [float(algorithms.rounds(2.0 if overlapping else self.ranks)) * self.network[0].latency]
+        below = 1
+        for land in crossed:  # what leaves a unit of the level inside goes over the links of its members
+            place = self.lands.index(land)
+            rate = float(self.network[place].bandwidth) if place else self.rank_rate(land)
+            units = -(-self.group.ranks // below) if place else self.group.ranks
+            if self.op == "all-to-all":
+                found.append((self.ranks - below) / self.ranks * self.nbytes / rate)
+            elif self.op != "send":
+                found.append(float(least(self.nbytes, float(units), 0.0, rate * (below if place else 1))))
+            below = land.members
+        return max(found)
+
+    # NCCL
+
+    def communicator(self, nvls: bool, sharp: bool, amd: bool) -> tuner.Communicator:
+        """The group as NCCL sees it."""
+        device, levels = self.cluster.device, self.cluster.levels
+        inner, nodes = levels[0], self.lands[0].units
+        line = inner.line_rate or inner.bandwidth
+        linked = inner.topology != "tree" and device.architecture not in WITHOUT_NVLINK
+        specified, reckoned = nccl.LINK_BANDWIDTH.get(tuner.FAMILIES[device.architecture], (1.0, 1.0))
+        nic, latency = float("inf"), 0.0
+        for place in range(1, len(levels)):
+            if self.lands[place - 1].crossed:
+                level = levels[place]
+                over_bandwidth = NIC_SHARE * level.line_rate / level.bandwidth if level.line_rate else 1.0
+                nic = min(nic, over_bandwidth * self.network[place].bandwidth)
+                latency = max(latency, level.latency)
+        return tuner.Communicator(
+            ranks=self.group.ranks, nodes=nodes, architecture=device.architecture,
+            link=line / specified * reckoned if linked else 0.0, pci=inner.bandwidth, nic=nic if nodes > 1 else 0.0,
+            net_latency=latency if latency > tuner.NET_LATENCY else 0.0, nvls=nvls, sharp=sharp, amd=amd,
+        )  # fmt: skip
+
+    def overhead(self, launcher: str) -> constants.Overhead:
+        """What measurements add: of the architecture, between nodes of the network, and of who launches."""
+        inside = constants.overhead("architecture", family_of(self.cluster.device.architecture))
+        launch = inside.launch + constants.launch_of(launcher)
+        if self.lands[0].crossed:
+            between = constants.overhead("network", network_kind(self.crossed()[-1].level.name))
+            return between._replace(launch=launch + between.launch)
+        return inside._replace(launch=launch)
+
+    def nccl(self, version: tuple[int, int], launcher: str, nvls: bool, sharp: bool, amd: bool) -> list[Alternative]:
+        """Every algorithm and protocol that NCCL has for the operation, with what measurements add to its own model."""
+        if self.op not in tuner.OPERATIONS:
+            return [self.point_to_point(self.op, launcher)]
+        return self.measured(tuner.candidates(self.op, self.nbytes, self.communicator(nvls, sharp, amd), version), launcher)
+
+    def measured(self, found: list[tuner.Candidate], launcher: str) -> list[Alternative]:
+        """Candidates with what measurements add to a library's own model."""
+        over = self.overhead(launcher)
+        filling = over.filling * phases_of(self.op)
+        return [
+            Alternative(
+                algorithm=one.algorithm, protocol=one.protocol,
+                time=float(nccl.measured(one.time, over.launch, over.gain, self.nbytes, filling, over.round_bytes)),
+            )
+            for one in found
+            if one.bandwidth > 0.0
+        ]  # fmt: skip
+
+    def point_to_point(self, op: str, launcher: str) -> Alternative:
+        """Sends to one or all, whose time is the links' with a launch."""
+        formula = collectives.send if op == "send" else collectives.all_to_all
+        expected = float(formula(self.nbytes, self.ranks, self.stride, self.network, _Software()))
+        return Alternative(algorithm="point-to-point", protocol="simple", time=self.overhead(launcher).launch + expected)
+
+    # RCCL
+
+    def mesh(self, amd: bool) -> mesh_tuner.Mesh:
+        """The group as RCCL sees it, with the links there are."""
+        inner, nodes = self.cluster.levels[0], self.lands[0].units
+        members = self.group.ranks / nodes
+        share = (members - 1.0) / max(inner.size - 1.0, 1.0) if inner.topology == "mesh" else float(members > 1.0)
+        line = inner.line_rate * rccl.LINK / rccl.SPECIFIED if inner.line_rate else inner.bandwidth
+        crossed = [self.lands.index(land) for land in self.crossed() if land is not self.lands[0]]
+        return mesh_tuner.Mesh(
+            ranks=self.group.ranks, nodes=nodes, architecture=self.cluster.device.architecture, link=line * share,
+            nic=min((float(self.network[place].bandwidth) for place in crossed), default=0.0),
+            net_latency=max((self.cluster.levels[place].latency for place in crossed), default=0.0), amd=amd,
+        )  # fmt: skip
+
+    def rccl(self, launcher: str, amd: bool) -> list[Alternative]:
+        """Every algorithm and protocol that RCCL has for the operation, the one it runs first."""
+        if self.op not in tuner.OPERATIONS:
+            return [self.point_to_point(self.op, launcher)]
+        mesh = self.mesh(amd)
+        found = self.measured(mesh_tuner.candidates(self.op, self.nbytes, mesh), launcher)
+        if self.op == "all-gather":  # by bytes alone, before anything is weighed
+            place = 0 if mesh_tuner.gathers_directly(self.nbytes, mesh) else len(found)
+            found.insert(place, self.point_to_point("all-to-all", launcher))
+        return found
+
+
+def network_kind(name: str) -> str:
+    """Kind of network that a level's name tells: ``"efa"``, ``"tcp"`` or ``"rdma"``.
+
+    Parameters
+    ----------
+    name : of the level
+
+    Examples
+    --------
+    >>> network_kind("efa"), network_kind("rail")
+    ('efa', 'rdma')
+    """
+    return next((found for part, found in NETWORKS.items() if part in name.lower()), "rdma")

@@ -1,0 +1,210 @@
+"""One plan in, everything about its step out."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from costmodel.catalogue.software import framework_on
+from costmodel.checks import kind
+from costmodel.description.cluster import Cluster
+from costmodel.description.framework import Framework
+from costmodel.description.plan import Plan
+from costmodel.description.transformer import Transformer
+from costmodel.evaluation.error_model import Slopes, Spread, interval, probability_below, slopes_of, spread_of
+from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
+from costmodel.evaluation.memory_breakdown import Asked, Bill
+from costmodel.formulas import training_step as formula
+from costmodel.formulas.quantities import Device as DeviceNumbers
+from costmodel.formulas.quantities import Options, Stack, Step
+
+TIME_PARTS = tuple(field for field in Step._fields[1 : Step._fields.index("host") + 1])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What a step of a plan takes; `times` and `memory` split the totals.
+
+    Parameters
+    ----------
+    model, cluster, plan, framework : what was asked
+    step : every part [s, bytes, FLOP]
+    """
+
+    model: Transformer
+    cluster: Cluster
+    plan: Plan
+    framework: Framework
+    step: Step
+
+    @property
+    def step_time(self) -> float:
+        """Seconds of one optimizer step."""
+        return float(self.step.total)
+
+    @property
+    def times(self) -> dict[str, float]:
+        """Parts of the step time [s]; they add up to it."""
+        return {part: float(getattr(self.step, part)) for part in TIME_PARTS}
+
+    @functools.cached_property
+    def memory(self) -> Bill:
+        """Bill of the fullest rank, and of every stage [bytes]."""
+        asked = Asked(
+            self.model.numbers(), self.plan.options(self.framework), self.plan.numbers(self.framework, self.model.layers),
+            self.framework.numbers(), self.cluster.numbers(), self.plan.micro_batches, str(self.plan.schedule),
+        )  # fmt: skip
+        return Bill(**{part: float(value) for part, value in self.step.memory._asdict().items()}, asked=asked)
+
+    @property
+    def memory_limit(self) -> float:
+        """Bytes that a process can use on a GPU."""
+        return float(self.cluster.device.usable_memory or self.cluster.device.memory)
+
+    @functools.cached_property
+    def spread(self) -> Spread:
+        """Error of estimates of this framework on this device."""
+        return spread_of(self.framework, self.cluster.device)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the plan is judged to fit: within the device's usable memory, and the margin that calibration learnt."""
+        return self.memory_margin >= 0.0
+
+    @property
+    def memory_margin(self) -> float:
+        """Bytes to spare before the plan is judged not to fit; negative where it doesn't."""
+        return self.spread.margin * self.memory_limit - float(self.memory.total)
+
+    @property
+    def fit_probability(self) -> float:
+        """Probability that the plan fits, given the error of the memory estimate."""
+        return probability_below(float(self.memory.total), self.spread.margin * self.memory_limit, self.spread.memory)
+
+    @functools.cached_property
+    def slopes(self) -> Slopes:
+        """How the step time follows the calibrated constants."""
+        model, plan, framework = self.model.numbers(), self.plan, self.framework
+        options, numbers = plan.options(framework), plan.numbers(framework, self.model.layers)
+        network = self.cluster.numbers()
+
+        def logarithm(device: DeviceNumbers, stack: Stack) -> float:
+            return math.log(step_formula(options)(model, options, numbers, network, stack, device).total)
+
+        return slopes_of(logarithm, self.cluster.device, framework, plan.dtype)
+
+    @functools.cached_property
+    def time_spread(self) -> float:
+        """Standard deviation of the step time's logarithm: residual of the family, and error of the constants."""
+        return math.hypot(self.spread.time, math.sqrt(max(self.slopes.covariance(self.slopes), 0.0)))
+
+    @property
+    def time_interval(self) -> tuple[float, float]:
+        """90 % interval of the step time [s]."""
+        return interval(self.step_time, self.time_spread)
+
+    @property
+    def memory_interval(self) -> tuple[float, float]:
+        """90 % interval of the fullest rank's memory [bytes]."""
+        return interval(float(self.memory.total), self.spread.memory)
+
+    @property
+    def bubble_share(self) -> float:
+        """Share of the step that the slowest stage waits for the pipeline."""
+        return float(self.step.bubble / self.step.total)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens of the whole cluster per second."""
+        return self.plan.global_batch * self.plan.seq_len / self.step_time
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOP utilisation, scores counted in full (Megatron-LM's convention)."""
+        return self._utilisation(float(self.step.model_flop))
+
+    @property
+    def causal_mfu(self) -> float:
+        """Model FLOP utilisation, only scores below the diagonal counted."""
+        flop = self.model.flop_per_token(self.plan.seq_len, causal=True)
+        return self._utilisation(flop * self.plan.global_batch * self.plan.seq_len)
+
+    @property
+    def hfu(self) -> float:
+        """Hardware FLOP utilisation: recomputed FLOP counted too."""
+        return self._utilisation(float(self.step.hardware_flop))
+
+    def _utilisation(self, flop: float) -> float:
+        return flop / (self.step_time * self.plan.gpus * self.cluster.device.peak(self.plan.dtype))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Flat names with units, for JSON and frames."""
+        row: dict[str, Any] = {"model": self.model.name, "cluster": self.cluster.name, "framework": self.framework.name}
+        row |= {
+            field: value if not isinstance(value, tuple) else "-".join(value)
+            for field, value in dataclasses.asdict(self.plan).items()
+        }
+        row |= {"gpus": self.plan.gpus, "micro_batches": self.plan.micro_batches, "step_time_s": self.step_time}
+        row |= {f"{part}_s": value for part, value in self.times.items()}
+        row |= {"hidden_exchange_s": float(self.step.hidden_exchange), "exchange_bytes": float(self.step.exchange_bytes)}
+        row |= {"model_flop": float(self.step.model_flop), "hardware_flop": float(self.step.hardware_flop)}
+        row |= {"mfu": self.mfu, "causal_mfu": self.causal_mfu, "hfu": self.hfu}
+        row |= {"tokens_per_second": self.tokens_per_second, "peak_memory_bytes": float(self.memory.total)}
+        row |= {f"{part}_bytes": float(getattr(self.memory, part)) for part in MEMORY_PARTS}
+        return row | {"memory_limit_bytes": self.memory_limit, "memory_margin_bytes": self.memory_margin} | {
+            "fits": self.fits, "fit_probability": self.fit_probability,
+        }  # fmt: skip
+
+
+def step_formula(options: Options) -> Callable[..., Step]:
+    """The formula of a step: the whole one, or where gradients travel as they are the faster one that gives the same.
+
+    Parameters
+    ----------
+    options : of the plans
+    """
+    return formula.step if options.compression else formula.uncompressed_step
+
+
+def estimate(model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str = "megatron-core") -> Estimate:
+    """Time and memory of one training step.
+
+    Parameters
+    ----------
+    model : what is trained
+    cluster : on what
+    plan : how it is split; its degrees multiply to the cluster's GPUs
+    framework : the software, or its name in the catalogue
+
+    Returns
+    -------
+    Estimate
+        seconds, bytes and FLOP, part by part
+
+    Raises
+    ------
+    InvalidValue
+        where an argument is not what it should be
+    IllegalPlan
+        with the reason, where the plan can't run
+    NotModelled
+        where the device has no such dtype
+    """
+    kind("model", model, Transformer, "load_model(name)")
+    kind("cluster", cluster, Cluster, "load_cluster(name)")
+    kind("plan", plan, Plan, "Plan(...)")
+    software = framework_on(cluster, framework)
+    plan = plan.resolve(software)
+    plan.check(model, cluster, software)
+    device = cluster.device.numbers(plan.dtype)
+    options = plan.options(software)
+    result = step_formula(options)(
+        model.numbers(), options, plan.numbers(software, model.layers), cluster.numbers(), software.numbers(), device,
+    )
+    return Estimate(model=model, cluster=cluster, plan=plan, framework=software, step=result)
+
+
+__all__ = ["MEMORY_PARTS", "TIME_PARTS", "Estimate", "estimate"]

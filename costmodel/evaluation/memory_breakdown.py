@@ -1,0 +1,320 @@
+"""What the ranks of a plan hold: stage by stage, part by part, and at every moment of a step."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from costmodel.checks import whole
+from costmodel.formulas import gradients
+from costmodel.formulas.pipeline import layout, schedules
+from costmodel.formulas.quantities import Memory, Model, Network, Options, Stack
+from costmodel.formulas.quantities import Plan as PlanNumbers
+from costmodel.formulas.transformer import memory as formula
+from costmodel.formulas.transformer.parameters import stage_model
+
+if TYPE_CHECKING:
+    import pandas
+
+PARTS = Memory._fields[1:]
+"""Parts of a bill; they add up to its total."""
+
+
+class Asked(NamedTuple):
+    """The numbers that a bill is made of."""
+
+    model: Model
+    options: Options
+    plan: PlanNumbers
+    stack: Stack
+    network: Network
+    micro_batches: int
+    schedule: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StageBill:
+    """What one rank of a pipeline stage holds at its fullest moment.
+
+    Parameters
+    ----------
+    stage : rank in the pipeline, from 0
+    layers : of the stage; of two stages that a rank runs, the mean
+    parts : its `Memory` [bytes]
+    phase : the moment at which it is fullest: ``"loss"``, ``"backward"`` or ``"update"``
+    """
+
+    stage: int
+    layers: float
+    parts: Memory
+    phase: str
+
+    @property
+    def total(self) -> float:
+        """Bytes in all."""
+        return float(self.parts.total)
+
+    @property
+    def largest(self) -> list[tuple[str, float]]:
+        """Parts by size [bytes], the largest first."""
+        held = [(part, float(getattr(self.parts, part))) for part in PARTS]
+        return sorted((item for item in held if item[1] > 0.0), key=lambda item: -item[1])
+
+
+class Moment(NamedTuple):
+    """What a rank holds while one event of its step goes on."""
+
+    event: str  # "forward", "loss", "backward", "backward-input", "backward-weight" or "update"
+    micro_batch: int  # -1 of the update
+    held: Memory
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemoryTimeline:
+    """What one rank of a pipeline holds, event by event over a step.
+
+    Parameters
+    ----------
+    stage : rank in the pipeline, from 0
+    moments : in the order in which they come
+    """
+
+    stage: int
+    moments: tuple[Moment, ...]
+
+    @property
+    def peak(self) -> Moment:
+        """The fullest moment, the first of those that are alike."""
+        return max(self.moments, key=lambda moment: moment.held.total)
+
+    def frame(self) -> pandas.DataFrame:
+        """One row a moment: event, micro-batch and bytes of each part."""
+        import pandas
+
+        rows = [
+            {"event": moment.event, "micro_batch": moment.micro_batch}
+            | {f"{part}_bytes": value for part, value in moment.held._asdict().items()}
+            for moment in self.moments
+        ]
+        return pandas.DataFrame(rows)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bill:
+    """What the fullest rank holds at its fullest moment, and every other stage [bytes].
+
+    Parameters
+    ----------
+    total : in all; the parts add up to it
+    weights, gradients, optimizer : states that this rank keeps
+    activations : saved for the backward pass
+    temporaries : of the backward pass, or of the update, where that is the fullest moment
+    logits : and what the loss holds beside them, where the loss is the fullest moment
+    buffers : gathered weights, workspaces, what compression keeps beside the gradients
+    overhead : outside the allocator, and what the allocator reserves unused
+    asked : what the bill is of
+    """
+
+    total: float
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float
+    temporaries: float
+    logits: float
+    buffers: float
+    overhead: float
+    asked: Asked = dataclasses.field(repr=False, compare=False)
+
+    @property
+    def allocated(self) -> float:
+        """Bytes of tensors, as ``torch.cuda.max_memory_allocated`` counts them."""
+        return self.total - self.overhead
+
+    @property
+    def reserved(self) -> float:
+        """Bytes that the allocator holds, as ``torch.cuda.max_memory_reserved`` counts them."""
+        return self.allocated * (1.0 + float(self.asked.stack.fragmentation))
+
+    @functools.cached_property
+    def stages(self) -> tuple[StageBill, ...]:
+        """Bill of every pipeline stage, the first one first."""
+        return tuple(stage_bill(self.asked, stage) for stage in range(round(self.asked.plan.pipeline)))
+
+    @property
+    def fullest(self) -> StageBill:
+        """The stage that needs most."""
+        return max(self.stages, key=lambda stage: stage.total)
+
+    def timeline(self, stage: int | None = None) -> MemoryTimeline:
+        """What a rank holds while each pass of each micro-batch, and then the update, goes on.
+
+        Parameters
+        ----------
+        stage : rank in the pipeline, from 0; the fullest if None
+
+        Raises
+        ------
+        InvalidValue
+            where there is no such stage
+
+        Examples
+        --------
+        >>> from costmodel import estimate, load_cluster, load_model, Plan
+        >>> plan = Plan(global_batch=8, seq_len=8192, pipeline_parallel=8)
+        >>> bill = estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), plan).memory
+        >>> line = bill.timeline()
+        >>> [moment.event for moment in line.moments[:9]]
+        ['forward', 'forward', 'forward', 'forward', 'forward', 'forward', 'forward', 'forward', 'backward']
+        >>> abs(line.peak.held.total / bill.total - 1.0) < 1e-12
+        True
+        """
+        if stage is not None:
+            whole("stage", stage, round(self.asked.plan.pipeline) - 1)
+        return timeline_of(self.asked, self.fullest.stage if stage is None else stage)
+
+    @property
+    def phase(self) -> str:
+        """The moment at which the fullest rank is fullest: ``"loss"``, ``"backward"`` or ``"update"``."""
+        return self.fullest.phase
+
+
+def stage_bill(asked: Asked, stage: int) -> StageBill:
+    """The bill of one rank of the pipeline.
+
+    Parameters
+    ----------
+    asked : the numbers of the plan
+    stage : rank in the pipeline, from 0
+    """
+    arguments = arguments_of(asked, stage)
+    held = formula.stage_contents(*arguments)
+    bill = formula.stage_memory(held, asked.plan, asked.network, asked.stack, asked.micro_batches)
+    parts = formula.buffered(bill, compression_bytes(*arguments), asked.stack)
+    _, _, at_loss, updating = formula.fullest_moment(held, asked.plan, asked.micro_batches)
+    phase = "update" if updating else "loss" if at_loss else "backward"
+    return StageBill(stage=stage, layers=arguments[4], parts=Memory._make(map(float, parts)), phase=phase)
+
+
+def arguments_of(asked: Asked, stage: int) -> tuple[Any, ...]:
+    """What formulas of a stage take of a rank of the pipeline, in their order: its model first, micro-batches last.
+
+    Parameters
+    ----------
+    asked : the numbers of the plan
+    stage : rank in the pipeline, from 0
+    """
+    before, layers = layers_of(asked, stage)
+    part = model_of(asked, before, layers)
+    return (part, *asked[1:4], layers, float(stage), *ends_of(asked, stage), float(asked.micro_batches))
+
+
+def compression_bytes(
+    model: Model, options: Options, plan: PlanNumbers, stack: Stack, layers: float, stage: float, first: float, last: float,
+    micro_batches: float,
+) -> float:  # fmt: skip
+    """What a rank of the pipeline keeps to compress its gradients [bytes], of the arguments that formulas of a stage take.
+
+    Parameters
+    ----------
+    model, options, plan, stack, layers, stage, first, last, micro_batches : as `arguments_of` has them
+    """
+    return float(gradients.buffer_bytes(model, options, plan, layers, first, last))
+
+
+def model_of(asked: Asked, before: float, layers: float) -> Model:
+    """The model with the share of expert layers that a rank's stages have.
+
+    Parameters
+    ----------
+    asked : the numbers of the plan
+    before, layers : as `layers_of` has them
+    """
+    two_way = float(schedules.two_way(asked.plan.schedule)) if asked.plan.pipeline > 1 else 0.0
+    return stage_model(asked.model, before, (1.0 + two_way) * layers)
+
+
+def ends_of(asked: Asked, stage: int) -> tuple[float, float]:
+    """Whether a rank of the pipeline has the embedding, and the head.
+
+    Parameters
+    ----------
+    asked : the numbers of the plan
+    stage : rank in the pipeline, from 0
+    """
+    plan = asked.plan
+    first, last = stage == 0, stage == plan.pipeline - 1
+    if plan.pipeline > 1 and schedules.folded(plan.schedule):
+        ends = first or (last and bool(schedules.two_way(plan.schedule)))
+        return float(ends), float(ends)
+    return float(first), float(last)
+
+
+def layers_of(asked: Asked, stage: int) -> tuple[float, float]:
+    """Layers before those of a rank of the pipeline, and its own; of two stages that it runs, the mean.
+
+    Parameters
+    ----------
+    asked : the numbers of the plan
+    stage : rank in the pipeline, from 0
+    """
+    model, options, plan = asked[:3]
+    first, middle, last = layout.rank_layers(model, options, plan)
+    if stage == 0:
+        return 0.0, first
+    if stage == plan.pipeline - 1:
+        mirrored = bool(schedules.two_way(plan.schedule))
+        return 0.0 if mirrored else model.layers - last, last
+    if options.balanced_stages:
+        before = layout.dealt_layers(model, plan, float(stage))
+        return before, layout.dealt_layers(model, plan, stage + 1.0) - before
+    before = min(first + (stage - 1) * middle, model.layers)
+    return before, min(middle, model.layers - before)
+
+
+def timeline_of(asked: Asked, stage: int) -> MemoryTimeline:
+    """What a rank of the pipeline holds, event by event: states all the time, activations as the schedule runs.
+
+    Parameters
+    ----------
+    asked : the numbers of the plan
+    stage : rank in the pipeline, from 0
+    """
+    from costmodel.description.schedule import pipeline_schedule
+
+    plan, stack = asked.plan, asked.stack
+    arguments = arguments_of(asked, stage)
+    has = formula.stage_contents(*arguments)
+    order = pipeline_schedule(
+        asked.schedule, stages=round(plan.pipeline), micro_batches=asked.micro_batches, chunks=round(plan.virtual_stages)
+    )
+    chunks, end = order.chunks, order.stages - 1
+    kept = compression_bytes(*arguments)
+
+    moments: list[Moment] = []
+
+    def note(event: str, number: int, running: float, temporaries: float, logits: float, late: bool = False) -> None:
+        updating = event == "update"
+        bill = formula.billed(
+            has.weights, has.gradients if late else has.gradients - has.late_gradients, has.optimizer,
+            has.captured + running * has.saved,
+            temporaries, logits, stack.workspace_memory + (0.0 if updating else has.gathered), plan, asked.network, stack,
+        )  # fmt: skip
+        moments.append(Moment(event, number, Memory._make(map(float, formula.buffered(bill, kept, stack)))))
+
+    running = waiting = 0
+    for kind, at, number in order.order(stage):
+        if kind == "forward":
+            running += 1
+            waiting += at == end
+            note("loss" if at == end and has.logits > 0.0 else kind, number, running / chunks, 0.0, waiting * has.logits)
+        elif kind.startswith("backward"):
+            waiting -= at == end and kind != "backward-weight"  # its own logits have become their gradient
+            temporaries = 0.0 if kind == "backward-weight" else has.backward
+            note(kind, number, running / chunks, temporaries, waiting * has.logits)
+            running -= kind != "backward-input"
+    if has.late_gradients > 0.0:
+        note("backward", number, 0.0, has.backward, 0.0, late=True)
+    note("update", -1, 0.0, has.update, 0.0, late=True)
+    return MemoryTimeline(stage=stage, moments=tuple(moments))

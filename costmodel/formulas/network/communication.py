@@ -1,0 +1,343 @@
+r"""Communication of a plan: inside a layer, between stages, and of gradients and weights."""
+
+from __future__ import annotations
+
+from costmodel import ops
+from costmodel.formulas.network import collectives
+from costmodel.formulas.quantities import Exchange
+from costmodel.formulas.systems import byteps, parameter_server
+from costmodel.formulas.transformer import layer
+
+ALL_REDUCE, HIERARCHICAL, PARAMETER_SERVER, BYTEPS, LOCAL_SGD = 0.0, 1.0, 2.0, 3.0, 4.0
+"""Codes of how copies are synchronised."""
+PARTITION = 4.0 * 2.0**20
+"""Bytes of a message to a server [jiang2020]_ section 5."""
+
+
+def hidden_message(model, options, plan):
+    """A micro-batch's hidden states on one rank, whole in the channels [bytes].
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    """
+    return options.activation_bytes * layer.local_tokens(options, plan) * model.hidden
+
+
+def context_message(model, options, plan):
+    """Keys and values of a micro-batch on one rank: what goes around the context ring [bytes].
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    """
+    kv_heads = ops.maximum(model.kv_heads / plan.tensor, 1.0)
+    keys = ops.where(model.latent > 0.0, model.heads / plan.tensor, kv_heads) * model.head_dim
+    return 2.0 * options.activation_bytes * layer.local_tokens(options, plan) * keys
+
+
+def expert_message(model, options, plan):
+    """Routed tokens' hidden states that the ranks of one expert exchange in one direction [bytes].
+
+    Parameters
+    ----------
+    model, options, plan : `Model`, `Options`, `Plan`
+    """
+    routed = layer.local_tokens(options, plan) / plan.tensor * model.experts_per_token * model.expert_load
+    return options.activation_bytes * routed * model.hidden * plan.expert_tensor
+
+
+def tensor_reductions(model, share):
+    """All-reduces over the tensor group of one layer in one direction.
+
+    One after attention and one after the MLP, one where both run side by side; routed experts exchange over
+    their own group instead, shared ones over this.
+
+    Parameters
+    ----------
+    model : `Model`
+    share : of the layers that have routed experts
+
+    References
+    ----------
+    [shoeybi2019]_ section 3
+    """
+    reductions = 2.0 - model.parallel_block - share * (1.0 - model.parallel_block)
+    return reductions + share * ops.where(model.shared_feed_forward > 0.0, 1.0, 0.0)
+
+
+def tensor_exchange(model, options, plan, network, stack):
+    """Time and bytes of one all-reduce of a micro-batch's hidden states over the tensor group [s, bytes].
+
+    Sequence parallelism replaces each by a reduce-scatter and an all-gather, which move the same bytes.
+
+    Parameters
+    ----------
+    model, options, plan, network, stack : `Model`, `Options`, `Plan`, `Network`, `Stack`
+
+    References
+    ----------
+    [shoeybi2019]_ section 3, [korthikanti2022]_ section 4.2.2
+    """
+    nbytes = hidden_message(model, options, plan)
+    reduced = collectives.all_reduce(nbytes, plan.tensor, plan.tensor_stride, network, stack)
+    gathered = collectives.all_gather(nbytes, plan.tensor, plan.tensor_stride, network, stack)
+    time = ops.where(plan.sequence_parallel > 0.0, 2.0 * gathered, reduced)
+    return time, 2.0 * (plan.tensor - 1.0) / plan.tensor * nbytes
+
+
+def layer_exchange(model, options, plan, network, stack):
+    """Communication of an average layer on one micro-batch, `Exchange`.
+
+    Tensor: one all-reduce after attention and one after the MLP, each way (one where both run side by side;
+    an expert layer's MLP exchanges over the expert group instead). Context: keys and values go once around the
+    ring forward, they and their gradients backward. Experts: dispatch and combine, each way, and under expert
+    tensor parallelism a gather and a scatter of the routed tokens.
+
+    Parameters
+    ----------
+    model, options, plan, network, stack : `Model`, `Options`, `Plan`, `Network`, `Stack`
+    """
+    share = model.expert_layers / model.layers
+    once, tensor_bytes = tensor_exchange(model, options, plan, network, stack)
+    reductions = tensor_reductions(model, share)
+
+    kv_bytes = context_message(model, options, plan)
+    hop = collectives.send(kv_bytes, plan.context, plan.context_stride, network, stack)
+    around = (plan.context - 1.0) * hop
+
+    whole = expert_message(model, options, plan)
+    one_way = collectives.all_to_all(whole, plan.expert, plan.expert_tensor, network, stack)
+    inside = collectives.all_gather(whole, plan.expert_tensor, plan.tensor_stride, network, stack)
+    experts = share * 2.0 * (one_way + inside)
+    expert_bytes = share * 2.0 * whole * (1.0 - 1.0 / plan.expert)
+    again = plan.recompute_layers  # one more forward pass
+    nbytes = (2.0 + again) * (reductions * tensor_bytes + expert_bytes) + (3.0 + again) * (plan.context - 1.0) * kv_bytes
+    return Exchange(reductions * once, reductions * once, around, 2.0 * around, experts, experts, nbytes)
+
+
+def boundary(model, options, plan, network, stack):
+    """Time and bytes to send one micro-batch's hidden states to the next stage [s, bytes].
+
+    Parameters
+    ----------
+    model, options, plan, network, stack : `Model`, `Options`, `Plan`, `Network`, `Stack`
+    """
+    split = ops.where((options.scatter_boundary > 0.0) | (plan.sequence_parallel > 0.0), plan.tensor, 1.0)
+    nbytes = hidden_message(model, options, plan) / split
+    time = collectives.send(
+        nbytes, plan.pipeline, plan.pipeline_stride, network, stack
+    )
+    return time, nbytes
+
+
+def opposite_stride(plan, network):
+    """Distance by which pairs of ranks at opposite places of a pipeline are priced [ranks].
+
+    Their own distance would say of a pipeline that fills a node that its first and last rank are on two: a pair shares a
+    unit of a level only where that holds the whole pipeline.
+
+    Parameters
+    ----------
+    plan, network : `Plan`, `Network`
+
+    Examples
+    --------
+    >>> from costmodel import Plan, load_cluster, load_framework
+    >>> network, software = load_cluster("dgx-h100", gpus=32).numbers(), load_framework("megatron-core")
+    >>> for data in (2, 8):
+    ...     plan = Plan(global_batch=64, seq_len=512, pipeline_parallel=4, data_parallel=data)
+    ...     stride = opposite_stride(plan.numbers(software, 8), network)
+    ...     float(collectives.members_inside(2.0, stride, network.node.size))
+    2.0
+    1.0
+    """
+    span = plan.pipeline * plan.pipeline_stride
+    apart = ops.where(span > network.node.size, ops.maximum(0.5 * span, network.node.size), 0.5 * span)
+    return ops.where(span > network.leaf.size, ops.maximum(apart, network.leaf.size), apart)
+
+
+def expert_ranks(plan):
+    """Ranks that hold the same routed experts.
+
+    Parameters
+    ----------
+    plan : `Plan`
+    """
+    return ops.maximum(plan.data * plan.context * plan.tensor / (plan.expert * plan.expert_tensor), 1.0)
+
+
+def shards(plan):
+    """Ranks that share one copy of the optimizer state: of the dense weights, of the routed experts.
+
+    Parameters
+    ----------
+    plan : `Plan`
+    """
+    shard = ops.where(plan.shard_optimizer > 0.0, plan.shard_group, 1.0)
+    return shard, ops.maximum(shard * expert_ranks(plan) / (plan.data * plan.context), 1.0)
+
+
+def sharing(ranks, plan):
+    """Ranks of a group of `ranks` that share one copy of what ZeRO shards: as large a part as of the dense weights' group.
+
+    Parameters
+    ----------
+    ranks : members of the group
+    plan : `Plan`
+    """
+    share = ops.where(plan.shard_optimizer > 0.0, plan.shard_group / (plan.data * plan.context), 0.0)
+    return ops.maximum(ranks * share, 1.0)
+
+
+def sum_over_copies(nbytes, ranks, stride, options, network, stack):
+    r"""Time and bytes to sum `nbytes` over ranks that each hold a copy, as the plan synchronises them [s, bytes].
+
+    ================  ==========================================================================================
+    all-reduce        as the library chooses, over all ranks
+    hierarchical      reduce-scatter inside a node, all-reduce of each part between nodes, all-gather inside
+    parameter server  summed inside a node, pushed to `servers` machines and pulled; to all nodes if there are none
+    BytePS            the same with the optimal split between the nodes and `servers` machines without GPUs
+    local SGD         an all-reduce of the weights every `local_steps` steps, its time spread over them
+    ================  ==========================================================================================
+
+    A machine of servers has the links of a node. Inside a node and between nodes go on at once, partition by partition.
+
+    Parameters
+    ----------
+    nbytes : on each rank
+    ranks : members of the group
+    stride : distance of neighbouring members [ranks]
+    options, network, stack : `Options`, `Network`, `Stack`
+
+    References
+    ----------
+    [goyal2017]_ section 4.1 (hierarchical), [li2014]_, [jiang2020]_ table 1 and equation (6), [douillard2023]_
+    """
+    flat = collectives.all_reduce(nbytes, ranks, stride, network, stack)
+    node = collectives.members_inside(ranks, stride, network.node.size)
+    machines = ops.ceil_div(ranks, node)
+    inside = 2.0 * collectives.all_gather(nbytes, node, stride, network, stack)
+    across = collectives.all_reduce(nbytes / node, machines, stride * node, network, stack)
+
+    link = stack.network_quality * node * network.leaf.bandwidth
+    latency = stack.host_exchange + stack.network_latency * network.leaf.latency
+    colocated = ops.where(options.servers > 0.0, 0.0, 1.0)
+    servers = ops.where(options.servers > 0.0, options.servers, machines)
+    pushed = parameter_server.exchange_time(
+        nbytes, nbytes, machines, servers, 1.0, colocated, link, link, 1e30, latency, nbytes / PARTITION + 1.0
+    )
+    served = ops.maximum(inside, ops.where(machines > 1.0, pushed, 0.0))
+    shared = ops.where(machines > 1.0, byteps.optimal_time(nbytes, machines, options.servers, link) + 2.0 * latency, 0.0)
+    balanced = ops.maximum(inside, shared)
+
+    kind = options.synchronisation
+    central = ops.where(ops.equal(kind, PARAMETER_SERVER), served, balanced)
+    averaged = ops.where(ops.equal(kind, HIERARCHICAL), inside + across, flat / options.local_steps)
+    chosen = ops.where((kind > 1.5) & (kind < 3.5), central, ops.where(kind > 0.5, averaged, flat))
+
+    ring = 2.0 * (1.0 - 1.0 / ranks) * nbytes
+    within = 2.0 * (1.0 - 1.0 / node) * nbytes
+    to_servers = parameter_server.worker_bytes(nbytes, nbytes, machines, servers, 1.0, colocated)
+    out = ops.where(ops.equal(kind, PARAMETER_SERVER), to_servers, shared * link)
+    sent = ops.where((kind > 1.5) & (kind < 3.5), within + ops.where(machines > 1.0, out / node, 0.0), ring)
+    return chosen, sent / options.local_steps
+
+
+def gradient_exchange(nparameters, ranks, stride, plan, options, network, stack):
+    r"""Time and bytes to sum the gradients of `nparameters` over `ranks` [s, bytes].
+
+    A reduce-scatter over the :math:`S` ranks that shard the states, then an all-reduce of the shard over the
+    copies: with :math:`S = 1` plain data parallelism, with :math:`S` = all ranks ZeRO, between them HSDP.
+
+    Parameters
+    ----------
+    nparameters : parameters on this rank, before sharding
+    ranks : members of the group
+    stride : distance of neighbouring members [ranks]
+    plan, options, network, stack : `Plan`, `Options`, `Network`, `Stack`
+
+    References
+    ----------
+    [rajbhandari2020]_ section 7, [zhao2023]_ section 3.2
+    """
+    nbytes = options.reduce_bytes * options.trainable * nparameters
+    return byte_exchange(nbytes, ranks, stride, plan, options, network, stack)
+
+
+def shard_exchange(nbytes, ranks, stride, network, stack):
+    """Time to gather what ZeRO shards over `ranks`, or to scatter sums to its shards [s].
+
+    An all-gather at a speed of its own: frameworks gather tensor by tensor, copy on the way, or pad.
+
+    Parameters
+    ----------
+    nbytes : whole buffer, gathered or before scattering [bytes]
+    ranks, stride : the group
+    network, stack : `Network`, `Stack`
+    """
+    return collectives.all_gather(nbytes, ranks, stride, network, stack) / stack.sharding_quality
+
+
+def byte_exchange(nbytes, ranks, stride, plan, options, network, stack):
+    """As `gradient_exchange`, of as many bytes as a rank has of gradients [s, bytes].
+
+    What a plan compresses every rank receives whole, also where it keeps but a shard of the optimizer, as under PyTorch's
+    communication hooks.
+
+    Parameters
+    ----------
+    nbytes : on this rank, before sharding
+    ranks : members of the group
+    stride : distance of neighbouring members [ranks]
+    plan, options, network, stack : `Plan`, `Options`, `Network`, `Stack`
+    """
+    shard = ops.where(options.compression > 0.5, 1.0, sharing(ranks, plan))
+    scatter = shard_exchange(nbytes, shard, stride, network, stack)
+    reduce, sent = sum_over_copies(nbytes / shard, ranks / shard, stride * shard, options, network, stack)
+    return scatter + reduce, (shard - 1.0) / shard * nbytes + sent
+
+
+def parameter_gather(nparameters, ranks, stride, plan, options, network, stack):
+    """Time and bytes to gather sharded weights once [s, bytes].
+
+    Parameters
+    ----------
+    nparameters : parameters on this rank, before sharding
+    ranks : members of the group
+    stride : distance of neighbouring members [ranks]
+    plan, options, network, stack : `Plan`, `Options`, `Network`, `Stack`
+    """
+    shard = sharing(ranks, plan)
+    nbytes = options.stored_bytes * nparameters
+    return shard_exchange(nbytes, shard, stride, network, stack), (shard - 1.0) / shard * nbytes
+
+
+def synchronisation(dense, routed, plan, options, network, stack):
+    """Time to gather weights once and to sum gradients once, and the bytes of each [s, s, bytes, bytes].
+
+    Parameters
+    ----------
+    dense, routed : parameters of a rank outside and in routed experts, which are summed over fewer ranks
+    plan, options, network, stack : as named
+    """
+    width = options.reduce_bytes * options.trainable
+    return byte_synchronisation(dense, routed, width * dense, width * routed, plan, options, network, stack)
+
+
+def byte_synchronisation(dense, routed, nbytes, routed_nbytes, plan, options, network, stack):
+    """As `synchronisation`, of gradients of as many bytes [s, s, bytes, bytes].
+
+    Parameters
+    ----------
+    dense, routed : parameters of a rank outside and in routed experts, which are summed over fewer ranks
+    nbytes, routed_nbytes : of their gradients, as they are summed
+    plan, options, network, stack : as named
+    """
+    ranks, stride = plan.data * plan.context, plan.data_stride
+    others, apart = expert_ranks(plan), plan.expert * plan.expert_tensor
+    gather, got = parameter_gather(dense, ranks, stride, plan, options, network, stack)
+    gather_routed, got_routed = parameter_gather(routed, others, apart, plan, options, network, stack)
+    reduce, sent = byte_exchange(nbytes, ranks, stride, plan, options, network, stack)
+    reduce_routed, sent_routed = byte_exchange(routed_nbytes, others, apart, plan, options, network, stack)
+    return gather + gather_routed, reduce + reduce_routed, got + got_routed, sent + sent_routed

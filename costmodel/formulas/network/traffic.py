@@ -1,0 +1,138 @@
+r"""What a collective leaves on the links of each network level, per GPU and direction.
+
+A ring of :math:`p` members has :math:`p` edges. Those that leave a node load the node's links to the leaf, those
+that leave a leaf the links to the spine as well; turning the ring so that every member takes every place shares
+that load among the links of a unit, which is the load for which `collectives.bus_bandwidth` prices it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from costmodel import ops
+from costmodel.formulas.network import collectives
+from costmodel.formulas.quantities import Number
+
+
+class Links(NamedTuple):
+    """Bytes on one GPU's link of each level, in the direction that carries more."""
+
+    node: Number
+    leaf: Number
+    spine: Number
+
+
+def all_reduce_sent(nbytes, ranks):
+    r"""What each member of a ring all-reduce sends, which no algorithm undercuts [bytes].
+
+    .. math:: 2 \frac{p - 1}{p} n
+
+    Parameters
+    ----------
+    nbytes : buffer :math:`n` on each rank [bytes]
+    ranks : :math:`p`
+
+    References
+    ----------
+    [patarasuk2009]_, [goyal2017]_ section 4.1 (:math:`p` servers)
+
+    Examples
+    --------
+    >>> all_reduce_sent(100e6, 2.0)
+    100000000.0
+    """
+    return 2.0 * all_gather_sent(nbytes, ranks)
+
+
+def all_gather_sent(nbytes, ranks):
+    r"""What each member of an all-gather, a reduce-scatter or an all-to-all sends [bytes].
+
+    .. math:: \frac{p - 1}{p} n
+
+    Parameters
+    ----------
+    nbytes : whole buffer :math:`n`, gathered or before scattering [bytes]
+    ranks : :math:`p`
+    """
+    return (ranks - 1.0) / ranks * nbytes
+
+
+def units(ranks, stride, network):
+    """Nodes and leaves that a group is spread over; 0 where it stays within one.
+
+    Parameters
+    ----------
+    ranks, stride : the group
+    network : `Network`
+
+    Returns
+    -------
+    tuple
+        nodes, leaves
+    """
+    node = collectives.members_inside(ranks, stride, network.node.size)
+    leaf = collectives.members_inside(ranks, stride, network.leaf.size)
+    nodes = ops.where(ranks > node, ops.ceil_div(ranks, node), 0.0)
+    return nodes, ops.where(ranks > leaf, ops.ceil_div(ranks, leaf), 0.0)
+
+
+def ring_links(sent, ranks, stride, network):
+    r"""Load of a ring collective on the links of each level, `Links` [bytes].
+
+    .. math:: \left(1 - \frac{k}{p}\right) n, \quad \frac{k}{p} n, \quad \frac{l}{p} n
+
+    with :math:`k` nodes and :math:`l` leaves (0 where the group stays inside one).
+
+    Parameters
+    ----------
+    sent : what each member sends :math:`n` [bytes]
+    ranks, stride : the group
+    network : `Network`
+    """
+    nodes, leaves = units(ranks, stride, network)
+    return Links((1.0 - nodes / ranks) * sent, nodes / ranks * sent, leaves / ranks * sent)
+
+
+def all_to_all_links(nbytes, ranks, stride, network):
+    """Load of an all-to-all on the links of each level, `Links` [bytes].
+
+    Parameters
+    ----------
+    nbytes : what each member sends, its own part included [bytes]
+    ranks, stride : the group
+    network : `Network`
+    """
+    node = collectives.members_inside(ranks, stride, network.node.size)
+    leaf = collectives.members_inside(ranks, stride, network.leaf.size)
+    each = nbytes / ranks
+    return Links((node - 1.0) * each, (ranks - node) * each, (ranks - leaf) * each)
+
+
+def send_links(nbytes, ranks, stride, network):
+    """Load of a message to the neighbour on the links of each level, `Links` [bytes], where neighbours lie farthest apart.
+
+    Parameters
+    ----------
+    nbytes : message [bytes]
+    ranks, stride : the group
+    network : `Network`
+    """
+    node = ops.where(ranks * stride > network.node.size, 1.0, 0.0)
+    leaf = ops.where(ranks * stride > network.leaf.size, 1.0, 0.0)
+    return Links((1.0 - node) * nbytes, node * nbytes, leaf * nbytes)
+
+
+def reduce(nbytes, ranks, stride, network, stack):
+    r"""Time of a reduction to one member along a chain [s]: the whole buffer passes each link, in pieces.
+
+    .. math:: T = t_0 + \alpha_{ring} + \frac{n}{B}
+
+    Parameters
+    ----------
+    nbytes : buffer :math:`n` on each rank [bytes]
+    ranks, stride : the group
+    network : `Network`
+    stack : `Stack`
+    """
+    others = ops.maximum(ranks - 1.0, 1.0)
+    return collectives.all_gather(nbytes * ranks / others, ranks, stride, network, stack)

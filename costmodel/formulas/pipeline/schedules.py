@@ -1,0 +1,265 @@
+r"""Pipeline schedules as closed forms: what idles while the pipeline fills and drains, and what is kept alive.
+
+:math:`F, B, W` are one micro-batch's forward, backward by data and backward by weights on one stage.
+"""
+
+from __future__ import annotations
+
+from costmodel import ops
+
+GPIPE, ONE_F_ONE_B, INTERLEAVED, ZB_H1, ZB_H2, DUALPIPE, ZB_V = 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0
+CHIMERA, BREADTH_FIRST, PIPEDREAM, PIPEDREAM_2BW = 7.0, 8.0, 9.0, 10.0
+"""Codes of the schedules."""
+
+
+def bubble_zb_v(stages, forward, data, weight):
+    r"""Idle time of one stage under ZB-V [s]: the longest of the ways through its order.
+
+    Parameters
+    ----------
+    stages : :math:`p`
+    forward, data, weight : :math:`F, B, W` of both chunks of a rank [s]
+
+    Each is the length of one path through the events of the order that PyTorch has, less what a rank works; the first,
+    :math:`(p - 1)(B - W)`, is the longest where :math:`B \ge F \ge W`.
+
+    Examples
+    --------
+    >>> bubble_zb_v(4.0, 1.0, 1.0, 1.0), bubble_zb_v(4.0, 1.0, 1.0, 0.5)
+    (0.0, 1.5)
+    """
+    others, between = stages - 1.0, stages - 2.0
+    longest = ops.maximum(others * (data - weight), others * (forward - 0.5 * (data + weight)))
+    longest = ops.maximum(longest, 0.5 * others * (data - forward))
+    longest = ops.maximum(longest, 0.5 * (data + between * weight - others * forward))
+    longest = ops.maximum(longest, 0.5 * between * (weight - forward))
+    longest = ops.maximum(longest, 0.5 * ((others + between) * forward + data - 2.0 * others * weight))
+    longest = ops.maximum(longest, 0.5 * between * (forward - data))
+    longest = ops.maximum(longest, others * forward - (others + 0.5) * weight)
+    return ops.where(stages > 1.0, ops.maximum(longest, 0.0), 0.0)
+
+
+def bubble(schedule, stages, virtual_stages, forward, data, weight):
+    r"""Idle time of one stage in a step [s], uniform stages, no transfers.
+
+    =============  ==========================================================================  ============
+    schedule       idle time                                                                   micro-batches
+    =============  ==========================================================================  ============
+    GPipe, 1F1B    :math:`(p - 1)(F + B + W)`                                                  any
+    interleaved    :math:`(p - 1)(F + B + W) / v`                                              multiple of p
+    breadth-first  the same                                                                    from p on
+    ZB-H1          :math:`(p - 1)(F + B - \min(F, W))`                                         from p on
+    ZB-H2          :math:`(p - 1)(F + B - 2 \min(F, W))`, at least 0                           from 2 p - 1 on
+    ZB-V           `bubble_zb_v`                                                               from 2 p - 1 on
+    DualPipe       :math:`(p/2 - 1)\max(B - W, 0) + \max((p - 2) F, (p/2 - 2) F + (p/2 - 1) B)`  from 2 p on
+    Chimera        :math:`(p - 2) \max(F, B + W)`                                              p
+    PipeDream      0, as it never flushes; nor does 2BW                                        any
+    =============  ==========================================================================  ============
+
+    The forms hold exactly for the numbers of micro-batches named. ZB-H1 and ZB-H2 are published for :math:`W \le F`;
+    DualPipe as :math:`(p/2 - 1)(F + 2 B - W)`, which is this where :math:`F = B \ge W`; Chimera as
+    :math:`(p/2 - 1)(F + B + W)`, which is this where :math:`F = B + W`, and holds for any multiple of p then. For ZB-H2
+    and ZB-V the time is from a stage's own first pass to its last, as the next step begins without a barrier.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    stages : :math:`p`
+    virtual_stages : model chunks on a rank :math:`v`
+    forward, data, weight : :math:`F, B, W` of all chunks of a rank [s]
+
+    References
+    ----------
+    [huang2019]_, [narayanan2021]_ section 2.2, [lamypoirier2023]_, [qi2023]_ table 1, [li2021]_ table 2,
+    [deepseek2024v3]_ table 2 (its B is B + W here, and a forward overlapped with a backward takes F + B + W)
+
+    Examples
+    --------
+    >>> bubble(ONE_F_ONE_B, 4.0, 1.0, 1.0, 1.0, 1.0), bubble(ZB_H1, 4.0, 1.0, 1.0, 1.0, 1.0)
+    (9.0, 3.0)
+    """
+    others, pairs = stages - 1.0, ops.maximum(0.5 * stages - 1.0, 0.0)
+    fused = others * (forward + data + weight) / virtual_stages
+    filled = ops.minimum(forward, weight)
+    first = others * (forward + data - filled)
+    second = others * ops.maximum(forward + data - 2.0 * filled, 0.0)
+    entering = ops.maximum(2.0 * pairs * forward, ops.maximum(pairs - 1.0, 0.0) * forward + pairs * data)
+    dual = pairs * ops.maximum(data - weight, 0.0) + entering
+    both_ways = 2.0 * pairs * ops.maximum(forward, data + weight)
+    valley = bubble_zb_v(stages, forward, data, weight)
+    halves = ops.where(ops.equal(schedule, ZB_H1), first, ops.where(ops.equal(schedule, ZB_H2), second, valley))
+    split = ops.where(ops.equal(schedule, DUALPIPE), dual, ops.where(ops.equal(schedule, CHIMERA), both_ways, halves))
+    flushed = ops.where((schedule < 2.5) | ops.equal(schedule, BREADTH_FIRST), fused, split)
+    return ops.where(schedule > 8.5, 0.0, flushed)
+
+
+def in_flight(schedule, stages, virtual_stages, micro_batches, stage):
+    r"""Micro-batches whose activations a stage holds at its fullest, in units of the stage's whole depth.
+
+    ====================  ===================================================================
+    GPipe, breadth-first  :math:`m`
+    1F1B, PipeDream, 2BW  :math:`\min(m, p - r)`
+    interleaved           :math:`\min(m v,\; 2 (p - r - 1) + (v - 1) p + 1) / v`
+    ZB-H1                 :math:`\min(m, p)`
+    ZB-H2                 :math:`\min(m, 2 p - 1)`
+    ZB-V                  :math:`\min(m, p, (m + 1 + r) / 2)`
+    DualPipe              :math:`\min(m, p + 1)`
+    Chimera               :math:`\min(m', m' / 2 + 1 + \min(r, p - 1 - r))`, :math:`m' = \min(m, p)`
+    ====================  ===================================================================
+
+    One is held until its backward pass by weights is done: under the schedules that put this off, later stages hold as
+    many as the first.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    stages : :math:`p`
+    virtual_stages : :math:`v`
+    micro_batches : :math:`m`
+    stage : rank in the pipeline :math:`r`, from 0
+
+    References
+    ----------
+    [narayanan2021]_, [korthikanti2022]_ section 4.2.3, [qi2023]_ table 1, [deepseek2024v3]_ table 2, [li2021]_ table 2
+
+    Examples
+    --------
+    >>> in_flight(ONE_F_ONE_B, 4.0, 1.0, 8.0, 0.0), in_flight(INTERLEAVED, 4.0, 2.0, 8.0, 0.0)
+    (4.0, 5.5)
+    """
+    plain = stages - stage
+    chunks = 2.0 * (stages - stage - 1.0) + (virtual_stages - 1.0) * stages + 1.0
+    interleaved = ops.minimum(micro_batches * virtual_stages, chunks) / virtual_stages
+    valley = ops.minimum(stages, 0.5 * (micro_batches + 1.0 + stage))
+    unit = ops.minimum(micro_batches, stages)
+    both_ways = ops.minimum(unit, 0.5 * unit + 1.0 + ops.minimum(stage, stages - 1.0 - stage))
+    held = ops.where(ops.equal(schedule, DUALPIPE), stages + 1.0, stages)
+    held = ops.where(ops.equal(schedule, ZB_H2), 2.0 * stages - 1.0, held)
+    held = ops.where(ops.equal(schedule, ZB_V), valley, held)
+    held = ops.where(ops.equal(schedule, CHIMERA), both_ways, held)
+    deep = ops.where(ops.equal(schedule, ONE_F_ONE_B) | (schedule > 8.5), plain, held)
+    limited = ops.minimum(micro_batches, deep)
+    batched = ops.where(ops.equal(schedule, GPIPE) | ops.equal(schedule, BREADTH_FIRST), micro_batches, limited)
+    return ops.where(ops.equal(schedule, INTERLEAVED), interleaved, batched)
+
+
+def two_way(schedule):
+    """1 where micro-batches enter the pipeline at both ends, so that a rank runs its stage and the mirrored one.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    """
+    return ops.where(ops.equal(schedule, DUALPIPE) | ops.equal(schedule, CHIMERA), 1.0, 0.0)
+
+
+def folded(schedule):
+    """1 where the first rank runs the first and the last stage, and with them the embedding and the head.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    """
+    return ops.maximum(two_way(schedule), ops.where(ops.equal(schedule, ZB_V), 1.0, 0.0))
+
+
+def losses_in_flight(schedule, micro_batches):
+    """Micro-batches whose logits wait for their backward pass: all where every forward pass comes first, else one.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    micro_batches : of a step
+    """
+    batched = ops.equal(schedule, GPIPE) | ops.equal(schedule, BREADTH_FIRST)
+    return ops.where(batched, micro_batches, 1.0)
+
+
+def weight_copies(schedule):
+    """Stages whose weights and gradients a rank holds: two where two directions of the pipeline meet on it.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    """
+    return 1.0 + two_way(schedule)
+
+
+def updates(schedule, micro_batches):
+    """Updates of the weights in a step: after every micro-batch under PipeDream, else one.
+
+    A step of 2BW is one of its batches of accumulated gradients, as of the schedules that flush.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    micro_batches : of a step
+
+    References
+    ----------
+    [narayanan2019]_ section 3.3, [narayanan2020]_ section 3.1
+
+    Examples
+    --------
+    >>> updates(PIPEDREAM, 8.0), updates(PIPEDREAM_2BW, 8.0), updates(ONE_F_ONE_B, 8.0)
+    (8.0, 1.0, 1.0)
+    """
+    return ops.where(ops.equal(schedule, PIPEDREAM), micro_batches, 1.0)
+
+
+def crossings(schedule, virtual_stages):
+    """Boundaries behind which a micro-batch leaves a rank that has neighbours on both sides, each way.
+
+    One for each chunk; a valley is crossed down and up.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    virtual_stages : model chunks on a rank
+
+    Examples
+    --------
+    >>> crossings(INTERLEAVED, 4.0), crossings(ZB_V, 1.0), crossings(DUALPIPE, 1.0)
+    (4.0, 2.0, 1.0)
+    """
+    return virtual_stages * (1.0 + folded(schedule) * (1.0 - two_way(schedule)))
+
+
+def messages(schedule, virtual_stages, outer):
+    """Messages that a rank sends of one micro-batch, both ways, on average of the two ends where it may enter at either.
+
+    The first rank and the last lack a neighbour: the first stage sends no gradients, the last no activations, and where
+    two stages of a rank meet nothing is sent.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    virtual_stages : model chunks on a rank
+    outer : 1 for the first rank and the last
+
+    Examples
+    --------
+    >>> messages(ONE_F_ONE_B, 1.0, 0.0), messages(ONE_F_ONE_B, 1.0, 1.0), messages(ZB_V, 1.0, 1.0)
+    (2.0, 1.0, 2.0)
+    """
+    return 2.0 * crossings(schedule, virtual_stages) - outer * crossings(schedule, 1.0)
+
+
+def weight_versions(schedule, held):
+    """Versions of the stage's weights that a rank keeps: one, two generations, or one for each micro-batch in flight.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    held : micro-batches in flight on the stage
+
+    References
+    ----------
+    [narayanan2019]_ section 3.3, [narayanan2020]_ section 3
+
+    Examples
+    --------
+    >>> weight_versions(PIPEDREAM, 4.0), weight_versions(PIPEDREAM_2BW, 4.0), weight_versions(ONE_F_ONE_B, 4.0)
+    (4.0, 2.0, 1.0)
+    """
+    return ops.where(ops.equal(schedule, PIPEDREAM), held, ops.where(ops.equal(schedule, PIPEDREAM_2BW), 2.0, 1.0))

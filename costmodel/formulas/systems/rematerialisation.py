@@ -1,0 +1,142 @@
+r"""Memory and time of gradient checkpointing in closed form, for :math:`n` equal layers.
+
+Bytes are those of what is kept; schedules of layers that differ, and peaks with gradients, are `costmodel.checkpoint`'s.
+"""
+
+from __future__ import annotations
+
+from costmodel import ops
+
+
+def segmented_bytes(layers, segments, nbytes):
+    r"""Activations held where only the outputs of equal segments are kept [bytes].
+
+    .. math:: \left(k + \frac{n}{k}\right) a
+
+    The outputs of the segments, and one segment at work.
+
+    Parameters
+    ----------
+    layers : :math:`n`
+    segments : :math:`k`
+    nbytes : output of a layer :math:`a` [bytes]
+
+    References
+    ----------
+    [chen2016]_ section 4.3
+
+    Examples
+    --------
+    >>> segmented_bytes(100.0, 10.0, 1.0)
+    20.0
+    """
+    return (segments + layers / segments) * nbytes
+
+
+def segmented_extra(layers, segments, forward):
+    r"""Time of running forward again all but the last of equal segments [s].
+
+    .. math:: n \left(1 - \frac{1}{k}\right) f
+
+    The last segment is recorded as the forward pass goes through it. Chen et al. count it too: one forward pass.
+
+    Parameters
+    ----------
+    layers : :math:`n`
+    segments : :math:`k`
+    forward : time of a layer :math:`f` [s]
+
+    Examples
+    --------
+    >>> segmented_extra(100.0, 10.0, 1.0)
+    90.0
+    """
+    return (layers - layers / segments) * forward
+
+
+def square_root_segments(layers):
+    r"""Number of segments that holds least: :math:`\sqrt n`, for :math:`2 \sqrt n` outputs.
+
+    Parameters
+    ----------
+    layers : :math:`n`
+
+    References
+    ----------
+    [chen2016]_ section 4.3
+
+    Examples
+    --------
+    >>> square_root_segments(100.0)
+    10.0
+    """
+    return ops.sqrt(layers)
+
+
+def recursive_levels(layers, checkpoints):
+    r"""Levels of a chain that is cut again and again: :math:`\log_{k + 1} n`, each a forward pass of all layers.
+
+    Parameters
+    ----------
+    layers : :math:`n`
+    checkpoints : :math:`k` that cut a piece
+
+    References
+    ----------
+    [chen2016]_ section 4.4
+
+    Examples
+    --------
+    >>> recursive_levels(1024.0, 1.0)
+    10.0
+    """
+    return ops.log2(layers) / ops.log2(checkpoints + 1.0)
+
+
+def recursive_bytes(layers, checkpoints, nbytes):
+    r"""Activations held where every piece of a chain is cut by as many checkpoints again [bytes].
+
+    .. math:: g(n) = k a + g\left(\frac{n}{k + 1}\right) = k a \log_{k + 1} n
+
+    Parameters
+    ----------
+    layers : :math:`n`
+    checkpoints : :math:`k` that cut a piece
+    nbytes : output of a layer :math:`a` [bytes]
+
+    References
+    ----------
+    [chen2016]_ section 4.4
+
+    Examples
+    --------
+    >>> recursive_bytes(1024.0, 1.0, 1.0)
+    10.0
+    """
+    return checkpoints * recursive_levels(layers, checkpoints) * nbytes
+
+
+def binomial_advances(layers, snapshots, repetitions, reach):
+    r"""Forward passes of layers that Revolve runs before it records them.
+
+    .. math:: t(n, c) = r n - \frac{r}{c + 1} \beta(c, r), \qquad \beta(c, r) = \binom{c + r}{c}
+
+    Each layer is run once more when it is recorded, so this is also what Revolve runs beyond one forward pass.
+
+    Parameters
+    ----------
+    layers : :math:`n`
+    snapshots : :math:`c`, that of the chain's input among them
+    repetitions : :math:`r`, the least for which :math:`\beta(c, r) \ge n`
+    reach : that :math:`\beta(c, r)`; both are found by `costmodel.kernels.rematerialisation.repetitions`
+
+    References
+    ----------
+    [griewank2000]_ proposition 1
+
+    Examples
+    --------
+    >>> binomial_advances(10.0, 3.0, 2.0, 10.0)
+    15.0
+    """
+    return repetitions * layers - reach * repetitions / (snapshots + 1.0)

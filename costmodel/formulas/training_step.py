@@ -1,0 +1,300 @@
+r"""One training step: compute, exchange, bubble, synchronisation, optimizer; and the memory that goes with it."""
+
+from __future__ import annotations
+
+from costmodel import ops
+from costmodel.formulas import compute, gradients
+from costmodel.formulas.network import collectives, communication
+from costmodel.formulas.pipeline import layout, schedules
+from costmodel.formulas.quantities import Layer, Step
+from costmodel.formulas.transformer import attention, flops, layer, memory
+
+PRESSED = 0.9
+"""Share of a device's memory beyond which its allocator runs short of blocks to reuse."""
+STALL_RANKS = 512.0
+"""Ranks at which `Stack.stall_time` is stated; what is measured ends there, and nothing is extrapolated beyond."""
+
+GRAPH_LAUNCH = 2.5e-6
+"""Host time to launch a graph of a layer's pass [s]: NVIDIA, "Constant Time Launch for Straight-Line CUDA Graphs" (2024), of
+CUDA 12.6 (2.5 us, and 1 ns a kernel)."""
+HOST_MEMORY_BANDWIDTH = 117e9
+"""Of all processors of a node as they update an optimizer's state [bytes/s]: DeepSpeed's Adam takes 2.57 s for ten billion
+parameters, of which it moves 30 bytes each ([ren2021]_ table 4)."""
+
+
+def micro_batches(options, plan):
+    """Micro-batches that one pipeline works through in a step.
+
+    Parameters
+    ----------
+    options, plan : `Options`, `Plan`
+    """
+    return options.global_batch / (plan.data * plan.micro_batch)
+
+
+def layer_pass(model, options, plan, network, stack, device):
+    """An average layer on one micro-batch as the schedule sees it, `Layer` [s].
+
+    Exposed exchange is what its overlap leaves: tensor exchange hides under products where asked for,
+    context exchange under the attention core, expert exchange under a share of the compute, sharded
+    weights' gathering under the pass they serve.
+
+    Parameters
+    ----------
+    model, options, plan, network, stack, device : `Model`, `Options`, `Plan`, `Network`, `Stack`, `Device`
+    """
+    work = layer.layer_work(model, options, plan, stack, device)
+    moved = communication.layer_exchange(model, options, plan, network, stack)
+    forward = work.forward + work.core_forward + work.stream_forward
+    data = work.data + work.core_backward + work.stream_backward
+    weight = work.weight + work.accumulate
+    again = plan.recompute_layers * forward + (1.0 - plan.recompute_layers) * (
+        plan.recompute_attention * (1.0 - options.flash_attention) * work.core_forward
+    )
+
+    repeats = 1.0 + plan.recompute_layers
+    tensor = repeats * moved.tensor_forward + moved.tensor_backward
+    context = repeats * moved.context_forward + moved.context_backward
+    expert = repeats * moved.expert_forward + moved.expert_backward
+    products = repeats * work.forward + work.data + work.weight
+    tensor_hidden = options.overlap_tensor * ops.minimum(tensor, stack.tensor_overlap * products)
+    context_hidden = ops.minimum(context, stack.context_overlap * (repeats * work.core_forward + work.core_backward))
+    expert_hidden = ops.minimum(expert, stack.expert_overlap * (forward + data + weight))
+
+    others, experts = layer.layer_parameters_apart(model, plan)
+    sharded = ops.where(plan.shard_weights > 0.0, 1.0, 0.0)
+    gather, scatter, _, _ = communication.synchronisation(others, experts, plan, options, network, stack)
+    gather_hidden = options.overlap_parameters * ops.minimum(gather, stack.parameter_overlap * forward)
+    backward_hidden = options.overlap_gradients * ops.minimum(
+        gather + scatter, stack.gradient_overlap * (again + data + weight)
+    )
+    gathering = sharded * (2.0 * gather + scatter)
+    gathering_hidden = sharded * (gather_hidden + backward_hidden)
+
+    hidden = tensor_hidden + context_hidden + expert_hidden + gathering_hidden
+    slowdown = 1.0 + stack.contention * hidden / (forward + again + data + weight)
+    exposed_tensor = tensor - tensor_hidden
+    exposed_context = context - context_hidden
+    exposed_expert = expert - expert_hidden
+    exposed_gathering = gathering - gathering_hidden
+
+    exposed = exposed_tensor + exposed_context + exposed_expert
+    share = moved.tensor_forward + moved.context_forward + moved.expert_forward
+    forward_share = share / (tensor + context + expert + 1e-30)
+    busy_forward = forward * slowdown + exposed * forward_share
+    busy_backward = (again + data + weight) * slowdown + exposed * (1.0 - forward_share)
+    separate = (1.0 - options.flash_attention) * (1.0 - attention.softmax_is_fused(options, model.heads / plan.tensor, plan))
+    jitter = stack.host_jitter + ops.where(plan.pipeline > 1.0, stack.pipeline_jitter, 0.0)
+    launches = (1.0 + stack.unfused_launches * separate) * (1.0 + jitter * (plan.tensor - 1.0))
+    reductions = communication.tensor_reductions(model, model.expert_layers / model.layers)
+    calls = ops.where(plan.tensor > 1.0, (1.0 + plan.sequence_parallel) * reductions, 0.0)
+    again_host = plan.recompute_layers * stack.host_forward
+    graphs = options.cuda_graphs > 0.0
+    host_forward = ops.where(graphs, GRAPH_LAUNCH, launches * stack.host_forward + calls * stack.host_exchange)
+    launching = launches * (stack.host_backward + again_host) + repeats * calls * stack.host_exchange
+    host_backward = ops.where(graphs, GRAPH_LAUNCH, launching)
+    # the host runs ahead from one pass into the next, but for a pipeline, where it waits for what it sends and receives
+    ahead = ops.where(plan.pipeline > 1.0, 0.0, 1.0)
+    share = host_forward / (host_forward + host_backward + 1e-30)
+    wait = compute.host_wait(busy_forward + ahead * busy_backward, host_forward + ahead * host_backward)
+    wait_forward = ops.where(ahead > 0.0, share * wait, wait)
+    wait_backward = ops.where(ahead > 0.0, (1.0 - share) * wait, compute.host_wait(busy_backward, host_backward))
+    host = wait_forward + wait_backward
+    busy = (forward + again + data + weight) * slowdown
+    return Layer(
+        forward * slowdown, data * slowdown, weight * slowdown, again * slowdown,
+        exposed_tensor, exposed_context, exposed_expert, exposed_gathering, host, hidden,
+        busy + exposed + exposed_gathering + host,
+        busy_forward + wait_forward + 0.5 * exposed_gathering, moved.nbytes,
+    )  # fmt: skip
+
+
+def pressure(held, limit):
+    """How close a rank is to its memory's end, from 0 below `PRESSED` of it to 1 where it is full.
+
+    The allocator then finds no block to reuse, hands cached ones back to the device and waits for it.
+
+    Parameters
+    ----------
+    held : by the fullest rank [bytes]
+    limit : that a process can use [bytes]
+
+    References
+    ----------
+    PyTorch c10/cuda/CUDACachingAllocator.cpp, ``num_alloc_retries``
+    """
+    return ops.minimum(ops.maximum((held / limit - PRESSED) / (1.0 - PRESSED), 0.0), 1.0)
+
+
+def step(model, options, plan, network, stack, device):
+    """Time and memory of one training step, `Step`.
+
+    The slowest stage works through every micro-batch; around that, the pipeline fills and drains, gradients and
+    weights are exchanged as far as compute doesn't hide it, and the optimizer updates.
+
+    Parameters
+    ----------
+    model : `Model`
+    options : `Options`
+    plan : `Plan`
+    network : `Network`
+    stack : `Stack`
+    device : `Device`
+
+    Assumes equal stages but for the embedding, the head and one or two layers; micro-batches of equal size;
+    every rank alike. To compress gradients takes device time that does not hide under the passes [agarwal2022]_; it counts
+    as exchange of gradients. What two pipeline stages share is summed uncompressed.
+
+    References
+    ----------
+    [agarwal2022]_
+    """
+    summed = gradients.compressed(model, options, plan, network, stack, device)
+    held = gradients.fullest_stage(model, options, plan, network, stack, micro_batches(options, plan))
+    return _composed(model, options, plan, network, stack, device, summed, held)
+
+
+def uncompressed_step(model, options, plan, network, stack, device):
+    """As `step`, for options without compression of gradients, and in half of the time.
+
+    Parameters
+    ----------
+    model, options, plan, network, stack, device : `Model`, `Options`, `Plan`, `Network`, `Stack`, `Device`
+    """
+    held = memory.fullest_stage(model, options, plan, network, stack, micro_batches(options, plan))
+    summed = gradients.uncompressed(model, options, plan)
+    return _composed(model, options, plan, network, stack, device, summed, held)
+
+
+def _composed(model, options, plan, network, stack, device, summed, held):
+    """The parts of a step whose gradients and memory are known."""
+    m = micro_batches(options, plan)
+    p, v = plan.pipeline, plan.virtual_stages
+    piped = ops.where(p > 1.0, 1.0, 0.0)
+    one = layer_pass(model, options, plan, network, stack, device)
+    head = layer.head_work(model, options, plan, stack, device)
+    embed_forward, embed_backward = layer.embedding_work(model, options, plan, device)
+    tensor_once, tensor_bytes = communication.tensor_exchange(model, options, plan, network, stack)
+
+    head_forward = head.forward + head.stream_forward
+    head_backward = head.data + head.stream_backward
+    head_weight = head.weight + head.accumulate
+    head_total = head_forward + head_backward + head_weight + tensor_once
+    embed_total = embed_forward + embed_backward + tensor_once
+    first_layers, middle_layers, last_layers = layout.rank_layers(model, options, plan)
+    depth = model.prediction_layers
+    # a micro-batch that may enter at either end meets the embedding and the head of a rank half of the time
+    fold = piped * schedules.folded(plan.schedule)
+    mirrored = piped * schedules.two_way(plan.schedule)
+    head_on_first = 1.0 - piped + fold * (1.0 - 0.5 * mirrored)
+    head_on_last = 1.0 - fold + 0.5 * mirrored
+    embedding_on_first = 1.0 - 0.5 * mirrored
+    embedding_on_last = 0.5 * mirrored
+    with_head = head_total + depth * one.total
+    first = first_layers * one.total + embedding_on_first * embed_total + head_on_first * with_head
+    last = last_layers * one.total + embedding_on_last * embed_total + head_on_last * with_head
+    middle = middle_layers * one.total
+    is_last = ops.where((p > 1.0) & (last >= first), 1.0, 0.0)
+    edge = ops.maximum(first, piped * last)
+    is_middle = ops.where((p > 2.0) & (middle > edge), 1.0, 0.0)
+    has_head = (1.0 - is_middle) * (is_last * head_on_last + (1.0 - is_last) * head_on_first)
+    has_embedding = (1.0 - is_middle) * (is_last * embedding_on_last + (1.0 - is_last) * embedding_on_first)
+    edge_layers = is_last * last_layers + (1.0 - is_last) * first_layers
+    layers = is_middle * middle_layers + (1.0 - is_middle) * edge_layers + has_head * depth
+    slowest = ops.maximum(edge, is_middle * middle)
+    every = (model.layers + depth) * one.total + embed_total + head_total
+
+    forward = m * (layers * one.forward + has_head * head_forward + has_embedding * embed_forward)
+    weight = m * (layers * one.weight + has_head * head_weight)
+    backward = m * (layers * one.data + has_head * head_backward + has_embedding * embed_backward) + weight
+    recompute = m * layers * one.recompute
+    tensor = m * (layers * one.tensor + (has_head + has_embedding) * tensor_once)
+    context = m * layers * one.context
+    expert = m * layers * one.expert
+    gathering = m * layers * one.parameters
+    gpus = plan.tensor * plan.context * plan.pipeline * plan.data
+    crowd = ops.minimum(gpus / STALL_RANKS, 1.0)
+    stall = (1.0 - 1.0 / p) * stack.stall_time * crowd * crowd * crowd
+    flushing = stack.pressure_time * pressure(held.total, device.memory)
+    waiting = m * (layers * one.host + stack.host_micro_batch + stall + flushing)
+
+    send, boundary_bytes = communication.boundary(model, options, plan, network, stack)
+    hide = options.overlap_pipeline * stack.pipeline_overlap
+    # where transfers aren't hidden a rank waits for those of its neighbours too
+    handing = piped * 2.0 * m * schedules.crossings(plan.schedule, v) * send * (1.0 - hide)
+    messages = piped * m * schedules.messages(plan.schedule, v, 1.0 - is_middle)
+    weight_once = weight / m
+    forward_once = layers * one.total_forward + has_head * head_forward + has_embedding * embed_forward
+    data_once = ops.maximum(slowest - forward_once - weight_once, 0.0)
+    uniform = schedules.bubble(plan.schedule, p, v, forward_once, data_once, weight_once)
+    mean_other = (every - slowest) / ops.maximum(slowest * (p - 1.0), 1e-30)
+    filling = piped * (uniform * ops.where(p > 1.0, mean_other, 1.0) + 2.0 * (p - 1.0) * send)
+
+    copies = schedules.weight_copies(plan.schedule)
+    dense, routed = summed.dense, summed.routed
+    getting_once, reducing_once, got, given = communication.byte_synchronisation(
+        dense, routed, summed.nbytes, summed.routed_nbytes, plan, options, network, stack
+    )
+    reducing_once, given = reducing_once + summed.encoded, given + summed.sent
+    apart = model.tied * piped * (1.0 - fold)
+    table = options.reduce_bytes * model.vocabulary * model.hidden / plan.tensor
+    opposite = communication.opposite_stride(plan, network)
+    tied = apart * collectives.all_reduce(table, 1.0 + piped, opposite, network, stack)
+    whole = ops.where(plan.shard_weights > 0.0, 0.0, 1.0)
+    updates = schedules.updates(plan.schedule, m)
+    passes = m / copies  # of each stage that a rank runs
+    reductions = ops.where(plan.shard_gradients > 0.0, passes, updates)
+    beside_passes = ops.where(plan.shard_gradients > 0.0, m, updates)
+    shard, expert_shard = communication.shards(plan)
+    twin_bytes = mirrored * options.reduce_bytes * options.trainable * (dense / shard + routed / expert_shard)
+    twin = collectives.all_reduce(twin_bytes, 1.0 + mirrored, opposite, network, stack)
+    reducing = whole * reductions * reducing_once + updates * tied + twin
+    getting = whole * updates * getting_once
+    backward_once = data_once + weight_once
+    # local SGD averages weights after an update, beside no backward pass
+    beside = ops.where(ops.equal(options.synchronisation, communication.LOCAL_SGD), 0.0, options.overlap_gradients)
+    reduce_hidden = beside * ops.minimum(reducing, stack.gradient_overlap * beside_passes * backward_once)
+    gather_hidden = options.overlap_parameters * ops.minimum(getting, stack.parameter_overlap * forward_once)
+    slowed = stack.contention * (reduce_hidden + gather_hidden)
+
+    once = ops.where(plan.shard_optimizer > 0.0, 1.0 / copies, 1.0)
+    updated = once * options.trainable * (dense / shard + routed / expert_shard)
+    served = ops.where(ops.equal(options.synchronisation, communication.PARAMETER_SERVER), 0.0, 1.0)
+    state = options.optimizer_bytes + options.outer_bytes / options.local_steps
+    state_bytes = 2.0 * state + 2.0 * options.gradient_bytes + options.parameter_bytes
+    on_device = updates * updated * state_bytes * stack.optimizer_traffic / device.memory_bandwidth
+    sharing_host = ops.minimum(network.node.size, gpus)
+    moved_on_host = (options.gradient_bytes + options.parameter_bytes) / device.host_bandwidth
+    on_host = updates * updated * (moved_on_host + sharing_host * state_bytes / HOST_MEMORY_BANDWIDTH)
+    update = served * ((1.0 - options.optimizer_offload) * on_device + options.optimizer_offload * on_host)
+    offloaded = options.activation_offload * m * layers * memory.kept_activations(model, options, plan, stack)
+    transfer = 2.0 * offloaded / device.host_bandwidth
+    work = forward + backward + recompute + tensor + context + expert + gathering + waiting
+    transfer_exposed = ops.maximum(transfer - work, 0.0)
+    host = waiting + transfer_exposed + stack.host_step
+
+    backward_total = backward + slowed
+    reduce_exposed = reducing - reduce_hidden + updates * summed.coding
+    gather_exposed = getting - gather_hidden + gathering
+    total = (
+        forward + backward_total + recompute + tensor + context + expert + handing + filling
+        + reduce_exposed + gather_exposed + update + host
+    )  # fmt: skip
+    sharded_bytes = ops.where(plan.shard_weights > 0.0, passes * (given + 2.0 * got), 0.0)
+    sent = (
+        m * layers * one.nbytes
+        + m * (has_head + has_embedding) * tensor_bytes + messages * boundary_bytes
+        + whole * (reductions * given + updates * got) + sharded_bytes + updates * apart * table + twin_bytes
+    )  # fmt: skip
+    tokens = options.global_batch * options.seq_len
+    model_flop = tokens * flops.model_flop_per_token(model, options.seq_len, 0.0)
+    core = (model.layers + depth) * flops.attention_core_flop(model, options.seq_len, 0.0)
+    heads = 2.0 * (1.0 + depth) * model.hidden * model.vocabulary
+    body = flops.forward_flop_per_token(model, options.seq_len, 0.0) - heads
+    repeated = plan.recompute_layers * body + (1.0 - plan.recompute_layers) * plan.recompute_attention * core
+    return Step(
+        total, forward, backward_total, recompute, tensor, context, expert, handing, filling,
+        reduce_exposed, gather_exposed, update, host,
+        m * layers * one.hidden + reduce_hidden + gather_hidden, sent,
+        model_flop, model_flop + tokens * repeated, held,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Formulas of a transformer's layers: parameters, FLOP, time of a pass, memory."""

@@ -1,7 +1,0 @@
-"""Which layers the stages of a pipeline hold: PipeDream's partitioner, and transformers split unevenly."""
-
-from costmodel.partition.pipedream import partition
-from costmodel.partition.result import Partition, Stage
-from costmodel.partition.transformers import StageSplit, balanced_stages, transformer_chain
-
-__all__ = ["Partition", "Stage", "StageSplit", "balanced_stages", "partition", "transformer_chain"]
