@@ -57,9 +57,9 @@ _HOME = {
     "parameter_server": "studies.servers",
     "Filters": "studies.servers",
     "Stragglers": "studies.servers",
-    "byteps": "studies.summation",
-    "PCIeMachine": "studies.summation",
-    "NVLinkMachine": "studies.summation",
+    "byteps": "studies.byteps_cluster",
+    "PCIeMachine": "studies.byteps_cluster",
+    "NVLinkMachine": "studies.byteps_cluster",
     "collaborate": "studies.collaboration",
     # pipelines and checkpoints
     "Schedule": "description.schedule",
@@ -138,6 +138,9 @@ if TYPE_CHECKING:
     from costmodel.simulation.replay import simulate as simulate
     from costmodel.simulation.transactions import Ledger as Ledger
     from costmodel.simulation.transactions import ledger as ledger
+    from costmodel.studies.byteps_cluster import NVLinkMachine as NVLinkMachine
+    from costmodel.studies.byteps_cluster import PCIeMachine as PCIeMachine
+    from costmodel.studies.byteps_cluster import byteps as byteps
     from costmodel.studies.collaboration import collaborate as collaborate
     from costmodel.studies.data_parallel import data_parallel_step as data_parallel_step
     from costmodel.studies.partitioning import Partition as Partition
@@ -149,9 +152,6 @@ if TYPE_CHECKING:
     from costmodel.studies.servers import Filters as Filters
     from costmodel.studies.servers import Stragglers as Stragglers
     from costmodel.studies.servers import parameter_server as parameter_server
-    from costmodel.studies.summation import NVLinkMachine as NVLinkMachine
-    from costmodel.studies.summation import PCIeMachine as PCIeMachine
-    from costmodel.studies.summation import byteps as byteps
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 import costmodel
 from calibration.data.cases import cases_of
-from calibration.data.table import read_runs, usable
+from calibration.data.runs import read_runs, usable
 from costmodel.catalogue.software import default_constants
 from costmodel.errors import CostModelError, InvalidValue
 from costmodel.formulas.quantities import Stack

@@ -505,5 +505,5 @@ def test_what_a_method_does_not_take_is_refused_by_name():
 
 
 def test_importing_the_verb_loads_no_compiler_and_no_solver():
-    code = "import costmodel.checkpoint, sys; print([m for m in ('numba', 'scipy', 'numpy') if m in sys.modules])"
+    code = "import costmodel.studies.rematerialisation, sys; print([m for m in ('numba', 'scipy', 'numpy') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 import costmodel
-from costmodel.cli import codes
-from costmodel.cli import search as searching
+from costmodel.cli import codes, searching
 from costmodel.cli.arguments import plan_fields
 from costmodel.description.plan import Plan
 from costmodel.evaluation.estimation import estimate
@@ -316,7 +315,7 @@ def test_an_interruption_ends_with_130_and_nothing_more(run, monkeypatch):
     def interrupted(*_arguments, **_options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["costmodel.search"], "search", interrupted)
+    monkeypatch.setattr(sys.modules["costmodel.evaluation.plan_search"], "search", interrupted)
     assert run("search", *SMALL) == (130, "", "")
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from costmodel.description.peers import Peer
 from costmodel.errors import InvalidValue, NotModelled
-from costmodel.formulas.systems.parameter_server import exchange_time
+from costmodel.formulas.systems.server_exchange import exchange_time
 from costmodel.solvers import collaboration as solver
+from costmodel.studies.byteps_cluster import byteps
 from costmodel.studies.collaboration import collaborate
-from costmodel.studies.summation import byteps
 
 PARAMETERS = 72e6  # bytes: ALBERT-large's 18 M parameters in single precision
 SAME = 1e-6

@@ -26,7 +26,7 @@ def ask(nbytes=1e9, **fields):
 
 def followed(durations, exchange_times, delay=-1, fetch_interval=1, push_interval=1):
     """The kernel's totals, staleness and lag."""
-    from costmodel.kernels import parameter_server as kernel
+    from costmodel.kernels import server_events as kernel
 
     totals, staleness, lag = np.zeros(5), np.zeros(4000, np.int64), np.zeros(400, np.int64)
     times = np.concatenate([[1.0], exchange_times])

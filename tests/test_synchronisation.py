@@ -19,7 +19,7 @@ from costmodel import (
 from costmodel.errors import NotModelled
 from costmodel.formulas.network import communication
 from costmodel.formulas.quantities import Level, Network
-from costmodel.formulas.systems import byteps
+from costmodel.formulas.systems import byteps_shares
 from costmodel.simulation.transactions import ledger
 from tests.drawing import quick
 
@@ -57,7 +57,7 @@ def test_without_latency_colocated_servers_byteps_and_hierarchy_take_the_time_of
 @given(st.integers(2, 32), st.integers(1, 32), st.floats(1e9, 1e11))
 def test_byteps_takes_its_optimum_and_is_never_slower_than_the_same_servers(machines, servers, nbytes):
     shared, _ = time_of("byteps", nbytes, machines, servers=servers)
-    assert shared == pytest.approx(byteps.optimal_time(nbytes, float(machines), float(servers), 12.5e9), rel=1e-9)
+    assert shared == pytest.approx(byteps_shares.optimal_time(nbytes, float(machines), float(servers), 12.5e9), rel=1e-9)
     assert shared <= time_of("parameter-server", nbytes, machines, servers=servers)[0] * (1 + 1e-9)
     assert shared <= time_of("parameter-server", nbytes, machines)[0] * (1 + 1e-9)
 

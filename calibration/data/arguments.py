@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-from calibration.data.table import Run
+from calibration.data.runs import Run
 from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue, NotModelled
 

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from calibration.data import arguments as megatron
-from calibration.data.table import Run
+from calibration.data.runs import Run
 from costmodel.catalogue.loader import load_device, load_model, names
 from costmodel.catalogue.software import load_framework
 from costmodel.description.cluster import Cluster, Level

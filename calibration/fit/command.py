@@ -23,12 +23,12 @@ import numpy as np
 import costmodel
 from calibration.data.cases import Case, cases_of
 from calibration.data.reference import DEFAULT_FOLDER, default_files
-from calibration.data.table import read_runs, usable
+from calibration.data.runs import read_runs, usable
 from calibration.fit.constants import MEMORY_FIELDS, SHARED_EFFICIENCY, Problem, memory_problem_of, problem_of
 from calibration.fit.operators import Operator, fit_device, read_measurement, read_micro
 from calibration.fit.residuals import residual_tables, uncalibrated_errors, unseen_table
 from calibration.validate.metrics import error_summary
-from calibration.validate.predict import Columns, logged_memory
+from calibration.validate.predictions import Columns, logged_memory
 from costmodel.errors import CostModelError
 from costmodel.solvers.fitting import Array, Constant, Fit, fit
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.data.cases import Case
-from calibration.validate.predict import Columns, columns_of
+from calibration.validate.predictions import Columns, columns_of
 from costmodel.catalogue.software import default_constants
 from costmodel.formulas.quantities import Device, Stack
 from costmodel.solvers.fitting import Array, Constant

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from calibration.data.cases import Case
 from calibration.fit.constants import Problem, take
 from calibration.validate.metrics import error_summary, group_key
-from calibration.validate.predict import Columns, logged_memory
+from calibration.validate.predictions import Columns, logged_memory
 from costmodel.catalogue.software import default_constants
 from costmodel.evaluation.error_model import NINETY
 from costmodel.solvers.fitting import Array, Fit

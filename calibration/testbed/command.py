@@ -2,7 +2,7 @@
 
 ``python -m calibration network`` makes network namespaces joined by shaped links (`calibration.testbed.links`), runs
 a process in each (`calibration.testbed.workers`), and compares what it measures with what the library's formulas say
-(`calibration.testbed.settings`). It takes Linux, root and iproute2.
+(`calibration.testbed.experiments`). It takes Linux, root and iproute2.
 
 A row of the table is a setting: what is exchanged by which algorithm, over links of which rates [bit/s], latency [s] and
 MTU, shaped by what; the latency of a message and the rate of adding that were probed on the same links just before;
@@ -32,6 +32,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from calibration.testbed.experiments import BAR, LONG, Setting, predict, settings
 from calibration.testbed.links import (
     KERNEL,
     RELAY,
@@ -42,7 +43,6 @@ from calibration.testbed.links import (
     missing_here,
     uninterrupted,
 )
-from calibration.testbed.settings import BAR, LONG, Setting, predict, settings
 from costmodel.errors import InvalidValue
 
 ANSWER_TIMEOUT = 60.0

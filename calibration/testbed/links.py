@@ -239,7 +239,7 @@ class Switch:
         command("tc", "-n", namespace, "qdisc", "add", "dev", device, *parent, "tbf", *bucket)
 
     def _start_relay(self, ports: int, latency: float) -> None:
-        script = Path(__file__).with_name("relay.py")
+        script = Path(__file__).with_name("frame_relay.py")
         words = ["ip", "netns", "exec", self.hub, sys.executable, str(script), str(latency)]
         self.relay = subprocess.Popen(
             [*words, *(f"port{port}" for port in range(ports))],

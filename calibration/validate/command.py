@@ -16,9 +16,9 @@ from typing import Any
 import costmodel
 from calibration.data.cases import cases_of
 from calibration.data.reference import default_files
-from calibration.data.table import Run, read_runs
+from calibration.data.runs import Run, read_runs
 from calibration.validate.metrics import Prediction, summary
-from calibration.validate.predict import predictions_of
+from calibration.validate.predictions import predictions_of
 from costmodel.errors import CostModelError
 
 QUOTED = Path(__file__).parents[1] / "reference"

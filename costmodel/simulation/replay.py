@@ -1069,12 +1069,12 @@ def simulate(
     >>> from costmodel import Plan, load_cluster, load_model
     >>> model, cluster = load_model("bloom-560m"), load_cluster("dgx-a100", gpus=16)
     >>> step = simulate(model, cluster, Plan(global_batch=16, seq_len=2048, data_parallel=16, zero_stage=2), "deepspeed")
-    >>> sorted(set(training_step.frame().event))
+    >>> sorted(set(step.frame().event))
     ['backward', 'data', 'forward', 'host', 'optimizer', 'wait']
-    >>> bool(sum(training_step.times.values()).max() - training_step.total < 1e-9)
+    >>> bool(sum(step.times.values()).max() - step.total < 1e-9)
     True
     """
-    from costmodel.kernels import steps as kernel
+    from costmodel.kernels import step_events as kernel
 
     spread = real("jitter", jitter, 0.0, 10.0)
     whole("seed", seed, 2**63 - 1)

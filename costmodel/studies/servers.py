@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from costmodel.checks import choice, flag, kind, positive_int, real, whole
 from costmodel.errors import InvalidValue, NotModelled
 from costmodel.formulas.pipeline import staleness as waiting
-from costmodel.formulas.systems import parameter_server as formulas
+from costmodel.formulas.systems import server_exchange as formulas
 from costmodel.formulas.systems.distbelief import per_step
 from costmodel.units import format_bytes, format_seconds
 
@@ -348,7 +348,7 @@ TAIL = 1e-6
 
 
 class _Links(NamedTuple):
-    """What an exchange meets: the arguments of `costmodel.formulas.systems.parameter_server.exchange_time`."""
+    """What an exchange meets: the arguments of `costmodel.formulas.systems.server_exchange.exchange_time`."""
 
     push: float
     pull: float
@@ -428,7 +428,7 @@ def _followed(
         raise InvalidValue("steps", steps, "at least ten times the intervals of fetching and pushing, and 10")
     import numpy as np
 
-    from costmodel.kernels import parameter_server as kernel
+    from costmodel.kernels import server_events as kernel
 
     times = np.concatenate([[1.0], np.broadcast_to(links.time(np.arange(1.0, workers + 1.0)), workers)])
     totals = np.zeros(5)

@@ -10,9 +10,9 @@ import pytest
 import costmodel
 from calibration.data.cases import FRAMEWORKS, case_of, cases_of, framework_of, plan_of
 from calibration.data.reference import DEFAULT_FOLDER, default_files
-from calibration.data.table import Run, read_runs, usable
+from calibration.data.runs import Run, read_runs, usable
 from calibration.validate.command import LEAST_PREDICTED, QUOTED
-from calibration.validate.predict import LOGGING_STAGE, columns_of, logged_memory
+from calibration.validate.predictions import LOGGING_STAGE, columns_of, logged_memory
 from costmodel import estimate
 from costmodel.errors import CostModelError, NotModelled
 

@@ -14,7 +14,7 @@ import pytest
 import costmodel
 from calibration.__main__ import main
 from calibration.data.cases import case_of
-from calibration.data.table import read_runs
+from calibration.data.runs import read_runs
 from calibration.fit.constants import Problem, problem_of
 from calibration.fit.operators import (
     FAMILIES,

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from calibration.data.cases import Case, case_of
-from calibration.data.table import Run, read_runs
+from calibration.data.runs import Run, read_runs
 from calibration.validate.command import QUOTED, percent
 from calibration.validate.metrics import (
     Prediction,

@@ -18,12 +18,12 @@ import pytest
 
 from calibration.__main__ import main
 from calibration.testbed import command as testbed
+from calibration.testbed import experiments as setting_rules
+from calibration.testbed import frame_relay as relaying
 from calibration.testbed import links as link_setup
-from calibration.testbed import relay as relaying
-from calibration.testbed import settings as setting_rules
+from calibration.testbed.experiments import BAR, LONG, Setting, predict, settings
 from calibration.testbed.links import Links, NetworkFailure, Switch
-from calibration.testbed.settings import BAR, LONG, Setting, predict, settings
-from costmodel.formulas.systems import byteps
+from costmodel.formulas.systems import byteps_shares
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "calibration" / "measurements" / "network" / testbed.TABLE
@@ -104,13 +104,13 @@ def test_byteps_shares_sum_to_all_and_give_its_optimum(gpu_machines, cpu_machine
         name="", algorithm="byteps", links=Links((80e6,) * machines), nbytes=10**6, workers=gpu_machines, shares=shares
     )
     rate = 10e6 * setting_rules.framing_efficiency(1500)
-    assert predict(setting, 0.0, FREE) == pytest.approx(byteps.optimal_time(1e6, gpu_machines, cpu_machines, rate))
+    assert predict(setting, 0.0, FREE) == pytest.approx(byteps_shares.optimal_time(1e6, gpu_machines, cpu_machines, rate))
 
 
 def test_balanced_shares_sum_to_all_and_keep_unlike_links_busy_alike():
     rates = (60e6, 60e6, 60e6, 40e6)
     shares = setting_rules.balanced_shares(rates)
-    times = [byteps.gpu_machine_time(1e6, 4, share, rate) for share, rate in zip(shares, rates, strict=True)]
+    times = [byteps_shares.gpu_machine_time(1e6, 4, share, rate) for share, rate in zip(shares, rates, strict=True)]
     assert sum(shares) == pytest.approx(1.0)
     assert times == pytest.approx([times[0]] * 4)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from calibration.data import reference
-from calibration.data.table import NUMERIC, REQUIRED, read_runs, usable
+from calibration.data.runs import NUMERIC, REQUIRED, read_runs, usable
 from calibration.validate.command import QUOTED, gather
 from costmodel.errors import UnreadableFile
 

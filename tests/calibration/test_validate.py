@@ -16,7 +16,7 @@ import pytest
 from calibration.__main__ import main
 from calibration.data import reference
 from calibration.data.cases import cases_of
-from calibration.data.table import read_runs
+from calibration.data.runs import read_runs
 from calibration.fit.operators import Operator
 from calibration.validate import command as validation
 from calibration.validate import figures
@@ -246,8 +246,8 @@ def test_what_a_figure_shows_needs_no_plotly():
     program = (
         "import sys\n"
         "from calibration.validate import command, figures\n"
-        "from calibration.data.table import read_runs\n"
-        "_, predictions, _ = validation.report({p.stem: read_runs(p) for p in command.QUOTED.glob('*.csv')})\n"
+        "from calibration.data.runs import read_runs\n"
+        "_, predictions, _ = command.report({p.stem: read_runs(p) for p in command.QUOTED.glob('*.csv')})\n"
         "assert figures.time_comparison(predictions) and figures.errors_by_feature(predictions)\n"
         "assert 'plotly' not in sys.modules\n"
     )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import least_squares, minimize_scalar
 
-from costmodel.formulas.systems import byteps, parameter_server
+from costmodel.formulas.systems import byteps_shares, server_exchange
 from tests.seeds import rows
 
 BANDWIDTH = 90e9 / 8  # "p2p goodput ~90 Gbps" on 100GbE
@@ -22,13 +22,13 @@ machines = st.integers(2, 512)
 def among(gpu_machines, bandwidth=BANDWIDTH, nbytes=1.0):
     """An all-reduce among machines: as many servers, colocated."""
     n = float(gpu_machines)
-    return parameter_server.exchange_time(nbytes, nbytes, n, n, 1.0, 1.0, bandwidth, bandwidth, NO_LIMIT, 0.0, 1.0)
+    return server_exchange.exchange_time(nbytes, nbytes, n, n, 1.0, 1.0, bandwidth, bandwidth, NO_LIMIT, 0.0, 1.0)
 
 
 def native(nbytes, workers, servers, largest, bandwidth):
     """Separate servers to which tensors go whole, stored and forwarded."""
-    skew = parameter_server.skew_of_largest(nbytes, servers, largest)
-    return parameter_server.exchange_time(nbytes, nbytes, workers, servers, skew, 0.0, bandwidth, bandwidth, NO_LIMIT, 0.0, 1.0)
+    skew = server_exchange.skew_of_largest(nbytes, servers, largest)
+    return server_exchange.exchange_time(nbytes, nbytes, workers, servers, skew, 0.0, bandwidth, bandwidth, NO_LIMIT, 0.0, 1.0)
 
 
 # Theory
@@ -36,14 +36,14 @@ def native(nbytes, workers, servers, largest, bandwidth):
 
 @given(machines, st.integers(0, 1024))
 def test_the_shares_add_up_to_the_gradient(n, k):
-    assert k * byteps.cpu_share(n, k) + n * byteps.gpu_share(n, k) == pytest.approx(1.0)
+    assert k * byteps_shares.cpu_share(n, k) + n * byteps_shares.gpu_share(n, k) == pytest.approx(1.0)
 
 
 @given(machines, st.integers(0, 1024))
 def test_the_optimal_shares_take_the_optimal_time_on_every_link(n, k):
-    optimal = byteps.optimal_time(1.0, n, k, 1.0)
-    assert byteps.gpu_machine_time(1.0, n, byteps.gpu_share(n, k), 1.0) == pytest.approx(optimal)
-    on_cpu = byteps.cpu_machine_time(1.0, n, byteps.cpu_share(n, k), 1.0) if k else 0.0
+    optimal = byteps_shares.optimal_time(1.0, n, k, 1.0)
+    assert byteps_shares.gpu_machine_time(1.0, n, byteps_shares.gpu_share(n, k), 1.0) == pytest.approx(optimal)
+    on_cpu = byteps_shares.cpu_machine_time(1.0, n, byteps_shares.cpu_share(n, k), 1.0) if k else 0.0
     assert on_cpu == pytest.approx(optimal) if 0 < k <= n else on_cpu <= optimal
 
 
@@ -51,71 +51,72 @@ def test_the_optimal_shares_take_the_optimal_time_on_every_link(n, k):
 def test_any_other_shares_are_slower(n, k):
     if k > n:
         return
-    optimal = byteps.optimal_time(1.0, n, k, 1.0)
+    optimal = byteps_shares.optimal_time(1.0, n, k, 1.0)
     for factor in (0.5, 0.9, 1.1, 1.5):
-        share = byteps.gpu_share(n, k) * factor
+        share = byteps_shares.gpu_share(n, k) * factor
         on_cpu = (1.0 - n * share) / k if k else 0.0
         if on_cpu < 0.0 or (k == 0 and factor != 1.0):
             continue
-        slowest = max(byteps.gpu_machine_time(1.0, n, share, 1.0), byteps.cpu_machine_time(1.0, n, on_cpu, 1.0))
+        slowest = max(byteps_shares.gpu_machine_time(1.0, n, share, 1.0), byteps_shares.cpu_machine_time(1.0, n, on_cpu, 1.0))
         assert slowest >= optimal * (1.0 - 1e-12)
 
 
 @given(machines)
 def test_without_cpu_machines_it_is_the_all_reduce_and_with_as_many_the_parameter_server(n):
-    assert byteps.optimal_time(1.0, n, 0, 1.0) == pytest.approx(among(n, 1.0))
-    server = parameter_server.exchange_time(1.0, 1.0, n, n, 1.0, 0.0, 1.0, 1.0, NO_LIMIT, 0.0, NO_LIMIT)
-    assert byteps.optimal_time(1.0, n, n, 1.0) == pytest.approx(server)
-    assert byteps.optimal_time(1.0, n, 3 * n, 1.0) == pytest.approx(server)
+    assert byteps_shares.optimal_time(1.0, n, 0, 1.0) == pytest.approx(among(n, 1.0))
+    server = server_exchange.exchange_time(1.0, 1.0, n, n, 1.0, 0.0, 1.0, 1.0, NO_LIMIT, 0.0, NO_LIMIT)
+    assert byteps_shares.optimal_time(1.0, n, n, 1.0) == pytest.approx(server)
+    assert byteps_shares.optimal_time(1.0, n, 3 * n, 1.0) == pytest.approx(server)
 
 
 @given(machines, st.integers(1, 1024))
 def test_the_gains_are_ratios_of_times(n, k):
-    optimal = byteps.optimal_time(1.0, n, k, 1.0)
-    assert byteps.gain_over_all_reduce(n, k) == pytest.approx(among(n, 1.0) / optimal)
-    server = parameter_server.exchange_time(1.0, 1.0, n, k, 1.0, 0.0, 1.0, 1.0, NO_LIMIT, 0.0, NO_LIMIT)
-    assert byteps.gain_over_parameter_server(n, k) == pytest.approx(server / optimal)
-    assert byteps.gain_over_all_reduce(n, k) >= 1.0
-    assert byteps.gain_over_parameter_server(n, k) >= 1.0 - 1e-12
+    optimal = byteps_shares.optimal_time(1.0, n, k, 1.0)
+    assert byteps_shares.gain_over_all_reduce(n, k) == pytest.approx(among(n, 1.0) / optimal)
+    server = server_exchange.exchange_time(1.0, 1.0, n, k, 1.0, 0.0, 1.0, 1.0, NO_LIMIT, 0.0, NO_LIMIT)
+    assert byteps_shares.gain_over_parameter_server(n, k) == pytest.approx(server / optimal)
+    assert byteps_shares.gain_over_all_reduce(n, k) >= 1.0
+    assert byteps_shares.gain_over_parameter_server(n, k) >= 1.0 - 1e-12
 
 
 def test_the_gains_of_32_gpu_and_16_cpu_machines_are_those_printed():  # section 4.1.1: 1.46 (cut, not rounded) and 1.52
-    assert int(100 * byteps.gain_over_all_reduce(32.0, 16.0)) == 146
-    assert round(byteps.gain_over_parameter_server(32.0, 16.0), 2) == 1.52
+    assert int(100 * byteps_shares.gain_over_all_reduce(32.0, 16.0)) == 146
+    assert round(byteps_shares.gain_over_parameter_server(32.0, 16.0), 2) == 1.52
 
 
 def test_the_ratio_in_the_code_is_the_share_of_all_cpu_machines():  # bytedance/byteps global.cc, Hash_Mixed_Mode
     for n, k in itertools.product(range(2, 40), range(1, 40)):
         if k <= n:
-            assert k * byteps.cpu_share(n, k) == pytest.approx(2 * k * (n - 1) / (n * (n + k) - 2 * k))
+            assert k * byteps_shares.cpu_share(n, k) == pytest.approx(2 * k * (n - 1) / (n * (n + k) - 2 * k))
 
 
 def test_the_printed_equation_4_without_its_factor_would_miss_the_optimum():  # the erratum
-    share = byteps.cpu_share(8.0, 4.0)
+    share = byteps_shares.cpu_share(8.0, 4.0)
     printed = share / BANDWIDTH
-    optimal = byteps.optimal_time(1.0, 8.0, 4.0, BANDWIDTH)
-    assert byteps.cpu_machine_time(1.0, 8.0, share, BANDWIDTH) == pytest.approx(optimal)
+    optimal = byteps_shares.optimal_time(1.0, 8.0, 4.0, BANDWIDTH)
+    assert byteps_shares.cpu_machine_time(1.0, 8.0, share, BANDWIDTH) == pytest.approx(optimal)
     assert printed < 0.2 * optimal
 
 
 @given(st.integers(2, 16), st.floats(1.0, 100.0), st.floats(1.0, 100.0))
 def test_the_optimal_direct_share_is_the_least_time_of_all_shares(gpus, to_cpu, to_gpu):
-    best = byteps.pcie_time(1.0, gpus, byteps.optimal_direct_share(gpus, to_cpu, to_gpu), to_cpu, to_gpu)
+    best = byteps_shares.pcie_time(1.0, gpus, byteps_shares.optimal_direct_share(gpus, to_cpu, to_gpu), to_cpu, to_gpu)
     found = minimize_scalar(
-        lambda x: byteps.pcie_time(1.0, gpus, x, to_cpu, to_gpu), bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-10}
+        lambda x: byteps_shares.pcie_time(1.0, gpus, x, to_cpu, to_gpu),
+        bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-10},
     )
     assert best <= found.fun * (1.0 + 1e-9)
 
 
 def test_the_pcie_strategies_gain_what_is_printed():  # section 4.2.1, 4.2.2
-    split = byteps.optimal_direct_share(4.0, 13.1e9, 13.1e9)
+    split = byteps_shares.optimal_direct_share(4.0, 13.1e9, 13.1e9)
     assert split == pytest.approx(1 / 5)
     # printed: 0.129 s and 0.141 s for 1 GB; the formula with the 13.1 GB/s stated gives the ratio, 5 % less time
-    best, assisted = (byteps.pcie_time(1e9, 4.0, x, 13.1e9, 13.1e9) for x in (split, 0.0))
+    best, assisted = (byteps_shares.pcie_time(1e9, 4.0, x, 13.1e9, 13.1e9) for x in (split, 0.0))
     assert assisted / best == pytest.approx(0.141 / 0.129, rel=2e-3)
     assert best == pytest.approx(0.129, rel=0.06)
     ring = among(2 * 4, 80 * GBIT, 1e9)
-    assert 1.0 - byteps.pcie_time(1e9, 4.0, 0.0, 80 * GBIT, 105 * GBIT) / ring == pytest.approx(0.237, abs=2e-3)
+    assert 1.0 - byteps_shares.pcie_time(1e9, 4.0, 0.0, 80 * GBIT, 105 * GBIT) / ring == pytest.approx(0.237, abs=2e-3)
 
 
 # Figure 12: goodput of 8 machines of one GPU
@@ -132,12 +133,12 @@ def test_figure_12_the_optimal_line_is_equation_6():
     plotted = goodputs("Optimal(plotted)")
     assert len(plotted) == 9
     for k, value in plotted.items():
-        assert 1.0 / byteps.optimal_time(1.0, 8.0, k, BANDWIDTH) / GBIT == pytest.approx(value, rel=1e-3)
+        assert 1.0 / byteps_shares.optimal_time(1.0, 8.0, k, BANDWIDTH) / GBIT == pytest.approx(value, rel=1e-3)
 
 
 def test_figure_12_measured_goodput_is_within_10_per_cent_of_equation_6():
     for k, value in goodputs("BytePS").items():
-        assert value * GBIT * byteps.optimal_time(1.0, 8.0, k, BANDWIDTH) == pytest.approx(1.0, abs=0.1)
+        assert value * GBIT * byteps_shares.optimal_time(1.0, 8.0, k, BANDWIDTH) == pytest.approx(1.0, abs=0.1)
 
 
 def test_figure_12_all_reduce_reaches_seven_tenths_of_its_bound():
@@ -199,9 +200,9 @@ def step_time(known, job, method, gpu_machines, cpu_machines, compute_time):
         return compute_time
     if method == "Native-PS":
         alone = native(nbytes, n, float(cpu_machines), known.largest[job], known.efficiency[method] * BANDWIDTH)
-        return compute_time + parameter_server.exposed_time(alone, compute_time, 0.0)
-    alone = byteps.optimal_time(nbytes, n, float(cpu_machines), known.efficiency[method] * BANDWIDTH)
-    return compute_time + parameter_server.exposed_time(alone, compute_time, known.overlap[job])
+        return compute_time + server_exchange.exposed_time(alone, compute_time, 0.0)
+    alone = byteps_shares.optimal_time(nbytes, n, float(cpu_machines), known.efficiency[method] * BANDWIDTH)
+    return compute_time + server_exchange.exposed_time(alone, compute_time, known.overlap[job])
 
 
 class Bar(NamedTuple):

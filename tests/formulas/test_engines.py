@@ -361,7 +361,7 @@ def test_latex_of_every_part_is_written():
     text = symbolic.latex(MODULES["compute"].gemm)
     assert r"\max" in text
     assert "1.0" not in text
-    assert len(symbolic.latex(MODULES["exchange"].boundary)) == 2
+    assert len(symbolic.latex(MODULES["communication"].boundary)) == 2
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_latex_of_every_part_is_written():
         lambda: symbolic.trace(step, quantities.Level(1.0, 1.0, 1.0)),
         lambda: symbolic.derivative(step, by="model.colour", of="total"),
         lambda: symbolic.derivative(MODULES["compute"].gemm, by="m", of="total"),
-        lambda: symbolic.derivative(MODULES["exchange"].boundary, by="model.hidden"),
+        lambda: symbolic.derivative(MODULES["communication"].boundary, by="model.hidden"),
     ],
 )
 def test_a_wrong_trace_is_refused_in_one_line(wrong):
@@ -493,7 +493,7 @@ def test_an_edited_formula_never_meets_a_stale_kernel(tmp_path):
     assert folder.startswith(cache)
     assert list(Path(folder).rglob("*.nbi")), "no kernel was cached"
     assert compiled == pytest.approx(python, rel=SAME)
-    edit(package / "costmodel" / "formulas" / "pipeline.py", schedules.bubble.__name__, "2.0 * ({})")
+    edit(package / "costmodel" / "formulas" / "pipeline" / "schedules.py", schedules.bubble.__name__, "2.0 * ({})")
     edited, recompiled, other = compared(package, COSTMODEL_CACHE_DIR=cache)
     assert other != folder
     part = engine.PARTS.index("bubble")

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 from costmodel.formulas.pipeline import staleness
 from costmodel.formulas.systems import distbelief
-from costmodel.formulas.systems.parameter_server import (
+from costmodel.formulas.systems.server_exchange import (
     exchange_time,
     kept_share,
     servers_to_match_all_reduce,

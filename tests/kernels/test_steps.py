@@ -9,8 +9,8 @@ from hypothesis import given, settings
 
 pytest.importorskip("numba")
 
-from costmodel.kernels import steps
-from costmodel.kernels.steps import START, STREAMS, WAIT, WORK
+from costmodel.kernels import step_events
+from costmodel.kernels.step_events import START, STREAMS, WAIT, WORK
 
 quick = settings(deadline=None, max_examples=200, derandomize=True)
 
@@ -122,7 +122,7 @@ def played(drawn):
     programs = [entry for program in drawn.programs for entry in program]
     offsets = np.concatenate([[0], np.cumsum([len(program) for program in drawn.programs])]).astype(np.int64)
     works = [what if code == WORK else ([0.0] * drawn.replicas, 0.0, [0.0] * 3, False) for code, what in programs]
-    first = steps.Programs(
+    first = step_events.Programs(
         offsets, np.array([code for code, _ in programs], dtype=np.int64),
         np.array([-1 if code == WORK else what for code, what in programs], dtype=np.int64),
         np.array([work[0] for work in works]).reshape(-1, drawn.replicas).T.copy(), np.array([work[1] for work in works]),
@@ -142,7 +142,7 @@ def played(drawn):
         for program in drawn.programs for stream in range(STREAMS)
     ]  # fmt: skip
     columns = list(zip(*drawn.transfers, strict=True)) or [()] * 8
-    second = steps.Transfers(
+    second = step_events.Transfers(
         np.array(columns[4], dtype=float), np.array(columns[5], dtype=float).reshape(-1, 3), np.array(columns[6], dtype=float),
         np.array(columns[7], dtype=float), np.array(columns[2], dtype=np.int64), instance,
         np.array([k for k, _ in names], dtype=np.int64), np.array([*itertools.chain(*members)], dtype=np.int64),
@@ -150,11 +150,11 @@ def played(drawn):
         np.array(receiver, dtype=np.int64), np.array([*itertools.chain(*order)], dtype=np.int64),
         np.concatenate([[0], np.cumsum([len(stream) for stream in order])]).astype(np.int64),
     )  # fmt: skip
-    out = steps.Played(
+    out = step_events.Played(
         *(np.full((drawn.replicas, len(programs)), -1.0) for _ in range(2)), *(np.full(len(names), -1.0) for _ in range(3)),
         *(np.zeros(10_000, dtype=np.int64) for _ in range(2)), *(np.zeros(10_000) for _ in range(3)),
     )  # fmt: skip
-    pieces = steps.play(first, second, out, drawn.replicas)
+    pieces = step_events.play(first, second, out, drawn.replicas)
     assert 0 <= pieces <= 10_000
     return out, names, pieces, first, second
 
@@ -247,7 +247,7 @@ def test_pieces_beyond_the_room_are_counted_and_left_out():
     drawn = Drawn(1, 1, [[(WORK, ([1.0], 0.0, [0.0] * 3, True)), (WORK, ([2.0], 0.0, [0.0] * 3, True))]], [])
     out, *_, programs, moves = played(drawn)
     small = out._replace(piece=out.piece[:1].copy(), start=np.full((1, 2), -1.0))
-    assert steps.play(programs, moves, small, 1) == 2
+    assert step_events.play(programs, moves, small, 1) == 2
 
 
 def test_ranks_that_wait_for_ever_are_told_apart():

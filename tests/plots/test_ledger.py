@@ -9,7 +9,7 @@ pytest.importorskip("plotly")
 
 import itertools
 
-from costmodel.plots import ledger as plots
+from costmodel.plots import traffic as plots
 
 
 @pytest.fixture(scope="module")

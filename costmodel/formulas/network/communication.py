@@ -5,7 +5,7 @@ from __future__ import annotations
 from costmodel import ops
 from costmodel.formulas.network import collectives
 from costmodel.formulas.quantities import Exchange
-from costmodel.formulas.systems import byteps, parameter_server
+from costmodel.formulas.systems import byteps_shares, server_exchange
 from costmodel.formulas.transformer import layer
 
 ALL_REDUCE, HIERARCHICAL, PARAMETER_SERVER, BYTEPS, LOCAL_SGD = 0.0, 1.0, 2.0, 3.0, 4.0
@@ -224,11 +224,11 @@ def sum_over_copies(nbytes, ranks, stride, options, network, stack):
     latency = stack.host_exchange + stack.network_latency * network.leaf.latency
     colocated = ops.where(options.servers > 0.0, 0.0, 1.0)
     servers = ops.where(options.servers > 0.0, options.servers, machines)
-    pushed = parameter_server.exchange_time(
+    pushed = server_exchange.exchange_time(
         nbytes, nbytes, machines, servers, 1.0, colocated, link, link, 1e30, latency, nbytes / PARTITION + 1.0
     )
     served = ops.maximum(inside, ops.where(machines > 1.0, pushed, 0.0))
-    shared = ops.where(machines > 1.0, byteps.optimal_time(nbytes, machines, options.servers, link) + 2.0 * latency, 0.0)
+    shared = ops.where(machines > 1.0, byteps_shares.optimal_time(nbytes, machines, options.servers, link) + 2.0 * latency, 0.0)
     balanced = ops.maximum(inside, shared)
 
     kind = options.synchronisation
@@ -238,7 +238,7 @@ def sum_over_copies(nbytes, ranks, stride, options, network, stack):
 
     ring = 2.0 * (1.0 - 1.0 / ranks) * nbytes
     within = 2.0 * (1.0 - 1.0 / node) * nbytes
-    to_servers = parameter_server.worker_bytes(nbytes, nbytes, machines, servers, 1.0, colocated)
+    to_servers = server_exchange.worker_bytes(nbytes, nbytes, machines, servers, 1.0, colocated)
     out = ops.where(ops.equal(kind, PARAMETER_SERVER), to_servers, shared * link)
     sent = ops.where((kind > 1.5) & (kind < 3.5), within + ops.where(machines > 1.0, out / node, 0.0), ring)
     return chosen, sent / options.local_steps

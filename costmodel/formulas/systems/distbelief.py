@@ -1,6 +1,6 @@
 r"""DistBelief: traffic of Downpour and Sandblaster, and a model that is split over machines.
 
-Downpour is a parameter server without waiting; its exchanges are those of `costmodel.formulas.systems.parameter_server`.
+Downpour is a parameter server without waiting; its exchanges are those of `costmodel.formulas.systems.server_exchange`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from costmodel.studies.partitioning.graph import Cuts, Graph, all_cuts, graph_of
 from costmodel.studies.partitioning.result import Partition, Stage
 
 if TYPE_CHECKING:
-    from costmodel.kernels.partition import Level
+    from costmodel.kernels.partitioning import Level
 
 RECURRENCES = ("sosp19", "arxiv2018", "reference")
 """In the order of the kernel's codes."""
@@ -252,7 +252,7 @@ class Solution:
         return np.zeros((1, 1, 1))
 
     def _level(self, level: int, ratio: Fraction) -> Level:
-        from costmodel.kernels import partition as kernels
+        from costmodel.kernels import partitioning as kernels
 
         problem = self.problem
         neglected = 0.0 if problem.of_program else 1.0
@@ -278,7 +278,7 @@ class Solution:
 
     def _fill(self, level: int) -> Array:
         """Least time from every state to every later one on a whole component of a level, a variant a ratio."""
-        from costmodel.kernels import partition as kernels
+        from costmodel.kernels import partitioning as kernels
 
         ratios, count = self.problem.ratios[level], self.count
         filled = np.empty((len(ratios), count, count))
@@ -291,7 +291,7 @@ class Solution:
 
     def _stages(self, level: int, ratio: Fraction, start: int, end: int) -> tuple[float, list[tuple[int, int, int, Fraction]]]:
         """Time of a component of a level between two states, and its stages: from, to, replicas, ratio within."""
-        from costmodel.kernels import partition as kernels
+        from costmodel.kernels import partitioning as kernels
 
         inputs = (*self._inputs(level, ratio), self.cuts.states, self.cuts.inside)
         best = kernels.solve(*inputs, start, start + 1)

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from calibration.testbed.links import ETHERNET_HEADER, Links
 from costmodel.formulas.network import algorithms
-from costmodel.formulas.systems import byteps, parameter_server
+from costmodel.formulas.systems import byteps_shares as byteps
+from costmodel.formulas.systems import server_exchange
 
 IP_HEADER, TCP_HEADER, TCP_TIMESTAMPS = 20, 20, 12
 SEGMENTS_ACKNOWLEDGED = 2
@@ -108,7 +109,7 @@ def predict(setting: Setting, latency: float, add_rate: float) -> float:
         owned = [share for share in setting.shares if share]
         servers, colocated = float(len(owned)), float(setting.shares[0] > 0)
         return float(
-            parameter_server.exchange_time(
+            server_exchange.exchange_time(
                 n, n, workers, servers, max(owned) * servers, colocated, min(rates[: setting.workers]), min(rates[-len(owned) :]),
                 add_rate, latency, max(n / servers / setting.partition, 1.0),
             )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from costmodel.checks import flag, kind, plain, plain_fields, positive_int, real, whole
-from costmodel.formulas.systems import byteps as formulas
-from costmodel.formulas.systems.parameter_server import exposed_time
+from costmodel.formulas.systems import byteps_shares as formulas
+from costmodel.formulas.systems.server_exchange import exposed_time
 from costmodel.units import format_bytes, format_seconds
 
 MOST_MACHINES = 1_000_000
