@@ -186,7 +186,7 @@ def test_a_rank_without_others_compresses_nothing(name):
 @pytest.mark.parametrize("name", CHOICES)
 def test_what_hides_under_the_backward_pass_is_the_network_s_part_alone(name):
     shown, hidden = answer(name), answer(name, overlap_gradients=True)
-    numbers = GROUPED.numbers(), shown.plan.options(FRAMEWORK), shown.plan.numbers(FRAMEWORK, 3)
+    numbers = GROUPED.numbers(), shown.plan.settings(FRAMEWORK), shown.plan.numbers(FRAMEWORK, 3)
     rest = CLUSTER.numbers(), FRAMEWORK.numbers(), CLUSTER.device.numbers("bf16")
     coding = gradients.compressed(*numbers, *rest).coding
     assert coding > 0.0
@@ -244,7 +244,7 @@ def test_where_an_optimizer_is_sharded_gradients_are_still_summed_whole():
     sharded = dataclasses.replace(PLAN, zero_stage=1)
     model, cluster = GROUPED, CLUSTER
     whole, found = (estimate(model, cluster, compressing("int8", plan), "deepspeed") for plan in (PLAN, sharded))
-    weights = estimate(model, cluster, sharded, "deepspeed").plan.options(load_framework("deepspeed")).stored_bytes
+    weights = estimate(model, cluster, sharded, "deepspeed").plan.settings(load_framework("deepspeed")).stored_bytes
     gathered = 15 / 16 * weights * model.parameters
     assert found.step.exchange_bytes == pytest.approx(whole.step.exchange_bytes + gathered, rel=1e-9)
     assert found.memory.optimizer == pytest.approx(whole.memory.optimizer / 16, rel=1e-9)
@@ -261,7 +261,7 @@ def test_the_transactions_of_one_bucket_are_those_of_the_estimate(name, zero, mo
     made = ledger(MODELS[model], CLUSTER, plan, "deepspeed", buckets=OneBucket())
     result = made.estimate
     assert made.sent_bytes["only"] == pytest.approx(result.step.exchange_bytes, rel=1e-9)
-    numbers = result.model.numbers(), plan.options(result.framework), plan.numbers(result.framework, result.model.layers)
+    numbers = result.model.numbers(), plan.settings(result.framework), plan.numbers(result.framework, result.model.layers)
     rest = CLUSTER.numbers(), result.framework.numbers(), CLUSTER.device.numbers("bf16")
     coding = gradients.compressed(*numbers, *rest).coding
     stated = result.step.gradient_exchange + result.step.parameter_exchange + result.step.hidden_exchange
@@ -348,11 +348,11 @@ def test_a_residual_that_does_not_fit_can_be_given_up():
 @pytest.mark.parametrize("zero", [0, 1])
 def test_without_compression_both_formulas_of_a_step_give_the_same_bits(zero):
     plan = Plan(global_batch=64, seq_len=2048, data_parallel=4, pipeline_parallel=4, zero_stage=zero)
-    options = plan.options(FRAMEWORK)
+    settings = plan.settings(FRAMEWORK)
     rest = plan.numbers(FRAMEWORK, 4), CLUSTER.numbers(), FRAMEWORK.numbers(), CLUSTER.device.numbers("bf16")
-    assert step(LATENT.numbers(), options, *rest) == uncompressed_step(LATENT.numbers(), options, *rest)
-    assert step_formula(options) is uncompressed_step
-    assert step_formula(compressing("int8").options(FRAMEWORK)) is step
+    assert step(LATENT.numbers(), settings, *rest) == uncompressed_step(LATENT.numbers(), settings, *rest)
+    assert step_formula(settings) is uncompressed_step
+    assert step_formula(compressing("int8").settings(FRAMEWORK)) is step
 
 
 # Refusals
@@ -401,15 +401,15 @@ def test_software_that_always_shards_gradients_can_not_compress_them():
 def test_a_row_of_a_search_that_shards_compressed_gradients_is_refused_in_words():
     plan = dataclasses.replace(PLAN, compression="int8")
     numbers = plan.numbers(FRAMEWORK, 3)._replace(shard_gradients=1.0)
-    broken = legality.violations(GROUPED.numbers(), plan.options(FRAMEWORK), numbers, 16.0)
+    broken = legality.violations(GROUPED.numbers(), plan.settings(FRAMEWORK), numbers, 16.0)
     assert [reason for reason, value in broken._asdict().items() if value] == ["compression"]
     assert "compression='int8'" in explain("compression", plan, GROUPED, CLUSTER)
 
 
 def test_the_uncompressed_exchange_of_a_formula_is_that_of_the_estimate():
-    options, plan = PLAN.options(FRAMEWORK), PLAN.numbers(FRAMEWORK, 3)
+    settings, plan = PLAN.settings(FRAMEWORK), PLAN.numbers(FRAMEWORK, 3)
     _, reduced, _, sent = communication.synchronisation(
-        float(GROUPED.parameters), 0.0, plan, options, CLUSTER.numbers(), FRAMEWORK.numbers()
+        float(GROUPED.parameters), 0.0, plan, settings, CLUSTER.numbers(), FRAMEWORK.numbers()
     )
     found = answer("none")
     assert (found.times["gradient_exchange"], found.step.exchange_bytes) == pytest.approx((reduced, sent), rel=1e-12)

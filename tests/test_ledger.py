@@ -105,7 +105,7 @@ def numbers(result):
     """What formulas take of an estimate."""
     plan, framework = result.plan, result.framework
     return (
-        result.model.numbers(), plan.numbers(framework, result.model.layers), plan.options(framework),
+        result.model.numbers(), plan.numbers(framework, result.model.layers), plan.settings(framework),
         result.cluster.numbers(), framework.numbers(),
     )  # fmt: skip
 
@@ -119,9 +119,9 @@ def stated_time(result):
 
 def outer_unit(result):
     """Time of ZeRO-3's exchange of what lies around the layers, of which `estimate` prices the bytes alone [s]."""
-    model, plan, options, network, stack = numbers(result)
+    model, plan, settings, network, stack = numbers(result)
     outer = (parameters.embedding_parameters(model) + parameters.head_parameters(model)) / plan.tensor
-    gather, scatter, _, _ = communication.synchronisation(outer, 0.0, plan, options, network, stack)
+    gather, scatter, _, _ = communication.synchronisation(outer, 0.0, plan, settings, network, stack)
     return plan.shard_weights * result.plan.micro_batches * (2.0 * gather + scatter)
 
 
@@ -147,7 +147,7 @@ def test_with_one_bucket_the_transactions_take_what_estimate_exposes_and_hides(q
 def test_tensor_ranks_send_what_estimate_says_and_their_copies_of_vectors(question):
     """The formulas divide biases and routers among tensor ranks, of which each rank has a copy in truth."""
     made = priced(question)
-    model, plan, options, network, stack = numbers(made.estimate)
+    model, plan, settings, network, stack = numbers(made.estimate)
     held = memory.stage_parameters(model, plan, model.layers, 1.0, 1.0)
     t, e, f = question[2].tensor_parallel, question[2].expert_parallel, question[2].expert_tensor_parallel
     local = stage_tensors(
@@ -156,7 +156,7 @@ def test_tensor_ranks_send_what_estimate_says_and_their_copies_of_vectors(questi
     exact = local.numel[~local.routed].sum(), local.numel[local.routed].sum()
 
     def sent(dense, routed):
-        _, _, got, given = communication.synchronisation(float(dense), float(routed), plan, options, network, stack)
+        _, _, got, given = communication.synchronisation(float(dense), float(routed), plan, settings, network, stack)
         m, third = question[2].micro_batches, plan.shard_weights
         reductions = m if plan.shard_gradients else 1.0
         return third * m * (given + 2.0 * got) + (1.0 - third) * (reductions * given + got)
@@ -307,12 +307,12 @@ def test_each_backward_pass_sums_the_gradients_of_the_stage_that_it_is_of_from_z
     )  # fmt: skip
     question = SMALL, load_cluster("dgx-h100", gpus=64), plan, "fsdp2"
     made, (order, ranks) = ledger(*question, buckets=OneBucket()), orders_of(question)
-    options = made.estimate.plan.options(made.estimate.framework)
+    settings = made.estimate.plan.settings(made.estimate.framework)
     for rank, name in ranks:
         summed, gathered = passes_of(order, rank, (BACKWARD, BACKWARD_WEIGHT)), passes_of(order, rank, FORWARD)
         for what, phase, stages, width in (
-            ("reduce-scatter", "gradient sync", summed, options.reduce_bytes),
-            ("all-gather", "forward", gathered, options.parameter_bytes),
+            ("reduce-scatter", "gradient sync", summed, settings.widths.reduce),
+            ("all-gather", "forward", gathered, settings.widths.parameter),
         ):
             if zero_stage == 2 and what == "all-gather":
                 continue

@@ -189,10 +189,10 @@ def test_the_shards_of_all_ranks_hold_at_least_the_model(question):
     legal(question)
     model, _, plan, framework = question
     plan = plan.resolve(framework)
-    options, numbers = plan.options(framework), plan.numbers(framework, model.layers)
+    settings, numbers = plan.settings(framework), plan.numbers(framework, model.layers)
     p = plan.pipeline_parallel
     known = {
-        "model": model.numbers(), "options": options, "plan": numbers, "layers": float(model.layers), "stages": float(p),
+        "model": model.numbers(), "options": settings, "plan": numbers, "layers": float(model.layers), "stages": float(p),
         "virtual_stages": float(plan.virtual_stages),
     }  # fmt: skip
     first, middle, last = called(layout.stage_layers, **known)
@@ -203,7 +203,7 @@ def test_the_shards_of_all_ranks_hold_at_least_the_model(question):
         ranks * called(memory.states, **known | {"layers": layers, "first": embedding, "last": head})[0]
         for layers, embedding, head in stages
     ]
-    assert sum(held) >= model.parameters * options.parameter_bytes * (1 - 1e-12)
+    assert sum(held) >= model.parameters * settings.widths.parameter * (1 - 1e-12)
 
 
 def called(formula, **known):

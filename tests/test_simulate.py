@@ -375,7 +375,7 @@ def test_sends_go_beside_passes_as_far_as_the_software_lets_them():
     fast, slow = simulate(model, cluster, plan, free), simulate(model, cluster, plan, held)
     assert "sending" not in {KINDS[kind] for kind in fast.entries.kind}
     assert fast.total < slow.total
-    shape = model.numbers(), plan.options(held), plan.resolve(held).numbers(held, model.layers)
+    shape = model.numbers(), plan.settings(held), plan.resolve(held).numbers(held, model.layers)
     alone, _ = communication.boundary(*shape, cluster.numbers(), held.numbers())
     assert slow.times["send"][1:-1].min() >= 2 * 64 * alone * (1 - 1e-9)
 

@@ -18,7 +18,7 @@ from costmodel import (
 )
 from costmodel.errors import NotModelled
 from costmodel.formulas.network import communication
-from costmodel.formulas.quantities import Level, Network
+from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
 from costmodel.formulas.systems import byteps_shares
 from costmodel.simulation.transactions import ledger
 from tests.drawing import quick
@@ -31,14 +31,14 @@ IDEAL = FRAMEWORK.constants._replace(network_quality=1.0, network_latency=0.0, n
 
 def network(per_node, bandwidth=12.5e9):
     """Nodes of so many GPUs, whose links inside cost nothing."""
-    outer = Level(1e7, 0.0, bandwidth)
-    return Network(Level(float(per_node), 0.0, 1e30), outer, outer)
+    outer = LevelNumbers(1e7, 0.0, bandwidth)
+    return NetworkNumbers(LevelNumbers(float(per_node), 0.0, 1e30), outer, outer)
 
 
 def time_of(kind, nbytes, ranks, per_node=1, servers=0, steps=1):
     plan = dataclasses.replace(PLAN, synchronisation=kind, servers=servers, local_steps=steps)
-    options = plan.options(FRAMEWORK)
-    return communication.sum_over_copies(nbytes, float(ranks), 1.0, options, network(per_node), IDEAL)
+    settings = plan.settings(FRAMEWORK)
+    return communication.sum_over_copies(nbytes, float(ranks), 1.0, settings, network(per_node), IDEAL)
 
 
 @quick

@@ -252,8 +252,8 @@ def test_all_layers_are_dealt_and_no_stage_gets_less_than_none(layers, stages, b
     model = load_model("llama3-8b").numbers()._replace(layers=float(layers))
     plan = Plan(global_batch=8, seq_len=2048)
     framework = load_framework("megatron-core")
-    options = plan.options(framework)._replace(balanced_stages=float(balanced))
-    dealt = stage_layers(layers, stages, plan.numbers(framework, layers), model, options)
+    settings = plan.settings(framework)._replace(balanced_stages=float(balanced))
+    dealt = stage_layers(layers, stages, plan.numbers(framework, layers), model, settings)
     assert len(dealt) == stages
     assert dealt.sum() == pytest.approx(layers)
     assert (dealt >= 0).all()
@@ -275,9 +275,9 @@ def test_layers_are_dealt_by_cost_as_a_loop_over_blocks_deals_them(layers, stage
         held[rank] += 1 <= block <= layers
         if cumulative > sum(costs) * (rank + 1) / stages:
             rank += 1
-    options = Plan(global_batch=8, seq_len=2048).options(load_framework("nanotron"))
+    settings = Plan(global_batch=8, seq_len=2048).settings(load_framework("nanotron"))
     plan = Plan(global_batch=8, seq_len=2048).numbers(load_framework("nanotron"), layers)
-    assert list(stage_layers(layers, stages, plan, model.numbers(), options)) == list(held)
+    assert list(stage_layers(layers, stages, plan, model.numbers(), settings)) == list(held)
 
 
 def test_an_illegal_plan_is_refused_before_it_is_played():

@@ -307,7 +307,7 @@ def case_of(run: Run) -> Case:
     if run.text["compute_dtype"] in ("", "int8"):
         raise InvalidValue("compute_dtype", run.text["compute_dtype"], "a floating-point dtype")
     case = Case(run, model_of(run), cluster_of(run), plan_of(run, framework), framework)
-    case.plan.options(framework)
+    case.plan.settings(framework)
     device = case.cluster.device
     device.peak(case.plan.dtype)
     if case.plan.gpus != case.cluster.gpus:

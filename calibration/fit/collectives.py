@@ -32,6 +32,7 @@ from costmodel.evaluation.collectives import (
     phases_of,
 )
 from costmodel.formulas.network import nccl
+from costmodel.formulas.quantities import as_number
 from costmodel.solvers.fitting import Array, Constant, Fit, fit
 
 FILES = (
@@ -275,10 +276,8 @@ class Problem:
         padded = np.append(values, 0.0)
         inside, between, gain, filling, round_bytes, launcher = padded[self.places[chosen]].T
         launch = inside + between + launcher
-        found: Array = nccl.measured(
-            self.expected[chosen], launch, gain, self.nbytes[chosen], filling * self.phases[chosen], round_bytes
-        )
-        return found
+        columns = self.expected[chosen], launch, gain, self.nbytes[chosen], filling * self.phases[chosen], round_bytes
+        return np.asarray(nccl.measured(*map(as_number, columns)))
 
     def solve(self, usable: Array) -> Fit:
         """Constants from the rows in the mask; every sweep of a source pulls alike."""

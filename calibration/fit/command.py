@@ -30,6 +30,7 @@ from calibration.fit.residuals import residual_tables, uncalibrated_errors, unse
 from calibration.validate.metrics import error_summary
 from calibration.validate.predictions import Columns, logged_memory
 from costmodel.errors import CostModelError
+from costmodel.formulas.quantities import flat, replaced
 from costmodel.solvers.fitting import Array, Constant, Fit, fit
 
 MEASUREMENTS = Path(__file__).parents[1] / "measurements"
@@ -112,7 +113,7 @@ def memory_errors_of(cases: Sequence[Case], columns: Columns) -> Array:
     """Log error of each row's memory: of the peak where it was measured, else by how much the verdict is wrong."""
     bill = columns.evaluate().memory
     nbytes = logged_memory(cases, columns, bill)
-    room = np.log(bill.total / columns.device.memory)
+    room = np.log(np.asarray(bill.total) / columns.device.memory)
     failed = np.array([case.run.flag("usable_oom") for case in cases])
     # a run that failed for another reason than memory looks small at any constants: its pull is bounded
     verdict = np.where(failed, np.maximum(np.minimum(room, 0.0), -LARGEST_PULL), np.maximum(room, 0.0))
@@ -141,10 +142,10 @@ def solve_memory(problem: Problem, rows: Array, iterations: int) -> Fit:
 
 def with_memory(cases: Sequence[Case], columns: Columns) -> list[Case]:
     """The cases with their frameworks' constants of memory as the columns have them."""
-    found = []
+    found, constants = [], flat(columns.software)
     for row, case in enumerate(cases):
-        values = {field: float(getattr(columns.stack, field)[row]) for field in MEMORY_FIELDS}
-        framework = dataclasses.replace(case.framework, constants=case.framework.constants._replace(**values))
+        values = {path: float(constants[path][row]) for path in MEMORY_FIELDS}
+        framework = dataclasses.replace(case.framework, constants=replaced(case.framework.constants, values))
         found.append(dataclasses.replace(case, framework=framework))
     return found
 
@@ -184,7 +185,7 @@ def _held_out(arguments: tuple[list[Case], list[Constant], Array, Array, int]) -
     problem = problem_of(cases)
     result = solve(problem, constants, np.flatnonzero(fold != number), start, 10)
     rows = np.flatnonzero(fold == number)
-    return rows, problem.at(result.values, rows).evaluate().total
+    return rows, np.asarray(problem.at(result.values, rows).evaluate().total)
 
 
 def cross_validate(cases: list[Case], constants: list[Constant], start: Array, fold: Array) -> Array:
@@ -310,7 +311,7 @@ def run(arguments: argparse.Namespace) -> int:
     held = [case for case, yes in zip(cases, peaks, strict=True) if yes]
     memory_errors = -unseen[peaks]
     fitted = bills.at(memory.values).evaluate().memory
-    room = fitted.total / bills.columns.device.memory
+    room = np.asarray(fitted.total) / bills.columns.device.memory
     raw, raw_memory = uncalibrated_errors(problem, result, measured, bills, peaks)
     residuals = residual_tables(
         timed, np.log(measured / seconds), held, memory_errors, cases, room, raw, raw_memory

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calibration.data.cases import Case
 from calibration.validate.predictions import Columns, columns_of
 from costmodel.catalogue.software import default_constants
-from costmodel.formulas.quantities import Device, Stack
+from costmodel.formulas.quantities import DeviceNumbers, Software, flat, paths, replaced
 from costmodel.solvers.fitting import Array, Constant
 
 DEVICE_FIELDS: dict[str, tuple[float, float, float]] = {
@@ -42,42 +42,42 @@ DEVICE_PRIOR = {
 """What is believed of any device before measuring; of its bandwidth, the share of the specified one."""
 
 STACK_FIELDS: dict[str, tuple[float, float, float]] = {
-    "gemm_quality": (0.12, 0.1, 1.2),
-    "attention_quality": (0.4, 0.02, 2.0),
-    "elementwise_traffic": (0.6, 0.05, 20.0),
+    "compute_gemm_efficiency_scale": (0.12, 0.1, 1.2),
+    "compute_attention_efficiency_scale": (0.4, 0.02, 2.0),
+    "compute_elementwise_traffic": (0.6, 0.05, 20.0),
     "host_forward": (1.0, 1e-6, 1e-1),
     "host_backward": (1.0, 1e-6, 1e-1),
-    "host_exchange": (0.7, 1e-6, 1e-2),
+    "host_collective_launch": (0.7, 1e-6, 1e-2),
     "host_micro_batch": (1.0, 1e-6, 1.0),
     "host_step": (1.0, 1e-5, 1e1),
-    "unfused_launches": (0.5, 0.01, 2.0),
+    "host_unfused_launches": (0.5, 0.01, 2.0),
     "host_jitter": (1.0, 1e-4, 0.5),
-    "pipeline_jitter": (2.5, 1e-5, 3.0),
-    "sharding_quality": (0.3, 0.05, 1.5),
+    "host_pipeline_jitter": (2.5, 1e-5, 3.0),
+    "network_sharding_quality": (0.3, 0.05, 1.5),
     "network_latency": (0.7, 0.1, 50.0),
-    "node_latency": (0.5, 0.1, 30.0),
-    "stall_time": (2.5, 1e-6, 10.0),
-    "pressure_time": (2.5, 1e-6, 10.0),
+    "network_node_latency": (0.5, 0.1, 30.0),
+    "host_straggler_time": (2.5, 1e-6, 10.0),
+    "host_pressure_time": (2.5, 1e-6, 10.0),
     "network_quality": (0.3, 0.02, 1.2),
-    "tensor_overlap": (0.7, 1e-3, 1.0),
-    "gradient_overlap": (0.5, 1e-2, 1.0),
-    "parameter_overlap": (0.5, 1e-2, 1.0),
-    "context_overlap": (0.5, 1e-2, 1.0),
-    "expert_overlap": (1.0, 1e-3, 1.0),
-    "pipeline_overlap": (0.5, 1e-2, 1.0),
-    "contention": (0.7, 1e-3, 0.8),
-    "optimizer_traffic": (0.5, 0.3, 20.0),
+    "overlap_tensor": (0.7, 1e-3, 1.0),
+    "overlap_gradients": (0.5, 1e-2, 1.0),
+    "overlap_parameters": (0.5, 1e-2, 1.0),
+    "overlap_context": (0.5, 1e-2, 1.0),
+    "overlap_experts": (1.0, 1e-3, 1.0),
+    "overlap_pipeline": (0.5, 1e-2, 1.0),
+    "compute_contention": (0.7, 1e-3, 0.8),
+    "compute_optimizer_traffic": (0.5, 0.3, 20.0),
 }
 """The same of a framework's constants of time."""
 
 MEMORY_FIELDS: dict[str, tuple[float, float, float]] = {
-    "activation_overhead": (0.1, 0.5, 3.0),
-    "backward_overhead": (0.5, 0.05, 4.0),
-    "logit_overhead": (0.3, 0.2, 4.0),
-    "workspace_memory": (1.0, 1e6, 4e9),
-    "fixed_memory": (0.7, 1e7, 3e10),
-    "library_overhead": (0.7, 0.02, 50.0),
-    "fragmentation": (0.7, 1e-3, 0.6),
+    "memory_activation_overhead": (0.1, 0.5, 3.0),
+    "memory_backward_overhead": (0.5, 0.05, 4.0),
+    "memory_logit_overhead": (0.3, 0.2, 4.0),
+    "memory_workspace": (1.0, 1e6, 4e9),
+    "memory_fixed": (0.7, 1e7, 3e10),
+    "memory_library_overhead": (0.7, 0.02, 50.0),
+    "memory_fragmentation": (0.7, 1e-3, 0.6),
 }
 """The same of its constants of memory."""
 
@@ -111,15 +111,15 @@ class Problem:
     def at(self, values: Array, rows: Array | None = None) -> Columns:
         """The columns with the constants at `values`, all rows or some."""
         columns = self.columns if rows is None else take(self.columns, rows)
-        changed: dict[str, dict[str, Array]] = {"device": {}, "stack": {}}
+        changed: dict[str, dict[str, Array]] = {"device": {}, "software": {}}
+        known = {part: flat(getattr(columns, part)) for part in changed}
         for (part, field), index in self.owners.items():
             owner = index if rows is None else index[rows]
-            base = getattr(getattr(columns, part), field)
-            changed[part][field] = np.where(owner >= 0, values[owner], base)
+            changed[part][field] = np.where(owner >= 0, values[owner], known[part][field])
         return dataclasses.replace(
             columns,
-            device=columns.device._replace(**changed["device"]),
-            stack=columns.stack._replace(**changed["stack"]),
+            device=replaced(columns.device, changed["device"]),
+            software=replaced(columns.software, changed["software"]),
         )
 
     @functools.cached_property
@@ -160,7 +160,7 @@ def _stack_constants(
         for field, (spread, low, high) in fields.items():
             value = float(PRIOR[field])
             constants.append(Constant(stack, field, max(value, low), spread, low, high))
-            places.append([("stack", field, rows)])
+            places.append([("software", field, rows)])
     return constants, places
 
 
@@ -201,5 +201,5 @@ def _base_dtype(case: Case) -> str:
     return "bf16" if case.plan.dtype not in ("fp32", "tf32") else case.plan.dtype
 
 
-assert set(DEVICE_FIELDS) <= set(Device._fields)
-assert set(STACK_FIELDS) <= set(Stack._fields)
+assert set(DEVICE_FIELDS) <= set(DeviceNumbers._fields)
+assert set(STACK_FIELDS) | set(MEMORY_FIELDS) <= set(paths(Software))

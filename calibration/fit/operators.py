@@ -15,7 +15,7 @@ import numpy as np
 from costmodel import Transformer
 from costmodel.errors import CostModelError, UnreadableFile
 from costmodel.formulas import compute
-from costmodel.formulas.quantities import Device, Stack
+from costmodel.formulas.quantities import DeviceNumbers, Software, nested, paths, replaced
 from costmodel.formulas.transformer import attention
 from costmodel.solvers.fitting import Array, Constant, Fit, fit
 
@@ -44,7 +44,7 @@ SPREAD = {
 }  # fmt: skip
 LARGEST_SCATTER = 0.5
 """Typical log error of a fit beyond which the data can't be of the device."""
-_FREE = {field: 1.0 for field in Stack._fields} | {"network_latency": 1.0}
+_FREE = dict.fromkeys(paths(Software), 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,29 +180,31 @@ def _rows(path: Path) -> Iterable[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def predict(operator: Operator, device: Device) -> Any:
+def predict(operator: Operator, device: DeviceNumbers) -> Any:
     """Seconds that the formulas say an operator takes.
 
     Parameters
     ----------
     operator : sizes may be columns
-    device : `Device`
+    device : `DeviceNumbers`
     """
     sizes = operator.parameters
-    stack = Stack(**_FREE)
+    software = nested(Software, _FREE)
     if operator.family == "gemm":
         rate = device.flop_rate * device.gemm_efficiency
         return compute.gemm(sizes["m"], sizes["n"], sizes["k"], sizes["element_bytes"], rate, device)
     if operator.family == "attention":
         shape = Transformer(name="one layer", layers=1, hidden=64, heads=1, vocabulary=1, feed_forward=1).numbers()
-        shape = shape._replace(heads=sizes["heads"], head_dim=sizes["head_dim"], value_head_dim=sizes["head_dim"])
+        head_dim = sizes["head_dim"]
+        wide = {"attention_heads": sizes["heads"], "attention_head_dim": head_dim, "attention_value_head_dim": head_dim}
+        shape = replaced(shape, wide)
         causal = sizes["batch"] * sizes["seq_len"] * (2.0 - sizes["causal"])
-        forward, backward = attention.flash(shape, causal, sizes["seq_len"], 1.0, stack, device)
+        forward, backward = attention.flash(shape, causal, sizes["seq_len"], 1.0, software, device)
         return sizes["forward"] * forward + sizes["backward"] * backward
     return compute.stream(sizes["nbytes"], 1.0, device)
 
 
-def fit_device(operators: Sequence[Operator], base: dict[str, Device]) -> Fit:
+def fit_device(operators: Sequence[Operator], base: dict[str, DeviceNumbers]) -> Fit:
     """Fit one device's constants to its operators.
 
     Parameters

@@ -17,6 +17,7 @@ from calibration.validate.metrics import error_summary, group_key
 from calibration.validate.predictions import Columns, logged_memory
 from costmodel.catalogue.software import default_constants
 from costmodel.evaluation.error_model import NINETY
+from costmodel.formulas.quantities import replaced
 from costmodel.solvers.fitting import Array, Fit
 
 LEAST_VERDICTS = 20
@@ -77,9 +78,9 @@ def uncalibrated_errors(
     unknown = default_constants()
 
     def plain(columns: Columns) -> Columns:
-        rows = len(columns.plan.tensor)
-        stack = columns.stack._replace(**{field: np.full(rows, value) for field, value in unknown.items()})
-        return dataclasses.replace(columns, stack=stack)
+        rows = len(np.asarray(columns.plan.tensor))
+        software = replaced(columns.software, {path: np.full(rows, value) for path, value in unknown.items()})
+        return dataclasses.replace(columns, software=software)
 
     time = np.log(measured) - np.log(plain(problem.at(result.values)).evaluate().total)
     some = [case for case, yes in zip(bills.cases, peaks, strict=True) if yes]

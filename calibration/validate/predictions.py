@@ -11,7 +11,16 @@ import numpy as np
 from calibration.data.cases import Case
 from calibration.validate.metrics import Prediction
 from costmodel.evaluation.error_model import interval, spread_of
-from costmodel.formulas.quantities import Device, Memory, Model, Network, Options, Plan, Stack, Step
+from costmodel.formulas.quantities import (
+    DeviceNumbers,
+    Memory,
+    ModelNumbers,
+    NetworkNumbers,
+    PlanNumbers,
+    Settings,
+    Software,
+    Step,
+)
 from costmodel.formulas.training_step import micro_batches, step, uncompressed_step
 from costmodel.formulas.transformer.memory import stage_bills
 
@@ -20,18 +29,18 @@ from costmodel.formulas.transformer.memory import stage_bills
 class Columns:
     """Everything that formulas take, one entry a case."""
 
-    model: Model
-    options: Options
-    plan: Plan
-    network: Network
-    stack: Stack
-    device: Device
+    model: ModelNumbers
+    settings: Settings
+    plan: PlanNumbers
+    network: NetworkNumbers
+    software: Software
+    device: DeviceNumbers
 
     def evaluate(self) -> Step:
         """Every part of every case's step."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            formula = step if np.any(self.options.compression) else uncompressed_step
-            return formula(self.model, self.options, self.plan, self.network, self.stack, self.device)
+            formula = step if np.any(self.settings.compression.kind) else uncompressed_step
+            return formula(self.model, self.settings, self.plan, self.network, self.software, self.device)
 
 
 def _column(tuples: Sequence[Any]) -> Any:
@@ -48,10 +57,10 @@ def columns_of(cases: Sequence[Case]) -> Columns:
     """The cases as columns."""
     return Columns(
         model=_column([case.model.numbers() for case in cases]),
-        options=_column([case.plan.options(case.framework) for case in cases]),
+        settings=_column([case.plan.settings(case.framework) for case in cases]),
         plan=_column([case.plan.numbers(case.framework, case.model.layers) for case in cases]),
         network=_column([case.cluster.numbers() for case in cases]),
-        stack=_column([case.framework.numbers() for case in cases]),
+        software=_column([case.framework.numbers() for case in cases]),
         device=_column([case.cluster.device.numbers(case.plan.dtype) for case in cases]),
     )
 
@@ -76,16 +85,16 @@ def logged_memory(cases: Sequence[Case], columns: Columns, fullest: Memory) -> A
     fullest : the fullest stage of each [bytes]
     """
     stage = np.array([LOGGING_STAGE.get(case.framework.name, -1) for case in cases])
-    total, overhead = fullest.total, fullest.overhead
+    total, overhead = np.asarray(fullest.total), np.asarray(fullest.overhead)
     if (stage >= 0).any():
-        m = micro_batches(columns.options, columns.plan)
+        m = micro_batches(columns.settings, columns.plan)
         with np.errstate(divide="ignore", invalid="ignore"):
-            bills = stage_bills(columns.model, columns.options, columns.plan, columns.network, columns.stack, m)
+            bills = stage_bills(columns.model, columns.settings, columns.plan, columns.network, columns.software, m)
         for place, bill in enumerate(bills):
             total = np.where(stage == place, bill.total, total)
             overhead = np.where(stage == place, bill.overhead, overhead)
     allocated = total - overhead
-    reserved = allocated * (1.0 + columns.stack.fragmentation)
+    reserved = allocated * (1.0 + columns.software.memory.fragmentation)
     kind = np.array([case.run.text["memory_kind"] for case in cases])
     within = np.where((kind == "reserved") | (kind == "allocated-or-reserved"), reserved, allocated)
     return np.where(kind == "process", total, within)
@@ -104,13 +113,13 @@ def predictions_of(cases: Sequence[Case], columns: Columns | None = None) -> lis
     columns = columns or columns_of(cases)
     result = columns.evaluate()
     nbytes = logged_memory(cases, columns, result.memory)
-    limits = columns.device.memory
+    limits, total, needed = (np.asarray(one) for one in (columns.device.memory, result.total, result.memory.total))
     predictions = []
     for row, case in enumerate(cases):
         spread = spread_of(case.framework, case.cluster.device)
-        seconds, held = float(result.total[row]), float(nbytes[row])
+        seconds, held = float(total[row]), float(nbytes[row])
         low, high = interval(seconds, spread.time)
         least, most = interval(held, spread.memory)
-        fits = float(result.memory.total[row]) <= spread.margin * float(limits[row])
+        fits = float(needed[row]) <= spread.margin * float(limits[row])
         predictions.append(Prediction(case, seconds, low, high, held, least, most, fits))
     return predictions

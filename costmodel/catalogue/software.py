@@ -7,11 +7,13 @@ import tomllib
 from importlib import resources
 from typing import Any
 
-from costmodel.checks import text
+from costmodel.checks import kind, text
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
+from costmodel.description.question import Question
+from costmodel.description.transformer import Transformer
 from costmodel.errors import UnknownName
-from costmodel.formulas.quantities import Stack
+from costmodel.formulas.quantities import Software, nested, paths
 
 
 @functools.cache
@@ -27,7 +29,7 @@ def framework_names() -> list[str]:
 def default_constants() -> dict[str, float]:
     """Constants of a software stack that was never calibrated."""
     values = _tables("stacks.toml")["default"]
-    return {field: float(values[field]) for field in Stack._fields}
+    return {path: float(values[path]) for path in paths(Software)}
 
 
 @functools.cache
@@ -54,7 +56,7 @@ def load_framework(name: str, architecture: str | None = None) -> Framework:
     owner = next((candidate for candidate in candidates if candidate in constants), name)
     measured = constants.get(owner, {})
     values = {**constants["default"], **measured}
-    stack = Stack(**{field: float(values[field]) for field in Stack._fields})
+    stack = nested(Software, {path: float(values[path]) for path in paths(Software)})
     defaults = {key: value for key, value in tables[name].items() if key not in ("source", "relative")}
     return Framework(name=name, constants=stack, owner=owner, **defaults)
 
@@ -71,3 +73,22 @@ def framework_on(cluster: Cluster, framework: Framework | str) -> Framework:
         return framework
     text("framework", framework)
     return cluster.frameworks.get(framework) or load_framework(framework, cluster.device.architecture)
+
+
+def ask(model: Transformer, cluster: Cluster, framework: Framework | str) -> Question:
+    """The question of a model, a cluster and a framework, each checked.
+
+    Parameters
+    ----------
+    model : what is trained
+    cluster : on what
+    framework : the software, or its name in the catalogue
+
+    Raises
+    ------
+    InvalidValue, UnknownName
+        where an argument is not what it should be
+    """
+    kind("model", model, Transformer, "load_model(name)")
+    kind("cluster", cluster, Cluster, "load_cluster(name)")
+    return Question(model, cluster, framework_on(cluster, framework))

@@ -9,8 +9,7 @@ from costmodel.checks import choice, listing, positive_int, real, text
 from costmodel.description.device import Device
 from costmodel.description.framework import Framework
 from costmodel.errors import InvalidValue
-from costmodel.formulas.quantities import Level as LevelNumbers
-from costmodel.formulas.quantities import Network
+from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
 
 MAX_GPUS = 10_000_000
 MAX_LEVELS = 3
@@ -116,7 +115,7 @@ class Cluster:
         """The same cluster with another number of GPUs."""
         return dataclasses.replace(self, gpus=gpus)
 
-    def numbers(self) -> Network:
+    def numbers(self) -> NetworkNumbers:
         """The network as the numbers that formulas take; the outermost level reaches every GPU."""
         channels = CHANNELS.get(self.device.architecture, OTHER_CHANNELS)
         if "pcie" in self.levels[0].name.lower():
@@ -124,4 +123,4 @@ class Cluster:
         levels = [level.numbers()._replace(channels=channels) for level in self.levels]
         last = levels[-1]._replace(size=float(MAX_GPUS))
         padded = [*levels[:-1], *[last] * (MAX_LEVELS + 1 - len(levels))]
-        return Network(*padded)
+        return NetworkNumbers(*padded)

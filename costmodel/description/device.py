@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from costmodel.checks import mapping, positive_int, real, text
 from costmodel.errors import InvalidValue, NotModelled
-from costmodel.formulas.quantities import Device as DeviceNumbers
+from costmodel.formulas.quantities import DeviceNumbers
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp8-rowwise", "mxfp8", "nvfp4")
 """Dtypes of a GEMM. mxfp8 runs at the fp8 peak; nvfp4 at the fp4 peak."""

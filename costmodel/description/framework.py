@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from costmodel.checks import choice, flag, listing, real, text, whole
 from costmodel.errors import InvalidValue
-from costmodel.formulas.quantities import Stack
+from costmodel.formulas.quantities import Software, flat
 
 ATTENTION_KINDS = ("flash", "fused-softmax", "unfused")
 
@@ -49,7 +49,7 @@ class Framework:
     """
 
     name: str
-    constants: Stack
+    constants: Software
     zero_stage: int = 1
     zero_stages: Sequence[int] = (0, 1, 2, 3)
     largest_pipelined_zero_stage: int = 1
@@ -98,11 +98,11 @@ class Framework:
             flag(field, getattr(self, field))
         if self.time_error is not None:
             real("time_error", self.time_error, 0.0, 10.0)
-        if not isinstance(self.constants, Stack):
-            raise InvalidValue("constants", self.constants, "a Stack of calibrated constants")
-        for field, value in self.constants._asdict().items():
+        if not isinstance(self.constants, Software):
+            raise InvalidValue("constants", self.constants, "a Software of calibrated constants")
+        for field, value in flat(self.constants).items():
             real(field, value, 0.0, 1e12)
 
-    def numbers(self) -> Stack:
+    def numbers(self) -> Software:
         """The constants that formulas take."""
         return self.constants

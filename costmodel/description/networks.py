@@ -21,7 +21,7 @@ from costmodel.description.layers import ChainLayer, LayerChain
 from costmodel.errors import InvalidValue, UnknownName
 from costmodel.formulas.compute import gemm, stream
 from costmodel.formulas.convolution import counts, times
-from costmodel.formulas.quantities import Device as DeviceNumbers
+from costmodel.formulas.quantities import DeviceNumbers
 
 Shape = tuple[int, ...]
 Pair = tuple[float, float]

@@ -14,8 +14,17 @@ from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.formulas import legality
 from costmodel.formulas.network import communication, compression
 from costmodel.formulas.pipeline import schedules
-from costmodel.formulas.quantities import Options
-from costmodel.formulas.quantities import Plan as PlanNumbers
+from costmodel.formulas.quantities import (
+    CompressionChoice,
+    FrameworkHabits,
+    KernelChoices,
+    OffloadShares,
+    OverlapChoices,
+    PlanNumbers,
+    Settings,
+    SynchronisationChoice,
+    Widths,
+)
 from costmodel.formulas.transformer import precision
 
 if TYPE_CHECKING:
@@ -251,7 +260,7 @@ class Plan:
         most = 0 if self.synchronisation != "all-reduce" else 3 if self.compression == "none" else 1
         return framework.zero_stage if framework.zero_stage <= most else 0
 
-    def options(self, framework: Framework) -> Options:
+    def settings(self, framework: Framework) -> Settings:
         """What is the same for every plan of a search, as the numbers that formulas take."""
         plan = self.resolve(framework)
         narrow = {
@@ -269,34 +278,41 @@ class Plan:
         updating = max(framework.update_bytes, least) if framework.update_bytes else 0.0
         served = plan.synchronisation == "parameter-server"
         copied = narrow.get(plan.dtype, 0.0) if framework.narrow_copies else 0.0
-        return Options(
-            seq_len=float(plan.seq_len), global_batch=float(plan.global_batch),
-            compute_bytes=narrow.get(plan.dtype, bytes_), activation_bytes=bytes_,
-            input_bytes=copied or bytes_, input_copy_bytes=copied, weight_copy_bytes=2.0 * copied,
-            parameter_bytes=stored, stored_bytes=QUANTISED_BYTES if plan.adapter == "qlora" else stored,
-            trainable=ADAPTERS[plan.adapter], scatter_boundary=float(framework.scatter_boundary),
-            keep_rotated=float(framework.keep_rotated), keep_activated=float(framework.keep_activated),
-            lazy_gradients=float(framework.lazy_gradients),
-            backward_gradient_bytes=framework.backward_gradient_bytes,
-            retained_logit_bytes=framework.retained_logit_bytes, update_bytes=updating,
-            keep_gathered=float(framework.keep_gathered), balanced_stages=float(framework.balanced_stages),
-            gather_logits=float(framework.gather_logits),
-            gradient_bytes=gradient, reduce_bytes=min(max(framework.reduce_bytes, least), gradient),
-            optimizer_bytes=0.0 if served else optimizer,
-            outer_bytes=OUTER_BYTES if plan.synchronisation == "local-sgd" else 0.0,
-            flash_attention=float(plan.attention == "flash"), fused_softmax=float(plan.attention == "fused-softmax"),
-            fused_norms=float(bool(plan.fused_norms)), cuda_graphs=float(plan.cuda_graphs),
-            logit_bytes=2.0 if plan.fused_cross_entropy else framework.logit_bytes,
+        widths = Widths(
+            compute=narrow.get(plan.dtype, bytes_), activation=bytes_, input=copied or bytes_, input_copy=copied,
+            weight_copy=2.0 * copied, parameter=stored, stored=QUANTISED_BYTES if plan.adapter == "qlora" else stored,
+            backward_gradient=framework.backward_gradient_bytes, retained_logit=framework.retained_logit_bytes,
+            update=updating, gradient=gradient, reduce=min(max(framework.reduce_bytes, least), gradient),
+            optimizer=0.0 if served else optimizer, outer=OUTER_BYTES if plan.synchronisation == "local-sgd" else 0.0,
+            logit=2.0 if plan.fused_cross_entropy else framework.logit_bytes,
+        )  # fmt: skip
+        kernels = KernelChoices(
+            cuda_graphs=float(plan.cuda_graphs), flash_attention=float(plan.attention == "flash"),
+            fused_softmax=float(plan.attention == "fused-softmax"), fused_norms=float(bool(plan.fused_norms)),
             fused_cross_entropy=float(bool(plan.fused_cross_entropy)),
-            synchronisation=SYNCHRONISATIONS[plan.synchronisation], servers=float(plan.servers),
-            local_steps=float(plan.local_steps),
-            compression=COMPRESSIONS[plan.compression],
-            compression_density=float(DENSITY if plan.compression_density is None else plan.compression_density),
-            compression_rank=float(RANK if plan.compression_rank is None else plan.compression_rank),
-            overlap_gradients=float(bool(plan.overlap_gradients)),
-            overlap_parameters=float(bool(plan.overlap_parameters)),
-            overlap_tensor=float(bool(plan.overlap_tensor)), overlap_pipeline=float(bool(plan.overlap_pipeline)),
-            optimizer_offload=float(plan.optimizer_offload), activation_offload=float(plan.activation_offload),
+        )  # fmt: skip
+        habits = FrameworkHabits(
+            gather_logits=float(framework.gather_logits), balanced_stages=float(framework.balanced_stages),
+            keep_gathered=float(framework.keep_gathered), keep_rotated=float(framework.keep_rotated),
+            keep_activated=float(framework.keep_activated), lazy_gradients=float(framework.lazy_gradients),
+            scatter_boundary=float(framework.scatter_boundary),
+        )  # fmt: skip
+        return Settings(
+            seq_len=float(plan.seq_len), global_batch=float(plan.global_batch), trainable=ADAPTERS[plan.adapter],
+            widths=widths, kernels=kernels, framework=habits,
+            synchronisation=SynchronisationChoice(
+                kind=SYNCHRONISATIONS[plan.synchronisation], servers=float(plan.servers), local_steps=float(plan.local_steps),
+            ),
+            compression=CompressionChoice(
+                kind=COMPRESSIONS[plan.compression],
+                density=float(DENSITY if plan.compression_density is None else plan.compression_density),
+                rank=float(RANK if plan.compression_rank is None else plan.compression_rank),
+            ),
+            overlap=OverlapChoices(
+                gradients=float(bool(plan.overlap_gradients)), parameters=float(bool(plan.overlap_parameters)),
+                tensor=float(bool(plan.overlap_tensor)), pipeline=float(bool(plan.overlap_pipeline)),
+            ),
+            offload=OffloadShares(optimizer=float(plan.optimizer_offload), activations=float(plan.activation_offload)),
         )  # fmt: skip
 
     def numbers(self, framework: Framework, layers: int) -> PlanNumbers:
@@ -338,7 +354,7 @@ class Plan:
                 f"shards at most stage {framework.largest_pipelined_zero_stage} under a pipeline",
             )
         broken = legality.violations(
-            model.numbers(), plan.options(framework), plan.numbers(framework, model.layers), float(cluster.gpus or 0)
+            model.numbers(), plan.settings(framework), plan.numbers(framework, model.layers), float(cluster.gpus or 0)
         )
         for reason, value in broken._asdict().items():
             if value:
@@ -382,12 +398,12 @@ def divisors(number: int, most: int) -> list[int]:
 def explain(reason: str, plan: Plan, model: Transformer, cluster: Cluster) -> str:
     """One line: which rule a plan breaks, with the values, and what would be legal."""
     t, p, v = plan.tensor_parallel, plan.pipeline_parallel, plan.virtual_stages
-    options = ", ".join(map(str, divisors(model.heads, max(t, 8))))
+    settings = ", ".join(map(str, divisors(model.heads, max(t, 8))))
     texts = {
         "world_size": f"tensor_parallel={t} x context_parallel={plan.context_parallel} x pipeline_parallel={p} x "
         f"data_parallel={plan.data_parallel} = {plan.gpus} does not equal the cluster's {cluster.gpus} GPUs",
         "tensor_heads": f"tensor_parallel={t} does not divide {model.heads} attention heads of {model.name!r}; "
-        f"divisors: {options}",
+        f"divisors: {settings}",
         "tensor_kv_heads": f"tensor_parallel={t} and kv_heads={model.kv_heads} of {model.name!r}: neither divides the other",
         "tensor_feed_forward": f"tensor_parallel={t} does not divide feed_forward={model.feed_forward} of {model.name!r}",
         "pipeline_layers": f"pipeline_parallel={p} x virtual_stages={v} does not divide {model.layers} layers of "

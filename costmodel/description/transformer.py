@@ -8,7 +8,13 @@ from typing import Any, Literal
 
 from costmodel.checks import choice, flag, positive_int, real, whole
 from costmodel.errors import InvalidValue
-from costmodel.formulas.quantities import Model
+from costmodel.formulas.quantities import (
+    AttentionNumbers,
+    ExpertNumbers,
+    MlpNumbers,
+    ModelNumbers,
+    VocabularyNumbers,
+)
 from costmodel.formulas.transformer import flops, parameters
 
 MAX_LAYERS, MAX_WIDTH, MAX_VOCABULARY, MAX_EXPERTS = 10_000, 10_000_000, 100_000_000, 100_000
@@ -232,25 +238,32 @@ class Transformer:
         positive_int("seq_len", seq_len, 10**8)
         return float(flops.model_flop_per_token(self.numbers(), float(seq_len), float(causal)))
 
-    def numbers(self) -> Model:
+    def numbers(self) -> ModelNumbers:
         """The shape as the numbers that formulas take."""
         channels = {"none": 0, "head": 2 * self.head_dim, "full": (self.heads + self.kv_heads) * self.head_dim}  # type: ignore[operator]
         load = self.expert_imbalance if self.expert_capacity is None else self.expert_capacity
-        return Model(
-            layers=float(self.layers), hidden=float(self.hidden), heads=float(self.heads),
-            kv_heads=float(self.kv_heads), head_dim=float(self.head_dim),  # type: ignore[arg-type]
-            value_head_dim=float(self.value_head_dim), feed_forward=float(self.feed_forward),  # type: ignore[arg-type]
-            gated=float(self.gated), expert_layers=float(self.expert_layers), experts=float(self.experts),
-            experts_per_token=float(self.experts_per_token), expert_feed_forward=float(self.expert_feed_forward),
-            shared_feed_forward=float(self.shared_expert_feed_forward), expert_load=float(load),
-            latent=float(self.latent), query_latent=float(self.query_latent), kv_latent=float(self.kv_latent),
-            rope_head_dim=float(self.rope_head_dim), window=float(self.sliding_window or UNLIMITED),
-            windowed_layers=float(self.windowed_layers), vocabulary=float(self.vocabulary),
-            tied=float(self.tied_embeddings), positions=float(self.learned_positions),
+        return ModelNumbers(
+            layers=float(self.layers), hidden=float(self.hidden),
+            attention=AttentionNumbers(
+                heads=float(self.heads), kv_heads=float(self.kv_heads), head_dim=float(self.head_dim),  # type: ignore[arg-type]
+                value_head_dim=float(self.value_head_dim),  # type: ignore[arg-type]
+                latent=float(self.latent), query_latent=float(self.query_latent), kv_latent=float(self.kv_latent),
+                rope_head_dim=float(self.rope_head_dim), window=float(self.sliding_window or UNLIMITED),
+                windowed_layers=float(self.windowed_layers), qk_norm_channels=float(channels[self.qk_norm]),
+                bias=float(self.attention_bias), output_bias=float(self.output_bias), sinks=float(self.attention_sinks),
+            ),
+            mlp=MlpNumbers(
+                width=float(self.feed_forward), gated=float(self.gated), bias=float(self.feed_forward_bias),  # type: ignore[arg-type]
+            ),
+            experts=ExpertNumbers(
+                layers=float(self.expert_layers), number=float(self.experts), per_token=float(self.experts_per_token),
+                width=float(self.expert_feed_forward), shared_width=float(self.shared_expert_feed_forward), load=float(load),
+            ),
+            vocabulary=VocabularyNumbers(
+                size=float(self.vocabulary), tied=float(self.tied_embeddings), positions=float(self.learned_positions),
+                norm=float(self.embedding_norm),
+            ),
             norm_vectors=2.0 if self.norm == "layernorm" else 1.0, norms=float(self.norms_per_layer),
-            qk_norm_channels=float(channels[self.qk_norm]), embedding_norm=float(self.embedding_norm),
-            attention_bias=float(self.attention_bias), output_bias=float(self.output_bias),
-            feed_forward_bias=float(self.feed_forward_bias), sinks=float(self.attention_sinks),
             parallel_block=float(self.parallel_block), prediction_layers=float(self.prediction_layers),
             dropout=float(self.dropout),
         )  # fmt: skip

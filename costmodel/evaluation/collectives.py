@@ -18,7 +18,7 @@ from costmodel.description.cluster import Cluster
 from costmodel.description.topology import MOST, Group, Landing, landings
 from costmodel.errors import InvalidValue, NotModelled
 from costmodel.formulas.network import algorithms, collectives, nccl, rccl
-from costmodel.formulas.quantities import Network
+from costmodel.formulas.quantities import NetworkNumbers, Software, nested, paths
 from costmodel.solvers import nccl as tuner
 from costmodel.solvers import rccl as mesh_tuner
 from costmodel.solvers.blocks import binary_blocks_all_reduce
@@ -313,13 +313,8 @@ def _version(version: Any) -> tuple[int, int]:
     return found
 
 
-class _Software(NamedTuple):
-    """What the formulas over levels take of a `Stack`."""
-
-    host_exchange: float = 0.0
-    network_latency: float = 1.0
-    node_latency: float = 1.0
-    network_quality: float = 1.0
+_NEUTRAL = nested(Software, dict.fromkeys(paths(Software), 1.0) | {"host_collective_launch": 0.0})
+"""Software that adds nothing to what the levels of a network take."""
 
 
 class _Links(NamedTuple):
@@ -392,7 +387,7 @@ class _Place:
         self.network = self._network(cluster)
         self.ranks, self.stride = float(group.ranks), float(group.stride)
 
-    def _network(self, cluster: Cluster) -> Network:
+    def _network(self, cluster: Cluster) -> NetworkNumbers:
         """The network in numbers; a group alone has the NICs of all GPUs of a unit to itself."""
         network = cluster.numbers()
         if not self.group.alone:
@@ -403,7 +398,7 @@ class _Place:
                 wider[place + 1] = wider[place + 1]._replace(bandwidth=land.uplink)
         for place in range(len(self.lands), len(wider)):
             wider[place] = wider[len(self.lands) - 1]
-        return Network(*wider)
+        return NetworkNumbers(*wider)
 
     def answer(self, found: list[Alternative], algorithm: str, library: str, because: str) -> CollectiveTime:
         """The result: of what was asked for, or of all, the one that the library prefers; the textbook, the fastest."""
@@ -459,7 +454,7 @@ class _Place:
         between = network[self.lands.index(outermost)]
         bandwidth = min(self._rate(land) for land in self.crossed())
         bus = float(collectives.bus_bandwidth(self.ranks, self.stride, network))
-        trip = float(collectives.ring_latency(self.ranks, self.stride, network, _Software()))
+        trip = float(collectives.ring_latency(self.ranks, self.stride, network, _NEUTRAL))
         return _Links(trip / (self.ranks - 1.0), bus, float(between.latency), bandwidth)
 
     def _rate(self, land: Landing) -> float:
@@ -476,7 +471,7 @@ class _Place:
             found[name] = float(formula(self.nbytes, self.ranks, latency, bandwidth))
         if self.op in ("all-to-all", "send"):
             formula = collectives.all_to_all if self.op == "all-to-all" else collectives.send
-            found["direct"] = float(formula(self.nbytes, self.ranks, self.stride, self.network, _Software()))
+            found["direct"] = float(formula(self.nbytes, self.ranks, self.stride, self.network, _NEUTRAL))
         if self.op == "all-reduce" and len(self.crossed()) > 1:
             found["two-dimensional"] = self._nested(algorithms.two_dimensional, shrinking=True)
             found["hierarchical"] = self._nested(algorithms.hierarchical, shrinking=False)
@@ -590,7 +585,7 @@ class _Place:
     def point_to_point(self, op: str, launcher: str) -> Alternative:
         """Sends to one or all, whose time is the links' with a launch."""
         formula = collectives.send if op == "send" else collectives.all_to_all
-        expected = float(formula(self.nbytes, self.ranks, self.stride, self.network, _Software()))
+        expected = float(formula(self.nbytes, self.ranks, self.stride, self.network, _NEUTRAL))
         return Alternative(algorithm="point-to-point", protocol="simple", time=self.overhead(launcher).launch + expected)
 
     # RCCL

@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.checks import choice
-from costmodel.evaluation.estimation import step_formula
-from costmodel.formulas.quantities import Device, Memory, Model, Network, Options, Plan, Stack, Step
+from costmodel.description.plan import Plan
+from costmodel.description.question import Question
+from costmodel.formulas import training_step
+from costmodel.formulas.quantities import Inputs, Memory, PlanNumbers, Settings, Step
 
 ENGINES = ("auto", "python", "numpy", "numba")
 PARTS = (*Step._fields[:-1], *(f"memory_{part}" for part in Memory._fields))
@@ -43,47 +45,67 @@ def unflatten(parts: Columns) -> Step:
     return Step._make([*values[:times], Memory._make(values[times:])])
 
 
-def _python(fixed: tuple[Any, ...], plans: Columns, out: Columns) -> None:
-    model, options, *rest = fixed
-    formula = step_formula(options)
+def step_formula(settings: Settings) -> Callable[..., Step]:
+    """The formula of a step: the whole one, or where gradients travel as they are the faster one that gives the same.
+
+    Parameters
+    ----------
+    settings : of the plans
+    """
+    return training_step.step if settings.compression.kind else training_step.uncompressed_step
+
+
+def evaluate_one(question: Question, plan: Plan) -> Step:
+    """Every part of the step of one plan, in plain Python.
+
+    Parameters
+    ----------
+    question : model, cluster and framework
+    plan : a legal one, the framework's defaults filled in
+    """
+    inputs = question.inputs(plan)
+    return step_formula(inputs.settings)(*inputs)
+
+
+def _python(inputs: Inputs, plans: Columns, out: Columns) -> None:
+    formula = step_formula(inputs.settings)
     for row in range(plans.shape[1]):
-        out[:, row] = flatten(formula(model, options, Plan(*map(float, plans[:, row])), *rest))
+        out[:, row] = flatten(formula(*inputs._replace(plan=PlanNumbers(*map(float, plans[:, row])))))
 
 
-def _numpy(fixed: tuple[Any, ...], plans: Columns, out: Columns) -> None:
-    model, options, *rest = fixed
-    formula = step_formula(options)
+def _numpy(inputs: Inputs, plans: Columns, out: Columns) -> None:
+    formula = step_formula(inputs.settings)
     with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
-        for part, values in enumerate(flatten(formula(model, options, Plan(*plans), *rest))):
+        for part, values in enumerate(flatten(formula(*inputs._replace(plan=PlanNumbers(*plans))))):
             out[part] = values
 
 
-def _numba(fixed: tuple[Any, ...], plans: Columns, out: Columns) -> None:
+def _numba(inputs: Inputs, plans: Columns, out: Columns) -> None:
     from costmodel.kernels import rows
 
-    model, options, *rest = fixed
     count, block = plans.shape[1], int(rows.BLOCK)
     blocks = -(-count // block)
-    padded = np.empty((len(Plan._fields), blocks * block))
+    padded = np.empty((len(PlanNumbers._fields), blocks * block))
     padded[:, :count] = plans
     padded[:, count:] = plans[:, -1:]
-    lined = np.ascontiguousarray(padded.reshape(len(Plan._fields), blocks, block).transpose(1, 0, 2))
+    lined = np.ascontiguousarray(padded.reshape(len(PlanNumbers._fields), blocks, block).transpose(1, 0, 2))
     result = np.empty((blocks, len(PARTS), block))
-    kernel = rows.evaluate_compressed if options.compression else rows.evaluate
-    kernel(model, options, lined.ravel(), *rest, result.ravel(), np.uint64(blocks))
+    kernel = rows.evaluate_compressed if inputs.settings.compression.kind else rows.evaluate
+    kernel(*inputs[:2], lined.ravel(), *inputs[3:], result.ravel(), np.uint64(blocks))
     out[:] = result.transpose(1, 0, 2).reshape(len(PARTS), -1)[:, :count]
 
 
 def evaluate(
-    model: Model, options: Options, plans: Columns, network: Network, stack: Stack, device: Device,
-    engine: str = "auto", progress: Callable[[int], None] | None = None,
+    question: Question, template: Plan, plans: Columns, engine: str = "auto",
+    progress: Callable[[int], None] | None = None,
 ) -> Columns:  # fmt: skip
     """Every part of the step of every plan.
 
     Parameters
     ----------
-    model, options, network, stack, device : tuples of floats
-    plans : fields of `Plan` x rows
+    question : model, cluster and framework
+    template : a plan that has all that isn't a column: dtype, kernels, overlap
+    plans : fields of `PlanNumbers` x rows
     engine : one of `ENGINES`
     progress : called with the number of rows just done, from any thread
 
@@ -97,12 +119,12 @@ def evaluate(
     out = np.empty((len(PARTS), rows))
     chosen = choose(rows) if engine == "auto" else engine
     run = {"python": _python, "numpy": _numpy, "numba": _numba}[chosen]
-    fixed = (model, options, network, stack, device)
+    inputs = question.inputs(template)
     starts = range(0, rows, CHUNK)
 
     def work(start: int) -> None:
         part = slice(start, start + CHUNK)
-        run(fixed, plans[:, part], out[:, part])
+        run(inputs, plans[:, part], out[:, part])
         if progress:
             progress(min(CHUNK, rows - start))
 

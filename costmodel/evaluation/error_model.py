@@ -14,8 +14,7 @@ from typing import Any
 from costmodel.catalogue.loader import efficiency_source, names
 from costmodel.description.device import Device
 from costmodel.description.framework import Framework
-from costmodel.formulas.quantities import Device as DeviceNumbers
-from costmodel.formulas.quantities import Stack
+from costmodel.formulas.quantities import DeviceNumbers, Software, flat, replaced
 
 NINETY = 1.6448536269514722
 """Standard deviations on each side that hold 90 % of a normal distribution."""
@@ -148,7 +147,7 @@ def _moved_device(numbers: DeviceNumbers, field: str, dtype: str) -> DeviceNumbe
 
 
 def slopes_of(
-    logarithm: Callable[[DeviceNumbers, Stack], float], device: Device, framework: Framework, dtype: str
+    logarithm: Callable[[DeviceNumbers, Software], float], device: Device, framework: Framework, dtype: str
 ) -> Slopes:
     """Slopes of an estimate's logarithm in the constants of its device and its framework.
 
@@ -159,8 +158,8 @@ def slopes_of(
     dtype : of the GEMMs
     """
     table = _table("correlations.json")
-    numbers, stack = device.numbers(dtype), framework.numbers()
-    base = logarithm(numbers, stack)
+    numbers, software = device.numbers(dtype), framework.numbers()
+    base, constants = logarithm(numbers, software), flat(software)
     blocks = []
     source = efficiency_source(device.name) if device.name in names("device") else ""
     for owner in (device.name if source == "measured" else source.removeprefix("borrowed from "), framework.owner):
@@ -169,10 +168,10 @@ def slopes_of(
             continue
         slopes = []
         for field in entry["fields"]:
-            if field in Stack._fields and owner == framework.owner:
-                moved = logarithm(numbers, stack._replace(**{field: getattr(stack, field) * (1.0 + STEP)}))
+            if field in constants and owner == framework.owner:
+                moved = logarithm(numbers, replaced(software, {field: constants[field] * (1.0 + STEP)}))
             else:
-                moved = logarithm(_moved_device(numbers, field, dtype), stack)
+                moved = logarithm(_moved_device(numbers, field, dtype), software)
             slopes.append((moved - base) / STEP)
         errors = entry["standard_error"]
         matrix = tuple(

@@ -5,21 +5,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
-from costmodel.catalogue.software import framework_on
+from costmodel.catalogue.software import ask
 from costmodel.checks import kind
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
+from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
+from costmodel.evaluation.engine import evaluate_one, step_formula
 from costmodel.evaluation.error_model import Slopes, Spread, interval, probability_below, slopes_of, spread_of
 from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
 from costmodel.evaluation.memory_breakdown import Asked, Bill
-from costmodel.formulas import training_step as formula
-from costmodel.formulas.quantities import Device as DeviceNumbers
-from costmodel.formulas.quantities import Options, Stack, Step
+from costmodel.formulas.quantities import DeviceNumbers, Inputs, Software, Step
 
 TIME_PARTS = tuple(field for field in Step._fields[1 : Step._fields.index("host") + 1])
 
@@ -30,15 +29,34 @@ class Estimate:
 
     Parameters
     ----------
-    model, cluster, plan, framework : what was asked
+    question : model, cluster and framework
+    plan : how the step is split, the framework's defaults filled in
     step : every part [s, bytes, FLOP]
     """
 
-    model: Transformer
-    cluster: Cluster
+    question: Question
     plan: Plan
-    framework: Framework
     step: Step
+
+    @property
+    def model(self) -> Transformer:
+        """What is trained."""
+        return self.question.model
+
+    @property
+    def cluster(self) -> Cluster:
+        """On what."""
+        return self.question.cluster
+
+    @property
+    def framework(self) -> Framework:
+        """The software."""
+        return self.question.framework
+
+    @functools.cached_property
+    def inputs(self) -> Inputs:
+        """What the formula of the step took."""
+        return self.question.inputs(self.plan)
 
     @property
     def step_time(self) -> float:
@@ -53,10 +71,8 @@ class Estimate:
     @functools.cached_property
     def memory(self) -> Bill:
         """Bill of the fullest rank, and of every stage [bytes]."""
-        asked = Asked(
-            self.model.numbers(), self.plan.options(self.framework), self.plan.numbers(self.framework, self.model.layers),
-            self.framework.numbers(), self.cluster.numbers(), self.plan.micro_batches, str(self.plan.schedule),
-        )  # fmt: skip
+        model, settings, plan, network, software, _ = self.inputs
+        asked = Asked(model, settings, plan, software, network, self.plan.micro_batches, str(self.plan.schedule))
         return Bill(**{part: float(value) for part, value in self.step.memory._asdict().items()}, asked=asked)
 
     @property
@@ -87,14 +103,13 @@ class Estimate:
     @functools.cached_property
     def slopes(self) -> Slopes:
         """How the step time follows the calibrated constants."""
-        model, plan, framework = self.model.numbers(), self.plan, self.framework
-        options, numbers = plan.options(framework), plan.numbers(framework, self.model.layers)
-        network = self.cluster.numbers()
+        inputs = self.inputs
+        formula = step_formula(inputs.settings)
 
-        def logarithm(device: DeviceNumbers, stack: Stack) -> float:
-            return math.log(step_formula(options)(model, options, numbers, network, stack, device).total)
+        def logarithm(device: DeviceNumbers, software: Software) -> float:
+            return math.log(formula(*inputs._replace(software=software, device=device)).total)
 
-        return slopes_of(logarithm, self.cluster.device, framework, plan.dtype)
+        return slopes_of(logarithm, self.cluster.device, self.framework, self.plan.dtype)
 
     @functools.cached_property
     def time_spread(self) -> float:
@@ -159,16 +174,6 @@ class Estimate:
         }  # fmt: skip
 
 
-def step_formula(options: Options) -> Callable[..., Step]:
-    """The formula of a step: the whole one, or where gradients travel as they are the faster one that gives the same.
-
-    Parameters
-    ----------
-    options : of the plans
-    """
-    return formula.step if options.compression else formula.uncompressed_step
-
-
 def estimate(model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str = "megatron-core") -> Estimate:
     """Time and memory of one training step.
 
@@ -193,18 +198,10 @@ def estimate(model: Transformer, cluster: Cluster, plan: Plan, framework: Framew
     NotModelled
         where the device has no such dtype
     """
-    kind("model", model, Transformer, "load_model(name)")
-    kind("cluster", cluster, Cluster, "load_cluster(name)")
+    question = ask(model, cluster, framework)
     kind("plan", plan, Plan, "Plan(...)")
-    software = framework_on(cluster, framework)
-    plan = plan.resolve(software)
-    plan.check(model, cluster, software)
-    device = cluster.device.numbers(plan.dtype)
-    options = plan.options(software)
-    result = step_formula(options)(
-        model.numbers(), options, plan.numbers(software, model.layers), cluster.numbers(), software.numbers(), device,
-    )
-    return Estimate(model=model, cluster=cluster, plan=plan, framework=software, step=result)
+    accepted = question.accepted(plan)
+    return Estimate(question=question, plan=accepted, step=evaluate_one(question, accepted))
 
 
 __all__ = ["MEMORY_PARTS", "TIME_PARTS", "Estimate", "estimate"]

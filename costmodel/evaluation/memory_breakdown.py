@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from costmodel.checks import whole
 from costmodel.formulas import gradients
 from costmodel.formulas.pipeline import layout, schedules
-from costmodel.formulas.quantities import Memory, Model, Network, Options, Stack
-from costmodel.formulas.quantities import Plan as PlanNumbers
+from costmodel.formulas.quantities import (
+    Memory,
+    ModelNumbers,
+    NetworkNumbers,
+    PlanNumbers,
+    Settings,
+    Software,
+)
 from costmodel.formulas.transformer import memory as formula
 from costmodel.formulas.transformer.parameters import stage_model
 
@@ -24,11 +30,11 @@ PARTS = Memory._fields[1:]
 class Asked(NamedTuple):
     """The numbers that a bill is made of."""
 
-    model: Model
-    options: Options
+    model: ModelNumbers
+    settings: Settings
     plan: PlanNumbers
-    stack: Stack
-    network: Network
+    software: Software
+    network: NetworkNumbers
     micro_batches: int
     schedule: str
 
@@ -135,7 +141,7 @@ class Bill:
     @property
     def reserved(self) -> float:
         """Bytes that the allocator holds, as ``torch.cuda.max_memory_reserved`` counts them."""
-        return self.allocated * (1.0 + float(self.asked.stack.fragmentation))
+        return self.allocated * (1.0 + float(self.asked.software.memory.fragmentation))
 
     @functools.cached_property
     def stages(self) -> tuple[StageBill, ...]:
@@ -190,8 +196,8 @@ def stage_bill(asked: Asked, stage: int) -> StageBill:
     """
     arguments = arguments_of(asked, stage)
     held = formula.stage_contents(*arguments)
-    bill = formula.stage_memory(held, asked.plan, asked.network, asked.stack, asked.micro_batches)
-    parts = formula.buffered(bill, compression_bytes(*arguments), asked.stack)
+    bill = formula.stage_memory(held, asked.plan, asked.network, asked.software, asked.micro_batches)
+    parts = formula.buffered(bill, compression_bytes(*arguments), asked.software)
     _, _, at_loss, updating = formula.fullest_moment(held, asked.plan, asked.micro_batches)
     phase = "update" if updating else "loss" if at_loss else "backward"
     return StageBill(stage=stage, layers=arguments[4], parts=Memory._make(map(float, parts)), phase=phase)
@@ -211,19 +217,19 @@ def arguments_of(asked: Asked, stage: int) -> tuple[Any, ...]:
 
 
 def compression_bytes(
-    model: Model, options: Options, plan: PlanNumbers, stack: Stack, layers: float, stage: float, first: float, last: float,
-    micro_batches: float,
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, layers: float, stage: float,
+    first: float, last: float, micro_batches: float,
 ) -> float:  # fmt: skip
     """What a rank of the pipeline keeps to compress its gradients [bytes], of the arguments that formulas of a stage take.
 
     Parameters
     ----------
-    model, options, plan, stack, layers, stage, first, last, micro_batches : as `arguments_of` has them
+    model, settings, plan, software, layers, stage, first, last, micro_batches : as `arguments_of` has them
     """
-    return float(gradients.buffer_bytes(model, options, plan, layers, first, last))
+    return float(gradients.buffer_bytes(model, settings, plan, layers, first, last))
 
 
-def model_of(asked: Asked, before: float, layers: float) -> Model:
+def model_of(asked: Asked, before: float, layers: float) -> ModelNumbers:
     """The model with the share of expert layers that a rank's stages have.
 
     Parameters
@@ -259,14 +265,14 @@ def layers_of(asked: Asked, stage: int) -> tuple[float, float]:
     asked : the numbers of the plan
     stage : rank in the pipeline, from 0
     """
-    model, options, plan = asked[:3]
-    first, middle, last = layout.rank_layers(model, options, plan)
+    model, settings, plan = asked[:3]
+    first, middle, last = layout.rank_layers(model, settings, plan)
     if stage == 0:
         return 0.0, first
     if stage == plan.pipeline - 1:
         mirrored = bool(schedules.two_way(plan.schedule))
         return 0.0 if mirrored else model.layers - last, last
-    if options.balanced_stages:
+    if settings.framework.balanced_stages:
         before = layout.dealt_layers(model, plan, float(stage))
         return before, layout.dealt_layers(model, plan, stage + 1.0) - before
     before = min(first + (stage - 1) * middle, model.layers)
@@ -283,7 +289,7 @@ def timeline_of(asked: Asked, stage: int) -> MemoryTimeline:
     """
     from costmodel.description.schedule import pipeline_schedule
 
-    plan, stack = asked.plan, asked.stack
+    plan, software = asked.plan, asked.software
     arguments = arguments_of(asked, stage)
     has = formula.stage_contents(*arguments)
     order = pipeline_schedule(
@@ -299,9 +305,9 @@ def timeline_of(asked: Asked, stage: int) -> MemoryTimeline:
         bill = formula.billed(
             has.weights, has.gradients if late else has.gradients - has.late_gradients, has.optimizer,
             has.captured + running * has.saved,
-            temporaries, logits, stack.workspace_memory + (0.0 if updating else has.gathered), plan, asked.network, stack,
+            temporaries, logits, software.memory.workspace + (0.0 if updating else has.gathered), plan, asked.network, software,
         )  # fmt: skip
-        moments.append(Moment(event, number, Memory._make(map(float, formula.buffered(bill, kept, stack)))))
+        moments.append(Moment(event, number, Memory._make(map(float, formula.buffered(bill, kept, software)))))
 
     running = waiting = 0
     for kind, at, number in order.order(stage):

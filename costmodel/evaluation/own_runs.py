@@ -17,21 +17,22 @@ from costmodel.checks import kind, listing, plain
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
+from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue, UnreadableFile
+from costmodel.evaluation.engine import step_formula
 from costmodel.evaluation.error_model import spread_of
-from costmodel.evaluation.estimation import step_formula
-from costmodel.formulas.quantities import Device as DeviceNumbers
-from costmodel.formulas.quantities import Stack
+from costmodel.formulas.quantities import Software, flat, replaced
 from costmodel.solvers.fitting import Array, Constant, fit
 
 FREE = {
-    "gemm_quality": 0.15, "attention_quality": 0.2, "elementwise_traffic": 0.3, "host_forward": 0.5, "host_backward": 0.5,
-    "host_exchange": 0.5, "host_micro_batch": 0.5, "host_step": 0.5, "network_quality": 0.4, "network_latency": 0.4,
-    "node_latency": 0.4, "sharding_quality": 0.2, "gradient_overlap": 0.3, "parameter_overlap": 0.3,
+    "compute_gemm_efficiency_scale": 0.15, "compute_attention_efficiency_scale": 0.2, "compute_elementwise_traffic": 0.3,
+    "host_forward": 0.5, "host_backward": 0.5, "host_collective_launch": 0.5, "host_micro_batch": 0.5,
+    "host_step": 0.5, "network_quality": 0.4, "network_latency": 0.4,
+    "network_node_latency": 0.4, "network_sharding_quality": 0.2, "overlap_gradients": 0.3, "overlap_parameters": 0.3,
 }  # fmt: skip
 """Constants that differ from cluster to cluster, and the standard deviation of their logarithm over clusters."""
-LARGEST = {"gradient_overlap": 1.0, "parameter_overlap": 1.0}
+LARGEST = {"overlap_gradients": 1.0, "overlap_parameters": 1.0}
 FARTHEST = 8.0
 """A measured step farther than this from its estimate is a mistake in units, or another run."""
 NOISE = 0.02
@@ -111,10 +112,11 @@ def calibrate(
             raise InvalidValue(
                 "seconds", seconds, f"a time within {FARTHEST:g} times {prior:.4g} s, which the catalogue's constants give"
             )
+    known = flat(software.constants)
     constants = [
         Constant(software.name, field, value, spread, value / 50, min(value * 50, LARGEST.get(field, math.inf)))
         for field, spread in FREE.items()
-        if (value := float(getattr(software.constants, field))) > 0 and value < LARGEST.get(field, math.inf)
+        if (value := float(known[field])) > 0 and value < LARGEST.get(field, math.inf)
     ]
     stack = _solve(cluster, software, measured, constants)
     error = _error(cluster, software, measured, constants)
@@ -201,20 +203,18 @@ def _cell(value: object) -> object:
     return plain(value)
 
 
-def _predict(cluster: Cluster, software: Framework, stack: Stack, run: Run) -> float:
+def _predict(cluster: Cluster, software: Framework, constants: Software, run: Run) -> float:
     model, plan, _ = run
-    device: DeviceNumbers = cluster.device.numbers(plan.dtype)
-    numbers = plan.numbers(software, model.layers)
-    options = plan.options(software)
-    return float(step_formula(options)(model.numbers(), options, numbers, cluster.numbers(), stack, device).total)
+    inputs = Question(model, cluster, software).inputs(plan)._replace(software=constants)
+    return float(step_formula(inputs.settings)(*inputs).total)
 
 
-def _solve(cluster: Cluster, software: Framework, runs: Sequence[Run], constants: Sequence[Constant]) -> Stack:
+def _solve(cluster: Cluster, software: Framework, runs: Sequence[Run], constants: Sequence[Constant]) -> Software:
     fields = [constant.field for constant in constants]
     times = np.log([seconds for _, _, seconds in runs])
 
-    def stack_at(values: Array) -> Stack:
-        return software.constants._replace(**dict(zip(fields, map(float, values), strict=True)))
+    def stack_at(values: Array) -> Software:
+        return replaced(software.constants, dict(zip(fields, map(float, values), strict=True)))
 
     def residuals(values: Array, rows: Array | None) -> Array:
         stack = stack_at(values)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from costmodel.catalogue.software import framework_on
-from costmodel.checks import kind, listing, positive_int, whole
+from costmodel.catalogue.software import ask
+from costmodel.checks import listing, positive_int, whole
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import COMPRESSION_PARAMETERS, MOST, SCHEDULES, Plan, divisors, plan_numbers
@@ -25,7 +25,7 @@ from costmodel.evaluation.error_model import spread_of
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.ranking import Standings, standings
 from costmodel.formulas import legality
-from costmodel.formulas.quantities import Plan as PlanNumbers
+from costmodel.formulas.quantities import PlanNumbers
 
 if TYPE_CHECKING:
     import pandas
@@ -343,9 +343,8 @@ def search(
     InvalidValue
         for an unknown dimension or a bad value
     """
-    kind("model", model, Transformer, "load_model(name)")
-    kind("cluster", cluster, Cluster, "load_cluster(name)")
-    software = framework_on(cluster, framework)
+    question = ask(model, cluster, framework)
+    software = question.framework
     positive_int("top", top, 1_000_000)
     if progress is not None and not callable(progress):
         raise InvalidValue("progress", progress, "a function of the plans done and of all")
@@ -394,9 +393,9 @@ def search(
             rejected[reason] = rejected.get(reason, 0) + considered
             continue
         columns = _columns(table, recompute, model, sample.rank_order)
-        options = sample.options(software)
-        legal = _legal(model, options, columns, table, software, float(cluster.gpus or 1), rejected)
-        device = cluster.device.numbers(sample.dtype)
+        settings = sample.settings(software)
+        legal = _legal(model, settings, columns, table, software, float(cluster.gpus or 1), rejected)
+        question.device(sample.dtype)  # refused where the device has no such dtype
         if not len(legal):
             continue
         plans = np.array([np.broadcast_to(column, considered)[legal] for column in columns])
@@ -405,9 +404,7 @@ def search(
             whole = considered * len(combinations)
             progress(considered - len(legal), whole)
             report = functools.partial(_pass_on, progress, whole)
-        parts = engines.evaluate(
-            model.numbers(), options, plans, cluster.numbers(), software.numbers(), device, engine, report
-        )
+        parts = engines.evaluate(question, sample, plans, engine, report)
         times, held = parts[0], parts[engines.PARTS.index("memory_total")]
         limit = spread_of(software, cluster.device).margin * float(cluster.device.usable_memory or 0.0)
         fits = held <= limit
@@ -426,7 +423,7 @@ def search(
     def rebuild(found: Found) -> Estimate:
         _, _, chosen, row, parts = found
         plan = _plan(table, recompute, row, template, chosen).resolve(software)
-        return Estimate(model=model, cluster=cluster, plan=plan, framework=software, step=engines.unflatten(parts))
+        return Estimate(question=question, plan=plan, step=engines.unflatten(parts))
 
     ranked = [rebuild(found) for found in best[:top]]
     miss = None
@@ -469,14 +466,14 @@ def _columns(table: dict[str, np.ndarray], recompute: np.ndarray, model: Transfo
 
 
 def _legal(
-    model: Transformer, options: Any, columns: PlanNumbers, table: dict[str, np.ndarray], framework: Framework,
+    model: Transformer, settings: Any, columns: PlanNumbers, table: dict[str, np.ndarray], framework: Framework,
     gpus: float, rejected: dict[str, int],
 ) -> np.ndarray:  # fmt: skip
     """Indices of the legal rows; adds to `rejected` the first rule that each other row breaks."""
     open_rows = np.ones(len(table["tensor"]), dtype=bool)
     piped = (table["pipeline"] > 1) & (table["zero_stage"] > framework.largest_pipelined_zero_stage)
     unsupported = ~np.isin(table["zero_stage"], framework.zero_stages)
-    broken = legality.violations(model.numbers(), options, columns, gpus)
+    broken = legality.violations(model.numbers(), settings, columns, gpus)
     for reason, values in {"zero_stage": unsupported, "zero_pipeline": piped, **broken._asdict()}.items():
         hit = open_rows & (np.broadcast_to(values, open_rows.shape) > 0)
         count = int(hit.sum())

@@ -3,9 +3,12 @@ r"""Kernels of one device: matrix products, streams of bytes, and what the host 
 from __future__ import annotations
 
 from costmodel import ops
+from costmodel.formulas.quantities import DeviceNumbers, Number
 
 
-def gemm(m, n, k, element_bytes, flop_rate, device):
+def gemm(
+    m: Number, n: Number, k: Number, element_bytes: Number, flop_rate: Number, device: DeviceNumbers,
+) -> Number:  # fmt: skip
     r"""Time of one matrix product :math:`(m \times k)(k \times n)` [s].
 
     .. math:: T = \max\!\left(\frac{2 (m n + A)(k + K)}{F}, \frac{e (m k + k n + m n)}{B}\right) + t_0
@@ -19,7 +22,7 @@ def gemm(m, n, k, element_bytes, flop_rate, device):
     m, n, k : sizes; a product with ``n = 0`` or ``k = 0`` is absent and takes no time
     element_bytes : of an operand [bytes]
     flop_rate : reached by a large product [FLOP/s]
-    device : `Device`
+    device : `DeviceNumbers`
 
     References
     ----------
@@ -30,7 +33,10 @@ def gemm(m, n, k, element_bytes, flop_rate, device):
     return ops.where(n * k > 0.0, ops.maximum(work, move) + device.kernel_time, 0.0)
 
 
-def grouped_gemm(groups, m, n, k, element_bytes, flop_rate, device):
+def grouped_gemm(
+    groups: Number, m: Number, n: Number, k: Number, element_bytes: Number, flop_rate: Number,
+    device: DeviceNumbers,
+) -> Number:  # fmt: skip
     r"""Time of `groups` products of the same shape in one kernel [s]; rows pad to tiles of 128.
 
     Parameters
@@ -39,7 +45,7 @@ def grouped_gemm(groups, m, n, k, element_bytes, flop_rate, device):
     m, n, k : sizes of one
     element_bytes : of an operand [bytes]
     flop_rate : reached by a large product [FLOP/s]
-    device : `Device`
+    device : `DeviceNumbers`
     """
     rows = 128.0 * ops.ceil(m / 128.0)
     work = 2.0 * (groups * rows * n + device.gemm_output) * (k + device.gemm_depth) / flop_rate
@@ -47,19 +53,19 @@ def grouped_gemm(groups, m, n, k, element_bytes, flop_rate, device):
     return ops.where(groups * m * n > 0.0, ops.maximum(work, move) + device.kernel_time, 0.0)
 
 
-def stream(nbytes, kernels, device):
+def stream(nbytes: Number, kernels: Number, device: DeviceNumbers) -> Number:
     """Time of kernels that only move bytes [s].
 
     Parameters
     ----------
     nbytes : read and written [bytes]
     kernels : how many launches
-    device : `Device`
+    device : `DeviceNumbers`
     """
     return nbytes / device.memory_bandwidth + kernels * device.kernel_time
 
 
-def host_wait(busy, host):
+def host_wait(busy: Number, host: Number) -> Number:
     r"""Time a device waits for the host to launch its kernels [s]: a smooth :math:`\max(0, T_h - T_d)`.
 
     .. math:: \left(T_d^8 + T_h^8\right)^{1/8} - T_d

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from costmodel import ops
 from costmodel.formulas.pipeline import layout, schedules
-from costmodel.formulas.quantities import Number
+from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings
 
 
 class Violations(NamedTuple):
@@ -32,7 +32,7 @@ class Violations(NamedTuple):
     compression: Number
 
 
-def indivisible(a, b):
+def indivisible(a: Number, b: Number) -> Number:
     """1 where `b` does not divide `a`.
 
     Parameters
@@ -48,22 +48,23 @@ def indivisible(a, b):
     return ops.where(ops.equal(ops.ceil(a / b), a / b), 0.0, 1.0)
 
 
-def violations(model, options, plan, gpus):
+def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus: Number) -> Violations:
     """Which rules a plan breaks, `Violations`.
 
     Parameters
     ----------
-    model, options, plan : `Model`, `Options`, `Plan`
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     gpus : of the cluster
     """
-    micro_batches = options.global_batch / (plan.data * plan.micro_batch)
-    first, middle, left = layout.stage_layers(model, options, plan)
-    last = ops.where(options.balanced_stages > 0.0, 1.0, left)
-    short = ops.where(options.balanced_stages > 0.0, 0.0, middle * plan.pipeline - model.layers)
+    attention = model.attention
+    micro_batches = settings.global_batch / (plan.data * plan.micro_batch)
+    first, middle, left = layout.stage_layers(model, settings, plan)
+    last = ops.where(settings.framework.balanced_stages > 0.0, 1.0, left)
+    short = ops.where(settings.framework.balanced_stages > 0.0, 0.0, middle * plan.pipeline - model.layers)
     stages = plan.pipeline * plan.virtual_stages
     chunked = ops.where(plan.virtual_stages > 1.0, 1.0, 0.0)
     most_short = ops.where(chunked > 0.0, 2.0, model.layers)
-    outer, _, _ = layout.rank_layers(model, options, plan)  # a valley's first rank has both short stages
+    outer, _, _ = layout.rank_layers(model, settings, plan)  # a valley's first rank has both short stages
     lacking = (ops.minimum(ops.minimum(first, last), outer) < 1.0) | (short > most_short) | (plan.pipeline > model.layers)
     interleaved = ops.where(ops.equal(plan.schedule, schedules.INTERLEAVED), 1.0, 0.0)
     in_chunks = ops.maximum(interleaved, ops.where(ops.equal(plan.schedule, schedules.BREADTH_FIRST), 1.0, 0.0))
@@ -76,7 +77,7 @@ def violations(model, options, plan, gpus):
     least = ops.where(long, 2.0 * plan.pipeline - 1.0, plan.pipeline)
     filled = (plan.schedule > 2.5) & (micro_batches < least)
     few = ops.where(filled, 1.0, 0.0)
-    few = ops.maximum(few, schedules.folded(plan.schedule) * options.balanced_stages)
+    few = ops.maximum(few, schedules.folded(plan.schedule) * settings.framework.balanced_stages)
     dual = ops.where(ops.equal(plan.schedule, schedules.DUALPIPE), 1.0, 0.0)
     piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
     dual_broken = dual * ops.maximum(
@@ -86,16 +87,16 @@ def violations(model, options, plan, gpus):
     ranks = plan.data * plan.context
     halves = ops.where(plan.context > 1.0, 2.0, 1.0)
     parts = ops.where(plan.sequence_parallel > 0.0, plan.tensor, 1.0)
-    has_experts = ops.where(model.experts > 0.0, 1.0, 0.0)
-    fewer = ops.where(plan.tensor > model.kv_heads, 1.0, 0.0)
+    has_experts = ops.where(model.experts.number > 0.0, 1.0, 0.0)
+    fewer = ops.where(plan.tensor > attention.kv_heads, 1.0, 0.0)
     kv_broken = ops.where(
-        fewer > 0.0, indivisible(plan.tensor, model.kv_heads), indivisible(model.kv_heads, plan.tensor)
+        fewer > 0.0, indivisible(plan.tensor, attention.kv_heads), indivisible(attention.kv_heads, plan.tensor)
     )
     return Violations(
         world_size=ops.where(ops.equal(plan.tensor * plan.context * plan.pipeline * plan.data, gpus), 0.0, 1.0),
-        tensor_heads=indivisible(model.heads, plan.tensor),
-        tensor_kv_heads=(1.0 - model.latent) * kv_broken,
-        tensor_feed_forward=indivisible(model.feed_forward, plan.tensor),
+        tensor_heads=indivisible(attention.heads, plan.tensor),
+        tensor_kv_heads=(1.0 - attention.latent) * kv_broken,
+        tensor_feed_forward=indivisible(model.mlp.width, plan.tensor),
         pipeline_layers=ops.where(lacking, 1.0, 0.0) * ops.maximum(piped, chunked),
         virtual_stages=ops.maximum(
             ops.where(ops.equal(chunked, in_chunks), 0.0, 1.0), chunked * ops.maximum(
@@ -107,16 +108,16 @@ def violations(model, options, plan, gpus):
             ops.where(plan.schedule > 2.5, 1.0, 0.0) * (1.0 - piped),
         ),
         global_batch=ops.maximum(indivisible(micro_batches, 1.0), ops.where(micro_batches < 1.0, 1.0, 0.0)),
-        sequence=indivisible(options.seq_len, plan.context * halves * parts),
-        experts=ops.where(has_experts > 0.0, indivisible(model.experts, plan.expert), ops.where(
+        sequence=indivisible(settings.seq_len, plan.context * halves * parts),
+        experts=ops.where(has_experts > 0.0, indivisible(model.experts.number, plan.expert), ops.where(
             plan.expert * plan.expert_tensor > 1.0, 1.0, 0.0)),
         expert_ranks=has_experts * indivisible(ranks * plan.tensor, plan.expert * plan.expert_tensor),
-        expert_feed_forward=has_experts * indivisible(model.expert_feed_forward, plan.expert_tensor),
+        expert_feed_forward=has_experts * indivisible(model.experts.width, plan.expert_tensor),
         shard_group=ops.maximum(
             indivisible(ranks, plan.shard_group), ops.where(plan.shard_group > ranks, 1.0, 0.0)
         ) * plan.shard_optimizer,
-        cuda_graphs=options.cuda_graphs * has_experts,
-        unfused_context=(1.0 - options.flash_attention) * ops.where(plan.context > 1.0, 1.0, 0.0),
-        synchronisation=ops.where(options.synchronisation > 0.5, 1.0, 0.0) * plan.shard_optimizer,
-        compression=ops.where(options.compression > 0.5, 1.0, 0.0) * plan.shard_gradients,
+        cuda_graphs=settings.kernels.cuda_graphs * has_experts,
+        unfused_context=(1.0 - settings.kernels.flash_attention) * ops.where(plan.context > 1.0, 1.0, 0.0),
+        synchronisation=ops.where(settings.synchronisation.kind > 0.5, 1.0, 0.0) * plan.shard_optimizer,
+        compression=ops.where(settings.compression.kind > 0.5, 1.0, 0.0) * plan.shard_gradients,
     )  # fmt: skip

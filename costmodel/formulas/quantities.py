@@ -25,52 +25,81 @@ symbol                 name                                            unit
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import typing
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-Number = Any
-"""float, NumPy array or SymPy expression."""
+Number: TypeAlias = float
+"""A float, or what takes its place: a NumPy column of one number a row, or a symbolic expression.
+
+To the type checker formulas are those of floats; columns and symbols follow the same arithmetic.
+"""
 
 
-class Model(NamedTuple):
-    """A decoder in numbers; made by `Transformer.numbers`."""
+class AttentionNumbers(NamedTuple):
+    """The attention of a decoder's layers."""
 
-    layers: Number
-    hidden: Number
     heads: Number
     kv_heads: Number
     head_dim: Number  # of queries and keys; MLA: the part without position + rope_head_dim
     value_head_dim: Number
-    feed_forward: Number  # width of the dense MLP
-    gated: Number  # 1: two matrices in, one out (SwiGLU); 0: one in, one out
-    expert_layers: Number  # layers whose MLP is a mixture of experts
-    experts: Number
-    experts_per_token: Number
-    expert_feed_forward: Number
-    shared_feed_forward: Number  # width of all shared experts together
-    expert_load: Number  # tokens on the busiest expert rank over the mean
     latent: Number  # 1: multi-head latent attention
     query_latent: Number  # 0: queries are projected straight from the hidden state
     kv_latent: Number
     rope_head_dim: Number
     window: Number  # tokens a windowed layer looks back
     windowed_layers: Number
-    vocabulary: Number
+    qk_norm_channels: Number  # channels of query and key norms in a layer
+    bias: Number  # on queries, keys, values
+    output_bias: Number
+    sinks: Number  # 1: one learned sink logit a head
+
+
+class MlpNumbers(NamedTuple):
+    """The dense MLP of a decoder's layers."""
+
+    width: Number
+    gated: Number  # 1: two matrices in, one out (SwiGLU); 0: one in, one out
+    bias: Number
+
+
+class ExpertNumbers(NamedTuple):
+    """The mixture of experts in place of the MLP."""
+
+    layers: Number  # that have one
+    number: Number  # of experts in a layer
+    per_token: Number
+    width: Number
+    shared_width: Number  # of all shared experts together
+    load: Number  # tokens on the busiest expert rank over the mean
+
+
+class VocabularyNumbers(NamedTuple):
+    """The embedding and the head."""
+
+    size: Number
     tied: Number
     positions: Number  # rows of a learned position table
+    norm: Number  # 1: a norm after the embedding
+
+
+class ModelNumbers(NamedTuple):
+    """A decoder in numbers; made by `Transformer.numbers`."""
+
+    layers: Number
+    hidden: Number
+    attention: AttentionNumbers
+    mlp: MlpNumbers
+    experts: ExpertNumbers
+    vocabulary: VocabularyNumbers
     norm_vectors: Number  # parameters of a norm per channel: 1 RMSNorm, 2 LayerNorm
     norms: Number  # norms of hidden width in a layer
-    qk_norm_channels: Number  # channels of query and key norms in a layer
-    embedding_norm: Number
-    attention_bias: Number  # on queries, keys, values
-    output_bias: Number  # on the attention's output projection
-    feed_forward_bias: Number
-    sinks: Number  # 1: one learned sink logit a head
-    parallel_block: Number  # 1: attention and MLP side by side: half of the tensor-parallel exchanges
+    parallel_block: Number  # 1: attention and MLP side by side: half of the tensor-parallel communication
     prediction_layers: Number  # multi-token-prediction modules
     dropout: Number
 
 
-class Device(NamedTuple):
+class DeviceNumbers(NamedTuple):
     """An accelerator in numbers, at one compute dtype; made by `Device.numbers`."""
 
     flop_rate: Number  # dense peak of the GEMM dtype
@@ -88,7 +117,7 @@ class Device(NamedTuple):
     host_bandwidth: Number  # of the link to host memory
 
 
-class Level(NamedTuple):
+class LevelNumbers(NamedTuple):
     """One network level: `size` ranks share it."""
 
     size: Number
@@ -99,99 +128,171 @@ class Level(NamedTuple):
     channels: Number = 24.0  # that the communication library lays over the links inside a node
 
 
-class Network(NamedTuple):
+class NetworkNumbers(NamedTuple):
     """Nested levels, innermost first; absent outer levels repeat the last."""
 
-    node: Level
-    leaf: Level
-    spine: Level
+    node: LevelNumbers
+    leaf: LevelNumbers
+    spine: LevelNumbers
 
 
-class Stack(NamedTuple):
-    """What is the software's: made by `Framework.numbers`."""
+class ComputeConstants(NamedTuple):
+    """What the software makes of the device's kernels."""
 
-    gemm_quality: Number  # factor on the device's GEMM efficiency
-    attention_quality: Number  # factor on the device's attention efficiency, or on the rate at which scores are moved
+    gemm_efficiency_scale: Number  # factor on the device's GEMM efficiency
+    attention_efficiency_scale: Number  # factor on its attention efficiency, or on the rate at which scores are moved
     elementwise_traffic: Number  # bytes moved by the unfused kernels between GEMMs over the fused minimum
-    host_forward: Number  # host time to launch one layer forward
-    host_backward: Number
-    host_exchange: Number  # host and launch time of one collective
-    host_micro_batch: Number
-    host_step: Number
-    unfused_launches: Number  # that separate softmax kernels add, over those of a layer
-    host_jitter: Number  # growth of host time per further tensor rank that has to keep step
-    pipeline_jitter: Number  # the same in a pipeline, on top of it
-    stall_time: Number  # lost per micro-batch of a long pipeline on 512 ranks; grows with their cube
-    pressure_time: Number  # lost per micro-batch to the allocator where memory is full
-    network_quality: Number  # factor on the bandwidth of collectives
-    sharding_quality: Number  # factor on the speed of gathering and scattering what ZeRO shards
-    network_latency: Number  # factor on the latency of their hops between nodes
-    node_latency: Number  # factor on the latency of their hops inside a node
-    tensor_overlap: Number  # share of tensor-parallel exchange that can hide under GEMMs
-    gradient_overlap: Number  # share of the backward pass under which gradient exchange hides
-    parameter_overlap: Number  # the same for gathering parameters
-    context_overlap: Number
-    expert_overlap: Number
-    pipeline_overlap: Number
-    contention: Number  # slowdown of compute per second of hidden communication
     optimizer_traffic: Number  # bytes moved by the optimizer over the fused minimum
+    contention: Number  # slowdown of compute per second of hidden communication
+
+
+class HostConstants(NamedTuple):
+    """What the host takes [s]."""
+
+    forward: Number  # to launch one layer forward
+    backward: Number
+    collective_launch: Number  # to launch one collective, on the host and on the device
+    micro_batch: Number
+    step: Number
+    unfused_launches: Number  # that separate softmax kernels add, over those of a layer
+    jitter: Number  # growth of host time per further tensor rank that has to keep step
+    pipeline_jitter: Number  # the same in a pipeline, on top of it
+    straggler_time: Number  # lost per micro-batch of a long pipeline on 512 ranks; grows with their cube
+    pressure_time: Number  # lost per micro-batch to the allocator where memory is full
+
+
+class NetworkConstants(NamedTuple):
+    """What the software makes of the network."""
+
+    quality: Number  # factor on the bandwidth of collectives
+    sharding_quality: Number  # factor on the speed of gathering and scattering what ZeRO shards
+    latency: Number  # factor on the latency of their hops between nodes
+    node_latency: Number  # factor on the latency of their hops inside a node
+
+
+class OverlapConstants(NamedTuple):
+    """Share of each communication that can hide under compute."""
+
+    tensor: Number  # under GEMMs
+    gradients: Number  # of the backward pass, under which gradients are reduced
+    parameters: Number  # the same for gathering parameters
+    context: Number
+    experts: Number
+    pipeline: Number
+
+
+class MemoryConstants(NamedTuple):
+    """What the software holds besides the tensors that a plan implies."""
+
     activation_overhead: Number  # saved activations over what fused kernels save
     backward_overhead: Number  # gradients alive in one layer's backward pass over the activations it saved
     logit_overhead: Number  # bytes held for the loss over its logits
-    workspace_memory: Number  # of the libraries inside the allocator
-    fixed_memory: Number  # outside the allocator: context, communication library
+    workspace: Number  # of the libraries inside the allocator [bytes]
+    fixed: Number  # outside the allocator: context, communication library [bytes]
     library_overhead: Number  # what the communication library holds over the buffers of its channels
     fragmentation: Number  # reserved over allocated, minus one
 
 
-class Options(NamedTuple):
-    """What is chosen once for a whole search."""
+class Software(NamedTuple):
+    """What is the software's: made by `Framework.numbers`."""
 
-    seq_len: Number
-    global_batch: Number
-    compute_bytes: Number  # of a GEMM operand
-    activation_bytes: Number
-    parameter_bytes: Number  # of the copy that is multiplied
-    stored_bytes: Number  # of the copy that is held: below `parameter_bytes` where a frozen base is quantised
-    trainable: Number  # share of the parameters that train: 1, or that of low-rank adapters
-    gradient_bytes: Number
-    reduce_bytes: Number  # of a gradient on the wire
-    optimizer_bytes: Number  # master copy and moments, per parameter
-    outer_bytes: Number  # of what local SGD keeps from one exchange to the next, per parameter
+    compute: ComputeConstants
+    host: HostConstants
+    network: NetworkConstants
+    overlap: OverlapConstants
+    memory: MemoryConstants
+
+
+class Widths(NamedTuple):
+    """Bytes of an element."""
+
+    compute: Number  # of a GEMM operand
+    activation: Number
+    parameter: Number  # of the copy that is multiplied
+    stored: Number  # of the copy that is held: below `parameter` where a frozen base is quantised
+    gradient: Number
+    reduce: Number  # of a gradient on the wire
+    optimizer: Number  # master copy and moments, per parameter
+    outer: Number  # of what local SGD keeps from one synchronisation to the next, per parameter
+    logit: Number  # kept per logit between forward and backward
+    input: Number  # of a product's saved input: narrower than `activation` where its copy is
+    input_copy: Number  # of a narrow copy of an input that is saved wide as well
+    weight_copy: Number  # of the narrow copies of a weight that products read
+    backward_gradient: Number  # of a second copy of a gradient, as the backward pass leaves it, held all step
+    retained_logit: Number  # per logit of the micro-batch before, still held at the next one's loss
+    update: Number  # held per updated parameter while the optimizer runs
+
+
+class KernelChoices(NamedTuple):
+    """Which kernels run."""
+
     cuda_graphs: Number  # 1: a layer's passes are captured once and replayed
     flash_attention: Number
     fused_softmax: Number  # 1: mask, scale and softmax of unfused attention are one kernel
     fused_norms: Number  # 1: a norm is one kernel
-    logit_bytes: Number  # kept per logit between forward and backward
     fused_cross_entropy: Number
-    synchronisation: Number  # a code of `costmodel.formulas.network.communication`
-    servers: Number  # machines of a parameter server, or without GPUs; 0: the nodes themselves serve
-    local_steps: Number  # steps between two exchanges of local SGD; else 1
-    compression: Number  # a code of `costmodel.formulas.network.compression`
-    compression_density: Number  # share of the gradients that top-k sends
-    compression_rank: Number  # of the matrices that PowerSGD sends
-    overlap_gradients: Number
-    overlap_parameters: Number
-    overlap_tensor: Number
-    overlap_pipeline: Number
+
+
+class FrameworkHabits(NamedTuple):
+    """What a framework does whatever the plan."""
+
     gather_logits: Number  # 1: the loss sees the whole vocabulary on every tensor rank
     balanced_stages: Number  # 1: layers are dealt to stages by cost, the vocabulary projection counted in
     keep_gathered: Number  # 1: under sequence parallelism the gathered inputs of products are kept, not gathered again
-    input_bytes: Number  # of an element of a product's saved input: narrower than `activation_bytes` where its copy is
-    input_copy_bytes: Number  # of a narrow copy of an input that is saved wide as well
-    weight_copy_bytes: Number  # of the narrow copies of a weight that products read
     keep_rotated: Number  # 1: queries and keys are kept before and after their rotation
     keep_activated: Number  # 1: a gated MLP keeps its activated gate beside gate and product
-    backward_gradient_bytes: Number  # of a second copy of a gradient, as the backward pass leaves it, held all step
-    retained_logit_bytes: Number  # per logit of the micro-batch before, still held at the next one's loss
     lazy_gradients: Number  # 1: gradients are freed after the update, and come up as the next backward pass makes them
-    update_bytes: Number  # held per updated parameter while the optimizer runs
     scatter_boundary: Number  # 1: the tensor group splits what it sends to the next stage
-    optimizer_offload: Number  # share of the optimizer state kept on the host
-    activation_offload: Number  # share of the saved activations kept on the host
 
 
-class Plan(NamedTuple):
+class SynchronisationChoice(NamedTuple):
+    """How copies of the model agree."""
+
+    kind: Number  # a code of `costmodel.formulas.network.communication`
+    servers: Number  # machines of a parameter server, or without GPUs; 0: the nodes themselves serve
+    local_steps: Number  # steps between two synchronisations of local SGD; else 1
+
+
+class CompressionChoice(NamedTuple):
+    """How gradients are compressed before their all-reduce."""
+
+    kind: Number  # a code of `costmodel.formulas.network.compression`
+    density: Number  # share of the gradients that top-k sends
+    rank: Number  # of the matrices that PowerSGD sends
+
+
+class OverlapChoices(NamedTuple):
+    """Which communication runs beside compute: 1 or 0."""
+
+    gradients: Number
+    parameters: Number
+    tensor: Number
+    pipeline: Number
+
+
+class OffloadShares(NamedTuple):
+    """Shares kept on the host."""
+
+    optimizer: Number  # of the optimizer state
+    activations: Number  # of the saved activations
+
+
+class Settings(NamedTuple):
+    """What is chosen once for a whole search, and isn't a degree; made by `Plan.settings`."""
+
+    seq_len: Number
+    global_batch: Number
+    trainable: Number  # share of the parameters that train: 1, or that of low-rank adapters
+    widths: Widths
+    kernels: KernelChoices
+    framework: FrameworkHabits
+    synchronisation: SynchronisationChoice
+    compression: CompressionChoice
+    overlap: OverlapChoices
+    offload: OffloadShares
+
+
+class PlanNumbers(NamedTuple):
     """How the work is split; made by `Plan.numbers`, or column by column by `search`."""
 
     tensor: Number
@@ -214,6 +315,17 @@ class Plan(NamedTuple):
     shard_group: Number  # data-parallel ranks over which a copy is sharded
     recompute_attention: Number  # 1: attention core recomputed (selective)
     recompute_layers: Number  # share of the layers recomputed whole
+
+
+class Inputs(NamedTuple):
+    """Everything that the formula of a step takes, in its order."""
+
+    model: ModelNumbers
+    settings: Settings
+    plan: PlanNumbers
+    network: NetworkNumbers
+    software: Software
+    device: DeviceNumbers
 
 
 class Work(NamedTuple):
@@ -345,3 +457,81 @@ class Step(NamedTuple):
     model_flop: Number  # of the whole cluster
     hardware_flop: Number
     memory: Memory
+
+
+Record = TypeVar("Record", bound=tuple[Any, ...])
+
+
+def as_number(column: Any) -> Number:
+    """A NumPy column, or a symbol, in the place of a number: the same object, for the type checker.
+
+    Parameters
+    ----------
+    column : one number a row, or a symbolic expression
+    """
+    return column  # type: ignore[no-any-return]
+
+
+def flat(record: tuple[Any, ...]) -> dict[str, Any]:
+    """Every number of a nested tuple by its path, groups and fields joined by underscores, as files name constants.
+
+    Parameters
+    ----------
+    record : a NamedTuple of numbers and of such tuples
+
+    Examples
+    --------
+    >>> flat(NetworkConstants(0.9, 1.0, 1.0, 1.0))["quality"]
+    0.9
+    """
+    found: dict[str, Any] = {}
+    for name, value in zip(record._fields, record, strict=True):  # type: ignore[attr-defined]
+        found |= {f"{name}_{path}": leaf for path, leaf in flat(value).items()} if hasattr(value, "_fields") else {name: value}
+    return found
+
+
+def paths(kind: type[tuple[Any, ...]]) -> tuple[str, ...]:
+    """Paths of the numbers of a kind of tuple, as `flat` names them.
+
+    Parameters
+    ----------
+    kind : a NamedTuple of numbers and of such tuples
+
+    Examples
+    --------
+    >>> paths(Software)[:2]
+    ('compute_gemm_efficiency_scale', 'compute_attention_efficiency_scale')
+    """
+    groups = typing.get_type_hints(kind)
+    return tuple(
+        path
+        for name, group in groups.items()
+        for path in ((f"{name}_{inner}" for inner in paths(group)) if hasattr(group, "_fields") else (name,))
+    )
+
+
+def nested(kind: type[Record], numbers: Mapping[str, Any]) -> Record:
+    """The tuple of a kind whose numbers have the paths of `numbers`; what it lacks is a KeyError.
+
+    Parameters
+    ----------
+    kind : a NamedTuple of numbers and of such tuples
+    numbers : by the paths of `flat`
+    """
+    groups = typing.get_type_hints(kind)
+    return kind(*(
+        nested(group, {path.removeprefix(f"{name}_"): value for path, value in numbers.items() if path.startswith(f"{name}_")})
+        if hasattr(group, "_fields") else numbers[name]
+        for name, group in groups.items()
+    ))  # fmt: skip
+
+
+def replaced(record: Record, changes: Mapping[str, Any]) -> Record:
+    """The tuple with some of its numbers changed, by the paths of `flat`.
+
+    Parameters
+    ----------
+    record : a NamedTuple of numbers and of such tuples
+    changes : new numbers by their paths
+    """
+    return nested(type(record), flat(record) | dict(changes))

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from costmodel import ops
 from costmodel.formulas.network import communication
+from costmodel.formulas.quantities import (
+    DeviceNumbers,
+    ModelNumbers,
+    NetworkNumbers,
+    Number,
+    PlanNumbers,
+    Settings,
+    Software,
+)
 from costmodel.formulas.training_step import layer_pass
 from costmodel.formulas.transformer import layer
 
 
-def stage_pass(model, options, plan, network, stack, device, layers, first, last):
+def stage_pass(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+    device: DeviceNumbers, layers: Number, first: Number, last: Number,
+) -> tuple[Number, Number, Number]:  # fmt: skip
     """Forward pass, backward pass by data and by weights of a stage on one micro-batch [s each].
 
     What is computed again and what is exchanged in the backward pass counts as backward by data. The last stage has the
@@ -16,14 +28,14 @@ def stage_pass(model, options, plan, network, stack, device, layers, first, last
 
     Parameters
     ----------
-    model, options, plan, network, stack, device : `Model`, `Options`, `Plan`, `Network`, `Stack`, `Device`
+    model, settings, plan, network, software, device : numbers of the question and of the plan
     layers : of the stage
     first, last : 1 where the stage holds the embedding, the head
     """
-    one = layer_pass(model, options, plan, network, stack, device)
-    head = layer.head_work(model, options, plan, stack, device)
-    embed_forward, embed_backward = layer.embedding_work(model, options, plan, device)
-    exchanged, _ = communication.tensor_exchange(model, options, plan, network, stack)
+    one = layer_pass(model, settings, plan, network, software, device)
+    head = layer.head_work(model, settings, plan, software, device)
+    embed_forward, embed_backward = layer.embedding_work(model, settings, plan, device)
+    exchanged, _ = communication.tensor_exchange(model, settings, plan, network, software)
     depth = layers + last * model.prediction_layers
     head_forward = last * (head.forward + head.stream_forward)
     head_weight = last * (head.weight + head.accumulate)

@@ -6,7 +6,19 @@ from costmodel import ops
 from costmodel.formulas import compute, gradients
 from costmodel.formulas.network import collectives, communication
 from costmodel.formulas.pipeline import layout, schedules
-from costmodel.formulas.quantities import Layer, Step
+from costmodel.formulas.quantities import (
+    DeviceNumbers,
+    Layer,
+    Memory,
+    ModelNumbers,
+    NetworkNumbers,
+    Number,
+    PlanNumbers,
+    Settings,
+    Software,
+    Step,
+    Summed,
+)
 from costmodel.formulas.transformer import attention, flops, layer, memory
 
 PRESSED = 0.9
@@ -22,17 +34,20 @@ HOST_MEMORY_BANDWIDTH = 117e9
 parameters, of which it moves 30 bytes each ([ren2021]_ table 4)."""
 
 
-def micro_batches(options, plan):
+def micro_batches(settings: Settings, plan: PlanNumbers) -> Number:
     """Micro-batches that one pipeline works through in a step.
 
     Parameters
     ----------
-    options, plan : `Options`, `Plan`
+    settings, plan : `Settings`, `PlanNumbers`
     """
-    return options.global_batch / (plan.data * plan.micro_batch)
+    return settings.global_batch / (plan.data * plan.micro_batch)
 
 
-def layer_pass(model, options, plan, network, stack, device):
+def layer_pass(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+    device: DeviceNumbers,
+) -> Layer:  # fmt: skip
     """An average layer on one micro-batch as the schedule sees it, `Layer` [s].
 
     Exposed exchange is what its overlap leaves: tensor exchange hides under products where asked for,
@@ -41,15 +56,16 @@ def layer_pass(model, options, plan, network, stack, device):
 
     Parameters
     ----------
-    model, options, plan, network, stack, device : `Model`, `Options`, `Plan`, `Network`, `Stack`, `Device`
+    model, settings, plan, network, software, device : numbers of the question and of the plan
     """
-    work = layer.layer_work(model, options, plan, stack, device)
-    moved = communication.layer_exchange(model, options, plan, network, stack)
+    overlap = software.overlap
+    work = layer.layer_work(model, settings, plan, software, device)
+    moved = communication.layer_exchange(model, settings, plan, network, software)
     forward = work.forward + work.core_forward + work.stream_forward
     data = work.data + work.core_backward + work.stream_backward
     weight = work.weight + work.accumulate
     again = plan.recompute_layers * forward + (1.0 - plan.recompute_layers) * (
-        plan.recompute_attention * (1.0 - options.flash_attention) * work.core_forward
+        plan.recompute_attention * (1.0 - settings.kernels.flash_attention) * work.core_forward
     )
 
     repeats = 1.0 + plan.recompute_layers
@@ -57,22 +73,22 @@ def layer_pass(model, options, plan, network, stack, device):
     context = repeats * moved.context_forward + moved.context_backward
     expert = repeats * moved.expert_forward + moved.expert_backward
     products = repeats * work.forward + work.data + work.weight
-    tensor_hidden = options.overlap_tensor * ops.minimum(tensor, stack.tensor_overlap * products)
-    context_hidden = ops.minimum(context, stack.context_overlap * (repeats * work.core_forward + work.core_backward))
-    expert_hidden = ops.minimum(expert, stack.expert_overlap * (forward + data + weight))
+    tensor_hidden = settings.overlap.tensor * ops.minimum(tensor, overlap.tensor * products)
+    context_hidden = ops.minimum(context, overlap.context * (repeats * work.core_forward + work.core_backward))
+    expert_hidden = ops.minimum(expert, overlap.experts * (forward + data + weight))
 
     others, experts = layer.layer_parameters_apart(model, plan)
     sharded = ops.where(plan.shard_weights > 0.0, 1.0, 0.0)
-    gather, scatter, _, _ = communication.synchronisation(others, experts, plan, options, network, stack)
-    gather_hidden = options.overlap_parameters * ops.minimum(gather, stack.parameter_overlap * forward)
-    backward_hidden = options.overlap_gradients * ops.minimum(
-        gather + scatter, stack.gradient_overlap * (again + data + weight)
+    gather, scatter, _, _ = communication.synchronisation(others, experts, plan, settings, network, software)
+    gather_hidden = settings.overlap.parameters * ops.minimum(gather, overlap.parameters * forward)
+    backward_hidden = settings.overlap.gradients * ops.minimum(
+        gather + scatter, overlap.gradients * (again + data + weight)
     )
     gathering = sharded * (2.0 * gather + scatter)
     gathering_hidden = sharded * (gather_hidden + backward_hidden)
 
     hidden = tensor_hidden + context_hidden + expert_hidden + gathering_hidden
-    slowdown = 1.0 + stack.contention * hidden / (forward + again + data + weight)
+    slowdown = 1.0 + software.compute.contention * hidden / (forward + again + data + weight)
     exposed_tensor = tensor - tensor_hidden
     exposed_context = context - context_hidden
     exposed_expert = expert - expert_hidden
@@ -83,15 +99,16 @@ def layer_pass(model, options, plan, network, stack, device):
     forward_share = share / (tensor + context + expert + 1e-30)
     busy_forward = forward * slowdown + exposed * forward_share
     busy_backward = (again + data + weight) * slowdown + exposed * (1.0 - forward_share)
-    separate = (1.0 - options.flash_attention) * (1.0 - attention.softmax_is_fused(options, model.heads / plan.tensor, plan))
-    jitter = stack.host_jitter + ops.where(plan.pipeline > 1.0, stack.pipeline_jitter, 0.0)
-    launches = (1.0 + stack.unfused_launches * separate) * (1.0 + jitter * (plan.tensor - 1.0))
-    reductions = communication.tensor_reductions(model, model.expert_layers / model.layers)
+    fused = attention.softmax_is_fused(settings, model.attention.heads / plan.tensor, plan)
+    separate = (1.0 - settings.kernels.flash_attention) * (1.0 - fused)
+    jitter = software.host.jitter + ops.where(plan.pipeline > 1.0, software.host.pipeline_jitter, 0.0)
+    launches = (1.0 + software.host.unfused_launches * separate) * (1.0 + jitter * (plan.tensor - 1.0))
+    reductions = communication.tensor_reductions(model, model.experts.layers / model.layers)
     calls = ops.where(plan.tensor > 1.0, (1.0 + plan.sequence_parallel) * reductions, 0.0)
-    again_host = plan.recompute_layers * stack.host_forward
-    graphs = options.cuda_graphs > 0.0
-    host_forward = ops.where(graphs, GRAPH_LAUNCH, launches * stack.host_forward + calls * stack.host_exchange)
-    launching = launches * (stack.host_backward + again_host) + repeats * calls * stack.host_exchange
+    again_host = plan.recompute_layers * software.host.forward
+    graphs = settings.kernels.cuda_graphs > 0.0
+    host_forward = ops.where(graphs, GRAPH_LAUNCH, launches * software.host.forward + calls * software.host.collective_launch)
+    launching = launches * (software.host.backward + again_host) + repeats * calls * software.host.collective_launch
     host_backward = ops.where(graphs, GRAPH_LAUNCH, launching)
     # the host runs ahead from one pass into the next, but for a pipeline, where it waits for what it sends and receives
     ahead = ops.where(plan.pipeline > 1.0, 0.0, 1.0)
@@ -109,7 +126,7 @@ def layer_pass(model, options, plan, network, stack, device):
     )  # fmt: skip
 
 
-def pressure(held, limit):
+def pressure(held: Number, limit: Number) -> Number:
     """How close a rank is to its memory's end, from 0 below `PRESSED` of it to 1 where it is full.
 
     The allocator then finds no block to reuse, hands cached ones back to the device and waits for it.
@@ -126,7 +143,10 @@ def pressure(held, limit):
     return ops.minimum(ops.maximum((held / limit - PRESSED) / (1.0 - PRESSED), 0.0), 1.0)
 
 
-def step(model, options, plan, network, stack, device):
+def step(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+    device: DeviceNumbers,
+) -> Step:  # fmt: skip
     """Time and memory of one training step, `Step`.
 
     The slowest stage works through every micro-batch; around that, the pipeline fills and drains, gradients and
@@ -134,12 +154,12 @@ def step(model, options, plan, network, stack, device):
 
     Parameters
     ----------
-    model : `Model`
-    options : `Options`
-    plan : `Plan`
-    network : `Network`
-    stack : `Stack`
-    device : `Device`
+    model : `ModelNumbers`
+    settings : `Settings`
+    plan : `PlanNumbers`
+    network : `NetworkNumbers`
+    software : `Software`
+    device : `DeviceNumbers`
 
     Assumes equal stages but for the embedding, the head and one or two layers; micro-batches of equal size;
     every rank alike. To compress gradients takes device time that does not hide under the passes [agarwal2022]_; it counts
@@ -149,39 +169,46 @@ def step(model, options, plan, network, stack, device):
     ----------
     [agarwal2022]_
     """
-    summed = gradients.compressed(model, options, plan, network, stack, device)
-    held = gradients.fullest_stage(model, options, plan, network, stack, micro_batches(options, plan))
-    return _composed(model, options, plan, network, stack, device, summed, held)
+    summed = gradients.compressed(model, settings, plan, network, software, device)
+    held = gradients.fullest_stage(model, settings, plan, network, software, micro_batches(settings, plan))
+    return _composed(model, settings, plan, network, software, device, summed, held)
 
 
-def uncompressed_step(model, options, plan, network, stack, device):
-    """As `step`, for options without compression of gradients, and in half of the time.
+def uncompressed_step(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+    device: DeviceNumbers,
+) -> Step:  # fmt: skip
+    """As `step`, for settings without compression of gradients, and in half of the time.
 
     Parameters
     ----------
-    model, options, plan, network, stack, device : `Model`, `Options`, `Plan`, `Network`, `Stack`, `Device`
+    model, settings, plan, network, software, device : numbers of the question and of the plan
     """
-    held = memory.fullest_stage(model, options, plan, network, stack, micro_batches(options, plan))
-    summed = gradients.uncompressed(model, options, plan)
-    return _composed(model, options, plan, network, stack, device, summed, held)
+    held = memory.fullest_stage(model, settings, plan, network, software, micro_batches(settings, plan))
+    summed = gradients.uncompressed(model, settings, plan)
+    return _composed(model, settings, plan, network, software, device, summed, held)
 
 
-def _composed(model, options, plan, network, stack, device, summed, held):
+def _composed(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+    device: DeviceNumbers, summed: Summed, held: Memory,
+) -> Step:  # fmt: skip
     """The parts of a step whose gradients and memory are known."""
-    m = micro_batches(options, plan)
+    widths = settings.widths
+    m = micro_batches(settings, plan)
     p, v = plan.pipeline, plan.virtual_stages
     piped = ops.where(p > 1.0, 1.0, 0.0)
-    one = layer_pass(model, options, plan, network, stack, device)
-    head = layer.head_work(model, options, plan, stack, device)
-    embed_forward, embed_backward = layer.embedding_work(model, options, plan, device)
-    tensor_once, tensor_bytes = communication.tensor_exchange(model, options, plan, network, stack)
+    one = layer_pass(model, settings, plan, network, software, device)
+    head = layer.head_work(model, settings, plan, software, device)
+    embed_forward, embed_backward = layer.embedding_work(model, settings, plan, device)
+    tensor_once, tensor_bytes = communication.tensor_exchange(model, settings, plan, network, software)
 
     head_forward = head.forward + head.stream_forward
     head_backward = head.data + head.stream_backward
     head_weight = head.weight + head.accumulate
     head_total = head_forward + head_backward + head_weight + tensor_once
     embed_total = embed_forward + embed_backward + tensor_once
-    first_layers, middle_layers, last_layers = layout.rank_layers(model, options, plan)
+    first_layers, middle_layers, last_layers = layout.rank_layers(model, settings, plan)
     depth = model.prediction_layers
     # a micro-batch that may enter at either end meets the embedding and the head of a rank half of the time
     fold = piped * schedules.folded(plan.schedule)
@@ -214,12 +241,12 @@ def _composed(model, options, plan, network, stack, device, summed, held):
     gathering = m * layers * one.parameters
     gpus = plan.tensor * plan.context * plan.pipeline * plan.data
     crowd = ops.minimum(gpus / STALL_RANKS, 1.0)
-    stall = (1.0 - 1.0 / p) * stack.stall_time * crowd * crowd * crowd
-    flushing = stack.pressure_time * pressure(held.total, device.memory)
-    waiting = m * (layers * one.host + stack.host_micro_batch + stall + flushing)
+    stall = (1.0 - 1.0 / p) * software.host.straggler_time * crowd * crowd * crowd
+    flushing = software.host.pressure_time * pressure(held.total, device.memory)
+    waiting = m * (layers * one.host + software.host.micro_batch + stall + flushing)
 
-    send, boundary_bytes = communication.boundary(model, options, plan, network, stack)
-    hide = options.overlap_pipeline * stack.pipeline_overlap
+    send, boundary_bytes = communication.boundary(model, settings, plan, network, software)
+    hide = settings.overlap.pipeline * software.overlap.pipeline
     # where transfers aren't hidden a rank waits for those of its neighbours too
     handing = piped * 2.0 * m * schedules.crossings(plan.schedule, v) * send * (1.0 - hide)
     messages = piped * m * schedules.messages(plan.schedule, v, 1.0 - is_middle)
@@ -233,45 +260,45 @@ def _composed(model, options, plan, network, stack, device, summed, held):
     copies = schedules.weight_copies(plan.schedule)
     dense, routed = summed.dense, summed.routed
     getting_once, reducing_once, got, given = communication.byte_synchronisation(
-        dense, routed, summed.nbytes, summed.routed_nbytes, plan, options, network, stack
+        dense, routed, summed.nbytes, summed.routed_nbytes, plan, settings, network, software
     )
     reducing_once, given = reducing_once + summed.encoded, given + summed.sent
-    apart = model.tied * piped * (1.0 - fold)
-    table = options.reduce_bytes * model.vocabulary * model.hidden / plan.tensor
+    apart = model.vocabulary.tied * piped * (1.0 - fold)
+    table = widths.reduce * model.vocabulary.size * model.hidden / plan.tensor
     opposite = communication.opposite_stride(plan, network)
-    tied = apart * collectives.all_reduce(table, 1.0 + piped, opposite, network, stack)
+    tied = apart * collectives.all_reduce(table, 1.0 + piped, opposite, network, software)
     whole = ops.where(plan.shard_weights > 0.0, 0.0, 1.0)
     updates = schedules.updates(plan.schedule, m)
     passes = m / copies  # of each stage that a rank runs
     reductions = ops.where(plan.shard_gradients > 0.0, passes, updates)
     beside_passes = ops.where(plan.shard_gradients > 0.0, m, updates)
     shard, expert_shard = communication.shards(plan)
-    twin_bytes = mirrored * options.reduce_bytes * options.trainable * (dense / shard + routed / expert_shard)
-    twin = collectives.all_reduce(twin_bytes, 1.0 + mirrored, opposite, network, stack)
+    twin_bytes = mirrored * widths.reduce * settings.trainable * (dense / shard + routed / expert_shard)
+    twin = collectives.all_reduce(twin_bytes, 1.0 + mirrored, opposite, network, software)
     reducing = whole * reductions * reducing_once + updates * tied + twin
     getting = whole * updates * getting_once
     backward_once = data_once + weight_once
     # local SGD averages weights after an update, beside no backward pass
-    beside = ops.where(ops.equal(options.synchronisation, communication.LOCAL_SGD), 0.0, options.overlap_gradients)
-    reduce_hidden = beside * ops.minimum(reducing, stack.gradient_overlap * beside_passes * backward_once)
-    gather_hidden = options.overlap_parameters * ops.minimum(getting, stack.parameter_overlap * forward_once)
-    slowed = stack.contention * (reduce_hidden + gather_hidden)
+    beside = ops.where(ops.equal(settings.synchronisation.kind, communication.LOCAL_SGD), 0.0, settings.overlap.gradients)
+    reduce_hidden = beside * ops.minimum(reducing, software.overlap.gradients * beside_passes * backward_once)
+    gather_hidden = settings.overlap.parameters * ops.minimum(getting, software.overlap.parameters * forward_once)
+    slowed = software.compute.contention * (reduce_hidden + gather_hidden)
 
     once = ops.where(plan.shard_optimizer > 0.0, 1.0 / copies, 1.0)
-    updated = once * options.trainable * (dense / shard + routed / expert_shard)
-    served = ops.where(ops.equal(options.synchronisation, communication.PARAMETER_SERVER), 0.0, 1.0)
-    state = options.optimizer_bytes + options.outer_bytes / options.local_steps
-    state_bytes = 2.0 * state + 2.0 * options.gradient_bytes + options.parameter_bytes
-    on_device = updates * updated * state_bytes * stack.optimizer_traffic / device.memory_bandwidth
+    updated = once * settings.trainable * (dense / shard + routed / expert_shard)
+    served = ops.where(ops.equal(settings.synchronisation.kind, communication.PARAMETER_SERVER), 0.0, 1.0)
+    state = widths.optimizer + widths.outer / settings.synchronisation.local_steps
+    state_bytes = 2.0 * state + 2.0 * widths.gradient + widths.parameter
+    on_device = updates * updated * state_bytes * software.compute.optimizer_traffic / device.memory_bandwidth
     sharing_host = ops.minimum(network.node.size, gpus)
-    moved_on_host = (options.gradient_bytes + options.parameter_bytes) / device.host_bandwidth
+    moved_on_host = (widths.gradient + widths.parameter) / device.host_bandwidth
     on_host = updates * updated * (moved_on_host + sharing_host * state_bytes / HOST_MEMORY_BANDWIDTH)
-    update = served * ((1.0 - options.optimizer_offload) * on_device + options.optimizer_offload * on_host)
-    offloaded = options.activation_offload * m * layers * memory.kept_activations(model, options, plan, stack)
+    update = served * ((1.0 - settings.offload.optimizer) * on_device + settings.offload.optimizer * on_host)
+    offloaded = settings.offload.activations * m * layers * memory.kept_activations(model, settings, plan, software)
     transfer = 2.0 * offloaded / device.host_bandwidth
     work = forward + backward + recompute + tensor + context + expert + gathering + waiting
     transfer_exposed = ops.maximum(transfer - work, 0.0)
-    host = waiting + transfer_exposed + stack.host_step
+    host = waiting + transfer_exposed + software.host.step
 
     backward_total = backward + slowed
     reduce_exposed = reducing - reduce_hidden + updates * summed.coding
@@ -286,11 +313,11 @@ def _composed(model, options, plan, network, stack, device, summed, held):
         + m * (has_head + has_embedding) * tensor_bytes + messages * boundary_bytes
         + whole * (reductions * given + updates * got) + sharded_bytes + updates * apart * table + twin_bytes
     )  # fmt: skip
-    tokens = options.global_batch * options.seq_len
-    model_flop = tokens * flops.model_flop_per_token(model, options.seq_len, 0.0)
-    core = (model.layers + depth) * flops.attention_core_flop(model, options.seq_len, 0.0)
-    heads = 2.0 * (1.0 + depth) * model.hidden * model.vocabulary
-    body = flops.forward_flop_per_token(model, options.seq_len, 0.0) - heads
+    tokens = settings.global_batch * settings.seq_len
+    model_flop = tokens * flops.model_flop_per_token(model, settings.seq_len, 0.0)
+    core = (model.layers + depth) * flops.attention_core_flop(model, settings.seq_len, 0.0)
+    heads = 2.0 * (1.0 + depth) * model.hidden * model.vocabulary.size
+    body = flops.forward_flop_per_token(model, settings.seq_len, 0.0) - heads
     repeated = plan.recompute_layers * body + (1.0 - plan.recompute_layers) * plan.recompute_attention * core
     return Step(
         total, forward, backward_total, recompute, tensor, context, expert, handing, filling,

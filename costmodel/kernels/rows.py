@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from costmodel._jit import kernel
-from costmodel.formulas.quantities import Memory, Plan, Step
+from costmodel.formulas.quantities import Memory, PlanNumbers, Step
 from costmodel.formulas.training_step import step, uncompressed_step
 
 BLOCK = np.uint64(256)
-FIELDS = np.uint64(len(Plan._fields))
+FIELDS = np.uint64(len(PlanNumbers._fields))
 PARTS = np.uint64(len(Step._fields) - 1 + len(Memory._fields))
 
 
@@ -25,17 +25,17 @@ def row_loop(formula: Callable[..., Step]) -> Any:
 
     Parameters
     ----------
-    formula : of model, options, plan, network, stack, device
+    formula : of model, options, plan, network, software, device
     """
 
     @kernel
-    def evaluate(model, options, plans, network, stack, device, out, blocks):  # type: ignore[no-untyped-def]
+    def evaluate(model, options, plans, network, software, device, out, blocks):  # type: ignore[no-untyped-def]
         """Fill `out` with the parts of the step of `plans`, both in blocks of `BLOCK` rows.
 
         Parameters
         ----------
-        model, options, network, stack, device : tuples of floats
-        plans : float array (blocks, fields of `Plan`, BLOCK), flat
+        model, options, network, software, device : tuples of floats
+        plans : float array (blocks, fields of `PlanNumbers`, BLOCK), flat
         out : float array (blocks, parts of `Step` with its memory last and flat, BLOCK), flat
         blocks : how many, unsigned
         """
@@ -43,7 +43,7 @@ def row_loop(formula: Callable[..., Step]) -> Any:
             a = block * FIELDS * BLOCK
             b = block * PARTS * BLOCK
             for i in range(BLOCK):
-                plan = Plan(
+                plan = PlanNumbers(
                     plans[a + np.uint64(0) * BLOCK + i],
                     plans[a + np.uint64(1) * BLOCK + i],
                     plans[a + np.uint64(2) * BLOCK + i],
@@ -65,7 +65,7 @@ def row_loop(formula: Callable[..., Step]) -> Any:
                     plans[a + np.uint64(18) * BLOCK + i],
                     plans[a + np.uint64(19) * BLOCK + i],
                 )
-                result = formula(model, options, plan, network, stack, device)
+                result = formula(model, options, plan, network, software, device)
                 held = result.memory
                 out[b + np.uint64(0) * BLOCK + i] = result.total
                 out[b + np.uint64(1) * BLOCK + i] = result.forward

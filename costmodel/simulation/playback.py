@@ -31,9 +31,7 @@ from costmodel.errors import InvalidValue
 from costmodel.evaluation.estimation import estimate
 from costmodel.formulas.network import collectives, communication
 from costmodel.formulas.pipeline import layout, schedules
-from costmodel.formulas.quantities import Device, Network, Options, Stack
-from costmodel.formulas.quantities import Model as ModelNumbers
-from costmodel.formulas.quantities import Plan as PlanNumbers
+from costmodel.formulas.quantities import Inputs, ModelNumbers, PlanNumbers, Settings, as_number
 from costmodel.formulas.stage import stage_pass
 from costmodel.formulas.transformer import memory
 
@@ -364,11 +362,11 @@ def _numbered(codes: list[int], stage: int) -> list[tuple[int, int, int]]:
     return [(kinds[code], stage, next(following[code])) for code in codes]
 
 
-def stage_layers(layers: int, stages: int, plan: PlanNumbers, model: ModelNumbers, options: Options) -> Floats:
+def stage_layers(layers: int, stages: int, plan: PlanNumbers, model: ModelNumbers, settings: Settings) -> Floats:
     """Layers on each stage of the chain, as `costmodel.formulas.pipeline.layout.stage_layers` deals them to its ranks."""
     chain = plan._replace(pipeline=float(stages), virtual_stages=1.0)
-    first, middle, last = layout.stage_layers(model, options, chain)
-    if options.balanced_stages > 0.0:
+    first, middle, last = layout.stage_layers(model, settings, chain)
+    if settings.framework.balanced_stages > 0.0:
         ends = [layout.dealt_layers(model, chain, float(stage)) for stage in range(1, stages)]
         return np.diff([0.0, *ends, float(layers)])
     if min(first, last) < 1.0:  # two chunks a rank where only one would fit evenly: as even as whole layers go
@@ -425,33 +423,33 @@ def timeline(
     16
     """
     result = estimate(model, cluster, plan, framework)
-    plan, software = result.plan, result.framework
+    plan = result.plan
     name = str(plan.schedule)
     _playable(plan)
     schedule = pipeline_schedule(
         name, stages=plan.pipeline_parallel, micro_batches=plan.micro_batches, chunks=plan.virtual_stages,
         layers=model.layers, syncs=True,
     )  # fmt: skip
-    numbers, options = plan.numbers(software, model.layers), plan.options(software)
-    network, stack, device = cluster.numbers(), software.numbers(), cluster.device.numbers(plan.dtype)
-    shape, stages = model.numbers(), schedule.stages
-    layers = stage_layers(model.layers, stages, numbers, shape, options)
-    forward, data, weight = _passes(layers, shape, options, numbers, network, stack, device)
-    transfer, nbytes = communication.boundary(shape, options, numbers, network, stack)
-    latency = collectives.send(0.0, numbers.pipeline, numbers.pipeline_stride, network, stack)
+    inputs = result.inputs
+    shape, settings, numbers, network, software, _ = inputs
+    stages = schedule.stages
+    layers = stage_layers(model.layers, stages, numbers, shape, settings)
+    forward, data, weight = _passes(layers, inputs)
+    transfer, nbytes = communication.boundary(shape, settings, numbers, network, software)
+    latency = collectives.send(0.0, numbers.pipeline, numbers.pipeline_stride, network, software)
     moving = transfer - latency
     step = result.step
-    slowest = np.sum(_rank_passes(shape, options, numbers, network, stack, device), axis=0).max()
+    slowest = np.sum(_rank_passes(inputs), axis=0).max()
     besides = step.total - step.bubble - step.pipeline_exchange - plan.micro_batches * slowest
     besides = max(besides, 0.0)  # below 0 by rounding only
     syncs = int(np.bincount(schedule.rank[schedule.kind == SYNC], minlength=schedule.ranks).min())
     if not syncs:
         weight = weight + besides / (plan.micro_batches * schedule.chunks)
-    held = (1.0 - options.activation_offload) * memory.kept_activations(shape, options, numbers, stack)
+    held = (1.0 - settings.offload.activations) * memory.kept_activations(shape, settings, numbers, software)
     return simulate_schedule(
         schedule, forward, data, weight, transfer_latency=latency, transfer_bytes=nbytes,
         transfer_bandwidth=nbytes / moving if moving > 0.0 else math.inf,
-        sends="non-blocking" if options.overlap_pipeline > 0.0 else "blocking",
+        sends="non-blocking" if settings.overlap.pipeline > 0.0 else "blocking",
         sync=besides / syncs if syncs else 0.0, jitter=jitter, seed=seed, activation_bytes=held * layers,
     )  # fmt: skip
 
@@ -464,21 +462,24 @@ def _playable(plan: Plan) -> None:
         raise InvalidValue("micro_batches", plan.micro_batches, wanted)
 
 
-def _passes(
-    layers: Floats, model: ModelNumbers, options: Options, plan: PlanNumbers, network: Network, stack: Stack, device: Device,
-) -> tuple[Floats, Floats, Floats]:  # fmt: skip
+def _passes(layers: Floats, inputs: Inputs) -> tuple[Floats, Floats, Floats]:
     """Forward pass, backward pass by inputs and by weights of stages with so many layers [s]."""
     first, last = np.zeros(len(layers)), np.zeros(len(layers))
     first[0] = last[-1] = 1.0
-    forward, data, weight = stage_pass(model, options, plan, network, stack, device, layers, first, last)
+    return _staged(inputs, layers, first, last)
+
+
+def _staged(inputs: Inputs, layers: Floats, first: Floats, last: Floats) -> tuple[Floats, Floats, Floats]:
+    """A pass of each of some stages."""
+    passes = stage_pass(*inputs, as_number(layers), as_number(first), as_number(last))
+    forward, data, weight = (np.asarray(one, dtype=np.float64) for one in passes)
     return forward, data, weight
 
 
-def _rank_passes(
-    model: ModelNumbers, options: Options, plan: PlanNumbers, network: Network, stack: Stack, device: Device,
-) -> tuple[Floats, Floats, Floats]:  # fmt: skip
+def _rank_passes(inputs: Inputs) -> tuple[Floats, Floats, Floats]:
     """The same for the first rank, one between and the last, on average of the stages that each runs [s]."""
-    layers = np.array(layout.rank_layers(model, options, plan), dtype=np.float64)
+    plan = inputs.plan
+    layers = np.array(layout.rank_layers(*inputs[:3]), dtype=np.float64)
     two_way = float(schedules.two_way(plan.schedule))
     folded = float(schedules.folded(plan.schedule)) if plan.pipeline > 1 else 0.0
     first = np.array([1.0 - 0.5 * two_way, 0.0, 0.5 * two_way])
@@ -487,5 +488,4 @@ def _rank_passes(
         layers, first, last = layers[:1], np.ones(1), np.ones(1)
     elif plan.pipeline == 2:  # no rank lies between
         layers, first, last = layers[::2], first[::2], last[::2]
-    forward, data, weight = stage_pass(model, options, plan, network, stack, device, layers, first, last)
-    return forward, data, weight
+    return _staged(inputs, layers, first, last)

@@ -27,7 +27,7 @@ from costmodel.errors import InvalidValue, NotModelled
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.formulas import gradients, training_step
 from costmodel.formulas.network import communication
-from costmodel.formulas.quantities import Device
+from costmodel.formulas.quantities import DeviceNumbers, as_number, replaced
 from costmodel.formulas.stage import stage_pass
 from costmodel.formulas.transformer import memory
 from costmodel.simulation.playback import stage_layers
@@ -51,7 +51,7 @@ GROUPS = ("tensor", "context", "expert", "expert tensor")
 """Groups whose exchange goes on inside passes."""
 STREAMS = ("data", "expert data", "embedding", "pipeline forward", "pipeline backward")
 """Streams of transfers, each of which carries one at a time, in order."""
-BUSY = ("compute", "exchange", "contention", "optimizer")
+BUSY = ("compute", "exchange", "compute_contention", "optimizer")
 IDLE = ("bubble", "send", "gradient exchange", "parameter gather", "slowest replica", "host")
 STAGGERED = ("zb-h2", "zb-v")
 """Schedules under which a stage begins the next step as soon as it has ended one."""
@@ -303,7 +303,7 @@ class Simulation:
         parts["host"] += np.where(kind == HOST, alone, entries.host)
         parts["optimizer"] += np.where(kind == OPTIMIZER, alone, 0.0)
         parts["send"] += np.where(kind == SENDING, alone, 0.0)
-        parts["contention"] = np.where(kind < START, took - alone, 0.0)
+        parts["compute_contention"] = np.where(kind < START, took - alone, 0.0)
         waits = np.flatnonzero(kind == WAIT)
         awaited = entries.transfer[waits]
         stream = self.transfers.stream[awaited]
@@ -496,7 +496,7 @@ def _highest(start: Floats, end: Floats, value: Floats) -> float:
 
 
 def _bandwidths(result: Estimate) -> list[float]:
-    quality = result.framework.numbers().network_quality
+    quality = result.framework.numbers().network.quality
     return [float(quality * level.bandwidth) for level in result.cluster.numbers()]
 
 
@@ -533,24 +533,20 @@ class _Shape:
     """Times of the passes, and what a step has besides, as the formulas of `estimate` give them."""
 
     def __init__(self, result: Estimate, schedule: Schedule) -> None:
-        plan, software = result.plan, result.framework
-        self.model, self.options = result.model.numbers(), plan.options(software)
-        self.plan = plan.numbers(software, result.model.layers)
-        self.network, self.stack = result.cluster.numbers(), software.numbers()
-        device = result.cluster.device.numbers(plan.dtype)
-        self.layers = stage_layers(result.model.layers, schedule.stages, self.plan, self.model, self.options)
+        self.model, self.settings, self.plan, self.network, self.software, device = result.inputs
+        self.layers = stage_layers(result.model.layers, schedule.stages, self.plan, self.model, self.settings)
         whole = self.plan._replace(shard_weights=0.0)  # its gathers are events, not parts of a pass
-        arguments = self.model, self.options, whole, self.network
-        one = training_step.layer_pass(*arguments, self.stack, device)
-        unlaunched = self.stack._replace(host_forward=0.0, host_backward=0.0)
+        arguments = self.model, self.settings, whole, self.network
+        one = training_step.layer_pass(*arguments, self.software, device)
+        unlaunched = replaced(self.software, {"host_forward": 0.0, "host_backward": 0.0})
         quiet = training_step.layer_pass(*arguments, unlaunched, device)
-        once, _ = communication.tensor_exchange(*arguments, self.stack)
-        moved = communication.layer_exchange(*arguments, self.stack)
+        once, _ = communication.tensor_exchange(*arguments, self.software)
+        moved = communication.layer_exchange(*arguments, self.software)
         onward = np.array([moved.tensor_forward, moved.context_forward, moved.expert_forward], dtype=float)
         back = np.array([moved.tensor_backward, moved.context_backward, moved.expert_backward], dtype=float)
         returning = back + self.plan.recompute_layers * onward
-        parts = [stage_pass(*arguments, self.stack, device, *which) for which in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0))]
-        parts.append(stage_pass(*arguments, self.stack, device, 0.0, 0.0, 1.0))
+        parts = [stage_pass(*arguments, self.software, device, *which) for which in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0))]
+        parts.append(stage_pass(*arguments, self.software, device, 0.0, 0.0, 1.0))
         forward, data, weight = (tuple(map(float, times)) for times in zip(*parts, strict=True))
         exchanged = float(one.tensor + one.context + one.expert)
         ahead, waited = float(quiet.total_forward - one.forward), float(one.total_forward - quiet.total_forward)
@@ -561,18 +557,20 @@ class _Shape:
             BACKWARD_WEIGHT: _Pass._make([*weight, 0.0, 0.0, 0.0, (0.0, 0.0, 0.0)]),
             BACKWARD: _Pass._make([*(a + b for a, b in zip(data, weight, strict=True)), *behind]),
         }
-        hide = self.options.overlap_pipeline * self.stack.pipeline_overlap
+        hide = self.settings.overlap.pipeline * self.software.overlap.pipeline
         self.exposed_send = 1.0 - float(hide)
         self.pieces = {(kind, stage): self._pieces(kind, stage) for kind in self.passes for stage in range(schedule.stages)}
         self.host = self._host(result, device)
-        self.coding = float(gradients.compressed(*arguments, self.stack, device).coding)
-        self.saved = memory.stage_activations(self.model, self.options, self.plan, self.stack, self.layers, 1.0)
+        self.coding = float(gradients.compressed(*arguments, self.software, device).coding)
+        held = memory.stage_activations(self.model, self.settings, self.plan, self.software, as_number(self.layers), 1.0)
+        self.saved: Floats = np.asarray(held, dtype=np.float64)
 
-    def _host(self, result: Estimate, device: Device) -> float:
+    def _host(self, result: Estimate, device: DeviceNumbers) -> float:
         """What `estimate` has of the host, stalls and offloaded activations besides the launches of layers [s]."""
-        silent = {"host_micro_batch": 0.0, "host_step": 0.0, "stall_time": 0.0, "pressure_time": 0.0}
-        options, stack = self.options._replace(activation_offload=0.0), self.stack._replace(**silent)
-        launching = training_step.step(self.model, options, self.plan, self.network, stack, device).host
+        silent = {"host_micro_batch": 0.0, "host_step": 0.0, "host_straggler_time": 0.0, "host_pressure_time": 0.0}
+        settings = replaced(self.settings, {"offload_activations": 0.0})
+        software = replaced(self.software, silent)
+        launching = training_step.step(self.model, settings, self.plan, self.network, software, device).host
         return float(max(result.step.host - launching, 0.0))
 
     def _pieces(self, kind: int, stage: int) -> _StagePass:
@@ -650,8 +648,8 @@ class _Builder:
         self.moves: list[_Move] = []
         self.offsets = [0]
         self.draws = 0
-        options = self.shape.options
-        self.gathers_ahead, self.sums_beside = options.overlap_parameters > 0.0, options.overlap_gradients > 0.0
+        settings = self.shape.settings
+        self.gathers_ahead, self.sums_beside = settings.overlap.parameters > 0.0, settings.overlap.gradients > 0.0
         calls = {stage.name: self._calls(stage.name, rows) for stage in made.stages}
         self.found: dict[tuple[int, int, int, int], list[tuple[int, float]]] = {}
         self.sends: dict[int, int] = {}
@@ -670,12 +668,12 @@ class _Builder:
     def _calls(self, name: str, rows: Mapping[tuple[str, str], int]) -> list[_Call]:
         """What a stage of this kind exchanges of gradients and weights."""
         prices = {(row.phase, row.group, row.collective, row.nbytes): row for row in self.made.transactions if row.stage == name}
-        stack = self.shape.stack
+        software = self.shape.software
         found: list[_Call] = []
         for group, call, ranks, _, nbytes in self.made.synchronisation(name):
             if ranks <= 1.0:
                 continue
-            overlap = stack.parameter_overlap if call.phase in ("forward", "after step") else stack.gradient_overlap
+            overlap = software.overlap.parameters if call.phase in ("forward", "after step") else software.overlap.gradients
             pairs = [(place, size) for place, size in zip(call.layer.tolist(), nbytes.tolist(), strict=True) if size > 0.0]
             if call.phase in ("forward", "after step"):
                 pairs.sort(key=lambda pair: pair[0])
@@ -1108,7 +1106,7 @@ def simulate(
     bandwidth = np.array(_bandwidths(result))
     overlap = np.array([1.0 if move.overlap is None else move.overlap for move in builder.moves])
     minded = np.array([0.0 if move.overlap is None else move.overlap for move in builder.moves])
-    slowdown = 1.0 + builder.shape.stack.contention * minded
+    slowdown = 1.0 + builder.shape.software.compute.contention * minded
     starts = np.flatnonzero(entries.kind == START)
     key = entries.stage[starts] * len(STREAMS) + moves.stream[entries.transfer[starts]]
     queues = np.concatenate([[0], np.cumsum(np.bincount(key, minlength=schedule.ranks * len(STREAMS)))])

@@ -23,7 +23,7 @@ from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.formulas import training_step
 from costmodel.formulas.network import collectives, communication, compression, traffic
 from costmodel.formulas.pipeline import layout, schedules
-from costmodel.formulas.quantities import Factors, Layer, Options
+from costmodel.formulas.quantities import Factors, Layer, Settings, as_number
 from costmodel.formulas.transformer import layer, low_rank
 from costmodel.formulas.transformer.parameters import stage_model
 
@@ -234,7 +234,7 @@ class Ledger:
     def loads(self) -> tuple[Load, ...]:
         """Load of a GPU's link of every level, innermost first."""
         found = []
-        quality = self.estimate.framework.numbers().network_quality
+        quality = self.estimate.framework.numbers().network.quality
         network = self.estimate.cluster.numbers()
         for place, level in enumerate(self.estimate.cluster.levels):
             bandwidth = quality * network[place].bandwidth
@@ -274,7 +274,7 @@ class Ledger:
         for _, call, ranks, stride, nbytes in book.synchronisation(one):
             if call.phase == "gradient sync":
                 full.append(rules.ready_times(call.layer, outer[0], layers, outer[1]))
-                times.append(_timed(call.collective, call.over)(nbytes, ranks, stride, book.network, book.stack))
+                times.append(_timed(call.collective, call.over)(nbytes, ranks, stride, book.network, book.software))
         ready = np.concatenate(full or [np.empty(0)])
         order = np.argsort(ready, kind="stable")
         duration = np.concatenate(times or [np.empty(0)])[order]
@@ -311,9 +311,9 @@ class Ledger:
         return pandas.DataFrame(self.to_rows())
 
 
-def _coded(call: Call, factors: Factors, ranks: float, options: Options) -> list[tuple[str, NDArray[np.float64]]]:
+def _coded(call: Call, factors: Factors, ranks: float, settings: Settings) -> list[tuple[str, NDArray[np.float64]]]:
     """Collectives that sum the compressed gradients of each bucket, in order, with the buffers of each [bytes]."""
-    made = compression.payload_of(call.elements.astype(float), factors, ranks, options)
+    made = compression.payload_of(as_number(call.elements.astype(float)), factors, ranks, settings)
     parts = (
         ("all-reduce", made.whole), ("all-reduce", made.left), ("all-reduce", made.right), ("all-to-all", made.scattered),
         ("all-gather", ranks * made.gathered),
@@ -327,12 +327,8 @@ class _Book:
 
     def __init__(self, result: Estimate, rule: Rule) -> None:
         self.result, self.rule = result, rule
-        plan, framework = result.plan, result.framework
-        self.model = result.model.numbers()
-        self.options, self.plan = plan.options(framework), plan.numbers(framework, result.model.layers)
-        self.network, self.stack = result.cluster.numbers(), framework.numbers()
-        self.device = result.cluster.device.numbers(plan.dtype)
-        self.micro_batches = float(training_step.micro_batches(self.options, self.plan))
+        self.model, self.settings, self.plan, self.network, self.software, self.device = result.inputs
+        self.micro_batches = float(training_step.micro_batches(self.settings, self.plan))
         self.updates = float(schedules.updates(self.plan.schedule, self.micro_batches))
         self.passes = self.micro_batches / float(schedules.weight_copies(self.plan.schedule))
         self.folded, self.two_way = (bool(ask(self.plan.schedule)) for ask in (schedules.folded, schedules.two_way))
@@ -345,7 +341,7 @@ class _Book:
         ranks, many = self.result.plan.gpus // p, len(layers)
         if p == 1:
             return (Stage("only", layers, True, True, ranks),)
-        first, middle, last = (int(count) for count in layout.stage_layers(self.model, self.options, self.plan))
+        first, middle, last = (int(count) for count in layout.stage_layers(self.model, self.settings, self.plan))
         valley = self.folded and not self.two_way
         # of the first rank and of the second: layers from the front of the model, and from its back
         front, back = (first, middle), (last, middle) if self.two_way else (0, 0)
@@ -365,9 +361,9 @@ class _Book:
     @property
     def backward(self) -> tuple[Layer, float, float]:
         """A layer's pass, and the backward times of head and embedding [s]."""
-        arguments = self.model, self.options, self.plan
-        one = training_step.layer_pass(*arguments, self.network, self.stack, self.device)
-        head = layer.head_work(*arguments, self.stack, self.device)
+        arguments = self.model, self.settings, self.plan
+        one = training_step.layer_pass(*arguments, self.network, self.software, self.device)
+        head = layer.head_work(*arguments, self.software, self.device)
         _, embedding = layer.embedding_work(*arguments, self.device)
         return one, float(head.data + head.stream_backward + head.weight + head.accumulate), float(embedding)
 
@@ -389,7 +385,7 @@ class _Book:
         _, sends, loads, by_sent = _PRICES[collective]
         sizes = np.atleast_1d(np.asarray(nbytes, dtype=float))
         counts = np.broadcast_to(np.asarray(count, dtype=float), sizes.shape)
-        times = _timed(collective, over)(sizes, ranks, placed, self.network, self.stack)
+        times = _timed(collective, over)(sizes, ranks, placed, self.network, self.software)
         sent = sends(sizes, ranks)
         links = loads(sent if by_sent else sizes, ranks, placed, self.network)
         level = self.level(ranks, placed)
@@ -411,9 +407,9 @@ class _Book:
 
     def activations(self, stage: Stage) -> None:
         """What the layers and the boundaries of a stage exchange."""
-        model, options, plan, m = self.model, self.options, self.plan, self.passes
+        model, settings, plan, m = self.model, self.settings, self.plan, self.passes
         dense, sparse = self.layers_of(stage)
-        hidden = communication.hidden_message(model, options, plan)
+        hidden = communication.hidden_message(model, settings, plan)
         reductions = dense * communication.tensor_reductions(model, 0.0) + sparse * communication.tensor_reductions(model, 1.0)
         scattered = plan.sequence_parallel > 0.0
         turns = {"forward": 1.0, "recompute": float(plan.recompute_layers), "backward": 1.0}
@@ -423,10 +419,10 @@ class _Book:
             for name in ("all-gather", "reduce-scatter") if scattered else ("all-reduce",):
                 self.add(stage.name, phase, "tensor", name, plan.tensor, plan.tensor_stride, hidden, count)
             turn = m * share * (plan.context - 1.0) * (dense + sparse) * (2.0 if phase == "backward" else 1.0)
-            keys = communication.context_message(model, options, plan)
+            keys = communication.context_message(model, settings, plan)
             self.add(stage.name, phase, "context", "send", plan.context, plan.context_stride, keys, turn)
             self._experts(stage, phase, m * share * sparse)
-        _, crossing = communication.boundary(model, options, plan, self.network, self.stack)
+        _, crossing = communication.boundary(model, settings, plan, self.network, self.software)
         for phase, made in self.sends(stage).items():
             count = self.micro_batches * made
             self.add(stage.name, phase, "pipeline", "send", plan.pipeline, plan.pipeline_stride, crossing, count)
@@ -442,7 +438,7 @@ class _Book:
     def _experts(self, stage: Stage, phase: str, passes: float) -> None:
         if not passes:
             return
-        plan, nbytes = self.plan, communication.expert_message(self.model, self.options, self.plan)
+        plan, nbytes = self.plan, communication.expert_message(self.model, self.settings, self.plan)
         self.add(stage.name, phase, "expert", "all-to-all", plan.expert, plan.expert_tensor, nbytes, 2.0 * passes)
         for name in ("all-gather", "reduce-scatter"):
             self.add(stage.name, phase, "expert tensor", name, plan.expert_tensor, plan.tensor_stride, nbytes, passes)
@@ -457,7 +453,7 @@ class _Book:
 
     def synchronisation(self, stage: Stage) -> list[Exchanged]:
         """What sums a stage's gradients and gathers its weights."""
-        plan, options, held = self.plan, self.options, self.tensors(stage)
+        plan, settings, held = self.plan, self.settings, self.tensors(stage)
         groups = (
             ("data", ~held.routed, plan.data * plan.context, plan.data_stride),
             ("expert data", held.routed, communication.expert_ranks(plan), plan.expert * plan.expert_tensor),
@@ -469,13 +465,13 @@ class _Book:
                 continue
             shard = communication.sharing(ranks, plan)
             context = Context(
-                int(ranks), int(shard), int(self.result.plan.zero_stage or 0), options.reduce_bytes,
-                bool(options.overlap_gradients), stage.embedding, int(plan.virtual_stages) * (1 + self.folded),
+                int(ranks), int(shard), int(self.result.plan.zero_stage or 0), settings.widths.reduce,
+                bool(settings.overlap.gradients), stage.embedding, int(plan.virtual_stages) * (1 + self.folded),
             )  # fmt: skip
             members = {"all": (ranks, stride), "shard": (shard, stride), "copies": (ranks / shard, stride * shard)}
             tensors = held.where(kept)
             for call in self.rule.calls(tensors, context):
-                width = options.parameter_bytes if call.what == "weights" else options.reduce_bytes * options.trainable
+                width = settings.widths.parameter if call.what == "weights" else settings.widths.reduce * settings.trainable
                 if call.what == "weights" or not compressed:
                     found.append(Exchanged(group, call, *members[call.over], width * call.elements.astype(float)))
             # a hook sums the gradients of all ranks whole, whatever is sharded
@@ -484,14 +480,14 @@ class _Book:
                 factors = self.factors(stage, group, float(call.elements.sum()))
                 found += [
                     Exchanged(group, call._replace(collective=collective), ranks, stride, nbytes)
-                    for collective, nbytes in _coded(call, factors, ranks, options)
+                    for collective, nbytes in _coded(call, factors, ranks, settings)
                 ]
         return found
 
     def factors(self, stage: Stage, group: str, routed: float) -> Factors:
         """What PowerSGD makes of all gradients of a group of a stage, which for `routed` experts has so many."""
         model = stage_model(self.model, float(stage.layers[0]), float(len(stage.layers)))
-        rank = self.options.compression_rank
+        rank = self.settings.compression.rank
         if group == "expert data":
             return low_rank.expert_factors(model, self.plan, routed, rank)
         places = float(len(stage.layers)), float(stage.embedding), float(stage.head)
@@ -506,14 +502,14 @@ class _Book:
             self.add(stage.name, call.phase, group, call.collective, ranks, stride, sizes, times * counts, over=call.over)
         if self.result.model.tied_embeddings and stage.embedding != stage.head:
             apart = plan.pipeline_stride * (plan.pipeline - 1.0)
-            table = self.options.reduce_bytes * self.model.vocabulary * self.model.hidden / plan.tensor
+            table = self.settings.widths.reduce * self.model.vocabulary.size * self.model.hidden / plan.tensor
             self.add(stage.name, "gradient sync", "embedding", "all-reduce", 2.0, apart, table, self.updates, opposite)
         if stage.twin:
             held, shards = self.tensors(stage), communication.shards(plan)
             kept = sum(held.numel[held.routed == routed].sum() / shard for routed, shard in enumerate(shards))
-            nbytes = self.options.reduce_bytes * self.options.trainable * float(kept)
+            kept_bytes = self.settings.widths.reduce * self.settings.trainable * float(kept)
             apart = stage.twin * plan.pipeline_stride
-            self.add(stage.name, "gradient sync", "twin", "all-reduce", 2.0, apart, nbytes, 1.0, opposite)
+            self.add(stage.name, "gradient sync", "twin", "all-reduce", 2.0, apart, kept_bytes, 1.0, opposite)
 
 
 def ledger(

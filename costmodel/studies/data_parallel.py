@@ -15,7 +15,7 @@ from costmodel.description.cluster import Cluster
 from costmodel.description.layers import LayerChain
 from costmodel.errors import InvalidValue
 from costmodel.formulas.network import collectives, wiring
-from costmodel.formulas.quantities import Network, Stack
+from costmodel.formulas.quantities import NetworkNumbers, Software, as_number, nested, paths
 
 Wiring = Literal["switch", "bus", "mesh"]
 
@@ -77,7 +77,7 @@ def expected_largest(count: int) -> float:
     return NormalDist().inv_cdf((count - 0.375) / (count + 0.25)) if count > 1 else 0.0
 
 
-def _network(cluster: Cluster, gpus: int, wired: Wiring) -> Network:
+def _network(cluster: Cluster, gpus: int, wired: Wiring) -> NetworkNumbers:
     network = cluster.numbers()
     size = float(cluster.gpus_per_node)
     members, bandwidth = min(float(gpus), size), network.node.bandwidth
@@ -134,7 +134,7 @@ def data_parallel_step(
     >>> step.buckets, step.exposed < step.exchange
     (2, True)
     """
-    kind("chain", chain, LayerChain, "Network.chain")
+    kind("chain", chain, LayerChain, "NetworkNumbers.chain")
     positive_int(f"layers of {chain.name!r}", len(chain.layers), 100_000)
     kind("cluster", cluster, Cluster, "load_cluster")
     positive_int("gpus", gpus, 10**7)
@@ -148,13 +148,13 @@ def data_parallel_step(
     forward = sum(layer.forward for layer in chain.layers)
     backward = sum(layer.backward for layer in chain.layers)
     network = _network(cluster, gpus, wiring)
-    stack = Stack(**(dict.fromkeys(Stack._fields, 1.0) | {"host_exchange": launch_time}))
+    software = nested(Software, dict.fromkeys(paths(Software), 1.0) | {"host_collective_launch": launch_time})
     nbytes = np.array([layer.parameter_bytes for layer in reversed(chain.layers)])
     passed = np.cumsum([layer.backward for layer in reversed(chain.layers)])
     ends = cut_after(nbytes, [bucket])
     filled = np.add.reduceat(nbytes, np.concatenate([[0], ends[:-1]]))
     ready, filled = passed[ends - 1][filled > 0.0], filled[filled > 0.0]
-    times = collectives.all_reduce(filled, float(gpus), 1.0, network, stack)
+    times = np.asarray(collectives.all_reduce(as_number(filled), float(gpus), 1.0, network, software))
     played = bucketed(ready if overlap else np.full(len(filled), backward), times, backward)
     return DataParallelStep(
         gpus=gpus, forward=forward, backward=backward, waiting=jitter * expected_largest(gpus) * (forward + backward),

@@ -39,9 +39,9 @@ def question(rows):
                         continue
                     kept.append(plan.numbers(FRAMEWORK, model.layers))
     table = np.array(kept)[np.random.default_rng(0).integers(0, len(kept), rows)].T
-    options = Plan(global_batch=1024, seq_len=8192).options(FRAMEWORK)
+    settings = Plan(global_batch=1024, seq_len=8192).settings(FRAMEWORK)
     rest = cluster.numbers(), FRAMEWORK.numbers(), cluster.device.numbers()
-    return model.numbers(), options, np.ascontiguousarray(table), *rest
+    return model.numbers(), settings, np.ascontiguousarray(table), *rest
 
 
 def record(benchmark, rows, what="evaluations"):
@@ -66,15 +66,15 @@ def test_kernel_on_one_core(benchmark, compression):
     from costmodel.kernels import rows
 
     model, _, table, network, stack, device = question(64 * engine.CHUNK)
-    options = Plan(global_batch=1024, seq_len=8192, compression=compression).options(FRAMEWORK)
-    evaluate = rows.evaluate_compressed if options.compression else rows.evaluate
+    settings = Plan(global_batch=1024, seq_len=8192, compression=compression).settings(FRAMEWORK)
+    evaluate = rows.evaluate_compressed if settings.compression.kind else rows.evaluate
     block = int(rows.BLOCK)
     blocks = table.shape[1] // block
     lined = np.ascontiguousarray(table.reshape(len(table), blocks, block).transpose(1, 0, 2)).ravel()
     out = np.empty(blocks * len(engine.PARTS) * block)
 
     def kernel():
-        evaluate(model, options, lined, network, stack, device, out, np.uint64(blocks))
+        evaluate(model, settings, lined, network, stack, device, out, np.uint64(blocks))
 
     kernel()
     benchmark(kernel)

@@ -188,11 +188,11 @@ def fitted_to_synthetic(problem: Problem, moved: dict[str, float], seed: int) ->
 
 def test_known_constants_are_recovered_from_runs_that_the_formulas_made(problem):
     wide = [dataclasses.replace(c, spread=0.5) if c.field == "gemm.bf16" else c for c in problem.constants]
-    tight = [dataclasses.replace(c, spread=1e-3) if c.field == "gemm_quality" else c for c in wide]
+    tight = [dataclasses.replace(c, spread=1e-3) if c.field == "compute_gemm_efficiency_scale" else c for c in wide]
     known = dataclasses.replace(problem, constants=tight)
-    truth, found = fitted_to_synthetic(known, {"gemm.bf16": 0.8, "elementwise_traffic": 1.5}, seed=8)
+    truth, found = fitted_to_synthetic(known, {"gemm.bf16": 0.8, "compute_elementwise_traffic": 1.5}, seed=8)
     fields = [constant.field for constant in found.constants]
-    for field, within in (("gemm.bf16", 0.06), ("elementwise_traffic", 0.3)):
+    for field, within in (("gemm.bf16", 0.06), ("compute_elementwise_traffic", 0.3)):
         place = fields.index(field)
         assert found.values[place] == pytest.approx(truth[place], rel=within), field
         assert abs(np.log(found.values[place] / truth[place])) < 3.5 * found.standard_errors[place], field
@@ -210,7 +210,7 @@ def test_true_constants_lie_within_their_standard_errors(problem):
 def test_constants_of_what_no_run_does_stay_at_their_prior(problem):
     # dense models without context parallelism, parameters not sharded
     _, found = fitted_to_synthetic(problem, {"gemm.bf16": 0.9}, seed=1)
-    for field in ("expert_overlap", "context_overlap", "parameter_overlap"):
+    for field in ("overlap_experts", "overlap_context", "overlap_parameters"):
         place = [constant.field for constant in found.constants].index(field)
         assert found.values[place] == pytest.approx(found.constants[place].value, rel=1e-6), field
         assert found.standard_errors[place] == pytest.approx(found.constants[place].spread, rel=1e-6), field

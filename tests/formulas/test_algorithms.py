@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.description.cluster import Level as LevelOfCluster
+from costmodel.description.cluster import LevelNumbers as LevelOfCluster
 from costmodel.formulas.network import algorithms, collectives
-from costmodel.formulas.quantities import Level, Network
+from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
 from costmodel.solvers import blocks as binary
 from costmodel.solvers.blocks import binary_blocks_all_reduce
 
@@ -483,7 +483,7 @@ class Software:
 @given(st.floats(1.0, 1e12), st.integers(1, 12), st.integers(0, 6), st.sampled_from([8.0, 64.0, 1e7]))
 def test_sharing_the_leaves_changed_no_number_of_a_collective_over_levels(nbytes, power, stride, leaf_size):
     ranks, apart = float(2**power), float(2**stride)
-    network = Network(Level(8.0, 3e-6, 3e11), Level(leaf_size, 1e-5, 4e10), Level(1e7, 2e-5, 2e10))
+    network = NetworkNumbers(LevelNumbers(8.0, 3e-6, 3e11), LevelNumbers(leaf_size, 1e-5, 4e10), LevelNumbers(1e7, 2e-5, 2e10))
     reduced, gathered = before(nbytes, ranks, apart, network)
     assert collectives.all_reduce(nbytes, ranks, apart, network, Software) == approx(reduced, rel=1e-12)
     assert collectives.all_gather(nbytes, ranks, apart, network, Software) == approx(gathered, rel=1e-12)
@@ -491,7 +491,7 @@ def test_sharing_the_leaves_changed_no_number_of_a_collective_over_levels(nbytes
 
 def test_two_gpus_of_a_mesh_see_one_link_of_seven():  # FACTS of MI300X: 47.7 GB/s on two GPUs, 312.9 GB/s on eight
     mesh = LevelOfCluster(name="xgmi", size=8, latency=2e-6, bandwidth=312.9e9, topology="mesh").numbers()
-    network = Network(mesh, mesh, mesh)
+    network = NetworkNumbers(mesh, mesh, mesh)
     assert collectives.bus_bandwidth(8.0, 1.0, network) == approx(312.9e9)
     assert collectives.bus_bandwidth(2.0, 1.0, network) == approx(47.7e9, rel=0.07)
 
@@ -503,7 +503,7 @@ def test_the_root_of_a_tree_carries_half_of_every_halfs_bytes(members):
     crossing = [(a, b) for a in range(members // 2) for b in range(members // 2, members)]
     through_the_root = len(crossing) * size / members / link
     leaving_a_rank = (members - 1) / members * size / link
-    time = collectives.all_to_all(size, float(members), 1.0, Network(tree, tree, tree), Software) - 1e-5
+    time = collectives.all_to_all(size, float(members), 1.0, NetworkNumbers(tree, tree, tree), Software) - 1e-5
     assert time == approx(max(through_the_root, leaving_a_rank) / Software.network_quality)
 
 

@@ -107,17 +107,17 @@ def drawn_options(draw):
     }  # fmt: skip
 
 
-def legal_plans(draw, setting, wanted, **options):
+def legal_plans(draw, setting, wanted, **settings):
     """Legal plans with what formulas take beside them; a third of them in eight bits where the device has them."""
     model, framework = load_model(setting[0]), load_framework(setting[3])
     cluster = load_cluster(setting[1], gpus=setting[2])
     if "fp8" in cluster.device.dense_peak and draw.random() < 0.33:
-        options["dtype"] = "fp8"
-    options["cuda_graphs"] = not model.experts and draw.random() < 0.33
+        settings["dtype"] = "fp8"
+    settings["cuda_graphs"] = not model.experts and draw.random() < 0.33
     plans = []
     for _ in range(200 * wanted):
         try:
-            plan = dataclasses.replace(drawn_plan(draw, model, setting[2], framework), **options)
+            plan = dataclasses.replace(drawn_plan(draw, model, setting[2], framework), **settings)
             plan.check(model, cluster, framework)
         except (IllegalPlan, InvalidValue):  # of ZeRO stages that don't go with compressed gradients
             continue
@@ -130,7 +130,7 @@ def legal_plans(draw, setting, wanted, **options):
 
 def fixed_numbers(model, cluster, framework, plan):
     return (
-        model.numbers(), plan.options(framework), cluster.numbers(), framework.numbers(), cluster.device.numbers(plan.dtype)
+        model.numbers(), plan.settings(framework), cluster.numbers(), framework.numbers(), cluster.device.numbers(plan.dtype)
     )  # fmt: skip
 
 
@@ -184,14 +184,14 @@ SCALARS = {
 
 @pytest.fixture(scope="module")
 def settings():
-    """A legal plan of each setting in a mix of options, as the tuples that formulas take, by argument name."""
+    """A legal plan of each setting in a mix of settings, as the tuples that formulas take, by argument name."""
     draw = random.Random(1)
     rows = []
     for row in range(ROWS):
         *things, plans = legal_plans(draw, SETTINGS[row % len(SETTINGS)], 1, **drawn_options(draw))
-        model, options, network, stack, device = fixed_numbers(*things, plans[0])
+        model, settings, network, stack, device = fixed_numbers(*things, plans[0])
         plan = plans[0].numbers(things[2], things[0].layers)
-        known = {"model": model, "options": options, "plan": plan, "network": network, "stack": stack, "device": device}
+        known = {"model": model, "options": settings, "plan": plan, "network": network, "stack": stack, "device": device}
         drawn = random.Random(row)
         known |= {"contents": drawn_contents(drawn), "factors": drawn_tuple(quantities.Factors, drawn)}
         rows.append(known | {"payload": drawn_tuple(quantities.Payload, drawn)})
@@ -395,16 +395,16 @@ def evaluated():
     batches = []
     for setting in SETTINGS:
         for _ in range(2):
-            options = drawn_options(draw)
-            model, cluster, framework, plans = legal_plans(draw, setting, 250, global_batch=1536, seq_len=8192, **options)
+            settings = drawn_options(draw)
+            model, cluster, framework, plans = legal_plans(draw, setting, 250, global_batch=1536, seq_len=8192, **settings)
             table = np.array([plan.numbers(framework, model.layers) for plan in plans]).T
             batches.append((setting[0], fixed_numbers(model, cluster, framework, plans[0]), table))
     return batches
 
 
 def run(name, fixed, table):
-    model, options, network, stack, device = fixed
-    return engine.evaluate(model, options, table, network, stack, device, name)
+    model, settings, network, stack, device = fixed
+    return engine.evaluate(model, settings, table, network, stack, device, name)
 
 
 @pytest.mark.parametrize("other", ["numpy", "numba"])
@@ -455,7 +455,7 @@ plan = costmodel.Plan(global_batch=64, seq_len=8192, tensor_parallel=2, pipeline
 table = np.array([plan.numbers(framework, model.layers)]).T
 rest = cluster.numbers(), framework.numbers(), cluster.device.numbers()
 python, compiled = (
-    engine.evaluate(model.numbers(), plan.options(framework), table, *rest, name)[:, 0].tolist()
+    engine.evaluate(model.numbers(), plan.settings(framework), table, *rest, name)[:, 0].tolist()
     for name in ("python", "numba")
 )
 from costmodel import _jit

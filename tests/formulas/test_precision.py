@@ -26,13 +26,13 @@ RECIPES = [  # framework, dtype, optimizer: bytes of a weight, of its gradient a
 def test_a_recipe_takes_the_bytes_that_its_authors_count(framework, dtype, optimizer, wanted):
     wide = 4 if dtype == "fp32" else None
     plan = Plan(global_batch=1, seq_len=1, dtype=dtype, optimizer=optimizer, gradient_bytes=wide)
-    options = plan.options(load_framework(framework))
-    assert (options.stored_bytes, options.gradient_bytes, options.optimizer_bytes) == wanted
+    settings = plan.settings(load_framework(framework))
+    assert (settings.widths.stored, settings.widths.gradient, settings.widths.optimizer) == wanted
 
 
 def test_gpipes_rmsprop_takes_12_bytes_of_weights_and_moments():  # huang2019, table 1
-    options = Plan(global_batch=1, seq_len=1, dtype="fp32", optimizer="rmsprop").options(load_framework("megatron-core"))
-    assert options.stored_bytes + options.optimizer_bytes == 12
+    settings = Plan(global_batch=1, seq_len=1, dtype="fp32", optimizer="rmsprop").settings(load_framework("megatron-core"))
+    assert settings.widths.stored + settings.widths.optimizer == 12
 
 
 @pytest.mark.parametrize(("dtype", "operand", "activation"), [
@@ -40,8 +40,8 @@ def test_gpipes_rmsprop_takes_12_bytes_of_weights_and_moments():  # huang2019, t
     ("mxfp8", 1.0 + 1 / 32, 2.0), ("nvfp4", 0.5 + 1 / 16, 2.0),  # a scale of one byte for each 32, each 16
 ])  # fmt: skip
 def test_a_dtype_sets_the_bytes_of_operands_and_activations(dtype, operand, activation):
-    options = Plan(global_batch=1, seq_len=1, dtype=dtype).options(load_framework("megatron-core"))
-    assert (options.compute_bytes, options.activation_bytes) == (operand, activation)
+    settings = Plan(global_batch=1, seq_len=1, dtype=dtype).settings(load_framework("megatron-core"))
+    assert (settings.widths.compute, settings.widths.activation) == (operand, activation)
 
 
 @pytest.mark.parametrize(("element", "scale", "block"), [(8, 8, 32), (4, 8, 32), (4, 8, 16), (4, 32, 64)])
@@ -97,7 +97,7 @@ def test_products_in_8_bit_save_their_inputs_in_one_byte(attention, dtype, each)
                         norm="layernorm", dropout=True)  # fmt: skip
     plan = Plan(global_batch=1, seq_len=2048, dtype=dtype, attention=attention)
     framework = load_framework("megatron-core")
-    saved = memory.layer_activations(model.numbers(), plan.options(framework), plan.numbers(framework, 2))
+    saved = memory.layer_activations(model.numbers(), plan.settings(framework), plan.numbers(framework, 2))
     scores = 5 * 16 * 2048 / 1024 if attention != "flash" else 4 * 16 / 1024
     assert saved == pytest.approx(2048 * 1024 * (each + scores), rel=1e-12)
 
@@ -105,7 +105,7 @@ def test_products_in_8_bit_save_their_inputs_in_one_byte(attention, dtype, each)
 def test_weights_multiplied_in_8_bit_are_held_cast_and_transposed_beside_their_16_bits():
     model = load_model("llama3-8b")
     held = [
-        memory.states(model.numbers(), plan.options(framework), plan.numbers(framework, 32), 32.0, 1.0, 1.0)[0]
+        memory.states(model.numbers(), plan.settings(framework), plan.numbers(framework, 32), 32.0, 1.0, 1.0)[0]
         for framework in (load_framework("megatron-core"), load_framework("fsdp2"))
         for plan in (Plan(global_batch=1, seq_len=2048, dtype=dtype, zero_stage=0) for dtype in ("bf16", "fp8"))
     ]

@@ -9,7 +9,7 @@ from costmodel import Plan, Transformer, load_cluster, load_framework
 from costmodel.formulas import training_step
 from costmodel.formulas.network import collectives, communication
 from costmodel.formulas.pipeline import layout, schedules
-from costmodel.formulas.quantities import Level, Network
+from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
 from costmodel.formulas.transformer import flops, memory, parameters
 from tests.seeds import rows
 
@@ -47,7 +47,7 @@ QUIET = exact(MEGATRON.numbers())
 def split(model, **fields):
     """Options and plan of Megatron-LM in 2022: 16-bit activations, separate attention kernels, dropout."""
     plan = Plan(**{"global_batch": 512, "seq_len": SEQUENCE, "attention": "fused-softmax", **fields})
-    return plan.options(MEGATRON), plan.numbers(MEGATRON, model.layers)
+    return plan.settings(MEGATRON), plan.numbers(MEGATRON, model.layers)
 
 
 # Korthikanti et al. 2022, "Reducing activation recomputation": activations
@@ -61,21 +61,21 @@ def split(model, **fields):
 def test_a_layer_saves_what_korthikanti_counts(shape, t, b, sequence_parallel, recompute):  # equations 1 to 4 and 6
     a, h, _ = shape
     model = gpt(*shape)
-    options, plan = split(
+    settings, plan = split(
         model, tensor_parallel=t, micro_batch=b, sequence_parallel=sequence_parallel and t > 1, recompute=recompute
     )
     scores = 5 * a * SEQUENCE / h if recompute == "none" else 0
     each = 34 + scores if t == 1 else (34 + scores) / t if sequence_parallel else 10 + (24 + scores) / t
-    assert memory.layer_activations(model.numbers(), options, plan) == pytest.approx(SEQUENCE * b * h * each, rel=1e-12)
+    assert memory.layer_activations(model.numbers(), settings, plan) == pytest.approx(SEQUENCE * b * h * each, rel=1e-12)
 
 
 @pytest.mark.parametrize("shape", LADDER)
 def test_a_recomputed_layer_keeps_two_bytes_for_each_element_of_its_input(shape):  # korthikanti2022, table 2
     model = gpt(*shape)
-    options, plan = split(model, tensor_parallel=8, sequence_parallel=False, micro_batch=2, recompute="full")
-    assert memory.checkpoint(model.numbers(), options, plan) == 2 * SEQUENCE * 2 * shape[1]
-    one = memory.layer_activations(model.numbers(), options, plan)
-    known = {"model": model.numbers(), "options": options, "plan": plan, "stack": QUIET}
+    settings, plan = split(model, tensor_parallel=8, sequence_parallel=False, micro_batch=2, recompute="full")
+    assert memory.checkpoint(model.numbers(), settings, plan) == 2 * SEQUENCE * 2 * shape[1]
+    one = memory.layer_activations(model.numbers(), settings, plan)
+    known = {"model": model.numbers(), "options": settings, "plan": plan, "stack": QUIET}
     held = called(memory.stage_activations, layers=12.0, micro_batches=3.0, **known)
     assert held == pytest.approx(3 * 12 * 2 * SEQUENCE * 2 * shape[1], rel=1e-12)
     assert called(memory.backward_temporaries, **known) == pytest.approx(one, rel=1e-12)  # the layer at work, whole
@@ -86,9 +86,9 @@ def test_a_recomputed_layer_keeps_two_bytes_for_each_element_of_its_input(shape)
 def test_the_first_stage_of_1f1b_holds_all_layers(shape, p):  # korthikanti2022, section 4.2.3
     a, h, layers = shape
     model = gpt(*shape)
-    options, plan = split(model, tensor_parallel=8, pipeline_parallel=p, sequence_parallel=True)
+    settings, plan = split(model, tensor_parallel=8, pipeline_parallel=p, sequence_parallel=True)
     held = schedules.in_flight(plan.schedule, float(p), 1.0, 512.0, 0.0)
-    known = {"model": model.numbers(), "options": options, "plan": plan, "stack": QUIET}
+    known = {"model": model.numbers(), "options": settings, "plan": plan, "stack": QUIET}
     stage = called(memory.stage_activations, layers=layers / p, micro_batches=held, **known)
     assert stage == pytest.approx(SEQUENCE * h * layers / 8 * (34 + 5 * a * SEQUENCE / h), rel=1e-12)
 
@@ -107,10 +107,10 @@ def test_interleaving_holds_more_by_p_minus_one_over_p_v(p, v):  # korthikanti20
 def test_around_the_layers_lie_dropout_mask_last_norm_head_input_and_logits(shape, t, p):  # korthikanti2022, section 4.3
     _, h, layers = shape
     model = gpt(*shape)
-    options, plan = split(model, tensor_parallel=t, pipeline_parallel=p, sequence_parallel=t > 1)
+    settings, plan = split(model, tensor_parallel=t, pipeline_parallel=p, sequence_parallel=t > 1)
     sbh = SEQUENCE * h
     alone = 1.0 if p == 1 else 0.0
-    known = {"model": model.numbers(), "options": options, "plan": plan, "stack": QUIET, "layers": float(layers // p)}
+    known = {"model": model.numbers(), "options": settings, "plan": plan, "stack": QUIET, "layers": float(layers // p)}
     held = called(memory.stage_contents, stage=0.0, first=1.0, last=alone, micro_batches=512.0, **known)
     bill = memory.stage_memory(held, plan, load_cluster("selene").numbers(), QUIET, 512.0)
     inside = called(memory.stage_activations, micro_batches=float(p), **known)
@@ -132,10 +132,10 @@ def test_model_flop_are_equation_7_of_korthikanti(shape):
 
 def taken(shape, recompute):
     model = gpt(*shape)
-    options, plan = split(model, tensor_parallel=8, recompute=recompute, sequence_parallel=True, data_parallel=1)
+    settings, plan = split(model, tensor_parallel=8, recompute=recompute, sequence_parallel=True, data_parallel=1)
     cluster = load_cluster("selene", gpus=8)
     return training_step.step(
-        model.numbers(), options, plan, cluster.numbers(), MEGATRON.numbers(), cluster.device.numbers("bf16")
+        model.numbers(), settings, plan, cluster.numbers(), MEGATRON.numbers(), cluster.device.numbers("bf16")
     )  # fmt: skip
 
 
@@ -196,7 +196,7 @@ def bytes_per_parameter(stage, ranks):
         global_batch=ranks, seq_len=SEQUENCE, data_parallel=ranks, zero_stage=stage, gradient_bytes=2, optimizer="adam"
     )
     weights, gradients, optimizer, _ = called(
-        memory.states, model=model.numbers(), options=plan.options(framework),
+        memory.states, model=model.numbers(), settings=plan.settings(framework),
         plan=plan.numbers(framework, model.layers), stack=QUIET, layers=float(model.layers), first=1.0, last=1.0,
     )  # fmt: skip
     return (weights + gradients + optimizer) / parameters.total_parameters(model.numbers())
@@ -232,10 +232,10 @@ def test_the_largest_models_are_those_of_zero_table_2():
 def test_zero_sends_two_volumes_of_the_parameters_and_three_at_stage_3(stage, volumes):  # rajbhandari2020, section 7
     framework = load_framework("deepspeed")
     plan = Plan(global_batch=64, seq_len=SEQUENCE, data_parallel=64, zero_stage=stage, gradient_bytes=2)
-    options, numbers = plan.options(framework)._replace(reduce_bytes=2.0, parameter_bytes=2.0), plan.numbers(framework, 36)
+    settings, numbers = plan.settings(framework)._replace(reduce_bytes=2.0, parameter_bytes=2.0), plan.numbers(framework, 36)
     network, stack = flat(64), framework.numbers()
-    _, reduced = communication.gradient_exchange(1e9, 64.0, 1.0, numbers, options, network, stack)
-    _, gathered = communication.parameter_gather(1e9, 64.0, 1.0, numbers, options, network, stack)
+    _, reduced = communication.gradient_exchange(1e9, 64.0, 1.0, numbers, settings, network, stack)
+    _, gathered = communication.parameter_gather(1e9, 64.0, 1.0, numbers, settings, network, stack)
     gathers = 2 if stage == 3 else 1  # stage 3 gathers forward and again backward
     assert reduced + gathers * gathered == pytest.approx(volumes * 2e9 * 63 / 64, rel=1e-12)
 
@@ -308,9 +308,9 @@ SHORT = [(96, 8, 1, (12, 12, 12)), (126, 16, 1, (7, 8, 7)), (31, 4, 1, (8, 8, 7)
 @pytest.mark.parametrize(("layers", "p", "v", "wanted"), SHORT)
 def test_short_stages_are_the_last_then_the_first(layers, p, v, wanted):  # grattafiori2024, section 3.3.2
     model = gpt(24, 2304, layers)
-    options, plan = split(model, pipeline_parallel=p, virtual_stages=v)
+    settings, plan = split(model, pipeline_parallel=p, virtual_stages=v)
     known = {"layers": float(layers), "stages": float(p), "virtual_stages": float(v)}
-    assert called(layout.stage_layers, model=model.numbers(), options=options, plan=plan, **known) == wanted
+    assert called(layout.stage_layers, model=model.numbers(), settings=settings, plan=plan, **known) == wanted
 
 
 # Collectives
@@ -318,8 +318,8 @@ def test_short_stages_are_the_last_then_the_first(layers, p, v, wanted):  # grat
 
 def flat(gpus, bandwidth=100e9, latency=0.0):
     """A network of one level."""
-    level = Level(float(gpus), latency, bandwidth)
-    return Network(level, level, level)
+    level = LevelNumbers(float(gpus), latency, bandwidth)
+    return NetworkNumbers(level, level, level)
 
 
 @pytest.mark.parametrize("p", [2, 3, 8, 64])
@@ -332,8 +332,8 @@ def test_an_all_reduce_moves_the_least_that_any_can(p, n):  # patarasuk2009, the
 
 
 def test_a_rings_latency_grows_with_its_ranks_and_a_trees_with_their_logarithm():  # NVIDIA/nccl src/graph/tuning.cc
-    node, net = Level(1.0, 0.0, 1e15), Level(4096.0, 1e-5, 1e15)
-    network = Network(node, net, net)
+    node, net = LevelNumbers(1.0, 0.0, 1e15), LevelNumbers(4096.0, 1e-5, 1e15)
+    network = NetworkNumbers(node, net, net)
     ring = [collectives.ring_latency(float(p), 1.0, network, QUIET) for p in (64, 128)]
     tree = [collectives.tree_latency(float(p), 1.0, network, QUIET) for p in (64, 128)]
     assert ring == pytest.approx([63e-5, 127e-5])
@@ -354,9 +354,9 @@ def test_tensor_parallelism_takes_four_all_reduces_a_layer(t, b, sequence_parall
     # as many bytes under sequence parallelism
     shape = (96, 12288, 96)
     model = gpt(*shape)
-    options, plan = split(model, tensor_parallel=t, micro_batch=b, sequence_parallel=sequence_parallel)
+    settings, plan = split(model, tensor_parallel=t, micro_batch=b, sequence_parallel=sequence_parallel)
     network = flat(8)
-    moved = communication.layer_exchange(model.numbers(), options, plan, network, QUIET)
+    moved = communication.layer_exchange(model.numbers(), settings, plan, network, QUIET)
     assert moved.nbytes == pytest.approx(2 * 8 * b * SEQUENCE * 12288 * (t - 1) / t, rel=1e-12)
     one = collectives.all_reduce(2.0 * b * SEQUENCE * 12288, float(t), 1.0, network, QUIET)
     assert moved.tensor_forward + moved.tensor_backward == pytest.approx(4 * one, rel=1e-12)
@@ -364,12 +364,12 @@ def test_tensor_parallelism_takes_four_all_reduces_a_layer(t, b, sequence_parall
 
 def test_a_stage_boundary_carries_b_s_h_elements():  # narayanan2021, section 3.2
     model = gpt(96, 12288, 96)
-    options, plan = split(model, pipeline_parallel=8, micro_batch=2, sequence_parallel=False)
-    _, nbytes = communication.boundary(model.numbers(), options, plan, flat(64), QUIET)
+    settings, plan = split(model, pipeline_parallel=8, micro_batch=2, sequence_parallel=False)
+    _, nbytes = communication.boundary(model.numbers(), settings, plan, flat(64), QUIET)
     assert nbytes == 2 * 2 * SEQUENCE * 12288
 
 
 def test_logarithms_of_ranks_are_exact_for_powers_of_two():
     for k in range(1, 15):
-        network = Network(Level(1.0, 0.0, 1e9), Level(2.0**15, 0.0, 1e9), Level(1e7, 1.0, 1e9))
+        network = NetworkNumbers(LevelNumbers(1.0, 0.0, 1e9), LevelNumbers(2.0**15, 0.0, 1e9), LevelNumbers(1e7, 1.0, 1e9))
         assert math.isclose(collectives.tree_latency(2.0**k, 1.0, network, QUIET), k, rel_tol=1e-15)

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 
 from costmodel import load_framework
 from costmodel.formulas.network import collectives, traffic
-from costmodel.formulas.quantities import Level, Network
+from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
 
-NETWORK = Network(Level(4.0, 1e-6, 4e11), Level(16.0, 5e-6, 5e10), Level(1e7, 9e-6, 2.5e10))
+NETWORK = NetworkNumbers(LevelNumbers(4.0, 1e-6, 4e11), LevelNumbers(16.0, 5e-6, 5e10), LevelNumbers(1e7, 9e-6, 2.5e10))
 STACK = load_framework("megatron-core").numbers()._replace(
     network_quality=1.0, host_exchange=0.0, network_latency=0.0, node_latency=0.0
 )

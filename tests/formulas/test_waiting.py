@@ -14,7 +14,7 @@ CLUSTER = load_cluster("dgx-h100", gpus=512)
 
 def step(plan, **constants):
     software = load_framework("megatron-core")
-    quiet = {"pipeline_jitter": 0.0, "stall_time": 0.0, "sharding_quality": 1.0, **constants}
+    quiet = {"host_pipeline_jitter": 0.0, "host_straggler_time": 0.0, "network_sharding_quality": 1.0, **constants}
     changed = software.constants._replace(**quiet)
     return estimate(MODEL, CLUSTER.with_gpus(plan.gpus), plan, type(software)(**{**vars(software), "constants": changed}))
 
@@ -51,7 +51,7 @@ def test_stalls_grow_with_the_cube_of_the_gpus():
 def test_the_host_launches_the_tensor_groups_collectives(tensor, sequence, calls, recompute):  # shoeybi2019, korthikanti2022
     software, network, device = load_framework("megatron-core"), CLUSTER.numbers(), CLUSTER.device.numbers("bf16")
     plan = plan_of(tensor, sequence_parallel=sequence, recompute=recompute)
-    arguments = MODEL.numbers(), plan.options(software), plan.numbers(software, MODEL.layers), network
+    arguments = MODEL.numbers(), plan.settings(software), plan.numbers(software, MODEL.layers), network
     took = []
     for launch in (1e-4, 3e-4):  # beside a host so slow that the device always waits
         stack = software.numbers()._replace(host_forward=10.0, host_backward=10.0, host_exchange=launch, host_jitter=0.0)
@@ -73,15 +73,15 @@ def test_shards_at_half_the_speed_take_twice_the_time_to_gather_and_scatter():
 def test_latency_inside_a_node_is_that_of_tensor_groups_in_it_and_between_nodes_of_those_across():
     plan = plan_of(8)
     software, network = load_framework("megatron-core"), CLUSTER.numbers()
-    options, stack = plan.options(software), software.numbers()
+    settings, stack = plan.settings(software), software.numbers()
     slow_inside, slow_between = stack._replace(node_latency=50.0), stack._replace(network_latency=50.0)
     for tensor, changed in ((8, slow_inside), (16, slow_between)):
         degrees = plan_of(tensor).numbers(software, MODEL.layers)
-        plain = layer_exchange(MODEL.numbers(), options, degrees, network, stack).tensor_forward
-        assert layer_exchange(MODEL.numbers(), options, degrees, network, changed).tensor_forward > 1.1 * plain
+        plain = layer_exchange(MODEL.numbers(), settings, degrees, network, stack).tensor_forward
+        assert layer_exchange(MODEL.numbers(), settings, degrees, network, changed).tensor_forward > 1.1 * plain
     inside = plan_of(8).numbers(software, MODEL.layers)
-    plain = layer_exchange(MODEL.numbers(), options, inside, network, stack).tensor_forward
-    assert layer_exchange(MODEL.numbers(), options, inside, network, slow_between).tensor_forward == plain
+    plain = layer_exchange(MODEL.numbers(), settings, inside, network, stack).tensor_forward
+    assert layer_exchange(MODEL.numbers(), settings, inside, network, slow_between).tensor_forward == plain
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ FRAMEWORK = load_framework("megatron-core")
 def numbers(model, cluster, plan):
     plan = plan.resolve(FRAMEWORK)
     return (
-        model.numbers(), plan.options(FRAMEWORK), plan.numbers(FRAMEWORK, model.layers), cluster.numbers(), FRAMEWORK.numbers(),
+        model.numbers(), plan.settings(FRAMEWORK), plan.numbers(FRAMEWORK, model.layers), cluster.numbers(), FRAMEWORK.numbers(),
         cluster.device.numbers(plan.dtype),
     )  # fmt: skip
 
@@ -33,12 +33,12 @@ def test_a_chain_takes_as_long_as_the_step_s_formulas_say(name):
     model = load_model(name)
     cluster = load_cluster("dgx-h100", gpus=64)
     plan = Plan(global_batch=64, seq_len=2048, tensor_parallel=8, pipeline_parallel=8)
-    shape, options, degrees, network, stack, device = numbers(model, cluster, plan)
+    shape, settings, degrees, network, stack, device = numbers(model, cluster, plan)
     chain = transformer_chain(model, cluster, plan, FRAMEWORK)
-    once, _ = communication.tensor_exchange(shape, options, degrees, network, stack)
-    head = layer.head_work(shape, options, degrees, stack, device)
-    body = layer_pass(shape, options, degrees, network, stack, device).total
-    whole = model.layers * body + sum(layer.embedding_work(shape, options, degrees, device)) + sum(head) + 2 * once
+    once, _ = communication.tensor_exchange(shape, settings, degrees, network, stack)
+    head = layer.head_work(shape, settings, degrees, stack, device)
+    body = layer_pass(shape, settings, degrees, network, stack, device).total
+    whole = model.layers * body + sum(layer.embedding_work(shape, settings, degrees, device)) + sum(head) + 2 * once
     assert sum(each.forward + each.backward for each in chain.layers) == pytest.approx(whole, rel=1e-9)
 
 
@@ -78,14 +78,16 @@ def test_a_large_vocabulary_takes_layers_from_the_last_stage():
 def test_even_times_are_those_that_the_step_works_with(virtual_stages):
     model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=32)
     plan = Plan(global_batch=256, seq_len=4096, tensor_parallel=4, pipeline_parallel=8, virtual_stages=virtual_stages)
-    shape, options, degrees, network, stack, device = numbers(model, cluster, plan)
+    shape, settings, degrees, network, stack, device = numbers(model, cluster, plan)
     split = balanced_stages(model, cluster, plan, FRAMEWORK)
-    one = layer_pass(shape, options, degrees, network, stack, device).total
-    first, middle, last = layout.stage_layers(shape, options, degrees)
-    once, _ = communication.tensor_exchange(shape, options, degrees, network, stack)
+    one = layer_pass(shape, settings, degrees, network, stack, device).total
+    first, middle, last = layout.stage_layers(shape, settings, degrees)
+    once, _ = communication.tensor_exchange(shape, settings, degrees, network, stack)
     assert split.even_times[1] == pytest.approx(middle * one, rel=1e-9)
-    assert split.even_times[0] == pytest.approx(first * one + sum(layer.embedding_work(shape, options, degrees, device)) + once)
-    assert split.even_times[-1] == pytest.approx(last * one + sum(layer.head_work(shape, options, degrees, stack, device)) + once)
+    embedding = sum(layer.embedding_work(shape, settings, degrees, device))
+    assert split.even_times[0] == pytest.approx(first * one + embedding + once)
+    head = sum(layer.head_work(shape, settings, degrees, stack, device))
+    assert split.even_times[-1] == pytest.approx(last * one + head + once)
 
 
 def test_a_short_first_and_last_stage_count_as_even():  # 126 layers on 16 stages: 7 and 7 at the ends, 8 between

@@ -28,7 +28,9 @@ class SlidingWindow(NamedTuple):
     groups: Number  # each filter sees channels / groups
 
 
-def window_output(length, kernel, stride, padding, dilation):
+def window_output(
+    length: Number, kernel: Number, stride: Number, padding: Number, dilation: Number,
+) -> Number:  # fmt: skip
     r"""Positions of a window along one axis, those that stick out left out.
 
     .. math:: \left\lfloor \frac{L + 2 p - d (k - 1) - 1}{s} \right\rfloor + 1
@@ -53,7 +55,7 @@ def window_output(length, kernel, stride, padding, dilation):
     return ops.ceil_div(length + 2.0 * padding - dilation * (kernel - 1.0), stride)
 
 
-def window_output_rounded_up(length, kernel, stride, padding):
+def window_output_rounded_up(length: Number, kernel: Number, stride: Number, padding: Number) -> Number:
     r"""Positions of a pooling window along one axis, one that sticks out at the end kept if it starts inside.
 
     .. math:: \min\left(\left\lceil \frac{L + 2 p - k}{s} \right\rceil + 1, \left\lceil \frac{L + p}{s} \right\rceil\right)
@@ -73,7 +75,7 @@ def window_output_rounded_up(length, kernel, stride, padding):
     return ops.minimum(ops.ceil_div(length + 2.0 * padding - kernel, stride) + 1.0, ops.ceil_div(length + padding, stride))
 
 
-def window_inputs(sliding):
+def window_inputs(sliding: SlidingWindow) -> Number:
     """Elements that a window slides over.
 
     Parameters
@@ -83,7 +85,7 @@ def window_inputs(sliding):
     return sliding.batch * sliding.channels * sliding.height * sliding.width
 
 
-def window_outputs(sliding):
+def window_outputs(sliding: SlidingWindow) -> Number:
     """Elements that a window gives.
 
     Parameters
@@ -93,7 +95,7 @@ def window_outputs(sliding):
     return sliding.batch * sliding.filters * sliding.output_height * sliding.output_width
 
 
-def convolution_weights(sliding):
+def convolution_weights(sliding: SlidingWindow) -> Number:
     r"""Weights of a convolution without biases.
 
     .. math:: \frac{C}{g} K k_h k_w
@@ -105,7 +107,7 @@ def convolution_weights(sliding):
     return sliding.channels / sliding.groups * sliding.filters * sliding.kernel_height * sliding.kernel_width
 
 
-def convolution_flop(sliding):
+def convolution_flop(sliding: SlidingWindow) -> Number:
     r"""FLOP of one pass of a convolution: the output, the gradient of its input, or that of its weights.
 
     .. math:: 2 \cdot b K H' W' \cdot \frac{C}{g} k_h k_w
@@ -125,7 +127,7 @@ def convolution_flop(sliding):
     return 2.0 * window_outputs(sliding) * taps
 
 
-def convolution_bytes(sliding, element_bytes):
+def convolution_bytes(sliding: SlidingWindow, element_bytes: Number) -> Number:
     """Bytes of one pass of a convolution: input, weights and output, each once.
 
     Parameters
@@ -136,7 +138,7 @@ def convolution_bytes(sliding, element_bytes):
     return element_bytes * (window_inputs(sliding) + convolution_weights(sliding) + window_outputs(sliding))
 
 
-def pooling_flop(sliding):
+def pooling_flop(sliding: SlidingWindow) -> Number:
     """FLOP of a pooling, forward: one comparison or addition a tap.
 
     Parameters
@@ -146,7 +148,7 @@ def pooling_flop(sliding):
     return window_outputs(sliding) * sliding.kernel_height * sliding.kernel_width
 
 
-def pooling_bytes(sliding, element_bytes, index_bytes):
+def pooling_bytes(sliding: SlidingWindow, element_bytes: Number, index_bytes: Number) -> Number:
     """Bytes of one pass of a pooling: the input or its gradient, the output or its gradient, and where the maxima are.
 
     Parameters
@@ -158,7 +160,7 @@ def pooling_bytes(sliding, element_bytes, index_bytes):
     return element_bytes * window_inputs(sliding) + (element_bytes + index_bytes) * window_outputs(sliding)
 
 
-def linear_parameters(inputs, outputs, bias):
+def linear_parameters(inputs: Number, outputs: Number, bias: Number) -> Number:
     """Parameters of a linear layer.
 
     Parameters
@@ -169,7 +171,7 @@ def linear_parameters(inputs, outputs, bias):
     return inputs * outputs + bias * outputs
 
 
-def linear_flop(rows, inputs, outputs):
+def linear_flop(rows: Number, inputs: Number, outputs: Number) -> Number:
     """FLOP of one pass of a linear layer: the output, the gradient of its input, or that of its weights.
 
     Parameters
@@ -180,7 +182,7 @@ def linear_flop(rows, inputs, outputs):
     return 2.0 * rows * inputs * outputs
 
 
-def linear_bytes(rows, inputs, outputs, element_bytes):
+def linear_bytes(rows: Number, inputs: Number, outputs: Number, element_bytes: Number) -> Number:
     """Bytes of one pass of a linear layer: input, weights and output, each once.
 
     Parameters
@@ -192,7 +194,7 @@ def linear_bytes(rows, inputs, outputs, element_bytes):
     return element_bytes * (rows * inputs + inputs * outputs + rows * outputs)
 
 
-def elementwise_bytes(elements, operands, element_bytes):
+def elementwise_bytes(elements: Number, operands: Number, element_bytes: Number) -> Number:
     """Bytes of a kernel that reads and writes whole tensors of one size.
 
     Parameters
@@ -204,7 +206,7 @@ def elementwise_bytes(elements, operands, element_bytes):
     return operands * elements * element_bytes
 
 
-def recurrent_parameters(gates, inputs, hidden):
+def recurrent_parameters(gates: Number, inputs: Number, hidden: Number) -> Number:
     r"""Parameters of one direction of a recurrent layer, with the two bias vectors that cuDNN keeps.
 
     .. math:: g h (i + h + 2)
@@ -223,7 +225,7 @@ def recurrent_parameters(gates, inputs, hidden):
     return gates * hidden * (inputs + hidden + 2.0)
 
 
-def recurrent_flop(rows, gates, inputs, hidden):
+def recurrent_flop(rows: Number, gates: Number, inputs: Number, hidden: Number) -> Number:
     """FLOP of one pass of one direction of a recurrent layer: the products, which are nearly all.
 
     Parameters
@@ -235,7 +237,9 @@ def recurrent_flop(rows, gates, inputs, hidden):
     return linear_flop(rows, inputs, gates * hidden) + linear_flop(rows, hidden, gates * hidden)
 
 
-def recurrent_bytes(batch, steps, gates, inputs, hidden, element_bytes):
+def recurrent_bytes(
+    batch: Number, steps: Number, gates: Number, inputs: Number, hidden: Number, element_bytes: Number,
+) -> Number:  # fmt: skip
     """Bytes of one pass of one direction of a recurrent layer: the recurrent weights are read at every step.
 
     Parameters
@@ -251,7 +255,7 @@ def recurrent_bytes(batch, steps, gates, inputs, hidden, element_bytes):
     return linear_bytes(rows, inputs, gates * hidden, element_bytes) + recurrent
 
 
-def additive_attention_parameters(hidden):
+def additive_attention_parameters(hidden: Number) -> Number:
     r"""Parameters of additive attention :math:`v^T \tanh(W_q q + W_k k)`, all of one width.
 
     .. math:: 2 h^2 + h
@@ -267,7 +271,7 @@ def additive_attention_parameters(hidden):
     return 2.0 * hidden * hidden + hidden
 
 
-def multiplicative_attention_parameters(hidden):
+def multiplicative_attention_parameters(hidden: Number) -> Number:
     r"""Parameters of attention with the score :math:`q^T W k`.
 
     Parameters
@@ -281,7 +285,7 @@ def multiplicative_attention_parameters(hidden):
     return hidden * hidden
 
 
-def attention_flop(batch, queries, keys, hidden):
+def attention_flop(batch: Number, queries: Number, keys: Number, hidden: Number) -> Number:
     """FLOP of one pass of the scores and of the weighted sum, projections left out.
 
     Parameters
@@ -293,7 +297,7 @@ def attention_flop(batch, queries, keys, hidden):
     return 4.0 * batch * queries * keys * hidden
 
 
-def normalisation_flop(elements):
+def normalisation_flop(elements: Number) -> Number:
     """FLOP of a batch norm, forward in training: mean, variance, and the scaled difference.
 
     Parameters
@@ -303,7 +307,7 @@ def normalisation_flop(elements):
     return 7.0 * elements
 
 
-def local_response_flop(elements, neighbours):
+def local_response_flop(elements: Number, neighbours: Number) -> Number:
     """FLOP of a local response normalisation, forward: squares, their sum over neighbouring channels, power, quotient.
 
     Parameters
@@ -318,7 +322,7 @@ def local_response_flop(elements, neighbours):
     return (neighbours + 4.0) * elements
 
 
-def softmax_flop(rows, classes):
+def softmax_flop(rows: Number, classes: Number) -> Number:
     """FLOP of a softmax with its cross entropy, forward: maximum, difference, exponential, sum, quotient.
 
     Parameters

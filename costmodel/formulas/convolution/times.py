@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from costmodel import ops
 from costmodel.formulas.compute import gemm, stream
-from costmodel.formulas.convolution.counts import window_inputs, window_outputs
+from costmodel.formulas.convolution.counts import SlidingWindow, window_inputs, window_outputs
+from costmodel.formulas.quantities import DeviceNumbers, Number
 
 WINOGRAD_TILE = 4.0
 """Outputs of a tile of Winograd's algorithm along one axis, as cuDNN's unfused kernels have it."""
 
 
-def split_gemm(m, n, k, element_bytes, flop_rate, device):
+def split_gemm(
+    m: Number, n: Number, k: Number, element_bytes: Number, flop_rate: Number, device: DeviceNumbers,
+) -> Number:  # fmt: skip
     r"""Time of a product whose inner dimension may be cut so that the pieces fill the device [s].
 
     :math:`s` pieces are one product with :math:`s m` rows and depth :math:`k / s`. What `gemm` loses to unfilled
@@ -27,7 +30,7 @@ def split_gemm(m, n, k, element_bytes, flop_rate, device):
     m, n, k : sizes; a product with ``n = 0`` or ``k = 0`` is absent and takes no time
     element_bytes : of an operand [bytes]
     flop_rate : reached by a large product [FLOP/s]
-    device : `Device`
+    device : `DeviceNumbers`
     """
     best = ops.sqrt(device.gemm_output * k / ops.maximum(1.0, m * n * device.gemm_depth))
     pieces = ops.maximum(1.0, ops.minimum(best, k / 32.0))
@@ -36,7 +39,7 @@ def split_gemm(m, n, k, element_bytes, flop_rate, device):
     return ops.where(n * k > 0.0, ops.maximum(product, stream(moved, 1.0, device)), 0.0)
 
 
-def winograd_taps(sliding):
+def winograd_taps(sliding: SlidingWindow) -> Number:
     r"""Multiplications a tile of Winograd's algorithm takes, :math:`(m + k - 1)^2`, in place of :math:`m^2 k^2`.
 
     Parameters
@@ -51,7 +54,10 @@ def winograd_taps(sliding):
     return side * side
 
 
-def winograd(sliding, inner_pixels, depth_is_tiles, element_bytes, flop_rate, device):
+def winograd(
+    sliding: SlidingWindow, inner_pixels: Number, depth_is_tiles: Number, element_bytes: Number, flop_rate: Number,
+    device: DeviceNumbers,
+) -> Number:  # fmt: skip
     """Time of a convolution by Winograd's algorithm, its transforms in kernels of their own [s].
 
     Parameters
@@ -61,7 +67,7 @@ def winograd(sliding, inner_pixels, depth_is_tiles, element_bytes, flop_rate, de
     depth_is_tiles : 1 for the gradient of the weights, whose products are summed over tiles
     element_bytes : [bytes]
     flop_rate : reached by a large product [FLOP/s]
-    device : `Device`
+    device : `DeviceNumbers`
     """
     taps = winograd_taps(sliding)
     tiles = sliding.batch * inner_pixels / (WINOGRAD_TILE * WINOGRAD_TILE)
@@ -73,7 +79,7 @@ def winograd(sliding, inner_pixels, depth_is_tiles, element_bytes, flop_rate, de
     return product + stream(moved, 3.0, device)
 
 
-def winograd_applies(sliding, dilation):
+def winograd_applies(sliding: SlidingWindow, dilation: Number) -> Number:
     """Whether cuDNN has Winograd kernels for a convolution: square kernels of 3 or 5, every position, one group.
 
     Parameters
@@ -86,7 +92,7 @@ def winograd_applies(sliding, dilation):
     return served & (sliding.stride * dilation * sliding.groups < 1.5)
 
 
-def faster(sliding, dilation, plain, quick):
+def faster(sliding: SlidingWindow, dilation: Number, plain: Number, quick: Number) -> Number:
     """Time of the faster of two algorithms of a convolution, of the second only where there is one [s].
 
     Parameters
@@ -99,7 +105,10 @@ def faster(sliding, dilation, plain, quick):
     return ops.where(winograd_applies(sliding, dilation), ops.minimum(plain, quick), plain)
 
 
-def convolution_forward(sliding, dilation, element_bytes, flop_rate, winograd_share, device):
+def convolution_forward(
+    sliding: SlidingWindow, dilation: Number, element_bytes: Number, flop_rate: Number, winograd_share: Number,
+    device: DeviceNumbers,
+) -> Number:  # fmt: skip
     """Time of a convolution's output [s].
 
     Parameters
@@ -109,7 +118,7 @@ def convolution_forward(sliding, dilation, element_bytes, flop_rate, winograd_sh
     element_bytes : [bytes]
     flop_rate : reached by a large product [FLOP/s]
     winograd_share : of that rate, reached by the products of Winograd's algorithm
-    device : `Device`
+    device : `DeviceNumbers`
     """
     pixels = sliding.output_height * sliding.output_width
     taps = sliding.channels / sliding.groups * sliding.kernel_height * sliding.kernel_width
@@ -119,7 +128,10 @@ def convolution_forward(sliding, dilation, element_bytes, flop_rate, winograd_sh
     return faster(sliding, dilation, plain, quick)
 
 
-def convolution_backward_data(sliding, dilation, element_bytes, flop_rate, winograd_share, device):
+def convolution_backward_data(
+    sliding: SlidingWindow, dilation: Number, element_bytes: Number, flop_rate: Number, winograd_share: Number,
+    device: DeviceNumbers,
+) -> Number:  # fmt: skip
     """Time of the gradient of a convolution's input [s].
 
     Parameters
@@ -129,7 +141,7 @@ def convolution_backward_data(sliding, dilation, element_bytes, flop_rate, winog
     element_bytes : [bytes]
     flop_rate : reached by a large product [FLOP/s]
     winograd_share : of that rate, reached by the products of Winograd's algorithm
-    device : `Device`
+    device : `DeviceNumbers`
     """
     pixels = sliding.height * sliding.width
     share = sliding.output_height * sliding.output_width / pixels
@@ -140,7 +152,10 @@ def convolution_backward_data(sliding, dilation, element_bytes, flop_rate, winog
     return faster(sliding, dilation, plain, quick)
 
 
-def convolution_backward_weights(sliding, dilation, element_bytes, flop_rate, winograd_share, device):
+def convolution_backward_weights(
+    sliding: SlidingWindow, dilation: Number, element_bytes: Number, flop_rate: Number, winograd_share: Number,
+    device: DeviceNumbers,
+) -> Number:  # fmt: skip
     """Time of the gradient of a convolution's weights [s].
 
     Parameters
@@ -150,7 +165,7 @@ def convolution_backward_weights(sliding, dilation, element_bytes, flop_rate, wi
     element_bytes : [bytes]
     flop_rate : reached by a large product [FLOP/s]
     winograd_share : of that rate, reached by the products of Winograd's algorithm
-    device : `Device`
+    device : `DeviceNumbers`
     """
     pixels = sliding.output_height * sliding.output_width
     taps = sliding.channels / sliding.groups * sliding.kernel_height * sliding.kernel_width
@@ -160,7 +175,10 @@ def convolution_backward_weights(sliding, dilation, element_bytes, flop_rate, wi
     return faster(sliding, dilation, plain, quick)
 
 
-def recurrent_forward(batch, steps, gates, inputs, hidden, element_bytes, flop_rate, device):
+def recurrent_forward(
+    batch: Number, steps: Number, gates: Number, inputs: Number, hidden: Number, element_bytes: Number,
+    flop_rate: Number, device: DeviceNumbers,
+) -> Number:  # fmt: skip
     """Time of one direction of a recurrent layer, forward [s]: inputs in one product, then a product a step.
 
     Parameters
@@ -171,7 +189,7 @@ def recurrent_forward(batch, steps, gates, inputs, hidden, element_bytes, flop_r
     inputs, hidden : features
     element_bytes : [bytes]
     flop_rate : reached by a large product [FLOP/s]
-    device : `Device`
+    device : `DeviceNumbers`
 
     References
     ----------
@@ -183,7 +201,10 @@ def recurrent_forward(batch, steps, gates, inputs, hidden, element_bytes, flop_r
     return outside + steps * (step + pointwise)
 
 
-def recurrent_backward(batch, steps, gates, inputs, hidden, element_bytes, flop_rate, device):
+def recurrent_backward(
+    batch: Number, steps: Number, gates: Number, inputs: Number, hidden: Number, element_bytes: Number,
+    flop_rate: Number, device: DeviceNumbers,
+) -> Number:  # fmt: skip
     """Time of one direction of a recurrent layer, backward [s]: a product a step, then two over all steps and the weights.
 
     Parameters
@@ -194,7 +215,7 @@ def recurrent_backward(batch, steps, gates, inputs, hidden, element_bytes, flop_
     inputs, hidden : features
     element_bytes : [bytes]
     flop_rate : reached by a large product [FLOP/s]
-    device : `Device`
+    device : `DeviceNumbers`
     """
     rows = batch * steps
     step = split_gemm(batch, hidden, gates * hidden, element_bytes, flop_rate, device)

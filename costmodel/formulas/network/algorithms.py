@@ -10,6 +10,7 @@ others and itself in an all-to-all. References: [thakur2005]_, [chan2007]_; over
 from __future__ import annotations
 
 from costmodel import ops
+from costmodel.formulas.quantities import Number
 
 FREE = 1e30
 """Rate of adding received bytes where that costs nothing [bytes/s]."""
@@ -18,7 +19,7 @@ FREE = 1e30
 # What every algorithm is made of
 
 
-def message(nbytes, latency, bandwidth):
+def message(nbytes: Number, latency: Number, bandwidth: Number) -> Number:
     r"""Time of one message, :math:`\alpha + n / B` [s].
 
     Parameters
@@ -35,7 +36,7 @@ def message(nbytes, latency, bandwidth):
     return latency + nbytes / bandwidth
 
 
-def ring_pass(nbytes, ranks, trip_latency, bandwidth):
+def ring_pass(nbytes: Number, ranks: Number, trip_latency: Number, bandwidth: Number) -> Number:
     r"""Time in which every rank's part goes once round a ring, :math:`\tau + \frac{p - 1}{p} \frac{n}{B}` [s].
 
     Parameters
@@ -48,7 +49,7 @@ def ring_pass(nbytes, ranks, trip_latency, bandwidth):
     return trip_latency + (ranks - 1.0) / ranks * nbytes / bandwidth
 
 
-def rounds(ranks):
+def rounds(ranks: Number) -> Number:
     r"""Rounds in which one rank can reach all, :math:`\lceil \log_2 p \rceil`.
 
     Parameters
@@ -63,7 +64,7 @@ def rounds(ranks):
     return ops.ceil(ops.log2(ranks))
 
 
-def power_of_two_below(ranks):
+def power_of_two_below(ranks: Number) -> Number:
     """Largest power of two that is not above `ranks`.
 
     Parameters
@@ -78,7 +79,9 @@ def power_of_two_below(ranks):
     return 2.0 ** (-ops.ceil(-ops.log2(ranks)))
 
 
-def fold(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
+def fold(
+    nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
+) -> Number:  # fmt: skip
     """Time in which ranks beyond a power of two hand their buffers to others and get the result back [s].
 
     Parameters
@@ -94,7 +97,9 @@ def fold(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
 # All-reduce
 
 
-def ring_all_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
+def ring_all_reduce(
+    nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
+) -> Number:  # fmt: skip
     r"""Time of a ring all-reduce over equal links [s].
 
     .. math:: T = 2 (p - 1) \left( \alpha + \frac{n}{p B} \right) + \frac{p - 1}{p} \frac{n}{G}
@@ -122,7 +127,9 @@ def ring_all_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
     return scatter + ring_all_gather(nbytes, ranks, latency, bandwidth)
 
 
-def recursive_doubling_all_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
+def recursive_doubling_all_reduce(
+    nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
+) -> Number:  # fmt: skip
     r"""Time of an all-reduce in which partners at doubling distance exchange whole buffers [s].
 
     .. math:: T = \log_2 q \left( \alpha + \frac{n}{B} + \frac{n}{G} \right) + \mathrm{fold}
@@ -144,7 +151,9 @@ def recursive_doubling_all_reduce(nbytes, ranks, latency, bandwidth, reduce_band
     return ops.log2(power_of_two_below(ranks)) * whole + folded
 
 
-def rabenseifner_all_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
+def rabenseifner_all_reduce(
+    nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
+) -> Number:  # fmt: skip
     r"""Time of recursive halving and doubling: a reduce-scatter and an all-gather in :math:`\log_2 q` rounds each [s].
 
     .. math:: T = 2 \log_2 q\, \alpha + 2 \frac{q - 1}{q} \frac{n}{B} + \frac{q - 1}{q} \frac{n}{G} + \mathrm{fold}
@@ -167,7 +176,10 @@ def rabenseifner_all_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=
     return scatter + bruck_all_gather(nbytes, q, latency, bandwidth) + folded
 
 
-def next_block(nbytes, smaller, larger, latency, bandwidth, reduce_bandwidth=FREE):
+def next_block(
+    nbytes: Number, smaller: Number, larger: Number, latency: Number, bandwidth: Number,
+    reduce_bandwidth: Number = FREE,
+) -> Number:  # fmt: skip
     r"""Time in which a block of ranks deals the parts it has summed to the next larger block [s].
 
     .. math:: T = \frac{l}{s} \left( \alpha + \frac{n}{l B} \right) + \frac{n}{l G}
@@ -194,7 +206,9 @@ def next_block(nbytes, smaller, larger, latency, bandwidth, reduce_bandwidth=FRE
     return larger / smaller * message(part, latency, bandwidth) + part / reduce_bandwidth
 
 
-def circulant_all_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
+def circulant_all_reduce(
+    nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
+) -> Number:  # fmt: skip
     r"""Time of a reduce-scatter and an all-gather of :math:`\lceil \log_2 p \rceil` rounds each, for any p [s].
 
     It sends the least bytes and needs no `fold`, at the price of buffers that are rotated.
@@ -213,7 +227,9 @@ def circulant_all_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FRE
     return scatter + bruck_all_gather(nbytes, ranks, latency, bandwidth)
 
 
-def binomial_all_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
+def binomial_all_reduce(
+    nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
+) -> Number:  # fmt: skip
     """Time of a binomial reduction to one rank and a broadcast from it [s].
 
     Parameters
@@ -226,7 +242,9 @@ def binomial_all_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE
     return reduced + binomial_broadcast(nbytes, ranks, latency, bandwidth)
 
 
-def double_binary_tree_all_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
+def double_binary_tree_all_reduce(
+    nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
+) -> Number:  # fmt: skip
     r"""Time of two complementary binary trees, each reducing and broadcasting half of the buffer, pipelined [s].
 
     .. math:: T = 2 \left( \lceil \log_2 p \rceil \alpha + \frac{n}{B} \right) + \frac{n}{G}
@@ -251,7 +269,9 @@ def double_binary_tree_all_reduce(nbytes, ranks, latency, bandwidth, reduce_band
 # Reduce-scatter and all-gather
 
 
-def ring_reduce_scatter(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
+def ring_reduce_scatter(
+    nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
+) -> Number:  # fmt: skip
     r"""Time of a reduce-scatter round a ring, :math:`(p - 1) \alpha + \frac{p - 1}{p} n (1/B + 1/G)` [s].
 
     Parameters
@@ -264,7 +284,9 @@ def ring_reduce_scatter(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE
     return ring_pass(nbytes, ranks, (ranks - 1.0) * latency, bandwidth) + adding
 
 
-def pairwise_reduce_scatter(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
+def pairwise_reduce_scatter(
+    nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
+) -> Number:  # fmt: skip
     """Time of a reduce-scatter in which every pair of ranks exchanges its parts directly: that of a ring [s].
 
     Parameters
@@ -280,7 +302,9 @@ def pairwise_reduce_scatter(nbytes, ranks, latency, bandwidth, reduce_bandwidth=
     return ring_reduce_scatter(nbytes, ranks, latency, bandwidth, reduce_bandwidth)
 
 
-def bruck_reduce_scatter(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
+def bruck_reduce_scatter(
+    nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
+) -> Number:  # fmt: skip
     r"""Time of a reduce-scatter by recursive halving, :math:`\lceil \log_2 p \rceil \alpha + \frac{p - 1}{p} n (1/B + 1/G)` [s].
 
     For other numbers of ranks than powers of two it is `bruck_all_gather` run backwards.
@@ -299,7 +323,7 @@ def bruck_reduce_scatter(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FRE
     return ring_pass(nbytes, ranks, rounds(ranks) * latency, bandwidth) + adding
 
 
-def ring_all_gather(nbytes, ranks, latency, bandwidth):
+def ring_all_gather(nbytes: Number, ranks: Number, latency: Number, bandwidth: Number) -> Number:
     r"""Time of an all-gather round a ring, :math:`(p - 1) \alpha + \frac{p - 1}{p} \frac{n}{B}` [s].
 
     Parameters
@@ -312,7 +336,7 @@ def ring_all_gather(nbytes, ranks, latency, bandwidth):
     return ring_pass(nbytes, ranks, (ranks - 1.0) * latency, bandwidth)
 
 
-def bruck_all_gather(nbytes, ranks, latency, bandwidth):
+def bruck_all_gather(nbytes: Number, ranks: Number, latency: Number, bandwidth: Number) -> Number:
     r"""Time of an all-gather by recursive doubling, :math:`\lceil \log_2 p \rceil \alpha + \frac{p - 1}{p} \frac{n}{B}` [s].
 
     For other numbers of ranks than powers of two it is Bruck's: in round k each rank sends all it has to the one
@@ -335,7 +359,7 @@ def bruck_all_gather(nbytes, ranks, latency, bandwidth):
 # From one, to one, between all
 
 
-def binomial_broadcast(nbytes, ranks, latency, bandwidth):
+def binomial_broadcast(nbytes: Number, ranks: Number, latency: Number, bandwidth: Number) -> Number:
     r"""Time of a broadcast down a binomial tree, :math:`\lceil \log_2 p \rceil (\alpha + n / B)` [s].
 
     Parameters
@@ -348,7 +372,7 @@ def binomial_broadcast(nbytes, ranks, latency, bandwidth):
     return rounds(ranks) * message(nbytes, latency, bandwidth)
 
 
-def chain_broadcast(nbytes, ranks, latency, bandwidth):
+def chain_broadcast(nbytes: Number, ranks: Number, latency: Number, bandwidth: Number) -> Number:
     r"""Time of a broadcast down a chain in the best number of blocks [s].
 
     .. math:: T = (p - 2 + m) \left( \alpha + \frac{n}{m B} \right), \quad m = \max\left(1, \sqrt{(p - 2) n / (\alpha B)}\right)
@@ -367,7 +391,9 @@ def chain_broadcast(nbytes, ranks, latency, bandwidth):
     return chain_reduce(nbytes, ranks, latency, bandwidth, FREE)
 
 
-def chain_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
+def chain_reduce(
+    nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
+) -> Number:  # fmt: skip
     """Time of a reduction up a chain in the best number of blocks: `chain_broadcast` backwards, with adding [s].
 
     Parameters
@@ -382,7 +408,7 @@ def chain_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
     return ops.where(ranks > 1.0, (relays + blocks) * (latency + whole / blocks), 0.0)
 
 
-def binomial_scatter(nbytes, ranks, latency, bandwidth):
+def binomial_scatter(nbytes: Number, ranks: Number, latency: Number, bandwidth: Number) -> Number:
     r"""Time to deal the parts of a buffer down a binomial tree [s].
 
     .. math:: T = \lceil \log_2 p \rceil \alpha + \frac{p - 1}{p} \frac{n}{B}
@@ -399,7 +425,7 @@ def binomial_scatter(nbytes, ranks, latency, bandwidth):
     return ring_pass(nbytes, ranks, rounds(ranks) * latency, bandwidth)
 
 
-def van_de_geijn_broadcast(nbytes, ranks, latency, bandwidth):
+def van_de_geijn_broadcast(nbytes: Number, ranks: Number, latency: Number, bandwidth: Number) -> Number:
     r"""Time of a broadcast as a scatter and an all-gather [s].
 
     .. math:: T = (\lceil \log_2 p \rceil + p - 1) \alpha + 2 \frac{p - 1}{p} \frac{n}{B}
@@ -418,7 +444,9 @@ def van_de_geijn_broadcast(nbytes, ranks, latency, bandwidth):
     return binomial_scatter(nbytes, ranks, latency, bandwidth) + ring_all_gather(nbytes, ranks, latency, bandwidth)
 
 
-def binomial_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
+def binomial_reduce(
+    nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
+) -> Number:  # fmt: skip
     r"""Time of a reduction up a binomial tree, :math:`\lceil \log_2 p \rceil (\alpha + n / B + n / G)` [s].
 
     Parameters
@@ -430,7 +458,9 @@ def binomial_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
     return rounds(ranks) * (message(nbytes, latency, bandwidth) + nbytes / reduce_bandwidth)
 
 
-def rabenseifner_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
+def rabenseifner_reduce(
+    nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
+) -> Number:  # fmt: skip
     r"""Time of a reduction as a reduce-scatter and a gather [s].
 
     .. math:: T = 2 \lceil \log_2 p \rceil \alpha + 2 \frac{p - 1}{p} \frac{n}{B} + \frac{p - 1}{p} \frac{n}{G}
@@ -449,7 +479,7 @@ def rabenseifner_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE
     return scatter + binomial_scatter(nbytes, ranks, latency, bandwidth)
 
 
-def pairwise_all_to_all(nbytes, ranks, latency, bandwidth):
+def pairwise_all_to_all(nbytes: Number, ranks: Number, latency: Number, bandwidth: Number) -> Number:
     r"""Time of an all-to-all, one partner after the other, :math:`(p - 1) \alpha + \frac{p - 1}{p} \frac{n}{B}` [s].
 
     Parameters
@@ -469,7 +499,10 @@ def pairwise_all_to_all(nbytes, ranks, latency, bandwidth):
 # Over levels: a part inside each unit around what units exchange
 
 
-def two_dimensional(nbytes, ranks, latency, bandwidth, across, reduce_bandwidth=FREE):
+def two_dimensional(
+    nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, across: Number,
+    reduce_bandwidth: Number = FREE,
+) -> Number:  # fmt: skip
     r"""Time of an all-reduce as reduce-scatter inside, all-reduce of each part across, all-gather inside [s].
 
     .. math:: T = T_{RS}(n, k) + T_{AR}(n / k) + T_{AG}(n, k)
@@ -488,7 +521,10 @@ def two_dimensional(nbytes, ranks, latency, bandwidth, across, reduce_bandwidth=
     return scatter + across + ring_all_gather(nbytes, ranks, latency, bandwidth)
 
 
-def hierarchical(nbytes, ranks, latency, bandwidth, across, reduce_bandwidth=FREE):
+def hierarchical(
+    nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, across: Number,
+    reduce_bandwidth: Number = FREE,
+) -> Number:  # fmt: skip
     r"""Time of an all-reduce as reduction inside, all-reduce of the whole buffer between leaders, broadcast inside [s].
 
     .. math:: T = T_{reduce}(n, k) + T_{AR}(n) + T_{broadcast}(n, k)
@@ -514,7 +550,9 @@ def hierarchical(nbytes, ranks, latency, bandwidth, across, reduce_bandwidth=FRE
 # What no algorithm beats
 
 
-def least_all_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
+def least_all_reduce(
+    nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
+) -> Number:  # fmt: skip
     r"""Time that no all-reduce goes below [s].
 
     .. math:: T \ge \max\left(\lceil \log_2 p \rceil \alpha,\; 2 \frac{p - 1}{p} \frac{n}{B},\; \frac{p - 1}{p} \frac{n}{G}\right)
@@ -534,7 +572,9 @@ def least_all_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
     return ops.maximum(rounds(ranks) * latency, ops.maximum(moving, adding))
 
 
-def least_all_gather(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
+def least_all_gather(
+    nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
+) -> Number:  # fmt: skip
     r"""Time that no all-gather, reduce-scatter or all-to-all goes below [s].
 
     .. math:: T \ge \max\left( \lceil \log_2 p \rceil \alpha,\; \frac{p - 1}{p} \frac{n}{B},\; \frac{p - 1}{p} \frac{n}{G} \right)
@@ -554,7 +594,9 @@ def least_all_gather(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
     return ops.maximum(rounds(ranks) * latency, ops.maximum(moving, adding))
 
 
-def least_broadcast(nbytes, ranks, latency, bandwidth, reduce_bandwidth=FREE):
+def least_broadcast(
+    nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
+) -> Number:  # fmt: skip
     r"""Time that no broadcast or reduction goes below [s].
 
     .. math:: T \ge \max\left( \lceil \log_2 p \rceil \alpha,\; \frac{n}{B},\; \frac{p - 1}{p} \frac{n}{G} \right)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from costmodel import ops
 from costmodel.formulas.network import algorithms
+from costmodel.formulas.quantities import NetworkNumbers, Number, Software
 
 
-def members_inside(ranks, stride, size):
+def members_inside(ranks: Number, stride: Number, size: Number) -> Number:
     """Members of a group within one unit of a level.
 
     Parameters
@@ -29,7 +30,7 @@ def members_inside(ranks, stride, size):
     return ops.minimum(ranks, ops.maximum(1.0, size / stride))
 
 
-def inside_bandwidth(node, network):
+def inside_bandwidth(node: Number, network: NetworkNumbers) -> Number:
     """Rate at which each of `node` members inside one unit sends to the others [bytes/s].
 
     In a mesh a member uses only its links to the other members, one for each; in a switch all of its bandwidth.
@@ -37,7 +38,7 @@ def inside_bandwidth(node, network):
     Parameters
     ----------
     node : members inside the unit
-    network : `Network`
+    network : `NetworkNumbers`
 
     Examples
     --------
@@ -49,13 +50,13 @@ def inside_bandwidth(node, network):
     return ops.minimum(network.node.bandwidth, ops.maximum(node - 1.0, 1.0) * network.node.peer_bandwidth)
 
 
-def bus_bandwidth(ranks, stride, network):
+def bus_bandwidth(ranks: Number, stride: Number, network: NetworkNumbers) -> Number:
     """Rate at which a ring through the group moves bytes past each rank [bytes/s].
 
     Parameters
     ----------
     ranks, stride : the group
-    network : `Network`
+    network : `NetworkNumbers`
     """
     node = members_inside(ranks, stride, network.node.size)
     leaf = members_inside(ranks, stride, network.leaf.size)
@@ -65,39 +66,41 @@ def bus_bandwidth(ranks, stride, network):
     return ops.minimum(ops.minimum(inside, across), above)
 
 
-def ring_latency(ranks, stride, network, stack):
+def ring_latency(ranks: Number, stride: Number, network: NetworkNumbers, software: Software) -> Number:
     """Latency of one trip around the ring [s]: hops inside nodes, then the slowest link between them.
 
     Parameters
     ----------
     ranks, stride : the group
-    network : `Network`
-    stack : `Stack`: its factors on latency inside nodes and between them
+    network : `NetworkNumbers`
+    software : `Software`: its factors on latency inside nodes and between them
     """
     node = members_inside(ranks, stride, network.node.size)
     leaf = members_inside(ranks, stride, network.leaf.size)
     nodes = ops.ceil_div(ranks, node)
     leaves = ops.ceil_div(ranks, leaf)
     hops = (nodes - 1.0) * network.leaf.latency + (leaves - 1.0) * (network.spine.latency - network.leaf.latency)
-    return (ranks - nodes) * stack.node_latency * network.node.latency + stack.network_latency * hops
+    return (ranks - nodes) * software.network.node_latency * network.node.latency + software.network.latency * hops
 
 
-def tree_latency(ranks, stride, network, stack):
+def tree_latency(ranks: Number, stride: Number, network: NetworkNumbers, software: Software) -> Number:
     """Latency from the leaves of a tree to its root [s]: a chain inside a node, a binary tree between nodes.
 
     Parameters
     ----------
     ranks, stride : the group
-    network : `Network`
-    stack : `Stack`: its factors on latency inside nodes and between them
+    network : `NetworkNumbers`
+    software : `Software`: its factors on latency inside nodes and between them
     """
     node = members_inside(ranks, stride, network.node.size)
     nodes = ops.ceil_div(ranks, node)
     between = ops.where(nodes > 1.0, network.spine.latency, 0.0) * ops.log2(nodes)
-    return (node - 1.0) * stack.node_latency * network.node.latency + stack.network_latency * between
+    return (node - 1.0) * software.network.node_latency * network.node.latency + software.network.latency * between
 
 
-def all_reduce(nbytes, ranks, stride, network, stack):
+def all_reduce(
+    nbytes: Number, ranks: Number, stride: Number, network: NetworkNumbers, software: Software,
+) -> Number:  # fmt: skip
     r"""Time of an all-reduce [s]: the faster of a ring and a double binary tree.
 
     .. math:: T = t_0 + \min\left(2 \alpha_{ring} + \frac{2 (p - 1)}{p} \frac{n}{B},\; 2 \alpha_{tree} + \frac{2 n}{B}\right)
@@ -106,20 +109,22 @@ def all_reduce(nbytes, ranks, stride, network, stack):
     ----------
     nbytes : buffer :math:`n` on each rank [bytes]
     ranks, stride : the group
-    network : `Network`
-    stack : `Stack`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
+    network : `NetworkNumbers`
+    software : `Software`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
 
     References
     ----------
     [patarasuk2009]_ (the ring's bound), [sanders2009]_ (double tree), NVIDIA/nccl src/graph/tuning.cc
     """
-    bandwidth = stack.network_quality * bus_bandwidth(ranks, stride, network)
-    ring = algorithms.ring_pass(nbytes, ranks, ring_latency(ranks, stride, network, stack), bandwidth)
-    tree = algorithms.message(nbytes, tree_latency(ranks, stride, network, stack), bandwidth)
-    return ops.where((ranks > 1.0) & (nbytes > 0.0), stack.host_exchange + 2.0 * ops.minimum(ring, tree), 0.0)
+    bandwidth = software.network.quality * bus_bandwidth(ranks, stride, network)
+    ring = algorithms.ring_pass(nbytes, ranks, ring_latency(ranks, stride, network, software), bandwidth)
+    tree = algorithms.message(nbytes, tree_latency(ranks, stride, network, software), bandwidth)
+    return ops.where((ranks > 1.0) & (nbytes > 0.0), software.host.collective_launch + 2.0 * ops.minimum(ring, tree), 0.0)
 
 
-def all_gather(nbytes, ranks, stride, network, stack):
+def all_gather(
+    nbytes: Number, ranks: Number, stride: Number, network: NetworkNumbers, software: Software,
+) -> Number:  # fmt: skip
     r"""Time of an all-gather, or of a reduce-scatter, by a ring [s].
 
     .. math:: T = t_0 + \alpha_{ring} + \frac{p - 1}{p} \frac{n}{B}
@@ -128,15 +133,17 @@ def all_gather(nbytes, ranks, stride, network, stack):
     ----------
     nbytes : whole buffer :math:`n`, gathered or before scattering [bytes]
     ranks, stride : the group
-    network : `Network`
-    stack : `Stack`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
+    network : `NetworkNumbers`
+    software : `Software`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
     """
-    bandwidth = stack.network_quality * bus_bandwidth(ranks, stride, network)
-    ring = algorithms.ring_pass(nbytes, ranks, ring_latency(ranks, stride, network, stack), bandwidth)
-    return ops.where((ranks > 1.0) & (nbytes > 0.0), stack.host_exchange + ring, 0.0)
+    bandwidth = software.network.quality * bus_bandwidth(ranks, stride, network)
+    ring = algorithms.ring_pass(nbytes, ranks, ring_latency(ranks, stride, network, software), bandwidth)
+    return ops.where((ranks > 1.0) & (nbytes > 0.0), software.host.collective_launch + ring, 0.0)
 
 
-def all_to_all(nbytes, ranks, stride, network, stack):
+def all_to_all(
+    nbytes: Number, ranks: Number, stride: Number, network: NetworkNumbers, software: Software,
+) -> Number:  # fmt: skip
     r"""Time of an all-to-all [s]: each level carries the share of the bytes that leaves the level inside it.
 
     Inside a node a mesh carries it pair by pair, a tree half of it through its root.
@@ -145,8 +152,8 @@ def all_to_all(nbytes, ranks, stride, network, stack):
     ----------
     nbytes : what each rank sends, its own part included [bytes]
     ranks, stride : the group
-    network : `Network`
-    stack : `Stack`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
+    network : `NetworkNumbers`
+    software : `Software`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
     """
     node = members_inside(ranks, stride, network.node.size)
     leaf = members_inside(ranks, stride, network.leaf.size)
@@ -155,21 +162,23 @@ def all_to_all(nbytes, ranks, stride, network, stack):
     inside = ops.maximum(spread, rooted)
     across = (ranks - node) / ranks * nbytes / network.leaf.bandwidth
     above = (ranks - leaf) / ranks * nbytes / network.spine.bandwidth
-    hop = stack.node_latency * network.node.latency
-    latency = ops.where(ranks > node, stack.network_latency * network.leaf.latency, hop)
-    slowest = ops.maximum(ops.maximum(inside, across), above) / stack.network_quality
-    return ops.where((ranks > 1.0) & (nbytes > 0.0), stack.host_exchange + latency + slowest, 0.0)
+    hop = software.network.node_latency * network.node.latency
+    latency = ops.where(ranks > node, software.network.latency * network.leaf.latency, hop)
+    slowest = ops.maximum(ops.maximum(inside, across), above) / software.network.quality
+    return ops.where((ranks > 1.0) & (nbytes > 0.0), software.host.collective_launch + latency + slowest, 0.0)
 
 
-def send(nbytes, ranks, stride, network, stack):
+def send(
+    nbytes: Number, ranks: Number, stride: Number, network: NetworkNumbers, software: Software,
+) -> Number:  # fmt: skip
     """Time of one message to the neighbour in a group, over the slowest link that any neighbours share [s].
 
     Parameters
     ----------
     nbytes : message [bytes]
     ranks, stride : the group
-    network : `Network`
-    stack : `Stack`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
+    network : `NetworkNumbers`
+    software : `Software`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
     """
     span = ranks * stride
     crosses_node = span > network.node.size
@@ -177,7 +186,7 @@ def send(nbytes, ranks, stride, network, stack):
     outer = ops.where(crosses_leaf, network.spine.bandwidth, network.leaf.bandwidth)
     bandwidth = ops.where(crosses_node, outer, inside_bandwidth(2.0, network))
     outer_latency = ops.where(crosses_leaf, network.spine.latency, network.leaf.latency)
-    hop = stack.node_latency * network.node.latency
-    latency = ops.where(crosses_node, stack.network_latency * outer_latency, hop)
-    moving = algorithms.message(nbytes, latency, stack.network_quality * bandwidth)
-    return ops.where(ranks > 1.0, stack.host_exchange + moving, 0.0)
+    hop = software.network.node_latency * network.node.latency
+    latency = ops.where(crosses_node, software.network.latency * outer_latency, hop)
+    moving = algorithms.message(nbytes, latency, software.network.quality * bandwidth)
+    return ops.where(ranks > 1.0, software.host.collective_launch + moving, 0.0)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from costmodel import ops
 from costmodel.formulas.network import collectives
-from costmodel.formulas.quantities import Exchange
+from costmodel.formulas.quantities import (
+    Exchange,
+    ModelNumbers,
+    NetworkNumbers,
+    Number,
+    PlanNumbers,
+    Settings,
+    Software,
+)
 from costmodel.formulas.systems import byteps_shares, server_exchange
 from costmodel.formulas.transformer import layer
 
@@ -14,40 +22,41 @@ PARTITION = 4.0 * 2.0**20
 """Bytes of a message to a server [jiang2020]_ section 5."""
 
 
-def hidden_message(model, options, plan):
+def hidden_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """A micro-batch's hidden states on one rank, whole in the channels [bytes].
 
     Parameters
     ----------
-    model, options, plan : `Model`, `Options`, `Plan`
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
-    return options.activation_bytes * layer.local_tokens(options, plan) * model.hidden
+    return settings.widths.activation * layer.local_tokens(settings, plan) * model.hidden
 
 
-def context_message(model, options, plan):
+def context_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """Keys and values of a micro-batch on one rank: what goes around the context ring [bytes].
 
     Parameters
     ----------
-    model, options, plan : `Model`, `Options`, `Plan`
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
-    kv_heads = ops.maximum(model.kv_heads / plan.tensor, 1.0)
-    keys = ops.where(model.latent > 0.0, model.heads / plan.tensor, kv_heads) * model.head_dim
-    return 2.0 * options.activation_bytes * layer.local_tokens(options, plan) * keys
+    attention = model.attention
+    kv_heads = ops.maximum(attention.kv_heads / plan.tensor, 1.0)
+    keys = ops.where(attention.latent > 0.0, attention.heads / plan.tensor, kv_heads) * attention.head_dim
+    return 2.0 * settings.widths.activation * layer.local_tokens(settings, plan) * keys
 
 
-def expert_message(model, options, plan):
+def expert_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """Routed tokens' hidden states that the ranks of one expert exchange in one direction [bytes].
 
     Parameters
     ----------
-    model, options, plan : `Model`, `Options`, `Plan`
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
-    routed = layer.local_tokens(options, plan) / plan.tensor * model.experts_per_token * model.expert_load
-    return options.activation_bytes * routed * model.hidden * plan.expert_tensor
+    routed = layer.local_tokens(settings, plan) / plan.tensor * model.experts.per_token * model.experts.load
+    return settings.widths.activation * routed * model.hidden * plan.expert_tensor
 
 
-def tensor_reductions(model, share):
+def tensor_reductions(model: ModelNumbers, share: Number) -> Number:
     """All-reduces over the tensor group of one layer in one direction.
 
     One after attention and one after the MLP, one where both run side by side; routed experts exchange over
@@ -55,7 +64,7 @@ def tensor_reductions(model, share):
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
     share : of the layers that have routed experts
 
     References
@@ -63,30 +72,34 @@ def tensor_reductions(model, share):
     [shoeybi2019]_ section 3
     """
     reductions = 2.0 - model.parallel_block - share * (1.0 - model.parallel_block)
-    return reductions + share * ops.where(model.shared_feed_forward > 0.0, 1.0, 0.0)
+    return reductions + share * ops.where(model.experts.shared_width > 0.0, 1.0, 0.0)
 
 
-def tensor_exchange(model, options, plan, network, stack):
+def tensor_exchange(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+) -> tuple[Number, Number]:  # fmt: skip
     """Time and bytes of one all-reduce of a micro-batch's hidden states over the tensor group [s, bytes].
 
     Sequence parallelism replaces each by a reduce-scatter and an all-gather, which move the same bytes.
 
     Parameters
     ----------
-    model, options, plan, network, stack : `Model`, `Options`, `Plan`, `Network`, `Stack`
+    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
 
     References
     ----------
     [shoeybi2019]_ section 3, [korthikanti2022]_ section 4.2.2
     """
-    nbytes = hidden_message(model, options, plan)
-    reduced = collectives.all_reduce(nbytes, plan.tensor, plan.tensor_stride, network, stack)
-    gathered = collectives.all_gather(nbytes, plan.tensor, plan.tensor_stride, network, stack)
+    nbytes = hidden_message(model, settings, plan)
+    reduced = collectives.all_reduce(nbytes, plan.tensor, plan.tensor_stride, network, software)
+    gathered = collectives.all_gather(nbytes, plan.tensor, plan.tensor_stride, network, software)
     time = ops.where(plan.sequence_parallel > 0.0, 2.0 * gathered, reduced)
     return time, 2.0 * (plan.tensor - 1.0) / plan.tensor * nbytes
 
 
-def layer_exchange(model, options, plan, network, stack):
+def layer_exchange(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+) -> Exchange:  # fmt: skip
     """Communication of an average layer on one micro-batch, `Exchange`.
 
     Tensor: one all-reduce after attention and one after the MLP, each way (one where both run side by side;
@@ -96,19 +109,19 @@ def layer_exchange(model, options, plan, network, stack):
 
     Parameters
     ----------
-    model, options, plan, network, stack : `Model`, `Options`, `Plan`, `Network`, `Stack`
+    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
     """
-    share = model.expert_layers / model.layers
-    once, tensor_bytes = tensor_exchange(model, options, plan, network, stack)
+    share = model.experts.layers / model.layers
+    once, tensor_bytes = tensor_exchange(model, settings, plan, network, software)
     reductions = tensor_reductions(model, share)
 
-    kv_bytes = context_message(model, options, plan)
-    hop = collectives.send(kv_bytes, plan.context, plan.context_stride, network, stack)
+    kv_bytes = context_message(model, settings, plan)
+    hop = collectives.send(kv_bytes, plan.context, plan.context_stride, network, software)
     around = (plan.context - 1.0) * hop
 
-    whole = expert_message(model, options, plan)
-    one_way = collectives.all_to_all(whole, plan.expert, plan.expert_tensor, network, stack)
-    inside = collectives.all_gather(whole, plan.expert_tensor, plan.tensor_stride, network, stack)
+    whole = expert_message(model, settings, plan)
+    one_way = collectives.all_to_all(whole, plan.expert, plan.expert_tensor, network, software)
+    inside = collectives.all_gather(whole, plan.expert_tensor, plan.tensor_stride, network, software)
     experts = share * 2.0 * (one_way + inside)
     expert_bytes = share * 2.0 * whole * (1.0 - 1.0 / plan.expert)
     again = plan.recompute_layers  # one more forward pass
@@ -116,22 +129,24 @@ def layer_exchange(model, options, plan, network, stack):
     return Exchange(reductions * once, reductions * once, around, 2.0 * around, experts, experts, nbytes)
 
 
-def boundary(model, options, plan, network, stack):
+def boundary(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+) -> tuple[Number, Number]:  # fmt: skip
     """Time and bytes to send one micro-batch's hidden states to the next stage [s, bytes].
 
     Parameters
     ----------
-    model, options, plan, network, stack : `Model`, `Options`, `Plan`, `Network`, `Stack`
+    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
     """
-    split = ops.where((options.scatter_boundary > 0.0) | (plan.sequence_parallel > 0.0), plan.tensor, 1.0)
-    nbytes = hidden_message(model, options, plan) / split
+    split = ops.where((settings.framework.scatter_boundary > 0.0) | (plan.sequence_parallel > 0.0), plan.tensor, 1.0)
+    nbytes = hidden_message(model, settings, plan) / split
     time = collectives.send(
-        nbytes, plan.pipeline, plan.pipeline_stride, network, stack
+        nbytes, plan.pipeline, plan.pipeline_stride, network, software
     )
     return time, nbytes
 
 
-def opposite_stride(plan, network):
+def opposite_stride(plan: PlanNumbers, network: NetworkNumbers) -> Number:
     """Distance by which pairs of ranks at opposite places of a pipeline are priced [ranks].
 
     Their own distance would say of a pipeline that fills a node that its first and last rank are on two: a pair shares a
@@ -139,7 +154,7 @@ def opposite_stride(plan, network):
 
     Parameters
     ----------
-    plan, network : `Plan`, `Network`
+    plan, network : `PlanNumbers`, `NetworkNumbers`
 
     Examples
     --------
@@ -157,40 +172,43 @@ def opposite_stride(plan, network):
     return ops.where(span > network.leaf.size, ops.maximum(apart, network.leaf.size), apart)
 
 
-def expert_ranks(plan):
+def expert_ranks(plan: PlanNumbers) -> Number:
     """Ranks that hold the same routed experts.
 
     Parameters
     ----------
-    plan : `Plan`
+    plan : `PlanNumbers`
     """
     return ops.maximum(plan.data * plan.context * plan.tensor / (plan.expert * plan.expert_tensor), 1.0)
 
 
-def shards(plan):
+def shards(plan: PlanNumbers) -> tuple[Number, Number]:
     """Ranks that share one copy of the optimizer state: of the dense weights, of the routed experts.
 
     Parameters
     ----------
-    plan : `Plan`
+    plan : `PlanNumbers`
     """
     shard = ops.where(plan.shard_optimizer > 0.0, plan.shard_group, 1.0)
     return shard, ops.maximum(shard * expert_ranks(plan) / (plan.data * plan.context), 1.0)
 
 
-def sharing(ranks, plan):
+def sharing(ranks: Number, plan: PlanNumbers) -> Number:
     """Ranks of a group of `ranks` that share one copy of what ZeRO shards: as large a part as of the dense weights' group.
 
     Parameters
     ----------
     ranks : members of the group
-    plan : `Plan`
+    plan : `PlanNumbers`
     """
     share = ops.where(plan.shard_optimizer > 0.0, plan.shard_group / (plan.data * plan.context), 0.0)
     return ops.maximum(ranks * share, 1.0)
 
 
-def sum_over_copies(nbytes, ranks, stride, options, network, stack):
+def sum_over_copies(
+    nbytes: Number, ranks: Number, stride: Number, settings: Settings, network: NetworkNumbers,
+    software: Software,
+) -> tuple[Number, Number]:  # fmt: skip
     r"""Time and bytes to sum `nbytes` over ranks that each hold a copy, as the plan synchronises them [s, bytes].
 
     ================  ==========================================================================================
@@ -208,32 +226,33 @@ def sum_over_copies(nbytes, ranks, stride, options, network, stack):
     nbytes : on each rank
     ranks : members of the group
     stride : distance of neighbouring members [ranks]
-    options, network, stack : `Options`, `Network`, `Stack`
+    settings, network, software : `Settings`, `NetworkNumbers`, `Software`
 
     References
     ----------
     [goyal2017]_ section 4.1 (hierarchical), [li2014]_, [jiang2020]_ table 1 and equation (6), [douillard2023]_
     """
-    flat = collectives.all_reduce(nbytes, ranks, stride, network, stack)
+    flat = collectives.all_reduce(nbytes, ranks, stride, network, software)
     node = collectives.members_inside(ranks, stride, network.node.size)
     machines = ops.ceil_div(ranks, node)
-    inside = 2.0 * collectives.all_gather(nbytes, node, stride, network, stack)
-    across = collectives.all_reduce(nbytes / node, machines, stride * node, network, stack)
+    inside = 2.0 * collectives.all_gather(nbytes, node, stride, network, software)
+    across = collectives.all_reduce(nbytes / node, machines, stride * node, network, software)
 
-    link = stack.network_quality * node * network.leaf.bandwidth
-    latency = stack.host_exchange + stack.network_latency * network.leaf.latency
-    colocated = ops.where(options.servers > 0.0, 0.0, 1.0)
-    servers = ops.where(options.servers > 0.0, options.servers, machines)
+    link = software.network.quality * node * network.leaf.bandwidth
+    latency = software.host.collective_launch + software.network.latency * network.leaf.latency
+    colocated = ops.where(settings.synchronisation.servers > 0.0, 0.0, 1.0)
+    servers = ops.where(settings.synchronisation.servers > 0.0, settings.synchronisation.servers, machines)
     pushed = server_exchange.exchange_time(
         nbytes, nbytes, machines, servers, 1.0, colocated, link, link, 1e30, latency, nbytes / PARTITION + 1.0
     )
     served = ops.maximum(inside, ops.where(machines > 1.0, pushed, 0.0))
-    shared = ops.where(machines > 1.0, byteps_shares.optimal_time(nbytes, machines, options.servers, link) + 2.0 * latency, 0.0)
+    optimal = byteps_shares.optimal_time(nbytes, machines, settings.synchronisation.servers, link)
+    shared = ops.where(machines > 1.0, optimal + 2.0 * latency, 0.0)
     balanced = ops.maximum(inside, shared)
 
-    kind = options.synchronisation
+    kind = settings.synchronisation.kind
     central = ops.where(ops.equal(kind, PARAMETER_SERVER), served, balanced)
-    averaged = ops.where(ops.equal(kind, HIERARCHICAL), inside + across, flat / options.local_steps)
+    averaged = ops.where(ops.equal(kind, HIERARCHICAL), inside + across, flat / settings.synchronisation.local_steps)
     chosen = ops.where((kind > 1.5) & (kind < 3.5), central, ops.where(kind > 0.5, averaged, flat))
 
     ring = 2.0 * (1.0 - 1.0 / ranks) * nbytes
@@ -241,10 +260,13 @@ def sum_over_copies(nbytes, ranks, stride, options, network, stack):
     to_servers = server_exchange.worker_bytes(nbytes, nbytes, machines, servers, 1.0, colocated)
     out = ops.where(ops.equal(kind, PARAMETER_SERVER), to_servers, shared * link)
     sent = ops.where((kind > 1.5) & (kind < 3.5), within + ops.where(machines > 1.0, out / node, 0.0), ring)
-    return chosen, sent / options.local_steps
+    return chosen, sent / settings.synchronisation.local_steps
 
 
-def gradient_exchange(nparameters, ranks, stride, plan, options, network, stack):
+def gradient_exchange(
+    nparameters: Number, ranks: Number, stride: Number, plan: PlanNumbers, settings: Settings,
+    network: NetworkNumbers, software: Software,
+) -> tuple[Number, Number]:  # fmt: skip
     r"""Time and bytes to sum the gradients of `nparameters` over `ranks` [s, bytes].
 
     A reduce-scatter over the :math:`S` ranks that shard the states, then an all-reduce of the shard over the
@@ -255,17 +277,19 @@ def gradient_exchange(nparameters, ranks, stride, plan, options, network, stack)
     nparameters : parameters on this rank, before sharding
     ranks : members of the group
     stride : distance of neighbouring members [ranks]
-    plan, options, network, stack : `Plan`, `Options`, `Network`, `Stack`
+    plan, settings, network, software : `PlanNumbers`, `Settings`, `NetworkNumbers`, `Software`
 
     References
     ----------
     [rajbhandari2020]_ section 7, [zhao2023]_ section 3.2
     """
-    nbytes = options.reduce_bytes * options.trainable * nparameters
-    return byte_exchange(nbytes, ranks, stride, plan, options, network, stack)
+    nbytes = settings.widths.reduce * settings.trainable * nparameters
+    return byte_exchange(nbytes, ranks, stride, plan, settings, network, software)
 
 
-def shard_exchange(nbytes, ranks, stride, network, stack):
+def shard_exchange(
+    nbytes: Number, ranks: Number, stride: Number, network: NetworkNumbers, software: Software,
+) -> Number:  # fmt: skip
     """Time to gather what ZeRO shards over `ranks`, or to scatter sums to its shards [s].
 
     An all-gather at a speed of its own: frameworks gather tensor by tensor, copy on the way, or pad.
@@ -274,12 +298,15 @@ def shard_exchange(nbytes, ranks, stride, network, stack):
     ----------
     nbytes : whole buffer, gathered or before scattering [bytes]
     ranks, stride : the group
-    network, stack : `Network`, `Stack`
+    network, software : `NetworkNumbers`, `Software`
     """
-    return collectives.all_gather(nbytes, ranks, stride, network, stack) / stack.sharding_quality
+    return collectives.all_gather(nbytes, ranks, stride, network, software) / software.network.sharding_quality
 
 
-def byte_exchange(nbytes, ranks, stride, plan, options, network, stack):
+def byte_exchange(
+    nbytes: Number, ranks: Number, stride: Number, plan: PlanNumbers, settings: Settings,
+    network: NetworkNumbers, software: Software,
+) -> tuple[Number, Number]:  # fmt: skip
     """As `gradient_exchange`, of as many bytes as a rank has of gradients [s, bytes].
 
     What a plan compresses every rank receives whole, also where it keeps but a shard of the optimizer, as under PyTorch's
@@ -290,15 +317,18 @@ def byte_exchange(nbytes, ranks, stride, plan, options, network, stack):
     nbytes : on this rank, before sharding
     ranks : members of the group
     stride : distance of neighbouring members [ranks]
-    plan, options, network, stack : `Plan`, `Options`, `Network`, `Stack`
+    plan, settings, network, software : `PlanNumbers`, `Settings`, `NetworkNumbers`, `Software`
     """
-    shard = ops.where(options.compression > 0.5, 1.0, sharing(ranks, plan))
-    scatter = shard_exchange(nbytes, shard, stride, network, stack)
-    reduce, sent = sum_over_copies(nbytes / shard, ranks / shard, stride * shard, options, network, stack)
+    shard = ops.where(settings.compression.kind > 0.5, 1.0, sharing(ranks, plan))
+    scatter = shard_exchange(nbytes, shard, stride, network, software)
+    reduce, sent = sum_over_copies(nbytes / shard, ranks / shard, stride * shard, settings, network, software)
     return scatter + reduce, (shard - 1.0) / shard * nbytes + sent
 
 
-def parameter_gather(nparameters, ranks, stride, plan, options, network, stack):
+def parameter_gather(
+    nparameters: Number, ranks: Number, stride: Number, plan: PlanNumbers, settings: Settings,
+    network: NetworkNumbers, software: Software,
+) -> tuple[Number, Number]:  # fmt: skip
     """Time and bytes to gather sharded weights once [s, bytes].
 
     Parameters
@@ -306,38 +336,44 @@ def parameter_gather(nparameters, ranks, stride, plan, options, network, stack):
     nparameters : parameters on this rank, before sharding
     ranks : members of the group
     stride : distance of neighbouring members [ranks]
-    plan, options, network, stack : `Plan`, `Options`, `Network`, `Stack`
+    plan, settings, network, software : `PlanNumbers`, `Settings`, `NetworkNumbers`, `Software`
     """
     shard = sharing(ranks, plan)
-    nbytes = options.stored_bytes * nparameters
-    return shard_exchange(nbytes, shard, stride, network, stack), (shard - 1.0) / shard * nbytes
+    nbytes = settings.widths.stored * nparameters
+    return shard_exchange(nbytes, shard, stride, network, software), (shard - 1.0) / shard * nbytes
 
 
-def synchronisation(dense, routed, plan, options, network, stack):
+def synchronisation(
+    dense: Number, routed: Number, plan: PlanNumbers, settings: Settings, network: NetworkNumbers,
+    software: Software,
+) -> tuple[Number, Number, Number, Number]:  # fmt: skip
     """Time to gather weights once and to sum gradients once, and the bytes of each [s, s, bytes, bytes].
 
     Parameters
     ----------
     dense, routed : parameters of a rank outside and in routed experts, which are summed over fewer ranks
-    plan, options, network, stack : as named
+    plan, settings, network, software : as named
     """
-    width = options.reduce_bytes * options.trainable
-    return byte_synchronisation(dense, routed, width * dense, width * routed, plan, options, network, stack)
+    width = settings.widths.reduce * settings.trainable
+    return byte_synchronisation(dense, routed, width * dense, width * routed, plan, settings, network, software)
 
 
-def byte_synchronisation(dense, routed, nbytes, routed_nbytes, plan, options, network, stack):
+def byte_synchronisation(
+    dense: Number, routed: Number, nbytes: Number, routed_nbytes: Number, plan: PlanNumbers,
+    settings: Settings, network: NetworkNumbers, software: Software,
+) -> tuple[Number, Number, Number, Number]:  # fmt: skip
     """As `synchronisation`, of gradients of as many bytes [s, s, bytes, bytes].
 
     Parameters
     ----------
     dense, routed : parameters of a rank outside and in routed experts, which are summed over fewer ranks
     nbytes, routed_nbytes : of their gradients, as they are summed
-    plan, options, network, stack : as named
+    plan, settings, network, software : as named
     """
     ranks, stride = plan.data * plan.context, plan.data_stride
     others, apart = expert_ranks(plan), plan.expert * plan.expert_tensor
-    gather, got = parameter_gather(dense, ranks, stride, plan, options, network, stack)
-    gather_routed, got_routed = parameter_gather(routed, others, apart, plan, options, network, stack)
-    reduce, sent = byte_exchange(nbytes, ranks, stride, plan, options, network, stack)
-    reduce_routed, sent_routed = byte_exchange(routed_nbytes, others, apart, plan, options, network, stack)
+    gather, got = parameter_gather(dense, ranks, stride, plan, settings, network, software)
+    gather_routed, got_routed = parameter_gather(routed, others, apart, plan, settings, network, software)
+    reduce, sent = byte_exchange(nbytes, ranks, stride, plan, settings, network, software)
+    reduce_routed, sent_routed = byte_exchange(routed_nbytes, others, apart, plan, settings, network, software)
     return gather + gather_routed, reduce + reduce_routed, got + got_routed, sent + sent_routed

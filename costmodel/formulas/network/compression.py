@@ -10,7 +10,15 @@ from __future__ import annotations
 from costmodel import ops
 from costmodel.formulas import compute
 from costmodel.formulas.network import collectives, traffic
-from costmodel.formulas.quantities import Factors, Payload
+from costmodel.formulas.quantities import (
+    DeviceNumbers,
+    Factors,
+    NetworkNumbers,
+    Number,
+    Payload,
+    Settings,
+    Software,
+)
 
 NONE, NARROW, QUANTISED, TOP_K, POWER_SGD = 0.0, 1.0, 2.0, 3.0, 4.0
 """Codes of how a plan compresses gradients; those after `NARROW` encode them, those after `QUANTISED` feed back errors."""
@@ -22,34 +30,36 @@ INDEX_BYTES = 4.0
 """Of a gradient's place."""
 
 
-def coding_time(payload, device):
+def coding_time(payload: Payload, device: DeviceNumbers) -> Number:
     """Time of a device to encode what it sends and to decode what it receives [s].
 
     Parameters
     ----------
-    payload, device : `Payload`, `Device`
+    payload, device : `Payload`, `DeviceNumbers`
     """
     rate = device.base_flop_rate * device.base_gemm_efficiency
     return compute.stream(payload.streamed, payload.kernels, device) + payload.flop / rate
 
 
-def encoded_time(payload, ranks, stride, network, stack):
+def encoded_time(
+    payload: Payload, ranks: Number, stride: Number, network: NetworkNumbers, software: Software,
+) -> Number:  # fmt: skip
     """Time of what travels in another form than that of gradients, one collective after the other [s].
 
     Parameters
     ----------
     payload : `Payload`
     ranks, stride : the group
-    network, stack : `Network`, `Stack`
+    network, software : `NetworkNumbers`, `Software`
     """
-    left = collectives.all_reduce(payload.left, ranks, stride, network, stack)
-    right = collectives.all_reduce(payload.right, ranks, stride, network, stack)
-    scattered = collectives.all_to_all(payload.scattered, ranks, stride, network, stack)
-    gathered = collectives.all_gather(ranks * payload.gathered, ranks, stride, network, stack)
+    left = collectives.all_reduce(payload.left, ranks, stride, network, software)
+    right = collectives.all_reduce(payload.right, ranks, stride, network, software)
+    scattered = collectives.all_to_all(payload.scattered, ranks, stride, network, software)
+    gathered = collectives.all_gather(ranks * payload.gathered, ranks, stride, network, software)
     return left + right + scattered + gathered
 
 
-def encoded_sent(payload, ranks):
+def encoded_sent(payload: Payload, ranks: Number) -> Number:
     """What a rank sends in another form than that of gradients [bytes].
 
     Parameters
@@ -61,7 +71,7 @@ def encoded_sent(payload, ranks):
     return reduced + traffic.all_gather_sent(payload.scattered, ranks) + (ranks - 1.0) * payload.gathered
 
 
-def buffer_bytes(payload, ranks):
+def buffer_bytes(payload: Payload, ranks: Number) -> Number:
     """Buffers of what is sent and received, gradients aside [bytes].
 
     Parameters
@@ -77,15 +87,18 @@ def buffer_bytes(payload, ranks):
     return copied + payload.left + payload.right + payload.scattered + received
 
 
-def _exchange(payload, ranks, stride, network, stack, device):
+def _exchange(
+    payload: Payload, ranks: Number, stride: Number, network: NetworkNumbers, software: Software,
+    device: DeviceNumbers,
+) -> tuple[Number, Number]:  # fmt: skip
     """Time and bytes of an exchange in which the device encodes, the network carries, and the device decodes."""
-    whole = collectives.all_reduce(payload.whole, ranks, stride, network, stack)
-    moving = whole + encoded_time(payload, ranks, stride, network, stack)
+    whole = collectives.all_reduce(payload.whole, ranks, stride, network, software)
+    moving = whole + encoded_time(payload, ranks, stride, network, software)
     sent = traffic.all_reduce_sent(payload.whole, ranks) + encoded_sent(payload, ranks)
     return coding_time(payload, device) + moving, sent
 
 
-def plain_payload(nbytes):
+def plain_payload(nbytes: Number) -> Payload:
     """Gradients that travel as they are, `Payload`.
 
     Parameters
@@ -95,7 +108,7 @@ def plain_payload(nbytes):
     return Payload(nbytes, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def narrow_payload(ngradients, gradient_bytes, wire_bytes):
+def narrow_payload(ngradients: Number, gradient_bytes: Number, wire_bytes: Number) -> Payload:
     """Gradients cast to a narrower float, all-reduced and cast back, `Payload`; as they are where they are narrow already.
 
     Parameters
@@ -110,7 +123,10 @@ def narrow_payload(ngradients, gradient_bytes, wire_bytes):
     return Payload(width * ngradients, 0.0, 0.0, 0.0, 0.0, streamed, cast, 0.0)
 
 
-def narrow_all_reduce(ngradients, gradient_bytes, wire_bytes, ranks, stride, network, stack, device):
+def narrow_all_reduce(
+    ngradients: Number, gradient_bytes: Number, wire_bytes: Number, ranks: Number, stride: Number,
+    network: NetworkNumbers, software: Software, device: DeviceNumbers,
+) -> tuple[Number, Number]:  # fmt: skip
     """Time and bytes to cast gradients to a narrower float, to all-reduce them and to cast them back [s, bytes].
 
     Parameters
@@ -119,22 +135,22 @@ def narrow_all_reduce(ngradients, gradient_bytes, wire_bytes, ranks, stride, net
     gradient_bytes : of one before [bytes]
     wire_bytes : of one on the wire: 2 for fp16 and bf16 [bytes]
     ranks, stride : the group
-    network, stack, device : `Network`, `Stack`, `Device`
+    network, software, device : `NetworkNumbers`, `Software`, `DeviceNumbers`
 
     Examples
     --------
     Eight ranks send 2 (p - 1) / p of 2 bytes a gradient.
 
     >>> from costmodel import load_cluster, load_framework
-    >>> cluster, stack = load_cluster("dgx-h100", gpus=8), load_framework("megatron-core").numbers()
-    >>> narrow_all_reduce(1e9, 4.0, 2.0, 8.0, 1.0, cluster.numbers(), stack, cluster.device.numbers())[1]
+    >>> cluster, software = load_cluster("dgx-h100", gpus=8), load_framework("megatron-core").numbers()
+    >>> narrow_all_reduce(1e9, 4.0, 2.0, 8.0, 1.0, cluster.numbers(), software, cluster.device.numbers())[1]
     3500000000.0
     """
     made = narrow_payload(ngradients, gradient_bytes, wire_bytes)
-    return _exchange(made, ranks, stride, network, stack, device)
+    return _exchange(made, ranks, stride, network, software, device)
 
 
-def quantised_bytes(ngradients, bits, block, scale_bytes):
+def quantised_bytes(ngradients: Number, bits: Number, block: Number, scale_bytes: Number) -> Number:
     """Gradients in blocks of whole numbers with one scale each [bytes].
 
     Parameters
@@ -152,7 +168,10 @@ def quantised_bytes(ngradients, bits, block, scale_bytes):
     return ngradients * bits / 8.0 + ops.ceil_div(ngradients, block) * scale_bytes
 
 
-def quantised_payload(ngradients, gradient_bytes, bits, block, scale_bytes, ranks):
+def quantised_payload(
+    ngradients: Number, gradient_bytes: Number, bits: Number, block: Number, scale_bytes: Number,
+    ranks: Number,
+) -> Payload:  # fmt: skip
     """Gradients quantised, exchanged part by part, summed in 32 bit, quantised again and gathered, `Payload`.
 
     Parameters
@@ -168,7 +187,10 @@ def quantised_payload(ngradients, gradient_bytes, bits, block, scale_bytes, rank
     return Payload(0.0, 0.0, 0.0, nbytes, nbytes / ranks, 2.0 * packed + summed, 4.0, 0.0)
 
 
-def quantised_all_reduce(ngradients, gradient_bytes, bits, block, scale_bytes, ranks, stride, network, stack, device):
+def quantised_all_reduce(
+    ngradients: Number, gradient_bytes: Number, bits: Number, block: Number, scale_bytes: Number,
+    ranks: Number, stride: Number, network: NetworkNumbers, software: Software, device: DeviceNumbers,
+) -> tuple[Number, Number]:  # fmt: skip
     r"""Time and bytes of an all-reduce of quantised gradients [s, bytes].
 
     Whole numbers of few bits would overflow in a ring's sums, so every rank receives its part of all gradients
@@ -181,17 +203,17 @@ def quantised_all_reduce(ngradients, gradient_bytes, bits, block, scale_bytes, r
     gradient_bytes : of one before [bytes]
     bits, block, scale_bytes : of the quantised ones: bits of one, how many share a scale, bytes of a scale
     ranks, stride : the group
-    network, stack, device : `Network`, `Stack`, `Device`
+    network, software, device : `NetworkNumbers`, `Software`, `DeviceNumbers`
 
     References
     ----------
     [wang2023zeropp]_ section 3.3 (quantised gradients by all-to-all)
     """
     made = quantised_payload(ngradients, gradient_bytes, bits, block, scale_bytes, ranks)
-    return _exchange(made, ranks, stride, network, stack, device)
+    return _exchange(made, ranks, stride, network, software, device)
 
 
-def top_k_bytes(ngradients, density, value_bytes, index_bytes):
+def top_k_bytes(ngradients: Number, density: Number, value_bytes: Number, index_bytes: Number) -> Number:
     """Largest gradients of one rank with their places [bytes].
 
     Parameters
@@ -208,7 +230,10 @@ def top_k_bytes(ngradients, density, value_bytes, index_bytes):
     return ops.ceil(density * ngradients) * (value_bytes + index_bytes)
 
 
-def top_k_payload(ngradients, gradient_bytes, density, value_bytes, index_bytes, ranks):
+def top_k_payload(
+    ngradients: Number, gradient_bytes: Number, density: Number, value_bytes: Number, index_bytes: Number,
+    ranks: Number,
+) -> Payload:  # fmt: skip
     """Largest gradients of every rank, gathered and added up by each, `Payload`.
 
     Parameters
@@ -229,7 +254,10 @@ def top_k_payload(ngradients, gradient_bytes, density, value_bytes, index_bytes,
     return Payload(0.0, 0.0, 0.0, 0.0, sent, selected + added, 6.0, 0.0)
 
 
-def top_k_exchange(ngradients, gradient_bytes, density, value_bytes, index_bytes, ranks, stride, network, stack, device):
+def top_k_exchange(
+    ngradients: Number, gradient_bytes: Number, density: Number, value_bytes: Number, index_bytes: Number,
+    ranks: Number, stride: Number, network: NetworkNumbers, software: Software, device: DeviceNumbers,
+) -> tuple[Number, Number]:  # fmt: skip
     r"""Time and bytes to exchange the largest gradients of every rank [s, bytes].
 
     Each rank's places differ, so nothing can be summed on the way: an all-gather of :math:`p` payloads, which each
@@ -242,17 +270,19 @@ def top_k_exchange(ngradients, gradient_bytes, density, value_bytes, index_bytes
     density : share that is kept
     value_bytes, index_bytes : of a sent gradient, of its place [bytes]
     ranks, stride : the group
-    network, stack, device : `Network`, `Stack`, `Device`
+    network, software, device : `NetworkNumbers`, `Software`, `DeviceNumbers`
 
     References
     ----------
     [lin2018]_ (deep gradient compression)
     """
     made = top_k_payload(ngradients, gradient_bytes, density, value_bytes, index_bytes, ranks)
-    return _exchange(made, ranks, stride, network, stack, device)
+    return _exchange(made, ranks, stride, network, software, device)
 
 
-def top_k_break_even(gradient_bytes, value_bytes, index_bytes, ranks):
+def top_k_break_even(
+    gradient_bytes: Number, value_bytes: Number, index_bytes: Number, ranks: Number,
+) -> Number:  # fmt: skip
     r"""Density above which top-k sends more than the all-reduce that it replaces.
 
     .. math:: d^* = \frac{2 g}{p (v + i)}
@@ -271,7 +301,7 @@ def top_k_break_even(gradient_bytes, value_bytes, index_bytes, ranks):
     return 2.0 * gradient_bytes / (ranks * (value_bytes + index_bytes))
 
 
-def power_sgd_rank(rows, columns, rank):
+def power_sgd_rank(rows: Number, columns: Number, rank: Number) -> Number:
     """Rank that an approximation of a matrix can have at most.
 
     Parameters
@@ -282,7 +312,7 @@ def power_sgd_rank(rows, columns, rank):
     return ops.minimum(rank, ops.minimum(rows, columns))
 
 
-def power_sgd_elements(rows, columns, rank):
+def power_sgd_elements(rows: Number, columns: Number, rank: Number) -> Number:
     r"""Elements that PowerSGD exchanges for one gradient: of :math:`P` and :math:`Q`, or of a vector itself.
 
     .. math:: r (m + k)
@@ -307,7 +337,7 @@ def power_sgd_elements(rows, columns, rank):
     return ops.minimum(power_sgd_rank(rows, columns, rank) * (rows + columns), rows * columns)
 
 
-def power_sgd_flop(rows, columns, rank):
+def power_sgd_flop(rows: Number, columns: Number, rank: Number) -> Number:
     r"""Work of PowerSGD on one matrix: :math:`M Q`, :math:`M^T P`, :math:`P Q^T`, and orthogonal columns of :math:`P` [FLOP].
 
     .. math:: 6 m k r + 2 m r^2
@@ -322,7 +352,7 @@ def power_sgd_flop(rows, columns, rank):
     return ops.where(compressed, (6.0 * columns + 2.0 * kept) * rows * kept, 0.0)
 
 
-def power_sgd_factors(matrices, rows, columns, rank):
+def power_sgd_factors(matrices: Number, rows: Number, columns: Number, rank: Number) -> Factors:
     """What PowerSGD makes of equal matrices, `Factors`.
 
     Parameters
@@ -344,7 +374,9 @@ def power_sgd_factors(matrices, rows, columns, rank):
     )  # fmt: skip
 
 
-def power_sgd_payload(ngradients, factors, gradient_bytes, wire_bytes):
+def power_sgd_payload(
+    ngradients: Number, factors: Factors, gradient_bytes: Number, wire_bytes: Number,
+) -> Payload:  # fmt: skip
     """Factors of matrices, all-reduced one after the other, beside the gradients that have none, `Payload`.
 
     Parameters
@@ -369,7 +401,10 @@ def power_sgd_payload(ngradients, factors, gradient_bytes, wire_bytes):
     )  # fmt: skip
 
 
-def power_sgd_exchange(rows, columns, rank, gradient_bytes, ranks, stride, network, stack, device):
+def power_sgd_exchange(
+    rows: Number, columns: Number, rank: Number, gradient_bytes: Number, ranks: Number, stride: Number,
+    network: NetworkNumbers, software: Software, device: DeviceNumbers,
+) -> tuple[Number, Number]:  # fmt: skip
     r"""Time and bytes of PowerSGD on one matrix [s, bytes]: an all-reduce of :math:`P`, then one of :math:`Q`.
 
     Parameters
@@ -377,7 +412,7 @@ def power_sgd_exchange(rows, columns, rank, gradient_bytes, ranks, stride, netwo
     rows, columns, rank : of the matrix, of its approximation
     gradient_bytes : of an element on the wire and in memory [bytes]
     ranks, stride : the group
-    network, stack, device : `Network`, `Stack`, `Device`
+    network, software, device : `NetworkNumbers`, `Software`, `DeviceNumbers`
 
     References
     ----------
@@ -385,10 +420,10 @@ def power_sgd_exchange(rows, columns, rank, gradient_bytes, ranks, stride, netwo
     """
     factors = power_sgd_factors(1.0, rows, columns, rank)
     made = power_sgd_payload(rows * columns, factors, gradient_bytes, gradient_bytes)
-    return _exchange(made, ranks, stride, network, stack, device)
+    return _exchange(made, ranks, stride, network, software, device)
 
 
-def _either(condition, one, other):
+def _either(condition: Number, one: Payload, other: Payload) -> Payload:
     """One of two payloads."""
     return Payload(
         ops.where(condition, one.whole, other.whole),
@@ -402,7 +437,7 @@ def _either(condition, one, other):
     )
 
 
-def payload_of(nparameters, factors, ranks, options):
+def payload_of(nparameters: Number, factors: Factors, ranks: Number, settings: Settings) -> Payload:
     """What a rank makes of its gradients before they are summed, as the plan compresses them, `Payload`.
 
     ================  ==========================================================================================
@@ -420,37 +455,38 @@ def payload_of(nparameters, factors, ranks, options):
     nparameters : parameters on this rank
     factors : `Factors` of its weight matrices
     ranks : that sum their gradients
-    options : `Options`
+    settings : `Settings`
 
     References
     ----------
     [wang2023zeropp]_ section 3.3, [lin2018]_, [vogels2019]_; PyTorch torch/distributed/algorithms/ddp_comm_hooks
     """
-    trained = options.trainable * nparameters
-    kind = ops.where((ranks > 1.0) & (nparameters > 0.0), options.compression, NONE)
-    held, sent = options.gradient_bytes, options.reduce_bytes
-    plain = plain_payload(options.reduce_bytes * options.trainable * nparameters)
+    widths = settings.widths
+    trained = settings.trainable * nparameters
+    kind = ops.where((ranks > 1.0) & (nparameters > 0.0), settings.compression.kind, NONE)
+    held, sent = widths.gradient, widths.reduce
+    plain = plain_payload(widths.reduce * settings.trainable * nparameters)
     narrow = narrow_payload(trained, sent, NARROW_BYTES)
     quantised = quantised_payload(trained, held, QUANTISED_BITS, QUANTISED_BLOCK, SCALE_BYTES, ranks)
-    largest = top_k_payload(trained, held, options.compression_density, sent, INDEX_BYTES, ranks)
+    largest = top_k_payload(trained, held, settings.compression.density, sent, INDEX_BYTES, ranks)
     low_rank = power_sgd_payload(trained, factors, held, sent)
     wide = _either(ops.equal(kind, NARROW), narrow, plain)
     coded = _either(ops.equal(kind, POWER_SGD), low_rank, _either(ops.equal(kind, TOP_K), largest, quantised))
     return _either(kind > NARROW, coded, wide)
 
 
-def residual_bytes(nparameters, ranks, options):
+def residual_bytes(nparameters: Number, ranks: Number, settings: Settings) -> Number:
     """Of the gradients that were not sent, which error feedback keeps until the next step [bytes].
 
     Parameters
     ----------
     nparameters : parameters on this rank
     ranks : that sum their gradients
-    options : `Options`
+    settings : `Settings`
 
     References
     ----------
     [lin2018]_ section 3, [vogels2019]_ algorithm 2
     """
-    fed_back = (ranks > 1.0) & (options.compression > QUANTISED)
-    return ops.where(fed_back, options.gradient_bytes * options.trainable * nparameters, 0.0)
+    fed_back = (ranks > 1.0) & (settings.compression.kind > QUANTISED)
+    return ops.where(fed_back, settings.widths.gradient * settings.trainable * nparameters, 0.0)

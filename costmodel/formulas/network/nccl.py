@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from costmodel import ops
+from costmodel.formulas.quantities import Number
 
 LL, LL128, SIMPLE = "ll", "ll128", "simple"
 
@@ -161,7 +162,7 @@ SPEEDS = {
 """Bandwidths of a channel that the graph search tries inside a node, in order [10^9 bytes/s]: src/graph/search.cc."""
 
 
-def rings_of_a_node(link, speed, most):
+def rings_of_a_node(link: Number, speed: Number, most: Number) -> Number:
     """Channels of one `speed` that a GPU's links carry side by side.
 
     Parameters
@@ -178,7 +179,7 @@ def rings_of_a_node(link, speed, most):
     return ops.minimum(-ops.ceil(-link / speed), most)
 
 
-def heads_fit(link, speed, heads):
+def heads_fit(link: Number, speed: Number, heads: Number) -> Number:
     """Whether a GPU's links carry NVLS: a head's stream twice on its own GPU, once on each of the others.
 
     Parameters
@@ -195,7 +196,7 @@ def heads_fit(link, speed, heads):
     return (heads + 1.0) * speed <= link
 
 
-def duration(nbytes, latency, bandwidth):
+def duration(nbytes: Number, latency: Number, bandwidth: Number) -> Number:
     r"""Time that NCCL expects, :math:`\lambda + n / B` [s].
 
     Parameters
@@ -210,7 +211,7 @@ def duration(nbytes, latency, bandwidth):
 # Bandwidths
 
 
-def ring_steps(ranks, reduces_and_gathers):
+def ring_steps(ranks: Number, reduces_and_gathers: Number) -> Number:
     """Steps of a ring: 2 (p - 1) of an all-reduce, p - 1 of its halves.
 
     Parameters
@@ -221,7 +222,7 @@ def ring_steps(ranks, reduces_and_gathers):
     return (1.0 + reduces_and_gathers) * (ranks - 1.0)
 
 
-def of_the_bus(bus, share, limit):
+def of_the_bus(bus: Number, share: Number, limit: Number) -> Number:
     """Bandwidth of a protocol: its share of the bus up to a limit [bytes/s].
 
     Parameters
@@ -233,7 +234,7 @@ def of_the_bus(bus, share, limit):
     return ops.minimum(share * bus, limit)
 
 
-def ring_bandwidth(bus, ranks, steps):
+def ring_bandwidth(bus: Number, ranks: Number, steps: Number) -> Number:
     """Algorithm bandwidth of a ring, bus times ranks over steps [bytes/s].
 
     Parameters
@@ -245,7 +246,9 @@ def ring_bandwidth(bus, ranks, steps):
     return bus * ranks / steps
 
 
-def nvls_intra_bandwidth(bandwidth, efficiency, channels, per_node, reduces_and_gathers):
+def nvls_intra_bandwidth(
+    bandwidth: Number, efficiency: Number, channels: Number, per_node: Number, reduces_and_gathers: Number,
+) -> Number:  # fmt: skip
     """Bandwidth of one head inside a node: an all-reduce pipelines both halves, a half skips the own part [bytes/s].
 
     Parameters
@@ -260,7 +263,7 @@ def nvls_intra_bandwidth(bandwidth, efficiency, channels, per_node, reduces_and_
     return bandwidth * efficiency * (channels - 1.0) / channels * halves
 
 
-def collnet_direct_bandwidth(bus, per_node, channels, share):
+def collnet_direct_bandwidth(bus: Number, per_node: Number, channels: Number, share: Number) -> Number:
     """Bus bandwidth of CollNet from every GPU: halfway between a NIC for each and all through those there are [bytes/s].
 
     Parameters
@@ -277,7 +280,9 @@ def collnet_direct_bandwidth(bus, per_node, channels, share):
 # Latencies
 
 
-def ring_latency(base, intra, inter, overhead, steps, crossings):
+def ring_latency(
+    base: Number, intra: Number, inter: Number, overhead: Number, steps: Number, crossings: Number,
+) -> Number:  # fmt: skip
     """Latency of a ring [s].
 
     Parameters
@@ -289,7 +294,7 @@ def ring_latency(base, intra, inter, overhead, steps, crossings):
     return base + (steps - crossings) * ops.maximum(intra, overhead) + crossings * inter
 
 
-def levels_of(nodes):
+def levels_of(nodes: Number) -> Number:
     """Levels of a tree of nodes, rounded down.
 
     Parameters
@@ -304,7 +309,7 @@ def levels_of(nodes):
     return -ops.ceil(-ops.log2(nodes))
 
 
-def tree_latency(base, intra, inter, per_node, nodes):
+def tree_latency(base: Number, intra: Number, inter: Number, per_node: Number, nodes: Number) -> Number:
     """Latency of a tree: down a chain in each node and a tree of nodes, and back [s].
 
     Parameters
@@ -315,7 +320,7 @@ def tree_latency(base, intra, inter, per_node, nodes):
     return base + 2.0 * ((per_node - 1.0) * intra + levels_of(nodes) * inter)
 
 
-def nvls_tree_latency(base, intra, inter, nodes):
+def nvls_tree_latency(base: Number, intra: Number, inter: Number, nodes: Number) -> Number:
     """Latency of NVLS inside nodes under a tree of nodes [s].
 
     Parameters
@@ -326,7 +331,7 @@ def nvls_tree_latency(base, intra, inter, nodes):
     return base + intra + 2.0 * levels_of(nodes) * inter
 
 
-def nvls_latency(intra, inter, nodes):
+def nvls_latency(intra: Number, inter: Number, nodes: Number) -> Number:
     """Latency of NVLS, with SHARP between nodes [s].
 
     Parameters
@@ -337,7 +342,7 @@ def nvls_latency(intra, inter, nodes):
     return intra + ops.where(nodes > 1.0, inter, 0.0)
 
 
-def collnet_direct_latency(intra, inter, per_node):
+def collnet_direct_latency(intra: Number, inter: Number, per_node: Number) -> Number:
     """Latency of CollNet from every GPU; each further peer costs 0.4 us each way [s].
 
     Parameters
@@ -348,7 +353,7 @@ def collnet_direct_latency(intra, inter, per_node):
     return 2.0 * (ops.minimum(1.0, per_node - 1.0) * intra + 0.4e-6 * (per_node - 1.0)) + inter
 
 
-def collnet_chain_latency(intra, inter, per_node):
+def collnet_chain_latency(intra: Number, inter: Number, per_node: Number) -> Number:
     """Latency of CollNet at the end of a chain in each node [s].
 
     Parameters
@@ -359,7 +364,7 @@ def collnet_chain_latency(intra, inter, per_node):
     return 2.0 * (per_node - 1.0) * intra + inter
 
 
-def pat_latency(base, inter, ranks, nodes):
+def pat_latency(base: Number, inter: Number, ranks: Number, nodes: Number) -> Number:
     """Latency of PAT, which has one rank on each node: logarithmic, and still 2.8 us a rank [s].
 
     Parameters
@@ -373,7 +378,9 @@ def pat_latency(base, inter, ranks, nodes):
 # What NCCL leaves out
 
 
-def measured(expected, launch, gain, nbytes, filling, round_bytes):
+def measured(
+    expected: Number, launch: Number, gain: Number, nbytes: Number, filling: Number, round_bytes: Number,
+) -> Number:  # fmt: skip
     r"""Time that is measured where NCCL expects `expected` [s].
 
     .. math:: T = a + g \hat T + f \min(n, n_0)

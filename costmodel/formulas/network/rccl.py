@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from costmodel.formulas.network.nccl import LL, LL128, SIMPLE, Algorithm, Protocols
+from costmodel.formulas.quantities import Number
 
 LINK, SPECIFIED = 48e9, 64e9
 """Of an xGMI link of an MI300X and direction, as RCCL reckons with it and as specified [bytes/s]. It reckons the same
@@ -128,7 +129,7 @@ LL128_OF_MANY = 3.8
 """Factor on the bytes that LL128 gets in an all-reduce on more than two nodes."""
 
 
-def mesh_bandwidth(link, members):
+def mesh_bandwidth(link: Number, members: Number) -> Number:
     """Bandwidth of a GPU's links to the others of its group on a fully connected node [bytes/s].
 
     Parameters

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from costmodel import ops
 from costmodel.formulas.network import collectives
-from costmodel.formulas.quantities import Number
+from costmodel.formulas.quantities import NetworkNumbers, Number, Software
 
 
 class Links(NamedTuple):
@@ -22,7 +22,7 @@ class Links(NamedTuple):
     spine: Number
 
 
-def all_reduce_sent(nbytes, ranks):
+def all_reduce_sent(nbytes: Number, ranks: Number) -> Number:
     r"""What each member of a ring all-reduce sends, which no algorithm undercuts [bytes].
 
     .. math:: 2 \frac{p - 1}{p} n
@@ -44,7 +44,7 @@ def all_reduce_sent(nbytes, ranks):
     return 2.0 * all_gather_sent(nbytes, ranks)
 
 
-def all_gather_sent(nbytes, ranks):
+def all_gather_sent(nbytes: Number, ranks: Number) -> Number:
     r"""What each member of an all-gather, a reduce-scatter or an all-to-all sends [bytes].
 
     .. math:: \frac{p - 1}{p} n
@@ -57,13 +57,13 @@ def all_gather_sent(nbytes, ranks):
     return (ranks - 1.0) / ranks * nbytes
 
 
-def units(ranks, stride, network):
+def units(ranks: Number, stride: Number, network: NetworkNumbers) -> tuple[Number, Number]:
     """Nodes and leaves that a group is spread over; 0 where it stays within one.
 
     Parameters
     ----------
     ranks, stride : the group
-    network : `Network`
+    network : `NetworkNumbers`
 
     Returns
     -------
@@ -76,7 +76,7 @@ def units(ranks, stride, network):
     return nodes, ops.where(ranks > leaf, ops.ceil_div(ranks, leaf), 0.0)
 
 
-def ring_links(sent, ranks, stride, network):
+def ring_links(sent: Number, ranks: Number, stride: Number, network: NetworkNumbers) -> Links:
     r"""Load of a ring collective on the links of each level, `Links` [bytes].
 
     .. math:: \left(1 - \frac{k}{p}\right) n, \quad \frac{k}{p} n, \quad \frac{l}{p} n
@@ -87,20 +87,20 @@ def ring_links(sent, ranks, stride, network):
     ----------
     sent : what each member sends :math:`n` [bytes]
     ranks, stride : the group
-    network : `Network`
+    network : `NetworkNumbers`
     """
     nodes, leaves = units(ranks, stride, network)
     return Links((1.0 - nodes / ranks) * sent, nodes / ranks * sent, leaves / ranks * sent)
 
 
-def all_to_all_links(nbytes, ranks, stride, network):
+def all_to_all_links(nbytes: Number, ranks: Number, stride: Number, network: NetworkNumbers) -> Links:
     """Load of an all-to-all on the links of each level, `Links` [bytes].
 
     Parameters
     ----------
     nbytes : what each member sends, its own part included [bytes]
     ranks, stride : the group
-    network : `Network`
+    network : `NetworkNumbers`
     """
     node = collectives.members_inside(ranks, stride, network.node.size)
     leaf = collectives.members_inside(ranks, stride, network.leaf.size)
@@ -108,21 +108,23 @@ def all_to_all_links(nbytes, ranks, stride, network):
     return Links((node - 1.0) * each, (ranks - node) * each, (ranks - leaf) * each)
 
 
-def send_links(nbytes, ranks, stride, network):
+def send_links(nbytes: Number, ranks: Number, stride: Number, network: NetworkNumbers) -> Links:
     """Load of a message to the neighbour on the links of each level, `Links` [bytes], where neighbours lie farthest apart.
 
     Parameters
     ----------
     nbytes : message [bytes]
     ranks, stride : the group
-    network : `Network`
+    network : `NetworkNumbers`
     """
     node = ops.where(ranks * stride > network.node.size, 1.0, 0.0)
     leaf = ops.where(ranks * stride > network.leaf.size, 1.0, 0.0)
     return Links((1.0 - node) * nbytes, node * nbytes, leaf * nbytes)
 
 
-def reduce(nbytes, ranks, stride, network, stack):
+def reduce(
+    nbytes: Number, ranks: Number, stride: Number, network: NetworkNumbers, software: Software,
+) -> Number:  # fmt: skip
     r"""Time of a reduction to one member along a chain [s]: the whole buffer passes each link, in pieces.
 
     .. math:: T = t_0 + \alpha_{ring} + \frac{n}{B}
@@ -131,8 +133,8 @@ def reduce(nbytes, ranks, stride, network, stack):
     ----------
     nbytes : buffer :math:`n` on each rank [bytes]
     ranks, stride : the group
-    network : `Network`
-    stack : `Stack`
+    network : `NetworkNumbers`
+    software : `Software`
     """
     others = ops.maximum(ranks - 1.0, 1.0)
-    return collectives.all_gather(nbytes * ranks / others, ranks, stride, network, stack)
+    return collectives.all_gather(nbytes * ranks / others, ranks, stride, network, software)

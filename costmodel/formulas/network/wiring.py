@@ -7,9 +7,10 @@ on a shared bus they get more; where every pair has links of its own they get le
 from __future__ import annotations
 
 from costmodel import ops
+from costmodel.formulas.quantities import Number
 
 
-def bus_bandwidth_of_members(bandwidth, members, size):
+def bus_bandwidth_of_members(bandwidth: Number, members: Number, size: Number) -> Number:
     r"""Rate of each of `members` GPUs on a bus that all `size` share [bytes/s].
 
     .. math:: B \frac{n}{k}
@@ -28,7 +29,7 @@ def bus_bandwidth_of_members(bandwidth, members, size):
     return bandwidth * size / members
 
 
-def mesh_bandwidth_of_members(bandwidth, members, size):
+def mesh_bandwidth_of_members(bandwidth: Number, members: Number, size: Number) -> Number:
     r"""Rate of each of `members` GPUs whose links go to every other GPU alike: those to GPUs outside lie idle [bytes/s].
 
     .. math:: B \frac{k - 1}{n - 1}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from costmodel import ops
 from costmodel.formulas.pipeline import schedules
+from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings
 from costmodel.formulas.transformer.flops import layer_matrices
 
 
-def rank_layers(model, options, plan):
+def rank_layers(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> tuple[Number, Number, Number]:
     """Layers that a micro-batch passes on the first rank, on the second and on the last.
 
     As `stage_layers`, but where a rank runs a stage of each end: of a valley (ZB-V) a micro-batch passes both, so that the
@@ -15,9 +16,9 @@ def rank_layers(model, options, plan):
 
     Parameters
     ----------
-    model, options, plan : `Model`, `Options`, `Plan`
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
-    first, middle, last = stage_layers(model, options, plan)
+    first, middle, last = stage_layers(model, settings, plan)
     piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
     both = piped * schedules.two_way(plan.schedule)
     valley = piped * schedules.folded(plan.schedule) * (1.0 - both)
@@ -26,7 +27,7 @@ def rank_layers(model, options, plan):
     return ops.where(valley + both > 0.0, ends, first), middle, ops.where(both > 0.0, ends, bottom)
 
 
-def stage_layers(model, options, plan):
+def stage_layers(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> tuple[Number, Number, Number]:
     """Layers on the first, on the second (fullest of the middle) and on the last stage.
 
     Stages hold equal shares; where the layers are short of that, the last stage (which has the vocabulary
@@ -37,9 +38,9 @@ def stage_layers(model, options, plan):
 
     Parameters
     ----------
-    model : `Model`
-    options : `Options`
-    plan : `Plan`
+    model : `ModelNumbers`
+    settings : `Settings`
+    plan : `PlanNumbers`
     """
     slots = plan.pipeline * plan.virtual_stages
     full = plan.virtual_stages * ops.ceil_div(model.layers, slots)
@@ -49,11 +50,11 @@ def stage_layers(model, options, plan):
     filled = dealt_layers(model, plan, 1.0)
     second = dealt_layers(model, plan, 2.0) - filled
     left = model.layers - dealt_layers(model, plan, plan.pipeline - 1.0)
-    by_cost = (options.balanced_stages > 0.0) & (plan.pipeline > 1.0)
+    by_cost = (settings.framework.balanced_stages > 0.0) & (plan.pipeline > 1.0)
     return ops.where(by_cost, filled, first), ops.where(by_cost, second, full), ops.where(by_cost, left, last)
 
 
-def dealt_layers(model, plan, stages):
+def dealt_layers(model: ModelNumbers, plan: PlanNumbers, stages: Number) -> Number:
     """Layers on the first `stages` stages, where they are dealt by cost.
 
     The vocabulary projection costs so many layers as it has weights of them. A stage takes layers until all dealt so
@@ -61,14 +62,14 @@ def dealt_layers(model, plan, stages):
 
     Parameters
     ----------
-    model : `Model`
-    plan : `Plan`
+    model : `ModelNumbers`
+    plan : `PlanNumbers`
     stages : from 1; fewer than all
 
     References
     ----------
     huggingface/nanotron ``src/nanotron/models/base.py`` ``build_model``, with ``get_block_compute_costs``
     """
-    head = model.vocabulary * model.hidden / layer_matrices(model)
+    head = model.vocabulary.size * model.hidden / layer_matrices(model)
     share = stages * (model.layers + head) / plan.pipeline
     return ops.minimum(ops.maximum(1.0 - ops.ceil(-share), stages), model.layers)

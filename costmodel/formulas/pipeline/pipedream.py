@@ -7,9 +7,10 @@ every :math:`T / m`. The papers and the published program differ in what synchro
 from __future__ import annotations
 
 from costmodel import ops
+from costmodel.formulas.quantities import Number
 
 
-def replicated_stage(compute, weight_bytes, replicas, bandwidth):
+def replicated_stage(compute: Number, weight_bytes: Number, replicas: Number, bandwidth: Number) -> Number:
     r"""Time per minibatch of a replicated stage [s], as in the paper of 2019.
 
     .. math:: T = \frac{1}{m} \max\left(\sum_l T_l,\; \frac{2 (m - 1) \sum_l |w_l|}{B}\right)
@@ -33,7 +34,9 @@ def replicated_stage(compute, weight_bytes, replicas, bandwidth):
     return ops.maximum(compute, 2.0 * (replicas - 1.0) * weight_bytes / bandwidth) / replicas
 
 
-def replicated_stage_2018(compute, weight_bytes, replicas, bandwidth):
+def replicated_stage_2018(
+    compute: Number, weight_bytes: Number, replicas: Number, bandwidth: Number,
+) -> Number:  # fmt: skip
     r"""Time per minibatch of a replicated stage [s], as in the paper of 2018: a parameter server split over replicas.
 
     .. math:: T = \frac{1}{m} \max\left(\sum_l T_l,\; \frac{4 (m - 1) \sum_l |w_l|}{m B}\right)
@@ -57,7 +60,9 @@ def replicated_stage_2018(compute, weight_bytes, replicas, bandwidth):
     return ops.maximum(compute, sharded_synchronisation(weight_bytes, replicas, bandwidth)) / replicas
 
 
-def replicated_stage_code(compute, weight_bytes, replicas, bandwidth, within):
+def replicated_stage_code(
+    compute: Number, weight_bytes: Number, replicas: Number, bandwidth: Number, within: Number,
+) -> Number:  # fmt: skip
     r"""Time per minibatch of a replicated stage [s], as the published program has it: compute and exchange add up.
 
     .. math:: T = \frac{1}{m} \left(\sum_l T_l + \frac{4 (m - 1) \sum_l |w_l|}{m B\, n}\right)
@@ -82,7 +87,7 @@ def replicated_stage_code(compute, weight_bytes, replicas, bandwidth, within):
     return (compute + sharded_synchronisation(weight_bytes, replicas, bandwidth) / within) / replicas
 
 
-def sharded_synchronisation(weight_bytes, replicas, bandwidth):
+def sharded_synchronisation(weight_bytes: Number, replicas: Number, bandwidth: Number) -> Number:
     r"""Time to push gradients to, and pull weights from, a parameter server split over the replicas [s].
 
     .. math:: \frac{4 (m - 1) |w|}{m B}
@@ -100,7 +105,7 @@ def sharded_synchronisation(weight_bytes, replicas, bandwidth):
     return 4.0 * (replicas - 1.0) * weight_bytes / (replicas * bandwidth)
 
 
-def handing_on(output_bytes, replicas, bandwidth):
+def handing_on(output_bytes: Number, replicas: Number, bandwidth: Number) -> Number:
     r"""Time per minibatch to send an output on and get its gradient back [s].
 
     .. math:: \frac{2 a}{m B}
@@ -118,7 +123,7 @@ def handing_on(output_bytes, replicas, bandwidth):
     return 2.0 * output_bytes / (replicas * bandwidth)
 
 
-def minibatches_in_flight(downstream, replicas):
+def minibatches_in_flight(downstream: Number, replicas: Number) -> Number:
     r"""Minibatches that a replica has begun and not finished in the steady state: versions of its weights that it keeps.
 
     .. math:: \left\lceil \frac{d}{m} \right\rceil + 1
@@ -143,7 +148,7 @@ def minibatches_in_flight(downstream, replicas):
     return ops.ceil_div(downstream, replicas) + 1.0
 
 
-def synchronisation_bytes(weight_bytes, replicas):
+def synchronisation_bytes(weight_bytes: Number, replicas: Number) -> Number:
     r"""Bytes that a stage's replicas send for every minibatch to keep their weights alike.
 
     .. math:: \frac{2 (m - 1)}{m} |w|

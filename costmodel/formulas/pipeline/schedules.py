@@ -6,13 +6,14 @@ r"""Pipeline schedules as closed forms: what idles while the pipeline fills and 
 from __future__ import annotations
 
 from costmodel import ops
+from costmodel.formulas.quantities import Number
 
 GPIPE, ONE_F_ONE_B, INTERLEAVED, ZB_H1, ZB_H2, DUALPIPE, ZB_V = 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0
 CHIMERA, BREADTH_FIRST, PIPEDREAM, PIPEDREAM_2BW = 7.0, 8.0, 9.0, 10.0
 """Codes of the schedules."""
 
 
-def bubble_zb_v(stages, forward, data, weight):
+def bubble_zb_v(stages: Number, forward: Number, data: Number, weight: Number) -> Number:
     r"""Idle time of one stage under ZB-V [s]: the longest of the ways through its order.
 
     Parameters
@@ -39,7 +40,9 @@ def bubble_zb_v(stages, forward, data, weight):
     return ops.where(stages > 1.0, ops.maximum(longest, 0.0), 0.0)
 
 
-def bubble(schedule, stages, virtual_stages, forward, data, weight):
+def bubble(
+    schedule: Number, stages: Number, virtual_stages: Number, forward: Number, data: Number, weight: Number,
+) -> Number:  # fmt: skip
     r"""Idle time of one stage in a step [s], uniform stages, no transfers.
 
     =============  ==========================================================================  ============
@@ -93,7 +96,9 @@ def bubble(schedule, stages, virtual_stages, forward, data, weight):
     return ops.where(schedule > 8.5, 0.0, flushed)
 
 
-def in_flight(schedule, stages, virtual_stages, micro_batches, stage):
+def in_flight(
+    schedule: Number, stages: Number, virtual_stages: Number, micro_batches: Number, stage: Number,
+) -> Number:  # fmt: skip
     r"""Micro-batches whose activations a stage holds at its fullest, in units of the stage's whole depth.
 
     ====================  ===================================================================
@@ -143,7 +148,7 @@ def in_flight(schedule, stages, virtual_stages, micro_batches, stage):
     return ops.where(ops.equal(schedule, INTERLEAVED), interleaved, batched)
 
 
-def two_way(schedule):
+def two_way(schedule: Number) -> Number:
     """1 where micro-batches enter the pipeline at both ends, so that a rank runs its stage and the mirrored one.
 
     Parameters
@@ -153,7 +158,7 @@ def two_way(schedule):
     return ops.where(ops.equal(schedule, DUALPIPE) | ops.equal(schedule, CHIMERA), 1.0, 0.0)
 
 
-def folded(schedule):
+def folded(schedule: Number) -> Number:
     """1 where the first rank runs the first and the last stage, and with them the embedding and the head.
 
     Parameters
@@ -163,7 +168,7 @@ def folded(schedule):
     return ops.maximum(two_way(schedule), ops.where(ops.equal(schedule, ZB_V), 1.0, 0.0))
 
 
-def losses_in_flight(schedule, micro_batches):
+def losses_in_flight(schedule: Number, micro_batches: Number) -> Number:
     """Micro-batches whose logits wait for their backward pass: all where every forward pass comes first, else one.
 
     Parameters
@@ -175,7 +180,7 @@ def losses_in_flight(schedule, micro_batches):
     return ops.where(batched, micro_batches, 1.0)
 
 
-def weight_copies(schedule):
+def weight_copies(schedule: Number) -> Number:
     """Stages whose weights and gradients a rank holds: two where two directions of the pipeline meet on it.
 
     Parameters
@@ -185,7 +190,7 @@ def weight_copies(schedule):
     return 1.0 + two_way(schedule)
 
 
-def updates(schedule, micro_batches):
+def updates(schedule: Number, micro_batches: Number) -> Number:
     """Updates of the weights in a step: after every micro-batch under PipeDream, else one.
 
     A step of 2BW is one of its batches of accumulated gradients, as of the schedules that flush.
@@ -207,7 +212,7 @@ def updates(schedule, micro_batches):
     return ops.where(ops.equal(schedule, PIPEDREAM), micro_batches, 1.0)
 
 
-def crossings(schedule, virtual_stages):
+def crossings(schedule: Number, virtual_stages: Number) -> Number:
     """Boundaries behind which a micro-batch leaves a rank that has neighbours on both sides, each way.
 
     One for each chunk; a valley is crossed down and up.
@@ -225,7 +230,7 @@ def crossings(schedule, virtual_stages):
     return virtual_stages * (1.0 + folded(schedule) * (1.0 - two_way(schedule)))
 
 
-def messages(schedule, virtual_stages, outer):
+def messages(schedule: Number, virtual_stages: Number, outer: Number) -> Number:
     """Messages that a rank sends of one micro-batch, both ways, on average of the two ends where it may enter at either.
 
     The first rank and the last lack a neighbour: the first stage sends no gradients, the last no activations, and where
@@ -245,7 +250,7 @@ def messages(schedule, virtual_stages, outer):
     return 2.0 * crossings(schedule, virtual_stages) - outer * crossings(schedule, 1.0)
 
 
-def weight_versions(schedule, held):
+def weight_versions(schedule: Number, held: Number) -> Number:
     """Versions of the stage's weights that a rank keeps: one, two generations, or one for each micro-batch in flight.
 
     Parameters

@@ -6,13 +6,14 @@ A worker's time has mean :math:`\mu` and standard deviation :math:`\sigma = c \m
 from __future__ import annotations
 
 from costmodel import ops
+from costmodel.formulas.quantities import Number
 
 _LN2 = 0.6931471805599453
 _EULER = 0.5772156649015329
 _SQRT3 = 1.7320508075688772
 
 
-def harmonic(count):
+def harmonic(count: Number) -> Number:
     r"""Harmonic number :math:`H_n = \sum_{i=1}^{n} 1 / i`.
 
     The asymptotic series at :math:`n + 8`, exact to rounding, and carried back by the recurrence.
@@ -35,7 +36,7 @@ def harmonic(count):
     return series - (first + second)
 
 
-def slowest_exponential(mean, spread, workers):
+def slowest_exponential(mean: Number, spread: Number, workers: Number) -> Number:
     r"""Expected time of the slowest of the workers [s], if times are a constant plus an exponential.
 
     .. math:: \mu (1 - c) + \mu c H_W
@@ -54,7 +55,7 @@ def slowest_exponential(mean, spread, workers):
     return mean * (1.0 - spread) + mean * spread * harmonic(workers)
 
 
-def slowest_uniform(mean, spread, workers):
+def slowest_uniform(mean: Number, spread: Number, workers: Number) -> Number:
     r"""Expected time of the slowest of the workers [s], if times are uniform.
 
     .. math:: \mu \left(1 + \sqrt{3} c \frac{W - 1}{W + 1}\right)
@@ -73,7 +74,7 @@ def slowest_uniform(mean, spread, workers):
     return mean * (1.0 + _SQRT3 * spread * (workers - 1.0) / (workers + 1.0))
 
 
-def idle_share(mean, slowest, exchange_time):
+def idle_share(mean: Number, slowest: Number, exchange_time: Number) -> Number:
     r"""Share of a synchronous step during which a worker waits for the slowest.
 
     .. math:: \frac{t_{max} - \mu}{t_{max} + t_x}
@@ -92,7 +93,7 @@ def idle_share(mean, slowest, exchange_time):
     return (slowest - mean) / (slowest + exchange_time)
 
 
-def mean_staleness(workers, fetch_interval, push_interval):
+def mean_staleness(workers: Number, fetch_interval: Number, push_interval: Number) -> Number:
     r"""Pushes of others between the fetch that a gradient is computed on and its own push: the mean.
 
     .. math:: (W - 1) \frac{n_f + n_p}{2 n_p}
@@ -118,7 +119,7 @@ def mean_staleness(workers, fetch_interval, push_interval):
     return (workers - 1.0) * (fetch_interval + push_interval) / (2.0 * push_interval)
 
 
-def staleness_probability(behind, workers):
+def staleness_probability(behind: Number, workers: Number) -> Number:
     r"""Probability that so many pushes of others come between a worker's read and its write.
 
     .. math:: \frac{1}{W} \left(1 - \frac{1}{W}\right)^k

@@ -7,9 +7,10 @@ sample's, :math:`H` the Hessian.
 from __future__ import annotations
 
 from costmodel import ops
+from costmodel.formulas.quantities import Number
 
 
-def noise_scale(noise_curvature, gradient_curvature):
+def noise_scale(noise_curvature: Number, gradient_curvature: Number) -> Number:
     r"""Gradient noise scale [samples].
 
     .. math:: B_{noise} = \frac{\mathrm{tr}(H \Sigma)}{G^T H G}
@@ -26,7 +27,7 @@ def noise_scale(noise_curvature, gradient_curvature):
     return noise_curvature / gradient_curvature
 
 
-def simple_noise_scale(variance, squared_gradient):
+def simple_noise_scale(variance: Number, squared_gradient: Number) -> Number:
     r"""Gradient noise scale where the Hessian is a multiple of the identity [samples].
 
     .. math:: B_{simple} = \frac{\mathrm{tr}\,\Sigma}{|G|^2}
@@ -43,7 +44,7 @@ def simple_noise_scale(variance, squared_gradient):
     return variance / squared_gradient
 
 
-def optimal_rate(largest_rate, batch, noise):
+def optimal_rate(largest_rate: Number, batch: Number, noise: Number) -> Number:
     r"""Best learning rate of a batch.
 
     .. math:: \epsilon_{opt}(B) = \frac{\epsilon_{max}}{1 + B_{noise} / B}
@@ -66,7 +67,7 @@ def optimal_rate(largest_rate, batch, noise):
     return largest_rate / (1.0 + noise / batch)
 
 
-def largest_rate(squared_gradient, gradient_curvature):
+def largest_rate(squared_gradient: Number, gradient_curvature: Number) -> Number:
     r"""Best learning rate without noise.
 
     .. math:: \epsilon_{max} = \frac{|G|^2}{G^T H G}
@@ -83,7 +84,7 @@ def largest_rate(squared_gradient, gradient_curvature):
     return squared_gradient / gradient_curvature
 
 
-def largest_improvement(squared_gradient, gradient_curvature):
+def largest_improvement(squared_gradient: Number, gradient_curvature: Number) -> Number:
     r"""Loss that one step wins without noise.
 
     .. math:: \Delta L_{max} = \frac{|G|^4}{2 G^T H G}
@@ -100,7 +101,7 @@ def largest_improvement(squared_gradient, gradient_curvature):
     return 0.5 * squared_gradient * squared_gradient / gradient_curvature
 
 
-def improvement(largest, batch, noise):
+def improvement(largest: Number, batch: Number, noise: Number) -> Number:
     r"""Loss that one step of a batch wins at its best learning rate.
 
     .. math:: \Delta L_{opt}(B) = \frac{\Delta L_{max}}{1 + B_{noise} / B}
@@ -118,7 +119,7 @@ def improvement(largest, batch, noise):
     return largest / (1.0 + noise / batch)
 
 
-def relative_error(batch, simple_noise):
+def relative_error(batch: Number, simple_noise: Number) -> Number:
     r"""Expected squared error of a batch's gradient over the squared gradient: :math:`B_{simple} / B`.
 
     Parameters
@@ -129,7 +130,7 @@ def relative_error(batch, simple_noise):
     return simple_noise / batch
 
 
-def critical_batch(fewest_samples, fewest_steps):
+def critical_batch(fewest_samples: Number, fewest_steps: Number) -> Number:
     r"""Batch at which a run takes twice its fewest steps and twice its fewest samples [samples].
 
     .. math:: B_{crit} = \frac{E_{min}}{S_{min}}
@@ -146,7 +147,7 @@ def critical_batch(fewest_samples, fewest_steps):
     return fewest_samples / fewest_steps
 
 
-def steps(fewest_steps, batch, critical):
+def steps(fewest_steps: Number, batch: Number, critical: Number) -> Number:
     r"""Steps to a given loss.
 
     .. math:: S = S_{min} \left(1 + \frac{B_{crit}}{B}\right)
@@ -169,7 +170,7 @@ def steps(fewest_steps, batch, critical):
     return fewest_steps * (1.0 + critical / batch)
 
 
-def samples(fewest_samples, batch, critical):
+def samples(fewest_samples: Number, batch: Number, critical: Number) -> Number:
     r"""Samples to a given loss [samples].
 
     .. math:: E = E_{min} \left(1 + \frac{B}{B_{crit}}\right)
@@ -187,7 +188,7 @@ def samples(fewest_samples, batch, critical):
     return fewest_samples * (1.0 + batch / critical)
 
 
-def time_to_loss(fewest_steps, batch, critical, iteration):
+def time_to_loss(fewest_steps: Number, batch: Number, critical: Number, iteration: Number) -> Number:
     """Time to a given loss [s]: steps of a batch, each of so long.
 
     Parameters
@@ -199,7 +200,9 @@ def time_to_loss(fewest_steps, batch, critical, iteration):
     return steps(fewest_steps, batch, critical) * iteration
 
 
-def squared_gradient_estimate(small_batch, large_batch, small_norm, large_norm):
+def squared_gradient_estimate(
+    small_batch: Number, large_batch: Number, small_norm: Number, large_norm: Number,
+) -> Number:  # fmt: skip
     r"""Unbiased estimate of :math:`|G|^2` from squared gradient norms at two batch sizes.
 
     .. math:: \frac{B_2 |G_2|^2 - B_1 |G_1|^2}{B_2 - B_1}
@@ -216,7 +219,9 @@ def squared_gradient_estimate(small_batch, large_batch, small_norm, large_norm):
     return (large_batch * large_norm - small_batch * small_norm) / (large_batch - small_batch)
 
 
-def variance_estimate(small_batch, large_batch, small_norm, large_norm):
+def variance_estimate(
+    small_batch: Number, large_batch: Number, small_norm: Number, large_norm: Number,
+) -> Number:  # fmt: skip
     r"""Unbiased estimate of :math:`\mathrm{tr}\,\Sigma` from squared gradient norms at two batch sizes.
 
     .. math:: \frac{|G_1|^2 - |G_2|^2}{1 / B_1 - 1 / B_2}
@@ -233,7 +238,7 @@ def variance_estimate(small_batch, large_batch, small_norm, large_norm):
     return (small_norm - large_norm) / (1.0 / small_batch - 1.0 / large_batch)
 
 
-def adaptive_batch(noise, exchange_rate):
+def adaptive_batch(noise: Number, exchange_rate: Number) -> Number:
     r"""Batch that follows the noise scale during a run [samples].
 
     .. math:: B(s) = \sqrt{r B_{noise}(s)}
@@ -250,7 +255,7 @@ def adaptive_batch(noise, exchange_rate):
     return ops.sqrt(exchange_rate * noise)
 
 
-def adaptive_gain(root_noise_sum, fewest_steps, fewest_samples):
+def adaptive_gain(root_noise_sum: Number, fewest_steps: Number, fewest_samples: Number) -> Number:
     r"""Gain of an adaptive over the best fixed batch: share of its cost that remains.
 
     .. math:: \gamma = \frac{\left(\int \sqrt{B_{noise}}\, ds\right)^2}{S_{min} E_{min}}

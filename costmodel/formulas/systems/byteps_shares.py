@@ -10,15 +10,16 @@ its text and equation (6) need :math:`t_c = n M_{SS_{CPU}} / B`, which is used h
 from __future__ import annotations
 
 from costmodel import ops
+from costmodel.formulas.quantities import Number
 
 
-def _balance(gpu_machines, cpu_machines):
+def _balance(gpu_machines: Number, cpu_machines: Number) -> Number:
     """The paper's n^2 + k n - 2 k; 1 for a single GPU machine, which has nothing to exchange."""
     square = gpu_machines * gpu_machines + cpu_machines * (gpu_machines - 2.0)
     return ops.where(gpu_machines > 1.0, square, 1.0)
 
 
-def cpu_share(gpu_machines, cpu_machines):
+def cpu_share(gpu_machines: Number, cpu_machines: Number) -> Number:
     r"""Share of the gradient that each CPU machine sums, :math:`M_{SS_{CPU}} / M`.
 
     .. math:: \frac{2 (n - 1)}{n^2 + k n - 2 k}, \qquad \frac{1}{k} \text{ for } k \ge n
@@ -41,7 +42,7 @@ def cpu_share(gpu_machines, cpu_machines):
     return 2.0 * (gpu_machines - 1.0) / _balance(gpu_machines, used) * used / ops.maximum(cpu_machines, 1.0)
 
 
-def gpu_share(gpu_machines, cpu_machines):
+def gpu_share(gpu_machines: Number, cpu_machines: Number) -> Number:
     r"""Share of the gradient that each GPU machine sums, :math:`M_{SS_{GPU}} / M`.
 
     .. math:: \frac{n - k}{n^2 + k n - 2 k}, \qquad 0 \text{ for } k \ge n
@@ -64,7 +65,7 @@ def gpu_share(gpu_machines, cpu_machines):
     return (gpu_machines - used) / _balance(gpu_machines, used)
 
 
-def gpu_machine_time(nbytes, gpu_machines, share, bandwidth):
+def gpu_machine_time(nbytes: Number, gpu_machines: Number, share: Number, bandwidth: Number) -> Number:
     r"""Time of a GPU machine's link if each GPU machine sums a share of the gradient [s].
 
     .. math:: t_g = \frac{M + (n - 2) M_{SS_{GPU}}}{B}
@@ -83,7 +84,7 @@ def gpu_machine_time(nbytes, gpu_machines, share, bandwidth):
     return nbytes * (1.0 + (gpu_machines - 2.0) * share) / bandwidth
 
 
-def cpu_machine_time(nbytes, gpu_machines, share, bandwidth):
+def cpu_machine_time(nbytes: Number, gpu_machines: Number, share: Number, bandwidth: Number) -> Number:
     r"""Time of a CPU machine's link if it sums a share of the gradient [s].
 
     .. math:: t_c = \frac{n M_{SS_{CPU}}}{B}
@@ -102,7 +103,7 @@ def cpu_machine_time(nbytes, gpu_machines, share, bandwidth):
     return nbytes * gpu_machines * share / bandwidth
 
 
-def optimal_time(nbytes, gpu_machines, cpu_machines, bandwidth):
+def optimal_time(nbytes: Number, gpu_machines: Number, cpu_machines: Number, bandwidth: Number) -> Number:
     r"""Time of an exchange between machines with the optimal shares [s]; no assignment is faster.
 
     .. math:: t_{opt} = \frac{2 n (n - 1) M}{(n^2 + k n - 2 k) B}, \qquad \frac{M}{B} \text{ for } k \ge n
@@ -129,7 +130,7 @@ def optimal_time(nbytes, gpu_machines, cpu_machines, bandwidth):
     return 2.0 * gpu_machines * (gpu_machines - 1.0) * nbytes / (_balance(gpu_machines, used) * bandwidth)
 
 
-def gain_over_all_reduce(gpu_machines, cpu_machines):
+def gain_over_all_reduce(gpu_machines: Number, cpu_machines: Number) -> Number:
     r"""Time of an all-reduce among the GPU machines over the optimal time.
 
     .. math:: \gamma_a = \frac{n^2 + k n - 2 k}{n^2}
@@ -151,7 +152,7 @@ def gain_over_all_reduce(gpu_machines, cpu_machines):
     return _balance(gpu_machines, ops.minimum(cpu_machines, gpu_machines)) / (gpu_machines * gpu_machines)
 
 
-def gain_over_parameter_server(gpu_machines, cpu_machines):
+def gain_over_parameter_server(gpu_machines: Number, cpu_machines: Number) -> Number:
     r"""Time of a parameter server on the CPU machines alone over the optimal time.
 
     .. math:: \gamma_p = \frac{n^2 + k n - 2 k}{2 k (n - 1)}, \qquad 1 \text{ for } k \ge n
@@ -174,7 +175,9 @@ def gain_over_parameter_server(gpu_machines, cpu_machines):
     return _balance(gpu_machines, used) / (2.0 * used * (gpu_machines - 1.0))
 
 
-def pcie_time(nbytes, gpus, direct, cpu_bandwidth, gpu_bandwidth):
+def pcie_time(
+    nbytes: Number, gpus: Number, direct: Number, cpu_bandwidth: Number, gpu_bandwidth: Number,
+) -> Number:  # fmt: skip
     r"""Time inside a machine without NVLink, if part of the gradient is summed by the CPU straight from each GPU [s].
 
     .. math:: J(x) = M \max\left(\frac{l x + 1 - x}{b_{SC}},\; \frac{\frac{2 l - 1}{l} (1 - x) + x}{b_{NS}}\right)
@@ -207,7 +210,7 @@ def pcie_time(nbytes, gpus, direct, cpu_bandwidth, gpu_bandwidth):
     return nbytes * ops.maximum(to_cpu, among)
 
 
-def optimal_direct_share(gpus, cpu_bandwidth, gpu_bandwidth):
+def optimal_direct_share(gpus: Number, cpu_bandwidth: Number, gpu_bandwidth: Number) -> Number:
     r"""The share that makes `pcie_time` least: where both links take the same time, or none.
 
     .. math:: x^* = \max\left(0, \frac{(2 l - 1) b_{SC} - l b_{NS}}{(l - 1) (l b_{NS} + b_{SC})}\right)
@@ -232,7 +235,9 @@ def optimal_direct_share(gpus, cpu_bandwidth, gpu_bandwidth):
     return ops.minimum(ops.maximum(share, 0.0), 1.0)
 
 
-def nvlink_time(nbytes, nvlink_bandwidth, cpu_bandwidth, shared_switch):
+def nvlink_time(
+    nbytes: Number, nvlink_bandwidth: Number, cpu_bandwidth: Number, shared_switch: Number,
+) -> Number:  # fmt: skip
     r"""Time inside a machine with NVLink: reduce to one GPU, copy to the CPU, and back [s].
 
     .. math:: M \max\left(\frac{1}{b_{NV}}, \frac{1 + c}{b_{SC}}\right)

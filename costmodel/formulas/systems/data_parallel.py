@@ -3,9 +3,12 @@ r"""Data parallelism in bulk-synchronous steps: the iteration, its efficiency, t
 from __future__ import annotations
 
 from costmodel import ops
+from costmodel.formulas.quantities import Number
 
 
-def hierarchical_all_reduce(nbytes, gpus_per_server, between, latency, bandwidth):
+def hierarchical_all_reduce(
+    nbytes: Number, gpus_per_server: Number, between: Number, latency: Number, bandwidth: Number,
+) -> Number:  # fmt: skip
     r"""Time of a reduction inside each server, an all-reduce between servers and a broadcast inside each [s].
 
     .. math:: T = 2 \left((g - 1) \alpha + \frac{n}{B}\right) + T_{between}
@@ -35,7 +38,7 @@ def hierarchical_all_reduce(nbytes, gpus_per_server, between, latency, bandwidth
     return 2.0 * ops.where(gpus_per_server > 1.0, inside, 0.0) + between
 
 
-def exposed_exchange(backward, first_bucket, exchange_time):
+def exposed_exchange(backward: Number, first_bucket: Number, exchange_time: Number) -> Number:
     """Exchange of gradients that the backward pass doesn't hide, where it is the exchange that never waits [s].
 
     Parameters
@@ -52,7 +55,7 @@ def exposed_exchange(backward, first_bucket, exchange_time):
     return ops.maximum(first_bucket + exchange_time - backward, 0.0)
 
 
-def exposed_equal_buckets(backward, buckets, exchange_time):
+def exposed_equal_buckets(backward: Number, buckets: Number, exchange_time: Number) -> Number:
     r"""Exchange of gradients that stays exposed where buckets are equal and fill at an even pace [s].
 
     .. math:: \max\left(\frac{X}{K},\; X + \frac{B}{K} - B\right)
@@ -73,7 +76,7 @@ def exposed_equal_buckets(backward, buckets, exchange_time):
     return ops.maximum(exchange_time / buckets, exchange_time + backward / buckets - backward)
 
 
-def iteration_time(forward, backward, first_bucket, exchange_time):
+def iteration_time(forward: Number, backward: Number, first_bucket: Number, exchange_time: Number) -> Number:
     r"""Time of one iteration of data-parallel training [s].
 
     .. math:: T = T_{fwd} + \max(T_{bwd},\; T_{first} + T_{exchange})
@@ -96,7 +99,7 @@ def iteration_time(forward, backward, first_bucket, exchange_time):
     return forward + backward + exposed_exchange(backward, first_bucket, exchange_time)
 
 
-def throughput(workers, samples, iteration):
+def throughput(workers: Number, samples: Number, iteration: Number) -> Number:
     """Samples of all workers per second.
 
     Parameters
@@ -108,7 +111,7 @@ def throughput(workers, samples, iteration):
     return workers * samples / iteration
 
 
-def scaling_efficiency(reference, iteration):
+def scaling_efficiency(reference: Number, iteration: Number) -> Number:
     """Throughput of a worker over that in a smaller, reference run with the same samples a worker.
 
     Parameters
@@ -124,7 +127,9 @@ def scaling_efficiency(reference, iteration):
     return reference / iteration
 
 
-def training_time(samples, epochs, workers, samples_of_worker, iteration):
+def training_time(
+    samples: Number, epochs: Number, workers: Number, samples_of_worker: Number, iteration: Number,
+) -> Number:  # fmt: skip
     """Time of a training run [s].
 
     Parameters
@@ -137,7 +142,7 @@ def training_time(samples, epochs, workers, samples_of_worker, iteration):
     return epochs * samples / throughput(workers, samples_of_worker, iteration)
 
 
-def bandwidth_to_hide(nbytes, backward):
+def bandwidth_to_hide(nbytes: Number, backward: Number) -> Number:
     r"""Bandwidth that hides an all-reduce between many servers behind the backward pass [bytes/s].
 
     .. math:: B = \frac{2 n}{T_{bwd}}
@@ -159,7 +164,7 @@ def bandwidth_to_hide(nbytes, backward):
     return 2.0 * nbytes / backward
 
 
-def linear_scaling_rate(rate, minibatch, reference):
+def linear_scaling_rate(rate: Number, minibatch: Number, reference: Number) -> Number:
     r"""Learning rate of a larger minibatch: :math:`\hat\eta = k \eta`.
 
     Parameters
@@ -179,7 +184,7 @@ def linear_scaling_rate(rate, minibatch, reference):
     return rate * minibatch / reference
 
 
-def warmup_rate(first, last, iteration, warmup):
+def warmup_rate(first: Number, last: Number, iteration: Number, warmup: Number) -> Number:
     """Learning rate during a gradual warmup, which grows by the same amount in each iteration.
 
     Parameters
@@ -200,7 +205,7 @@ def warmup_rate(first, last, iteration, warmup):
     return first + (last - first) * ops.minimum(iteration / warmup, 1.0)
 
 
-def corrected_momentum(momentum, rate, previous):
+def corrected_momentum(momentum: Number, rate: Number, previous: Number) -> Number:
     """Factor on the velocity of momentum SGD, kept in units of the update, when the learning rate changes.
 
     Parameters

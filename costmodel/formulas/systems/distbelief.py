@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from costmodel import ops
 from costmodel.formulas.pipeline.staleness import harmonic
+from costmodel.formulas.quantities import Number
 
 
-def per_step(nbytes, interval):
+def per_step(nbytes: Number, interval: Number) -> Number:
     r"""Bytes a step of what is sent every so many steps: Downpour's fetches and pushes run beside the computing.
 
     Parameters
@@ -29,7 +30,7 @@ def per_step(nbytes, interval):
     return nbytes / interval
 
 
-def sandblaster_bytes(nbytes, pushes):
+def sandblaster_bytes(nbytes: Number, pushes: Number) -> Number:
     """Bytes that a replica fetches and pushes in one batch: parameters once, gradients after every few portions.
 
     The coordinator's messages (dot products, scalings) hold no parameters and are not counted.
@@ -46,7 +47,9 @@ def sandblaster_bytes(nbytes, pushes):
     return nbytes + pushes * nbytes
 
 
-def sandblaster_batch_time(portions, replicas, portion_time, backup):
+def sandblaster_batch_time(
+    portions: Number, replicas: Number, portion_time: Number, backup: Number,
+) -> Number:  # fmt: skip
     r"""Expected time of a batch that idle replicas take portion by portion [s].
 
     .. math:: T = t \left(\frac{P - W}{W} + H_W\right), \qquad \text{with backup tasks} \quad T = t \frac{P}{W}
@@ -74,7 +77,7 @@ def sandblaster_batch_time(portions, replicas, portion_time, backup):
     return portion_time * ops.where(backup > 0.0, portions / replicas, plain)
 
 
-def dense_crossing(states, machines):
+def dense_crossing(states: Number, machines: Number) -> Number:
     r"""States of other machines that each machine receives in a fully connected layer.
 
     .. math:: n \frac{m - 1}{m}
@@ -91,7 +94,7 @@ def dense_crossing(states, machines):
     return states * (machines - 1.0) / machines
 
 
-def local_crossing(side, machines):
+def local_crossing(side: Number, machines: Number) -> Number:
     r"""States of other machines that each machine receives in a locally connected layer, on average.
 
     .. math:: 4 l \frac{\sqrt{m} - 1}{m}
@@ -106,7 +109,9 @@ def local_crossing(side, machines):
     return 4.0 * side * (ops.sqrt(machines) - 1.0) / machines
 
 
-def partition_time(compute_time, machines, crossing, bandwidth, synchronisation):
+def partition_time(
+    compute_time: Number, machines: Number, crossing: Number, bandwidth: Number, synchronisation: Number,
+) -> Number:  # fmt: skip
     r"""Time of a step of one replica that is split over machines [s].
 
     .. math:: \frac{t}{m} + \frac{n}{B} + [m > 1]\, t_s

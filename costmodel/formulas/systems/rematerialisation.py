@@ -6,9 +6,10 @@ Bytes are those of what is kept; schedules of layers that differ, and peaks with
 from __future__ import annotations
 
 from costmodel import ops
+from costmodel.formulas.quantities import Number
 
 
-def segmented_bytes(layers, segments, nbytes):
+def segmented_bytes(layers: Number, segments: Number, nbytes: Number) -> Number:
     r"""Activations held where only the outputs of equal segments are kept [bytes].
 
     .. math:: \left(k + \frac{n}{k}\right) a
@@ -33,7 +34,7 @@ def segmented_bytes(layers, segments, nbytes):
     return (segments + layers / segments) * nbytes
 
 
-def segmented_extra(layers, segments, forward):
+def segmented_extra(layers: Number, segments: Number, forward: Number) -> Number:
     r"""Time of running forward again all but the last of equal segments [s].
 
     .. math:: n \left(1 - \frac{1}{k}\right) f
@@ -54,7 +55,7 @@ def segmented_extra(layers, segments, forward):
     return (layers - layers / segments) * forward
 
 
-def square_root_segments(layers):
+def square_root_segments(layers: Number) -> Number:
     r"""Number of segments that holds least: :math:`\sqrt n`, for :math:`2 \sqrt n` outputs.
 
     Parameters
@@ -73,7 +74,7 @@ def square_root_segments(layers):
     return ops.sqrt(layers)
 
 
-def recursive_levels(layers, checkpoints):
+def recursive_levels(layers: Number, checkpoints: Number) -> Number:
     r"""Levels of a chain that is cut again and again: :math:`\log_{k + 1} n`, each a forward pass of all layers.
 
     Parameters
@@ -93,7 +94,7 @@ def recursive_levels(layers, checkpoints):
     return ops.log2(layers) / ops.log2(checkpoints + 1.0)
 
 
-def recursive_bytes(layers, checkpoints, nbytes):
+def recursive_bytes(layers: Number, checkpoints: Number, nbytes: Number) -> Number:
     r"""Activations held where every piece of a chain is cut by as many checkpoints again [bytes].
 
     .. math:: g(n) = k a + g\left(\frac{n}{k + 1}\right) = k a \log_{k + 1} n
@@ -116,7 +117,7 @@ def recursive_bytes(layers, checkpoints, nbytes):
     return checkpoints * recursive_levels(layers, checkpoints) * nbytes
 
 
-def binomial_advances(layers, snapshots, repetitions, reach):
+def binomial_advances(layers: Number, snapshots: Number, repetitions: Number, reach: Number) -> Number:
     r"""Forward passes of layers that Revolve runs before it records them.
 
     .. math:: t(n, c) = r n - \frac{r}{c + 1} \beta(c, r), \qquad \beta(c, r) = \binom{c + r}{c}

@@ -11,10 +11,11 @@ costs (all are active) and how fast a worker gets through that comes alone.
 from __future__ import annotations
 
 from costmodel import ops
+from costmodel.formulas.quantities import Number
 from costmodel.formulas.systems.data_parallel import exposed_exchange
 
 
-def kept_share(significant, skipped, inactive):
+def kept_share(significant: Number, skipped: Number, inactive: Number) -> Number:
     r"""Share of the entries that is sent after the filters that drop entries.
 
     .. math:: f = s (1 - r) (1 - q)
@@ -39,7 +40,9 @@ def kept_share(significant, skipped, inactive):
     return significant * (1.0 - skipped) * (1.0 - inactive)
 
 
-def wire_bytes(nbytes, value_bytes, key_bytes, kept, cached, compression):
+def wire_bytes(
+    nbytes: Number, value_bytes: Number, key_bytes: Number, kept: Number, cached: Number, compression: Number,
+) -> Number:  # fmt: skip
     r"""Bytes on the wire for values and the keys that say which entries they are.
 
     .. math:: \frac{n}{v} f \left( v c + k (1 - h) \right)
@@ -67,7 +70,7 @@ def wire_bytes(nbytes, value_bytes, key_bytes, kept, cached, compression):
     return nbytes / value_bytes * kept * (value_bytes * compression + key_bytes * (1.0 - cached))
 
 
-def skew_of_largest(nbytes, servers, largest):
+def skew_of_largest(nbytes: Number, servers: Number, largest: Number) -> Number:
     r"""Load of the busiest server over the mean, where a tensor stays whole on one server.
 
     .. math:: \max\left(1, \frac{S m}{n}\right)
@@ -86,7 +89,9 @@ def skew_of_largest(nbytes, servers, largest):
     return ops.maximum(1.0, servers * largest / nbytes)
 
 
-def worker_bytes(sent, answered, active, servers, skew, colocated):
+def worker_bytes(
+    sent: Number, answered: Number, active: Number, servers: Number, skew: Number, colocated: Number,
+) -> Number:  # fmt: skip
     r"""Bytes that leave the busiest machine with a worker in one exchange.
 
     .. math:: n \left(1 - \frac{c s}{S}\right) + c (a - 1) \frac{s n'}{S}
@@ -109,7 +114,7 @@ def worker_bytes(sent, answered, active, servers, skew, colocated):
     return sent * (1.0 - colocated * shard) + colocated * (active - 1.0) * answered * shard
 
 
-def server_bytes(nbytes, active, servers, skew):
+def server_bytes(nbytes: Number, active: Number, servers: Number, skew: Number) -> Number:
     r"""Bytes that the busiest server takes from all workers, or sends to them: incast.
 
     .. math:: \frac{a s n}{S}
@@ -130,8 +135,10 @@ def server_bytes(nbytes, active, servers, skew):
 
 
 def exchange_time(
-    push, pull, active, servers, skew, colocated, bandwidth, server_bandwidth, update_bandwidth, latency, partitions
-):
+    push: Number, pull: Number, active: Number, servers: Number, skew: Number, colocated: Number,
+    bandwidth: Number, server_bandwidth: Number, update_bandwidth: Number, latency: Number,
+    partitions: Number,
+) -> Number:  # fmt: skip
     r"""Time in which so many workers push and pull at once [s].
 
     .. math:: T = 2 \alpha + \max(t_w, t_s) + \frac{\min(t_w, t_s)}{c}
@@ -178,7 +185,7 @@ def exchange_time(
     return 2.0 * latency + ops.maximum(worker, server) + ops.minimum(worker, server) / partitions
 
 
-def servers_to_match_all_reduce(workers):
+def servers_to_match_all_reduce(workers: Number) -> Number:
     r"""Servers below which incast makes separate servers slower than an all-reduce among the workers.
 
     .. math:: \frac{n M}{k B} = \frac{2 (n - 1) M}{n B} \;\Rightarrow\; k = \frac{n^2}{2 (n - 1)}
@@ -199,7 +206,7 @@ def servers_to_match_all_reduce(workers):
     return workers * workers / (2.0 * (workers - 1.0))
 
 
-def exposed_time(alone, compute_time, overlap):
+def exposed_time(alone: Number, compute_time: Number, overlap: Number) -> Number:
     """Time of an exchange that computing doesn't hide: `exposed_exchange` beside a share of it, begun at once [s].
 
     Parameters

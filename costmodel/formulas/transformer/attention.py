@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from costmodel import ops
 from costmodel.formulas.compute import gemm
+from costmodel.formulas.quantities import DeviceNumbers, ModelNumbers, Number, PlanNumbers, Settings, Software
 from costmodel.formulas.transformer.flops import attention_core_flop
 
 FLASH_BACKWARD = 2.5
@@ -13,19 +14,22 @@ FUSED_PASSES, UNFUSED_PASSES = 5.0, 9.0
 """Reads and writes of the score matrix forward: product, softmax (mask and scale apart or in it), dropout, product."""
 
 
-def flash(model, tokens, seq_len, heads_share, stack, device):
+def flash(
+    model: ModelNumbers, tokens: Number, seq_len: Number, heads_share: Number, software: Software,
+    device: DeviceNumbers,
+) -> tuple[Number, Number]:  # fmt: skip
     r"""Forward and backward time of a flash kernel [s].
 
     .. math:: T_f = \frac{F_{causal}}{\eta_f\, R}\,\frac{s + s_0}{s}
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
     tokens : queries on this rank
     seq_len : :math:`s`, of the whole sequence [tokens]
     heads_share : share of the heads on this rank
-    stack : `Stack`
-    device : `Device`
+    software : `Software`
+    device : `DeviceNumbers`
 
     Returns
     -------
@@ -33,20 +37,20 @@ def flash(model, tokens, seq_len, heads_share, stack, device):
         forward, backward [s]
     """
     flop = tokens * heads_share * attention_core_flop(model, seq_len, 1.0)
-    rate = device.base_flop_rate * stack.attention_quality * seq_len / (seq_len + device.attention_length)
+    rate = device.base_flop_rate * software.compute.attention_efficiency_scale * seq_len / (seq_len + device.attention_length)
     forward = flop / (rate * device.attention_forward_efficiency) + device.kernel_time
     backward = FLASH_BACKWARD * flop / (rate * device.attention_backward_efficiency) + 2.0 * device.kernel_time
     return forward, backward
 
 
-def softmax_is_fused(options, heads, plan):
+def softmax_is_fused(settings: Settings, heads: Number, plan: PlanNumbers) -> Number:
     """1 where the fused softmax kernel runs: asked for, and four score matrices at a time to work on.
 
     Parameters
     ----------
-    options : `Options`
+    settings : `Settings`
     heads : on this rank
-    plan : `Plan`
+    plan : `PlanNumbers`
 
     References
     ----------
@@ -54,43 +58,49 @@ def softmax_is_fused(options, heads, plan):
     must be a multiple of 4
     """
     matrices = plan.micro_batch * heads / 4.0
-    return options.fused_softmax * ops.where(ops.equal(ops.ceil(matrices), matrices), 1.0, 0.0)
+    return settings.kernels.fused_softmax * ops.where(ops.equal(ops.ceil(matrices), matrices), 1.0, 0.0)
 
 
-def unfused(model, tokens, seq_len, heads, passes, stack, device):
+def unfused(
+    model: ModelNumbers, tokens: Number, seq_len: Number, heads: Number, passes: Number, software: Software,
+    device: DeviceNumbers,
+) -> tuple[Number, Number]:  # fmt: skip
     r"""Forward and backward time of attention as separate kernels [s]: all :math:`s^2` scores are made and moved.
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
     tokens : queries on this rank
     seq_len : [tokens]
     heads : on this rank
     passes : times the score matrix is read or written forward, in 16 bit; backward twice as often
-    stack : `Stack`
-    device : `Device`
+    software : `Software`
+    device : `DeviceNumbers`
     """
-    rate = device.base_flop_rate * device.base_gemm_efficiency * stack.gemm_quality
+    rate = device.base_flop_rate * device.base_gemm_efficiency * software.compute.gemm_efficiency_scale
     batched = tokens / seq_len * heads
-    scores = gemm(batched * seq_len, seq_len, model.head_dim, 2.0, rate, device)
-    values = gemm(batched * seq_len, model.value_head_dim, seq_len, 2.0, rate, device)
-    moved = passes * 2.0 * tokens * heads * seq_len / (stack.attention_quality * device.memory_bandwidth)
+    scores = gemm(batched * seq_len, seq_len, model.attention.head_dim, 2.0, rate, device)
+    values = gemm(batched * seq_len, model.attention.value_head_dim, seq_len, 2.0, rate, device)
+    moved = passes * 2.0 * tokens * heads * seq_len / (software.compute.attention_efficiency_scale * device.memory_bandwidth)
     return scores + values + moved, 2.0 * (scores + values + moved)
 
 
-def core(model, tokens, options, plan, stack, device):
+def core(
+    model: ModelNumbers, tokens: Number, settings: Settings, plan: PlanNumbers, software: Software,
+    device: DeviceNumbers,
+) -> tuple[Number, Number]:  # fmt: skip
     """Forward and backward time of the attention core of one layer on one rank, by the kernel chosen [s].
 
     Parameters
     ----------
-    model, options, plan, stack, device : as named
+    model, settings, plan, software, device : as named
     tokens : queries on this rank
     """
-    heads = model.heads / plan.tensor
-    flash_forward, flash_backward = flash(model, tokens, options.seq_len, 1.0 / plan.tensor, stack, device)
-    fused = softmax_is_fused(options, heads, plan)
+    heads = model.attention.heads / plan.tensor
+    flash_forward, flash_backward = flash(model, tokens, settings.seq_len, 1.0 / plan.tensor, software, device)
+    fused = softmax_is_fused(settings, heads, plan)
     passes = UNFUSED_PASSES + fused * (FUSED_PASSES - UNFUSED_PASSES)
-    plain_forward, plain_backward = unfused(model, tokens, options.seq_len, heads, passes, stack, device)
-    forward = ops.where(options.flash_attention > 0.0, flash_forward, plain_forward)
-    backward = ops.where(options.flash_attention > 0.0, flash_backward, plain_backward)
+    plain_forward, plain_backward = unfused(model, tokens, settings.seq_len, heads, passes, software, device)
+    forward = ops.where(settings.kernels.flash_attention > 0.0, flash_forward, plain_forward)
+    backward = ops.where(settings.kernels.flash_attention > 0.0, flash_backward, plain_backward)
     return forward, backward

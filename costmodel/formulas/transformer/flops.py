@@ -3,9 +3,10 @@ r"""FLOP of a decoder per token: what MFU divides by."""
 from __future__ import annotations
 
 from costmodel import ops
+from costmodel.formulas.quantities import ModelNumbers, Number
 
 
-def attended_keys(seq_len, window, causal):
+def attended_keys(seq_len: Number, window: Number, causal: Number) -> Number:
     r"""Keys that an average query of one layer meets.
 
     .. math:: \frac{s}{2} \;\text{(causal)}, \quad w - \frac{w^2}{2 s} \;\text{(causal, window } w < s)
@@ -21,77 +22,80 @@ def attended_keys(seq_len, window, causal):
     return ops.where(causal > 0.0, masked, seq_len)
 
 
-def mean_attended_keys(model, seq_len, causal):
+def mean_attended_keys(model: ModelNumbers, seq_len: Number, causal: Number) -> Number:
     """Keys an average query meets, averaged over full and windowed layers.
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
     seq_len : [tokens]
     causal : 1 counts keys below the diagonal (and in the window) only
     """
-    share = model.windowed_layers / model.layers
+    share = model.attention.windowed_layers / model.layers
     full = attended_keys(seq_len, seq_len, causal)
-    return full + share * (attended_keys(seq_len, model.window, causal) - full)
+    return full + share * (attended_keys(seq_len, model.attention.window, causal) - full)
 
 
-def attention_core_flop(model, seq_len, causal):
+def attention_core_flop(model: ModelNumbers, seq_len: Number, causal: Number) -> Number:
     """FLOP of one layer's scores and weighted values, forward, per token.
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
     seq_len : [tokens]
     causal : 1 counts keys below the diagonal only
     """
-    return 2.0 * model.heads * (model.head_dim + model.value_head_dim) * mean_attended_keys(model, seq_len, causal)
+    attention = model.attention
+    return 2.0 * attention.heads * (attention.head_dim + attention.value_head_dim) * mean_attended_keys(model, seq_len, causal)
 
 
-def attention_matrices(model):
+def attention_matrices(model: ModelNumbers) -> Number:
     """Weights of one layer's attention projections: what multiplies each token.
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
     """
-    queries = model.heads * model.head_dim
-    plain = model.hidden * (queries + 2.0 * model.kv_heads * model.head_dim)
-    query = ops.where(model.query_latent > 0.0, model.query_latent * (model.hidden + queries), model.hidden * queries)
-    expanded = model.kv_latent * model.heads * (model.head_dim - model.rope_head_dim + model.value_head_dim)
-    latent = query + model.hidden * (model.kv_latent + model.rope_head_dim) + expanded
-    return ops.where(model.latent > 0.0, latent, plain) + model.heads * model.value_head_dim * model.hidden
+    attention = model.attention
+    queries = attention.heads * attention.head_dim
+    plain = model.hidden * (queries + 2.0 * attention.kv_heads * attention.head_dim)
+    query = ops.where(attention.query_latent > 0.0, attention.query_latent * (model.hidden + queries), model.hidden * queries)
+    expanded = attention.kv_latent * attention.heads * (attention.head_dim - attention.rope_head_dim + attention.value_head_dim)
+    latent = query + model.hidden * (attention.kv_latent + attention.rope_head_dim) + expanded
+    return ops.where(attention.latent > 0.0, latent, plain) + attention.heads * attention.value_head_dim * model.hidden
 
 
-def layer_matrices(model):
+def layer_matrices(model: ModelNumbers) -> Number:
     """Weights that multiply one token in an average layer, experts counted as often as a token visits them.
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
     """
-    width = model.experts_per_token * model.expert_feed_forward + model.shared_feed_forward
-    experts = (2.0 + model.gated) * model.hidden * width + model.hidden * model.experts
-    dense = (2.0 + model.gated) * model.hidden * model.feed_forward
-    share = model.expert_layers / model.layers
+    mixture = model.experts
+    width = mixture.per_token * mixture.width + mixture.shared_width
+    experts = (2.0 + model.mlp.gated) * model.hidden * width + model.hidden * mixture.number
+    dense = (2.0 + model.mlp.gated) * model.hidden * model.mlp.width
+    share = mixture.layers / model.layers
     return attention_matrices(model) + dense + share * (experts - dense)
 
 
-def forward_flop_per_token(model, seq_len, causal):
+def forward_flop_per_token(model: ModelNumbers, seq_len: Number, causal: Number) -> Number:
     r"""FLOP of one forward pass per token: two per weight met, and the attention core.
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
     seq_len : [tokens]
     causal : 1 counts keys below the diagonal only, 0 all (Megatron-LM's convention)
     """
     layers = model.layers + model.prediction_layers
     body = layers * (2.0 * layer_matrices(model) + attention_core_flop(model, seq_len, causal))
     joined = model.prediction_layers * 4.0 * model.hidden * model.hidden
-    return body + joined + 2.0 * (1.0 + model.prediction_layers) * model.hidden * model.vocabulary
+    return body + joined + 2.0 * (1.0 + model.prediction_layers) * model.hidden * model.vocabulary.size
 
 
-def model_flop_per_token(model, seq_len, causal):
+def model_flop_per_token(model: ModelNumbers, seq_len: Number, causal: Number) -> Number:
     r"""FLOP of forward and backward per token, nothing recomputed; backward costs twice the forward.
 
     For a dense decoder with :math:`4h` MLP and ``causal=0`` this is
@@ -100,7 +104,7 @@ def model_flop_per_token(model, seq_len, causal):
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
     seq_len : [tokens]
     causal : 1 counts keys below the diagonal only
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from costmodel import ops
 from costmodel.formulas import compute
-from costmodel.formulas.quantities import Work
+from costmodel.formulas.quantities import (
+    DeviceNumbers,
+    ModelNumbers,
+    Number,
+    PlanNumbers,
+    Settings,
+    Software,
+    Work,
+)
 from costmodel.formulas.transformer import attention
 from costmodel.formulas.transformer.parameters import (
     attention_parameters,
@@ -21,23 +29,29 @@ FUSED_LOSS_BYTES = 8.0
 """The same where one kernel reads the 16-bit logits and writes their gradient in place."""
 
 
-def product(m, n, k, options, stack, device):
+def product(
+    m: Number, n: Number, k: Number, settings: Settings, software: Software, device: DeviceNumbers,
+) -> tuple[Number, Number, Number]:  # fmt: skip
     """A weight product in training: forward, data gradient and weight gradient [s each].
 
     Parameters
     ----------
     m : tokens
     n, k : outputs and inputs of the weight
-    options, stack, device : `Options`, `Stack`, `Device`
+    settings, software, device : `Settings`, `Software`, `DeviceNumbers`
     """
-    rate = device.flop_rate * device.gemm_efficiency * stack.gemm_quality
-    forward = compute.gemm(m, n, k, options.compute_bytes, rate, device)
-    data = compute.gemm(m, k, n, options.compute_bytes, rate, device)
-    weight = compute.gemm(n, k, m, options.compute_bytes, rate, device)
+    widths = settings.widths
+    rate = device.flop_rate * device.gemm_efficiency * software.compute.gemm_efficiency_scale
+    forward = compute.gemm(m, n, k, widths.compute, rate, device)
+    data = compute.gemm(m, k, n, widths.compute, rate, device)
+    weight = compute.gemm(n, k, m, widths.compute, rate, device)
     return forward, data, weight
 
 
-def expert_product(groups, m, n, k, options, stack, device):
+def expert_product(
+    groups: Number, m: Number, n: Number, k: Number, settings: Settings, software: Software,
+    device: DeviceNumbers,
+) -> tuple[Number, Number, Number]:  # fmt: skip
     """As `product`, for `groups` experts with `m` tokens each.
 
     Parameters
@@ -45,59 +59,62 @@ def expert_product(groups, m, n, k, options, stack, device):
     groups : experts on this rank
     m : tokens of one expert
     n, k : outputs and inputs of the weight
-    options, stack, device : `Options`, `Stack`, `Device`
+    settings, software, device : `Settings`, `Software`, `DeviceNumbers`
     """
-    rate = device.flop_rate * device.gemm_efficiency * stack.gemm_quality
-    forward = compute.grouped_gemm(groups, m, n, k, options.compute_bytes, rate, device)
-    data = compute.grouped_gemm(groups, m, k, n, options.compute_bytes, rate, device)
-    weight = compute.grouped_gemm(groups, n, k, m, options.compute_bytes, rate, device)
+    widths = settings.widths
+    rate = device.flop_rate * device.gemm_efficiency * software.compute.gemm_efficiency_scale
+    forward = compute.grouped_gemm(groups, m, n, k, widths.compute, rate, device)
+    data = compute.grouped_gemm(groups, m, k, n, widths.compute, rate, device)
+    weight = compute.grouped_gemm(groups, n, k, m, widths.compute, rate, device)
     return forward, data, weight
 
 
-def local_tokens(options, plan):
+def local_tokens(settings: Settings, plan: PlanNumbers) -> Number:
     """Tokens of one micro-batch on one rank's share of the sequence.
 
     Parameters
     ----------
-    options, plan : `Options`, `Plan`
+    settings, plan : `Settings`, `PlanNumbers`
     """
-    return plan.micro_batch * options.seq_len / plan.context
+    return plan.micro_batch * settings.seq_len / plan.context
 
 
-def norm_tokens(options, plan):
+def norm_tokens(settings: Settings, plan: PlanNumbers) -> Number:
     """Tokens on which one rank computes norms and residuals: fewer under sequence parallelism.
 
     Parameters
     ----------
-    options, plan : `Options`, `Plan`
+    settings, plan : `Settings`, `PlanNumbers`
     """
-    return local_tokens(options, plan) / ops.where(plan.sequence_parallel > 0.0, plan.tensor, 1.0)
+    return local_tokens(settings, plan) / ops.where(plan.sequence_parallel > 0.0, plan.tensor, 1.0)
 
 
-def attention_projections(model, options, plan, stack, device):
+def attention_projections(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, device: DeviceNumbers,
+) -> tuple[Number, Number, Number]:  # fmt: skip
     """Forward, data-gradient and weight-gradient time of the projections around the attention core [s].
 
     Parameters
     ----------
-    model, options, plan, stack, device : `Model`, `Options`, `Plan`, `Stack`, `Device`
+    model, settings, plan, software, device : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`, `DeviceNumbers`
     """
-    tokens = local_tokens(options, plan)
-    heads = model.heads / plan.tensor
-    kv_heads = ops.maximum(model.kv_heads / plan.tensor, 1.0)
-    latent = model.latent > 0.0
-    queries = heads * model.head_dim
-    query_inputs = ops.where(model.query_latent > 0.0, model.query_latent, model.hidden)
-    expanded = heads * (model.head_dim - model.rope_head_dim + model.value_head_dim)
-    compressed = model.kv_latent + model.rope_head_dim
+    tokens = local_tokens(settings, plan)
+    heads = model.attention.heads / plan.tensor
+    kv_heads = ops.maximum(model.attention.kv_heads / plan.tensor, 1.0)
+    latent = model.attention.latent > 0.0
+    queries = heads * model.attention.head_dim
+    query_inputs = ops.where(model.attention.query_latent > 0.0, model.attention.query_latent, model.hidden)
+    expanded = heads * (model.attention.head_dim - model.attention.rope_head_dim + model.attention.value_head_dim)
+    compressed = model.attention.kv_latent + model.attention.rope_head_dim
     first = product(
-        tokens, ops.where(latent, queries, queries + 2.0 * kv_heads * model.head_dim),
-        ops.where(latent, query_inputs, model.hidden), options, stack, device,
+        tokens, ops.where(latent, queries, queries + 2.0 * kv_heads * model.attention.head_dim),
+        ops.where(latent, query_inputs, model.hidden), settings, software, device,
     )  # fmt: skip
     down = product(
-        tokens, ops.where(latent, model.query_latent + compressed, 0.0), model.hidden, options, stack, device
+        tokens, ops.where(latent, model.attention.query_latent + compressed, 0.0), model.hidden, settings, software, device
     )
-    up = product(tokens, ops.where(latent, expanded, 0.0), model.kv_latent, options, stack, device)
-    out = product(tokens, model.hidden, heads * model.value_head_dim, options, stack, device)
+    up = product(tokens, ops.where(latent, expanded, 0.0), model.attention.kv_latent, settings, software, device)
+    out = product(tokens, model.hidden, heads * model.attention.value_head_dim, settings, software, device)
     return (
         first[0] + down[0] + up[0] + out[0],
         first[1] + down[1] + up[1] + out[1],
@@ -105,49 +122,54 @@ def attention_projections(model, options, plan, stack, device):
     )
 
 
-def mlp(model, width, options, plan, stack, device):
+def mlp(
+    model: ModelNumbers, width: Number, settings: Settings, plan: PlanNumbers, software: Software,
+    device: DeviceNumbers,
+) -> tuple[Number, Number, Number]:  # fmt: skip
     """Forward, data-gradient and weight-gradient time of a dense MLP of the given local width [s].
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
     width : inner width on this rank [channels]
-    options, plan, stack, device : `Options`, `Plan`, `Stack`, `Device`
+    settings, plan, software, device : `Settings`, `PlanNumbers`, `Software`, `DeviceNumbers`
     """
-    tokens = local_tokens(options, plan)
-    up = product(tokens, (1.0 + model.gated) * width, model.hidden, options, stack, device)
-    down = product(tokens, ops.where(width > 0.0, model.hidden, 0.0), width, options, stack, device)
+    tokens = local_tokens(settings, plan)
+    up = product(tokens, (1.0 + model.mlp.gated) * width, model.hidden, settings, software, device)
+    down = product(tokens, ops.where(width > 0.0, model.hidden, 0.0), width, settings, software, device)
     return up[0] + down[0], up[1] + down[1], up[2] + down[2]
 
 
-def expert_tokens(model, options, plan):
+def expert_tokens(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """Tokens that meet one local expert on the busiest rank.
 
     Parameters
     ----------
-    model, options, plan : `Model`, `Options`, `Plan`
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
-    routed = local_tokens(options, plan) * model.experts_per_token * plan.expert_tensor / plan.tensor
-    return model.expert_load * routed * plan.expert / ops.maximum(model.experts, 1.0)
+    routed = local_tokens(settings, plan) * model.experts.per_token * plan.expert_tensor / plan.tensor
+    return model.experts.load * routed * plan.expert / ops.maximum(model.experts.number, 1.0)
 
 
-def experts(model, options, plan, stack, device):
+def experts(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, device: DeviceNumbers,
+) -> tuple[Number, Number, Number]:  # fmt: skip
     """Forward, data-gradient and weight-gradient time of router and routed experts of one layer [s].
 
     Parameters
     ----------
-    model, options, plan, stack, device : `Model`, `Options`, `Plan`, `Stack`, `Device`
+    model, settings, plan, software, device : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`, `DeviceNumbers`
     """
-    groups = model.experts / plan.expert
-    tokens = expert_tokens(model, options, plan)
-    width = model.expert_feed_forward / plan.expert_tensor
-    up = expert_product(groups, tokens, (1.0 + model.gated) * width, model.hidden, options, stack, device)
-    down = expert_product(groups, tokens, model.hidden, width, options, stack, device)
-    router = product(norm_tokens(options, plan), model.experts, model.hidden, options, stack, device)
+    groups = model.experts.number / plan.expert
+    tokens = expert_tokens(model, settings, plan)
+    width = model.experts.width / plan.expert_tensor
+    up = expert_product(groups, tokens, (1.0 + model.mlp.gated) * width, model.hidden, settings, software, device)
+    down = expert_product(groups, tokens, model.hidden, width, settings, software, device)
+    router = product(norm_tokens(settings, plan), model.experts.number, model.hidden, settings, software, device)
     return up[0] + down[0] + router[0], up[1] + down[1] + router[1], up[2] + down[2] + router[2]
 
 
-def elementwise_bytes(model, options, plan):
+def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> tuple[Number, Number]:
     """Bytes moved forward by the kernels between the products of a dense layer and of an expert layer.
 
     Norms read and write their input, residual additions read two and write one, the activation reads its
@@ -156,156 +178,162 @@ def elementwise_bytes(model, options, plan):
 
     Parameters
     ----------
-    model, options, plan : `Model`, `Options`, `Plan`
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
 
     Returns
     -------
     tuple
         dense layer, expert layer [bytes]
     """
-    tokens = local_tokens(options, plan)
-    bytes_ = options.activation_bytes
-    norm = options.fused_norms + (1.0 - options.fused_norms) * UNFUSED_NORM
+    tokens = local_tokens(settings, plan)
+    bytes_ = settings.widths.activation
+    norm = settings.kernels.fused_norms + (1.0 - settings.kernels.fused_norms) * UNFUSED_NORM
     narrow = (2.0 + model.dropout) * 3.0 + model.norms * 2.0 * norm
-    outer = norm_tokens(options, plan) * model.hidden * narrow * bytes_
-    rotary = 2.0 * tokens * (model.heads + model.kv_heads) * model.head_dim / plan.tensor * bytes_
-    inner = tokens * (2.0 + model.gated) * model.feed_forward / plan.tensor * bytes_
-    routed = tokens * model.experts_per_token / plan.tensor * model.expert_load
-    width = routed * model.expert_feed_forward + tokens * model.shared_feed_forward / plan.tensor
+    outer = norm_tokens(settings, plan) * model.hidden * narrow * bytes_
+    rotary = 2.0 * tokens * (model.attention.heads + model.attention.kv_heads) * model.attention.head_dim / plan.tensor * bytes_
+    inner = tokens * (2.0 + model.mlp.gated) * model.mlp.width / plan.tensor * bytes_
+    routed = tokens * model.experts.per_token / plan.tensor * model.experts.load
+    width = routed * model.experts.width + tokens * model.experts.shared_width / plan.tensor
     permuted = 4.0 * routed * model.hidden * bytes_
-    eight_bit = ops.where(options.compute_bytes < 2.0, 3.0, 0.0)
-    cast_dense = eight_bit * tokens * (2.0 * model.hidden + model.feed_forward / plan.tensor)
+    eight_bit = ops.where(settings.widths.compute < 2.0, 3.0, 0.0)
+    cast_dense = eight_bit * tokens * (2.0 * model.hidden + model.mlp.width / plan.tensor)
     cast_expert = eight_bit * (tokens * model.hidden + routed * model.hidden + width)
-    expert = (2.0 + model.gated) * width * bytes_ + permuted
+    expert = (2.0 + model.mlp.gated) * width * bytes_ + permuted
     return outer + rotary + inner + cast_dense, outer + rotary + expert + cast_expert
 
 
-def gradient_accumulation_bytes(nparameters, options):
+def gradient_accumulation_bytes(nparameters: Number, settings: Settings) -> Number:
     """Bytes moved to add one micro-batch's weight gradients to the accumulated ones [bytes].
 
     Parameters
     ----------
     nparameters : parameters on this rank
-    options : `Options`
+    settings : `Settings`
     """
-    return 2.0 * options.gradient_bytes * options.trainable * nparameters
+    return 2.0 * settings.widths.gradient * settings.trainable * nparameters
 
 
-def layer_work(model, options, plan, stack, device):
+def layer_work(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, device: DeviceNumbers,
+) -> Work:  # fmt: skip
     """Device time of an average layer, `Work` [s]: dense and expert layers in their proportion.
 
     Parameters
     ----------
-    model, options, plan, stack, device : `Model`, `Options`, `Plan`, `Stack`, `Device`
+    model, settings, plan, software, device : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`, `DeviceNumbers`
     """
-    share = model.expert_layers / model.layers
-    projections = attention_projections(model, options, plan, stack, device)
-    dense = mlp(model, model.feed_forward / plan.tensor, options, plan, stack, device)
-    shared = mlp(model, model.shared_feed_forward / plan.tensor, options, plan, stack, device)
-    routed = experts(model, options, plan, stack, device)
+    share = model.experts.layers / model.layers
+    projections = attention_projections(model, settings, plan, software, device)
+    dense = mlp(model, model.mlp.width / plan.tensor, settings, plan, software, device)
+    shared = mlp(model, model.experts.shared_width / plan.tensor, settings, plan, software, device)
+    routed = experts(model, settings, plan, software, device)
     forward = projections[0] + (1.0 - share) * dense[0] + share * (shared[0] + routed[0])
     data = projections[1] + (1.0 - share) * dense[1] + share * (shared[1] + routed[1])
-    trained = ops.where(options.trainable < 1.0, 0.0, 1.0)
+    trained = ops.where(settings.trainable < 1.0, 0.0, 1.0)
     weight = trained * (projections[2] + (1.0 - share) * dense[2] + share * (shared[2] + routed[2]))
     core_forward, core_backward = attention.core(
-        model, local_tokens(options, plan), options, plan, stack, device
+        model, local_tokens(settings, plan), settings, plan, software, device
     )
-    dense_bytes, expert_bytes = elementwise_bytes(model, options, plan)
-    moved = stack.elementwise_traffic * (dense_bytes + share * (expert_bytes - dense_bytes))
+    dense_bytes, expert_bytes = elementwise_bytes(model, settings, plan)
+    moved = software.compute.elementwise_traffic * (dense_bytes + share * (expert_bytes - dense_bytes))
     streams = compute.stream(moved, 6.0, device)
     local = layer_parameters(model, plan)
-    accumulate = gradient_accumulation_bytes(local, options) / device.memory_bandwidth
+    accumulate = gradient_accumulation_bytes(local, settings) / device.memory_bandwidth
     return Work(forward, data, weight, core_forward, core_backward, streams, 2.0 * streams, accumulate)
 
 
-def layer_parameters(model, plan):
+def layer_parameters(model: ModelNumbers, plan: PlanNumbers) -> Number:
     """Parameters of an average layer on one rank, unsharded by data parallelism.
 
     Parameters
     ----------
-    model, plan : `Model`, `Plan`
+    model, plan : `ModelNumbers`, `PlanNumbers`
     """
-    share = model.expert_layers / model.layers
+    share = model.experts.layers / model.layers
     attention_part = attention_parameters(model)
     norms = model.norms * model.norm_vectors * model.hidden
-    dense = (attention_part + mlp_parameters(model, model.feed_forward)) / plan.tensor + norms
+    dense = (attention_part + mlp_parameters(model, model.mlp.width)) / plan.tensor + norms
     return dense + share * (expert_layer_parameters(model, plan) - dense)
 
 
-def layer_parameters_apart(model, plan):
+def layer_parameters_apart(model: ModelNumbers, plan: PlanNumbers) -> tuple[Number, Number]:
     """Parameters of an average layer on one rank: outside the routed experts, and in them.
 
     Parameters
     ----------
-    model, plan : `Model`, `Plan`
+    model, plan : `ModelNumbers`, `PlanNumbers`
     """
-    routed = model.expert_layers / model.layers * routed_parameters(model, plan)
+    routed = model.experts.layers / model.layers * routed_parameters(model, plan)
     return layer_parameters(model, plan) - routed, routed
 
 
-def expert_layer_parameters(model, plan):
+def expert_layer_parameters(model: ModelNumbers, plan: PlanNumbers) -> Number:
     """Parameters of one mixture-of-experts layer on one rank: routed experts, then everything else.
 
     Parameters
     ----------
-    model, plan : `Model`, `Plan`
+    model, plan : `ModelNumbers`, `PlanNumbers`
     """
     routed = routed_parameters(model, plan)
     return routed + expert_layer_shared_parameters(model) / plan.tensor
 
 
-def routed_parameters(model, plan):
+def routed_parameters(model: ModelNumbers, plan: PlanNumbers) -> Number:
     """Parameters of one layer's routed experts on one rank.
 
     Parameters
     ----------
-    model, plan : `Model`, `Plan`
+    model, plan : `ModelNumbers`, `PlanNumbers`
     """
-    matrices = model.experts * mlp_parameters(model, model.expert_feed_forward)
+    matrices = model.experts.number * mlp_parameters(model, model.experts.width)
     return matrices / (plan.expert * plan.expert_tensor)
 
 
-def loss_columns(model, options, plan):
+def loss_columns(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """Logits of one token on one rank: its share of the vocabulary, or all of it where the loss is not split.
 
     Parameters
     ----------
-    model, options, plan : `Model`, `Options`, `Plan`
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
-    return model.vocabulary / ops.where(options.gather_logits > 0.0, 1.0, plan.tensor)
+    return model.vocabulary.size / ops.where(settings.framework.gather_logits > 0.0, 1.0, plan.tensor)
 
 
-def head_work(model, options, plan, stack, device):
+def head_work(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, device: DeviceNumbers,
+) -> Work:  # fmt: skip
     """Device time of the vocabulary projection and the loss, `Work` [s]; the projection runs in 16 bit.
 
     Parameters
     ----------
-    model, options, plan, stack, device : `Model`, `Options`, `Plan`, `Stack`, `Device`
+    model, settings, plan, software, device : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`, `DeviceNumbers`
     """
-    tokens = local_tokens(options, plan)
-    rate = device.base_flop_rate * device.base_gemm_efficiency * stack.gemm_quality
-    columns = model.vocabulary / plan.tensor
+    tokens = local_tokens(settings, plan)
+    rate = device.base_flop_rate * device.base_gemm_efficiency * software.compute.gemm_efficiency_scale
+    columns = model.vocabulary.size / plan.tensor
     forward = compute.gemm(tokens, columns, model.hidden, 2.0, rate, device)
     data = compute.gemm(tokens, model.hidden, columns, 2.0, rate, device)
     weight = compute.gemm(columns, model.hidden, tokens, 2.0, rate, device)
     passes = 1.0 + model.prediction_layers
-    trained = ops.where(options.trainable < 1.0, 0.0, 1.0)
-    logit_bytes = ops.where(options.fused_cross_entropy > 0.0, FUSED_LOSS_BYTES, LOSS_BYTES)
-    loss = compute.stream(tokens * loss_columns(model, options, plan) * logit_bytes, 4.0, device)
-    accumulate = gradient_accumulation_bytes(columns * model.hidden, options) / device.memory_bandwidth
+    trained = ops.where(settings.trainable < 1.0, 0.0, 1.0)
+    logit_bytes = ops.where(settings.kernels.fused_cross_entropy > 0.0, FUSED_LOSS_BYTES, LOSS_BYTES)
+    loss = compute.stream(tokens * loss_columns(model, settings, plan) * logit_bytes, 4.0, device)
+    accumulate = gradient_accumulation_bytes(columns * model.hidden, settings) / device.memory_bandwidth
     return Work(
         passes * forward, passes * data, trained * passes * weight, 0.0 * tokens, 0.0 * tokens,
         0.5 * passes * loss, 0.5 * passes * loss, accumulate,
     )  # fmt: skip
 
 
-def embedding_work(model, options, plan, device):
+def embedding_work(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, device: DeviceNumbers,
+) -> tuple[Number, Number]:  # fmt: skip
     """Time to gather embeddings forward and to scatter their gradients backward [s each].
 
     Parameters
     ----------
-    model, options, plan, device : `Model`, `Options`, `Plan`, `Device`
+    model, settings, plan, device : `ModelNumbers`, `Settings`, `PlanNumbers`, `DeviceNumbers`
     """
-    nbytes = 2.0 * options.activation_bytes * local_tokens(options, plan) * model.hidden
-    gradient = 2.0 * options.gradient_bytes * local_tokens(options, plan) * model.hidden
+    nbytes = 2.0 * settings.widths.activation * local_tokens(settings, plan) * model.hidden
+    gradient = 2.0 * settings.widths.gradient * local_tokens(settings, plan) * model.hidden
     return compute.stream(nbytes, 2.0, device), compute.stream(gradient, 2.0, device)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from costmodel import ops
 from costmodel.formulas.network.compression import power_sgd_factors
-from costmodel.formulas.quantities import Factors
+from costmodel.formulas.quantities import Factors, ModelNumbers, Number, PlanNumbers
 from costmodel.formulas.transformer.parameters import mlp_parameters
 
 
-def _sum(one, other):
+def _sum(one: Factors, other: Factors) -> Factors:
     """Of matrices of both kinds."""
     return Factors(
         one.left + other.left, one.right + other.right, one.covered + other.covered, one.matrices + other.matrices,
@@ -21,84 +21,87 @@ def _sum(one, other):
     )  # fmt: skip
 
 
-def _times(count, one):
+def _times(count: Number, one: Factors) -> Factors:
     """Of so many of these matrices."""
     return Factors(count * one.left, count * one.right, count * one.covered, count * one.matrices, count * one.flop)
 
 
-def attention_factors(model, plan, rank):
+def attention_factors(model: ModelNumbers, plan: PlanNumbers, rank: Number) -> Factors:
     """Of the projections of one layer's attention, `Factors`.
 
     Parameters
     ----------
-    model, plan : `Model`, `Plan`
+    model, plan : `ModelNumbers`, `PlanNumbers`
     rank : of PowerSGD
     """
-    latent = model.latent > 0.0
-    separate = (model.gated > 0.0) | latent
-    queries = model.heads * model.head_dim
-    keys = model.kv_heads * model.head_dim
-    expanded = model.heads * (model.head_dim - model.rope_head_dim + model.value_head_dim)
-    inputs = ops.where(model.query_latent > 0.0, model.query_latent, model.hidden)
+    attention = model.attention
+    latent = attention.latent > 0.0
+    separate = (model.mlp.gated > 0.0) | latent
+    queries = attention.heads * attention.head_dim
+    keys = attention.kv_heads * attention.head_dim
+    expanded = attention.heads * (attention.head_dim - attention.rope_head_dim + attention.value_head_dim)
+    inputs = ops.where(attention.query_latent > 0.0, attention.query_latent, model.hidden)
     first = power_sgd_factors(
         1.0, ops.where(separate, queries, queries + 2.0 * keys) / plan.tensor, ops.where(latent, inputs, model.hidden), rank
     )
     second = power_sgd_factors(
-        ops.where(latent, 1.0, 2.0 * model.gated), ops.where(latent, expanded, keys) / plan.tensor,
-        ops.where(latent, model.kv_latent, model.hidden), rank,
+        ops.where(latent, 1.0, 2.0 * model.mlp.gated), ops.where(latent, expanded, keys) / plan.tensor,
+        ops.where(latent, attention.kv_latent, model.hidden), rank,
     )  # fmt: skip
-    down = power_sgd_factors(model.latent / plan.tensor, model.query_latent, model.hidden, rank)
-    compressed = model.kv_latent + model.rope_head_dim
-    shared = power_sgd_factors(model.latent / plan.tensor, compressed, model.hidden, rank)
-    out = power_sgd_factors(1.0, model.hidden, model.heads * model.value_head_dim / plan.tensor, rank)
+    down = power_sgd_factors(attention.latent / plan.tensor, attention.query_latent, model.hidden, rank)
+    compressed = attention.kv_latent + attention.rope_head_dim
+    shared = power_sgd_factors(attention.latent / plan.tensor, compressed, model.hidden, rank)
+    out = power_sgd_factors(1.0, model.hidden, attention.heads * attention.value_head_dim / plan.tensor, rank)
     return _sum(_sum(_sum(first, second), _sum(down, shared)), out)
 
 
-def mlp_factors(model, width, rank):
+def mlp_factors(model: ModelNumbers, width: Number, rank: Number) -> Factors:
     """Of one MLP, `Factors`.
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
     width : inner width on this rank [channels]; 0 where there is none
     rank : of PowerSGD
     """
-    up = power_sgd_factors(1.0 + model.gated, width, model.hidden, rank)
+    up = power_sgd_factors(1.0 + model.mlp.gated, width, model.hidden, rank)
     return _sum(up, power_sgd_factors(1.0, model.hidden, width, rank))
 
 
-def expert_factors(model, plan, routed, rank):
+def expert_factors(model: ModelNumbers, plan: PlanNumbers, routed: Number, rank: Number) -> Factors:
     """Of a rank's routed experts, `Factors`.
 
     Parameters
     ----------
-    model, plan : `Model`, `Plan`
+    model, plan : `ModelNumbers`, `PlanNumbers`
     routed : their parameters on this rank
     rank : of PowerSGD
     """
-    parts = routed * plan.expert_tensor / ops.maximum(mlp_parameters(model, model.expert_feed_forward), 1.0)
-    return _times(parts, mlp_factors(model, model.expert_feed_forward / plan.expert_tensor, rank))
+    parts = routed * plan.expert_tensor / ops.maximum(mlp_parameters(model, model.experts.width), 1.0)
+    return _times(parts, mlp_factors(model, model.experts.width / plan.expert_tensor, rank))
 
 
-def stage_factors(model, plan, layers, first, last, rank):
+def stage_factors(
+    model: ModelNumbers, plan: PlanNumbers, layers: Number, first: Number, last: Number, rank: Number,
+) -> Factors:  # fmt: skip
     """Of the weight matrices of a stage on one rank outside the routed experts, `Factors`.
 
     Parameters
     ----------
-    model, plan : `Model`, `Plan`
+    model, plan : `ModelNumbers`, `PlanNumbers`
     layers : of the stage
     first, last : 1 where the stage holds the embedding, the head; tied embeddings live on both
     rank : of PowerSGD
     """
     deep = last * model.prediction_layers
-    sparse = model.expert_layers / model.layers * layers + deep * ops.where(model.expert_layers > 0.0, 1.0, 0.0)
+    sparse = model.experts.layers / model.layers * layers + deep * ops.where(model.experts.layers > 0.0, 1.0, 0.0)
     dense = layers + deep - sparse
     attention = _times(layers + deep, attention_factors(model, plan, rank))
-    body = _times(dense, mlp_factors(model, model.feed_forward / plan.tensor, rank))
-    shared = _times(sparse, mlp_factors(model, model.shared_feed_forward / plan.tensor, rank))
-    router = power_sgd_factors(sparse / plan.tensor, model.experts, model.hidden, rank)
-    tables = first + last * (1.0 - model.tied * first)
-    vocabulary = power_sgd_factors(tables, model.vocabulary / plan.tensor, model.hidden, rank)
-    positions = power_sgd_factors(first / plan.tensor, model.positions, model.hidden, rank)
+    body = _times(dense, mlp_factors(model, model.mlp.width / plan.tensor, rank))
+    shared = _times(sparse, mlp_factors(model, model.experts.shared_width / plan.tensor, rank))
+    router = power_sgd_factors(sparse / plan.tensor, model.experts.number, model.hidden, rank)
+    tables = first + last * (1.0 - model.vocabulary.tied * first)
+    vocabulary = power_sgd_factors(tables, model.vocabulary.size / plan.tensor, model.hidden, rank)
+    positions = power_sgd_factors(first / plan.tensor, model.vocabulary.positions, model.hidden, rank)
     joined = power_sgd_factors(deep / plan.tensor, model.hidden, 2.0 * model.hidden, rank)
     return _sum(_sum(_sum(attention, body), _sum(shared, router)), _sum(_sum(vocabulary, positions), joined))

@@ -2,10 +2,21 @@ r"""Bytes that one rank holds at its fullest, part by part."""
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from costmodel import ops
 from costmodel.formulas.network import collectives, communication
 from costmodel.formulas.pipeline import layout, schedules
-from costmodel.formulas.quantities import Contents, Memory
+from costmodel.formulas.quantities import (
+    Contents,
+    Memory,
+    ModelNumbers,
+    NetworkNumbers,
+    Number,
+    PlanNumbers,
+    Settings,
+    Software,
+)
 from costmodel.formulas.transformer import layer
 from costmodel.formulas.transformer.parameters import (
     embedding_parameters,
@@ -27,7 +38,7 @@ GATHERED_LAYERS = 2.0
 """Layers whose weights are whole at once under ZeRO-3: the one at work and the one prefetched."""
 
 
-def attention_activations(model, options, plan):
+def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     r"""Bytes saved by the attention of one layer for one token of a micro-batch, divided over tensor ranks.
 
     Queries, keys, values and the output (2 bytes each), and for separate kernels the softmax, the dropped-out
@@ -36,30 +47,32 @@ def attention_activations(model, options, plan):
 
     Parameters
     ----------
-    model : `Model`
-    options : `Options`
-    plan : `Plan`
+    model : `ModelNumbers`
+    settings : `Settings`
+    plan : `PlanNumbers`
 
     References
     ----------
     [korthikanti2022]_ section 4.1
     """
-    bytes_ = options.activation_bytes
-    kv_heads = ops.maximum(model.kv_heads, plan.tensor)
-    plain = model.heads * model.head_dim + kv_heads * (model.head_dim + model.value_head_dim)
-    full = model.heads * (2.0 * model.head_dim + model.value_head_dim)
-    rotated = options.keep_rotated * (model.heads + kv_heads) * model.head_dim
-    compressed = 2.0 * plan.tensor * (model.query_latent + model.kv_latent + model.rope_head_dim)
-    saved = ops.where(model.latent > 0.0, full + compressed, plain + rotated)
-    kept_twice = bytes_ + options.input_copy_bytes
-    output = model.heads * model.value_head_dim * ops.where(options.flash_attention > 0.0, kept_twice, options.input_bytes)
+    attention, widths = model.attention, settings.widths
+    bytes_ = widths.activation
+    kv_heads = ops.maximum(attention.kv_heads, plan.tensor)
+    plain = attention.heads * attention.head_dim + kv_heads * (attention.head_dim + attention.value_head_dim)
+    full = attention.heads * (2.0 * attention.head_dim + attention.value_head_dim)
+    rotated = settings.framework.keep_rotated * (attention.heads + kv_heads) * attention.head_dim
+    compressed = 2.0 * plan.tensor * (attention.query_latent + attention.kv_latent + attention.rope_head_dim)
+    saved = ops.where(attention.latent > 0.0, full + compressed, plain + rotated)
+    kept_twice = bytes_ + widths.input_copy
+    output_width = ops.where(settings.kernels.flash_attention > 0.0, kept_twice, widths.input)
+    output = attention.heads * attention.value_head_dim * output_width
     per_score = bytes_ + model.dropout * (bytes_ + 1.0)
-    scores = per_score * model.heads * options.seq_len * (1.0 - plan.recompute_attention)
-    statistics = 4.0 * model.heads
-    return bytes_ * saved + output + ops.where(options.flash_attention > 0.0, statistics, scores)
+    scores = per_score * attention.heads * settings.seq_len * (1.0 - plan.recompute_attention)
+    statistics = 4.0 * attention.heads
+    return bytes_ * saved + output + ops.where(settings.kernels.flash_attention > 0.0, statistics, scores)
 
 
-def mlp_activations(model, options, plan):
+def mlp_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """Bytes saved by the MLP of an average layer for one token, divided over tensor ranks: inner tensors.
 
     Experts save their permuted inputs, their inner tensors and their outputs, `experts_per_token` times and on
@@ -67,19 +80,20 @@ def mlp_activations(model, options, plan):
 
     Parameters
     ----------
-    model, options, plan : `Model`, `Options`, `Plan`
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
-    share = model.expert_layers / model.layers
-    width = options.activation_bytes * (1.0 + model.gated * (1.0 + options.keep_activated)) + options.input_bytes
-    dense = width * model.feed_forward
-    routed = model.expert_load * model.experts_per_token
-    permuted = (options.input_bytes + options.activation_bytes) * model.hidden
-    experts = routed * (width * model.expert_feed_forward + permuted)
-    shared = width * model.shared_feed_forward
+    widths, mixture = settings.widths, model.experts
+    share = mixture.layers / model.layers
+    width = widths.activation * (1.0 + model.mlp.gated * (1.0 + settings.framework.keep_activated)) + widths.input
+    dense = width * model.mlp.width
+    routed = mixture.load * mixture.per_token
+    permuted = (widths.input + widths.activation) * model.hidden
+    experts = routed * (width * mixture.width + permuted)
+    shared = width * mixture.shared_width
     return dense + share * (experts + shared - dense)
 
 
-def layer_activations(model, options, plan):
+def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     r"""Bytes that an average layer saves for the backward pass of one micro-batch, on one rank.
 
     For a GPT with dropout and a :math:`4h` MLP, under tensor and sequence parallelism,
@@ -91,61 +105,68 @@ def layer_activations(model, options, plan):
 
     Parameters
     ----------
-    model : `Model`
-    options : `Options`
-    plan : `Plan`
+    model : `ModelNumbers`
+    settings : `Settings`
+    plan : `PlanNumbers`
 
     References
     ----------
     [korthikanti2022]_ equations 1 to 4; NVIDIA/TransformerEngine@0004dbd transformer_engine/pytorch/module/linear.py
     (what a product saves in 8 bit)
     """
-    bytes_ = options.activation_bytes
-    tokens = layer.local_tokens(options, plan)
-    split = layer.norm_tokens(options, plan)
-    gathered = ops.where(options.keep_gathered > 0.0, tokens, split)
-    separate = (1.0 - options.fused_norms) * UNFUSED_NORM_BYTES
+    bytes_ = settings.widths.activation
+    tokens = layer.local_tokens(settings, plan)
+    split = layer.norm_tokens(settings, plan)
+    gathered = ops.where(settings.framework.keep_gathered > 0.0, tokens, split)
+    separate = (1.0 - settings.kernels.fused_norms) * UNFUSED_NORM_BYTES
     outer = model.hidden * split * (model.norms * (bytes_ + separate) + 2.0 * model.dropout)
-    outer = outer + model.hidden * gathered * model.norms * options.input_bytes
-    inner = tokens / plan.tensor * (attention_activations(model, options, plan) + mlp_activations(model, options, plan))
+    outer = outer + model.hidden * gathered * model.norms * settings.widths.input
+    inner = tokens / plan.tensor * (attention_activations(model, settings, plan) + mlp_activations(model, settings, plan))
     return outer + inner
 
 
-def checkpoint(model, options, plan):
+def checkpoint(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """Bytes of one recomputed layer's saved input, on one rank.
 
     Parameters
     ----------
-    model, options, plan : `Model`, `Options`, `Plan`
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
-    return options.activation_bytes * layer.norm_tokens(options, plan) * model.hidden
+    return settings.widths.activation * layer.norm_tokens(settings, plan) * model.hidden
 
 
-def kept_activations(model, options, plan, stack):
+def kept_activations(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software,
+) -> Number:  # fmt: skip
     """Bytes that an average layer keeps from its forward to its backward pass, for one micro-batch.
 
     Parameters
     ----------
-    model, options, plan, stack : as named
+    model, settings, plan, software : as named
     """
-    whole = stack.activation_overhead * layer_activations(model, options, plan)
-    return whole + plan.recompute_layers * (checkpoint(model, options, plan) - whole)
+    whole = software.memory.activation_overhead * layer_activations(model, settings, plan)
+    return whole + plan.recompute_layers * (checkpoint(model, settings, plan) - whole)
 
 
-def stage_activations(model, options, plan, stack, layers, micro_batches):
+def stage_activations(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, layers: Number,
+    micro_batches: Number,
+) -> Number:  # fmt: skip
     """Bytes saved on one stage for all micro-batches in flight.
 
     Parameters
     ----------
-    model, options, plan, stack : as named
+    model, settings, plan, software : as named
     layers : of the stage
     micro_batches : in flight, in units of the stage's whole depth
     """
-    on_device = 1.0 - options.activation_offload
-    return on_device * micro_batches * layers * kept_activations(model, options, plan, stack)
+    on_device = 1.0 - settings.offload.activations
+    return on_device * micro_batches * layers * kept_activations(model, settings, plan, software)
 
 
-def backward_temporaries(model, options, plan, stack):
+def backward_temporaries(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software,
+) -> Number:  # fmt: skip
     """Bytes that one layer's backward pass holds beside what was saved.
 
     The gradients of its inner tensors; where it is recomputed, or fetched from the host, also the layer's own
@@ -153,48 +174,52 @@ def backward_temporaries(model, options, plan, stack):
 
     Parameters
     ----------
-    model, options, plan, stack : as named
+    model, settings, plan, software : as named
     """
-    layer_ = layer_activations(model, options, plan)
-    kept = kept_activations(model, options, plan, stack)
-    again = ops.where(plan.recompute_layers > 0.0, stack.activation_overhead * layer_, options.activation_offload * kept)
-    return again + stack.backward_overhead * layer_
+    layer_ = layer_activations(model, settings, plan)
+    kept = kept_activations(model, settings, plan, software)
+    fresh = software.memory.activation_overhead * layer_
+    again = ops.where(plan.recompute_layers > 0.0, fresh, settings.offload.activations * kept)
+    return again + software.memory.backward_overhead * layer_
 
 
-def logits(model, options, plan, micro_batches):
+def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_batches: Number) -> Number:
     """Bytes of the last norm's and the head's input and of the logits at the loss of a micro-batch, on one rank.
 
     Parameters
     ----------
-    model, options, plan : `Model`, `Options`, `Plan`
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     micro_batches : of a step; from the second on, the logits of the one before may still be held
     """
-    inputs = 2.0 * options.activation_bytes * layer.norm_tokens(options, plan) * model.hidden
-    columns = layer.loss_columns(model, options, plan)
-    before = ops.where(micro_batches > 1.0, options.retained_logit_bytes, 0.0)
-    return inputs + (options.logit_bytes + before) * layer.local_tokens(options, plan) * columns
+    widths = settings.widths
+    inputs = 2.0 * widths.activation * layer.norm_tokens(settings, plan) * model.hidden
+    columns = layer.loss_columns(model, settings, plan)
+    before = ops.where(micro_batches > 1.0, widths.retained_logit, 0.0)
+    return inputs + (widths.logit + before) * layer.local_tokens(settings, plan) * columns
 
 
-def stage_parameters(model, plan, layers, first, last):
+def stage_parameters(
+    model: ModelNumbers, plan: PlanNumbers, layers: Number, first: Number, last: Number,
+) -> tuple[Number, Number]:  # fmt: skip
     """Parameters of a stage on one rank: outside the routed experts, and in them.
 
     Parameters
     ----------
-    model : `Model`
-    plan : `Plan`
+    model : `ModelNumbers`
+    plan : `PlanNumbers`
     layers : of the stage
     first, last : 1 where the stage holds the embedding, the head; tied embeddings live on both
     """
     others, experts = layer.layer_parameters_apart(model, plan)
     body, routed = layers * others, layers * experts
-    copy = model.tied * model.vocabulary * model.hidden * last * (1.0 - first)
-    modules = last * model.prediction_layers * ops.where(model.expert_layers > 0.0, 1.0, 0.0)
+    copy = model.vocabulary.tied * model.vocabulary.size * model.hidden * last * (1.0 - first)
+    modules = last * model.prediction_layers * ops.where(model.experts.layers > 0.0, 1.0, 0.0)
     apart = prediction_parameters(model) * last - modules * expert_parameters(model)
     edges = first * embedding_parameters(model) + last * head_parameters(model) + apart + copy
     return body + edges / plan.tensor, routed + modules * layer.routed_parameters(model, plan)
 
 
-def shard_of(sharded, dense, routed, shard, expert_shard):
+def shard_of(sharded: Number, dense: Number, routed: Number, shard: Number, expert_shard: Number) -> Number:
     """Parameters whose state stays on one rank, split over `shard` ranks (experts over theirs) where `sharded`.
 
     Parameters
@@ -209,21 +234,24 @@ def shard_of(sharded, dense, routed, shard, expert_shard):
     return dense / over + routed / ops.where(sharded > 0.0, expert_shard, 1.0)
 
 
-def states(model, options, plan, layers, first, last):
+def states(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, layers: Number, first: Number, last: Number,
+) -> tuple[Number, Number, Number, Number]:  # fmt: skip
     """Weights, gradients, optimizer state and gathered weights of a stage on one rank [bytes each].
 
     Parameters
     ----------
-    model, options, plan : `Model`, `Options`, `Plan`
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     layers : of the stage
     first, last : 1 where the stage holds the embedding, the head
     """
+    widths = settings.widths
     copies = schedules.weight_copies(plan.schedule)
     dense, routed = stage_parameters(model, plan, copies * layers, first, last)
     shard, expert_shard = communication.shards(plan)
 
-    trained = options.trainable
-    on_device = 1.0 - options.optimizer_offload
+    trained = settings.trainable
+    on_device = 1.0 - settings.offload.optimizer
     held = shard_of(plan.shard_weights, dense, routed, shard, expert_shard)
     summed = shard_of(plan.shard_gradients, dense, routed, shard, expert_shard)
     # the state of a stage that two ranks run is sharded over both
@@ -231,54 +259,56 @@ def states(model, options, plan, layers, first, last):
     updated = once * shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
     others, experts = layer.layer_parameters_apart(model, plan)
     cast = shard_of(plan.shard_weights, copies * layers * others, copies * layers * experts, shard, expert_shard)
-    weights = options.stored_bytes * held + options.weight_copy_bytes * cast
-    gradients = trained * (options.gradient_bytes * summed + options.backward_gradient_bytes * held)
-    optimizer = on_device * trained * (options.optimizer_bytes + options.outer_bytes) * updated
+    weights = widths.stored * held + widths.weight_copy * cast
+    gradients = trained * (widths.gradient * summed + widths.backward_gradient * held)
+    optimizer = on_device * trained * (widths.optimizer + widths.outer) * updated
     apart = ops.where(shard > 1.0, others, 0.0) + ops.where(expert_shard > 1.0, experts, 0.0)
     whole = ops.where(plan.shard_weights > 0.0, apart, 0.0)
-    gathered = GATHERED_LAYERS * (options.stored_bytes + options.trainable * options.reduce_bytes) * whole
+    gathered = GATHERED_LAYERS * (widths.stored + settings.trainable * widths.reduce) * whole
     return weights, gradients, optimizer, gathered
 
 
-def update_temporaries(model, options, plan, layers, first, last):
+def update_temporaries(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, layers: Number, first: Number, last: Number,
+) -> Number:  # fmt: skip
     """Bytes that the optimizer of a stage holds beside its state while it updates.
 
     Parameters
     ----------
-    model, options, plan : `Model`, `Options`, `Plan`
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     layers : of the stage
     first, last : 1 where the stage holds the embedding, the head
     """
     dense, routed = stage_parameters(model, plan, layers, first, last)
     shard, expert_shard = communication.shards(plan)
     updated = shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
-    return options.trainable * options.update_bytes * (1.0 - options.optimizer_offload) * updated
+    return settings.trainable * settings.widths.update * (1.0 - settings.offload.optimizer) * updated
 
 
-def embedding_mask(model, options, plan, first):
+def embedding_mask(model: ModelNumbers, settings: Settings, plan: PlanNumbers, first: Number) -> Number:
     """Bytes of the dropout mask behind the embedding, of one micro-batch.
 
     Parameters
     ----------
-    model, options, plan : `Model`, `Options`, `Plan`
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     first : 1 where the stage holds the embedding
     """
-    return first * model.dropout * layer.norm_tokens(options, plan) * model.hidden
+    return first * model.dropout * layer.norm_tokens(settings, plan) * model.hidden
 
 
-def absent_gradients(options, gradients, micro_batches):
+def absent_gradients(settings: Settings, gradients: Number, micro_batches: Number) -> Number:
     """Bytes of gradients that come up only as the one backward pass of a step makes them.
 
     Parameters
     ----------
-    options : `Options`
+    settings : `Settings`
     gradients : of the stage [bytes]
     micro_batches : of a step
     """
-    return ops.where((options.lazy_gradients > 0.0) & (micro_batches <= 1.0), gradients, 0.0)
+    return ops.where((settings.framework.lazy_gradients > 0.0) & (micro_batches <= 1.0), gradients, 0.0)
 
 
-def collective_buffers(ranks, stride, network):
+def collective_buffers(ranks: Number, stride: Number, network: NetworkNumbers) -> Number:
     r"""Bytes that a group's collectives hold in the communication library: a connection's on every channel, for each neighbour.
 
     .. math:: K (1 + 2\,[\text{several nodes}])\,C
@@ -288,7 +318,7 @@ def collective_buffers(ranks, stride, network):
     Parameters
     ----------
     ranks, stride : the group
-    network : `Network`: its channels :math:`K`
+    network : `NetworkNumbers`: its channels :math:`K`
 
     References
     ----------
@@ -305,13 +335,13 @@ def collective_buffers(ranks, stride, network):
     return ops.where(ranks > 1.0, network.node.channels * neighbours * CONNECTION_BYTES, 0.0)
 
 
-def message_buffers(ranks, stride, network):
+def message_buffers(ranks: Number, stride: Number, network: NetworkNumbers) -> Number:
     """Bytes of the pool that the messages between a group's members share in the communication library.
 
     Parameters
     ----------
     ranks, stride : the group
-    network : `Network`
+    network : `NetworkNumbers`
 
     References
     ----------
@@ -321,12 +351,12 @@ def message_buffers(ranks, stride, network):
     return ops.where(ranks > 1.0, network.node.channels * POOL_CHUNKS * chunk, 0.0)
 
 
-def library_bytes(plan, network):
+def library_bytes(plan: PlanNumbers, network: NetworkNumbers) -> Number:
     """Bytes that the communication library holds on a rank: collectives of the tensor and the data group, messages of others.
 
     Parameters
     ----------
-    plan, network : `Plan`, `Network`
+    plan, network : `PlanNumbers`, `NetworkNumbers`
     """
     reducing = collective_buffers(plan.tensor, plan.tensor_stride, network)
     reducing = reducing + collective_buffers(plan.data * plan.context, plan.data_stride, network)
@@ -335,28 +365,34 @@ def library_bytes(plan, network):
     return reducing + around + along + message_buffers(plan.expert, plan.expert_tensor, network)
 
 
-def billed(weights, gradients, optimizer, activations, temporaries, logits, buffers, plan, network, stack):
+def billed(
+    weights: Number, gradients: Number, optimizer: Number, activations: Number, temporaries: Number,
+    logits: Number, buffers: Number, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+) -> Memory:  # fmt: skip
     """A bill of what tensors hold, and of what lies around them, `Memory`.
 
     Parameters
     ----------
     weights, gradients, optimizer, activations, temporaries, logits, buffers : its parts [bytes]
-    plan, network, stack : `Plan`, `Network`, `Stack`
+    plan, network, software : `PlanNumbers`, `NetworkNumbers`, `Software`
     """
     allocated = weights + gradients + optimizer + activations + temporaries + logits + buffers
-    library = stack.library_overhead * library_bytes(plan, network)
-    overhead = stack.fixed_memory + library + stack.fragmentation * allocated
+    library = software.memory.library_overhead * library_bytes(plan, network)
+    overhead = software.memory.fixed + library + software.memory.fragmentation * allocated
     return Memory(
         allocated + overhead, weights, gradients, optimizer, activations, temporaries, logits, buffers, overhead
     )
 
 
-def stage_contents(model, options, plan, stack, layers, stage, first, last, micro_batches):
+def stage_contents(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, layers: Number,
+    stage: Number, first: Number, last: Number, micro_batches: Number,
+) -> Contents:  # fmt: skip
     """What a stage holds all the time, for each micro-batch, and at its moments, `Contents` [bytes].
 
     Parameters
     ----------
-    model, options, plan, stack : as named
+    model, settings, plan, software : as named
     layers : of the stage
     stage : rank in the pipeline, from 0
     first, last : 1 where the stage holds the embedding, the head
@@ -368,27 +404,29 @@ def stage_contents(model, options, plan, stack, layers, stage, first, last, micr
     ----------
     NVIDIA/Megatron-LM megatron/core/transformer/cuda_graphs.py (``_CudaGraphRunner``)
     """
-    weights, gradients, optimizer, gathered = states(model, options, plan, layers, first, last)
-    saved = stage_activations(model, options, plan, stack, layers, 1.0) + embedding_mask(model, options, plan, first)
-    backward = ops.where(layers > 0.0, backward_temporaries(model, options, plan, stack), 0.0)
-    eager = 1.0 - options.cuda_graphs
+    weights, gradients, optimizer, gathered = states(model, settings, plan, layers, first, last)
+    saved = stage_activations(model, settings, plan, software, layers, 1.0) + embedding_mask(model, settings, plan, first)
+    backward = ops.where(layers > 0.0, backward_temporaries(model, settings, plan, software), 0.0)
+    eager = 1.0 - settings.kernels.cuda_graphs
     held = schedules.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, stage)
     return Contents(
         weights=schedules.weight_versions(plan.schedule, held) * weights,
         gradients=gradients,
-        late_gradients=absent_gradients(options, gradients, micro_batches),
+        late_gradients=absent_gradients(settings, gradients, micro_batches),
         optimizer=optimizer,
         gathered=gathered,
-        captured=options.cuda_graphs * (held * saved + backward),
+        captured=settings.kernels.cuda_graphs * (held * saved + backward),
         saved=eager * saved,
         in_flight=held,
-        logits=last * stack.logit_overhead * logits(model, options, plan, micro_batches),
+        logits=last * software.memory.logit_overhead * logits(model, settings, plan, micro_batches),
         backward=eager * backward,
-        update=update_temporaries(model, options, plan, layers, first, last),
+        update=update_temporaries(model, settings, plan, layers, first, last),
     )
 
 
-def fullest_moment(contents, plan, micro_batches):
+def fullest_moment(
+    contents: Contents, plan: PlanNumbers, micro_batches: Number,
+) -> tuple[Number, Number, Number, Number]:  # fmt: skip
     """Bytes of the logits that wait, and whether a stage is fullest in a pass with its activations, at the loss, at the update.
 
     Three moments can be the fullest: the loss, with every layer's activations saved and the logits alive; the
@@ -398,7 +436,7 @@ def fullest_moment(contents, plan, micro_batches):
     Parameters
     ----------
     contents : `Contents`
-    plan : `Plan`
+    plan : `PlanNumbers`
     micro_batches : of a step
     """
     # DualPipe runs a backward pass of the other direction while logits wait for theirs
@@ -414,13 +452,15 @@ def fullest_moment(contents, plan, micro_batches):
     return others + at_loss * alone, early, at_loss, updating
 
 
-def stage_memory(contents, plan, network, stack, micro_batches):
+def stage_memory(
+    contents: Contents, plan: PlanNumbers, network: NetworkNumbers, software: Software, micro_batches: Number,
+) -> Memory:  # fmt: skip
     """The bill of one stage at its `fullest_moment`, `Memory` [bytes].
 
     Parameters
     ----------
     contents : of the stage, `Contents`
-    plan, network, stack : as named
+    plan, network, software : as named
     micro_batches : of a step
     """
     waiting, early, at_loss, updating = fullest_moment(contents, plan, micro_batches)
@@ -428,11 +468,11 @@ def stage_memory(contents, plan, network, stack, micro_batches):
         contents.weights, contents.gradients - early * contents.late_gradients, contents.optimizer,
         contents.captured + early * contents.in_flight * contents.saved,
         ops.where(updating > 0.0, contents.update, (1.0 - at_loss) * contents.backward), early * waiting,
-        stack.workspace_memory + (1.0 - updating) * contents.gathered, plan, network, stack,
+        software.memory.workspace + (1.0 - updating) * contents.gathered, plan, network, software,
     )  # fmt: skip
 
 
-def fuller(one, other):
+def fuller(one: Memory, other: Memory) -> Memory:
     """The larger of two bills, `Memory`.
 
     Parameters
@@ -454,23 +494,29 @@ def fuller(one, other):
     )
 
 
-def buffered(one, nbytes, stack):
+def buffered(one: Memory, nbytes: Number, software: Software) -> Memory:
     """A bill with so many bytes more in its buffers all the time, `Memory`.
 
     Parameters
     ----------
     one : `Memory`
     nbytes : that are held besides
-    stack : `Stack`
+    software : `Software`
     """
-    reserved = stack.fragmentation * nbytes
+    reserved = software.memory.fragmentation * nbytes
     return Memory(
         one.total + nbytes + reserved, one.weights, one.gradients, one.optimizer, one.activations, one.temporaries,
         one.logits, one.buffers + nbytes, one.overhead + reserved,
     )  # fmt: skip
 
 
-def stage_places(model, options, plan):
+Place: TypeAlias = tuple[ModelNumbers, Number, Number, Number, Number]
+"""A stage: its model, layers, rank in the pipeline, and whether it holds the embedding and the head."""
+
+
+def stage_places(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers,
+) -> tuple[Place, Place, Place]:  # fmt: skip
     """Stages of which one is the fullest: the first, one between and the last.
 
     The first stage holds most micro-batches, the second may hold a layer more, the last holds the logits; the
@@ -478,14 +524,14 @@ def stage_places(model, options, plan):
 
     Parameters
     ----------
-    model, options, plan : `Model`, `Options`, `Plan`
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
 
     Returns
     -------
     tuple
-        of each its `Model`, layers, rank in the pipeline, embedding, head
+        of each its `ModelNumbers`, layers, rank in the pipeline, embedding, head
     """
-    first_layers, middle_layers, last_layers = layout.rank_layers(model, options, plan)
+    first_layers, middle_layers, last_layers = layout.rank_layers(model, settings, plan)
     single = ops.where(plan.pipeline > 1.0, 0.0, 1.0)
     fold, mirrored = schedules.folded(plan.schedule), schedules.two_way(plan.schedule)
     ends = ops.maximum(single, fold)
@@ -503,32 +549,38 @@ def stage_places(model, options, plan):
     )  # fmt: skip
 
 
-def stage_bills(model, options, plan, network, stack, micro_batches):
+def stage_bills(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+    micro_batches: Number,
+) -> tuple[Memory, Memory, Memory]:  # fmt: skip
     """The bill of each of `stage_places`, uncompressed gradients taken for granted, three `Memory` [bytes].
 
     Parameters
     ----------
-    model, options, plan, network, stack : `Model`, `Options`, `Plan`, `Network`, `Stack`
+    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
     micro_batches : of a step
     """
-    front, inner, back = stage_places(model, options, plan)
-    one = stage_contents(front[0], options, plan, stack, front[1], front[2], front[3], front[4], micro_batches)
-    two = stage_contents(inner[0], options, plan, stack, inner[1], inner[2], inner[3], inner[4], micro_batches)
-    end = stage_contents(back[0], options, plan, stack, back[1], back[2], back[3], back[4], micro_batches)
+    front, inner, back = stage_places(model, settings, plan)
+    one = stage_contents(front[0], settings, plan, software, front[1], front[2], front[3], front[4], micro_batches)
+    two = stage_contents(inner[0], settings, plan, software, inner[1], inner[2], inner[3], inner[4], micro_batches)
+    end = stage_contents(back[0], settings, plan, software, back[1], back[2], back[3], back[4], micro_batches)
     return (
-        stage_memory(one, plan, network, stack, micro_batches),
-        stage_memory(two, plan, network, stack, micro_batches),
-        stage_memory(end, plan, network, stack, micro_batches),
+        stage_memory(one, plan, network, software, micro_batches),
+        stage_memory(two, plan, network, software, micro_batches),
+        stage_memory(end, plan, network, software, micro_batches),
     )
 
 
-def fullest_stage(model, options, plan, network, stack, micro_batches):
+def fullest_stage(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+    micro_batches: Number,
+) -> Memory:  # fmt: skip
     """The bill of the fullest stage, uncompressed gradients taken for granted, `Memory` [bytes].
 
     Parameters
     ----------
-    model, options, plan, network, stack : `Model`, `Options`, `Plan`, `Network`, `Stack`
+    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
     micro_batches : of a step
     """
-    first, second, last = stage_bills(model, options, plan, network, stack, micro_batches)
+    first, second, last = stage_bills(model, settings, plan, network, software, micro_batches)
     return fuller(fuller(first, second), last)

@@ -3,116 +3,117 @@ r"""Parameter counts of a decoder: exact, per layer and in total."""
 from __future__ import annotations
 
 from costmodel import ops
-from costmodel.formulas.quantities import Model
+from costmodel.formulas.quantities import ExpertNumbers, ModelNumbers, Number
 
 
-def attention_parameters(model):
+def attention_parameters(model: ModelNumbers) -> Number:
     r"""Parameters of the attention of one layer, biases, query/key norms and sinks included.
 
     .. math:: h (a d + 2 g d) + a d_v h \quad\text{or, latent,}\quad h q + q a d + h (c + r) + c\,a (d - r + d_v) + a d_v h
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
 
     References
     ----------
     [ainslie2023]_ (grouped queries), [deepseek2024v2]_ section 2.1 (latent attention)
     """
-    queries = model.heads * model.head_dim
-    values = model.heads * model.value_head_dim
-    plain = model.hidden * (queries + 2.0 * model.kv_heads * model.head_dim)
-    plain_bias = model.attention_bias * (queries + 2.0 * model.kv_heads * model.head_dim)
-    down = model.query_latent * (model.hidden + model.norm_vectors)
-    query = ops.where(model.query_latent > 0.0, down + model.query_latent * queries, model.hidden * queries)
-    compressed = model.hidden * (model.kv_latent + model.rope_head_dim) + model.kv_latent * model.norm_vectors
-    expanded = model.kv_latent * model.heads * (model.head_dim - model.rope_head_dim + model.value_head_dim)
-    latent_bias = model.attention_bias * (model.query_latent + model.kv_latent + model.rope_head_dim)
-    projections = ops.where(model.latent > 0.0, query + compressed + expanded + latent_bias, plain + plain_bias)
-    output = values * model.hidden + model.output_bias * model.hidden
-    return projections + output + model.qk_norm_channels * model.norm_vectors + model.sinks * model.heads
+    attention = model.attention
+    queries = attention.heads * attention.head_dim
+    values = attention.heads * attention.value_head_dim
+    plain = model.hidden * (queries + 2.0 * attention.kv_heads * attention.head_dim)
+    plain_bias = attention.bias * (queries + 2.0 * attention.kv_heads * attention.head_dim)
+    down = attention.query_latent * (model.hidden + model.norm_vectors)
+    query = ops.where(attention.query_latent > 0.0, down + attention.query_latent * queries, model.hidden * queries)
+    compressed = model.hidden * (attention.kv_latent + attention.rope_head_dim) + attention.kv_latent * model.norm_vectors
+    expanded = attention.kv_latent * attention.heads * (attention.head_dim - attention.rope_head_dim + attention.value_head_dim)
+    latent_bias = attention.bias * (attention.query_latent + attention.kv_latent + attention.rope_head_dim)
+    projections = ops.where(attention.latent > 0.0, query + compressed + expanded + latent_bias, plain + plain_bias)
+    output = values * model.hidden + attention.output_bias * model.hidden
+    return projections + output + attention.qk_norm_channels * model.norm_vectors + attention.sinks * attention.heads
 
 
-def mlp_parameters(model, width):
+def mlp_parameters(model: ModelNumbers, width: Number) -> Number:
     """Parameters of a (gated) MLP of the given width, biases included.
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
     width : inner width [channels]
     """
-    matrices = (2.0 + model.gated) * model.hidden * width
-    return matrices + model.feed_forward_bias * ((1.0 + model.gated) * width + model.hidden)
+    matrices = (2.0 + model.mlp.gated) * model.hidden * width
+    return matrices + model.mlp.bias * ((1.0 + model.mlp.gated) * width + model.hidden)
 
 
-def expert_parameters(model):
+def expert_parameters(model: ModelNumbers) -> Number:
     """Parameters of all routed experts of one layer: what expert parallelism splits.
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
     """
-    return model.experts * mlp_parameters(model, model.expert_feed_forward)
+    return model.experts.number * mlp_parameters(model, model.experts.width)
 
 
-def norm_parameters(model):
+def norm_parameters(model: ModelNumbers) -> Number:
     """Parameters of the norms of hidden width in one layer.
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
     """
     return model.norms * model.norm_vectors * model.hidden
 
 
-def dense_layer_parameters(model):
+def dense_layer_parameters(model: ModelNumbers) -> Number:
     """Parameters of one layer with a dense MLP.
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
     """
-    return attention_parameters(model) + mlp_parameters(model, model.feed_forward) + norm_parameters(model)
+    return attention_parameters(model) + mlp_parameters(model, model.mlp.width) + norm_parameters(model)
 
 
-def expert_layer_shared_parameters(model):
+def expert_layer_shared_parameters(model: ModelNumbers) -> Number:
     """Parameters of one mixture-of-experts layer outside its routed experts: attention, norms, router, shared experts.
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
     """
-    shared = ops.where(model.shared_feed_forward > 0.0, mlp_parameters(model, model.shared_feed_forward), 0.0)
-    return attention_parameters(model) + shared + norm_parameters(model) + model.experts * model.hidden
+    shared = ops.where(model.experts.shared_width > 0.0, mlp_parameters(model, model.experts.shared_width), 0.0)
+    return attention_parameters(model) + shared + norm_parameters(model) + model.experts.number * model.hidden
 
 
-def embedding_parameters(model):
+def embedding_parameters(model: ModelNumbers) -> Number:
     """Parameters of the input embedding, learned positions and embedding norm.
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
     """
-    table = (model.vocabulary + model.positions) * model.hidden
-    return table + model.embedding_norm * model.norm_vectors * model.hidden
+    table = (model.vocabulary.size + model.vocabulary.positions) * model.hidden
+    return table + model.vocabulary.norm * model.norm_vectors * model.hidden
 
 
-def head_parameters(model):
+def head_parameters(model: ModelNumbers) -> Number:
     """Parameters of the output projection where it is its own, and of the last norm.
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
     """
-    return (1.0 - model.tied) * model.vocabulary * model.hidden + model.norm_vectors * model.hidden
+    return (1.0 - model.vocabulary.tied) * model.vocabulary.size * model.hidden + model.norm_vectors * model.hidden
 
 
-def prediction_parameters(model):
+def prediction_parameters(model: ModelNumbers) -> Number:
     """Parameters of the multi-token-prediction modules: a projection of two hidden states, two norms, one layer each.
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
 
     References
     ----------
@@ -120,55 +121,56 @@ def prediction_parameters(model):
     """
     joined = 2.0 * model.hidden * model.hidden + 3.0 * model.norm_vectors * model.hidden
     layer = ops.where(
-        model.expert_layers > 0.0,
+        model.experts.layers > 0.0,
         expert_layer_shared_parameters(model) + expert_parameters(model),
         dense_layer_parameters(model),
     )
     return model.prediction_layers * (joined + layer)
 
 
-def total_parameters(model):
+def total_parameters(model: ModelNumbers) -> Number:
     """Parameters of the whole model, multi-token-prediction modules left out (as published counts do).
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
     """
-    dense = (model.layers - model.expert_layers) * dense_layer_parameters(model)
-    experts = model.expert_layers * (expert_layer_shared_parameters(model) + expert_parameters(model))
+    dense = (model.layers - model.experts.layers) * dense_layer_parameters(model)
+    experts = model.experts.layers * (expert_layer_shared_parameters(model) + expert_parameters(model))
     return dense + experts + embedding_parameters(model) + head_parameters(model)
 
 
-def active_parameters(model):
+def active_parameters(model: ModelNumbers) -> Number:
     """Parameters that work on one token: routed experts counted `experts_per_token` times.
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
     """
-    idle = (model.experts - model.experts_per_token) * mlp_parameters(model, model.expert_feed_forward)
-    return total_parameters(model) - model.expert_layers * idle
+    idle = (model.experts.number - model.experts.per_token) * mlp_parameters(model, model.experts.width)
+    return total_parameters(model) - model.experts.layers * idle
 
 
-def stage_model(model, before, layers):
-    """The model with as large a share of expert layers as the layers of a stage have, `Model`.
+def stage_model(model: ModelNumbers, before: Number, layers: Number) -> ModelNumbers:
+    """The model with as large a share of expert layers as the layers of a stage have, `ModelNumbers`.
 
     Dense layers come first, as in DeepSeek-V2 and its like.
 
     Parameters
     ----------
-    model : `Model`
+    model : `ModelNumbers`
     before : layers on the stages before
     layers : of the stage
     """
-    dense = ops.minimum(ops.maximum(model.layers - model.expert_layers - before, 0.0), layers)
+    mixture = model.experts
+    dense = ops.minimum(ops.maximum(model.layers - mixture.layers - before, 0.0), layers)
     share = 1.0 - dense / ops.maximum(layers, 1.0)
-    return Model(
-        model.layers, model.hidden, model.heads, model.kv_heads, model.head_dim, model.value_head_dim,
-        model.feed_forward, model.gated, share * model.layers, model.experts, model.experts_per_token,
-        model.expert_feed_forward, model.shared_feed_forward, model.expert_load, model.latent, model.query_latent,
-        model.kv_latent, model.rope_head_dim, model.window, model.windowed_layers, model.vocabulary, model.tied,
-        model.positions, model.norm_vectors, model.norms, model.qk_norm_channels, model.embedding_norm,
-        model.attention_bias, model.output_bias, model.feed_forward_bias, model.sinks, model.parallel_block,
-        model.prediction_layers, model.dropout,
+    experts = ExpertNumbers(
+        layers=share * model.layers, number=mixture.number, per_token=mixture.per_token, width=mixture.width,
+        shared_width=mixture.shared_width, load=mixture.load,
+    )  # fmt: skip
+    return ModelNumbers(
+        layers=model.layers, hidden=model.hidden, attention=model.attention, mlp=model.mlp, experts=experts,
+        vocabulary=model.vocabulary, norm_vectors=model.norm_vectors, norms=model.norms, parallel_block=model.parallel_block,
+        prediction_layers=model.prediction_layers, dropout=model.dropout,
     )  # fmt: skip

@@ -6,12 +6,13 @@ What weights, gradients and optimizer states take together, sharded or not, is `
 from __future__ import annotations
 
 from costmodel import ops
+from costmodel.formulas.quantities import Number
 
 FULL_BYTES = 4.0
 """Of a number in 32 bit: weights this wide are their own master copy."""
 
 
-def optimizer_bytes(stored, master, moments):
+def optimizer_bytes(stored: Number, master: Number, moments: Number) -> Number:
     """Bytes of optimizer state per parameter: its moments, and a master copy where the weights are narrower.
 
     ==========================================  ======  =======  =====================
@@ -45,7 +46,7 @@ def optimizer_bytes(stored, master, moments):
     return moments + ops.where(stored < FULL_BYTES, master, 0.0)
 
 
-def block_bytes(element_bits, scale_bits, block):
+def block_bytes(element_bits: Number, scale_bits: Number, block: Number) -> Number:
     r"""Bytes of an element of a format in which a block of elements shares a scale.
 
     .. math:: \frac{1}{8} \left(w + \frac{w_s}{n}\right)
@@ -77,7 +78,7 @@ def block_bytes(element_bits, scale_bits, block):
     return (element_bits + scale_bits / block) / 8.0
 
 
-def skipped_share(growth_interval):
+def skipped_share(growth_interval: Number) -> Number:
     r"""Share of the steps that dynamic loss scaling skips once its scale has settled.
 
     .. math:: \frac{1}{g + 1}
@@ -100,7 +101,7 @@ def skipped_share(growth_interval):
     return 1.0 / (growth_interval + 1.0)
 
 
-def settling_steps(initial_scale, largest_scale):
+def settling_steps(initial_scale: Number, largest_scale: Number) -> Number:
     r"""Steps skipped at the start, until a loss scale that halves on overflow has come down to what doesn't overflow.
 
     .. math:: \left\lceil \log_2 \frac{S_0}{S} \right\rceil, \quad\text{at least } 0
@@ -118,7 +119,7 @@ def settling_steps(initial_scale, largest_scale):
     return ops.ceil(ops.log2(ops.maximum(initial_scale / largest_scale, 1.0)))
 
 
-def steps_run(updates, growth_interval):
+def steps_run(updates: Number, growth_interval: Number) -> Number:
     r"""Steps run for a number of updates, the skipped ones among them: :math:`u (1 + 1 / g)`.
 
     Parameters

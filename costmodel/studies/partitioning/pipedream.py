@@ -16,6 +16,7 @@ from costmodel.checks import choice, flag, kind, listing, positive_int, real
 from costmodel.description.layers import LayerChain
 from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.formulas.pipeline import pipedream
+from costmodel.formulas.quantities import as_number
 from costmodel.studies.partitioning.graph import Cuts, Graph, all_cuts, graph_of
 from costmodel.studies.partitioning.result import Partition, Stage
 
@@ -196,7 +197,8 @@ class Problem:
         if self.of_program and self.compression is None:
             return split
         links = float(max(self.machines)) if self.of_program else 1.0
-        return np.maximum(split, pipedream.handing_on(sent / (self.compression or 1.0), links, max(self.bandwidths)))
+        handed = pipedream.handing_on(as_number(sent / (self.compression or 1.0)), links, max(self.bandwidths))
+        return np.maximum(split, handed)
 
     @functools.cached_property
     def inner_workers(self) -> tuple[int, ...]:

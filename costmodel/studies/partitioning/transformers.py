@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
-from costmodel.catalogue.software import framework_on
+from costmodel.catalogue.software import ask
 from costmodel.checks import kind
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
@@ -16,7 +16,7 @@ from costmodel.description.transformer import Transformer
 from costmodel.errors import IllegalPlan
 from costmodel.formulas.network import communication
 from costmodel.formulas.pipeline import layout
-from costmodel.formulas.quantities import Model
+from costmodel.formulas.quantities import ModelNumbers
 from costmodel.formulas.stage import stage_pass
 from costmodel.formulas.training_step import micro_batches
 from costmodel.formulas.transformer import memory
@@ -58,21 +58,17 @@ def transformer_chain(
     >>> len(chain.layers), [layer.name for layer in chain.layers[:2]], chain.layers[-1].name
     (82, ['embedding', 'layer 0'], 'head')
     """
-    kind("model", model, Transformer, "load_model(name)")
-    kind("cluster", cluster, Cluster, "load_cluster(name)")
+    question = ask(model, cluster, framework)
     kind("plan", plan, Plan, "Plan(...)")
-    software = framework_on(cluster, framework)
-    plan = plan.resolve(software)
-    plan.check(model, cluster, software)
-    shape, options, degrees = model.numbers(), plan.options(software), plan.numbers(software, model.layers)
-    network, stack, device = cluster.numbers(), software.numbers(), cluster.device.numbers(plan.dtype)
+    plan = question.accepted(plan)
+    shape, settings, degrees, network, software, device = question.inputs(plan)
 
-    _, sent = communication.boundary(shape, options, degrees, network, stack)
+    _, sent = communication.boundary(shape, settings, degrees, network, software)
 
-    def part(model: Model, layers: float, first: float, last: float) -> tuple[float, float, float]:
+    def part(model: ModelNumbers, layers: float, first: float, last: float) -> tuple[float, float, float]:
         """Forward and backward time of some layers, an embedding or a head, and the bytes of their weights."""
-        forward, data, weight = stage_pass(model, options, degrees, network, stack, device, layers, first, last)
-        weights = options.parameter_bytes * sum(memory.stage_parameters(model, degrees, layers, first, last))
+        forward, data, weight = stage_pass(model, settings, degrees, network, software, device, layers, first, last)
+        weights = settings.widths.parameter * sum(memory.stage_parameters(model, degrees, layers, first, last))
         return float(forward), float(data + weight), float(weights)
 
     def chained(name: str, costs: tuple[float, float, float], kept: float, output: float = sent) -> ChainLayer:
@@ -86,15 +82,15 @@ def transformer_chain(
     bare = shape._replace(prediction_layers=0.0)
     head = part(bare, 0.0, 0.0, 1.0)
     kinds = [dense] * (model.layers - model.expert_layers) + [routed] * model.expert_layers
-    costs = {kind: (part(kind, 1.0, 0.0, 0.0), memory.kept_activations(kind, options, degrees, stack)) for kind in set(kinds)}
+    costs = {kind: (part(kind, 1.0, 0.0, 0.0), memory.kept_activations(kind, settings, degrees, software)) for kind in set(kinds)}
     layers = [chained("embedding", part(shape, 0.0, 1.0, 0.0), 0.0)]
     layers += [chained(f"layer {i}", *costs[kind]) for i, kind in enumerate(kinds)]
     if model.prediction_layers:
         beside = part(kinds[-1]._replace(prediction_layers=1.0), 0.0, 0.0, 1.0)
         alone = beside[0] - head[0], beside[1] - head[1], beside[2] - head[2]
-        kept = costs[kinds[-1]][1] + memory.logits(bare, options, degrees, 1.0)
+        kept = costs[kinds[-1]][1] + memory.logits(bare, settings, degrees, 1.0)
         layers += [chained(f"prediction {i}", alone, kept) for i in range(model.prediction_layers)]
-    layers.append(chained("head", head, memory.logits(bare, options, degrees, 1.0), 0.0))
+    layers.append(chained("head", head, memory.logits(bare, settings, degrees, 1.0), 0.0))
     return LayerChain(name=model.name, layers=layers, minibatch=plan.micro_batch)
 
 
@@ -175,13 +171,12 @@ def balanced_stages(
     ((4, 4, 4, 4, 4, 4, 5, 3), True)
     """
     chain = transformer_chain(model, cluster, plan, framework)
-    software = framework_on(cluster, framework)
-    options, degrees = plan.options(software), plan.numbers(software, model.layers)
+    shape, settings, degrees, *_ = ask(model, cluster, framework).inputs(plan)
     ranks, count = plan.pipeline_parallel, plan.pipeline_parallel * plan.virtual_stages
     if count > len(chain.layers):
         raise IllegalPlan("pipeline_layers", f"{count} chunks for the {len(chain.layers)} layers of {chain.name!r}")
     time = [each.forward + each.backward for each in chain.layers]
-    even = _even_ends([int(n) for n in layout.stage_layers(model.numbers(), options, degrees)], plan, len(time))
+    even = _even_ends([int(n) for n in layout.stage_layers(shape, settings, degrees)], plan, len(time))
     found = partition(chain, [count], [SENDING_FREE], straight=True)
     ends = list(itertools.accumulate(len(stage.layers) for stage in found.pipeline))
     ends = min(_improved(time, even, ranks), _improved(time, ends, ranks), key=lambda e: _ordered(time, e, ranks))
@@ -190,7 +185,7 @@ def balanced_stages(
             tuple(each.name for each in chain.layers[a:b]) for a, b in zip([0, *ends], ends, strict=False)
         ),
         stages=ranks, times=_rank_times(time, ends, ranks), even_times=_rank_times(time, even, ranks),
-        micro_batches=int(micro_batches(options, degrees)),
+        micro_batches=int(micro_batches(settings, degrees)),
     )  # fmt: skip
 
 

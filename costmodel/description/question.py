@@ -1,0 +1,75 @@
+"""A question: a model, a cluster and a framework, turned to the numbers of formulas once and passed whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from costmodel.description.cluster import Cluster
+from costmodel.description.framework import Framework
+from costmodel.description.plan import Plan
+from costmodel.description.transformer import Transformer
+from costmodel.formulas.quantities import (
+    DeviceNumbers,
+    Inputs,
+    ModelNumbers,
+    NetworkNumbers,
+    Settings,
+    Software,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What is trained, on what, with which software; plans are asked of it, one or many.
+
+    Parameters
+    ----------
+    model : what is trained
+    cluster : on what
+    framework : the software
+    """
+
+    model: Transformer
+    cluster: Cluster
+    framework: Framework
+
+    @functools.cached_property
+    def shape(self) -> ModelNumbers:
+        """The model as the numbers that formulas take."""
+        return self.model.numbers()
+
+    @functools.cached_property
+    def network(self) -> NetworkNumbers:
+        """The network as the numbers that formulas take."""
+        return self.cluster.numbers()
+
+    @property
+    def software(self) -> Software:
+        """The framework's constants."""
+        return self.framework.numbers()
+
+    @functools.cached_property
+    def _devices(self) -> dict[str, DeviceNumbers]:
+        return {}
+
+    def device(self, dtype: str) -> DeviceNumbers:
+        """The device as the numbers that formulas take, at the dtype of the GEMMs."""
+        if dtype not in self._devices:
+            self._devices[dtype] = self.cluster.device.numbers(dtype)
+        return self._devices[dtype]
+
+    def settings(self, plan: Plan) -> Settings:
+        """What a plan has besides its degrees, the framework's defaults where it says nothing."""
+        return plan.settings(self.framework)
+
+    def inputs(self, plan: Plan) -> Inputs:
+        """Everything that the formula of a step takes of a plan, in its order."""
+        degrees = plan.numbers(self.framework, self.model.layers)
+        return Inputs(self.shape, self.settings(plan), degrees, self.network, self.software, self.device(plan.dtype))
+
+    def accepted(self, plan: Plan) -> Plan:
+        """The plan with the framework's defaults; IllegalPlan with the reason where it can't run."""
+        resolved = plan.resolve(self.framework)
+        resolved.check(self.model, self.cluster, self.framework)
+        return resolved
