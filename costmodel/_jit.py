@@ -83,6 +83,13 @@ def _equal(a, b):
     return lambda a, b: a == b
 
 
+@overload(ops.pick, jit_options={"forceinline": True})
+def _pick(code, values):
+    # a chain of selects, as a look-up by index would keep the row loop from being vectorised
+    chain = "".join(f"values[{place}] if code == {float(place)} else " for place in range(len(values) - 1))
+    return eval(f"lambda code, values: {chain}values[{len(values) - 1}]")  # a constant number of branches for Numba to see
+
+
 @overload(ops.ceil, jit_options={"forceinline": True})
 def _ceil(a):
     return lambda a: np.ceil(a)

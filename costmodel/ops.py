@@ -72,6 +72,25 @@ def equal(a: Any, b: Any) -> Any:
     return library.Eq(a, b) if hasattr(library, "Eq") else a == b
 
 
+def pick(code: Any, values: tuple[float, ...]) -> Any:
+    """The value at the place that a code is.
+
+    Examples
+    --------
+    >>> pick(1.0, (10.0, 20.0, 30.0))
+    20.0
+    """
+    library = _library(code)
+    if library is math:
+        return values[int(code)]
+    if not hasattr(library, "Piecewise"):
+        return library.asarray(values)[library.asarray(code).astype(int)]
+    found: Any = values[-1]
+    for place, value in enumerate(values[:-1]):
+        found = where(equal(code, float(place)), value, found)
+    return found
+
+
 def ceil(a: Any) -> Any:
     """Least whole number that is not below `a`, as a float.
 

@@ -18,27 +18,19 @@ from typing import Any, NamedTuple
 import sympy
 
 from costmodel.errors import InvalidValue
-from costmodel.formulas import quantities
-
-_TUPLES = {
-    name.lower(): kind for name, kind in vars(quantities).items() if isinstance(kind, type) and issubclass(kind, tuple)
-}
-"""The NamedTuple that an argument of a formula holds, by the argument's name."""
 
 _NEVER_ZERO = frozenset({
-    "activation_bytes", "attention_backward_efficiency", "attention_forward_efficiency",
-    "attention_quality", "bandwidth", "base_flop_rate", "base_gemm_efficiency", "compute_bytes",
-    "context", "context_stride", "data", "data_stride", "element_bytes", "expert", "expert_load",
-    "expert_tensor", "flop_rate", "gemm_efficiency", "gemm_quality", "global_batch", "head_dim",
-    "heads", "hidden", "host_bandwidth", "kv_heads", "layers", "memory", "memory_bandwidth",
-    "micro_batch", "micro_batches", "network_quality", "norm_vectors", "norms", "parameter_bytes",
-    "pipeline", "pipeline_stride", "quality", "ranks", "seq_len", "shard_group", "sharding_quality", "size", "stages",
-    "stride", "tensor", "tensor_stride", "value_head_dim", "virtual_stages", "vocabulary", "window",
+    "activation", "attention_backward_efficiency", "attention_efficiency_scale", "attention_forward_efficiency", "bandwidth",
+    "base_flop_rate", "base_gemm_efficiency", "compute", "context", "context_stride", "data", "data_stride", "element_bytes",
+    "expert", "expert_tensor", "flop_rate", "gemm_efficiency", "gemm_efficiency_scale", "global_batch", "head_dim", "heads",
+    "hidden", "host_bandwidth", "kv_heads", "layers", "load", "memory", "memory_bandwidth", "micro_batch", "micro_batches",
+    "norm_vectors", "norms", "parameter", "pipeline", "pipeline_stride", "quality", "ranks", "seq_len", "shard_group",
+    "sharding_quality", "size", "stages", "stride", "tensor", "tensor_stride", "value_head_dim", "virtual_stages", "window",
 })  # fmt: skip
 """Fields whose symbols are positive; all others may be zero, so that ``x > 0`` stays a question."""
 
 NOTATION = {
-    "model.layers": "L", "model.hidden": "h", "model.heads": "a", "model.vocabulary": "V", "options.seq_len": "s",
+    "model.layers": "L", "model.hidden": "h", "model.attention.heads": "a", "model.vocabulary.size": "V", "settings.seq_len": "s",
     "plan.micro_batch": "b", "plan.tensor": "t", "plan.pipeline": "p", "plan.virtual_stages": "v",
     "nbytes": "n", "ranks": "p", "stages": "p", "micro_batches": "m", "seq_len": "s", "window": "w",
     "network.node.latency": r"\alpha_{node}", "network.leaf.latency": r"\alpha_{leaf}",
@@ -160,7 +152,8 @@ def trace(formula: Callable[..., Any], *arguments: Any) -> Trace:
         raise InvalidValue("arguments", len(arguments), f"at most {len(names)}: {', '.join(names)}")
     algebra = _Algebra()
     padded = (*arguments, *[None] * (len(names) - len(arguments)))
-    values = [_argument(name, _TUPLES.get(name), given, algebra) for name, given in zip(names, padded, strict=True)]
+    kinds = {name: kind for name, kind in typing.get_type_hints(formula).items() if hasattr(kind, "_fields")}
+    values = [_argument(name, kinds.get(name), given, algebra) for name, given in zip(names, padded, strict=True)]
     lines, result = _fewer(algebra.lines, _map(formula(*values), _bare))
     return Trace(names, algebra.symbols, lines, result)
 

@@ -38,7 +38,7 @@ def test_all_ranks_together_hold_at_least_the_model(question):
     found = legal(question)
     ranks = found.plan.gpus / found.plan.pipeline_parallel
     weights = sum(stage.parts.weights for stage in found.memory.stages) * ranks
-    assert weights >= 0.999 * found.model.parameters * found.memory.asked.settings.stored_bytes
+    assert weights >= 0.999 * found.model.parameters * found.memory.asked.settings.widths.stored
 
 
 def test_the_loss_is_the_fullest_moment_of_a_large_vocabulary_and_the_backward_pass_of_a_small_one():

@@ -14,6 +14,7 @@ from calibration.data.runs import read_runs, usable
 from costmodel.catalogue.software import default_constants
 from costmodel.errors import CostModelError, InvalidValue
 from costmodel.formulas.quantities import Software
+from costmodel.records import nested
 
 REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference" / "runs"
 
@@ -21,7 +22,7 @@ REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference" / "runs
 def unknown(name: str) -> costmodel.Framework:
     """A framework of the catalogue with the constants of one that was never calibrated."""
     framework = costmodel.load_framework(name)
-    return dataclasses.replace(framework, name="mine", owner="mine", constants=Software(**default_constants()))
+    return dataclasses.replace(framework, name="mine", owner="mine", constants=nested(Software, default_constants()))
 
 
 @pytest.mark.skipif(not REFERENCE.is_dir(), reason="the optional reference folder is absent")

@@ -28,6 +28,7 @@ from costmodel.formulas import gradients, legality
 from costmodel.formulas.network import collectives, communication, compression
 from costmodel.formulas.training_step import step, uncompressed_step
 from costmodel.formulas.transformer import low_rank, memory
+from costmodel.records import replaced
 from costmodel.simulation.playback import timeline
 from costmodel.simulation.replay import simulate
 from costmodel.simulation.transactions import ledger
@@ -133,7 +134,7 @@ def test_tensor_ranks_factor_their_own_part_of_each_matrix(model, tensor):
         left, right = left + 4 * rows, right + 4 * columns
     numbers, plan = MODELS[model].numbers(), Plan(global_batch=2, seq_len=64, tensor_parallel=tensor)
     made = low_rank.stage_factors(
-        numbers._replace(positions=0.0), plan.numbers(FRAMEWORK, 3), 3.0, 1.0, 1.0, 4.0
+        replaced(numbers, {"vocabulary_positions": 0.0}), plan.numbers(FRAMEWORK, 3), 3.0, 1.0, 1.0, 4.0
     )
     assert (made.left, made.right) == (left, right)
 
@@ -158,11 +159,11 @@ def test_a_cast_halves_the_bytes_and_the_time_on_the_network_of_32_bit_gradients
     model = load_model("llama3-8b")  # large enough for a ring at either width
     plain, cast = answer("none", model), answer("bf16", model)
     assert cast.step.exchange_bytes == pytest.approx(plain.step.exchange_bytes / 2, rel=1e-12)
-    network, stack, device, count = CLUSTER.numbers(), FRAMEWORK.numbers(), CLUSTER.device.numbers("bf16"), model.parameters
+    network, software, device, count = CLUSTER.numbers(), FRAMEWORK.numbers(), CLUSTER.device.numbers("bf16"), model.parameters
     casting = 2 * 6 * count / device.memory_bandwidth + 2 * device.kernel_time
-    half = collectives.all_reduce(2.0 * count, 16.0, 1.0, network, stack)
+    half = collectives.all_reduce(2.0 * count, 16.0, 1.0, network, software)
     assert cast.times["gradient_exchange"] == pytest.approx(casting + half, rel=1e-12)
-    bandwidth = stack.network_quality * collectives.bus_bandwidth(16.0, 1.0, network)
+    bandwidth = software.network.quality * collectives.bus_bandwidth(16.0, 1.0, network)
     saved = plain.times["gradient_exchange"] - half
     assert saved == pytest.approx(ring(2 * count, 16) / bandwidth, rel=1e-9)
 
@@ -244,7 +245,7 @@ def test_where_an_optimizer_is_sharded_gradients_are_still_summed_whole():
     sharded = dataclasses.replace(PLAN, zero_stage=1)
     model, cluster = GROUPED, CLUSTER
     whole, found = (estimate(model, cluster, compressing("int8", plan), "deepspeed") for plan in (PLAN, sharded))
-    weights = estimate(model, cluster, sharded, "deepspeed").plan.settings(load_framework("deepspeed")).stored_bytes
+    weights = estimate(model, cluster, sharded, "deepspeed").plan.settings(load_framework("deepspeed")).widths.stored
     gathered = 15 / 16 * weights * model.parameters
     assert found.step.exchange_bytes == pytest.approx(whole.step.exchange_bytes + gathered, rel=1e-9)
     assert found.memory.optimizer == pytest.approx(whole.memory.optimizer / 16, rel=1e-9)

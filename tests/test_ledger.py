@@ -119,9 +119,9 @@ def stated_time(result):
 
 def outer_unit(result):
     """Time of ZeRO-3's exchange of what lies around the layers, of which `estimate` prices the bytes alone [s]."""
-    model, plan, settings, network, stack = numbers(result)
+    model, plan, settings, network, software = numbers(result)
     outer = (parameters.embedding_parameters(model) + parameters.head_parameters(model)) / plan.tensor
-    gather, scatter, _, _ = communication.synchronisation(outer, 0.0, plan, settings, network, stack)
+    gather, scatter, _, _ = communication.synchronisation(outer, 0.0, plan, settings, network, software)
     return plan.shard_weights * result.plan.micro_batches * (2.0 * gather + scatter)
 
 
@@ -147,7 +147,7 @@ def test_with_one_bucket_the_transactions_take_what_estimate_exposes_and_hides(q
 def test_tensor_ranks_send_what_estimate_says_and_their_copies_of_vectors(question):
     """The formulas divide biases and routers among tensor ranks, of which each rank has a copy in truth."""
     made = priced(question)
-    model, plan, settings, network, stack = numbers(made.estimate)
+    model, plan, settings, network, software = numbers(made.estimate)
     held = memory.stage_parameters(model, plan, model.layers, 1.0, 1.0)
     t, e, f = question[2].tensor_parallel, question[2].expert_parallel, question[2].expert_tensor_parallel
     local = stage_tensors(
@@ -156,7 +156,7 @@ def test_tensor_ranks_send_what_estimate_says_and_their_copies_of_vectors(questi
     exact = local.numel[~local.routed].sum(), local.numel[local.routed].sum()
 
     def sent(dense, routed):
-        _, _, got, given = communication.synchronisation(float(dense), float(routed), plan, settings, network, stack)
+        _, _, got, given = communication.synchronisation(float(dense), float(routed), plan, settings, network, software)
         m, third = question[2].micro_batches, plan.shard_weights
         reductions = m if plan.shard_gradients else 1.0
         return third * m * (given + 2.0 * got) + (1.0 - third) * (reductions * given + got)
@@ -414,8 +414,8 @@ def test_pipeline_sends_take_what_estimate_exposes_of_them_and_hides():
     plan = Plan(global_batch=64, seq_len=512, data_parallel=16, pipeline_parallel=4)
     made = ledger(SMALL, load_cluster("dgx-h100", gpus=64), plan, buckets=OneBucket())
     sends = sum(row.count * row.time for row in made.of("middle") if row.group == "pipeline")
-    stack = made.estimate.framework.numbers()
-    shown = made.estimate.step.pipeline_exchange / (1.0 - stack.pipeline_overlap)
+    software = made.estimate.framework.numbers()
+    shown = made.estimate.step.pipeline_exchange / (1.0 - software.overlap.pipeline)
     assert sends == pytest.approx(shown)
 
 
@@ -512,10 +512,10 @@ def test_each_further_bucket_costs_a_launch_and_a_trip_around_the_ring():
     one, many = (ledger(BLOOM, cluster, plan, buckets=rule) for rule in (OneBucket(), Megatron()))
     assert many.sent_bytes == one.sent_bytes  # 64 divides every tensor: nothing is padded
     calls = sum(row.count for row in many.transactions)
-    _, _, _, network, stack = numbers(one.estimate)
+    _, _, _, network, software = numbers(one.estimate)
     from costmodel.formulas.network import communication
 
-    overhead = communication.shard_exchange(1e-30, 64.0, 1.0, network, stack)
+    overhead = communication.shard_exchange(1e-30, 64.0, 1.0, network, software)
     assert calls > 2
     assert many.times["only"] - one.times["only"] == pytest.approx((calls - 2) * overhead)
 

@@ -192,7 +192,7 @@ def test_the_shards_of_all_ranks_hold_at_least_the_model(question):
     settings, numbers = plan.settings(framework), plan.numbers(framework, model.layers)
     p = plan.pipeline_parallel
     known = {
-        "model": model.numbers(), "options": settings, "plan": numbers, "layers": float(model.layers), "stages": float(p),
+        "model": model.numbers(), "settings": settings, "plan": numbers, "layers": float(model.layers), "stages": float(p),
         "virtual_stages": float(plan.virtual_stages),
     }  # fmt: skip
     first, middle, last = called(layout.stage_layers, **known)

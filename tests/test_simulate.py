@@ -13,8 +13,10 @@ from costmodel.description.schedule import BACKWARD, FORWARD
 from costmodel.errors import IllegalSchedule
 from costmodel.evaluation.estimation import estimate
 from costmodel.formulas.network import communication
+from costmodel.formulas.pipeline.schedules import SCHEDULES
+from costmodel.records import replaced
 from costmodel.simulation.playback import timeline
-from costmodel.simulation.replay import GROUPS, IDLE, KINDS, STAGGERED, simulate
+from costmodel.simulation.replay import GROUPS, IDLE, KINDS, simulate
 from costmodel.simulation.transactions import ledger
 from costmodel.studies.data_parallel import expected_largest
 from tests.drawing import questions
@@ -31,7 +33,7 @@ BLOOM, GPT3 = load_model("bloom-560m"), load_model("gpt3-175b")
 def framework(name, **constants):
     """A framework of the catalogue with some constants changed."""
     found = load_framework(name)
-    return dataclasses.replace(found, constants=found.constants._replace(**constants))
+    return dataclasses.replace(found, constants=replaced(found.constants, constants))
 
 
 def drawn(question, **fields):
@@ -151,7 +153,7 @@ def without_network(question):
     """The question with links of no latency and next to no end of bandwidth, and exchanges that need no launch."""
     model, cluster, plan, software = question
     levels = [dataclasses.replace(level, bandwidth=1e15, latency=0.0) for level in cluster.levels]
-    quiet = dataclasses.replace(software, constants=software.constants._replace(host_exchange=0.0))
+    quiet = dataclasses.replace(software, constants=replaced(software.constants, {"host_collective_launch": 0.0}))
     return model, dataclasses.replace(cluster, levels=levels), plan, quiet
 
 
@@ -170,7 +172,7 @@ def test_without_a_network_a_step_is_compute_and_bubble(question):
 
 def test_a_uniform_pipeline_idles_by_its_stages_less_one():  # narayanan2021, section 2.2.1
     model = dataclasses.replace(GPT3, vocabulary=1)
-    quiet = framework("megatron-lm-2021", host_exchange=0.0)
+    quiet = framework("megatron-lm-2021", host_collective_launch=0.0)
     plan = Plan(global_batch=32, seq_len=2048, tensor_parallel=8, pipeline_parallel=4)
     question = without_network((model, load_cluster("selene", gpus=32), plan, quiet))
     step = simulate(*question)
@@ -212,7 +214,7 @@ def test_no_stage_and_no_stream_takes_longer_than_the_step(question):
 @pytest.mark.parametrize("name", ["deepspeed", "fsdp2", "megatron-core"])
 def test_buckets_beside_the_backward_pass_leave_exposed_what_the_ledger_finds(name):
     stage = {"deepspeed": 2, "fsdp2": 0, "megatron-core": 1}[name]
-    free = framework(name, gradient_overlap=1.0, contention=0.0)
+    free = framework(name, overlap_gradients=1.0, compute_contention=0.0)
     plan = Plan(global_batch=64, seq_len=4096, data_parallel=64, zero_stage=stage, overlap_gradients=True)
     question = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=64), plan, free
     made = ledger(*question)
@@ -359,7 +361,7 @@ def test_zero2_of_bloom_on_3072_gpus_moves_the_ledgers_buckets():  # SYSTEMS of 
 
 
 def test_stages_of_staggered_schedules_begin_the_next_step_as_they_end():
-    for name in STAGGERED:
+    for name in (name for name, traits in SCHEDULES.items() if traits.staggered):
         plan = Plan(global_batch=64, seq_len=2048, tensor_parallel=8, pipeline_parallel=8, schedule=name)
         uniform = dataclasses.replace(GPT3, vocabulary=1, tied_embeddings=False)  # tied ones would have the ends meet
         question = without_network((uniform, load_cluster("selene", gpus=64), plan, load_framework("megatron-lm-2021")))
@@ -371,7 +373,7 @@ def test_stages_of_staggered_schedules_begin_the_next_step_as_they_end():
 def test_sends_go_beside_passes_as_far_as_the_software_lets_them():
     model, cluster = GPT3, load_cluster("selene", gpus=64)
     plan = Plan(global_batch=64, seq_len=2048, tensor_parallel=8, pipeline_parallel=8)
-    free, held = (framework("megatron-core", pipeline_overlap=share) for share in (1.0, 0.0))
+    free, held = (framework("megatron-core", overlap_pipeline=share) for share in (1.0, 0.0))
     fast, slow = simulate(model, cluster, plan, free), simulate(model, cluster, plan, held)
     assert "sending" not in {KINDS[kind] for kind in fast.entries.kind}
     assert fast.total < slow.total

@@ -20,13 +20,17 @@ from costmodel.errors import NotModelled
 from costmodel.formulas.network import communication
 from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
 from costmodel.formulas.systems import byteps_shares
+from costmodel.records import replaced
 from costmodel.simulation.transactions import ledger
 from tests.drawing import quick
 
 FRAMEWORK = load_framework("megatron-core")
 MODEL = load_model("llama3-8b")
 PLAN = Plan(global_batch=64, seq_len=2048, data_parallel=64, zero_stage=0)
-IDEAL = FRAMEWORK.constants._replace(network_quality=1.0, network_latency=0.0, node_latency=0.0, host_exchange=0.0)
+IDEAL = replaced(
+    FRAMEWORK.constants,
+    {"network_quality": 1.0, "network_latency": 0.0, "network_node_latency": 0.0, "host_collective_launch": 0.0},
+)
 
 
 def network(per_node, bandwidth=12.5e9):

@@ -11,6 +11,7 @@ from costmodel.description.plan import SCHEDULES
 from costmodel.description.schedule import BACKWARD, FORWARD, SYNC, pipeline_schedule
 from costmodel.errors import IllegalPlan, IllegalSchedule, InvalidValue
 from costmodel.evaluation.estimation import estimate
+from costmodel.records import replaced
 from costmodel.simulation.playback import simulate_schedule, stage_layers, timeline, zero_bubble_schedule
 from tests.seeds import rows
 
@@ -252,7 +253,7 @@ def test_all_layers_are_dealt_and_no_stage_gets_less_than_none(layers, stages, b
     model = load_model("llama3-8b").numbers()._replace(layers=float(layers))
     plan = Plan(global_batch=8, seq_len=2048)
     framework = load_framework("megatron-core")
-    settings = plan.settings(framework)._replace(balanced_stages=float(balanced))
+    settings = replaced(plan.settings(framework), {"framework_balanced_stages": float(balanced)})
     dealt = stage_layers(layers, stages, plan.numbers(framework, layers), model, settings)
     assert len(dealt) == stages
     assert dealt.sum() == pytest.approx(layers)

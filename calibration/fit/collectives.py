@@ -32,7 +32,7 @@ from costmodel.evaluation.collectives import (
     phases_of,
 )
 from costmodel.formulas.network import nccl
-from costmodel.formulas.quantities import as_number
+from costmodel.records import as_number
 from costmodel.solvers.fitting import Array, Constant, Fit, fit
 
 FILES = (

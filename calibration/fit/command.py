@@ -30,7 +30,7 @@ from calibration.fit.residuals import residual_tables, uncalibrated_errors, unse
 from calibration.validate.metrics import error_summary
 from calibration.validate.predictions import Columns, logged_memory
 from costmodel.errors import CostModelError
-from costmodel.formulas.quantities import flat, replaced
+from costmodel.records import flat, replaced
 from costmodel.solvers.fitting import Array, Constant, Fit, fit
 
 MEASUREMENTS = Path(__file__).parents[1] / "measurements"

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from calibration.data.cases import Case
 from calibration.validate.predictions import Columns, columns_of
 from costmodel.catalogue.software import default_constants
-from costmodel.formulas.quantities import DeviceNumbers, Software, flat, paths, replaced
+from costmodel.formulas.quantities import DeviceNumbers, Software
+from costmodel.records import flat, paths, replaced
 from costmodel.solvers.fitting import Array, Constant
 
 DEVICE_FIELDS: dict[str, tuple[float, float, float]] = {

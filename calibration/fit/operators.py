@@ -15,8 +15,9 @@ import numpy as np
 from costmodel import Transformer
 from costmodel.errors import CostModelError, UnreadableFile
 from costmodel.formulas import compute
-from costmodel.formulas.quantities import DeviceNumbers, Software, nested, paths, replaced
+from costmodel.formulas.quantities import DeviceNumbers, Software
 from costmodel.formulas.transformer import attention
+from costmodel.records import nested, paths, replaced
 from costmodel.solvers.fitting import Array, Constant, Fit, fit
 
 DEVICE_NAMES = {

@@ -17,7 +17,7 @@ from calibration.validate.metrics import error_summary, group_key
 from calibration.validate.predictions import Columns, logged_memory
 from costmodel.catalogue.software import default_constants
 from costmodel.evaluation.error_model import NINETY
-from costmodel.formulas.quantities import replaced
+from costmodel.records import replaced
 from costmodel.solvers.fitting import Array, Fit
 
 LEAST_VERDICTS = 20

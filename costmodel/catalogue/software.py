@@ -13,7 +13,8 @@ from costmodel.description.framework import Framework
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.errors import UnknownName
-from costmodel.formulas.quantities import Software, nested, paths
+from costmodel.formulas.quantities import Software
+from costmodel.records import nested, paths
 
 
 @functools.cache

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from costmodel.checks import choice, flag, listing, real, text, whole
 from costmodel.errors import InvalidValue
-from costmodel.formulas.quantities import Software, flat
+from costmodel.formulas.quantities import Software
+from costmodel.records import flat
 
 ATTENTION_KINDS = ("flash", "fused-softmax", "unfused")
 

@@ -31,12 +31,8 @@ if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
     from costmodel.description.transformer import Transformer
 
-SCHEDULES = {
-    "gpipe": schedules.GPIPE, "1f1b": schedules.ONE_F_ONE_B, "interleaved": schedules.INTERLEAVED,
-    "zb-h1": schedules.ZB_H1, "zb-h2": schedules.ZB_H2, "dualpipe": schedules.DUALPIPE, "zb-v": schedules.ZB_V,
-    "chimera": schedules.CHIMERA, "breadth-first": schedules.BREADTH_FIRST, "pipedream": schedules.PIPEDREAM,
-    "pipedream-2bw": schedules.PIPEDREAM_2BW,
-}  # fmt: skip
+SCHEDULES = schedules.CODES
+"""Codes of the schedules by their names."""
 OPTIMIZERS = {
     "adam": (4.0, 8.0), "adam-precision-aware": (2.0, 8.0), "adam-bf16-moments": (4.0, 4.0), "adam-8bit": (4.0, 2.0),
     "adam-bf16": (0.0, 4.0), "sgd-momentum": (4.0, 4.0), "muon": (4.0, 4.0), "rmsprop": (4.0, 8.0),

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from costmodel.checks import choice, flag, listing, positive_int
 from costmodel.errors import IllegalSchedule, InvalidValue
+from costmodel.formulas.pipeline.schedules import SCHEDULES
 
 FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, BACKWARD = 0, 1, 2, 3
 SEND_FORWARD, RECEIVE_FORWARD, SEND_BACKWARD, RECEIVE_BACKWARD, SYNC = 4, 5, 6, 7, 8
@@ -629,11 +630,8 @@ def _round_robin(replicas: Sequence[int], m: int, syncs: bool) -> tuple[list[Ord
     return orders, placement, [i % period for i in range(m)]
 
 
-NAMES = (
-    "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-h2", "zb-v", "dualpipe", "chimera", "pipedream",
-    "pipedream-2bw",
-)  # fmt: skip
-CHUNKED = ("interleaved", "breadth-first")
+NAMES = tuple(SCHEDULES)
+CHUNKED = tuple(name for name, traits in SCHEDULES.items() if traits.chunked)
 
 
 def pipeline_schedule(

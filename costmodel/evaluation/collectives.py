@@ -18,7 +18,8 @@ from costmodel.description.cluster import Cluster
 from costmodel.description.topology import MOST, Group, Landing, landings
 from costmodel.errors import InvalidValue, NotModelled
 from costmodel.formulas.network import algorithms, collectives, nccl, rccl
-from costmodel.formulas.quantities import NetworkNumbers, Software, nested, paths
+from costmodel.formulas.quantities import NetworkNumbers, Software
+from costmodel.records import nested, paths
 from costmodel.solvers import nccl as tuner
 from costmodel.solvers import rccl as mesh_tuner
 from costmodel.solvers.blocks import binary_blocks_all_reduce

@@ -6,10 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from costmodel.checks import choice
 from costmodel.description.plan import Plan
@@ -17,13 +14,17 @@ from costmodel.description.question import Question
 from costmodel.formulas import training_step
 from costmodel.formulas.quantities import Inputs, Memory, PlanNumbers, Settings, Step
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 ENGINES = ("auto", "python", "numpy", "numba")
 PARTS = (*Step._fields[:-1], *(f"memory_{part}" for part in Memory._fields))
 """Rows of the result: every time and FLOP of `Step`, then every byte of `Memory`."""
 HANDFUL, COMPILE_FROM = 32, 1_000_000
 CHUNK = 4096
 
-Columns = NDArray[np.float64]
+Columns: TypeAlias = "NDArray[np.float64]"
 
 
 def choose(rows: int) -> str:
@@ -74,6 +75,8 @@ def _python(inputs: Inputs, plans: Columns, out: Columns) -> None:
 
 
 def _numpy(inputs: Inputs, plans: Columns, out: Columns) -> None:
+    import numpy as np
+
     formula = step_formula(inputs.settings)
     with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
         for part, values in enumerate(flatten(formula(*inputs._replace(plan=PlanNumbers(*plans))))):
@@ -81,6 +84,8 @@ def _numpy(inputs: Inputs, plans: Columns, out: Columns) -> None:
 
 
 def _numba(inputs: Inputs, plans: Columns, out: Columns) -> None:
+    import numpy as np
+
     from costmodel.kernels import rows
 
     count, block = plans.shape[1], int(rows.BLOCK)
@@ -96,15 +101,13 @@ def _numba(inputs: Inputs, plans: Columns, out: Columns) -> None:
 
 
 def evaluate(
-    question: Question, template: Plan, plans: Columns, engine: str = "auto",
-    progress: Callable[[int], None] | None = None,
+    inputs: Inputs, plans: Columns, engine: str = "auto", progress: Callable[[int], None] | None = None,
 ) -> Columns:  # fmt: skip
     """Every part of the step of every plan.
 
     Parameters
     ----------
-    question : model, cluster and framework
-    template : a plan that has all that isn't a column: dtype, kernels, overlap
+    inputs : of the question, as `Question.inputs` gives them for any plan of the same settings
     plans : fields of `PlanNumbers` x rows
     engine : one of `ENGINES`
     progress : called with the number of rows just done, from any thread
@@ -114,12 +117,13 @@ def evaluate(
     array
         `PARTS` x rows [s, bytes, FLOP]
     """
+    import numpy as np
+
     choice("engine", engine, ENGINES)
     rows = plans.shape[1]
     out = np.empty((len(PARTS), rows))
     chosen = choose(rows) if engine == "auto" else engine
     run = {"python": _python, "numpy": _numpy, "numba": _numba}[chosen]
-    inputs = question.inputs(template)
     starts = range(0, rows, CHUNK)
 
     def work(start: int) -> None:

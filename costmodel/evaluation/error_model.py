@@ -14,7 +14,8 @@ from typing import Any
 from costmodel.catalogue.loader import efficiency_source, names
 from costmodel.description.device import Device
 from costmodel.description.framework import Framework
-from costmodel.formulas.quantities import DeviceNumbers, Software, flat, replaced
+from costmodel.formulas.quantities import DeviceNumbers, Software
+from costmodel.records import flat, replaced
 
 NINETY = 1.6448536269514722
 """Standard deviations on each side that hold 90 % of a normal distribution."""

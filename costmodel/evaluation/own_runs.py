@@ -22,7 +22,8 @@ from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue, UnreadableFile
 from costmodel.evaluation.engine import step_formula
 from costmodel.evaluation.error_model import spread_of
-from costmodel.formulas.quantities import Software, flat, replaced
+from costmodel.formulas.quantities import Software
+from costmodel.records import flat, replaced
 from costmodel.solvers.fitting import Array, Constant, fit
 
 FREE = {

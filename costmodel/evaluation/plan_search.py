@@ -17,7 +17,7 @@ from costmodel.catalogue.software import ask
 from costmodel.checks import listing, positive_int, whole
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
-from costmodel.description.plan import COMPRESSION_PARAMETERS, MOST, SCHEDULES, Plan, divisors, plan_numbers
+from costmodel.description.plan import COMPRESSION_PARAMETERS, MOST, Plan, divisors, plan_numbers
 from costmodel.description.transformer import Transformer
 from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.evaluation import engine as engines
@@ -25,6 +25,7 @@ from costmodel.evaluation.error_model import spread_of
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.ranking import Standings, standings
 from costmodel.formulas import legality
+from costmodel.formulas.pipeline.schedules import CODES, INTERLEAVED, ONE_F_ONE_B, SCHEDULES
 from costmodel.formulas.quantities import PlanNumbers
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ class Space:
         values = self.given["virtual_stages"]
         if values is None:
             schedules = self.given["schedule"]
-            if stages == 1 or (schedules is not None and not {"interleaved", "breadth-first"} & set(schedules)):
+            if stages == 1 or (schedules is not None and not any(SCHEDULES[name].chunked for name in schedules)):
                 return (1,)
             return tuple(divisors(-(-self.model.layers // stages), 8))
         for value in values:
@@ -274,7 +275,7 @@ def _rows(space: Space) -> tuple[dict[str, np.ndarray], np.ndarray]:
     given, framework = space.given, space.framework
     recompute = given["recompute"] or (["none", "full"] if framework.attention == "flash" else ["none", "selective", "full"])
     stages = given["zero_stage"] or list(framework.zero_stages)
-    schedules = [SCHEDULES[name] for name in given["schedule"] or []]
+    schedules = [CODES[name] for name in given["schedule"] or []]
     groups = [float(group) for group in given["shard_group"] or [0]]
     grids: dict[Any, np.ndarray] = {}
     parts: list[np.ndarray] = []
@@ -287,7 +288,7 @@ def _rows(space: Space) -> tuple[dict[str, np.ndarray], np.ndarray]:
         if grid is None:
             pairs = [
                 (v, schedule) for v in key[1]
-                for schedule in ([2.0 if v > 1 else 1.0] if given["schedule"] is None else schedules)
+                for schedule in ([INTERLEAVED if v > 1 else ONE_F_ONE_B] if given["schedule"] is None else schedules)
             ]  # fmt: skip
             combinations = itertools.product(key[0], pairs, key[2], stages, range(len(recompute)), parallel, groups)
             rows = [(e, et, v, s, b, z, r, sp, g) for (e, et), (v, s), b, z, r, sp, g in combinations]
@@ -404,7 +405,7 @@ def search(
             whole = considered * len(combinations)
             progress(considered - len(legal), whole)
             report = functools.partial(_pass_on, progress, whole)
-        parts = engines.evaluate(question, sample, plans, engine, report)
+        parts = engines.evaluate(question.inputs(sample), plans, engine, report)
         times, held = parts[0], parts[engines.PARTS.index("memory_total")]
         limit = spread_of(software, cluster.device).margin * float(cluster.device.usable_memory or 0.0)
         fits = held <= limit
@@ -488,7 +489,7 @@ def _plan(
 ) -> Plan:
     """One row of the table as a `Plan`."""
     value = {name: int(column[row]) for name, column in table.items() if name != "schedule"}
-    codes = {code: name for name, code in SCHEDULES.items()}
+    codes = {code: name for name, code in CODES.items()}
     whole = value["shard_group"] == value["data"] * value["context"]
     return dataclasses.replace(
         template, **chosen,

@@ -66,24 +66,10 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
     most_short = ops.where(chunked > 0.0, 2.0, model.layers)
     outer, _, _ = layout.rank_layers(model, settings, plan)  # a valley's first rank has both short stages
     lacking = (ops.minimum(ops.minimum(first, last), outer) < 1.0) | (short > most_short) | (plan.pipeline > model.layers)
-    interleaved = ops.where(ops.equal(plan.schedule, schedules.INTERLEAVED), 1.0, 0.0)
-    in_chunks = ops.maximum(interleaved, ops.where(ops.equal(plan.schedule, schedules.BREADTH_FIRST), 1.0, 0.0))
-    chimera = ops.where(ops.equal(plan.schedule, schedules.CHIMERA), 1.0, 0.0)
-    # its closed form holds for one unit of as many micro-batches as stages
-    units = ops.where(ops.equal(micro_batches, plan.pipeline), 0.0, 1.0)
-    chimera_broken = chimera * ops.maximum(indivisible(plan.pipeline, 2.0), units)
-    # fewer micro-batches than these leave gaps that the closed forms don't count
-    long = ops.equal(plan.schedule, schedules.ZB_H2) | ops.equal(plan.schedule, schedules.ZB_V)
-    least = ops.where(long, 2.0 * plan.pipeline - 1.0, plan.pipeline)
-    filled = (plan.schedule > 2.5) & (micro_batches < least)
-    few = ops.where(filled, 1.0, 0.0)
-    few = ops.maximum(few, schedules.folded(plan.schedule) * settings.framework.balanced_stages)
-    dual = ops.where(ops.equal(plan.schedule, schedules.DUALPIPE), 1.0, 0.0)
+    in_chunks, rounds = schedules.chunked(plan.schedule), schedules.rounds(plan.schedule)
+    unfilled = schedules.unfilled(plan.schedule, plan.pipeline, micro_batches)
+    uneven = schedules.folded(plan.schedule) * settings.framework.balanced_stages
     piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
-    dual_broken = dual * ops.maximum(
-        indivisible(plan.pipeline, 2.0),
-        ops.maximum(indivisible(micro_batches, 2.0), ops.where(micro_batches < 2.0 * plan.pipeline, 1.0, 0.0)),
-    )
     ranks = plan.data * plan.context
     halves = ops.where(plan.context > 1.0, 2.0, 1.0)
     parts = ops.where(plan.sequence_parallel > 0.0, plan.tensor, 1.0)
@@ -102,11 +88,8 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
             ops.where(ops.equal(chunked, in_chunks), 0.0, 1.0), chunked * ops.maximum(
                 1.0 - piped, ops.where(stages > model.layers + 2.0, 1.0, 0.0))
         ),
-        pipeline_micro_batches=interleaved * indivisible(micro_batches, plan.pipeline),
-        schedule=ops.maximum(
-            ops.maximum(dual_broken, ops.maximum(chimera_broken, few)),
-            ops.where(plan.schedule > 2.5, 1.0, 0.0) * (1.0 - piped),
-        ),
+        pipeline_micro_batches=rounds * indivisible(micro_batches, plan.pipeline),
+        schedule=ops.maximum(ops.maximum(unfilled, uneven), schedules.needs_pipeline(plan.schedule) * (1.0 - piped)),
         global_batch=ops.maximum(indivisible(micro_batches, 1.0), ops.where(micro_batches < 1.0, 1.0, 0.0)),
         sequence=indivisible(settings.seq_len, plan.context * halves * parts),
         experts=ops.where(has_experts > 0.0, indivisible(model.experts.number, plan.expert), ops.where(

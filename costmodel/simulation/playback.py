@@ -31,9 +31,11 @@ from costmodel.errors import InvalidValue
 from costmodel.evaluation.estimation import estimate
 from costmodel.formulas.network import collectives, communication
 from costmodel.formulas.pipeline import layout, schedules
-from costmodel.formulas.quantities import Inputs, ModelNumbers, PlanNumbers, Settings, as_number
+from costmodel.formulas.pipeline.schedules import SCHEDULES
+from costmodel.formulas.quantities import Inputs, ModelNumbers, PlanNumbers, Settings
 from costmodel.formulas.stage import stage_pass
 from costmodel.formulas.transformer import memory
+from costmodel.records import as_number
 
 if TYPE_CHECKING:
     import pandas
@@ -456,7 +458,9 @@ def timeline(
 
 def _playable(plan: Plan) -> None:
     """Refuse a plan of more than `MOST_EVENTS` events: two passes, two sends and two receives for a micro-batch on a stage."""
-    stages = plan.pipeline_parallel * (2 if plan.schedule == "zb-v" else plan.virtual_stages)
+    traits = SCHEDULES[str(plan.schedule)]
+    valley = traits.folded and not traits.two_way
+    stages = plan.pipeline_parallel * (2 if valley else plan.virtual_stages)
     if 6 * stages * plan.micro_batches > MOST_EVENTS:
         wanted = f"at most {MOST_EVENTS // (6 * stages)} to play on {stages} stages, {MOST_EVENTS} events; `estimate` takes any"
         raise InvalidValue("micro_batches", plan.micro_batches, wanted)

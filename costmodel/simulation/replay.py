@@ -27,9 +27,11 @@ from costmodel.errors import InvalidValue, NotModelled
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.formulas import gradients, training_step
 from costmodel.formulas.network import communication
-from costmodel.formulas.quantities import DeviceNumbers, as_number, replaced
+from costmodel.formulas.pipeline.schedules import SCHEDULES
+from costmodel.formulas.quantities import DeviceNumbers
 from costmodel.formulas.stage import stage_pass
 from costmodel.formulas.transformer import memory
+from costmodel.records import as_number, replaced
 from costmodel.simulation.playback import stage_layers
 from costmodel.simulation.transactions import Ledger, Transaction, ledger_of
 
@@ -51,10 +53,8 @@ GROUPS = ("tensor", "context", "expert", "expert tensor")
 """Groups whose exchange goes on inside passes."""
 STREAMS = ("data", "expert data", "embedding", "pipeline forward", "pipeline backward")
 """Streams of transfers, each of which carries one at a time, in order."""
-BUSY = ("compute", "exchange", "compute_contention", "optimizer")
+BUSY = ("compute", "exchange", "contention", "optimizer")
 IDLE = ("bubble", "send", "gradient exchange", "parameter gather", "slowest replica", "host")
-STAGGERED = ("zb-h2", "zb-v")
-"""Schedules under which a stage begins the next step as soon as it has ended one."""
 MOST_EVENTS = 10_000_000
 LEVELS = 3
 
@@ -272,7 +272,7 @@ class Simulation:
     @property
     def step_time(self) -> float:
         """Of each of many such steps [s]: `total`, or `period` where the optimizer waits for no other stage."""
-        return self.period if self.schedule.name in STAGGERED else self.total
+        return self.period if SCHEDULES[self.schedule.name].staggered else self.total
 
     @property
     def events(self) -> int:
@@ -303,7 +303,7 @@ class Simulation:
         parts["host"] += np.where(kind == HOST, alone, entries.host)
         parts["optimizer"] += np.where(kind == OPTIMIZER, alone, 0.0)
         parts["send"] += np.where(kind == SENDING, alone, 0.0)
-        parts["compute_contention"] = np.where(kind < START, took - alone, 0.0)
+        parts["contention"] = np.where(kind < START, took - alone, 0.0)
         waits = np.flatnonzero(kind == WAIT)
         awaited = entries.transfer[waits]
         stream = self.transfers.stream[awaited]
@@ -1079,9 +1079,9 @@ def simulate(
     result = estimate(model, cluster, plan, framework)
     plan = result.plan
     name = str(plan.schedule)
-    if name.startswith("pipedream"):
+    if not SCHEDULES[name].flushes:
         raise NotModelled(f"a step of schedule={name!r}, which never flushes: `timeline` plays it")
-    if name in ("dualpipe", "chimera"):
+    if SCHEDULES[name].two_way:
         raise NotModelled(f"a step of schedule={name!r}: the sums of gradients between twin ranks are not played; `timeline` "
                           "plays its passes")  # fmt: skip
     made = ledger_of(result)

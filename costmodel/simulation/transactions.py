@@ -23,9 +23,10 @@ from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.formulas import training_step
 from costmodel.formulas.network import collectives, communication, compression, traffic
 from costmodel.formulas.pipeline import layout, schedules
-from costmodel.formulas.quantities import Factors, Layer, Settings, as_number
+from costmodel.formulas.quantities import Factors, Layer, Settings
 from costmodel.formulas.transformer import layer, low_rank
 from costmodel.formulas.transformer.parameters import stage_model
+from costmodel.records import as_number
 
 if TYPE_CHECKING:
     import pandas

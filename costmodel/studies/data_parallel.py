@@ -15,7 +15,8 @@ from costmodel.description.cluster import Cluster
 from costmodel.description.layers import LayerChain
 from costmodel.errors import InvalidValue
 from costmodel.formulas.network import collectives, wiring
-from costmodel.formulas.quantities import NetworkNumbers, Software, as_number, nested, paths
+from costmodel.formulas.quantities import NetworkNumbers, Software
+from costmodel.records import as_number, nested, paths
 
 Wiring = Literal["switch", "bus", "mesh"]
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from costmodel import Plan, load_cluster, load_framework, load_model
+from costmodel.description.question import Question
 from costmodel.errors import IllegalPlan
 from costmodel.evaluation import engine
 from costmodel.evaluation.estimation import estimate
@@ -39,9 +40,8 @@ def question(rows):
                         continue
                     kept.append(plan.numbers(FRAMEWORK, model.layers))
     table = np.array(kept)[np.random.default_rng(0).integers(0, len(kept), rows)].T
-    settings = Plan(global_batch=1024, seq_len=8192).settings(FRAMEWORK)
-    rest = cluster.numbers(), FRAMEWORK.numbers(), cluster.device.numbers()
-    return model.numbers(), settings, np.ascontiguousarray(table), *rest
+    inputs = Question(model, cluster, FRAMEWORK).inputs(Plan(global_batch=1024, seq_len=8192))
+    return inputs, np.ascontiguousarray(table)
 
 
 def record(benchmark, rows, what="evaluations"):
@@ -65,7 +65,7 @@ def test_kernel_on_one_core(benchmark, compression):
     """The compiled row loop alone, on columns that lie ready."""
     from costmodel.kernels import rows
 
-    model, _, table, network, stack, device = question(64 * engine.CHUNK)
+    inputs, table = question(64 * engine.CHUNK)
     settings = Plan(global_batch=1024, seq_len=8192, compression=compression).settings(FRAMEWORK)
     evaluate = rows.evaluate_compressed if settings.compression.kind else rows.evaluate
     block = int(rows.BLOCK)
@@ -74,7 +74,7 @@ def test_kernel_on_one_core(benchmark, compression):
     out = np.empty(blocks * len(engine.PARTS) * block)
 
     def kernel():
-        evaluate(model, settings, lined, network, stack, device, out, np.uint64(blocks))
+        evaluate(inputs.model, settings, lined, *inputs[3:], out, np.uint64(blocks))
 
     kernel()
     benchmark(kernel)

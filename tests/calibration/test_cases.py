@@ -197,6 +197,6 @@ def test_memory_is_that_of_the_stage_whose_rank_logs_it(first_logs, kind, monkey
     bill = estimate(case.model, case.cluster, case.plan, case.framework).memory
     logged = bill.stages[0] if first_logs else max(bill.stages, key=lambda one: one.total)
     allocated = logged.total - logged.parts.overhead
-    reserved = allocated * (1 + case.framework.constants.fragmentation)
+    reserved = allocated * (1 + case.framework.constants.memory.fragmentation)
     assert found == pytest.approx({"allocated": allocated, "reserved": reserved, "process": logged.total}[kind])
     assert (logged.stage == 0) is first_logs

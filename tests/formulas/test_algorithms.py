@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.description.cluster import LevelNumbers as LevelOfCluster
+from costmodel.description.cluster import Level as LevelOfCluster
 from costmodel.formulas.network import algorithms, collectives
-from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
+from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers, Software
+from costmodel.records import nested, paths
 from costmodel.solvers import blocks as binary
 from costmodel.solvers.blocks import binary_blocks_all_reduce
 
@@ -476,8 +477,8 @@ def before(nbytes, ranks, stride, network):
     return 1e-5 + min(ring, tree), 1e-5 + gather
 
 
-class Software:
-    host_exchange, network_latency, node_latency, network_quality = 1e-5, 0.9, 0.7, 0.8
+FACTORS = {"host_collective_launch": 1e-5, "network_latency": 0.9, "network_node_latency": 0.7, "network_quality": 0.8}
+SOFTWARE = nested(Software, dict.fromkeys(paths(Software), 1.0) | FACTORS)
 
 
 @given(st.floats(1.0, 1e12), st.integers(1, 12), st.integers(0, 6), st.sampled_from([8.0, 64.0, 1e7]))
@@ -485,8 +486,8 @@ def test_sharing_the_leaves_changed_no_number_of_a_collective_over_levels(nbytes
     ranks, apart = float(2**power), float(2**stride)
     network = NetworkNumbers(LevelNumbers(8.0, 3e-6, 3e11), LevelNumbers(leaf_size, 1e-5, 4e10), LevelNumbers(1e7, 2e-5, 2e10))
     reduced, gathered = before(nbytes, ranks, apart, network)
-    assert collectives.all_reduce(nbytes, ranks, apart, network, Software) == approx(reduced, rel=1e-12)
-    assert collectives.all_gather(nbytes, ranks, apart, network, Software) == approx(gathered, rel=1e-12)
+    assert collectives.all_reduce(nbytes, ranks, apart, network, SOFTWARE) == approx(reduced, rel=1e-12)
+    assert collectives.all_gather(nbytes, ranks, apart, network, SOFTWARE) == approx(gathered, rel=1e-12)
 
 
 def test_two_gpus_of_a_mesh_see_one_link_of_seven():  # FACTS of MI300X: 47.7 GB/s on two GPUs, 312.9 GB/s on eight
@@ -503,8 +504,8 @@ def test_the_root_of_a_tree_carries_half_of_every_halfs_bytes(members):
     crossing = [(a, b) for a in range(members // 2) for b in range(members // 2, members)]
     through_the_root = len(crossing) * size / members / link
     leaving_a_rank = (members - 1) / members * size / link
-    time = collectives.all_to_all(size, float(members), 1.0, NetworkNumbers(tree, tree, tree), Software) - 1e-5
-    assert time == approx(max(through_the_root, leaving_a_rank) / Software.network_quality)
+    time = collectives.all_to_all(size, float(members), 1.0, NetworkNumbers(tree, tree, tree), SOFTWARE) - 1e-5
+    assert time == approx(max(through_the_root, leaving_a_rank) / SOFTWARE.network.quality)
 
 
 def test_oversubscribed_switches_divide_the_bandwidth_that_leaves_a_unit():

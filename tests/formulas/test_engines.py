@@ -23,6 +23,7 @@ import costmodel
 from costmodel import formulas, load_cluster, load_framework, load_model, symbolic
 from costmodel.description.framework import ATTENTION_KINDS
 from costmodel.description.plan import SCHEDULES, Plan, divisors
+from costmodel.description.question import Question
 from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.evaluation import engine
 from costmodel.evaluation.estimation import TIME_PARTS
@@ -45,11 +46,7 @@ FORMULAS = {
     for name, formula in vars(content).items()
     if isinstance(formula, types.FunctionType) and formula.__module__ == content.__name__ and not name.startswith("_")
 }
-TUPLES = {
-    name.lower(): kind
-    for name, kind in vars(quantities).items()
-    if isinstance(kind, type) and issubclass(kind, tuple)
-}
+TUPLES = quantities.Inputs._fields
 
 SETTINGS = [  # model, cluster, GPUs, framework: dense, grouped queries, windows, latent attention, experts, tied
     ("gpt3-13b", "selene", 64, "megatron-lm-2021"),
@@ -129,9 +126,7 @@ def legal_plans(draw, setting, wanted, **settings):
 
 
 def fixed_numbers(model, cluster, framework, plan):
-    return (
-        model.numbers(), plan.settings(framework), cluster.numbers(), framework.numbers(), cluster.device.numbers(plan.dtype)
-    )  # fmt: skip
+    return Question(model, cluster, framework).inputs(plan)
 
 
 def logarithmic(low, high):
@@ -189,9 +184,7 @@ def settings():
     rows = []
     for row in range(ROWS):
         *things, plans = legal_plans(draw, SETTINGS[row % len(SETTINGS)], 1, **drawn_options(draw))
-        model, settings, network, stack, device = fixed_numbers(*things, plans[0])
-        plan = plans[0].numbers(things[2], things[0].layers)
-        known = {"model": model, "options": settings, "plan": plan, "network": network, "stack": stack, "device": device}
+        known = fixed_numbers(*things, plans[0])._asdict()
         drawn = random.Random(row)
         known |= {"contents": drawn_contents(drawn), "factors": drawn_tuple(quantities.Factors, drawn)}
         rows.append(known | {"payload": drawn_tuple(quantities.Payload, drawn)})
@@ -206,7 +199,7 @@ def arguments(formula, settings):
     def argument(name, row):
         if name in row:
             return row[name]
-        assert name not in TUPLES, f"{formula.__qualname__} takes a {TUPLES[name].__name__}, which this test must draw"
+        assert name not in TUPLES, f"{formula.__qualname__} takes {name}, which this test must draw"
         return SCALARS.get(name, logarithmic(1.0, 1e4))(draw)
 
     return [tuple(argument(name, row) for name in names) for row in settings]
@@ -317,7 +310,7 @@ def test_javascript_gives_what_plain_python_gives(settings, tmp_path):
     assert differ(by_python(step, rows), np.array(json.loads(ran.stdout)), near=1.0) <= SAME
 
 
-@pytest.mark.parametrize("by", ["network.leaf.bandwidth", "device.flop_rate", "stack.fixed_memory", "device.memory_bandwidth"])
+@pytest.mark.parametrize("by", ["network.leaf.bandwidth", "device.flop_rate", "software.memory.fixed", "device.memory_bandwidth"])
 @pytest.mark.parametrize("of", ["total", "memory.total"])
 def test_a_derivative_is_the_slope_of_the_formula(by, of, settings):
     tuples = list(inspect.signature(step).parameters)
@@ -349,10 +342,10 @@ def replaced(value, path, new):
 
 
 def test_a_number_given_stays_a_number_and_none_becomes_a_symbol():
-    level = quantities.Level(8.0, None, 1e9)
-    network = quantities.Network(level, level, level)
-    stack = load_framework("megatron-core").numbers()
-    traced = symbolic.trace(MODULES["collectives"].ring_latency, 16.0, 1.0, network, stack)
+    level = quantities.LevelNumbers(8.0, None, 1e9)
+    network = quantities.NetworkNumbers(level, level, level)
+    software = load_framework("megatron-core").numbers()
+    traced = symbolic.trace(MODULES["collectives"].ring_latency, 16.0, 1.0, network, software)
     assert set(traced.symbols) <= {"network.node.latency", "network.leaf.latency", "network.spine.latency"}
     assert symbolic.trace(MODULES["collectives"].members_inside, 16.0, 1.0, 8.0).expression == 8.0
 
@@ -368,7 +361,7 @@ def test_latex_of_every_part_is_written():
     "wrong",
     [
         lambda: symbolic.trace(MODULES["collectives"].members_inside, 1.0, 2.0, 3.0, 4.0),
-        lambda: symbolic.trace(step, quantities.Level(1.0, 1.0, 1.0)),
+        lambda: symbolic.trace(step, quantities.LevelNumbers(1.0, 1.0, 1.0)),
         lambda: symbolic.derivative(step, by="model.colour", of="total"),
         lambda: symbolic.derivative(MODULES["compute"].gemm, by="m", of="total"),
         lambda: symbolic.derivative(MODULES["communication"].boundary, by="model.hidden"),
@@ -403,8 +396,7 @@ def evaluated():
 
 
 def run(name, fixed, table):
-    model, settings, network, stack, device = fixed
-    return engine.evaluate(model, settings, table, network, stack, device, name)
+    return engine.evaluate(fixed, table, name)
 
 
 @pytest.mark.parametrize("other", ["numpy", "numba"])
@@ -447,17 +439,15 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np
 import costmodel
+from costmodel.description.question import Question
 from costmodel.evaluation import engine
 assert costmodel.__file__.startswith(sys.argv[1]), costmodel.__file__
 model, framework = costmodel.load_model("llama3-8b"), costmodel.load_framework("megatron-core")
 cluster = costmodel.load_cluster("dgx-h100", gpus=32)
 plan = costmodel.Plan(global_batch=64, seq_len=8192, tensor_parallel=2, pipeline_parallel=4, data_parallel=4)
 table = np.array([plan.numbers(framework, model.layers)]).T
-rest = cluster.numbers(), framework.numbers(), cluster.device.numbers()
-python, compiled = (
-    engine.evaluate(model.numbers(), plan.settings(framework), table, *rest, name)[:, 0].tolist()
-    for name in ("python", "numba")
-)
+inputs = Question(model, cluster, framework).inputs(plan)
+python, compiled = (engine.evaluate(inputs, table, name)[:, 0].tolist() for name in ("python", "numba"))
 from costmodel import _jit
 print(json.dumps([python, compiled, str(_jit._FOLDER)]))
 """

@@ -9,8 +9,9 @@ from costmodel import Plan, Transformer, load_cluster, load_framework
 from costmodel.formulas import training_step
 from costmodel.formulas.network import collectives, communication
 from costmodel.formulas.pipeline import layout, schedules
-from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
+from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers, Software
 from costmodel.formulas.transformer import flops, memory, parameters
+from costmodel.records import paths, replaced
 from tests.seeds import rows
 
 MEGATRON = load_framework("megatron-lm-2021")
@@ -32,13 +33,12 @@ def called(formula, **known):
     return formula(*(known[name] for name in inspect.signature(formula).parameters))
 
 
-def exact(stack):
-    """A stack without what calibration adds: factors are one, nothing waits."""
-    ones = ("_quality", "_overhead", "_latency", "_traffic")
-    return stack._replace(
-        **{field: 1.0 for field in stack._fields if field.endswith(ones)} | {"host_exchange": 0.0, "backward_overhead": 0.0},
-        fragmentation=0.0,
-    )  # fmt: skip
+def exact(software):
+    """Software without what calibration adds: factors are one, nothing waits."""
+    ones = ("_quality", "_scale", "_overhead", "_latency", "_traffic")
+    factors = {path: 1.0 for path in paths(Software) if path.endswith(ones)}
+    nothing = {"host_collective_launch": 0.0, "memory_backward_overhead": 0.0, "memory_fragmentation": 0.0}
+    return replaced(software, factors | nothing)
 
 
 QUIET = exact(MEGATRON.numbers())
@@ -75,7 +75,7 @@ def test_a_recomputed_layer_keeps_two_bytes_for_each_element_of_its_input(shape)
     settings, plan = split(model, tensor_parallel=8, sequence_parallel=False, micro_batch=2, recompute="full")
     assert memory.checkpoint(model.numbers(), settings, plan) == 2 * SEQUENCE * 2 * shape[1]
     one = memory.layer_activations(model.numbers(), settings, plan)
-    known = {"model": model.numbers(), "options": settings, "plan": plan, "stack": QUIET}
+    known = {"model": model.numbers(), "settings": settings, "plan": plan, "software": QUIET}
     held = called(memory.stage_activations, layers=12.0, micro_batches=3.0, **known)
     assert held == pytest.approx(3 * 12 * 2 * SEQUENCE * 2 * shape[1], rel=1e-12)
     assert called(memory.backward_temporaries, **known) == pytest.approx(one, rel=1e-12)  # the layer at work, whole
@@ -88,7 +88,7 @@ def test_the_first_stage_of_1f1b_holds_all_layers(shape, p):  # korthikanti2022,
     model = gpt(*shape)
     settings, plan = split(model, tensor_parallel=8, pipeline_parallel=p, sequence_parallel=True)
     held = schedules.in_flight(plan.schedule, float(p), 1.0, 512.0, 0.0)
-    known = {"model": model.numbers(), "options": settings, "plan": plan, "stack": QUIET}
+    known = {"model": model.numbers(), "settings": settings, "plan": plan, "software": QUIET}
     stage = called(memory.stage_activations, layers=layers / p, micro_batches=held, **known)
     assert stage == pytest.approx(SEQUENCE * h * layers / 8 * (34 + 5 * a * SEQUENCE / h), rel=1e-12)
 
@@ -110,7 +110,7 @@ def test_around_the_layers_lie_dropout_mask_last_norm_head_input_and_logits(shap
     settings, plan = split(model, tensor_parallel=t, pipeline_parallel=p, sequence_parallel=t > 1)
     sbh = SEQUENCE * h
     alone = 1.0 if p == 1 else 0.0
-    known = {"model": model.numbers(), "options": settings, "plan": plan, "stack": QUIET, "layers": float(layers // p)}
+    known = {"model": model.numbers(), "settings": settings, "plan": plan, "software": QUIET, "layers": float(layers // p)}
     held = called(memory.stage_contents, stage=0.0, first=1.0, last=alone, micro_batches=512.0, **known)
     bill = memory.stage_memory(held, plan, load_cluster("selene").numbers(), QUIET, 512.0)
     inside = called(memory.stage_activations, micro_batches=float(p), **known)
@@ -197,7 +197,7 @@ def bytes_per_parameter(stage, ranks):
     )
     weights, gradients, optimizer, _ = called(
         memory.states, model=model.numbers(), settings=plan.settings(framework),
-        plan=plan.numbers(framework, model.layers), stack=QUIET, layers=float(model.layers), first=1.0, last=1.0,
+        plan=plan.numbers(framework, model.layers), software=QUIET, layers=float(model.layers), first=1.0, last=1.0,
     )  # fmt: skip
     return (weights + gradients + optimizer) / parameters.total_parameters(model.numbers())
 
@@ -232,10 +232,11 @@ def test_the_largest_models_are_those_of_zero_table_2():
 def test_zero_sends_two_volumes_of_the_parameters_and_three_at_stage_3(stage, volumes):  # rajbhandari2020, section 7
     framework = load_framework("deepspeed")
     plan = Plan(global_batch=64, seq_len=SEQUENCE, data_parallel=64, zero_stage=stage, gradient_bytes=2)
-    settings, numbers = plan.settings(framework)._replace(reduce_bytes=2.0, parameter_bytes=2.0), plan.numbers(framework, 36)
-    network, stack = flat(64), framework.numbers()
-    _, reduced = communication.gradient_exchange(1e9, 64.0, 1.0, numbers, settings, network, stack)
-    _, gathered = communication.parameter_gather(1e9, 64.0, 1.0, numbers, settings, network, stack)
+    settings = replaced(plan.settings(framework), {"widths_reduce": 2.0, "widths_parameter": 2.0})
+    numbers = plan.numbers(framework, 36)
+    network, software = flat(64), framework.numbers()
+    _, reduced = communication.gradient_exchange(1e9, 64.0, 1.0, numbers, settings, network, software)
+    _, gathered = communication.parameter_gather(1e9, 64.0, 1.0, numbers, settings, network, software)
     gathers = 2 if stage == 3 else 1  # stage 3 gathers forward and again backward
     assert reduced + gathers * gathered == pytest.approx(volumes * 2e9 * 63 / 64, rel=1e-12)
 

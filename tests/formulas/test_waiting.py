@@ -6,6 +6,7 @@ from costmodel import Plan, estimate, load_cluster, load_framework, load_model
 from costmodel.formulas.network.communication import layer_exchange
 from costmodel.formulas.training_step import layer_pass
 from costmodel.formulas.transformer import memory
+from costmodel.records import replaced
 from costmodel.solvers import nccl
 
 MODEL = load_model("llama3-8b")
@@ -15,7 +16,7 @@ CLUSTER = load_cluster("dgx-h100", gpus=512)
 def step(plan, **constants):
     software = load_framework("megatron-core")
     quiet = {"host_pipeline_jitter": 0.0, "host_straggler_time": 0.0, "network_sharding_quality": 1.0, **constants}
-    changed = software.constants._replace(**quiet)
+    changed = replaced(software.constants, quiet)
     return estimate(MODEL, CLUSTER.with_gpus(plan.gpus), plan, type(software)(**{**vars(software), "constants": changed}))
 
 
@@ -27,7 +28,7 @@ def plan_of(tensor=1, pipeline=1, data=None, **fields):
 @pytest.mark.parametrize(("tensor", "pipeline", "more"), [(8, 1, False), (1, 4, False), (8, 4, True)])
 def test_jitter_of_a_pipeline_costs_tensor_groups_in_pipelines_alone(tensor, pipeline, more):
     plan = plan_of(tensor, pipeline)
-    plain, jittery = step(plan, host_jitter=0.0), step(plan, host_jitter=0.0, pipeline_jitter=30.0)
+    plain, jittery = step(plan, host_jitter=0.0), step(plan, host_jitter=0.0, host_pipeline_jitter=30.0)
     assert (jittery.step_time > 1.01 * plain.step_time) is more
     if more:
         assert jittery.step_time == pytest.approx(step(plan, host_jitter=30.0).step_time)
@@ -36,13 +37,13 @@ def test_jitter_of_a_pipeline_costs_tensor_groups_in_pipelines_alone(tensor, pip
 @pytest.mark.parametrize("pipeline", [1, 2, 8])
 def test_a_pipeline_of_512_gpus_stalls_once_a_micro_batch(pipeline):
     plan = plan_of(1, pipeline)
-    lost = step(plan, stall_time=0.5).step_time - step(plan).step_time
+    lost = step(plan, host_straggler_time=0.5).step_time - step(plan).step_time
     assert lost == pytest.approx(plan.micro_batches * 0.5 * (1 - 1 / pipeline), rel=1e-9)
 
 
 def test_stalls_grow_with_the_cube_of_the_gpus():
     few, many = (plan_of(1, 4, data) for data in (32, 128))
-    lost = [(step(plan, stall_time=0.5).step_time - step(plan).step_time) / plan.micro_batches for plan in (few, many)]
+    lost = [(step(plan, host_straggler_time=0.5).step_time - step(plan).step_time) / plan.micro_batches for plan in (few, many)]
     assert lost[1] / lost[0] == pytest.approx(64.0)
 
 
@@ -54,7 +55,10 @@ def test_the_host_launches_the_tensor_groups_collectives(tensor, sequence, calls
     arguments = MODEL.numbers(), plan.settings(software), plan.numbers(software, MODEL.layers), network
     took = []
     for launch in (1e-4, 3e-4):  # beside a host so slow that the device always waits
-        stack = software.numbers()._replace(host_forward=10.0, host_backward=10.0, host_exchange=launch, host_jitter=0.0)
+        stack = replaced(
+            software.numbers(),
+            {"host_forward": 10.0, "host_backward": 10.0, "host_collective_launch": launch, "host_jitter": 0.0},
+        )
         one = layer_pass(*arguments, stack, device)
         took.append(one.total)
     passes = 3 if recompute == "full" else 2
@@ -65,7 +69,7 @@ def test_shards_at_half_the_speed_take_twice_the_time_to_gather_and_scatter():
     exposed = dict(overlap_gradients=False, overlap_parameters=False)
     for stage, slower in ((0, 1.0), (1, 2.0)):
         plan = plan_of(data=512, zero_stage=stage, **exposed)
-        one, other = step(plan).step, step(plan, sharding_quality=0.5).step
+        one, other = step(plan).step, step(plan, network_sharding_quality=0.5).step
         assert other.gradient_exchange == pytest.approx(slower * one.gradient_exchange, rel=1e-6)
         assert other.parameter_exchange == pytest.approx(slower * one.parameter_exchange, rel=1e-6)
 
@@ -74,7 +78,7 @@ def test_latency_inside_a_node_is_that_of_tensor_groups_in_it_and_between_nodes_
     plan = plan_of(8)
     software, network = load_framework("megatron-core"), CLUSTER.numbers()
     settings, stack = plan.settings(software), software.numbers()
-    slow_inside, slow_between = stack._replace(node_latency=50.0), stack._replace(network_latency=50.0)
+    slow_inside, slow_between = replaced(stack, {"network_node_latency": 50.0}), replaced(stack, {"network_latency": 50.0})
     for tensor, changed in ((8, slow_inside), (16, slow_between)):
         degrees = plan_of(tensor).numbers(software, MODEL.layers)
         plain = layer_exchange(MODEL.numbers(), settings, degrees, network, stack).tensor_forward
@@ -113,5 +117,5 @@ def test_what_the_library_holds_is_in_the_bill():
     software = load_framework("megatron-core")
     plan = plan_of(8, 4)
     held = memory.library_bytes(plan.numbers(software, MODEL.layers), CLUSTER.numbers())
-    without = step(plan, library_overhead=0.0).memory
-    assert step(plan, library_overhead=2.0).memory.overhead - without.overhead == pytest.approx(2.0 * held)
+    without = step(plan, memory_library_overhead=0.0).memory
+    assert step(plan, memory_library_overhead=2.0).memory.overhead - without.overhead == pytest.approx(2.0 * held)

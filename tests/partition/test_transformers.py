@@ -33,11 +33,11 @@ def test_a_chain_takes_as_long_as_the_step_s_formulas_say(name):
     model = load_model(name)
     cluster = load_cluster("dgx-h100", gpus=64)
     plan = Plan(global_batch=64, seq_len=2048, tensor_parallel=8, pipeline_parallel=8)
-    shape, settings, degrees, network, stack, device = numbers(model, cluster, plan)
+    shape, settings, degrees, network, software, device = numbers(model, cluster, plan)
     chain = transformer_chain(model, cluster, plan, FRAMEWORK)
-    once, _ = communication.tensor_exchange(shape, settings, degrees, network, stack)
-    head = layer.head_work(shape, settings, degrees, stack, device)
-    body = layer_pass(shape, settings, degrees, network, stack, device).total
+    once, _ = communication.tensor_exchange(shape, settings, degrees, network, software)
+    head = layer.head_work(shape, settings, degrees, software, device)
+    body = layer_pass(shape, settings, degrees, network, software, device).total
     whole = model.layers * body + sum(layer.embedding_work(shape, settings, degrees, device)) + sum(head) + 2 * once
     assert sum(each.forward + each.backward for each in chain.layers) == pytest.approx(whole, rel=1e-9)
 
@@ -50,7 +50,7 @@ def test_a_chain_on_one_rank_holds_every_parameter(name):
     cluster = load_cluster("dgx-h100", gpus=8)
     chain = transformer_chain(model, cluster, Plan(global_batch=8, seq_len=2048, data_parallel=8))
     held = sum(each.parameter_bytes for each in chain.layers) / FRAMEWORK.parameter_bytes
-    copies = shape.tied * shape.vocabulary * shape.hidden
+    copies = shape.vocabulary.tied * shape.vocabulary * shape.hidden
     assert held - copies == pytest.approx(total_parameters(shape), rel=1e-3)
 
 
@@ -78,15 +78,15 @@ def test_a_large_vocabulary_takes_layers_from_the_last_stage():
 def test_even_times_are_those_that_the_step_works_with(virtual_stages):
     model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=32)
     plan = Plan(global_batch=256, seq_len=4096, tensor_parallel=4, pipeline_parallel=8, virtual_stages=virtual_stages)
-    shape, settings, degrees, network, stack, device = numbers(model, cluster, plan)
+    shape, settings, degrees, network, software, device = numbers(model, cluster, plan)
     split = balanced_stages(model, cluster, plan, FRAMEWORK)
-    one = layer_pass(shape, settings, degrees, network, stack, device).total
+    one = layer_pass(shape, settings, degrees, network, software, device).total
     first, middle, last = layout.stage_layers(shape, settings, degrees)
-    once, _ = communication.tensor_exchange(shape, settings, degrees, network, stack)
+    once, _ = communication.tensor_exchange(shape, settings, degrees, network, software)
     assert split.even_times[1] == pytest.approx(middle * one, rel=1e-9)
     embedding = sum(layer.embedding_work(shape, settings, degrees, device))
     assert split.even_times[0] == pytest.approx(first * one + embedding + once)
-    head = sum(layer.head_work(shape, settings, degrees, stack, device))
+    head = sum(layer.head_work(shape, settings, degrees, software, device))
     assert split.even_times[-1] == pytest.approx(last * one + head + once)
 
 

@@ -42,9 +42,10 @@ def inside_bandwidth(node: Number, network: NetworkNumbers) -> Number:
 
     Examples
     --------
-    >>> from costmodel.formulas.quantities import Level, Network
-    >>> mesh = Level(8.0, 0.0, 448e9, peer_bandwidth=64e9)
-    >>> inside_bandwidth(2.0, Network(mesh, mesh, mesh)), inside_bandwidth(8.0, Network(mesh, mesh, mesh))
+    >>> from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
+    >>> mesh = LevelNumbers(8.0, 0.0, 448e9, peer_bandwidth=64e9)
+    >>> network = NetworkNumbers(mesh, mesh, mesh)
+    >>> inside_bandwidth(2.0, network), inside_bandwidth(8.0, network)
     (64000000000.0, 448000000000.0)
     """
     return ops.minimum(network.node.bandwidth, ops.maximum(node - 1.0, 1.0) * network.node.peer_bandwidth)

@@ -5,12 +5,71 @@ r"""Pipeline schedules as closed forms: what idles while the pipeline fills and 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from costmodel import ops
 from costmodel.formulas.quantities import Number
 
-GPIPE, ONE_F_ONE_B, INTERLEAVED, ZB_H1, ZB_H2, DUALPIPE, ZB_V = 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0
-CHIMERA, BREADTH_FIRST, PIPEDREAM, PIPEDREAM_2BW = 7.0, 8.0, 9.0, 10.0
-"""Codes of the schedules."""
+
+class Traits(NamedTuple):
+    """What a schedule does, as far as it isn't a closed form of its own; a row of `SCHEDULES`."""
+
+    chunked: bool = False  # runs several chunks of the model on a rank
+    rounds: bool = False  # takes micro-batches in rounds of as many as there are stages
+    batched: bool = False  # runs every forward pass before the first backward pass
+    two_way: bool = False  # micro-batches enter at both ends; a rank runs its stage and the mirrored one
+    folded: bool = False  # the first rank runs the first and the last stage
+    paired: bool = False  # a backward pass of one direction runs while logits of the other wait for theirs
+    flushes: bool = True  # the pipeline drains before the weights change
+    updates_each: bool = False  # the weights change after every micro-batch
+    versions: float = 1.0  # of the weights that a rank keeps; 0: one for each micro-batch in flight
+    least: tuple[float, float] = (0.0, 0.0)  # micro-batches for which the closed form holds: so many a stage, and so many
+    exact: bool = False  # that number of micro-batches and no other
+    even: bool = False  # an even number of stages
+    even_micro_batches: bool = False
+    needs_pipeline: bool = True  # makes no sense on one stage
+    staggered: bool = False  # a stage begins the next step as soon as it has ended one
+    deepest_in_the_middle: bool = False  # a middle stage holds most micro-batches
+
+
+SCHEDULES: dict[str, Traits] = {
+    "gpipe": Traits(batched=True, needs_pipeline=False),
+    "1f1b": Traits(needs_pipeline=False),
+    "interleaved": Traits(chunked=True, rounds=True, needs_pipeline=False),
+    "zb-h1": Traits(least=(1.0, 0.0)),
+    "zb-h2": Traits(least=(2.0, -1.0), staggered=True),
+    "dualpipe": Traits(least=(2.0, 0.0), two_way=True, folded=True, paired=True, even=True, even_micro_batches=True),
+    "zb-v": Traits(least=(2.0, -1.0), folded=True, staggered=True),
+    "chimera": Traits(least=(1.0, 0.0), exact=True, two_way=True, folded=True, even=True, deepest_in_the_middle=True),
+    "breadth-first": Traits(chunked=True, batched=True, least=(1.0, 0.0)),
+    "pipedream": Traits(flushes=False, updates_each=True, versions=0.0, least=(1.0, 0.0)),
+    "pipedream-2bw": Traits(flushes=False, versions=2.0, least=(1.0, 0.0)),
+}
+"""Every schedule; its place is its code. A new one is a row here, its bubble and what it keeps in flight below, and the order
+of its passes in `costmodel.description.schedule`."""
+CODES = {name: float(code) for code, name in enumerate(SCHEDULES)}
+"""Codes of the schedules, as columns hold them."""
+GPIPE, ONE_F_ONE_B, INTERLEAVED, ZB_H1, ZB_H2, DUALPIPE, ZB_V, CHIMERA, BREADTH_FIRST, PIPEDREAM, PIPEDREAM_2BW = CODES.values()
+
+_ROWS = tuple(SCHEDULES.values())
+_TWO_WAY = tuple(float(row.two_way) for row in _ROWS)
+_FOLDED = tuple(float(row.folded) for row in _ROWS)
+_PAIRED = tuple(float(row.paired) for row in _ROWS)
+_BATCHED = tuple(float(row.batched) for row in _ROWS)
+_CHUNKED = tuple(float(row.chunked) for row in _ROWS)
+_ROUNDS = tuple(float(row.rounds) for row in _ROWS)
+_FLUSHES = tuple(float(row.flushes) for row in _ROWS)
+_UPDATES_EACH = tuple(float(row.updates_each) for row in _ROWS)
+_VERSIONS = tuple(row.versions for row in _ROWS)
+_LEAST_A_STAGE = tuple(row.least[0] for row in _ROWS)
+_LEAST_BESIDES = tuple(row.least[1] for row in _ROWS)
+_EXACT = tuple(float(row.exact) for row in _ROWS)
+_EVEN = tuple(float(row.even) for row in _ROWS)
+_EVEN_MICRO_BATCHES = tuple(float(row.even_micro_batches) for row in _ROWS)
+_NEEDS_PIPELINE = tuple(float(row.needs_pipeline) for row in _ROWS)
+_OWN_BUBBLE = tuple(float(name in ("zb-h1", "zb-h2", "dualpipe", "zb-v", "chimera")) for name in SCHEDULES)
+"""Schedules whose bubble isn't that of whole passes, one stage after the other."""
+_DEEPEST_IN_THE_MIDDLE = tuple(float(row.deepest_in_the_middle) for row in _ROWS)
 
 
 def bubble_zb_v(stages: Number, forward: Number, data: Number, weight: Number) -> Number:
@@ -92,8 +151,8 @@ def bubble(
     valley = bubble_zb_v(stages, forward, data, weight)
     halves = ops.where(ops.equal(schedule, ZB_H1), first, ops.where(ops.equal(schedule, ZB_H2), second, valley))
     split = ops.where(ops.equal(schedule, DUALPIPE), dual, ops.where(ops.equal(schedule, CHIMERA), both_ways, halves))
-    flushed = ops.where((schedule < 2.5) | ops.equal(schedule, BREADTH_FIRST), fused, split)
-    return ops.where(schedule > 8.5, 0.0, flushed)
+    known = ops.pick(schedule, _OWN_BUBBLE)
+    return ops.pick(schedule, _FLUSHES) * ops.where(known > 0.0, split, fused)
 
 
 def in_flight(
@@ -142,9 +201,9 @@ def in_flight(
     held = ops.where(ops.equal(schedule, ZB_H2), 2.0 * stages - 1.0, held)
     held = ops.where(ops.equal(schedule, ZB_V), valley, held)
     held = ops.where(ops.equal(schedule, CHIMERA), both_ways, held)
-    deep = ops.where(ops.equal(schedule, ONE_F_ONE_B) | (schedule > 8.5), plain, held)
+    deep = ops.where(ops.equal(schedule, ONE_F_ONE_B) | (ops.pick(schedule, _FLUSHES) < 1.0), plain, held)
     limited = ops.minimum(micro_batches, deep)
-    batched = ops.where(ops.equal(schedule, GPIPE) | ops.equal(schedule, BREADTH_FIRST), micro_batches, limited)
+    batched = ops.where(ops.pick(schedule, _BATCHED) > 0.0, micro_batches, limited)
     return ops.where(ops.equal(schedule, INTERLEAVED), interleaved, batched)
 
 
@@ -155,7 +214,7 @@ def two_way(schedule: Number) -> Number:
     ----------
     schedule : code of the schedule
     """
-    return ops.where(ops.equal(schedule, DUALPIPE) | ops.equal(schedule, CHIMERA), 1.0, 0.0)
+    return ops.pick(schedule, _TWO_WAY)
 
 
 def folded(schedule: Number) -> Number:
@@ -165,7 +224,7 @@ def folded(schedule: Number) -> Number:
     ----------
     schedule : code of the schedule
     """
-    return ops.maximum(two_way(schedule), ops.where(ops.equal(schedule, ZB_V), 1.0, 0.0))
+    return ops.pick(schedule, _FOLDED)
 
 
 def losses_in_flight(schedule: Number, micro_batches: Number) -> Number:
@@ -176,8 +235,7 @@ def losses_in_flight(schedule: Number, micro_batches: Number) -> Number:
     schedule : code of the schedule
     micro_batches : of a step
     """
-    batched = ops.equal(schedule, GPIPE) | ops.equal(schedule, BREADTH_FIRST)
-    return ops.where(batched, micro_batches, 1.0)
+    return ops.where(ops.pick(schedule, _BATCHED) > 0.0, micro_batches, 1.0)
 
 
 def weight_copies(schedule: Number) -> Number:
@@ -209,7 +267,7 @@ def updates(schedule: Number, micro_batches: Number) -> Number:
     >>> updates(PIPEDREAM, 8.0), updates(PIPEDREAM_2BW, 8.0), updates(ONE_F_ONE_B, 8.0)
     (8.0, 1.0, 1.0)
     """
-    return ops.where(ops.equal(schedule, PIPEDREAM), micro_batches, 1.0)
+    return ops.where(ops.pick(schedule, _UPDATES_EACH) > 0.0, micro_batches, 1.0)
 
 
 def crossings(schedule: Number, virtual_stages: Number) -> Number:
@@ -267,4 +325,74 @@ def weight_versions(schedule: Number, held: Number) -> Number:
     >>> weight_versions(PIPEDREAM, 4.0), weight_versions(PIPEDREAM_2BW, 4.0), weight_versions(ONE_F_ONE_B, 4.0)
     (4.0, 2.0, 1.0)
     """
-    return ops.where(ops.equal(schedule, PIPEDREAM), held, ops.where(ops.equal(schedule, PIPEDREAM_2BW), 2.0, 1.0))
+    versions = ops.pick(schedule, _VERSIONS)
+    return ops.where(versions > 0.0, versions, held)
+
+
+def paired(schedule: Number) -> Number:
+    """1 where a backward pass of one direction runs while logits of the other wait for theirs.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    """
+    return ops.pick(schedule, _PAIRED)
+
+
+def chunked(schedule: Number) -> Number:
+    """1 where a rank runs several chunks of the model.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    """
+    return ops.pick(schedule, _CHUNKED)
+
+
+def rounds(schedule: Number) -> Number:
+    """1 where micro-batches are taken in rounds of as many as there are stages.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    """
+    return ops.pick(schedule, _ROUNDS)
+
+
+def needs_pipeline(schedule: Number) -> Number:
+    """1 where the schedule makes no sense on one stage.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    """
+    return ops.pick(schedule, _NEEDS_PIPELINE)
+
+
+def deepest_stage(schedule: Number, stages: Number) -> Number:
+    """Stage, of those between the first and the last, that holds most micro-batches, from 0.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    stages : of the pipeline
+    """
+    return ops.where(ops.pick(schedule, _DEEPEST_IN_THE_MIDDLE) > 0.0, ops.ceil(0.5 * stages) - 1.0, 1.0)
+
+
+def unfilled(schedule: Number, stages: Number, micro_batches: Number) -> Number:
+    """1 where the closed form of a schedule doesn't hold: too few micro-batches, or an odd number where it takes pairs.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    stages : of the pipeline
+    micro_batches : of a step
+    """
+    least = ops.pick(schedule, _LEAST_A_STAGE) * stages + ops.pick(schedule, _LEAST_BESIDES)
+    few = ops.where(micro_batches < least, 1.0, 0.0)
+    more = ops.pick(schedule, _EXACT) * ops.where(micro_batches > least, 1.0, 0.0)
+    half, pairs = ops.ceil(0.5 * stages), ops.ceil(0.5 * micro_batches)
+    odd_stages = ops.pick(schedule, _EVEN) * ops.where(2.0 * half > stages, 1.0, 0.0)
+    odd = ops.pick(schedule, _EVEN_MICRO_BATCHES) * ops.where(2.0 * pairs > micro_batches, 1.0, 0.0)
+    return ops.maximum(ops.maximum(few, more), ops.maximum(odd_stages, odd))

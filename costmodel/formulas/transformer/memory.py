@@ -439,8 +439,7 @@ def fullest_moment(
     plan : `PlanNumbers`
     micro_batches : of a step
     """
-    # DualPipe runs a backward pass of the other direction while logits wait for theirs
-    paired = ops.where(ops.equal(plan.schedule, schedules.DUALPIPE), 1.0, 0.0)
+    paired = schedules.paired(plan.schedule)
     others = (schedules.losses_in_flight(plan.schedule, micro_batches) - 1.0 + paired) * contents.logits
     alone = (1.0 - paired) * contents.logits
     saved = contents.in_flight * contents.saved
@@ -540,7 +539,7 @@ def stage_places(
     between = ops.where(plan.pipeline > 2.0, middle_layers, 0.0)
     inner = stage_model(model, first_layers, spread * between)
     # of two directions most micro-batches meet in the middle
-    deep = ops.where(ops.equal(plan.schedule, schedules.CHIMERA), ops.ceil(0.5 * plan.pipeline) - 1.0, 1.0)
+    deep = schedules.deepest_stage(plan.schedule, plan.pipeline)
     back = stage_model(model, (1.0 - mirrored) * (model.layers - last_layers), spread * last_layers)
     return (
         (front, first_layers, 0.0, 1.0, ends),

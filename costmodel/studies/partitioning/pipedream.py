@@ -16,7 +16,7 @@ from costmodel.checks import choice, flag, kind, listing, positive_int, real
 from costmodel.description.layers import LayerChain
 from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.formulas.pipeline import pipedream
-from costmodel.formulas.quantities import as_number
+from costmodel.records import as_number
 from costmodel.studies.partitioning.graph import Cuts, Graph, all_cuts, graph_of
 from costmodel.studies.partitioning.result import Partition, Stage
 
