@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from costmodel.records import Row
+
 PACKAGE = Path(__file__).parent
 
 
@@ -137,7 +139,7 @@ def kernel(function: Callable[..., Any]) -> Any:
     return numba.njit(nogil=True, error_model="numpy", cache=_FOLDER is not None)(function)
 
 
-_UNCOUNTED: dict[str, Any] = {"_nrt": False} if hasattr(numba.core.options.DefaultOptions, "_nrt") else {}
+_UNCOUNTED: Row = {"_nrt": False} if hasattr(numba.core.options.DefaultOptions, "_nrt") else {}
 
 
 def helper(function: Callable[..., Any]) -> Any:

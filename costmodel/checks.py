@@ -11,7 +11,7 @@ from typing import Any
 from costmodel.errors import InvalidValue
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """`value`, but Python's own number for a scalar of NumPy's, which elsewhere wraps around and is no JSON."""
     return value.item() if isinstance(value, numbers.Number) and hasattr(value, "item") else value
 
@@ -22,22 +22,22 @@ def plain_fields(record: Any) -> None:
         object.__setattr__(record, field.name, plain(getattr(record, field.name)))
 
 
-def _own(value: Any, name: str) -> str:
+def _own(value: object, name: str) -> str:
     return "" if isinstance(value, float) or plain(value) is value else f" of Python's own: {name}(...)"
 
 
-def _integer(field: str, value: Any, least: int, most: int) -> int:
+def _integer(field: str, value: object, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InvalidValue(field, value, f"a whole number from {least} to {most}{_own(value, 'int')}")
     return value
 
 
-def positive_int(field: str, value: Any, most: int) -> int:
+def positive_int(field: str, value: object, most: int) -> int:
     """`value` if it is a whole number from 1 to `most`."""
     return _integer(field, value, 1, most)
 
 
-def whole(field: str, value: Any, most: int) -> int:
+def whole(field: str, value: object, most: int) -> int:
     """`value` if it is a whole number from 0 to `most`."""
     return _integer(field, value, 0, most)
 
@@ -50,28 +50,28 @@ def real(field: str, value: Any, least: float, most: float) -> float:
     return float(value)
 
 
-def flag(field: str, value: Any) -> bool:
+def flag(field: str, value: object) -> bool:
     """`value` if it is True or False."""
     if not isinstance(value, bool):
         raise InvalidValue(field, value, "true or false")
     return value
 
 
-def choice(field: str, value: Any, allowed: Sequence[Any]) -> Any:
+def choice(field: str, value: object, allowed: Sequence[Any]) -> Any:
     """`value` if it is one of `allowed`."""
     if value not in allowed:
         raise InvalidValue(field, value, "one of " + ", ".join(map(str, allowed)))
     return value
 
 
-def text(field: str, value: Any) -> str:
+def text(field: str, value: object) -> str:
     """`value` if it is a text that is not empty."""
     if not isinstance(value, str) or not value or len(value) > 500:
         raise InvalidValue(field, value, "a text of 1 to 500 characters")
     return value
 
 
-def kind(field: str, value: Any, wanted: type | tuple[type, ...], maker: str) -> None:
+def kind(field: str, value: object, wanted: type | tuple[type, ...], maker: str) -> None:
     """Refuse a `value` that is no `wanted`, or none of several, naming the call that makes one."""
     if not isinstance(value, wanted):
         names = [one.__name__ for one in (wanted if isinstance(wanted, tuple) else (wanted,))]
@@ -79,14 +79,14 @@ def kind(field: str, value: Any, wanted: type | tuple[type, ...], maker: str) ->
         raise InvalidValue(field, value, f"{article} {' or '.join(names)}, which {maker} gives")
 
 
-def mapping(field: str, value: Any) -> dict[Any, Any]:
+def mapping(field: str, value: object) -> dict[Any, Any]:
     """`value` as a dictionary if it is a mapping."""
     if not isinstance(value, Mapping):
         raise InvalidValue(field, value, "a table of names and values")
     return dict(value)
 
 
-def listing(field: str, value: Any) -> tuple[Any, ...]:
+def listing(field: str, value: object) -> tuple[Any, ...]:
     """`value` as a tuple if it is a list."""
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise InvalidValue(field, value, "a list")

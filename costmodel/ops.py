@@ -14,7 +14,7 @@ from typing import Any
 _NUMBERS = (float, int, bool)
 
 
-def _library(*values: Any) -> Any:
+def _library(*values: object) -> Any:
     """The library that `values` belong to: ``math`` for plain numbers, their own, else ``sympy`` or ``numpy``."""
     for value in values:
         if not isinstance(value, _NUMBERS):
@@ -28,7 +28,7 @@ def _library(*values: Any) -> Any:
     return math
 
 
-def maximum(a: Any, b: Any) -> Any:
+def maximum(a: float, b: float) -> float:
     """Larger of two values.
 
     Examples
@@ -42,7 +42,7 @@ def maximum(a: Any, b: Any) -> Any:
     return library.Max(a, b) if hasattr(library, "Max") else library.maximum(a, b)
 
 
-def minimum(a: Any, b: Any) -> Any:
+def minimum(a: float, b: float) -> float:
     """Smaller of two values."""
     library = _library(a, b)
     if library is math:
@@ -50,7 +50,7 @@ def minimum(a: Any, b: Any) -> Any:
     return library.Min(a, b) if hasattr(library, "Min") else library.minimum(a, b)
 
 
-def where(condition: Any, a: Any, b: Any) -> Any:
+def where(condition: bool, a: float, b: float) -> float:
     """`a` where `condition` holds, else `b`; both are evaluated, so both must be finite.
 
     Examples
@@ -66,13 +66,13 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     return library.where(condition, a, b)
 
 
-def equal(a: Any, b: Any) -> Any:
+def equal(a: float, b: float) -> bool:
     """Whether two codes are the same (SymPy's ``==`` compares structure, so formulas use this)."""
     library = _library(a, b)
     return library.Eq(a, b) if hasattr(library, "Eq") else a == b
 
 
-def pick(code: Any, values: tuple[float, ...]) -> Any:
+def pick(code: float, values: tuple[float, ...]) -> float:
     """The value at the place that a code is.
 
     Examples
@@ -85,13 +85,13 @@ def pick(code: Any, values: tuple[float, ...]) -> Any:
         return values[int(code)]
     if not hasattr(library, "Piecewise"):
         return library.asarray(values)[library.asarray(code).astype(int)]
-    found: Any = values[-1]
+    found: float = values[-1]
     for place, value in enumerate(values[:-1]):
         found = where(equal(code, float(place)), value, found)
     return found
 
 
-def ceil(a: Any) -> Any:
+def ceil(a: float) -> float:
     """Least whole number that is not below `a`, as a float.
 
     Examples
@@ -105,18 +105,18 @@ def ceil(a: Any) -> Any:
     return library.ceil(a) if hasattr(library, "ceil") else library.ceiling(a)
 
 
-def sqrt(a: Any) -> Any:
+def sqrt(a: float) -> float:
     """Square root."""
     return _library(a).sqrt(a)
 
 
-def log2(a: Any) -> Any:
+def log2(a: float) -> float:
     """Logarithm to base two."""
     library = _library(a)
     return library.log2(a) if hasattr(library, "log2") else library.log(a, 2)
 
 
-def ceil_div(a: Any, b: Any) -> Any:
+def ceil_div(a: float, b: float) -> float:
     """`a / b` rounded up.
 
     Examples

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+Row: TypeAlias = dict[str, Any]
+"""A row that leaves the process, or comes in: values by the names of columns, units in the names."""
 Record = TypeVar("Record", bound=tuple[Any, ...])
 
 
@@ -19,7 +21,7 @@ def as_number(column: Any) -> float:
     return column  # type: ignore[no-any-return]
 
 
-def flat(record: tuple[Any, ...]) -> dict[str, Any]:
+def flat(record: tuple[Any, ...]) -> Row:
     """Every number of a nested tuple by its path, groups and fields joined by underscores, as files name constants.
 
     Parameters
@@ -33,7 +35,7 @@ def flat(record: tuple[Any, ...]) -> dict[str, Any]:
     >>> flat(NetworkNumbers(level, level, level))["leaf_size"]
     8.0
     """
-    found: dict[str, Any] = {}
+    found: Row = {}
     for name, value in zip(record._fields, record, strict=True):  # type: ignore[attr-defined]
         found |= {f"{name}_{path}": leaf for path, leaf in flat(value).items()} if hasattr(value, "_fields") else {name: value}
     return found

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import tomllib
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from costmodel.records import Row
 
 FILE = "communication.toml"
 
@@ -24,8 +26,8 @@ NONE = Overhead(0.0, 1.0, 0.0, 0.0)
 
 
 @functools.cache
-def _tables() -> dict[str, Any]:
-    found: dict[str, Any] = tomllib.loads(resources.files("costmodel.catalogue").joinpath(FILE).read_text(encoding="utf-8"))
+def _tables() -> Row:
+    found: Row = tomllib.loads(resources.files("costmodel.catalogue").joinpath(FILE).read_text(encoding="utf-8"))
     return found
 
 

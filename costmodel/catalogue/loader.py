@@ -25,6 +25,7 @@ from costmodel.description.cluster import Cluster, Level
 from costmodel.description.device import DTYPES, Device, Efficiency, LayerEfficiency
 from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue, UnknownName, UnreadableFile
+from costmodel.records import Row
 
 Kind = Literal["model", "device", "cluster"]
 
@@ -95,13 +96,13 @@ def _index(kind: Kind) -> dict[str, str]:
 
 
 @functools.cache
-def _entry_of(file: str, name: str) -> dict[str, Any]:
+def _entry_of(file: str, name: str) -> Row:
     start, end = _places(file)[name]
-    entry: dict[str, Any] = tomllib.loads(_text(file)[start:end])[name]
+    entry: Row = tomllib.loads(_text(file)[start:end])[name]
     return entry
 
 
-def _entry(kind: Kind, name: str) -> dict[str, Any]:
+def _entry(kind: Kind, name: str) -> Row:
     index = _index(kind)
     if not isinstance(name, str) or name not in index:
         raise UnknownName(kind, str(name), index)
@@ -119,7 +120,7 @@ def names(kind: Kind) -> list[str]:
     return list(_index(kind))
 
 
-def provenance(kind: Kind, name: str) -> dict[str, Any]:
+def provenance(kind: Kind, name: str) -> Row:
     """Where each value of an entry comes from.
 
     Parameters
@@ -184,11 +185,10 @@ def _measured(name: str, architecture: str) -> str:
     if name in _places(_EFFICIENCIES) and name != "borrowed":
         return name
     lenders = _entry_of(_EFFICIENCIES, "borrowed")
-    lender: str = lenders.get(architecture, lenders["default"])
-    return lender
+    return str(lenders.get(architecture, lenders["default"]))
 
 
-def _constants(name: str, architecture: str) -> dict[str, Any]:
+def _constants(name: str, architecture: str) -> Row:
     entry = _entry_of(_EFFICIENCIES, _measured(name, architecture))
     return {key: copy.copy(entry[key]) for key in _EFFICIENCY_KEYS}
 
@@ -205,7 +205,7 @@ def efficiency_source(name: str) -> str:
     return "measured" if lender == name else f"borrowed from {lender}"
 
 
-def _layer_constants(name: str) -> dict[str, Any]:
+def _layer_constants(name: str) -> Row:
     lender = name if name in _places(_LAYER_EFFICIENCIES) else _entry_of(_LAYER_EFFICIENCIES, "borrowed")["default"]
     entry = _entry_of(_LAYER_EFFICIENCIES, lender)
     return {key: entry[key] for key in _LAYER_EFFICIENCY_KEYS}
@@ -297,7 +297,7 @@ def read_cluster_file(path: str | Path) -> Cluster:
     )
 
 
-def _checked_device(path: str | Path, name: str, entry: dict[str, Any]) -> Device:
+def _checked_device(path: str | Path, name: str, entry: Row) -> Device:
     _require(path, entry, ("dense_peak", "memory", "memory_bandwidth"))
     _table("dense_peak", entry["dense_peak"])
     for key in ("title", "architecture"):
@@ -313,7 +313,7 @@ def _checked_device(path: str | Path, name: str, entry: dict[str, Any]) -> Devic
     return _device(name, entry)
 
 
-def _read(path: str | Path, keys: Collection[str]) -> tuple[str, dict[str, Any]]:
+def _read(path: str | Path, keys: Collection[str]) -> tuple[str, Row]:
     """Name and fields of the one entry of a user's file."""
     data = _parse(path)
     tables = [key for key in data if key not in keys]
@@ -331,7 +331,7 @@ def _read(path: str | Path, keys: Collection[str]) -> tuple[str, dict[str, Any]]
     return text("name", entry.get("name", name)), entry
 
 
-def _parse(path: str | Path) -> dict[str, Any]:
+def _parse(path: str | Path) -> Row:
     try:
         file = Path(path)
         if not stat.S_ISREG(file.stat().st_mode):
@@ -387,7 +387,7 @@ def _require(path: str | Path, entry: Mapping[str, Any], keys: Collection[str]) 
         _fail(path, f"missing {', '.join(missing)}")
 
 
-def _table(field: str, value: Any) -> dict[str, Any]:
+def _table(field: str, value: Any) -> Row:
     if not isinstance(value, dict):
         raise InvalidValue(field, value, "a table")
     return value

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import tomllib
 from importlib import resources
-from typing import Any
 
 from costmodel.checks import kind, text
 from costmodel.description.cluster import Cluster
@@ -14,11 +13,11 @@ from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.errors import UnknownName
 from costmodel.formulas.quantities import Software
-from costmodel.records import nested, paths
+from costmodel.records import Row, nested, paths
 
 
 @functools.cache
-def _tables(file: str) -> dict[str, Any]:
+def _tables(file: str) -> Row:
     return tomllib.loads((resources.files("costmodel.catalogue") / file).read_text(encoding="utf-8"))
 
 

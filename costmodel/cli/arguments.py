@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from costmodel.errors import CostModelError, IllegalPlan, InvalidValue
+from costmodel.records import Row
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
@@ -149,7 +150,7 @@ def add_size(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--gpus", type=whole, metavar="N", help="how many GPUs of it")
 
 
-def chosen(arguments: argparse.Namespace) -> dict[str, Any]:
+def chosen(arguments: argparse.Namespace) -> Row:
     """Dimensions of a plan that were given."""
     return {name: getattr(arguments, name) for name in plan_fields() if getattr(arguments, name) is not None}
 

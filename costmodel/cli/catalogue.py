@@ -10,6 +10,7 @@ from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, is_file, read_cluster, read_device, read_model
 from costmodel.cli.output import gib, print_json, print_page, shown, table
 from costmodel.errors import CostModelError, InvalidValue
+from costmodel.records import Row
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
@@ -81,7 +82,7 @@ def _list(arguments: argparse.Namespace) -> int:
     return codes.ANSWERED
 
 
-def _model_row(model: Transformer) -> dict[str, Any]:
+def _model_row(model: Transformer) -> Row:
     return {
         "name": model.name, "parameters": model.parameters, "active_parameters": model.active_parameters,
         "layers": model.layers, "hidden": model.hidden, "heads": model.heads, "kv_heads": model.kv_heads,
@@ -89,7 +90,7 @@ def _model_row(model: Transformer) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _device_row(device: Device) -> dict[str, Any]:
+def _device_row(device: Device) -> Row:
     from costmodel.catalogue.loader import efficiency_source
 
     return {
@@ -99,7 +100,7 @@ def _device_row(device: Device) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _cluster_row(cluster: Cluster) -> dict[str, Any]:
+def _cluster_row(cluster: Cluster) -> Row:
     levels = [
         {"name": level.name, "size": level.size, "latency_s": level.latency, "bandwidth_bytes_per_s": level.bandwidth}
         for level in cluster.levels
@@ -110,7 +111,7 @@ def _cluster_row(cluster: Cluster) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _framework_row(framework: Framework) -> dict[str, Any]:
+def _framework_row(framework: Framework) -> Row:
     return {
         "name": framework.name, "title": framework.title, "attention": framework.attention,
         "zero_stage": framework.zero_stage, "gradient_bytes": framework.gradient_bytes,
@@ -118,7 +119,7 @@ def _framework_row(framework: Framework) -> dict[str, Any]:
     }  # fmt: skip
 
 
-_ROWS: dict[str, Callable[[Any], dict[str, Any]]] = {
+_ROWS: dict[str, Callable[[Any], Row]] = {
     "model": _model_row, "device": _device_row, "cluster": _cluster_row, "framework": _framework_row,
 }  # fmt: skip
 
@@ -195,7 +196,7 @@ def _show(arguments: argparse.Namespace) -> int:
     kind = _kind_of(arguments.name, arguments.kind)
     entry = _load(kind, arguments.name)
     fields = dataclasses.asdict(entry)
-    sources: dict[str, Any] = {}
+    sources: Row = {}
     if kind != "framework" and arguments.name in loader.names(kind):  # type: ignore[arg-type]
         sources = loader.provenance(kind, arguments.name)  # type: ignore[arg-type]
     counts: dict[str, int] = {}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, is_file, many, nbytes, number, read_device, whole
 from costmodel.cli.output import print_json, print_page, share, table
+from costmodel.records import Row
 
 
 def add(commands: Commands) -> None:
@@ -119,7 +119,7 @@ def _partition(arguments: argparse.Namespace) -> int:
         chain, machines=arguments.machines, bandwidths=arguments.bandwidths, memory_limit=arguments.memory_limit,
         straight=arguments.straight, recurrence=arguments.recurrence,
     )  # fmt: skip
-    stages: list[dict[str, Any]] = [
+    stages: list[Row] = [
         {
             "first": stage.layers[0], "last": stage.layers[-1], "layers": len(stage.layers), "replicas": stage.replicas,
             "compute_s": stage.compute_time, "parameter_bytes": stage.parameter_bytes, "weight_versions": versions,
@@ -188,7 +188,7 @@ def _network(arguments: argparse.Namespace) -> int:
     costs = network.costs(arguments.minibatch, arguments.dtype)
     forward, backward = (sum(getattr(layer, way) for layer in chain.layers) for way in ("forward", "backward"))
     memory = network.training_memory(arguments.minibatch, arguments.dtype)
-    layers: list[dict[str, Any]] = [
+    layers: list[Row] = [
         {
             "name": cost.name, "kind": cost.kind, "output": list(cost.output), "parameters": cost.parameters,
             "forward_flop": cost.forward_flop, "output_bytes": layer.output_bytes, "forward_s": layer.forward,

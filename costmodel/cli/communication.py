@@ -20,6 +20,7 @@ from costmodel.cli.arguments import (
     yes,
 )
 from costmodel.cli.output import print_json, print_page, share, table, whole_plan, write_csv
+from costmodel.records import Row
 
 if TYPE_CHECKING:
     from costmodel.evaluation.collectives import CollectiveTime
@@ -81,7 +82,7 @@ def _ledger(arguments: argparse.Namespace) -> int:
     return codes.ANSWERED
 
 
-def _load_figures(load: Any) -> dict[str, Any]:
+def _load_figures(load: Any) -> Row:
     units = {
         "bandwidth": "bandwidth_bytes_per_s", "nbytes": "link_bytes", "mean_rate": "mean_bytes_per_s",
         "peak_rate": "peak_bytes_per_s",

@@ -19,6 +19,7 @@ from costmodel.cli.arguments import (
 )
 from costmodel.cli.output import gib, memory_parts, print_json, print_page, share, split, table, whole_plan
 from costmodel.errors import IllegalPlan
+from costmodel.records import Row
 
 if TYPE_CHECKING:
     from costmodel.evaluation.capacity import Verdict
@@ -68,7 +69,7 @@ def _estimate(arguments: argparse.Namespace) -> int:
     return codes.ANSWERED
 
 
-def _figures(answer: Estimate) -> dict[str, Any]:
+def _figures(answer: Estimate) -> Row:
     return {
         **answer.to_dict(),
         "tokens_per_second_per_gpu": answer.tokens_per_second / answer.plan.gpus,
@@ -77,7 +78,7 @@ def _figures(answer: Estimate) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _verdict_figures(found: Verdict) -> dict[str, Any]:
+def _verdict_figures(found: Verdict) -> Row:
     return {
         "fits": found.fits, "margin_bytes": found.margin, "probability": found.probability, "stage": found.stage,
         "phase": found.phase, "largest_bytes": dict(found.largest),
@@ -91,7 +92,7 @@ def _verdict_figures(found: Verdict) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _stage_figures(answer: Estimate) -> list[dict[str, Any]]:
+def _stage_figures(answer: Estimate) -> list[Row]:
     return [
         {
             "stage": stage.stage, "layers": stage.layers, "phase": stage.phase,

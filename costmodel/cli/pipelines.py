@@ -17,6 +17,7 @@ from costmodel.cli.arguments import (
     whole,
 )
 from costmodel.cli.output import gib, print_json, print_page, share, table, whole_plan, write_csv
+from costmodel.records import Row
 
 if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate
@@ -101,7 +102,7 @@ def _write(arguments: argparse.Namespace, answer: Estimate, played: Timeline) ->
         write_page(arguments.html, f"{answer.model.name}: a step of its pipeline", figures)
 
 
-def _page(answer: Estimate, played: Timeline, ranks: list[dict[str, Any]]) -> list[Any]:
+def _page(answer: Estimate, played: Timeline, ranks: list[Row]) -> list[Any]:
     from costmodel.units import format_seconds
 
     plan, estimated = answer.plan, answer.step_time

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 
 from costmodel.checks import flag, real, whole
 from costmodel.errors import InvalidValue, NotModelled, UnreadableFile
+from costmodel.records import Row
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 16
 MAX_NUMBER = 1_000_000_000
 
-Config = dict[str, Any]
-Fields = dict[str, Any]
+Config = Row
+Fields = Row
 
 FLAGS = frozenset({"tied_embeddings", "attention_bias", "output_bias", "feed_forward_bias", "parallel_block"})
 
@@ -92,7 +93,7 @@ class Family(NamedTuple):
     """Keys that the rule reads."""
 
 
-def read_config(path: Path, name: str | None) -> dict[str, Any]:
+def read_config(path: Path, name: str | None) -> Row:
     """Read a local ``config.json`` as keyword arguments of Transformer.
 
     Parameters

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from costmodel import ops
 from costmodel.checks import choice, flag, listing, plain_fields, positive_int, real, whole
 from costmodel.description.device import DTYPES
+from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER
 from costmodel.description.framework import ATTENTION_KINDS, Framework
 from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.formulas import legality
@@ -18,6 +20,7 @@ from costmodel.formulas.quantities import (
     CompressionChoice,
     FrameworkHabits,
     KernelChoices,
+    Number,
     OffloadShares,
     OverlapChoices,
     PlanNumbers,
@@ -26,6 +29,7 @@ from costmodel.formulas.quantities import (
     Widths,
 )
 from costmodel.formulas.transformer import precision
+from costmodel.records import Row
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
@@ -60,7 +64,6 @@ RANK = 1
 """Of the matrices of PyTorch's ``PowerSGDState``."""
 OUTER_BYTES = 8.0
 """Per parameter, of the weights at the last exchange and of their momentum, which local SGD keeps [douillard2023]_."""
-DIMENSIONS = ("tensor", "context", "data", "pipeline")
 MOST = 10_000_000
 
 
@@ -145,7 +148,7 @@ class Plan:
     overlap_parameters: bool | None = None
     overlap_tensor: bool | None = None
     overlap_pipeline: bool | None = None
-    rank_order: Sequence[str] = DIMENSIONS
+    rank_order: Sequence[str] = RANK_ORDER
     synchronisation: str = "all-reduce"
     servers: int = 0
     local_steps: int = 1
@@ -157,9 +160,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         plain_fields(self)
-        for field in ("global_batch", "tensor_parallel", "context_parallel", "expert_parallel",
-                      "expert_tensor_parallel", "pipeline_parallel", "virtual_stages", "data_parallel",
-                      "micro_batch"):  # fmt: skip
+        for field in ("global_batch", "micro_batch", *(dimension.field for dimension in DIMENSIONS)):
             positive_int(field, getattr(self, field), MOST)
         positive_int("seq_len", self.seq_len, 10**8)
         if self.schedule is None:
@@ -200,8 +201,8 @@ class Plan:
                                "has a whole copy to synchronise")  # fmt: skip
         self._check_compression()
         object.__setattr__(self, "rank_order", listing("rank_order", self.rank_order))
-        if sorted(map(str, self.rank_order)) != sorted(DIMENSIONS):
-            raise InvalidValue("rank_order", self.rank_order, "an order of " + ", ".join(DIMENSIONS))
+        if sorted(map(str, self.rank_order)) != sorted(RANK_ORDER):
+            raise InvalidValue("rank_order", self.rank_order, "an order of " + ", ".join(RANK_ORDER))
         for field in ("optimizer_offload", "activation_offload"):
             real(field, getattr(self, field), 0.0, 1.0)
 
@@ -228,7 +229,7 @@ class Plan:
     @property
     def gpus(self) -> int:
         """GPUs that the plan takes."""
-        return self.tensor_parallel * self.context_parallel * self.pipeline_parallel * self.data_parallel
+        return math.prod(getattr(self, dimension.field) for dimension in DIMENSIONS if dimension.splits_gpus)
 
     @property
     def micro_batches(self) -> int:
@@ -237,7 +238,7 @@ class Plan:
 
     def resolve(self, framework: Framework) -> Plan:
         """The plan with every None replaced by the framework's default."""
-        defaults: dict[str, Any] = {
+        defaults: Row = {
             "sequence_parallel": framework.sequence_parallel and self.tensor_parallel > 1,
             "zero_stage": self._default_zero_stage(framework),
             "attention": framework.attention,
@@ -325,10 +326,8 @@ class Plan:
         if isinstance(plan.recompute, int):
             recomputed = -(-layers // plan.recompute) / layers
         return plan_numbers(
-            tensor=float(plan.tensor_parallel), context=float(plan.context_parallel),
-            expert=float(plan.expert_parallel), expert_tensor=float(plan.expert_tensor_parallel),
-            pipeline=float(plan.pipeline_parallel), virtual_stages=float(plan.virtual_stages),
-            data=float(plan.data_parallel), micro_batch=float(plan.micro_batch),
+            {dimension.column: float(getattr(plan, dimension.field)) for dimension in DIMENSIONS},
+            micro_batch=float(plan.micro_batch),
             sequence_parallel=float(bool(plan.sequence_parallel)), zero_stage=float(plan.zero_stage or 0),
             shard_group=float(plan.shard_group or ranks), schedule=SCHEDULES[str(plan.schedule)],
             recompute_attention=float(plan.recompute == "selective"), recompute_layers=recomputed,
@@ -358,25 +357,22 @@ class Plan:
 
 
 def plan_numbers(
-    *, tensor: Any, context: Any, expert: Any, expert_tensor: Any, pipeline: Any, virtual_stages: Any, data: Any,
-    micro_batch: Any, sequence_parallel: Any, zero_stage: Any, shard_group: Any, schedule: Any,
-    recompute_attention: Any, recompute_layers: Any, rank_order: Sequence[str],
+    degrees: Mapping[str, Number], *, micro_batch: Number, sequence_parallel: Number, zero_stage: Number, shard_group: Number,
+    schedule: Number, recompute_attention: Number, recompute_layers: Number, rank_order: Sequence[str],
 ) -> PlanNumbers:  # fmt: skip
-    """Degrees, as floats or columns, with the strides that the rank order gives their groups."""
-    degrees = {"tensor": tensor, "context": context, "data": data, "pipeline": pipeline}
-    strides: dict[str, Any] = {}
-    inner: Any = 0.0 * tensor + 1.0
+    """Degrees by their columns, as floats or columns, with the strides that the rank order gives their groups."""
+    strides: dict[str, Number] = {}
+    inner: Number = 0.0 * degrees["tensor"] + 1.0
     for dimension in rank_order:
         strides[dimension] = inner
         inner = inner * degrees[dimension]
     return PlanNumbers(
-        tensor=tensor, context=context, expert=expert, expert_tensor=expert_tensor, pipeline=pipeline,
-        virtual_stages=virtual_stages, data=data, context_stride=strides["context"],
-        tensor_stride=strides["tensor"], data_stride=ops.minimum(strides["data"], strides["context"]),
-        pipeline_stride=strides["pipeline"], sequence_parallel=sequence_parallel, micro_batch=micro_batch,
-        schedule=schedule, shard_optimizer=(zero_stage > 0.5) * 1.0, shard_gradients=(zero_stage > 1.5) * 1.0,
-        shard_weights=(zero_stage > 2.5) * 1.0, shard_group=shard_group,
-        recompute_attention=recompute_attention, recompute_layers=recompute_layers,
+        **degrees, context_stride=strides["context"], tensor_stride=strides["tensor"],
+        data_stride=ops.minimum(strides["data"], strides["context"]), pipeline_stride=strides["pipeline"],
+        sequence_parallel=sequence_parallel, micro_batch=micro_batch, schedule=schedule,
+        shard_optimizer=(zero_stage > 0.5) * 1.0, shard_gradients=(zero_stage > 1.5) * 1.0,
+        shard_weights=(zero_stage > 2.5) * 1.0, shard_group=shard_group, recompute_attention=recompute_attention,
+        recompute_layers=recompute_layers,
     )  # fmt: skip
 
 

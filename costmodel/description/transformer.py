@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from costmodel.checks import choice, flag, positive_int, real, whole
 from costmodel.errors import InvalidValue
@@ -16,6 +16,7 @@ from costmodel.formulas.quantities import (
     VocabularyNumbers,
 )
 from costmodel.formulas.transformer import flops, parameters
+from costmodel.records import Row
 
 MAX_LAYERS, MAX_WIDTH, MAX_VOCABULARY, MAX_EXPERTS = 10_000, 10_000_000, 100_000_000, 100_000
 UNLIMITED = 1e18
@@ -208,7 +209,7 @@ class Transformer:
     def parameters_by_part(self) -> dict[str, int]:
         """Parameters of each part: one dense and one expert layer, embedding, head, and the total."""
         numbers = self.numbers()
-        parts: dict[str, Any] = {
+        parts: Row = {
             "attention_of_a_layer": parameters.attention_parameters(numbers),
             "embedding": parameters.embedding_parameters(numbers),
             "head": parameters.head_parameters(numbers),

@@ -14,6 +14,7 @@ from costmodel.description.plan import COMPRESSION_PARAMETERS, Plan, divisors
 from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, IllegalPlan, InvalidValue
 from costmodel.evaluation.estimation import Estimate, estimate
+from costmodel.records import Row
 
 GROWING = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
 """Degrees that a single change may double."""
@@ -110,7 +111,7 @@ def _fixes(answer: Estimate) -> Iterator[Fix]:
             yield Fix(change=words, estimate=found, cost=found.step_time - answer.step_time)
 
 
-def _single_changes(plan: Plan, framework: Framework) -> Iterator[dict[str, Any]]:
+def _single_changes(plan: Plan, framework: Framework) -> Iterator[Row]:
     """Decisions that differ from the plan's, on as many GPUs: the fields that change together."""
     for smaller in divisors(plan.micro_batch, plan.micro_batch - 1):
         yield {"micro_batch": smaller}
@@ -120,7 +121,7 @@ def _single_changes(plan: Plan, framework: Framework) -> Iterator[dict[str, Any]
                 yield {"recompute": choice}
     for degree in GROWING:
         for factor in (2, 4, 8):
-            fields: dict[str, Any] = {degree: getattr(plan, degree) * factor}
+            fields: Row = {degree: getattr(plan, degree) * factor}
             if degree != "expert_parallel":
                 if plan.data_parallel % factor:
                     continue
@@ -128,7 +129,7 @@ def _single_changes(plan: Plan, framework: Framework) -> Iterator[dict[str, Any]
                 if degree == "tensor_parallel":
                     fields["sequence_parallel"] = plan.sequence_parallel or framework.sequence_parallel
             yield fields
-    uncompressed: dict[str, Any] = {} if plan.compression == "none" else {"compression": "none"}
+    uncompressed: Row = {} if plan.compression == "none" else {"compression": "none"}
     uncompressed |= {name: None for name in COMPRESSION_PARAMETERS if getattr(plan, name) is not None}
     for stage in range((plan.zero_stage or 0) + 1, 4):
         fields = {"zero_stage": stage}

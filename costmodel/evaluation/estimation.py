@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any
 
 from costmodel.catalogue.software import ask
 from costmodel.checks import kind
@@ -19,6 +18,7 @@ from costmodel.evaluation.error_model import Slopes, Spread, interval, probabili
 from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
 from costmodel.evaluation.memory_breakdown import Asked, Bill
 from costmodel.formulas.quantities import DeviceNumbers, Inputs, Software, Step
+from costmodel.records import Row
 
 TIME_PARTS = tuple(field for field in Step._fields[1 : Step._fields.index("host") + 1])
 
@@ -155,9 +155,9 @@ class Estimate:
     def _utilisation(self, flop: float) -> float:
         return flop / (self.step_time * self.plan.gpus * self.cluster.device.peak(self.plan.dtype))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Row:
         """Flat names with units, for JSON and frames."""
-        row: dict[str, Any] = {"model": self.model.name, "cluster": self.cluster.name, "framework": self.framework.name}
+        row: Row = {"model": self.model.name, "cluster": self.cluster.name, "framework": self.framework.name}
         row |= {
             field: value if not isinstance(value, tuple) else "-".join(value)
             for field, value in dataclasses.asdict(self.plan).items()

@@ -16,6 +16,7 @@ import numpy as np
 from costmodel.catalogue.software import ask
 from costmodel.checks import listing, positive_int, whole
 from costmodel.description.cluster import Cluster
+from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.framework import Framework
 from costmodel.description.plan import COMPRESSION_PARAMETERS, MOST, Plan, divisors, plan_numbers
 from costmodel.description.transformer import Transformer
@@ -27,6 +28,7 @@ from costmodel.evaluation.ranking import Standings, standings
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import CODES, INTERLEAVED, ONE_F_ONE_B, SCHEDULES
 from costmodel.formulas.quantities import PlanNumbers
+from costmodel.records import Row, as_number
 
 if TYPE_CHECKING:
     import pandas
@@ -35,8 +37,8 @@ if TYPE_CHECKING:
     from costmodel.studies.partitioning import StageSplit
 
 SPLIT = (
-    "tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel", "expert_tensor_parallel",
-    "virtual_stages", "micro_batch", "zero_stage", "shard_group", "recompute", "sequence_parallel", "schedule",
+    *(dimension.field for dimension in DIMENSIONS), "micro_batch", "zero_stage", "shard_group", "recompute",
+    "sequence_parallel", "schedule",
 )  # fmt: skip
 """Dimensions of a search that become columns."""
 CHOICES = (
@@ -45,7 +47,7 @@ CHOICES = (
     "rank_order", "synchronisation", "servers", "local_steps", "compression", *COMPRESSION_PARAMETERS,
 )  # fmt: skip
 """Dimensions that are the same for a whole batch of columns."""
-Found = tuple[float, float, dict[str, Any], int, np.ndarray]
+Found = tuple[float, float, Row, int, np.ndarray]
 """Seconds, bytes, choices, row of the table, and parts of one evaluated plan."""
 LARGEST_MICRO_BATCH = 16
 NEAR = 1.5
@@ -153,7 +155,7 @@ class SearchResult:
         """Step time to expect of the best plan [s]: its estimate, less flattered for having been chosen by it."""
         return self.best.step_time * math.exp(self.standings.optimism)
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[Row]:
         """One dictionary a ranked plan, with units in the names."""
         return [
             {
@@ -349,7 +351,7 @@ def search(
     positive_int("top", top, 1_000_000)
     if progress is not None and not callable(progress):
         raise InvalidValue("progress", progress, "a function of the plans done and of all")
-    known = (*SPLIT, "data_parallel", *CHOICES)
+    known = (*SPLIT, *CHOICES)
     for name in dimensions:
         if name not in known:
             raise InvalidValue("dimension", name, "one of " + ", ".join(known))
@@ -437,7 +439,7 @@ def search(
     )
 
 
-def _choices(given: dict[str, list[Any] | None]) -> list[dict[str, Any]]:
+def _choices(given: dict[str, list[Any] | None]) -> list[Row]:
     """Combinations of what is the same for a whole batch of columns; what a way to compress doesn't use is left out."""
     found = []
     for combination in itertools.product(*(given[name] or [None] for name in CHOICES)):
@@ -462,8 +464,13 @@ def _columns(table: dict[str, np.ndarray], recompute: np.ndarray, model: Transfo
     ])  # fmt: skip
     selective = np.array([float(kind == "selective") for kind in recompute])
     code = table["recompute"].astype(int)
-    kept = {name: column for name, column in table.items() if name != "recompute"}
-    return plan_numbers(**kept, recompute_layers=share[code], recompute_attention=selective[code], rank_order=order)
+    columns = {name: as_number(column) for name, column in table.items()}
+    return plan_numbers(
+        {dimension.column: columns[dimension.column] for dimension in DIMENSIONS}, micro_batch=columns["micro_batch"],
+        sequence_parallel=columns["sequence_parallel"], zero_stage=columns["zero_stage"], shard_group=columns["shard_group"],
+        schedule=columns["schedule"], recompute_layers=as_number(share[code]),
+        recompute_attention=as_number(selective[code]), rank_order=order,
+    )  # fmt: skip
 
 
 def _legal(
@@ -485,17 +492,15 @@ def _legal(
 
 
 def _plan(
-    table: dict[str, np.ndarray], recompute: np.ndarray, row: int, template: Plan, chosen: dict[str, Any]
+    table: dict[str, np.ndarray], recompute: np.ndarray, row: int, template: Plan, chosen: Row
 ) -> Plan:
     """One row of the table as a `Plan`."""
     value = {name: int(column[row]) for name, column in table.items() if name != "schedule"}
     codes = {code: name for name, code in CODES.items()}
     whole = value["shard_group"] == value["data"] * value["context"]
+    degrees: Row = {dimension.field: value[dimension.column] for dimension in DIMENSIONS}
     return dataclasses.replace(
-        template, **chosen,
-        tensor_parallel=value["tensor"], context_parallel=value["context"], pipeline_parallel=value["pipeline"],
-        data_parallel=value["data"], expert_parallel=value["expert"], expert_tensor_parallel=value["expert_tensor"],
-        virtual_stages=value["virtual_stages"], schedule=codes[float(table["schedule"][row])],
+        template, **chosen, **degrees, schedule=codes[float(table["schedule"][row])],
         micro_batch=value["micro_batch"], zero_stage=value["zero_stage"], recompute=recompute[value["recompute"]],
         sequence_parallel=bool(value["sequence_parallel"]), shard_group=None if whole else value["shard_group"],
     )  # fmt: skip

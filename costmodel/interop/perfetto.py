@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from costmodel.checks import whole
 from costmodel.description.schedule import BACKWARD, KINDS, SEND_BACKWARD, SEND_FORWARD, SYNC
+from costmodel.records import Row
 from costmodel.simulation.playback import Timeline
 from costmodel.simulation.replay import KINDS as ENTRIES
 from costmodel.simulation.replay import START, STREAMS, Simulation
@@ -19,7 +19,7 @@ RANKS, TRANSFERS = 0, 1
 """Processes of the trace: ranks are threads of the first; transfers, which overlap, are asynchronous in the second."""
 
 
-def perfetto_trace(timeline: Timeline) -> dict[str, Any]:
+def perfetto_trace(timeline: Timeline) -> Row:
     """A timeline as a trace that https://ui.perfetto.dev and chrome://tracing open.
 
     Passes and syncs are complete events on the thread of their rank, transfers pairs of asynchronous events, the
@@ -39,7 +39,7 @@ def perfetto_trace(timeline: Timeline) -> dict[str, Any]:
     "Trace Event Format" of the Chromium project (JSON object format)
     """
     schedule = timeline.schedule
-    events: list[dict[str, Any]] = [
+    events: list[Row] = [
         {"ph": "M", "pid": RANKS, "name": "process_name", "args": {"name": f"pipeline {schedule.name}"}},
         {"ph": "M", "pid": TRANSFERS, "name": "process_name", "args": {"name": "transfers"}},
     ]
@@ -74,7 +74,7 @@ def perfetto_trace(timeline: Timeline) -> dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"schedule": schedule.name}}
 
 
-def step_trace(step: Simulation, replica: int = 0) -> dict[str, Any]:
+def step_trace(step: Simulation, replica: int = 0) -> Row:
     """A step that was played out, as a trace that https://ui.perfetto.dev and chrome://tracing open.
 
     Work and waits are complete events on the thread of their stage; transfers, one after the other on each stream, on the
@@ -95,7 +95,7 @@ def step_trace(step: Simulation, replica: int = 0) -> dict[str, Any]:
     lanes = {stage * len(STREAMS) + place: f"stage {stage}, {stream}" for stage in names for place, stream in enumerate(STREAMS)}
     question = step.estimate
     title = f"{question.model.name} on {question.plan.gpus} GPUs of {question.cluster.name}"
-    events: list[dict[str, Any]] = []
+    events: list[Row] = []
     for process, label, threads in ((RANKS, title, names), (TRANSFERS, "transfers", lanes)):
         events.append({"ph": "M", "pid": process, "name": "process_name", "args": {"name": label}})
         for thread, name in threads.items():

@@ -17,7 +17,7 @@ NON_BLOCKING, BLOCKING, RENDEZVOUS = 0, 1, 2
 
 
 @kernel
-def sift_up(times, events, count):  # type: ignore[no-untyped-def]
+def sift_up(times, events, count):
     """Move the last of `count` entries of a heap to its place."""
     child = count - 1
     while child > 0:
@@ -30,7 +30,7 @@ def sift_up(times, events, count):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def sift_down(times, events, count):  # type: ignore[no-untyped-def]
+def sift_down(times, events, count):
     """Move the first of `count` entries of a heap to its place."""
     parent = 0
     while True:
@@ -50,7 +50,7 @@ def sift_down(times, events, count):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def play(  # type: ignore[no-untyped-def]
+def play(
     offsets, kind, match, rank, link, duration, occupancy, latency, groups, links, sending, start, end, cursor
 ):
     """Fill `start` and `end`, and `cursor` with how far each rank came: short of its end where it waits for ever.

@@ -29,7 +29,7 @@ def row_loop(formula: Callable[..., Step]) -> Any:
     """
 
     @kernel
-    def evaluate(model, options, plans, network, software, device, out, blocks):  # type: ignore[no-untyped-def]
+    def evaluate(model, options, plans, network, software, device, out, blocks):
         """Fill `out` with the parts of the step of `plans`, both in blocks of `BLOCK` rows.
 
         Parameters

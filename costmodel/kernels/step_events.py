@@ -100,7 +100,7 @@ HEAP, READY, RANKS, INSTANCES, PIECES = 0, 1, 2, 3, 4
 
 
 @helper
-def rise(s, child):  # type: ignore[no-untyped-def]
+def rise(s, child):
     """Move an entry of the heap up to its place."""
     heap, due, place = s.heap, s.due, s.place
     item = heap[child]
@@ -118,7 +118,7 @@ def rise(s, child):  # type: ignore[no-untyped-def]
 
 
 @helper
-def sink(s, parent):  # type: ignore[no-untyped-def]
+def sink(s, parent):
     """Move an entry of the heap down to its place."""
     heap, due, place = s.heap, s.due, s.place
     item = heap[parent]
@@ -144,7 +144,7 @@ def sink(s, parent):  # type: ignore[no-untyped-def]
 
 
 @helper
-def schedule(s, item, at):  # type: ignore[no-untyped-def]
+def schedule(s, item, at):
     """Put the end of a rank's work or of an instance into the heap, or move it there."""
     s.due[item] = at
     if s.place[item] < 0:
@@ -156,7 +156,7 @@ def schedule(s, item, at):  # type: ignore[no-untyped-def]
 
 
 @helper
-def take(s):  # type: ignore[no-untyped-def]
+def take(s):
     """Take the first out of the heap."""
     item = s.heap[0]
     s.place[item] = -1
@@ -170,7 +170,7 @@ def take(s):  # type: ignore[no-untyped-def]
 
 
 @helper
-def write(s, out, item, ranks, now):  # type: ignore[no-untyped-def]
+def write(s, out, item, ranks, now):
     """Close the piece of constant rate that ends now; beyond the room there is, pieces are only counted."""
     if now > s.since[item] and s.rate[item] > 0.0:
         n = s.counts[PIECES]
@@ -186,7 +186,7 @@ def write(s, out, item, ranks, now):  # type: ignore[no-untyped-def]
 
 
 @helper
-def mark(s, r):  # type: ignore[no-untyped-def]
+def mark(s, r):
     """Have the rates of a rank found anew."""
     if not s.stale_rank[r]:
         s.stale_rank[r] = True
@@ -195,7 +195,7 @@ def mark(s, r):  # type: ignore[no-untyped-def]
 
 
 @helper
-def mark_instance(s, i):  # type: ignore[no-untyped-def]
+def mark_instance(s, i):
     """Have the rate of an instance found anew."""
     if not s.stale[i]:
         s.stale[i] = True
@@ -204,7 +204,7 @@ def mark_instance(s, i):  # type: ignore[no-untyped-def]
 
 
 @helper
-def come(s, t, out, i, ranks, now):  # type: ignore[no-untyped-def]
+def come(s, t, out, i, ranks, now):
     """One more rank has come to an instance; the last one begins it."""
     s.come[i] += 1
     first, last = t.places[i], t.places[i + 1]
@@ -227,7 +227,7 @@ def come(s, t, out, i, ranks, now):  # type: ignore[no-untyped-def]
 
 
 @helper
-def go_on(s, p, t, out, r, replicas, now):  # type: ignore[no-untyped-def]
+def go_on(s, p, t, out, r, replicas, now):
     """Follow a rank's program until it works, waits or ends."""
     stage, u = r // replicas, r % replicas
     ranks = len(s.cursor)
@@ -260,7 +260,7 @@ def go_on(s, p, t, out, r, replicas, now):  # type: ignore[no-untyped-def]
 
 
 @helper
-def finish(s, t, out, i, replicas, now):  # type: ignore[no-untyped-def]
+def finish(s, t, out, i, replicas, now):
     """End an instance: the next on the streams of its members comes, and who waited for it goes on."""
     ranks = len(s.cursor)
     k = t.of[i]
@@ -286,7 +286,7 @@ def finish(s, t, out, i, replicas, now):  # type: ignore[no-untyped-def]
 
 
 @helper
-def rates(s, p, t, out, r, replicas, now):  # type: ignore[no-untyped-def]
+def rates(s, p, t, out, r, replicas, now):
     """Find anew the rate of a rank's work, and the limits that it sets to its transfers."""
     e = s.working[r]
     demand = (0.0, 0.0, 0.0)
@@ -355,7 +355,7 @@ def rates(s, p, t, out, r, replicas, now):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def play(p, t, out, replicas):  # type: ignore[no-untyped-def]
+def play(p, t, out, replicas):
     """Fill `out`; returns how many pieces there are, of which those beyond the room are missing, or -1 if ranks wait for ever.
 
     Parameters

@@ -11,7 +11,7 @@ ROUNDING = 1e-9
 
 
 @kernel
-def put(rank, code, times, sizes, transfer, counts, clock, held, idle, ends, order, length):  # type: ignore[no-untyped-def]
+def put(rank, code, times, sizes, transfer, counts, clock, held, idle, ends, order, length):
     """Run the next pass of a kind on a rank: 0 forward, 1 backward by inputs, 2 backward by weights."""
     number = counts[rank, code]
     begun = clock[rank]
@@ -30,7 +30,7 @@ def put(rank, code, times, sizes, transfer, counts, clock, held, idle, ends, ord
 
 
 @kernel
-def fill(  # type: ignore[no-untyped-def]
+def fill(
     rank, until, greedy, times, sizes, transfer, counts, clock, held, idle, ends, order, length
 ):
     """Put weight passes into the wait until a time: those that fit, and one more where the wait would be the longest.
@@ -45,7 +45,7 @@ def fill(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def search(  # type: ignore[no-untyped-def]
+def search(
     micro_batches, times, sizes, limit, transfer, early, patient, greedy, order
 ):
     """Longest span of the order found [s], -1 if the limit can't be kept; `order` holds its passes rank by rank.

@@ -79,7 +79,7 @@ def winograd(
     return product + stream(moved, 3.0, device)
 
 
-def winograd_applies(sliding: SlidingWindow, dilation: Number) -> Number:
+def winograd_applies(sliding: SlidingWindow, dilation: Number) -> bool:
     """Whether cuDNN has Winograd kernels for a convolution: square kernels of 3 or 5, every position, one group.
 
     Parameters

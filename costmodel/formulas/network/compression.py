@@ -423,7 +423,7 @@ def power_sgd_exchange(
     return _exchange(made, ranks, stride, network, software, device)
 
 
-def _either(condition: Number, one: Payload, other: Payload) -> Payload:
+def _either(condition: bool, one: Payload, other: Payload) -> Payload:
     """One of two payloads."""
     return Payload(
         ops.where(condition, one.whole, other.whole),

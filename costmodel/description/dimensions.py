@@ -1,0 +1,36 @@
+"""The parallel dimensions of a plan, one row each: from them come checks, columns of a search, ranks and short names."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Dimension(NamedTuple):
+    """A degree of a plan.
+
+    Parameters
+    ----------
+    field : of `Plan`, and of the command line
+    column : of `PlanNumbers`
+    short : as people and frameworks abbreviate it
+    splits_gpus : the product of those that do is the number of GPUs; they have a place in a plan's rank order
+    """
+
+    field: str
+    column: str
+    short: str
+    splits_gpus: bool
+
+
+DIMENSIONS = (
+    Dimension("tensor_parallel", "tensor", "TP", True),
+    Dimension("context_parallel", "context", "CP", True),
+    Dimension("data_parallel", "data", "DP", True),
+    Dimension("pipeline_parallel", "pipeline", "PP", True),
+    Dimension("expert_parallel", "expert", "EP", False),
+    Dimension("expert_tensor_parallel", "expert_tensor", "ETP", False),
+    Dimension("virtual_stages", "virtual_stages", "VP", False),
+)
+"""Every parallel dimension, those that split the GPUs in the default order of ranks, innermost first."""
+RANK_ORDER = tuple(one.column for one in DIMENSIONS if one.splits_gpus)
+"""The default order of ranks, innermost first."""
