@@ -139,6 +139,11 @@ def kernel(function: Callable[..., Any]) -> Any:
     return numba.njit(nogil=True, error_model="numpy", cache=_FOLDER is not None)(function)
 
 
+def inlined(function: Callable[..., Any]) -> Any:
+    """Have a function put in place of its calls in kernels."""
+    return register_jitable(forceinline=True)(function)
+
+
 _UNCOUNTED: Row = {"_nrt": False} if hasattr(numba.core.options.DefaultOptions, "_nrt") else {}
 
 

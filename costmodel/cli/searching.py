@@ -30,6 +30,7 @@ from costmodel.cli.output import (
     stages,
     table,
 )
+from costmodel.records import Row
 
 if TYPE_CHECKING:
     from costmodel.evaluation.plan_search import SearchResult
@@ -80,7 +81,7 @@ def _search(arguments: argparse.Namespace) -> int:
     gpus = gpus_of(arguments, cluster)
     if gpus is not None:
         cluster = cluster.with_gpus(gpus)
-    tried = {name: list(dict.fromkeys(values)) for name, values in chosen(arguments).items()}
+    tried: Row = {name: list(dict.fromkeys(values)) for name, values in chosen(arguments).items()}
     progress = None if arguments.json else _Progress()
     started = time.perf_counter()
     try:

@@ -84,6 +84,19 @@ def _numpy(inputs: Inputs, plans: Columns, out: Columns) -> None:
 
 
 def _numba(inputs: Inputs, plans: Columns, out: Columns) -> None:
+    from costmodel.kernels import rows
+
+    _compiled(rows.evaluate_compressed if inputs.settings.compression.kind else rows.evaluate, inputs, plans, out)
+
+
+def _numba_ranked(inputs: Inputs, plans: Columns, out: Columns) -> None:
+    from costmodel.kernels import rows
+
+    _compiled(rows.rank_compressed if inputs.settings.compression.kind else rows.rank, inputs, plans, out)
+
+
+def _compiled(kernel: Callable[..., None], inputs: Inputs, plans: Columns, out: Columns) -> None:
+    """Fill `out` by a kernel, in blocks of its size."""
     import numpy as np
 
     from costmodel.kernels import rows
@@ -94,10 +107,30 @@ def _numba(inputs: Inputs, plans: Columns, out: Columns) -> None:
     padded[:, :count] = plans
     padded[:, count:] = plans[:, -1:]
     lined = np.ascontiguousarray(padded.reshape(len(PlanNumbers._fields), blocks, block).transpose(1, 0, 2))
-    result = np.empty((blocks, len(PARTS), block))
-    kernel = rows.evaluate_compressed if inputs.settings.compression.kind else rows.evaluate
+    result = np.empty((blocks, len(out), block))
     kernel(*inputs[:2], lined.ravel(), *inputs[3:], result.ravel(), np.uint64(blocks))
-    out[:] = result.transpose(1, 0, 2).reshape(len(PARTS), -1)[:, :count]
+    out[:] = result.transpose(1, 0, 2).reshape(len(out), -1)[:, :count]
+
+
+def rank(
+    inputs: Inputs, plans: Columns, engine: str = "auto", progress: Callable[[int], None] | None = None,
+) -> tuple[Columns, Columns]:  # fmt: skip
+    """Step time and peak memory of every plan, what a ranking needs [s, bytes].
+
+    Parameters
+    ----------
+    inputs, plans, engine, progress : as `evaluate` takes them
+    """
+    import numpy as np
+
+    chosen = choose(plans.shape[1]) if choice("engine", engine, ENGINES) == "auto" else engine
+    out = np.empty((2, plans.shape[1]))
+    if chosen == "numba":
+        _in_chunks(_numba_ranked, inputs, plans, out, progress)
+    else:
+        parts = evaluate(inputs, plans, chosen, progress)
+        out[0], out[1] = parts[0], parts[PARTS.index("memory_total")]
+    return out[0], out[1]
 
 
 def evaluate(
@@ -119,11 +152,18 @@ def evaluate(
     """
     import numpy as np
 
-    choice("engine", engine, ENGINES)
+    out = np.empty((len(PARTS), plans.shape[1]))
+    chosen = choose(plans.shape[1]) if choice("engine", engine, ENGINES) == "auto" else engine
+    _in_chunks({"python": _python, "numpy": _numpy, "numba": _numba}[chosen], inputs, plans, out, progress)
+    return out
+
+
+def _in_chunks(
+    run: Callable[[Inputs, Columns, Columns], None], inputs: Inputs, plans: Columns, out: Columns,
+    progress: Callable[[int], None] | None,
+) -> None:  # fmt: skip
+    """Fill `out` chunk by chunk, which fit in a cache; a compiled loop on as many threads as there are cores."""
     rows = plans.shape[1]
-    out = np.empty((len(PARTS), rows))
-    chosen = choose(rows) if engine == "auto" else engine
-    run = {"python": _python, "numpy": _numpy, "numba": _numba}[chosen]
     starts = range(0, rows, CHUNK)
 
     def work(start: int) -> None:
@@ -132,10 +172,9 @@ def evaluate(
         if progress:
             progress(min(CHUNK, rows - start))
 
-    if chosen == "numba" and len(starts) > 4:
+    if run in (_numba, _numba_ranked) and len(starts) > 4:
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             list(pool.map(work, starts))
     else:
         for start in starts:
             work(start)
-    return out

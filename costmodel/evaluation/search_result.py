@@ -1,0 +1,217 @@
+"""What a search found: ranked plans, what was rejected, and on demand every plan that was evaluated."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+
+from costmodel.checks import whole
+from costmodel.description.cluster import Cluster
+from costmodel.description.framework import Framework
+from costmodel.description.plan import Plan
+from costmodel.description.transformer import Transformer
+from costmodel.errors import IllegalPlan
+from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.ranking import Standings, standings
+from costmodel.formulas.quantities import Settings
+from costmodel.records import Row
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+    from costmodel.studies.partitioning import StageSplit
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluated:
+    """Every legal plan that a search evaluated, as columns.
+
+    Parameters
+    ----------
+    step_time : of each [s]
+    peak_memory : of its fullest GPU [bytes]
+    fits : whether it is judged to fit
+    columns : fields of `Plan` that the search varied by row; ``recompute`` and ``schedule`` hold words
+    rows : of its batch, and the place in `chosen` of the choices that it was tried with
+    chosen : choices for whole batches of plans
+    settings, numbers : of each batch, as the formulas take them; `numbers` fields of the plan x rows
+    rebuild : the plan of a row of a batch
+    """
+
+    step_time: np.ndarray
+    peak_memory: np.ndarray
+    fits: np.ndarray
+    columns: dict[str, np.ndarray]
+    rows: np.ndarray
+    chosen: list[Row]
+    settings: list[Settings]
+    numbers: list[np.ndarray]
+    rebuild: Callable[[int, int], Plan] = dataclasses.field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.step_time)
+
+    def plan(self, place: int) -> Plan:
+        """The plan at a place, from 0."""
+        row, batch = self.rows[:, place]
+        return self.rebuild(int(row), int(batch))
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchResult:
+    """What a search found.
+
+    Parameters
+    ----------
+    considered : combinations enumerated
+    evaluated : legal plans evaluated
+    rejected : how many combinations broke which rule first
+    ranked : the fastest plans that fit, fastest first
+    closest_miss : the fastest plan that needs up to half more memory than there is, where it is faster than all that fit;
+        where none fits, the leanest
+    every : all evaluated plans as columns, where they were asked for (``keep_evaluated=True``)
+    """
+
+    model: Transformer
+    cluster: Cluster
+    framework: Framework
+    considered: int
+    evaluated: int
+    fitting: int
+    rejected: dict[str, int]
+    ranked: list[Estimate]
+    closest_miss: Estimate | None
+    every: Evaluated | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.ranked)
+
+    def __iter__(self) -> Iterator[Estimate]:
+        return iter(self.ranked)
+
+    @overload
+    def __getitem__(self, place: int) -> Estimate: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Estimate]: ...
+    def __getitem__(self, place: int | slice) -> Estimate | list[Estimate]:
+        """The ranked plan at a place from 0, or some of them."""
+        return self.ranked[place]
+
+    @property
+    def best(self) -> Estimate:
+        """The fastest plan that fits; IllegalPlan where none does."""
+        if not self.ranked:
+            raise IllegalPlan("none", self.why_none())
+        return self.ranked[0]
+
+    def why_none(self) -> str:
+        """One line about why nothing fits."""
+        if self.evaluated == 0:
+            counts = ", ".join(f"{reason} {count}" for reason, count in self.rejected.items()) or (
+                "the degrees asked for don't multiply to the GPUs"
+            )
+            return f"no legal plan for {self.model.name} on {self.cluster.gpus} x {self.cluster.name}: {counts}"
+        assert self.closest_miss is not None
+        return (
+            f"no plan of {self.evaluated} fits {self.model.name} on {self.cluster.gpus} x {self.cluster.name}; "
+            f"the leanest needs {self.excess_bytes / 2**30:.1f} GiB more than a GPU has for it"
+        )
+
+    @property
+    def excess_bytes(self) -> float:
+        """Bytes by which `closest_miss` doesn't fit; 0 where there is none."""
+        return -self.closest_miss.memory_margin if self.closest_miss else 0.0
+
+    def ties(self) -> list[Estimate]:
+        """Ranked plans that can't be told from the first, itself included."""
+        return [plan for plan, standing in zip(self.ranked, self.standings.plans, strict=True) if standing.tied]
+
+    @functools.cached_property
+    def standings(self) -> Standings:
+        """How sure the ranking is: for each ranked plan the probability that it is the fastest, and its regret."""
+        return standings(self.ranked)
+
+    def uneven_split(self, place: int = 0) -> StageSplit | None:
+        """The split of layers over stages that makes a ranked plan's slowest stage fastest; None without a pipeline.
+
+        Ranked plans have equal shares of the layers, but for what the ends lack; embedding, head and dense layers weigh
+        unlike a layer, so that unequal shares can be faster: by `StageSplit.gain` where no bubble counts.
+
+        Parameters
+        ----------
+        place : in the ranking, from 0
+
+        Raises
+        ------
+        InvalidValue
+            where there is no such place
+        """
+        from costmodel.studies.partitioning import balanced_stages
+
+        whole("place", place, max(len(self.ranked) - 1, 0))
+        plan = self.ranked[place] if self.ranked else self.best
+        if plan.plan.pipeline_parallel == 1:
+            return None
+        return balanced_stages(plan.model, plan.cluster, plan.plan, plan.framework)
+
+    @property
+    def corrected_step_time(self) -> float:
+        """Step time to expect of the best plan [s]: its estimate, less flattered for having been chosen by it."""
+        return self.best.step_time * math.exp(self.standings.optimism)
+
+    def to_rows(self) -> list[Row]:
+        """One dictionary a ranked plan, with units in the names."""
+        return [
+            {
+                "rank": i + 1, "tied": standing.tied, "probability_fastest": standing.probability_fastest,
+                "expected_regret": standing.expected_regret, "step_time_low_s": plan.time_interval[0],
+                "step_time_high_s": plan.time_interval[1], **plan.to_dict(),
+            }
+            for i, (plan, standing) in enumerate(zip(self.ranked, self.standings.plans, strict=True))
+        ]  # fmt: skip
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The ranked plans as a pandas frame (extra ``frame``)."""
+        import pandas
+
+        return pandas.DataFrame(self.to_rows())
+
+    def to_polars(self) -> polars.DataFrame:
+        """The ranked plans as a polars frame (extra ``frame``)."""
+        import polars
+
+        return polars.DataFrame(self.to_rows(), infer_schema_length=None)
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Counts and ranked plans as JSON; written to `path` if given."""
+        document = {
+            "considered": self.considered, "evaluated": self.evaluated, "fitting": self.fitting,
+            "rejected": self.rejected, "plans": self.to_rows(),
+            "closest_miss": self.closest_miss.to_dict() if self.closest_miss else None,
+        }  # fmt: skip
+        text = json.dumps(document, allow_nan=False)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    def to_csv(self, path: str | Path | None = None) -> str:
+        """Ranked plans as CSV; written to `path` if given."""
+        import csv
+        import io
+
+        rows = self.to_rows()
+        buffer = io.StringIO()
+        writer = csv.DictWriter(buffer, list(rows[0]) if rows else ["rank"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        if path is not None:
+            Path(path).write_text(buffer.getvalue(), encoding="utf-8")
+        return buffer.getvalue()
