@@ -77,6 +77,11 @@ _HOME = {
     "balanced_stages": "studies.partitioning",
     "checkpoint": "studies.rematerialisation",
     "uniform_chain": "studies.rematerialisation",
+    # launchers
+    "Launch": "interop.launchers",
+    "read_launch": "interop.launchers",
+    "write_launch": "interop.launchers",
+    "read_step_times": "interop.launchers",
     # errors
     "CostModelError": "errors",
     "IllegalPlan": "errors",
@@ -130,6 +135,10 @@ if TYPE_CHECKING:
     from costmodel.evaluation.own_runs import calibrate as calibrate
     from costmodel.evaluation.plan_search import SearchResult as SearchResult
     from costmodel.evaluation.plan_search import search as search
+    from costmodel.interop.launchers import Launch as Launch
+    from costmodel.interop.launchers import read_launch as read_launch
+    from costmodel.interop.launchers import read_step_times as read_step_times
+    from costmodel.interop.launchers import write_launch as write_launch
     from costmodel.simulation.playback import Timeline as Timeline
     from costmodel.simulation.playback import simulate_schedule as simulate_schedule
     from costmodel.simulation.playback import timeline as timeline

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 
 from costmodel import __version__
-from costmodel.cli import catalogue, chains, codes, communication, estimating, pipelines, searching
+from costmodel.cli import catalogue, chains, codes, communication, estimating, launchers, pipelines, searching
 from costmodel.cli.arguments import Misused, Parser
 from costmodel.errors import CostModelError
 
-FAMILIES = (searching, estimating, pipelines, communication, chains, catalogue)
+FAMILIES = (searching, estimating, pipelines, communication, chains, catalogue, launchers)
 """Modules that add commands, in the order of the help; each loads what it answers with when it is asked."""
 LONGEST_MESSAGE = 1000
 

@@ -66,6 +66,7 @@ def add(commands: Commands) -> None:
     searching.add_argument("--top", type=whole, default=10, metavar="K", help="plans to show (default: 10)")
     searching.add_argument("--engine", default="auto", metavar="E", help="auto, python, numpy or numba")
     searching.add_argument("--uneven", action="store_true", help="deal the best plan's layers to its stages by weight")
+    searching.add_argument("--write", metavar="FORMAT:FILE", help="also write the best plan as a launch file; all into a FOLDER/")
     output = searching.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="JSON instead of tables")
     output.add_argument("--csv", metavar="FILE", help="also write the ranked plans to a file")
@@ -93,6 +94,11 @@ def _search(arguments: argparse.Namespace) -> int:
         if progress:
             progress.stop()
     seconds = time.perf_counter() - started
+    written = None
+    if result.ranked and arguments.write:
+        from costmodel.cli.launchers import save
+
+        written = save(arguments.write, [found.plan for found in result.ranked], model, result.cluster)
     if arguments.json:
         import json
 
@@ -101,7 +107,7 @@ def _search(arguments: argparse.Namespace) -> int:
     if result.ranked and arguments.csv:
         result.to_csv(arguments.csv)
     several = [name for name, values in tried.items() if len(values) > 1]
-    print_page(*_page(result, arguments, seconds, several))
+    print_page(*_page(result, arguments, seconds, several), *([written] if written else []))
     return codes.ANSWERED if result.ranked else codes.NOTHING_FITS
 
 

@@ -1,0 +1,288 @@
+"""`costmodel explain`, `costmodel read` and `costmodel write`: launch files of training frameworks."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from costmodel.cli import codes
+from costmodel.cli.arguments import (
+    Commands,
+    Misused,
+    add_question,
+    read_cluster,
+    read_model,
+    read_plan,
+    whole,
+)
+from costmodel.cli.output import gib, print_json, print_page, print_text, share, shown, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from costmodel.description.cluster import Cluster
+    from costmodel.description.plan import Plan
+    from costmodel.description.transformer import Transformer
+    from costmodel.evaluation.estimation import Estimate
+    from costmodel.interop.launchers import Launch, Priced
+
+
+def add(commands: Commands) -> None:
+    """Add the commands."""
+    explaining = commands.add_parser(
+        "explain",
+        allow_abbrev=False,
+        help="what a launch file will cost, what is assumed, and what would be better",
+    )
+    _add_files(explaining)
+    explaining.add_argument(
+        "--cluster", metavar="C", help="name in the catalogue, or a TOML file; without it nothing is priced"
+    )
+    explaining.add_argument(
+        "--model", metavar="MODEL", help="in place of the file's: name in the catalogue, TOML or config.json"
+    )
+    explaining.add_argument(
+        "--allow-config",
+        action="store_true",
+        help="take the model's shape from the config.json beside the file",
+    )
+    explaining.add_argument(
+        "--log", metavar="LOG", help="the run's log: compare its step time with the estimate"
+    )
+    explaining.add_argument("--json", action="store_true", help="JSON instead of tables")
+    explaining.set_defaults(run=_explain)
+
+    reading = commands.add_parser("read", allow_abbrev=False, help="what a launch file says, field by field")
+    _add_files(reading)
+    reading.add_argument("--json", action="store_true", help="JSON instead of a table")
+    reading.set_defaults(run=_read)
+
+    usage = "costmodel write FORMAT MODEL --cluster C [--nodes N | --gpus N] --global-batch N --seq-len N [options]"
+    writing = commands.add_parser("write", usage=usage, allow_abbrev=False, help="a plan as a launch file")
+    writing.add_argument(
+        "format", metavar="FORMAT", help="megatron, torchtitan, deepspeed, ... (an unknown one lists them)"
+    )
+    add_question(writing, several=False)
+    writing.add_argument("--out", metavar="FILE", help="write to a file instead of the screen")
+    writing.set_defaults(run=_write)
+
+
+def _add_files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="launch file, or several that belong to one run"
+    )
+    parser.add_argument("--gpus", type=whole, metavar="N", help="world size, where the files leave it open")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a value for a variable, a flag, or a field of the plan",
+    )
+    parser.add_argument(
+        "--dialect", metavar="D", help="how to read the first file; guessed from its keys if not given"
+    )
+
+
+def _launch(arguments: argparse.Namespace) -> Launch:
+    from costmodel.interop.launchers import read_launch
+
+    settings = {}
+    for text in arguments.set:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise Misused(f"--set {text[:80]!r}: expected KEY=VALUE, such as tensor-model-parallel-size=4")
+        settings[key] = value
+    files = [Path(name) for name in arguments.files]
+    return read_launch(files, gpus=arguments.gpus, settings=settings, dialect=arguments.dialect)
+
+
+def _read(arguments: argparse.Namespace) -> int:
+    launch = _launch(arguments)
+    for conflict in launch.conflicts:
+        print(f"costmodel: conflict: {' '.join(conflict.split())[:500]}", file=sys.stderr)
+    if arguments.json:
+        print_json(launch.to_dict())
+    else:
+        print_page(*_said(launch))
+    return codes.ANSWERED
+
+
+def _said(launch: Launch) -> list[Any]:
+    """What a launch says, as a table and lines."""
+    model = launch.model
+    named = (
+        model
+        if isinstance(model, str)
+        else ", ".join(f"{key} {shown(value)}" for key, value in (model or {}).items())
+    )
+    head = f"{', '.join(launch.files)}: {launch.framework}" + (
+        f" ({launch.version})" if launch.version else ""
+    )
+    rows = []
+    for field, value in launch.plan.items():
+        source = "assumed" if field in launch.assumed else "derived" if field in launch.derived else "stated"
+        if value is not None or source != "assumed":
+            rows.append([field, _brief(value), source])
+    lines = [f"Model: {named or 'not stated'}", f"GPUs: {launch.gpus if launch.gpus else 'not stated'}"]
+    listed = {
+        "Not stated, and no default": [field for field, value in launch.assumed.items() if value is None],
+        "Does nothing here": launch.ineffective, "Conflicts": launch.conflicts, "Unknown": launch.unknown,
+        "Unresolved": [f"{flag} = {value}" for flag, value in launch.unresolved.items()],
+        "Changes time or memory, not modelled": launch.unpriced, "Notes": launch.notes,
+    }  # fmt: skip
+    lines += [f"{title}: {', '.join(map(str, items))}" for title, items in listed.items() if items]
+    lines.append(f"Irrelevant: {len(launch.irrelevant)} flags that change neither time nor memory")
+    return [head, table(["field", "value", ""], rows, words=3), "\n".join(lines)]
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {shown(one)}" for key, one in value.items())
+    return shown(value) if value != [] else "none"
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    from costmodel.evaluation.estimation import estimate
+    from costmodel.interop.launchers import read_step_times, resolve
+    from costmodel.interop.launchers.pricing import allowed_config
+
+    launch = _launch(arguments)
+    config = None
+    if arguments.allow_config:
+        config = allowed_config(
+            Path(arguments.files[0]), launch.model if isinstance(launch.model, str) else None
+        )
+    model = read_model(arguments.model) if arguments.model else None
+    cluster = read_cluster(arguments.cluster) if arguments.cluster else None
+    gpus = arguments.gpus if arguments.gpus is not None else launch.gpus
+    priced = resolve(launch, model=model, gpus=gpus, config=config)
+    if cluster is None:
+        if arguments.json:
+            print_json({**launch.to_dict(), "priced_as": _plan_fields(priced)})
+        else:
+            print_page(*_said(launch), "Give --cluster C to price it (`costmodel clusters` lists them)")
+        return codes.ANSWERED
+    answer = estimate(priced.model, cluster.with_gpus(priced.plan.gpus), priced.plan, priced.software)
+    measured = read_step_times(arguments.log, priced.plan).typical() if arguments.log else None
+    if arguments.json:
+        print_json(_answer_figures(launch, priced, answer, measured))
+    else:
+        print_page(*_answer_page(launch, priced, answer, measured))
+    return codes.ANSWERED if answer.fits else codes.NOTHING_FITS
+
+
+def _plan_fields(priced: Priced) -> dict[str, Any]:
+    import dataclasses
+
+    return {"model": priced.model.name, "framework": priced.software, **dataclasses.asdict(priced.plan)}
+
+
+def _answer_figures(
+    launch: Launch, priced: Priced, answer: Estimate, measured: float | None
+) -> dict[str, Any]:
+    from costmodel.evaluation.capacity import verdict
+    from costmodel.interop.launchers.advice import improvements
+
+    return {
+        **launch.to_dict(), "priced_as": _plan_fields(priced), "notes": [*launch.notes, *priced.notes],
+        "step_time_s": answer.step_time, "step_time_low_s": answer.time_interval[0], "step_time_high_s": answer.time_interval[1],
+        "times_s": answer.times, "peak_memory_bytes": float(answer.memory.total), "fits": answer.fits,
+        "fit_probability": answer.fit_probability, "mfu": answer.mfu, "tokens_per_second": answer.tokens_per_second,
+        "measured_step_time_s": measured,
+        "improvements": [
+            {"change": one.change, "flags": list(one.flags), "step_time_s": one.estimate.step_time, "gain": one.gain}
+            for one in improvements(launch, answer)
+        ],
+        "fixes": [{"change": fix.change, "cost_s": fix.cost} for fix in verdict(answer).fixes[:5]],
+    }  # fmt: skip
+
+
+def _answer_page(launch: Launch, priced: Priced, answer: Estimate, measured: float | None) -> list[Any]:
+    from costmodel.cli.output import memory_parts, parts, whole_plan
+    from costmodel.evaluation.capacity import verdict
+    from costmodel.interop.launchers.advice import improvements
+    from costmodel.units import format_seconds
+
+    low, high = answer.time_interval
+    total, room = float(answer.memory.total), float(answer.memory.total) + answer.memory_margin
+    lines = [
+        f"{answer.model.name} on {answer.plan.gpus} GPUs of {answer.cluster.name}, priced as {priced.software}: "
+        f"{answer.plan.global_batch} sequences of {answer.plan.seq_len} tokens a step",
+        whole_plan(answer),
+        f"Step: {format_seconds(answer.step_time)} (90 %: {format_seconds(low)} to {format_seconds(high)}), "
+        f"{answer.tokens_per_second / answer.plan.gpus:,.0f} tokens/s a GPU, MFU {100 * answer.mfu:.1f} %",
+        f"Time: {parts(answer.times, lambda part: share(part, answer.step_time))}",
+        f"Memory: {gib(total)} of {gib(room)} GiB, {'fits' if answer.fits else 'DOES NOT FIT'} (probability that it fits "
+        f"{share(answer.fit_probability, 1.0)}): {parts(memory_parts(answer), lambda part: gib(part) + ' GiB')}",
+    ]
+    if measured is not None:
+        lines.append(
+            f"Measured: {format_seconds(measured)}, {measured / answer.step_time:.2f} times the estimate"
+        )
+    lines += [f"Note: {note}" for note in (*launch.notes, *priced.notes)]
+    page = [*_said(launch), "\n".join(lines)]
+    advice = improvements(launch, answer)
+    if advice:
+        rows = [
+            [_words(one.change), format_seconds(one.estimate.step_time), f"-{100 * one.gain:.1f} %",
+             f"{gib(one.estimate.memory.total)} GiB", "; ".join(one.flags) or "(the framework has no flag for it)"]
+            for one in advice
+        ]  # fmt: skip
+        page.append(table(["would be faster with", "step", "saves", "memory", "flags"], rows, words=1))
+    elif answer.fits:
+        page.append("No single change makes it faster; `costmodel search` looks at every plan")
+    if not answer.fits:
+        fixes = verdict(answer).fixes[:5]
+        rows = [[fix.change, f"{100 * fix.cost / answer.step_time:+.1f} %"] for fix in fixes]
+        page.append(table(["would fit with", "cost"], rows) if rows else "No single change makes it fit")
+    return page
+
+
+def _words(change: dict[str, Any]) -> str:
+    return ", ".join(f"{field}={value}" for field, value in change.items())
+
+
+def _write(arguments: argparse.Namespace) -> int:
+    from costmodel.interop.launchers import runner, write_launch
+
+    model = read_model(arguments.model)
+    cluster, plan = read_plan(arguments)
+    text = write_launch(arguments.format, plan, model, cluster=cluster)
+    if arguments.out is None:
+        print_text(text)
+        return codes.ANSWERED
+    Path(arguments.out).write_text(text, encoding="utf-8")
+    run = runner(arguments.format, plan, arguments.out, cluster)
+    print_page(f"Written: {arguments.out}\nRun: {run}{_lacks(text)}")
+    return codes.ANSWERED
+
+
+def save(wish: str, plans: Sequence[Plan], model: Transformer, cluster: Cluster) -> str:
+    """Write ranked plans as ``FORMAT:FILE`` (the best) or ``FORMAT:FOLDER/`` (all, with a runner); a line that says so."""
+    from costmodel.interop.launchers import formats, runner, write_launch, write_sweep
+
+    format, colon, place = wish.partition(":")
+    if not colon or not place:
+        raise Misused(
+            f"--write {wish[:80]!r}: expected FORMAT:FILE or FORMAT:FOLDER/ with FORMAT one of {', '.join(formats())}"
+        )
+    if place.endswith(("/", "\\")) or Path(place).is_dir():
+        lines = write_sweep(format, plans, model, place, cluster=cluster)
+        return f"Written: {len(lines)} plans in {place}, a line to run each in {Path(place) / 'run.sh'}"
+    text = write_launch(format, plans[0], model, cluster=cluster)
+    Path(place).write_text(text, encoding="utf-8")
+    return f"Written: the first plan as {place}; run: {runner(format, plans[0], place, cluster)}" + _lacks(
+        text
+    )
+
+
+def _lacks(text: str) -> str:
+    """What a written file says that its framework can't say, as more lines."""
+    return "".join(
+        f"\n{line.lstrip('# ')}"
+        for line in text.splitlines()
+        if line.startswith("# ") and " can't say " in line
+    )

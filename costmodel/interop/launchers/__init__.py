@@ -1,0 +1,22 @@
+"""Launch files of training frameworks: read into a plan, priced, and written."""
+
+from costmodel.interop.launchers.launch import Launch
+from costmodel.interop.launchers.logs import StepTimes, measured_run, read_step_times
+from costmodel.interop.launchers.pricing import Priced, resolve
+from costmodel.interop.launchers.reading import read_launch
+from costmodel.interop.launchers.writing import formats, runner, unsayable, write_launch, write_sweep
+
+__all__ = [
+    "Launch",
+    "Priced",
+    "StepTimes",
+    "formats",
+    "measured_run",
+    "read_launch",
+    "read_step_times",
+    "resolve",
+    "runner",
+    "unsayable",
+    "write_launch",
+    "write_sweep",
+]

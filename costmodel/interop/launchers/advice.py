@@ -1,0 +1,131 @@
+"""What would make a launch faster: single changes, and the flags that make them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from costmodel.description.plan import Plan
+from costmodel.errors import CostModelError
+from costmodel.evaluation.estimation import Estimate, estimate
+from costmodel.interop.launchers.launch import Launch
+from costmodel.interop.launchers.writing import formats, write_launch
+
+WORTH = 0.002
+"""Share of the step that a change has to save to be named."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Advice:
+    """A single change after which a plan is faster and fits.
+
+    Parameters
+    ----------
+    change : fields of the plan
+    flags : lines of the launch file that would be new, none where the dialect can't say them
+    estimate : of the changed plan
+    gain : share of the step time that it saves
+    """
+
+    change: dict[str, Any]
+    flags: tuple[str, ...]
+    estimate: Estimate
+    gain: float
+
+
+def improvements(launch: Launch, answer: Estimate, most: int = 5) -> list[Advice]:
+    """Single changes that make a launched plan faster, the best first.
+
+    Parameters
+    ----------
+    launch : whose dialect gives the flags
+    answer : of `estimate`, for the launch's plan
+    most : changes to name
+
+    Returns
+    -------
+    list of Advice
+    """
+    found = []
+    for fields in _changes(answer.plan):
+        try:
+            plan = dataclasses.replace(answer.plan, **fields)
+            changed = estimate(answer.model, answer.cluster, plan, answer.framework)
+        except CostModelError:  # a change that this plan, model, cluster or framework can't make is no offer
+            continue
+        gain = 1.0 - changed.step_time / answer.step_time
+        if changed.fits and gain > WORTH:
+            found.append((gain, fields, changed))
+    found.sort(key=lambda one: -one[0])
+    return [
+        Advice(change=fields, flags=flags(launch, answer, changed), estimate=changed, gain=gain)
+        for gain, fields, changed in found[:most]
+    ]
+
+
+def _changes(plan: Plan) -> Iterator[dict[str, Any]]:
+    for field in (
+        "overlap_gradients",
+        "overlap_parameters",
+        "overlap_tensor",
+        "overlap_pipeline",
+        "fused_cross_entropy",
+    ):
+        if not getattr(plan, field):
+            yield {field: True}
+    if plan.attention != "flash":
+        yield {"attention": "flash"}
+    for less in ("none", "selective"):
+        if plan.recompute not in ("none", less):
+            yield {"recompute": less}
+    for factor in (2, 4):
+        yield {"micro_batch": plan.micro_batch * factor}
+    if plan.micro_batch % 2 == 0:
+        yield {"micro_batch": plan.micro_batch // 2}
+    if plan.tensor_parallel > 1 and not plan.sequence_parallel:
+        yield {"sequence_parallel": True}
+    if plan.pipeline_parallel > 1:
+        for chunks in (2, 3, 4, 5, 6, 8):
+            yield {"virtual_stages": chunks, "schedule": "interleaved"}
+    degrees = ("tensor_parallel", "pipeline_parallel", "context_parallel")
+    for degree in degrees:
+        value = getattr(plan, degree)
+        smaller: dict[str, Any] = (
+            {"sequence_parallel": False} if degree == "tensor_parallel" and value == 2 else {}
+        )
+        if degree == "pipeline_parallel" and value == 2:
+            smaller |= {"virtual_stages": 1, "schedule": "1f1b"}
+        if value % 2 == 0:
+            yield {degree: value // 2, "data_parallel": plan.data_parallel * 2, **smaller}
+        if plan.data_parallel % 2 == 0:
+            grown = {"sequence_parallel": True} if degree == "tensor_parallel" and value == 1 else {}
+            yield {degree: value * 2, "data_parallel": plan.data_parallel // 2, **grown}
+    if plan.expert_parallel > 1 and plan.expert_parallel % 2 == 0:
+        yield {"expert_parallel": plan.expert_parallel // 2}
+    yield {"expert_parallel": plan.expert_parallel * 2}
+    if plan.expert_tensor_parallel > 1:
+        yield {"expert_tensor_parallel": 1}
+    for stage in (1, 2, 3):
+        if stage != plan.zero_stage:
+            yield {"zero_stage": stage}
+    if plan.optimizer_offload:
+        yield {"optimizer_offload": 0.0}
+    if plan.activation_offload:
+        yield {"activation_offload": 0.0}
+
+
+def flags(launch: Launch, before: Estimate, after: Estimate) -> tuple[str, ...]:
+    """Lines of a dialect's file that a changed plan has and the plan before has not."""
+    if launch.dialect not in formats():
+        return ()
+    try:
+        old, new = (write_launch(launch.dialect, one.plan, one.model).splitlines() for one in (before, after))
+    except CostModelError:  # a dialect that can't say a plan has no flags for it
+        return ()
+    kept = set(old)
+    removed = set(new)
+    fresh = [line.strip() for line in new if line not in kept and not line.startswith("#")]
+    gone = [f"(without {line.strip()})" for line in old if line not in removed and not line.startswith("#")]
+    names = {line.split()[0].split("=")[0] for line in fresh if line}
+    return (*fresh, *(line for line in gone if line[9:].split()[0].rstrip(")").split("=")[0] not in names))

@@ -1,0 +1,214 @@
+"""The YAML file of `accelerate config`: FSDP, DeepSpeed, Megatron, and parallel degrees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from costmodel.interop.launchers import common
+from costmodel.interop.launchers.dialects import deepspeed, said_trainers
+from costmodel.interop.launchers.table import Dialect, Row, words
+from costmodel.interop.launchers.values import (
+    UNSTATED,
+    count,
+    degree,
+    flag,
+    one_of,
+    rest,
+    whole,
+    word,
+    yields,
+)
+
+if TYPE_CHECKING:
+    from costmodel.interop.launchers.reading import Reading
+
+SOURCE = (
+    "huggingface/accelerate src/accelerate/commands/config/config_args.py and utils/dataclasses.py@16cb6eb80d"
+)
+
+
+def strategy(raw: object) -> object:
+    """FSDP's sharding strategy by name; accelerate also took numbers."""
+    return UNSTATED if raw is None else common.FSDP_SHARDING.get(str(raw), str(raw))
+
+
+FSDP_ROWS = (
+    Row("fsdp_config.fsdp_version", "fsdp.version", count, 1, "from 1.6"),
+    Row("fsdp_config.fsdp_sharding_strategy", "fsdp.sharding", strategy, "FULL_SHARD"),
+    Row("fsdp_config.fsdp_offload_params", "_offload_fsdp", flag, False),
+    Row(
+        "fsdp_config.fsdp_activation_checkpointing", "_recompute", yields("full", "none"), False, "from 0.22"
+    ),
+    Row(
+        "fsdp_config.fsdp_reshard_after_forward",
+        "fsdp.reshard_after_forward",
+        one_of({"true": True, "false": False, **{name.lower(): UNSTATED for name in common.FSDP_STAGES}}),
+        True,
+        "from 1.6",
+    ),
+)
+ROWS = (
+    Row("num_processes", "_gpus", count),
+    Row("num_machines", "_machines", count, 1),
+    Row(
+        "distributed_type",
+        "_kind",
+        one_of(
+            {
+                "no": "no",
+                "false": "no",
+                "multi_gpu": "ddp",
+                "fsdp": "fsdp",
+                "deepspeed": "deepspeed",
+                "megatron_lm": "megatron",
+                "tpu": "tpu",
+                "multi_cpu": "cpu",
+                "multi_npu": "ddp",
+                "multi_xpu": "ddp",
+                "xla": "tpu",
+            }
+        ),
+        "NO",
+    ),
+    Row(
+        "mixed_precision",
+        "_precision",
+        one_of({"no": "fp32", "false": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}),
+        "no",
+    ),
+    *FSDP_ROWS,
+    Row("deepspeed_config.zero_stage", "zero_stage", whole, 2),
+    Row("deepspeed_config.gradient_accumulation_steps", "gradient_accumulation", count, 1),
+    Row("deepspeed_config.offload_optimizer_device", "_device_optimizer", deepspeed.device, "none"),
+    Row("deepspeed_config.offload_param_device", "_device_parameters", deepspeed.device, "none"),
+    Row("gradient_accumulation_steps", "gradient_accumulation", count, 1),
+    Row("parallelism_config.parallelism_config_tp_size", "tensor_parallel", count, 1, "from 1.10"),
+    Row("parallelism_config.parallelism_config_cp_size", "context_parallel", count, 1, "from 1.10"),
+    Row("parallelism_config.parallelism_config_sp_size", "ulysses_parallel", count, 1, "from 1.12"),
+    Row("parallelism_config.parallelism_config_dp_shard_size", "fsdp.shard_degree", rest, 1, "from 1.10"),
+    Row(
+        "parallelism_config.parallelism_config_dp_replicate_size",
+        "fsdp.replicate_degree",
+        count,
+        1,
+        "from 1.10",
+    ),
+    Row(
+        "parallelism_config.parallelism_config_sp_attn_implementation", "_attention", word, None, "from 1.12"
+    ),
+    Row("tp_config.tp_size", "tensor_parallel", degree, 1, "1.3 to 1.9"),
+    Row("megatron_lm_config.megatron_lm_tp_degree", "tensor_parallel", count, 1),
+    Row("megatron_lm_config.megatron_lm_pp_degree", "pipeline_parallel", count, 1),
+    Row("megatron_lm_config.megatron_lm_num_micro_batches", "gradient_accumulation", count, 1),
+    Row("megatron_lm_config.megatron_lm_use_distributed_optimizer", "zero_stage", yields(1, 0), False),
+    Row("megatron_lm_config.megatron_lm_sequence_parallelism", "sequence_parallel", flag, False),
+    Row(
+        "megatron_lm_config.megatron_lm_recompute_activations",
+        "_recompute",
+        yields("selective", "none"),
+        False,
+    ),
+    Row("fp8_config.backend", "_fp8_backend", word),
+    Row("use_cpu", "_cpu", flag, False),
+    Row("dynamo_config.dynamo_backend", "_dynamo", word, "NO"),
+    Row("deepspeed_config.zero3_init_flag", "_init", flag),
+)
+UNPRICED = words(
+    """
+    fsdp_config.fsdp_backward_prefetch fsdp_config.fsdp_backward_prefetch_policy fsdp_config.fsdp_forward_prefetch
+    fsdp_config.fsdp_use_orig_params fsdp_config.fsdp_auto_wrap_policy fsdp_config.fsdp_min_num_params
+    fsdp_config.fsdp_transformer_layer_cls_to_wrap deepspeed_config.deepspeed_moe_layer_cls_names
+    fsdp_config.fsdp_ignored_modules deepspeed_config.offload_optimizer_nvme_path deepspeed_config.offload_param_nvme_path
+    fp8_config.* dynamo_config.* ipex_config.* megatron_lm_config.* parallelism_config.parallelism_config_cp_comm_strategy
+    parallelism_config.parallelism_config_sp_* downcast_bf16 tp_config.* use_seedable_sampler fp8_config
+    fsdp_config.fsdp_limit_all_gathers
+    """
+)
+IRRELEVANT = words(
+    """
+    compute_environment debug enable_cpu_affinity gpu_ids machine_rank main_process_ip main_process_port
+    main_training_function rdzv_backend rdzv_conf same_network tpu_* use_tpu downcast command_file commands mpirun_config
+    mpirun_config.* tpu_env deepspeed_config fsdp_config dynamo_config parallelism_config megatron_lm_config ipex_config
+    num_cpu_threads_per_process fsdp_config.fsdp_cpu_ram_efficient_loading fsdp_config.fsdp_state_dict_type
+    fsdp_config.fsdp_sync_module_states deepspeed_config.zero3_save_16bit_model
+    deepspeed_config.deepspeed_multinode_launcher deepspeed_config.gradient_clipping deepspeed_config.deepspeed_hostfile
+    deepspeed_config.deepspeed_exclusion_filter deepspeed_config.deepspeed_inclusion_filter
+    deepspeed_config.deepspeed_config_file fp16 sagemaker_* ec2_instance_type profile region image_uri iam_role_name
+    additional_args py_version pytorch_version transformers_version base_job_name mixed_precision_config
+    """
+)
+PREFIX = "fsdp."
+
+
+def rules(reading: Reading) -> None:
+    """Which of the sections applies, and what it amounts to."""
+    kind = reading.one("_kind")
+    if kind == "tpu" or kind == "cpu" or reading.one("_cpu"):
+        reading.note("not a run on GPUs")
+    precision = reading.one("_precision")
+    if precision == "fp32":
+        reading.put("dtype", precision, derived=True)
+    reading.put("dtype", precision)
+    if kind == "fsdp":
+        fields = {
+            name: reading.one(PREFIX + name)
+            for name in ("version", "sharding", "reshard_after_forward")
+            if reading.has(PREFIX + name)
+        }
+        fields.setdefault("version", None)
+        if reading.has("_offload_fsdp"):
+            fields["offload_params"] = reading.one("_offload_fsdp")
+        if reading.has("_recompute"):
+            fields["activation_checkpointing"] = reading.one("_recompute") == "full"
+        fields |= {
+            name: reading.one(PREFIX + name)
+            for name in ("shard_degree", "replicate_degree")
+            if reading.has(PREFIX + name)
+        }
+        common.fsdp(reading, fields)
+        reading.put("recompute", reading.one("_recompute"))
+        common.offload(reading)
+    elif kind == "deepspeed" or kind is None:
+        deepspeed.rules(reading)
+    elif kind == "megatron":
+        reading.put("recompute", reading.one("_recompute"))
+    else:
+        for field in ("_offload_fsdp", "_recompute", "zero_stage"):
+            reading.said.pop(field, None)
+    if reading.one("_attention") and not reading.has("attention"):
+        reading.said.pop("_attention", None)
+
+
+ACCELERATE = Dialect(
+    name="accelerate",
+    framework="accelerate",
+    source=SOURCE,
+    rows=ROWS,
+    unpriced=UNPRICED,
+    irrelevant=IRRELEVANT,
+    signature=words(
+        """
+        compute_environment distributed_type fsdp_config.fsdp_sharding_strategy num_machines num_processes
+        parallelism_config.* main_training_function machine_rank
+        """
+    ),
+    rules=rules,
+    write=said_trainers.accelerate,
+    defaults={
+        "tensor_parallel": 1,
+        "pipeline_parallel": 1,
+        "context_parallel": 1,
+        "expert_parallel": 1,
+        "virtual_stages": 1,
+        "ulysses_parallel": 1,
+        "zero_stage": 0,
+        "sequence_parallel": False,
+        "dtype": "fp32",
+        "recompute": "none",
+        "offload": [],
+        "gradient_accumulation": 1,
+    },
+    layout="yaml",
+    part=True,
+    software="hf-fsdp",
+)

@@ -1,0 +1,194 @@
+"""Command lines of ColossalAI's examples and applications."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from costmodel.interop.launchers import common
+from costmodel.interop.launchers.dialects import said_trainers
+from costmodel.interop.launchers.settle import schedule_of
+from costmodel.interop.launchers.table import Dialect, Row, words
+from costmodel.interop.launchers.values import (
+    DTYPES,
+    count,
+    degree,
+    flag,
+    number,
+    one_of,
+    whole,
+    word,
+    yields,
+)
+
+if TYPE_CHECKING:
+    from costmodel.interop.launchers.reading import Reading
+
+SOURCE = "hpcaitech/ColossalAI examples/language, applications/Colossal-LLaMA and ColossalChat@4f9953be33"
+PLUGINS = {
+    "zero1": "zero1",
+    "zero2": "zero2",
+    "zero2_cpu": "zero2_cpu",
+    "zero1_cpu": "zero1_cpu",
+    "low_level_zero": "zero2",
+    "gemini": "gemini",
+    "gemini_auto": "gemini",
+    "3d": "3d",
+    "3d_cpu": "3d_cpu",
+    "hybrid_parallel": "3d",
+    "hybrid": "3d",
+    "ddp": "ddp",
+    "torch_ddp": "ddp",
+    "torch_ddp_fp16": "ddp",
+    "fsdp": "fsdp",
+    "fsdp_cpu": "fsdp_cpu",
+    "torch_fsdp": "fsdp",
+    "ep": "3d",
+    "ep_zero": "3d",
+    "zero": "zero2",
+    "moe": "3d",
+}
+ROWS = (
+    Row("plugin p", "_plugin", one_of(PLUGINS)),
+    Row("tp tp_size tensor_parallel_size tp_degree", "tensor_parallel", count, 1),
+    Row("pp pp_size pipeline_parallel_size", "pipeline_parallel", count, 1),
+    Row("ep ep_size", "expert_parallel", count, 1),
+    Row("sp sp_size", "_sequence", count, 1),
+    Row("sp_mode", "_sequence_mode", word, "all_to_all"),
+    Row("enable_sequence_parallelism", "_sequence_on", flag, False),
+    Row("zero zero_stage", "_zero", whole, 0),
+    Row("batch_size b micro_batch_size train_batch_size per_device_train_batch_size", "_batch", count),
+    Row("mbs microbatch_size pp_micro_batch_size train_microbatch_size", "_micro", count, 1),
+    Row("accumulation_steps gradient_accumulation_steps", "gradient_accumulation", count, 1),
+    Row("max_length l max_len max_seq_len seq_length sequence_length", "seq_len", count),
+    Row("mixed_precision", "_wide", one_of(DTYPES), "bf16"),
+    Row("use_fp8", "_narrow", yields("fp8"), False),
+    Row("grad_checkpoint g use_grad_checkpoint gradient_checkpoint", "recompute", yields("full"), False),
+    Row("use_flash_attn x xformers", "attention", yields("flash"), False),
+    Row("config c", "_config", word, "7b"),
+    Row("model_name", "_name", word),
+    Row("pretrain pretrained model_name_or_path", "_pretrained", word),
+    Row("offload_optim_frac", "_optimizer_share", number, 0.0),
+    Row("offload_param_frac", "_parameter_share", number, 0.0),
+    Row("zero_cpu_offload", "_offload_optimizer", flag, False),
+    Row(
+        "pp_style",
+        "_style",
+        one_of({"1f1b": "1f1b", "interleaved": "interleaved", "zbv": "zero-bubble"}),
+        "1f1b",
+    ),
+    Row("n_chunks", "virtual_stages", count, 1),
+    Row("lora_rank", "_rank", whole, 0),
+    Row("dp_size", "_dp", degree),
+    Row("optim optimizer", "optimizer", word),
+    Row("global_batch_size", "global_batch", count),
+    Row("placement", "_placement", word),
+)
+
+
+def rules(reading: Reading) -> None:
+    """What the plugin amounts to."""
+    plugin = reading.one("_plugin")
+    stage = {"zero1": 1, "zero1_cpu": 1, "zero2": 2, "zero2_cpu": 2, "ddp": 0}.get(str(plugin))
+    reading.put("zero_stage", stage if stage is not None else reading.one("_zero"))
+    if plugin and plugin.endswith("_cpu") and plugin != "fsdp_cpu":
+        reading.say("_offload_optimizer", True, f"plugin {plugin}")
+    if str(plugin).startswith("fsdp"):
+        reading.say("_offload_fsdp", plugin == "fsdp_cpu", f"plugin {plugin}")
+        common.fsdp(reading, {"implementation": "torch-fsdp", "offload_params": plugin == "fsdp_cpu"})
+    for name in ("optimizer", "parameter"):
+        share = reading.one(f"_{name}_share")
+        if share is not None:
+            reading.say(
+                "_offload_optimizer" if name == "optimizer" else "_offload_parameters",
+                share > 0,
+                f"offload_{name} {share}",
+            )
+            if name == "optimizer" and share:
+                reading.say("_offload_fraction", share, "offload_optim_frac")
+    common.offload(reading)
+    if plugin == "gemini" or plugin is None:
+        reading.defaults["zero_stage"] = 3
+    common.dtype(reading)
+    reading.put(
+        "micro_batch",
+        reading.one("_micro")
+        if plugin in ("3d", "3d_cpu") and reading.has("_micro")
+        else reading.one("_batch"),
+    )
+    _sequence(reading)
+    if (reading.one("pipeline_parallel") or 1) > 1 and reading.has("_style"):
+        reading.put("schedule", reading.one("_style"))
+    schedule_of(reading)
+    if config := reading.one("_config"):
+        reading.model_name = (
+            f"llama {config}" if len(config) < 8 and config[:-1].replace(".", "").isdigit() else None
+        )
+    reading.model_name = reading.one("_name") or reading.one("_pretrained") or reading.model_name
+    if reading.one("_rank"):
+        reading.put("adapter", "lora")
+
+
+def _sequence(reading: Reading) -> None:
+    ranks, mode = reading.one("_sequence"), str(reading.one("_sequence_mode", "all_to_all"))
+    if mode in ("split_gather", "ring") and reading.one("_sequence_on"):
+        reading.put("sequence_parallel", True)
+    elif ranks and ranks > 1:
+        reading.put("ulysses_parallel" if mode == "all_to_all" else "context_parallel", ranks)
+
+
+COLOSSALAI = Dialect(
+    name="colossalai",
+    framework="colossalai",
+    source=SOURCE,
+    rows=ROWS,
+    unpriced=words(
+        """
+        shard_param_frac extra_dp extra_dp_size memory_limit m disable_async_reduce prefetch_num no_cache use_fp8_comm
+        overlap_p2p overlap_allgather custom_ckpt mem_cap use_kernel use_layernorm_kernel load_balance overlap_alltoall
+        hierarchical_alltoall freeze_non_embeds_params padding_mode ptx_coef num_generations logits_forward_batch_size
+        inference_batch_size experience_batch_size lora_config lora_alpha shardinit distplan disable_loss_mask
+        enable_fused_normalization use_liger num_collect_steps num_update_steps warmup_ratio w precompute_ref_logits
+        """
+    ),
+    irrelevant=words(
+        """
+        lr dataset eval_dataset save_interval save_dir save_path tensorboard_dir config_file num_epochs num_epoch
+        max_epochs num_episodes grad_clip weight_decay warmup_steps pad_token tokenizer_dir log_dir use_wandb
+        load_checkpoint checkpoint_path num_steps s ignore_steps i profile nsys num_samples benchmark use_neft
+        skip_save_each_epoch prompt_dataset pretrain_dataset ptx_dataset ptx_batch_size kl_coef rm_pretrain
+        rm_checkpoint_path rm_tokenizer_dir reward_functions conversation_template_config output_path model_type
+        model_path num_train_epochs lr_scheduler beta1 beta2 gamma beta warmup active dummy_data train_step steps
+        log_interval seed vocab_size reward_model loss_type temperature top_k top_p eval_interval target_f1 task
+        response_length max_new_tokens critic_lr critic_checkpoint_path actor_checkpoint_path initial_temperature
+        final_temperature save_freq desirable_weight undesirable_weight merge_lora_weights generation_config reward_type
+        prompt_logging system_prompt inference_backend enable_profiling n_behind rollout_log_file rollout_save_dir project
+        length_penalty load_model
+        """
+    ),
+    signature=words(
+        """
+        plugin accumulation_steps use_grad_checkpoint grad_checkpoint use_flash_attn c g x p shard_param_frac pretrain
+        zero_cpu_offload ep_size
+        """
+    ),
+    rules=rules,
+    write=said_trainers.colossalai,
+    defaults={
+        "tensor_parallel": 1,
+        "pipeline_parallel": 1,
+        "context_parallel": 1,
+        "expert_parallel": 1,
+        "virtual_stages": 1,
+        "zero_stage": 0,
+        "sequence_parallel": False,
+        "dtype": "bf16",
+        "recompute": "none",
+        "offload": [],
+        "gradient_accumulation": 1,
+        "schedule": "1f1b",
+        "optimizer": "HybridAdam",
+    },
+    layout="args",
+    reads=frozenset({"args"}),
+    software="deepspeed",
+)

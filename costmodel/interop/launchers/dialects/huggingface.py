@@ -1,0 +1,280 @@
+"""Hugging Face TrainingArguments, and TRL's over them: YAML, JSON or a command line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from costmodel.interop.launchers import common
+from costmodel.interop.launchers.dialects import said_trainers
+from costmodel.interop.launchers.dialects.deepspeed import auto_flag, device
+from costmodel.interop.launchers.table import Dialect, Row, words
+from costmodel.interop.launchers.values import (
+    DTYPES,
+    anything,
+    attention,
+    count,
+    degree,
+    flag,
+    one_of,
+    whole,
+    word,
+    yields,
+)
+
+if TYPE_CHECKING:
+    from costmodel.interop.launchers.reading import Reading
+
+SOURCE = "transformers/training_args.py 5.23 and 4.x; huggingface/trl trl/trainer/*_config.py@f2cd57710a"
+
+TRAINER_ROWS = (
+    Row("per_device_train_batch_size per_gpu_train_batch_size", "micro_batch", count, 8),
+    Row("gradient_accumulation_steps", "gradient_accumulation", count, 1),
+    Row("gradient_checkpointing", "_recompute", yields("full", "none"), False),
+    Row("activation_offloading", "_offload_activations", flag, False, "TRL"),
+    Row("bf16", "_bf16", flag, False),
+    Row("fp16", "_fp16", flag, False),
+    Row("optim", "optimizer", word, "adamw_torch"),
+    Row("fsdp", "_fsdp", anything),
+    Row("fsdp_config", "_fsdp_config", anything),
+    Row("fsdp_config.fsdp_version fsdp_config.version", "fsdp.version", count, 1),
+    Row(
+        "fsdp_config.offload_params fsdp_config.fsdp_offload_params fsdp_offload_params",
+        "_offload_fsdp",
+        flag,
+        False,
+    ),
+    Row(
+        "fsdp_config.reshard_after_forward fsdp_config.fsdp_reshard_after_forward",
+        "fsdp.reshard_after_forward",
+        one_of({"true": True, "false": False}),
+        True,
+    ),
+    Row("fsdp_config.sharding_strategy fsdp_config.fsdp_sharding_strategy", "fsdp.sharding", word),
+    Row(
+        "fsdp_config.activation_checkpointing fsdp_config.fsdp_activation_checkpointing",
+        "_fsdp_recompute",
+        yields("full", "none"),
+    ),
+    Row("deepspeed", "_deepspeed", anything),
+    Row("deepspeed.zero_optimization.stage", "zero_stage", whole, 0),
+    Row("deepspeed.zero_optimization.offload_optimizer.device", "_device_optimizer", device, "none"),
+    Row("deepspeed.zero_optimization.offload_param.device", "_device_parameters", device, "none"),
+    Row("deepspeed.bf16.enabled", "_bf16", auto_flag, False),
+    Row("deepspeed.fp16.enabled", "_fp16", auto_flag, False),
+    Row("parallelism_config.tp_size", "tensor_parallel", count, 1, "from 4.57"),
+    Row("parallelism_config.cp_size", "context_parallel", count, 1, "from 4.57"),
+    Row("parallelism_config.sp_size", "ulysses_parallel", count, 1, "from 4.57"),
+    Row("parallelism_config.dp_shard_size", "fsdp.shard_degree", degree, None, "from 4.57"),
+    Row("parallelism_config.dp_replicate_size", "fsdp.replicate_degree", degree, None, "from 4.57"),
+    Row("tp_size", "tensor_parallel", degree, 0, "4.50 to 4.56"),
+    Row("use_liger_kernel use_liger enable_liger_kernel", "fused_cross_entropy", flag, False),
+)
+MODEL_ROWS = (
+    Row("model_name_or_path model_name", "_name", word),
+    Row("torch_dtype dtype", "_dtype", one_of(DTYPES), "fp32"),
+    Row("attn_implementation", "attention", attention, "sdpa where there is one"),
+    Row("use_flash_attention_2", "attention", yields("flash"), None),
+    Row("load_in_4bit", "_four_bit", flag, False),
+    Row("load_in_8bit", "_eight_bit", flag, False),
+    Row("use_peft", "_peft", flag, False),
+    Row("lora_r lora_rank", "_rank", count),
+)
+TRL_ROWS = (
+    Row("max_length max_seq_length max_seq_len block_size model_max_length", "seq_len", count, 1024),
+    Row("max_prompt_length", "_prompt", count),
+    Row("max_completion_length response_length max_new_tokens", "_completion", count),
+    Row("num_generations", "_generations", count),
+    Row("num_processes", "_gpus", count),
+)
+UNPRICED = words(
+    """
+    deepspeed.* torch_compile torch_compile_* gradient_checkpointing_kwargs gradient_checkpointing_kwargs.* ddp_* use_vllm vllm_*
+    packing packing_* eval_packing padding_free neat_packing group_by_length auto_find_batch_size tf32 liger_kernel_config
+    use_liger_loss lora_target_modules lora_modules_to_save lora_target_parameters lora_task_type modules_to_save use_dora
+    use_rslora quantization_config bnb_4bit_* use_bnb_nested_quant half_precision_backend precompute_ref_log_probs
+    precompute_ref_batch_size ref_model use_weighting fsdp_config.backward_prefetch fsdp_config.forward_prefetch
+    fsdp_config.fsdp_backward_prefetch fsdp_config.fsdp_forward_prefetch fsdp_config.limit_all_gathers
+    fsdp_config.fsdp_limit_all_gathers fsdp_config.use_orig_params fsdp_config.fsdp_use_orig_params
+    fsdp_config.auto_wrap_policy fsdp_config.fsdp_auto_wrap_policy fsdp_config.min_num_params
+    fsdp_config.transformer_layer_cls_to_wrap fsdp_config.fsdp_transformer_layer_cls_to_wrap fsdp_config.xla*
+    fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params fsdp_config.mixed_precision_policy parallelism_config.*
+    dataset_kwargs dataset_kwargs.* length_column_name max_prompt_length num_iterations steps_per_generation
+    optim_target_modules cast_lm_head_to_fp32 use_reentrant train_sampling_strategy num_ppo_epochs num_mini_batches
+    router_aux_loss_coef loss_type vllm teacher_* lmbda use_teacher_server beta sync_ref_model model_init_kwargs
+    model_init_kwargs.* use_cache use_unsloth experts_implementation pad_to_multiple_of torch_empty_cache_steps
+    fsdp_config.cpu_offload_pin_memory
+    """
+)
+IRRELEVANT = words(
+    """
+    _n_gpu accelerator_config accelerator_config.* adafactor adam_beta1 adam_beta2 adam_epsilon
+    average_tokens_across_devices batch_eval_metrics bf16_full_eval data_seed dataloader_* debug disable_tqdm do_eval
+    do_predict do_train do_sample eval_* evaluation_strategy fp16_backend fp16_full_eval fp16_opt_level full_determinism
+    greater_is_better hub_* ignore_data_skip include_* jit_mode_eval label_names label_smoothing label_smoothing_factor
+    learning_rate load_best_model_at_end local_rank log_* logging_* lr_scheduler_* max_grad_norm max_steps
+    metric_for_best_model mp_parameters neftune_noise_alpha no_cuda num_train_epochs num_epochs optim_args output_dir
+    overwrite_output_dir past_index per_device_eval_batch_size per_gpu_eval_batch_size prediction_loss_only project
+    push_to_hub* ray_scope remove_unused_columns report_to resume_from_checkpoint run_name save_* seed skip_memory_metrics
+    split_batches trackio_* tpu_* use_cpu use_ipex use_mps_device warmup_ratio warmup_steps weight_decay
+    restore_callback_states_from_checkpoint enable_jit_checkpoint fsdp_config.state_dict_type
+    fsdp_config.fsdp_state_dict_type fsdp_config.cpu_ram_efficient_loading fsdp_config.fsdp_cpu_ram_efficient_loading
+    fsdp_config.sync_module_states fsdp_config.fsdp_sync_module_states fsdp_config.final_state_dict_type model_revision
+    trust_remote_code tokenizer_name tokenizer_name_or_path tokenizer chat_template chat_template_path config_name
+    cache_dir token use_fast_tokenizer use_auth_token low_cpu_mem_usage config_overrides lora_alpha lora_dropout lora_bias
+    adapter_name_or_path dataset dataset_* datasets datasets.* dataset_mixer dataset_mixer.* dataset_mixture
+    dataset_mixture.* dataset_splits dataset_configs dataset_config dataset_name train_file validation_file
+    max_train_samples max_eval_samples streaming preprocessing_num_workers overwrite_cache keep_linebreaks
+    validation_split_percentage text_column truncation_side auto_insert_empty_system_msg truncation_mode
+    completion_only_loss assistant_only_loss system_prompt prompt_template reward_* cosine_* repetition_* rpo_alpha
+    simpo_gamma cpo_alpha desirable_weight undesirable_weight f_divergence_type f_alpha_divergence_coef reference_free
+    temperature top_p top_k min_p epsilon epsilon_high delta scale_rewards mask_truncated_completions
+    num_completions_to_print wandb_* benchmarks callbacks system_prompts shuffle_dataset generation_kwargs
+    missing_eos_penalty stop_token sft_model_path kl_coef cliprange cliprange_value vf_coef whiten_rewards gamma lam
+    total_episodes decay_type ignore_bias_buffers disable_dropout code_language code_* parallel_code_exec_per_proc e2b_*
+    piston_* ioi_* morph_* rlhf* eos_token pad_token dataloader beta_* ds3_gather_for_generation importance_sampling_level
+    ref_adapter_name model_adapter_name force_use_ref_model ref_model_sync_steps ref_model_mixup_alpha
+    lr_scheduler_kwargs.* logging_dir max_samples config config_file recipe job_name image subset split num_proc
+    test_split_size max_packed beta_schedule generate_during_eval is_encoder_decoder label_pad_token_id padding_value
+    use_num_logits_to_keep ld_alpha discopop_tau num_train_steps
+    """
+)
+DEFAULTS = {
+    "tensor_parallel": 1,
+    "pipeline_parallel": 1,
+    "context_parallel": 1,
+    "expert_parallel": 1,
+    "virtual_stages": 1,
+    "ulysses_parallel": 1,
+    "zero_stage": 0,
+    "sequence_parallel": False,
+    "micro_batch": 8,
+    "gradient_accumulation": 1,
+    "dtype": "fp32",
+    "recompute": "none",
+    "optimizer": "adamw_torch",
+    "offload": [],
+    "attention": "fused",
+}
+TRL = frozenset(
+    [
+        "max_prompt_length",
+        "num_generations",
+        "use_peft",
+        "dataset_num_proc",
+        "max_length",
+        "packing",
+        "beta",
+        "lora_r",
+        "reward_funcs",
+        "dataset_config",
+        "dataset_name",
+        "use_vllm",
+        "max_seq_length",
+        "dataset_mixer",
+        "dataset_mixture",
+        "max_completion_length",
+        "attn_implementation",
+        "torch_dtype",
+    ]
+)
+
+
+def trainer(reading: Reading) -> None:
+    """What the arguments of the Trainer amount to."""
+    wide = "bf16" if reading.one("_bf16") else "fp16" if reading.one("_fp16") else None
+    if reading.one("_bf16") and reading.one("_fp16"):
+        reading.conflict("bf16 and fp16, both true")
+        wide = None
+    reading.put("dtype", reading.one("_narrow") or wide)
+    if wide is None and reading.one("_dtype") in ("bf16", "fp16"):
+        reading.put("dtype", reading.one("_dtype"))
+    fsdp(reading)
+    reading.put("recompute", reading.one("_recompute") or reading.one("_fsdp_recompute"))
+    common.devices(reading)
+    common.offload(reading)
+    shard(reading)
+    reading.model_name = reading.one("_name") or reading.model_name
+
+
+def fsdp(reading: Reading) -> None:
+    """The Trainer's `fsdp` words and `fsdp_config` table."""
+    stated: Any = reading.one("_fsdp")
+    listed = (
+        stated.split()
+        if isinstance(stated, str)
+        else stated
+        if isinstance(stated, list)
+        else ["full_shard"]
+        if stated is True
+        else []
+    )
+    chosen = [str(one).lower() for one in listed]
+    table = [name for name in reading.said if name.startswith("fsdp.")] or reading.has("_offload_fsdp")
+    if not chosen and not table:
+        return
+    strategy = next(
+        (
+            one
+            for one in chosen
+            if one.replace("_zero2", "") in ("full_shard", "shard_grad_op", "no_shard", "hybrid_shard")
+        ),
+        None,
+    )
+    fields: dict[str, Any] = {"version": reading.one("fsdp.version")}
+    if sharding := reading.one("fsdp.sharding"):
+        fields["sharding"] = common.FSDP_SHARDING.get(sharding, sharding)
+    elif strategy:
+        fields["sharding"] = strategy
+    if "offload" in chosen:
+        reading.say("_offload_fsdp", True, "fsdp offload")
+    if reading.has("fsdp.reshard_after_forward"):
+        fields["reshard_after_forward"] = reading.one("fsdp.reshard_after_forward")
+    for name in ("shard_degree", "replicate_degree"):
+        if reading.has(f"fsdp.{name}"):
+            fields[name] = reading.one(f"fsdp.{name}")
+    if reading.has("_offload_fsdp"):
+        fields["offload_params"] = reading.one("_offload_fsdp")
+    common.fsdp(reading, fields)
+
+
+def shard(reading: Reading) -> None:
+    """Low-rank adapters and quantised weights."""
+    four = reading.one("_four_bit")
+    if reading.one("_peft") or reading.one("_rank") or four:
+        reading.put("adapter", "qlora" if four else "lora")
+
+
+def rules(reading: Reading) -> None:
+    """TrainingArguments, and what marks them as TRL's."""
+    trainer(reading)
+    if not reading.keys & TRL:
+        reading.framework = "transformers"
+    if reading.has("_generations") or reading.has("_completion"):
+        reading.note("generates while it trains: only the training step is priced")
+        if not reading.has("seq_len"):
+            reading.defaults.pop("seq_len", None)
+            if reading.one("_prompt") and reading.one("_completion"):
+                reading.defaults["seq_len"] = reading.one("_prompt") + reading.one("_completion")
+    if isinstance(reading.one("_deepspeed"), str):
+        reading.note(f"deepspeed={reading.one('_deepspeed')}: not opened; give it beside this file")
+
+
+HUGGINGFACE = Dialect(
+    name="huggingface",
+    framework="trl",
+    source=SOURCE,
+    rows=(*TRAINER_ROWS, *MODEL_ROWS, *TRL_ROWS),
+    unpriced=UNPRICED,
+    irrelevant=IRRELEVANT,
+    signature=words(
+        """
+        per_device_train_batch_size model_name_or_path torch_dtype num_train_epochs per_device_eval_batch_size
+        """
+    ),
+    rules=rules,
+    write=said_trainers.huggingface,
+    defaults=DEFAULTS,
+    layout="yaml",
+    reads=frozenset({"yaml", "json", "args"}),
+    software="hf-fsdp",
+)

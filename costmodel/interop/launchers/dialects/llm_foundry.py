@@ -1,0 +1,182 @@
+"""LLM Foundry's YAML (Composer's FSDP)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from costmodel.interop.launchers import common
+from costmodel.interop.launchers.dialects import said_trainers
+from costmodel.interop.launchers.table import Dialect, Row, words
+from costmodel.interop.launchers.values import Expected, attention, count, flag, number, one_of, word, yields
+
+if TYPE_CHECKING:
+    from costmodel.interop.launchers.reading import Reading
+
+SOURCE = (
+    "mosaicml/llm-foundry llmfoundry/utils/config_utils.py and models/mpt/configuration_mpt.py@8c8dd48f72"
+)
+PRECISIONS = {
+    "amp_bf16": "bf16",
+    "amp_fp16": "fp16",
+    "fp32": "fp32",
+    "amp_fp8": "fp8",
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "amp": "fp16",
+    "amp_bf8": "fp8",
+    "inductor": "bf16",
+}
+
+
+def sequences(raw: Any) -> Any:
+    """A batch in sequences; Composer also takes shares of one."""
+    value = number(raw)
+    if isinstance(value, float) and value < 1:
+        raise Expected("a whole number from 1, or auto")
+    return count(raw)
+
+
+ROWS = (
+    Row("global_train_batch_size", "global_batch", count),
+    Row("device_train_microbatch_size", "micro_batch", sequences, "auto"),
+    Row("device_train_batch_size", "_device_batch", count),
+    Row("max_seq_len", "seq_len", count),
+    Row("precision", "_wide", one_of(PRECISIONS), "amp_bf16"),
+    Row("optimizer.name", "optimizer", word),
+    Row("fsdp_config.sharding_strategy", "fsdp.sharding", word, "FULL_SHARD"),
+    Row("fsdp_config.mixed_precision", "fsdp.mixed_precision", word, "DEFAULT"),
+    Row("fsdp_config.activation_checkpointing", "recompute", yields("full", "none"), False),
+    Row("fsdp_config.activation_cpu_offload", "_offload_activations", flag, False),
+    Row("fsdp_config.cpu_offload", "_offload_fsdp", flag, False),
+    Row("fsdp_config.data_parallel_shard_degree", "fsdp.shard_degree", count, -1),
+    Row("fsdp_config.data_parallel_replicate_degree", "fsdp.replicate_degree", count, 1),
+    Row("tp_config.tensor_parallel_degree", "tensor_parallel", count, 1, "from 0.11"),
+    Row("model.name", "_kind", word),
+    Row("model.pretrained_model_name_or_path", "_name", word),
+    Row("model.n_layers", "model.num_layers", count),
+    Row("model.d_model", "model.hidden_size", count),
+    Row("model.n_heads", "model.num_heads", count),
+    Row("model.expansion_ratio", "_ratio", number, 4),
+    Row("model.ffn_config.ffn_hidden_size", "model.ffn_hidden_size", count),
+    Row("model.vocab_size", "model.vocab_size", count),
+    Row("model.attn_config.kv_n_heads", "model.num_kv_heads", count),
+    Row("model.tie_word_embeddings", "model.tied_embeddings", flag, True),
+    Row(
+        "model.attn_config.attn_impl model.config_overrides.attn_config.attn_impl",
+        "attention",
+        attention,
+        "flash",
+    ),
+    Row("model.use_flash_attention_2", "attention", yields("flash"), False),
+    Row("model.attn_impl", "attention", attention, None, "to 0.2"),
+    Row("model.no_bias", "model.bias", yields(False, True), False),
+    Row("model.ffn_config.ffn_type", "_ffn", word, "mptmlp"),
+    Row("model.norm_type", "_norm", word, "low_precision_layernorm"),
+    Row("model.ffn_config.moe_num_experts", "model.num_experts", count),
+    Row("model.ffn_config.moe_top_k", "model.top_k", count),
+    Row("model.ffn_config.moe_world_size", "expert_parallel", count, 1),
+    Row("model.attn_config.clip_qkv", "_clip", number),
+    Row("model.attn_config.alibi", "_alibi", flag, False),
+    Row("model.attn_config.rope", "_rope", flag, False),
+    Row("model.learned_pos_emb", "_learned", flag, True),
+    Row("model.max_seq_len", "_positions", count),
+    Row("model.peft_config.peft_type", "_peft", word),
+    Row("model.load_in_4bit", "_four_bit", flag, False),
+    Row(
+        "model.attn_config.sliding_window_size",
+        "_window",
+        lambda raw: number(raw) if str(raw) != "-1" else 0.0,
+        -1,
+    ),
+)
+
+
+def rules(reading: Reading) -> None:
+    """FSDP, and MPT's shape."""
+    reading.put("dtype", reading.one("_wide"))
+    reading.model_name = reading.one("_name")
+    if any(key.startswith("fsdp_config.") for key in reading.keys):
+        fields = {
+            name: reading.one(f"fsdp.{name}")
+            for name in ("sharding", "mixed_precision", "shard_degree", "replicate_degree")
+            if reading.has(f"fsdp.{name}")
+        }
+        common.fsdp(reading, fields)
+    else:
+        reading.defaults["zero_stage"] = 0
+    common.offload(reading)
+    hidden, ratio = reading.one("model.hidden_size"), reading.one("_ratio")
+    if hidden and ratio and not reading.has("model.ffn_hidden_size"):
+        reading.say("model.ffn_hidden_size", int(hidden * ratio), "expansion_ratio")
+    if reading.has("model.hidden_size"):
+        gated = "glu" in str(reading.one("_ffn", "mptmlp"))
+        reading.say("model.activation", "geglu" if gated else "gelu (not gated)", "ffn_type")
+        reading.say(
+            "model.norm", "rmsnorm" if "rms" in str(reading.one("_norm", "")) else "layernorm", "norm_type"
+        )
+        reading.defaults["attention"] = "flash"
+        if (
+            reading.one("_learned", True)
+            and not reading.one("_alibi")
+            and not reading.one("_rope")
+            and reading.has("_positions")
+        ):
+            reading.say("model.learned_positions", reading.one("_positions"), "max_seq_len")
+    if reading.has("_peft"):
+        reading.put("adapter", "qlora" if reading.one("_four_bit") else "lora")
+
+
+LLM_FOUNDRY = Dialect(
+    name="llm-foundry",
+    framework="llm-foundry",
+    source=SOURCE,
+    rows=ROWS,
+    unpriced=words(
+        """
+        fsdp_config.* compile_config compile_config.* train_loader.dataset.packing_ratio model.ffn_config.*
+        model.attn_config.* model.loss_fn model.peft_config.* model.config_overrides.*
+        model.ffn_config.memory_optimized_mlp accumulate_train_batch_on_tokens algorithms.* load_in_8bit
+        activation_checkpointing_reentrant model.fc_type model.block_overrides.* tp_config.*
+        train_loader.dataset.decoder_only_format model.emb_pdrop model.resid_pdrop model.fuse_norm_attn_norm
+        """
+    ),
+    irrelevant=words(
+        """
+        variables variables.* run_name icl_* tokenizer.* train_loader.* eval_loader eval_loader.* eval_loaders scheduler.*
+        max_duration eval_* seed device_eval_batch_size dist_timeout expandable_segments progress_bar log_*
+        console_log_interval callbacks callbacks.* loggers loggers.* save_* load_* autoresume python_log_level
+        model.init_device model.pretrained model.use_auth_token model.trust_remote_code optimizer.* global_seed
+        algorithms.gradient_clipping.* model.init_config.* model.config_overrides model.use_train_metrics code_paths
+        max_split_size_mb cuda_load_lazy only_hf_checkpoint only_composer_checkpoint spin_dataloaders
+        train_subset_num_batches metadata metadata.* flatten_metadata profiler profiler.* icl_tasks_str
+        model.pretrained_lora_id_or_path model.config_overrides.max_seq_len model.config_overrides.max_position_embeddings
+        model.config_overrides.n_positions data_local data_remote tokenizer_name model.max_position_embeddings dataset.*
+        image name compute.* command integrations git_* scheduling.* parameters model.tokenizer_name
+        model.embedding_fraction model.logit_scale model.verbose model.init_nonlinearity fsdp_config.state_dict_type
+        fsdp_config.verbose fsdp_config.sync_module_states
+        """
+    ),
+    signature=words(
+        """
+        global_train_batch_size device_train_microbatch_size fsdp_config.sharding_strategy max_duration train_loader.*
+        model.d_model eval_first device_eval_batch_size console_log_interval
+        """
+    ),
+    rules=rules,
+    write=said_trainers.llm_foundry,
+    defaults={
+        "tensor_parallel": 1,
+        "pipeline_parallel": 1,
+        "context_parallel": 1,
+        "expert_parallel": 1,
+        "virtual_stages": 1,
+        "zero_stage": 3,
+        "sequence_parallel": False,
+        "dtype": "bf16",
+        "recompute": "none",
+        "offload": [],
+    },
+    layout="yaml",
+    reads=frozenset({"yaml", "json", "args"}),
+    software="fsdp1",
+)

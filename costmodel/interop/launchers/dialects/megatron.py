@@ -1,0 +1,474 @@
+"""Megatron-LM and Megatron-Core arguments, and ms-swift's and Pai-Megatron-Patch's over them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from costmodel.interop.launchers import common
+from costmodel.interop.launchers.dialects import said_megatron
+from costmodel.interop.launchers.dialects.megatron_words import IRRELEVANT, UNPRICED
+from costmodel.interop.launchers.settle import schedule_of
+from costmodel.interop.launchers.table import Dialect, Row, words
+from costmodel.interop.launchers.values import (
+    UNSTATED,
+    Expected,
+    anything,
+    count,
+    flag,
+    number,
+    one_of,
+    whole,
+    word,
+    yields,
+)
+
+if TYPE_CHECKING:
+    from costmodel.interop.launchers.reading import Reading
+
+SOURCE = "NVIDIA/Megatron-LM megatron/training/arguments.py and megatron/core/transformer/transformer_config.py@d98e8a64dd"
+SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+RECIPES = {"mxfp8": "mxfp8", "delayed": "fp8", "tensorwise": "fp8", "blockwise": "fp8", "custom": "fp8"}
+FORMATS = {"e4m3": "fp8", "hybrid": "fp8", "none": UNSTATED, "true": "fp8", "false": UNSTATED}
+SWIFT = words(
+    "split_dataset_ratio load_from_cache_file save_safetensors dataset_num_proc tuner_type train_type num_train_epochs"
+)
+"""Flags that ms-swift alone has."""
+KERNELS = {"flash": "flash", "fused": "fused", "unfused": "unfused", "local": "unfused", "auto": "auto"}
+
+
+def pattern(raw: Any) -> Any:
+    """Layers without experts, of ``--moe-layer-freq``: a list such as ``[0]*3+[1]*58``, or every n-th has them."""
+    text = (
+        "".join(map(str, raw))
+        if isinstance(raw, list) and all(isinstance(one, str) for one in raw)
+        else str(raw)
+    )
+    text = re.sub(r"[\s'\"()]", "", text)
+    if re.fullmatch(r"\d{1,4}", text):
+        return int(text)
+    layers: list[int] = []
+    for term in text.split("+"):
+        match = re.fullmatch(r"\[([01](?:,[01])*)\](?:\*(\d{1,4}))?", term)
+        if match is None:
+            raise Expected("a whole number, or a list such as [0]*3+[1]*58")
+        layers += [int(one) for one in match[1].split(",")] * int(match[2] or 1)
+    return layers
+
+
+def stages(raw: Any) -> Any:
+    """Chunks of all pipeline ranks together, of ``--pipeline-model-parallel-layout``."""
+    if raw is None:
+        return UNSTATED
+    if isinstance(raw, list):
+        return len(raw)
+    text = str(raw).replace(",", "")
+    for _ in range(50):
+        wider = re.sub(
+            r"\(([^()]*)\)(?:\*(\d{1,4}))?", lambda match: match[1] * int(match[2] or 1), text, count=1
+        )
+        if wider == text or len(wider) > 100_000:
+            break
+        text = wider
+    return text.strip("|").count("|") + 1
+
+
+def window(raw: Any) -> Any:
+    """Tokens that a windowed layer looks back."""
+    if raw is None:
+        return UNSTATED
+    match = re.match(r"\(?\s*(-?\d{1,9})", str(raw[0] if isinstance(raw, list) else raw))
+    if match is None:
+        raise Expected("two whole numbers, such as 127,0")
+    return int(match[1]) if int(match[1]) > 0 else UNSTATED
+
+
+PLAN_ROWS = (
+    Row(
+        "tensor_model_parallel_size model_parallel_size intra_layer_model_parallel_size",
+        "tensor_parallel",
+        count,
+        1,
+    ),
+    Row("pipeline_model_parallel_size", "pipeline_parallel", count, 1, "from 2.0"),
+    Row("context_parallel_size", "context_parallel", count, 1, "from core 0.5"),
+    Row("expert_model_parallel_size", "expert_parallel", count, 1, "from core 0.4"),
+    Row("expert_tensor_parallel_size", "expert_tensor_parallel", count, "tensor_parallel", "from core 0.9"),
+    Row(
+        "num_virtual_stages_per_pipeline_rank virtual_pipeline_model_parallel_size",
+        "virtual_stages",
+        count,
+        1,
+        "from core 0.12",
+    ),
+    Row("num_layers_per_virtual_pipeline_stage", "_chunk_layers", count, None, "from 2.6"),
+    Row("pipeline_model_parallel_layout", "_layout", stages, None, "from core 0.13"),
+    Row("use_distributed_optimizer", "_distributed", yields(1, 0), 0, "from 3.0"),
+    Row("use_megatron_fsdp use_custom_fsdp", "_fsdp", flag, False, "from core 0.10"),
+    Row(
+        "data_parallel_sharding_strategy",
+        "_sharding",
+        one_of({k: k for k in SHARDING}),
+        "no_shard",
+        "from core 0.10",
+    ),
+    Row("use_torch_fsdp2", "_fsdp2", flag, False, "from core 0.10"),
+    Row("num_distributed_optimizer_instances", "_instances", count, 1, "from core 0.10"),
+    Row("sequence_parallel", "sequence_parallel", flag, False, "from 3.0"),
+    Row("micro_batch_size batch_size", "micro_batch", count),
+    Row("global_batch_size", "global_batch", count),
+    Row("seq_length encoder_seq_length", "seq_len", count),
+    Row("max_length", "seq_len", count, None, "ms-swift"),
+    Row("bf16", "_wide", yields("bf16")),
+    Row("fp16", "_wide", yields("fp16")),
+    Row(
+        "torch_dtype",
+        "_wide",
+        one_of({"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}),
+        None,
+        "ms-swift",
+    ),
+    Row("fp8_format fp8", "_fp8", one_of(FORMATS), None, "from core 0.3"),
+    Row("fp8_e4m3 fp8_hybrid", "_fp8", yields("fp8"), None, "3.0 to core 0.2"),
+    Row("fp8_recipe", "_fp8_recipe", one_of(RECIPES), "delayed", "from core 0.11"),
+    Row(
+        "fp4_format fp4",
+        "_fp4",
+        yields("nvfp4") if False else one_of({"e2m1": "nvfp4", "none": UNSTATED}),
+        None,
+        "from core 0.14",
+    ),
+    Row(
+        "recompute_granularity",
+        "_recompute",
+        one_of({"full": "full", "selective": "selective", "none": "none"}),
+        None,
+        "from 3.0",
+    ),
+    Row("recompute_activations", "_recompute", yields("selective"), None, "from 3.0"),
+    Row("checkpoint_activations", "_recompute", yields("full"), None, "to 2.6"),
+    Row(
+        "activations_checkpoint_method",
+        "_recompute",
+        one_of({"uniform": "full", "block": "full"}),
+        None,
+        "2.5 to 2.7",
+    ),
+    Row("recompute_method", "_recompute_method", word, None, "from 3.0"),
+    Row(
+        "recompute_num_layers checkpoint_num_layers activations_checkpoint_num_layers",
+        "_recompute_layers",
+        whole,
+    ),
+    Row("optimizer", "optimizer", word, "adam", "from 1.0"),
+    Row("use_precision_aware_optimizer", "_precise", flag, False, "from core 0.10"),
+    Row("exp_avg_dtype", "_moment", word, "fp32", "from core 0.10"),
+    Row("optimizer_cpu_offload cpu_optimizer", "_offload_optimizer", flag, False, "from core 0.11"),
+    Row("optimizer_offload_fraction", "_offload_fraction", number, 1.0, "from core 0.11"),
+    Row(
+        "cpu_offloading fine_grained_activation_offloading",
+        "_offload_activations",
+        flag,
+        False,
+        "from core 0.9",
+    ),
+    Row("cpu_offloading_num_layers", "_offload_layers", whole, 0, "from core 0.9"),
+    Row("attention_backend", "_attention", one_of(KERNELS), "auto", "from core 0.9"),
+    Row(
+        "use_flash_attn use_flash_attn_v1 use_flash_attn_v2", "_attention", yields("flash"), None, "from 3.0"
+    ),
+    Row("export_force_local_attention", "_attention", yields("unfused")),
+    Row("attn_impl", "_attention_word", word, None, "ms-swift"),
+    Row("grad_reduce_in_bf16", "gradient_bytes", yields(2), None, "from core 0.12"),
+    Row("accumulate_allreduce_grads_in_fp32", "gradient_bytes", yields(4), None, "from 2.2"),
+    Row(
+        "main_grads_dtype megatron_fsdp_main_grads_dtype",
+        "gradient_bytes",
+        one_of({"fp32": 4, "bf16": 2, "auto": UNSTATED}),
+        4,
+    ),
+    Row("overlap_grad_reduce", "overlap_gradients", flag, False, "from core 0.4"),
+    Row("overlap_param_gather", "overlap_parameters", flag, False, "from core 0.4"),
+    Row("tp_comm_overlap", "overlap_tensor", flag, False, "from core 0.5"),
+    Row("no_overlap_p2p_communication", "overlap_pipeline", yields(False), None, "from 3.0"),
+    Row("overlap_p2p_communication", "overlap_pipeline", flag, True, "from 3.0"),
+    Row("cross_entropy_loss_fusion", "fused_cross_entropy", flag, False, "from core 0.9"),
+    Row("enable_cuda_graph external_cuda_graph", "cuda_graphs", yields(True), False, "from core 0.7"),
+    Row(
+        "cuda_graph_impl",
+        "cuda_graphs",
+        one_of({"none": False, "local": True, "transformer_engine": True}),
+        "none",
+        "from core 0.15",
+    ),
+    Row("use_tp_pp_dp_mapping", "_tp_pp_dp", flag, False, "from core 0.9"),
+    Row("tuner_type train_type", "_tuner", one_of({"full": "none", "lora": "lora"}), "full", "ms-swift"),
+)
+MODEL_ROWS = (
+    Row("num_layers encoder_num_layers decoder_num_layers", "model.num_layers", count),
+    Row("hidden_size", "model.hidden_size", count),
+    Row("ffn_hidden_size", "model.ffn_hidden_size", count, "4 x hidden_size, 8/3 with --swiglu"),
+    Row("num_attention_heads", "model.num_heads", count),
+    Row("num_query_groups num_key_value_heads", "_groups", count, 1),
+    Row("group_query_attention", "_grouped", flag, False, "from core 0.3"),
+    Row("kv_channels", "model.head_dim", count, "hidden_size / num_attention_heads"),
+    Row("vocab_size padded_vocab_size", "model.vocab_size", count),
+    Row("make_vocab_size_divisible_by", "_padding", count, 128),
+    Row("num_experts num_moe_experts", "_experts", anything),
+    Row("moe_router_topk", "_topk", count, 2, "from core 0.5"),
+    Row("moe_ffn_hidden_size", "model.moe_ffn_hidden_size", count, "ffn_hidden_size", "from core 0.9"),
+    Row("moe_shared_expert_intermediate_size", "model.shared_expert_ffn", count, None, "from core 0.9"),
+    Row("moe_layer_freq", "_pattern", pattern, 1, "from core 0.9"),
+    Row(
+        "moe_expert_capacity_factor moe_train_capacity_factor",
+        "model.expert_capacity",
+        number,
+        None,
+        "from core 0.7",
+    ),
+    Row("multi_latent_attention", "model.latent", flag, False, "from core 0.10"),
+    Row("q_lora_rank", "model.q_lora_rank", count),
+    Row("kv_lora_rank", "model.kv_lora_rank", count),
+    Row("qk_head_dim qk_nope_head_dim", "model.qk_head_dim", count),
+    Row("qk_pos_emb_head_dim qk_rope_head_dim", "model.qk_rope_head_dim", count),
+    Row("v_head_dim", "model.v_head_dim", count),
+    Row("mtp_num_layers", "model.mtp_layers", count),
+    Row("untie_embeddings_and_output_weights", "model.tied_embeddings", yields(False, True), True),
+    Row("swiglu", "_activation", yields("swiglu")),
+    Row("quick_geglu", "_activation", yields("quick_geglu")),
+    Row("squared_relu", "_activation", yields("squared_relu (not gated)")),
+    Row("xielu", "_activation", yields("xielu (not gated)"), None, "swiss-ai fork"),
+    Row("openai_gelu", "_activation", yields("gelu (not gated)")),
+    Row("no_bias_swiglu_fusion", "_unfused_swiglu", flag),
+    Row(
+        "normalization",
+        "model.norm",
+        one_of({"rmsnorm": "rmsnorm", "layernorm": "layernorm", "layernorm1p": "layernorm"}),
+        "LayerNorm",
+    ),
+    Row("qk_layernorm", "model.qk_norm", flag, False),
+    Row("embed_layernorm", "model.embedding_norm", flag, False),
+    Row("disable_bias_linear", "model.bias", yields(False, True), True),
+    Row("add_qkv_bias", "model.qkv_bias", flag, False),
+    Row("position_embedding_type", "_positions", word, "learned_absolute"),
+    Row("use_rotary_position_embeddings", "_positions", yields("rope"), None, "to core 0.8"),
+    Row("max_position_embeddings", "_max_positions", count),
+    Row("window_size", "model.window", window),
+    Row("window_attn_skip_freq", "_window_freq", pattern),
+    Row("softmax_type", "_softmax", word, "vanilla"),
+    Row("attention_dropout hidden_dropout", "_dropout", number, 0.1),
+    Row("model", "_name", word, None, "ms-swift"),
+)
+SPEC_ROWS = (
+    Row(
+        "hybrid_layer_pattern hybrid_override_pattern is_hybrid_model",
+        "_hybrid",
+        anything,
+        None,
+        "from core 0.9",
+    ),
+)
+
+
+def rules(reading: Reading) -> None:
+    """What several flags of Megatron amount to."""
+    shape(reading)
+    chunks(reading)
+    sharding(reading)
+    precision(reading)
+    states(reading)
+    common.offload(reading)
+    recompute(reading)
+    kernel = reading.one("_attention")
+    reading.put("attention", kernel)
+    if "_attention" in reading.said and kernel is None:
+        reading.defaults.pop("attention", None)
+    schedule_of(reading)
+    adapter(reading)
+    if reading.one("_tp_pp_dp"):
+        reading.put("rank_order", ["tensor", "context", "pipeline", "data"])
+    if reading.has("_name") or reading.keys & SWIFT:
+        _swift(reading)
+
+
+def _swift(reading: Reading) -> None:
+    reading.version = "ms-swift"
+    reading.model_name = reading.one("_name") or reading.model_name
+    reading.defaults |= {
+        "zero_stage": 1,
+        "dtype": "bf16",
+        "attention": "flash",
+        "micro_batch": 1,
+        "global_batch": 16,
+    }
+    name = str(reading.one("_attention_word") or "")
+    if name:
+        reading.put(
+            "attention", "flash" if "flash" in name else {"sdpa": "fused", "eager": "unfused"}.get(name)
+        )
+
+
+def adapter(reading: Reading) -> None:
+    """Low-rank adapters of ms-swift."""
+    if reading.one("_tuner") == "lora":
+        reading.put("adapter", "lora")
+
+
+def shape(reading: Reading) -> None:
+    """The model's shape from flags that only mean something together."""
+    experts = reading.one("_experts")
+    if isinstance(experts, list):
+        experts = experts[0] if len(set(map(str, experts))) == 1 else None
+    if experts is not None and str(experts).isdigit() and 1 < int(experts) < 1_000_000:
+        reading.say("model.num_experts", int(experts), f"num_experts {experts}")
+        if reading.has("_topk"):
+            reading.say("model.top_k", reading.one("_topk"), reading.said["_topk"][0].shown)
+        if reading.defaults:
+            reading.defaults["expert_tensor_parallel"] = reading.one("tensor_parallel") or 1
+        freq = reading.one("_pattern")
+        if isinstance(freq, list):
+            reading.say("model.dense_layers", freq.count(0), "moe_layer_freq")
+        layers = reading.one("model.num_layers")
+        if isinstance(freq, int) and freq > 1 and layers:
+            reading.say("model.dense_layers", layers - -(-layers // freq), "moe_layer_freq")
+    if reading.has("_groups") and reading.one("_grouped", True):
+        reading.say("model.num_kv_heads", reading.one("_groups"), reading.said["_groups"][0].shown)
+    if reading.has("_activation"):
+        reading.say("model.activation", reading.one("_activation"), "activation")
+    if reading.has("model.window"):
+        freq = reading.one("_window_freq")
+        layers = reading.one("model.num_layers") or 0
+        full = (
+            layers // freq
+            if isinstance(freq, int) and freq
+            else freq.count(0)
+            if isinstance(freq, list)
+            else 0
+        )
+        reading.say("model.windowed_layers", layers - full, "window_attn_skip_freq")
+    kind = str(reading.one("_positions", "learned_absolute"))
+    if kind == "learned_absolute" and reading.has("_max_positions") and "num_layers" in reading.keys:
+        reading.say("model.learned_positions", reading.one("_max_positions"), "max_position_embeddings")
+    if reading.has("_dropout"):
+        reading.said["_dropout"] = [max(reading.said["_dropout"], key=lambda one: one.value)]
+        reading.say("model.dropout", reading.one("_dropout") > 0, "dropout")
+    if str(reading.one("_softmax", "")) == "learnable":
+        reading.say("model.attention_sinks", True, "softmax_type")
+    if reading.has("_hybrid"):
+        reading.say("model.kind", "hybrid", "hybrid pattern")
+
+
+def chunks(reading: Reading) -> None:
+    """Model chunks on a pipeline rank, from the layers of one or from a layout."""
+    pipeline, layers = reading.one("pipeline_parallel"), reading.one("model.num_layers")
+    each, layout = reading.one("_chunk_layers"), reading.one("_layout")
+    if {"_chunk_layers", "_layout"} & reading.variable_fields:
+        reading.variable_fields.add("virtual_stages")
+    if pipeline and each and layers and not reading.has("virtual_stages"):
+        if layers % (pipeline * each):
+            reading.conflict(
+                f"{each} layers a virtual stage and {layers} layers over {pipeline} pipeline ranks"
+            )
+        elif layers // (pipeline * each) > 1:
+            reading.put("virtual_stages", layers // (pipeline * each), derived=True)
+    if pipeline and layout and not reading.has("virtual_stages"):
+        if layout % pipeline:
+            reading.conflict(f"a pipeline layout of {layout} stages and pipeline_parallel {pipeline}")
+        elif layout > pipeline:
+            reading.put("virtual_stages", layout // pipeline, derived=True)
+
+
+def sharding(reading: Reading) -> None:
+    """ZeRO stage and FSDP."""
+    strategy = reading.one("_sharding")
+    if reading.one("_fsdp"):
+        reading.put("fsdp", {"implementation": "megatron-fsdp", "sharding": strategy})
+        reading.put("zero_stage", SHARDING[strategy or "no_shard"])
+    elif reading.one("_fsdp2"):
+        common.fsdp(reading, {"implementation": "torch-fsdp2", "version": 2})
+    elif (reading.has("_fsdp") and reading.dialect.layout == "yaml") or (
+        reading.has("_fsdp2") and reading.dialect.layout == "yaml"
+    ):
+        reading.put("fsdp", {"enabled": False})
+    reading.put("zero_stage", reading.one("_distributed"))
+    if (reading.one("_instances") or 1) > 1:
+        data = reading.plan.get("data_parallel")
+        if data and data % reading.one("_instances") == 0:
+            reading.put("shard_group", data // reading.one("_instances"))
+        else:
+            reading.unpriced.append("--num-distributed-optimizer-instances")
+
+
+def precision(reading: Reading) -> None:
+    """fp8 and fp4 over 16-bit weights, and how narrow the optimizer's states are."""
+    narrow = reading.one("_fp4") or reading.one("_fp8")
+    if narrow == "fp8" and reading.one("_fp8_recipe") == "mxfp8":
+        narrow = "mxfp8"
+    reading.put("dtype", narrow or reading.one("_wide"))
+
+
+def states(reading: Reading) -> None:
+    """How narrow the optimizer's states are."""
+    if reading.one("_precise") and str(reading.one("optimizer", "adam")).lower() == "adam":
+        narrow = str(reading.one("_moment", "fp32")).lower() in ("bf16", "fp16", "bfloat16")
+        reading.put("optimizer_states", "adam-bf16-moments" if narrow else "adam-precision-aware")
+    layers, total = reading.one("_offload_layers"), reading.one("model.num_layers")
+    if layers and total and layers <= total:
+        reading.say("_offload_activations", True, "cpu_offloading_num_layers")
+        reading.say("_offload_activation_fraction", layers / total, "cpu_offloading_num_layers")
+
+
+def recompute(reading: Reading) -> None:
+    """What is computed again in the backward pass."""
+    how = reading.one("_recompute")
+    reading.put("recompute", how)
+    layers, total = reading.one("_recompute_layers"), reading.one("model.num_layers")
+    if how == "full" and reading.one("_recompute_method") == "block" and layers is not None and total:
+        per_stage = -(
+            -total // ((reading.one("pipeline_parallel") or 1) * (reading.plan.get("virtual_stages") or 1))
+        )
+        if 0 < layers < per_stage and per_stage % layers == 0:
+            reading.put("recompute_every", per_stage // layers)
+        elif layers < per_stage:
+            reading.note(
+                f"recompute: {layers} of each stage's {per_stage} layers only, priced as all of them"
+            )
+
+
+MEGATRON = Dialect(
+    name="megatron",
+    framework="megatron-lm",
+    source=SOURCE,
+    rows=(*PLAN_ROWS, *MODEL_ROWS, *SPEC_ROWS),
+    unpriced=UNPRICED,
+    irrelevant=IRRELEVANT,
+    signature=words(
+        """
+        num_layers tensor_model_parallel_size num_attention_heads use_mcore_models untie_embeddings_and_output_weights
+        swiglu micro_batch_size use_distributed_optimizer transformer_impl recompute_granularity
+        """
+    ),
+    rules=rules,
+    write=said_megatron.megatron,
+    defaults={
+        "tensor_parallel": 1,
+        "pipeline_parallel": 1,
+        "context_parallel": 1,
+        "expert_parallel": 1,
+        "virtual_stages": 1,
+        "zero_stage": 0,
+        "sequence_parallel": False,
+        "dtype": "fp32",
+        "recompute": "none",
+        "optimizer": "adam",
+        "offload": [],
+        "schedule": "1f1b",
+        "attention": "auto",
+        "micro_batch": 1,
+    },
+    layout="args",
+    reads=frozenset({"args", "yaml"}),
+    software="megatron-core",
+    leaves=True,
+    dashes=True,
+)

@@ -1,0 +1,364 @@
+"""NeMo: the YAML of its launcher, NeMo 2's overrides, and Megatron-Bridge's recipes with overrides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from costmodel.interop.launchers import common
+from costmodel.interop.launchers.dialects import megatron, said_megatron
+from costmodel.interop.launchers.settle import schedule_of
+from costmodel.interop.launchers.table import Dialect, Row, words
+from costmodel.interop.launchers.values import (
+    DTYPES,
+    UNSTATED,
+    count,
+    degree,
+    flag,
+    number,
+    one_of,
+    whole,
+    word,
+    yields,
+)
+
+if TYPE_CHECKING:
+    from costmodel.interop.launchers.reading import Reading
+
+SOURCE = (
+    "NVIDIA/NeMo-Framework-Launcher launcher_scripts/conf/training@26e42fa91d; NVIDIA/NeMo 2.x strategies"
+)
+BRIDGE_SOURCE = "NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/training/config.py@067f987df0"
+ACTIVATIONS = {
+    "fast-swiglu": "swiglu",
+    "swiglu": "swiglu",
+    "geglu": "geglu",
+    "fast-geglu": "geglu",
+    "gelu": "gelu (not gated)",
+    "squared-relu": "squared_relu (not gated)",
+    "relu": "relu (not gated)",
+    "reglu": "reglu",
+    "fast-reglu": "reglu",
+    "swish": "swish (not gated)",
+    "silu": "silu (not gated)",
+    "openai-gelu": "gelu (not gated)",
+}
+
+
+def under(prefixes: str, names: Iterable[str]) -> frozenset[str]:
+    """Names in sections."""
+    return frozenset(f"{prefix}.{name}" for prefix in prefixes.split() for name in names)
+
+
+def moved(prefixes: str, rows: Iterable[Row], without: frozenset[str] = frozenset()) -> tuple[Row, ...]:
+    """Rows of Megatron with their flags in sections."""
+    return tuple(
+        row._replace(
+            flags=" ".join(f"{prefix}.{name}" for prefix in prefixes.split() for name in row.flags.split())
+        )
+        for row in rows
+        if not without & set(row.flags.split())
+    )
+
+
+OTHERWISE = words(
+    """
+    fp8 fp8_hybrid max_length model torch_dtype bf16 fp16 micro_batch_size global_batch_size batch_size optimizer
+    attn_impl hidden_dropout cpu_offloading_num_layers tuner_type seq_length
+    """
+)
+SHARED = moved("model", megatron.MEGATRON.rows, OTHERWISE)
+ROWS = (
+    *(row for row in SHARED if "_recompute" not in row.field),
+    Row("trainer.num_nodes", "_nodes", count, 1),
+    Row("trainer.devices", "_per_node", degree, 1),
+    Row("trainer.precision model.precision trainer.plugins.precision", "_wide", one_of(DTYPES), "bf16"),
+    Row("model.micro_batch_size", "micro_batch", count),
+    Row("model.global_batch_size", "global_batch", count),
+    Row("model.data.seq_length model.seq_length model.encoder_seq_length", "seq_len", count),
+    Row("model.fp8", "_fp8", yields("fp8"), False),
+    Row("model.fp8_params", "_fp8_params", flag, False),
+    Row(
+        "model.activations_checkpoint_granularity",
+        "_recompute",
+        one_of({"full": "full", "selective": "selective"}, null="none"),
+    ),
+    Row("model.activations_checkpoint_method", "_recompute_method", word),
+    Row("model.activations_checkpoint_num_layers", "_recompute_layers", whole),
+    Row("model.optim.name", "optimizer", word, "fused_adam"),
+    Row("model.fsdp", "_torch_fsdp", flag, False),
+    Row("model.fsdp_sharding_strategy", "_strategy", word, "full"),
+    Row("model.use_flash_attention", "_attention", yields("flash"), False),
+    Row("model.optim.overlap_grad_sync", "overlap_gradients", flag, False),
+    Row("model.optim.overlap_param_sync", "overlap_parameters", flag, False),
+    Row("model.ub_tp_comm_overlap", "overlap_tensor", flag, False),
+    Row("model.overlap_p2p_comm", "overlap_pipeline", flag, False),
+    Row("model.cpu_offloading_num_layers", "_offload_layers", whole),
+    Row("model.activation", "_activation", one_of(ACTIVATIONS), "gelu"),
+    Row("model.share_embeddings_and_output_weights", "model.tied_embeddings", flag, True),
+    Row("model.bias", "model.bias", flag, True),
+    Row("model.qkv_bias", "model.qkv_bias", flag),
+    Row("model.override_vocab_size", "model.vocab_size", count),
+    Row("model.hidden_dropout model.ffn_dropout model.attention_dropout", "_dropout", number, 0.1),
+    Row("model.peft.peft_scheme peft.peft_scheme", "_peft", word),
+    Row("model.restore_from_path restore_from_path", "_restored", word),
+)
+NAMES = megatron.MEGATRON.irrelevant | words(
+    """
+    native_amp_init_scale native_amp_growth_interval hysteresis persist_layer_norm apex_transformer_log_level gc_interval
+    pre_process post_process resume_from_checkpoint do_layer_norm_weight_decay use_scaled_init_method headscale
+    transformer_block_type normalize_attention_scores rotary_percentage attention_type seq_len_interpolation_factor
+    scale_positional_embedding precision layernorm_epsilon init_method_std nsys_profile.* tokenizer.* data data.* optim.lr
+    optim.weight_decay optim.betas optim.sched.* optim.eps name seed use_cpu_initialization onnx_safe rampup_batch_size
+    fp8_margin fp8_interval fp8_amax_history_len fp8_amax_compute_algo fp8_e4m3 fp8_hybrid reduce_amax
+    megatron_timer_kwargs.* enable_megatron_timers mcore_gpt mm_cfg.* memory_profile.* dist_ckpt_* transformer_engine
+    use_te_rng_tracker validation_param_sync_overlap target share_embeddings kv_channels exp_manager.*
+    ub_tp_comm_overlap_cfg hf_model_id should_pad_vocab tokenizer vocab_size_divisor perform_initialization
+    gradient_as_bucket_view megatron_legacy fim.* restore_from_path pretrained_* log_* peft.* freeze_updates.*
+    answer_only_loss save_nemo_on_validation_end
+    """
+)
+DROPPED = words(
+    """
+    apply_query_key_layer_scaling grad_div_ar_fusion bias_dropout_add_fusion grad_allreduce_chunk_size_mb megatron_amp_O2
+    num_micro_batches_with_partial_activation_checkpoints activations_checkpoint_layers_per_pipeline sync_batch_comm
+    use_emha fsdp_grad_reduce_dtype fsdp_sharded_checkpoint fsdp_use_orig_params sharp mcore_customization_config.*
+    get_attention_mask_from_fusion optim.bucket_cap_mb optim.contiguous_grad_buffer optim.contiguous_param_buffer
+    optim.grad_sync_dtype optim.param_sync_dtype optim.dtype optim.nccl_ub optim.* ub_tp_comm_overlap_cfg.*
+    layernorm_zero_centered_gamma async_grad_allreduce deteministic_mode tp_comm_overlap_ag tp_comm_overlap_rs
+    grad_reduce_in_fp32 tp_comm_overlap_cfg.* gradient_accumulation_fusion
+    """
+)
+NEMO2 = (
+    *moved(
+        "trainer.strategy",
+        [
+            row
+            for row in megatron.PLAN_ROWS
+            if row.field
+            in (
+                "tensor_parallel",
+                "pipeline_parallel",
+                "context_parallel",
+                "expert_parallel",
+                "expert_tensor_parallel",
+                "virtual_stages",
+                "sequence_parallel",
+            )
+        ],
+    ),
+    *moved("model.config", megatron.MEGATRON.rows, OTHERWISE),
+    Row("data.micro_batch_size", "micro_batch", count),
+    Row("data.global_batch_size", "global_batch", count),
+    Row("data.seq_length model.config.seq_length", "seq_len", count),
+    Row("factory recipe", "_recipe", word),
+    Row(
+        "trainer.strategy.ddp.use_distributed_optimizer optim.config.use_distributed_optimizer",
+        "_distributed",
+        yields(1, 0),
+    ),
+    Row("optim.config.optimizer", "optimizer", word),
+    Row("trainer.strategy.ddp.overlap_grad_reduce", "overlap_gradients", flag),
+    Row("trainer.strategy.ddp.overlap_param_gather", "overlap_parameters", flag),
+    Row("trainer.strategy.ddp.grad_reduce_in_fp32", "gradient_bytes", yields(4, 2)),
+)
+
+
+def rules(reading: Reading) -> None:
+    """What NeMo's keys amount to."""
+    name = str(reading.one("optimizer", ""))
+    if name in ("mcore_distributed_optim", "distributed_fused_adam") or reading.one("_distributed"):
+        reading.put("zero_stage", 1)
+    if reading.one("_torch_fsdp"):
+        common.fsdp(reading, {"sharding": reading.one("_strategy", "full")})
+        stages = {"full": 3, "grad": 2, "hybrid": 3}
+        reading.put("zero_stage", stages.get(str(reading.one("_strategy", "full")), 3))
+    _shared(reading)
+    if reading.one("_peft") in ("lora", "qlora"):
+        reading.put("adapter", reading.one("_peft"))
+    if recipe := reading.one("_recipe"):
+        _recipe(reading, recipe)
+
+
+def _shared(reading: Reading) -> None:
+    megatron.shape(reading)
+    megatron.chunks(reading)
+    megatron.sharding(reading)
+    megatron.precision(reading)
+    if reading.one("_offload_layers") and not reading.has("_offload_activations"):
+        reading.say("_offload_activations", True, "cpu_offloading_num_layers")
+    common.offload(reading)
+    if reading.has("_recompute"):
+        megatron.recompute(reading)
+    reading.put("attention", reading.one("_attention"))
+    schedule_of(reading)
+    if reading.one("_tp_pp_dp"):
+        reading.put("rank_order", ["tensor", "context", "pipeline", "data"])
+
+
+def _recipe(reading: Reading, recipe: str) -> None:
+    """The model and the precision that a recipe's name says."""
+    parts = re.split(r"_(?:pretrain|sft|peft|finetune|lora|dora|qat|perf|distill)(?:_|$)", recipe, maxsplit=1)
+    reading.model_name = re.sub(r"_config$", "", parts[0])
+    tail = parts[1] if len(parts) > 1 else ""
+    narrow = re.search(r"mxfp8|nvfp4|fp8|bf16|fp16", tail)
+    if narrow and not reading.has("_precision"):
+        reading.put("dtype", narrow[0], derived=True)
+    if re.search(r"_(peft|lora|dora)", recipe):
+        reading.put("adapter", "lora")
+    reading.note(f"what isn't stated comes from the recipe {recipe}, which isn't opened")
+
+
+NEMO = Dialect(
+    name="nemo",
+    framework="nemo",
+    source=SOURCE,
+    rows=(*ROWS, *NEMO2),
+    unpriced=under("model model.config", megatron.MEGATRON.unpriced | DROPPED)
+    | words(
+        """
+        trainer.accumulate_grad_batches trainer.strategy.* trainer.plugins.* optim.* trainer.strategy
+        """
+    ),
+    irrelevant=under("model model.config", NAMES)
+    | words(
+        """
+        defaults hydra.* run.* name trainer.* exp_manager.* env_vars.* s3_checkpointing.* log.* resume.* model.data data.*
+        cluster.* peft.* inference.* restore_from_path trainer inference_batch_times_seqlen_threshold hparams_file
+        """
+    ),
+    signature=words(
+        """
+        trainer.devices trainer.num_nodes model.encoder_seq_length model.megatron_amp_O2 exp_manager.* model.optim.name
+        trainer.strategy.* run.* factory model.mcore_gpt
+        """
+    ),
+    rules=rules,
+    write=said_megatron.nemo,
+    defaults=dict(megatron.MEGATRON.defaults) | {"dtype": "bf16", "optimizer": "fused_adam"},
+    layout="yaml",
+    reads=frozenset({"yaml", "args"}),
+    software="nemo",
+)
+
+
+# Megatron-Bridge
+
+
+def mixed(raw: Any) -> Any:
+    """The narrow dtype of a mixed-precision recipe such as ``bf16_with_mxfp8_mixed``."""
+    if raw is None:
+        return UNSTATED
+    found = re.search(r"mxfp8|nvfp4|fp8|bf16|fp16|fp32", str(raw).lower())
+    return found[0] if found else UNSTATED
+
+
+BRIDGE_ROWS = (
+    *SHARED,
+    Row("recipe", "_recipe", word),
+    Row("train.micro_batch_size", "micro_batch", count),
+    Row("hf_path hf_model_path", "_hf", word),
+    Row("train.global_batch_size", "global_batch", count),
+    Row("model.seq_length dataset.seq_length dataset.sequence_length", "seq_len", count),
+    Row("mixed_precision mixed_precision.name", "_precision", mixed),
+    Row("optimizer.optimizer", "optimizer", word),
+    Row("model.fp8", "_fp8", one_of(megatron.FORMATS)),
+    Row("model.bf16", "_wide", yields("bf16")),
+    Row("model.fp16", "_wide", yields("fp16")),
+    Row("mixed_precision.bf16", "_wide", yields("bf16")),
+    Row("mixed_precision.fp16", "_wide", yields("fp16")),
+    Row("mixed_precision.fp8", "_fp8", one_of(megatron.FORMATS)),
+    Row("mixed_precision.fp8_recipe", "_fp8_recipe", one_of(megatron.RECIPES)),
+    Row("dist.use_megatron_fsdp ddp.use_megatron_fsdp", "_fsdp", flag, False),
+    Row("dist.use_torch_fsdp2", "_fsdp2", flag, False),
+    Row(
+        "ddp.data_parallel_sharding_strategy",
+        "_sharding",
+        one_of({k: k for k in megatron.SHARDING}),
+        "no_shard",
+    ),
+    Row("ddp.use_distributed_optimizer optimizer.use_distributed_optimizer", "_distributed", yields(1, 0)),
+    Row("ddp.overlap_grad_reduce comm_overlap.overlap_grad_reduce", "overlap_gradients", flag),
+    Row("ddp.overlap_param_gather comm_overlap.overlap_param_gather", "overlap_parameters", flag),
+    Row("comm_overlap.tp_comm_overlap", "overlap_tensor", flag),
+    Row("ddp.grad_reduce_in_fp32 mixed_precision.grad_reduce_in_fp32", "gradient_bytes", yields(4, 2)),
+    Row("optimizer.use_precision_aware_optimizer", "_precise", flag),
+    Row("optimizer.optimizer_cpu_offload", "_offload_optimizer", flag),
+    Row("optimizer.optimizer_offload_fraction", "_offload_fraction", number),
+    Row("optimizer.exp_avg_dtype", "_moment", word),
+    Row("model.vocab_size", "model.vocab_size", count),
+    Row("model.cross_entropy_loss_fusion", "fused_cross_entropy", flag),
+    Row("peft.dim", "_rank", count),
+    Row("peft_scheme peft", "_peft", word),
+    Row("gpus num_gpus ng", "_gpus", count),
+    Row("compute_dtype", "_precision", mixed),
+    Row("max_steps", "_steps", count),
+    Row("nodes", "_nodes", count),
+    Row("gpus_per_node gpus-per-node", "_per_node", count),
+    Row("model_name model_recipe_name m", "_name", word),
+    Row("tp", "tensor_parallel", count),
+    Row("pp", "pipeline_parallel", count),
+    Row("cp", "context_parallel", count),
+    Row("ep", "expert_parallel", count),
+    Row("etp", "expert_tensor_parallel", count),
+    Row("vp", "virtual_stages", count),
+    Row("mb", "micro_batch", count),
+    Row("gb", "global_batch", count),
+)
+TAKEN = {spelling for row in BRIDGE_ROWS[len(SHARED) :] for spelling in row.flags.split()}
+
+
+def bridge_rules(reading: Reading) -> None:
+    """What Megatron-Bridge's overrides amount to; the named recipe rules the rest."""
+    reading.put("dtype", reading.one("_precision"))
+    if reading.one("_fsdp") is False and not reading.one("_fsdp2"):
+        reading.put("fsdp", {"enabled": False})
+    _shared(reading)
+    if recipe := reading.one("_recipe"):
+        _recipe(reading, recipe)
+    reading.model_name = reading.one("_name") or reading.model_name
+    if reading.one("_rank") or reading.one("_peft") in ("lora", "dora"):
+        reading.put("adapter", "lora")
+
+
+BRIDGE = Dialect(
+    name="megatron-bridge",
+    framework="megatron-bridge",
+    source=BRIDGE_SOURCE,
+    rows=(*(row for row in SHARED if not TAKEN & set(row.flags.split())), *BRIDGE_ROWS[len(SHARED) :]),
+    unpriced=under("model", megatron.MEGATRON.unpriced | DROPPED)
+    | words(
+        """
+        ddp.* comm_overlap.* mixed_precision.* peft.* dist.* optimizer.overlap_* optimizer.main_* optimizer.exp_*
+        dataset.packed_sequence_size dataset.packed_sequence_specs.* dataset.enable_in_batch_packing
+        dataset.offline_packing_specs.* dataset.enable_offline_packing dataset.pack_sequences_in_batch model.freeze_*
+        model.packed_sequence_specs model.vit_gradient_checkpointing model.multimodal_attn_impl dataset.micro_batch_size
+        dataset.packing_buffer_size dataset.max_packing_seqlen dataset.defer_in_batch_packing_to_step model.fp8_*
+        """
+    ),
+    irrelevant=under("model", NAMES)
+    | words(
+        """
+        train.* validation.* scheduler.* dataset.* checkpoint.* logger.* rng.* tokenizer.* profiling.* optimizer.* ft.*
+        straggler.* nvrx_straggler.* inprocess_restart.* rerun_state_machine.* tensor_inspect.* env_vars.* dataset
+        step_func peft_* hf_path_* config_file dist.distributed_timeout_minutes dist.distributed_backend deterministic env
+        seed mode executor pretrained_checkpoint trust_remote_code model.eos_token_id model.bos_token_id
+        model.pad_token_id task data packed_sequence dryrun mount custom_* offline log_dir wandb_* hf_token
+        container_image detach time_limit additional_slurm_params experiment_name nemo_home domain use_recipes srun_arg
+        train_iters comm_overlap model.tokenizer_*
+        """
+    ),
+    signature=words(
+        """
+        recipe train.micro_batch_size train.global_batch_size model.tensor_model_parallel_size scheduler.* logger.*
+        checkpoint.* dataset.* train.train_iters ddp.* dist.* rng.*
+        """
+    ),
+    rules=bridge_rules,
+    write=said_megatron.bridge,
+    defaults={},
+    layout="args",
+    reads=frozenset({"yaml", "args"}),
+    software="nemo",
+)

@@ -1,0 +1,297 @@
+"""How the dialects of Megatron and its kin say a plan: what is more than a row of their tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from costmodel.interop.launchers.writing import Writing
+
+NARROW = ("fp8", "mxfp8", "nvfp4")
+
+
+def _wide(dtype: str) -> str:
+    return "bf16" if dtype in NARROW else dtype
+
+
+def megatron(w: Writing) -> None:
+    """Megatron's arguments."""
+    plan = w.plan
+    megatron_shape(w)
+    w.say(
+        "tensor_parallel", "pipeline_parallel", "context_parallel", "micro_batch", "global_batch", "seq_len"
+    )
+    if w.model.experts:
+        w.say("expert_parallel", "expert_tensor_parallel")
+    if plan.virtual_stages > 1:
+        w.put("num_virtual_stages_per_pipeline_rank", plan.virtual_stages)
+    w.put("sequence_parallel", plan.sequence_parallel or None)
+    if plan.zero_stage == 1:
+        w.put("use_distributed_optimizer", True)
+    elif plan.zero_stage:
+        w.put("use_distributed_optimizer", True)
+        w.put("use_megatron_fsdp", True)
+        w.put(
+            "data_parallel_sharding_strategy", "optim_grads" if plan.zero_stage == 2 else "optim_grads_params"
+        )
+    megatron_dtype(w, "fp8_format", "fp4_format")
+    megatron_recompute(w)
+    megatron_optimizer(w)
+    if plan.optimizer_offload:
+        w.put("optimizer_cpu_offload", True)
+        w.put("optimizer_offload_fraction", plan.optimizer_offload)
+    if plan.activation_offload:
+        w.put("cpu_offloading_num_layers", round(plan.activation_offload * w.model.layers))
+    w.put("attention_backend", {"flash": "flash", "fused-softmax": "unfused"}.get(str(plan.attention)))
+    w.put(
+        "grad_reduce_in_bf16" if plan.gradient_bytes == 2 else "accumulate_allreduce_grads_in_fp32",
+        True if plan.gradient_bytes else None,
+    )
+    for field in ("overlap_gradients", "overlap_parameters", "overlap_tensor", "fused_cross_entropy"):
+        if getattr(plan, field):
+            w.say(field)
+    if plan.overlap_pipeline is False:
+        w.put("no_overlap_p2p_communication", True)
+    if plan.cuda_graphs:
+        w.put("cuda_graph_impl", "local")
+    if tuple(plan.rank_order) == ("tensor", "context", "pipeline", "data"):
+        w.put("use_tp_pp_dp_mapping", True)
+
+
+def megatron_dtype(w: Writing, eight: str, four: str) -> None:
+    """Weights of 16 bits, products of fewer."""
+    dtype = w.plan.dtype
+    if _wide(dtype) in ("bf16", "fp16"):
+        w.put(_wide(dtype), True)
+    if dtype in ("fp8", "mxfp8"):
+        w.put(eight, "hybrid" if dtype == "fp8" else "e4m3")
+        w.put("fp8_recipe", "delayed" if dtype == "fp8" else "mxfp8")
+    if dtype == "nvfp4":
+        w.put(four, "e2m1")
+
+
+def megatron_recompute(w: Writing) -> None:
+    """Everything, the attention core, or a part of each stage's layers."""
+    recompute = w.plan.recompute
+    if recompute == "none":
+        return
+    w.put("recompute_granularity", "selective" if recompute == "selective" else "full")
+    if recompute == "selective":
+        return
+    w.put("recompute_method", "uniform" if recompute == "full" else "block")
+    stage = -(-w.model.layers // (w.plan.pipeline_parallel * w.plan.virtual_stages))
+    w.put("recompute_num_layers", 1 if recompute == "full" else max(1, stage // int(recompute)))
+
+
+def megatron_optimizer(w: Writing) -> None:
+    """Adam and how narrow its states are, or another."""
+    name = w.plan.optimizer
+    if name is None:
+        return
+    w.put("optimizer", {"sgd-momentum": "sgd", "muon": "muon"}.get(name, "adam"))
+    if name in ("adam-precision-aware", "adam-bf16-moments"):
+        w.put("use_precision_aware_optimizer", True)
+    if name == "adam-bf16-moments":
+        w.put("exp_avg_dtype", "bf16")
+        w.put("exp_avg_sq_dtype", "bf16")
+
+
+def megatron_shape(w: Writing) -> None:
+    """The model's shape in Megatron's arguments."""
+    model = w.model
+    w.shape(
+        num_layers=model.layers,
+        hidden_size=model.hidden,
+        num_heads=model.heads,
+        head_dim=model.value_head_dim,
+        vocab_size=model.vocabulary,
+    )
+    w.put("ffn_hidden_size", model.feed_forward or model.expert_feed_forward)
+    if model.kv_heads != model.heads:
+        w.put("group_query_attention", True)
+        w.put("num_query_groups", model.kv_heads)
+    if not model.learned_positions:
+        w.put("position_embedding_type", "rope")
+    w.put("max_position_embeddings", model.learned_positions or w.plan.seq_len)
+    w.put("normalization", "RMSNorm" if model.norm == "rmsnorm" else "LayerNorm")
+    w.put("swiglu", model.gated or None)
+    w.put("disable_bias_linear", None if model.feed_forward_bias else True)
+    w.put("add_qkv_bias", (model.attention_bias and not model.feed_forward_bias) or None)
+    w.put("untie_embeddings_and_output_weights", None if model.tied_embeddings else True)
+    w.put("qk_layernorm", model.qk_norm != "none" or None)
+    w.put("hidden_dropout", 0.1 if model.dropout else 0.0)
+    w.put("attention_dropout", 0.1 if model.dropout else 0.0)
+    if model.experts:
+        w.put("num_experts", model.experts)
+        w.put("moe_router_topk", model.experts_per_token)
+        w.shape(
+            moe_ffn_hidden_size=model.expert_feed_forward,
+            shared_expert_ffn=model.shared_expert_feed_forward or None,
+        )
+        if model.dense_layers:
+            w.put("moe_layer_freq", f"[0]*{model.dense_layers}+[1]*{model.layers - model.dense_layers}")
+    if model.latent:
+        w.put("multi_latent_attention", True)
+        w.shape(
+            q_lora_rank=model.query_latent or None, kv_lora_rank=model.kv_latent, v_head_dim=model.value_head_dim,
+            qk_head_dim=int(model.head_dim or 0) - model.rope_head_dim, qk_rope_head_dim=model.rope_head_dim,
+        )  # fmt: skip
+    w.shape(mtp_layers=model.prediction_layers or None)
+
+
+def megatron_deepspeed(w: Writing) -> None:
+    """Megatron-DeepSpeed's arguments: older names, ZeRO by its stage."""
+    plan = w.plan
+    megatron_shape(w)
+    for new in (
+        "group_query_attention",
+        "num_query_groups",
+        "qk_layernorm",
+        "position_embedding_type",
+        "moe_router_topk",
+    ):
+        w.values.pop(new, None)
+    w.put("num_key_value_heads", w.model.kv_heads if w.model.kv_heads != w.model.heads else None)
+    w.put("use_rotary_position_embeddings", None if w.model.learned_positions else True)
+    w.put("deepspeed", True)
+    w.say("tensor_parallel", "pipeline_parallel", "micro_batch", "global_batch", "seq_len", "zero_stage")
+    if w.model.experts:
+        w.put("moe_expert_parallel_size", plan.expert_parallel)
+        w.put("topk", w.model.experts_per_token)
+    w.put("no_pipeline_parallel", True if plan.pipeline_parallel == 1 else None)
+    w.put("sequence_parallel", plan.sequence_parallel or None)
+    if plan.dtype in ("bf16", "fp16"):
+        w.put(plan.dtype, True)
+    if plan.recompute == "full":
+        w.put("checkpoint_activations", True)
+        w.put("deepspeed_activation_checkpointing", True)
+    elif plan.recompute == "selective":
+        w.put("recompute_granularity", "selective")
+    w.put("cpu_optimizer", True if plan.optimizer_offload == 1.0 else None)
+    w.put("optimizer", "adam" if plan.optimizer in (None, "adam") else None)
+    w.put("use_flash_attn_v2", True if plan.attention == "flash" else None)
+
+
+def nemo(w: Writing) -> None:
+    """NeMo's launcher YAML."""
+    plan, model = w.plan, w.model
+    per_node = min(plan.gpus, 8)
+    w.put("trainer.num_nodes", plan.gpus // per_node if plan.gpus % per_node == 0 else 1)
+    w.put("trainer.devices", per_node if plan.gpus % per_node == 0 else plan.gpus)
+    w.put("trainer.precision", _wide(plan.dtype) if _wide(plan.dtype) in ("bf16", "fp16") else "32")
+    w.put("model.fp8", plan.dtype in ("fp8", "mxfp8"))
+    if plan.dtype == "mxfp8":
+        w.put("model.fp8_recipe", "mxfp8")
+    _sections(w, "model")
+    w.put("model.micro_batch_size", plan.micro_batch)
+    w.put("model.global_batch_size", plan.global_batch)
+    w.put("model.encoder_seq_length", plan.seq_len)
+    w.put(
+        "model.activations_checkpoint_granularity",
+        plan.recompute if plan.recompute in ("full", "selective") else None,
+    )
+    if plan.recompute == "full":
+        w.put("model.activations_checkpoint_method", "uniform")
+        w.put("model.activations_checkpoint_num_layers", 1)
+    w.put("model.optim.name", "mcore_distributed_optim" if plan.zero_stage == 1 else "fused_adam")
+    w.put("model.optim.overlap_grad_sync", plan.overlap_gradients)
+    w.put("model.optim.overlap_param_sync", plan.overlap_parameters)
+    w.put("model.ub_tp_comm_overlap", plan.overlap_tensor)
+    w.put("model.overlap_p2p_comm", plan.overlap_pipeline)
+    w.put("model.use_flash_attention", True if plan.attention == "flash" else None)
+    w.put("model.num_layers", model.layers)
+    w.put("model.hidden_size", model.hidden)
+    w.put("model.ffn_hidden_size", model.feed_forward or model.expert_feed_forward)
+    w.put("model.num_attention_heads", model.heads)
+    w.put("model.num_query_groups", model.kv_heads if model.kv_heads != model.heads else None)
+    w.put("model.kv_channels", model.value_head_dim)
+    w.put("model.num_moe_experts", model.experts or None)
+    w.put("model.moe_router_topk", model.experts_per_token or None)
+    w.put("model.normalization", model.norm)
+    w.put("model.activation", "fast-swiglu" if model.gated else "gelu")
+    w.put("model.bias", model.feed_forward_bias)
+    w.put("model.share_embeddings_and_output_weights", model.tied_embeddings)
+    w.put("model.override_vocab_size", model.vocabulary)
+
+
+def _sections(w: Writing, section: str) -> None:
+    plan = w.plan
+    w.put(f"{section}.tensor_model_parallel_size", plan.tensor_parallel)
+    w.put(f"{section}.pipeline_model_parallel_size", plan.pipeline_parallel)
+    w.put(
+        f"{section}.virtual_pipeline_model_parallel_size",
+        plan.virtual_stages if plan.virtual_stages > 1 else None,
+    )
+    w.put(f"{section}.context_parallel_size", plan.context_parallel)
+    if w.model.experts:
+        w.put(f"{section}.expert_model_parallel_size", plan.expert_parallel)
+        w.put(f"{section}.expert_tensor_parallel_size", plan.expert_tensor_parallel)
+    w.put(f"{section}.sequence_parallel", bool(plan.sequence_parallel))
+
+
+def bridge(w: Writing) -> None:
+    """Megatron-Bridge's overrides of a recipe."""
+    plan = w.plan
+    w.put("recipe", f"{w.model.name.replace('-', '_').replace('.', '')}_pretrain_config")
+    _sections(w, "model")
+    w.put("model.seq_length", plan.seq_len)
+    w.put("dataset.seq_length", plan.seq_len)
+    w.put("train.micro_batch_size", plan.micro_batch)
+    w.put("train.global_batch_size", plan.global_batch)
+    wide = _wide(plan.dtype)
+    named = f"{wide}_mixed" if plan.dtype == wide else f"{wide}_with_{plan.dtype}_mixed"
+    w.put("mixed_precision.name", named)
+    if plan.recompute in ("full", "selective"):
+        w.put("model.recompute_granularity", plan.recompute)
+        w.put("model.recompute_method", "uniform" if plan.recompute == "full" else None)
+        w.put("model.recompute_num_layers", 1 if plan.recompute == "full" else None)
+    w.put("ddp.use_distributed_optimizer", bool(plan.zero_stage))
+    if (plan.zero_stage or 0) > 1:
+        w.put("ddp.use_megatron_fsdp", True)
+        w.put(
+            "ddp.data_parallel_sharding_strategy",
+            "optim_grads" if plan.zero_stage == 2 else "optim_grads_params",
+        )
+    w.put("ddp.overlap_grad_reduce", plan.overlap_gradients)
+    w.put("ddp.overlap_param_gather", plan.overlap_parameters)
+    w.put("comm_overlap.tp_comm_overlap", plan.overlap_tensor)
+    if plan.gradient_bytes:
+        w.put("ddp.grad_reduce_in_fp32", plan.gradient_bytes == 4)
+    w.put("model.cross_entropy_loss_fusion", plan.fused_cross_entropy)
+    w.put("model.attention_backend", "flash" if plan.attention == "flash" else "unfused")
+
+
+def gpt_neox(w: Writing) -> None:
+    """GPT-NeoX's YAML."""
+    plan, model = w.plan, w.model
+    w.put("pipe_parallel_size", plan.pipeline_parallel)
+    w.put("model_parallel_size", plan.tensor_parallel)
+    w.put("context_parallel_size", plan.context_parallel if plan.context_parallel > 1 else None)
+    w.put("sequence_parallel", plan.sequence_parallel or None)
+    w.put("num_layers", model.layers)
+    w.put("hidden_size", model.hidden)
+    w.put("num_attention_heads", model.heads)
+    w.put("num_kv_heads", model.kv_heads if model.kv_heads != model.heads else None)
+    w.put("intermediate_size", (model.feed_forward or model.expert_feed_forward) * (3 if model.gated else 1))
+    w.put("activation", "swiglu" if model.gated else "gelu")
+    w.put("norm", model.norm)
+    w.put("no_weight_tying", not model.tied_embeddings)
+    w.put("use_bias_in_attn_linear", model.attention_bias)
+    w.put("pos_emb", "learned" if model.learned_positions else "rotary")
+    w.put("seq_length", plan.seq_len)
+    w.put("max_position_embeddings", model.learned_positions or plan.seq_len)
+    w.put("attention_config", [[["flash" if plan.attention == "flash" else "global"], model.layers]])
+    if model.experts:
+        w.put("moe_num_experts", model.experts)
+        w.put("moe_top_k", model.experts_per_token)
+        w.put("moe_expert_parallel_size", plan.expert_parallel)
+    w.put("train_batch_size", plan.global_batch)
+    w.put("train_micro_batch_size_per_gpu", plan.micro_batch)
+    w.put("gradient_accumulation_steps", w.accumulation)
+    w.put("zero_optimization.stage", plan.zero_stage)
+    w.put("zero_optimization.overlap_comm", plan.overlap_gradients)
+    if plan.optimizer_offload == 1.0:
+        w.put("zero_optimization.cpu_offload", True)
+    w.put("optimizer.type", "Adam" if plan.optimizer in (None, "adam") else str(plan.optimizer))
+    w.put("precision", {"bf16": "bfloat16", "fp16": "fp16", "fp32": "fp32"}.get(plan.dtype))
+    w.put("checkpoint_activations", plan.recompute == "full")

@@ -1,0 +1,144 @@
+"""torchtune's YAML."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from costmodel.interop.launchers import common
+from costmodel.interop.launchers.dialects import said_trainers
+from costmodel.interop.launchers.table import Dialect, Row, words
+from costmodel.interop.launchers.values import DTYPES, Expected, count, flag, one_of, rest, yields
+
+if TYPE_CHECKING:
+    from costmodel.interop.launchers.reading import Reading
+
+SOURCE = "pytorch/torchtune recipes/*.py and recipes/configs@bd2a0fc7c3"
+
+
+def last(raw: Any) -> Any:
+    """The name at the end of a component's path."""
+    if not isinstance(raw, str):
+        raise Expected("the path of a component")
+    return raw.rpartition(".")[2]
+
+
+ROWS = (
+    Row("model._component_ policy_model._component_", "_builder", last),
+    Row("batch_size", "micro_batch", count),
+    Row("gradient_accumulation_steps", "gradient_accumulation", count, 1),
+    Row("dtype", "_wide", one_of(DTYPES), "bf16"),
+    Row("tokenizer.max_seq_len", "seq_len", count),
+    Row("optimizer._component_", "optimizer", last),
+    Row("enable_activation_checkpointing", "_recompute", yields("full", "none"), False),
+    Row("ac_mode", "_mode", one_of({"full": "full", "selective": "selective"}), None, "from 0.2"),
+    Row("enable_activation_offloading", "_offload_activations", flag, False, "from 0.4"),
+    Row("fsdp_cpu_offload fsdp.cpu_offload", "_offload_fsdp", flag, False),
+    Row("tensor_parallel_dim", "tensor_parallel", count, 1, "from 0.6"),
+    Row("context_parallel_dim", "context_parallel", count, 1, "from 0.7"),
+    Row("data_parallel_shard_dim", "fsdp.shard_degree", rest, -1, "from 0.6"),
+    Row("data_parallel_replicate_dim", "fsdp.replicate_degree", count, 1, "from 0.6"),
+    Row("fsdp_reshard_after_forward", "fsdp.reshard_after_forward", flag, True),
+    Row("model.lora_rank", "_rank", count),
+    Row("optimizer_in_bwd", "_in_backward", flag, False),
+    Row("enable_fp8_training", "_narrow", yields("fp8"), False, "from 0.7"),
+    Row("model.num_layers", "model.num_layers", count),
+    Row("model.embed_dim", "model.hidden_size", count),
+    Row("model.num_heads", "model.num_heads", count),
+    Row("model.num_kv_heads", "model.num_kv_heads", count),
+    Row("model.intermediate_dim", "model.ffn_hidden_size", count),
+    Row("model.vocab_size", "model.vocab_size", count),
+    Row("expert_parallel_dim", "expert_parallel", count, 1),
+    Row("model.quantize_base", "_quantised", flag, False),
+    Row("world_size", "_gpus", count),
+    Row("num_processes", "_gpus", count),
+)
+
+
+def rules(reading: Reading) -> None:
+    """FSDP, recomputation and adapters."""
+    common.dtype(reading)
+    builder = reading.one("_builder")
+    reading.model_name = builder
+    reading.put(
+        "recompute",
+        reading.one("_mode")
+        if reading.one("_recompute") == "full" and reading.has("_mode")
+        else reading.one("_recompute"),
+    )
+    stated = [
+        name
+        for name in ("shard_degree", "replicate_degree", "reshard_after_forward")
+        if reading.has(f"fsdp.{name}")
+    ]
+    fields: dict[str, Any] = {"version": 2} if stated else {}
+    fields |= {name: reading.one(f"fsdp.{name}") for name in stated}
+    if reading.has("_offload_fsdp"):
+        fields["offload_params"] = reading.one("_offload_fsdp")
+    if fields:
+        common.fsdp(reading, fields)
+    common.offload(reading)
+    if builder and (builder.startswith(("lora", "qlora", "dora", "qdora")) or reading.has("_rank")):
+        reading.put(
+            "adapter",
+            "qlora"
+            if (builder.startswith("q") and not builder.startswith("qwen")) or reading.one("_quantised")
+            else "lora",
+        )
+    if reading.one("_in_backward"):
+        reading.unpriced.append("optimizer_in_bwd")
+
+
+TORCHTUNE = Dialect(
+    name="torchtune",
+    framework="torchtune",
+    source=SOURCE,
+    rows=ROWS,
+    unpriced=words(
+        """
+        compile compile.* dataset.packed dataloader.packed model.lora_attn_modules model.apply_lora_to_* model.use_dora
+        loss._component_ loss loss.* tensor_parallel_plan tensor_parallel_plan.* custom_sharded_layers
+        fsdp_sharding_strategy ac_option memory_efficient_fsdp_wrap use_flex optimizer.fused quantizer quantizer.*
+        teacher_* kd_* fp8_recipe_name use_distributed_state_dict forward_batch_size ppo_* model.decoder_trainable
+        model.encoder_trainable model.fusion_trainable reward_and_value_model.* fsdp.* context_parallel_rotate_method
+        enable_loss_parallel enable_kv_cache low_cpu_ram
+        """
+    ),
+    irrelevant=words(
+        """
+        output_dir tokenizer tokenizer.* checkpointer.* resume_from_checkpoint dataset._component_ dataset.* dataset
+        datasets dataset_val.* dataset_val batch_size_val run_val_every_n_steps seed shuffle epochs max_steps_per_epoch
+        optimizer.* lr_scheduler lr_scheduler.* clip_grad_norm metric_logger.* log_* device profiler profiler.* save_*
+        model.lora_alpha model.lora_dropout model.image_size model.attn_dropout model.norm_eps model.max_seq_len
+        dataloader.* collate_fn model_dir ref_* value_* reward_* policy_model.* base_model_path temperature top_k
+        max_generated_tokens grpo_samples num_steps min_response_length penalise_no_eos stop_token_ids whiten_rewards
+        gamma lmbda kl_coeff keep_last_n_checkpoints cudnn_deterministic_mode reward_functions orchestration.* inference.*
+        postprocessing.* training.* debug_* name prompt* num_workers distributed_backend shuffle_seed checkpoint*
+        early_exit* max_seq_len
+        """
+    ),
+    signature=words(
+        """
+        model._component_ tokenizer._component_ checkpointer._component_ optimizer._component_ dataset._component_
+        enable_activation_checkpointing loss._component_ metric_logger._component_
+        """
+    ),
+    rules=rules,
+    write=said_trainers.torchtune,
+    defaults={
+        "tensor_parallel": 1,
+        "pipeline_parallel": 1,
+        "context_parallel": 1,
+        "expert_parallel": 1,
+        "virtual_stages": 1,
+        "zero_stage": 3,
+        "sequence_parallel": False,
+        "dtype": "bf16",
+        "recompute": "none",
+        "offload": [],
+        "gradient_accumulation": 1,
+        "attention": "fused",
+    },
+    layout="yaml",
+    reads=frozenset({"yaml", "json", "args"}),
+    software="torchtune",
+)

@@ -1,0 +1,75 @@
+"""What a launch file says, and what its framework adds."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+PLAN_FIELDS = (
+    "tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel", "expert_tensor_parallel", "virtual_stages",
+    "data_parallel", "ulysses_parallel", "zero_stage", "fsdp", "sequence_parallel", "micro_batch", "global_batch",
+    "gradient_accumulation", "seq_len", "dtype", "recompute", "optimizer", "offload", "schedule", "attention",
+)  # fmt: skip
+"""What every launch is asked for; a file can state more of `costmodel.Plan`."""
+EXTRA_FIELDS = (
+    "optimizer_offload", "activation_offload", "shard_group", "gradient_bytes", "fused_cross_entropy", "fused_norms",
+    "cuda_graphs", "overlap_gradients", "overlap_parameters", "overlap_tensor", "overlap_pipeline", "adapter",
+    "recompute_every", "optimizer_states",
+    "rank_order",
+)  # fmt: skip
+"""Further fields of a plan, in a launch only where a file states them."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Launch:
+    """One run as its launch files describe it.
+
+    Parameters
+    ----------
+    framework : whose files they are
+    dialect : in which of its dialects
+    files : names of what was read
+    version : of the framework or its layout, where the file tells
+    model : its name, or its shape by field (``num_layers``, ``hidden_size``, ...), or None
+    gpus : world size, or None where the files don't say
+    plan : fields of a plan with their values: what the files state, what follows from that, and the framework's defaults
+    assumed : fields that the files leave open, with the value that the default gives them, None where there is none
+    derived : fields that follow from others
+    unknown : flags that were not understood
+    irrelevant : flags that are known and change neither time nor memory
+    unpriced : flags that change time or memory in a way that isn't modelled
+    ineffective : fields that are stated and do nothing here
+    conflicts : statements that can't all be true; a field that is stated twice differently is None
+    unresolved : flags whose value is a variable, with that value
+    notes : what else a reader should know
+
+    Examples
+    --------
+    >>> from costmodel.interop.launchers import read_launch
+    >>> launch = read_launch("--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 128 "
+    ...     "--micro-batch-size 1 --global-batch-size 8 --tensor-model-parallel-size 2 --bf16")
+    >>> launch.framework, launch.plan["tensor_parallel"], launch.assumed["pipeline_parallel"]
+    ('megatron-lm', 2, 1)
+    """
+
+    framework: str
+    dialect: str
+    files: tuple[str, ...]
+    version: str | None
+    model: str | dict[str, Any] | None
+    gpus: int | None
+    plan: dict[str, Any]
+    assumed: dict[str, Any]
+    derived: tuple[str, ...]
+    unknown: tuple[str, ...]
+    irrelevant: tuple[str, ...]
+    unpriced: tuple[str, ...]
+    ineffective: tuple[str, ...]
+    conflicts: tuple[str, ...]
+    unresolved: dict[str, str]
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain lists and tables, for JSON."""
+        plain = dataclasses.asdict(self)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}

@@ -1,0 +1,405 @@
+"""From what a launch says to what `estimate` takes: the model, the plan, the software."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from costmodel.catalogue import loader
+from costmodel.description.plan import Plan
+from costmodel.description.transformer import Transformer
+from costmodel.errors import CostModelError, InvalidValue, NotModelled, UnreadableFile
+from costmodel.interop.launchers.dialects import DIALECTS
+from costmodel.interop.launchers.launch import EXTRA_FIELDS, Launch
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "megatron-lm": {
+        "norm": "layernorm",
+        "bias": True,
+        "activation": "gelu (not gated)",
+        "tied_embeddings": True,
+        "dropout": True,
+    },
+    "nanotron": {"norm": "rmsnorm", "bias": False, "activation": "swiglu", "tied_embeddings": False},
+    "llm-foundry": {
+        "norm": "layernorm",
+        "bias": True,
+        "activation": "gelu (not gated)",
+        "tied_embeddings": True,
+    },
+    "gpt-neox": {
+        "norm": "layernorm",
+        "bias": True,
+        "activation": "gelu (not gated)",
+        "tied_embeddings": True,
+    },
+    "torchtune": {"norm": "rmsnorm", "bias": False, "activation": "swiglu", "tied_embeddings": False},
+}
+SHAPES["nemo"] = SHAPES["megatron-bridge"] = SHAPES["megatron-deepspeed"] = SHAPES["megatron-lm"]
+VOCABULARY = 50_304
+"""Where no file states one: GPT-2's, padded to a multiple of 128 as Megatron does."""
+OPTIMIZERS = (
+    ("adam-8bit", r"8bit"), ("muon", r"muon"), ("sgd-momentum", r"lion|sgd"), ("rmsprop", r"rmsprop"),
+    ("adam", r"adamw?(?!\w*mix)|lamb|mcore"),
+)  # fmt: skip
+"""Optimizers of `Plan` by what an optimizer's name contains: Lion keeps one moment, as momentum does; LAMB two, as Adam."""
+UNLIKE = r"ademamix|adafactor|adagrad|galore|apollo|shampoo|soap|badam|adalomo|lomo|came|schedule_?free|dion"
+KERNELS = {
+    "flash": "flash",
+    "fused": "flash",
+    "xformers": "flash",
+    "ring": "flash",
+    "unfused": "unfused",
+    "auto": None,
+    None: None,
+}
+MEGATRON = ("megatron-lm", "megatron-deepspeed", "nemo", "megatron-bridge", "gpt-neox")
+"""Frameworks whose own attention has a fused softmax."""
+SCHEDULES = {
+    "zero-bubble": "zb-h1",
+    "1f1b": "1f1b",
+    "interleaved": "interleaved",
+    "gpipe": "gpipe",
+    "breadth-first": "breadth-first",
+}
+ALIASES = {
+    "llama3405b": "llama3.1-405b", "llama70b": "llama2-70b", "llama7b": "llama2-7b", "llama13b": "llama2-13b",
+    "gpt3175b": "gpt3-175b",
+    "llama38b": "llama3-8b", "llama321b": "llama3.2-1b", "mistral7b": "mistral-7b", "mistral7bv0": "mistral-7b",
+}  # fmt: skip
+"""Names that frameworks give to models of the catalogue."""
+NOISE = re.compile(
+    r"\b(meta|instruct|chat|hf|base|it|pt|bnb|4bit|8bit|nf4|bf16|fp8|gptq|awq|dequantized|coder|math|sft|dpo|pretrain|unsloth|"
+    r"v0\.\d|v1\.\d|\d{4}|thinking|distill|lora|qlora|dora|qdora|full|int4)\b"
+)
+
+
+class Priced(NamedTuple):
+    """What `estimate` takes."""
+
+    model: Transformer
+    plan: Plan
+    software: str
+    """Entry of the catalogue's frameworks."""
+    notes: tuple[str, ...]
+    """What was put in another's place."""
+
+
+def resolve(
+    launch: Launch,
+    *,
+    model: Transformer | None = None,
+    gpus: int | None = None,
+    config: str | Path | None = None,
+) -> Priced:
+    """The model and plan of a launch, ready to be priced.
+
+    Parameters
+    ----------
+    launch : of `read_launch`
+    model : in place of the one that the files name
+    gpus : world size where the files don't state one
+    config : a Hugging Face ``config.json`` to take the model's shape from; no file is opened but this
+
+    Returns
+    -------
+    Priced
+
+    Raises
+    ------
+    CostModelError
+        where files conflict, variables are unresolved, or something is missing that no default gives; it says what to set
+    NotModelled
+        where the run uses what isn't modelled
+    IllegalPlan
+        where GPUs and degrees don't fit
+    """
+    if launch.conflicts:
+        raise CostModelError(
+            f"{_names(launch)}: conflict: {'; '.join(launch.conflicts)}; settle it with --set FIELD=VALUE"
+        )
+    _check_variables(
+        launch, model is not None or config is not None, gpus is not None or launch.gpus is not None
+    )
+    notes: list[str] = []
+    if model is None and config is not None:
+        model = Transformer.from_huggingface(config)
+    shape = model or model_of(launch, notes)
+    return Priced(shape, plan_of(launch, gpus, notes), software_of(launch), tuple(notes))
+
+
+def _names(launch: Launch) -> str:
+    return ", ".join(launch.files)
+
+
+def _check_variables(launch: Launch, shaped: bool, sized: bool) -> None:
+    """Ask for the variables that matter: not for the model's where it is given, nor for that of nodes where GPUs are."""
+    asked = []
+    for shown, raw in launch.unresolved.items():
+        if sized and re.search(r"nnodes|nproc|num_(nodes|gpus|processes|machines)|gpus|devices", shown):
+            continue
+        if shaped and re.search(
+            r"pretrain|model_name|base_model|num.layers|hidden|heads|vocab|ffn|expert.intermediate", shown
+        ):
+            continue
+        found = re.search(r"\$\{?([A-Za-z_]\w*)", raw)
+        asked.append(f"--set {found[1]}=... (for {shown})" if found else f"--set {shown.lstrip('-')}=...")
+    if asked:
+        raise CostModelError(f"{_names(launch)}: unresolved: {', '.join(dict.fromkeys(asked))}")
+
+
+def software_of(launch: Launch) -> str:
+    """The catalogue's framework that prices a launch."""
+    dialect = next(one for one in DIALECTS if one.name == launch.dialect)
+    if dialect.software == "megatron-deepspeed" and (launch.plan.get("zero_stage") or 0) > 1:
+        return "deepspeed"
+    if dialect.software == "hf-fsdp":
+        if launch.plan.get("fsdp"):
+            return "hf-fsdp"
+        return "deepspeed" if launch.plan.get("zero_stage") else "hf-trainer"
+    return dialect.software
+
+
+# The model
+
+
+def model_of(launch: Launch, notes: list[str]) -> Transformer:
+    """The model that a launch names or describes."""
+    if isinstance(launch.model, str):
+        name = catalogue_name(launch.model)
+        if name is None:
+            raise CostModelError(
+                f"{_names(launch)}: model {launch.model[:80]!r} is not in the catalogue; give --model with a name of it "
+                "(`costmodel models` lists them) or a config.json, or --allow-config where one lies beside the file"
+            )
+        return loader.load_model(name)
+    if launch.model is None or "num_layers" not in launch.model:
+        raise CostModelError(
+            f"{_names(launch)}: no model is named or described; give --model with a name of the catalogue or a config.json"
+        )
+    return shaped(launch, launch.model, notes)
+
+
+def catalogue_name(name: str) -> str | None:
+    """The catalogue's entry that a framework's or Hugging Face's name means, or None.
+
+    Examples
+    --------
+    >>> catalogue_name("meta-llama/Meta-Llama-3-8B-Instruct"), catalogue_name("qlora_llama3_1_405b")
+    ('llama3-8b', 'llama3.1-405b')
+    """
+    known = loader.names("model")
+    if name in known:
+        return name
+    plain = re.sub(r"(?<=\d)_(?=\d_)", ".", name.rpartition("/")[2].lower())
+    plain = NOISE.sub(" ", re.sub(r"[-_ ]+", " ", plain))
+    key = re.sub(r"\s+", "", plain)
+    entries = {re.sub(r"[-_ ]", "", entry): entry for entry in known}
+    return entries.get(key) or ALIASES.get(key)
+
+
+def shaped(launch: Launch, stated: dict[str, Any], notes: list[str]) -> Transformer:
+    """A transformer of the stated shape, with the framework's defaults."""
+    if stated.get("kind"):
+        raise NotModelled(f"{_names(launch)}: a {stated['kind']} model is not modelled")
+    shape = SHAPES.get(launch.framework, SHAPES["megatron-lm"]) | stated
+    for field in ("num_layers", "hidden_size", "num_heads"):
+        if not shape.get(field):
+            raise CostModelError(
+                f"{_names(launch)}: the model's {field} is not stated; give --model with a name of the catalogue or a config.json"
+            )
+    if "vocab_size" not in shape:
+        notes.append(f"vocabulary of {VOCABULARY} assumed: the files leave it to the tokenizer")
+    gated = "not gated" not in str(shape["activation"])
+    hidden, bias = shape["hidden_size"], bool(shape["bias"])
+    width = shape.get("ffn_hidden_size") or (int(4 * hidden * 2 / 3) // 64 * 64 if gated else 4 * hidden)
+    fields: dict[str, Any] = {
+        "name": "model of the launch file", "layers": shape["num_layers"], "hidden": hidden, "heads": shape["num_heads"],
+        "vocabulary": shape.get("vocab_size", VOCABULARY), "feed_forward": width, "kv_heads": shape.get("num_kv_heads"),
+        "head_dim": shape.get("head_dim"), "gated": gated, "norm": shape["norm"],
+        "tied_embeddings": bool(shape["tied_embeddings"]),
+        "qk_norm": "head" if shape.get("qk_norm") else "none", "embedding_norm": bool(shape.get("embedding_norm")),
+        "attention_bias": bias or bool(shape.get("qkv_bias")), "output_bias": bias, "feed_forward_bias": bias,
+        "attention_sinks": bool(shape.get("attention_sinks")), "parallel_block": bool(shape.get("parallel_block")),
+        "learned_positions": shape.get("learned_positions") or 0, "prediction_layers": shape.get("mtp_layers") or 0,
+        "dropout": bool(shape.get("dropout")),
+    }  # fmt: skip
+    if shape.get("window"):
+        fields |= {
+            "sliding_window": shape["window"],
+            "windowed_layers": shape.get("windowed_layers", shape["num_layers"]),
+        }
+    if shape.get("num_experts"):
+        dense = shape.get("dense_layers") or 0
+        fields |= {
+            "experts": shape["num_experts"], "experts_per_token": shape.get("top_k", 2), "dense_layers": dense,
+            "expert_feed_forward": shape.get("moe_ffn_hidden_size") or width, "feed_forward": width if dense else 0,
+            "shared_expert_feed_forward": shape.get("shared_expert_ffn") or 0,
+        }  # fmt: skip
+        if shape.get("expert_capacity"):
+            fields["expert_capacity"] = float(shape["expert_capacity"])
+    if shape.get("latent"):
+        rope = shape.get("qk_rope_head_dim", 64)
+        fields |= {
+            "kv_heads": None, "head_dim": shape.get("qk_head_dim", 128) + rope, "value_head_dim": shape.get("v_head_dim", 128),
+            "query_latent": shape.get("q_lora_rank") or 0, "kv_latent": shape.get("kv_lora_rank", 512), "rope_head_dim": rope,
+            "qk_norm": "none",
+        }  # fmt: skip
+    return Transformer(**fields)
+
+
+# The plan
+
+
+def plan_of(launch: Launch, gpus: int | None, notes: list[str]) -> Plan:
+    """The plan of a launch, every field that `Plan` has."""
+    said = launch.plan
+    degrees = {
+        name: _need(launch, name, 1) for name in ("tensor_parallel", "pipeline_parallel", "context_parallel")
+    }
+    if (said.get("ulysses_parallel") or 1) > 1:
+        raise NotModelled(
+            f"{_names(launch)}: Ulysses sequence parallelism (ulysses_parallel={said['ulysses_parallel']}) is not modelled"
+        )
+    world = gpus if launch.gpus is None else launch.gpus
+    ranks = degrees["tensor_parallel"] * degrees["pipeline_parallel"] * degrees["context_parallel"]
+    data = said.get("data_parallel")
+    if data is None:
+        if world is None:
+            raise CostModelError(f"{_names(launch)}: the number of GPUs is not stated; give --gpus N")
+        if world % ranks:
+            raise InvalidValue(
+                "gpus", world, f"a multiple of tensor x pipeline x context parallelism = {ranks}"
+            )
+        data = world // ranks
+    fields = degrees | {"data_parallel": data} | _batch(launch, data)
+    fields |= {
+        "seq_len": _need(launch, "seq_len"),
+        "dtype": said.get("dtype") or "bf16",
+        "recompute": _recompute(said),
+    }
+    fields |= _experts(launch, degrees["tensor_parallel"]) | _sharding(
+        launch, data * degrees["context_parallel"]
+    )
+    schedule = said.get("schedule") if degrees["pipeline_parallel"] > 1 else None
+    chunks = said.get("virtual_stages") or 1
+    if schedule == "interleaved" and chunks == 1:
+        chunks = 2
+        notes.append("two chunks a rank assumed for the interleaved schedule")
+    fields |= {
+        "virtual_stages": chunks if degrees["pipeline_parallel"] > 1 else 1,
+        "schedule": SCHEDULES.get(str(schedule), schedule),
+    }
+    if said.get("sequence_parallel") is not None:
+        fields["sequence_parallel"] = bool(said["sequence_parallel"]) and degrees["tensor_parallel"] > 1
+    kernel = said.get("attention")
+    fields["attention"] = (
+        "fused-softmax"
+        if kernel == "unfused" and launch.framework in MEGATRON
+        else KERNELS.get(kernel, kernel)
+    )
+    fields["optimizer"] = optimizer(launch, notes)
+    for name in EXTRA_FIELDS:
+        if said.get(name) is not None and name not in ("recompute_every", "optimizer_states", "shard_group"):
+            fields[name] = said[name]
+    if "parameters" in (said.get("offload") or []):
+        raise NotModelled(
+            f"{_names(launch)}: parameters in host memory (offload of parameters) are not modelled"
+        )
+    return Plan(**fields)
+
+
+def _need(launch: Launch, field: str, default: Any = None) -> Any:
+    value = launch.plan.get(field)
+    if value is None:
+        value = default
+    if value is None:
+        flag = field.replace("_", "-")
+        raise CostModelError(f"{_names(launch)}: {field} is not stated; give --set {flag}=N")
+    return value
+
+
+def _batch(launch: Launch, data: int) -> dict[str, Any]:
+    total, micro, steps = (
+        launch.plan.get(name) for name in ("global_batch", "micro_batch", "gradient_accumulation")
+    )
+    assumed = launch.assumed
+    if total is None or ("global_batch" in assumed and micro and steps):
+        if micro is None:
+            _need(launch, "global_batch")
+        total = int(micro or 1) * int(steps or 1) * data
+    elif micro is None or ("micro_batch" in assumed and steps and "gradient_accumulation" not in assumed):
+        micro = max(1, total // (data * (steps or 1)))
+    return {"global_batch": total, "micro_batch": micro}
+
+
+def _recompute(said: dict[str, Any]) -> Any:
+    return said.get("recompute_every") or said.get("recompute") or "none"
+
+
+def _experts(launch: Launch, tensor: int) -> dict[str, int]:
+    said = launch.plan
+    expert = said.get("expert_parallel") or 1
+    within = said.get("expert_tensor_parallel")
+    has = isinstance(launch.model, dict) and "num_experts" in launch.model
+    inherits = has and launch.framework in MEGATRON  # Megatron's experts are split as the rest is
+    return {"expert_parallel": expert, "expert_tensor_parallel": within or (tensor if inherits else 1)}
+
+
+def _sharding(launch: Launch, ranks: int) -> dict[str, Any]:
+    said = launch.plan
+    stage, fsdp = said.get("zero_stage"), said.get("fsdp") or {}
+    group = said.get("shard_group")
+    if (
+        stage
+        and group is None
+        and isinstance(fsdp.get("replicate_degree"), int)
+        and fsdp["replicate_degree"] > 1
+    ):
+        group = ranks // fsdp["replicate_degree"]
+    return {"zero_stage": stage, "shard_group": None if group in (None, ranks) else group}
+
+
+def optimizer(launch: Launch, notes: list[str]) -> str | None:
+    """The optimizer of `Plan` that keeps the states of the one that is named."""
+    if launch.plan.get("optimizer_states"):
+        return str(launch.plan["optimizer_states"])
+    name = launch.plan.get("optimizer")
+    if name is None or "optimizer" in launch.assumed:
+        return None
+    plain = str(name).lower()
+    from costmodel.description.plan import OPTIMIZERS as KNOWN
+
+    if plain in KNOWN:
+        return plain if plain != "adam" else None
+    if re.search(UNLIKE, plain):
+        raise NotModelled(
+            f"{_names(launch)}: optimizer {name!r} is not modelled; price another with --set optimizer=adam"
+        )
+    for known, words in OPTIMIZERS:
+        if re.search(words, plain):
+            if known == "sgd-momentum":
+                notes.append(f"optimizer {name} priced as {known}: one moment")
+            return None if known == "adam" else known
+    raise NotModelled(
+        f"{_names(launch)}: optimizer {str(name)[:60]!r} is not modelled; price another with --set optimizer=adam"
+    )
+
+
+def allowed_config(launch_file: Path, named: str | None) -> Path:
+    """The ``config.json`` beside a launch file, in the folder that it names if that lies within its own.
+
+    Raises
+    ------
+    UnreadableFile
+        where there is none
+    """
+    here = launch_file.resolve().parent
+    candidates = [here / "config.json"]
+    if named and not Path(named).is_absolute():
+        candidates.insert(0, (here / named / "config.json").resolve())
+    for candidate in candidates:
+        if candidate.is_relative_to(here) and candidate.is_file():
+            return candidate
+    raise UnreadableFile(f"{launch_file}: no config.json beside it")

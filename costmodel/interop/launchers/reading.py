@@ -1,0 +1,470 @@
+"""Reads launch files: guesses the dialect, looks every key up in its table, and puts together what they say."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from costmodel.errors import CostModelError, InvalidValue, UnreadableFile
+from costmodel.interop.launchers.dialects import DIALECTS
+from costmodel.interop.launchers.launch import EXTRA_FIELDS, PLAN_FIELDS, Launch
+from costmodel.interop.launchers.settle import settle
+from costmodel.interop.launchers.sources import Entry, Source, is_text, is_variable, load
+from costmodel.interop.launchers.table import Dialect
+from costmodel.interop.launchers.values import UNSTATED, Expected, Foreign, anything, whole, word
+
+LAUNCHER = frozenset(
+    [
+        "node_rank",
+        "master_addr",
+        "master_port",
+        "rdzv_id",
+        "rdzv_backend",
+        "rdzv_endpoint",
+        "rdzv_conf",
+        "standalone",
+        "max_restarts",
+        "monitor_interval",
+        "start_method",
+        "role",
+        "log_dir",
+        "redirects",
+        "tee",
+        "local_addr",
+        "local_rank",
+        "module",
+        "no_python",
+        "hostfile",
+        "include",
+        "exclude",
+        "launcher",
+        "launcher_args",
+        "force_multi",
+        "user",
+        "ssh_port",
+        "machine_rank",
+        "main_process_ip",
+        "main_process_port",
+        "config_file",
+        "job_name",
+        "partition",
+        "account",
+        "time",
+        "exclusive",
+        "output",
+        "error",
+        "gres",
+        "ntasks_per_node",
+        "cpus_per_task",
+        "mem",
+        "container_image",
+        "container_mounts",
+        "no_container_mount_home",
+        "mpi",
+        "gpus_per_task",
+        "bind_to",
+        "map_by",
+        "host_file",
+        "extra_launch_config",
+        "enable_elastic_training",
+    ]
+)
+"""Flags of torchrun, srun, deepspeed, accelerate launch and colossalai run that say nothing about the plan."""
+ABOUT = {
+    "_attention": "attention", "_wide": "dtype", "_narrow": "dtype", "_fp8": "dtype", "_recompute": "recompute", "_bf16": "dtype",
+    "_fp16": "dtype", "_distributed": "zero_stage", "_batch": "micro_batch", "_zero": "zero_stage", "_precision": "dtype",
+}  # fmt: skip
+"""Field of a plan that a dialect's own field is about."""
+NODES = ("nnodes", "num_nodes", "num_machines", "nodes", "N")
+PER_NODE = ("nproc_per_node", "num_gpus", "gpus_per_node")
+
+
+class Said(NamedTuple):
+    """One statement of a field."""
+
+    value: Any
+    shown: str
+    """Flag and value, as the file has them."""
+
+
+class Reading:
+    """What is read so far; dialects' rules take statements from it and put fields into it."""
+
+    def __init__(self, dialect: Dialect):
+        self.dialect = dialect
+        self.said: dict[str, list[Said]] = {}
+        self.plan: dict[str, Any] = {}
+        self.model: dict[str, Any] = {}
+        self.model_name: str | None = None
+        self.framework = dialect.framework
+        self.version: str | None = None
+        self.derived: list[str] = []
+        self.defaults: dict[str, Any] = dict(dialect.defaults)
+        self.unknown: list[str] = []
+        self.irrelevant: list[str] = []
+        self.unpriced: list[str] = []
+        self.conflicts: list[str] = []
+        self.unresolved: dict[str, str] = {}
+        self.notes: list[str] = []
+        self.ineffective: list[str] = []
+        self.gpus: int | None = None
+        self.keys: set[str] = set()
+        self.variable_fields: set[str] = set()
+        self.settled: set[str] = set()
+
+    def say(self, field: str, value: Any, shown: str) -> None:
+        """Note a statement."""
+        self.said.setdefault(field, []).append(Said(value, shown))
+
+    def one(self, field: str, default: Any = None) -> Any:
+        """The value that a field is stated to have; None where two statements differ, which is a conflict."""
+        statements = self.said.get(field, [])
+        for other in statements[1:]:
+            if other.value != statements[0].value:
+                if ABOUT.get(field, field) in self.settled:
+                    return None
+                self.conflict(f"{statements[0].shown} and {other.shown}")
+                return None
+        return statements[0].value if statements else default
+
+    def has(self, field: str) -> bool:
+        """Whether a field is stated."""
+        return field in self.said
+
+    def put(self, field: str, value: Any, derived: bool = False) -> None:
+        """Fill a field of the plan, if it isn't."""
+        if value is None or value is UNSTATED or self.plan.get(field) is not None:
+            return
+        self.plan[field] = value
+        if derived:
+            self.derived.append(field)
+
+    def conflict(self, text: str) -> None:
+        """Note two statements that can't both be true."""
+        if text not in self.conflicts:
+            self.conflicts.append(text)
+
+    def note(self, text: str) -> None:
+        """Note what a reader should know."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def known(self, field: str, default: Any = None) -> Any:
+        """A field's value, the framework's default where it isn't stated; None where it is a variable or in conflict."""
+        value = self.plan.get(field)
+        if value is not None:
+            return value
+        if field in self.variable_fields or field in self.said:
+            return None
+        return self.defaults.get(field, default)
+
+
+def read_launch(
+    source: str | Path | Sequence[str | Path],
+    *,
+    gpus: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    dialect: str | None = None,
+) -> Launch:
+    """Read what a run's launch files say.
+
+    Parameters
+    ----------
+    source : a file, the text of one (a command line, say), or several that belong together, such as a trainer's file and
+        its DeepSpeed JSON; a file ``NAME.ds_config.json`` beside ``NAME.args`` is read with it
+    gpus : world size, where the files leave it open
+    settings : values for the files' variables, flags in place of the files' own, or fields of the plan
+    dialect : which to read, by name; guessed from the keys if not given
+
+    Returns
+    -------
+    Launch
+        with everything that was assumed, not understood, or in conflict
+
+    Raises
+    ------
+    UnreadableFile
+        where a file is missing, too large, or not of the layout that its name promises
+    InvalidValue
+        where a flag has a value that it can't have
+    CostModelError
+        where no dialect knows the keys of a file, or a setting is nothing that they have
+
+    Notes
+    -----
+    Sources are in each dialect's table. No code of a file is run and no path that it names is opened.
+    """
+    given = [source] if isinstance(source, str | Path) else list(source)
+    if not given:
+        raise InvalidValue("source", source, "at least one file")
+    settings = {str(key): str(value) for key, value in (settings or {}).items()}
+    sources = [load(one, settings) for one in _with_companion(given)]
+    chosen = [_named(dialect) if dialect and place == 0 else guess(one) for place, one in enumerate(sources)]
+    first = next((place for place, one in enumerate(chosen) if not one.part), 0)
+    order = [first, *(place for place in range(len(sources)) if place != first)]
+    reading = Reading(chosen[first])
+    used: set[str] = set()
+    for place in order:
+        used |= _absorb(reading, sources[place], chosen[place], settings)
+    _apply(reading, [chosen[place] for place in order], settings, used, sources)
+    if gpus is not None:
+        if isinstance(gpus, bool) or not isinstance(gpus, int) or not 1 <= gpus <= 10_000_000:
+            raise InvalidValue("gpus", gpus, "a whole number from 1 to 10000000")
+        reading.say("_gpus", gpus, f"gpus={gpus}")
+    for place in order:
+        if chosen[place] not in [chosen[other] for other in order[: order.index(place)]]:
+            chosen[place].rules(reading)
+    settle(reading)
+    _hint(reading, [chosen[place] for place in order])
+    return _launch(reading, [one.name for one in sources])
+
+
+def _hint(reading: Reading, dialects: Iterable[Dialect]) -> None:
+    """Note which known flag an unknown one is close to: its field takes the default meanwhile."""
+    known = [key for dialect in dialects for key in dialect.index]
+    for shown in dict.fromkeys(reading.unknown):
+        near = difflib.get_close_matches(_plain(shown).partition("=")[0], known, n=1, cutoff=0.87)
+        if near:
+            reading.note(
+                f"unknown {shown}: did you mean {near[0] if '.' in near[0] else near[0].replace('_', '-')}?"
+            )
+
+
+def _with_companion(given: Sequence[str | Path]) -> list[str | Path]:
+    found = list(given)
+    if len(given) == 1 and not (isinstance(given[0], str) and is_text(given[0])):
+        path = Path(given[0])
+        beside = path.with_name(f"{path.stem}.ds_config.json")
+        if path.suffix == ".args" and beside.is_file():
+            found.append(beside)
+    return found
+
+
+def _named(name: str) -> Dialect:
+    for one in DIALECTS:
+        if name in (one.name, one.framework):
+            return one
+    raise InvalidValue("dialect", name, "one of " + ", ".join(one.name for one in DIALECTS))
+
+
+def guess(source: Source) -> Dialect:
+    """The dialect that knows most of a file's keys, those counted more that it alone has.
+
+    Raises
+    ------
+    CostModelError
+        where no dialect knows a tenth of them
+    """
+    best, most = None, 0.0
+    keys = {entry.key for entry in source.entries}
+    for dialect in DIALECTS:
+        if source.layout not in dialect.reads:
+            continue
+        index = dialect.index
+        found = [_key(dialect, key) for key in keys]
+        known = sum(dialect.standing(key) != "unknown" for key in found)
+        stating = sum(key in index for key in found)
+        marks = sum(
+            key in dialect.signature or key.split(".")[0] + ".*" in dialect.signature for key in found
+        )
+        if not stating and not marks:
+            continue
+        score = (known + 0.5 * stating + 3.0 * marks) / (len(keys) + 3.0)
+        if score > most:
+            best, most = dialect, score
+    if best is None or most < 0.1:
+        shown = ", ".join(sorted(keys)[:5]) or "no key at all"
+        raise CostModelError(
+            f"{source.name}: no known framework's launch file ({shown}); known: {', '.join(d.name for d in DIALECTS)}"
+        )
+    return best
+
+
+def _key(dialect: Dialect, key: str) -> str:
+    key = key.rpartition(".")[2] if dialect.leaves else key
+    return key.lstrip("-").replace("-", "_") if dialect.dashes else key
+
+
+def _absorb(reading: Reading, source: Source, dialect: Dialect, settings: Mapping[str, str]) -> set[str]:
+    """Look up every entry of a file; returns the settings that replaced one."""
+    index = dialect.index
+    used = set(source.variables & settings.keys())
+    reading.irrelevant += source.words
+    for text in source.twice:
+        reading.conflict(text)
+    replaced = {_plain(key): value for key, value in settings.items()}
+    for entry in source.entries:
+        key = _key(dialect, entry.key)
+        reading.keys.add(key)
+        if _plain(key) in replaced and key in index:
+            used |= {name for name in settings if _plain(name) == _plain(key)}
+            entry = entry._replace(raw=replaced[_plain(key)])
+        take(reading, entry, key, dialect, index, source)
+    return used
+
+
+def _plain(key: str) -> str:
+    return key.lstrip("-").replace("-", "_")
+
+
+def take(
+    reading: Reading, entry: Entry, key: str, dialect: Dialect, index: Mapping[str, Any], source: Source
+) -> None:
+    """Note what one entry states, or in which list of what isn't used it belongs."""
+    if source.layout == "args" and key not in index and _launcher(reading, entry, key):
+        return
+    standing = dialect.standing(key)
+    if standing == "unknown" and (entry.shown == "-m" or entry.key.lower().startswith("env_vars.")):
+        standing = "irrelevant"  # a module to run, and the environment
+    if standing != "row":
+        (
+            reading.unknown
+            if standing == "unknown"
+            else reading.unpriced
+            if standing == "unpriced"
+            else reading.irrelevant
+        ).append(entry.shown)
+        return
+    row = index[key]
+    shown = (
+        entry.shown if entry.raw is True and source.layout == "args" else f"{entry.shown} {_short(entry.raw)}"
+    )
+    raw = entry.raw
+    if is_variable(raw):
+        reading.unresolved[entry.shown] = " ".join(raw) if isinstance(raw, list) else str(raw)
+        reading.variable_fields.add(row.field)
+        return
+    if isinstance(raw, list) and source.layout == "args" and row.unit is not anything:
+        raw = raw[0]
+        reading.unknown += [f"{word} (after {entry.shown})" for word in entry.raw[1:]]
+    try:
+        value = row.unit(raw)
+    except Expected as wanted:
+        raise InvalidValue(entry.shown, entry.raw, str(wanted)) from None
+    except Foreign:
+        reading.unknown.append(f"{entry.shown}={_short(entry.raw)}")
+        return
+    if value is not UNSTATED:
+        reading.say(row.field, value, shown)
+
+
+def _short(raw: Any) -> str:
+    text = " ".join(map(str, raw)) if isinstance(raw, list) else str(raw)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _launcher(reading: Reading, entry: Entry, key: str) -> bool:
+    """Whether an entry is a flag of the program that starts the processes; its sizes are noted."""
+    field = (
+        "_nodes"
+        if key in NODES
+        else "_per_node"
+        if key in PER_NODE
+        else "_gpus"
+        if key == "num_processes"
+        else None
+    )
+    if field:
+        if is_variable(entry.raw):
+            reading.unresolved[entry.shown] = str(entry.raw)
+            reading.variable_fields.add(field)
+            return True
+        try:
+            value = whole(entry.raw if not isinstance(entry.raw, list) else entry.raw[0])
+        except Expected as wanted:
+            if str(entry.raw) in ("gpu", "auto") or ":" in str(entry.raw):
+                reading.irrelevant.append(entry.shown)
+                return True
+            raise InvalidValue(entry.shown, entry.raw, str(wanted)) from None
+        if value is not UNSTATED and value:
+            reading.say(field, value, f"{entry.shown} {entry.raw}")
+        return True
+    if key in LAUNCHER:
+        if key == "hostfile":
+            reading.say("_hostfile", True, entry.shown)
+        reading.irrelevant.append(entry.shown)
+        return True
+    return False
+
+
+def _apply(
+    reading: Reading,
+    dialects: Iterable[Dialect],
+    settings: Mapping[str, str],
+    used: set[str],
+    sources: Iterable[Source],
+) -> None:
+    """Settings that name no variable and no flag of the files: flags that they lack, or fields of the plan."""
+    known: list[str] = [*PLAN_FIELDS, *EXTRA_FIELDS]
+    for key, value in settings.items():
+        if key in used:
+            continue
+        name = _plain(key)
+        for dialect in dialects:
+            index = dialect.index
+            known += index
+            if name in index:
+                take(
+                    reading,
+                    Entry(name, value, key),
+                    name,
+                    dialect,
+                    index,
+                    Source("", "args", (), (), (), frozenset()),
+                )
+                break
+        else:
+            if name not in (*PLAN_FIELDS, *EXTRA_FIELDS):
+                near = difflib.get_close_matches(name, known, n=3)
+                hint = f"; did you mean {', '.join(near)}?" if near else ""
+                raise CostModelError(
+                    f"--set {key[:80]}: no variable or flag of the files, and no field of a plan{hint}"
+                )
+            reading.said.pop(name, None)
+            reading.settled.add(name)
+            reading.plan[name] = _field(name, value)
+
+
+def _field(name: str, value: str) -> Any:
+    try:
+        if name in ("dtype", "recompute", "optimizer", "schedule", "attention", "adapter"):
+            return word(value)
+        if name in ("fsdp", "offload", "rank_order"):
+            return [part for part in value.split(",") if part]
+        if value.lower() in ("true", "false", "yes", "no"):
+            return value.lower() in ("true", "yes")
+        return float(value) if name.endswith("_offload") else whole(value)
+    except (Expected, ValueError):
+        raise InvalidValue(name, value, "a value of that field of a plan") from None
+
+
+def _launch(reading: Reading, files: Sequence[str]) -> Launch:
+    plan: dict[str, Any] = {}
+    assumed: dict[str, Any] = {}
+    for field in PLAN_FIELDS:
+        value = reading.plan.get(field)
+        if value is None:
+            # what is stated twice, or by a variable, takes no default
+            contested = field in reading.said or field in reading.variable_fields
+            value = None if contested else reading.defaults.get(field)
+            assumed[field] = value
+        plan[field] = value
+    plan |= {field: reading.plan[field] for field in EXTRA_FIELDS if reading.plan.get(field) is not None}
+    if reading.gpus is None:
+        assumed["gpus"] = reading.defaults.get("gpus")
+    model: str | dict[str, Any] | None = reading.model_name or (reading.model if reading.model else None)
+    if model is None:
+        assumed["model"] = None
+    return Launch(
+        framework=reading.framework, dialect=reading.dialect.name, files=tuple(files), version=reading.version, model=model,
+        gpus=reading.gpus if reading.gpus is not None else reading.defaults.get("gpus"), plan=plan, assumed=assumed,
+        derived=tuple(dict.fromkeys(reading.derived)), unknown=tuple(dict.fromkeys(reading.unknown)),
+        irrelevant=tuple(dict.fromkeys(reading.irrelevant)), unpriced=tuple(dict.fromkeys(reading.unpriced)),
+        ineffective=tuple(reading.ineffective), conflicts=tuple(reading.conflicts), unresolved=dict(reading.unresolved),
+        notes=tuple(reading.notes),
+    )  # fmt: skip
+
+
+__all__ = ["Reading", "Said", "UnreadableFile", "guess", "read_launch"]

@@ -1,0 +1,193 @@
+"""How the values of launch files are read: what a flag may hold, as a check that ends in the value or says what was expected."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+MOST = 10**15
+NUMBER = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?")
+
+
+class Unstated:
+    """What a flag leaves open: null, or "auto"."""
+
+
+UNSTATED: Final = Unstated()
+Unit = Callable[[Any], Any]
+"""Reads a raw value; `UNSTATED` where it leaves its field open; raises `Expected`."""
+
+
+class Expected(Exception):
+    """A value that a flag can't have; the text says what it could."""
+
+
+class Foreign(Exception):
+    """A word that may be right but that the table doesn't know."""
+
+
+def _open(raw: Any) -> bool:
+    return raw is None or (isinstance(raw, str) and raw.strip().lower() in ("", "auto", "null", "none", "~"))
+
+
+def _real(raw: Any, expected: str) -> float:
+    if isinstance(raw, bool):
+        raise Expected(expected)
+    if isinstance(raw, str):
+        if not NUMBER.fullmatch(raw.strip()):
+            raise Expected(expected)
+        raw = float(raw.strip().replace("_", "")) if len(raw) < 40 else math.inf
+    if not isinstance(raw, int | float) or not math.isfinite(raw) or abs(raw) > MOST:
+        raise Expected(expected)
+    return float(raw)
+
+
+def whole(raw: Any) -> Any:
+    """A whole number from 0."""
+    if _open(raw):
+        return UNSTATED
+    number = _real(raw, "a whole number from 0")
+    if number < 0 or number != int(number):
+        raise Expected("a whole number from 0")
+    return int(number)
+
+
+def count(raw: Any) -> Any:
+    """A whole number from 1."""
+    if _open(raw):
+        return UNSTATED
+    number = _real(raw, "a whole number from 1")
+    if number < 1 or number != int(number):
+        raise Expected("a whole number from 1")
+    return int(number)
+
+
+def degree(raw: Any) -> Any:
+    """A number of ranks; 0 and -1 leave it to the framework."""
+    if _open(raw):
+        return UNSTATED
+    number = _real(raw, "a whole number from 1, or -1 for the rest")
+    if number < -1 or number != int(number):
+        raise Expected("a whole number from 1, or -1 for the rest")
+    return int(number) if number > 0 else UNSTATED
+
+
+def rest(raw: Any) -> Any:
+    """A number of ranks, or -1: all that are left."""
+    if _open(raw):
+        return UNSTATED
+    number = _real(raw, "a whole number from 1, or -1 for the rest")
+    if number != int(number) or number < -1 or number == 0:
+        raise Expected("a whole number from 1, or -1 for the rest")
+    return "rest" if number == -1 else int(number)
+
+
+def number(raw: Any) -> Any:
+    """A finite number from 0."""
+    if _open(raw):
+        return UNSTATED
+    value = _real(raw, "a number from 0")
+    if value < 0:
+        raise Expected("a number from 0")
+    return value
+
+
+def flag(raw: Any) -> Any:
+    """True or false; true where a flag has no value."""
+    if raw is None or (isinstance(raw, str) and raw.strip().lower() in ("auto", "null", "~")):
+        return UNSTATED
+    if isinstance(raw, bool):
+        return raw
+    words = {
+        "true": True,
+        "yes": True,
+        "on": True,
+        "1": True,
+        "false": False,
+        "no": False,
+        "off": False,
+        "0": False,
+    }
+    if str(raw).strip().lower() not in words:
+        raise Expected("true or false")
+    return words[str(raw).strip().lower()]
+
+
+def present(raw: Any) -> Any:
+    """A section that is there: true unless it is null or empty."""
+    return UNSTATED if raw is None or raw in ({}, [], "") else True
+
+
+def word(raw: Any) -> Any:
+    """A text."""
+    if raw is None or raw == "":
+        return UNSTATED
+    if not isinstance(raw, str | int | float) or isinstance(raw, bool) or len(str(raw)) > 500:
+        raise Expected("a text of at most 500 characters")
+    return str(raw)
+
+
+def anything(raw: Any) -> Any:
+    """Whatever it is, for the dialect's rule to read."""
+    return UNSTATED if raw is None else raw
+
+
+def yields(value: Any, otherwise: Any = UNSTATED, null: Any = UNSTATED) -> Unit:
+    """A flag that stands for `value` where it is true, for `otherwise` where it is false, `null` where it is null."""
+
+    def read(raw: Any) -> Any:
+        if raw is None:
+            return null
+        stated = flag(raw)
+        return stated if stated is UNSTATED else value if stated else otherwise
+
+    return read
+
+
+def one_of(words: Mapping[str, Any], null: Any = UNSTATED) -> Unit:
+    """A word with its meaning; compared in lower case."""
+
+    def read(raw: Any) -> Any:
+        if raw is None:
+            return null
+        key = str(raw).strip().lower()
+        if key in words:
+            return words[key]
+        if _open(raw):
+            return UNSTATED
+        raise Foreign(", ".join(words))
+
+    return read
+
+
+DTYPES = {
+    "bf16": "bf16", "bfloat16": "bf16", "torch.bfloat16": "bf16", "bf16-mixed": "bf16", "bf16-true": "bf16",
+    "fp16": "fp16", "float16": "fp16", "half": "fp16", "16": "fp16", "16-mixed": "fp16", "16-true": "fp16",
+    "torch.float16": "fp16",
+    "fp32": "fp32", "float32": "fp32", "float": "fp32", "32": "fp32", "32-true": "fp32", "torch.float32": "fp32", "no": "fp32",
+    "fp8": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4", "tf32": "tf32",
+}  # fmt: skip
+"""Words of the frameworks for what matrix products run in."""
+ATTENTION = {
+    "flash_attention_2": "flash", "flash_attention_3": "flash", "flash_attention_4": "flash", "flash": "flash", "fa2": "flash",
+    "fa3": "flash", "fa4": "flash", "sdpa": "fused", "eager": "unfused", "xformers": "xformers", "flex_attention": "fused",
+    "flex": "fused", "sage": "fused", "ring": "ring", "llama3_ring_attention": "ring", "auto": "auto", "disabled": "unfused",
+    "kernels-community/flash-attn2": "flash", "kernels-community/flash-attn": "flash", "kernels-community/flash-attn3": "flash",
+    "kernels-community/vllm-flash-attn3": "flash", "fused": "fused", "unfused": "unfused", "local": "unfused", "varlen": "flash",
+    "torch": "unfused", "triton": "flash", "paged|flash_attention_2": "flash", "s2": "flash", "fp8": "fused", "none": UNSTATED,
+}  # fmt: skip
+"""Words of the frameworks for the attention kernel: what it amounts to."""
+
+
+def attention(raw: Any) -> Any:
+    """The kernel of attention that a word names; names of a kernel hub by what they contain."""
+    if raw is None:
+        return UNSTATED
+    name = str(raw).strip().lower()
+    if name in ATTENTION:
+        return ATTENTION[name]
+    if "flash" in name:
+        return "flash"
+    raise Foreign(", ".join(ATTENTION))

@@ -1,0 +1,326 @@
+"""Writes a plan as a launch file, and says in it what the framework can't say."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from costmodel.catalogue.software import framework_on, load_framework
+from costmodel.checks import kind
+from costmodel.description.cluster import Cluster
+from costmodel.description.plan import Plan
+from costmodel.description.transformer import Transformer
+from costmodel.errors import InvalidValue, NotModelled
+from costmodel.interop.launchers.dialects import DIALECTS
+from costmodel.interop.launchers.launch import Launch
+from costmodel.interop.launchers.pricing import plan_of
+from costmodel.interop.launchers.reading import read_launch
+from costmodel.interop.launchers.table import Dialect
+
+DEGREES = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel", "data_parallel")
+IDLE = {"overlap_pipeline": "pipeline_parallel", "overlap_tensor": "tensor_parallel"}
+"""Fields that mean nothing where a degree is 1."""
+NEEDED = ("seq_len", "global_batch", "micro_batch")
+"""Fields that a plan can't be read without."""
+
+
+class Writing:
+    """A plan on its way into a dialect: flags with their values, in order."""
+
+    def __init__(self, dialect: Dialect, plan: Plan, model: Transformer):
+        self.dialect, self.plan, self.model = dialect, plan, model
+        self.values: dict[str, Any] = {}
+        self._first = {row.field: row.flags.split()[0] for row in reversed(dialect.rows)}
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches a step and copy."""
+        return max(1, self.plan.micro_batches)
+
+    def put(self, flag: str, value: Any) -> None:
+        """Write a flag."""
+        self.values[flag] = value
+
+    def say(self, *fields: str) -> None:
+        """Write fields of the plan by the flags that the dialect's table gives them."""
+        for field in fields:
+            self.put(self._first[field], getattr(self.plan, field))
+
+    def shape(self, **fields: Any) -> None:
+        """Write fields of the model's shape by the flags that the table gives them; None is left out."""
+        for field, value in fields.items():
+            if value is not None:
+                self.put(self._first[f"model.{field}"], value)
+
+
+def formats() -> list[str]:
+    """Names of the dialects that `write_launch` writes."""
+    return [dialect.name for dialect in DIALECTS if dialect.write]
+
+
+def write_launch(format: str, plan: Plan, model: Transformer, *, cluster: Cluster | None = None) -> str:
+    """A plan as a launch file.
+
+    Parameters
+    ----------
+    format : one of `formats`
+    plan : what to run
+    model : what is trained
+    cluster : on which, for what the framework's defaults there are
+
+    Returns
+    -------
+    str
+        text of the file; what the framework can't say is in comments at its head (in JSON, under ``_comment``), and
+        reading the text gives the same plan but for that
+
+    Raises
+    ------
+    InvalidValue
+        where there is no such format
+    NotModelled
+        where the dialect can't say the degrees of the plan at all
+
+    Examples
+    --------
+    >>> from costmodel import Plan, load_model
+    >>> plan = Plan(global_batch=64, seq_len=4096, tensor_parallel=2, data_parallel=4)
+    >>> text = write_launch("megatron", plan, load_model("llama3-8b"))
+    >>> "--tensor-model-parallel-size 2" in text.splitlines()
+    True
+    """
+    text, _ = written(format, plan, model, cluster)
+    return text
+
+
+def unsayable(format: str, plan: Plan, model: Transformer, *, cluster: Cluster | None = None) -> list[str]:
+    """Fields of a plan that a dialect can't say: those that differ when the file is read back.
+
+    Parameters
+    ----------
+    format, plan, model, cluster : as of `write_launch`
+
+    Returns
+    -------
+    list of str
+        names of fields of `Plan`, none where the file says all that has an effect
+    """
+    return written(format, plan, model, cluster)[1]
+
+
+def written(format: str, plan: Plan, model: Transformer, cluster: Cluster | None) -> tuple[str, list[str]]:
+    """The text of a plan, and the fields that it doesn't say."""
+    dialect = next((one for one in DIALECTS if one.name == format), None)
+    if dialect is None or dialect.write is None:
+        raise InvalidValue("format", format, "one of " + ", ".join(formats()))
+    kind("plan", plan, Plan, "Plan(...)")
+    kind("model", model, Transformer, "load_model(name)")
+    software = framework_on(cluster, dialect.software) if cluster else load_framework(dialect.software)
+    resolved = plan.resolve(software)
+    writing = Writing(dialect, resolved, model)
+    dialect.write(writing)
+    lost = _lost(emit(dialect, writing.values, []), dialect, resolved)
+    notes = [f"{dialect.framework} can't say {field}={getattr(resolved, field)!r}" for field in lost]
+    head = [
+        f"{model.name}: {resolved.gpus} GPUs, {resolved.micro_batches} micro-batches a step and copy",
+        *notes,
+    ]
+    per_node, nodes = nodes_of(resolved.gpus, cluster)
+    opening = [word.format(per_node=per_node, nodes=nodes) for word in STARTERS.get(format, ())]
+    return emit(dialect, writing.values, head, opening), lost
+
+
+def _lost(text: str, dialect: Dialect, plan: Plan) -> list[str]:
+    """Fields that reading a text back doesn't give, with the values that it would need."""
+    launch = read_launch(text if "\n" in text else text + "\n", gpus=plan.gpus, dialect=dialect.name)
+    for field in DEGREES[:-1]:
+        if (launch.plan.get(field) or 1) != getattr(plan, field):
+            raise NotModelled(f"{dialect.framework} can't say {field}={getattr(plan, field)}")
+    lost = [field for field in NEEDED if launch.plan.get(field) is None]
+    if lost:
+        values = {field: str(getattr(plan, field)) for field in lost}
+        launch = read_launch(text, gpus=plan.gpus, dialect=dialect.name, settings=values)
+    back = read_back(launch, plan.gpus).resolve(load_framework(dialect.software))
+    return [
+        field.name
+        for field in dataclasses.fields(Plan)
+        if getattr(plan, IDLE.get(field.name, ""), 2) > 1
+        and (field.name in lost or _differ(getattr(back, field.name), getattr(plan, field.name)))
+    ]
+
+
+def _differ(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return abs(one - other) > 1e-6
+    return bool(
+        (tuple(one) if isinstance(one, list) else one) != (tuple(other) if isinstance(other, list) else other)
+    )
+
+
+def read_back(launch: Launch, gpus: int) -> Plan:
+    """The plan of a launch that `write_launch` wrote, without its model.
+
+    Raises
+    ------
+    CostModelError
+        where it conflicts: the dialect can't say such a plan
+    """
+    if launch.conflicts:
+        raise NotModelled(f"{launch.framework} can't say this plan: {'; '.join(launch.conflicts)}")
+    return plan_of(launch, gpus, [])
+
+
+# Layouts
+
+
+def emit(
+    dialect: Dialect, values: Mapping[str, Any], comments: Sequence[str], opening: Sequence[str] = ()
+) -> str:
+    """Flags and values in the layout of a dialect, after comments and the words that open a command line."""
+    head = "".join(f"# {comment}\n" for comment in comments) + "".join(f"{line}\n" for line in opening)
+    if dialect.layout == "args":
+        return head + "".join(
+            f"{_argument(flag, value, dialect)}\n" for flag, value in values.items() if value is not None
+        )
+    tree = _nested(values)
+    if dialect.layout == "json":
+        return json.dumps(({"_comment": list(comments)} if comments else {}) | tree, indent=2) + "\n"
+    if dialect.layout == "toml":
+        return head + _toml(tree)
+    import yaml
+
+    return head + yaml.safe_dump(tree, sort_keys=False, default_flow_style=False)
+
+
+def _argument(flag: str, value: Any, dialect: Dialect) -> str:
+    if "." in flag:
+        return f"{flag}={value}"
+    name = (
+        f"--{flag.replace('_', '-')}"
+        if dialect.name.startswith("megatron") and dialect.name != "megatron-bridge"
+        else f"--{flag}"
+    )
+    if value is True:
+        return name
+    return f"{name} {' '.join(map(str, value)) if isinstance(value, list | tuple) else value}"
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path, value in values.items():
+        if value is None:
+            continue
+        *sections, leaf = path.split(".")
+        node = tree
+        for section in sections:
+            node = node.setdefault(section, {})
+        node[leaf] = value
+    return tree
+
+
+def _toml(tree: Mapping[str, Any], prefix: str = "") -> str:
+    """TOML of tables of plain values; strings, numbers and flags are written as JSON writes them."""
+    plain = {key: value for key, value in tree.items() if not isinstance(value, dict)}
+    text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in plain.items())
+    text = f"[{prefix}]\n{text}\n" if prefix and plain else text
+    return text + "".join(
+        _toml(value, f"{prefix}.{key}" if prefix else key)
+        for key, value in tree.items()
+        if isinstance(value, dict)
+    )
+
+
+# Sweeps
+
+SUFFIXES = {"args": ".args", "yaml": ".yaml", "json": ".json", "toml": ".toml"}
+STARTERS = {
+    "megatron": ("torchrun", "--nproc_per_node {per_node}", "--nnodes {nodes}", "pretrain_gpt.py"),
+    "megatron-deepspeed": ("deepspeed", "--num_nodes {nodes}", "--num_gpus {per_node}", "pretrain_gpt.py"),
+    "megatron-bridge": ("torchrun", "--nproc_per_node {per_node}", "--nnodes {nodes}", "run_recipe.py"),
+    "colossalai": ("colossalai", "run", "--nproc_per_node {per_node}", "--num_nodes {nodes}", "train.py"),
+}
+"""Words that open a command line, one argument a line as the rest."""
+PER_NODE = 8
+"""GPUs of a node, where no cluster says."""
+RUNNERS = {
+    "megatron": "$(grep -v '^#' {file})",
+    "megatron-deepspeed": "$(grep -v '^#' {file})",
+    "megatron-bridge": "$(grep -v '^#' {file})",
+    "nemo": "python main.py training=$(basename {file} .yaml)",
+    "deepspeed": "deepspeed --num_nodes {nodes} --num_gpus {per_node} train.py --deepspeed_config {file}",
+    "torchtitan": "torchrun --nproc_per_node {per_node} --nnodes {nodes} -m torchtitan.train --job.config_file {file}",
+    "accelerate": "accelerate launch --config_file {file} train.py",
+    "huggingface": "torchrun --nproc_per_node {per_node} --nnodes {nodes} sft.py --config {file}",
+    "llama-factory": "FORCE_TORCHRUN=1 NNODES={nodes} llamafactory-cli train {file}",
+    "axolotl": "axolotl train {file}",
+    "nanotron": "torchrun --nproc_per_node {per_node} --nnodes {nodes} run_train.py --config-file {file}",
+    "llm-foundry": "composer -n {per_node} --world_size {gpus} train.py {file}",
+    "torchtune": "tune run --nproc_per_node {per_node} --nnodes {nodes} full_finetune_distributed --config {file}",
+    "gpt-neox": "python deepy.py train.py {file}",
+    "colossalai": "$(grep -v '^#' {file})",
+}
+"""Command that starts a run of each format, as far as one line can say."""
+
+
+def write_sweep(
+    format: str,
+    plans: Sequence[Plan],
+    model: Transformer,
+    folder: str | Path,
+    *,
+    cluster: Cluster | None = None,
+) -> list[str]:
+    """Plans as files in a folder, with a line to run each.
+
+    Parameters
+    ----------
+    format, model, cluster : as of `write_launch`
+    plans : the best first
+    folder : created if it isn't there; files that a sweep wrote before are replaced
+
+    Returns
+    -------
+    list of str
+        the lines, which are also in the folder's ``run.sh``
+    """
+    if not plans:
+        raise InvalidValue("plans", plans, "at least one plan")
+    texts = [write_launch(format, plan, model, cluster=cluster) for plan in plans]
+    layout = next(one.layout for one in DIALECTS if one.name == format)
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for number, (plan, text) in enumerate(zip(plans, texts, strict=True), 1):
+        file = place / f"plan-{number:03d}{SUFFIXES[layout]}"
+        file.write_text(text, encoding="utf-8")
+        lines.append(runner(format, plan, file.name, cluster))
+    (place / "run.sh").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return lines
+
+
+def runner(format: str, plan: Plan, file: str, cluster: Cluster | None = None) -> str:
+    """The line that starts a run of a written file.
+
+    Parameters
+    ----------
+    format : one of `formats`
+    plan : which the file says
+    file : its name
+    cluster : for the GPUs of a node; 8 if not given
+
+    Returns
+    -------
+    str
+        a line for a shell
+    """
+    per_node, nodes = nodes_of(plan.gpus, cluster)
+    return RUNNERS[format].format(file=file, per_node=per_node, nodes=nodes, gpus=plan.gpus)
+
+
+def nodes_of(gpus: int, cluster: Cluster | None) -> tuple[int, int]:
+    """GPUs of a node, and nodes; of one GPU each where they don't fill whole nodes."""
+    per_node = min(gpus, cluster.gpus_per_node if cluster else PER_NODE)
+    return (per_node, gpus // per_node) if gpus % per_node == 0 else (1, gpus)

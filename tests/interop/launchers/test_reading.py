@@ -1,0 +1,220 @@
+"""What several flags amount to, what is asked for, and what is refused."""
+
+import pytest
+
+from costmodel import Plan, estimate, load_cluster, load_model
+from costmodel.errors import CostModelError, InvalidValue, NotModelled, UnreadableFile
+from costmodel.interop.launchers import read_launch, resolve
+from costmodel.interop.launchers.dialects import DIALECTS
+from costmodel.interop.launchers.pricing import allowed_config, catalogue_name
+
+LLAMA = (
+    "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention "
+    "--num-query-groups 8 "
+    "--seq-length 8192 --position-embedding-type rope --swiglu --normalization RMSNorm --untie-embeddings-and-output-weights "
+    "--disable-bias-linear --hidden-dropout 0 --attention-dropout 0 --vocab-size 128256 --bf16 --micro-batch-size 1 "
+    "--global-batch-size 64 --use-distributed-optimizer "
+)
+
+
+def test_a_command_line_costs_what_its_plan_costs():
+    launch = read_launch(
+        f"torchrun --nproc_per_node 8 --nnodes 1 pretrain_gpt.py {LLAMA} --tensor-model-parallel-size 2 --sequence-parallel"
+    )
+    model, plan, software, _ = resolve(launch)
+    assert model.parameters == load_model("llama3-8b").parameters
+    wanted = Plan(global_batch=64, seq_len=8192, tensor_parallel=2, data_parallel=4)
+    cluster = load_cluster("dgx-h100", gpus=8)
+    ours = estimate(model, cluster, plan, software).step_time
+    assert ours == pytest.approx(
+        estimate(load_model("llama3-8b"), cluster, wanted, software).step_time, rel=1e-9
+    )
+
+
+def test_dashes_and_underscores_and_equals_signs_are_the_same():
+    texts = (
+        "--tensor-model-parallel-size 4\n",
+        "--tensor_model_parallel_size 4\n",
+        "--tensor-model-parallel-size=4\n",
+    )
+    launches = [read_launch(LLAMA + text) for text in texts]
+    assert {launch.plan["tensor_parallel"] for launch in launches} == {4}
+
+
+def test_two_values_of_a_flag_are_a_conflict_that_names_both():
+    launch = read_launch(LLAMA + "--micro-batch-size 2")
+    assert launch.plan["micro_batch"] is None
+    assert launch.conflicts == ("--micro-batch-size 1 and --micro-batch-size 2",)
+    with pytest.raises(CostModelError, match="--micro-batch-size 1 and --micro-batch-size 2"):
+        resolve(launch, gpus=8)
+    settled = read_launch(LLAMA + "--micro-batch-size 2", settings={"micro-batch-size": "2"})
+    assert settled.conflicts == () and settled.plan["micro_batch"] == 2
+
+
+def test_two_flags_that_exclude_each_other_are_a_conflict():
+    launch = read_launch(LLAMA + "--fp16")
+    assert any("--bf16" in conflict and "--fp16" in conflict for conflict in launch.conflicts)
+    assert read_launch(LLAMA + "--fp16", settings={"dtype": "fp16"}).conflicts == ()
+
+
+def test_variables_are_asked_for_by_name_and_taken():
+    text = LLAMA + "--tensor-model-parallel-size ${TP} --pipeline-model-parallel-size $PP"
+    launch = read_launch(text)
+    assert launch.unresolved == {
+        "--tensor-model-parallel-size": "${TP}",
+        "--pipeline-model-parallel-size": "$PP",
+    }
+    with pytest.raises(CostModelError, match=r"--set TP=.*--set PP="):
+        resolve(launch, gpus=8)
+    by_variable = read_launch(text, settings={"TP": "4", "PP": "2"})
+    by_flag = read_launch(
+        text, settings={"tensor-model-parallel-size": "4", "pipeline-model-parallel-size": "2"}
+    )
+    by_field = read_launch(text, settings={"TP": "4", "pipeline-model-parallel-size": "2"})
+    for one in (by_variable, by_flag, by_field):
+        assert (one.plan["tensor_parallel"], one.plan["pipeline_parallel"], one.unresolved) == (4, 2, {})
+
+
+def test_a_setting_that_nothing_knows_is_refused_with_what_it_might_be():
+    with pytest.raises(CostModelError, match="tensor_parallel"):
+        read_launch(LLAMA, settings={"tensor_paralel": "4"})
+    with pytest.raises(InvalidValue, match="micro"):
+        read_launch(LLAMA, settings={"micro-batch-size": "lots"})
+
+
+def test_a_script_gives_its_own_variables_but_runs_nothing(tmp_path):
+    marker = tmp_path / "ran"
+    script = tmp_path / "train.sh"
+    script.write_text(
+        f"#!/bin/bash\nexport CUDA_DEVICE_MAX_CONNECTIONS=1\nTP=2\ntouch {marker}\nMODEL_ARGS=(\n  {LLAMA}\n)\n"
+        'torchrun --nproc_per_node 8 --nnodes 1 pretrain_gpt.py "${MODEL_ARGS[@]}" --tensor-model-parallel-size $TP | tee log\n'
+    )
+    launch = read_launch(script)
+    assert launch.plan["tensor_parallel"] == 2 and launch.plan["global_batch"] == 64 and launch.gpus == 8
+    assert not marker.exists()
+
+
+def test_a_pipeline_layout_gives_the_chunks_of_a_rank():
+    launch = read_launch(
+        LLAMA + "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Et*3|(tt|)*13m|L"
+    )
+    assert launch.plan["virtual_stages"] == 4  # sixteen stages
+    uneven = read_launch(LLAMA + "--pipeline-model-parallel-size 3 --num-layers-per-virtual-pipeline-stage 5")
+    assert uneven.conflicts
+
+
+def test_a_trainers_file_and_its_deepspeed_json_are_one_run(tmp_path):
+    trainer, config = tmp_path / "sft.yaml", tmp_path / "ds.json"
+    trainer.write_text("model_name_or_path: Qwen/Qwen3-8B\nper_device_train_batch_size: 2\ngradient_accumulation_steps: 4\n"
+                       "bf16: true\nmax_length: 4096\ndeepspeed: ds.json\n")  # fmt: skip
+    alone = read_launch(trainer)
+    assert "zero_stage" in alone.assumed and any("ds.json" in note for note in alone.notes)
+    config.write_text(
+        '{"zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}, "train_micro_batch_size_per_gpu": "auto"}'
+    )
+    both = read_launch([trainer, config], gpus=8)
+    assert both.plan["zero_stage"] == 2 and both.plan["global_batch"] == 64 and both.framework == "trl"
+    config.write_text('{"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 4}')
+    assert read_launch([trainer, config], gpus=8).conflicts
+
+
+def test_no_path_that_a_file_names_is_opened_but_the_config_beside_it(tmp_path):
+    shape = tmp_path / "mine" / "config.json"
+    shape.parent.mkdir()
+    shape.write_text("{}")
+    file = tmp_path / "run.yaml"
+    file.write_text("base_model: mine\n")
+    assert allowed_config(file, "mine") == shape.resolve()
+    with pytest.raises(UnreadableFile):
+        allowed_config(file, "../outside")
+    with pytest.raises(UnreadableFile):
+        allowed_config(file, "/etc")
+
+
+@pytest.mark.parametrize(("name", "entry"), [
+    ("meta-llama/Meta-Llama-3-8B-Instruct", "llama3-8b"), ("Qwen/Qwen2.5-72B-Instruct", "qwen2.5-72b"),
+    ("hugging-quants/Meta-Llama-3.1-405B-BNB-NF4-BF16", "llama3.1-405b"), ("llama3 70B", "llama3-70b"),
+    ("gpt_oss_20b", "gpt-oss-20b"), ("mistralai/Mistral-7B-v0.1", "mistral-7b"),
+    ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"), ("deepseek-ai/DeepSeek-V3", "deepseek-v3"), ("llama2_7b", "llama2-7b"),
+    ("nobody/knows-7b", None), ("", None),
+])  # fmt: skip
+def test_models_are_found_by_the_names_that_frameworks_give_them(name, entry):
+    assert catalogue_name(name) == entry
+
+
+def test_what_is_not_modelled_is_refused_with_a_word():
+    with pytest.raises(NotModelled, match="ademamix"):
+        resolve(read_launch(LLAMA + "--optimizer ademamix"), gpus=8)
+    with pytest.raises(NotModelled, match="parameters"):
+        resolve(read_launch('{"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}, "train_batch_size": 8}\n',
+                            settings={"seq_len": "128"}), model=load_model("llama3-8b"), gpus=8)  # fmt: skip
+
+
+def test_nothing_that_is_missing_is_guessed():
+    with pytest.raises(CostModelError, match="GPUs is not stated"):
+        resolve(read_launch(LLAMA))
+    with pytest.raises(CostModelError, match="no model"):
+        resolve(read_launch("compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_processes: 8\n"))
+    with pytest.raises(CostModelError, match="no known framework"):
+        read_launch("colour: red\nshape: round\n")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda one: one.name)
+def test_a_table_says_each_flag_once_and_where_it_is_from(dialect):
+    spellings = [spelling for row in dialect.rows for spelling in row.flags.split()]
+    twice = {one for one in spellings if spellings.count(one) > 1}
+    assert not twice
+    assert "@" in dialect.source or "." in dialect.source
+    assert not {*spellings} & dialect.irrelevant
+    assert not dialect.irrelevant & dialect.unpriced
+
+
+@pytest.mark.parametrize(
+    "flag", ["--tensor-model-parallel-size", "--global-batch-size", "--seq-length", "--hidden-size"]
+)
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "many", "1e400", "9" * 40])
+def test_a_number_that_cannot_be_is_refused_by_the_flags_name(flag, value):
+    with pytest.raises(InvalidValue, match=flag):
+        read_launch(LLAMA + f"{flag} {value}")
+
+
+def test_megatrons_flags_are_known_in_yaml_too():
+    text = (
+        "MODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n  --num-attention-heads: 8\n  --bf16: true\n"
+    )
+    text += "  --tensor-model-parallel-size: 2\n  --seq-length: 1024\nENV_VARS:\n  NCCL_ALGO: Ring\n"
+    launch = read_launch(text)
+    assert launch.framework == "megatron-lm" and launch.unknown == ()
+    assert (launch.plan["tensor_parallel"], launch.plan["seq_len"], launch.plan["dtype"]) == (2, 1024, "bf16")
+
+
+def test_overrides_on_a_command_line_are_read_as_the_file_would_be():
+    nemo = read_launch(
+        "nemo llm pretrain --factory llama3_8b trainer.num_nodes=2 trainer.devices=8 data.global_batch_size=512"
+    )
+    assert (nemo.framework, nemo.model, nemo.gpus) == ("nemo", "llama3_8b", 16)
+    assert nemo.plan["global_batch"] == 512
+    tune = read_launch("tune run --nproc_per_node 8 full_finetune_distributed batch_size=2 tokenizer.max_seq_len=4096 "
+                       "enable_activation_checkpointing=True")  # fmt: skip
+    assert (tune.framework, tune.plan["micro_batch"], tune.plan["recompute"]) == ("torchtune", 2, "full")
+    trainer = read_launch(
+        "torchrun --nproc_per_node 8 run_clm.py --model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 4 "
+        "--fsdp 'full_shard auto_wrap' --bf16 --block_size 2048"
+    )
+    assert (trainer.framework, trainer.plan["zero_stage"], trainer.plan["seq_len"]) == (
+        "transformers",
+        3,
+        2048,
+    )
+
+
+def test_a_misspelt_flag_gets_a_hint():
+    launch = read_launch(LLAMA + "--tensor-model-paralel-size 4")
+    assert launch.unknown == ("--tensor-model-paralel-size",)
+    assert launch.plan["tensor_parallel"] == launch.assumed["tensor_parallel"] == 1
+    assert any("did you mean tensor-model-parallel-size?" in note for note in launch.notes)
+
+
+def test_a_folder_is_no_launch_file(tmp_path):
+    with pytest.raises(UnreadableFile, match="a folder"):
+        read_launch(tmp_path)
