@@ -82,6 +82,9 @@ _HOME = {
     "read_launch": "interop.launchers",
     "write_launch": "interop.launchers",
     "read_step_times": "interop.launchers",
+    # whatif
+    "WhatIf": "page",
+    "whatif": "page",
     # errors
     "CostModelError": "errors",
     "IllegalPlan": "errors",
@@ -139,6 +142,8 @@ if TYPE_CHECKING:
     from costmodel.interop.launchers import read_launch as read_launch
     from costmodel.interop.launchers import read_step_times as read_step_times
     from costmodel.interop.launchers import write_launch as write_launch
+    from costmodel.page import WhatIf as WhatIf
+    from costmodel.page import whatif as whatif
     from costmodel.simulation.playback import Timeline as Timeline
     from costmodel.simulation.playback import simulate_schedule as simulate_schedule
     from costmodel.simulation.playback import timeline as timeline

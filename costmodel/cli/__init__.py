@@ -8,11 +8,21 @@ import sys
 from collections.abc import Sequence
 
 from costmodel import __version__
-from costmodel.cli import catalogue, chains, codes, communication, estimating, launchers, pipelines, searching
+from costmodel.cli import (
+    catalogue,
+    chains,
+    codes,
+    communication,
+    dragging,
+    estimating,
+    launchers,
+    pipelines,
+    searching,
+)
 from costmodel.cli.arguments import Misused, Parser
 from costmodel.errors import CostModelError
 
-FAMILIES = (searching, estimating, pipelines, communication, chains, catalogue, launchers)
+FAMILIES = (searching, estimating, pipelines, communication, chains, catalogue, launchers, dragging)
 """Modules that add commands, in the order of the help; each loads what it answers with when it is asked."""
 LONGEST_MESSAGE = 1000
 

@@ -1,0 +1,100 @@
+"""Everything a page knows: the tables, the words and the formulas, as the text of a script."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from importlib import resources
+from typing import Any
+
+from costmodel.evaluation.estimation import TIME_PARTS
+from costmodel.formulas.legality import violations
+from costmodel.page import printed
+from costmodel.page.conversion import Conversion, Rule, learn
+from costmodel.page.question import FOLLOWING, FORMULA, LEADING, LEFT, STEPS, Asked, Domain
+from costmodel.page.rules import refused_by_framework, texts
+
+PRICES = Domain(bounds=(0.0, 1e6), wish="a number from 0 to 1e+06")
+"""Of a GPU-hour, in any currency."""
+
+
+def tables(question: Asked, price: float = 0.0, conversion: Conversion | None = None) -> dict[str, Any]:
+    """What `static/model.js` reads, as JSON can hold it.
+
+    Parameters
+    ----------
+    question : what was asked
+    price : of a GPU-hour
+    conversion : learnt from it; learnt here if not given
+    """
+    learnt = conversion or learn(question)
+    constants = {path: term for path, rule in learnt.rules.items() if (term := _constant(rule)) is not None}
+    asked = question.fields() | {"price": price}
+    return {
+        "asked": {name: list(value) if isinstance(value, tuple) else value for name, value in asked.items()},
+        "domains": {name: dataclasses.asdict(domain) for name, domain in (learnt.domains | {"price": PRICES}).items()},
+        "constants": constants,
+        "rules": [
+            {"path": path, "by": rule.by, "terms": {"|".join(key): _flat(term) for key, term in rule.terms.items()}}
+            for path, rule in learnt.rules.items() if path not in constants
+        ],
+        "refusals": [refusal._asdict() for refusal in (*learnt.refusals, *refused_by_framework(question, learnt))],
+        "texts": texts(question), "follows": {"field": FOLLOWING, "by": LEADING, "text": LEFT},
+        "parameters": {formula.__name__: list(inspect.signature(formula).parameters) for formula in printed.PRINTED},
+        "steps": {"by": FORMULA, "names": [formula.__name__ for formula in STEPS]}, "legality": violations.__name__,
+        "parts": TIME_PARTS, "gpus": "gpus",
+        "peak": question.cluster.device.peak(question.plan.dtype),
+    }  # fmt: skip
+
+
+def _constant(rule: Rule) -> float | None:
+    """The value of an argument that nothing changes."""
+    terms = list(rule.terms.values())
+    return None if len(terms) != 1 or rule.by or terms[0].powers else terms[0].factor
+
+
+def _flat(term: Any) -> list[Any]:
+    return [term.factor, *(part for pair in term.powers.items() for part in pair)]
+
+
+def embedded(value: Any) -> str:
+    """JSON that can stand inside a script of a page, whatever its texts hold.
+
+    Parameters
+    ----------
+    value : of numbers, texts, lists and dictionaries
+
+    Examples
+    --------
+    >>> embedded({"name": "</script>"})
+    '{"name":"\\\\u003c/script>"}'
+    """
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def static(name: str) -> str:
+    """The text of a file of the page.
+
+    Parameters
+    ----------
+    name : of the file
+    """
+    return (resources.files("costmodel.page") / "static" / name).read_text(encoding="utf-8")
+
+
+def script(question: Asked, price: float = 0.0, conversion: Conversion | None = None) -> str:
+    """JavaScript that makes the model of a question: an expression whose value has `evaluate`.
+
+    Parameters
+    ----------
+    question : what was asked
+    price : of a GPU-hour
+    conversion : learnt from it; learnt here if not given
+    """
+    names = ", ".join(formula.__name__ for formula in printed.PRINTED)
+    data = embedded(tables(question, price, conversion))
+    return f"(() => {{\n{printed.javascript()}{static('model.js')}\nreturn makeModel({data}, {{{names}}});\n}})()"
+
+
+__all__ = ["embedded", "script", "static", "tables"]

@@ -1,0 +1,227 @@
+"""One HTML file that answers, searches and draws by itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from pathlib import Path
+from typing import Any
+
+from costmodel import __version__
+from costmodel.catalogue.software import framework_on
+from costmodel.checks import kind, real
+from costmodel.description.cluster import Cluster
+from costmodel.description.dimensions import RANK_ORDER
+from costmodel.description.framework import Framework
+from costmodel.description.plan import Plan
+from costmodel.description.transformer import Transformer
+from costmodel.errors import InvalidValue
+from costmodel.evaluation.error_model import NINETY
+from costmodel.evaluation.estimation import TIME_PARTS, estimate
+from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
+from costmodel.page.data import embedded, script, static
+from costmodel.page.plans import Candidates, candidates, columns
+from costmodel.page.question import FOLLOWING, Asked, Fields, unasked
+from costmodel.page.sliders import sliders
+
+PRICE = 2.5
+"""Of a GPU-hour, where none is given: something to drag."""
+
+
+SEQUENCES, SEQ_LEN = 8, 4096
+"""A GPU's share of the batch, and tokens of a sequence, where neither is given: something to start from."""
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class WhatIf:
+    """A question that can be changed: as a page, as sliders in a notebook, or field by field.
+
+    Parameters
+    ----------
+    question : model, cluster, framework and the plan as asked; what nobody asked is as `Plan` has it
+    candidates : plans to search among
+    price : of a GPU-hour
+    asked : ``global_batch``, ``seq_len`` and dimensions, as `costmodel.search` takes them
+    command : that makes the page anew
+
+    Examples
+    --------
+    >>> import costmodel
+    >>> model, cluster = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-h100", gpus=8)
+    >>> what = costmodel.whatif(model, cluster, global_batch=64, seq_len=4096, tensor_parallel=2)
+    >>> slower = what.evaluate({"nvlink.bandwidth": 100e9})["step_time_s"]
+    >>> slower > what.evaluate()["step_time_s"]
+    True
+    """
+
+    question: Asked
+    candidates: Candidates
+    price: float
+    asked: dict[str, Any]
+    command: str = ""
+
+    def __repr__(self) -> str:
+        model, cluster, framework, plan, _ = self.question
+        return (
+            f"WhatIf({model.name} on {cluster.gpus} GPUs of {cluster.name}, {framework.name}, {plan.global_batch} sequences of "
+            f"{plan.seq_len} tokens: {self.candidates.first.step_time:.4g} s a step, {self.candidates.legal} legal plans)"
+        )
+
+    def _ipython_display_(self) -> None:
+        """Sliders where ``ipywidgets`` is there, else how to get them."""
+        from IPython.display import display
+
+        try:
+            shown = self.widget()
+        except ImportError as missing:
+            display({"text/plain": f"{self!r}\n(sliders need `pip install costmodel[notebook]`: {missing})"}, raw=True)
+        else:
+            display(shown)
+
+    def widget(self) -> Any:
+        """Sliders over a figure, for a notebook (extra ``notebook``).
+
+        Raises
+        ------
+        ImportError
+            where ``ipywidgets`` or ``anywidget`` is not installed
+        """
+        from costmodel.page.widget import widget
+
+        return widget(self)
+
+    def evaluate(self, changes: Fields | None = None) -> dict[str, Any]:
+        """Time and memory with other values in some fields, as ``window.costmodel.evaluate`` of the page gives them.
+
+        Parameters
+        ----------
+        changes : by field: those of `Plan` by their names, ``LEVEL.bandwidth`` [bytes/s] and ``LEVEL.latency`` [s] by the
+            names of the cluster's levels, ``device.memory`` [bytes], ``device.memory_bandwidth`` [bytes/s], ...
+
+        Returns
+        -------
+        dict
+            ``step_time_s``, ``peak_memory_bytes`` and ``parts`` [s]
+
+        Raises
+        ------
+        InvalidValue
+            for an unknown field or a value that it can't have
+        IllegalPlan
+            with the reason, where the plan can't run
+        """
+        asked = self.question.changed(changes or {})
+        found = estimate(asked.model, asked.cluster, asked.plan, asked.framework)
+        return {"step_time_s": found.step_time, "peak_memory_bytes": float(found.step.memory.total), "parts": found.times}
+
+    def html(self) -> str:
+        """The page: one file without a request, of some five megabytes."""
+        from costmodel.plots.embedded import plotly_script
+
+        texts = {
+            "title": html.escape(f"{self.question.model.name} on {self.question.cluster.gpus} GPUs of "
+                                 f"{self.question.cluster.name}: what if"),
+            "style": static("page.css"), "plotly": plotly_script(), "model": script(self.question, self.price),
+            "view": embedded(self._view()),
+            "worker": static("worker.js"), "charts": static("charts.js"), "page": static("page.js"),
+        }  # fmt: skip
+        page = static("page.html")
+        for name, text in texts.items():
+            page = page.replace(f"<!--{name}-->", text, 1)
+        return page
+
+    def write_html(self, path: str | Path) -> None:
+        """Write the page.
+
+        Parameters
+        ----------
+        path : of the file; written whole or not at all
+        """
+        target, text = Path(path), self.html()
+        partial = target.with_name(f".{target.name}.partial")
+        try:
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def _view(self) -> dict[str, Any]:
+        """What the page shows beside the model: the plans, what was asked, how sure it is."""
+        from costmodel.plots.embedded import TIME_LOOKS, memory_looks
+
+        model, cluster, framework, plan, _ = self.question
+        first, found = self.candidates.first, self.candidates.found
+        standing = found.standings.plans[0].probability_fastest if found.ranked else None
+        return {
+            "version": __version__, "command": self.command,
+            "facts": {
+                "Model": {"model": model.name, "parameters": f"{model.parameters / 1e9:,.1f} billion",
+                          "sequence": f"{plan.seq_len:,} tokens", "global batch": f"{plan.global_batch:,} sequences"},
+                "Cluster": {"cluster": cluster.name, "GPUs": f"{cluster.gpus:,}",
+                            "GPU": cluster.device.title or cluster.device.name, "framework": framework.name},
+            },
+            "columns": columns(self.candidates.plans, self.question.fields()),
+            "plans": len(self.candidates.plans), "legal": self.candidates.legal,
+            "margin": first.spread.margin, "error": NINETY * first.time_spread, "runs": first.spread.rows,
+            "calibrated": first.spread.calibrated, "fastest": standing,
+            "utilisation": first.mfu * first.step_time / first.step.model_flop,
+            "price": self.price, "gpus": cluster.gpus, "tokens": plan.global_batch * plan.seq_len,
+            "sliders": [slider._asdict() for slider in sliders(self.question, self.price)],
+            "time": {part: TIME_LOOKS[part] for part in TIME_PARTS}, "memory": memory_looks(MEMORY_PARTS),
+        }  # fmt: skip
+
+
+def whatif(
+    model: Transformer, cluster: Cluster, *, global_batch: int | None = None, seq_len: int = SEQ_LEN,
+    framework: Framework | str = "megatron-core", price: float = PRICE, command: str = "", **dimensions: Any,
+) -> WhatIf:  # fmt: skip
+    """Something to drag: the best plan of a search, and what becomes of it as bandwidths, memory or efficiencies change.
+
+    Parameters
+    ----------
+    model, cluster : what is trained, on what
+    global_batch : sequences per step; `SEQUENCES` for each GPU if not given
+    seq_len : [tokens]
+    framework : the software, or its name in the catalogue
+    price : of a GPU-hour, in any currency
+    command : that makes the page anew, for its foot
+    dimensions : any field of `Plan`, fixed to a value or tried over a list, as `costmodel.search` takes them
+
+    Returns
+    -------
+    WhatIf
+
+    Raises
+    ------
+    InvalidValue
+        for an unknown dimension or a bad value
+    IllegalPlan
+        where no plan is legal
+    """
+    kind("model", model, Transformer, "load_model(name)")
+    kind("cluster", cluster, Cluster, "load_cluster(name)")
+    real("price", price, 0.0, 1e6)
+    if not isinstance(command, str):
+        raise InvalidValue("command", command, "a text")
+    software = framework_on(cluster, framework)
+    batch = SEQUENCES * int(cluster.gpus or 1) if global_batch is None else global_batch
+    asked = {"global_batch": batch, "seq_len": seq_len, **dimensions}
+    found = candidates(model, cluster, software, **asked)
+    plan, named = _asked(found.first.plan, dimensions)
+    follows = () if FOLLOWING in named else (FOLLOWING,)
+    question = Asked(model, cluster, software, plan, (*unasked(named), *follows))
+    return WhatIf(question, found, float(price), asked, command)
+
+
+def _asked(best: Plan, dimensions: dict[str, Any]) -> tuple[Plan, set[str]]:
+    """The plan as asked, and the fields that were named; of those that were to be tried at several values, the best's."""
+    given = {}
+    for name, value in dimensions.items():
+        listed = isinstance(value, list | tuple) and sorted(map(str, value)) != sorted(RANK_ORDER)
+        values = list(value) if listed else [value]
+        if values != [None]:
+            given[name] = values[0] if len(values) == 1 else getattr(best, name)
+    return Plan(global_batch=best.global_batch, seq_len=best.seq_len, **given), set(given)
+
+
+__all__ = ["PRICE", "WhatIf", "whatif"]

@@ -1,0 +1,106 @@
+"""The plans among which a page searches: those that are legal, as columns of the fields in which they differ."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from costmodel.description.cluster import Cluster
+from costmodel.description.framework import Framework
+from costmodel.description.plan import Plan
+from costmodel.description.transformer import Transformer
+from costmodel.errors import IllegalPlan
+from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.plan_search import SearchResult, search
+
+MOST = 4000
+"""Plans that a page holds: so many are evaluated in a blink."""
+CORNERS = (0.25, 4.0)
+"""Factors on bandwidths and on memory at which the fastest plans are held too where there are more than `MOST`."""
+SHOWN = 20
+"""Plans whose standing is worked out."""
+
+
+class Candidates(NamedTuple):
+    """Plans to search among.
+
+    Parameters
+    ----------
+    found : the search as asked
+    plans : legal plans, fits or not
+    legal : how many there are in all
+    """
+
+    found: SearchResult
+    plans: list[Plan]
+    legal: int
+
+    @property
+    def first(self) -> Estimate:
+        """The best plan, or where none fits the one that comes nearest."""
+        if self.found.ranked:
+            return self.found.best
+        if self.found.closest_miss is None:
+            raise IllegalPlan("none", self.found.why_none())
+        return self.found.closest_miss
+
+
+def candidates(model: Transformer, cluster: Cluster, framework: Framework, **asked: Any) -> Candidates:
+    """Search, and keep all legal plans, or the fastest at every corner of what may be changed.
+
+    Parameters
+    ----------
+    model, cluster, framework : what is trained, on what, with which software
+    asked : ``global_batch``, ``seq_len`` and dimensions, as `costmodel.search` takes them
+    """
+    found = search(model, cluster, framework=framework, top=SHOWN, **asked)
+    roomy = _memory(cluster, 1e3)
+    every = search(model, roomy, framework=framework, top=MOST, **asked)
+    held = dict.fromkeys(one.plan for one in found.ranked)
+    if found.closest_miss is not None:
+        held[found.closest_miss.plan] = None
+    if every.evaluated > MOST:
+        corners = list(_corners(cluster))
+        for corner in corners:
+            near = search(model, corner, framework=framework, top=MOST // len(corners), **asked)
+            held |= dict.fromkeys(one.plan for one in near.ranked)
+    held |= dict.fromkeys(one.plan for one in every.ranked)
+    return Candidates(found, list(held)[:MOST], every.evaluated)
+
+
+def _memory(cluster: Cluster, factor: float) -> Cluster:
+    memory = min(float(cluster.device.usable_memory or cluster.device.memory) * factor, 1e15)
+    return dataclasses.replace(cluster, device=dataclasses.replace(cluster.device, memory=memory, usable_memory=memory))
+
+
+def _corners(cluster: Cluster) -> Iterable[Cluster]:
+    for factor in (1.0, *CORNERS):
+        yield _memory(cluster, factor)
+    for place, level in enumerate(cluster.levels):
+        for factor in CORNERS:
+            other = dataclasses.replace(level, bandwidth=level.bandwidth * factor)
+            yield dataclasses.replace(cluster, levels=[*cluster.levels[:place], other, *cluster.levels[place + 1 :]])
+
+
+def columns(plans: list[Plan], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields in which plans differ from what was asked or from each other: values, and for each plan which.
+
+    Parameters
+    ----------
+    plans : of them
+    asked : fields of the plan as asked
+    """
+    table: dict[str, Any] = {}
+    for field in dataclasses.fields(Plan):
+        given = [getattr(plan, field.name) for plan in plans]
+        values = list(dict.fromkeys(given))
+        place = {value: index for index, value in enumerate(values)}
+        if len(values) > 1:
+            table[field.name] = {"values": values, "index": [place[value] for value in given]}
+        elif values != [asked[field.name]]:
+            table[field.name] = {"values": values, "index": None}
+    return table
+
+
+__all__ = ["Candidates", "candidates", "columns"]

@@ -1,0 +1,278 @@
+"""What a page can be asked: the fields, what each may be, and what they make of the arguments of the formulas."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from costmodel.description.cluster import Cluster
+from costmodel.description.device import Device
+from costmodel.description.framework import Framework
+from costmodel.description.plan import Plan
+from costmodel.description.question import Question
+from costmodel.description.transformer import Transformer
+from costmodel.errors import CostModelError, IllegalPlan, InvalidValue
+from costmodel.evaluation.engine import step_formula
+from costmodel.formulas import training_step
+
+Fields = dict[str, Any]
+"""Values by the name of a field: ``tensor_parallel``, ``rail.bandwidth``, ``device.memory``."""
+FEW = 8
+"""Whole numbers up to which a range counts as a list of choices."""
+FORMULA = "formula"
+STEPS = (training_step.uncompressed_step, training_step.step)
+"""The formulas among which `costmodel.evaluation.engine.step_formula` chooses; which one, is an argument called `FORMULA`."""
+LEVEL_FIELDS = ("bandwidth", "latency")
+DEVICE_FIELDS = ("memory", "memory_bandwidth", "host_bandwidth")
+OF_DTYPE = ("flop_rate", "gemm_efficiency")
+"""Of a device at the plan's dtype; where they aren't given, what the device has for it."""
+FOLLOWING = "data_parallel"
+LEADING = ("tensor_parallel", "context_parallel", "pipeline_parallel")
+"""Degrees that with `FOLLOWING` multiply to the GPUs."""
+CONSTANTS = ("attention_forward", "attention_backward", "attention_length", "gemm_output", "gemm_depth", "kernel_time")
+
+
+LEFT = " x ".join(f"{name}={{{name}}}" for name in LEADING) + " does not divide the cluster's {gpus} GPUs"
+"""How degrees are refused that leave no whole number."""
+
+
+class Asked(NamedTuple):
+    """What was asked: a plan of a model on a cluster.
+
+    Parameters
+    ----------
+    model, cluster, framework : what is trained, on what, with which software
+    plan : as asked
+    open : fields of it that nobody asked for: they take the framework's default whatever else changes, and `FOLLOWING`
+        what the other degrees leave of the GPUs
+    """
+
+    model: Transformer
+    cluster: Cluster
+    framework: Framework
+    plan: Plan
+    open: tuple[str, ...] = ()
+
+    def fields(self) -> Fields:
+        """Every field that may be changed, at the value that was asked."""
+        plan, device = self.plan, self.cluster.device
+        asked: Fields = {name: getattr(plan, name) for name in Plan.__dataclass_fields__}
+        asked |= dict.fromkeys(self.open)
+        asked["gpus"] = self.cluster.gpus
+        for level in self.cluster.levels:
+            if level.name in ("device", "model") or f"{level.name}.{LEVEL_FIELDS[0]}" in asked:
+                raise InvalidValue("levels", level.name, "a name of its own for each level")
+            asked |= {f"{level.name}.{field}": float(getattr(level, field)) for field in LEVEL_FIELDS}
+        asked |= {f"device.{field}": float(getattr(device, field)) for field in DEVICE_FIELDS}
+        asked["device.memory"] = float(device.usable_memory or device.memory)
+        asked |= {f"device.{field}": None for field in OF_DTYPE}
+        asked |= {f"device.{field}": float(getattr(device.efficiency, field)) for field in CONSTANTS}
+        if self.model.experts and self.model.expert_capacity is None:
+            asked["model.expert_imbalance"] = float(self.model.expert_imbalance)
+        return asked
+
+    def changed(self, changes: Mapping[str, Any]) -> Asked:
+        """The question with other values in some fields.
+
+        Parameters
+        ----------
+        changes : by the name of a field; ``device.memory`` is what a process can use [bytes], ``device.flop_rate`` and
+            ``device.gemm_efficiency`` are those of the plan's dtype
+
+        Raises
+        ------
+        InvalidValue
+            for an unknown field, or a value that it can't have
+        """
+        known = self._owners()
+        groups: dict[str, Fields] = {}
+        for name, value in changes.items():
+            owner, _, field = name.rpartition(".")
+            if field not in known.get(owner, ()):
+                raise InvalidValue("field", name, "one of " + ", ".join(self.fields()))
+            if value is not None or not owner or field not in OF_DTYPE:
+                groups.setdefault(owner, {})[field] = value
+        model, cluster, plan = self.model, self.cluster, self.plan
+        own = {**dict.fromkeys(self.open), **groups.pop("", {})}
+        if "gpus" in own:
+            cluster = cluster.with_gpus(own.pop("gpus"))
+        follows = FOLLOWING in self.open and own[FOLLOWING] is None
+        if own:
+            plan = dataclasses.replace(plan, **own | ({FOLLOWING: 1} if follows else {}))
+        if follows:
+            left: Fields = {FOLLOWING: self._left(plan, int(cluster.gpus or 1))}
+            plan = dataclasses.replace(plan, **left)
+        if rates := groups.pop("device", None):
+            cluster = dataclasses.replace(cluster, device=_device(cluster.device, rates, plan.dtype))
+        if shape := groups.pop("model", None):
+            model = dataclasses.replace(model, **shape)
+        if groups:
+            levels = tuple(dataclasses.replace(level, **groups.get(level.name, {})) for level in cluster.levels)
+            cluster = dataclasses.replace(cluster, levels=levels)
+        return self._replace(model=model, cluster=cluster, plan=plan)
+
+    def _owners(self) -> dict[str, Collection[str]]:
+        """Fields by what has them."""
+        owners: dict[str, Collection[str]] = {"": (*Plan.__dataclass_fields__, "gpus")}
+        owners |= {level.name: LEVEL_FIELDS for level in self.cluster.levels}
+        owners["device"] = (*DEVICE_FIELDS, *OF_DTYPE, *CONSTANTS)
+        if self.model.experts and self.model.expert_capacity is None:
+            owners["model"] = ("expert_imbalance",)
+        return owners
+
+    def _left(self, plan: Plan, gpus: int) -> int:
+        """GPUs over what the other degrees take."""
+        if gpus % plan.gpus:
+            raise IllegalPlan("world_size", LEFT.format(gpus=gpus, **{name: getattr(plan, name) for name in LEADING}))
+        return gpus // plan.gpus
+
+    def neutral(self) -> Asked:
+        """The question with nothing asked of the plan but its sizes and its dtype: beside that, any one choice can be tried."""
+        plan = Plan(global_batch=self.plan.global_batch, seq_len=self.plan.seq_len, dtype=self.plan.dtype)
+        return self._replace(plan=plan, open=unasked())
+
+    def arguments(self) -> dict[str, Any]:
+        """What the formulas of a step and of its legality take, by the names of their arguments; and which formula it is."""
+        inputs = Question(self.model, self.cluster, self.framework).inputs(self.plan)
+        which = STEPS.index(step_formula(inputs.settings))
+        return {FORMULA: float(which), "gpus": float(self.cluster.gpus or 1), **inputs._asdict()}
+
+
+def unasked(asked: Collection[str] = ()) -> tuple[str, ...]:
+    """Fields of a plan that a framework chooses where nobody names them.
+
+    Parameters
+    ----------
+    asked : fields that were named
+    """
+    return tuple(field.name for field in dataclasses.fields(Plan) if field.default is None and field.name not in asked)
+
+
+def _device(device: Device, changes: Mapping[str, Any], dtype: str) -> Device:
+    """A device with other rates and constants."""
+    given = {field: value for field, value in changes.items() if field in DEVICE_FIELDS}
+    if "memory" in given:
+        given["usable_memory"] = given["memory"]
+    constants = {field: value for field, value in changes.items() if field in CONSTANTS}
+    if "gemm_efficiency" in changes:
+        constants["gemm"] = {**device.efficiency.gemm, dtype: changes["gemm_efficiency"]}
+    if constants:
+        given["efficiency"] = dataclasses.replace(device.efficiency, **constants)
+    if "flop_rate" not in changes:
+        return dataclasses.replace(device, **given)
+    for name in device.dense_peak:  # that which a dtype runs at need not have its name
+        other = dataclasses.replace(device, **given, dense_peak={**device.dense_peak, name: changes["flop_rate"]})
+        if other.peak(dtype) == changes["flop_rate"]:
+            return other
+    raise InvalidValue("device.flop_rate", changes["flop_rate"], f"no rate for {dtype}, which {device.name} hasn't")
+
+
+def flat(value: Any, path: str = "") -> dict[str, float]:
+    """The numbers in nested tuples by their path.
+
+    Parameters
+    ----------
+    value : a NamedTuple or a dictionary, nested in any way
+    path : of it
+
+    Examples
+    --------
+    >>> flat({"plan": {"data": 2.0}, "gpus": 8.0})
+    {'plan.data': 2.0, 'gpus': 8.0}
+    """
+    found: dict[str, float] = {}
+    for field, part in value.items() if isinstance(value, dict) else zip(value._fields, value, strict=True):
+        name = f"{path}.{field}" if path else field
+        if isinstance(part, tuple | dict):
+            found |= flat(part, name)
+        else:
+            found[name] = float(part)
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Domain:
+    """What a field may be, as its own refusals say it.
+
+    Parameters
+    ----------
+    choices : all values, where they can be listed
+    bounds : least and most of a number that can't
+    whole : whether that number is whole
+    empty : whether it may be left to the framework
+    order : whether a value is an order of names
+    wish : what a refusal says was expected
+    most : of a whole number that may stand for a word: it counts layers, and from their number on all are alike
+    """
+
+    choices: tuple[Any, ...] = ()
+    bounds: tuple[float, float] | None = None
+    whole: bool = False
+    empty: bool = False
+    order: bool = False
+    wish: str = ""
+    most: int | None = None
+
+    @property
+    def numeric(self) -> bool:
+        """Whether a value is any number within bounds."""
+        return self.bounds is not None and not self.choices
+
+
+def domains(question: Asked) -> dict[str, Domain]:
+    """What every field of a question may be, learnt from how wrong values are refused.
+
+    Parameters
+    ----------
+    question : whose fields
+    """
+    asked = question.fields()
+    found = {name: domain for name, value in asked.items() if (domain := _domain(question, name, value, {}))}
+    listed = [(name, choice) for name, domain in found.items() if not domain.order for choice in domain.choices]
+    for name in [name for name in asked if name not in found]:  # those that only some other choice allows
+        found[name] = next(
+            domain for other, choice in listed
+            if (domain := _domain(question, name, asked[name], {other: choice})) is not None
+        )  # fmt: skip
+    return {name: found[name] for name in asked}
+
+
+def _domain(question: Asked, name: str, value: Any, beside: Fields) -> Domain | None:
+    """What a field may be beside others; None where those allow one value only."""
+    if isinstance(value, tuple):
+        return Domain(choices=tuple(itertools.permutations(value)), order=True, wish="an order of " + ", ".join(value))
+    wishes = [_wish(question, {**beside, name: wrong}) for wrong in (object(), "?", -1, -1.0)]
+    listed = next((wish for wish in wishes if wish.startswith("one of ")), "")
+    ranged = next((wish for wish in wishes if " from " in wish and " to " in wish), "")
+    if not listed and not ranged and "true or false" not in wishes:
+        return None
+    wish = " or ".join(dict.fromkeys(filter(None, (listed, ranged)))) or "true or false"
+    choices: tuple[Any, ...] = ()
+    if listed:
+        choices = tuple(int(one) if one.isdigit() else one for one in listed.removeprefix("one of ").split(", "))
+    elif not ranged:
+        choices = (False, True)
+    bounds = None
+    if ranged:
+        least, most = ranged.partition(" from ")[2].split(" of ")[0].split(" to ")
+        bounds = (float(least), float(most))
+        if "whole" in ranged and bounds[1] - bounds[0] < FEW:
+            choices, bounds = tuple(range(int(bounds[0]), int(bounds[1]) + 1)), None
+    layers = question.model.layers if choices and bounds else None
+    return Domain(choices, bounds, "whole" in ranged, _wish(question, {**beside, name: None}) == "", wish=wish, most=layers)
+
+
+def _wish(question: Asked, changes: Fields) -> str:
+    """What a refusal says was expected; nothing where the changes are taken."""
+    try:
+        question.changed(changes)
+    except InvalidValue as refused:
+        return refused.expected
+    except (CostModelError, TypeError) as refused:
+        return str(refused) or "another value"
+    return ""
+
+
+__all__ = ["FOLLOWING", "FORMULA", "LEADING", "LEFT", "STEPS", "Asked", "Domain", "Fields", "domains", "flat", "unasked"]

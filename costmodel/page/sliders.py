@@ -1,0 +1,67 @@
+"""What can be dragged: for each slider its field, its unit and how far it goes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from costmodel.page.question import Asked
+
+FACTOR = 8.0
+"""Times less and more that a rate, a delay or a capacity can be dragged to."""
+
+
+class Slider(NamedTuple):
+    """A field that can be dragged.
+
+    Parameters
+    ----------
+    field : its name
+    label : what it is
+    unit : in which it is shown
+    scale : one of that unit in the field's
+    value : where it starts, in the field's unit
+    least, most : how far it goes, in the field's unit
+    logarithmic : whether equal ways are equal factors
+    """
+
+    field: str
+    label: str
+    unit: str
+    scale: float
+    value: float
+    least: float
+    most: float
+    logarithmic: bool
+
+
+def sliders(question: Asked, price: float) -> list[Slider]:
+    """What can be dragged of a question.
+
+    Parameters
+    ----------
+    question : whose fields
+    price : of a GPU-hour
+    """
+    fields, device, dtype = question.fields(), question.cluster.device, question.plan.dtype
+    found = []
+
+    def factor(field: str, label: str, unit: str, scale: float, value: float) -> None:
+        found.append(Slider(field, label, unit, scale, value, value / FACTOR, value * FACTOR, True))
+
+    for level in question.cluster.levels:
+        factor(f"{level.name}.bandwidth", f"{level.name} bandwidth", "GB/s", 1e9, fields[f"{level.name}.bandwidth"])
+    for level in question.cluster.levels:
+        if level.latency:
+            factor(f"{level.name}.latency", f"{level.name} latency", "us", 1e-6, fields[f"{level.name}.latency"])
+    factor("device.memory", "GPU memory", "GB", 1e9, fields["device.memory"])
+    factor("device.memory_bandwidth", "memory bandwidth", "GB/s", 1e9, fields["device.memory_bandwidth"])
+    factor("device.flop_rate", f"{dtype} peak", "TFLOP/s", 1e12, device.peak(dtype))
+    efficiency = device.gemm_efficiency(dtype)
+    found.append(Slider("device.gemm_efficiency", "GEMM efficiency", "", 1.0, efficiency, 0.1, max(1.0, efficiency), False))
+    if (imbalance := fields.get("model.expert_imbalance")) is not None:
+        found.append(Slider("model.expert_imbalance", "token imbalance", "", 1.0, imbalance, 1.0, max(4.0, imbalance), False))
+    found.append(Slider("price", "price of a GPU-hour", "", 1.0, price, 0.0, max(10.0, 2 * price), False))
+    return found
+
+
+__all__ = ["Slider", "sliders"]

@@ -1,0 +1,114 @@
+// Drawings: each takes plain values and gives Plotly's data and layout, in the colours of the page.
+"use strict";
+const GIB = 2 ** 30;
+const title = (name) => name.replaceAll("_", " ");
+
+function look() {
+  const style = getComputedStyle(document.documentElement), of = (name) => style.getPropertyValue(name).trim();
+  return {ink: of("--ink"), soft: of("--soft"), line: of("--line"), panel: of("--panel"), accent: of("--accent"), ghost: of("--ghost"), bad: of("--bad")};
+}
+
+function frame(look, narrow, more) {
+  const axis = {tickfont: {size: narrow ? 11 : 12}, gridcolor: look.line, zerolinecolor: look.line, linecolor: look.line, automargin: true, fixedrange: true};
+  const {xaxis = {}, yaxis = {}, ...others} = more;
+  return {
+    font: {family: 'system-ui,"Segoe UI",Roboto,sans-serif', size: 12, color: look.soft}, paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)", margin: {l: 8, r: narrow ? 10 : 24, t: 8, b: 40}, showlegend: false, dragmode: false, barmode: "stack", bargap: 0.35,
+    hoverlabel: {bgcolor: look.panel, bordercolor: look.line, font: {color: look.ink}},
+    xaxis: {...axis, ...xaxis}, yaxis: {...axis, ...yaxis}, ...others,
+  };
+}
+const bars = (shown, part, of, [colour, pattern], look, unit) => ({
+  type: "bar", orientation: "h", name: title(part), y: shown.map((one) => one.name), x: shown.map(of),
+  marker: {color: colour, pattern: {shape: pattern, bgcolor: colour, fgcolor: "#fff", size: 6, solidity: 0.25}, line: {width: 0}},
+  hovertemplate: `%{y}<br>${title(part)}: %{x:.4g} ${unit}<extra></extra>`,
+});
+const label = (axis) => ({title: {text: axis, standoff: 6}});
+
+// Plans side by side, their parts stacked; a thin bar: before the change; a whisker: 90 %.
+function timeChart(shown, view, look, narrow) {
+  const data = Object.entries(view.time).filter(([part]) => shown.some((one) => one.parts[part] > 1e-4 * one.step_time_s))
+    .map(([part, looks]) => bars(shown, part, (one) => one.parts[part], looks, look, "s"));
+  data.push({type: "bar", orientation: "h", name: "before the change", y: shown.map((one) => one.name), x: shown.map((one) => one.before?.step_time_s ?? null),
+    xaxis: "x", offset: -0.46, width: 0.1, base: 0, marker: {color: look.ghost}, hovertemplate: "before: %{x:.4g} s<extra></extra>", visible: shown.some((one) => one.before)});
+  const low = Math.exp(-view.error), high = Math.exp(view.error);
+  data.push({type: "scatter", mode: "markers", name: "90 %", y: shown.map((one) => one.name), x: shown.map((one) => one.step_time_s), marker: {size: 1, color: look.ink},
+    error_x: {type: "data", symmetric: false, array: shown.map((one) => one.step_time_s * (high - 1)), arrayminus: shown.map((one) => one.step_time_s * (1 - low)), color: look.ink, thickness: 1.2, width: 4},
+    hovertemplate: shown.map((one) => `${(one.step_time_s * low).toPrecision(3)} to ${(one.step_time_s * high).toPrecision(3)} s with 90 %<extra></extra>`)});
+  return [data, frame(look, narrow, {xaxis: {...label("seconds a step"), rangemode: "tozero"}, yaxis: {autorange: "reversed"}})];
+}
+
+function memoryChart(shown, view, look, narrow, limit, capacity) {
+  const data = Object.entries(view.memory).filter(([part]) => shown.some((one) => one.memory_parts[part] > 1e-4 * one.peak_memory_bytes))
+    .map(([part, looks]) => bars(shown, part, (one) => one.memory_parts[part] / GIB, looks, look, "GiB"));
+  const line = (x, colour, dash) => ({type: "line", x0: x / GIB, x1: x / GIB, y0: 0, y1: 1, yref: "paper", line: {color: colour, width: 1.6, dash}});
+  return [data, frame(look, narrow, {xaxis: {...label("GiB on the fullest GPU"), rangemode: "tozero"},
+    yaxis: {autorange: "reversed"}, shapes: [line(limit, look.ink, "solid"), line(capacity, look.soft, "dot")]})];
+}
+
+// Time against memory of all plans: the frontier joined, what doesn't fit hollow.
+function frontierChart(times, bytes, names, limit, chosen, look, narrow) {
+  const order = [...times.keys()].sort((a, b) => times[a] - times[b] || bytes[a] - bytes[b]);
+  const edge = [], shown = times[order[0]] * 8;
+  let least = Infinity;
+  for (const row of order) if (bytes[row] < least) { least = bytes[row]; edge.push(row); }
+  const near = order.filter((row) => times[row] <= shown && bytes[row] <= 4 * limit).slice(0, 2500);
+  const points = (rows, name, marker) => ({type: "scatter", mode: "markers", name, x: rows.map((row) => bytes[row] / GIB), y: rows.map((row) => times[row]),
+    text: rows.map(names), marker, hovertemplate: "%{text}<br>%{y:.4g} s, %{x:.4g} GiB<extra></extra>"});
+  const front = edge.filter((row) => bytes[row] <= 4 * limit && times[row] <= shown);
+  const data = [
+    points(near.filter((row) => bytes[row] <= limit), "fits", {color: look.ghost, size: 5}),
+    points(near.filter((row) => bytes[row] > limit), "does not fit", {color: look.ghost, size: 5, symbol: "circle-open"}),
+    {...points(front, "frontier", {color: look.accent, size: 7, symbol: "diamond"}), mode: "lines+markers", line: {color: look.accent, width: 1.2, shape: "hv"}},
+  ];
+  if (chosen >= 0) data.push(points([chosen], "chosen", {color: "#d55e00", size: 13, symbol: "star"}));
+  return [data, frame(look, narrow, {hovermode: "closest", xaxis: {...label("GiB on the fullest GPU (logarithmic)"), type: "log", dtick: narrow ? "D2" : "D1", tickformat: "~g"}, yaxis: {...label("seconds a step (logarithmic)"), type: "log", dtick: "D2", tickformat: "~g"},
+    shapes: [{type: "line", x0: limit / GIB, x1: limit / GIB, y0: 0, y1: 1, yref: "paper", line: {color: look.ink, width: 1.4}}]})];
+}
+
+function scalingChart(points, look, narrow) {
+  const line = (name, key, dash, symbol, colour) => ({type: "scatter", mode: "lines+markers", name, x: points.map((one) => one.gpus), y: points.map((one) => one[key]),
+    line: {dash, color: colour, width: 1.6}, marker: {symbol, size: 8, color: colour}, hovertemplate: `${name}<br>%{x} GPUs: %{y:.4g} tokens/s<extra></extra>`, connectgaps: false});
+  return [[line("ideal", "ideal", "dot", "line-ew", look.soft), line("the batch grows with the GPUs (weak)", "weak", "solid", "circle", "#0072b2"), line("the same batch (strong)", "strong", "dash", "square", "#d55e00")],
+    frame(look, narrow, {xaxis: {...label("GPUs (logarithmic)"), type: "log", tickvals: points.map((one) => one.gpus), ticktext: points.map((one) => String(one.gpus))}, yaxis: {...label("tokens a second (logarithmic)"), type: "log", tickformat: "~s", dtick: "D2"}})];
+}
+
+function sensitivityChart(slopes, look, narrow) {
+  const side = (name, key, colour, pattern) => ({type: "bar", orientation: "h", name, y: slopes.map((one) => one.label), x: slopes.map((one) => one[key]), base: 0,
+    marker: {color: colour, pattern: {shape: pattern, bgcolor: colour, fgcolor: "#fff", size: 6, solidity: 0.25}}, hovertemplate: `%{y} ${name}: %{x:+.2f} %<extra></extra>`});
+  return [[side("a fifth less", "less", "#d55e00", "/"), side("a fifth more", "more", "#0072b2", "")],
+    frame(look, narrow, {barmode: "overlay", xaxis: {...label("step time [%]"), zeroline: true, zerolinecolor: look.ink}, yaxis: {autorange: "reversed"}})];
+}
+
+// Why one plan is slower than another, part by part.
+function differenceChart(one, other, view, look, narrow) {
+  const parts = Object.keys(view.time).map((part) => [part, other.parts[part] - one.parts[part]])
+    .filter(([, change]) => Math.abs(change) > 0.002 * one.step_time_s).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
+  const rest = other.step_time_s - one.step_time_s - parts.reduce((sum, [, change]) => sum + change, 0);
+  const steps = Math.abs(rest) > 1e-6 * one.step_time_s ? [...parts, ["all else", rest]] : parts;
+  let at = one.step_time_s;
+  const heights = [at, other.step_time_s, ...steps.map(([, change]) => (at += change))], low = Math.min(...heights), high = Math.max(...heights);
+  const reach = [Math.max(0, low - 1.5 * (high - low)), high + (narrow ? 0.6 : 0.25) * (high - low) + 1e-9 * high];  // the changes, not the whole
+  const names = [one.name, ...steps.map(([part]) => title(part)), other.name], values = [one.step_time_s, ...steps.map(([, change]) => change), other.step_time_s];
+  const words = values.map((value, place) => place === 0 || place === values.length - 1 ? value.toPrecision(4) : (value > 0 ? "+" : "−") + Math.abs(value).toPrecision(2));
+  const along = narrow ? {orientation: "h", y: names, x: values} : {orientation: "v", x: names, y: values};
+  const amounts = {...label("seconds a step"), range: reach}, plans = narrow ? {autorange: "reversed"} : {};
+  return [[{type: "waterfall", ...along, measure: ["absolute", ...steps.map(() => "relative"), "total"], text: words, textposition: "outside", cliponaxis: false,
+    connector: {line: {color: look.line}}, increasing: {marker: {color: "#d55e00"}}, decreasing: {marker: {color: "#009e73"}}, totals: {marker: {color: "#0072b2"}},
+    hovertemplate: "%{label}: %{text} s<extra></extra>"}],
+    frame(look, narrow, {margin: {l: 8, r: 12, t: 24, b: 36}, ...(narrow ? {xaxis: amounts, yaxis: plans} : {yaxis: amounts, xaxis: plans})})];
+}
+
+// What a colour or a sign means, beside the drawing; patterns as in the bars.
+const HATCHES = {"/": "repeating-linear-gradient(135deg,#fff8 0 1.5px,#0000 1.5px 5px)", "\\": "repeating-linear-gradient(45deg,#fff8 0 1.5px,#0000 1.5px 5px)",
+  x: "repeating-linear-gradient(45deg,#fff8 0 1.5px,#0000 1.5px 6px),repeating-linear-gradient(135deg,#fff8 0 1.5px,#0000 1.5px 6px)",
+  "+": "repeating-linear-gradient(0deg,#fff8 0 1.5px,#0000 1.5px 6px),repeating-linear-gradient(90deg,#fff8 0 1.5px,#0000 1.5px 6px)",
+  ".": "radial-gradient(#fffc 1.2px,#0000 1.4px) 0 0/5px 5px", "-": "repeating-linear-gradient(0deg,#fff8 0 1.5px,#0000 1.5px 5px)", "|": "repeating-linear-gradient(90deg,#fff8 0 1.5px,#0000 1.5px 5px)"};
+const paint = (colour, pattern) => pattern in HATCHES ? `${HATCHES[pattern]}, ${colour}`.replace(/ 0 0\/5px 5px, (.*)$/, " 0 0/5px 5px, $1") : colour;
+function legend(data) {
+  return data.filter((one) => one.visible !== false && one.type !== "waterfall" && one.name).map((one) => {
+    const {color, pattern, symbol, size} = one.marker ?? {};
+    const key = one.type === "bar" ? "patch" : size === 1 ? "whisker" : one.line?.dash && one.line.dash !== "solid" ? one.line.dash : symbol?.includes("open") ? "open" : (one.mode ?? "").includes("lines") ? "line" : "point";
+    return {name: one.name, key, colour: size === 1 ? one.error_x.color : color ?? one.line?.color, pattern: pattern?.shape ?? ""};
+  });
+}

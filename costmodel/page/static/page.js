@@ -1,0 +1,424 @@
+// The page: what is dragged goes to the worker, what comes back is drawn. The state is in the address.
+"use strict";
+const view = JSON.parse(document.getElementById("view").textContent);
+const $ = (id) => document.getElementById(id);
+const element = (tag, attributes = {}, ...children) => {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== false) made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children);
+  return made;
+};
+const TOP = 20, FEW = 5, DRAWN = 5;
+const TABS = {time: "Time", memory: "Memory", frontier: "Frontier", scaling: "Scaling", sensitivity: "Sensitivity", difference: "Difference"};
+const WIDTH = matchMedia("(max-width: 860px)"), DARK = matchMedia("(prefers-color-scheme: dark)");
+const state = {changes: {}, chosen: null, beside: null, own: null, tab: "time", sort: null, comparing: false, all: false};
+let found = null, unchanged = null, started = 0;
+
+// words and numbers
+const seconds = (s) => s >= 99.95 ? `${Math.round(s).toLocaleString("en")} s` : s >= 0.9995 ? `${s.toPrecision(3)} s` : s >= 9.995e-4 ? `${(1e3 * s).toPrecision(3)} ms` : `${(1e6 * s).toPrecision(3)} us`;
+const gib = (n) => (n / GIB).toFixed(n < 10 * GIB ? 1 : 0);
+const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
+const signed = (share) => `${share >= 0 ? "+" : "−"}${(100 * Math.abs(share)).toFixed(Math.abs(share) < 0.0995 ? 1 : 0)} %`;
+const amount = (x) => x === 0 ? "0" : Math.abs(x) >= 99.95 ? Math.round(x).toLocaleString("en") : String(Number(x.toPrecision(3)));
+const factor = (f) => Math.abs(f - 1) < 0.005 ? "" : Math.abs(f - 0.5) < 0.005 ? "½×" : Math.abs(f - 0.25) < 0.003 ? "¼×" : `${Number(f.toPrecision(f < 1 ? 2 : 3))}×`;
+const DEGREES = [["tensor_parallel", "TP"], ["context_parallel", "CP"], ["pipeline_parallel", "PP"], ["expert_parallel", "EP"], ["data_parallel", "DP"]];
+const OTHERS = [["micro_batch", (v) => `micro-batch ${v}`], ["zero_stage", (v) => v === null ? "" : `ZeRO ${v}`], ["recompute", (v) => v === "none" ? "" : Number.isInteger(v) ? `recompute every ${v}.` : `recompute ${v}`]];
+function degrees(plan) {
+  return DEGREES.filter(([name]) => plan[name] > 1).map(([name, short]) => `${short} ${plan[name]}${name === "pipeline_parallel" && plan.virtual_stages > 1 ? `×${plan.virtual_stages}` : ""}`).join(" · ") || "one GPU";
+}
+function details(plan) {
+  const known = new Set([...DEGREES.map(([name]) => name), ...OTHERS.map(([name]) => name), "virtual_stages", "schedule", "sequence_parallel"]);
+  const more = Object.keys(view.columns).filter((name) => !known.has(name) && view.columns[name].index).map((name) => `${title(name)} ${plan[name]}`);
+  return [...OTHERS.map(([name, words]) => words(plan[name])), ...more].filter(Boolean).join(", ");
+}
+const fieldsOf = (row) => Object.fromEntries(Object.entries(view.columns).map(([name, {values, index}]) => [name, values[index ? index[row] : 0]]));
+const wholePlan = (plan) => ({...costmodel.asked, ...plan});
+const modelChanges = () => { const {price, ...others} = state.changes; return others; };
+const price = () => state.changes.price ?? view.price;
+const moved = () => Object.keys(modelChanges()).length > 0;
+
+// the worker
+const text = $("model").textContent + $("worker").textContent;
+const address = URL.createObjectURL(new Blob([text], {type: "text/javascript"}));
+const worker = new Worker(address);
+let busy = false, wanted = null;
+const waiting = new Map();
+let asked = 0;
+worker.postMessage({view: {columns: view.columns, plans: view.plans, margin: view.margin}});
+worker.onerror = (event) => { console.error(event.message); };
+worker.onmessage = ({data}) => { const {id} = data, done = waiting.get(id); waiting.delete(id); done(data); };
+function searched(changes, keep = [], top = TOP) {
+  return new Promise((done) => { const id = ++asked; waiting.set(id, done); worker.postMessage({id, changes, top, keep}); });
+}
+async function ask() {
+  wanted = true;
+  if (busy) return;
+  busy = true;
+  while (wanted) {
+    wanted = false;
+    const since = started;
+    const kept = [state.chosen, state.beside].filter(Number.isInteger);
+    const got = await searched(modelChanges(), kept);
+    if (!moved()) unchanged = got;
+    found = got;
+    render();
+    if (since) window.costmodel.redraw = {milliseconds: performance.now() - since, search: got.milliseconds};
+  }
+  busy = false;
+}
+function drag(field, value) {
+  started = performance.now();
+  if (value === null) delete state.changes[field]; else state.changes[field] = value;
+  keepAddress();
+  if (field === "price") { render(); window.costmodel.redraw = {milliseconds: performance.now() - started, search: 0}; }
+  else ask();
+}
+
+// rows: what the table and the charts show
+const before = new Map();
+function entry(one, kind) {
+  const made = {...one, kind, name: degrees(one.plan), more: details(one.plan)};
+  if (moved()) {
+    const key = JSON.stringify(one.plan);
+    if (!before.has(key)) before.set(key, costmodel.evaluate(one.plan));
+    made.before = before.get(key);
+  }
+  return made;
+}
+function entries() {
+  const list = found.ranked.map((one, place) => ({...entry(one, "fits"), place: place + 1}));
+  const held = new Set(list.map((one) => one.row));
+  for (const one of found.kept) if (!held.has(one.row)) { held.add(one.row); list.push({...entry(one, one.peak_memory_bytes <= found.limit ? "kept" : "misses"), place: null}); }
+  if (found.miss && !held.has(found.miss.row)) list.push({...entry(found.miss, "misses"), place: null});
+  if (state.own) {
+    const plan = {...wholePlanOf(state.own.from), ...state.own.changes}, one = costmodel.evaluate({...plan, ...modelChanges()});
+    if (one.error) state.own.error = one.error;
+    else {
+      delete state.own.error;
+      list.unshift({...entry({...one, plan, row: "own"}, one.peak_memory_bytes <= found.limit ? "own" : "own misses"), place: null});
+    }
+  }
+  distinguish(list);
+  return list;
+}
+// Plans of the same degrees are told apart by what else differs between them, or by their place.
+function distinguish(list) {
+  const groups = Map.groupBy ? Map.groupBy(list, (one) => one.name) : list.reduce((map, one) => map.set(one.name, [...(map.get(one.name) ?? []), one]), new Map());
+  for (const alike of groups.values()) {
+    if (alike.length < 2) continue;
+    const names = Object.keys(view.columns).filter((name) => new Set(alike.map((one) => String(one.plan[name]))).size > 1);
+    const words = (name, value) => name === "recompute" ? (value === "none" ? "no recompute" : `recompute ${value}`) : name === "zero_stage" ? `ZeRO ${value}` : `${title(name)} ${value}`;
+    for (const one of alike) one.name = [one.name, ...names.slice(0, 2).map((name) => words(name, one.plan[name]))].join(" · ");
+  }
+  const seen = new Map();
+  for (const one of list) { const count = (seen.get(one.name) ?? 0) + 1; seen.set(one.name, count); if (count > 1) one.name += ` (${count})`; }
+}
+const wholePlanOf = (row) => Number.isInteger(row) ? fieldsOf(row) : {};
+const chosenOf = (list) => list.find((one) => one.row === state.chosen) ?? list.find((one) => one.place === 1) ?? list[0];
+const besideOf = (list, chosen) => list.find((one) => one.row === state.beside && one !== chosen) ?? list.find((one) => one !== chosen);
+const throughput = (one) => view.tokens / one.step_time_s;
+const utilisation = (one) => view.utilisation * one.model_flop / one.step_time_s * (costmodel.peak / (state.changes["device.flop_rate"] ?? costmodel.peak));
+const cost = (one) => one.gpu_hours * price();
+
+// the sentence
+function say(list) {
+  const one = chosenOf(list), answer = $("answer"), low = Math.exp(-view.error), high = Math.exp(view.error);
+  const fits = one.peak_memory_bytes <= found.limit;
+  answer.className = fits ? "" : "bad";
+  answer.replaceChildren(element("b", {}, seconds(one.step_time_s)), ` a step with ${degrees(one.plan).replaceAll(" · ", ", ")}: ${percent(utilisation(one))} MFU, ${gib(one.peak_memory_bytes)} of ${gib(found.limit / view.margin)} GiB${fits ? "" : ": does not fit"}`);
+  const words = [`${seconds(one.step_time_s * low)} to ${seconds(one.step_time_s * high)} with 90 %`];
+  if (one.place === 1) words.push(`first of ${found.fitting.toLocaleString("en")} plans that fit`);
+  if (one.place === 1 && !moved() && view.fastest !== null && !state.own) words.push(`P(fastest) ${percent(view.fastest)}`);
+  words.push(`${cost(one).toPrecision(3)} a step at ${price().toFixed(2)} a GPU-hour`);
+  const evidence = view.calibrated ? `${view.runs} measured runs behind the error` : "no measurement of this software on this GPU";
+  $("sure").replaceChildren(`${words.join(", ")} `, element("span", {class: "evidence"}, evidence));
+}
+
+// the table
+const COLUMNS = [
+  {key: "place", head: "#", of: (one) => one.place ?? Infinity},
+  {key: "plan", head: "plan", w: true, of: (one) => one.name},
+  {key: "parts", head: "step time by part", w: true, hide: false, of: (one) => one.step_time_s - one.parts.forward - one.parts.backward},
+  {key: "time", head: "s", of: (one) => one.step_time_s},
+  {key: "rate", head: "tokens/s/GPU", hide: true, of: (one) => throughput(one)},
+  {key: "memory", head: "memory by part", w: true, hide: true, of: (one) => one.peak_memory_bytes - one.memory_parts.weights},
+  {key: "bytes", head: "GiB", of: (one) => one.peak_memory_bytes},
+  {key: "cost", head: "cost of a step", hide: true, of: (one) => cost(one)},
+];
+function stacked(parts, looks, whole, mark, words) {
+  const span = element("span");
+  for (const [part, [colour, pattern]] of Object.entries(looks)) {
+    if (!(parts[part] > 0)) continue;
+    const piece = element("i", {title: `${title(part)}: ${words(parts[part])}`});
+    piece.style.width = `${100 * parts[part] / whole}%`;
+    piece.style.background = paint(colour, pattern);
+    span.append(piece);
+  }
+  const bar = element("div", {class: "bar"}, span);
+  if (mark !== null && mark < 1) { const limit = element("u"); limit.style.left = `${100 * mark}%`; bar.append(limit); }
+  return bar;
+}
+function heads() {
+  $("heads").replaceChildren(...COLUMNS.map(({key, head, w, hide}) => element("th", {scope: "col", class: [w && "w", hide && "hide"].filter(Boolean).join(" ") || null,
+    "aria-sort": state.sort?.key === key ? (state.sort.down ? "descending" : "ascending") : null},
+    element("button", {type: "button", onclick: () => { state.sort = state.sort?.key === key && state.sort.down ? null : {key, down: state.sort?.key === key}; heads(); render(); }}, head))));
+}
+function table(list) {
+  const shown = list.filter((one) => state.all || !(one.place > FEW) || one === chosenOf(list) || one === besideOf(list, chosenOf(list))), sort = state.sort && COLUMNS.find(({key}) => key === state.sort.key);
+  if (sort) shown.sort((a, b) => (sort.of(a) < sort.of(b) ? -1 : sort.of(a) > sort.of(b) ? 1 : 0) * (state.sort.down ? -1 : 1));
+  $("more").textContent = state.all ? "fewer plans" : `${list.length} plans`;
+  $("more").setAttribute("aria-expanded", String(state.all));
+  const longest = Math.max(...list.map((one) => one.step_time_s)), fullest = Math.max(found.limit * 1.02, ...list.map((one) => one.peak_memory_bytes));
+  const chosen = chosenOf(list), beside = state.comparing ? besideOf(list, chosen) : null, active = document.activeElement?.dataset?.row;
+  $("rows").replaceChildren(...shown.map((one) => {
+    const off = one.peak_memory_bytes > found.limit;
+    const note = off ? `${gib(one.peak_memory_bytes - found.limit)} GiB too much` : one.row === "own" ? "yours" : one.more;
+    const button = element("button", {type: "button", "data-row": one.row, "aria-pressed": String(one === chosen), onclick: () => choose(one.row)}, one.row === "own" ? degrees(one.plan) : degrees(one.plan), " ", element("small", {}, note));
+    return element("tr", {class: [one === chosen && "on", one === beside && "beside", off && "off"].filter(Boolean).join(" ") || null},
+      element("td", {}, one.place === null ? "–" : String(one.place)), element("td", {class: "w plan"}, button),
+      element("td", {class: "w"}, stacked(one.parts, view.time, longest, null, seconds)), element("td", {}, one.step_time_s >= 99.95 ? amount(one.step_time_s) : one.step_time_s.toPrecision(3)),
+      element("td", {class: "hide"}, amount(throughput(one) / view.gpus)),
+      element("td", {class: "w hide"}, stacked(one.memory_parts, view.memory, fullest, found.limit / fullest, (n) => `${gib(n)} GiB`)),
+      element("td", {}, (one.peak_memory_bytes / GIB).toFixed(1)), element("td", {class: "hide"}, cost(one).toPrecision(3)));
+  }));
+  if (active) document.querySelector(`#rows [data-row="${active}"]`)?.focus();
+}
+function choose(row) {
+  started = performance.now();
+  if (state.comparing && row !== state.chosen) { if (state.beside === row) { state.chosen = row; state.beside = null; } else state.beside = row; }
+  else state.chosen = state.chosen === row ? null : row;
+  keepAddress();
+  fillPlan();
+  ask();
+}
+
+// the charts
+function tabs() {
+  $("tabs").replaceChildren(...Object.entries(TABS).map(([key, words]) => element("button", {type: "button", role: "tab", id: `tab-${key}`, "aria-controls": "panel",
+    "aria-selected": String(state.tab === key), tabindex: state.tab === key ? "0" : "-1", onclick: () => tab(key), onkeydown: step}, words)));
+  $("panel").setAttribute("aria-labelledby", `tab-${state.tab}`);
+}
+function step(event) {
+  const keys = Object.keys(TABS), at = keys.indexOf(state.tab);
+  const next = {ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: keys.length - 1}[event.key];
+  if (next === undefined) return;
+  event.preventDefault();
+  tab(keys[(next + keys.length) % keys.length]);
+  $(`tab-${state.tab}`).focus();
+}
+function tab(key) { state.tab = key; keepAddress(); tabs(); draw(entries()); }
+function scaling(one) {
+  const points = [];
+  const base = {...one.plan, ...modelChanges()}, batch = costmodel.asked.global_batch, copies = wholePlan(one.plan).data_parallel;
+  for (const share of [1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16]) {
+    const data = copies * share, gpus = view.gpus * share;
+    if (!Number.isInteger(data) || !Number.isInteger(gpus)) continue;
+    const rate = (more) => { const got = costmodel.evaluate({...base, data_parallel: data, gpus, ...more}); return got.error ? null : (more.global_batch ?? batch) * costmodel.asked.seq_len / got.step_time_s; };
+    const weak = Number.isInteger(batch * share) && batch * share >= 1 ? rate({global_batch: batch * share}) : null;
+    points.push({gpus, weak, strong: rate({}), ideal: throughput(one) * share});
+  }
+  return points;
+}
+function slopes(one) {
+  const base = {...one.plan, ...modelChanges()};
+  const list = view.sliders.filter(({field}) => field !== "price").map(({field, label: words, value, most, least}) => {
+    const now = state.changes[field] ?? value;
+    const change = (by) => { const got = costmodel.evaluate({...base, [field]: now * by}); return got.error ? 0 : 100 * (got.step_time_s / one.step_time_s - 1); };
+    return {label: words, less: change(0.8), more: change(1.2)};
+  });
+  return list.sort((a, b) => Math.max(Math.abs(b.less), Math.abs(b.more)) - Math.max(Math.abs(a.less), Math.abs(a.more)));
+}
+function draw(list) {
+  const colours = look(), narrow = WIDTH.matches, chosen = chosenOf(list), beside = besideOf(list, chosen);
+  const wrapped = (one) => ({...one, name: one.name.replace(/((?:[^·]+·){2}) /g, "$1<br>")}), shortly = (one) => narrow ? wrapped(one) : one;
+  const few = [chosen, ...(state.comparing && beside ? [beside] : list.filter((one) => one !== chosen).slice(0, DRAWN - 1))].map(shortly);
+  const draws = {
+    time: () => [timeChart(few, view, colours, narrow), "Thin bar: before the change. Whisker: 90 % of such estimates."],
+    memory: () => [memoryChart(few, view, colours, narrow, found.limit, found.limit / view.margin), "The fullest GPU of each plan, by part. Line: up to which a plan is judged to fit; dotted: what a process can use."],
+    frontier: () => [frontierChart(found.times, found.bytes, (row) => degrees(fieldsOf(row)), found.limit, Number.isInteger(chosen.row) ? chosen.row : -1, colours, narrow), `${view.plans.toLocaleString("en")} of ${view.legal.toLocaleString("en")} legal plans; those on the frontier give least time for their memory.`],
+    scaling: () => [scalingChart(scaling(chosen), colours, narrow), `${chosen.name} with more or fewer data-parallel copies; what breaks a rule is left out.`],
+    sensitivity: () => [sensitivityChart(slopes(chosen), colours, narrow), `${chosen.name}: each constant a fifth less and a fifth more, the others as they are.`],
+    difference: () => beside ? [differenceChart(wrapped(chosen), wrapped(beside), view, colours, narrow), `Why ${beside.name} takes ${signed(beside.step_time_s / chosen.step_time_s - 1)} against ${chosen.name}. Press Compare, then choose the other plan.`] : [[[], frame(colours, narrow, {})], "There is no second plan."],
+  };
+  const [[data, layout], reading] = draws[state.tab]();
+  Plotly.react("chart", data, layout, {displayModeBar: false, responsive: true, scrollZoom: false});
+  $("js-plotly-tester")?.setAttribute("aria-hidden", "true");  // where Plotly measures its texts
+  $("chart").setAttribute("role", "img");
+  $("chart").setAttribute("aria-label", `${TABS[state.tab]}: ${reading}`);
+  $("reading").textContent = reading;
+  $("legend").replaceChildren(...legend(data).map(({name, key, colour, pattern}) => {
+    const sign = element("i", {class: key});
+    sign.style.background = paint(colour, pattern);
+    sign.style.borderColor = colour;
+    return element("li", {}, sign, name);
+  }));
+}
+
+// what the change did, in words
+function differ(list) {
+  const shown = Object.keys(state.changes).length > 0 && unchanged;
+  $("diff").hidden = !shown;
+  if (!shown) return;
+  const names = Object.entries(state.changes).map(([field, value]) => { const one = view.sliders.find((slider) => slider.field === field); return `${one.label} ${factor(value / one.value) || "as it was"}`; });
+  const first = unchanged.ranked[0] ?? unchanged.miss, same = costmodel.evaluate({...first.plan, ...modelChanges()});
+  const best = found.ranked[0];
+  const words = [`${names.join(", ")}: ${seconds(first.step_time_s)} → ${seconds(same.step_time_s)} (${signed(same.step_time_s / first.step_time_s - 1)}) for the plan that was best${same.peak_memory_bytes > found.limit ? ", which no longer fits" : ""}.`];
+  if (!best) words.push("Now no plan fits.");
+  else if (best.row !== first.row) words.push(`The best plan is now ${degrees(best.plan).replaceAll(" · ", ", ")} (${details(best.plan)}) at ${seconds(best.step_time_s)}.`);
+  else words.push("It is still the best.");
+  $("diff").textContent = words.join(" ");
+}
+
+// the sliders
+const LENGTH = 1000;
+const placed = (slider, value) => LENGTH * (slider.logarithmic ? Math.log(value / slider.least) / Math.log(slider.most / slider.least) : (value - slider.least) / (slider.most - slider.least));
+const valued = (slider, place) => slider.logarithmic ? slider.least * (slider.most / slider.least) ** (place / LENGTH) : slider.least + (slider.most - slider.least) * place / LENGTH;
+const strip = new Map();
+function sliders() {
+  for (const slider of view.sliders) {
+    const id = `drag-${slider.field.replace(/[^a-z0-9]/gi, "-")}`;
+    const output = element("output", {for: id}), input = element("input", {type: "range", id, min: 0, max: LENGTH, step: 1});
+    const reset = element("button", {type: "button", "aria-label": `reset ${slider.label}`, onclick: () => { drag(slider.field, null); show(); input.focus(); }}, "↺");
+    input.addEventListener("input", () => {
+      const value = valued(slider, Number(input.value)), back = Math.abs(Number(input.value) - placed(slider, slider.value)) < 6;
+      drag(slider.field, back ? null : value);
+      show(true);
+    });
+    const show = (held = false) => {
+      const value = state.changes[slider.field] ?? slider.value, unit = slider.unit ? ` ${slider.unit}` : "";
+      if (!held) input.value = placed(slider, value);
+      output.textContent = `${slider.field === "price" ? value.toFixed(2) : amount(value / slider.scale)}${unit} ${slider.logarithmic ? factor(value / slider.value) : ""}`.trim();
+      input.setAttribute("aria-valuetext", output.textContent);
+      reset.disabled = !(slider.field in state.changes);
+      box.classList.toggle("moved", slider.field in state.changes);
+    };
+    const box = element("div", {class: "drag"}, element("label", {for: id}, slider.label, " "), element("div", {}, input, reset));
+    box.firstChild.after(output);
+    box.prepend(output);
+    strip.set(slider.field, show);
+    $("strip").append(box);
+    show();
+  }
+}
+
+// the column: what was asked, and a plan of one's own
+const controls = new Map();
+function question() {
+  for (const [group, facts] of Object.entries(view.facts))
+    $("ask").append(element("details", {open: !WIDTH.matches}, element("summary", {}, group), element("dl", {}, ...Object.entries(facts).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]))));
+  const main = element("div"), more = element("details", {}, element("summary", {}, "more of the plan"));
+  const fields = Object.keys(costmodel.asked).filter((name) => !name.includes(".") && !["gpus", "price"].includes(name));
+  const first = new Set([...DEGREES.map(([name]) => name), ...Object.keys(view.columns).filter((name) => view.columns[name].index), "micro_batch", "schedule", "recompute", "zero_stage", "dtype"]);
+  for (const name of fields) (first.has(name) ? main : more).append(control(name));
+  $("ask").append(element("details", {}, element("summary", {}, "Plan"), element("p", {class: "note"}, "Change the chosen plan into one of your own:"), main, more,
+    element("p", {class: "bad", id: "wrong", role: "alert"}), element("button", {type: "button", onclick: () => { state.own = null; if (state.chosen === "own") state.chosen = null; fillPlan(); keepAddress(); ask(); }}, "Forget it")));
+  const tokens = element("input", {type: "number", min: 0, step: "any", value: 1000, id: "tokens"}), paid = element("p", {class: "note", id: "paid", role: "status"});
+  tokens.addEventListener("input", () => pay(entries()));
+  $("ask").append(element("details", {}, element("summary", {}, "Cost"), element("label", {}, "billion tokens", tokens), paid));
+  $("ask").addEventListener("submit", (event) => event.preventDefault());
+}
+function control(name) {
+  const domain = costmodel.domains[name];
+  const words = (value) => value === null ? "default" : value === true ? "yes" : value === false ? "no" : Array.isArray(value) ? value.join("-") : String(value);
+  let input;
+  if (domain.choices.length && !domain.bounds) {
+    const values = [...(domain.empty ? [null] : []), ...domain.choices];
+    input = element("select", {}, ...values.map((value, place) => element("option", {value: place}, words(value))));
+    controls.set(name, {read: () => values[Number(input.value)], write: (value) => { input.value = values.findIndex((one) => words(one) === words(value)); }});
+  } else {
+    input = element("input", {type: "text", inputmode: domain.choices.length ? "text" : "decimal", autocomplete: "off", placeholder: domain.empty ? "default" : null});
+    controls.set(name, {read: () => { const given = input.value.trim(); return given === "" ? (domain.empty ? null : "") : Number.isNaN(Number(given)) ? given : Number(given); }, write: (value) => { input.value = value === null ? "" : String(value); }});
+  }
+  input.addEventListener("change", () => {
+    const value = controls.get(name).read();
+    if (!state.own) state.own = {from: Number.isInteger(state.chosen) ? state.chosen : chosenOf(entries()).row, changes: {}};
+    state.own.changes[name] = value;
+    state.chosen = "own";
+    started = performance.now();
+    keepAddress();
+    ask();
+  });
+  return element("label", {}, title(name), input);
+}
+function fillPlan() {
+  const list = found ? entries() : [], one = list.length ? chosenOf(list) : null;
+  if (state.own?.error && state.chosen === "own") return;
+  const plan = wholePlan(one ? one.plan : {});
+  for (const [name, {write}] of controls) write(plan[name]);
+}
+function pay(list) {
+  const one = chosenOf(list), tokens = Number($("tokens").value) * 1e9;
+  if (!(tokens > 0)) { $("paid").textContent = "How many tokens are trained on?"; return; }
+  const hours = tokens / throughput(one) / 3600;
+  $("paid").textContent = `${amount(hours / 24)} days, ${amount(hours * view.gpus)} GPU-hours, ${amount(hours * view.gpus * price())} at ${price().toFixed(2)} a GPU-hour.`;
+}
+
+// all of it
+function render() {
+  if (!found) return;
+  const list = entries();
+  if (!list.length) { $("answer").textContent = "No plan is legal."; return; }
+  if (!document.activeElement?.closest?.("#ask")) fillPlan();
+  $("wrong").textContent = state.own?.error ?? "";
+  say(list); table(list); draw(list); differ(list); pay(list);
+}
+
+// the address: a link is a question
+function keepAddress() {
+  const parts = new URLSearchParams();
+  for (const [field, value] of Object.entries(state.changes)) parts.set(field, String(Number(value.toPrecision(6))));
+  if (Number.isInteger(state.chosen)) parts.set("chosen", state.chosen);
+  if (Number.isInteger(state.beside)) parts.set("beside", state.beside);
+  if (state.own) parts.set("own", JSON.stringify(state.own.changes) + (Number.isInteger(state.own.from) ? `@${state.own.from}` : ""));
+  if (state.tab !== "time") parts.set("tab", state.tab);
+  history.replaceState(null, "", `#${parts}`);
+}
+function readAddress() {
+  const parts = new URLSearchParams(location.hash.slice(1)), row = (name) => { const value = Number(parts.get(name)); return parts.has(name) && Number.isInteger(value) && value >= 0 && value < view.plans ? value : null; };
+  state.changes = {};
+  for (const slider of view.sliders) {
+    const value = Number(parts.get(slider.field));
+    if (parts.has(slider.field) && Number.isFinite(value)) state.changes[slider.field] = Math.min(Math.max(value, slider.least), slider.most);
+  }
+  state.chosen = row("chosen"); state.beside = row("beside"); state.comparing = state.beside !== null;
+  state.tab = parts.get("tab") in TABS ? parts.get("tab") : "time";
+  const own = /^(\{.*\})(?:@(\d+))?$/.exec(parts.get("own") ?? "");
+  state.own = null;
+  if (own) try { state.own = {changes: JSON.parse(own[1]), from: own[2] === undefined || Number(own[2]) >= view.plans ? null : Number(own[2])}; state.chosen = "own"; } catch (error) { console.warn(`own: ${error.message}`); }
+}
+function csv() {
+  const list = entries(), plan = [...DEGREES.map(([name]) => name), "virtual_stages", ...Object.keys(view.columns)].filter((name, place, all) => all.indexOf(name) === place);
+  const head = ["rank", ...plan, "step_time_s", ...Object.keys(view.time).map((part) => `${part}_s`), "peak_memory_bytes", ...Object.keys(view.memory).map((part) => `${part}_bytes`), "fits"];
+  const cell = (value) => { const words = value === null || value === undefined ? "" : Array.isArray(value) ? value.join("-") : String(value); return /[",\n]/.test(words) ? `"${words.replaceAll('"', '""')}"` : words; };
+  const lines = list.map((one) => [one.place, ...plan.map((name) => wholePlan(one.plan)[name]), one.step_time_s, ...Object.keys(view.time).map((part) => one.parts[part]), one.peak_memory_bytes, ...Object.keys(view.memory).map((part) => one.memory_parts[part]), one.peak_memory_bytes <= found.limit].map(cell).join(","));
+  const link = element("a", {href: URL.createObjectURL(new Blob([`${head.join(",")}\n${lines.join("\n")}\n`], {type: "text/csv"})), download: "plans.csv"});
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+async function copyLink() {
+  keepAddress();
+  const button = $("link");
+  try { await navigator.clipboard.writeText(location.href); button.textContent = "Copied"; } catch { button.textContent = "It is in the address bar"; }
+  setTimeout(() => { button.textContent = "Copy link"; }, 1800);
+}
+function start() {
+  readAddress();
+  question(); sliders(); heads(); tabs();
+  const mark = () => $("compare").setAttribute("aria-pressed", String(state.comparing));
+  $("compare").addEventListener("click", () => { state.comparing = !state.comparing; if (!state.comparing) state.beside = null; mark(); keepAddress(); if (state.comparing) tab("difference"); render(); });
+  mark();
+  $("more").addEventListener("click", () => { state.all = !state.all; table(entries()); });
+  $("export").addEventListener("click", csv);
+  $("link").addEventListener("click", copyLink);
+  DARK.addEventListener("change", render);
+  WIDTH.addEventListener("change", render);
+  addEventListener("hashchange", () => { readAddress(); mark(); tabs(); for (const show of strip.values()) show(); ask(); });
+  $("foot").replaceChildren(`costmodel ${view.version}. Every number is worked out in this page, by the same formulas as the library's; nothing is sent. `, ...(view.command ? [element("code", {}, view.command)] : []));
+  const {evaluate, asked: fields, domains} = costmodel;
+  window.costmodel = {evaluate, fields, domains, search: searched, redraw: null, ready: null};
+  window.costmodel.ready = searched({}).then((got) => { unchanged = got; return ask(); });
+}
+start();

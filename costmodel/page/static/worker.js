@@ -1,0 +1,56 @@
+// The search: every plan of the page under the values of the sliders. `costmodel` is the model, made by the text before this.
+"use strict";
+let rows = null, model = costmodel, view = null;
+
+onmessage = ({data}) => {
+  if (data.view) { view = data.view; rows = null; return; }
+  const start = performance.now();
+  const found = search(data.changes, data.top, data.keep);
+  postMessage({id: data.id, ...found, milliseconds: performance.now() - start}, [found.times.buffer, found.bytes.buffer]);
+};
+
+function fieldsOf(row) {
+  const fields = {};
+  for (const [name, {values, index}] of Object.entries(view.columns)) fields[name] = values[index ? index[row] : 0];
+  return fields;
+}
+
+// What differs from plan to plan is worked out once, a row of numbers for each; all else once a search.
+const differing = () => model.compiled.filter((rule) => Object.keys(view.columns).some((name) => rule.fields.has(name)));
+function prepare(changes) {
+  const rules = differing(), touched = Object.keys(changes).filter((name) => rules.some((rule) => rule.fields.has(name)));
+  const key = JSON.stringify(touched.map((name) => [name, changes[name]]));
+  if (rows?.key === key) return rows;
+  const values = new Float64Array(view.plans * rules.length);
+  for (let row = 0, at = 0; row < view.plans; row++) {
+    const fields = {...model.asked, ...fieldsOf(row), ...changes};
+    for (const rule of rules) values[at++] = model.valueOf(rule, fields);
+  }
+  return rows = {key, rules, values};
+}
+
+function search(changes, top, keep) {
+  const {rules, values} = prepare(changes), made = model.convert({...model.asked, ...fieldsOf(0), ...changes});
+  const places = rules.map((rule) => rule.steps.reduce((here, step) => here[step], made)), names = rules.map((rule) => rule.last);
+  const count = view.plans, width = rules.length, times = new Float64Array(count), bytes = new Float64Array(count);
+  const limit = view.margin * (changes["device.memory"] ?? model.asked["device.memory"]);
+  const inside = [];
+  for (let row = 0; row < count; row++) {
+    for (let k = 0; k < width; k++) places[k][names[k]] = values[row * width + k];
+    const found = model.step(made);
+    times[row] = found.total;
+    bytes[row] = found.memory.total;
+    if (found.memory.total <= limit) inside.push(row);
+  }
+  inside.sort((a, b) => times[a] - times[b]);
+  let miss = -1;
+  const fastest = inside.length ? times[inside[0]] : Infinity;
+  for (let row = 0; row < count; row++)
+    if (bytes[row] > limit && times[row] < fastest && bytes[row] <= 1.5 * limit && (miss < 0 || times[row] < times[miss])) miss = row;
+  if (!inside.length) for (let row = 0; row < count; row++) if (miss < 0 || bytes[row] < bytes[miss]) miss = row;
+  const detail = (row) => ({row, plan: fieldsOf(row), ...model.evaluate({...fieldsOf(row), ...changes})});
+  return {
+    ranked: inside.slice(0, top).map(detail), miss: miss < 0 ? null : detail(miss), kept: keep.map(detail),
+    fitting: inside.length, limit, times, bytes,
+  };
+}

@@ -1,0 +1,74 @@
+"""A browser without a screen for pages; a test that needs one is skipped, with the reason, where none is installed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+class Browser:
+    """Chromium under Selenium, with what its pages log and request."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def resize(self, width: int, height: int, dark: bool = False) -> None:
+        """Give the page a size and the system's colours."""
+        command = self.driver.execute_cdp_cmd
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        command("Emulation.setDeviceMetricsOverride", size)
+        features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        command("Emulation.setEmulatedMedia", {"features": features})
+
+    def open(self, page: Path, fragment: str = "") -> None:
+        """Load a file, past what was logged before."""
+        self.driver.get("about:blank")
+        self.driver.get_log("browser")
+        self.driver.get_log("performance")
+        self.driver.get(page.as_uri() + fragment)
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """What a script returns, awaited."""
+        text = f"const given = [...arguments], done = given.pop(); (async () => {{ {script} }})()"
+        text += ".then((value) => done([true, value]), (error) => done([false, String(error)]))"
+        answer = self.driver.execute_async_script(text, *arguments)
+        assert answer[0], answer[1]
+        return answer[1]
+
+    def complaints(self) -> list[str]:
+        """What the console holds of warnings and errors."""
+        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]
+
+    def requests(self) -> list[str]:
+        """Addresses that were asked for since the page was opened."""
+        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+
+
+@contextlib.contextmanager
+def opened() -> Iterator[Browser]:
+    """A browser, for as long as the block lasts."""
+    selenium = pytest.importorskip("selenium.webdriver", reason="drives a browser: pip install costmodel[test]")
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    steering = shutil.which("chromedriver")
+    if program is None or steering is None:
+        pytest.skip("no Chromium with its driver here: apt-get install chromium chromium-driver")
+    options = selenium.ChromeOptions()
+    options.binary_location = program
+    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1440,900"):
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = selenium.Chrome(options=options, service=selenium.ChromeService(steering))
+    try:
+        driver.set_script_timeout(60)
+        yield Browser(driver)
+    finally:
+        driver.quit()

@@ -1,0 +1,194 @@
+"""The page in a browser: the library's digits, nothing sent, nothing in the console, quick to drag, in reach of keys and eyes."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+import costmodel
+from tests.browser import Browser, opened
+from tests.page.questions import asked_of_library, difference, drawn
+
+pytestmark = pytest.mark.slow
+CASES = {"dense": ("llama3-70b", "bf16", "megatron-core"), "experts": ("mixtral-8x7b", "bf16", "megatron-core"),
+         "8 bit": ("llama3-8b", "fp8", "deepspeed")}  # fmt: skip
+LARGEST = 6_000_000
+BATCH, LENGTH = 128, 4096
+REFUSED = (
+    {"tensor_parallel": 3}, {"micro_batch": 0}, {"zero_stage": 3, "pipeline_parallel": 4}, {"dtype": "int3"},
+    {"expert_parallel": 2}, {"local_steps": 2}, {"global_batch": 127}, {"seq_len": 4097, "context_parallel": 2},
+    {"tensor_parallel": 8, "data_parallel": 64}, {"cuda_graphs": "yes"}, {"virtual_stages": 3, "schedule": "1f1b"},
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with opened() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """The page of each case, with the question behind it."""
+    made = {}
+    folder = tmp_path_factory.mktemp("pages")
+    for name, (model_name, dtype, framework) in CASES.items():
+        model, cluster = costmodel.load_model(model_name), costmodel.load_cluster("dgx-h100", gpus=64)
+        what = costmodel.whatif(model, cluster, global_batch=BATCH, seq_len=LENGTH, framework=framework, dtype=dtype)
+        what.write_html(folder / f"{name}.html")
+        made[name] = (folder / f"{name}.html", what)
+    return made
+
+
+def load(browser: Browser, page: Path, fragment: str = "") -> None:
+    browser.open(page, fragment)
+    browser.run("await window.costmodel.ready")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_page_gives_the_digits_of_python_on_a_thousand_questions(browser, pages, case):
+    page, what = pages[case]
+    model, cluster, framework, plan, _ = what.question
+    assert plan == costmodel.Plan(global_batch=BATCH, seq_len=LENGTH, dtype=CASES[case][1])  # as asked, and nothing else
+    chance = random.Random(case)
+    questions = [drawn(model, cluster, chance) for _ in range(3000)]
+    wanted = [asked_of_library(model, cluster, plan, framework, changes) for changes in questions]
+    legal = [index for index, answer in enumerate(wanted) if "error" not in answer][:1000]
+    illegal = [index for index, answer in enumerate(wanted) if "error" in answer][:300]
+    assert len(legal) == 1000 and len(illegal) > 100
+    load(browser, page)
+    chosen = legal + illegal
+    got = browser.run("return given[0].map((one) => window.costmodel.evaluate(one))", [questions[index] for index in chosen])
+    wrong = [(questions[i], found) for i, answer in zip(chosen, got, strict=True) if (found := difference(wanted[i], answer))]
+    assert not wrong, wrong[:3]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_search_in_the_browser_ranks_as_the_library_does(browser, pages, case):
+    page, what = pages[case]
+    load(browser, page)
+    found = browser.run("return (await window.costmodel.search({})).ranked.map((one) => one.step_time_s)")
+    wanted = [one.step_time for one in what.candidates.found.ranked]
+    assert found[: len(wanted)] == pytest.approx(wanted, rel=1e-9)
+
+
+def test_an_illegal_plan_is_refused_with_the_words_of_the_library(browser, pages):
+    page, what = pages["dense"]
+    load(browser, page)
+    for changes in REFUSED:
+        got = browser.run("return window.costmodel.evaluate(given[0])", changes)
+        with pytest.raises(costmodel.CostModelError) as refused:
+            what.evaluate(changes)
+        assert got["error"] == str(refused.value)
+    assert "expected one of" in browser.run("return window.costmodel.evaluate({tensor: 2})")["error"]
+
+
+def test_the_page_is_small_asks_for_nothing_and_complains_of_nothing(browser, pages):
+    for page, _ in pages.values():
+        assert page.stat().st_size < LARGEST
+        load(browser, page)
+        browser.run("for (const tab of document.querySelectorAll('[role=tab]')) { tab.click();" + PAUSE + "}", 60)
+        outside = [url for url in browser.requests() if not url.startswith(("file:", "blob:", "data:"))]
+        assert outside == []
+        assert browser.complaints() == []
+        assert "default-src 'none'" in page.read_text(encoding="utf-8")
+
+
+PAUSE = "await new Promise((done) => setTimeout(done, given[given.length - 1]));"
+DRAG = """
+const input = document.getElementById(given[0]);
+input.value = Number(input.value) + given[1];
+window.costmodel.redraw = null;
+input.dispatchEvent(new Event('input'));
+while (!window.costmodel.redraw) await new Promise((done) => setTimeout(done, 2));
+return window.costmodel.redraw;
+"""
+
+
+def test_dragging_changes_the_answer_says_so_and_comes_back(browser, pages, capsys):
+    page, _ = pages["dense"]
+    load(browser, page)
+    before = browser.run("return document.getElementById('answer').textContent")
+    times = [browser.run(DRAG, "drag-rail-bandwidth", -20)["milliseconds"] for _ in range(15)]
+    with capsys.disabled():
+        print(f"\nfrom a slider's release to redrawn charts: median {sorted(times)[7]:.0f} ms, longest {max(times):.0f} ms")
+    assert browser.run("return document.getElementById('answer').textContent") != before
+    words = browser.run("return document.getElementById('diff').textContent")
+    assert re.match(r"rail bandwidth \S+: [\d.]+ s \S [\d.]+ s \(\+[\d.]+ %\) for the plan that was best", words)
+    browser.run("document.querySelector('[aria-label=\"reset rail bandwidth\"]').click();" + PAUSE, 500)
+    assert browser.run("return document.getElementById('answer').textContent") == before
+    assert browser.run("return document.getElementById('diff').hidden")
+
+
+def test_a_link_is_a_question(browser, pages):
+    page, _ = pages["dense"]
+    load(browser, page)
+    browser.run(DRAG, "drag-device-memory", -120)
+    browser.run("document.getElementById('tab-memory').click()")
+    state = browser.run("return [location.hash, document.getElementById('answer').textContent]")
+    load(browser, page, state[0])
+    assert browser.run("return [location.hash, document.getElementById('answer').textContent]") == state
+    assert browser.run("return document.querySelector('[aria-selected=true]').textContent") == "Memory"
+
+
+def test_a_plan_of_ones_own_is_evaluated_or_refused_in_words(browser, pages):
+    page, _ = pages["dense"]
+    load(browser, page)
+    own = """
+    for (const one of document.querySelectorAll('details')) one.open = true;
+    const labels = [...document.querySelectorAll('#ask label')];
+    const label = labels.find((one) => one.firstChild.textContent === given[0]);
+    const field = label.lastElementChild;
+    field.value = given[1];
+    field.dispatchEvent(new Event('change'));
+    await new Promise((done) => setTimeout(done, 400));
+    return [document.getElementById('wrong').textContent, document.querySelector('#rows tr.on').textContent];
+    """
+    wrong, _ = browser.run(own, "micro batch", "3")
+    assert "micro-batches" in wrong
+    wrong, row = browser.run(own, "micro batch", "1")
+    assert wrong == "" and "yours" in row
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (390, 844)])
+def test_nothing_sticks_out_and_every_control_has_a_name(browser, pages, width, height):
+    page, _ = pages["experts"]
+    browser.resize(width, height)
+    load(browser, page)
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    nameless = browser.run("""return [...document.querySelectorAll('input,select,button')].filter((one) =>
+        !(one.labels?.length || one.textContent.trim() || one.getAttribute('aria-label'))).map((one) => one.outerHTML)""")
+    assert nameless == []
+    browser.resize(1440, 900)
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1440, False), (1440, True), (390, False), (390, True)])
+def test_contrast_and_labels_pass_axe(browser, pages, width, dark):
+    package = pytest.importorskip("axe_selenium_python", reason="brings axe-core: pip install costmodel[test]")
+    page, _ = pages["experts"]
+    browser.resize(width, 900, dark)
+    load(browser, page)
+    browser.run("for (const one of document.querySelectorAll('details')) one.open = true;")
+    browser.run(DRAG, "drag-rail-bandwidth", -150)
+    script = Path(package.__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
+    browser.driver.execute_script(script.read_text(encoding="utf-8"))
+    found = browser.run("return (await axe.run(document)).violations.map((one) => [one.id, one.nodes.map((node) => node.html)])")
+    browser.resize(1440, 900)
+    assert found == []
+
+
+def test_keys_alone_move_tabs_and_sliders(browser, pages):
+    from selenium.webdriver.common.keys import Keys
+
+    page, _ = pages["dense"]
+    load(browser, page)
+    browser.run("document.getElementById('tab-time').focus()")
+    browser.driver.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
+    assert browser.run("return document.querySelector('[aria-selected=true]').textContent") == "Memory"
+    browser.run("document.getElementById('drag-rail-bandwidth').focus()")
+    browser.driver.switch_to.active_element.send_keys(Keys.ARROW_LEFT * 12)
+    browser.run("await new Promise((done) => setTimeout(done, 400))")
+    assert "rail.bandwidth" in browser.run("return location.hash")
