@@ -85,6 +85,9 @@ _HOME = {
     # whatif
     "WhatIf": "page",
     "whatif": "page",
+    # decoders
+    "machine": "catalogue.machines",
+    "replace": "catalogue.changes",
     # errors
     "CostModelError": "errors",
     "IllegalPlan": "errors",
@@ -97,10 +100,12 @@ _HOME = {
 __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
+    from costmodel.catalogue.changes import replace as replace
     from costmodel.catalogue.loader import load_cluster as load_cluster
     from costmodel.catalogue.loader import load_device as load_device
     from costmodel.catalogue.loader import load_model as load_model
     from costmodel.catalogue.loader import names as names
+    from costmodel.catalogue.machines import machine as machine
     from costmodel.catalogue.software import framework_names as framework_names
     from costmodel.catalogue.software import load_framework as load_framework
     from costmodel.description.cluster import Cluster as Cluster

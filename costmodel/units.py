@@ -1,6 +1,12 @@
-"""Units as factors to SI, and the formatting of bytes, seconds and rates for people."""
+"""Units as factors to SI: how quantities are read from people, and shown to them."""
 
 from __future__ import annotations
+
+import math
+import re
+from typing import Any, NamedTuple
+
+from costmodel.errors import InvalidValue
 
 KB, MB, GB, TB = 1e3, 1e6, 1e9, 1e12
 KiB, MiB, GiB, TiB = 2**10, 2**20, 2**30, 2**40
@@ -52,3 +58,103 @@ def format_count(count: float) -> str:
         if abs(count) >= factor:
             return f"{count / factor:.4g} {unit}"
     return f"{count:.4g}"
+
+
+class Quantity(NamedTuple):
+    """What a number measures: its units, and between which bounds it can lie."""
+
+    units: dict[str, float]
+    least: float
+    most: float
+    usual: str
+    """The unit in which people say it."""
+
+
+_DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+_BYTES = {f"{prefix}{unit}": factor for prefix, factor in (_DECIMAL | _BINARY).items() for unit in ("B", "byte", "bytes")}
+_BITS = {
+    f"{prefix}{unit}": factor / 8
+    for prefix, factor in (_DECIMAL | _BINARY).items()
+    for unit in ("bit/s", "bits/s", "bit", "bps", "b/s", "bit/sec")
+}
+_RATES = {f"{unit}{per}": factor for unit, factor in _BYTES.items() for per in ("/s", "ps", "/sec")} | _BITS
+_SECONDS = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
+_FLOP = {
+    f"{prefix}{unit}": factor
+    for prefix, factor in _DECIMAL.items()
+    for unit in ("FLOP/s", "FLOPS", "FLOPs", "flop/s", "flops", "OPS", "OP/s")
+}
+
+QUANTITIES = {
+    "bandwidth": Quantity(_RATES, 1e6, 1e15, "GB/s"),
+    "memory_bandwidth": Quantity(_RATES, 1e9, 1e15, "GB/s"),
+    "latency": Quantity(_SECONDS, 0.0, 1.0, "us"),
+    "memory": Quantity(_BYTES, 0.25e9, 1e15, "GB"),
+    "flop_rate": Quantity(_FLOP, 1e9, 1e18, "TFLOP/s"),
+    "size": Quantity(_BYTES, 0.0, 1e18, "MB"),
+    "time": Quantity(_SECONDS, 0.0, 1e9, "s"),
+}
+"""Kinds of quantities: bandwidths of networks and of memory [bytes/s], latencies [s], memory [bytes], rates [FLOP/s]."""
+
+_WRITTEN = re.compile(r"([-+]?(?:[0-9][0-9_]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*([^\W\d_][^\s]*)?")
+
+
+def quantity(field: str, value: Any, kind: str) -> float:
+    """A number in SI units, from a number in SI units or a text with a unit.
+
+    Parameters
+    ----------
+    field : what it is of, for the message
+    value : a number in SI units, or a text such as ``"25 GB/s"``, ``"400 Gbit/s"``, ``"2 us"`` or ``"80 GiB"``
+    kind : one of `QUANTITIES`
+
+    Raises
+    ------
+    InvalidValue
+        where the unit measures something else, or the number can't be: with what was likely meant
+
+    Examples
+    --------
+    >>> quantity("bandwidth", "400 Gbit/s", "bandwidth"), quantity("latency", 2e-6, "latency")
+    (50000000000.0, 2e-06)
+    """
+    known = QUANTITIES[kind]
+    number, unit = _split(field, value, known)
+    factor = known.units[unit] if unit else 1.0
+    # A millionth isn't a binary fraction: dividing by the whole number keeps 5 us equal to 5e-6.
+    result = number * factor if factor >= 1.0 or kind.endswith("bandwidth") else number / round(1.0 / factor)
+    if not math.isfinite(result) or not known.least <= result <= known.most:
+        raise InvalidValue(field, value, _range(known) + _meant(number, unit, known))
+    return result
+
+
+def _split(field: str, value: Any, known: Quantity) -> tuple[float, str]:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if abs(value) < 1e300 else math.inf, ""
+    match = _WRITTEN.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise InvalidValue(field, value, f"a number in SI units, or one with a unit such as {known.usual}")
+    unit = (match[2] or "").replace(" ", "")
+    if unit and unit not in known.units:
+        also = next((other for other in known.units if other.lower() in (unit.lower(), f"{unit.lower()}/s")), None)
+        hint = f"; did you mean {also}?" if also else ""
+        raise InvalidValue(field, value, f"a unit such as {known.usual}{hint}")
+    return float(match[1].replace("_", "")), unit
+
+
+def _shown(value: float, known: Quantity) -> str:
+    return f"{value / known.units[known.usual]:g} {known.usual}"
+
+
+def _range(known: Quantity) -> str:
+    return f"{_shown(known.least, known)} to {_shown(known.most, known)}"
+
+
+def _meant(number: float, unit: str, known: Quantity) -> str:
+    """The nearest unit in which the number can be, if any."""
+    why = "" if unit else "bare numbers are SI units: "
+    for other in (known.usual, "ms", "MB", "GB", "TB"):
+        if other != unit and other in known.units and known.least < number * known.units[other] <= known.most:
+            return f"; {why}did you mean {number:g} {other}?"
+    return ""

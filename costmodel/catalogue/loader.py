@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 import functools
 import math
+import os
 import re
 import stat
 import tomllib
@@ -20,6 +20,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+from costmodel.catalogue import readings
 from costmodel.checks import choice, real, text, whole
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.device import DTYPES, Device, Efficiency, LayerEfficiency
@@ -104,9 +105,66 @@ def _entry_of(file: str, name: str) -> Row:
 
 def _entry(kind: Kind, name: str) -> Row:
     index = _index(kind)
-    if not isinstance(name, str) or name not in index:
+    if not isinstance(name, str):
         raise UnknownName(kind, str(name), index)
-    return _entry_of(index[name], name)
+    known = name if name in index else alias(kind, name)
+    if known is None:
+        raise UnknownName(kind, name, index)
+    return _entry_of(index[known], known)
+
+
+@functools.cache
+def _aliases() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(_text("aliases.toml"))
+
+
+def _squeezed(name: str) -> str:
+    """A name without what people write differently: case, spaces, the maker's name."""
+    return re.sub(r"^(nvidia|amd|intel|google|geforce|instinct|standard|azure)+", "", re.sub(r"[\s_.-]+", "", name.lower()))
+
+
+def alias(kind: str, name: str) -> str | None:
+    """The entry of the catalogue that people also call by another name, or None.
+
+    Parameters
+    ----------
+    kind : ``"device"`` or ``"cluster"``
+    name : as it is written elsewhere, ``"p5.48xlarge"`` or ``"RTX 4090"``
+
+    Examples
+    --------
+    >>> alias("cluster", "p5.48xlarge"), alias("device", "NVIDIA GeForce RTX 4090")
+    ('aws-p5', 'rtx-4090')
+    """
+    if kind not in _FILES or len(name) > 100:
+        return None
+    wanted = _squeezed(name)
+    for other, entry in _aliases().get(kind, {}).items():
+        if _squeezed(other) == wanted:
+            found: str = entry
+            return found
+    return next((entry for entry in _index(kind) if _squeezed(entry) == wanted), None)  # type: ignore[arg-type]
+
+
+def instances() -> dict[str, dict[str, Any]]:
+    """Instances of clouds that hold one or several GPUs of a kind, by name: device, gpus, network."""
+    return _aliases()["instance"]
+
+
+def cluster_with(device: str) -> str | None:
+    """The first cluster of the catalogue with a device, or None."""
+    return next((name for name in _index("cluster") if _entry("cluster", name)["device"] == device), None)
+
+
+def link_of(device: str) -> float | None:
+    """Rate of a catalogue device's links to its neighbours together, one direction [bytes/s], or None."""
+    rate: float | None = _entry("device", device).get("link_bandwidth_per_direction") if device in _index("device") else None
+    return rate
+
+
+def is_file(name: str) -> bool:
+    """Whether a name is that of a file rather than of an entry of the catalogue."""
+    return name.endswith((".toml", ".json")) or os.path.sep in name or os.path.exists(name)
 
 
 def names(kind: Kind) -> list[str]:
@@ -136,36 +194,68 @@ def provenance(kind: Kind, name: str) -> Row:
     return copy.deepcopy(dict(_entry(kind, name).get("provenance", {})))
 
 
-def load_model(name: str) -> Transformer:
-    """A model of the catalogue; UnknownName where it holds none of that name."""
+def load_model(name: str | os.PathLike[str]) -> Transformer:
+    """A model of the catalogue, of a TOML file, or of a Hugging Face ``config.json`` or the folder that holds one.
+
+    Parameters
+    ----------
+    name : of the entry, or a path
+
+    Raises
+    ------
+    UnknownName
+        where it is neither
+    """
+    name = path_or_name(name)
+    if name not in _index("model") and is_file(name):
+        return read_model_file(name) if name.endswith(".toml") else Transformer.from_huggingface(name)
     entry = {key: value for key, value in _entry("model", name).items() if key not in _FOR_READERS}
     return Transformer(**{"name": name, **entry})
 
 
-def load_device(name: str) -> Device:
-    """A device of the catalogue; UnknownName where it holds none of that name.
+def load_device(name: str | os.PathLike[str]) -> Device:
+    """A device of the catalogue, by one of its names, or of a TOML file; UnknownName where it is neither.
 
     Examples
     --------
     >>> load_device("l4").memory_bandwidth
     300000000000.0
     """
-    return _device(name, _entry("device", name))
+    name = path_or_name(name)
+    if name not in _index("device") and is_file(name):
+        return read_device_file(name)
+    known = name if name in _index("device") else alias("device", name) or name
+    return _device(known, _entry("device", known))
 
 
-def load_cluster(name: str, gpus: int | None = None) -> Cluster:
-    """A cluster of the catalogue; UnknownName where it holds none of that name.
+def path_or_name(name: str | os.PathLike[str]) -> str:
+    """A name, or a path as a text."""
+    return os.fspath(name) if isinstance(name, os.PathLike) else text("name", name)
+
+
+def load_cluster(name: str | os.PathLike[str], gpus: int | None = None) -> Cluster:
+    """A cluster of the catalogue, a cloud's instance by its name there, or a TOML file; UnknownName where it is neither.
 
     Parameters
     ----------
-    name : of the entry
-    gpus : how many; the size of the outermost level if not given
+    name : of the entry, or a path
+    gpus : how many; of the catalogue the size of the outermost level if not given, of a file what it says, or one node
 
     Examples
     --------
     >>> load_cluster("dgx-h100", gpus=16).gpus_per_node
     8
     """
+    name = path_or_name(name)
+    if name not in _index("cluster"):
+        if is_file(name):
+            read = read_cluster_file(name)
+            return read if gpus is None else read.with_gpus(gpus)
+        if name in instances():
+            from costmodel.catalogue.machines import instance
+
+            return instance(name, gpus)  # type: ignore[return-value]
+        name = alias("cluster", name) or name
     entry = _entry("cluster", name)
     sources = entry.get("provenance", {})
     levels = tuple(
@@ -285,14 +375,20 @@ def read_cluster_file(path: str | Path) -> Cluster:
     tables = entry["levels"]
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise InvalidValue("levels", tables, "an array of tables, innermost level first")
+    if not tables:
+        raise InvalidValue("levels", tables, "at least one network level")
+    node = tables[0].get("size")
+    read = []
     for table in tables:
-        _known(path, table, _LEVEL_KEYS)
-        _require(path, table, _LEVEL_NEEDED)
+        _known(path, table, (*_LEVEL_KEYS, *readings.SHARED))
+        per_gpu = readings.level(table, whole("size", node, 10**7) or 1)
+        _require(path, per_gpu, _LEVEL_NEEDED)
+        read.append(Level(**per_gpu))
     return Cluster(
         name=text("name", entry.get("name", name)),
         device=built,
-        levels=tuple(Level(**table) for table in tables),
-        gpus=entry.get("gpus"),
+        levels=tuple(read),
+        gpus=entry.get("gpus", read[0].size),
         title=entry.get("title", ""),
     )
 
@@ -300,6 +396,7 @@ def read_cluster_file(path: str | Path) -> Cluster:
 def _checked_device(path: str | Path, name: str, entry: Row) -> Device:
     _require(path, entry, ("dense_peak", "memory", "memory_bandwidth"))
     _table("dense_peak", entry["dense_peak"])
+    entry = readings.si(entry)
     for key in ("title", "architecture"):
         if key in entry:
             text(key, entry[key])
@@ -311,6 +408,22 @@ def _checked_device(path: str | Path, name: str, entry: Row) -> Device:
         choice("gemm", dtype, DTYPES)
     _known(path, _table("layer_efficiency", entry.get("layer_efficiency", {})), _LAYER_EFFICIENCY_KEYS)
     return _device(name, entry)
+
+
+def read_entry(path: str | Path, keys: Collection[str]) -> tuple[str, Row]:
+    """Name and fields of the one entry of a user's TOML file, each field one of `keys`.
+
+    Raises
+    ------
+    UnreadableFile
+        where the file is missing, larger than 1 MiB, not TOML, or has a key that is unknown
+    """
+    return _read(path, keys)
+
+
+def refuse_unknown(path: str | Path, entry: Mapping[str, Any], keys: Collection[str]) -> None:
+    """Refuse a table of a user's file with a key that is none of `keys`, naming the nearest."""
+    _known(path, entry, keys)
 
 
 def _read(path: str | Path, keys: Collection[str]) -> tuple[str, Row]:
@@ -376,6 +489,8 @@ def _fail(path: str | Path, message: str) -> NoReturn:
 def _known(path: str | Path, entry: Mapping[str, Any], keys: Collection[str]) -> None:
     for key in entry:
         if key not in keys:
+            import difflib
+
             near = difflib.get_close_matches(key[:100], list(keys), n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             _fail(path, f"unknown key {_one_line(key)!r}{hint} (known: {', '.join(keys)})")

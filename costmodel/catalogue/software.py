@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import os
 import tomllib
 from importlib import resources
 
+from costmodel.catalogue import loader, readings
 from costmodel.checks import kind, text
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
-from costmodel.errors import UnknownName
+from costmodel.errors import InvalidValue, UnknownName
 from costmodel.formulas.quantities import Software
-from costmodel.records import Row, nested, paths
+from costmodel.records import Row, nested, paths, replaced
 
 
 @functools.cache
@@ -32,13 +35,15 @@ def default_constants() -> dict[str, float]:
     return {path: float(values[path]) for path in paths(Software)}
 
 
-@functools.cache
-def load_framework(name: str, architecture: str | None = None) -> Framework:
-    """A framework of the catalogue.
+def load_framework(name: str | os.PathLike[str], architecture: str | None = None) -> Framework:
+    """A framework of the catalogue, or of a TOML file.
+
+    A file holds the fields of Framework that differ from those of the framework that it names as ``base``, and in a table
+    ``[constants]`` the calibrated constants that differ.
 
     Parameters
     ----------
-    name : as `framework_names` lists it
+    name : as `framework_names` lists it, or a path
     architecture : of the devices it runs on, whose constants it takes where they were measured; else those that its
         relative (the table's ``relative``) has there, else its own of the architecture with most measurements
 
@@ -46,7 +51,32 @@ def load_framework(name: str, architecture: str | None = None) -> Framework:
     ------
     UnknownName
         with near names
+    UnreadableFile
+        where a file is missing, not TOML, or has a key that is unknown
+    InvalidValue
+        where a value in it is of the wrong type or range
     """
+    name = loader.path_or_name(name)
+    if name not in _tables("frameworks.toml") and loader.is_file(name):
+        return _of_file(name, architecture)
+    return _of_catalogue(name, architecture)
+
+
+def _of_file(path: str, architecture: str | None) -> Framework:
+    fields = [field.name for field in dataclasses.fields(Framework) if field.name != "constants"]
+    name, entry = loader.read_entry(path, (*fields, "base", "constants"))
+    base = _of_catalogue(text("base", entry.get("base", "megatron-core")), architecture)
+    own = entry.get("constants", {})
+    if not isinstance(own, dict):
+        raise InvalidValue("constants", own, "a table of calibrated constants")
+    loader.refuse_unknown(path, own, paths(Software))
+    stack = replaced(base.constants, readings.constants(own))
+    changed = {key: value for key, value in entry.items() if key not in ("base", "constants", "name")}
+    return dataclasses.replace(base, name=name, constants=stack, **changed)
+
+
+@functools.cache
+def _of_catalogue(name: str, architecture: str | None) -> Framework:
     tables = _tables("frameworks.toml")
     if name not in tables:
         raise UnknownName("framework", name, tables)

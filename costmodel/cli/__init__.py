@@ -16,13 +16,14 @@ from costmodel.cli import (
     dragging,
     estimating,
     launchers,
+    new,
     pipelines,
     searching,
 )
 from costmodel.cli.arguments import Misused, Parser
 from costmodel.errors import CostModelError
 
-FAMILIES = (searching, estimating, pipelines, communication, chains, catalogue, launchers, dragging)
+FAMILIES = (searching, estimating, pipelines, communication, chains, catalogue, launchers, dragging, new)
 """Modules that add commands, in the order of the help; each loads what it answers with when it is asked."""
 LONGEST_MESSAGE = 1000
 

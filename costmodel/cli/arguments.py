@@ -9,13 +9,12 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from costmodel.errors import CostModelError, IllegalPlan, InvalidValue
+from costmodel.errors import CostModelError, InvalidValue
 from costmodel.records import Row
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
     from costmodel.description.device import Device
-    from costmodel.description.plan import Plan
     from costmodel.description.transformer import Transformer
 
 Commands = Any
@@ -113,9 +112,6 @@ def plan_fields() -> dict[str, tuple[Callable[[str], Any], str, str]]:
     return fields
 
 
-USAGE = "costmodel %s MODEL --cluster C [--nodes N | --gpus N] --global-batch N --seq-len N [options]"
-
-
 def many(reader: Callable[[str], Any]) -> Callable[[str], list[Any]]:
     """Reads values with commas between them."""
 
@@ -123,24 +119,6 @@ def many(reader: Callable[[str], Any]) -> Callable[[str], list[Any]]:
         return [reader(part) for part in text.split(",")]
 
     return read
-
-
-def add_question(parser: argparse.ArgumentParser, several: bool, fixed: bool = True) -> None:
-    """Arguments of a question about plans: `several` values of a dimension, or one; `fixed` with a sequence length."""
-    parser.add_argument("model", metavar="MODEL", help="name in the catalogue, a TOML file, or a Hugging Face config.json")
-    parser.add_argument("--cluster", required=True, metavar="C", help="name in the catalogue, or a TOML file")
-    add_size(parser)
-    parser.add_argument("--global-batch", type=whole, required=True, metavar="N", help="sequences per step")
-    parser.add_argument("--seq-len", type=whole, required=fixed, metavar="N", help="tokens of a sequence")
-    parser.add_argument("--framework", default="megatron-core", metavar="F", help="software (default: megatron-core)")
-    title = "what to try, one value or several (1,2,4)" if several else "the plan"
-    group = parser.add_argument_group(title)
-    for name, (reader, shown, text) in plan_fields().items():
-        option = "--" + name.replace("_", "-")
-        if several:
-            group.add_argument(option, type=many(reader), action="extend", metavar=shown, help=text)
-        else:
-            group.add_argument(option, type=reader, metavar=shown, help=text)
 
 
 def add_size(parser: argparse.ArgumentParser) -> None:
@@ -167,31 +145,22 @@ def read_model(name: str) -> Transformer:
     """A model of the catalogue, or of a file."""
     from costmodel.catalogue import loader
 
-    if not is_file(name) or name in loader.names("model"):
-        return loader.load_model(name)
-    if name.endswith(".toml"):
-        return loader.read_model_file(name)
-    from costmodel.description.transformer import Transformer
-
-    return Transformer.from_huggingface(name)
+    return loader.load_model(name)
 
 
 def read_cluster(name: str) -> Cluster:
-    """A cluster of the catalogue, or of a file."""
+    """A cluster of the catalogue, one node of it, or of a file."""
     from costmodel.catalogue import loader
 
-    if not is_file(name) or name in loader.names("cluster"):
-        return loader.load_cluster(name)
-    return loader.read_cluster_file(name)
+    cluster = loader.load_cluster(name)
+    return cluster if is_file(name) else cluster.with_gpus(cluster.gpus_per_node)
 
 
 def read_device(name: str) -> Device:
     """A device of the catalogue, or of a file."""
     from costmodel.catalogue import loader
 
-    if not is_file(name) or name in loader.names("device"):
-        return loader.load_device(name)
-    return loader.read_device_file(name)
+    return loader.load_device(name)
 
 
 def gpus_of(arguments: argparse.Namespace, cluster: Cluster) -> int | None:
@@ -203,28 +172,3 @@ def gpus_of(arguments: argparse.Namespace, cluster: Cluster) -> int | None:
     if nodes < 1:
         raise InvalidValue("nodes", nodes, "a whole number from 1")
     return nodes * cluster.gpus_per_node
-
-
-def read_plan(arguments: argparse.Namespace) -> tuple[Cluster, Plan]:
-    """The plan that was asked about on its cluster, the data-parallel degree from the GPUs where it isn't given."""
-    import dataclasses
-
-    from costmodel.description.plan import Plan
-
-    cluster = read_cluster(arguments.cluster)
-    given = chosen(arguments)
-    seq_len = 1 if arguments.seq_len is None else arguments.seq_len  # not given only where it is looked for
-    plan = Plan(global_batch=arguments.global_batch, seq_len=seq_len, **given)
-    gpus = gpus_of(arguments, cluster)
-    if gpus is None:
-        gpus = plan.gpus if "data_parallel" in given else cluster.gpus
-    cluster = cluster.with_gpus(gpus or 1)
-    if "data_parallel" not in given:
-        if (gpus or 1) % plan.gpus:
-            raise IllegalPlan(
-                "world_size",
-                f"tensor_parallel={plan.tensor_parallel} x context_parallel={plan.context_parallel} x pipeline_parallel="
-                f"{plan.pipeline_parallel} = {plan.gpus} does not divide the cluster's {gpus} GPUs",
-            )
-        plan = dataclasses.replace(plan, data_parallel=(gpus or 1) // plan.gpus)
-    return cluster, plan

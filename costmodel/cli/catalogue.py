@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, is_file, read_cluster, read_device, read_model
 from costmodel.cli.output import gib, print_json, print_page, shown, table
+from costmodel.cli.question import read_with_notes
 from costmodel.errors import CostModelError, InvalidValue
 from costmodel.records import Row
 
@@ -36,7 +37,7 @@ def add(commands: Commands) -> None:
     showing.add_argument("name", metavar="NAME", help="a model, device, cluster or framework, or a file")
     showing.add_argument("--kind", metavar="K", help=f"one of {', '.join(KINDS)}; a file's is model unless given")
     showing.add_argument("--json", action="store_true", help="JSON instead of tables")
-    showing.set_defaults(run=_show)
+    showing.set_defaults(run=_show, notes=[], verbose=True)
 
 
 def _accuracy(arguments: argparse.Namespace) -> int:
@@ -181,6 +182,12 @@ def _kind_of(name: str, kind: str | None) -> str:
         return known[name]
     if is_file(name):
         return "model"
+    from costmodel.catalogue import loader
+
+    if name in loader.instances() or loader.alias("cluster", name):
+        return "cluster"
+    if loader.alias("device", name):
+        return "device"
     import difflib
 
     near = difflib.get_close_matches(name, known, n=4, cutoff=0.5)
@@ -194,11 +201,12 @@ def _show(arguments: argparse.Namespace) -> int:
     from costmodel.catalogue import loader
 
     kind = _kind_of(arguments.name, arguments.kind)
-    entry = _load(kind, arguments.name)
+    entry: Any = read_with_notes(arguments.name, arguments) if kind == "model" else _load(kind, arguments.name)
     fields = dataclasses.asdict(entry)
     sources: Row = {}
-    if kind != "framework" and arguments.name in loader.names(kind):  # type: ignore[arg-type]
-        sources = loader.provenance(kind, arguments.name)  # type: ignore[arg-type]
+    known = loader.alias(kind, arguments.name) or arguments.name
+    if kind != "framework" and known in loader.names(kind):  # type: ignore[arg-type]
+        sources = loader.provenance(kind, known)  # type: ignore[arg-type]
     counts: dict[str, int] = {}
     if kind == "model":
         counts = {**entry.parameters_by_part(), "active": entry.active_parameters}
@@ -210,7 +218,8 @@ def _show(arguments: argparse.Namespace) -> int:
         return codes.ANSWERED
     lines = [(name, value) for name, value in _flat(fields) if name not in ("name", "title")]
     if kind == "model":  # most models lack most of what a model can have
-        lines = [(name, value) for name, value in lines if value not in ("0", "no", "none", "-")]
+        usual = {field.name: shown(field.default) for field in dataclasses.fields(entry)}
+        lines = [(name, value) for name, value in lines if value not in ("0", "none", "-", usual.get(name))]
     title = f": {fields['title']}" if fields.get("title") else ""
     units = "" if kind == "model" else "\nIn SI units: s, bytes, bytes/s, FLOP/s"
     page: list[Any] = [f"{kind} {entry.name}{title}{units}", table(["field", "value"], lines, words=2)]

@@ -6,20 +6,9 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import (
-    USAGE,
-    Commands,
-    add_question,
-    add_size,
-    gpus_of,
-    nbytes,
-    read_cluster,
-    read_model,
-    read_plan,
-    whole,
-    yes,
-)
+from costmodel.cli.arguments import Commands, add_size, gpus_of, nbytes, read_cluster, whole, yes
 from costmodel.cli.output import print_json, print_page, share, table, whole_plan, write_csv
+from costmodel.cli.question import USAGE, add_question, read_asked_model, read_plan
 from costmodel.records import Row
 
 if TYPE_CHECKING:
@@ -63,7 +52,7 @@ def add(commands: Commands) -> None:
 def _ledger(arguments: argparse.Namespace) -> int:
     from costmodel.simulation.transactions import ledger
 
-    model = read_model(arguments.model)
+    model = read_asked_model(arguments)
     cluster, plan = read_plan(arguments)
     made = ledger(model, cluster, plan, arguments.framework)
     stage = made.busiest if arguments.stage is None else arguments.stage

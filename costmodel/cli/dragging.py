@@ -6,18 +6,9 @@ import argparse
 from typing import Any
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import (
-    USAGE,
-    Commands,
-    Misused,
-    add_question,
-    chosen,
-    gpus_of,
-    number,
-    read_cluster,
-    read_model,
-)
+from costmodel.cli.arguments import Commands, Misused, chosen, gpus_of, number, read_cluster, read_model
 from costmodel.cli.output import print_page
+from costmodel.cli.question import USAGE, add_question
 
 
 def add(commands: Commands) -> None:

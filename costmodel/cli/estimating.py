@@ -6,18 +6,17 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import (
+from costmodel.cli.arguments import Commands, Misused, chosen
+from costmodel.cli.compare import compare
+from costmodel.cli.output import gib, memory_parts, print_json, print_page, share, split, table, whole_plan
+from costmodel.cli.question import (
     USAGE,
-    Commands,
-    Misused,
     add_question,
-    chosen,
-    gpus_of,
-    read_cluster,
-    read_model,
+    cluster_names,
+    read_asked_model,
+    read_hardware,
     read_plan,
 )
-from costmodel.cli.output import gib, memory_parts, print_json, print_page, share, split, table, whole_plan
 from costmodel.errors import IllegalPlan
 from costmodel.records import Row
 
@@ -58,7 +57,9 @@ def _estimate(arguments: argparse.Namespace) -> int:
     from costmodel.evaluation.capacity import verdict
     from costmodel.evaluation.estimation import estimate
 
-    model = read_model(arguments.model)
+    model = read_asked_model(arguments)
+    if len(cluster_names(arguments)) > 1:
+        return compare(arguments, lambda one: estimate(model, *read_plan(one), one.framework))
     cluster, plan = read_plan(arguments)
     answer = estimate(model, cluster, plan, arguments.framework)
     found = verdict(answer)
@@ -218,16 +219,16 @@ def _found(arguments: argparse.Namespace) -> Estimate:
     from costmodel.evaluation import capacity
 
     find: str = arguments.find
-    model, given = read_model(arguments.model), chosen(arguments)
+    model, given = read_asked_model(arguments), chosen(arguments)
     sought = {"sequence": "seq_len", "micro-batch": "micro_batch"}.get(find)
     if sought is not None and getattr(arguments, sought) is not None:
         raise Misused(f"--{sought.replace('_', '-')} is what --find {find} looks for")
     if arguments.seq_len is None and find != "sequence":
         raise Misused("the following arguments are required: --seq-len")
     if find == "gpus":
-        cluster = read_cluster(arguments.cluster)
-        most = gpus_of(arguments, cluster)
-        limit = {} if most is None else {"most": most}
+        cluster = read_hardware(arguments, grow=True)
+        sized = arguments.gpus is not None or arguments.nodes is not None or len(cluster.levels) == 1
+        limit = {"most": cluster.gpus or 1} if sized else {}
         return capacity.fewest_gpus(
             model, cluster, arguments.global_batch, arguments.seq_len, arguments.framework, **limit, **given
         )

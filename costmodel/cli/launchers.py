@@ -8,16 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import (
-    Commands,
-    Misused,
-    add_question,
-    read_cluster,
-    read_model,
-    read_plan,
-    whole,
-)
+from costmodel.cli.arguments import Commands, Misused, read_cluster, read_model, whole
 from costmodel.cli.output import gib, print_json, print_page, print_text, share, shown, table
+from costmodel.cli.question import add_question, read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

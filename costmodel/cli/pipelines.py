@@ -6,17 +6,9 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import (
-    USAGE,
-    Commands,
-    Misused,
-    add_question,
-    number,
-    read_model,
-    read_plan,
-    whole,
-)
+from costmodel.cli.arguments import Commands, Misused, number, whole
 from costmodel.cli.output import gib, print_json, print_page, share, table, whole_plan, write_csv
+from costmodel.cli.question import USAGE, add_question, read_asked_model, read_plan
 from costmodel.records import Row
 
 if TYPE_CHECKING:
@@ -57,7 +49,7 @@ def _timeline(arguments: argparse.Namespace) -> int:
     from costmodel.evaluation.estimation import estimate
     from costmodel.simulation.playback import timeline
 
-    model = read_model(arguments.model)
+    model = read_asked_model(arguments)
     cluster, plan = read_plan(arguments)
     answer = estimate(model, cluster, plan, arguments.framework)
     played = timeline(model, cluster, plan, arguments.framework, jitter=arguments.jitter, seed=arguments.seed)
@@ -130,7 +122,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
 
     cluster, plan = read_plan(arguments)
     played = simulate(
-        read_model(arguments.model), cluster, plan, arguments.framework, jitter=arguments.jitter, seed=arguments.seed
+        read_asked_model(arguments), cluster, plan, arguments.framework, jitter=arguments.jitter, seed=arguments.seed
     )
     if arguments.perfetto:
         from costmodel.interop.perfetto import write_perfetto

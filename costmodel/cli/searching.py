@@ -8,16 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import (
-    USAGE,
-    Commands,
-    add_question,
-    chosen,
-    gpus_of,
-    read_cluster,
-    read_model,
-    whole,
-)
+from costmodel.cli.arguments import Commands, chosen, whole
+from costmodel.cli.compare import compare
 from costmodel.cli.output import (
     gib,
     memory_parts,
@@ -30,9 +22,11 @@ from costmodel.cli.output import (
     stages,
     table,
 )
+from costmodel.cli.question import USAGE, add_question, cluster_names, read_asked_model, read_hardware
 from costmodel.records import Row
 
 if TYPE_CHECKING:
+    from costmodel.evaluation.estimation import Estimate
     from costmodel.evaluation.plan_search import SearchResult
 
 PATIENCE = 0.5
@@ -78,11 +72,19 @@ def _search(arguments: argparse.Namespace) -> int:
 
     from costmodel.evaluation.plan_search import search
 
-    model, cluster = read_model(arguments.model), read_cluster(arguments.cluster)
-    gpus = gpus_of(arguments, cluster)
-    if gpus is not None:
-        cluster = cluster.with_gpus(gpus)
+    model = read_asked_model(arguments)
     tried: Row = {name: list(dict.fromkeys(values)) for name, values in chosen(arguments).items()}
+    if len(cluster_names(arguments)) > 1:
+
+        def best(one: argparse.Namespace) -> Estimate | str:
+            result = search(
+                model, read_hardware(one), global_batch=one.global_batch, seq_len=one.seq_len, framework=one.framework, top=1,
+                engine=one.engine, progress=None, **tried,
+            )  # fmt: skip
+            return result.best if result.ranked else result.why_none()
+
+        return compare(arguments, best)
+    cluster = read_hardware(arguments)
     progress = None if arguments.json else _Progress()
     started = time.perf_counter()
     try:

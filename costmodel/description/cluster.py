@@ -10,6 +10,7 @@ from costmodel.description.device import Device
 from costmodel.description.framework import Framework
 from costmodel.errors import InvalidValue
 from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
+from costmodel.units import quantity
 
 MAX_GPUS = 10_000_000
 MAX_LEVELS = 3
@@ -28,8 +29,9 @@ class Level:
     name : ``"nvlink"``, ``"rail"``, ``"spine"``, ...; ``efa``, ``tcp``, ``ethernet`` or ``pcie`` in it tells the kind of network
     size : GPUs that one unit of this level holds; of a rail-optimised leaf all GPUs of its nodes, since a byte changes
         rails inside a node
-    latency : of one hop through it [s]
-    bandwidth : that each GPU gets in each direction when all of them send [bytes/s]: its share of the NICs
+    latency : of one hop through it [s], or a text with a unit (``"2 us"``)
+    bandwidth : that each GPU gets in each direction when all of them send [bytes/s], or a text with a unit
+        (``"25 GB/s"``): its share of the NICs
     topology : ``"switch"``: any GPU reaches any other at its full rate; of the innermost level also ``"mesh"``: a
         link between every two GPUs, each an equal share of `bandwidth`; ``"tree"``: PCIe switches under a root that
         carries one link's rate, which a ring never notices and an all-to-all does
@@ -48,12 +50,12 @@ class Level:
     def __post_init__(self) -> None:
         text("level name", self.name)
         positive_int(f"size of level {self.name}", self.size, MAX_GPUS)
-        real(f"latency of level {self.name}", self.latency, 0.0, 10.0)
-        real(f"bandwidth of level {self.name}", self.bandwidth, 1.0, 1e15)
+        rates = {"latency": "latency", "bandwidth": "bandwidth"} | ({} if self.line_rate is None else {"line_rate": "bandwidth"})
+        for field, kind in rates.items():
+            value = quantity(f"{field} of level {self.name}", getattr(self, field), kind)
+            object.__setattr__(self, field, value)
         choice(f"topology of level {self.name}", self.topology, TOPOLOGIES)
         real(f"oversubscription of level {self.name}", self.oversubscription, 1.0, 1e4)
-        if self.line_rate is not None:
-            real(f"line_rate of level {self.name}", self.line_rate, 1.0, 1e15)
 
     def numbers(self) -> LevelNumbers:
         """The level as the numbers that formulas take."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from costmodel.checks import mapping, positive_int, real, text
 from costmodel.errors import InvalidValue, NotModelled
 from costmodel.formulas.quantities import DeviceNumbers
+from costmodel.units import quantity
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp8-rowwise", "mxfp8", "nvfp4")
 """Dtypes of a GEMM. mxfp8 runs at the fp8 peak; nvfp4 at the fp4 peak."""
@@ -117,13 +118,14 @@ class Device:
         text("name", self.name)
         if not mapping("dense_peak", self.dense_peak):
             raise InvalidValue("dense_peak", dict(self.dense_peak), "a peak for at least one dtype [FLOP/s]")
-        for dtype, rate in self.dense_peak.items():
+        for dtype in self.dense_peak:
             if dtype not in (*DTYPES, "fp4", "int8"):
                 raise InvalidValue("dense_peak", dtype, "one of " + ", ".join(DTYPES))
-            real(f"dense_peak.{dtype}", rate, 1e6, 1e18)
-        real("memory", self.memory, 1e6, 1e15)
-        real("memory_bandwidth", self.memory_bandwidth, 1e6, 1e18)
-        real("host_bandwidth", self.host_bandwidth, 1e3, 1e18)
+        peaks = {dtype: quantity(f"dense_peak.{dtype}", rate, "flop_rate") for dtype, rate in self.dense_peak.items()}
+        object.__setattr__(self, "dense_peak", peaks)
+        for field, kind in (("memory", "memory"), ("memory_bandwidth", "memory_bandwidth"), ("host_bandwidth", "bandwidth"),
+                            *([] if self.usable_memory is None else [("usable_memory", "memory")])):  # fmt: skip
+            object.__setattr__(self, field, quantity(field, getattr(self, field), kind))
         if self.usable_memory is None:
             object.__setattr__(self, "usable_memory", self.memory)
         real("usable_memory", self.usable_memory, 1e6, self.memory)

@@ -101,7 +101,8 @@ def _linear(
 
 
 def _norm(name: str, width: int, model: Transformer, part: str) -> Iterator[Tensor]:
-    yield Tensor(f"{name}.weight", (width,), part)
+    if model.norm != "none":
+        yield Tensor(f"{name}.weight", (width,), part)
     if model.norm == "layernorm":
         yield Tensor(f"{name}.bias", (width,), part)
 
@@ -133,6 +134,13 @@ def _attention(model: Transformer, part: str) -> Iterator[Tensor]:
         full = model.qk_norm == "full"
         yield from _norm(f"{where}q_norm", heads * d if full else d, model, part)
         yield from _norm(f"{where}k_norm", kv * d if full else d, model, part)
+    if model.index_heads:
+        index = model.index_head_dim
+        yield from _linear(f"{where}indexer.wq_b", model.index_heads * index, model.query_latent, False, part, split=False)
+        yield from _linear(f"{where}indexer.wk", index, h, False, part, split=False)
+        yield Tensor(f"{where}indexer.k_norm.weight", (index,), part)
+        yield Tensor(f"{where}indexer.k_norm.bias", (index,), part)
+        yield from _linear(f"{where}indexer.weights_proj", model.index_heads, h, False, part, split=False)
     if model.attention_sinks:
         yield Tensor(f"{where}sinks", (heads,), part, split=True)
 
@@ -161,6 +169,8 @@ def _layer(model: Transformer, experts: bool, part: str = "layer") -> Iterator[T
             feed_forward += _mlp(model, f"{names.mlp}experts.{expert}.", model.expert_feed_forward, part, routed=True)
         if model.shared_expert_feed_forward:
             feed_forward += _mlp(model, f"{names.mlp}shared_experts.", model.shared_expert_feed_forward, part)
+        if model.shared_expert_gate:
+            feed_forward += [Tensor(f"{names.mlp}shared_expert_gate.weight", (1, model.hidden), part)]
     else:
         feed_forward += _mlp(model, names.mlp, model.feed_forward, part)
     if model.gated:
@@ -191,7 +201,11 @@ def embedding_tensors(model: Transformer) -> tuple[Tensor, ...]:
     model : what is trained
     """
     names = _names(model)
-    found = [Tensor(f"{names.embedding}.weight", (model.vocabulary, model.hidden), "embedding", split=True)]
+    width = model.embedding_width or model.hidden
+    rows, columns = (model.hidden, model.patch_values) if model.patch_values else (model.vocabulary, width)
+    found = [Tensor(f"{names.embedding}.weight", (rows, columns), "embedding", split=True)]
+    if model.embedding_width:
+        found += _linear("project_in", model.hidden, width, False, "embedding", split=False)
     if model.learned_positions:
         found += [Tensor(f"{names.positions}.weight", (model.learned_positions, model.hidden), "embedding")]
     if model.embedding_norm:
@@ -209,9 +223,17 @@ def head_tensors(model: Transformer, copy: bool = False) -> tuple[Tensor, ...]:
     copy : a last pipeline stage, which holds its own copy of tied embeddings
     """
     names = _names(model)
-    found = list(_norm(names.last_norm, model.hidden, model, "head"))
+    width = model.embedding_width or model.hidden
+    found = list(_norm(names.last_norm, model.hidden, model, "head")) if model.last_norm else []
+    if model.head_transform:
+        found += [*_linear("transform.dense", model.hidden, model.hidden, True, "head", split=False)]
+        found += _norm("transform.norm", model.hidden, model, "head")
+    if model.embedding_width:
+        found += _linear("project_out", width, model.hidden, False, "head", split=False)
     if copy or not model.tied_embeddings:
-        found += [Tensor(f"{names.head}.weight", (model.vocabulary, model.hidden), "head", split=True)]
+        found += [Tensor(f"{names.head}.weight", (model.vocabulary, width), "head", split=True)]
+    if model.head_bias:
+        found += [Tensor(f"{names.head}.bias", (model.vocabulary,), "head", split=True)]
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""The decoder that is trained: its shape, validated once, and the numbers that formulas take."""
+"""The decoder or encoder that is trained: its shape, validated once, and the numbers that formulas take."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNLIMITED = 1e18
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Transformer:
-    """A decoder-only transformer.
+    """A decoder-only transformer, or an encoder.
 
     Parameters
     ----------
@@ -37,7 +37,8 @@ class Transformer:
         part without position plus `rope_head_dim`
     value_head_dim : channels of a value head; `head_dim` if not given
     gated : SwiGLU-like MLP with two input matrices
-    norm : ``"rmsnorm"`` or ``"layernorm"``
+    norm : ``"rmsnorm"``, ``"layernorm"``, or ``"none"`` for norms without weights (OLMo); a LayerNorm without biases has
+        one vector, as an RMSNorm
     norms_per_layer : norms of hidden width in one layer
     qk_norm : norm of queries and keys: ``"none"``, ``"head"`` (one shared vector of head_dim for queries, one
         for keys), ``"full"`` (a vector over all heads)
@@ -53,9 +54,18 @@ class Transformer:
     expert_capacity : tokens an expert takes over the mean, the rest is dropped; None: dropless
     expert_imbalance : tokens on the busiest expert rank over the mean, where dropless
     query_latent, kv_latent, rope_head_dim : latent attention (kv_latent > 0 turns it on)
+    shared_expert_gate : a gate of one output on the shared experts (Qwen2-MoE)
     sliding_window, windowed_layers : tokens a windowed layer looks back; how many layers are windowed
+    index_heads, index_head_dim : of the indexer that picks the keys of sparse attention (DeepSeek-V3.2), whose number is
+        the `sliding_window`
     prediction_layers : multi-token-prediction modules trained beside the model
     dropout : dropout in attention and after each block (its masks are saved)
+    causal : a token meets those before it (decoders), or every other (encoders)
+    embedding_width : channels of the embedding where a projection widens it to `hidden` (OPT-350m); 0: `hidden`
+    patch_values : numbers of an image patch, which a projection takes in place of an embedding (ViT); 0: tokens
+    last_norm : a norm after the last layer
+    head_bias : a bias of the output projection
+    head_transform : a dense layer and a norm before the output projection (masked language models)
     published_parameters : the count its authors state, where the catalogue quotes one
 
     Raises
@@ -82,7 +92,7 @@ class Transformer:
     head_dim: int | None = None
     value_head_dim: int | None = None
     gated: bool = True
-    norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
+    norm: Literal["rmsnorm", "layernorm", "none"] = "rmsnorm"
     norms_per_layer: int = 2
     qk_norm: Literal["none", "head", "full"] = "none"
     tied_embeddings: bool = False
@@ -97,6 +107,7 @@ class Transformer:
     experts_per_token: int = 0
     expert_feed_forward: int = 0
     shared_expert_feed_forward: int = 0
+    shared_expert_gate: bool = False
     dense_layers: int = 0
     expert_capacity: float | None = None
     expert_imbalance: float = 1.0
@@ -105,8 +116,16 @@ class Transformer:
     rope_head_dim: int = 0
     sliding_window: int = 0
     windowed_layers: int = 0
+    index_heads: int = 0
+    index_head_dim: int = 0
     prediction_layers: int = 0
     dropout: bool = False
+    causal: bool = True
+    embedding_width: int = 0
+    patch_values: int = 0
+    last_norm: bool = True
+    head_bias: bool = False
+    head_transform: bool = False
     published_parameters: float | None = None
 
     def __post_init__(self) -> None:
@@ -130,14 +149,16 @@ class Transformer:
             object.__setattr__(self, "value_head_dim", self.head_dim)
         positive_int("value_head_dim", self.value_head_dim, MAX_WIDTH)
         for field in ("feed_forward", "learned_positions", "expert_feed_forward", "shared_expert_feed_forward",
-                      "query_latent", "kv_latent", "rope_head_dim", "prediction_layers"):  # fmt: skip
+                      "query_latent", "kv_latent", "rope_head_dim", "prediction_layers", "index_heads", "index_head_dim",
+                      "embedding_width", "patch_values"):  # fmt: skip
             whole(field, getattr(self, field), MAX_VOCABULARY)
         whole("sliding_window", self.sliding_window, MAX_VOCABULARY)
         positive_int("norms_per_layer", self.norms_per_layer, 16)
         for field in ("gated", "tied_embeddings", "embedding_norm", "attention_bias", "output_bias",
-                      "feed_forward_bias", "attention_sinks", "parallel_block", "dropout"):  # fmt: skip
+                      "feed_forward_bias", "attention_sinks", "parallel_block", "dropout", "shared_expert_gate", "causal",
+                      "last_norm", "head_bias", "head_transform"):  # fmt: skip
             flag(field, getattr(self, field))
-        choice("norm", self.norm, ("rmsnorm", "layernorm"))
+        choice("norm", self.norm, ("rmsnorm", "layernorm", "none"))
         choice("qk_norm", self.qk_norm, ("none", "head", "full"))
         for field in ("windowed_layers", "dense_layers"):
             whole(field, getattr(self, field), self.layers)
@@ -149,6 +170,8 @@ class Transformer:
                 raise InvalidValue("rope_head_dim", self.rope_head_dim, f"less than head_dim={self.head_dim}")
         elif self.query_latent or self.rope_head_dim:
             raise InvalidValue("kv_latent", self.kv_latent, "more than 0 where query_latent or rope_head_dim is given")
+        if self.index_heads and not self.query_latent:
+            raise InvalidValue("index_heads", self.index_heads, "0 without query_latent: an indexer reads it")
 
     def _check_experts(self) -> None:
         whole("experts", self.experts, MAX_EXPERTS)
@@ -172,7 +195,7 @@ class Transformer:
 
         Parameters
         ----------
-        path : file or folder; at most 1 MiB is read
+        path : file or folder; at most 64 MiB are read
         name : what to call the model; the file's own name for it if not given
 
         Raises
@@ -181,6 +204,10 @@ class Transformer:
             where the file is missing, too large or not JSON
         NotModelled
             where the architecture is unknown, or a key that changes the shape is
+
+        Notes
+        -----
+        `costmodel.description.huggingface.read` also gives what was left out: towers for images, unknown keys.
         """
         from costmodel.description.huggingface import read_config
 
@@ -252,6 +279,7 @@ class Transformer:
                 rope_head_dim=float(self.rope_head_dim), window=float(self.sliding_window or UNLIMITED),
                 windowed_layers=float(self.windowed_layers), qk_norm_channels=float(channels[self.qk_norm]),
                 bias=float(self.attention_bias), output_bias=float(self.output_bias), sinks=float(self.attention_sinks),
+                causal=float(self.causal), index_heads=float(self.index_heads), index_head_dim=float(self.index_head_dim),
             ),
             mlp=MlpNumbers(
                 width=float(self.feed_forward), gated=float(self.gated), bias=float(self.feed_forward_bias),  # type: ignore[arg-type]
@@ -259,12 +287,14 @@ class Transformer:
             experts=ExpertNumbers(
                 layers=float(self.expert_layers), number=float(self.experts), per_token=float(self.experts_per_token),
                 width=float(self.expert_feed_forward), shared_width=float(self.shared_expert_feed_forward), load=float(load),
+                shared_gate=float(self.shared_expert_gate),
             ),
             vocabulary=VocabularyNumbers(
                 size=float(self.vocabulary), tied=float(self.tied_embeddings), positions=float(self.learned_positions),
-                norm=float(self.embedding_norm),
+                norm=float(self.embedding_norm), embedding_width=float(self.embedding_width),
+                patch_values=float(self.patch_values), head_bias=float(self.head_bias), head_transform=float(self.head_transform),
             ),
-            norm_vectors=2.0 if self.norm == "layernorm" else 1.0, norms=float(self.norms_per_layer),
+            norm_vectors={"none": 0.0, "rmsnorm": 1.0, "layernorm": 2.0}[self.norm], norms=float(self.norms_per_layer),
             parallel_block=float(self.parallel_block), prediction_layers=float(self.prediction_layers),
-            dropout=float(self.dropout),
+            dropout=float(self.dropout), last_norm=float(self.last_norm),
         )  # fmt: skip

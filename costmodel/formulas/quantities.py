@@ -51,6 +51,9 @@ class AttentionNumbers(NamedTuple):
     bias: Number  # on queries, keys, values
     output_bias: Number
     sinks: Number  # 1: one learned sink logit a head
+    causal: Number  # 0: every token meets every other
+    index_heads: Number  # heads of an indexer that picks the keys of sparse attention; 0: none
+    index_head_dim: Number
 
 
 class MlpNumbers(NamedTuple):
@@ -70,6 +73,7 @@ class ExpertNumbers(NamedTuple):
     width: Number
     shared_width: Number  # of all shared experts together
     load: Number  # tokens on the busiest expert rank over the mean
+    shared_gate: Number  # 1: a gate of one output on the shared experts
 
 
 class VocabularyNumbers(NamedTuple):
@@ -79,10 +83,14 @@ class VocabularyNumbers(NamedTuple):
     tied: Number
     positions: Number  # rows of a learned position table
     norm: Number  # 1: a norm after the embedding
+    embedding_width: Number  # channels of the embedding before it is projected to `hidden`; 0: `hidden`
+    patch_values: Number  # numbers of an image patch that is projected to `hidden`; 0: tokens
+    head_bias: Number
+    head_transform: Number  # 1: a dense layer and a norm before the output projection
 
 
 class ModelNumbers(NamedTuple):
-    """A decoder in numbers; made by `Transformer.numbers`."""
+    """A decoder or encoder in numbers; made by `Transformer.numbers`."""
 
     layers: Number
     hidden: Number
@@ -95,6 +103,7 @@ class ModelNumbers(NamedTuple):
     parallel_block: Number  # 1: attention and MLP side by side: half of the tensor-parallel communication
     prediction_layers: Number  # multi-token-prediction modules
     dropout: Number
+    last_norm: Number  # 1: a norm after the last layer
 
 
 class DeviceNumbers(NamedTuple):

@@ -32,12 +32,15 @@ def mean_attended_keys(model: ModelNumbers, seq_len: Number, causal: Number) -> 
     causal : 1 counts keys below the diagonal (and in the window) only
     """
     share = model.attention.windowed_layers / model.layers
-    full = attended_keys(seq_len, seq_len, causal)
-    return full + share * (attended_keys(seq_len, model.attention.window, causal) - full)
+    below = causal * model.attention.causal
+    full = attended_keys(seq_len, seq_len, below)
+    around = ops.minimum(model.attention.window, seq_len)  # an encoder's window has a half on either side
+    seen = ops.where(model.attention.causal > 0.0, attended_keys(seq_len, model.attention.window, below), around)
+    return full + share * (seen - full)
 
 
 def attention_core_flop(model: ModelNumbers, seq_len: Number, causal: Number) -> Number:
-    """FLOP of one layer's scores and weighted values, forward, per token.
+    """FLOP of one layer's scores and weighted values, forward, per token; an indexer's scores with every key included.
 
     Parameters
     ----------
@@ -46,7 +49,10 @@ def attention_core_flop(model: ModelNumbers, seq_len: Number, causal: Number) ->
     causal : 1 counts keys below the diagonal only
     """
     attention = model.attention
-    return 2.0 * attention.heads * (attention.head_dim + attention.value_head_dim) * mean_attended_keys(model, seq_len, causal)
+    width = attention.heads * (attention.head_dim + attention.value_head_dim)
+    core = 2.0 * width * mean_attended_keys(model, seq_len, causal)
+    keys = attended_keys(seq_len, seq_len, causal * model.attention.causal)
+    return core + 2.0 * model.attention.index_heads * model.attention.index_head_dim * keys
 
 
 def attention_matrices(model: ModelNumbers) -> Number:
@@ -62,7 +68,10 @@ def attention_matrices(model: ModelNumbers) -> Number:
     query = ops.where(attention.query_latent > 0.0, attention.query_latent * (model.hidden + queries), model.hidden * queries)
     expanded = attention.kv_latent * attention.heads * (attention.head_dim - attention.rope_head_dim + attention.value_head_dim)
     latent = query + model.hidden * (attention.kv_latent + attention.rope_head_dim) + expanded
-    return ops.where(attention.latent > 0.0, latent, plain) + attention.heads * attention.value_head_dim * model.hidden
+    index = attention.query_latent * model.attention.index_heads * model.attention.index_head_dim
+    index = index + model.hidden * (model.attention.index_head_dim + model.attention.index_heads)
+    output = attention.heads * attention.value_head_dim * model.hidden
+    return ops.where(attention.latent > 0.0, latent, plain) + output + index
 
 
 def layer_matrices(model: ModelNumbers) -> Number:

@@ -106,8 +106,10 @@ def attention_projections(
     query_inputs = ops.where(model.attention.query_latent > 0.0, model.attention.query_latent, model.hidden)
     expanded = heads * (model.attention.head_dim - model.attention.rope_head_dim + model.attention.value_head_dim)
     compressed = model.attention.kv_latent + model.attention.rope_head_dim
+    # Each rank makes all of the indexer's queries, from the same latent; its key and weights are a hundredth of them.
+    index = model.attention.index_heads * model.attention.index_head_dim
     first = product(
-        tokens, ops.where(latent, queries, queries + 2.0 * kv_heads * model.attention.head_dim),
+        tokens, ops.where(latent, queries + index, queries + 2.0 * kv_heads * model.attention.head_dim),
         ops.where(latent, query_inputs, model.hidden), settings, software, device,
     )  # fmt: skip
     down = product(

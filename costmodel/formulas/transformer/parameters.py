@@ -30,8 +30,26 @@ def attention_parameters(model: ModelNumbers) -> Number:
     expanded = attention.kv_latent * attention.heads * (attention.head_dim - attention.rope_head_dim + attention.value_head_dim)
     latent_bias = attention.bias * (attention.query_latent + attention.kv_latent + attention.rope_head_dim)
     projections = ops.where(attention.latent > 0.0, query + compressed + expanded + latent_bias, plain + plain_bias)
-    output = values * model.hidden + attention.output_bias * model.hidden
+    output = values * model.hidden + attention.output_bias * model.hidden + index_parameters(model)
     return projections + output + attention.qk_norm_channels * model.norm_vectors + attention.sinks * attention.heads
+
+
+def index_parameters(model: ModelNumbers) -> Number:
+    r"""Parameters of one layer's indexer of sparse attention: queries, one key with its norm, a weight for each head.
+
+    .. math:: q\, a_I d_I + h d_I + 2 d_I + h a_I
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+
+    References
+    ----------
+    DeepSeek-V3.2-Exp technical report (2025), section 2; huggingface/transformers v5.23
+    ``models/deepseek_v32/modeling_deepseek_v32.py``
+    """
+    queries = model.attention.query_latent * model.attention.index_heads * model.attention.index_head_dim
+    return queries + model.attention.index_head_dim * (model.hidden + 2.0) + model.hidden * model.attention.index_heads
 
 
 def mlp_parameters(model: ModelNumbers, width: Number) -> Number:
@@ -84,28 +102,37 @@ def expert_layer_shared_parameters(model: ModelNumbers) -> Number:
     model : `ModelNumbers`
     """
     shared = ops.where(model.experts.shared_width > 0.0, mlp_parameters(model, model.experts.shared_width), 0.0)
-    return attention_parameters(model) + shared + norm_parameters(model) + model.experts.number * model.hidden
+    router = (model.experts.number + model.experts.shared_gate) * model.hidden
+    return attention_parameters(model) + shared + norm_parameters(model) + router
 
 
 def embedding_parameters(model: ModelNumbers) -> Number:
-    """Parameters of the input embedding, learned positions and embedding norm.
+    """Parameters of the input embedding (or projection of patches), learned positions and embedding norm.
 
     Parameters
     ----------
     model : `ModelNumbers`
     """
-    table = (model.vocabulary.size + model.vocabulary.positions) * model.hidden
-    return table + model.vocabulary.norm * model.norm_vectors * model.hidden
+    vocabulary = model.vocabulary
+    width = ops.where(vocabulary.embedding_width > 0.0, vocabulary.embedding_width, model.hidden)
+    table = ops.where(vocabulary.patch_values > 0.0, vocabulary.patch_values * model.hidden, vocabulary.size * width)
+    widened = vocabulary.embedding_width * model.hidden
+    return table + widened + (vocabulary.positions + vocabulary.norm * model.norm_vectors) * model.hidden
 
 
 def head_parameters(model: ModelNumbers) -> Number:
-    """Parameters of the output projection where it is its own, and of the last norm.
+    """Parameters of the output projection where it is its own, its bias, what stands before it, and the last norm.
 
     Parameters
     ----------
     model : `ModelNumbers`
     """
-    return (1.0 - model.vocabulary.tied) * model.vocabulary.size * model.hidden + model.norm_vectors * model.hidden
+    vocabulary = model.vocabulary
+    width = ops.where(vocabulary.embedding_width > 0.0, vocabulary.embedding_width, model.hidden)
+    projection = (1.0 - vocabulary.tied) * vocabulary.size * width + vocabulary.head_bias * vocabulary.size
+    transform = vocabulary.head_transform * (model.hidden + 1.0 + model.norm_vectors) * model.hidden
+    narrowed = vocabulary.embedding_width * model.hidden
+    return projection + transform + narrowed + model.last_norm * model.norm_vectors * model.hidden
 
 
 def prediction_parameters(model: ModelNumbers) -> Number:
@@ -167,10 +194,10 @@ def stage_model(model: ModelNumbers, before: Number, layers: Number) -> ModelNum
     share = 1.0 - dense / ops.maximum(layers, 1.0)
     experts = ExpertNumbers(
         layers=share * model.layers, number=mixture.number, per_token=mixture.per_token, width=mixture.width,
-        shared_width=mixture.shared_width, load=mixture.load,
+        shared_width=mixture.shared_width, load=mixture.load, shared_gate=mixture.shared_gate,
     )  # fmt: skip
     return ModelNumbers(
         layers=model.layers, hidden=model.hidden, attention=model.attention, mlp=model.mlp, experts=experts,
         vocabulary=model.vocabulary, norm_vectors=model.norm_vectors, norms=model.norms, parallel_block=model.parallel_block,
-        prediction_layers=model.prediction_layers, dropout=model.dropout,
+        prediction_layers=model.prediction_layers, dropout=model.dropout, last_norm=model.last_norm,
     )  # fmt: skip

@@ -1,0 +1,72 @@
+"""Quantities in users' files: which key measures what, and for how many GPUs it is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from costmodel.checks import positive_int, real
+from costmodel.errors import InvalidValue
+from costmodel.units import quantity
+
+KINDS = {
+    "bandwidth": "bandwidth", "line_rate": "bandwidth", "latency": "latency", "memory": "memory", "usable_memory": "memory",
+    "memory_bandwidth": "memory_bandwidth", "host_bandwidth": "bandwidth", "link_bandwidth_per_direction": "bandwidth",
+}  # fmt: skip
+"""Key: the kind of quantity that it holds."""
+STACK_KINDS = dict.fromkeys(
+    ("host_forward", "host_backward", "host_exchange", "host_micro_batch", "host_step", "stall_time", "pressure_time"), "time",
+) | dict.fromkeys(("workspace_memory", "fixed_memory"), "size")  # fmt: skip
+"""The same of a framework's constants; the others are plain numbers."""
+SHARED = ("bandwidth_per_node", "bandwidth_per_nic", "line_rate_per_node", "line_rate_per_nic", "nics_per_node")
+"""Keys of a level that say what several GPUs share."""
+
+
+def si(entry: dict[str, Any]) -> dict[str, Any]:
+    """A table with its quantities in SI units, those of peaks by dtype included."""
+    found = {key: quantity(key, value, KINDS[key]) if key in KINDS else value for key, value in entry.items()}
+    peaks = found.get("dense_peak")
+    if isinstance(peaks, dict):
+        found["dense_peak"] = {dtype: quantity(f"dense_peak.{dtype}", rate, "flop_rate") for dtype, rate in peaks.items()}
+    efficiency = found.get("efficiency")
+    if isinstance(efficiency, dict):
+        shares = {key: value for key, value in efficiency.items() if key != "kernel_time"}
+        times = {key: quantity(key, value, "latency") for key, value in efficiency.items() if key == "kernel_time"}
+        found["efficiency"] = shares | times
+    return found
+
+
+def constants(entry: dict[str, Any]) -> dict[str, float]:
+    """A framework's calibrated constants in SI units."""
+    return {
+        key: quantity(key, value, STACK_KINDS[key]) if key in STACK_KINDS else real(key, value, 0.0, 1e12)
+        for key, value in entry.items()
+    }
+
+
+def level(entry: dict[str, Any], gpus_per_node: int) -> dict[str, Any]:
+    """A table of one network level with its rates per GPU.
+
+    Parameters
+    ----------
+    entry : with ``bandwidth`` (of each GPU), or ``bandwidth_per_node``, or ``bandwidth_per_nic`` and ``nics_per_node``
+    gpus_per_node : that share a node's NICs
+
+    Raises
+    ------
+    InvalidValue
+        where the rate is given twice, or NICs without their number
+    """
+    found = {key: value for key, value in entry.items() if key not in SHARED}
+    nics = positive_int("nics_per_node", entry["nics_per_node"], 10_000) if "nics_per_node" in entry else None
+    for name in ("bandwidth", "line_rate"):
+        given = [key for key in (name, f"{name}_per_node", f"{name}_per_nic") if key in entry]
+        if len(given) > 1:
+            raise InvalidValue(given[1], entry[given[1]], f"one of {' and '.join(given)}")
+        if given and given[0] != name:
+            whole = quantity(given[0], entry[given[0]], "bandwidth")
+            if given[0].endswith("nic"):
+                if nics is None:
+                    raise InvalidValue("nics_per_node", None, f"how many NICs a node has, beside {given[0]}")
+                whole *= nics
+            found[name] = whole / gpus_per_node
+    return si(found)

@@ -1,0 +1,203 @@
+"""What a question is about: a model, the hardware in one line, a plan, some of their numbers changed."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from costmodel.cli.arguments import Misused, chosen, many, plan_fields, read_cluster, whole
+from costmodel.errors import IllegalPlan, InvalidValue
+
+if TYPE_CHECKING:
+    from costmodel.description.cluster import Cluster
+    from costmodel.description.plan import Plan
+    from costmodel.description.transformer import Transformer
+
+
+USAGE = (
+    "costmodel %s MODEL (--cluster C [--nodes N | --gpus N] | --device D [--gpus N] [--nodes N --network RATE]) "
+    "--global-batch N --seq-len N [options]"
+)
+
+
+def add_question(parser: argparse.ArgumentParser, several: bool, fixed: bool = True) -> None:
+    """Arguments of a question about plans: `several` values of a dimension, or one; `fixed` with a sequence length."""
+    parser.add_argument("model", metavar="MODEL", help="name in the catalogue, a TOML file, or a Hugging Face config.json")
+    add_hardware(parser)
+    parser.add_argument("--global-batch", type=whole, required=True, metavar="N", help="sequences per step")
+    parser.add_argument("--seq-len", type=whole, required=fixed, metavar="N", help="tokens of a sequence")
+    parser.add_argument("--framework", default="megatron-core", metavar="F", help="software or TOML file (megatron-core)")
+    title = "what to try, one value or several (1,2,4)" if several else "the plan"
+    group = parser.add_argument_group(title)
+    for name, (reader, shown, text) in plan_fields().items():
+        option = "--" + name.replace("_", "-")
+        if several:
+            group.add_argument(option, type=many(reader), action="extend", metavar=shown, help=text)
+        else:
+            group.add_argument(option, type=reader, metavar=shown, help=text)
+
+
+def add_hardware(parser: argparse.ArgumentParser) -> None:
+    """Arguments that say on what: a cluster, or so many GPUs of a kind."""
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument(
+        "--cluster", metavar="C", help="name in the catalogue, a cloud's instance, a TOML file, or several to compare (a,b,c)",
+    )  # fmt: skip
+    where.add_argument("--device", metavar="D", help="a GPU by name or TOML file: a cluster of --gpus of them in --nodes")
+    parser.add_argument("--nodes", type=whole, metavar="N", help="how many nodes of it (default: one)")
+    parser.add_argument("--gpus", type=whole, metavar="N", help="how many GPUs, of all nodes together (default: one node's)")
+    parser.add_argument(
+        "--network", metavar="RATE", help="of a node's NICs together, such as 25Gbit/s: with --device and several --nodes"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", dest="changes",
+        help="scale or replace a number of the question: network.bandwidth=2x, device.memory=141GB, model.layers=40, "
+        "framework.gemm_quality=0.9",
+    )  # fmt: skip
+    parser.add_argument("--verbose", action="store_true", help="also name the keys of a config.json that were passed over")
+    parser.set_defaults(notes=[])
+
+
+def cluster_names(arguments: argparse.Namespace) -> list[str]:
+    """The clusters that were named, in their order; none where a device was."""
+    if arguments.cluster is None:
+        return []
+    names = [name.strip() for name in arguments.cluster.split(",")]
+    if not all(names):
+        raise Misused(f"--cluster {arguments.cluster[:80]!r} has an empty name between its commas")
+    return list(dict.fromkeys(names))
+
+
+def of_one_cluster(arguments: argparse.Namespace, name: str) -> argparse.Namespace:
+    """The same question about one of the clusters that were named."""
+    return argparse.Namespace(**{**vars(arguments), "cluster": name})
+
+
+def read_hardware(arguments: argparse.Namespace, grow: bool = False) -> Cluster:
+    """The cluster that was asked about, at the size asked for, and the framework changed where it was asked for.
+
+    Parameters
+    ----------
+    arguments : of the command line
+    grow : where only a device was named, as many of it as one line describes rather than one
+    """
+    if arguments.device is not None and grow and arguments.gpus is None and arguments.nodes is None:
+        from costmodel.catalogue.machines import room
+
+        cluster = room(arguments.device, arguments.network)
+    elif arguments.device is not None:
+        from costmodel.catalogue.machines import machine
+
+        cluster = machine(arguments.device, arguments.gpus, 1 if arguments.nodes is None else arguments.nodes, arguments.network)
+    else:
+        if arguments.network is not None:
+            raise Misused("--network goes with --device; of a cluster, --set LEVEL.bandwidth=... changes a level")
+        names = cluster_names(arguments)
+        if len(names) > 1:
+            raise Misused("one cluster at a time here; `search` and `estimate` compare several")
+        cluster = _sized(arguments, read_cluster(names[0]))
+    if not arguments.changes:
+        return cluster
+    from costmodel.catalogue.changes import replace
+
+    changes = _changes(arguments, cluster)
+    if changes["framework"]:
+        from costmodel.catalogue.software import framework_on
+
+        arguments.framework = replace(framework_on(cluster, arguments.framework), changes["framework"])
+    return replace(cluster, changes["cluster"])
+
+
+def _sized(arguments: argparse.Namespace, cluster: Cluster) -> Cluster:
+    if arguments.gpus is not None and arguments.nodes is not None:
+        raise Misused("argument --gpus: not allowed with argument --nodes, which says how many of a cluster's nodes")
+    if arguments.gpus is not None:
+        return cluster.with_gpus(arguments.gpus)
+    if arguments.nodes is not None:
+        if arguments.nodes < 1:
+            raise InvalidValue("nodes", arguments.nodes, "a whole number from 1")
+        return cluster.with_gpus(arguments.nodes * cluster.gpus_per_node)
+    return cluster
+
+
+def _changes(arguments: argparse.Namespace, cluster: Cluster | None) -> dict[str, dict[str, str]]:
+    """What is to be changed, by what it belongs to."""
+    found: dict[str, dict[str, str]] = {"model": {}, "cluster": {}, "framework": {}}
+    for text in arguments.changes:
+        path, equals, value = text.partition("=")
+        path, value = path.strip(), value.strip()
+        if not equals or not path or not value:
+            raise Misused(f"--set {text[:80]!r}: expected NAME=VALUE, such as rail.bandwidth=2x")
+        head, _, rest = path.partition(".")
+        owner = head if head in found and rest else "cluster"
+        place = rest if head in found and rest else path
+        if owner == "cluster" and cluster is not None:
+            _known_head(path, place, cluster)
+        if place in found[owner]:
+            raise Misused(f"--set {path[:80]} is given twice")
+        found[owner][place] = value
+    return found
+
+
+def _known_head(path: str, place: str, cluster: Cluster) -> None:
+    from costmodel.catalogue.changes import level_called
+
+    head, dot, _ = place.partition(".")
+    levels = [level.name for level in cluster.levels]
+    if not dot or (head != "device" and level_called(cluster, head) is None):
+        raise Misused(
+            f"--set {path[:80]!r}: expected model., device., framework. or a level of {cluster.name[:80]} "
+            f"({', '.join(f'{level}.' for level in levels)}) with a field, such as {levels[-1]}.bandwidth=2x"
+        )
+
+
+def read_asked_model(arguments: argparse.Namespace) -> Transformer:
+    """The model that was asked about, some of its numbers changed; what was left out of its file goes to the notes."""
+    model = read_with_notes(arguments.model, arguments)
+    if not arguments.changes:
+        return model
+    from costmodel.catalogue.changes import replace
+
+    changes: Mapping[str, Any] = _changes(arguments, None)["model"]
+    return replace(model, changes)
+
+
+def read_with_notes(name: str, arguments: argparse.Namespace) -> Transformer:
+    """A model by name or from a file; what was left out of a ``config.json`` goes to ``arguments.notes``."""
+    from costmodel.catalogue import loader
+
+    if name.endswith(".toml") or name in loader.names("model") or not loader.is_file(name):
+        return loader.load_model(name)
+    from costmodel.description.huggingface import read
+
+    found = read(name)
+    arguments.notes += found.notes
+    if found.passed_over and arguments.verbose:
+        arguments.notes.append(f"keys that leave the shape alone were passed over: {', '.join(found.passed_over)}")
+    return found.model
+
+
+def read_plan(arguments: argparse.Namespace) -> tuple[Cluster, Plan]:
+    """The plan that was asked about on its cluster, the data-parallel degree from the GPUs where it isn't given."""
+    import dataclasses
+
+    from costmodel.description.plan import Plan
+
+    cluster = read_hardware(arguments)
+    given = chosen(arguments)
+    seq_len = 1 if arguments.seq_len is None else arguments.seq_len  # not given only where it is looked for
+    plan = Plan(global_batch=arguments.global_batch, seq_len=seq_len, **given)
+    gpus = cluster.gpus
+    if arguments.gpus is None and arguments.nodes is None:  # as many as the plan's degrees ask for, one node at least
+        gpus = plan.gpus if "data_parallel" in given else max(cluster.gpus or 1, plan.gpus)
+    cluster = cluster.with_gpus(gpus or 1)
+    if "data_parallel" not in given:
+        if (gpus or 1) % plan.gpus:
+            raise IllegalPlan(
+                "world_size",
+                f"tensor_parallel={plan.tensor_parallel} x context_parallel={plan.context_parallel} x pipeline_parallel="
+                f"{plan.pipeline_parallel} = {plan.gpus} does not divide the cluster's {gpus} GPUs",
+            )
+        plan = dataclasses.replace(plan, data_parallel=(gpus or 1) // plan.gpus)
+    return cluster, plan

@@ -1,0 +1,34 @@
+"""Architectures that are known by name and not modelled, and by what they go beyond a Transformer."""
+
+from __future__ import annotations
+
+REASONS: dict[str, str] = {
+    "state-space layers (Mamba)": "mamba mamba2 falcon_mamba falcon_h1 jamba bamba zamba zamba2 nemotron_h nemotron_h_omni "
+    "plamo2 hymba codestral_mamba mamba_ssm phi4flash zaya",
+    "linear attention": "qwen3_next qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text qwen4_exp qwen4_exp_text kimi_linear "
+    "minimax minimax_text_01 minimax_m1 MiniMaxText01 MiniMaxM1 bailing_hybrid bailing_moe_linear olmo_hybrid rwkv rwkv5 "
+    "rwkv6 rwkv7 retnet gla lightning_attn",
+    "recurrent layers": "recurrent_gemma xlstm hrm_text",
+    "short convolutions": "lfm2 lfm2_moe lfm2_vl lfm3 stripedhyena hyena",
+    "encoder-decoder attention": "t5 mt5 umt5 longt5 switch_transformers bart mbart marian pegasus pegasus_x blenderbot "
+    "blenderbot-small m2m_100 nllb-moe led fsmt prophetnet plbart mvp bigbird_pegasus whisper speech_to_text t5gemma t5gemma2 "
+    "encoder-decoder vision-encoder-decoder speech-encoder-decoder florence2 trocr udop",
+    "cross-attention to images": "mllama mllama_text_model idefics flamingo",
+    "compressed sparse attention and hyper-connections": "deepseek_v4 deepseek_ref",
+    "per-layer embeddings, AltUp and LAuReL": "gemma3n gemma3n_text",
+    "two attentions a layer and experts without computation": "longcat_flash",
+    "layers that share their weights": "albert",
+    "disentangled attention": "deberta deberta-v2",
+    "layers of different shapes": "nemotron-nas openelm mimo_v2_flash step3p5 step3p7 laguna",
+    "sparse attention of a fixed pattern": "longformer big_bird reformer phi3small minimax_m3 minimax_m3_vl minimax_m3_vl_text",
+    "two-stream attention": "xlnet transfo-xl",
+    "a generator beside the encoder": "electra",
+    "differential attention": "diffllama",
+    "dynamic masks": "doge",
+    "experts in the attention": "jetmoe",
+    "gated attention": "afmoe",
+}
+"""What is not modelled: the `model_type`s that have it."""
+
+REFUSED: dict[str, str] = {kind: reason for reason, kinds in REASONS.items() for kind in kinds.split()}
+"""`model_type`: what of it is not modelled."""

@@ -1,0 +1,285 @@
+"""Rules of single families."""
+
+from __future__ import annotations
+
+from costmodel.description.huggingface.files import Config, short
+from costmodel.description.huggingface.keys import KEYS, words
+from costmodel.description.huggingface.rules import (
+    MAX_NUMBER,
+    WINDOW_KEYS,
+    Fields,
+    Rule,
+    count,
+    first_of,
+    one_of_all_layers,
+    windows,
+    yes,
+)
+from costmodel.errors import InvalidValue, NotModelled
+
+
+def _width(config: Config, fields: Fields) -> Fields:
+    key = first_of(config, KEYS["feed_forward"])
+    return {"feed_forward": count(config, key)} if key else {}
+
+
+width = Rule(_width, words(KEYS["feed_forward"]))
+"""The MLP's width where the file says it."""
+
+
+def _bloom_width(config: Config, fields: Fields) -> Fields:
+    wide = 4 * fields["hidden"]
+    if count(config, "n_inner", wide) != wide:
+        raise NotModelled(
+            f"n_inner={config['n_inner']} is not modelled in bloom, only 4 * hidden_size = {wide}"
+        )
+    return {"feed_forward": wide}
+
+
+bloom_width = Rule(_bloom_width, frozenset({"n_inner"}))
+"""BLOOM's MLP is four times as wide as its hidden state."""
+
+
+def _opt_positions(config: Config, fields: Fields) -> Fields:
+    # Rows 0 and 1 of the table belong to padding, so the model has two more than it has positions.
+    return {"learned_positions": count(config, "max_position_embeddings") + 2}
+
+
+opt_positions = Rule(_opt_positions, frozenset({"max_position_embeddings"}))
+"""Learned positions as in OPT."""
+
+
+def _opt(config: Config, fields: Fields) -> Fields:
+    found = _opt_positions(config, fields)
+    narrow = count(config, "word_embed_proj_dim", fields["hidden"])
+    if narrow != fields["hidden"]:
+        found["embedding_width"] = narrow
+    # OPT-350m norms after its blocks, and so has no last norm.
+    found["last_norm"] = yes(config, "do_layer_norm_before", True) and not yes(config, "_remove_final_layer_norm", False)
+    return found
+
+
+opt = Rule(
+    _opt, words("word_embed_proj_dim max_position_embeddings do_layer_norm_before _remove_final_layer_norm")
+)  # fmt: skip
+"""OPT: positions, a narrow embedding, norms after the block."""
+
+
+def _falcon(config: Config, fields: Fields) -> Fields:
+    heads, grouped = fields["heads"], yes(config, "new_decoder_architecture", False)
+    parallel = grouped or yes(config, "parallel_attn", True)
+    shared = yes(config, "multi_query", True) and not grouped
+    groups = [count(config, key) for key in ("num_kv_heads", "n_head_kv") if config.get(key) is not None]
+    if len(set(groups)) > 1:
+        raise InvalidValue("n_head_kv", groups[1], f"what num_kv_heads says, {groups[0]}")
+    separate = count(config, "num_ln_in_parallel_attn", 2 if grouped else 1)
+    if separate not in (1, 2):
+        raise InvalidValue("num_ln_in_parallel_attn", separate, "1 or 2")
+    return {
+        "kv_heads": 1 if shared else (groups or [heads])[0],
+        "norms_per_layer": (separate if grouped else 1) if parallel else 2,
+        "parallel_block": parallel,
+        "feed_forward": count(config, "ffn_hidden_size", 4 * fields["hidden"]),
+    }
+
+
+falcon = Rule(
+    _falcon,
+    words(
+        "new_decoder_architecture parallel_attn multi_query num_kv_heads n_head_kv ffn_hidden_size num_ln_in_parallel_attn"
+    ),
+)
+"""Falcon: groups, norms and the parallel block follow from its generation."""
+
+
+def _mpt(config: Config, fields: Fields) -> Fields:
+    inner = config.get("attn_config") or {}
+    if not isinstance(inner, dict):
+        raise InvalidValue("attn_config", inner, "a table")
+    if inner.get("prefix_lm"):
+        raise NotModelled("attn_config with prefix_lm=True is not modelled, only causal attention")
+    ratio = config.get("expansion_ratio", 4)
+    wide = ratio * fields["hidden"] if isinstance(ratio, int | float) else 0
+    if isinstance(ratio, bool) or not 1 <= wide < MAX_NUMBER or wide != int(wide):
+        raise InvalidValue("expansion_ratio", ratio, "a number that makes a whole width of hidden_size")
+    plain = yes(config, "no_bias", True)
+    kind = inner.get("attn_type", "multihead_attention")
+    groups = {"multihead_attention": fields["heads"], "multiquery_attention": 1, "grouped_query_attention": None}
+    if kind not in groups:
+        raise NotModelled(f"attn_type={short(kind)} is not modelled, only {', '.join(groups)}")
+    found: Fields = {"feed_forward": int(wide), "kv_heads": groups[kind] or count(inner, "kv_n_heads")}
+    if inner.get("qk_ln"):
+        found["qk_norm"] = "full"
+    # Without biases a LayerNorm has one vector, as an RMSNorm.
+    found |= {} if plain else {"norm": "layernorm", "attention_bias": True, "output_bias": True, "feed_forward_bias": True}
+    if inner.get("alibi") is False and inner.get("rope") is not True and yes(config, "learned_pos_emb", True):
+        found["learned_positions"] = count(config, "max_seq_len")
+    return found
+
+
+mpt = Rule(_mpt, words("attn_config expansion_ratio no_bias learned_pos_emb ffn_config"))
+"""MPT: attention in a table of its own, no biases."""
+
+
+def _chunks(config: Config, fields: Fields) -> Fields:
+    if config.get("attention_chunk_size") is None:
+        return {}
+    return windows(_rotated, "attention_chunk_size").apply(config, fields)
+
+
+def _rotated(config: Config, layers: int) -> int:
+    """Layers with rotary positions attend within chunks, every fourth to everything."""
+    listed = config.get("no_rope_layers")
+    if isinstance(listed, list) and listed:
+        return sum(1 for one in listed if one)
+    every = count(config, "no_rope_layer_interval", 4)
+    return layers - layers // max(every, 1)
+
+
+chunks = Rule(_chunks, WINDOW_KEYS | {"attention_chunk_size"})
+"""Llama 4: attention within chunks, taken as a window of a chunk's length (the same up to one chunk)."""
+
+
+def _chatglm(config: Config, fields: Fields) -> Fields:
+    if first_of(config, "inner_hidden_size"):  # ChatGLM-6B, the first
+        return {
+            "feed_forward": count(config, "inner_hidden_size"), "gated": False, "norm": "layernorm", "tied_embeddings": True,
+            "attention_bias": True, "output_bias": True, "feed_forward_bias": True,
+        }  # fmt: skip
+    plain = yes(config, "add_bias_linear", False)
+    found: Fields = {
+        "feed_forward": count(config, "ffn_hidden_size"),
+        "head_dim": count(config, "kv_channels", fields["hidden"] // max(fields["heads"], 1)),
+        "attention_bias": yes(config, "add_qkv_bias", False) or plain,
+        "output_bias": plain, "feed_forward_bias": plain,
+    }  # fmt: skip
+    if yes(config, "multi_query_attention", False):
+        found["kv_heads"] = count(config, "multi_query_group_num")
+    if not yes(config, "rmsnorm", True):
+        found["norm"] = "layernorm"
+    if not yes(config, "post_layer_norm", True):
+        found["last_norm"] = False
+    return found
+
+
+chatglm = Rule(
+    _chatglm,
+    words(
+        "inner_hidden_size add_bias_linear ffn_hidden_size kv_channels add_qkv_bias multi_query_attention "
+        "multi_query_group_num rmsnorm post_layer_norm apply_residual_connection_post_layernorm bias_dropout_fusion "
+        "pre_seq_len prefix_projection quantization_bit"
+    ),
+)
+"""ChatGLM, three generations."""
+
+
+def _qwen(config: Config, fields: Fields) -> Fields:
+    # Each of the two input matrices is half as wide as the file says.
+    return {"feed_forward": fields["feed_forward"] // 2}
+
+
+qwen = Rule(_qwen, words("scale_attn_weights"))
+"""Qwen, the first."""
+
+
+def _hunyuan(config: Config, fields: Fields) -> Fields:
+    shared = yes(config, "use_mixed_mlp_moe", True)
+    key = first_of(config, "num_shared_expert") or "num_shared_expert"
+    copies = one_of_all_layers(key, config[key]) if config.get(key) is not None else 1
+    wide = count(config, "intermediate_size")
+    return {
+        "shared_expert_feed_forward": copies * wide if shared else 0,
+        "expert_feed_forward": fields.get("expert_feed_forward", wide),
+    }
+
+
+hunyuan = Rule(
+    _hunyuan, words("use_mixed_mlp_moe num_shared_expert intermediate_size moe_layer_num_skipped moe_drop_tokens "
+                    "moe_random_routing_dropped_token")
+)  # fmt: skip
+"""Hunyuan: one shared expert as wide as the file's MLP."""
+
+
+def _minimax_m2(config: Config, fields: Fields) -> Fields:
+    kinds = config.get("attn_type_list")
+    if isinstance(kinds, list) and any(one != 1 for one in kinds):
+        raise NotModelled(f"attn_type_list={short(kinds)}: linear attention is not modelled")
+    return {}
+
+
+minimax_m2 = Rule(_minimax_m2, WINDOW_KEYS | {"attn_type_list"})
+"""MiniMax-M2: every layer attends to everything."""
+
+
+def _arctic(config: Config, fields: Fields) -> Fields:
+    if count(config, "moe_layer_frequency", 2) != 1 and config.get("moe_layer_frequency") is not None:
+        raise NotModelled("moe_layer_frequency other than 1 is not modelled in arctic")
+    # The dense MLP beside the experts is as wide as the hidden state.
+    residual = yes(config, "parallel_attn_mlp_res", True) or yes(config, "use_residual", True)
+    return {"shared_expert_feed_forward": fields["hidden"]} if residual else {}
+
+
+arctic = Rule(_arctic, words("moe_layer_frequency parallel_attn_mlp_res use_residual"))
+"""Arctic: a dense MLP beside the experts."""
+
+
+def _gemma4(config: Config, fields: Fields) -> Fields:
+    for key, what in (
+        ("hidden_size_per_layer_input", "embeddings of each layer"),
+        ("num_kv_shared_layers", "layers that share keys and values"),
+        ("attention_k_eq_v", "values that are the keys"), ("enable_moe_block", "experts beside a dense MLP"),
+        ("use_double_wide_mlp", "layers of another width"),
+    ):  # fmt: skip
+        if config.get(key):
+            raise NotModelled(f"{key}={short(config[key])}: {what} are not modelled")
+    wide = config.get("global_head_dim")
+    if wide is not None and wide != fields.get("head_dim"):
+        raise NotModelled(f"global_head_dim={short(wide)}: layers with heads of two widths are not modelled")
+    return {}
+
+
+gemma4 = Rule(
+    _gemma4,
+    words(
+        "hidden_size_per_layer_input vocab_size_per_layer_input num_kv_shared_layers attention_k_eq_v enable_moe_block "
+        "use_double_wide_mlp global_head_dim num_global_key_value_heads num_experts top_k_experts moe_intermediate_size "
+        "per_layer_config expert_intermediate_size"
+    ),
+)
+"""Gemma 4 where its layers are alike."""
+
+
+def _perhaps_experts(config: Config, fields: Fields) -> Fields:
+    experts = count(config, "num_experts", 0)
+    if not experts:
+        return {}
+    return {
+        "experts": experts, "experts_per_token": count(config, "num_experts_per_tok"),
+        "expert_feed_forward": fields.pop("feed_forward"),
+    }  # fmt: skip
+
+
+perhaps_experts = Rule(_perhaps_experts, words("num_experts num_experts_per_tok"))
+"""Experts as wide as the MLP, in files that name some."""
+
+
+def _granite_hybrid(config: Config, fields: Fields) -> Fields:
+    kinds = config.get("layer_types") or config.get("layers_block_type")
+    if not isinstance(kinds, list) or any(kind != "attention" for kind in kinds):
+        count_of = f" in {kinds.count('mamba')} of {len(kinds)} layers" if isinstance(kinds, list) else ""
+        raise NotModelled(f"granitemoehybrid has state-space layers (Mamba){count_of}, which are not modelled")
+    dense = {"feed_forward": count(config, "shared_intermediate_size", 1024)}
+    experts = count(config, "num_local_experts", 8)
+    if not experts:
+        return dense
+    return {
+        "experts": experts, "experts_per_token": count(config, "num_experts_per_tok", 2),
+        "expert_feed_forward": count(config, "intermediate_size"), "shared_expert_feed_forward": dense["feed_forward"],
+    }  # fmt: skip
+
+
+granite_hybrid = Rule(
+    _granite_hybrid,
+    words("layer_types layers_block_type shared_intermediate_size num_local_experts num_experts_per_tok intermediate_size"),
+)
+"""Granite 4 where every layer attends."""

@@ -1,0 +1,265 @@
+"""Clusters in one line, numbers changed, files to start from, other names."""
+
+import csv
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import costmodel
+from costmodel import load_cluster, load_device, load_framework, load_model
+from costmodel.catalogue import loader
+from costmodel.catalogue.changes import replace
+from costmodel.catalogue.machines import instance, machine
+from costmodel.units import QUANTITIES, quantity
+from tests.commanding import strict
+
+approx = pytest.approx
+
+WORK = ["--global-batch", "64", "--seq-len", "2048"]
+
+
+# One line
+
+
+def test_a_card_alone_is_one_gpu():
+    card = machine("rtx-4090")
+    assert (card.gpus, card.gpus_per_node, len(card.levels)) == (1, 1, 1)
+
+
+def test_a_node_of_a_known_system_has_its_links():
+    assert machine("h100-sxm", 8).levels[0].bandwidth == load_cluster("dgx-h100").levels[0].bandwidth
+    assert machine("h100-sxm", 4).levels[0].name == "nvlink"
+    assert machine("rtx-4090", 2).levels[0].name == "pcie"
+
+
+def test_nodes_of_a_known_system_share_the_node_s_network():
+    known = load_cluster("dgx-h100")
+    assert machine("h100-sxm", 16, 2).levels[1].bandwidth == known.levels[1].bandwidth
+    # Four GPUs of a node have the NICs of eight to themselves.
+    assert machine("h100-sxm", 8, 2).levels[1].bandwidth == 2 * known.levels[1].bandwidth
+
+
+@given(st.sampled_from(["rtx-4090", "h100-sxm", "mi300x"]), st.integers(1, 8), st.integers(2, 9), st.integers(10**9, 4 * 10**11))
+def test_gpus_of_all_nodes_share_what_their_nodes_have(device, per_node, nodes, rate):
+    made = machine(device, per_node * nodes, nodes, rate)
+    assert (made.gpus, made.gpus_per_node) == (per_node * nodes, per_node)
+    assert made.levels[1].line_rate == approx(rate / per_node)
+    assert made.levels[1].bandwidth <= made.levels[1].line_rate
+
+
+def test_a_larger_device_list_than_a_rack_of_gpus():
+    wanted = {"rtx-4090", "rtx-3090", "rtx-5090", "rtx-4080", "rtx-a6000", "a10g", "l40", "rx-7900-xtx", "mi210", "mi350x",
+              "gaudi3", "tpu-v5p", "tpu-v7", "trainium2", "max-1550"}  # fmt: skip
+    assert wanted <= set(loader.names("device"))
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("p5.48xlarge", "aws-p5"), ("a3-highgpu-8g", "gcp-a3-high"), ("ND H100 v5", "azure-nd-h100-v5"),
+        ("Standard_ND96isr_H100_v5", "azure-nd-h100-v5"), ("DGX H100", "dgx-h100"),
+    ],
+)  # fmt: skip
+def test_a_cloud_s_name_of_an_instance_is_a_name(name, entry):
+    assert load_cluster(name) == load_cluster(entry)
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"), ("4090", "rtx-4090"), ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"), ("AMD Instinct MI300X", "mi300x"), ("TPU v5p", "tpu-v5p"),
+    ],
+)  # fmt: skip
+def test_what_drivers_call_a_device_is_a_name(name, entry):
+    assert load_device(name) == load_device(entry)
+
+
+def test_every_other_name_leads_to_an_entry():
+    aliases = loader._aliases()
+    for kind in ("cluster", "device"):
+        assert set(aliases[kind].values()) <= set(loader.names(kind))
+    for name, entry in loader.instances().items():
+        assert entry["device"] in loader.names("device")
+        assert instance(name).gpus == entry["gpus"]
+        assert quantity("network", entry["network"], "bandwidth") > 0
+        assert load_cluster(name, 2 * entry["gpus"]).gpus_per_node == entry["gpus"]
+
+
+def test_a_made_cluster_is_asked_about_in_one_line(run):
+    code, out, _ = run("estimate", "llama3.2-1b", "--device", "rtx-4090", "--gpus", "8", "--nodes", "2", "--network", "25Gbit",
+                       *WORK, "--json")  # fmt: skip
+    found = strict(out)
+    assert code == 0 and found["data_parallel"] == 8
+    made = machine("rtx-4090", 8, 2, "25 Gbit/s")
+    plan = costmodel.Plan(global_batch=64, seq_len=2048, data_parallel=8)
+    assert found["step_time_s"] == costmodel.estimate(load_model("llama3.2-1b"), made, plan).step_time
+
+
+def test_gpus_left_out_mean_one_node(run):
+    found = strict(run("estimate", "llama3.2-1b", "--cluster", "dgx-h100", *WORK, "--json")[1])
+    assert found["data_parallel"] == 8
+
+
+def test_degrees_beyond_a_node_ask_for_the_nodes_they_need(run):
+    found = strict(run("estimate", "llama3.2-1b", "--cluster", "dgx-h100", *WORK, "--pipeline-parallel", "16", "--json")[1])
+    assert (found["data_parallel"], found["pipeline_parallel"]) == (1, 16)
+
+
+def test_clusters_are_compared_in_one_table(run):
+    code, out, _ = run("search", "llama3.2-1b", "--cluster", "dgx-h100,a100-pcie-node,mi300x-8", *WORK)
+    rows = [line for line in out.splitlines() if "TP" in line]
+    assert code == 0 and [row.split()[0] for row in rows] == ["dgx-h100", "a100-pcie-node", "mi300x-8"]
+    found = strict(run("search", "llama3.2-1b", "--cluster", "dgx-h100,mi300x-8", *WORK, "--json")[1])["clusters"]
+    alone = strict(run("search", "llama3.2-1b", "--cluster", "mi300x-8", *WORK, "--json", "--top", "1")[1])
+    assert found[1]["cluster"] == "mi300x-8"
+    assert found[1]["step_time_s"] == alone["plans"][0]["step_time_s"]
+
+
+# Changes
+
+
+def test_a_number_is_scaled_or_replaced():
+    cluster = load_cluster("dgx-h100")
+    found = replace(cluster, {"rail.bandwidth": "2x", "device.memory": "141 GB", "nvlink.latency": "5 us", "gpus": 64})
+    assert found.levels[1].bandwidth == 2 * cluster.levels[1].bandwidth
+    assert found.levels[1].line_rate == 2 * cluster.levels[1].line_rate
+    assert (found.device.memory, found.levels[0].latency, found.gpus) == (141e9, 5e-6, 64)
+    assert found.device.usable_memory / 141e9 == approx(cluster.device.usable_memory / cluster.device.memory)
+
+
+def test_levels_have_names_that_fit_any_cluster():
+    cluster = load_cluster("dgx-h100")
+    assert replace(cluster, {"network.bandwidth": "2x"}) == replace(cluster, {"rail.bandwidth": "2x"})
+    assert replace(cluster, {"node.latency": 1e-6}) == replace(cluster, {"nvlink.latency": 1e-6})
+    with pytest.raises(costmodel.InvalidValue):
+        replace(load_cluster("mi300x-8"), {"network.bandwidth": "2x"})
+
+
+def test_each_description_can_be_changed():
+    assert replace(load_model("llama3-8b"), {"layers": "2x", "gated": "no"}).layers == 64
+    device = replace(load_device("h100-sxm"), {"dense_peak": "2x", "efficiency.gemm.bf16": 0.9, "efficiency.memory": "0.5x"})
+    assert device.peak("fp8") == 2 * load_device("h100-sxm").peak("fp8")
+    assert (device.gemm_efficiency("bf16"), device.efficiency.memory) == (0.9, load_device("h100-sxm").efficiency.memory / 2)
+    framework = replace(load_framework("megatron-core"), {"gemm_quality": "0.5x", "constants.host_step": 0.1, "zero_stage": 2})
+    assert framework.constants.gemm_quality == load_framework("megatron-core").constants.gemm_quality / 2
+    assert (framework.constants.host_step, framework.zero_stage) == (0.1, 2)
+
+
+@given(st.sampled_from(["rail.bandwidth", "device.memory_bandwidth", "nvlink.latency"]), st.floats(0.1, 10.0))
+def test_a_change_and_its_inverse_change_nothing(path, factor):
+    cluster = load_cluster("dgx-h100")
+    back = replace(replace(cluster, {path: f"{factor}x"}), {path: f"{1 / factor}x"})
+    assert [level.bandwidth for level in back.levels] == approx([level.bandwidth for level in cluster.levels])
+    assert [level.latency for level in back.levels] == approx([level.latency for level in cluster.levels])
+    assert back.device.memory_bandwidth == approx(cluster.device.memory_bandwidth)
+
+
+def test_a_change_on_the_command_line_is_the_one_in_python(run):
+    told = ["--set", "rail.bandwidth=2x", "--set", "framework.gemm_quality=0.5x", "--set", "model.layers=8"]
+    found = strict(run("estimate", "llama3.2-1b", "--cluster", "dgx-h100", "--gpus", "16", *WORK, *told, "--json")[1])
+    cluster = replace(load_cluster("dgx-h100", gpus=16), {"rail.bandwidth": "2x"})
+    plan = costmodel.Plan(global_batch=64, seq_len=2048, data_parallel=16)
+    framework = replace(load_framework("megatron-core", "hopper"), {"gemm_quality": "0.5x"})
+    model = replace(load_model("llama3.2-1b"), {"layers": 8})
+    assert found["step_time_s"] == costmodel.estimate(model, cluster, plan, framework).step_time
+
+
+# Units
+
+
+@pytest.mark.parametrize(
+    ("written", "kind", "value"),
+    [
+        ("25 GB/s", "bandwidth", 25e9), ("400 Gbit/s", "bandwidth", 50e9), ("400Gbps", "bandwidth", 50e9),
+        ("25Gbit", "bandwidth", 25e9 / 8), ("25 Gb/s", "bandwidth", 25e9 / 8), ("3.35 TB/s", "memory_bandwidth", 3.35e12),
+        ("1 GiB/s", "bandwidth", 2**30), ("2 us", "latency", 2e-6), ("2\u00b5s", "latency", 2e-6), ("3e-6", "latency", 3e-6),
+        ("80 GB", "memory", 80e9), ("80 GiB", "memory", 80 * 2**30), ("80_000_000_000", "memory", 80e9),
+        ("989 TFLOP/s", "flop_rate", 989e12), ("1 PFLOPS", "flop_rate", 1e15), (25e9, "bandwidth", 25e9),
+    ],
+)  # fmt: skip
+def test_a_quantity_is_read_in_its_unit(written, kind, value):
+    assert quantity("it", written, kind) == approx(value)
+
+
+@given(st.sampled_from(sorted(QUANTITIES)), st.floats(1e-12, 1e18))
+def test_a_quantity_lies_where_it_can_or_is_refused(kind, value):
+    known = QUANTITIES[kind]
+    try:
+        assert quantity("it", value, kind) == value
+        assert known.least <= value <= known.most
+    except costmodel.InvalidValue:
+        assert not known.least <= value <= known.most
+
+
+# Files
+
+
+@pytest.mark.parametrize("kind", ["model", "device", "cluster", "framework"])
+def test_a_template_is_a_file_that_can_be_asked_about(run, tmp_path, kind):
+    code, out, err = run("new", kind, "mine.toml")
+    assert (code, err) == (0, "") and "mine.toml" in out
+    load = {"model": load_model, "device": load_device, "cluster": load_cluster, "framework": load_framework}[kind]
+    assert load(str(tmp_path / "mine.toml")).name == "mine"
+    text = (tmp_path / "mine.toml").read_text(encoding="utf-8")
+    assert text.count("#") > 10
+    assert run("new", kind, "mine.toml")[0] == 2
+    assert (tmp_path / "mine.toml").read_text(encoding="utf-8") == text
+
+
+def test_commented_lines_of_a_template_can_be_turned_on(tmp_path):
+    for kind, load in (("device", load_device), ("framework", load_framework)):
+        text = resources.files("costmodel.catalogue").joinpath("templates", f"{kind}.toml").read_text(encoding="utf-8")
+        on = "\n".join(line.removeprefix("# ") if line.startswith("# ") and ("=" in line or "[" in line[:4]) else line
+                       for line in text.splitlines())  # fmt: skip
+        file = tmp_path / f"{kind}.toml"
+        file.write_text("\n".join(line for line in on.splitlines() if "`" not in line), encoding="utf-8")
+        load(str(file))
+
+
+CLUSTER = 'device = "h100-sxm"\n[[levels]]\nname = "nvlink"\nsize = 8\nlatency = "3 us"\nbandwidth = "367 GB/s"\n'
+OUTER = '[[levels]]\nname = "rail"\nsize = 64\nlatency = "14 us"\n'
+
+
+@pytest.mark.parametrize(
+    "rate",
+    [
+        'bandwidth = "25 GB/s"', 'bandwidth_per_node = "200 GB/s"', 'bandwidth_per_nic = "400 Gbit/s"\nnics_per_node = 4',
+        "bandwidth = 25e9", 'bandwidth_per_node = "1600 Gbit/s"',
+    ],
+)  # fmt: skip
+def test_a_rate_is_per_gpu_per_node_or_per_nic_as_its_key_says(tmp_path, rate):
+    file = tmp_path / "mine.toml"
+    file.write_text(CLUSTER + OUTER + rate + "\n", encoding="utf-8")
+    assert load_cluster(str(file)).levels[1].bandwidth == approx(25e9)
+
+
+def test_a_folder_or_a_path_is_as_good_as_a_name(tmp_path):
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, '
+        '"intermediate_size": 128, "vocab_size": 100}', encoding="utf-8",
+    )  # fmt: skip
+    assert load_model(tmp_path) == load_model(str(tmp_path / "config.json"))
+    (tmp_path / "mine.toml").write_text("zero_stage = 2\n", encoding="utf-8")
+    assert load_framework(Path(tmp_path / "mine.toml")).zero_stage == 2
+
+
+def test_notes_of_a_file_go_to_stderr(run, tmp_path):
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "llava", "vision_config": {"hidden_size": 8}, "text_config": {"model_type": "llama", "wandb_id": "x", '
+        '"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 100}}',
+        encoding="utf-8",
+    )
+    asked = ["estimate", "config.json", "--device", "rtx-4090", *WORK]
+    code, _, err = run(*asked)
+    assert code == 0 and "text tower" in err and "wandb_id" not in err
+    code, out, err = run(*asked, "--verbose", "--json")
+    assert strict(out) and "wandb_id" in err and all(line.startswith("costmodel: note: ") for line in err.splitlines())
+
+
+def test_rows_of_a_compared_search_are_not_written_to_a_file(run, tmp_path):
+    code, _, _ = run("search", "llama3.2-1b", "--cluster", "dgx-h100", *WORK, "--csv", "plans.csv")
+    assert code == 0 and list(csv.reader((tmp_path / "plans.csv").read_text(encoding="utf-8").splitlines()))
