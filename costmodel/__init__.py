@@ -88,6 +88,11 @@ _HOME = {
     # decoders
     "machine": "catalogue.machines",
     "replace": "catalogue.changes",
+    # figures
+    "heat_map": "evaluation.sweep",
+    "scaling": "evaluation.sweep",
+    "sensitivities": "evaluation.sensitivity",
+    "roofline": "evaluation.operators",
     # errors
     "CostModelError": "errors",
     "IllegalPlan": "errors",
@@ -140,9 +145,13 @@ if TYPE_CHECKING:
     from costmodel.evaluation.collectives import collective_time as collective_time
     from costmodel.evaluation.estimation import Estimate as Estimate
     from costmodel.evaluation.estimation import estimate as estimate
+    from costmodel.evaluation.operators import roofline as roofline
     from costmodel.evaluation.own_runs import calibrate as calibrate
     from costmodel.evaluation.plan_search import SearchResult as SearchResult
     from costmodel.evaluation.plan_search import search as search
+    from costmodel.evaluation.sensitivity import sensitivities as sensitivities
+    from costmodel.evaluation.sweep import heat_map as heat_map
+    from costmodel.evaluation.sweep import scaling as scaling
     from costmodel.interop.launchers import Launch as Launch
     from costmodel.interop.launchers import read_launch as read_launch
     from costmodel.interop.launchers import read_step_times as read_step_times

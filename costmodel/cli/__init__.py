@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -15,6 +16,7 @@ from costmodel.cli import (
     communication,
     dragging,
     estimating,
+    figures,
     launchers,
     new,
     pipelines,
@@ -23,7 +25,7 @@ from costmodel.cli import (
 from costmodel.cli.arguments import Misused, Parser
 from costmodel.errors import CostModelError
 
-FAMILIES = (searching, estimating, pipelines, communication, chains, catalogue, launchers, dragging, new)
+FAMILIES = (searching, estimating, pipelines, communication, chains, catalogue, launchers, dragging, new, figures)
 """Modules that add commands, in the order of the help; each loads what it answers with when it is asked."""
 LONGEST_MESSAGE = 1000
 
@@ -53,6 +55,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         near = difflib.get_close_matches(option, fields, n=1) if option.startswith("-") else []
         hint = f"; did you mean {near[0]}?" if near else f" (`costmodel {arguments.command} --help` lists the options)"
         raise Misused(f"unknown argument {option[:80]!r}{hint}")
+    arguments.command_line = shlex.join(["costmodel", *(sys.argv[1:] if argv is None else argv)])
     return arguments
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, chosen, gpus_of, number, read_cluster, read_model
+from costmodel.cli.arguments import Commands, Misused, chosen, number
 from costmodel.cli.output import print_page
-from costmodel.cli.question import USAGE, add_question
+from costmodel.cli.question import USAGE, add_question, read_asked_model, read_hardware
+from costmodel.records import Row
 
 
 def add(commands: Commands) -> None:
@@ -30,16 +30,13 @@ def _whatif(arguments: argparse.Namespace) -> int:
 
     if os.path.isdir(arguments.output) or not os.path.isdir(os.path.dirname(arguments.output) or "."):
         raise Misused(f"--output {arguments.output[:200]!r}: expected a file in a folder that exists")
-    model, cluster = read_model(arguments.model), read_cluster(arguments.cluster)
-    gpus = gpus_of(arguments, cluster)
-    if gpus is not None:
-        cluster = cluster.with_gpus(gpus)
-    tried: dict[str, Any] = {name: list(dict.fromkeys(values)) for name, values in chosen(arguments).items()}
+    model, cluster = read_asked_model(arguments), read_hardware(arguments)
+    tried: Row = {name: list(dict.fromkeys(values)) for name, values in chosen(arguments).items()}
     if arguments.price is not None:
         tried["price"] = arguments.price
     made = whatif(
         model, cluster, global_batch=arguments.global_batch, seq_len=arguments.seq_len, framework=arguments.framework,
-        command=_command(arguments), **tried,
+        command=arguments.command_line, **tried,
     )  # fmt: skip
     made.write_html(arguments.output)
     size = os.path.getsize(arguments.output) / 1e6
@@ -49,17 +46,3 @@ def _whatif(arguments: argparse.Namespace) -> int:
         f"{model.name} on {cluster.gpus} GPUs of {cluster.name}{fits}"
     )
     return codes.ANSWERED if made.candidates.found.ranked else codes.NOTHING_FITS
-
-
-def _command(arguments: argparse.Namespace) -> str:
-    """The command line that asks the same."""
-    import shlex
-
-    words = ["costmodel", "whatif", arguments.model]
-    for name, value in vars(arguments).items():
-        if name in ("command", "run", "model") or value is None:
-            continue
-        values = value if isinstance(value, list) else [value]
-        shown = ",".join("-".join(one) if isinstance(one, tuple) else str(one) for one in values)
-        words += ["-o" if name == "output" else f"--{name.replace('_', '-')}", shown]
-    return shlex.join(words)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, chosen
 from costmodel.cli.compare import compare
+from costmodel.cli.figures import add_figures, check_figures, write_figures
 from costmodel.cli.output import gib, memory_parts, print_json, print_page, share, split, table, whole_plan
 from costmodel.cli.question import (
     USAGE,
@@ -39,6 +40,7 @@ def add(commands: Commands) -> None:
         "estimate", usage=USAGE % "estimate", allow_abbrev=False, help="time and memory of one plan, part by part"
     )
     add_question(estimating, several=False)
+    add_figures(estimating, several=False)
     estimating.add_argument("--json", action="store_true", help="JSON instead of tables")
     estimating.set_defaults(run=_estimate)
 
@@ -57,12 +59,14 @@ def _estimate(arguments: argparse.Namespace) -> int:
     from costmodel.evaluation.capacity import verdict
     from costmodel.evaluation.estimation import estimate
 
+    check_figures(arguments)
     model = read_asked_model(arguments)
     if len(cluster_names(arguments)) > 1:
         return compare(arguments, lambda one: estimate(model, *read_plan(one), one.framework))
     cluster, plan = read_plan(arguments)
     answer = estimate(model, cluster, plan, arguments.framework)
     found = verdict(answer)
+    write_figures(arguments, answer, f"{model.name} on {plan.gpus} GPUs of {cluster.name}")
     if arguments.json:
         print_json({**_figures(answer), "verdict": _verdict_figures(found), "stages": _stage_figures(answer)})
     else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, chosen, whole
 from costmodel.cli.compare import compare
+from costmodel.cli.figures import add_figures, check_figures, write_figures
 from costmodel.cli.output import (
     gib,
     memory_parts,
@@ -61,6 +62,7 @@ def add(commands: Commands) -> None:
     searching.add_argument("--engine", default="auto", metavar="E", help="auto, python, numpy or numba")
     searching.add_argument("--uneven", action="store_true", help="deal the best plan's layers to its stages by weight")
     searching.add_argument("--write", metavar="FORMAT:FILE", help="also write the best plan as a launch file; all into a FOLDER/")
+    add_figures(searching, several=True)
     output = searching.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="JSON instead of tables")
     output.add_argument("--csv", metavar="FILE", help="also write the ranked plans to a file")
@@ -72,6 +74,7 @@ def _search(arguments: argparse.Namespace) -> int:
 
     from costmodel.evaluation.plan_search import search
 
+    check_figures(arguments)
     model = read_asked_model(arguments)
     tried: Row = {name: list(dict.fromkeys(values)) for name, values in chosen(arguments).items()}
     if len(cluster_names(arguments)) > 1:
@@ -90,7 +93,8 @@ def _search(arguments: argparse.Namespace) -> int:
     try:
         result = search(
             model, cluster, global_batch=arguments.global_batch, seq_len=arguments.seq_len,
-            framework=arguments.framework, top=arguments.top, engine=arguments.engine, progress=progress, **tried,
+            framework=arguments.framework, top=arguments.top, engine=arguments.engine, progress=progress,
+            keep_evaluated=bool(arguments.html or arguments.png), **tried,
         )  # fmt: skip
     finally:
         if progress:
@@ -101,6 +105,8 @@ def _search(arguments: argparse.Namespace) -> int:
         from costmodel.cli.launchers import save
 
         written = save(arguments.write, [found.plan for found in result.ranked], model, result.cluster)
+    if result.ranked:
+        write_figures(arguments, result, f"{model.name} on {cluster.gpus} GPUs of {cluster.name}")
     if arguments.json:
         import json
 

@@ -6,16 +6,18 @@ import dataclasses
 import functools
 import json
 import math
+import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import resources
 from typing import Any
 
 from costmodel.catalogue.loader import efficiency_source, names
 from costmodel.description.device import Device
 from costmodel.description.framework import Framework
+from costmodel.errors import InvalidValue
 from costmodel.formulas.quantities import DeviceNumbers, Software
-from costmodel.records import flat, replaced
+from costmodel.records import flat, nested, replaced
 
 NINETY = 1.6448536269514722
 """Standard deviations on each side that hold 90 % of a normal distribution."""
@@ -135,6 +137,44 @@ class Slopes:
         )
 
 
+def constant_error(field: str, device: Device, framework: Framework) -> tuple[float, str]:
+    """Standard error of the logarithm of a calibrated constant, and where it comes from.
+
+    Parameters
+    ----------
+    field : of a device's or a stack's numbers; ``"gemm.bf16"`` and the like of a device's products
+    device, framework : whose constant it is
+
+    Returns
+    -------
+    tuple
+        the error, and its source in words; of a constant that was never fitted for either, the widest error of any that was
+
+    Raises
+    ------
+    InvalidValue
+        where no calibration has such a constant
+
+    Examples
+    --------
+    >>> from costmodel import load_device, load_framework
+    >>> error, source = constant_error("memory_bandwidth", load_device("h100-sxm"), load_framework("nemo", "hopper"))
+    >>> 0.0 < error < 0.2, source
+    (True, 'calibration of h100-sxm')
+    """
+    table = _table("correlations.json")
+    source = efficiency_source(device.name) if device.name in names("device") else ""
+    mine = device.name if source == "measured" else source.removeprefix("borrowed from ")
+    for owner in (mine, framework.owner):
+        entry = table.get(owner)
+        if entry is not None and field in entry["fields"]:
+            return float(entry["standard_error"][entry["fields"].index(field)]), f"calibration of {owner}"
+    found = [entry["standard_error"][entry["fields"].index(field)] for entry in table.values() if field in entry["fields"]]
+    if not found:
+        raise InvalidValue("field", field, "a constant that calibration fits")
+    return float(max(found)), "the widest of all calibrations: none has this device or framework"
+
+
 def _moved_device(numbers: DeviceNumbers, field: str, dtype: str) -> DeviceNumbers:
     factor = 1.0 + STEP
     if field.startswith("gemm."):
@@ -148,36 +188,53 @@ def _moved_device(numbers: DeviceNumbers, field: str, dtype: str) -> DeviceNumbe
 
 
 def slopes_of(
-    logarithm: Callable[[DeviceNumbers, Software], float], device: Device, framework: Framework, dtype: str
+    total: Callable[[DeviceNumbers, Software], Any], device: Device, framework: Framework, dtype: str
 ) -> Slopes:
     """Slopes of an estimate's logarithm in the constants of its device and its framework.
 
     Parameters
     ----------
-    logarithm : the estimate's, of a device's and a framework's numbers
+    total : the estimate, of a device's and a framework's numbers, or of columns of them
     device, framework : of the estimate
     dtype : of the GEMMs
     """
     table = _table("correlations.json")
     numbers, software = device.numbers(dtype), framework.numbers()
-    base, constants = logarithm(numbers, software), flat(software)
-    blocks = []
+    constants = flat(software)
     source = efficiency_source(device.name) if device.name in names("device") else ""
-    for owner in (device.name if source == "measured" else source.removeprefix("borrowed from "), framework.owner):
-        entry = table.get(owner)
-        if entry is None:
-            continue
-        slopes = []
+    owners = (device.name if source == "measured" else source.removeprefix("borrowed from "), framework.owner)
+    entries = [(owner, table[owner]) for owner in owners if owner in table]
+    moved = [(numbers, software)]
+    for owner, entry in entries:
         for field in entry["fields"]:
             if field in constants and owner == framework.owner:
-                moved = logarithm(numbers, replaced(software, {field: constants[field] * (1.0 + STEP)}))
+                moved.append((numbers, replaced(software, {field: constants[field] * (1.0 + STEP)})))
             else:
-                moved = logarithm(_moved_device(numbers, field, dtype), software)
-            slopes.append((moved - base) / STEP)
+                moved.append((_moved_device(numbers, field, dtype), software))
+    first, *rest = _logarithms(total, moved)
+    slopes = [(one - first) / STEP for one in rest]
+    blocks, place = [], 0
+    for _, entry in entries:
+        mine = tuple(slopes[place : place + len(entry["fields"])])
+        place += len(mine)
         errors = entry["standard_error"]
         matrix = tuple(
             tuple(a * b * c for b, c in zip(errors, row, strict=True))
             for a, row in zip(errors, entry["matrix"], strict=True)
         )
-        blocks.append((tuple(slopes), matrix))
+        blocks.append((mine, matrix))
     return Slopes(tuple(blocks))
+
+
+def _logarithms(total: Callable[[DeviceNumbers, Software], Any], moved: Sequence[tuple[DeviceNumbers, Software]]) -> list[float]:
+    """Logarithms of an estimate at some constants: all in one evaluation where NumPy is loaded, else one by one."""
+    if "numpy" not in sys.modules:
+        return [math.log(total(*one)) for one in moved]
+    import numpy as np
+
+    devices = np.array([one for one, _ in moved]).T
+    constants = [flat(one) for _, one in moved]
+    software = nested(Software, {path: np.array([one[path] for one in constants]) for path in constants[0]})
+    with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
+        found: list[float] = np.log(total(DeviceNumbers(*devices), software)).tolist()
+    return found

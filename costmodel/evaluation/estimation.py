@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from typing import Any
 
 from costmodel.catalogue.software import ask
 from costmodel.checks import kind
@@ -37,6 +38,16 @@ class Estimate:
     question: Question
     plan: Plan
     step: Step
+
+    def __repr__(self) -> str:
+        from costmodel.summary import estimate_text
+
+        return estimate_text(self)
+
+    def _repr_html_(self) -> str:
+        from costmodel.summary import estimate_html
+
+        return estimate_html(self)
 
     @property
     def model(self) -> Transformer:
@@ -106,10 +117,10 @@ class Estimate:
         inputs = self.inputs
         formula = step_formula(inputs.settings)
 
-        def logarithm(device: DeviceNumbers, software: Software) -> float:
-            return math.log(formula(*inputs._replace(software=software, device=device)).total)
+        def total(device: DeviceNumbers, software: Software) -> Any:
+            return formula(*inputs._replace(software=software, device=device)).total
 
-        return slopes_of(logarithm, self.cluster.device, self.framework, self.plan.dtype)
+        return slopes_of(total, self.cluster.device, self.framework, self.plan.dtype)
 
     @functools.cached_property
     def time_spread(self) -> float:

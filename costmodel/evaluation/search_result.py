@@ -105,6 +105,16 @@ class SearchResult:
         """The ranked plan at a place from 0, or some of them."""
         return self.ranked[place]
 
+    def __repr__(self) -> str:
+        from costmodel.summary import search_text
+
+        return search_text(self)
+
+    def _repr_html_(self) -> str:
+        from costmodel.summary import search_html
+
+        return search_html(self)
+
     @property
     def best(self) -> Estimate:
         """The fastest plan that fits; IllegalPlan where none does."""

@@ -1,4 +1,4 @@
-"""Figures one below the other in one HTML file that needs no network."""
+"""Figures one below the other in one HTML file that needs no network, or one as an image."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import plotly.graph_objects as go
+
+from costmodel.errors import CostModelError
+
+WIDTH, HEIGHT, SCALE = 1000, 460, 2.0
+"""Of an image, in pixels of the page, where a figure has no size of its own; and pixels of the image for each."""
+
+
+class NoBrowser(CostModelError):
+    """An image was asked for where nothing can draw one."""
 
 
 def write_page(path: str | Path, title: str, figures: Sequence[go.Figure]) -> None:
@@ -24,3 +33,35 @@ def write_page(path: str | Path, title: str, figures: Sequence[go.Figure]) -> No
     ]
     head = f'<head><meta charset="utf-8"><title>{html.escape(title)}</title></head>'
     Path(path).write_text(f"<!DOCTYPE html>\n<html>{head}<body>\n{''.join(parts)}\n</body></html>\n", encoding="utf-8")
+
+
+def write_image(path: str | Path, figure: go.Figure) -> None:
+    """Write a figure to a PNG file.
+
+    Parameters
+    ----------
+    path : of the file
+    figure : what it shows
+
+    Raises
+    ------
+    NoBrowser
+        where kaleido (the extra ``png``) or the browser that it drives is missing
+    """
+    try:
+        import kaleido
+        from kaleido.errors import BrowserFailedError, ChromeNotFoundError
+    except ImportError:
+        raise NoBrowser("a PNG is drawn by kaleido, which is not installed: pip install 'costmodel[png]'") from None
+    try:
+        image = kaleido.calc_fig_sync(
+            figure.to_dict(),
+            opts={"format": "png", "width": WIDTH, "height": figure.layout.height or HEIGHT, "scale": SCALE},
+            kopts={"mathjax": False},  # which would be fetched
+        )  # fmt: skip
+    except (ChromeNotFoundError, BrowserFailedError):
+        raise NoBrowser(
+            "a PNG is drawn by Chromium or Chrome, and none was found that starts: install one, or name it in BROWSER_PATH; "
+            "an HTML file needs none"
+        ) from None
+    Path(path).write_bytes(image)

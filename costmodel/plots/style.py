@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from costmodel.units import GiB, KiB, MiB, TiB, microsecond, millisecond
 
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
@@ -34,6 +37,20 @@ def dash(place: int) -> str:
 def hatch(place: int) -> str:
     """Pattern of the bars or areas at a place, from 0."""
     return HATCHES[place % len(HATCHES)]
+
+
+def whiskers(values: Sequence[float], lows: Sequence[float], highs: Sequence[float], line: str = BLACK) -> dict[str, Any]:
+    """Error bars of values between two bounds each.
+
+    Parameters
+    ----------
+    values, lows, highs : in the unit of the figure
+    line : colour
+    """
+    return {
+        "type": "data", "symmetric": False, "array": [high - value for value, high in zip(values, highs, strict=True)],
+        "arrayminus": [value - low for value, low in zip(values, lows, strict=True)], "color": line, "thickness": 1.2,
+    }  # fmt: skip
 
 
 def bytes_unit(largest: float) -> tuple[float, str]:

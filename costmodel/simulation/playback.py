@@ -72,6 +72,16 @@ class Timeline:
     work: Floats
     held_bytes: Floats
 
+    def __repr__(self) -> str:
+        from costmodel.summary import timeline_text
+
+        return timeline_text(self)
+
+    def _repr_html_(self) -> str:
+        from costmodel.summary import timeline_html
+
+        return timeline_html(self)
+
     @property
     def total(self) -> float:
         """From the first start to the last end [s]."""

@@ -246,6 +246,16 @@ class Simulation:
     pieces: Pieces
     base: Floats
 
+    def __repr__(self) -> str:
+        from costmodel.summary import simulation_text
+
+        return simulation_text(self)
+
+    def _repr_html_(self) -> str:
+        from costmodel.summary import simulation_html
+
+        return simulation_html(self)
+
     @property
     def estimate(self) -> Estimate:
         """The estimate of the same step."""

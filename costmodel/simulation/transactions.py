@@ -177,6 +177,16 @@ class Ledger:
     stages: tuple[Stage, ...]
     transactions: tuple[Transaction, ...]
 
+    def __repr__(self) -> str:
+        from costmodel.summary import ledger_text
+
+        return ledger_text(self)
+
+    def _repr_html_(self) -> str:
+        from costmodel.summary import ledger_html
+
+        return ledger_html(self)
+
     @property
     def _stage_names(self) -> tuple[str, ...]:
         return tuple(stage.name for stage in self.stages)

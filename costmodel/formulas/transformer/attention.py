@@ -43,6 +43,27 @@ def flash(
     return forward, backward
 
 
+def flash_bytes(model: ModelNumbers, tokens: Number, plan: PlanNumbers) -> Number:
+    """Bytes that the forward pass of a flash kernel has to move at least, in 16 bit [bytes].
+
+    Queries, keys and values are read once and the output is written once; what a kernel reads again because its tiles
+    don't stay on the chip comes on top.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    tokens : queries on this rank
+    plan : `PlanNumbers`
+
+    References
+    ----------
+    [dao2023]_
+    """
+    heads = model.attention.heads / plan.tensor
+    kv_heads = ops.maximum(model.attention.kv_heads / plan.tensor, 1.0)
+    return 2.0 * tokens * (heads + kv_heads) * (model.attention.head_dim + model.attention.value_head_dim)
+
+
 def softmax_is_fused(settings: Settings, heads: Number, plan: PlanNumbers) -> Number:
     """1 where the fused softmax kernel runs: asked for, and four score matrices at a time to work on.
 

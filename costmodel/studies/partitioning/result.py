@@ -63,6 +63,16 @@ class Partition:
     states: int
     proven: bool
 
+    def __repr__(self) -> str:
+        from costmodel.summary import partition_text
+
+        return partition_text(self)
+
+    def _repr_html_(self) -> str:
+        from costmodel.summary import partition_html
+
+        return partition_html(self)
+
     @functools.cached_property
     def pipeline(self) -> tuple[Stage, ...]:
         """The innermost stages in order, each with its replicas on all levels together."""

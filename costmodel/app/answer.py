@@ -1,0 +1,191 @@
+"""What a state is answered with: the search, the same under moved sliders, and what changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from shlex import join
+from typing import NamedTuple
+
+from costmodel.app.state import SLIDERS, State, read_fields
+from costmodel.catalogue.loader import load_cluster, load_model
+from costmodel.description.cluster import Cluster
+from costmodel.description.transformer import Transformer
+from costmodel.evaluation.estimation import Estimate, estimate
+from costmodel.evaluation.factors import IMBALANCE, quantities, scaled
+from costmodel.evaluation.leading import shortlist
+from costmodel.evaluation.plan_search import SearchResult, search
+from costmodel.units import format_seconds
+from costmodel.words import label
+
+TOP = 8
+"""Ranked plans of the table."""
+MOST_COMBINATIONS = 120_000
+"""Of a search that the page starts."""
+
+
+class Answer(NamedTuple):
+    """Everything that a page shows.
+
+    Parameters
+    ----------
+    state : that was asked
+    before : the search without sliders
+    found : the search under moved sliders; `before` itself where none is
+    moved : whether a slider is
+    chosen : the plan that is looked at; None where none fits
+    beside : the plan that it is compared with, or None
+    unmoved : `chosen` without sliders, or None where no slider is moved
+    """
+
+    state: State
+    before: SearchResult
+    found: SearchResult
+    moved: bool
+    chosen: Estimate | None
+    beside: Estimate | None
+    unmoved: Estimate | None
+
+
+def described(state: State, cluster: str = "") -> tuple[Transformer, Cluster]:
+    """Model and cluster that a state asks about, without its sliders.
+
+    Parameters
+    ----------
+    state : of the page
+    cluster : another than the state's
+    """
+    model = read_fields(state.config) if state.config else load_model(state.model)
+    return model, load_cluster(cluster or state.cluster, gpus=state.gpus)
+
+
+@functools.lru_cache(maxsize=16)
+def searched(question: State) -> SearchResult:
+    """The search of a question without sliders: a pure function, so that the same question is searched once.
+
+    Parameters
+    ----------
+    question : `State.question` of a state
+    """
+    model, cluster = described(question)
+    return search(
+        model, cluster, global_batch=question.batch, seq_len=question.seq, framework=question.framework, top=TOP, engine="numpy",
+        keep_evaluated=True, most_combinations=MOST_COMBINATIONS, **question.dimensions,
+    )  # fmt: skip
+
+
+def factors_of(state: State, model: Transformer, cluster: Cluster) -> dict[str, float]:
+    """Factors as `costmodel.evaluation.factors.scaled` takes them; those of what the question lacks are left out.
+
+    Parameters
+    ----------
+    state : of the page
+    model, cluster : of its question
+    """
+    given, found = dict(state.factors), {}
+    for name, level in zip(SLIDERS, cluster.levels, strict=False):
+        found[f"{level.name}.bandwidth"] = given.get(name, 1.0)
+        found[f"{level.name}.latency"] = given.get("latency", 1.0)
+    found["device.memory"] = given.get("memory", 1.0)
+    reached = max(*cluster.device.efficiency.gemm.values(), cluster.device.efficiency.attention_forward)
+    found["device.efficiency"] = min(given.get("efficiency", 1.0), 1.0 / min(reached, 1.0))
+    found[IMBALANCE] = given.get("imbalance", 1.0)
+    known = quantities(model, cluster)
+    return {name: factor for name, factor in found.items() if name in known and factor != 1.0}
+
+
+def under_sliders(state: State, before: SearchResult, top: int = TOP) -> SearchResult:
+    """A search's leading plans evaluated anew under a state's sliders; the search itself where none is moved.
+
+    Parameters
+    ----------
+    state : of the page
+    before : the search without sliders
+    top : how many ranked plans to return
+    """
+    factors = factors_of(state, before.model, before.cluster)
+    return shortlist(before, *scaled(before.model, before.cluster, factors), top=top) if factors else before
+
+
+def answered(state: State) -> Answer:
+    """The answer to a state.
+
+    Parameters
+    ----------
+    state : of the page
+
+    Raises
+    ------
+    CostModelError
+        where the question can't be searched
+    """
+    before = searched(state.question)
+    found = under_sliders(state, before)
+    chosen = found[min(state.row, len(found) - 1)] if found.ranked else None
+    moved = found is not before
+    unmoved = estimate(before.model, before.cluster, chosen.plan, before.framework) if chosen and moved else None
+    return Answer(state, before, found, moved, chosen, _beside(state, found), unmoved)
+
+
+def _beside(state: State, found: SearchResult) -> Estimate | None:
+    """The plan to compare with: the best of a second cluster, or another row of the table."""
+    if state.against:
+        other = searched(dataclasses.replace(state.question, cluster=state.against))
+        return under_sliders(state, other, 1).ranked[0] if other.ranked else None
+    return found[state.beside] if 0 <= state.beside < len(found) and state.beside != state.row else None
+
+
+def difference(answer: Answer) -> str:
+    """What the moved sliders changed, in words; empty where none is moved.
+
+    Parameters
+    ----------
+    answer : to a state
+    """
+    if not answer.moved:
+        return ""
+    factors = factors_of(answer.state, answer.before.model, answer.before.cluster)
+    moved = ", ".join(_moved(name, factor) for name, factor in factors.items())
+    head = moved[0].upper() + moved[1:]
+    if answer.chosen is None or answer.unmoved is None:
+        return f"{head}: nothing fits any more"
+    now, then = answer.chosen.step_time, answer.unmoved.step_time
+    text = f"{head}: {label(answer.chosen.plan)} takes {_change(then, now)}"
+    if not answer.before.ranked:
+        return f"{text}; nothing fitted before"
+    best, first = answer.found.best, answer.before.best
+    if best.plan == first.plan:
+        return f"{text}; the best plan stays the best" if best.plan == answer.chosen.plan else text
+    kept = next((one for one in answer.found if one.plan == first.plan), None)
+    fate = f", at {format_seconds(kept.step_time)}" if kept else ""
+    return f"{text}; the best plan is now {label(best.plan)}, before it was {label(first.plan)}{fate}"
+
+
+def _moved(name: str, factor: float) -> str:
+    own = {"device.memory": "GPU memory", "device.efficiency": "efficiency", IMBALANCE: "imbalance of experts"}
+    what = own.get(name, name.replace(".", " "))
+    near = {0.5: "half the ", 2.0: "twice the ", 0.25: "a quarter of the ", 4.0: "four times the "}
+    word = next((text for value, text in near.items() if abs(factor / value - 1.0) < 0.02), None)
+    return f"{word}{what}" if word else f"{factor:.2g} times the {what}"
+
+
+def _change(then: float, now: float) -> str:
+    share = 100.0 * (now / then - 1.0)
+    if abs(share) < 0.05:
+        return f"{format_seconds(now)} as before"
+    return f"{format_seconds(now)} instead of {format_seconds(then)} ({share:+.1f} %)".replace("-", "\N{MINUS SIGN}")
+
+
+def command(state: State) -> str:
+    """The command line that asks the same question, without sliders."""
+    words = [
+        "costmodel", "report", state.model if not state.config else "config.json", "--cluster", state.cluster,
+        "--gpus", str(state.gpus), "--global-batch", str(state.batch), "--seq-len", str(state.seq),
+        "--framework", state.framework,
+    ]  # fmt: skip
+    for field, values in state.dimensions.items():
+        words += [f"--{field.replace('_', '-')}", ",".join(map(str, values))]
+    return join([*words, "-o", "report.html"])
+
+
+__all__ = ["TOP", "Answer", "answered", "command", "described", "difference", "factors_of", "searched", "under_sliders"]

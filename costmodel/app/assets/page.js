@@ -1,0 +1,198 @@
+// The page is a function of its link: whatever is chosen goes into the query, and the server answers the query.
+(function () {
+  "use strict";
+  const state = new URLSearchParams(location.search);
+  let busy = false, waiting = false, sent = 0;
+  const find = (selector, within) => (within || document).querySelector(selector);
+  const all = (selector, within) => Array.from((within || document).querySelectorAll(selector));
+
+  function push() {
+    if (busy) { waiting = true; return; }
+    busy = true;
+    sent = performance.now();
+    const query = state.toString();
+    history.replaceState(null, "", query ? "?" + query : location.pathname);
+    window.dash_clientside.set_props("query", { data: query });
+    document.body.classList.add("asking");
+    clearTimeout(push.rescue);
+    push.rescue = setTimeout(done, 20000);
+  }
+
+  function done() {
+    clearTimeout(push.rescue);
+    document.body.classList.remove("asking");
+    busy = false;
+    if (waiting) { waiting = false; push(); }
+  }
+
+  function set(pairs) {
+    for (const [name, value] of pairs) {
+      if (value === "" || value === null) state.delete(name); else state.set(name, value);
+    }
+    push();
+  }
+
+  // the question's form
+  function read(element) {
+    const value = element.value.trim();
+    return [element.name, value === element.dataset.default ? "" : value];
+  }
+  function fill() {
+    for (const element of all("#ask [name]")) {
+      if (element.type === "number" && state.has(element.name) && !/^[0-9]+$/.test(state.get(element.name))) continue;
+      element.value = state.has(element.name) ? state.get(element.name) : element.dataset.default;
+      if (state.has(element.name)) element.closest("details").open = true;
+    }
+    for (const slider of all("[data-slider]")) {
+      const name = slider.dataset.slider, input = find("input", slider);
+      if (name === "price") input.value = state.get("price") || 0;
+      else input.value = state.has("x." + name) ? Math.log2(Number(state.get("x." + name))) : 0;
+      find(".reset", slider).hidden = Number(input.value) === 0;
+    }
+    own();
+  }
+  function own() {
+    const line = find("#own");
+    line.hidden = !state.has("config");
+    find("#ask [name=model]").disabled = state.has("config");
+    if (state.has("config")) {
+      let name = "your model";
+      try { name = JSON.parse(state.get("config")).name || name; } catch (error) { /* the server says what is wrong */ }
+      find("span", line).textContent = name;
+    }
+  }
+
+  document.addEventListener("change", (event) => {
+    const element = event.target;
+    if (element.id === "file") { take(element.files[0]); element.value = ""; return; }
+    if (element.form && element.form.id === "ask" && element.name) {
+      state.delete("row"); state.delete("beside");
+      set([read(element)]);
+    }
+  });
+  document.addEventListener("submit", (event) => event.preventDefault());
+  document.addEventListener("input", (event) => {
+    const slider = event.target.closest("[data-slider]");
+    if (slider) slide(slider, Number(event.target.value));
+  });
+  function slide(slider, value) {
+    const name = slider.dataset.slider;
+    find(".reset", slider).hidden = value === 0;
+    if (name === "price") set([["price", value ? String(value) : ""]]);
+    else set([["x." + name, value ? Math.pow(2, value).toPrecision(6) : ""]]);
+  }
+
+  document.addEventListener("click", (event) => {
+    const setter = event.target.closest("[data-set]"), doer = event.target.closest("[data-do]");
+    const reset = event.target.closest(".reset");
+    if (setter) {
+      const pairs = new URLSearchParams(setter.dataset.set);
+      if (pairs.has("config")) { state.delete("row"); state.delete("beside"); }
+      for (const [name, plain] of [["row", "0"], ["beside", "-1"], ["tab", "time"], ["down", "0"], ["more", "0"], ["sort", "place"]]) {
+        if (pairs.get(name) === plain) pairs.set(name, "");
+      }
+      if (pairs.has("against")) find("#ask [name=against]").value = "";
+      set(pairs);
+      if (pairs.has("config")) fill();
+    } else if (reset) {
+      const slider = reset.closest("[data-slider]"), input = find("input", slider);
+      input.value = 0;
+      slide(slider, 0);
+      input.focus();
+    } else if (doer) act(doer);
+  });
+  function act(button) {
+    const what = button.dataset.do;
+    if (what === "compare") {
+      const select = find("#ask [name=against]");
+      select.closest("details").open = true;
+      select.scrollIntoView({ block: "center" });
+      select.focus();
+    } else if (what === "link") {
+      const told = (text) => { button.textContent = text; setTimeout(() => { button.textContent = "Copy link"; }, 1500); };
+      if (navigator.clipboard) navigator.clipboard.writeText(location.href).then(() => told("Copied"), () => told("See address"));
+      else told("See address");
+    } else {
+      window.dash_clientside.set_props("export", { data: { kind: what, link: location.href, at: Date.now() } });
+    }
+  }
+
+  // what had the focus keeps it when it is drawn anew
+  let held = null;
+  document.addEventListener("focusin", (event) => {
+    const one = event.target, name = one.id ? "#" + CSS.escape(one.id) : one.getAttribute("aria-label");
+    held = one.closest("#table, #tabs") && name ? (one.id ? name : '[aria-label="' + CSS.escape(name) + '"]') : null;
+  });
+  function hold() {
+    if (!held || document.activeElement !== document.body) return;
+    const one = find("#react-entry-point " + held);
+    if (one) one.focus({ preventScroll: true });
+  }
+
+  // tabs by arrow keys
+  document.addEventListener("keydown", (event) => {
+    if (event.target.getAttribute("role") !== "tab") return;
+    const tabs = all("[role=tab]"), at = tabs.indexOf(event.target);
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const next = event.key === "Home" ? 0 : event.key === "End" ? tabs.length - 1 : step ? (at + step + tabs.length) % tabs.length : -1;
+    if (next < 0) return;
+    event.preventDefault();
+    tabs[next].focus();
+    tabs[next].click();
+  });
+
+  // a model of one's own
+  function take(file) {
+    if (!file) return;
+    if (file.size > 1048576) { wrong("config.json: larger than 1 MiB"); return; }
+    file.text().then((text) => window.dash_clientside.set_props("upload", { data: text }));
+  }
+  function wrong(text) { window.dash_clientside.set_props("wrong", { children: text }); }
+  for (const kind of ["dragover", "dragleave", "drop"]) {
+    document.addEventListener(kind, (event) => {
+      const drop = find("#drop");
+      if (!event.dataTransfer || !Array.from(event.dataTransfer.types).includes("Files")) return;
+      event.preventDefault();
+      drop.classList.toggle("over", kind === "dragover");
+      if (kind === "drop") take(event.dataTransfer.files[0]);
+    });
+  }
+
+  window.costmodel = {
+    took: [], // milliseconds from asking to the answer
+    plotted: [], // the same to the redrawn chart
+    shown(strip) {
+      for (const slider of strip && !strip.error ? all("[data-slider]") : []) {
+        const about = strip[slider.dataset.slider];
+        slider.hidden = !about.shown;
+        find("label", slider).textContent = about.label;
+        find("output", slider).textContent = about.text;
+        find(".reset", slider).setAttribute("aria-label", "reset " + about.label);
+      }
+      hold();
+      const graph = find("#chart .js-plotly-plot");
+      if (graph && graph.on && !graph.dataset.heard) {
+        graph.dataset.heard = "yes";
+        graph.on("plotly_afterplot", () => window.costmodel.plotted.push(performance.now() - sent));
+      }
+      const asked = sent;
+      requestAnimationFrame(() => setTimeout(() => window.costmodel.took.push(performance.now() - asked), 0));
+      done();
+    },
+    opened(answer) {
+      if (!answer) return;
+      if (answer.error) { wrong(answer.error); return; }
+      state.delete("row"); state.delete("beside");
+      set([["config", answer.config]]);
+      own();
+    },
+  };
+
+  function begin() {
+    if (!window.dash_clientside || !window.dash_clientside.set_props || !find("#said")) { setTimeout(begin, 20); return; }
+    fill();
+    push();
+  }
+  if (window.matchMedia("(max-width: 860px)").matches) all("#ask details").slice(1).forEach((one) => { one.open = false; });
+  begin();
+})();

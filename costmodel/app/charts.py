@@ -1,0 +1,160 @@
+"""The chart of a tab: the figures of `costmodel.plots`, with the unchanged answer behind them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
+
+from costmodel.app.answer import Answer, searched, under_sliders
+from costmodel.evaluation.estimation import estimate
+from costmodel.evaluation.plan_search import SearchResult
+from costmodel.evaluation.sensitivity import sensitivities
+from costmodel.evaluation.sweep import Scaling, scaling_of
+from costmodel.plots import pipeline
+from costmodel.plots.frontier import frontier_figure
+from costmodel.plots.sensitivity import tornado_figure
+from costmodel.plots.stages import stages_figure
+from costmodel.plots.step import breakdown_figure, waterfall
+from costmodel.plots.sweep import scaling_figure
+from costmodel.simulation.playback import timeline
+
+SIDE = 4
+"""Plans whose steps are drawn side by side."""
+ROUNDS = 3
+"""Micro-batches that a timeline shows for each pipeline stage, where a step has more."""
+
+
+class Key(NamedTuple):
+    """One series of a chart: its name, its colour, and whether it is a line, a marker, an area or hatched."""
+
+    name: str
+    colour: str
+    look: str
+
+
+class Charts(NamedTuple):
+    """One chart or two, each with a heading and the key to its series."""
+
+    headings: tuple[str, ...]
+    keys: tuple[tuple[Key, ...], ...]
+    figures: tuple[dict[str, Any], ...]
+
+
+def charts(answer: Answer) -> Charts:
+    """The charts of the tab that a state has open; none where no plan fits.
+
+    Parameters
+    ----------
+    answer : to the state
+    """
+    if answer.chosen is None:
+        return Charts((), (), ())
+    figures = {
+        "time": _time, "memory": _memory, "frontier": _frontier, "scaling": _scaling, "sensitivity": _sensitivity,
+        "timeline": _timeline,
+    }[answer.state.tab](answer)  # fmt: skip
+    drawn = [figure.to_dict() for figure in figures]
+    return Charts(tuple(map(_headed, drawn)), tuple(map(_keyed, drawn)), tuple(map(_fitted, drawn)))
+
+
+def _headed(drawn: dict[str, Any]) -> str:
+    """Take a figure's title off: the page shows it as text, which wraps."""
+    title = str(drawn["layout"].pop("title", {}).get("text") or "")
+    return title.replace("<br>", ". ").replace("<sub>", "").replace("</sub>", "")
+
+
+def _keyed(drawn: dict[str, Any]) -> tuple[Key, ...]:
+    """Take a figure's legend off: the page shows it as text, which wraps."""
+    drawn["layout"]["showlegend"] = False
+    keys = []
+    for trace in drawn["data"]:
+        if trace["type"] not in ("bar", "scatter") or trace.get("showlegend") is False or not trace.get("name"):
+            continue
+        marker = trace.get("marker", {})
+        if trace["type"] == "bar":
+            hatched = bool(marker.get("pattern", {}).get("shape"))
+            keys.append(Key(trace["name"], str(marker.get("color")), "hatched" if hatched else "area"))
+        else:
+            line = "lines" in trace.get("mode", "")
+            colour = (trace.get("line", {}).get("color") if line else None) or marker.get("color")
+            colour = colour or marker.get("line", {}).get("color") or ""
+            keys.append(Key(trace["name"], str(colour), "line" if line else "dot"))
+    return tuple(keys)
+
+
+def _fitted(drawn: dict[str, Any]) -> dict[str, Any]:
+    """Give a figure the page's typeface and as much room as there is."""
+    layout = drawn["layout"]
+    layout.pop("height", None)
+    layout.update(
+        margin={**layout.get("margin", {}), "t": 12, "b": 48, "r": 14}, autosize=True, paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)", font={"family": 'system-ui, "Segoe UI", Roboto, sans-serif', "size": 13},
+    )  # fmt: skip
+    for name, axis in layout.items():
+        if name.startswith(("xaxis", "yaxis")) and "title" in axis:
+            axis["title"] = {**axis["title"], "font": {"size": 13}}
+    return drawn
+
+
+def _time(answer: Answer) -> list[go.Figure]:
+    chosen = answer.chosen
+    assert chosen is not None
+    if answer.beside is not None:
+        return [breakdown_figure([chosen, answer.beside]), waterfall(chosen, answer.beside)]
+    first = [chosen, *(one for one in answer.found if one.plan != chosen.plan)][:SIDE]
+    if not answer.moved:
+        return [breakdown_figure(first)]
+    before = [estimate(answer.before.model, answer.before.cluster, one.plan, answer.before.framework) for one in first]
+    return [breakdown_figure(first, before)]
+
+
+def _memory(answer: Answer) -> list[go.Figure]:
+    assert answer.chosen is not None
+    first = stages_figure(answer.chosen, answer.unmoved)
+    return [first] if answer.beside is None else [first, stages_figure(answer.beside)]
+
+
+def _frontier(answer: Answer) -> list[go.Figure]:
+    return [frontier_figure(answer.found, answer.before if answer.moved else None)]
+
+
+def _scaling(answer: Answer) -> list[go.Figure]:
+    asked = answer.state.question
+
+    def find(gpus: int, batch: int, moved: bool) -> SearchResult:
+        found = searched(dataclasses.replace(asked, gpus=gpus, batch=batch))
+        return under_sliders(answer.state, found, 1) if moved else found
+
+    def scaled(moved: bool) -> Scaling:
+        return scaling_of(lambda gpus, batch: find(gpus, batch, moved), answer.before.cluster, asked.batch)
+
+    return [scaling_figure(scaled(True), scaled(False) if answer.moved else None)]
+
+
+def _sensitivity(answer: Answer) -> list[go.Figure]:
+    both = [one for one in (answer.chosen, answer.beside) if one is not None]
+    return [tornado_figure(one, sensitivities(one)) for one in both]
+
+
+def _timeline(answer: Answer) -> list[go.Figure]:
+    figures = []
+    for one in (answer.chosen, answer.beside):
+        if one is None:
+            continue
+        plan = one.plan
+        most = ROUNDS * plan.pipeline_parallel
+        short = plan
+        if plan.micro_batches > most:
+            short = dataclasses.replace(plan, global_batch=most * plan.data_parallel * plan.micro_batch)
+        figure = pipeline.pipeline_figure(timeline(one.model, one.cluster, short, one.framework))
+        if short is not plan:
+            text = f"{figure.layout.title.text}; drawn with {most} micro-batches of the step's {plan.micro_batches:,}"
+            figure.update_layout(title=text)
+        figure.update_traces(text=None, textposition="none", selector={"type": "bar"})  # numbers are in the hovers
+        figures.append(figure)
+    return figures
+
+
+__all__ = ["Charts", "charts"]

@@ -1,0 +1,86 @@
+"""The frame of the page: the question's form and the sliders, into which Dash puts the answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from html import escape
+
+from costmodel.app.state import CONSTRAINTS, LARGEST_FACTOR, SLIDERS, State
+from costmodel.catalogue.loader import names
+from costmodel.catalogue.software import framework_names
+from costmodel.description.device import DTYPES
+
+DOUBLINGS = math.log2(LARGEST_FACTOR)
+"""To either side of a slider's middle."""
+HINTS = {
+    "tp": "1,2,4,8", "cp": "all", "pp": "all", "ep": "all", "dp": "all", "mb": "1,2,4", "zero": "0 to 3",
+    "recompute": "none,full",
+}  # fmt: skip
+TITLES = {
+    "tp": "tensor parallel", "cp": "context parallel", "pp": "pipeline parallel", "ep": "expert parallel", "dp": "data parallel",
+    "mb": "micro-batch", "zero": "ZeRO stage", "recompute": "recompute",
+}  # fmt: skip
+
+
+def _options(values: Iterable[str], chosen: str, first: str = "") -> str:
+    head = f'<option value="">{escape(first)}</option>' if first else ""
+    return head + "".join(
+        f'<option value="{escape(value)}"{" selected" if value == chosen else ""}>{escape(value)}</option>' for value in values
+    )
+
+
+def _select(name: str, text: str, options: str, default: str) -> str:
+    return f'<label>{text}<select name="{name}" data-default="{escape(default)}">{options}</select></label>'
+
+
+def _number(name: str, text: str, value: int, most: int) -> str:
+    return (
+        f'<label>{text}<input name="{name}" type="number" inputmode="numeric" min="1" max="{most}" step="1" value="{value}" '
+        f'data-default="{value}"></label>'
+    )
+
+
+def _form() -> str:
+    plain = State()
+    fixed = "".join(
+        f'<label>{TITLES[name]}<input name="{name}" type="text" placeholder="{HINTS[name]}" data-default="" autocomplete="off">'
+        "</label>"
+        for name in CONSTRAINTS if name != "dtype"
+    )  # fmt: skip
+    return f"""<form class="ask" id="ask" aria-label="question"><p class="brand">costmodel <small>what if</small></p>
+<details open><summary>Model</summary>{_select("model", "model", _options(names("model"), plain.model), plain.model)}
+<p class="own" id="own" hidden><span></span> <button type="button" class="small" data-set="config=">remove</button></p>
+{_number("seq", "sequence", plain.seq, 4194304)}{_number("batch", "global batch", plain.batch, 1000000)}
+<label class="drop" id="drop">or drop a config.json here
+<input type="file" id="file" accept=".json,application/json" class="unseen"></label></details>
+<details open><summary>Cluster</summary>{_select("cluster", "cluster", _options(names("cluster"), plain.cluster), plain.cluster)}
+{_number("gpus", "GPUs", plain.gpus, 131072)}
+{_select("framework", "framework", _options(framework_names(), plain.framework), plain.framework)}
+{_select("against", "beside it", _options(names("cluster"), "", "no other"), "")}</details>
+<details><summary>Plan</summary>{_select("dtype", "dtype", _options(DTYPES, "", "bf16 alone"), "")}{fixed}
+<p class="hint">Empty: every value is tried. Several: commas between them.</p></details>
+<details><summary>Cost</summary>{_slider("price", 0.0, 20.0, 0.05, 0.0)}
+<p class="hint">Of one GPU for an hour, in your currency.</p></details></form>"""
+
+
+def _slider(name: str, least: float, most: float, step: float, value: float) -> str:
+    return (
+        f'<div class="slider" data-slider="{name}"><label for="x-{name}"></label> <output for="x-{name}"></output>'
+        f'<input type="range" id="x-{name}" min="{least:g}" max="{most:g}" step="{step:g}" value="{value:g}">'
+        f'<button type="button" class="small reset" aria-label="reset" hidden>reset</button></div>'
+    )
+
+
+def template() -> str:
+    """The page as a template of Dash's."""
+    sliders = "".join(_slider(name, 0.0 if name == "imbalance" else -DOUBLINGS, DOUBLINGS, 0.1, 0.0) for name in SLIDERS)
+    return f"""<!DOCTYPE html>
+<html lang="en"><head>{{%metas%}}<title>{{%title%}}</title>{{%favicon%}}{{%css%}}</head>
+<body><a class="unseen skip" href="#answer">to the answer</a><div class="page">{_form()}
+<main class="side" id="answer">{{%app_entry%}}
+<section class="strip" aria-label="what if">{sliders}</section></main></div>
+<footer>{{%config%}}{{%scripts%}}{{%renderer%}}</footer></body></html>"""
+
+
+__all__ = ["template"]

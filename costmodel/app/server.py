@@ -1,0 +1,261 @@
+"""The server of the page: one function from a link to what it shows, on loopback, with nothing kept between visitors."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from flask import Response, abort, request
+from werkzeug import serving
+
+from costmodel.app import view
+from costmodel.app.answer import Answer, answered, command, difference
+from costmodel.app.charts import Charts, charts
+from costmodel.app.page import template
+from costmodel.app.state import read_state, write_fields
+from costmodel.checks import positive_int, text
+from costmodel.description.transformer import Transformer
+from costmodel.errors import CostModelError, InvalidValue, UnreadableFile
+
+LARGEST_REQUEST = 1_200_000
+"""Bytes of a request: a config.json of 1 MiB with what Dash writes around it."""
+LARGEST_CONFIG = 2**20
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+POLICY = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "connect-src 'self'; font-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""What a page may load: what this server has, and what stands in the page itself."""
+GRAPH = {"displaylogo": False, "displayModeBar": False}
+HEIGHT = {"height": "270px"}
+"""Of a chart, so that the page is one screen."""
+
+
+def make_app(hosts: Sequence[str] = LOOPBACK) -> Dash:
+    """The page as an application.
+
+    Parameters
+    ----------
+    hosts : names by which browsers may ask for it, without port
+
+    Returns
+    -------
+    dash.Dash
+        whose ``server`` is a Flask application
+    """
+    app = Dash(
+        "costmodel.app", assets_folder=str(Path(__file__).parent / "assets"), title="costmodel: what if", update_title="",
+        serve_locally=True, include_assets_files=True, index_string=template(), compress=False,
+        meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
+    )  # fmt: skip
+    app.layout = _layout()
+    app.callback(
+        Output("said", "children"), Output("table", "children"), Output("tabs", "children"), Output("chart", "figure"),
+        Output("heading", "children"), Output("chart-beside", "figure"), Output("heading-beside", "children"),
+        Output("chart-beside", "style"), Output("diff", "children"), Output("strip", "data"), Output("wrong", "children"),
+        Output("panel", "style"),
+        Input("query", "data"),
+        prevent_initial_call=True,
+    )(show)  # fmt: skip
+    app.callback(Output("opened", "data"), Input("upload", "data"), prevent_initial_call=True)(opened)
+    app.callback(
+        Output("download", "data"), Input("export", "data"), State("query", "data"), prevent_initial_call=True
+    )(exported)  # fmt: skip
+    app.clientside_callback(
+        "function(strip, figure) { window.costmodel.shown(strip); return ''; }", Output("drawn", "data"), Input("strip", "data"),
+        Input("chart", "figure"), prevent_initial_call=True,
+    )  # fmt: skip
+    app.clientside_callback(
+        "function(opened) { window.costmodel.opened(opened); return ''; }", Output("taken", "data"), Input("opened", "data"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    _guard(app, tuple(host.lower() for host in hosts))
+    return app
+
+
+def _layout() -> Any:
+    stores = [dcc.Store(id=name) for name in ("query", "strip", "upload", "opened", "export", "drawn", "taken")]
+    acts = [("compare", "Compare"), ("csv", "CSV"), ("html", "Report"), ("link", "Copy link")]
+    buttons = [html.Button(text, type="button", **{"data-do": name}) for name, text in acts]
+    graphs = [
+        html.Div(id="heading", className="heading"), dcc.Graph(id="chart", config=GRAPH, responsive=True, style=HEIGHT),
+        html.Div(id="heading-beside", className="heading"),
+        dcc.Graph(id="chart-beside", config=GRAPH, responsive=True, style={"display": "none"}),
+    ]  # fmt: skip
+    return html.Div([
+        *stores, dcc.Download(id="download"), html.P(id="wrong", className="wrong", role="alert"),
+        html.Header([
+            html.Div(buttons, className="acts"), html.Div(html.H1("..."), id="said", **{"aria-live": "polite"}),
+        ], className="say"),
+        html.Div(id="table", className="ranked"), html.Div(id="tabs", className="tabs", role="tablist"),
+        html.Div(graphs, id="panel", className="chart", role="tabpanel", tabIndex=0, **{"aria-label": "chart"}),
+        html.P(id="diff", className="diff", **{"aria-live": "polite"}),
+    ])  # fmt: skip
+
+
+def show(query: str) -> tuple[Any, ...]:
+    """What the page of a link shows; of a link that can't be answered, why.
+
+    Parameters
+    ----------
+    query : of the link
+    """
+    try:
+        answer = answered(read_state(query))
+        drawn = charts(answer)
+    except (CostModelError, ArithmeticError) as refused:
+        why = str(refused) if isinstance(refused, CostModelError) else "numbers too large or too small to compute with"
+        return (*[no_update] * 9, {"error": why}, why, no_update)
+    empty: dict[str, Any] = {"data": [], "layout": {}}
+    figures = drawn.figures
+    second = len(figures) > 1
+    return (
+        view.said(answer), view.table(answer), view.tabs(answer.state), figures[0] if figures else empty,
+        _named(drawn, 0), figures[1] if second else empty, _named(drawn, 1),
+        HEIGHT if second else {"display": "none"}, view.changed(answer), view.strip(answer), "",
+        {} if figures else {"display": "none"},
+    )  # fmt: skip
+
+
+def _named(drawn: Charts, place: int) -> list[Any]:
+    """Heading and key of a chart."""
+    if place >= len(drawn.figures):
+        return []
+    keys = [
+        html.Span([html.I(className=key.look, style={"--series": key.colour}), key.name], className="key")
+        for key in drawn.keys[place]
+    ]
+    return [html.H2(drawn.headings[place]), html.P(keys, className="keys")]
+
+
+def opened(upload: str) -> dict[str, str]:
+    """A visitor's ``config.json`` as the fields of a model, or why it can't be read.
+
+    Parameters
+    ----------
+    upload : the text of the file
+    """
+    try:
+        return {"config": write_fields(read_upload(upload)), "error": ""}
+    except CostModelError as refused:
+        return {"config": "", "error": str(refused)}
+
+
+def read_upload(upload: object) -> Transformer:
+    """A model from the text of a ``config.json``, by the library's own reader.
+
+    Parameters
+    ----------
+    upload : the text of the file
+
+    Raises
+    ------
+    CostModelError
+        where it is no text, too large, or no model that is known
+    """
+    if not isinstance(upload, str) or len(upload.encode("utf-8", "replace")) > LARGEST_CONFIG:
+        raise UnreadableFile(f"config.json: expected a text of at most {LARGEST_CONFIG} bytes")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "config.json"
+        file.write_text(upload, encoding="utf-8", errors="replace")
+        try:
+            return Transformer.from_huggingface(file)
+        except UnreadableFile as refused:
+            raise UnreadableFile(str(refused).replace(str(file), "config.json")) from None
+        except CostModelError as refused:
+            raise CostModelError(str(refused).replace(str(file), "config.json")) from None
+
+
+def exported(kind: dict[str, Any], query: str) -> Any:
+    """A file to save: the ranked plans as CSV, or the report.
+
+    Parameters
+    ----------
+    kind : with ``"csv"`` or ``"html"`` under ``"kind"``, and the link under ``"link"``
+    query : of the link
+    """
+    try:
+        answer = answered(read_state(query))
+        if kind.get("kind") == "csv":
+            return {"content": answer.found.to_csv(), "filename": "costmodel.csv", "type": "text/csv"}
+        return {"content": _report(answer, text("link", kind.get("link"))), "filename": "costmodel.html", "type": "text/html"}
+    except CostModelError:
+        return no_update  # the page already says why
+
+
+def _report(answer: Answer, link: str) -> str:
+    from costmodel.plots.report import report_page
+
+    note = difference(answer)
+    if answer.moved:
+        note += f" (only the {answer.found.evaluated:,} leading plans were evaluated anew)"
+    return report_page(answer.found, command(answer.state), note, link)
+
+
+def _guard(app: Dash, hosts: tuple[str, ...]) -> None:
+    """Refuse requests under foreign names, from foreign pages, or too large; forbid pages to load from elsewhere."""
+    server = app.server
+    server.config["MAX_CONTENT_LENGTH"] = LARGEST_REQUEST
+
+    def check() -> None:
+        name = request.host.lower()
+        name = name if name.endswith("]") else name.rpartition(":")[0] or name
+        if name not in hosts:
+            abort(403, "this page is not served under that name")
+        origin = request.headers.get("Origin")
+        if origin is not None and origin.partition("://")[2].lower() != request.host.lower():
+            abort(403, "requests of other pages are not answered")
+
+    def protect(response: Response) -> Response:
+        response.headers["Content-Security-Policy"] = POLICY
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["X-Frame-Options"] = "DENY"
+        response.headers["Referrer-Policy"] = "no-referrer"
+        return response
+
+    server.before_request(check)
+    server.after_request(protect)
+
+
+def serve(host: str, port: int, further: Sequence[str] = ()) -> None:
+    """Serve the page until it is interrupted.
+
+    Parameters
+    ----------
+    host : address to listen on; others than loopback are warned of
+    port : to listen on
+    further : names by which browsers may ask for it, beside loopback's and `host`
+
+    Raises
+    ------
+    InvalidValue
+        for a port that is none, or is taken
+    """
+    positive_int("port", port, 65535)
+    text("host", host)
+    if host not in ("127.0.0.1", "localhost", "::1"):
+        print(
+            f"costmodel: warning: {host} is reachable from the network, and whoever reaches it can use this machine to search",
+            file=sys.stderr,
+        )
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((host, port))
+        except OSError as error:
+            raise InvalidValue("port", port, f"a port of {host} that is free ({error.strerror or error})") from None
+    named = f"[{host}]" if ":" in host else host
+    app = make_app((*LOOPBACK, named.lower(), *(name.lower() for name in further)))
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = serving.make_server(host, port, app.server, threaded=True)
+    print(f"costmodel: http://{'localhost' if host in ('0.0.0.0', '::') else named}:{port}/ (end with Ctrl+C)", flush=True)
+    server.serve_forever()
+
+
+__all__ = ["make_app", "serve"]

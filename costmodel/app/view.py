@@ -1,0 +1,209 @@
+"""The parts of the page that answer: the sentence, the table with bars in its cells, the tabs, the sliders' labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dash import html
+
+from costmodel.app.answer import Answer, difference
+from costmodel.app.state import SLIDERS, TABS, State
+from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.memory_breakdown import PARTS
+from costmodel.evaluation.price import price_per_billion_tokens
+from costmodel.evaluation.ranking import Standing
+from costmodel.plots.step import LOOKS
+from costmodel.plots.style import colour
+from costmodel.units import GB, GiB, format_seconds
+from costmodel.words import between, label, part_name
+
+GROUPS = {
+    "forward": ("forward",), "backward": ("backward", "recompute"),
+    "communication": tuple(part for part in LOOKS if part.endswith("_exchange")), "bubble": ("bubble",),
+    "optimizer and host": ("optimizer", "host"),
+}  # fmt: skip
+"""Parts of a step that share a stretch of the bar in the table."""
+FEW = 5
+"""Ranked plans that the table shows unless it is asked for more."""
+HEADS = (
+    ("place", "#", ""), ("", "plan", "text"), ("", "step time by part", "bar text"), ("step", "s", ""),
+    ("rate", "tokens/s/GPU", "wide"), ("", "memory by part", "bar text"), ("memory", "GiB", "wide"),
+    ("fastest", "P(fastest)", "wide"),
+)  # fmt: skip
+"""Columns: the key that they sort by, what they are called, and their class."""
+
+
+def said(answer: Answer) -> list[Any]:
+    """The answer in a sentence, and a line about how sure it is."""
+    chosen = answer.chosen
+    if chosen is None:
+        return [
+            html.H1(["Nothing fits. ", html.Span(_why(answer))]), html.P("Fewer constraints, more GPUs or more memory may help."),
+        ]  # fmt: skip
+    head = html.H1([
+        html.B(between(chosen.step_time)), f" a step with {label(chosen.plan)}: {100 * chosen.mfu:.0f} % MFU, "
+        f"{float(chosen.memory.total) / GiB:.0f} of {chosen.memory_limit / GiB:.0f} GiB",
+    ])  # fmt: skip
+    place = min(answer.state.row, len(answer.found) - 1)
+    standing = answer.found.standings.plans[place]
+    of = f"of {answer.found.fitting:,} that fit"
+    if answer.moved:
+        of += f" among the {answer.found.evaluated:,} leading plans, evaluated anew"
+    spread = chosen.spread
+    runs = f"{spread.rows:,} measured runs of {chosen.framework.name}" if spread.rows else f"no run of {chosen.framework.name}"
+    here = "" if spread.calibrated else ", none on this GPU"
+    line = [
+        f"{between(*chosen.time_interval)} with 90 %, number {place + 1} {of}, P(fastest) "
+        f"{100 * standing.probability_fastest:.0f} % ", html.Span(runs + here, className="evidence"),
+    ]  # fmt: skip
+    if answer.state.price:
+        line.append(f" {price_per_billion_tokens(chosen, answer.state.price):,.2f} per billion tokens")
+    parts = [head, html.P(line)]
+    if answer.beside is not None:
+        other, share = answer.beside, 100.0 * (answer.beside.step_time / chosen.step_time - 1.0)
+        named = f"{label(other.plan)} on {other.cluster.name}" if answer.state.against else label(other.plan)
+        parts.append(html.P(f"Beside it {named}: {format_seconds(other.step_time)} a step, {share:+.1f} %", className="beside"))
+    return parts
+
+
+def _why(answer: Answer) -> str:
+    return answer.found.why_none() if not answer.moved else "No leading plan fits under the moved sliders"
+
+
+def changed(answer: Answer) -> str:
+    """What the sliders changed, in words."""
+    return difference(answer)
+
+
+def table(answer: Answer) -> Any:
+    """The ranked plans, sorted as the state says; below them the plan that would be faster but does not fit."""
+    state, found = answer.state, answer.found
+    rows = list(enumerate(zip(found.ranked, found.standings.plans, strict=True)))
+    keys: dict[str, Any] = {
+        "place": lambda row: row[0], "step": lambda row: row[1][0].step_time, "rate": lambda row: row[1][0].tokens_per_second,
+        "memory": lambda row: float(row[1][0].memory.total), "fastest": lambda row: row[1][1].probability_fastest,
+    }  # fmt: skip
+    kept = rows if state.more else [row for row in rows if row[0] < FEW or row[0] in (state.row, state.beside)]
+    left = len(rows) - len(kept)
+    rows = kept
+    rows.sort(key=keys[state.sort], reverse=state.down)
+    miss = found.closest_miss
+    longest = max([one.step_time for one in found.ranked] + ([miss.step_time] if miss else []), default=1.0)
+    limits = [one.memory_limit for one in (*found.ranked, *([miss] if miss else []))]
+    fullest = max([*limits, *([float(miss.memory.total)] if miss else [])], default=1.0)
+    body = [_row(answer, place, one, standing, longest, fullest) for place, (one, standing) in rows]
+    if miss:
+        body.append(_row(answer, -1, miss, None, longest, fullest))
+    head = html.Tr([_head(state, *head) for head in HEADS])
+    caption = html.Caption("Ranked plans; choose one to look at it, compare another with it", className="unseen")
+    parts: list[Any] = [html.Table([caption, html.Thead(head), html.Tbody(body)])]
+    if left or state.more:
+        text = f"{left} more" if left else "fewer"
+        more = {"data-set": f"more={int(not state.more)}", "aria-label": f"{text} plans"}
+        parts.append(html.Button(text, type="button", className="small more", **more))
+    return parts
+
+
+def _head(state: State, key: str, text: str, kind: str) -> Any:
+    if not key:
+        return html.Th(text, className=kind, scope="col")
+    on = state.sort == key
+    down = not state.down if on else key in ("rate", "fastest")
+    arrow = ("\N{BLACK DOWN-POINTING SMALL TRIANGLE}" if state.down else "\N{BLACK UP-POINTING SMALL TRIANGLE}") if on else ""
+    button = html.Button(
+        [text, html.Span(arrow, **{"aria-hidden": "true"})], type="button", className="plain",
+        **{"data-set": f"sort={key}&down={int(down)}", "aria-label": f"sort by {text}"},
+    )  # fmt: skip
+    order = {"aria-sort": "descending" if state.down else "ascending"} if on else {}
+    return html.Th(button, className=kind, scope="col", **order)
+
+
+def _row(answer: Answer, place: int, one: Estimate, standing: Standing | None, longest: float, fullest: float) -> Any:
+    state = answer.state
+    on, beside = place == state.row and place >= 0, place == state.beside and place >= 0
+    times = [(name, sum(one.times[part] for part in parts), LOOKS[parts[0]][0]) for name, parts in GROUPS.items()]
+    held = [(part, float(getattr(one.memory, part)), colour(at)) for at, part in enumerate(PARTS)]
+    tied = " ~" if standing is not None and standing.tied and place > 0 else ""
+    if place >= 0:
+        name = html.Button(
+            label(one.plan) + tied, type="button", className="plain plan",
+            **{"data-set": f"row={place}", "aria-pressed": str(on).lower(), "aria-label": f"look at {label(one.plan)}"},
+        )  # fmt: skip
+        compare = html.Button(
+            "beside" if beside else "compare", type="button", className="small", disabled=on,
+            **{"data-set": f"beside={-1 if beside else place}&against=", "aria-pressed": str(beside).lower(),
+               "aria-label": f"compare with {label(one.plan)}"},
+        )  # fmt: skip
+        first: list[Any] = [name, compare]
+    else:
+        first = [html.Span(label(one.plan)), " ", html.Small("does not fit", className="bad")]
+    chance = f"{100 * standing.probability_fastest:.0f} %" if standing is not None else "\N{EN DASH}"
+    cells = [
+        html.Td(str(place + 1) if place >= 0 else "\N{EN DASH}"), html.Td(html.Div(first, className="first"), className="text"),
+        html.Td(_bar(times, longest, "s"), className="bar"), html.Td(f"{one.step_time:.4g}"),
+        html.Td(f"{one.tokens_per_second / one.plan.gpus:,.0f}", className="wide"),
+        html.Td(_bar(held, fullest, "GiB", one.memory_limit), className="bar"),
+        html.Td(f"{float(one.memory.total) / GiB:.1f}", className="wide"), html.Td(chance, className="wide"),
+    ]  # fmt: skip
+    return html.Tr(cells, className="on" if on else "beside" if beside else "off" if place < 0 else "")
+
+
+def _bar(parts: Sequence[tuple[str, float, str]], whole: float, unit: str, limit: float | None = None) -> Any:
+    """A bar of stretches in one element; what they are stands in its label."""
+    factor = GiB if unit == "GiB" else 1.0
+    shown = [(name, value, fill) for name, value, fill in parts if value > 0.0]
+    said = ", ".join(f"{part_name(name)} {value / factor:.3g} {unit}" for name, value, _ in shown)
+    stops, end = [], 0.0
+    for _, value, fill in shown:
+        begin, end = end, end + 100.0 * value / whole
+        stops.append(f"{fill} {begin:.2f}% {end:.2f}%")
+    layers = [f"linear-gradient(to right, {', '.join(stops)}, transparent {end:.2f}%)"]
+    if limit is not None:
+        at = f"{100.0 * min(limit / whole, 1.0):.2f}%"
+        mark = f"transparent calc({at} - 2px), var(--ink) calc({at} - 2px) {at}, transparent {at}"
+        layers.insert(0, f"linear-gradient(to right, {mark})")
+    style = {"backgroundImage": ", ".join(layers)}
+    return html.Div(className="stretches", role="img", title=said, style=style, **{"aria-label": said})
+
+
+def tabs(state: State) -> list[Any]:
+    """The tabs of the chart."""
+    return [
+        html.Button(
+            name.capitalize(), type="button", role="tab", id=f"tab-{name}", tabIndex=0 if state.tab == name else -1,
+            **{"data-set": f"tab={name}", "aria-selected": str(state.tab == name).lower(), "aria-controls": "panel"},
+        )
+        for name in TABS
+    ]  # fmt: skip
+
+
+def strip(answer: Answer) -> dict[str, Any]:
+    """For each slider whether it is there, what it is called, and what it stands at."""
+    cluster, model = answer.before.cluster, answer.before.model
+    given: Mapping[str, float] = dict(answer.state.factors)
+    levels = list(zip(SLIDERS, cluster.levels, strict=False))
+    shown = {name: {"shown": False, "label": "", "text": ""} for name in SLIDERS}
+    for name, level in levels:
+        now = level.bandwidth / level.oversubscription * given.get(name, 1.0) / GB
+        shown[name] = {"shown": True, "label": f"{level.name} bandwidth", "text": f"{now:,.3g} GB/s"}
+    shown["latency"] = {"shown": True, "label": "latency of the network", "text": _times(given.get("latency", 1.0))}
+    memory = float(cluster.device.usable_memory or cluster.device.memory) * given.get("memory", 1.0) / GiB
+    shown["memory"] = {"shown": True, "label": "GPU memory", "text": f"{memory:,.3g} GiB"}
+    shown["efficiency"] = {"shown": True, "label": "efficiency", "text": _times(given.get("efficiency", 1.0))}
+    if model.experts and model.expert_capacity is None:
+        load = f"{max(1.0, model.expert_imbalance * given.get('imbalance', 1.0)):.2f}"
+        shown["imbalance"] = {"shown": True, "label": "token imbalance", "text": load}
+    for name, factor in given.items():
+        if shown[name]["shown"] and name not in ("latency", "efficiency"):
+            shown[name]["text"] = f"{shown[name]['text']} {_times(factor)}"
+    price = answer.state.price
+    shown["price"] = {"shown": True, "label": "price of a GPU-hour", "text": f"{price:.2f}" if price else "not asked"}
+    return shown
+
+
+def _times(factor: float) -> str:
+    return f"{factor:.2g}\N{MULTIPLICATION SIGN}"
+
+
+__all__ = ["changed", "said", "strip", "table", "tabs"]

@@ -1,0 +1,105 @@
+"""What commands write for people who look: an answer's figures as a page or an image, `costmodel report`, `costmodel app`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from costmodel.cli import codes
+from costmodel.cli.arguments import Commands, Misused, chosen, whole
+from costmodel.cli.question import USAGE, add_question, read_asked_model, read_hardware
+
+if TYPE_CHECKING:
+    from costmodel.evaluation.estimation import Estimate
+    from costmodel.evaluation.plan_search import SearchResult
+
+PORT = 8050
+
+
+def add_figures(parser: argparse.ArgumentParser, several: bool) -> None:
+    """Arguments that write an answer's figures."""
+    names = "time, memory, sensitivity, roofline" + (", difference, frontier" if several else "")
+    parser.add_argument("--html", metavar="FILE", help="write all figures of the answer to one page that needs no network")
+    parser.add_argument("--png", metavar="FILE", help="write one figure as an image (extra png, and Chromium or Chrome)")
+    parser.add_argument("--figure", metavar="NAME", help=f"which one: {names} (default: time)")
+
+
+def check_figures(arguments: argparse.Namespace) -> None:
+    """Refuse a figure's name that no figure has, or that is not written, before anything is computed."""
+    if arguments.figure is not None and arguments.png is None:
+        raise Misused("--figure names what --png writes: give --png FILE too")
+
+
+def write_figures(arguments: argparse.Namespace, answer: Estimate | SearchResult, title: str) -> None:
+    """Write the figures that were asked for.
+
+    Parameters
+    ----------
+    arguments : with what `add_figures` adds
+    answer : an estimate, or a search that kept what it evaluated
+    title : of the page
+    """
+    if arguments.png:
+        from costmodel.plots.answers import answer_figure
+        from costmodel.plots.page import write_image
+
+        write_image(arguments.png, answer_figure(answer, arguments.figure or "time"))
+    if arguments.html:
+        from costmodel.plots.answers import answer_figures
+        from costmodel.plots.page import write_page
+
+        write_page(arguments.html, title, answer_figures(answer))
+
+
+def add(commands: Commands) -> None:
+    """Add the commands."""
+    reporting = commands.add_parser(
+        "report", usage=USAGE % "report" + " -o FILE", allow_abbrev=False,
+        help="one file to send: the question, the best plan, its alternatives, figures, assumptions",
+    )  # fmt: skip
+    add_question(reporting, several=True)
+    reporting.add_argument("--top", type=whole, default=10, metavar="K", help="plans to list (default: 10)")
+    reporting.add_argument("-o", "--output", required=True, metavar="FILE", help="HTML file to write")
+    reporting.set_defaults(run=_report)
+
+    looking = commands.add_parser("app", allow_abbrev=False, help="a page of what-if charts with sliders (extra app)")
+    looking.add_argument("--port", type=whole, default=PORT, metavar="N", help=f"to listen on (default: {PORT})")
+    looking.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="to listen on; others than loopback let the network in"
+    )
+    looking.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME", help="a further name by which browsers may ask for the page"
+    )
+    looking.set_defaults(run=_app)
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from costmodel.cli.output import print_page
+    from costmodel.evaluation.plan_search import search
+
+    model, cluster = read_asked_model(arguments), read_hardware(arguments)
+    found = search(
+        model, cluster, global_batch=arguments.global_batch, seq_len=arguments.seq_len, framework=arguments.framework,
+        top=arguments.top, keep_evaluated=True, **chosen(arguments),
+    )  # fmt: skip
+    if not found.ranked:
+        why = found.why_none()
+        print_page(why[0].upper() + why[1:])
+        return codes.NOTHING_FITS
+    from costmodel.plots.report import write_report
+    from costmodel.words import sentence
+
+    write_report(arguments.output, found, arguments.command_line)
+    print_page(sentence(found.best, found.standings.plans[0].probability_fastest), f"Written to {arguments.output}")
+    return codes.ANSWERED
+
+
+def _app(arguments: argparse.Namespace) -> int:
+    from importlib.util import find_spec
+
+    if find_spec("dash") is None:
+        raise Misused("the page needs Dash, which is not installed: pip install 'costmodel[app]'")
+    from costmodel.app.server import serve
+
+    serve(arguments.host, arguments.port, arguments.allow_host)
+    return codes.ANSWERED

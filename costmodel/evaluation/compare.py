@@ -1,0 +1,57 @@
+"""Why one plan is slower than another: the parts of their steps side by side."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from costmodel.checks import kind
+from costmodel.evaluation.estimation import TIME_PARTS, Estimate
+
+
+class Difference(NamedTuple):
+    """What one part of the step adds from the first plan to the second.
+
+    Parameters
+    ----------
+    part : of the step
+    first, second : its time in each [s]
+    """
+
+    part: str
+    first: float
+    second: float
+
+    @property
+    def added(self) -> float:
+        """Seconds that the second plan takes more."""
+        return self.second - self.first
+
+
+def differences(first: Estimate, second: Estimate, least: float = 0.0) -> tuple[Difference, ...]:
+    """Parts by which two steps differ, the largest change first; they add up to the difference of the steps.
+
+    Parameters
+    ----------
+    first, second : estimates
+    least : changes below this are summed as ``"other"`` [s]
+
+    Returns
+    -------
+    tuple
+        of `Difference`
+
+    Raises
+    ------
+    InvalidValue
+        where an argument is no estimate
+    """
+    for name, value in (("first", first), ("second", second)):
+        kind(name, value, Estimate, "estimate(...)")
+    every = [Difference(part, first.times[part], second.times[part]) for part in TIME_PARTS]
+    large = sorted((one for one in every if abs(one.added) > least), key=lambda one: -abs(one.added))
+    small = [one for one in every if abs(one.added) <= least]
+    rest = Difference("other", sum(one.first for one in small), sum(one.second for one in small))
+    return (*large, *([rest] if least > 0.0 and rest.added else []))
+
+
+__all__ = ["Difference", "differences"]

@@ -1,0 +1,139 @@
+"""The operators of a layer on the roofline of its device: what each computes, what it moves, how long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from costmodel.checks import kind
+from costmodel.evaluation.estimation import Estimate
+from costmodel.formulas.transformer import attention, layer
+from costmodel.records import replaced
+
+BOUNDLESS = 1e60
+"""A rate that no kernel notices [FLOP/s or bytes/s]."""
+
+
+class Operator(NamedTuple):
+    """One kind of kernel of a layer's forward pass on one micro-batch.
+
+    Parameters
+    ----------
+    name : in words
+    flop : that it computes on one GPU [FLOP]
+    nbytes : that it moves to and from the GPU's memory [bytes]
+    time : that it takes [s]
+    """
+
+    name: str
+    flop: float
+    nbytes: float
+    time: float
+
+    @property
+    def intensity(self) -> float:
+        """Arithmetic intensity [FLOP/byte]."""
+        return self.flop / self.nbytes
+
+    @property
+    def rate(self) -> float:
+        """Rate that it reaches [FLOP/s]."""
+        return self.flop / self.time
+
+
+class Roofline(NamedTuple):
+    """A device's two limits, and the operators below them.
+
+    Parameters
+    ----------
+    device : its name
+    dtype : of the products
+    peak : dense peak at that dtype [FLOP/s]
+    bandwidth : specified, of the device's memory [bytes/s]
+    operators : that compute anything; the slowest first
+    streaming_time : of the kernels between them, which only move bytes, in the same pass [s]
+    """
+
+    device: str
+    dtype: str
+    peak: float
+    bandwidth: float
+    operators: tuple[Operator, ...]
+    streaming_time: float
+
+    @property
+    def ridge(self) -> float:
+        """Intensity from which the peak limits, not the memory [FLOP/byte]."""
+        return self.peak / self.bandwidth
+
+
+def roofline(estimate: Estimate) -> Roofline:
+    """Operators of an average layer, and the vocabulary projection, of a plan's forward pass.
+
+    The FLOP and bytes of an operator are those by which its formula prices it: the formula is evaluated on a device
+    that computes one FLOP a second and moves bytes in no time, and on one of the reverse. A flash kernel is priced by its
+    FLOP alone; its bytes are the least that it has to move.
+
+    Parameters
+    ----------
+    estimate : of the plan
+
+    Returns
+    -------
+    Roofline
+
+    Raises
+    ------
+    InvalidValue
+        where no estimate is given
+
+    References
+    ----------
+    [williams2009]_
+
+    Examples
+    --------
+    >>> from costmodel import estimate, load_cluster, load_model, Plan
+    >>> plan = Plan(global_batch=64, seq_len=8192, tensor_parallel=2, data_parallel=4)
+    >>> found = roofline(estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), plan))
+    >>> [operator.name for operator in found.operators][:2]
+    ['vocabulary projection', 'MLP']
+    """
+    kind("estimate", estimate, Estimate, "estimate(...)")
+    plan, device = estimate.plan, estimate.cluster.device
+    model, settings, numbers, _, software, real = estimate.inputs
+    tokens = layer.local_tokens(settings, numbers)
+    ideal = real._replace(
+        gemm_efficiency=1.0, base_gemm_efficiency=1.0, gemm_output=0.0, gemm_depth=0.0, attention_forward_efficiency=1.0,
+        attention_backward_efficiency=1.0, attention_length=0.0, kernel_time=0.0,
+    )  # fmt: skip
+    plain = replaced(software, {"compute_gemm_efficiency_scale": 1.0, "compute_attention_efficiency_scale": 1.0})
+    counting = ideal._replace(flop_rate=1.0, base_flop_rate=1.0, memory_bandwidth=BOUNDLESS)
+    moving = ideal._replace(flop_rate=BOUNDLESS, base_flop_rate=BOUNDLESS, memory_bandwidth=1.0)
+
+    def priced(name: str, time: Callable[[Any, Any], Any]) -> Operator:
+        return Operator(name, float(time(plain, counting)), float(time(plain, moving)), float(time(software, real)))
+
+    width, shared = model.mlp.width / numbers.tensor, model.experts.shared_width / numbers.tensor
+    core = priced("attention core", lambda s, d: attention.core(model, tokens, settings, numbers, s, d)[0])
+    if settings.kernels.flash_attention:
+        core = core._replace(nbytes=float(attention.flash_bytes(model, tokens, numbers)))
+    found = [
+        priced("attention projections", lambda s, d: layer.attention_projections(model, settings, numbers, s, d)[0]),
+        core,
+        priced("vocabulary projection", lambda s, d: layer.head_work(model, settings, numbers, s, d).forward),
+    ]
+    if estimate.model.expert_layers < estimate.model.layers:
+        found.append(priced("MLP", lambda s, d: layer.mlp(model, width, settings, numbers, s, d)[0]))
+    if estimate.model.expert_layers:
+        found.append(priced("experts", lambda s, d: layer.experts(model, settings, numbers, s, d)[0]))
+    if estimate.model.shared_expert_feed_forward:
+        found.append(priced("shared expert", lambda s, d: layer.mlp(model, shared, settings, numbers, s, d)[0]))
+    work = layer.layer_work(model, settings, numbers, software, real)
+    return Roofline(
+        device.name, plan.dtype, device.peak(plan.dtype), float(device.memory_bandwidth),
+        tuple(sorted(found, key=lambda one: -one.time)), float(work.stream_forward),
+    )  # fmt: skip
+
+
+__all__ = ["Operator", "Roofline", "roofline"]

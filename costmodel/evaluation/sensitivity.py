@@ -1,0 +1,131 @@
+"""How far a plan's step time moves when one quantity of the question moves over its own error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from costmodel.checks import kind
+from costmodel.description.question import Question
+from costmodel.errors import InvalidValue
+from costmodel.evaluation.engine import evaluate_one
+from costmodel.evaluation.error_model import NINETY, constant_error
+from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.factors import IMBALANCE, scaled
+
+BALANCED, UNBALANCED = 1.0, 1.5
+"""Tokens of the busiest expert rank over the mean between which an imbalance that nobody measured is varied."""
+
+
+class Sensitivity(NamedTuple):
+    """Step time at both ends of a quantity's 90 % interval.
+
+    Parameters
+    ----------
+    quantity : its name in the question, as `costmodel.evaluation.factors.quantities` lists it
+    low, high : factors on it
+    time_low, time_high : step time with each [s]
+    source : where the error comes from
+    """
+
+    quantity: str
+    low: float
+    high: float
+    time_low: float
+    time_high: float
+    source: str
+
+    @property
+    def swing(self) -> float:
+        """Seconds between the two ends."""
+        return abs(self.time_high - self.time_low)
+
+
+def step_time(estimate: Estimate, factors: dict[str, float]) -> float:
+    """Step time of the same plan with some quantities multiplied [s].
+
+    Parameters
+    ----------
+    estimate : of the plan
+    factors : as `costmodel.evaluation.factors.scaled` takes them
+
+    Raises
+    ------
+    InvalidValue
+        as `costmodel.evaluation.factors.scaled`
+    """
+    model, cluster = scaled(estimate.model, estimate.cluster, factors)
+    return float(evaluate_one(Question(model, cluster, estimate.framework), estimate.plan).total)
+
+
+def sensitivities(estimate: Estimate) -> tuple[Sensitivity, ...]:
+    """Sensitivities of a plan's step time, the largest first.
+
+    Bandwidth and latency of each level of the network vary with the calibrated constants of their collectives, the
+    efficiency with those of products, memory with that of streaming kernels; an imbalance of experts, which no
+    calibration knows, from none to `UNBALANCED`.
+
+    Parameters
+    ----------
+    estimate : of the plan
+
+    Returns
+    -------
+    tuple
+        of `Sensitivity`; levels that the plan doesn't use are left out
+
+    Raises
+    ------
+    InvalidValue
+        where no estimate is given
+
+    Examples
+    --------
+    >>> from costmodel import estimate, load_cluster, load_model, Plan
+    >>> plan = Plan(global_batch=64, seq_len=8192, tensor_parallel=2, data_parallel=4)
+    >>> found = sensitivities(estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), plan))
+    >>> found[0].quantity
+    'device.efficiency'
+    """
+    kind("estimate", estimate, Estimate, "estimate(...)")
+    found = []
+    for quantity, low, high, source in _ranges(estimate):
+        low_time, high_time = (step_time(estimate, {quantity: factor}) for factor in (low, high))
+        found.append(Sensitivity(quantity, low, high, low_time, high_time, source))
+    return tuple(sorted((one for one in found if one.swing > 1e-9 * estimate.step_time), key=lambda one: -one.swing))
+
+
+def _ranges(estimate: Estimate) -> Iterator[tuple[str, float, float, str]]:
+    """Quantities with both factors, and the source of the error."""
+    device, framework, model = estimate.cluster.device, estimate.framework, estimate.model
+    for place, level in enumerate(estimate.cluster.levels):
+        inside = "network_node_latency" if place == 0 else "network_latency"
+        for field, constant in (("bandwidth", "network_quality"), ("latency", inside)):
+            error, source = constant_error(constant, device, framework)
+            yield f"{level.name}.{field}", math.exp(-NINETY * error), math.exp(NINETY * error), source
+    dtype = estimate.plan.dtype
+    reached = max(device.gemm_efficiency(dtype), *device.efficiency.gemm.values())
+    error, source = _efficiency_error(estimate)
+    yield "device.efficiency", math.exp(-NINETY * error), min(math.exp(NINETY * error), 1.0 / min(reached, 1.0)), source
+    error, source = constant_error("memory_bandwidth", device, framework)
+    yield "device.memory_bandwidth", math.exp(-NINETY * error), math.exp(NINETY * error), source
+    if model.experts and model.expert_capacity is None:
+        given = model.expert_imbalance
+        yield IMBALANCE, BALANCED / given, max(UNBALANCED / given, 1.0), "no measurement: from balanced to half as much again"
+
+
+def _efficiency_error(estimate: Estimate) -> tuple[float, str]:
+    """Error of the products' efficiency: of the device's constant and the framework's factor on it."""
+    device, framework = estimate.cluster.device, estimate.framework
+    errors = [constant_error("compute_gemm_efficiency_scale", device, framework)]
+    for dtype in dict.fromkeys((estimate.plan.dtype, "bf16", "fp16")):
+        try:
+            errors.append(constant_error(f"gemm.{dtype}", device, framework))
+        except InvalidValue:
+            continue
+        break
+    return math.hypot(*(error for error, _ in errors)), "; ".join(dict.fromkeys(source for _, source in errors))
+
+
+__all__ = ["Sensitivity", "sensitivities", "step_time"]

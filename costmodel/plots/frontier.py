@@ -1,0 +1,192 @@
+"""Time against memory of every evaluated plan: what fits, what does not, and which plans no other beats in both."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import plotly.graph_objects as go
+
+from costmodel.errors import InvalidValue
+from costmodel.evaluation.error_model import spread_of
+from costmodel.evaluation.plan_search import SearchResult
+from costmodel.evaluation.search_result import Evaluated
+from costmodel.plots.style import BLACK, BLUE, GREY, TEMPLATE, VERMILLION, bytes_unit, seconds_unit
+from costmodel.units import format_bytes, format_seconds
+from costmodel.words import label
+
+MOST_POINTS = 800
+"""Points beyond which only a part of the plans off the frontier is drawn, and the figure says so."""
+FARTHEST = 4.0
+"""Times the fastest plan's time, and the GPU's memory, up to which plans are drawn."""
+
+
+class Points(NamedTuple):
+    """Plans of one kind: step times and memory [units of the figure], and what each hover says."""
+
+    times: tuple[float, ...]
+    memory: tuple[float, ...]
+    texts: tuple[str, ...]
+
+
+class Frontier(NamedTuple):
+    """What is shown.
+
+    Parameters
+    ----------
+    title : of the figure
+    time_unit, memory_unit : of all points
+    fitting, missing : plans off the frontier that fit, and that don't
+    best : plans that none beats in time and memory both, the fastest first
+    limit : of memory, up to which a plan is judged to fit
+    left_out : plans that are too far or too many to be drawn
+    """
+
+    title: str
+    time_unit: str
+    memory_unit: str
+    fitting: Points
+    missing: Points
+    best: Points
+    limit: float
+    left_out: int
+
+
+def pareto(times: np.ndarray, memory: np.ndarray) -> np.ndarray:
+    """Places of the plans that no other beats in both, the fastest first.
+
+    Parameters
+    ----------
+    times, memory : of each plan, in any unit
+
+    Examples
+    --------
+    >>> pareto(np.array([1.0, 2.0, 3.0]), np.array([5.0, 6.0, 4.0])).tolist()
+    [0, 2]
+    """
+    order = np.lexsort((memory, times))
+    held = memory[order]
+    lowest = np.minimum.accumulate(held)
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = held[1:] < lowest[:-1]
+    chosen: np.ndarray = order[first]
+    return chosen
+
+
+def frontier(result: SearchResult, most: int = MOST_POINTS) -> Frontier:
+    """What `frontier_figure` shows.
+
+    Parameters
+    ----------
+    result : of a search with ``keep_evaluated=True``
+    most : plans off the frontier to draw
+
+    Raises
+    ------
+    InvalidValue
+        where the search has not kept its plans, or had none
+    """
+    every = result.every
+    if every is None or not len(every):
+        wanted = "the result of search(..., keep_evaluated=True) that evaluated a plan"
+        raise InvalidValue("result", f"{result.evaluated} plans", wanted)
+    limit = spread_of(result.framework, result.cluster.device).margin * float(result.cluster.device.usable_memory or 0.0)
+    best = pareto(every.step_time, every.peak_memory)
+    on = np.zeros(len(every), dtype=bool)
+    on[best] = True
+    fastest = float(every.step_time[every.fits].min() if every.fits.any() else every.step_time.min())
+    near = (every.step_time <= FARTHEST * fastest) & (every.peak_memory <= FARTHEST * limit)
+    best = best[near[best]] if near[best].any() else best
+    factor, time_unit = seconds_unit(fastest)
+    size, memory_unit = bytes_unit(limit)
+
+    def points(places: np.ndarray) -> Points:
+        texts = tuple(_text(every, int(place)) for place in places)
+        times, held = every.step_time[places] / factor, every.peak_memory[places] / size
+        return Points(tuple(times.tolist()), tuple(held.tolist()), texts)
+
+    rest = [np.flatnonzero(near & ~on & chosen) for chosen in (every.fits, ~every.fits)]
+    thinned = [_thinned(places, most // 2) for places in rest]
+    title = f"{result.model.name} on {result.cluster.gpus} GPUs of {result.cluster.name}: {len(every):,} plans"
+    return Frontier(
+        title, time_unit, memory_unit, points(thinned[0]), points(thinned[1]), points(best), limit / size,
+        len(every) - sum(map(len, thinned)) - len(best),
+    )  # fmt: skip
+
+
+def _thinned(places: np.ndarray, most: int) -> np.ndarray:
+    """Every k-th of some places, so that at most so many are left."""
+    return places[:most] if most == 0 else places[:: -(-len(places) // most)] if len(places) > most else places
+
+
+def _text(every: Evaluated, place: int) -> str:
+    fits = "fits" if every.fits[place] else "does not fit"
+    time, held = format_seconds(every.step_time[place]), format_bytes(every.peak_memory[place])
+    return f"{label(every.plan(place))}<br>{time}, {held}, {fits}"
+
+
+def frontier_figure(result: SearchResult, before: SearchResult | None = None) -> go.Figure:
+    """Time against memory of all evaluated plans: those that don't fit hollow, the frontier marked.
+
+    Parameters
+    ----------
+    result : of a search with ``keep_evaluated=True``
+    before : the same before a change, whose frontier is drawn behind
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        not shown yet
+
+    Raises
+    ------
+    InvalidValue
+        where the search has not kept its plans, or had none
+    """
+    shown = frontier(result)
+    figure = go.Figure()
+    looks = (
+        ("fits", shown.fitting, {"color": GREY, "size": 6, "opacity": 0.6}),
+        ("does not fit", shown.missing, {"color": GREY, "size": 6, "symbol": "circle-open", "opacity": 0.6}),
+    )  # fmt: skip
+    for name, points, marker in looks:
+        figure.add_scatter(
+            x=points.times, y=points.memory, text=points.texts, name=name, mode="markers", marker=marker,
+            hovertemplate="%{text}<extra></extra>",
+        )  # fmt: skip
+    if before is not None:
+        was, now = frontier(before, 0), (shown.time_unit, shown.memory_unit)
+        if (was.time_unit, was.memory_unit) == now:
+            figure.add_scatter(
+                x=was.best.times, y=was.best.memory, text=was.best.texts, name="frontier before the change", mode="lines",
+                hovertemplate="before: %{text}<extra></extra>", line={"color": GREY, "width": 5, "shape": "hv"}, opacity=0.5,
+            )  # fmt: skip
+    inside = [held <= shown.limit for held in shown.best.memory]
+    figure.add_scatter(
+        x=shown.best.times, y=shown.best.memory, text=shown.best.texts, name="frontier: none is faster and leaner",
+        mode="lines+markers", line={"color": BLUE, "width": 2, "shape": "hv"}, hovertemplate="%{text}<extra></extra>",
+        marker={
+            "color": BLUE, "size": 10, "symbol": ["diamond" if fits else "diamond-open" for fits in inside],
+            "line": {"width": 1.5, "color": BLUE},
+        },
+    )  # fmt: skip
+    fitting = [place for place, fits in enumerate(inside) if fits]
+    if fitting:
+        place = fitting[0]
+        figure.add_scatter(
+            x=[shown.best.times[place]], y=[shown.best.memory[place]], text=[shown.best.texts[place]],
+            name="fastest that fits", mode="markers", hovertemplate="%{text}<extra></extra>",
+            marker={"symbol": "star", "size": 16, "color": VERMILLION, "line": {"color": BLACK, "width": 1}},
+        )  # fmt: skip
+    figure.add_hline(
+        y=shown.limit, line={"color": BLACK, "dash": "dash", "width": 2}, annotation_text="limit of the GPU",
+        annotation_position="top right",
+    )  # fmt: skip
+    left = f"<br><sub>{shown.left_out:,} more are slower, larger or too many to be drawn</sub>" if shown.left_out else ""
+    figure.update_layout(
+        template=TEMPLATE, title=shown.title + left, height=480, margin={"l": 60, "r": 20, "t": 70, "b": 110},
+        legend={"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0.0},
+        xaxis={"title": f"step time [{shown.time_unit}]", "rangemode": "normal", "zeroline": False},
+        yaxis={"title": f"memory of the fullest GPU [{shown.memory_unit}]", "rangemode": "tozero"},
+    )  # fmt: skip
+    return figure

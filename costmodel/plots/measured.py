@@ -1,0 +1,129 @@
+"""Measured against predicted, with the error of each prediction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import plotly.graph_objects as go
+
+from costmodel.checks import real
+from costmodel.errors import InvalidValue
+from costmodel.plots.style import BLACK, GREY, TEMPLATE, colour, marker, whiskers
+
+BAND = 0.1
+"""Relative error that the shaded band marks."""
+
+
+class Run(NamedTuple):
+    """One run: the series that it belongs to, its name, what was measured and predicted, and the 90 % interval."""
+
+    series: str
+    name: str
+    measured: float
+    predicted: float
+    low: float
+    high: float
+
+
+class Comparison(NamedTuple):
+    """What is shown.
+
+    Parameters
+    ----------
+    title : of the figure
+    quantity, unit : on both axes
+    runs : by series, in order
+    mean_error : mean of the absolute relative errors
+    low, high : of both axes
+    """
+
+    title: str
+    quantity: str
+    unit: str
+    runs: dict[str, tuple[Run, ...]]
+    mean_error: float
+    low: float
+    high: float
+
+
+def comparison(runs: Iterable[Run], quantity: str = "step time", unit: str = "s") -> Comparison:
+    """What `measured_figure` shows.
+
+    Parameters
+    ----------
+    runs : at least one; what is measured and predicted is in `unit`
+    quantity, unit : on both axes
+
+    Raises
+    ------
+    InvalidValue
+        where there is no run, or a number is not above zero
+    """
+    series: dict[str, list[Run]] = {}
+    for run in runs:
+        for field in ("measured", "predicted", "low", "high"):
+            real(f"{field} of {run.name}", getattr(run, field), 1e-30, 1e30)
+        series.setdefault(run.series, []).append(run)
+    every = [run for members in series.values() for run in members]
+    if not every:
+        raise InvalidValue("runs", every, "at least one run")
+    error = sum(abs(run.predicted / run.measured - 1.0) for run in every) / len(every)
+    ends = [end for run in every for end in (run.measured, run.low, run.high)]
+    return Comparison(
+        f"Measured against predicted {quantity}: {len(every)} runs, mean error {100 * error:.1f} %", quantity, unit,
+        {name: tuple(members) for name, members in series.items()}, error, min(ends) / 1.2, max(ends) * 1.2,
+    )  # fmt: skip
+
+
+def measured_figure(runs: Iterable[Run], quantity: str = "step time", unit: str = "s") -> go.Figure:
+    """Predicted over measured on logarithmic axes of one scale, with 90 % intervals and a band of ten per cent.
+
+    Parameters
+    ----------
+    runs : at least one; what is measured and predicted is in `unit`
+    quantity, unit : on both axes
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        not shown yet
+
+    Raises
+    ------
+    InvalidValue
+        where there is no run, or a number is not above zero
+    """
+    shown = comparison(runs, quantity, unit)
+    ends = [shown.low, shown.high]
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[*ends, *reversed(ends)], y=[*(end * (1 + BAND) for end in ends), *(end * (1 - BAND) for end in reversed(ends))],
+        fill="toself", fillcolor="rgba(120, 120, 120, 0.18)", line={"width": 0}, hoverinfo="skip", name="within 10 %",
+    )  # fmt: skip
+    figure.add_scatter(
+        x=ends, y=ends, mode="lines", line={"color": BLACK, "dash": "dash", "width": 1}, hoverinfo="skip", name="equal"
+    )  # fmt: skip
+    for place, (name, members) in enumerate(shown.runs.items()):
+        figure.add_scatter(
+            x=[run.measured for run in members], y=[run.predicted for run in members], mode="markers", name=name,
+            text=[
+                f"{run.name}<br>measured {run.measured:.4g} {unit}, predicted {run.predicted:.4g} {unit} "
+                f"({100 * (run.predicted / run.measured - 1):+.1f} %)"
+                for run in members
+            ],
+            hovertemplate="%{text}<extra></extra>",
+            marker={"color": colour(place), "symbol": marker(place), "size": 9, "line": {"color": BLACK, "width": 0.5}},
+            error_y=whiskers(
+                [run.predicted for run in members], [run.low for run in members], [run.high for run in members], GREY
+            ),
+        )  # fmt: skip
+    axis = {"type": "log", "range": [math.log10(end) for end in ends], "exponentformat": "SI", "dtick": "D2"}
+    figure.update_layout(
+        template=TEMPLATE, title=shown.title, height=560, margin={"l": 70, "r": 20, "t": 60, "b": 110},
+        legend={"orientation": "h", "yanchor": "top", "y": -0.15, "x": 0.0},
+        xaxis={**axis, "title": f"measured {quantity} [{unit}]", "constrain": "domain"},
+        yaxis={**axis, "title": f"predicted {quantity} [{unit}], whiskers: 90 %", "scaleanchor": "x", "constrain": "domain"},
+    )  # fmt: skip
+    return figure

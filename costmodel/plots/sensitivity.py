@@ -1,0 +1,117 @@
+"""A tornado: how far the step time moves when each quantity moves over its own error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import plotly.graph_objects as go
+
+from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.sensitivity import Sensitivity
+from costmodel.plots.style import BLACK, BLUE, TEMPLATE, VERMILLION
+from costmodel.units import format_seconds
+from costmodel.words import label
+
+TIMES = "\N{MULTIPLICATION SIGN}"
+
+
+class Tornado(NamedTuple):
+    """What is shown, the widest bar first.
+
+    Parameters
+    ----------
+    title : of the figure
+    names : of the quantities, with what their interval changes
+    lows, highs : change of the step time at the lower and the higher end of each [%]
+    texts : of both ends' hovers
+    """
+
+    title: str
+    names: tuple[str, ...]
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
+    texts: tuple[tuple[str, str], ...]
+
+
+def tornado(estimate: Estimate, found: Sequence[Sensitivity]) -> Tornado:
+    """What `tornado_figure` shows.
+
+    Parameters
+    ----------
+    estimate : of the plan
+    found : as `costmodel.evaluation.sensitivity.sensitivities` gives them
+    """
+    now = estimate.step_time
+    names = tuple(
+        f"{quantity_name(one.quantity)}<br><b>{_percent(one.time_low / now)} to {_percent(one.time_high / now)}</b>"
+        for one in found
+    )
+    texts = tuple(
+        (
+            f"{quantity_name(one.quantity)} {TIMES} {one.low:.3g}: {format_seconds(one.time_low)} a step<br>{one.source}",
+            f"{quantity_name(one.quantity)} {TIMES} {one.high:.3g}: {format_seconds(one.time_high)} a step<br>{one.source}",
+        )
+        for one in found
+    )
+    return Tornado(
+        f"Sensitivity of {format_seconds(now)} a step, each quantity over its own 90 % interval: {label(estimate.plan)}", names,
+        tuple(100.0 * (one.time_low / now - 1.0) for one in found), tuple(100.0 * (one.time_high / now - 1.0) for one in found),
+        texts,
+    )  # fmt: skip
+
+
+def _percent(ratio: float) -> str:
+    """A ratio of times as a change, with the minus sign of typography."""
+    return f"{100.0 * (ratio - 1.0):+.2g} %".replace("-", "\N{MINUS SIGN}")
+
+
+def quantity_name(quantity: str) -> str:
+    """A quantity of `costmodel.evaluation.factors.quantities` in words.
+
+    Parameters
+    ----------
+    quantity : its name
+
+    Examples
+    --------
+    >>> quantity_name("device.memory_bandwidth")
+    'GPU memory bandwidth'
+    """
+    owner, _, field = quantity.partition(".")
+    words = field.replace("_", " ")
+    return {"device": f"GPU {words}", "model": words}.get(owner, f"{owner} {words}")
+
+
+def tornado_figure(estimate: Estimate, found: Sequence[Sensitivity]) -> go.Figure:
+    """Bars of the change of the step time at both ends of every quantity's interval, the widest on top.
+
+    Parameters
+    ----------
+    estimate : of the plan
+    found : as `costmodel.evaluation.sensitivity.sensitivities` gives them
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        not shown yet
+    """
+    shown = tornado(estimate, found)
+    figure = go.Figure()
+    ends = (("lower end", shown.lows, VERMILLION, "/", 0), ("higher end", shown.highs, BLUE, "", 1))
+    for name, changes, colour, pattern, end in ends:
+        figure.add_bar(
+            x=changes, y=shown.names, orientation="h", name=name, hovertext=[texts[end] for texts in shown.texts],
+            hoverinfo="text",
+            marker={"color": colour, "pattern": {"shape": pattern, "fgcolor": "white", "size": 6}},
+        )  # fmt: skip
+    widest = max((abs(change) for change in (*shown.lows, *shown.highs)), default=1.0)
+    head, _, plan = shown.title.partition(": ")
+    figure.add_vline(x=0, line={"color": BLACK, "width": 1})
+    figure.update_layout(
+        template=TEMPLATE, title=f"{head}<br><sub>{plan}</sub>", barmode="overlay", height=190 + 54 * len(shown.names),
+        legend={"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0.0}, margin={"l": 10, "r": 20, "t": 80, "b": 100},
+        xaxis={"title": "change [%]", "range": [-1.06 * widest, 1.06 * widest], "zeroline": False},
+        yaxis={"autorange": "reversed", "automargin": True, "showgrid": False},
+    )  # fmt: skip
+    return figure

@@ -1,0 +1,123 @@
+"""Memory of every pipeline stage against the capacity of its GPU."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import plotly.graph_objects as go
+
+from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.memory_breakdown import PARTS
+from costmodel.plots.style import BLACK, GREY, TEMPLATE, bytes_unit, colour, hatch, whiskers
+from costmodel.units import format_bytes
+from costmodel.words import label
+
+
+class Part(NamedTuple):
+    """One part of the memory on every stage [unit of the figure], with what its hover says."""
+
+    name: str
+    held: tuple[float, ...]
+    texts: tuple[str, ...]
+
+
+class Stages(NamedTuple):
+    """What is shown: parts from the bottom up, totals with the error of the estimate, and the limit of the GPU.
+
+    Parameters
+    ----------
+    title : of the figure
+    unit, factor : of all bytes, and how many bytes it is
+    stages : a label of each
+    parts : that any stage has
+    totals, lows, highs : of each stage, with its 90 % interval
+    limit : up to which a plan is judged to fit
+    """
+
+    title: str
+    unit: str
+    factor: float
+    stages: tuple[str, ...]
+    parts: tuple[Part, ...]
+    totals: tuple[float, ...]
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
+    limit: float
+
+
+def stages(estimate: Estimate) -> Stages:
+    """What `stages_figure` shows.
+
+    Parameters
+    ----------
+    estimate : of the plan
+    """
+    rows = estimate.memory.stages
+    least, most = estimate.memory_interval
+    whole = float(estimate.memory.total)
+    limit = whole + estimate.memory_margin
+    factor, unit = bytes_unit(max(limit, most))
+    parts = []
+    for name in PARTS:
+        held = [float(getattr(row.parts, name)) for row in rows]
+        if any(held):
+            texts = tuple(f"stage {row.stage}, {name}: {format_bytes(nbytes)}" for row, nbytes in zip(rows, held, strict=True))
+            parts.append(Part(name, tuple(nbytes / factor for nbytes in held), texts))
+    totals = [row.total / factor for row in rows]
+    return Stages(
+        f"Memory of every stage: {label(estimate.plan)}", unit, float(factor),
+        tuple(f"{row.stage}: {row.layers:g} layers, full at its {row.phase}" for row in rows), tuple(parts), tuple(totals),
+        tuple(total * least / whole for total in totals), tuple(total * most / whole for total in totals), limit / factor,
+    )  # fmt: skip
+
+
+def stages_figure(estimate: Estimate, before: Estimate | None = None) -> go.Figure:
+    """Stacked bars of what a GPU of every stage holds at its fullest, below the limit.
+
+    Parameters
+    ----------
+    estimate : of the plan
+    before : of the same plan before a change, drawn as outlines
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        not shown yet
+    """
+    shown = stages(estimate)
+    figure = go.Figure()
+    places = list(range(len(shown.stages)))
+    for part in shown.parts:
+        place = PARTS.index(part.name)  # a part looks alike in every figure
+        error = None
+        if part is shown.parts[-1]:
+            error = whiskers(shown.totals, shown.lows, shown.highs)
+        figure.add_bar(
+            x=places, y=part.held, name=part.name, text=part.texts, textposition="none", error_y=error,
+            hovertemplate="%{text}<extra></extra>",
+            marker={"color": colour(place), "pattern": {"shape": hatch(place), "fgcolor": "white", "size": 8}},
+        )  # fmt: skip
+    was: list[float] = []
+    if before is not None:
+        was = [stage.total / shown.factor for stage in before.memory.stages]
+        figure.add_scatter(
+            x=places, y=was, mode="markers", name="before the change",
+            marker={"symbol": "line-ew", "size": 34, "line": {"width": 4, "color": GREY}},
+            hovertemplate=f"before the change: %{{y:.4g}} {shown.unit}<extra></extra>",
+        )  # fmt: skip
+    figure.add_hline(
+        y=shown.limit, line={"color": BLACK, "dash": "dash", "width": 2},
+        annotation_text=f"limit of the GPU: {shown.limit:.4g} {shown.unit}", annotation_position="top left",
+    )  # fmt: skip
+    few = len(places) <= 16
+    figure.update_layout(
+        template=TEMPLATE, title=shown.title, barmode="stack", bargap=0.25, height=460,
+        legend={"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0.0, "traceorder": "normal"},
+        margin={"l": 60, "r": 20, "t": 60, "b": 110},
+        xaxis={
+            "title": "pipeline stage", "tickmode": "array" if few else "auto", "tickvals": places if few else None,
+            "ticktext": [name.partition(":")[0] for name in shown.stages] if few else None, "showgrid": False,
+        },
+        yaxis={"title": f"memory [{shown.unit}], whiskers: 90 %", "range": [0.0, 1.12 * max((*shown.highs, shown.limit, *was))]},
+    )  # fmt: skip
+    return figure

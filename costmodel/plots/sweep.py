@@ -1,0 +1,248 @@
+"""The best plan over a grid: a heat map over two dimensions, and rates over numbers of GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
+
+from costmodel.evaluation.sweep import Cell, HeatMap, Scaling, ScalingPoint, ideal
+from costmodel.plots.style import (
+    BLACK,
+    BLUE,
+    GREY,
+    LIGHT,
+    TEMPLATE,
+    VERMILLION,
+    bytes_unit,
+    seconds_unit,
+    whiskers,
+)
+from costmodel.units import format_seconds
+from costmodel.words import label
+
+DASH = "\N{EN DASH}"
+
+
+class Cells(NamedTuple):
+    """What a heat map shows, row by row.
+
+    Parameters
+    ----------
+    title : of the figure
+    across, down : names of the dimensions
+    columns, rows : their values in words
+    values : step time or memory [unit]; None where no plan fits or is legal
+    texts : in each cell
+    hovers : over each cell
+    unit : of the values
+    what : the values are
+    best : column and row of the smallest value; None where no plan fits
+    """
+
+    title: str
+    across: str
+    down: str
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+    values: tuple[tuple[float | None, ...], ...]
+    texts: tuple[tuple[str, ...], ...]
+    hovers: tuple[tuple[str, ...], ...]
+    unit: str
+    what: str
+    best: tuple[int, int] | None
+
+
+def cells(made: HeatMap) -> Cells:
+    """What `heat_map_figure` shows: the fastest plan's step time in every cell.
+
+    Parameters
+    ----------
+    made : as `costmodel.evaluation.sweep.heat_map` gives it
+    """
+    found = [
+        (cell.step_time, x, y)
+        for y, row in enumerate(made.cells) for x, cell in enumerate(row) if cell.fits and cell.step_time is not None
+    ]  # fmt: skip
+    factor, unit = seconds_unit(min(found)[0]) if found else (1.0, "s")
+    values = tuple(tuple(cell.step_time / factor if cell.fits and cell.step_time else None for cell in row) for row in made.cells)
+    texts = tuple(tuple(_short(cell, factor) for cell in row) for row in made.cells)
+    hovers = tuple(
+        tuple(
+            f"{_named(made.across, x)}, {_named(made.down, y)}<br>{_long(cell)}"
+            for x, cell in zip(made.columns, row, strict=True)
+        )
+        for y, row in zip(made.rows, made.cells, strict=True)
+    )
+    best = min(found)[1:] if found else None
+    return Cells(
+        f"The fastest plan by {_words(made.across)} and {_words(made.down)}", _words(made.across), _words(made.down),
+        tuple(map(_value, made.columns)), tuple(map(_value, made.rows)), values, texts, hovers, unit, "step time", best,
+    )  # fmt: skip
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ") if "." not in name else f"{name.replace('.', ' ').replace('_', ' ')}, factor"
+
+
+def _named(name: str, value: Any) -> str:
+    return f"{_words(name)} {_value(value)}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool | str):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _short(cell: Cell, factor: float) -> str:
+    if cell.step_time is None:
+        return DASH
+    return f"{cell.step_time / factor:.3g}" if cell.fits else "too large"
+
+
+def _long(cell: Cell) -> str:
+    if cell.plan is None or cell.step_time is None or cell.peak_memory is None:
+        return "no legal plan"
+    size, unit = bytes_unit(cell.peak_memory)
+    fits = "fastest that fits" if cell.fits else "nothing fits; the leanest"
+    held = f"{cell.peak_memory / size:.1f} {unit}"
+    return f"{fits} of {cell.legal:,}: {label(cell.plan)}<br>{format_seconds(cell.step_time)}, {held}"
+
+
+def heat_map_figure(made: HeatMap) -> go.Figure:
+    """Step time of the fastest plan in every cell of a grid; the best cell is framed.
+
+    Parameters
+    ----------
+    made : as `costmodel.evaluation.sweep.heat_map` gives it
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        not shown yet
+    """
+    shown = cells(made)
+    places = list(range(len(shown.columns))), list(range(len(shown.rows)))
+    figure = go.Figure(
+        go.Heatmap(
+            x=places[0], y=places[1], z=shown.values, text=shown.texts, texttemplate="%{text}", hovertext=shown.hovers,
+            hovertemplate="%{hovertext}<extra></extra>", colorscale="Cividis", reversescale=True, xgap=2, ygap=2,
+            colorbar={"title": f"{shown.what} [{shown.unit}]"}, hoverongaps=True,
+        )
+    )  # fmt: skip
+    for y, row in enumerate(shown.texts):
+        for x, text in enumerate(row):
+            if shown.values[y][x] is None:
+                figure.add_annotation(
+                    x=x, y=y, text=text, showarrow=False, font={"color": BLACK}, hovertext=shown.hovers[y][x], bgcolor=LIGHT
+                )
+    if shown.best is not None:
+        x, y = shown.best
+        figure.add_shape(
+            type="rect", x0=x - 0.49, x1=x + 0.49, y0=y - 0.49, y1=y + 0.49, line={"color": VERMILLION, "width": 4}
+        )  # fmt: skip
+    figure.update_layout(
+        template=TEMPLATE, title=f"{shown.title}<br><sub>framed: the best of all; {DASH} no legal plan</sub>",
+        margin={"l": 70, "r": 20, "t": 80, "b": 60}, height=max(360, 110 + 46 * len(shown.rows)),
+        xaxis={"title": shown.across, "tickvals": places[0], "ticktext": shown.columns, "showgrid": False, "zeroline": False},
+        yaxis={"title": shown.down, "tickvals": places[1], "ticktext": shown.rows, "showgrid": False, "zeroline": False},
+    )  # fmt: skip
+    return figure
+
+
+class Line(NamedTuple):
+    """Rates of one GPU over numbers of GPUs, of one kind of scaling.
+
+    Parameters
+    ----------
+    name : of the kind
+    gpus : on which a plan fits
+    rates, lows, highs : of one GPU, with the 90 % interval [tokens/s]
+    ideal : that of the fewest GPUs [tokens/s]
+    texts : of each hover
+    missing : GPUs on which nothing fits
+    """
+
+    name: str
+    gpus: tuple[int, ...]
+    rates: tuple[float, ...]
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
+    ideal: tuple[float, ...]
+    texts: tuple[str, ...]
+    missing: tuple[int, ...]
+
+
+def lines(made: Scaling) -> tuple[Line, ...]:
+    """What `scaling_figure` shows.
+
+    Parameters
+    ----------
+    made : as `costmodel.evaluation.sweep.scaling` gives it
+    """
+    return (_line("strong: same global batch", made.strong), _line("weak: global batch grows with the GPUs", made.weak))
+
+
+def _line(name: str, points: Sequence[ScalingPoint]) -> Line:
+    rows = []
+    for point, best in zip(points, ideal(points), strict=True):
+        if not (point.plan and point.step_time and point.low and point.high and point.tokens_per_second and best):
+            continue
+        rate = point.tokens_per_second / point.gpus
+        text = (
+            f"{point.gpus:,} GPUs, global batch {point.global_batch:,}: {label(point.plan)}<br>"
+            f"{format_seconds(point.step_time)} a step, {point.tokens_per_second:,.0f} tokens/s, {rate:,.0f} a GPU, "
+            f"{100 * point.tokens_per_second / best:.0f} % of the ideal"
+        )
+        low, high = rate * point.step_time / point.high, rate * point.step_time / point.low
+        rows.append((point.gpus, rate, low, high, best / point.gpus, text))
+    columns: list[tuple[Any, ...]] = [tuple(row[place] for row in rows) for place in range(6)]
+    missing = tuple(point.gpus for point in points if point.plan is None)
+    return Line(name, columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], missing)
+
+
+def scaling_figure(made: Scaling, before: Scaling | None = None) -> go.Figure:
+    """Tokens per second of a GPU over numbers of GPUs: strong and weak scaling, and the rate that the fewest reach.
+
+    Parameters
+    ----------
+    made : as `costmodel.evaluation.sweep.scaling` gives it
+    before : the same before a change, drawn thin behind it
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        not shown yet
+    """
+    figure = go.Figure()
+    for line in lines(before) if before is not None else ():
+        kind = line.name.partition(":")[0]
+        figure.add_scatter(
+            x=line.gpus, y=line.rates, name=f"{kind} before the change", text=line.texts, mode="lines",
+            hovertemplate="before: %{text}<extra></extra>", line={"color": GREY, "width": 5}, opacity=0.45,
+        )  # fmt: skip
+    looks = ((VERMILLION, "square", "solid"), (BLUE, "circle", "dash"))
+    shown = lines(made)
+    for line, (colour, symbol, dash) in zip(shown, looks, strict=True):
+        figure.add_scatter(
+            x=line.gpus, y=line.rates, name=line.name, text=line.texts, mode="lines+markers",
+            hovertemplate="%{text}<extra></extra>", line={"color": colour, "dash": dash}, marker={"symbol": symbol, "size": 9},
+            error_y=whiskers(line.rates, line.lows, line.highs, colour),
+        )  # fmt: skip
+    longest = max(shown, key=lambda line: len(line.gpus))
+    figure.add_scatter(
+        x=longest.gpus, y=longest.ideal, name="ideal: as on the fewest GPUs", mode="lines", hoverinfo="skip",
+        line={"color": GREY, "dash": "dot", "width": 2},
+    )  # fmt: skip
+    missing = sorted({gpus for line in shown for gpus in line.missing})
+    note = f"<br><sub>nothing fits on {', '.join(f'{gpus:,}' for gpus in missing)} GPUs</sub>" if missing else ""
+    ticks = sorted({gpus for line in shown for gpus in line.gpus})
+    figure.update_layout(
+        template=TEMPLATE, title=f"Throughput of a GPU, the best plan on each number of them; whiskers: 90 %{note}", height=460,
+        margin={"l": 70, "r": 20, "t": 70, "b": 110}, legend={"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0.0},
+        xaxis={"type": "log", "title": "GPUs", "tickmode": "array", "tickvals": ticks, "ticktext": [f"{t:,}" for t in ticks]},
+        yaxis={"title": "tokens/s/GPU", "rangemode": "tozero"},
+    )  # fmt: skip
+    return figure

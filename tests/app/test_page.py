@@ -1,0 +1,305 @@
+"""The page in a browser: everything that a visitor does, by mouse and by keys, without an error in the console.
+
+Slow, and only where Chromium (or Chrome) with its driver is: ``pytest -m slow tests/app/test_page.py``. The time from a
+slider's release to redrawn charts is printed with ``-s``.
+"""
+
+import importlib.util
+import json
+import os
+import shutil
+import statistics
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("dash")
+pytest.importorskip("selenium")
+
+from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+from costmodel.app.server import make_app
+
+BROWSER = os.environ.get("BROWSER_PATH") or next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+DRIVER = shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (BROWSER and DRIVER), reason="no Chromium with its driver: apt-get install chromium chromium-driver"),
+    pytest.mark.filterwarnings("ignore"),
+]
+WIDTHS = {"laptop": (1440, 900), "phone": (390, 844)}
+SMALL = "model=llama3-8b&gpus=16&batch=64"
+
+
+@pytest.fixture(scope="module")
+def address():
+    from werkzeug.serving import make_server
+
+    server = make_server("127.0.0.1", 0, make_app().server, threaded=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for argument in ("--headless=new", "--disable-gpu", "--window-size=1440,900"):
+        options.add_argument(argument)
+    if os.getuid() == 0:
+        options.add_argument("--no-sandbox")
+    folder = tmp_path_factory.mktemp("saved")
+    options.add_experimental_option("prefs", {"download.default_directory": str(folder)})
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    driver.saved = folder
+    yield driver
+    driver.quit()
+
+
+class Page:
+    """The page as a visitor has it."""
+
+    def __init__(self, browser, address):
+        self.browser, self.address = browser, address
+
+    def open(self, query="", width="laptop", dark=False):
+        wide, high = WIDTHS[width]
+        self.browser.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": wide, "height": high, "deviceScaleFactor": 1, "mobile": width == "phone"},
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        self.browser.get(f"{self.address}?{query}" if query else self.address)
+        return self.drawn(1)
+
+    def drawn(self, count):
+        """Wait until the page has been drawn so often."""
+        WebDriverWait(self.browser, 60).until(lambda driver: self.draws >= count and not self.asking)
+        return self
+
+    @property
+    def draws(self):
+        return self.browser.execute_script("return window.costmodel && window.costmodel.took ? window.costmodel.took.length : 0")
+
+    @property
+    def asking(self):
+        return self.browser.execute_script("return document.body.classList.contains('asking')")
+
+    def does(self, what):
+        """Do something after which the page draws anew; returns the milliseconds that this took."""
+        before = self.draws
+        what()
+        self.drawn(before + 1)
+        return self.browser.execute_script("return window.costmodel.took.at(-1)")
+
+    def find(self, selector):
+        return self.browser.find_element(By.CSS_SELECTOR, selector)
+
+    def text(self, selector):
+        return self.find(selector).text
+
+    @property
+    def query(self):
+        return self.browser.execute_script("return location.search.slice(1)")
+
+
+@pytest.fixture
+def page(browser, address):
+    browser.get_log("browser")
+    yield Page(browser, address)
+    wrong = [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+    assert not wrong, wrong
+
+
+def slide(page, name, moves):
+    """Move a slider by the arrow keys."""
+    page.does(lambda: page.find(f"#x-{name}").send_keys((Keys.ARROW_RIGHT if moves > 0 else Keys.ARROW_LEFT) * abs(moves)))
+
+
+def test_the_page_loads_with_an_answer_and_from_its_own_server_alone(page):
+    page.open()
+    assert "a step with" in page.text("h1") and "P(fastest)" in page.text("#said p")
+    assert len(page.browser.find_elements(By.CSS_SELECTOR, "#table tbody tr")) >= 5
+    assert page.find("#chart .js-plotly-plot .barlayer")
+    loaded = page.browser.execute_script("return performance.getEntriesByType('resource').map(entry => entry.name)")
+    assert loaded and all(name.startswith((page.address, "data:", "blob:")) for name in loaded)
+
+
+def test_another_question_is_searched(page):
+    page.open(SMALL)
+    before = page.text("h1")
+    field = page.find("[name=gpus]")
+    page.does(lambda: (field.clear(), field.send_keys("32", Keys.TAB)))
+    assert page.text("h1") != before and "gpus=32" in page.query
+    page.find("#ask details:nth-of-type(3) summary").click()
+    page.does(lambda: page.find("[name=tp]").send_keys("2", Keys.TAB))
+    assert "TP 2" in page.text("h1")
+
+
+def test_a_slider_is_dragged_and_reset(page):
+    page.open(SMALL)
+    before = page.text("h1 b")
+    slider = page.find("#x-inner")
+    width = slider.size["width"]
+    page.does(lambda: ActionChains(page.browser).drag_and_drop_by_offset(slider, -width // 3, 0).perform())
+    WebDriverWait(page.browser, 20).until(lambda _: not page.asking and "nvlink bandwidth" in page.text("#diff"))
+    assert page.text("h1 b") != before
+    page.does(lambda: page.find("[data-slider=inner] .reset").click())
+    assert page.text("h1 b") == before and page.text("#diff") == ""
+
+
+def test_a_bad_config_is_refused_and_a_good_one_taken(page, tmp_path):
+    page.open(SMALL)
+    bad, good = tmp_path / "bad.json", tmp_path / "config.json"
+    bad.write_text('{"model_type": "luck"}')
+    good.write_text(json.dumps({
+        "model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_attention_heads": 32, "num_hidden_layers": 16,
+        "num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": True, "hidden_act": "silu", "rms_norm_eps": 1e-5,
+        "_name_or_path": "ours-1b",
+    }))  # fmt: skip
+    page.find("#file").send_keys(str(bad))
+    WebDriverWait(page.browser, 20).until(lambda _: "luck" in page.text("#wrong"))
+    page.browser.execute_script(
+        """const data = new DataTransfer(); data.items.add(new File(['[1'], 'config.json'));
+        document.querySelector('#drop').dispatchEvent(new DragEvent('drop', {dataTransfer: data, bubbles: true}));"""
+    )
+    WebDriverWait(page.browser, 20).until(lambda _: "not a JSON" in page.text("#wrong"))
+    page.does(lambda: page.find("#file").send_keys(str(good)))
+    assert page.text("#wrong") == "" and "ours-1b" in page.text("#own") and "ours-1b" in page.query
+    page.does(lambda: page.find("#own button").click())
+    assert "config" not in page.query
+
+
+def test_two_plans_and_two_clusters_stand_side_by_side(page):
+    page.open(SMALL)
+    page.does(lambda: page.find("#table tbody tr:nth-child(3) .small").click())
+    assert "beside=2" in page.query and "Beside it" in page.text("#said")
+    assert page.find("#chart-beside .waterfalllayer, #chart-beside .barlayer").is_displayed()
+    page.find("[data-do=compare]").click()
+    page.does(lambda: page.find("[name=against]").send_keys("dgx-b200", Keys.TAB))
+    assert "dgx-b200" in page.text("#said .beside")
+
+
+def test_a_link_is_the_whole_question(page):
+    page.open(f"{SMALL}&x.inner=0.5&tab=memory&row=1&sort=memory&tp=2,4")
+    shown = {part: page.text(part) for part in ("h1", "#diff", "#heading", "#table")}
+    link = page.browser.current_url
+    page.browser.get("about:blank")
+    page.browser.get(link)
+    page.drawn(1)
+    assert {part: page.text(part) for part in shown} == shown
+    assert page.find("#x-inner").get_attribute("value") == "-1" and page.find("[name=tp]").get_attribute("value") == "2,4"
+
+
+def test_a_bad_link_says_what_is_wrong_and_the_page_still_answers(page):
+    page.open("gpus=none")
+    assert "gpus" in page.text("#wrong")
+    field = page.find("[name=gpus]")
+    page.does(lambda: (field.clear(), field.send_keys("128", Keys.TAB)))
+    assert page.text("#wrong") == "" and "a step with" in page.text("h1")
+
+
+@pytest.mark.parametrize(("kind", "name"), [("csv", "costmodel.csv"), ("html", "costmodel.html")])
+def test_the_answer_is_saved(page, kind, name):
+    page.open(SMALL)
+    file = Path(page.browser.saved) / name
+    page.find(f"[data-do={kind}]").click()
+    WebDriverWait(page.browser, 40).until(lambda _: file.exists() and file.stat().st_size > 500)
+    text = file.read_text(encoding="utf-8")
+    assert text.startswith("rank,") if kind == "csv" else "llama3-8b" in text
+    file.unlink()
+
+
+def test_keys_alone_are_enough(page):
+    page.open(SMALL)
+    keys = ActionChains(page.browser)
+    reached = set()
+    for _ in range(70):
+        keys.send_keys(Keys.TAB).perform()
+        active = page.browser.switch_to.active_element
+        reached.add(active.get_attribute("name") or active.get_attribute("id") or active.get_attribute("data-set") or
+                    active.get_attribute("data-do") or active.tag_name)  # fmt: skip
+    assert {"model", "gpus", "cluster", "csv", "html", "link", "row=1", "tab-time", "panel", "x-inner", "x-efficiency"} <= reached
+    slide(page, "inner", -4)
+    assert "x.inner=0.7" in page.query
+    page.does(lambda: page.find("#tab-time").send_keys(Keys.ARROW_RIGHT))
+    assert page.browser.switch_to.active_element.get_attribute("id") == "tab-memory" and "tab=memory" in page.query
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_nothing_is_in_the_way_of_anybody(page, width, dark):
+    package = importlib.util.find_spec("axe_playwright_python")  # of which only axe-core itself is used
+    if package is None:
+        pytest.skip("no axe-core: pip install axe-playwright-python")
+    page.open(f"{SMALL}&x.inner=0.5&beside=2&price=2", width, dark)
+    for summary in page.browser.find_elements(By.CSS_SELECTOR, "#ask details:not([open]) summary"):
+        summary.click()
+    page.browser.execute_script((Path(package.origin).parent / "axe.min.js").read_text(encoding="utf-8"))
+    found = page.browser.execute_async_script(
+        """const done = arguments[arguments.length - 1];
+        axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']}).then(done)"""
+    )
+    barriers = [(one["id"], one["help"], [node["html"][:200] for node in one["nodes"]][:4]) for one in found["violations"]]
+    assert not barriers, barriers
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("tab", ["time", "memory", "frontier", "scaling", "sensitivity", "timeline"])
+def test_nothing_overlaps_or_is_cut(page, width, tab):
+    page.open(f"{SMALL}&x.inner=0.5&tab={tab}", width)
+    time.sleep(0.5)  # the figure's own drawing
+    beyond = page.browser.execute_script(
+        """const wide = document.documentElement.clientWidth;
+        return [document.documentElement.scrollWidth > wide ? 'page' : '', ...Array.from(document.querySelectorAll(
+        'button, label, select, input, td, th, h1, h2, p, summary, #chart text')).filter(one => {
+            const box = one.getBoundingClientRect();
+            return !one.closest('.unseen') && box.width > 1 && (box.right > wide + 1 || box.left < -1);
+        }).map(one => one.outerHTML.slice(0, 120))].filter(Boolean)"""
+    )
+    assert not beyond
+    cut = page.browser.execute_script(
+        """const chart = document.querySelector('#chart').getBoundingClientRect();
+        return Array.from(document.querySelectorAll('#chart text')).filter(one => {
+            const box = one.getBoundingClientRect();
+            return one.textContent && box.width && (box.left < chart.left - 2 || box.right > chart.right + 2 ||
+                box.top < chart.top - 2 || box.bottom > chart.bottom + 2);
+        }).map(one => one.textContent)"""
+    )
+    assert not cut
+    blocks = ["#ask", ".say", "#table", "#tabs", "#panel", "#diff", ".strip"]
+    boxes = [(name, page.browser.execute_script(
+        "const box = document.querySelector(arguments[0]).getBoundingClientRect();"
+        "return [box.left, box.top, box.right, box.bottom]", name)) for name in blocks]  # fmt: skip
+    for place, (one, a) in enumerate(boxes):
+        for other, b in boxes[place + 1 :]:
+            apart = a[2] <= b[0] + 1 or b[2] <= a[0] + 1 or a[3] <= b[1] + 1 or b[3] <= a[1] + 1
+            assert apart, (one, other)
+
+
+def test_a_slider_redraws_soon_after_its_release(page, capsys):
+    page.open()
+    took = []
+    for value in (-1.0, -0.5, 0.5, 1.0, -2.0, 0.2, 1.5, -1.5):
+        page.browser.execute_script("window.costmodel.plotted.length = 0")
+        page.does(lambda value=value: page.browser.execute_script(
+            "const slider = document.querySelector('#x-inner'); slider.value = arguments[0];"
+            "slider.dispatchEvent(new Event('input', {bubbles: true}))", value))  # fmt: skip
+        WebDriverWait(page.browser, 20).until(lambda driver: driver.execute_script("return window.costmodel.plotted.length"))
+        took.append(page.browser.execute_script("return window.costmodel.plotted.at(-1)"))
+    with capsys.disabled():
+        middle, longest = statistics.median(took), max(took)
+        print(f"\nfrom a slider's release to redrawn charts: median {middle:.0f} ms, longest {longest:.0f} ms of {len(took)}")

@@ -1,0 +1,163 @@
+"""The server answers its own page alone, within limits, and keeps nothing between visitors."""
+
+import json
+import socket
+
+import pytest
+
+pytest.importorskip("dash")
+
+from costmodel import load_model
+from costmodel.app.server import LARGEST_REQUEST, exported, make_app, opened, show
+from costmodel.app.state import TABS, read_fields
+from tests.commanding import refused
+
+SMALL = "model=llama3-8b&gpus=16&batch=64"
+
+
+@pytest.fixture(scope="module")
+def client():
+    return make_app().server.test_client()
+
+
+def asked(query):
+    """The parts that a link is answered with, by name."""
+    names = ("said", "table", "tabs", "chart", "heading", "second", "second_heading", "second_style", "diff", "strip", "wrong",
+             "panel")  # fmt: skip
+    return dict(zip(names, show(query), strict=True))
+
+
+def words(part):
+    """All text of a component."""
+    if isinstance(part, str):
+        return part
+    if isinstance(part, list | tuple):
+        return " ".join(words(one) for one in part)
+    return words(part.children) if getattr(part, "children", None) is not None else ""
+
+
+def test_the_page_is_served_under_its_own_names_alone(client):
+    for host in ("127.0.0.1:8050", "localhost:8050", "localhost", "[::1]:8050"):
+        assert client.get("/", headers={"Host": host}).status_code == 200, host
+    for host in ("evil.example", "127.0.0.1.evil.example:8050", "localhost.evil.example", "169.254.169.254"):
+        assert client.get("/", headers={"Host": host}).status_code == 403, host
+
+
+def test_requests_of_other_pages_are_refused(client):
+    for path in ("/", "/_dash-layout"):
+        assert client.get(path, headers={"Host": "localhost:8050", "Origin": "http://evil.example"}).status_code == 403
+        assert client.get(path, headers={"Host": "localhost:8050", "Origin": "http://localhost:8050"}).status_code == 200
+
+
+def test_a_request_that_is_too_large_is_refused(client):
+    body = {"output": "opened.data", "inputs": [{"id": "upload", "property": "data", "value": "x" * LARGEST_REQUEST}]}
+    assert client.post("/_dash-update-component", json=body, headers={"Host": "localhost"}).status_code == 413
+
+
+def test_the_page_forbids_to_load_from_elsewhere_and_does_not(client):
+    page = client.get("/", headers={"Host": "localhost"})
+    policy = page.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "http" not in policy
+    assert page.headers["X-Frame-Options"] == "DENY" and page.headers["X-Content-Type-Options"] == "nosniff"
+    text = page.get_data(as_text=True)
+    assert 'src="http' not in text and 'href="http' not in text and "//cdn" not in text
+
+
+def test_debugging_is_off(client):
+    config = client.get("/", headers={"Host": "localhost"}).get_data(as_text=True)
+    settings = json.loads(config.partition('id="_dash-config" type="application/json">')[2].partition("<")[0])
+    assert settings["ui"] is False and settings["props_check"] is False and "hot_reload" not in settings
+
+
+def test_a_link_is_answered_with_sentence_table_chart_and_sliders():
+    parts = asked(SMALL)
+    assert "a step with" in words(parts["said"]) and "P(fastest)" in words(parts["said"])
+    assert "compare" in words(parts["table"]) and parts["chart"]["data"] and not parts["wrong"]
+    assert parts["strip"]["inner"]["label"] == "nvlink bandwidth" and not parts["strip"]["outer"]["shown"]
+    assert not parts["strip"]["imbalance"]["shown"]
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_every_tab_has_its_chart_with_the_ghost_of_the_unmoved_answer(tab):
+    parts = asked(f"{SMALL}&tab={tab}&x.inner=0.5")
+    assert parts["chart"]["data"] and "Half the nvlink bandwidth" in parts["diff"]
+    names = " ".join(str(trace.get("name")) for trace in parts["chart"]["data"])
+    assert "before the change" in names or tab in ("sensitivity", "timeline")
+
+
+@pytest.mark.parametrize("tab", ["time", "memory", "sensitivity", "timeline"])
+def test_a_plan_beside_it_has_a_chart_of_its_own(tab):
+    parts = asked(f"{SMALL}&tab={tab}&beside=1")
+    assert parts["second"]["data"] and parts["second_style"] != {"display": "none"} and "Beside it" in words(parts["said"])
+
+
+def test_the_table_sorts_by_every_column():
+    first = {}
+    for key in ("place", "step", "rate", "memory", "fastest"):
+        for down in (0, 1):
+            rows = asked(f"{SMALL}&sort={key}&down={down}&more=1")["table"][0].children[2].children
+            first[key, down] = [row.children for row in rows if words(row.children[0]).isdigit()]
+    places = {asked: [words(row[0]) for row in rows] for asked, rows in first.items()}
+    assert places["step", 0] == places["rate", 1] == places["place", 0] == [str(place) for place in range(1, 9)]
+    memory = {down: [float(words(row[6])) for row in first["memory", down]] for down in (0, 1)}
+    assert memory[0] == sorted(memory[0]) and memory[1] == sorted(memory[1], reverse=True)
+
+
+def test_a_bad_link_is_answered_with_what_is_wrong():
+    parts = asked("gpus=none")
+    assert "gpus='none'" in parts["wrong"]
+    assert "nothing fits" in words(asked("model=llama3-70b&gpus=8&batch=8")["said"]).lower()
+
+
+def test_a_config_is_read_by_the_strict_reader():
+    config = {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+              "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": False,
+              "_name_or_path": "ours", "hidden_act": "silu", "rms_norm_eps": 1e-5}  # fmt: skip
+    answer = opened(json.dumps(config))
+    assert not answer["error"] and read_fields(answer["config"]).parameters == load_model("llama3-8b").parameters
+    for bad, hint in (
+        ("{", "not a JSON"), ("[]", "an object"), (json.dumps({**config, "num_hidden_layers": -1}), "num_hidden_layers"),
+        (json.dumps({**config, "model_type": "luck"}), "luck"), ("x" * (2**20 + 1), "at most"), (None, "text"),
+    ):  # fmt: skip
+        answer = opened(bad)
+        assert hint in answer["error"] and not answer["config"] and "/tmp" not in answer["error"], bad
+
+
+def test_the_ranked_plans_and_the_report_are_saved():
+    saved = exported({"kind": "csv", "link": "http://localhost/?"}, SMALL)
+    assert saved["filename"] == "costmodel.csv" and saved["content"].startswith("rank,")
+    saved = exported({"kind": "html", "link": "http://localhost/?gpus=16"}, f"{SMALL}&x.inner=0.5")
+    assert "Half the nvlink bandwidth" in saved["content"] and "http://localhost/?gpus=16" in saved["content"]
+
+
+def test_the_command_says_what_is_missing_or_wrong(run, tmp_path, monkeypatch):
+    refused(run, tmp_path, ["app", "--port", "0"], "port=0")
+    refused(run, tmp_path, ["app", "--port", "many"], "not a whole number")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    refused(run, tmp_path, ["app"], "costmodel[app]")
+
+
+def test_a_port_that_is_taken_is_refused_in_a_line(run, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        code, _, err = run("app", "--port", str(taken.getsockname()[1]))
+    assert code == 2 and "that is free" in err and err.count("\n") == 1
+
+
+def test_other_addresses_than_loopback_are_warned_of(run, monkeypatch):
+    class Server:
+        def serve_forever(self):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("werkzeug.serving.make_server", lambda *_, **__: Server())
+    code, out, err = run("app", "--host", "0.0.0.0", "--allow-host", "planner.example")
+    assert code == 130 and "warning: 0.0.0.0 is reachable from the network" in err and "http://localhost:8050/" in out
+    code, out, err = run("app", "--port", "8051")
+    assert code == 130 and not err and "http://127.0.0.1:8051/" in out
+
+
+def test_a_further_name_is_served_where_it_is_allowed():
+    client = make_app(("localhost", "planner.example")).server.test_client()
+    assert client.get("/", headers={"Host": "planner.example:80"}).status_code == 200
+    assert client.get("/", headers={"Host": "127.0.0.1"}).status_code == 403

@@ -1,0 +1,94 @@
+"""Answers show themselves in a few lines, in a notebook as a small table, without figures or rich."""
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import costmodel
+from costmodel import Plan, load_cluster, load_model
+from costmodel.studies.partitioning import transformer_chain
+from costmodel.summary import ROWS, table
+from costmodel.words import between
+
+MODEL, CLUSTER = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
+PLAN = Plan(global_batch=32, seq_len=8192, pipeline_parallel=4, data_parallel=2)
+
+
+@pytest.fixture(scope="module")
+def answers():
+    question = (MODEL, CLUSTER, PLAN)
+    chain = transformer_chain(MODEL, CLUSTER, PLAN)
+    return {
+        "Estimate": costmodel.estimate(*question),
+        "SearchResult": costmodel.search(MODEL, CLUSTER, global_batch=32, seq_len=8192),
+        "Timeline": costmodel.timeline(*question), "Simulation": costmodel.simulate(*question),
+        "Ledger": costmodel.ledger(*question), "Partition": costmodel.partition(chain, [4], [1e10]),
+    }  # fmt: skip
+
+
+class Tags(HTMLParser):
+    """Counts tags; an end without its start fails."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen = [], []
+
+    def handle_starttag(self, tag, attrs):
+        assert not attrs
+        self.open.append(tag)
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("name", ["Estimate", "SearchResult", "Timeline", "Simulation", "Ledger", "Partition"])
+def test_an_answer_shows_itself_in_a_few_lines_and_in_one_table(answers, name):
+    text, page = repr(answers[name]), answers[name]._repr_html_()
+    assert text.startswith(f"{name}: ") and len(text) < 700 and text.count("\n") < 6
+    tags = Tags()
+    tags.feed(page)
+    assert not tags.open and tags.seen.count("table") == 1 and tags.seen.count("tr") <= ROWS + 1
+    assert len(page) < 10_000 and "nan" not in page.lower()
+
+
+def test_a_summary_says_the_numbers_of_its_answer(answers):
+    one = answers["Estimate"]
+    assert between(one.step_time) in repr(one)
+    shares = [float(share) for share in re.findall(r"<td>([\d.]+) %</td>", one._repr_html_())]
+    assert sum(shares) == pytest.approx(100.0, abs=0.5)
+
+
+def test_a_search_is_a_sequence_of_its_ranked_plans(answers):
+    found = answers["SearchResult"]
+    assert len(found) == len(found.ranked) == len(list(found))
+    assert found[0] is found.best and found[-1] is found.ranked[-1] and found[:2] == found.ranked[:2]
+    with pytest.raises(IndexError):
+        found[len(found)]
+
+
+def test_a_search_without_a_plan_that_fits_says_why():
+    found = costmodel.search(load_model("llama3-70b"), CLUSTER, global_batch=8, seq_len=8192)
+    assert not found.ranked and not found
+    assert found.why_none() in repr(found) and "no plan fits" in found._repr_html_()
+
+
+def test_long_tables_are_cut_and_names_are_escaped():
+    page = table("<script>", ["a"], [[f"{place}"] for place in range(ROWS + 3)])
+    assert "<script>" not in page and page.count("<tr>") == ROWS + 1 and "3 more rows" in page
+
+
+def test_showing_an_answer_imports_neither_plotly_nor_rich():
+    program = """
+import sys, costmodel
+model, cluster = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-h100", gpus=8)
+found = costmodel.search(model, cluster, global_batch=32, seq_len=8192)
+repr(found); found._repr_html_(); repr(found[0]); found[0]._repr_html_()
+assert not {"plotly", "rich", "dash", "kaleido", "pandas", "sympy"} & set(sys.modules)
+"""
+    root = Path(costmodel.__file__).parents[1]
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=root)
