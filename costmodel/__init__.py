@@ -93,6 +93,27 @@ _HOME = {
     "scaling": "evaluation.sweep",
     "sensitivities": "evaluation.sensitivity",
     "roofline": "evaluation.operators",
+    # training
+    "downpour": "studies.downpour_sgd",
+    "StepsCurve": "studies.downpour_sgd",
+    "sandblaster": "studies.sandblaster_lbfgs",
+    "Staleness": "studies.staleness",
+    "collaborate_with_churn": "training.churn",
+    "compare_systems": "training.compare",
+    "Comparison": "training.compare",
+    "fit_batch_scaling": "training.batch_size",
+    "batch_scaling": "training.batch_size",
+    "batch_frontier": "training.batch_size",
+    "BatchScaling": "training.batch_size",
+    "goyal_schedule": "training.large_minibatch",
+    "time_to_train": "training.duration",
+    "TrainingRun": "training.duration",
+    "goodput": "training.reliability",
+    "Goodput": "training.reliability",
+    "Reliability": "training.reliability",
+    "Tariff": "training.cost",
+    "ScalingLaw": "training.scaling_laws",
+    "checkpoint_network": "studies.network_checkpointing",
     # errors
     "CostModelError": "errors",
     "IllegalPlan": "errors",
@@ -171,15 +192,35 @@ if TYPE_CHECKING:
     from costmodel.studies.byteps_cluster import byteps as byteps
     from costmodel.studies.collaboration import collaborate as collaborate
     from costmodel.studies.data_parallel import data_parallel_step as data_parallel_step
+    from costmodel.studies.downpour_sgd import StepsCurve as StepsCurve
+    from costmodel.studies.downpour_sgd import downpour as downpour
+    from costmodel.studies.network_checkpointing import checkpoint_network as checkpoint_network
     from costmodel.studies.partitioning import Partition as Partition
     from costmodel.studies.partitioning import balanced_stages as balanced_stages
     from costmodel.studies.partitioning import partition as partition
     from costmodel.studies.partitioning import transformer_chain as transformer_chain
     from costmodel.studies.rematerialisation import checkpoint as checkpoint
     from costmodel.studies.rematerialisation import uniform_chain as uniform_chain
+    from costmodel.studies.sandblaster_lbfgs import sandblaster as sandblaster
     from costmodel.studies.servers import Filters as Filters
     from costmodel.studies.servers import Stragglers as Stragglers
     from costmodel.studies.servers import parameter_server as parameter_server
+    from costmodel.studies.staleness import Staleness as Staleness
+    from costmodel.training.batch_size import BatchScaling as BatchScaling
+    from costmodel.training.batch_size import batch_frontier as batch_frontier
+    from costmodel.training.batch_size import batch_scaling as batch_scaling
+    from costmodel.training.batch_size import fit_batch_scaling as fit_batch_scaling
+    from costmodel.training.churn import collaborate_with_churn as collaborate_with_churn
+    from costmodel.training.compare import Comparison as Comparison
+    from costmodel.training.compare import compare_systems as compare_systems
+    from costmodel.training.cost import Tariff as Tariff
+    from costmodel.training.duration import TrainingRun as TrainingRun
+    from costmodel.training.duration import time_to_train as time_to_train
+    from costmodel.training.large_minibatch import goyal_schedule as goyal_schedule
+    from costmodel.training.reliability import Goodput as Goodput
+    from costmodel.training.reliability import Reliability as Reliability
+    from costmodel.training.reliability import goodput as goodput
+    from costmodel.training.scaling_laws import ScalingLaw as ScalingLaw
 
 
 def __getattr__(name: str) -> Any:

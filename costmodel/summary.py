@@ -63,10 +63,10 @@ def estimate_text(made: Estimate) -> str:
 
 def estimate_html(made: Estimate) -> str:
     """An estimate as a table of the parts of its time and of its memory."""
-    from costmodel.evaluation.memory_breakdown import PARTS
+    from costmodel.formulas.quantities import Memory
 
     times = sorted(((part, time) for part, time in made.times.items() if time), key=lambda item: -item[1])
-    parts = sorted(((part, getattr(made.memory, part)) for part in PARTS), key=lambda item: -item[1])
+    parts = sorted(((part, getattr(made.memory, part)) for part in Memory._fields[1:]), key=lambda item: -item[1])
     held = [(part, nbytes) for part, nbytes in parts if nbytes > 0.0]
     left = [(part_name(part), format_seconds(time), f"{100 * time / made.step_time:.1f} %") for part, time in times]
     right = [(part, format_bytes(nbytes)) for part, nbytes in held]

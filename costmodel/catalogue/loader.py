@@ -306,6 +306,8 @@ def _device(name: str, entry: Mapping[str, Any]) -> Device:
     layers = _layer_constants(name) | entry.get("layer_efficiency", {})
     ours = {key: value for key, value in entry.items() if key in _fields(Device)}
     ours["dense_peak"] = dict(ours["dense_peak"])
+    if "power_w" in entry:
+        ours["power"] = entry["power_w"]
     calibrated = {"efficiency": Efficiency(**constants), "layer_efficiency": LayerEfficiency(**layers)}
     return Device(**{"name": name, **ours, **calibrated})
 

@@ -21,11 +21,12 @@ from costmodel.cli import (
     new,
     pipelines,
     searching,
+    training,
 )
 from costmodel.cli.arguments import Misused, Parser
 from costmodel.errors import CostModelError
 
-FAMILIES = (searching, estimating, pipelines, communication, chains, catalogue, launchers, dragging, new, figures)
+FAMILIES = (searching, estimating, pipelines, communication, chains, catalogue, launchers, dragging, new, figures, training)
 """Modules that add commands, in the order of the help; each loads what it answers with when it is asked."""
 LONGEST_MESSAGE = 1000
 

@@ -18,6 +18,7 @@ from costmodel.cli.question import (
     read_hardware,
     read_plan,
 )
+from costmodel.cli.training import add_run, amounts, runs_of
 from costmodel.errors import IllegalPlan
 from costmodel.records import Row
 
@@ -41,6 +42,7 @@ def add(commands: Commands) -> None:
     )
     add_question(estimating, several=False)
     add_figures(estimating, several=False)
+    add_run(estimating)
     estimating.add_argument("--json", action="store_true", help="JSON instead of tables")
     estimating.set_defaults(run=_estimate)
 
@@ -65,12 +67,14 @@ def _estimate(arguments: argparse.Namespace) -> int:
         return compare(arguments, lambda one: estimate(model, *read_plan(one), one.framework))
     cluster, plan = read_plan(arguments)
     answer = estimate(model, cluster, plan, arguments.framework)
-    found = verdict(answer)
+    found, runs = verdict(answer), runs_of([answer], arguments)
     write_figures(arguments, answer, f"{model.name} on {plan.gpus} GPUs of {cluster.name}")
     if arguments.json:
-        print_json({**_figures(answer), "verdict": _verdict_figures(found), "stages": _stage_figures(answer)})
+        run = runs[0].to_dict() if runs else {}
+        print_json({**_figures(answer), **run, "verdict": _verdict_figures(found), "stages": _stage_figures(answer)})
     else:
-        print_page(*_estimate_page(answer, found))
+        page = [table(["the whole run", "expected", "90 % from", "to"], amounts(run)) for run in runs]
+        print_page(*_estimate_page(answer, found), *page)
     return codes.ANSWERED
 
 

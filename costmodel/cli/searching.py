@@ -22,13 +22,16 @@ from costmodel.cli.output import (
     split,
     stages,
     table,
+    write_csv,
 )
 from costmodel.cli.question import USAGE, add_question, cluster_names, read_asked_model, read_hardware
+from costmodel.cli.training import add_run, run_columns, runs_of
 from costmodel.records import Row
 
 if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate
     from costmodel.evaluation.plan_search import SearchResult
+    from costmodel.training.duration import TrainingRun
 
 PATIENCE = 0.5
 """Seconds that a search may take before a progress bar shows."""
@@ -58,6 +61,7 @@ def add(commands: Commands) -> None:
     """Add the command."""
     searching = commands.add_parser("search", usage=USAGE % "search", allow_abbrev=False, help="rank every legal plan")
     add_question(searching, several=True)
+    add_run(searching)
     searching.add_argument("--top", type=whole, default=10, metavar="K", help="plans to show (default: 10)")
     searching.add_argument("--engine", default="auto", metavar="E", help="auto, python, numpy or numba")
     searching.add_argument("--uneven", action="store_true", help="deal the best plan's layers to its stages by weight")
@@ -107,19 +111,23 @@ def _search(arguments: argparse.Namespace) -> int:
         written = save(arguments.write, [found.plan for found in result.ranked], model, result.cluster)
     if result.ranked:
         write_figures(arguments, result, f"{model.name} on {cluster.gpus} GPUs of {cluster.name}")
+    runs = runs_of(result.ranked, arguments)
+    rows = [{**row, **run.to_dict()} for row, run in zip(result.to_rows(), runs, strict=True)] if runs else result.to_rows()
     if arguments.json:
         import json
 
-        print_json({**json.loads(result.to_json()), "search_time_s": seconds})
+        print_json({**json.loads(result.to_json()), "plans": rows, "search_time_s": seconds})
         return codes.ANSWERED if result.ranked else codes.NOTHING_FITS
     if result.ranked and arguments.csv:
-        result.to_csv(arguments.csv)
+        write_csv(arguments.csv, list(rows[0]), [list(row.values()) for row in rows])
     several = [name for name, values in tried.items() if len(values) > 1]
-    print_page(*_page(result, arguments, seconds, several), *([written] if written else []))
+    print_page(*_page(result, arguments, seconds, several, runs), *([written] if written else []))
     return codes.ANSWERED if result.ranked else codes.NOTHING_FITS
 
 
-def _page(result: SearchResult, arguments: argparse.Namespace, seconds: float, several: Sequence[str]) -> list[Any]:
+def _page(
+    result: SearchResult, arguments: argparse.Namespace, seconds: float, several: Sequence[str], runs: Sequence[TrainingRun]
+) -> list[Any]:
     """What a search found, as lines and a table."""
     from costmodel.units import format_seconds
 
@@ -129,7 +137,7 @@ def _page(result: SearchResult, arguments: argparse.Namespace, seconds: float, s
         f"{arguments.global_batch} sequences of {arguments.seq_len} tokens a step"
     ]
     if result.ranked:
-        page.append(_ranking(result, several))
+        page.append(_ranking(result, several, runs))
     lines = []
     if result.ranked:
         best = result.best
@@ -170,7 +178,7 @@ def _page(result: SearchResult, arguments: argparse.Namespace, seconds: float, s
     return [*page, "\n".join(lines)]
 
 
-def _ranking(result: SearchResult, several: Sequence[str]) -> Any:
+def _ranking(result: SearchResult, several: Sequence[str], runs: Sequence[TrainingRun]) -> Any:
     from costmodel.units import format_seconds
 
     columns = {"tensor_parallel": "TP", "context_parallel": "CP", "data_parallel": "DP"}
@@ -182,6 +190,7 @@ def _ranking(result: SearchResult, several: Sequence[str]) -> Any:
     titles = list(columns.values())
     titles.insert(2, "PP")
     rows = []
+    taken, amounts = run_columns(runs) if runs else ([], [[] for _ in result.ranked])
     for rank, (found, standing) in enumerate(zip(result.ranked, result.standings.plans, strict=True), 1):
         values = [shown(getattr(found.plan, name)) for name in columns]
         values.insert(2, stages(found))
@@ -190,9 +199,9 @@ def _ranking(result: SearchResult, several: Sequence[str]) -> Any:
             format_seconds(found.step_time),
             f"{found.tokens_per_second / found.plan.gpus:,.0f}", f"{100 * found.mfu:.1f} %",
             share(standing.probability_fastest, 1.0), f"{gib(found.memory.total)} / {gib(found.memory_limit)} GiB",
-            *values,
+            *amounts[rank - 1], *values,
         ])  # fmt: skip
-    return table(["rank", "step", "tokens/s/GPU", "MFU", "fastest", "memory", *titles], rows, words=1)
+    return table(["rank", "step", "tokens/s/GPU", "MFU", "fastest", "memory", *taken, *titles], rows, words=1)
 
 
 class _Progress:

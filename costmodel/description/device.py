@@ -95,6 +95,7 @@ class Device:
     multiprocessors : streaming multiprocessors or compute units; 0 if unknown
     architecture : the family whose constants a device without its own measurement borrows
     layer_efficiency : constants of fp32 kernels of convolutions and recurrences; those of `efficiency` if not given
+    power : limit of the whole device [W]; None if unknown
 
     Raises
     ------
@@ -113,6 +114,7 @@ class Device:
     architecture: str = "unknown"
     layer_efficiency: LayerEfficiency | None = None
     title: str = ""
+    power: float | None = None
 
     def __post_init__(self) -> None:
         text("name", self.name)
@@ -131,6 +133,8 @@ class Device:
         real("usable_memory", self.usable_memory, 1e6, self.memory)
         if self.multiprocessors:
             positive_int("multiprocessors", self.multiprocessors, 10**6)
+        if self.power is not None:
+            real("power", self.power, 1e-3, 1e6)
 
     def peak(self, dtype: str) -> float:
         """Dense peak at a GEMM dtype [FLOP/s]; NotModelled where the device has none."""

@@ -12,7 +12,7 @@ from costmodel.evaluation.operators import roofline
 from costmodel.evaluation.plan_search import SearchResult
 from costmodel.evaluation.sensitivity import sensitivities
 from costmodel.plots.frontier import frontier_figure
-from costmodel.plots.roofline import roofline_figure
+from costmodel.plots.rooflines import roofline_figure
 from costmodel.plots.sensitivity import tornado_figure
 from costmodel.plots.stages import stages_figure
 from costmodel.plots.step import breakdown_figure, waterfall

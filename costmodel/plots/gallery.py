@@ -39,7 +39,7 @@ from costmodel.plots import (
     step,
     sweep,
 )
-from costmodel.plots import roofline as roofs
+from costmodel.plots import rooflines as roofs
 from costmodel.plots import sensitivity as tornados
 from costmodel.plots import traffic as ledgers
 from costmodel.plots.page import write_page

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from costmodel.formulas.systems import batch_scaling as batch
+from costmodel.formulas.systems import batch_sizes as batch
 
 SEEDS = Path(__file__).resolve().parents[3] / "shared" / "reference" / "seeds"
 quick = settings(deadline=None, max_examples=100, derandomize=True)

@@ -173,6 +173,9 @@ SCALARS = {
     "shard": one_of(1, 8, 64), "expert_shard": one_of(1, 4), "gpus": one_of(8, 64, 1024), "a": one_of(8, 12, 4096),
     "b": one_of(1, 3, 8), "one": lambda draw: drawn_memory(draw), "other": lambda draw: drawn_memory(draw),
     "sliding": lambda draw: drawn_window(draw), "dilation": one_of(1, 1, 2),
+    "mtbf": logarithmic(1e4, 1e7), "loss": logarithmic(3.0, 9.0), "floor": logarithmic(1.0, 2.0),
+    "parameters": logarithmic(1e8, 1e12), "parameter_scale": logarithmic(2.0, 40.0), "token_scale": logarithmic(2.0, 40.0),
+    "parameter_exponent": logarithmic(0.25, 0.5), "token_exponent": logarithmic(0.25, 0.5),
 }  # fmt: skip
 """How to draw an argument by its name; any other is a positive number of ordinary size."""
 

@@ -17,7 +17,7 @@ pytest.importorskip("plotly")
 from calibration.data.cases import case_of
 from calibration.data.runs import read_runs
 from costmodel.plots import frontier, measured, sensitivity, stages, step, sweep
-from costmodel.plots import roofline as roofs
+from costmodel.plots import rooflines as roofs
 from costmodel.units import GiB
 
 MODEL, CLUSTER = load_model("llama3-70b"), load_cluster("dgx-h100", gpus=64)

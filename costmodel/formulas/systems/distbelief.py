@@ -130,3 +130,124 @@ def partition_time(
     0.39999999999999997
     """
     return compute_time / machines + crossing / bandwidth + ops.where(machines > 1.0, synchronisation, 0.0)
+
+
+def availability(
+    machines_per_replica: Number, servers: Number, machine_mtbf: Number, restart: Number,
+) -> Number:  # fmt: skip
+    r"""Share of the time in which a replica is up and every server answers.
+
+    .. math:: \frac{1}{(1 + m R / M)(1 + S R / M)}
+
+    A replica works while none of its machines is down; a server that is down stops all replicas.
+
+    Parameters
+    ----------
+    machines_per_replica : :math:`m`
+    servers : :math:`S`
+    machine_mtbf : mean time between failures of a machine :math:`M` [s]
+    restart : of what failed :math:`R` [s]
+
+    Assumes that nothing fails while it is down.
+
+    Examples
+    --------
+    >>> round(availability(2.0, 256.0, 3e7, 600.0), 4)
+    0.9949
+    """
+    up = replica_availability(machines_per_replica, machine_mtbf, restart)
+    return up * replica_availability(servers, machine_mtbf, restart)
+
+
+def updates_per_second(
+    replicas: Number, available: Number, step_time: Number, push_interval: Number,
+) -> Number:  # fmt: skip
+    """Updates of the shared parameters a second, by replicas that never wait for each other.
+
+    Parameters
+    ----------
+    replicas : copies of the model
+    available : share of the time in which a replica works
+    step_time : of a replica that works [s]
+    push_interval : steps between two pushes of a replica
+
+    References
+    ----------
+    [dean2012]_ section 4.1
+    """
+    return replicas * available / (step_time * push_interval)
+
+
+def lbfgs_dot_products(history: Number) -> Number:
+    r"""Dot products of one step of L-BFGS, each summed over all shards by the coordinator.
+
+    .. math:: 2 k + 4
+
+    The two loops take one dot product for each pair of the history each, and with the norm of the gradient, the slope
+    along the direction and the new pair's two there are four more; a pair's own product is kept from when it was made.
+
+    Parameters
+    ----------
+    history : pairs that are kept :math:`k`
+
+    Assumes the two-loop recursion, whose products are not merged.
+    """
+    return 2.0 * history + 4.0
+
+
+def lbfgs_time(
+    nbytes: Number, servers: Number, history: Number, memory_bandwidth: Number, latency: Number,
+) -> Number:  # fmt: skip
+    r"""Time of the coordinator's part of a step of L-BFGS [s]: vector operations on every shard, and their round trips.
+
+    .. math:: (2 k + 4) \left(2 \alpha + \frac{2 n}{S B}\right) + (2 k + 2) \frac{3 n}{S B}
+
+    Parameters
+    ----------
+    nbytes : of the parameters :math:`n` [bytes]
+    servers : shards :math:`S`
+    history : pairs that are kept :math:`k`
+    memory_bandwidth : of a server :math:`B` [bytes/s]
+    latency : from the coordinator to a server :math:`\alpha` [s]
+
+    Assumes operations one after another: a dot product reads two vectors, a scaled addition reads two and writes one.
+
+    References
+    ----------
+    [dean2012]_ section 4.2: dot products, scalings and additions of coefficient vectors, done where the shards are
+    """
+    shard = nbytes / (servers * memory_bandwidth)
+    return lbfgs_dot_products(history) * (2.0 * latency + 2.0 * shard) + (2.0 * history + 2.0) * 3.0 * shard
+
+
+def mean_portion_time(
+    portion_time: Number, push_time: Number, push_portions: Number, available: Number,
+) -> Number:  # fmt: skip
+    r"""Mean time that a replica takes for a portion, its pushes and failures spread over all portions [s].
+
+    .. math:: \frac{t + x / k}{A}
+
+    Parameters
+    ----------
+    portion_time : computing :math:`t` [s]
+    push_time : of one push of the gradient :math:`x` [s]
+    push_portions : portions from one push of a replica to its next :math:`k`
+    available : share of the time in which a replica is up :math:`A`
+    """
+    return (portion_time + push_time / push_portions) / available
+
+
+def replica_availability(machines: Number, machine_mtbf: Number, restart: Number) -> Number:
+    r"""Share of the time in which none of a replica's machines is down.
+
+    .. math:: \frac{1}{1 + m R / M}
+
+    Parameters
+    ----------
+    machines : of the replica :math:`m`
+    machine_mtbf : mean time between failures of a machine :math:`M` [s]
+    restart : of what failed :math:`R` [s]
+
+    Assumes that nothing fails while it is down.
+    """
+    return 1.0 / (1.0 + machines * restart / machine_mtbf)

@@ -1,0 +1,367 @@
+"""`costmodel train`, `compare` and `formula`: a run to its end, systems side by side, and what is computed with."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from costmodel.cli import codes
+from costmodel.cli.arguments import (
+    Commands,
+    add_size,
+    chosen,
+    gpus_of,
+    nbytes,
+    number,
+    read_cluster,
+    read_model,
+    whole,
+)
+from costmodel.cli.output import print_json, print_page, share, table, whole_plan
+from costmodel.cli.question import USAGE, add_question, read_asked_model, read_hardware, read_plan
+from costmodel.errors import IllegalPlan, InvalidValue
+
+if TYPE_CHECKING:
+    from costmodel.description.cluster import Cluster
+    from costmodel.description.layers import LayerChain
+    from costmodel.description.transformer import Transformer
+    from costmodel.evaluation.estimation import Estimate
+    from costmodel.training.compare import Comparison
+    from costmodel.training.duration import TrainingRun
+
+HOUR = 3600.0
+DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "expert_parallel")
+"""What says how a model is split; where none of it is given, the fastest plan is looked for."""
+
+
+def tokens(text: str) -> float:
+    """A number of tokens, such as 300e9, 300B or 15T."""
+    scale = {"k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}.get(text[-1:], 1.0)
+    return scale * number(text if scale == 1.0 else text[:-1])
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Arguments that carry an estimate through to a whole run."""
+    group = parser.add_argument_group("the whole run")
+    group.add_argument("--tokens", type=tokens, metavar="X", help="of the run, such as 1e12 or 15T: adds days, GPU-hours, energy")
+    group.add_argument("--price", type=number, metavar="X", help="of a GPU for an hour, in any currency; none is built in")
+
+
+def add(commands: Commands) -> None:
+    """Add the commands."""
+    usage = (USAGE % "train").replace("[options]", "--tokens X [--price X] [options]")
+    training = commands.add_parser(
+        "train", usage=usage, allow_abbrev=False, help="days, GPU-hours, money and energy of a whole training run"
+    )
+    add_question(training, several=False)
+    add_run(training)
+    run = training.add_argument_group("how long it goes on, and what stops it")
+    run.add_argument("--epochs", type=number, default=1.0, metavar="X", help="passes over the tokens (default: 1)")
+    run.add_argument("--target-loss", type=number, metavar="X", help="in place of tokens, with --law [nats a token]")
+    run.add_argument("--law", metavar="L", help="scaling law that tells the loss: chinchilla or kaplan")
+    run.add_argument("--mtbf-hours", type=number, metavar="X", help="mean hours between failures of one GPU (default: none)")
+    run.add_argument("--checkpoint-time", type=number, metavar="S", help="seconds that a checkpoint stops the run")
+    run.add_argument("--storage-bandwidth", type=nbytes, metavar="SIZE", help="bytes/s in place of it, such as 100GB")
+    run.add_argument("--checkpoint-bytes", type=nbytes, metavar="SIZE", help="of one (default: 14 bytes a parameter)")
+    run.add_argument("--checkpoint-interval", default="daly", metavar="S", help="daly, young or seconds (default: daly)")
+    run.add_argument("--restart", type=number, default=600.0, metavar="S", help="seconds to restart (default: 600)")
+    run.add_argument("--preemption-hours", type=number, metavar="X", help="mean hours between preemptions of the run")
+    run.add_argument("--preemption-restart", type=number, metavar="S", help="seconds after one (default: --restart)")
+    run.add_argument("--straggler-spread", type=number, default=0.0, metavar="X", help="of replicas' steps (default: 0)")
+    run.add_argument("--power", type=number, metavar="W", help="watts of a GPU (default: the device's limit)")
+    run.add_argument("--power-utilisation", type=number, default=1.0, metavar="X", help="mean share of it (default: 1)")
+    run.add_argument("--overhead", type=number, default=1.0, metavar="X", help="energy of the site over the GPUs' (default: 1)")
+    run.add_argument("--carbon", type=number, metavar="X", help="kg of carbon dioxide a kilowatt-hour")
+    training.add_argument("--json", action="store_true", help="JSON instead of tables")
+    training.set_defaults(run=_train)
+
+    usage = "costmodel compare WORKLOAD --cluster C [--nodes N | --gpus N] [--global-batch N --seq-len N] [options]"
+    comparing = commands.add_parser("compare", usage=usage, allow_abbrev=False, help="systems of training side by side")
+    comparing.add_argument("workload", metavar="WORKLOAD", help="a model, or a network of `costmodel networks`")
+    comparing.add_argument("--cluster", required=True, metavar="C", help="name in the catalogue, or a TOML file")
+    add_size(comparing)
+    comparing.add_argument("--global-batch", type=whole, metavar="N", help="sequences per step, of a model")
+    comparing.add_argument("--seq-len", type=whole, metavar="N", help="tokens of a sequence, of a model")
+    comparing.add_argument("--framework", default="megatron-core", metavar="F", help="software of a model")
+    comparing.add_argument("--micro-batch", type=whole, metavar="N", help="sequences per micro-batch, of a model")
+    comparing.add_argument("--minibatch", type=whole, default=64, metavar="N", help="samples of a GPU, of a network (64)")
+    comparing.add_argument("--servers", type=whole, metavar="N", help="machines without GPUs (default: one a node)")
+    comparing.add_argument("--delay", type=whole, default=4, metavar="N", help="steps ahead with bounded delay (default: 4)")
+    comparing.add_argument("--local-steps", type=whole, default=16, metavar="N", help="of local SGD (default: 16)")
+    comparing.add_argument("--straggler-spread", type=number, default=0.0, metavar="X", help="exponential tail of GPUs' times")
+    comparing.add_argument("--price", type=number, metavar="X", help="of a GPU for an hour; none is built in")
+    comparing.add_argument("--server-price", type=number, default=0.0, metavar="X", help="of a server for an hour")
+    comparing.add_argument("--json", action="store_true", help="JSON instead of tables")
+    comparing.set_defaults(run=_compare)
+
+    usage = "costmodel formula NAME [--at NAME=X,...] [--json]"
+    showing = commands.add_parser("formula", usage=usage, allow_abbrev=False, help="a formula's LaTeX, validity and source")
+    showing.add_argument("name", metavar="NAME", help="such as young_interval, or a word that names hold")
+    showing.add_argument("--at", metavar="NAME=X,...", help="values of all inputs: also the result and its elasticities")
+    showing.add_argument("--json", action="store_true", help="JSON instead of text")
+    showing.set_defaults(run=_formula)
+
+
+def runs_of(answers: Sequence[Estimate], arguments: argparse.Namespace) -> list[TrainingRun]:
+    """Whole runs of some plans, by the arguments of `add_run`; none where no tokens were given."""
+    if arguments.tokens is None:
+        if arguments.price is not None:
+            raise InvalidValue("price", arguments.price, "--tokens beside it, to tell what a run costs")
+        return []
+    from costmodel.training.cost import Tariff
+    from costmodel.training.duration import time_to_train
+
+    return [time_to_train(answer, arguments.tokens, tariff=Tariff(gpu_hour=arguments.price)) for answer in answers]
+
+
+def run_columns(runs: Sequence[TrainingRun]) -> tuple[list[str], list[list[str]]]:
+    """Titles and cells of what some runs take, each with its 90 % range."""
+    cells, titles = [], ["days", "GPU-hours"]
+    for run in runs:
+        rows = amounts(run)
+        titles = [name for name, *_ in rows]
+        cells.append([f"{best} ({low}-{high})" for _, best, low, high in rows])
+    return titles, cells
+
+
+def amounts(run: TrainingRun) -> list[tuple[str, str, str, str]]:
+    """What a run takes: name, expected amount, and both ends of its 90 % range."""
+    from costmodel.training.duration import DAY
+
+    low, high = run.time_interval
+    rows = [("days", run.days, low / DAY, high / DAY)]
+    costs = (run.cost, *run.cost_interval)
+    for name, field, unit in (
+        ("GPU-hours", "gpu_hours", 1.0), ("price", "price", 1.0), ("MWh", "energy", 3.6e9), ("t CO2", "emissions", 1000.0),
+    ):  # fmt: skip
+        values = [getattr(one, field) for one in costs]
+        if values[0] is not None:
+            rows.append((name, values[0] / unit, values[1] / unit, values[2] / unit))
+    return [(name, _shown(best), _shown(least), _shown(most)) for name, best, least, most in rows]
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100.0 else f"{value:.3g}"
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    from costmodel.checks import choice
+    from costmodel.training.cost import Tariff
+    from costmodel.training.duration import time_to_train
+    from costmodel.training.reliability import Reliability
+    from costmodel.training.scaling_laws import LAWS
+
+    law = None if arguments.law is None else LAWS[choice("law", arguments.law, tuple(LAWS))]
+    interval: str | float = arguments.checkpoint_interval
+    if interval not in ("daly", "young"):
+        try:
+            interval = float(interval)
+        except ValueError:
+            raise InvalidValue("checkpoint-interval", interval, "daly, young or seconds") from None
+    reliability = Reliability(
+        device_mtbf=_seconds(arguments.mtbf_hours), checkpoint_time=arguments.checkpoint_time,
+        checkpoint_bytes=arguments.checkpoint_bytes, storage_bandwidth=arguments.storage_bandwidth, interval=interval,
+        restart=arguments.restart, preemption_mtbf=_seconds(arguments.preemption_hours),
+        preemption_restart=arguments.preemption_restart,
+    )  # fmt: skip
+    tariff = Tariff(
+        gpu_hour=arguments.price, power=arguments.power, power_utilisation=arguments.power_utilisation,
+        overhead=arguments.overhead, carbon_intensity_kg_per_kwh=arguments.carbon,
+    )  # fmt: skip
+    run = time_to_train(
+        _plan(arguments), arguments.tokens, epochs=arguments.epochs, target_loss=arguments.target_loss, law=law,
+        reliability=reliability, straggler_spread=arguments.straggler_spread, tariff=tariff,
+    )  # fmt: skip
+    if arguments.json:
+        print_json({**run.estimate.to_dict(), **run.to_dict(), **_shares(run)})
+    else:
+        print_page(*_page(run))
+    return codes.ANSWERED
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from costmodel.studies.servers import Stragglers
+    from costmodel.training.compare import compare_systems
+
+    cluster = read_cluster(arguments.cluster)
+    gpus = gpus_of(arguments, cluster)
+    cluster = cluster if gpus is None else cluster.with_gpus(gpus)
+    spread = arguments.straggler_spread
+    asked: dict[str, Any] = {
+        "servers": arguments.servers, "delay": arguments.delay, "local_steps": arguments.local_steps,
+        "gpu_hour": arguments.price, "server_hour": arguments.server_price,
+        "stragglers": Stragglers(distribution="exponential", spread=spread) if spread else None,
+    }  # fmt: skip
+    of_model = {name: getattr(arguments, name) for name in ("global_batch", "seq_len", "micro_batch")}
+    asked |= {name: value for name, value in of_model.items() if value is not None}
+    found = compare_systems(_workload(arguments, cluster), cluster, framework=arguments.framework, **asked)
+    if arguments.json:
+        print_json({"workload": found.workload, "cluster": cluster.name, "systems": found.to_rows(), "refused": found.refused})
+    else:
+        print_page(*_compared(found))
+    return codes.ANSWERED
+
+
+def _workload(arguments: argparse.Namespace, cluster: Cluster) -> Transformer | LayerChain:
+    """A network by its name, else a model."""
+    from costmodel.description.networks import NETWORKS, load_network
+
+    name: str = arguments.workload
+    if name in NETWORKS:
+        dtype = "fp32" if "fp32" in cluster.device.dense_peak else "fp16"
+        return load_network(name).chain(cluster.device, minibatch=arguments.minibatch, dtype=dtype)
+    return read_model(name)
+
+
+def _compared(found: Comparison) -> list[Any]:
+    """Systems side by side, as a table and lines."""
+    from costmodel.units import format_bytes, format_seconds
+
+    columns = ["system", "with", f"{found.unit}/s", "step", "efficiency", "memory", "", "sent a GPU", "updates behind"]
+    priced = any(one.samples_per_price is not None for one in found.systems)
+    rows = [
+        [
+            one.name, one.setting, f"{one.throughput:,.4g}", format_seconds(one.step_time), share(one.efficiency, 1.0),
+            format_bytes(one.memory), "" if one.fits else "too much", format_bytes(one.sent_bytes),
+            f"{one.staleness.mean:.3g}", *([f"{one.samples_per_price or 0.0:,.0f}"] if priced else []),
+        ]
+        for one in found.systems
+    ]  # fmt: skip
+    lines = [f"{name}: {why}" for name, why in found.refused.items()]
+    return [
+        f"{found.workload} on {found.cluster.gpus} GPUs of {found.cluster.name}; systems that fit first, the fastest first",
+        table([*columns, *([f"{found.unit} per price"] if priced else [])], rows, words=2),
+        *(["Not compared: " + "\n".join(lines)] if lines else []),
+    ]
+
+
+def _formula(arguments: argparse.Namespace) -> int:
+    from costmodel.errors import UnknownName
+    from costmodel.symbolic_analysis import find_formula, formula_names, matching, page
+
+    try:
+        name, formula = find_formula(arguments.name)
+    except UnknownName:
+        near = matching(arguments.name, list(formula_names()))
+        if not near or arguments.at or arguments.json:
+            raise
+        print_page(f"Formulas that hold {arguments.name!r}:", "\n".join(near))
+        return codes.ANSWERED
+    shown = page(name)
+    found = {} if arguments.at is None else _at(formula, arguments.at)
+    if arguments.json:
+        import dataclasses
+
+        print_json({**dataclasses.asdict(shown), "parameters": dict(shown.parameters), **found})
+        return codes.ANSWERED
+    parts = [f"{shown.name}: {shown.summary}", "\n".join(shown.equations)]
+    parts.append(table(["input", "meaning"], shown.parameters, words=2))
+    lines = [f"Valid: {shown.assumptions or 'wherever its inputs make sense; no assumption stated'}"]
+    lines += [f"Source: {source}" for source in shown.sources] or ["Source: derived in this library"]
+    parts.append("\n".join(lines))
+    if found:
+        slopes = [(path, f"{slope:+.3f}") for path, slope in found["elasticities"].items()]
+        parts += [f"Result: {found['result']:.6g}", table(["input", "% of the result for 1 % of it"], slopes, words=1)]
+    print_page(*parts)
+    return codes.ANSWERED
+
+
+def _at(formula: Any, text: str) -> dict[str, Any]:
+    """A formula's result and elasticities at values such as ``a=1,b=2``."""
+    import inspect
+
+    from costmodel.symbolic_analysis import elasticities
+
+    given: dict[str, float] = {}
+    for pair in text.split(","):
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise InvalidValue("at", pair, "NAME=X, several with commas between them")
+        try:
+            given[name.strip()] = float(value)
+        except ValueError:
+            raise InvalidValue(name.strip(), value, "a number") from None
+    parameters = inspect.signature(formula).parameters
+    for name in given:
+        if name not in parameters:
+            raise InvalidValue("at", name, "one of " + ", ".join(parameters))
+    empty = inspect.Parameter.empty
+    missing = [name for name, one in parameters.items() if name not in given and one.default is empty]
+    if missing:
+        raise InvalidValue("at", text, "a value of each of " + ", ".join(missing))
+    values = [given.get(name, one.default) for name, one in parameters.items()]
+    try:
+        result = formula(*values)
+    except (AttributeError, TypeError):
+        raise InvalidValue("at", text, "inputs that are numbers; this formula takes groups of them") from None
+    if isinstance(result, tuple):
+        raise InvalidValue("at", text, "a formula of one result")
+    return {"result": float(result), "elasticities": elasticities(formula, *values)}
+
+
+def _seconds(hours: float | None) -> float | None:
+    return None if hours is None else hours * HOUR
+
+
+def _plan(arguments: argparse.Namespace) -> Estimate:
+    """The plan that was asked about; the fastest that fits where no degree was given."""
+    model, given = read_asked_model(arguments), chosen(arguments)
+    if any(name in given for name in DEGREES):
+        from costmodel.evaluation.estimation import estimate
+
+        return estimate(model, *read_plan(arguments), arguments.framework)
+    from costmodel.evaluation.plan_search import search
+
+    cluster = read_hardware(arguments)
+    tried: dict[str, Any] = {name: [value] for name, value in given.items()}
+    found = search(
+        model, cluster, global_batch=arguments.global_batch, seq_len=arguments.seq_len, framework=arguments.framework, top=1,
+        **tried,
+    )  # fmt: skip
+    if not found.ranked:
+        raise IllegalPlan("memory", f"no plan of {model.name} on {found.cluster.gpus} GPUs of {cluster.name} is legal and fits")
+    return found.best
+
+
+def _shares(run: TrainingRun) -> dict[str, float | None]:
+    found = run.goodput
+    limits = {"mtbf_s": found.mtbf, "checkpoint_interval_s": found.interval}
+    return {
+        **{name: None if value == float("inf") else value for name, value in limits.items()},
+        "checkpoint_time_s": found.write_time, "restart_s": found.restart, "checkpointing_share": found.checkpointing,
+        "lost_share": found.lost, "restarting_share": found.restarting,
+    }
+
+
+def _page(run: TrainingRun) -> list[Any]:
+    """Everything about one run, as lines and a table."""
+    from costmodel.units import format_count, format_seconds
+
+    answer, found = run.estimate, run.goodput
+    lines = [
+        f"MFU of the whole run: {100 * run.mfu:.1f} %, HFU {100 * run.hfu:.1f} %; {100 * answer.mfu:.1f} % in a step",
+    ]
+    if found.mtbf < float("inf"):
+        lines.append(
+            f"Goodput: {share(found.useful, 1.0)}; checkpoints take {share(found.checkpointing, 1.0)}, lost work "
+            f"{share(found.lost, 1.0)}, restarts {share(found.restarting, 1.0)}"
+        )
+        lines.append(
+            f"An interruption every {format_seconds(found.mtbf)}, {run.interruptions:,.0f} in the run; a checkpoint of "
+            f"{format_seconds(found.write_time)} after every {format_seconds(found.interval)} of work"
+        )
+    elif found.checkpointing:
+        lines.append(f"Goodput: {share(found.useful, 1.0)}; checkpoints take the rest (no failures: --mtbf-hours)")
+    else:
+        lines.append("Without failures and checkpoints (--mtbf-hours, --checkpoint-time)")
+    if run.loss is not None:
+        lines.append(f"Loss by the scaling law: {run.loss:.3f} nats a token")
+    if not answer.fits:
+        lines.append("THE PLAN IS JUDGED NOT TO FIT: `costmodel estimate` says where")
+    return [
+        f"{answer.model.name} on {run.gpus} GPUs of {answer.cluster.name}, {answer.framework.name}: {format_count(run.tokens)} "
+        f"tokens, {run.steps:,.0f} steps of {format_seconds(run.step_time)}\n{whole_plan(answer)}",
+        table(["", "expected", "90 % from", "to"], amounts(run)),
+        "\n".join(lines),
+    ]

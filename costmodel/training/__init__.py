@@ -1,0 +1,1 @@
+"""From a step to a trained model: days, failures, money and energy."""

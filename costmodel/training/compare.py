@@ -1,0 +1,260 @@
+"""Ways to train one workload on one cluster side by side: time, memory, bytes, staleness and what a euro buys."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from costmodel.checks import kind, positive_int, real
+from costmodel.description.cluster import Cluster
+from costmodel.description.framework import Framework
+from costmodel.description.layers import LayerChain
+from costmodel.description.transformer import Transformer
+from costmodel.errors import CostModelError, InvalidValue
+from costmodel.formulas.systems import comparison as formulas
+from costmodel.studies.servers import Stragglers
+from costmodel.studies.staleness import Staleness
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class System:
+    """One way to train the workload.
+
+    Parameters
+    ----------
+    name : of the system, or the combination
+    setting : what it runs with, in a line
+    step_time : in which all GPUs together process the samples [s], stragglers waited for where the system waits
+    samples : of a step (sequences of a transformer)
+    gpus, servers : that work, and machines without GPUs beside them
+    memory : of the fullest GPU [bytes]
+    memory_limit : that a GPU has for it [bytes]
+    sent_bytes : of one GPU in a step [bytes]
+    staleness : optimizer updates that gradients miss
+    compute_time : of a step, were computing all there is [s]
+    price_per_hour : of all GPUs and servers; None without prices
+    """
+
+    name: str
+    setting: str
+    step_time: float
+    samples: float
+    gpus: int
+    servers: int
+    memory: float
+    memory_limit: float
+    sent_bytes: float
+    staleness: Staleness
+    compute_time: float
+    price_per_hour: float | None = None
+
+    @property
+    def throughput(self) -> float:
+        """Samples a second."""
+        return float(formulas.throughput(self.samples, self.step_time))
+
+    @property
+    def efficiency(self) -> float:
+        """Throughput of a GPU over that of one that only computes."""
+        return self.compute_time / self.step_time
+
+    @property
+    def samples_per_price(self) -> float | None:
+        """Samples for one unit of the currency; None without prices."""
+        if not self.price_per_hour:
+            return None
+        return float(formulas.samples_per_price(self.throughput, self.price_per_hour))
+
+    @property
+    def fits(self) -> bool:
+        """Whether the fullest GPU holds it."""
+        return self.memory <= self.memory_limit
+
+    def to_dict(self) -> dict[str, Any]:
+        """Flat names with units, for JSON and frames."""
+        return {
+            "system": self.name, "setting": self.setting, "step_time_s": self.step_time, "samples": self.samples,
+            "samples_per_second": self.throughput, "samples_per_second_per_gpu": self.throughput / self.gpus,
+            "efficiency": self.efficiency, "gpus": self.gpus, "servers": self.servers, "memory_bytes": self.memory,
+            "fits": self.fits, "sent_bytes": self.sent_bytes, "staleness_updates": self.staleness.mean,
+            "largest_staleness_updates": self.staleness.largest, "samples_per_price": self.samples_per_price,
+        }  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Systems side by side, the fastest that fits first.
+
+    Parameters
+    ----------
+    workload : its name
+    cluster : on what
+    unit : of a sample: ``"sequences"`` or ``"samples"``
+    systems : that can run
+    refused : by name, why the others can't
+    """
+
+    workload: str
+    cluster: Cluster
+    unit: str
+    systems: tuple[System, ...]
+    refused: dict[str, str]
+
+    def __getitem__(self, name: str) -> System:
+        """The system of a name."""
+        for system in self.systems:
+            if system.name == name:
+                return system
+        raise InvalidValue("system", name, self.refused.get(name) or "one of " + ", ".join(one.name for one in self.systems))
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One flat dictionary a system, names with units."""
+        return [system.to_dict() for system in self.systems]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What systems run with, where they have a choice; `compare_systems` says what each is."""
+
+    servers: int
+    delay: int
+    local_steps: int
+    fetch_interval: int
+    push_interval: int
+    stragglers: Stragglers
+    portions_per_gpu: int
+
+
+def compare_systems(
+    workload: Transformer | LayerChain,
+    cluster: Cluster,
+    *,
+    global_batch: int | None = None,
+    seq_len: int | None = None,
+    framework: Framework | str = "megatron-core",
+    servers: int | None = None,
+    delay: int = 4,
+    local_steps: int = 16,
+    fetch_interval: int = 4,
+    push_interval: int = 4,
+    portions_per_gpu: int = 4,
+    stragglers: Stragglers | None = None,
+    gpu_hour: float | None = None,
+    server_hour: float = 0.0,
+    **dimensions: Any,
+) -> Comparison:
+    """Systems of training side by side: of replicas, of servers, of stages, of split layers, and their combinations.
+
+    Data parallelism by an all-reduce, ZeRO, parameter servers (synchronous, with a bounded delay, asynchronous), BytePS,
+    DeDLOC, local SGD, Downpour, Sandblaster, PipeDream, GPipe; of a transformer also tensor parallelism, 1F1B,
+    PipeDream-2BW and the best of all combinations.
+
+    Every system processes the same samples in a step. Synchronous systems exchange behind the backward pass where they
+    can; workers that wait for servers alone exchange between their steps, as `costmodel.parameter_server` has it.
+    Replicas wait for their slowest; stages of a pipeline are taken to be regular. How many steps a system needs is not in
+    here: its staleness is told, and `costmodel.StepsCurve` and `costmodel.fit_batch_scaling` go on from there.
+
+    Parameters
+    ----------
+    workload : a transformer, or a chain of layers whose times are those of one GPU's minibatch
+    cluster : on what; all of its GPUs work
+    global_batch : sequences of a step; of a transformer only
+    seq_len : tokens of a sequence; of a transformer only
+    framework : software of a transformer
+    servers : machines without GPUs, with the links of a node, for the systems that have servers; one a node if not given
+    delay : steps that a worker may be ahead of the slowest, with bounded delay
+    local_steps : steps of local SGD from one exchange to the next
+    fetch_interval, push_interval : steps between two fetches and two pushes of Downpour
+    portions_per_gpu : of a batch of Sandblaster, each a GPU's minibatch
+    stragglers : distribution of the GPUs' times; synchronous systems wait for the slowest
+    gpu_hour, server_hour : price of a GPU and of a server for an hour; without them there is no price
+    dimensions : of a transformer's plans, as `costmodel.Plan` has them: `recompute`, `dtype`, ...; `micro_batch` is the one
+        by which data parallelism with sharded states is fastest and fits if not given
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    InvalidValue
+        naming the field, its value and what was expected
+    IllegalPlan
+        where a transformer can't even train data-parallel, whose compute is the measure of all efficiencies
+
+    Examples
+    --------
+    >>> from costmodel import load_cluster, load_device, load_network
+    >>> chain = load_network("vgg-16").chain(load_device("v100-sxm-16gb"), minibatch=64)
+    >>> found = compare_systems(chain, load_cluster("dgx-1v", gpus=32))
+    >>> found["DeDLOC"].staleness.largest, found["parameter server, synchronous"].staleness.largest
+    (1, 0)
+    """
+    kind("workload", workload, (Transformer, LayerChain), "load_model(name) or Network.chain")
+    kind("cluster", cluster, Cluster, "load_cluster")
+    stragglers = Stragglers() if stragglers is None else stragglers
+    kind("stragglers", stragglers, Stragglers, "Stragglers(distribution=..., spread=...)")
+    gpus = int(cluster.gpus or 1)
+    nodes = max(1, -(-gpus // cluster.gpus_per_node))
+    settings = Settings(
+        servers=positive_int("servers", nodes if servers is None else servers, 100_000),
+        delay=positive_int("delay", delay, 10**6), local_steps=positive_int("local_steps", local_steps, 10**6),
+        fetch_interval=fetch_interval, push_interval=push_interval, stragglers=stragglers,
+        portions_per_gpu=positive_int("portions_per_gpu", portions_per_gpu, 1000),
+    )  # fmt: skip
+    if gpu_hour is not None:
+        real("gpu_hour", gpu_hour, 0.0, 1e9)
+    real("server_hour", server_hour, 0.0, 1e9)
+    makers: dict[str, Callable[[], System]]
+    if isinstance(workload, LayerChain):
+        from costmodel.training.compare_chains import systems_of_chain
+
+        for field, value in (("global_batch", global_batch), ("seq_len", seq_len), *dimensions.items()):
+            if value is not None:
+                raise InvalidValue(field, value, "none with a chain of layers, which has its own minibatch")
+        makers = systems_of_chain(workload, cluster, settings)
+    else:
+        from costmodel.training.compare_transformers import systems_of_transformer
+
+        for field, value in (("global_batch", global_batch), ("seq_len", seq_len)):
+            if value is None:
+                raise InvalidValue(field, value, "a whole number, with a transformer")
+        asked: dict[str, Any] = {"global_batch": global_batch, "seq_len": seq_len}
+        makers = systems_of_transformer(workload, cluster, settings, asked, framework, dimensions)
+    systems, refused = _made(makers)
+    if gpu_hour is not None:
+        systems = [
+            dataclasses.replace(one, price_per_hour=gpu_hour * one.gpus + server_hour * one.servers) for one in systems
+        ]  # fmt: skip
+    systems.sort(key=lambda one: (not one.fits, one.step_time / one.samples))
+    return Comparison(
+        workload=workload.name, cluster=cluster, unit="samples" if isinstance(workload, LayerChain) else "sequences",
+        systems=tuple(systems), refused=refused,
+    )  # fmt: skip
+
+
+def _made(makers: dict[str, Callable[[], System]]) -> tuple[list[System], dict[str, str]]:
+    systems, refused = [], {}
+    for name, make in makers.items():
+        try:
+            systems.append(make())
+        except CostModelError as error:
+            refused[name] = str(error)
+    return systems, refused
+
+
+def waiting(stragglers: Stragglers, mean: float, workers: int) -> float:
+    """Time that a synchronous step waits for the slowest of its workers [s]."""
+    return stragglers.slowest(mean, workers) - mean if workers > 1 else 0.0
+
+
+def rows_of(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """Flat rows of several comparisons, with workload and cluster."""
+    return [
+        {"workload": one.workload, "cluster": one.cluster.name, "cluster_gpus": one.cluster.gpus, **row}
+        for one in comparisons for row in one.to_rows()
+    ]  # fmt: skip
+
+
+__all__ = ["Comparison", "Settings", "System", "compare_systems", "rows_of", "waiting"]

@@ -1,0 +1,218 @@
+"""Systems that train a chain of layers, whose times are those of one GPU's minibatch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from costmodel.description.cluster import Cluster
+from costmodel.description.layers import LayerChain
+from costmodel.description.peers import Peer
+from costmodel.errors import IllegalPlan, NotModelled
+from costmodel.formulas.network import traffic
+from costmodel.formulas.pipeline import schedules
+from costmodel.formulas.systems import comparison as formulas
+from costmodel.studies import staleness as stale
+from costmodel.studies.byteps_cluster import NVLinkMachine, PCIeMachine, byteps
+from costmodel.studies.collaboration import collaborate
+from costmodel.studies.data_parallel import data_parallel_step
+from costmodel.studies.downpour_sgd import downpour
+from costmodel.studies.partitioning import partition
+from costmodel.studies.sandblaster_lbfgs import sandblaster
+from costmodel.studies.servers import parameter_server
+from costmodel.studies.staleness import Staleness
+from costmodel.training.compare import Settings, System, waiting
+
+MOMENTUM = 3.0
+"""Copies of the weights' size with SGD: weights, gradients, momentum."""
+
+
+class _Chain:
+    """A chain on a cluster, and the systems that train it."""
+
+    def __init__(self, chain: LayerChain, cluster: Cluster, settings: Settings) -> None:
+        self.chain, self.cluster, self.settings = chain, cluster, settings
+        self.gpus = int(cluster.gpus or 1)
+        self.node = min(cluster.gpus_per_node, self.gpus)
+        self.nodes = -(-self.gpus // self.node)
+        self.forward = sum(layer.forward for layer in chain.layers)
+        self.backward = sum(layer.backward for layer in chain.layers)
+        self.compute = self.forward + self.backward
+        self.weights = sum(layer.parameter_bytes for layer in chain.layers)
+        self.activations = sum(layer.kept_bytes for layer in chain.layers)
+        outer = cluster.levels[1] if self.nodes > 1 and len(cluster.levels) > 1 else cluster.levels[0]
+        self.bandwidth, self.latency = outer.bandwidth / outer.oversubscription, outer.latency
+        to_servers = cluster.levels[min(1, len(cluster.levels) - 1)]  # other machines, even where the GPUs share one
+        self.served_bandwidth, self.served_latency = to_servers.bandwidth / to_servers.oversubscription, to_servers.latency
+        self.waits = waiting(settings.stragglers, self.compute, self.gpus)
+
+    def system(
+        self, name: str, setting: str, step_time: float, *, copies: float, sent: float, staleness: Staleness, servers: int = 0,
+        memory: float | None = None, rounds: float = 1.0,
+    ) -> System:  # fmt: skip
+        """A row; `rounds` minibatches of every GPU in a step."""
+        held = float(formulas.replica_memory(self.weights, self.activations, copies)) if memory is None else memory
+        return System(
+            name=name, setting=setting, step_time=step_time, samples=rounds * self.gpus * (self.chain.minibatch or 1),
+            gpus=self.gpus, servers=servers, memory=held,
+            memory_limit=float(self.cluster.device.usable_memory or self.cluster.device.memory), sent_bytes=sent,
+            staleness=staleness, compute_time=rounds * self.compute,
+        )  # fmt: skip
+
+    @property
+    def reduced(self) -> float:
+        """Bytes that a GPU sends in one all-reduce of the gradients."""
+        return float(traffic.all_reduce_sent(self.weights, float(self.gpus)))
+
+    def all_reduce(self, name: str, zero: int) -> System:
+        """Data parallelism, buckets behind the backward pass, optimizer states sharded or not."""
+        if zero == 3:
+            raise NotModelled("ZeRO-3 of a chain of layers: gathering weights is modelled for transformers")
+        step = data_parallel_step(self.chain, self.cluster, self.gpus)
+        copies = MOMENTUM if not zero else 2.0 + 1.0 / self.gpus if zero == 1 else 1.0 + 2.0 / self.gpus
+        return self.system(
+            name, "DDP buckets of 25 MiB" if not zero else f"states over {self.gpus} GPUs", step.time + self.waits,
+            copies=copies, sent=self.reduced, staleness=stale.synchronous(),
+        )  # fmt: skip
+
+    def local_sgd(self) -> System:
+        """Steps of their own, then an average of the weights."""
+        every = self.settings.local_steps
+        step = data_parallel_step(self.chain, self.cluster, self.gpus, overlap=False)
+        return self.system(
+            "local SGD", f"an exchange every {every} steps", self.compute + self.waits + step.exchange / every,
+            copies=MOMENTUM + 2.0, sent=self.reduced / every, staleness=stale.local_sgd(every),
+        )  # fmt: skip
+
+    def served(self, name: str, consistency: str) -> System:
+        """Workers of a parameter server."""
+        settings = self.settings
+        delay = settings.delay if consistency == "bounded_delay" else None
+        overlap = self.backward / self.compute if consistency == "bsp" and settings.stragglers.constant else 0.0
+        run = parameter_server(
+            self.weights, compute_time=self.compute, workers=self.gpus, servers=settings.servers, bandwidth=self.served_bandwidth,
+            server_bandwidth=self.served_bandwidth * self.node, latency=self.served_latency, consistency=consistency, delay=delay,
+            stragglers=settings.stragglers, overlap=overlap, steps=500,
+        )  # fmt: skip
+        missed = stale.synchronous() if consistency == "bsp" else stale.measured(run.staleness)
+        when = "exchange behind the backward pass" if overlap else "exchange between steps"
+        setting = f"{settings.servers} servers, {when}" + ("" if delay is None else f", at most {delay} steps ahead")
+        return self.system(
+            name, setting, run.step_time, copies=2.0, sent=run.push_bytes, staleness=missed, servers=settings.servers
+        )  # fmt: skip
+
+    def byteps(self) -> System:
+        """Spare machines sum what pays; a machine without NVLink has two PCIe switches."""
+        if self.nodes < 2:
+            raise IllegalPlan("nodes", "BytePS: one node has no network between machines to share")
+        inner, host = self.cluster.levels[0], self.cluster.device.host_bandwidth
+        machine: NVLinkMachine | PCIeMachine = NVLinkMachine(nvlink_bandwidth=inner.bandwidth, cpu_bandwidth=host)
+        if "nvlink" not in inner.name:
+            machine = PCIeMachine(gpus_per_switch=max(1, self.node // 2), cpu_bandwidth=host, gpu_bandwidth=host)
+        step = byteps(
+            self.weights, machine=machine, gpu_machines=self.nodes, cpu_machines=min(self.settings.servers, self.nodes),
+            bandwidth=self.bandwidth * self.node, compute_time=self.compute, overlap=self.backward / self.compute,
+        )  # fmt: skip
+        return self.system(
+            "BytePS", f"{min(self.settings.servers, self.nodes)} spare machines", step.step_time + self.waits, copies=MOMENTUM,
+            sent=step.gpu_traffic / self.node, staleness=stale.synchronous(), servers=min(self.settings.servers, self.nodes),
+        )  # fmt: skip
+
+    def dedloc(self) -> System:
+        """Peers that average a step late."""
+        minibatch = float(self.chain.minibatch or 1)
+        peers = [
+            Peer(name=f"gpu {i}", samples_per_second=minibatch / self.compute, upload=self.bandwidth, download=self.bandwidth)
+            for i in range(self.gpus)
+        ]
+        step = collaborate(peers, self.weights, minibatch * self.gpus, delayed=True)
+        sent = max(entry.upload_bytes for entry in step.contributions)
+        return self.system(
+            "DeDLOC", "averaging delayed by a step", step.step_time, copies=MOMENTUM + 1.0, sent=sent,
+            staleness=stale.delayed(step.staleness),
+        )  # fmt: skip
+
+    def downpour(self) -> System:
+        """Pushes and fetches every few steps, waiting for nobody."""
+        settings = self.settings
+        run = downpour(
+            self.weights, compute_time=self.compute, replicas=self.gpus, servers=settings.servers * self.node,
+            bandwidth=self.served_bandwidth, fetch_interval=settings.fetch_interval, push_interval=settings.push_interval,
+            latency=self.served_latency, stragglers=settings.stragglers, steps=500,
+        )  # fmt: skip
+        return self.system(
+            "Downpour", f"fetch every {settings.fetch_interval}, push every {settings.push_interval} steps", run.step_time,
+            copies=3.0, sent=run.push_bytes, staleness=run.staleness, servers=settings.servers,
+        )  # fmt: skip
+
+    def sandblaster(self) -> System:
+        """Portions of a large batch, dealt by a coordinator."""
+        settings, rounds = self.settings, self.settings.portions_per_gpu
+        if settings.stragglers.distribution not in ("deterministic", "exponential"):
+            raise NotModelled(f"Sandblaster with {settings.stragglers.distribution} stragglers: its portions are exponential")
+        run = sandblaster(
+            self.weights, portion_time=self.compute, portions=rounds * self.gpus, replicas=self.gpus,
+            servers=settings.servers * self.node, bandwidth=self.served_bandwidth, push_portions=rounds,
+            latency=self.served_latency, straggler_spread=settings.stragglers.spread,
+        )  # fmt: skip
+        return self.system(
+            "Sandblaster", f"L-BFGS on batches of {rounds} portions a GPU", run.batch_time, copies=2.0, sent=run.push_bytes,
+            staleness=run.staleness, servers=settings.servers, rounds=rounds,
+        )  # fmt: skip
+
+    def pipedream(self) -> System:
+        """Stages of replicas, each updating after every minibatch."""
+        found = partition(self.chain, *self._flat(), recurrence="arxiv2018")
+        waits = max(waiting(self.settings.stragglers, 1.0, stage.replicas) for stage in found.pipeline)
+        return self.system(
+            "PipeDream", f"stages {found.configuration}", found.time * self.gpus * (1.0 + waits), copies=0.0,
+            memory=max(found.memory) + 2.0 * max(stage.parameter_bytes for stage in found.pipeline),
+            sent=found.sent_bytes, staleness=stale.pipedream(len(found.pipeline)),
+        )  # fmt: skip
+
+    def gpipe(self) -> System:
+        """One stage a GPU, all minibatches forward, then all backward."""
+        found = partition(self.chain, *self._levels(), straight=True)
+        stages = float(len(found.pipeline))
+        slowest = max(stage.compute_time for stage in found.pipeline)
+        idle = float(schedules.bubble(schedules.GPIPE, stages, 1.0, slowest, 0.0, 0.0))
+        held = max(MOMENTUM * stage.parameter_bytes + self.gpus * stage.activation_bytes for stage in found.pipeline)
+        return self.system(
+            "GPipe", f"{len(found.pipeline)} stages, {self.gpus} micro-batches", self.gpus * max(slowest, found.time) + idle,
+            copies=0.0, memory=held, sent=self.gpus * max(2.0 * stage.output_bytes for stage in found.pipeline),
+            staleness=stale.synchronous(),
+        )  # fmt: skip
+
+    # The recurrence of 2018 on a flat network comes nearest to the published speed-ups (notebooks/pipedream.ipynb); PipeDream's
+    # bandwidth between nodes is that of a node's links, which its GPUs seldom use at once
+    def _flat(self) -> tuple[list[int], list[float]]:
+        return [self.gpus], [self.bandwidth * (self.node if self.nodes > 1 else 1)]
+
+    def _levels(self) -> tuple[list[int], list[float]]:
+        inner = self.cluster.levels[0]
+        if self.nodes == 1:
+            return [self.gpus], [inner.bandwidth]
+        return [self.node, self.nodes], [inner.bandwidth, self.bandwidth * self.node]
+
+
+def systems_of_chain(chain: LayerChain, cluster: Cluster, settings: Settings) -> dict[str, Callable[[], System]]:
+    """By name, what makes each system's row.
+
+    Parameters
+    ----------
+    chain, cluster, settings : as `compare_systems` has checked them
+    """
+    one = _Chain(chain, cluster, settings)
+
+    def unsplit() -> System:
+        raise NotModelled("tensor parallelism of a chain of layers, whose layers have times and no shapes")
+
+    named = "parameter server, "
+    return {
+        "all-reduce": lambda: one.all_reduce("all-reduce", 0),
+        **{f"ZeRO-{stage}": lambda stage=stage: one.all_reduce(f"ZeRO-{stage}", stage) for stage in (1, 2, 3)},  # type: ignore[misc]
+        named + "synchronous": lambda: one.served(named + "synchronous", "bsp"),
+        named + "bounded delay": lambda: one.served(named + "bounded delay", "bounded_delay"),
+        named + "asynchronous": lambda: one.served(named + "asynchronous", "asynchronous"),
+        "BytePS": one.byteps, "DeDLOC": one.dedloc, "local SGD": one.local_sgd, "Downpour": one.downpour,
+        "Sandblaster": one.sandblaster, "PipeDream": one.pipedream, "GPipe": one.gpipe, "tensor parallelism": unsplit,
+    }  # fmt: skip

@@ -1,0 +1,245 @@
+"""Systems that train a transformer: plans, and what a plan can't say, by the compute of the data-parallel one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from costmodel.catalogue.software import framework_on
+from costmodel.checks import positive_int
+from costmodel.description.cluster import Cluster
+from costmodel.description.framework import Framework
+from costmodel.description.peers import Peer
+from costmodel.description.plan import Plan, divisors
+from costmodel.description.transformer import Transformer
+from costmodel.errors import CostModelError, IllegalPlan, NotModelled
+from costmodel.evaluation.estimation import Estimate, estimate
+from costmodel.evaluation.plan_search import search
+from costmodel.studies import staleness as stale
+from costmodel.studies.collaboration import collaborate
+from costmodel.studies.downpour_sgd import downpour
+from costmodel.studies.sandblaster_lbfgs import sandblaster
+from costmodel.studies.servers import parameter_server
+from costmodel.studies.staleness import Staleness
+from costmodel.training.compare import Settings, System, waiting
+
+GRADIENT_BYTES = 2.0
+"""Of a gradient on the way to a server or a peer."""
+MOST_STAGES, MOST_MICRO_BATCH = 16, 8
+FREE = ("tensor_parallel", "pipeline_parallel", "data_parallel", "schedule", "virtual_stages", "zero_stage", "synchronisation")
+"""Dimensions of a plan that tell the systems apart, so that no user sets them for all."""
+
+
+class _Transformer:
+    """A transformer on a cluster, and the systems that train it."""
+
+    def __init__(
+        self, model: Transformer, cluster: Cluster, settings: Settings, asked: Mapping[str, Any], framework: Framework | str,
+        dimensions: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        self.model, self.cluster, self.settings, self.framework = model, cluster, settings, framework
+        self.dimensions = dict(dimensions)
+        for field in FREE:
+            if field in self.dimensions:
+                raise NotModelled(f"{field}={self.dimensions[field]!r}: it tells the systems apart that are compared")
+        self.asked = dict(asked)
+        self.gpus = int(cluster.gpus or 1)
+        self.node = min(cluster.gpus_per_node, self.gpus)
+        self.nodes = -(-self.gpus // self.node)
+        self.sharded = int(1 in framework_on(cluster, framework).zero_stages)
+        if self.dimensions.get("micro_batch") is None:
+            self.dimensions["micro_batch"] = self._micro_batch()
+        self.alone = self.plan(zero_stage=0)
+        times = self.alone.times
+        self.compute = times["forward"] + times["backward"] + times["recompute"]
+        self.busy = self.alone.step_time - times["gradient_exchange"] - times["parameter_exchange"]
+        self.nbytes = GRADIENT_BYTES * float(model.parameters)
+        outer = cluster.levels[min(1, len(cluster.levels) - 1)]
+        self.bandwidth, self.latency = outer.bandwidth / outer.oversubscription, outer.latency
+        self.samples = float(self.asked["global_batch"])
+
+    def _micro_batch(self) -> int:
+        """Sequences of a micro-batch by which data parallelism with sharded states is fastest and fits; 1 if none does."""
+        share = positive_int("global_batch", self.asked["global_batch"], 10**9) // self.gpus
+        found = [self.plan(zero_stage=self.sharded, micro_batch=size) for size in divisors(max(share, 1), MOST_MICRO_BATCH)]
+        fitting = [one for one in found if one.fits]
+        return min(fitting, key=lambda one: one.step_time).plan.micro_batch if fitting else 1
+
+    def plan(self, **fields: Any) -> Estimate:
+        """A step of a plan on all GPUs, data-parallel where the fields leave GPUs over."""
+        taken = fields.get("tensor_parallel", 1) * fields.get("pipeline_parallel", 1) * self.dimensions.get("context_parallel", 1)
+        if self.gpus % taken:
+            raise IllegalPlan("world_size", f"{taken} ranks of a copy don't divide the {self.gpus} GPUs")
+        plan = Plan(**self.asked, **(self.dimensions | fields), data_parallel=self.gpus // taken)
+        return estimate(self.model, self.cluster, plan, self.framework)
+
+    def planned(self, name: str, setting: str, answer: Estimate, staleness: Staleness, servers: int = 0) -> System:
+        """The row of a plan."""
+        waits = waiting(self.settings.stragglers, self.compute, answer.plan.data_parallel)
+        return System(
+            name=name, setting=setting, step_time=answer.step_time + waits, samples=self.samples, gpus=self.gpus,
+            servers=servers, memory=float(answer.memory.total), memory_limit=answer.memory_limit,
+            sent_bytes=float(answer.step.exchange_bytes), staleness=staleness, compute_time=self.compute,
+        )  # fmt: skip
+
+    def zero(self, stage: int) -> System:
+        """Data parallelism, its states sharded or not."""
+        name = f"ZeRO-{stage}" if stage else "all-reduce"
+        answer = self.plan(zero_stage=stage) if stage else self.alone
+        return self.planned(name, f"{self.gpus} replicas", answer, stale.synchronous())
+
+    def tensor(self) -> Estimate:
+        """Layers split over as many GPUs of a node as divide them."""
+        return self._first({"tensor_parallel": degree} for degree in reversed(divisors(self.node, self.node)) if degree > 1)
+
+    def piped(self, schedule: str, **fields: Any) -> Estimate:
+        """Stages as long as there are layers for them."""
+        most = min(MOST_STAGES, self.model.layers)
+        degrees = [degree for degree in reversed(divisors(self.gpus, most)) if degree > 1]
+        return self._first({"pipeline_parallel": degree, "schedule": schedule, **fields} for degree in degrees)
+
+    def _first(self, candidates: Any) -> Estimate:
+        """The fastest that fits of some plans, or the leanest if none does."""
+        found, why = [], None
+        for fields in candidates:
+            try:
+                found.append(self.plan(**fields))
+            except CostModelError as error:
+                why = error
+        if not found:
+            raise why or IllegalPlan("world_size", f"{self.gpus} GPUs don't split")
+        fitting = [one for one in found if one.fits]
+        return min(fitting, key=lambda one: one.step_time) if fitting else min(found, key=lambda one: one.memory.total)
+
+    def pipeline(self, name: str, schedule: str, **fields: Any) -> System:
+        """A pipeline of a schedule."""
+        answer = self.piped(schedule, **fields)
+        plan = answer.plan
+        staleness = stale.synchronous()
+        if schedule == "pipedream":
+            staleness = stale.pipedream(plan.pipeline_parallel)
+        elif schedule == "pipedream-2bw":
+            staleness = stale.delayed()
+        setting = f"{plan.pipeline_parallel} stages x {plan.data_parallel} replicas"
+        return self.planned(name, setting, answer, staleness)
+
+    def split(self) -> System:
+        """Megatron's tensor parallelism inside a node."""
+        answer = self.tensor()
+        return self.planned(
+            "tensor parallelism", f"{answer.plan.tensor_parallel} GPUs a replica", answer, stale.synchronous()
+        )  # fmt: skip
+
+    def three_ways(self) -> System:
+        """The fastest of all combinations that fit."""
+        tried: dict[str, Any] = {name: [value] for name, value in self.dimensions.items()}
+        found = search(self.model, self.cluster, **self.asked, framework=self.framework, top=1, **tried)
+        if not found.ranked:
+            raise IllegalPlan("memory", f"no combination of degrees is legal and fits on {self.gpus} GPUs")
+        plan = found.best.plan
+        setting = (
+            f"TP {plan.tensor_parallel} CP {plan.context_parallel} PP {plan.pipeline_parallel} DP {plan.data_parallel} "
+            f"ZeRO {plan.zero_stage}"
+        )  # fmt: skip
+        return self.planned("best combination", setting, found.best, stale.synchronous())
+
+    def synchronised(self, name: str, kind: str, staleness: Staleness, setting: str, **fields: Any) -> System:
+        """Replicas that agree by other means than an all-reduce."""
+        answer = self.plan(zero_stage=0, synchronisation=kind, **fields)
+        return self.planned(name, setting, answer, staleness, servers=fields.get("servers", 0))
+
+    def served(self, name: str, delay: int | None) -> System:
+        """Replicas that wait for servers only, or for each other within a bound."""
+        settings = self.settings
+        run = parameter_server(
+            self.nbytes, compute_time=self.busy, workers=self.gpus, servers=settings.servers, bandwidth=self.bandwidth,
+            server_bandwidth=self.bandwidth * self.node, latency=self.latency, delay=delay, stragglers=settings.stragglers,
+            consistency="asynchronous" if delay is None else "bounded_delay", steps=500,
+        )  # fmt: skip
+        setting = f"{settings.servers} servers, exchange between steps"
+        setting += "" if delay is None else f", at most {delay} steps ahead"
+        return self.replicas(name, setting, run.step_time, run.push_bytes, stale.measured(run.staleness), served=True)
+
+    def downpour(self) -> System:
+        """Replicas that push and fetch every few steps."""
+        settings = self.settings
+        run = downpour(
+            self.nbytes, compute_time=self.busy, replicas=self.gpus, servers=settings.servers * self.node,
+            bandwidth=self.bandwidth, fetch_interval=settings.fetch_interval, push_interval=settings.push_interval,
+            latency=self.latency, stragglers=settings.stragglers, steps=500,
+        )  # fmt: skip
+        setting = f"fetch every {settings.fetch_interval}, push every {settings.push_interval} steps"
+        return self.replicas("Downpour", setting, run.step_time, run.push_bytes, run.staleness, served=True)
+
+    def sandblaster(self) -> System:
+        """Portions of a batch, dealt by a coordinator; the batch is the step's own."""
+        settings, share = self.settings, self.settings.portions_per_gpu
+        if settings.stragglers.distribution not in ("deterministic", "exponential"):
+            raise NotModelled(f"Sandblaster with {settings.stragglers.distribution} stragglers: its portions are exponential")
+        run = sandblaster(
+            self.nbytes, portion_time=self.busy / share, portions=share * self.gpus, replicas=self.gpus,
+            servers=settings.servers * self.node, bandwidth=self.bandwidth, push_portions=share, latency=self.latency,
+            straggler_spread=settings.stragglers.spread,
+        )  # fmt: skip
+        return self.replicas(
+            "Sandblaster", f"L-BFGS, {share} portions a GPU", run.batch_time, run.push_bytes, run.staleness, served=True
+        )  # fmt: skip
+
+    def dedloc(self) -> System:
+        """Peers that average a step late."""
+        each = self.samples / self.gpus
+        peers = [
+            Peer(name=f"gpu {i}", samples_per_second=each / self.busy, upload=self.bandwidth, download=self.bandwidth)
+            for i in range(self.gpus)
+        ]
+        step = collaborate(peers, self.nbytes, self.samples, delayed=True)
+        sent = max(entry.upload_bytes for entry in step.contributions)
+        return self.replicas("DeDLOC", "averaging delayed by a step", step.step_time, sent, stale.delayed(), served=False)
+
+    def replicas(
+        self, name: str, setting: str, step_time: float, sent: float, staleness: Staleness, *, served: bool
+    ) -> System:  # fmt: skip
+        """The row of data-parallel replicas; with servers these hold the optimizer, without a second gradient waits."""
+        held = float(self.alone.memory.total)
+        held += -float(self.alone.memory.optimizer) if served else self.nbytes
+        return System(
+            name=name, setting=setting, step_time=step_time, samples=self.samples, gpus=self.gpus,
+            servers=self.settings.servers if served else 0, memory=held, memory_limit=self.alone.memory_limit, sent_bytes=sent,
+            staleness=staleness, compute_time=self.compute,
+        )  # fmt: skip
+
+
+def systems_of_transformer(
+    model: Transformer, cluster: Cluster, settings: Settings, asked: Mapping[str, Any], framework: Framework | str,
+    dimensions: Mapping[str, Any],
+) -> dict[str, Callable[[], System]]:  # fmt: skip
+    """By name, what makes each system's row.
+
+    Parameters
+    ----------
+    model, cluster, settings, framework, dimensions : as `compare_systems` has checked them
+    asked : `global_batch` and `seq_len`
+    """
+    one = _Transformer(model, cluster, settings, asked, framework, dimensions)
+    fresh, servers, named = stale.synchronous(), settings.servers, "parameter server, "
+    return {
+        "all-reduce": lambda: one.zero(0), "ZeRO-1": lambda: one.zero(1), "ZeRO-2": lambda: one.zero(2),
+        "ZeRO-3": lambda: one.zero(3), "tensor parallelism": one.split,
+        "GPipe": lambda: one.pipeline("GPipe", "gpipe"), "1F1B": lambda: one.pipeline("1F1B", "1f1b"),
+        "PipeDream": lambda: one.pipeline("PipeDream", "pipedream"),
+        "PipeDream-2BW": lambda: one.pipeline("PipeDream-2BW", "pipedream-2bw"),
+        named + "synchronous": lambda: one.synchronised(
+            named + "synchronous", "parameter-server", fresh, f"{servers} servers, exchange behind the backward pass",
+            servers=servers,
+        ),
+        named + "bounded delay": lambda: one.served(named + "bounded delay", settings.delay),
+        named + "asynchronous": lambda: one.served(named + "asynchronous", None),
+        "BytePS": lambda: one.synchronised(
+            "BytePS", "byteps", fresh, f"{min(servers, one.nodes)} spare machines", servers=min(servers, one.nodes)
+        ),
+        "local SGD": lambda: one.synchronised(
+            "local SGD", "local-sgd", stale.local_sgd(settings.local_steps), f"an exchange every {settings.local_steps} steps",
+            local_steps=settings.local_steps,
+        ),
+        "DeDLOC": one.dedloc, "Downpour": one.downpour, "Sandblaster": one.sandblaster, "best combination": one.three_ways,
+    }  # fmt: skip

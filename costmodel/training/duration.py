@@ -1,0 +1,204 @@
+"""A whole training run of a plan: days, GPU-hours, money and energy, each with its range."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+from costmodel.checks import kind, real
+from costmodel.errors import InvalidValue, NotModelled
+from costmodel.evaluation.error_model import interval
+from costmodel.evaluation.estimation import Estimate
+from costmodel.formulas.systems import training_run as formulas
+from costmodel.studies.data_parallel import expected_largest
+from costmodel.training.cost import JOULES_PER_KILOWATT_HOUR, Cost, Tariff, cost
+from costmodel.training.reliability import Goodput, Reliability, goodput
+from costmodel.training.scaling_laws import ScalingLaw
+
+DAY = 86400.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingRun:
+    """What a run takes, from its first step to its last token.
+
+    Parameters
+    ----------
+    estimate : of one step
+    tokens : of the whole run
+    steps : optimizer steps
+    step_time : with the wait for the slowest replica [s]
+    goodput : where the run's time goes
+    tariff : the user's prices
+    loss : by the scaling law asked for [nats a token]; None without one
+    """
+
+    estimate: Estimate
+    tokens: float
+    steps: float
+    step_time: float
+    goodput: Goodput
+    tariff: Tariff
+    loss: float | None = None
+
+    @property
+    def gpus(self) -> int:
+        """How many."""
+        return self.estimate.plan.gpus
+
+    @property
+    def useful_time(self) -> float:
+        """All steps, without failures and checkpoints [s]."""
+        return self.steps * self.step_time
+
+    @property
+    def time(self) -> float:
+        """The run, expected over failures [s]."""
+        return self.goodput.time(self.useful_time)
+
+    @property
+    def days(self) -> float:
+        """The run in days."""
+        return self.time / DAY
+
+    @functools.cached_property
+    def spread(self) -> float:
+        """Standard deviation of the logarithm of the run's time: error of the step, and failures by chance."""
+        return math.hypot(self.estimate.time_spread, self.goodput.deviation(self.useful_time) / self.time)
+
+    @property
+    def time_interval(self) -> tuple[float, float]:
+        """90 % interval of the run's time [s]."""
+        return interval(self.time, self.spread)
+
+    @property
+    def cost(self) -> Cost:
+        """Of the run, expected over failures."""
+        return self._cost(self.time)
+
+    @property
+    def cost_interval(self) -> tuple[Cost, Cost]:
+        """90 % interval of every cost."""
+        low, high = self.time_interval
+        return self._cost(low), self._cost(high)
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOP utilisation of the whole run: the step's, times what stragglers and failures leave."""
+        return self.estimate.mfu * self._share
+
+    @property
+    def hfu(self) -> float:
+        """Hardware FLOP utilisation of the whole run."""
+        return self.estimate.hfu * self._share
+
+    @property
+    def interruptions(self) -> float:
+        """Expected failures and preemptions of the run."""
+        return self.goodput.interruptions(self.useful_time)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Flat names with units, for JSON and frames; None where nothing tells a cost."""
+        low, high = self.time_interval
+        row: dict[str, Any] = {
+            "tokens": self.tokens, "steps": self.steps, "straggling_step_time_s": self.step_time, "goodput": self.goodput.useful,
+            "interruptions": self.interruptions, "run_mfu": self.mfu, "run_hfu": self.hfu,
+            "days": self.days, "days_low": low / DAY, "days_high": high / DAY,
+        }  # fmt: skip
+        for end, amounts in zip(("", "_low", "_high"), (self.cost, *self.cost_interval), strict=True):
+            row[f"gpu_hours{end}"], row[f"price{end}"] = amounts.gpu_hours, amounts.price
+            row[f"energy_kwh{end}"] = None if amounts.energy is None else amounts.energy / JOULES_PER_KILOWATT_HOUR
+            row[f"co2_kg{end}"] = amounts.emissions
+        return row | {"loss": self.loss}
+
+    @property
+    def _share(self) -> float:
+        return self.goodput.useful * self.estimate.step_time / self.step_time
+
+    def _cost(self, time: float) -> Cost:
+        return cost(self.tariff, self.estimate.cluster.device, self.gpus, time)
+
+
+def time_to_train(
+    estimate: Estimate,
+    tokens: float | None = None,
+    *,
+    epochs: float = 1.0,
+    target_loss: float | None = None,
+    law: ScalingLaw | None = None,
+    reliability: Reliability | None = None,
+    straggler_spread: float = 0.0,
+    tariff: Tariff | None = None,
+) -> TrainingRun:
+    """Days, GPU-hours, money and energy of training a model with a plan.
+
+    Parameters
+    ----------
+    estimate : of one step of the plan
+    tokens : of the data set; of the whole run with one epoch
+    epochs : passes over the data set
+    target_loss : in place of `tokens`, the loss to be reached by the scaling law [nats a token]
+    law : scaling law that tells the loss, and the tokens where a loss is asked for
+    reliability : failures, checkpoints and restarts; without, nothing fails and nothing is saved
+    straggler_spread : standard deviation over the mean of one replica's step, beyond what the estimate's constants
+        hold: the slowest of all data-parallel replicas is waited for, normally distributed
+    tariff : prices and power; without, the energy follows where the device's power is known
+
+    Returns
+    -------
+    TrainingRun
+        whose 90 % ranges come from the error of the step time and from the chance of failures
+
+    Raises
+    ------
+    InvalidValue
+        naming the field, its value and what was expected
+    NotModelled
+        for a scaling law of a model with experts
+
+    Examples
+    --------
+    >>> from costmodel import Plan, estimate, load_cluster, load_model
+    >>> plan = Plan(global_batch=1024, seq_len=8192, tensor_parallel=8, data_parallel=8)
+    >>> step = estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=64), plan)
+    >>> run = time_to_train(step, 1e12, tariff=Tariff(gpu_hour=2.0))
+    >>> run.steps, run.cost.price == 2.0 * run.cost.gpu_hours
+    (119210.0, True)
+    """
+    kind("estimate", estimate, Estimate, "estimate(model, cluster, plan)")
+    reliability = Reliability() if reliability is None else reliability
+    tariff = Tariff() if tariff is None else tariff
+    kind("reliability", reliability, Reliability, "Reliability(device_mtbf=..., ...)")
+    kind("tariff", tariff, Tariff, "Tariff(gpu_hour=..., ...)")
+    real("straggler_spread", straggler_spread, 0.0, 1.0)
+    parameters = float(estimate.model.parameters)
+    if law is not None:
+        kind("law", law, ScalingLaw, "ScalingLaw(...), CHINCHILLA or KAPLAN")
+        if estimate.model.experts:
+            raise NotModelled(f"{estimate.model.name} has experts; scaling laws are of dense models")
+    counted = parameters if law is None or law.form == "additive" else _without_embeddings(estimate)
+    if target_loss is not None:
+        if law is None or tokens is not None:
+            raise InvalidValue("target_loss", target_loss, "a scaling law beside it, and no tokens")
+        tokens = law.tokens(counted, target_loss)
+    if tokens is None:
+        raise InvalidValue("tokens", tokens, "tokens of the run, or target_loss with a scaling law")
+    seen = real("tokens", tokens, 1.0, 1e18) * real("epochs", epochs, 1e-6, 1e6)
+    plan = estimate.plan
+    waited = 1.0 + straggler_spread * expected_largest(plan.data_parallel)
+    return TrainingRun(
+        estimate=estimate, tokens=seen, steps=float(formulas.steps_of(seen, float(plan.global_batch), float(plan.seq_len))),
+        step_time=estimate.step_time * waited, goodput=goodput(reliability, plan.gpus, parameters), tariff=tariff,
+        loss=None if law is None else law.loss(counted, seen),
+    )  # fmt: skip
+
+
+def _without_embeddings(estimate: Estimate) -> float:
+    """Parameters as Kaplan et al. count them."""
+    parts = estimate.model.parameters_by_part()
+    return float(parts["total"] - parts["embedding"] - parts["head"])
+
+
+__all__ = ["DAY", "TrainingRun", "time_to_train"]
