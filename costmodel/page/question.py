@@ -16,6 +16,7 @@ from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, IllegalPlan, InvalidValue
 from costmodel.evaluation.engine import step_formula
 from costmodel.formulas import training_step
+from costmodel.units import QUANTITIES
 
 Fields = dict[str, Any]
 """Values by the name of a field: ``tensor_parallel``, ``rail.bandwidth``, ``device.memory``."""
@@ -239,13 +240,26 @@ def domains(question: Asked) -> dict[str, Domain]:
     return {name: found[name] for name in asked}
 
 
+def _bounds(wish: str) -> tuple[float, float] | None:
+    """Least and most of a number as a refusal says them: "a number from 0 to 1", or quantities with a unit."""
+    least, _, most = wish.rpartition(" from ")[2].split(" of ")[0].partition(" to ")
+    try:
+        if " " in least:
+            number, unit = least.split(" ", 1)
+            scale = next(known.units[unit] for known in QUANTITIES.values() if unit in known.units)
+            return float(number) * scale, float(most.split(" ", 1)[0]) * scale
+        return float(least), float(most)
+    except (ValueError, StopIteration):  # words that name no range
+        return None
+
+
 def _domain(question: Asked, name: str, value: Any, beside: Fields) -> Domain | None:
     """What a field may be beside others; None where those allow one value only."""
     if isinstance(value, tuple):
         return Domain(choices=tuple(itertools.permutations(value)), order=True, wish="an order of " + ", ".join(value))
     wishes = [_wish(question, {**beside, name: wrong}) for wrong in (object(), "?", -1, -1.0)]
     listed = next((wish for wish in wishes if wish.startswith("one of ")), "")
-    ranged = next((wish for wish in wishes if " from " in wish and " to " in wish), "")
+    ranged = next((wish for wish in wishes if " to " in wish and _bounds(wish)), "")
     if not listed and not ranged and "true or false" not in wishes:
         return None
     wish = " or ".join(dict.fromkeys(filter(None, (listed, ranged)))) or "true or false"
@@ -256,9 +270,8 @@ def _domain(question: Asked, name: str, value: Any, beside: Fields) -> Domain | 
         choices = (False, True)
     bounds = None
     if ranged:
-        least, most = ranged.partition(" from ")[2].split(" of ")[0].split(" to ")
-        bounds = (float(least), float(most))
-        if "whole" in ranged and bounds[1] - bounds[0] < FEW:
+        bounds = _bounds(ranged)
+        if bounds and "whole" in ranged and bounds[1] - bounds[0] < FEW:
             choices, bounds = tuple(range(int(bounds[0]), int(bounds[1]) + 1)), None
     layers = question.model.layers if choices and bounds else None
     return Domain(choices, bounds, "whole" in ranged, _wish(question, {**beside, name: None}) == "", wish=wish, most=layers)

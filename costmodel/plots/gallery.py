@@ -25,7 +25,9 @@ from costmodel.formulas.network import traffic
 from costmodel.formulas.systems import byteps_shares as byteps_formula
 from costmodel.formulas.systems import data_parallel as step_formula
 from costmodel.plots import (
+    change,
     communication,
+    comparison,
     data_parallel,
     frontier,
     measured,
@@ -49,6 +51,7 @@ from costmodel.simulation.transactions import Ledger, ledger
 from costmodel.studies.data_parallel import data_parallel_step
 from costmodel.studies.rematerialisation import checkpoint, curve, uniform_chain
 from costmodel.studies.servers import Stragglers, parameter_server
+from costmodel.training.compare import compare_systems
 from costmodel.units import Gbit, MiB
 
 GOYAL = {8: 0.230, 16: 0.241, 32: 0.247, 64: 0.246, 128: 0.250, 256: 0.257, 352: 0.257}
@@ -255,13 +258,31 @@ def waiting_against_delay() -> go.Figure:
     return servers.waiting_against_delay([servers.waiting_by_delay("exponential, 4 workers", results)])
 
 
+def change_figure() -> go.Figure:
+    """Step time and memory before and after a change."""
+    plans = _found()[:2]
+    return change.change_figure(change.change(["as asked", "another plan"], plans))
+
+
+def compared_systems() -> go.Figure:
+    """Ways to train one model on one cluster, side by side."""
+    model, cluster, _ = _small()
+    return comparison.compared_systems(compare_systems(model, cluster))
+
+
+def hours_against_machines() -> go.Figure:
+    """Hours to a target against machines, published and predicted."""
+    line = comparison.Hours("a system", (1.0, 2.0, 4.0), (8.0, 4.4, 2.5), (8.0, 4.0, 2.0))
+    return comparison.hours_against_machines([line], "An example")
+
+
 FIGURES: dict[str, Callable[[], go.Figure]] = {
     one.__name__: one
     for one in (
         breakdown_figure, waterfall, stages_figure, frontier_figure, heat_map_figure, scaling_figure, roofline_figure,
         tornado_figure, measured_figure, pipeline_figure, memory_figure, utilisation, time_parts, transaction_sizes, link_loads,
         communication_figure, memory_against_time, memory_of_schedule, iteration_times, communication_overhead,
-        published_beside_predicted, waiting_against_delay,
+        published_beside_predicted, waiting_against_delay, change_figure, compared_systems, hours_against_machines,
     )
 }  # fmt: skip
 """By the name of the function that draws it: an example of every figure, and in its docstring what it shows."""

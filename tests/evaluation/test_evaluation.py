@@ -178,7 +178,7 @@ def test_differences_of_two_plans_add_up(found):
 
 
 def test_an_error_of_a_constant_that_nobody_fitted_is_the_widest_known():
-    errors = [constant_error("gemm_quality", load_cluster("dgx-h100").device, one)[0] for one in (
+    errors = [constant_error("compute_gemm_efficiency_scale", load_cluster("dgx-h100").device, one)[0] for one in (
         dataclasses.replace(estimate(MODEL, CLUSTER, Plan(**QUESTION, data_parallel=16)).framework, owner="nobody"),
         estimate(MODEL, CLUSTER, Plan(**QUESTION, data_parallel=16)).framework,
     )]  # fmt: skip

@@ -49,7 +49,8 @@ def test_every_assumption_of_a_catalogue_entry_has_its_source(found):
 def test_what_a_user_described_is_said_to_be_given(found):
     import dataclasses
 
-    own = dataclasses.replace(found.best, cluster=dataclasses.replace(found.cluster, name="ours"))
+    asked = dataclasses.replace(found.best.question, cluster=dataclasses.replace(found.cluster, name="ours"))
+    own = dataclasses.replace(found.best, question=asked)
     assert [one.source.startswith("as given") for one in assumptions(own) if "nvlink" in one.name] == [True, True]
 
 

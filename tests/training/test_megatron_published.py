@@ -7,6 +7,7 @@ import pytest
 from scipy.optimize import brentq
 
 from costmodel import Plan, Transformer, estimate, load_cluster, load_framework, load_model
+from costmodel.records import flat, replaced
 
 # Megatron-LM in 2019: figure 5, per cent of linear; 8 sequences of 1024 tokens a replica, on DGX-2
 
@@ -21,8 +22,10 @@ def megatron_2019(speed):
     """The stack of 2021 with the compute kernels so many times as fast; it reduces 16 bits behind the backward pass."""
     framework = load_framework("megatron-lm-2021")
     constants = framework.constants
-    slower = constants._replace(
-        gemm_quality=constants.gemm_quality * speed, attention_quality=constants.attention_quality * speed
+    known = flat(constants)
+    names = ("compute_gemm_efficiency_scale", "compute_attention_efficiency_scale")
+    slower = replaced(
+        constants, {name: known[name] * speed for name in names}
     )  # fmt: skip
     return dataclasses.replace(framework, constants=slower)
 
@@ -94,7 +97,9 @@ GATHERING = 1.75
 
 def zero_3(name, batch, gpus, micro_batch, factor=1.0):
     framework = load_framework("deepspeed")
-    constants = framework.constants._replace(sharding_quality=factor * framework.constants.sharding_quality)
+    constants = replaced(
+        framework.constants, {"network_sharding_quality": factor * framework.constants.network.sharding_quality}
+    )
     plan = Plan(
         global_batch=batch, seq_len=2048, data_parallel=gpus, zero_stage=3, micro_batch=micro_batch, recompute="full"
     )  # fmt: skip

@@ -174,9 +174,9 @@ def test_the_command_prints_a_page_and_elasticities(run):
     assert code == 0
     for word in (r"\sqrt{2 \delta M}", "[s]", "Young", "Result: 1000", "+0.500"):
         assert word in out
-    found = strict(run("formula", "goodput.young_interval", "--json")[1])
-    assert found["name"] == "goodput.young_interval" and "mtbf" in found["parameters"]
-    assert "goodput.daly_interval" in run("formula", "interval")[1]
+    found = strict(run("formula", "systems.reliability.young_interval", "--json")[1])
+    assert found["name"] == "systems.reliability.young_interval" and "mtbf" in found["parameters"]
+    assert "systems.reliability.daly_interval" in run("formula", "interval")[1]
 
 
 @pytest.mark.parametrize(("given", "hint"), [
