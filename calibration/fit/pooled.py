@@ -261,6 +261,7 @@ def _searched(objective: Callable[[Array], float], start: Array, step: Array) ->
 
 def fit(
     model: Model, rows: Array, start: tuple[Sequence[Effect], Array] | None = None, iterations: int = 10, inner: int = 4,
+    only: frozenset[Effect] | None = None,
     settled: int = SETTLED, report: Callable[[str], None] | None = None,
 ) -> Posterior:  # fmt: skip
     """Fit effects and spreads to some rows.
@@ -271,11 +272,12 @@ def fit(
     rows : that are fitted
     start : effects and their values to start from
     iterations : of Gauss-Newton
+    only : effects that are fitted; the others stay at their field's mean
     inner : steps of expectation-maximisation within each
     settled : iterations before spreads are estimated
     report : is told of each iteration
     """
-    effects = model.effects(rows)
+    effects = [effect for effect in model.effects(rows) if only is None or effect.field < 0 or effect in only]
     known = {e: m for e, m in zip(*start, strict=True)} if start else {}
     mean = np.array([known.get(effect, 0.0) for effect in effects])
     _, group = _indexed(model.grouping.group[rows])

@@ -59,7 +59,7 @@ def _estimate(arguments: argparse.Namespace) -> int:
 
     model = read_model(arguments.model)
     cluster, plan = read_plan(arguments)
-    answer = estimate(model, cluster, plan, arguments.framework)
+    answer = estimate(model, cluster, plan, arguments.framework, fit_probability=arguments.fit_probability)
     found = verdict(answer)
     if arguments.json:
         print_json({**_figures(answer), "verdict": _verdict_figures(found), "stages": _stage_figures(answer)})
@@ -123,9 +123,7 @@ def _estimate_page(answer: Estimate, found: Verdict) -> list[Any]:
     )  # fmt: skip
     low, high = answer.time_interval
     least, most = answer.memory_interval
-    source = f"{answer.spread.rows} measured runs of {answer.framework.name}" if answer.spread.calibrated else (
-        "no measurement of this framework on this device: other frameworks and devices stand in for it"
-    )  # fmt: skip
+    source = answer.evidence
     figures = [
         f"Rate: {answer.tokens_per_second:,.0f} tokens/s, {answer.tokens_per_second / plan.gpus:,.0f} a GPU",
         f"MFU: {100 * answer.mfu:.1f} % with attention scores counted in full, {100 * answer.causal_mfu:.1f} % with the "

@@ -22,7 +22,7 @@ from costmodel.description.transformer import Transformer
 from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.evaluation import engine as engines
 from costmodel.evaluation.error_model import spread_of
-from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.estimation import FIT_PROBABILITY, Estimate, probability
 from costmodel.evaluation.ranking import Standings, standings
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import CODES, INTERLEAVED, ONE_F_ONE_B, SCHEDULES
@@ -314,6 +314,7 @@ def search(
     global_batch: int,
     seq_len: int,
     framework: Framework | str = "megatron-core",
+    fit_probability: float = FIT_PROBABILITY,
     top: int = 20,
     engine: str = "auto",
     progress: Callable[[int, int], None] | None = None,
@@ -327,6 +328,7 @@ def search(
     global_batch : sequences per step
     seq_len : [tokens]
     framework : the software, or its name in the catalogue
+    fit_probability : to fit in memory, from which a plan is ranked
     top : how many ranked plans to return
     engine : ``"auto"``, ``"python"``, ``"numpy"`` or ``"numba"``
     progress : called with the combinations just done and those in all, from any thread
@@ -347,6 +349,7 @@ def search(
     question = ask(model, cluster, framework)
     software = question.framework
     positive_int("top", top, 1_000_000)
+    probability("fit_probability", fit_probability)
     if progress is not None and not callable(progress):
         raise InvalidValue("progress", progress, "a function of the plans done and of all")
     known = (*SPLIT, "data_parallel", *CHOICES)
@@ -407,7 +410,8 @@ def search(
             report = functools.partial(_pass_on, progress, whole)
         parts = engines.evaluate(question.inputs(sample), plans, engine, report)
         times, held = parts[0], parts[engines.PARTS.index("memory_total")]
-        limit = spread_of(software, cluster.device).margin * float(cluster.device.usable_memory or 0.0)
+        spread = spread_of(software, cluster.device, bool(model.experts))
+        limit = spread.margin(fit_probability) * float(cluster.device.usable_memory or 0.0)
         fits = held <= limit
         evaluated += len(legal)
         fitting += int(fits.sum())
@@ -424,7 +428,9 @@ def search(
     def rebuild(found: Found) -> Estimate:
         _, _, chosen, row, parts = found
         plan = _plan(table, recompute, row, template, chosen).resolve(software)
-        return Estimate(question=question, plan=plan, step=engines.unflatten(parts))
+        return Estimate(
+            question=question, plan=plan, step=engines.unflatten(parts), required_probability=fit_probability
+        )
 
     ranked = [rebuild(found) for found in best[:top]]
     miss = None
