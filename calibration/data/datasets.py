@@ -9,14 +9,11 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-
 from typing import Any
 
 from calibration.data.runs import Run
 from costmodel.catalogue.software import load_framework
 from costmodel.description.framework import Framework
-
-
 
 
 @dataclasses.dataclass(frozen=True)

@@ -301,14 +301,17 @@ def fit(
             tails = (FREEDOM + 1.0) / (FREEDOM + (solved.left / scale) ** 2)
         weights = tails / scale**2
 
-        def objective(values: Array, of: Array = weights, tau: float = spreads.group, before: Array = prior) -> float:
+        def objective(
+            values: Array, of: Array = weights, tau: float = spreads.group, before: Array = prior, at: Array = columns
+        ) -> float:
             predicted = model.predict(model.places(effects, values, rows), rows)
-            left = measured - predicted - columns[:, ~fielded] @ values[~fielded]
+            left = measured - predicted - at[:, ~fielded] @ values[~fielded]
             return _distance(left, of, group, tau) + float(np.sum((values / before) ** 2))
 
         here, mean, share = _searched(objective, mean, solved.mean - mean)
         if report:
-            report(f"{iteration}: objective {here:.1f}, share of the step {share:g}, median |error| {np.median(np.abs(measured - base)):.4f}")
+            typical = float(np.median(np.abs(measured - base)))
+            report(f"{iteration}: objective {here:.1f}, share of the step {share:g}, median |error| {typical:.4f}")
         if iteration > settled and abs(latest - here) < CONVERGED * here:
             break
         latest = here

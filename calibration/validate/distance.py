@@ -18,11 +18,10 @@ from calibration.data.cases import Case
 from calibration.fit import pooled
 from calibration.fit.pooled import Model, Posterior
 from calibration.fit.problem import model_name, thinned
+from calibration.validate.levels import LEVELS
 from costmodel.evaluation.error_model import NINETY
 from costmodel.solvers.fitting import Array
 
-LEVELS = ("plan", "model", "cluster", "device", "framework")
-"""What is new, nearest first."""
 FOLDS = {"plan": 4, "model": 5, "cluster": 8, "device": 5, "framework": 5}
 WARM_ITERATIONS = 3
 LEAST_SPREAD = 0.04
@@ -120,7 +119,8 @@ def _fold(training_and_test: tuple[Array, Array]) -> tuple[Array, Array, Posteri
     model, full, kept = _JOB
     training, test = training_and_test
     start = (full.effects, full.mean)
-    posterior = pooled.fit(model, np.intersect1d(training, kept), start, WARM_ITERATIONS, settled=0)
+    only = frozenset(full.effects)
+    posterior = pooled.fit(model, np.intersect1d(training, kept), start, WARM_ITERATIONS, only=only, settled=0)
     return (*predicted_by(model, posterior, test), posterior)
 
 

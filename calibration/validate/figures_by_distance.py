@@ -11,7 +11,8 @@ import numpy as np
 
 from calibration.data.cases import Case
 from calibration.fit.runs import Fitted
-from calibration.validate.distance import LEAST_SPREAD, LEVELS, Unseen, spreads_of, unseen
+from calibration.validate.distance import LEAST_SPREAD, Unseen, spreads_of, unseen
+from calibration.validate.levels import LEVELS
 from calibration.validate.metrics import group_key
 from costmodel.evaluation.error_model import NINETY
 from costmodel.solvers.fitting import Array

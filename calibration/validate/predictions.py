@@ -110,10 +110,10 @@ def predictions_of(cases: Sequence[Case], columns: Columns | None = None) -> lis
     limits, total, needed = (np.asarray(one) for one in (columns.device.memory, result.total, result.memory.total))
     predictions = []
     for row, case in enumerate(cases):
-        spread = spread_of(case.framework, case.cluster.device)
+        spread = spread_of(case.framework, case.cluster.device, bool(case.model.experts))
         seconds, held = float(total[row]), float(nbytes[row])
         low, high = interval(seconds, spread.time)
         least, most = interval(held, spread.memory)
-        fits = float(needed[row]) <= spread.margin * float(limits[row])
+        fits = float(needed[row]) <= float(limits[row])  # more likely than not
         predictions.append(Prediction(case, seconds, low, high, held, least, most, fits))
     return predictions

@@ -227,7 +227,8 @@ def estimate(
     kind("plan", plan, Plan, "Plan(...)")
     accepted = question.accepted(plan)
     step = evaluate_one(question, accepted)
-    return Estimate(question=question, plan=accepted, step=step, required_probability=probability("fit_probability", fit_probability))
+    required = probability("fit_probability", fit_probability)
+    return Estimate(question=question, plan=accepted, step=step, required_probability=required)
 
 
 __all__ = ["MEMORY_PARTS", "TIME_PARTS", "Estimate", "estimate"]

@@ -121,9 +121,8 @@ def calibrate(
             raise InvalidValue(
                 "seconds", seconds, f"a time within {FARTHEST:g} times {prior:.4g} s, which the catalogue's constants give"
             )
-    constants, updated = _updated(cluster, software, measured)
-    error = math.sqrt(updated.left + MODEL_SPREAD**2 + SCATTER**2)
-    calibrated = dataclasses.replace(software, constants=constants, time_error=error, owner="")
+    constants, found = updated(cluster, software, measured)
+    calibrated = dataclasses.replace(software, constants=constants, time_error=found.spread, owner="")
     return dataclasses.replace(cluster, frameworks={**cluster.frameworks, software.name: calibrated})
 
 
@@ -166,15 +165,15 @@ def influences(
     """
     software = framework_on(cluster, framework)
     measured = read_runs(runs)
-    constants, updated = _updated(cluster, software, measured)
+    constants, update = updated(cluster, software, measured)
     found = []
-    for place, (run, weight) in enumerate(zip(measured, updated.weights, strict=True)):
-        push = updated.gain[:, place] * updated.errors[place] * weight
-        most = int(np.abs(push).argmax())
+    for place, (run, weight) in enumerate(zip(measured, update.weights, strict=True)):
         before = math.log(run[2] / _predict(cluster, software, software.constants, run))
         after = math.log(run[2] / _predict(cluster, software, constants, run))
-        apart = abs(updated.errors[place]) > DISAGREES * math.hypot(MODEL_SPREAD, SCATTER) and weight < 0.5
-        name = updated.fields[most] if most < len(updated.fields) else "common factor of the cluster"
+        push = update.gain[:, place] * before
+        most = int(np.abs(push).argmax())
+        apart = abs(update.errors[place]) > DISAGREES * math.hypot(MODEL_SPREAD, SCATTER)
+        name = update.fields[most] if most < len(update.fields) else "common factor of the cluster"
         found.append(Influence(place, before, after, float(weight), name, math.exp(push[most]), bool(apart)))
     return found
 
@@ -300,24 +299,48 @@ def _predict(cluster: Cluster, software: Framework, constants: Software, run: Ru
 
 
 @dataclasses.dataclass(frozen=True)
-class _Update:
-    """Constants and common factor after the runs: their change, what each run's error adds, and what stays unknown."""
+class Prior:
+    """What is believed of constants before own runs.
+
+    Parameters
+    ----------
+    fields : paths of the constants
+    covariance : of their logarithms
+    """
+
+    fields: list[str]
+    covariance: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Update:
+    """Constants and common factor after the runs.
+
+    Parameters
+    ----------
+    fields : paths of the constants; the common factor comes last
+    change : of their logarithms
+    gain : change for each unit of each run's error
+    errors : log(measured / predicted) that stays of each run
+    weights : of each run
+    spread : standard deviation of the logarithm of a run of these models that was not measured
+    """
 
     fields: list[str]
     change: Array
     gain: Array
     errors: Array
     weights: Array
-    left: float
+    spread: float
 
 
-def _prior(software: Framework) -> tuple[list[str], Array]:
+def _prior(software: Framework, believed: Prior | None = None) -> tuple[list[str], Array]:
     """The constants that calibration is unsure of, and the covariance of their logarithms with the common factor's."""
-    fields, matrix = covariance_of(software)
+    fields, matrix = (believed.fields, believed.covariance) if believed else covariance_of(software)
     known = flat(software.constants)
     kept = [n for n, field in enumerate(fields) if 0.0 < known.get(field, 0.0) < LARGEST.get(field, math.inf)]
     covariance = np.zeros((len(kept) + 1,) * 2)
-    covariance[:-1, :-1] = np.asarray(matrix).reshape(len(fields), len(fields))[np.ix_(kept, kept)]
+    covariance[:-1, :-1] = np.asarray(matrix)[np.ix_(kept, kept)]
     covariance[-1, -1] = COMMON**2
     return [fields[n] for n in kept], covariance
 
@@ -355,9 +378,18 @@ def _told(covariance: Array, slope: Array, noise: float) -> tuple[Array, Array]:
     return covariance - np.outer(gain, slope @ covariance), gain
 
 
-def _updated(cluster: Cluster, software: Framework, runs: Sequence[Run]) -> tuple[Software, _Update]:
-    """Constants after the runs: the posterior's mode, by Gauss-Newton, with a run's weight as its error allows."""
-    fields, prior = _prior(software)
+def updated(
+    cluster: Cluster, software: Framework, runs: Sequence[Run], believed: Prior | None = None
+) -> tuple[Software, Update]:
+    """Constants after some runs: the posterior's mode, by Gauss-Newton, with a run's weight as its error allows.
+
+    Parameters
+    ----------
+    cluster, software : on which and with what they were made
+    runs : model, plan and seconds of each
+    believed : of the constants; the catalogue's covariance if not given
+    """
+    fields, prior = _prior(software, believed)
     models = [run[0] for run in runs]
     same = np.array([[one == other for other in models] for one in models], dtype=float)
     times = np.log([run[2] for run in runs])
@@ -373,6 +405,8 @@ def _updated(cluster: Cluster, software: Framework, runs: Sequence[Run]) -> tupl
         weights = (TAILS + 1.0) / (TAILS + (apart / math.hypot(MODEL_SPREAD, SCATTER)) ** 2)
         weights = np.minimum(weights, 1.0)
     posterior = prior - gain @ slopes @ prior
-    left = float(np.mean(np.einsum("ij,jk,ik->i", slopes, posterior, slopes)))
+    left = max(float(np.mean(np.einsum("ij,jk,ik->i", slopes, posterior, slopes))), 0.0)
     constants = _at(software.constants, fields, change)
-    return constants, _Update([*fields, "common factor"], change, gain, apart, weights, max(left, 0.0))
+    # what a model has of its own is known the better the more runs of it there are
+    own = MODEL_SPREAD**2 * (1.0 + 1.0 / len(runs)) / 2.0
+    return constants, Update(fields, change, gain, apart, weights, math.sqrt(left + own + SCATTER**2))
