@@ -41,9 +41,9 @@ COMMON, MODEL_SPREAD, SCATTER = 0.15, 0.06, 0.03
 runs of one model: cross-validation by source shows them (`python -m calibration validate --own-runs`)."""
 TAILS = 4.0
 """Degrees of freedom of a run's scatter: one that disagrees with the others loses its weight."""
-DISAGREES = 3.0
-"""Standard deviations beyond which a run is flagged."""
-ROUNDS = 4
+DISAGREES = 0.6
+"""Weight below which a run is flagged: it lies beyond two standard deviations of what the others say."""
+ROUNDS = 3
 STEP = 1e-3
 if TYPE_CHECKING:
     import pandas
@@ -172,9 +172,8 @@ def influences(
         after = math.log(run[2] / _predict(cluster, software, constants, run))
         push = update.gain[:, place] * before
         most = int(np.abs(push).argmax())
-        apart = abs(update.errors[place]) > DISAGREES * math.hypot(MODEL_SPREAD, SCATTER)
         name = update.fields[most] if most < len(update.fields) else "common factor of the cluster"
-        found.append(Influence(place, before, after, float(weight), name, math.exp(push[most]), bool(apart)))
+        found.append(Influence(place, before, after, float(weight), name, math.exp(push[most]), bool(weight < DISAGREES)))
     return found
 
 

@@ -9,10 +9,10 @@ import pytest
 
 import costmodel
 from calibration.data.cases import case_of, cases_of, framework_of, plan_of
+from calibration.data.datasets import DATASETS, STACKS, Dataset
 from calibration.data.reference import DEFAULT_FOLDER, default_files
 from calibration.data.runs import Run, read_runs, usable
 from calibration.validate.command import LEAST_PREDICTED, QUOTED
-from calibration.data.datasets import DATASETS, STACKS, Dataset
 from calibration.validate.predictions import columns_of, logged_memory
 from costmodel import estimate
 from costmodel.errors import CostModelError, NotModelled
@@ -119,7 +119,10 @@ def test_refused_rows_are_kept_by_reason():
 def with_notes(run: Run, **arguments: object) -> Run:
     """A row of Megatron-Core's tests that quotes its arguments."""
     quoted = json.dumps({name.replace("_", "-"): value for name, value in arguments.items()})
-    return changed(run, notes=quoted, stack="megatron-core-ci", dataset="megatron_ci_golden", ffn_hidden="", n_params="", attention_kind="")
+    return changed(
+        run, notes=quoted, stack="megatron-core-ci", dataset="megatron_ci_golden", ffn_hidden="", n_params="",
+        attention_kind="",
+    )  # fmt: skip
 
 
 def test_arguments_in_the_notes_say_which_attention_runs():
