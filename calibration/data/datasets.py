@@ -25,12 +25,16 @@ class Dataset:
     habits : fields of `Framework` in which the source's software differed from the framework's defaults
     vocabulary : of its models where rows leave it out [tokens]; 0: not known
     classic : its models are GPTs with LayerNorm, biases and learned positions, whatever the framework
+    software : framework that its rows' stack stands for; empty: what the stack says
+    untuned : deterministic kernels, tiny models, nothing tuned: a framework's own tests, whose host times are not a user's
     logging_stage : of the pipeline, whose rank logs its memory; -1: the fullest
     """
 
     habits: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     vocabulary: int = 0
     classic: bool = False
+    software: str = ""
+    untuned: bool = False
     logging_stage: int = -1
 
 
@@ -46,8 +50,10 @@ DATASETS = {
     ),
     # Megatron-LM's functional tests run Megatron-Core with nothing tuned: plain data parallelism
     "megatron_ci_golden": Dataset(
-        {"zero_stage": 0, "overlap_gradients": False, "overlap_parameters": False}, classic=True,
+        {"zero_stage": 0, "overlap_gradients": False, "overlap_parameters": False}, classic=True, untuned=True,
     ),
+    # PyTorch's DistributedDataParallel under torch.compile: nearest to FSDP2 without sharding
+    "modded_nanogpt": Dataset({"zero_stage": 0}, software="fsdp2"),
     # world rank 0 writes the table of a benchmark (huggingface/nanotron src/nanotron/helpers.py, ``log_throughput``)
     "nanotron_ultrascale": Dataset(logging_stage=0),
 }  # fmt: skip
@@ -86,7 +92,7 @@ def framework_of(run: Run, architecture: str) -> Framework:
     architecture : of its devices
     """
     stack = run.text["stack"]
-    name = SOFTWARE.get(stack, stack if stack in STACKS else NEAREST)
+    name = dataset_of(run).software or SOFTWARE.get(stack, stack if stack in STACKS else NEAREST)
     if name == "hf-trainer" and "fsdp" in run.text["fsdp_mode"].lower():
         name = "hf-fsdp"
     return dataclasses.replace(load_framework(name, architecture), **dataset_of(run).habits)

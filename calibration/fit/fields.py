@@ -22,6 +22,8 @@ class Field:
     prior : what is believed of it
     low, high : what nature allows; a bound is never reached, as `Link` has it
     spreads : standard deviation of the linked constant over the members of each level, before measuring
+    start : where the fit begins; 0: at `prior`. A time of which nearly nothing is expected changes no step where it
+        starts from nothing, so that no slope would say that a source has it
     """
 
     path: str
@@ -29,6 +31,7 @@ class Field:
     low: float
     high: float
     spreads: Mapping[str, float]
+    start: float = 0.0
 
     @property
     def link(self) -> Link:
@@ -38,10 +41,10 @@ class Field:
 
 def _of(
     path: str, prior: float, low: float = 0.0, high: float = math.inf, *, field: float = 1.0, framework: float = 0.0,
-    architecture: float = 0.0, both: float = 0.0, cluster: float = 0.0, device: float = 0.0,
+    architecture: float = 0.0, both: float = 0.0, cluster: float = 0.0, device: float = 0.0, start: float = 0.0,
 ) -> Field:  # fmt: skip
     spreads = (field, framework, architecture, both, cluster, device)
-    return Field(path, prior, low, high, {level: sd for level, sd in zip(LEVELS, spreads, strict=True) if sd})
+    return Field(path, prior, low, high, {level: sd for level, sd in zip(LEVELS, spreads, strict=True) if sd}, start)
 
 
 CLOCK = "sustained_clock"
@@ -63,12 +66,12 @@ TIME = (
     _of("host_step", 1e-2, framework=0.7, both=0.4),
     _of("host_unfused_launches", 0.2, field=0.5),
     _of("host_jitter", 0.03, framework=0.7),
-    _of("host_pipeline_jitter", 1e-3, field=1.5, framework=0.7),
-    _of("host_straggler_time", 1e-4, field=1.5),
-    _of("host_pressure_time", 0.03, field=1.5, framework=0.7),
+    _of("host_pipeline_jitter", 3e-3, field=1.0, framework=1.5, start=0.1),
+    _of("host_straggler_time", 1e-3, field=1.0, framework=1.5, start=0.1),
+    _of("host_pressure_time", 0.01, field=1.0, framework=1.0, start=0.03),
     # a cluster's: no software sends above the line rate
     _of("network_quality", 0.85, 0.0, 1.0, field=0.7, cluster=0.7),
-    _of("network_latency", 1.0, field=0.5, cluster=0.5),
+    _of("network_latency", 1.5, field=0.5, cluster=1.0, start=3.0),
     _of("network_node_latency", 1.0, field=0.5, architecture=0.4),
     _of("network_sharding_quality", 0.9, 0.0, 1.0, framework=0.7),
     _of("overlap_tensor", 0.5, 0.0, 1.0, framework=0.7),

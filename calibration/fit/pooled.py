@@ -35,7 +35,8 @@ BELIEF = 6.0
 """Observations that the spread believed before measuring counts as."""
 FREEDOM = 4.0
 """Degrees of freedom of the scatter's tails."""
-LEAST_SCATTER = 0.04
+LEAST_SCATTER, MOST_SCATTER = 0.04, 0.12
+"""Bounds of a source's scatter: beyond the upper a source that fits badly would cease to be fitted."""
 CLUSTER, GROUP, SCATTER = 0.05, 0.05, 0.06
 """Spreads of the intercepts, and of the scatter, believed before measuring."""
 
@@ -128,6 +129,13 @@ class Model:
     def centre(self) -> Array:
         """The fields' priors on the line."""
         return np.array([field.link.to_line(field.prior) for field in self.fields])
+
+    def head_start(self, effect: Effect) -> float:
+        """Where an effect begins."""
+        field = self.fields[effect.field]
+        if effect.field < 0 or effect.level != "field" or not field.start:
+            return 0.0
+        return field.link.to_line(field.start) - field.link.to_line(field.prior)
 
     def effects(self, rows: Array) -> list[Effect]:
         """Every unknown that some row depends on."""
@@ -230,7 +238,7 @@ def _updated(spreads: Spreads, believed: Spreads, effects: Sequence[Effect], sol
         for key, sd in spreads.effects.items()
     }
     scatter = {
-        name: max(float(np.sqrt(np.sum(tails[mine] * solved.left[mine] ** 2) / max(mine.sum(), 1))), LEAST_SCATTER)
+        name: float(np.clip(np.sqrt(np.sum(tails[mine] * solved.left[mine] ** 2) / mine.sum()), LEAST_SCATTER, MOST_SCATTER))
         for name in spreads.scatter
         if (mine := source == name).any()
     }
@@ -280,6 +288,8 @@ def fit(
     effects = [effect for effect in model.effects(rows) if only is None or effect.field < 0 or effect in only]
     known = {e: m for e, m in zip(*start, strict=True)} if start else {}
     mean = np.array([known.get(effect, 0.0) for effect in effects])
+    if start is None:
+        mean += np.array([model.head_start(effect) for effect in effects])
     _, group = _indexed(model.grouping.group[rows])
     source = model.grouping.source[rows]
     believed = model.believed(rows)

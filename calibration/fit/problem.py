@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from calibration.data.cases import Case
+from calibration.data.datasets import dataset_of
 from calibration.fit.fields import CLOCK, MEMORY, TIME, Field
 from calibration.fit.pooled import Grouping, Model
 from calibration.validate.predictions import Columns, columns_of, logged_memory
@@ -19,7 +20,7 @@ CLOCKED = (
     "gemm_efficiency", "base_gemm_efficiency", "attention_forward_efficiency", "attention_backward_efficiency",
 )  # fmt: skip
 """What a device computes at its clock."""
-ROWS_OF_GROUP = 16
+ROWS_OF_GROUP = 40
 LARGEST_PULL = 0.25
 """Log distance from the limit beyond which a run that was marked out of memory no longer pulls at the constants."""
 
@@ -28,6 +29,11 @@ def cluster_name(case: Case) -> str:
     """The machine that a row ran on, as far as a source tells: its device and its NICs."""
     between = case.cluster.levels[-1].bandwidth
     return f"{case.run.text['dataset']}|{case.cluster.device.name}|{between:.3g}"
+
+
+def framework_owner(case: Case) -> str:
+    """The owner of a framework's effects: a framework as its own tests run it, with nothing tuned, is apart."""
+    return f"{case.framework.name} untuned" if dataset_of(case.run).untuned else case.framework.name
 
 
 def model_name(case: Case) -> str:
@@ -45,7 +51,7 @@ def group_name(case: Case) -> str:
 
 def grouping_of(cases: Sequence[Case]) -> Grouping:
     """To whom each case belongs."""
-    framework = np.array([case.framework.name for case in cases])
+    framework = np.array([framework_owner(case) for case in cases])
     architecture = np.array([case.cluster.device.architecture for case in cases])
     cluster = np.array([cluster_name(case) for case in cases])
     owners = {
@@ -116,7 +122,7 @@ def memory_model(cases: Sequence[Case], columns: Columns | None = None) -> Model
         bill = at.evaluate().memory
         room = np.log(np.asarray(bill.total) / at.device.memory)
         wrong = np.where(failed[chosen], np.clip(room, -LARGEST_PULL, 0.0), np.maximum(room, 0.0))
-        held = np.log(logged_memory([cases[row] for row in chosen], at, bill))
+        held = np.log(logged_memory([cases[int(row)] for row in chosen], at, bill))
         return np.where(np.isnan(peak[chosen]), np.where(told[chosen], wrong, 0.0), held)
 
     return Model(MEMORY, grouping_of(cases), np.where(np.isnan(peak), 0.0, np.log(peak)), predict)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from calibration.data.cases import Case
 from calibration.fit import pooled
 from calibration.fit.pooled import Model, Posterior
-from calibration.fit.problem import model_name, thinned
+from calibration.fit.problem import framework_owner, model_name, thinned
 from calibration.validate.levels import LEVELS
 from costmodel.evaluation.error_model import NINETY
 from costmodel.solvers.fitting import Array
@@ -35,11 +35,13 @@ class Unseen:
     Parameters
     ----------
     predicted : logarithms; NaN where a row is in no fold
+    plain : the same without what groups and clusters add
     variance : of them, by the fit
     fold : of each row
     """
 
     predicted: Array
+    plain: Array
     variance: Array
     fold: NDArray[np.int64]
 
@@ -48,7 +50,7 @@ KEYS: dict[str, Callable[[Case], str]] = {
     "model": model_name,
     "cluster": lambda case: case.run.text["dataset"],
     "device": lambda case: case.cluster.device.name,
-    "framework": lambda case: case.framework.name,
+    "framework": framework_owner,
 }
 """What is left out whole at each level; a source's clusters go with it."""
 
@@ -81,8 +83,8 @@ def folds_of(cases: Sequence[Case], level: str, group: NDArray[np.str_]) -> NDAr
     return np.array([place[str(name)] for name in names])
 
 
-def predicted_by(model: Model, posterior: Posterior, rows: Array) -> tuple[Array, Array]:
-    """Logarithms of what is predicted of rows, and their variance.
+def predicted_by(model: Model, posterior: Posterior, rows: Array) -> tuple[Array, Array, Array]:
+    """Logarithms of what is predicted of rows, the same without intercepts, and the variance of the first.
 
     Owners and intercepts that the fit knows add what they are known to add; others add their spread.
 
@@ -108,13 +110,13 @@ def predicted_by(model: Model, posterior: Posterior, rows: Array) -> tuple[Array
         variance[position] += spread
     typical = float(np.median(list(spreads.scatter.values())))
     scatter = np.array([spreads.scatter.get(str(name), typical) for name in model.grouping.source[rows]])
-    return found, variance + scatter**2
+    return found, base, variance + scatter**2
 
 
 _JOB: tuple[Model, Posterior, Array] | None = None
 
 
-def _fold(training_and_test: tuple[Array, Array]) -> tuple[Array, Array, Posterior]:
+def _fold(training_and_test: tuple[Array, Array]) -> tuple[Array, Array, Array, Posterior]:
     assert _JOB is not None
     model, full, kept = _JOB
     training, test = training_and_test
@@ -148,10 +150,11 @@ def unseen(
     with multiprocessing.get_context("fork").Pool(workers) as pool:
         done = pool.map(_fold, jobs, chunksize=1)
     found: dict[str, tuple[Unseen, list[Posterior]]] = {}
-    for level, (_, test), (predicted, variance, posterior) in zip(places, jobs, done, strict=True):
-        empty = Unseen(np.full(len(cases), np.nan), np.full(len(cases), np.nan), folds[level])
+    for level, (_, test), (predicted, plain, variance, posterior) in zip(places, jobs, done, strict=True):
+        blank = np.full(len(cases), np.nan)
+        empty = Unseen(blank.copy(), blank.copy(), blank, folds[level])
         entry, posteriors = found.setdefault(level, (empty, []))
-        entry.predicted[test], entry.variance[test] = predicted, variance
+        entry.predicted[test], entry.plain[test], entry.variance[test] = predicted, plain, variance
         posteriors.append(posterior)
     return found
 
@@ -168,7 +171,7 @@ def factor_of(errors: Array, spreads: Array, sources: NDArray[np.str_]) -> float
     ratio = np.abs(errors) / spreads
     order = np.argsort(ratio)
     _, index, sizes = np.unique(sources, return_inverse=True, return_counts=True)
-    weight = (1.0 / np.sqrt(sizes))[index][order]
+    weight = (1.0 / sizes)[index][order]
     share = np.cumsum(weight) / weight.sum()
     return float(ratio[order][np.searchsorted(share, 0.9)] / NINETY)
 

@@ -104,9 +104,9 @@ def by_distance(time: Fitted, memory: Fitted, levels: Sequence[str] = LEVELS) ->
             if level == "plan":
                 base = math.hypot(scatter, LEAST_SPREAD)
             typical = float(np.nanmedian(spreads))
-            tables[what][level] = {"spread": base if what == "time" else typical, "widening": widening}
+            tables[what][level] = {"spread": base if what == "time" else typical, "widening": widening, "typical": typical}
             if what == "memory":
-                document[level]["verdicts"] = _verdicts(cases, entry.predicted)
+                document[level]["verdicts"] = _verdicts(cases, entry.plain)
         if what == "time":
             kept = found
     return document, tables, kept

@@ -12,9 +12,9 @@ import numpy as np
 from calibration.data.cases import Case
 from calibration.fit.fields import CLOCK
 from calibration.fit.pooled import Posterior
-from calibration.fit.problem import CLOCKED, cluster_name, model_name, take
+from calibration.fit.problem import CLOCKED, cluster_name, framework_owner, model_name, take
 from calibration.fit.runs import Fitted, base_columns, expected
-from calibration.validate.distance import unseen
+from calibration.validate.distance import Unseen, unseen
 from calibration.validate.predictions import Columns
 from costmodel.evaluation.error_model import NINETY
 from costmodel.evaluation.own_runs import Prior, updated
@@ -23,7 +23,7 @@ from costmodel.records import flat, replaced
 from costmodel.solvers.fitting import Array
 
 SMALLEST_GROUP = 8
-DRAWS = 2
+DRAWS = 1
 MOST_ROWS = 40
 
 
@@ -39,16 +39,19 @@ class Drawn:
     others_after: float
 
 
-def own_runs(time: Fitted, counts: Sequence[int]) -> dict[str, Any]:
+def own_runs(
+    time: Fitted, counts: Sequence[int], by_source: tuple[Unseen, list[Posterior]] | None = None
+) -> dict[str, Any]:
     """Errors of the rest of each group after calibrating on some of its runs, by how many.
 
     Parameters
     ----------
     time : a fit of all runs, whose folds by source are what is calibrated
     counts : numbers of runs
+    by_source : those folds' predictions and fits, if they are at hand
     """
     cases, model = time.cases, time.model
-    found, posteriors = unseen(cases, model, time.posterior, ("cluster",))["cluster"]
+    found, posteriors = by_source or unseen(cases, model, time.posterior, ("cluster",))["cluster"]
     columns = base_columns(cases)
     names = np.array([f"{cluster_name(c)}|{model_name(c)}|{c.plan.dtype}|{c.framework.name}" for c in cases])
     random = np.random.default_rng(5)
@@ -75,8 +78,8 @@ class _Group:
         case = cases[rows[0]]
         device = case.cluster.device
         owners = {
-            "field": "", "framework": case.framework.name, "architecture": device.architecture, "device": device.name,
-            "framework on architecture": f"{case.framework.name}@{device.architecture}",
+            "field": "", "framework": framework_owner(case), "architecture": device.architecture, "device": device.name,
+            "framework on architecture": f"{framework_owner(case)}@{device.architecture}",
         }  # fmt: skip
         fields = time.model.fields
         places, covariance = expected(posterior, fields, owners)

@@ -112,7 +112,7 @@ def predictions_of(cases: Sequence[Case], columns: Columns | None = None) -> lis
     for row, case in enumerate(cases):
         spread = spread_of(case.framework, case.cluster.device, bool(case.model.experts))
         seconds, held = float(total[row]), float(nbytes[row])
-        low, high = interval(seconds, spread.time)
+        low, high = interval(seconds, spread.typical)
         least, most = interval(held, spread.memory)
         fits = float(needed[row]) <= float(limits[row])  # more likely than not
         predictions.append(Prediction(case, seconds, low, high, held, least, most, fits))

@@ -40,6 +40,7 @@ class Spread:
     within : of time between plans of one model on one cluster, whose common error cancels in a comparison
     widening : factor on the standard deviation that the constants' covariance gives: what cross-validation showed to be
         needed for nine in ten where a question is as new as this one
+    typical : of time with what constants add, on the median of such questions
     rows : runs of the framework
     calibrated : whether runs of the framework were measured on this device
     evidence : the same in words
@@ -49,6 +50,7 @@ class Spread:
     memory: float
     within: float
     widening: float
+    typical: float
     rows: int
     calibrated: bool
     evidence: str = ""
@@ -120,12 +122,13 @@ def spread_of(framework: Framework, device: Device, experts: bool = False) -> Sp
     level = novelty(framework, device)
     time, memory = table["time"][level], table["memory"][level]
     family = table["framework"].get(framework.name, {"rows": 0})
-    spread, widening = time["widening"] * time["spread"], time["widening"]
+    spread, widening, typical = time["widening"] * time["spread"], time["widening"], time["typical"]
     if framework.time_error is not None:
-        spread, widening = framework.time_error, 1.0
+        spread = typical = framework.time_error
+        widening = 1.0
     return Spread(
-        spread, memory["spread"], min(table["time"]["plan"]["spread"], spread), widening, family["rows"], level == "cluster",
-        evidence_of(framework, device, experts),
+        spread, memory["spread"], min(table["time"]["plan"]["spread"], spread), widening, typical, family["rows"],
+        level == "cluster", evidence_of(framework, device, experts),
     )  # fmt: skip
 
 

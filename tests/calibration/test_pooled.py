@@ -63,8 +63,8 @@ def test_a_framework_without_runs_gets_the_mean_and_the_spread_over_frameworks()
     model, _ = world(2)
     names = model.grouping.owners["framework"]
     found = pooled.fit(model, np.flatnonzero(names != "f3"))
-    _, known = predicted_by(model, found, np.flatnonzero(names == "f2"))
-    _, unknown = predicted_by(model, found, np.flatnonzero(names == "f3"))
+    *_, known = predicted_by(model, found, np.flatnonzero(names == "f2"))
+    *_, unknown = predicted_by(model, found, np.flatnonzero(names == "f3"))
     assert np.median(unknown) > 4.0 * np.median(known)
     assert Effect(0, "framework", "f3") not in found.effects
 
@@ -77,7 +77,7 @@ def test_ninety_per_cent_intervals_hold_on_frameworks_left_out():
         for left_out in ("f0", "f1"):
             found = pooled.fit(model, np.flatnonzero(names != left_out), iterations=6)
             rows = np.flatnonzero(names == left_out)
-            predicted, variance = predicted_by(model, found, rows)
+            predicted, _, variance = predicted_by(model, found, rows)
             held += list(np.abs(model.measured[rows] - predicted) <= NINETY * np.sqrt(variance))
     assert 0.75 <= np.mean(held) <= 1.0
 
@@ -126,7 +126,7 @@ def test_the_spread_of_a_fold_does_not_follow_its_own_errors():
     random = np.random.default_rng(1)
     errors, fold = random.normal(0.0, 0.1, 400), np.arange(400) % 4
     sources = np.full(400, "one")
-    found = Unseen(np.zeros(400), np.full(400, 0.01), fold)
+    found = Unseen(np.zeros(400), np.zeros(400), np.full(400, 0.01), fold)
     before, _ = spreads_of(errors, found, sources)
     errors[fold == 2] *= 50.0
     after, _ = spreads_of(errors, found, sources)
