@@ -16,7 +16,7 @@ from typing import Any
 import costmodel
 from calibration.data.cases import cases_of
 from calibration.data.reference import default_files
-from calibration.data.runs import Run, read_runs
+from calibration.data.runs import SECOND, Run, read_runs
 from calibration.validate.levels import LEVELS
 from calibration.validate.metrics import Prediction, summary
 from calibration.validate.predictions import predictions_of
@@ -85,7 +85,7 @@ def distance_of(source: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for level, entry in distance_table().items():
         found[level] = {
-            what: entry[what]["total"] if source == "total" else entry[what]["sources"].get(source.split("/")[-1])
+            what: entry[what]["total"] if source == "total" else entry[what]["sources"].get(source)
             for what in ("time", "memory")
         }
         if source == "total":
@@ -161,7 +161,7 @@ def gather(files: Sequence[Path], reference: Path | None) -> dict[str, list[Run]
     stems = [path.stem for path in chosen]
     named = {path: str(path) if stems.count(path.stem) > 1 else path.stem for path in chosen}
     if not files:  # the second edition of a source beside the first
-        named = {path: path.stem if path.parent.name != "runs2" else f"runs2/{path.stem}" for path in chosen}
+        named = {path: path.stem if path.parent.name != SECOND else f"{SECOND}/{path.stem}" for path in chosen}
     return {name: read_runs(path) for path, name in named.items()}
 
 

@@ -21,7 +21,7 @@ SMALLEST_GROUP = 4
 
 
 def _sources(cases: Sequence[Case]) -> Any:
-    return np.array([Path(case.run.text["dataset"]).stem for case in cases])
+    return np.array([str(Path(case.run.file).with_suffix("")) for case in cases])
 
 
 def _mean_regret(cases: Sequence[Case], predicted: Array, rows: Array) -> float | None:
