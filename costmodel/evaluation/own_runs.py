@@ -43,8 +43,10 @@ TAILS = 4.0
 """Degrees of freedom of a run's scatter: one that disagrees with the others loses its weight."""
 HEAVIER = 2.1318 / 1.6449
 """Width of such a distribution's 90 % interval over that of a normal one."""
-DISAGREES = 0.6
-"""Weight below which a run is flagged: it lies beyond two standard deviations of what the others say."""
+DISAGREES = 3.0
+"""Standard deviations from what the other runs say of a run beyond which it is flagged."""
+LEAST_OTHERS = 2
+"""Other runs that it takes to say that one disagrees."""
 ROUNDS = 3
 STEP = 1e-3
 if TYPE_CHECKING:
@@ -172,10 +174,15 @@ def influences(
     for place, (run, weight) in enumerate(zip(measured, update.weights, strict=True)):
         before = math.log(run[2] / _predict(cluster, software, software.constants, run))
         after = math.log(run[2] / _predict(cluster, software, constants, run))
+        others = [*measured[:place], *measured[place + 1 :]]
+        apart = False
+        if len(others) >= LEAST_OTHERS:
+            without, told = updated(cluster, software, others)
+            apart = abs(math.log(run[2] / _predict(cluster, software, without, run))) > DISAGREES * told.spread
         push = update.gain[:, place] * before
         most = int(np.abs(push).argmax())
         name = update.fields[most] if most < len(update.fields) else "common factor of the cluster"
-        found.append(Influence(place, before, after, float(weight), name, math.exp(push[most]), bool(weight < DISAGREES)))
+        found.append(Influence(place, before, after, float(weight), name, math.exp(push[most]), apart))
     return found
 
 
