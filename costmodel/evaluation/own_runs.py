@@ -36,9 +36,10 @@ SLOWER = {
 LARGEST = {path: 1.0 for path in paths(Software) if path.startswith("overlap_")}
 FARTHEST = 8.0
 """A measured step farther than this from its estimate is a mistake in units, or another run."""
-COMMON, MODEL_SPREAD, SCATTER = 0.2, 0.06, 0.05
-"""Standard deviations, in logarithms, of what clusters have in common for all runs, of what is a model's own there, and of
-runs of one model: cross-validation by source shows them (`python -m calibration validate --own-runs`)."""
+COMMON, MODEL_SPREAD, SCATTER, UNLIKE = 0.15, 0.06, 0.03, 0.05
+"""Standard deviations, in logarithms, of what clusters have in common for all runs, of what is a model's own there, of runs
+of one model, and of plans unlike those that were measured: cross-validation by source shows them (`python -m calibration
+validate --own-runs`)."""
 TAILS = 4.0
 """Degrees of freedom of a run's scatter: one that disagrees with the others loses its weight."""
 HEAVIER = 2.1318 / 1.6449
@@ -417,4 +418,4 @@ def updated(
     constants = _at(software.constants, fields, change)
     # what a model has of its own is known the better the more runs of it there are
     own = MODEL_SPREAD**2 * (1.0 + 1.0 / len(runs)) / 2.0
-    return constants, Update(fields, change, gain, apart, weights, HEAVIER * math.sqrt(left + own + SCATTER**2))
+    return constants, Update(fields, change, gain, apart, weights, HEAVIER * math.sqrt(left + own + SCATTER**2 + UNLIKE**2))
