@@ -42,6 +42,8 @@ _HOME = {
     "SearchResult": "evaluation.plan_search",
     "search": "evaluation.plan_search",
     "calibrate": "evaluation.own_runs",
+    "influences": "evaluation.own_runs",
+    "next_run": "evaluation.own_runs",
     "Verdict": "evaluation.capacity",
     "verdict": "evaluation.capacity",
     "largest_micro_batch": "evaluation.capacity",
@@ -168,6 +170,8 @@ if TYPE_CHECKING:
     from costmodel.evaluation.estimation import estimate as estimate
     from costmodel.evaluation.operators import roofline as roofline
     from costmodel.evaluation.own_runs import calibrate as calibrate
+    from costmodel.evaluation.own_runs import influences as influences
+    from costmodel.evaluation.own_runs import next_run as next_run
     from costmodel.evaluation.plan_search import SearchResult as SearchResult
     from costmodel.evaluation.plan_search import search as search
     from costmodel.evaluation.sensitivity import sensitivities as sensitivities

@@ -9,30 +9,20 @@ import re
 from typing import Any
 
 from calibration.data import arguments as megatron
+from calibration.data import datasets
+from calibration.data.datasets import dataset_of
 from calibration.data.runs import Run
 from costmodel.catalogue.loader import load_device, load_model, names
-from costmodel.catalogue.software import load_framework
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue, NotModelled
 
-FRAMEWORKS = {
-    "megatron-lm-2021": "megatron-lm-2021", "megatron-lm-2023": "megatron-lm-2023", "megatron-core": "megatron-core",
-    "megatron-core-ci": "megatron-core-ci", "megatron-deepspeed": "megatron-deepspeed", "nemo": "nemo",
-    "nanotron": "nanotron", "aleph-alpha": "aleph-alpha", "fsdp1": "fsdp1", "fsdp2": "fsdp2", "deepspeed": "deepspeed",
-    "hf-trainer": "hf-trainer", "internevo": "internevo", "oneflow": "oneflow", "maxtext": "maxtext",
-    "torchtune": "torchtune",
-}  # fmt: skip
-"""Framework profile of each stack of the vocabulary; others take the nearest, with a wide error bar."""
-NEAREST = "megatron-core"
 DEVICES = {"a800-sxm-80gb": "a800", "mi250x": "mi250x-gcd"}
 """Names that sources use for devices of the catalogue."""
-CLASSIC = ("megatron-lm-2021", "megatron-lm-2023", "megatron-deepspeed", "megatron-core-ci", "oneflow")
+CLASSIC = ("megatron-lm-2021", "megatron-lm-2023", "megatron-deepspeed", "oneflow")
 """Stacks whose models are GPTs with LayerNorm, biases and learned positions."""
-STATED_ELSEWHERE = {"aleph-alpha": 128_000}
-"""Vocabulary of a stack's models where its rows leave it out (reproduces that source's own MFU)."""
 DEFAULT_VOCABULARY = 50_257
 NODE_BANDWIDTH = {"volta": 120e9, "ampere": 235e9, "hopper": 365e9, "blackwell": 685e9, "blackwell-ultra": 685e9}
 NODE_SIZE = {"gb200": 72, "gb300": 72}
@@ -113,7 +103,8 @@ def model_of(run: Run) -> Transformer:
     experts = _whole(run, "n_experts", 0)
     stack = run.text["stack"]
     tensor = _whole(run, "tp", 1)
-    vocabulary = _whole(run, "vocab", 0) or STATED_ELSEWHERE.get(stack, DEFAULT_VOCABULARY)
+    source = dataset_of(run)
+    vocabulary = _whole(run, "vocab", 0) or source.vocabulary or DEFAULT_VOCABULARY
     vocabulary = math.ceil(vocabulary / (128 * tensor)) * 128 * tensor
     stated_arguments = megatron.arguments_of(run)
     known = _known_shape((hidden, heads, kv_heads, experts), _whole(run, "ffn_hidden", 0), layers)
@@ -125,7 +116,7 @@ def model_of(run: Run) -> Transformer:
             published_parameters=None,
         )  # fmt: skip
     width = _whole(run, "ffn_hidden", 0)
-    classic = stack in CLASSIC
+    classic = source.classic or stack in CLASSIC
     if not width:
         width = 4 * hidden if classic else _gated_width(hidden)
     llama_like = re.search(r"llama|mistral|qwen|internlm", run.text["model_name"].lower()) is not None
@@ -184,11 +175,7 @@ def cluster_of(run: Run) -> Cluster:
 
 def framework_of(run: Run) -> Framework:
     """The framework profile of a row's stack, on its device."""
-    architecture = cluster_of(run).device.architecture
-    name = FRAMEWORKS.get(run.text["stack"], NEAREST)
-    if name == "hf-trainer" and "fsdp" in run.text["fsdp_mode"].lower():
-        name = "hf-fsdp"
-    return load_framework(name, architecture)
+    return datasets.framework_of(run, cluster_of(run).device.architecture)
 
 
 def plan_of(run: Run, framework: Framework) -> Plan:
@@ -275,7 +262,7 @@ def _adapter(run: Run) -> str:
 
 def _fusions(run: Run) -> tuple[bool | None, bool | None]:
     """Whether a norm is one kernel, and the loss from logits to their gradient; None where the row doesn't say."""
-    accelerated = "foak" in run.text["framework"].lower()  # fused operations and kernels
+    accelerated = datasets.has_accelerated_kernels(run)
     if run.text["stack"] == "fsdp2":
         norms: bool | None = "compile" in _notes(run)  # torch.compile fuses what lies between the products
     else:

@@ -11,8 +11,8 @@ DEFAULT_FOLDER = Path(__file__).resolve().parents[3] / "shared" / "reference"
 
 
 def default_files(folder: Path | None = None) -> list[Path]:
-    """Run files of a reference folder, the optional one beside the checkout if none is named; none where absent."""
+    """Run files of a reference folder, of both its editions; none where there is none."""
     runs = (folder or DEFAULT_FOLDER) / "runs"
     if folder is not None and not runs.is_dir():
         raise UnreadableFile(f"{folder}: no folder `runs` with CSV files in it")
-    return sorted(runs.glob("*.csv"))
+    return [*sorted(runs.glob("*.csv")), *sorted(runs.with_name("runs2").glob("*.csv"))]

@@ -20,6 +20,8 @@ REQUIRED = (
     "sequence_parallel", "micro_batch", "global_batch", "step_time_s", "tokens_per_s_per_gpu",
     "peak_memory_gib", "status",
 )  # fmt: skip
+SECOND = "runs2"
+"""Folder of the second edition of the runs, whose files may have the names of the first one's."""
 MEASURED = ("step_time_s", "tokens_per_s_per_gpu", "peak_memory_gib")
 NUMERIC = (
     "nic_bandwidth", "n_gpus", "gpus_per_node", "n_params", "n_layers", "hidden", "ffn_hidden", "n_heads",
@@ -87,7 +89,7 @@ def _run(path: Path, line: int, row: dict[str, str | None]) -> Run:
             if value == 0 and column in MEASURED:
                 raise UnreadableFile(f"{path} line {line}: {column}=0: expected more than 0, or nothing")
             number[column] = value
-    run = Run(path.name, text, number)
+    run = Run(f"{path.parent.name}/{path.name}" if path.parent.name == SECOND else path.name, text, number)
     if run.flag("usable_time") and not ("step_time_s" in number or "tokens_per_s_per_gpu" in number):
         raise UnreadableFile(f"{path} line {line}: usable_time is 1 but neither time nor throughput is given")
     if run.flag("usable_mem") and "peak_memory_gib" not in number:

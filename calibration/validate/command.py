@@ -16,7 +16,8 @@ from typing import Any
 import costmodel
 from calibration.data.cases import cases_of
 from calibration.data.reference import default_files
-from calibration.data.runs import Run, read_runs
+from calibration.data.runs import SECOND, Run, read_runs
+from calibration.validate.levels import LEVELS
 from calibration.validate.metrics import Prediction, summary
 from calibration.validate.predictions import predictions_of
 from costmodel.errors import CostModelError
@@ -58,20 +59,44 @@ def report(by_source: dict[str, list[Run]]) -> tuple[dict[str, Any], list[Predic
         usable = sum(run.flag("usable_time") or run.flag("usable_mem") or run.flag("usable_oom") for run in runs)
         if usable and len(predictions) < LEAST_PREDICTED * usable:
             failures.append(f"{source}: only {len(predictions)} of {usable} usable rows are predicted")
-        figures = {**summary(predictions), "unseen": unseen_of(source)}
+        figures = {**summary(predictions), "unseen": unseen_of(source), "distance": distance_of(source)}
         sources.append({"source": source, "rows": len(runs), "skipped": skipped, **figures})
         everything += predictions
         rows += len(runs)
         for reason, count in skipped.items():
             total_skipped[reason] = total_skipped.get(reason, 0) + count
-    total = {"source": "total", "rows": rows, "skipped": total_skipped, **summary(everything), "unseen": unseen_of("total")}
+    total = {"source": "total", "rows": rows, "skipped": total_skipped, **summary(everything), "unseen": unseen_of("total"),
+             "distance": distance_of("total"), "constants": constants_of_last_fit()}  # fmt: skip
     return {"sources": sources, "total": total}, everything, failures
 
 
+def constants_of_last_fit() -> dict[str, Any]:
+    """How many constants the last fit fitted, how many of them the data identify, and how many lie at a bound."""
+    return dict(tomllib.loads((CATALOGUE / "residuals.toml").read_text(encoding="utf-8")).get("constants", {}))
+
+
+def distance_table() -> dict[str, Any]:
+    """Figures by how new a question is, by fits that had not seen the groups: what the last fit found."""
+    return json.loads((CATALOGUE / "distance.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def distance_of(source: str) -> dict[str, Any]:
+    """Figures of a source, or of the total, at every level; of a level where the source has none, nothing."""
+    found: dict[str, Any] = {}
+    for level, entry in distance_table().items():
+        found[level] = {
+            what: entry[what]["total"] if source == "total" else entry[what]["sources"].get(source)
+            for what in ("time", "memory")
+        }
+        if source == "total":
+            found[level]["verdicts"] = entry["verdicts"]
+    return found
+
+
 def unseen_of(source: str) -> dict[str, Any]:
-    """Cross-validated errors that the last fit found on a source: of predictions by fits that had not seen the row."""
-    table = tomllib.loads((CATALOGUE / "residuals.toml").read_text(encoding="utf-8")).get("source", {})
-    return dict(table.get(source, {"mape": None, "median_ape": None, "time_90": None}))
+    """Errors of new plans of a source, by fits that had not seen them."""
+    found = distance_of(source)["plan"]["time"] or {}
+    return {"mape": found.get("mape"), "median_ape": found.get("median_ape"), "time_90": found.get("coverage_90")}
 
 
 def percent(value: float | None) -> str:
@@ -80,26 +105,25 @@ def percent(value: float | None) -> str:
 
 
 HEADINGS = (
-    "source", "rows", "timed", "mean", "unseen mean", "unseen median", "95th", "bias", "with memory", "memory mean",
-    "out of memory judged right", "ran judged right", "groups", "best found", "mean regret", "rule's regret",
-    "90 % interval holds (unseen)",
+    "source", "rows", "timed", *(f"new {level}" for level in LEVELS), *(f"90 % holds, new {level}" for level in LEVELS),
+    "regret, new model", *(f"memory, new {level}" for level in LEVELS), "out of memory judged right", "ran judged right",
 )  # fmt: skip
 
 
 def table_rows(document: dict[str, Any]) -> list[list[str]]:
-    """The report as rows of text under `HEADINGS`."""
+    """The report as rows of text under `HEADINGS`: mean errors of step time and memory; in total, means over sources."""
     rows = []
     for entry in [*document["sources"], document["total"]]:
-        time, memory, rank, verdict = entry["time"], entry["memory"], entry["rank"], entry["verdicts"]
-        unseen = entry["unseen"]
+        distance, verdict = entry["distance"], entry["verdicts"]
+
+        def shown(what: str, figure: str, of: dict[str, Any] = distance) -> list[str]:
+            return [percent((of[level][what] or {}).get(figure)) for level in LEVELS]
+
         oom, ran = (verdict[f"{kind}_right"] + verdict[f"{kind}_wrong"] for kind in ("oom", "ran"))
         rows.append([
-            entry["source"], str(entry["rows"]), str(time["n"]), percent(time["mape"]), percent(unseen["mape"]),
-            percent(unseen["median_ape"]), percent(time["p95_ape"]), percent(time["bias"]), str(memory["n"]),
-            percent(memory["mape"]),
+            entry["source"], str(entry["rows"]), str(entry["time"]["n"]), *shown("time", "mape"),
+            *shown("time", "coverage_90"), shown("time", "regret")[LEVELS.index("model")], *shown("memory", "mape"),
             f"{verdict['oom_right']}/{oom}" if oom else "-", f"{verdict['ran_right']}/{ran}" if ran else "-",
-            str(rank["groups"]), percent(rank["top1"]), percent(rank["mean_regret"]), percent(rank["rule_mean_regret"]),
-            percent(unseen["time_90"]),
         ])  # fmt: skip
     return rows
 
@@ -135,7 +159,10 @@ def gather(files: Sequence[Path], reference: Path | None) -> dict[str, list[Run]
     if not chosen:
         raise CostModelError("no reference files: name some, or give --reference DIR")
     stems = [path.stem for path in chosen]
-    return {str(path) if stems.count(path.stem) > 1 else path.stem: read_runs(path) for path in chosen}
+    named = {path: str(path) if stems.count(path.stem) > 1 else path.stem for path in chosen}
+    if not files:  # the second edition of a source beside the first
+        named = {path: path.stem if path.parent.name != SECOND else f"{SECOND}/{path.stem}" for path in chosen}
+    return {name: read_runs(path) for path, name in named.items()}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -145,12 +172,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write scatter plots")
     parser.add_argument("--update", action="store_true", help="write the table into README.md and the catalogue")
+    parser.add_argument("--own-runs", type=_counts, metavar="N,N", help="errors after calibrating on so many runs of a group")
     parser.add_argument("--predictions", type=Path, metavar="FILE", help="write every row with its prediction")
+
+
+def _counts(text: str) -> list[int]:
+    numbers = [int(part) for part in text.split(",")]
+    if min(numbers) < 1:
+        raise ValueError(text)
+    return numbers
+
+
+def _own_runs(by_source: dict[str, list[Run]], counts: Sequence[int]) -> dict[str, Any]:
+    from calibration.fit.runs import fit_runs
+    from calibration.validate.own_runs import own_runs
+
+    wanted = [run for runs in by_source.values() for run in runs if run.flag("usable_time")]
+    cases, _ = cases_of(wanted)
+    time, _ = fit_runs(cases, 12, lambda line: print(line, file=sys.stderr), ("time",))
+    return own_runs(time, counts)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``validate``; 1 where a source has too few predicted rows."""
-    document, predictions, failures = report(gather(arguments.files, arguments.reference))
+    by_source = gather(arguments.files, arguments.reference)
+    document, predictions, failures = report(by_source)
+    if arguments.own_runs:
+        document["own_runs"] = _own_runs(by_source, arguments.own_runs)
     if arguments.predictions:
         write_predictions(arguments.predictions, predictions)
     if arguments.html:
@@ -200,8 +248,13 @@ def print_table(document: dict[str, Any]) -> None:
         table.add_column(heading, justify="right" if index else "left")
     for row in table_rows(document):
         table.add_row(*row)
-    console = Console(width=None if sys.stdout.isatty() else 260)
+    console = Console(width=None if sys.stdout.isatty() else 400)
     console.print(table)
+    for count, figures in document.get("own_runs", {}).items():
+        console.print(
+            f"  after {count} own runs: mean error {percent(figures['mape'])} ({percent(figures['mape_without'])} without), "
+            f"intervals hold on {percent(figures['time_90'])}", markup=False, highlight=False,
+        )  # fmt: skip
     for entry in document["sources"]:
         for reason, count in entry["skipped"].items():
             console.print(f"  {entry['source']}: {count} rows skipped: {reason}", markup=False, highlight=False)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from calibration.data.cases import Case
+from calibration.data.datasets import dataset_of
 from calibration.validate.metrics import Prediction
 from costmodel.evaluation.error_model import interval, spread_of
 from costmodel.formulas.quantities import (
@@ -65,13 +66,6 @@ def columns_of(cases: Sequence[Case]) -> Columns:
     )
 
 
-LOGGING_STAGE = {"nanotron": 0}
-"""Stage of the pipeline whose rank logs its memory, of frameworks where that isn't known to be the fullest.
-
-nanotron: world rank 0 writes the table of a benchmark (huggingface/nanotron src/nanotron/helpers.py, ``log_throughput``).
-"""
-
-
 def logged_memory(cases: Sequence[Case], columns: Columns, fullest: Memory) -> Any:
     """Peak bytes as each run counted them: of the stage whose rank logs, in the terms of its source.
 
@@ -84,7 +78,7 @@ def logged_memory(cases: Sequence[Case], columns: Columns, fullest: Memory) -> A
     columns : the cases as columns
     fullest : the fullest stage of each [bytes]
     """
-    stage = np.array([LOGGING_STAGE.get(case.framework.name, -1) for case in cases])
+    stage = np.array([dataset_of(case.run).logging_stage for case in cases])
     total, overhead = np.asarray(fullest.total), np.asarray(fullest.overhead)
     if (stage >= 0).any():
         m = micro_batches(columns.settings, columns.plan)
@@ -116,10 +110,10 @@ def predictions_of(cases: Sequence[Case], columns: Columns | None = None) -> lis
     limits, total, needed = (np.asarray(one) for one in (columns.device.memory, result.total, result.memory.total))
     predictions = []
     for row, case in enumerate(cases):
-        spread = spread_of(case.framework, case.cluster.device)
+        spread = spread_of(case.framework, case.cluster.device, bool(case.model.experts))
         seconds, held = float(total[row]), float(nbytes[row])
-        low, high = interval(seconds, spread.time)
+        low, high = interval(seconds, spread.typical)
         least, most = interval(held, spread.memory)
-        fits = float(needed[row]) <= spread.margin * float(limits[row])
+        fits = float(needed[row]) <= float(limits[row])  # more likely than not
         predictions.append(Prediction(case, seconds, low, high, held, least, most, fits))
     return predictions

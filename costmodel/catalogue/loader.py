@@ -280,7 +280,7 @@ def _measured(name: str, architecture: str) -> str:
 
 def _constants(name: str, architecture: str) -> Row:
     entry = _entry_of(_EFFICIENCIES, _measured(name, architecture))
-    return {key: copy.copy(entry[key]) for key in _EFFICIENCY_KEYS}
+    return {key: copy.copy(entry[key]) for key in _EFFICIENCY_KEYS if key in entry}
 
 
 def efficiency_source(name: str) -> str:

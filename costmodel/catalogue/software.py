@@ -35,6 +35,10 @@ def default_constants() -> dict[str, float]:
     return {path: float(values[path]) for path in paths(Software)}
 
 
+FORMER_NAMES = {"aleph-alpha": "megatron-lm-2023", "megatron-core-ci": "megatron-core"}
+"""Names that stood for a source of measurements, and the software that it ran."""
+
+
 def load_framework(name: str | os.PathLike[str], architecture: str | None = None) -> Framework:
     """A framework of the catalogue, or of a TOML file.
 
@@ -44,8 +48,8 @@ def load_framework(name: str | os.PathLike[str], architecture: str | None = None
     Parameters
     ----------
     name : as `framework_names` lists it, or a path
-    architecture : of the devices it runs on, whose constants it takes where they were measured; else those that its
-        relative (the table's ``relative``) has there, else its own of the architecture with most measurements
+    architecture : of the devices it runs on: the constants are those that calibration, pooled over frameworks and
+        architectures, expects of the framework there, whether or not it was measured there
 
     Raises
     ------
@@ -78,16 +82,15 @@ def _of_file(path: str, architecture: str | None) -> Framework:
 @functools.cache
 def _of_catalogue(name: str, architecture: str | None) -> Framework:
     tables = _tables("frameworks.toml")
+    name = FORMER_NAMES.get(name, name)
     if name not in tables:
         raise UnknownName("framework", name, tables)
     constants = _tables("stacks.toml")
-    relative = tables[name].get("relative", name)
-    candidates = (f"{name}@{architecture}", f"{relative}@{architecture}", name)
-    owner = next((candidate for candidate in candidates if candidate in constants), name)
+    owner = next((known for known in (f"{name}@{architecture}", f"{name}@") if known in constants), name)
     measured = constants.get(owner, {})
     values = {**constants["default"], **measured}
     stack = nested(Software, {path: float(values[path]) for path in paths(Software)})
-    defaults = {key: value for key, value in tables[name].items() if key not in ("source", "relative")}
+    defaults = {key: value for key, value in tables[name].items() if key != "source"}
     return Framework(name=name, constants=stack, owner=owner, **defaults)
 
 

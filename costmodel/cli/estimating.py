@@ -66,7 +66,7 @@ def _estimate(arguments: argparse.Namespace) -> int:
     if len(cluster_names(arguments)) > 1:
         return compare(arguments, lambda one: estimate(model, *read_plan(one), one.framework))
     cluster, plan = read_plan(arguments)
-    answer = estimate(model, cluster, plan, arguments.framework)
+    answer = estimate(model, cluster, plan, arguments.framework, fit_probability=arguments.fit_probability)
     found, runs = verdict(answer), runs_of([answer], arguments)
     write_figures(arguments, answer, f"{model.name} on {plan.gpus} GPUs of {cluster.name}")
     if arguments.json:
@@ -133,9 +133,7 @@ def _estimate_page(answer: Estimate, found: Verdict) -> list[Any]:
     )  # fmt: skip
     low, high = answer.time_interval
     least, most = answer.memory_interval
-    source = f"{answer.spread.rows} measured runs of {answer.framework.name}" if answer.spread.calibrated else (
-        "no measurement of this framework on this device: other frameworks and devices stand in for it"
-    )  # fmt: skip
+    source = answer.evidence
     figures = [
         f"Rate: {answer.tokens_per_second:,.0f} tokens/s, {answer.tokens_per_second / plan.gpus:,.0f} a GPU",
         f"MFU: {100 * answer.mfu:.1f} % with attention scores counted in full, {100 * answer.causal_mfu:.1f} % with the "

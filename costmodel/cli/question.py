@@ -28,6 +28,8 @@ def add_question(parser: argparse.ArgumentParser, several: bool, fixed: bool = T
     parser.add_argument("--global-batch", type=whole, required=True, metavar="N", help="sequences per step")
     parser.add_argument("--seq-len", type=whole, required=fixed, metavar="N", help="tokens of a sequence")
     parser.add_argument("--framework", default="megatron-core", metavar="F", help="software or TOML file (megatron-core)")
+    parser.add_argument("--fit-probability", type=float, default=0.9, metavar="P",
+                        help="probability to fit in memory from which a plan is judged to (default: 0.9)")  # fmt: skip
     title = "what to try, one value or several (1,2,4)" if several else "the plan"
     group = parser.add_argument_group(title)
     for name, (reader, shown, text) in plan_fields().items():

@@ -97,7 +97,8 @@ def _search(arguments: argparse.Namespace) -> int:
     try:
         result = search(
             model, cluster, global_batch=arguments.global_batch, seq_len=arguments.seq_len,
-            framework=arguments.framework, top=arguments.top, engine=arguments.engine, progress=progress,
+            framework=arguments.framework, fit_probability=arguments.fit_probability, top=arguments.top,
+            engine=arguments.engine, progress=progress,
             keep_evaluated=bool(arguments.html or arguments.png), **tried,
         )  # fmt: skip
     finally:
@@ -148,7 +149,7 @@ def _page(
         low, high = best.time_interval
         lines.append(
             f"Error: 90 % of such estimates lie within {format_seconds(low)} to {format_seconds(high)}"
-            + ("" if best.spread.calibrated else " (no measurement of this framework on this device)")
+            + f" ({best.evidence})"
             + f"; the first plan is the fastest with probability {share(standing.probability_fastest, 1.0)}, "
             f"expected regret {share(standing.expected_regret, 1.0)}; chosen for its estimate, expect "
             f"{format_seconds(result.corrected_step_time)}"

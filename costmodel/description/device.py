@@ -30,6 +30,7 @@ class Efficiency:
     attention_length : sequence length lost to short rows [tokens]
     memory : share of the specified memory bandwidth that streaming kernels reach
     kernel_time : shortest kernel with the gap to the next [s]
+    sustained_clock : clock in a training step over that of a short benchmark
     """
 
     gemm: Mapping[str, float]
@@ -40,6 +41,7 @@ class Efficiency:
     attention_length: float
     memory: float
     kernel_time: float
+    sustained_clock: float = 1.0
 
     def __post_init__(self) -> None:
         if not mapping("gemm", self.gemm):
@@ -51,6 +53,7 @@ class Efficiency:
         for field in ("gemm_output", "gemm_depth", "attention_length"):
             real(field, getattr(self, field), 0.0, 1e9)
         real("kernel_time", self.kernel_time, 0.0, 1.0)
+        real("sustained_clock", self.sustained_clock, 1e-4, 1.2)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,12 +167,12 @@ class Device:
         return DeviceNumbers(
             flop_rate=self.peak(dtype),
             base_flop_rate=self.peak(base),
-            gemm_efficiency=self.gemm_efficiency(dtype),
-            base_gemm_efficiency=self.gemm_efficiency(base),
+            gemm_efficiency=self.gemm_efficiency(dtype) * constants.sustained_clock,
+            base_gemm_efficiency=self.gemm_efficiency(base) * constants.sustained_clock,
             gemm_output=float(constants.gemm_output),
             gemm_depth=float(constants.gemm_depth),
-            attention_forward_efficiency=float(constants.attention_forward),
-            attention_backward_efficiency=float(constants.attention_backward),
+            attention_forward_efficiency=float(constants.attention_forward) * constants.sustained_clock,
+            attention_backward_efficiency=float(constants.attention_backward) * constants.sustained_clock,
             attention_length=float(constants.attention_length),
             memory_bandwidth=float(self.memory_bandwidth) * float(constants.memory),
             kernel_time=float(constants.kernel_time),

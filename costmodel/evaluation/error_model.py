@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import math
+import statistics
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
@@ -21,6 +22,10 @@ from costmodel.records import flat, nested, replaced
 
 NINETY = 1.6448536269514722
 """Standard deviations on each side that hold 90 % of a normal distribution."""
+CLOCKED = (
+    "gemm_efficiency", "base_gemm_efficiency", "attention_forward_efficiency", "attention_backward_efficiency",
+)  # fmt: skip
+"""What a device computes at its clock."""
 STEP = 1e-4
 """Relative change of a constant by which slopes are taken."""
 
@@ -31,20 +36,35 @@ class Spread:
 
     Parameters
     ----------
-    time, memory : standard deviation of log(measured / predicted) on runs that the fit did not see
-    within : the same between plans of one model on one cluster, whose common error cancels in a comparison
-    margin : share of a device's memory up to which an estimate may go to be called fitting, learnt from runs that ran
-        and runs that ran out of memory
-    rows : how many runs that rests on
-    calibrated : whether the family has measurements of its own, on this architecture
+    time : standard deviation of log(measured / predicted) that the constants don't explain: of clusters, of models on one
+        and of the runs of a model, each of which is new
+    memory : standard deviation of log(measured / predicted) of the peak memory
+    within : of time between plans of one model on one cluster, whose common error cancels in a comparison
+    widening : factor on the standard deviation that the constants' covariance gives: what cross-validation showed to be
+        needed for nine in ten where a question is as new as this one
+    typical : of time with what constants add, on the median of such questions
+    rows : runs of the framework
+    calibrated : whether runs of the framework were measured on this device
+    evidence : the same in words
     """
 
     time: float
     memory: float
     within: float
-    margin: float
+    widening: float
+    typical: float
     rows: int
     calibrated: bool
+    evidence: str = ""
+
+    def margin(self, probability: float) -> float:
+        """Share of a device's memory up to which an estimate may go for the plan to fit with a probability.
+
+        Parameters
+        ----------
+        probability : between 0 and 1
+        """
+        return math.exp(-float(statistics.NormalDist().inv_cdf(probability)) * self.memory)
 
 
 @functools.cache
@@ -53,34 +73,64 @@ def _table(file: str) -> dict[str, Any]:
     return json.loads(text) if file.endswith(".json") else tomllib.loads(text)  # type: ignore[no-any-return]
 
 
-def _measured(device: Device) -> bool:
-    return device.name in names("device") and efficiency_source(device.name) == "measured"
+def novelty(framework: Framework, device: Device) -> str:
+    """How new a question about a cluster is to calibration: ``"cluster"``, ``"device"`` or ``"framework"``.
+
+    Parameters
+    ----------
+    framework, device : of the question
+    """
+    family = _table("residuals.toml")["framework"].get(framework.name)
+    if family is None:
+        return "framework"
+    return "cluster" if device.name in family["devices"] else "device"
 
 
-def spread_of(framework: Framework, device: Device) -> Spread:
-    """Error to expect of a framework on a device.
+def evidence_of(framework: Framework, device: Device, experts: bool) -> str:
+    """How near measurements are to a question, in words.
 
-    A framework without measurements takes the error that the default constants make over all families; one that is
-    known on another architecture, or on a device that borrows its constants, adds the spread between devices.
+    Parameters
+    ----------
+    framework, device : of the question
+    experts : whether the model is a mixture of experts
+
+    Examples
+    --------
+    >>> import costmodel
+    >>> evidence_of(costmodel.load_framework("oneflow"), costmodel.load_device("h100-sxm"), experts=True)
+    '18 runs of this framework; none of them on this device; none of a mixture of experts'
+    """
+    family = _table("residuals.toml")["framework"].get(framework.name)
+    if family is None:
+        return "no run of this framework: the mean of all frameworks"
+    on_device, of_experts = family["devices"].get(device.name, 0), family["experts"]
+    words = [f"{family['rows']} runs of this framework", f"{on_device or 'none'} of them on this device"]
+    if experts:
+        words.append(f"{of_experts or 'none'} of a mixture of experts")
+    if framework.time_error is not None:
+        words.insert(0, "calibrated on own runs")
+    return "; ".join(words)
+
+
+def spread_of(framework: Framework, device: Device, experts: bool = False) -> Spread:
+    """Error to expect of a framework on a device, on a cluster that was never measured.
 
     Parameters
     ----------
     framework, device : of the estimate
+    experts : whether the model is a mixture of experts
     """
     table = _table("residuals.toml")
-    default = table["default"]
-    family = table["framework"].get(framework.name)
+    level = novelty(framework, device)
+    time, memory = table["time"][level], table["memory"][level]
+    family = table["framework"].get(framework.name, {"rows": 0})
+    spread, widening, typical = time["widening"] * time["spread"], time["widening"], time["typical"]
     if framework.time_error is not None:
-        known = family or default
-        memory, margin = known.get("memory", default["memory"]), known["margin"]
-        return Spread(framework.time_error, memory, min(known.get("within", 1.0), framework.time_error), margin, 0, True)
-    if family is None:
-        return Spread(default["time"], default["memory"], default["within"], default["margin"], 0, False)
-    known = device.architecture in family["architectures"] and _measured(device)
-    apart = 0.0 if known else default["between_devices"]
+        spread = typical = framework.time_error
+        widening = 1.0
     return Spread(
-        math.hypot(family["time"], apart), family.get("memory", default["memory"]),
-        family.get("within", default["within"]), family["margin"], family["rows"], known,
+        spread, memory["spread"], min(table["time"]["plan"]["spread"], spread), widening, typical, family["rows"],
+        level == "cluster", evidence_of(framework, device, experts),
     )  # fmt: skip
 
 
@@ -177,6 +227,8 @@ def constant_error(field: str, device: Device, framework: Framework) -> tuple[fl
 
 def _moved_device(numbers: DeviceNumbers, field: str, dtype: str) -> DeviceNumbers:
     factor = 1.0 + STEP
+    if field == "sustained_clock":
+        return numbers._replace(**{clocked: getattr(numbers, clocked) * factor for clocked in CLOCKED})
     if field.startswith("gemm."):
         fitted = field[5:]
         gemm = factor if dtype == fitted or (fitted == "bf16" and dtype == "fp16") else 1.0
@@ -185,6 +237,22 @@ def _moved_device(numbers: DeviceNumbers, field: str, dtype: str) -> DeviceNumbe
             gemm_efficiency=numbers.gemm_efficiency * gemm, base_gemm_efficiency=numbers.base_gemm_efficiency * base
         )
     return numbers._replace(**{field: getattr(numbers, field) * factor})
+
+
+def covariance_of(framework: Framework) -> tuple[list[str], list[list[float]]]:
+    """Constants of a framework that calibration is unsure of, and the covariance of their logarithms.
+
+    Parameters
+    ----------
+    framework : of the catalogue; one whose owner is unknown gives the spread of any framework
+    """
+    table = _table("correlations.json")
+    entry = table.get(framework.owner) or table["@"]
+    errors = entry["standard_error"]
+    matrix = [
+        [a * b * c for b, c in zip(errors, row, strict=True)] for a, row in zip(errors, entry["matrix"], strict=True)
+    ]
+    return list(entry["fields"]), matrix
 
 
 def slopes_of(

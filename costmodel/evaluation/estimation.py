@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 from costmodel.catalogue.software import ask
-from costmodel.checks import kind
+from costmodel.checks import kind, real
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
@@ -21,6 +21,8 @@ from costmodel.evaluation.memory_breakdown import Asked, Bill
 from costmodel.formulas.quantities import DeviceNumbers, Inputs, Software, Step
 from costmodel.records import Row
 
+FIT_PROBABILITY = 0.9
+"""Probability to fit from which a plan is recommended."""
 TIME_PARTS = tuple(field for field in Step._fields[1 : Step._fields.index("host") + 1])
 
 
@@ -33,11 +35,13 @@ class Estimate:
     question : model, cluster and framework
     plan : how the step is split, the framework's defaults filled in
     step : every part [s, bytes, FLOP]
+    required_probability : to fit, from which the plan is judged to
     """
 
     question: Question
     plan: Plan
     step: Step
+    required_probability: float = FIT_PROBABILITY
 
     def __repr__(self) -> str:
         from costmodel.summary import estimate_text
@@ -94,22 +98,22 @@ class Estimate:
     @functools.cached_property
     def spread(self) -> Spread:
         """Error of estimates of this framework on this device."""
-        return spread_of(self.framework, self.cluster.device)
+        return spread_of(self.framework, self.cluster.device, bool(self.model.experts))
 
     @property
     def fits(self) -> bool:
-        """Whether the plan is judged to fit: within the device's usable memory, and the margin that calibration learnt."""
+        """Whether the plan fits with the probability that was asked for."""
         return self.memory_margin >= 0.0
 
     @property
     def memory_margin(self) -> float:
         """Bytes to spare before the plan is judged not to fit; negative where it doesn't."""
-        return self.spread.margin * self.memory_limit - float(self.memory.total)
+        return self.spread.margin(self.required_probability) * self.memory_limit - float(self.memory.total)
 
     @property
     def fit_probability(self) -> float:
         """Probability that the plan fits, given the error of the memory estimate."""
-        return probability_below(float(self.memory.total), self.spread.margin * self.memory_limit, self.spread.memory)
+        return probability_below(float(self.memory.total), self.memory_limit, self.spread.memory)
 
     @functools.cached_property
     def slopes(self) -> Slopes:
@@ -125,7 +129,13 @@ class Estimate:
     @functools.cached_property
     def time_spread(self) -> float:
         """Standard deviation of the step time's logarithm: residual of the family, and error of the constants."""
-        return math.hypot(self.spread.time, math.sqrt(max(self.slopes.covariance(self.slopes), 0.0)))
+        constants = math.sqrt(max(self.slopes.covariance(self.slopes), 0.0))
+        return math.hypot(self.spread.time, self.spread.widening * constants)
+
+    @property
+    def evidence(self) -> str:
+        """How near calibration's measurements are to this question, in words."""
+        return self.spread.evidence
 
     @property
     def time_interval(self) -> tuple[float, float]:
@@ -181,11 +191,25 @@ class Estimate:
         row |= {"tokens_per_second": self.tokens_per_second, "peak_memory_bytes": float(self.memory.total)}
         row |= {f"{part}_bytes": float(getattr(self.memory, part)) for part in MEMORY_PARTS}
         return row | {"memory_limit_bytes": self.memory_limit, "memory_margin_bytes": self.memory_margin} | {
-            "fits": self.fits, "fit_probability": self.fit_probability,
+            "fits": self.fits, "fit_probability": self.fit_probability, "evidence": self.evidence,
         }  # fmt: skip
 
 
-def estimate(model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str = "megatron-core") -> Estimate:
+def probability(field: str, value: float) -> float:
+    """A probability that is neither 0 nor 1.
+
+    Parameters
+    ----------
+    field : named where it is refused
+    value : as given
+    """
+    return real(field, value, 0.001, 0.999)
+
+
+def estimate(
+    model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str = "megatron-core",
+    *, fit_probability: float = FIT_PROBABILITY,
+) -> Estimate:  # fmt: skip
     """Time and memory of one training step.
 
     Parameters
@@ -194,6 +218,7 @@ def estimate(model: Transformer, cluster: Cluster, plan: Plan, framework: Framew
     cluster : on what
     plan : how it is split; its degrees multiply to the cluster's GPUs
     framework : the software, or its name in the catalogue
+    fit_probability : from which the plan is judged to fit
 
     Returns
     -------
@@ -212,7 +237,9 @@ def estimate(model: Transformer, cluster: Cluster, plan: Plan, framework: Framew
     question = ask(model, cluster, framework)
     kind("plan", plan, Plan, "Plan(...)")
     accepted = question.accepted(plan)
-    return Estimate(question=question, plan=accepted, step=evaluate_one(question, accepted))
+    step = evaluate_one(question, accepted)
+    required = probability("fit_probability", fit_probability)
+    return Estimate(question=question, plan=accepted, step=step, required_probability=required)
 
 
 __all__ = ["MEMORY_PARTS", "TIME_PARTS", "Estimate", "estimate"]

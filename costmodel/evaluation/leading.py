@@ -13,7 +13,7 @@ from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue
 from costmodel.evaluation import engine as engines
 from costmodel.evaluation.error_model import spread_of
-from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.estimation import FIT_PROBABILITY, Estimate
 from costmodel.evaluation.plan_search import SearchResult
 from costmodel.evaluation.search_result import Evaluated
 
@@ -60,7 +60,8 @@ def shortlist(found: SearchResult, model: Transformer, cluster: Cluster, top: in
         raise InvalidValue("found", "a search that kept nothing", "the result of search(..., keep_evaluated=True)")
     positive_int("top", top, 1_000_000)
     places = np.sort(_leading(every, most))
-    limit = spread_of(found.framework, cluster.device).margin * float(cluster.device.usable_memory or 0.0)
+    spread = spread_of(found.framework, cluster.device, bool(model.experts))
+    limit = spread.margin(FIT_PROBABILITY) * float(cluster.device.usable_memory or 0.0)
     question = Question(model, cluster, found.framework)
     parts = np.empty((len(engines.PARTS), len(places)))
     begin = 0

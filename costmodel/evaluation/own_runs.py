@@ -21,23 +21,35 @@ from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue, UnreadableFile
 from costmodel.evaluation.engine import step_formula
-from costmodel.evaluation.error_model import spread_of
+from costmodel.evaluation.error_model import covariance_of
 from costmodel.formulas.quantities import Software
-from costmodel.records import flat, replaced
-from costmodel.solvers.fitting import Array, Constant, fit
+from costmodel.records import flat, paths, replaced
+from costmodel.solvers.fitting import Array
 
-FREE = {
-    "compute_gemm_efficiency_scale": 0.15, "compute_attention_efficiency_scale": 0.2, "compute_elementwise_traffic": 0.3,
-    "host_forward": 0.5, "host_backward": 0.5, "host_collective_launch": 0.5, "host_micro_batch": 0.5,
-    "host_step": 0.5, "network_quality": 0.4, "network_latency": 0.4,
-    "network_node_latency": 0.4, "network_sharding_quality": 0.2, "overlap_gradients": 0.3, "overlap_parameters": 0.3,
+SLOWER = {
+    "compute_gemm_efficiency_scale": -1.0, "compute_attention_efficiency_scale": -1.0, "compute_elementwise_traffic": 1.0,
+    "compute_optimizer_traffic": 1.0, "host_forward": 1.0, "host_backward": 1.0, "host_collective_launch": 1.0,
+    "host_micro_batch": 1.0, "host_step": 1.0, "network_quality": -1.0, "network_latency": 1.0,
+    "network_node_latency": 1.0,
 }  # fmt: skip
-"""Constants that differ from cluster to cluster, and the standard deviation of their logarithm over clusters."""
-LARGEST = {"overlap_gradients": 1.0, "overlap_parameters": 1.0}
+"""Powers of a cluster's common factor in the constants: with all of them, every part of a step takes that much longer."""
+LARGEST = {path: 1.0 for path in paths(Software) if path.startswith("overlap_")}
 FARTHEST = 8.0
 """A measured step farther than this from its estimate is a mistake in units, or another run."""
-NOISE = 0.02
-"""Log error of a repeated measurement."""
+COMMON, MODEL_SPREAD, SCATTER, UNLIKE = 0.15, 0.06, 0.03, 0.05
+"""Standard deviations, in logarithms, of what clusters have in common for all runs, of what is a model's own there, of runs
+of one model, and of plans unlike those that were measured: cross-validation by source shows them (`python -m calibration
+validate --own-runs`)."""
+TAILS = 4.0
+"""Degrees of freedom of a run's scatter: one that disagrees with the others loses its weight."""
+HEAVIER = 2.1318 / 1.6449
+"""Width of such a distribution's 90 % interval over that of a normal one."""
+DISAGREES = 3.0
+"""Standard deviations from what the other runs say of a run beyond which it is flagged."""
+LEAST_OTHERS = 2
+"""Other runs that it takes to say that one disagrees."""
+ROUNDS = 3
+STEP = 1e-3
 if TYPE_CHECKING:
     import pandas
     import polars
@@ -68,8 +80,7 @@ def calibrate(
     -------
     Cluster
         the same with `frameworks` holding the calibrated one, which `estimate` and `search` take when asked for its
-        name; its `time_error` is what the runs leave unexplained, and never less than what the prior and so few runs
-        allow
+        name; its `time_error` is what the runs leave unknown of the constants, with the spread of models and of runs
 
     Raises
     ------
@@ -82,8 +93,10 @@ def calibrate(
 
     Notes
     -----
-    The error of the next run is estimated by leaving each run out in turn; with `n` runs it is combined with the
-    family's error, which counts as four runs.
+    The constants move together, by the covariance that calibration found for them, and with them a factor that all steps
+    of a cluster have in common. Runs of one model share what is that model's own, so that they don't outvote a run of
+    another. The scatter of a run is Student's: a run that disagrees with the others loses its weight, and `influences`
+    names it; `next_run` says what to measure next.
 
     Examples
     --------
@@ -113,16 +126,100 @@ def calibrate(
             raise InvalidValue(
                 "seconds", seconds, f"a time within {FARTHEST:g} times {prior:.4g} s, which the catalogue's constants give"
             )
-    known = flat(software.constants)
-    constants = [
-        Constant(software.name, field, value, spread, value / 50, min(value * 50, LARGEST.get(field, math.inf)))
-        for field, spread in FREE.items()
-        if (value := float(known[field])) > 0 and value < LARGEST.get(field, math.inf)
-    ]
-    stack = _solve(cluster, software, measured, constants)
-    error = _error(cluster, software, measured, constants)
-    calibrated = dataclasses.replace(software, constants=stack, time_error=error)
+    constants, found = updated(cluster, software, measured)
+    calibrated = dataclasses.replace(software, constants=constants, time_error=found.spread, owner="")
     return dataclasses.replace(cluster, frameworks={**cluster.frameworks, software.name: calibrated})
+
+
+@dataclasses.dataclass(frozen=True)
+class Influence:
+    """What one measured run does.
+
+    Parameters
+    ----------
+    run : its place among the runs
+    before, after : log(measured / estimated) with the catalogue's constants, and with the calibrated ones
+    weight : that it kept: 1, and less the more it disagrees with the others
+    moved : the constant that it moved most, by its path
+    by : factor on that constant
+    disagrees : whether it is too far from what the others say
+    """
+
+    run: int
+    before: float
+    after: float
+    weight: float
+    moved: str
+    by: float
+    disagrees: bool
+
+
+def influences(
+    cluster: Cluster, runs: Sequence[Run] | str | Path | Frame, framework: Framework | str = "megatron-core"
+) -> list[Influence]:
+    """What each run changes when a cluster is calibrated on all of them.
+
+    Parameters
+    ----------
+    cluster, runs, framework : as `calibrate` takes them
+
+    Raises
+    ------
+    CostModelError
+        as `calibrate`
+    """
+    software = framework_on(cluster, framework)
+    measured = read_runs(runs)
+    constants, update = updated(cluster, software, measured)
+    found = []
+    for place, (run, weight) in enumerate(zip(measured, update.weights, strict=True)):
+        before = math.log(run[2] / _predict(cluster, software, software.constants, run))
+        after = math.log(run[2] / _predict(cluster, software, constants, run))
+        others = [*measured[:place], *measured[place + 1 :]]
+        apart = False
+        if len(others) >= LEAST_OTHERS:
+            without, told = updated(cluster, software, others)
+            apart = abs(math.log(run[2] / _predict(cluster, software, without, run))) > DISAGREES * told.spread
+        push = update.gain[:, place] * before
+        most = int(np.abs(push).argmax())
+        name = update.fields[most] if most < len(update.fields) else "common factor of the cluster"
+        found.append(Influence(place, before, after, float(weight), name, math.exp(push[most]), apart))
+    return found
+
+
+def next_run(
+    cluster: Cluster, candidates: Sequence[tuple[Transformer, Plan]], framework: Framework | str = "megatron-core",
+    runs: Sequence[Run] = (),
+) -> int:  # fmt: skip
+    """The place of the candidate whose measurement would narrow the errors of all candidates most.
+
+    Parameters
+    ----------
+    cluster : on which it would run
+    candidates : models and plans that might be measured
+    framework : with which
+    runs : already measured
+
+    Raises
+    ------
+    CostModelError
+        where there is no candidate
+    """
+    if not candidates:
+        raise CostModelError("next_run: no candidates given")
+    software = framework_on(cluster, framework)
+    wanted = [(model, plan, 1.0) for model, plan in candidates]
+    every = [*runs, *wanted]
+    fields, prior = _prior(software)
+    slopes = _slopes(cluster, software, software.constants, every, fields)
+    covariance = prior
+    for row in range(len(runs)):
+        covariance, _ = _told(covariance, slopes[row], MODEL_SPREAD**2 + SCATTER**2)
+    asked = slopes[len(runs) :]
+    left = [
+        float(np.einsum("ij,jk,ik->", asked, _told(covariance, row, MODEL_SPREAD**2 + SCATTER**2)[0], asked)) for row in asked
+    ]
+    return int(np.argmin(left))
 
 
 def read_runs(runs: Sequence[Run] | str | Path | Frame) -> list[Run]:
@@ -210,30 +307,115 @@ def _predict(cluster: Cluster, software: Framework, constants: Software, run: Ru
     return float(step_formula(inputs.settings)(*inputs).total)
 
 
-def _solve(cluster: Cluster, software: Framework, runs: Sequence[Run], constants: Sequence[Constant]) -> Software:
-    fields = [constant.field for constant in constants]
-    times = np.log([seconds for _, _, seconds in runs])
+@dataclasses.dataclass(frozen=True)
+class Prior:
+    """What is believed of constants before own runs.
 
-    def stack_at(values: Array) -> Software:
-        return replaced(software.constants, dict(zip(fields, map(float, values), strict=True)))
+    Parameters
+    ----------
+    fields : paths of the constants
+    covariance : of their logarithms
+    """
 
-    def residuals(values: Array, rows: Array | None) -> Array:
-        stack = stack_at(values)
-        chosen = range(len(runs)) if rows is None else rows
-        return np.array([math.log(_predict(cluster, software, stack, runs[row])) - times[row] for row in chosen])
-
-    every = np.arange(len(runs))
-    result = fit(constants, residuals, len(runs), [every] * len(constants), np.ones(len(runs)), NOISE)
-    return stack_at(result.values)
+    fields: list[str]
+    covariance: Array
 
 
-def _error(cluster: Cluster, software: Framework, runs: Sequence[Run], constants: Sequence[Constant]) -> float:
-    """Standard deviation to expect on a new run: what leaving each out in turn shows, and the family's."""
-    family = spread_of(software, cluster.device).time
-    squares = 4.0 * family**2
-    for index in range(len(runs) if len(runs) > 1 else 0):
-        others = [*runs[:index], *runs[index + 1 :]]
-        stack = _solve(cluster, software, others, constants)
-        squares += math.log(_predict(cluster, software, stack, runs[index]) / runs[index][2]) ** 2
-    count = 4.0 + (len(runs) if len(runs) > 1 else 0)
-    return max(math.sqrt(squares / count), NOISE)
+@dataclasses.dataclass(frozen=True)
+class Update:
+    """Constants and common factor after the runs.
+
+    Parameters
+    ----------
+    fields : paths of the constants; the common factor comes last
+    change : of their logarithms
+    gain : change for each unit of each run's error
+    errors : log(measured / predicted) that stays of each run
+    weights : of each run
+    spread : standard deviation of the logarithm of a run of these models that was not measured
+    """
+
+    fields: list[str]
+    change: Array
+    gain: Array
+    errors: Array
+    weights: Array
+    spread: float
+
+
+def _prior(software: Framework, believed: Prior | None = None) -> tuple[list[str], Array]:
+    """The constants that calibration is unsure of, and the covariance of their logarithms with the common factor's."""
+    fields, matrix = (believed.fields, believed.covariance) if believed else covariance_of(software)
+    known = flat(software.constants)
+    kept = [n for n, field in enumerate(fields) if 0.0 < known.get(field, 0.0) < LARGEST.get(field, math.inf)]
+    covariance = np.zeros((len(kept) + 1,) * 2)
+    covariance[:-1, :-1] = np.asarray(matrix)[np.ix_(kept, kept)]
+    covariance[-1, -1] = COMMON**2
+    return [fields[n] for n in kept], covariance
+
+
+def _at(constants: Software, fields: Sequence[str], change: Array) -> Software:
+    """The constants after a change of their logarithms, and of that of the common factor, which comes last."""
+    known = flat(constants)
+    moved = dict.fromkeys([*fields, *SLOWER], 0.0)
+    for field, value in zip(fields, change, strict=False):
+        moved[field] += float(value)
+    for field, power in SLOWER.items():
+        moved[field] += power * float(change[-1])
+    return replaced(constants, {
+        field: min(known[field] * math.exp(by), LARGEST.get(field, math.inf)) for field, by in moved.items()
+    })  # fmt: skip
+
+
+def _slopes(
+    cluster: Cluster, software: Framework, constants: Software, runs: Sequence[Run], fields: Sequence[str]
+) -> Array:
+    """Slopes of each run's logarithm in the logarithms of the constants, and of the common factor."""
+    base = np.log([_predict(cluster, software, constants, run) for run in runs])
+    out = np.empty((len(runs), len(fields) + 1))
+    for column in range(len(fields) + 1):
+        step = np.zeros(len(fields) + 1)
+        step[column] = STEP
+        at = _at(constants, fields, step)
+        out[:, column] = (np.log([_predict(cluster, software, at, run) for run in runs]) - base) / STEP
+    return out
+
+
+def _told(covariance: Array, slope: Array, noise: float) -> tuple[Array, Array]:
+    """Covariance after one run, and the change for each unit of its error."""
+    gain = covariance @ slope / (slope @ covariance @ slope + noise)
+    return covariance - np.outer(gain, slope @ covariance), gain
+
+
+def updated(
+    cluster: Cluster, software: Framework, runs: Sequence[Run], believed: Prior | None = None
+) -> tuple[Software, Update]:
+    """Constants after some runs: the posterior's mode, by Gauss-Newton, with a run's weight as its error allows.
+
+    Parameters
+    ----------
+    cluster, software : on which and with what they were made
+    runs : model, plan and seconds of each
+    believed : of the constants; the catalogue's covariance if not given
+    """
+    fields, prior = _prior(software, believed)
+    models = [run[0] for run in runs]
+    same = np.array([[one == other for other in models] for one in models], dtype=float)
+    times = np.log([run[2] for run in runs])
+    change, weights = np.zeros(len(fields) + 1), np.ones(len(runs))
+    for _ in range(ROUNDS):
+        constants = _at(software.constants, fields, change)
+        slopes = _slopes(cluster, software, constants, runs, fields)
+        errors = times - np.log([_predict(cluster, software, constants, run) for run in runs]) + slopes @ change
+        noise = MODEL_SPREAD**2 * same + np.diag(SCATTER**2 / weights)
+        gain = prior @ slopes.T @ np.linalg.inv(slopes @ prior @ slopes.T + noise)
+        change = change + np.clip(gain @ errors - change, -1.0, 1.0)
+        apart = errors - slopes @ change
+        weights = (TAILS + 1.0) / (TAILS + (apart / math.hypot(MODEL_SPREAD, SCATTER)) ** 2)
+        weights = np.minimum(weights, 1.0)
+    posterior = prior - gain @ slopes @ prior
+    left = max(float(np.mean(np.einsum("ij,jk,ik->i", slopes, posterior, slopes))), 0.0)
+    constants = _at(software.constants, fields, change)
+    # what a model has of its own is known the better the more runs of it there are
+    own = MODEL_SPREAD**2 * (1.0 + 1.0 / len(runs)) / 2.0
+    return constants, Update(fields, change, gain, apart, weights, HEAVIER * math.sqrt(left + own + SCATTER**2 + UNLIKE**2))

@@ -21,7 +21,7 @@ from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue
 from costmodel.evaluation import engine as engines
 from costmodel.evaluation.error_model import spread_of
-from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.estimation import FIT_PROBABILITY, Estimate, probability
 from costmodel.evaluation.search_result import Evaluated, SearchResult
 from costmodel.evaluation.search_space import Column, Space, columns_of
 from costmodel.formulas.pipeline.schedules import CODES
@@ -96,6 +96,7 @@ def search(
     global_batch: int,
     seq_len: int,
     framework: Framework | str = "megatron-core",
+    fit_probability: float = FIT_PROBABILITY,
     top: int = 20,
     engine: str = "auto",
     progress: Callable[[int, int], None] | None = None,
@@ -111,6 +112,7 @@ def search(
     global_batch : sequences per step
     seq_len : [tokens]
     framework : the software, or its name in the catalogue
+    fit_probability : to fit in memory, from which a plan is ranked
     top : how many ranked plans to return
     engine : ``"auto"``, ``"python"``, ``"numpy"`` or ``"numba"``
     progress : called with the combinations just done and those in all, from any thread
@@ -134,6 +136,7 @@ def search(
     positive_int("top", top, 1_000_000)
     flag("keep_evaluated", keep_evaluated)
     positive_int("most_combinations", most_combinations, LARGEST_SEARCH)
+    probability("fit_probability", fit_probability)
     if progress is not None and not callable(progress):
         raise InvalidValue("progress", progress, "a function of the plans done and of all")
     template = Plan(global_batch=global_batch, seq_len=seq_len)
@@ -168,7 +171,7 @@ def search(
         considered = space.legal(question.settings(template), template.rank_order, most_combinations).considered
     for rule in refused:
         rejected[rule] = rejected.get(rule, 0) + considered
-    return _ranked(question, space, batches, considered * len(combinations), rejected, top, keep_evaluated)
+    return _ranked(question, space, batches, considered * len(combinations), rejected, top, keep_evaluated, fit_probability)
 
 
 def _given(dimensions: Mapping[str, Any], template: Plan) -> dict[str, list[Any] | None]:
@@ -228,11 +231,13 @@ def _numbers(space: Space, columns: dict[str, Column], sample: Plan) -> Column:
 
 def _ranked(
     question: Question, space: Space, batches: list[Batch], considered: int, rejected: dict[str, int], top: int, keep: bool,
+    fit_probability: float,
 ) -> SearchResult:  # fmt: skip
     """The fastest plans that fit, and the closest miss."""
     best: list[Found] = []
     misses: list[Found] = []
-    limit = spread_of(question.framework, question.cluster.device).margin * float(question.cluster.device.usable_memory or 0.0)
+    spread = spread_of(question.framework, question.cluster.device, bool(question.model.experts))
+    limit = spread.margin(fit_probability) * float(question.cluster.device.usable_memory or 0.0)
     fitting = 0
     for place, batch in enumerate(batches):
         fits = batch.held <= limit
@@ -247,7 +252,8 @@ def _ranked(
 
     def estimate(found: Found) -> Estimate:
         plan = _plan(batches[found.batch], space.recompute, found.row).resolve(question.framework)
-        return Estimate(question=question, plan=plan, step=engines.evaluate_one(question, plan))
+        step = engines.evaluate_one(question, plan)
+        return Estimate(question=question, plan=plan, step=step, required_probability=fit_probability)
 
     ranked = [estimate(found) for found in best[:top]]
     miss = None

@@ -162,7 +162,7 @@ class WhatIf:
             },
             "columns": columns(self.candidates.plans, self.question.fields()),
             "plans": len(self.candidates.plans), "legal": self.candidates.legal,
-            "margin": first.spread.margin, "error": NINETY * first.time_spread, "runs": first.spread.rows,
+            "margin": first.spread.margin(first.required_probability), "error": NINETY * first.time_spread, "runs": first.spread.rows,
             "calibrated": first.spread.calibrated, "fastest": standing,
             "utilisation": first.mfu * first.step_time / first.step.model_flop,
             "price": self.price, "gpus": cluster.gpus, "tokens": plan.global_batch * plan.seq_len,

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from costmodel.errors import InvalidValue
 from costmodel.evaluation.error_model import spread_of
+from costmodel.evaluation.estimation import FIT_PROBABILITY
 from costmodel.evaluation.plan_search import SearchResult
 from costmodel.evaluation.search_result import Evaluated
 from costmodel.plots.style import BLACK, BLUE, GREY, TEMPLATE, VERMILLION, bytes_unit, seconds_unit
@@ -90,7 +91,8 @@ def frontier(result: SearchResult, most: int = MOST_POINTS) -> Frontier:
     if every is None or not len(every):
         wanted = "the result of search(..., keep_evaluated=True) that evaluated a plan"
         raise InvalidValue("result", f"{result.evaluated} plans", wanted)
-    limit = spread_of(result.framework, result.cluster.device).margin * float(result.cluster.device.usable_memory or 0.0)
+    spread = spread_of(result.framework, result.cluster.device, bool(result.model.experts))
+    limit = spread.margin(FIT_PROBABILITY) * float(result.cluster.device.usable_memory or 0.0)
     best = pareto(every.step_time, every.peak_memory)
     on = np.zeros(len(every), dtype=bool)
     on[best] = True

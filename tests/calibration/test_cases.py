@@ -8,11 +8,12 @@ import json
 import pytest
 
 import costmodel
-from calibration.data.cases import FRAMEWORKS, case_of, cases_of, framework_of, plan_of
+from calibration.data.cases import case_of, cases_of, framework_of, plan_of
+from calibration.data.datasets import DATASETS, STACKS, Dataset
 from calibration.data.reference import DEFAULT_FOLDER, default_files
 from calibration.data.runs import Run, read_runs, usable
 from calibration.validate.command import LEAST_PREDICTED, QUOTED
-from calibration.validate.predictions import LOGGING_STAGE, columns_of, logged_memory
+from calibration.validate.predictions import columns_of, logged_memory
 from costmodel import estimate
 from costmodel.errors import CostModelError, NotModelled
 
@@ -72,7 +73,7 @@ def test_a_row_says_recompute_and_sequence_parallelism():
 
 
 def test_every_stack_has_a_framework_profile():
-    for name in FRAMEWORKS.values():
+    for name in STACKS:
         assert costmodel.load_framework(name).name == name
 
 
@@ -118,7 +119,10 @@ def test_refused_rows_are_kept_by_reason():
 def with_notes(run: Run, **arguments: object) -> Run:
     """A row of Megatron-Core's tests that quotes its arguments."""
     quoted = json.dumps({name.replace("_", "-"): value for name, value in arguments.items()})
-    return changed(run, notes=quoted, stack="megatron-core-ci", ffn_hidden="", n_params="", attention_kind="")
+    return changed(
+        run, notes=quoted, stack="megatron-core-ci", dataset="megatron_ci_golden", ffn_hidden="", n_params="",
+        attention_kind="",
+    )  # fmt: skip
 
 
 def test_arguments_in_the_notes_say_which_attention_runs():
@@ -191,7 +195,7 @@ def test_a_llama_that_states_its_count_is_gated_and_tied_where_that_gives_it():
 def test_memory_is_that_of_the_stage_whose_rank_logs_it(first_logs, kind, monkeypatch):
     case = case_of(changed(KORTHIKANTI[2], recompute_kind="full", vocab="8000000", memory_kind=kind, vpp="1"))
     if first_logs:
-        monkeypatch.setitem(LOGGING_STAGE, case.framework.name, 0)
+        monkeypatch.setitem(DATASETS, case.run.text["dataset"], Dataset(logging_stage=0))
     columns = columns_of([case])
     found = float(logged_memory([case], columns, columns.evaluate().memory)[0])
     bill = estimate(case.model, case.cluster, case.plan, case.framework).memory

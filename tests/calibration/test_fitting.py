@@ -13,9 +13,6 @@ import pytest
 
 import costmodel
 from calibration.__main__ import main
-from calibration.data.cases import case_of
-from calibration.data.runs import read_runs
-from calibration.fit.constants import Problem, problem_of
 from calibration.fit.operators import (
     FAMILIES,
     LEAST_ROWS,
@@ -153,83 +150,6 @@ def test_a_source_of_larger_noise_counts_less():
 
     assert fitted(np.array([0.01] * 10 + [0.3] * 10)) == pytest.approx(2.0, rel=0.03)
     assert fitted(np.array([0.3] * 10 + [0.01] * 10)) == pytest.approx(3.0, rel=0.03)
-
-
-# ---- runs made by the formulas
-
-
-@pytest.fixture(scope="module")
-def problem() -> Problem:
-    """The quoted runs, and each of them with other degrees, micro-batches and lengths."""
-    runs = [run for path in sorted(QUOTED.glob("*.csv")) for run in read_runs(path)]
-    cases = []
-    for run in runs:
-        for micro, stretch in ((1.0, 1.0), (2.0, 1.0), (1.0, 2.0), (4.0, 0.5)):
-            number = {**run.number, "micro_batch": micro, "seq_len": run.number["seq_len"] * stretch}
-            number["global_batch"] = 8.0 * run.number["dp"] * number["pp"]
-            cases.append(case_of(dataclasses.replace(run, number=number)))
-    return problem_of(cases)
-
-
-def fitted_to_synthetic(problem: Problem, moved: dict[str, float], seed: int) -> tuple[np.ndarray, Fit]:
-    """True values, and the fit to times that the formulas make of them, times noise."""
-    constants = problem.constants
-    truth = np.array([c.value * moved.get(c.field, 1.0) for c in constants])
-    noise = np.random.default_rng(seed).normal(0.0, NOISE, len(problem.cases))
-    measured = np.log(problem.at(truth).evaluate().total) + noise
-
-    def residuals(values, rows):
-        predicted = np.log(problem.at(values, rows).evaluate().total)
-        return predicted - (measured if rows is None else measured[rows])
-
-    rows = len(problem.cases)
-    return truth, fit(constants, residuals, rows, problem.affects, np.ones(rows), NOISE)
-
-
-def test_known_constants_are_recovered_from_runs_that_the_formulas_made(problem):
-    wide = [dataclasses.replace(c, spread=0.5) if c.field == "gemm.bf16" else c for c in problem.constants]
-    tight = [dataclasses.replace(c, spread=1e-3) if c.field == "compute_gemm_efficiency_scale" else c for c in wide]
-    known = dataclasses.replace(problem, constants=tight)
-    truth, found = fitted_to_synthetic(known, {"gemm.bf16": 0.8, "compute_elementwise_traffic": 1.5}, seed=8)
-    fields = [constant.field for constant in found.constants]
-    for field, within in (("gemm.bf16", 0.06), ("compute_elementwise_traffic", 0.3)):
-        place = fields.index(field)
-        assert found.values[place] == pytest.approx(truth[place], rel=within), field
-        assert abs(np.log(found.values[place] / truth[place])) < 3.5 * found.standard_errors[place], field
-    assert found.scale == pytest.approx(NOISE, rel=0.5)
-
-
-def test_true_constants_lie_within_their_standard_errors(problem):
-    inside = []
-    for seed in range(2):
-        truth, found = fitted_to_synthetic(problem, {"gemm.bf16": 0.95, "network_quality": 0.8}, seed)
-        inside += list(np.abs(np.log(found.values / truth)) <= 3.0 * found.standard_errors)
-    assert np.mean(inside) > 0.95
-
-
-def test_constants_of_what_no_run_does_stay_at_their_prior(problem):
-    # dense models without context parallelism, parameters not sharded
-    _, found = fitted_to_synthetic(problem, {"gemm.bf16": 0.9}, seed=1)
-    for field in ("overlap_experts", "overlap_context", "overlap_parameters"):
-        place = [constant.field for constant in found.constants].index(field)
-        assert found.values[place] == pytest.approx(found.constants[place].value, rel=1e-6), field
-        assert found.standard_errors[place] == pytest.approx(found.constants[place].spread, rel=1e-6), field
-
-
-def test_some_rows_are_the_same_rows_of_all(problem):
-    values = np.array([constant.value for constant in problem.constants])
-    rows = np.array([3, 0, 17])
-    assert problem.at(values, rows).evaluate().total == pytest.approx(problem.at(values).evaluate().total[rows])
-
-
-def test_each_constant_changes_no_row_but_those_it_is_said_to_affect(problem):
-    values = np.array([constant.value for constant in problem.constants])
-    base = problem.at(values).evaluate().total
-    for place, touched in enumerate(problem.affects):
-        moved = values.copy()
-        moved[place] *= 1.01
-        changed = np.flatnonzero(problem.at(moved).evaluate().total != base)
-        assert set(changed) <= set(touched), problem.constants[place].label
 
 
 # ---- operators of a device

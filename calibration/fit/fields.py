@@ -1,0 +1,95 @@
+"""Which constants are fitted, what nature and experience say of each, and among whom they are shared."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from costmodel.catalogue.posterior import Link
+
+LEVELS = ("field", "framework", "architecture", "framework on architecture", "cluster", "device")
+"""What an effect may belong to: every run, those of a framework, of an architecture, of one on the other, and so on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """One constant of the formulas before measuring.
+
+    Parameters
+    ----------
+    path : of the constant in `costmodel.formulas.quantities.Software`, or ``sustained_clock`` of a device
+    prior : what is believed of it
+    low, high : what nature allows; a bound is never reached, as `Link` has it
+    spreads : standard deviation of the linked constant over the members of each level, before measuring
+    start : where the fit begins; 0: at `prior`. A time of which nearly nothing is expected changes no step where it
+        starts from nothing, so that no slope would say that a source has it
+    """
+
+    path: str
+    prior: float
+    low: float
+    high: float
+    spreads: Mapping[str, float]
+    start: float = 0.0
+
+    @property
+    def link(self) -> Link:
+        """Of the constant to the whole line of real numbers."""
+        return Link(self.low, self.high)
+
+
+def _of(
+    path: str, prior: float, low: float = 0.0, high: float = math.inf, *, field: float = 1.0, framework: float = 0.0,
+    architecture: float = 0.0, both: float = 0.0, cluster: float = 0.0, device: float = 0.0, start: float = 0.0,
+) -> Field:  # fmt: skip
+    spreads = (field, framework, architecture, both, cluster, device)
+    return Field(path, prior, low, high, {level: sd for level, sd in zip(LEVELS, spreads, strict=True) if sd}, start)
+
+
+CLOCK = "sustained_clock"
+
+TIME = (
+    # operators are measured in bursts: under a step's power the clock falls, by no more than three tenths
+    _of(CLOCK, 0.93, 0.7, 1.0, device=0.7, architecture=0.5),
+    # near 1 by the device's own constants; above it they make up for those constants' error, not for the device's ceiling
+    _of("compute_gemm_efficiency_scale", 0.95, 0.0, 1.25, field=0.5, framework=0.35, both=0.25),
+    _of("compute_attention_efficiency_scale", 0.85, 0.0, 1.3, field=0.7, framework=0.5, both=0.4),
+    # no kernel moves fewer bytes than the fused minimum
+    _of("compute_elementwise_traffic", 1.8, 1.0, framework=0.7, architecture=0.3, both=0.5),
+    _of("compute_optimizer_traffic", 1.6, 1.0, framework=0.7),
+    _of("compute_contention", 0.2, 0.0, 0.8, field=0.7, framework=0.5),
+    _of("host_forward", 3e-4, framework=0.7, architecture=0.3, both=0.4),
+    _of("host_backward", 5e-4, framework=0.7, architecture=0.3, both=0.4),
+    _of("host_collective_launch", 2e-5, field=0.7, framework=0.5, architecture=0.3),
+    _of("host_micro_batch", 1e-3, framework=0.7, both=0.4),
+    _of("host_step", 1e-2, framework=0.7, both=0.4),
+    _of("host_unfused_launches", 0.2, field=0.5),
+    _of("host_jitter", 0.03, framework=0.7),
+    _of("host_pipeline_jitter", 3e-3, field=1.0, framework=1.5, start=0.1),
+    _of("host_straggler_time", 1e-3, field=1.0, framework=1.5, start=0.1),
+    _of("host_pressure_time", 0.01, field=1.0, framework=1.0, start=0.03),
+    # a cluster's: no software sends above the line rate
+    _of("network_quality", 0.85, 0.0, 1.0, field=0.7, cluster=0.7),
+    _of("network_latency", 1.5, field=0.5, cluster=1.0, start=3.0),
+    _of("network_node_latency", 1.0, field=0.5, architecture=0.4),
+    _of("network_sharding_quality", 0.9, 0.0, 1.0, framework=0.7),
+    _of("overlap_tensor", 0.5, 0.0, 1.0, framework=0.7),
+    _of("overlap_gradients", 0.7, 0.0, 1.0, framework=0.7),
+    _of("overlap_parameters", 0.7, 0.0, 1.0, framework=0.7),
+    _of("overlap_context", 0.7, 0.0, 1.0),
+    _of("overlap_experts", 0.2, 0.0, 1.0, framework=0.7),
+    _of("overlap_pipeline", 0.5, 0.0, 1.0, framework=0.5),
+)
+"""Constants of the step time."""
+
+MEMORY = (
+    _of("memory_activation_overhead", 1.0, field=0.1, framework=0.12),
+    _of("memory_backward_overhead", 0.7, field=0.5, framework=0.4),
+    _of("memory_logit_overhead", 1.0, field=0.3, framework=0.4),
+    _of("memory_workspace", 3e8, field=0.8, framework=0.5),
+    _of("memory_fixed", 1.5e9, field=0.5, framework=0.4),
+    _of("memory_library_overhead", 1.0, field=0.7, architecture=0.4),
+    _of("memory_fragmentation", 0.04, 0.0, 0.5, field=0.7, framework=0.7),
+)
+"""Constants of the peak memory."""

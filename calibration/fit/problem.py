@@ -1,0 +1,149 @@
+"""Measured runs as rows of the pooled fit: to whom each belongs, and what is predicted of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from calibration.data.cases import Case
+from calibration.data.datasets import dataset_of
+from calibration.fit.fields import CLOCK, MEMORY, TIME, Field
+from calibration.fit.pooled import Grouping, Model
+from calibration.validate.predictions import Columns, columns_of, logged_memory
+from costmodel.records import replaced
+from costmodel.solvers.fitting import Array
+
+CLOCKED = (
+    "gemm_efficiency", "base_gemm_efficiency", "attention_forward_efficiency", "attention_backward_efficiency",
+)  # fmt: skip
+"""What a device computes at its clock."""
+ROWS_OF_GROUP = 40
+LARGEST_PULL = 0.25
+"""Log distance from the limit beyond which a run that was marked out of memory no longer pulls at the constants."""
+
+
+def cluster_name(case: Case) -> str:
+    """The machine that a row ran on, as far as a source tells: its device and its NICs."""
+    between = case.cluster.levels[-1].bandwidth
+    return f"{case.run.text['dataset']}|{case.cluster.device.name}|{between:.3g}"
+
+
+def framework_owner(case: Case) -> str:
+    """The owner of a framework's effects: a framework as its own tests run it, with nothing tuned, is apart."""
+    return f"{case.framework.name} untuned" if dataset_of(case.run).untuned else case.framework.name
+
+
+def model_name(case: Case) -> str:
+    """The model of a row by its shape."""
+    model = case.model
+    width = model.expert_feed_forward if model.experts else model.feed_forward
+    return f"{model.layers}x{model.hidden}x{model.heads}x{width}x{model.experts}"
+
+
+def group_name(case: Case) -> str:
+    """Source, model, device, dtype and release of a row."""
+    text = case.run.text
+    return "|".join((text["dataset"], model_name(case), case.cluster.device.name, case.plan.dtype, text["framework"]))
+
+
+def grouping_of(cases: Sequence[Case]) -> Grouping:
+    """To whom each case belongs."""
+    framework = np.array([framework_owner(case) for case in cases])
+    architecture = np.array([case.cluster.device.architecture for case in cases])
+    cluster = np.array([cluster_name(case) for case in cases])
+    owners = {
+        "field": np.full(len(cases), ""), "framework": framework, "architecture": architecture,
+        "framework on architecture": np.char.add(np.char.add(framework, "@"), architecture), "cluster": cluster,
+        "device": np.array([case.cluster.device.name for case in cases]),
+    }  # fmt: skip
+    return Grouping(
+        owners, cluster, np.array([group_name(case) for case in cases]), np.array([case.run.file for case in cases])
+    )
+
+
+def constants_of(fields: Sequence[Field], places: Array) -> dict[str, Array]:
+    """Columns of the constants at places on their lines."""
+    found = {}
+    for number, field in enumerate(fields):
+        place = np.clip(places[:, number], -40.0, 40.0)
+        span = np.exp(place) if math.isinf(field.high) else (field.high - field.low) / (1.0 + np.exp(-place))
+        found[field.path] = field.low + span
+    return found
+
+
+def columns_at(columns: Columns, fields: Sequence[Field], places: Array) -> Columns:
+    """The columns with the constants at some places."""
+    constants = constants_of(fields, places)
+    clock = constants.pop(CLOCK, None)
+    device = columns.device
+    if clock is not None:
+        device = device._replace(**{field: getattr(device, field) * clock for field in CLOCKED})
+    return dataclasses.replace(columns, software=replaced(columns.software, constants), device=device)
+
+
+def take(columns: Columns, rows: Array) -> Columns:
+    """Some rows of the columns."""
+
+    def pick(item: tuple[Array, ...]) -> tuple[Array, ...]:
+        fields = (pick(field) if isinstance(field, tuple) else field[rows] for field in item)
+        return type(item)(*fields)
+
+    parts = (field.name for field in dataclasses.fields(Columns))
+    return Columns(**{part: pick(getattr(columns, part)) for part in parts})  # type: ignore[arg-type]
+
+
+def time_model(cases: Sequence[Case], columns: Columns | None = None) -> Model:
+    """Timed cases as a model of the logarithm of their step time."""
+    known = columns or columns_of(cases)
+
+    def predict(places: Array, rows: Array | None) -> Array:
+        some = known if rows is None else take(known, rows)
+        return np.log(np.asarray(columns_at(some, TIME, places).evaluate().total))
+
+    return Model(TIME, grouping_of(cases), np.log([float(case.seconds or math.nan) for case in cases]), predict)
+
+
+def memory_model(cases: Sequence[Case], columns: Columns | None = None) -> Model:
+    """Cases as a model of the logarithm of their peak memory, or, where none was measured, of the room that is left.
+
+    The verdict on a run tells one side only: where it is judged right the row is met, whatever the constants.
+    """
+    known = columns or columns_of(cases)
+    failed = np.array([case.run.flag("usable_oom") for case in cases])
+    told = np.array([case.run.text["recompute_kind"] != "" for case in cases])
+    peak = np.array([case.peak_bytes or math.nan for case in cases])
+
+    def predict(places: Array, rows: Array | None) -> Array:
+        chosen = np.arange(len(cases)) if rows is None else rows
+        at = columns_at(take(known, chosen), MEMORY, places)
+        bill = at.evaluate().memory
+        room = np.log(np.asarray(bill.total) / at.device.memory)
+        wrong = np.where(failed[chosen], np.clip(room, -LARGEST_PULL, 0.0), np.maximum(room, 0.0))
+        held = np.log(logged_memory([cases[int(row)] for row in chosen], at, bill))
+        return np.where(np.isnan(peak[chosen]), np.where(told[chosen], wrong, 0.0), held)
+
+    return Model(MEMORY, grouping_of(cases), np.where(np.isnan(peak), 0.0, np.log(peak)), predict)
+
+
+def thinned(grouping: Grouping, most: int = ROWS_OF_GROUP) -> Array:
+    """Rows that are fitted: of a group with more than `most` an even draw, by a fixed seed.
+
+    Rows of a group share their intercept, so that those beyond some tens say little more of the constants.
+
+    Parameters
+    ----------
+    grouping : of all rows
+    most : rows of a group
+    """
+    order = np.random.default_rng(11).permutation(len(grouping.group))
+    seen: dict[str, int] = {}
+    kept = []
+    for row in order:
+        name = str(grouping.group[row])
+        seen[name] = seen.get(name, 0) + 1
+        if seen[name] <= most:
+            kept.append(row)
+    return np.sort(np.array(kept))

@@ -1,0 +1,237 @@
+"""The fit of software to whole runs: constants of time and of memory, their tables, and their errors by distance."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibration.data.cases import Case
+from calibration.fit import pooled
+from calibration.fit.fields import CLOCK, Field
+from calibration.fit.pooled import Effect, Model, Posterior
+from calibration.fit.problem import memory_model, take, thinned, time_model
+from calibration.validate.predictions import Columns, columns_of
+from costmodel.catalogue.software import framework_names
+from costmodel.solvers.fitting import Array
+
+CUTS = (0.8, 0.66)
+"""Share of its prior's spread above which an effect is not fitted, pass by pass: the data don't identify it."""
+IDENTIFIED = 0.5
+AT_BOUND = 0.02
+"""Share of a constant's range within which it counts as at its bound."""
+
+
+@dataclasses.dataclass
+class Fitted:
+    """A model with its fit.
+
+    Parameters
+    ----------
+    cases : rows
+    model : with its unknowns
+    posterior : found
+    """
+
+    cases: list[Case]
+    model: Model
+    posterior: Posterior
+
+
+def without_clock(case: Case) -> Case:
+    """The case on its device as benchmarks have it, at the clock of short bursts."""
+    device = case.cluster.device
+    plain = dataclasses.replace(device, efficiency=dataclasses.replace(device.efficiency, sustained_clock=1.0))
+    return dataclasses.replace(case, cluster=dataclasses.replace(case.cluster, device=plain))
+
+
+def solve(model: Model, iterations: int, report: Callable[[str], None] | None = None) -> Posterior:
+    """The fit of every effect, then of those that the data identify.
+
+    Parameters
+    ----------
+    model : rows and unknowns
+    iterations : of the first pass
+    report : is told of each iteration
+    """
+    rows = thinned(model.grouping)
+    found = pooled.fit(model, rows, None, iterations, report=report)
+    for cut in CUTS:
+        ratio = np.sqrt(np.diag(found.covariance)) / found.prior()
+        kept = frozenset(effect for effect, r in zip(found.effects, ratio, strict=True) if effect.field >= 0 and r < cut)
+        found = pooled.fit(model, rows, (found.effects, found.mean), 4, only=kept, settled=0, report=report)
+    return found
+
+
+def fit_runs(
+    cases: Sequence[Case], iterations: int, report: Callable[[str], None], what: Sequence[str] = ("time", "memory")
+) -> tuple[Fitted, Fitted | None]:
+    """The fits of time and of memory.
+
+    Parameters
+    ----------
+    cases : runs
+    iterations : of Gauss-Newton, at most
+    report : is told of each iteration
+    what : is fitted; of what isn't, None
+    """
+    plain = [without_clock(case) for case in cases]
+    columns = columns_of(plain)
+    fits: dict[str, Fitted] = {}
+    judged = [bool(c.peak_bytes or c.run.flag("usable_oom") or c.seconds) for c in plain]
+    timed = [c.seconds is not None for c in plain]
+    for name, wanted, of in (("time", timed, time_model), ("memory", judged, memory_model)):
+        if name in what:
+            rows = np.flatnonzero(wanted)
+            some = [plain[row] for row in rows]
+            model = of(some, take(columns, rows))
+            fits[name] = Fitted(some, model, solve(model, iterations, report))
+    return fits["time"], fits.get("memory")
+
+
+def identification(fitted: Fitted) -> dict[str, int]:
+    """How many constants were fitted, how many the data identify, and how many lie at a bound.
+
+    Parameters
+    ----------
+    fitted : of time or of memory
+    """
+    posterior, fields = fitted.posterior, fitted.model.fields
+    ratio = np.sqrt(np.diag(posterior.covariance)) / posterior.prior()
+    mine = [n for n, effect in enumerate(posterior.effects) if effect.field >= 0]
+    bound = 0
+    for n in mine:
+        effect = posterior.effects[n]
+        field = fields[effect.field]
+        if math.isfinite(field.high):
+            mean = posterior.mean[n] + field.link.to_line(field.prior)
+            share = (field.link.to_constant(mean) - field.low) / (field.high - field.low)
+            bound += not AT_BOUND / 2 < share < 1.0 - AT_BOUND / 2
+    return {"fitted": len(mine), "identified": int((ratio[mine] < IDENTIFIED).sum()), "at_bound": int(bound)}
+
+
+def _owners(framework: str, architecture: str, device: str) -> dict[str, str]:
+    return {
+        "field": "", "framework": framework, "architecture": architecture,
+        "framework on architecture": f"{framework}@{architecture}", "device": device,
+    }  # fmt: skip
+
+
+def expected(posterior: Posterior, fields: Sequence[Field], owners: dict[str, str]) -> tuple[Array, Array]:
+    """Places of the constants of some owners on their lines, and their covariance; what is unknown adds its spread.
+
+    Parameters
+    ----------
+    posterior : of a fit
+    fields : its constants
+    owners : name of the owner at each level; of a level that isn't named, a new one
+    """
+    where = {effect: n for n, effect in enumerate(posterior.effects)}
+    chosen = np.zeros((len(fields), len(posterior.effects)))
+    extra = np.zeros(len(fields))
+    mean = np.array([field.link.to_line(field.prior) for field in fields])
+    for number, field in enumerate(fields):
+        for level in field.spreads:
+            place = where.get(Effect(number, level, owners.get(level, "")))
+            if place is None:
+                extra[number] += posterior.spreads.effects[number, level] ** 2
+            else:
+                chosen[number, place] = 1.0
+    covariance = chosen @ posterior.covariance @ chosen.T + np.diag(extra)
+    return mean + chosen @ posterior.mean, covariance
+
+
+def _log_slopes(fields: Sequence[Field], places: Array) -> tuple[Array, Array]:
+    """Constants at places, and slopes of their logarithms there."""
+    step = 1e-4
+    values = np.array([field.link.to_constant(place) for field, place in zip(fields, places, strict=True)])
+    moved = np.array([field.link.to_constant(place + step) for field, place in zip(fields, places, strict=True)])
+    return values, np.log(moved / values) / step
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def owner_tables(time: Fitted, memory: Fitted, date: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Constants of every framework on every architecture, measured there or not; and how their errors go together.
+
+    Parameters
+    ----------
+    time, memory : fits
+    date : of the fit
+    """
+    counts = Counter((c.framework.name, c.cluster.device.architecture, c.cluster.device.name) for c in time.cases)
+    architectures = sorted({architecture for _, architecture, _ in counts})
+    stacks: dict[str, Any] = {}
+    correlations: dict[str, Any] = {}
+    for framework in ("", *framework_names()):
+        for architecture in ("", *architectures):
+            devices = {d: n for (f, a, d), n in counts.items() if a == architecture and f == framework}
+            every = {d: n for (_, a, d), n in counts.items() if a == architecture}
+            device = max(devices or every or {"": 1}, key=lambda name: (devices or every or {"": 1})[name])
+            owners = _owners(framework, architecture, device)
+            values: dict[str, float] = {}
+            for fitted in (time, memory):
+                places, covariance = expected(fitted.posterior, fitted.model.fields, owners)
+                constants, slopes = _log_slopes(fitted.model.fields, places)
+                values |= {f.path: _rounded(v) for f, v in zip(fitted.model.fields, constants, strict=True)}
+                if fitted is time:
+                    logs = covariance * np.outer(slopes, slopes)
+                    errors = np.sqrt(np.diag(logs))
+                    correlations[f"{framework}@{architecture}" if architecture or framework else "@"] = {
+                        "fields": [field.path for field in time.model.fields],
+                        "standard_error": [round(float(e), 4) for e in errors],
+                        "matrix": [[round(float(x), 2) for x in row] for row in logs / np.outer(errors, errors)],
+                    }
+            values.pop(CLOCK)
+            runs = sum(devices.values())
+            name = f"{framework}@{architecture}" if framework or architecture else "default"
+            stacks[name] = values if name == "default" else {**values, "fit": {"date": date, "runs": runs}}
+    return stacks, correlations
+
+
+def clocks(time: Fitted) -> dict[str, float]:
+    """Sustained clock of every device that runs were timed on.
+
+    Parameters
+    ----------
+    time : fit
+    """
+    fields = time.model.fields
+    number = next(n for n, field in enumerate(fields) if field.path == CLOCK)
+    found = {}
+    for device in {case.cluster.device.name: case.cluster.device for case in time.cases}.values():
+        places, _ = expected(time.posterior, fields, _owners("", device.architecture, device.name))
+        found[device.name] = _rounded(fields[number].link.to_constant(places[number]))
+    return found
+
+
+def evidence_table(cases: Sequence[Case]) -> dict[str, Any]:
+    """Runs of every framework: how many, on which devices, of mixtures of experts, and of which sources.
+
+    Parameters
+    ----------
+    cases : runs
+    """
+    table: dict[str, Any] = {}
+    for case in cases:
+        entry = table.setdefault(case.framework.name, {"rows": 0, "experts": 0, "devices": {}, "sources": []})
+        entry["rows"] += 1
+        entry["experts"] += bool(case.model.experts)
+        device = case.cluster.device.name
+        entry["devices"][device] = entry["devices"].get(device, 0) + 1
+        source = Path(case.run.file).stem
+        if source not in entry["sources"]:
+            entry["sources"].append(source)
+    return table
+
+
+def base_columns(cases: Sequence[Case]) -> Columns:
+    """Columns of cases at the clock of short bursts, where every constant is a fit's to set."""
+    return columns_of([without_clock(case) for case in cases])

@@ -1,0 +1,196 @@
+"""How wrong predictions are by how new the question is: folds that leave whole groups out, and refit without them.
+
+A row is predicted by a fit that has seen none of its group: neither constants nor spreads rest on it. The width of its
+interval is that of the fit, times a factor that the errors in the *other* folds of the level give.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.data.cases import Case
+from calibration.fit import pooled
+from calibration.fit.pooled import Model, Posterior
+from calibration.fit.problem import framework_owner, model_name, thinned
+from calibration.validate.levels import LEVELS
+from costmodel.evaluation.error_model import NINETY
+from costmodel.solvers.fitting import Array
+
+FOLDS = {"plan": 4, "model": 5, "cluster": 8, "device": 5, "framework": 5}
+WARM_ITERATIONS = 3
+LEAST_SPREAD = 0.04
+"""Of any prediction: runs of one plan on two days differ by this much."""
+
+
+@dataclasses.dataclass
+class Unseen:
+    """Predictions of rows that a fit has not seen, at one level.
+
+    Parameters
+    ----------
+    predicted : logarithms; NaN where a row is in no fold
+    plain : the same without what groups and clusters add
+    variance : of them, by the fit
+    fold : of each row
+    """
+
+    predicted: Array
+    plain: Array
+    variance: Array
+    fold: NDArray[np.int64]
+
+
+KEYS: dict[str, Callable[[Case], str]] = {
+    "model": model_name,
+    "cluster": lambda case: case.run.text["dataset"],
+    "device": lambda case: case.cluster.device.name,
+    "framework": framework_owner,
+}
+"""What is left out whole at each level; a source's clusters go with it."""
+
+
+def folds_of(cases: Sequence[Case], level: str, group: NDArray[np.str_]) -> NDArray[np.int64]:
+    """Fold of each case at a level: largest groups first, each to the fold with fewest rows; plans are dealt out in turn.
+
+    Parameters
+    ----------
+    cases : rows
+    level : of `LEVELS`
+    group : of each row, whose plans are dealt over all folds
+    """
+    count = FOLDS[level]
+    if level == "plan":
+        fold = np.zeros(len(cases), dtype=np.int64)
+        seen: dict[str, int] = {}
+        for row in np.random.default_rng(7).permutation(len(cases)):
+            name = str(group[row])
+            seen[name] = seen.get(name, sum(map(ord, name))) + 1
+            fold[row] = seen[name] % count
+        return fold
+    names = np.array([KEYS[level](case) for case in cases])
+    unique, sizes = np.unique(names, return_counts=True)
+    filled = np.zeros(count)
+    place: dict[str, int] = {}
+    for index in np.argsort(-sizes, kind="stable"):
+        place[str(unique[index])] = int(filled.argmin())
+        filled[filled.argmin()] += min(sizes[index], 150)
+    return np.array([place[str(name)] for name in names])
+
+
+def predicted_by(model: Model, posterior: Posterior, rows: Array) -> tuple[Array, Array, Array]:
+    """Logarithms of what is predicted of rows, the same without intercepts, and the variance of the first.
+
+    Owners and intercepts that the fit knows add what they are known to add; others add their spread.
+
+    Parameters
+    ----------
+    model, posterior : fitted
+    rows : maybe unseen
+    """
+    known = set(posterior.effects)
+    unseen = [effect for effect in model.effects(rows) if effect not in known]
+    places = model.places(posterior.effects, posterior.mean, rows)
+    base, slopes = model.slopes(places, rows)
+    columns = model.columns(posterior.effects, slopes, rows)
+    variance = np.einsum("ij,jk,ik->i", columns, posterior.covariance, columns)
+    spreads = posterior.spreads
+    prior = np.array([spreads.effects[e.field, e.level] if e.field >= 0 else spreads.cluster for e in unseen])
+    variance += (model.columns(unseen, slopes, rows) ** 2) @ prior**2
+    intercepts = np.array([effect.field < 0 for effect in posterior.effects])
+    found = base + columns[:, intercepts] @ posterior.mean[intercepts]
+    for position, name in enumerate(model.grouping.group[rows]):
+        mean, spread = posterior.groups.get(str(name), (0.0, spreads.group**2))
+        found[position] += mean
+        variance[position] += spread
+    typical = float(np.median(list(spreads.scatter.values())))
+    scatter = np.array([spreads.scatter.get(str(name), typical) for name in model.grouping.source[rows]])
+    return found, base, variance + scatter**2
+
+
+_JOB: tuple[Model, Posterior, Array] | None = None
+
+
+def _fold(training_and_test: tuple[Array, Array]) -> tuple[Array, Array, Array, Posterior]:
+    assert _JOB is not None
+    model, full, kept = _JOB
+    training, test = training_and_test
+    start = (full.effects, full.mean)
+    only = frozenset(full.effects)
+    posterior = pooled.fit(model, np.intersect1d(training, kept), start, WARM_ITERATIONS, only=only, settled=0)
+    return (*predicted_by(model, posterior, test), posterior)
+
+
+def unseen(
+    cases: Sequence[Case], model: Model, full: Posterior, levels: Sequence[str] = LEVELS
+) -> dict[str, tuple[Unseen, list[Posterior]]]:
+    """Predictions at every level, and the fits that made them.
+
+    Parameters
+    ----------
+    cases, model : rows
+    full : a fit to all of them, from whose constants (not spreads) the folds' fits start
+    levels : wanted
+    """
+    global _JOB  # what forked processes inherit: a model holds functions, which can't be sent
+    _JOB = (model, full, thinned(model.grouping))
+    jobs, places = [], []
+    folds = {level: folds_of(cases, level, model.grouping.group) for level in levels}
+    for level, fold in folds.items():
+        for number in range(FOLDS[level]):
+            if (fold == number).any() and (fold != number).any():
+                jobs.append((np.flatnonzero(fold != number), np.flatnonzero(fold == number)))
+                places.append(level)
+    workers = min(len(jobs), os.cpu_count() or 1)
+    with multiprocessing.get_context("fork").Pool(workers) as pool:
+        done = pool.map(_fold, jobs, chunksize=1)
+    found: dict[str, tuple[Unseen, list[Posterior]]] = {}
+    for level, (_, test), (predicted, plain, variance, posterior) in zip(places, jobs, done, strict=True):
+        blank = np.full(len(cases), np.nan)
+        empty = Unseen(blank.copy(), blank.copy(), blank, folds[level])
+        entry, posteriors = found.setdefault(level, (empty, []))
+        entry.predicted[test], entry.plain[test], entry.variance[test] = predicted, plain, variance
+        posteriors.append(posterior)
+    return found
+
+
+def factor_of(errors: Array, spreads: Array, sources: NDArray[np.str_]) -> float:
+    """By how much intervals have to be widened to hold nine in ten, each source counting alike.
+
+    Parameters
+    ----------
+    errors : log(measured / predicted)
+    spreads : standard deviations that the fit gives them
+    sources : of each row
+    """
+    ratio = np.abs(errors) / spreads
+    order = np.argsort(ratio)
+    _, index, sizes = np.unique(sources, return_inverse=True, return_counts=True)
+    weight = (1.0 / sizes)[index][order]
+    share = np.cumsum(weight) / weight.sum()
+    return float(ratio[order][np.searchsorted(share, 0.9)] / NINETY)
+
+
+def spreads_of(errors: Array, found: Unseen, sources: NDArray[np.str_]) -> tuple[Array, float]:
+    """Spread of every row, by the factor of the other folds; and the factor of all.
+
+    Parameters
+    ----------
+    errors : log(measured / predicted); NaN where there is none
+    found : predictions
+    sources : of each row
+    """
+    plain = np.sqrt(found.variance + LEAST_SPREAD**2)
+    known = ~np.isnan(errors)
+    out = np.full(len(errors), np.nan)
+    for number in np.unique(found.fold):
+        others = known & (found.fold != number)
+        mine = found.fold == number
+        if others.any():
+            out[mine] = plain[mine] * factor_of(errors[others], plain[others], sources[others])
+    return out, factor_of(errors[known], plain[known], sources[known])

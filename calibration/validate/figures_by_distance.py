@@ -1,0 +1,127 @@
+"""Figures of predictions by how new the question is: errors, widths, coverage, regret, verdicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibration.data.cases import Case
+from calibration.fit.runs import Fitted
+from calibration.validate.distance import LEAST_SPREAD, Unseen, spreads_of, unseen
+from calibration.validate.levels import LEVELS
+from calibration.validate.metrics import group_key
+from costmodel.evaluation.error_model import NINETY
+from costmodel.solvers.fitting import Array
+
+SMALLEST_GROUP = 4
+
+
+def _sources(cases: Sequence[Case]) -> Any:
+    return np.array([str(Path(case.run.file).with_suffix("")) for case in cases])
+
+
+def _mean_regret(cases: Sequence[Case], predicted: Array, rows: Array) -> float | None:
+    groups: dict[Any, list[int]] = {}
+    for row in rows:
+        groups.setdefault(group_key(cases[row]), []).append(int(row))
+    regrets = []
+    for members in groups.values():
+        if len(members) >= SMALLEST_GROUP:
+            measured = [float(cases[row].seconds or math.nan) for row in members]
+            regrets.append(measured[int(np.argmin(predicted[members]))] / min(measured) - 1.0)
+    return float(np.mean(regrets)) if regrets else None
+
+
+def _figures(errors: Array, spreads: Array) -> dict[str, Any]:
+    """Errors of some rows; `errors` are log(measured / predicted)."""
+    size = np.abs(np.exp(-errors) - 1.0)
+    width = np.exp(NINETY * spreads) - np.exp(-NINETY * spreads)
+    return {
+        "n": len(errors), "mape": float(size.mean()), "median_ape": float(np.median(size)),
+        "bias": float((np.exp(-errors) - 1.0).mean()),
+        "coverage_90": float((np.abs(errors) <= NINETY * spreads).mean()), "mean_width": float(np.minimum(width, 99.0).mean()),
+    }  # fmt: skip
+
+
+def _over_sources(table: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Mean of every figure over sources, each alike."""
+    names = ("mape", "median_ape", "bias", "coverage_90", "mean_width", "regret")
+    found: dict[str, Any] = {"n": sum(entry["n"] for entry in table.values())}
+    for name in names:
+        known = [entry[name] for entry in table.values() if entry.get(name) is not None]
+        found[name] = float(np.mean(known)) if known else None
+    return found
+
+
+def _level(cases: Sequence[Case], errors: Array, spreads: Array, predicted: Array | None) -> dict[str, Any]:
+    sources = _sources(cases)
+    known = ~np.isnan(errors) & ~np.isnan(spreads)
+    table: dict[str, dict[str, Any]] = {}
+    for name in sorted(set(sources[known])):
+        mine = np.flatnonzero(known & (sources == name))
+        table[name] = _figures(errors[mine], spreads[mine])
+        if predicted is not None:
+            table[name]["regret"] = _mean_regret(cases, predicted, mine)
+    total = _over_sources(table)
+    rows = _figures(errors[known], spreads[known])
+    total |= {"mape_over_rows": rows["mape"], "median_ape_over_rows": rows["median_ape"],
+              "coverage_90_over_rows": rows["coverage_90"]}  # fmt: skip
+    experts = np.array([bool(case.model.experts) for case in cases])
+    for name, kind in (("dense", ~experts), ("experts", experts)):
+        some = known & kind
+        by = {s: _figures(errors[some & (sources == s)], spreads[some & (sources == s)]) for s in set(sources[some])}
+        total[name] = _over_sources(by)["mape"] if by else None
+    return {"total": total, "sources": table}
+
+
+def by_distance(time: Fitted, memory: Fitted, levels: Sequence[str] = LEVELS) -> tuple[dict[str, Any], dict[str, Any], Any]:
+    """The figures at every level, the tables of spreads that intervals need, and the predictions of time.
+
+    Parameters
+    ----------
+    time, memory : fits of all rows
+    levels : wanted
+    """
+    document: dict[str, Any] = {level: {} for level in levels}
+    tables: dict[str, Any] = {"time": {}, "memory": {}}
+    kept: dict[str, tuple[Unseen, list[Any]]] = {}
+    for what, fitted in (("time", time), ("memory", memory)):
+        cases, model = fitted.cases, fitted.model
+        found = unseen(cases, model, fitted.posterior, levels)
+        peaks = np.array([case.peak_bytes is not None for case in cases])
+        measured = np.where(peaks, model.measured, np.nan) if what == "memory" else model.measured
+        for level, (entry, _) in found.items():
+            errors = measured - entry.predicted
+            spreads, widening = spreads_of(errors, entry, _sources(cases))
+            document[level][what] = _level(cases, errors, spreads, entry.predicted if what == "time" else None)
+            posterior = fitted.posterior.spreads
+            scatter = float(np.median(list(posterior.scatter.values())))
+            base = math.sqrt(posterior.cluster**2 + posterior.group**2 + scatter**2 + LEAST_SPREAD**2)
+            if level == "plan":
+                base = math.hypot(scatter, LEAST_SPREAD)
+            typical = float(np.nanmedian(spreads))
+            tables[what][level] = {"spread": base if what == "time" else typical, "widening": widening, "typical": typical}
+            if what == "memory":
+                document[level]["verdicts"] = _verdicts(cases, entry.plain)
+        if what == "time":
+            kept = found
+    return document, tables, kept
+
+
+def _verdicts(cases: Sequence[Case], predicted: Array) -> dict[str, int]:
+    """Runs judged by whether they are more likely to fit than not."""
+    count = {"oom_right": 0, "oom_wrong": 0, "ran_right": 0, "ran_wrong": 0}
+    for case, value in zip(cases, predicted, strict=True):
+        if not case.run.text["recompute_kind"] or math.isnan(value):
+            continue
+        device = case.cluster.device
+        # of a run without a measured peak the prediction is the logarithm of how far the verdict is wrong
+        limit = math.log(float(device.usable_memory or device.memory))
+        failed = case.run.flag("usable_oom")
+        wrong = value != 0.0 if case.peak_bytes is None else value > limit
+        count[f"{'oom' if failed else 'ran'}_{'wrong' if wrong else 'right'}"] += 1
+    return count

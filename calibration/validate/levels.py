@@ -1,0 +1,4 @@
+"""How new a question is to a fit."""
+
+LEVELS = ("plan", "model", "cluster", "device", "framework")
+"""What is new, nearest first."""

@@ -1,0 +1,155 @@
+"""What a few runs of one's own are worth: groups of sources that a fit has not seen, calibrated on runs drawn from each."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from calibration.data.cases import Case
+from calibration.fit.fields import CLOCK
+from calibration.fit.pooled import Posterior
+from calibration.fit.problem import CLOCKED, cluster_name, framework_owner, model_name, take
+from calibration.fit.runs import Fitted, base_columns, expected
+from calibration.validate.distance import Unseen, unseen
+from calibration.validate.predictions import Columns
+from costmodel.evaluation.error_model import NINETY
+from costmodel.evaluation.own_runs import Prior, updated
+from costmodel.formulas.quantities import Software
+from costmodel.records import flat, replaced
+from costmodel.solvers.fitting import Array
+
+SMALLEST_GROUP = 8
+DRAWS = 1
+MOST_ROWS = 40
+
+
+@dataclasses.dataclass
+class Drawn:
+    """One calibration: the group's errors without it and with it, and whether intervals hold."""
+
+    source: str
+    before: Array
+    after: Array
+    held: Array
+    others_before: float
+    others_after: float
+
+
+def own_runs(
+    time: Fitted, counts: Sequence[int], by_source: tuple[Unseen, list[Posterior]] | None = None
+) -> dict[str, Any]:
+    """Errors of the rest of each group after calibrating on some of its runs, by how many.
+
+    Parameters
+    ----------
+    time : a fit of all runs, whose folds by source are what is calibrated
+    counts : numbers of runs
+    by_source : those folds' predictions and fits, if they are at hand
+    """
+    cases, model = time.cases, time.model
+    found, posteriors = by_source or unseen(cases, model, time.posterior, ("cluster",))["cluster"]
+    columns = base_columns(cases)
+    names = np.array([f"{cluster_name(c)}|{model_name(c)}|{c.plan.dtype}|{c.framework.name}" for c in cases])
+    random = np.random.default_rng(5)
+    drawn: dict[int, list[Drawn]] = {count: [] for count in counts}
+    used = sorted({int(number) for number in found.fold})
+    for name in np.unique(names):
+        rows = np.flatnonzero(names == name)
+        if len(rows) < SMALLEST_GROUP:
+            continue
+        posterior = posteriors[used.index(int(found.fold[rows[0]]))]
+        group = _Group(cases, columns, time, posterior, rows, found.predicted)
+        for count in counts:
+            for _ in range(DRAWS):
+                drawn[count].append(group.calibrated(random.permutation(rows)[:count], random))
+    return {str(count): _figures(of) for count, of in drawn.items()}
+
+
+class _Group:
+    """Runs of one model on one cluster, with what a fit that has not seen the source says of them."""
+
+    def __init__(
+        self, cases: Sequence[Case], columns: Columns, time: Fitted, posterior: Posterior, rows: Array, predicted: Array
+    ) -> None:
+        case = cases[rows[0]]
+        device = case.cluster.device
+        owners = {
+            "field": "", "framework": framework_owner(case), "architecture": device.architecture, "device": device.name,
+            "framework on architecture": f"{framework_owner(case)}@{device.architecture}",
+        }  # fmt: skip
+        fields = time.model.fields
+        places, covariance = expected(posterior, fields, owners)
+        values = {f.path: f.link.to_constant(p) for f, p in zip(fields, places, strict=True)}
+        moved = {f.path: f.link.to_constant(p + 1e-4) for f, p in zip(fields, places, strict=True)}
+        slopes = np.array([math.log(moved[f.path] / values[f.path]) / 1e-4 for f in fields])
+        self.clock = values.pop(CLOCK)
+        kept = [n for n, f in enumerate(fields) if f.path != CLOCK]
+        logs = (covariance * np.outer(slopes, slopes))[np.ix_(kept, kept)]
+        self.prior = Prior([fields[n].path for n in kept], logs)
+        self.cases, self.columns, self.rows, self.predicted = cases, columns, rows, predicted
+        constants = replaced(case.framework.constants, values)
+        self.framework = dataclasses.replace(case.framework, constants=constants)
+        efficiency = dataclasses.replace(device.efficiency, sustained_clock=self.clock)
+        self.cluster = dataclasses.replace(case.cluster, device=dataclasses.replace(device, efficiency=efficiency))
+        source = case.run.text["dataset"]
+        same = [cluster_name(c) == cluster_name(case) and c.framework.name == case.framework.name for c in cases]
+        self.source = source
+        self.others = np.setdiff1d(np.flatnonzero(same), rows)
+
+    def logarithms(self, rows: Array, constants: Software) -> Array:
+        """Predicted logarithms of rows of this cluster."""
+        some = take(self.columns, rows)
+        values = {path: np.full(len(rows), value) for path, value in flat(constants).items()}
+        memory = {path: value for path, value in flat(some.software).items() if path.startswith("memory_")}
+        device = some.device._replace(**{field: getattr(some.device, field) * self.clock for field in CLOCKED})
+        at = dataclasses.replace(some, software=replaced(some.software, values | memory), device=device)
+        return np.log(np.asarray(at.evaluate().total))
+
+    def calibrated(self, chosen: Array, random: np.random.Generator) -> Drawn:
+        """The group calibrated on some of its rows."""
+        runs = [(self.cases[row].model, self.cases[row].plan, float(self.cases[row].seconds or 0.0)) for row in chosen]
+        constants, after = updated(self.cluster, self.framework, runs, self.prior)
+        rest = np.setdiff1d(self.rows, chosen)
+        rest = random.permutation(rest)[:MOST_ROWS]
+        others = random.permutation(self.others)[:MOST_ROWS]
+        both = np.concatenate([rest, others]).astype(int)
+        measured = np.log([float(self.cases[row].seconds or 0.0) for row in both])
+        error = measured - self.logarithms(both, constants)
+        before = measured - self.logarithms(both, self.framework.constants)
+        size, first = (np.abs(np.exp(-one) - 1.0) for one in (error, before))
+        count = len(rest)
+        spread = after.spread
+        apart = float(size[count:].mean()) if len(others) else math.nan
+        earlier = float(first[count:].mean()) if len(others) else math.nan
+        return Drawn(self.source, first[:count], size[:count], np.abs(error[:count]) <= NINETY * spread, earlier, apart)
+
+
+def _figures(drawn: Sequence[Drawn]) -> dict[str, Any]:
+    """Means over groups."""
+    others = [d for d in drawn if not math.isnan(d.others_after)]
+    worse = [d.after.mean() > 1.1 * d.before.mean() and d.after.mean() > d.before.mean() + 0.01 for d in drawn]
+    return {
+        "groups": len(drawn), "mape": float(np.mean([d.after.mean() for d in drawn])),
+        "median_ape": float(np.median([np.median(d.after) for d in drawn])),
+        "time_90": float(np.mean([d.held.mean() for d in drawn])),
+        "mape_without": float(np.mean([d.before.mean() for d in drawn])),
+        "groups_a_tenth_worse": float(np.mean(worse)),
+        "other_models": {
+            "mape": float(np.mean([d.others_after for d in others])) if others else None,
+            "mape_without": float(np.mean([d.others_before for d in others])) if others else None,
+        },
+        "sources": {
+            name: {
+                "mape": float(np.mean([d.after.mean() for d in drawn if d.source == name])),
+                "mape_without": float(np.mean([d.before.mean() for d in drawn if d.source == name])),
+                "time_90": float(np.mean([d.held.mean() for d in drawn if d.source == name])),
+            }
+            for name in sorted({d.source for d in drawn})
+        },
+    }
+
+

@@ -1,0 +1,150 @@
+"""The pooled fit finds the constants that made its data, owns up to what it can't know, and isn't outvoted by a sweep."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibration.fit import pooled
+from calibration.fit.fields import MEMORY, TIME, Field
+from calibration.fit.pooled import Effect, Grouping, Model
+from calibration.fit.problem import constants_of, thinned
+from calibration.validate.distance import Unseen, factor_of, folds_of, predicted_by, spreads_of
+from costmodel.catalogue.posterior import Link
+from costmodel.evaluation.error_model import NINETY
+
+RATE = Field("rate", 1.0, 0.0, math.inf, {"field": 1.0, "framework": 0.4})
+FIXED = Field("fixed", 1.0, 0.0, math.inf, {"field": 1.0, "framework": 0.4})
+
+
+def world(seed: int, frameworks: int = 8, rows: int = 30, sweep: int = 0) -> tuple[Model, np.ndarray]:
+    """Runs that take work / rate + fixed, of frameworks whose rates differ; `sweep` more of the first one."""
+    random = np.random.default_rng(seed)
+    truth = 1.5 * np.exp(random.normal(0.0, 0.4, frameworks))
+    owner = np.repeat(np.arange(frameworks), rows)
+    owner = np.concatenate([owner, np.zeros(sweep, dtype=int)])
+    work = np.exp(random.uniform(0.0, 4.0, len(owner)))
+    measured = np.log(work / truth[owner] + 0.7) + random.normal(0.0, 0.03, len(owner))
+    names = np.array([f"f{n}" for n in owner])
+    group = np.array([f"{name} {n % 3}" for n, name in enumerate(names)])
+
+    def predict(places, wanted):
+        known = work if wanted is None else work[wanted]
+        constants = constants_of((RATE, FIXED), places)
+        return np.log(known / constants["rate"] + constants["fixed"])
+
+    owners = {"field": np.full(len(owner), ""), "framework": names}
+    return Model((RATE, FIXED), Grouping(owners, names, group, names), measured, predict), truth
+
+
+def rate_of(found: pooled.Posterior, framework: str) -> float:
+    value = dict(zip(found.effects, found.mean, strict=True))
+    return math.exp(value[Effect(0, "field", "")] + value.get(Effect(0, "framework", framework), 0.0))
+
+
+def test_rates_that_made_the_runs_are_found():
+    model, truth = world(0)
+    found = pooled.fit(model, np.arange(len(model.measured)))
+    for number, rate in enumerate(truth):
+        assert rate_of(found, f"f{number}") == pytest.approx(rate, rel=0.12)
+
+
+def test_the_spread_over_frameworks_is_estimated():
+    model, truth = world(1, frameworks=16)
+    found = pooled.fit(model, np.arange(len(model.measured)))
+    assert found.spreads.effects[0, "framework"] == pytest.approx(np.std(np.log(truth)), rel=0.35)
+
+
+def test_a_framework_without_runs_gets_the_mean_and_the_spread_over_frameworks():
+    model, _ = world(2)
+    names = model.grouping.owners["framework"]
+    found = pooled.fit(model, np.flatnonzero(names != "f3"))
+    *_, known = predicted_by(model, found, np.flatnonzero(names == "f2"))
+    *_, unknown = predicted_by(model, found, np.flatnonzero(names == "f3"))
+    assert np.median(unknown) > 4.0 * np.median(known)
+    assert Effect(0, "framework", "f3") not in found.effects
+
+
+def test_ninety_per_cent_intervals_hold_on_frameworks_left_out():
+    held = []
+    for seed in range(3):
+        model, _ = world(10 + seed, rows=12)
+        names = model.grouping.owners["framework"]
+        for left_out in ("f0", "f1"):
+            found = pooled.fit(model, np.flatnonzero(names != left_out), iterations=6)
+            rows = np.flatnonzero(names == left_out)
+            predicted, _, variance = predicted_by(model, found, rows)
+            held += list(np.abs(model.measured[rows] - predicted) <= NINETY * np.sqrt(variance))
+    assert 0.75 <= np.mean(held) <= 1.0
+
+
+def test_a_sweep_of_a_thousand_rows_does_not_move_the_mean_of_the_field():
+    few, _ = world(4)
+    many, _ = world(4, sweep=1000)
+    means = []
+    for model in (few, many):
+        found = pooled.fit(model, thinned(model.grouping))
+        means.append(dict(zip(found.effects, found.mean, strict=True))[Effect(0, "field", "")])
+    assert means[0] == pytest.approx(means[1], abs=0.1)
+
+
+def test_of_a_group_no_more_rows_are_fitted_than_asked_for():
+    model, _ = world(5, sweep=300)
+    kept = thinned(model.grouping, 7)
+    _, counts = np.unique(model.grouping.group[kept], return_counts=True)
+    assert counts.max() == 7
+
+
+@pytest.mark.parametrize("field", [*TIME, *MEMORY], ids=lambda field: field.path)
+@settings(max_examples=15)
+@given(place=st.floats(-1e3, 1e3))
+def test_no_place_on_its_line_takes_a_constant_out_of_its_bounds(field, place):
+    value = float(constants_of([field], np.array([[place]]))[field.path][0])
+    assert field.low <= value <= field.high
+    assert math.isfinite(value)
+
+
+@given(low=st.floats(-5.0, 5.0), width=st.floats(0.1, 10.0), share=st.floats(0.01, 0.99))
+def test_a_link_is_undone_by_its_inverse(low, width, share):
+    link = Link(low, low + width)
+    value = low + share * width
+    assert link.to_constant(link.to_line(value)) == pytest.approx(value)
+    open_above = Link(low, math.inf)
+    assert open_above.to_constant(open_above.to_line(value)) == pytest.approx(value)
+
+
+def test_a_factor_widens_intervals_until_they_hold_nine_in_ten():
+    errors = np.random.default_rng(0).normal(0.0, 0.3, 2000)
+    assert factor_of(errors, np.full(2000, 0.1), np.full(2000, "one")) == pytest.approx(3.0, rel=0.1)
+
+
+def test_the_spread_of_a_fold_does_not_follow_its_own_errors():
+    random = np.random.default_rng(1)
+    errors, fold = random.normal(0.0, 0.1, 400), np.arange(400) % 4
+    sources = np.full(400, "one")
+    found = Unseen(np.zeros(400), np.zeros(400), np.full(400, 0.01), fold)
+    before, _ = spreads_of(errors, found, sources)
+    errors[fold == 2] *= 50.0
+    after, _ = spreads_of(errors, found, sources)
+    assert after[fold == 2] == pytest.approx(before[fold == 2])
+    assert after[0] > before[0]
+
+
+@pytest.mark.parametrize("level", ["model", "cluster", "device", "framework"])
+def test_a_group_is_left_out_whole(level):
+    from calibration.data.cases import case_of
+    from calibration.data.runs import read_runs
+    from calibration.fit.problem import group_name
+    from calibration.validate.command import QUOTED
+    from calibration.validate.distance import KEYS
+
+    cases = [case_of(run) for path in sorted(QUOTED.glob("*.csv")) for run in read_runs(path)]
+    fold = folds_of(cases, level, np.array([group_name(case) for case in cases]))
+    folds: dict[str, set[int]] = {}
+    for case, number in zip(cases, fold, strict=True):
+        folds.setdefault(KEYS[level](case), set()).add(int(number))
+    assert all(len(numbers) == 1 for numbers in folds.values())
