@@ -117,7 +117,8 @@ def _of_software(estimate: Estimate) -> list[Assumption]:
         ),
         Assumption(f"memory of {framework.name}", format_bytes(estimate.memory.total), _percent(spread.memory), rows + where),
         Assumption(
-            "share of the memory up to which a plan is called fitting", f"{100 * spread.margin(estimate.required_probability):.0f} %", "",
+            "share of the memory up to which a plan is called fitting",
+            f"{100 * spread.margin(estimate.required_probability):.0f} %", "",
             "runs that ran, and runs that ran out of memory",
         ),
     ]  # fmt: skip
