@@ -79,23 +79,23 @@ _HOME = {
     "balanced_stages": "studies.partitioning",
     "checkpoint": "studies.rematerialisation",
     "uniform_chain": "studies.rematerialisation",
-    # launchers
+    # launch files of training frameworks
     "Launch": "interop.launchers",
     "read_launch": "interop.launchers",
     "write_launch": "interop.launchers",
     "read_step_times": "interop.launchers",
-    # whatif
+    # to drag and to send
     "WhatIf": "page",
     "whatif": "page",
-    # decoders
+    # any hardware, any number changed
     "machine": "catalogue.machines",
     "replace": "catalogue.changes",
-    # figures
+    # how answers move
     "heat_map": "evaluation.sweep",
     "scaling": "evaluation.sweep",
     "sensitivities": "evaluation.sensitivity",
     "roofline": "evaluation.operators",
-    # training
+    # to the end of the run
     "downpour": "studies.downpour_sgd",
     "StepsCurve": "studies.downpour_sgd",
     "sandblaster": "studies.sandblaster_lbfgs",

@@ -84,7 +84,7 @@ def find_formula(name: str) -> tuple[str, Callable[..., Any]]:
     Examples
     --------
     >>> find_formula("young_interval")[0]
-    'goodput.young_interval'
+    'systems.reliability.young_interval'
     """
     known = formula_names()
     matching = [full for full in known if full == name or full.endswith(f".{name}")]
@@ -315,7 +315,7 @@ def crossovers(
     --------
     Where a ring and a binomial tree of whole buffers take as long, 16 ranks, 10 us a hop and 10 GB/s:
 
-    >>> from costmodel.formulas import algorithms
+    >>> from costmodel.formulas.network import algorithms
     >>> given = {"ranks": 16.0, "latency": 1e-5, "bandwidth": 1e10}
     >>> [round(size) for size in crossovers(
     ...     algorithms.ring_all_reduce, algorithms.recursive_doubling_all_reduce, "nbytes", 1e2, 1e9, given)]

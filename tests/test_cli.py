@@ -189,7 +189,7 @@ def test_the_errors_of_the_estimates_are_a_table_of_every_source(run):
     code, out, _ = run("accuracy")
     figures = strict(run("accuracy", "--json")[1])
     assert code == 0
-    assert "unseen mean" in out
+    assert "new cluster" in out
     listed = {line.split()[0] for line in out.splitlines() if line}
     assert figures and {figure["source"] for figure in figures} <= listed
 

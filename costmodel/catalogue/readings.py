@@ -14,8 +14,11 @@ KINDS = {
 }  # fmt: skip
 """Key: the kind of quantity that it holds."""
 STACK_KINDS = dict.fromkeys(
-    ("host_forward", "host_backward", "host_exchange", "host_micro_batch", "host_step", "stall_time", "pressure_time"), "time",
-) | dict.fromkeys(("workspace_memory", "fixed_memory"), "size")  # fmt: skip
+    (
+        "host_forward", "host_backward", "host_collective_launch", "host_micro_batch", "host_step", "host_straggler_time",
+        "host_pressure_time",
+    ), "time",
+) | dict.fromkeys(("memory_workspace", "memory_fixed"), "size")  # fmt: skip
 """The same of a framework's constants; the others are plain numbers."""
 SHARED = ("bandwidth_per_node", "bandwidth_per_nic", "line_rate_per_node", "line_rate_per_nic", "nics_per_node")
 """Keys of a level that say what several GPUs share."""

@@ -99,6 +99,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.reconfigure(errors="replace")
         arguments = _parse(argv)
         code: int = arguments.run(arguments)
+        for note in getattr(arguments, "notes", ()):
+            if sys.stderr is not None:
+                print(f"costmodel: note: {_one_line(note)}", file=sys.stderr)
         if sys.stdout is not None:
             sys.stdout.flush()
         return code

@@ -55,7 +55,7 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", dest="changes",
         help="scale or replace a number of the question: network.bandwidth=2x, device.memory=141GB, model.layers=40, "
-        "framework.gemm_quality=0.9",
+        "framework.compute_gemm_efficiency_scale=0.9",
     )  # fmt: skip
     parser.add_argument("--verbose", action="store_true", help="also name the keys of a config.json that were passed over")
     parser.set_defaults(notes=[])

@@ -18,7 +18,7 @@ from costmodel.description.device import Device
 from costmodel.description.framework import Framework
 from costmodel.errors import InvalidValue
 from costmodel.formulas.quantities import DeviceNumbers, Software
-from costmodel.records import flat, nested, replaced
+from costmodel.records import flat, nested, paths, replaced
 
 NINETY = 1.6448536269514722
 """Standard deviations on each side that hold 90 % of a normal distribution."""
@@ -212,17 +212,24 @@ def constant_error(field: str, device: Device, framework: Framework) -> tuple[fl
     >>> 0.0 < error < 0.2, source
     (True, 'calibration of h100-sxm')
     """
-    table = _table("correlations.json")
     source = efficiency_source(device.name) if device.name in names("device") else ""
-    mine = device.name if source == "measured" else source.removeprefix("borrowed from ")
-    for owner in (mine, framework.owner):
-        entry = table.get(owner)
-        if entry is not None and field in entry["fields"]:
-            return float(entry["standard_error"][entry["fields"].index(field)]), f"calibration of {owner}"
-    found = [entry["standard_error"][entry["fields"].index(field)] for entry in table.values() if field in entry["fields"]]
-    if not found:
-        raise InvalidValue("field", field, "a constant that calibration fits")
-    return float(max(found)), "the widest of all calibrations: none has this device or framework"
+    owner = device.name if source == "measured" else source.removeprefix("borrowed from ")
+    measured = _table("efficiencies.toml")
+    key = {"memory_bandwidth": "memory"}.get(field, field.replace(".", "_"))
+    of_devices = {name: entry["standard_error"] for name, entry in measured.items() if "standard_error" in entry}
+    if key in of_devices.get(owner, {}):
+        return float(of_devices[owner][key]), f"calibration of {owner}"
+    table = _table("correlations.json")
+    entries = {name: dict(zip(one["fields"], one["standard_error"], strict=True)) for name, one in table.items()}
+    own = entries.get(framework.owner) or entries["@"]
+    if field in own:
+        return float(own[field]), f"calibration of {framework.owner if framework.owner in entries else 'all frameworks'}"
+    found = [one[field] for one in entries.values() if field in one] + [one[key] for one in of_devices.values() if key in one]
+    if found:
+        return float(max(found)), "the widest of all calibrations: none has this device or framework"
+    if field in paths(Software):  # no run tells it apart from its prior
+        return float(max(max(one.values()) for one in entries.values() if one)), "the widest of any: no run identifies it"
+    raise InvalidValue("field", field, "a constant that calibration fits")
 
 
 def _moved_device(numbers: DeviceNumbers, field: str, dtype: str) -> DeviceNumbers:

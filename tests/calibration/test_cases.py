@@ -28,8 +28,21 @@ def changed(run: Run, **cells: str) -> Run:
     return dataclasses.replace(run, text={**run.text, **cells}, number={**kept, **numbers})
 
 
+NOT_YET = {
+    "lambda_bert_squad": "rows of encoders are not read as cases yet",
+    "mli_3090ti": "six rows are of encoders, and the catalogue has no RTX 3090 Ti",
+}
+
+
+def described(path):
+    """A file of measured runs, expected to fail where its rows can't be read yet."""
+    reason = NOT_YET.get(path.stem)
+    marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
+    return pytest.param(path, id=path.stem, marks=marks)
+
+
 @pytest.mark.skipif(not FILES, reason=f"no reference folder at {DEFAULT_FOLDER}")
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [described(path) for path in FILES])
 def test_usable_rows_of_the_reference_folder_become_cases(path):
     rows = list(usable(read_runs(path)))
     cases, skipped = cases_of(rows)

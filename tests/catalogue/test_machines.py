@@ -144,9 +144,11 @@ def test_each_description_can_be_changed():
     device = replace(load_device("h100-sxm"), {"dense_peak": "2x", "efficiency.gemm.bf16": 0.9, "efficiency.memory": "0.5x"})
     assert device.peak("fp8") == 2 * load_device("h100-sxm").peak("fp8")
     assert (device.gemm_efficiency("bf16"), device.efficiency.memory) == (0.9, load_device("h100-sxm").efficiency.memory / 2)
-    framework = replace(load_framework("megatron-core"), {"gemm_quality": "0.5x", "constants.host_step": 0.1, "zero_stage": 2})
-    assert framework.constants.gemm_quality == load_framework("megatron-core").constants.gemm_quality / 2
-    assert (framework.constants.host_step, framework.zero_stage) == (0.1, 2)
+    plain = load_framework("megatron-core")
+    changed = {"compute_gemm_efficiency_scale": "0.5x", "constants.host_step": 0.1, "zero_stage": 2}
+    framework = replace(plain, changed)
+    assert framework.constants.compute.gemm_efficiency_scale == plain.constants.compute.gemm_efficiency_scale / 2
+    assert (framework.constants.host.step, framework.zero_stage) == (0.1, 2)
 
 
 @given(st.sampled_from(["rail.bandwidth", "device.memory_bandwidth", "nvlink.latency"]), st.floats(0.1, 10.0))
@@ -159,11 +161,11 @@ def test_a_change_and_its_inverse_change_nothing(path, factor):
 
 
 def test_a_change_on_the_command_line_is_the_one_in_python(run):
-    told = ["--set", "rail.bandwidth=2x", "--set", "framework.gemm_quality=0.5x", "--set", "model.layers=8"]
+    told = ["--set", "rail.bandwidth=2x", "--set", "framework.compute_gemm_efficiency_scale=0.5x", "--set", "model.layers=8"]
     found = strict(run("estimate", "llama3.2-1b", "--cluster", "dgx-h100", "--gpus", "16", *WORK, *told, "--json")[1])
     cluster = replace(load_cluster("dgx-h100", gpus=16), {"rail.bandwidth": "2x"})
     plan = costmodel.Plan(global_batch=64, seq_len=2048, data_parallel=16)
-    framework = replace(load_framework("megatron-core", "hopper"), {"gemm_quality": "0.5x"})
+    framework = replace(load_framework("megatron-core", "hopper"), {"compute_gemm_efficiency_scale": "0.5x"})
     model = replace(load_model("llama3.2-1b"), {"layers": 8})
     assert found["step_time_s"] == costmodel.estimate(model, cluster, plan, framework).step_time
 
