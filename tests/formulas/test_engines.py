@@ -480,6 +480,7 @@ def copied(folder):
     return folder
 
 
+@pytest.mark.slow
 def test_an_edited_formula_never_meets_a_stale_kernel(tmp_path):
     package, cache = copied(tmp_path / "copy"), str(tmp_path / "cache")
     python, compiled, folder = compared(package, COSTMODEL_CACHE_DIR=cache)
@@ -494,6 +495,7 @@ def test_an_edited_formula_never_meets_a_stale_kernel(tmp_path):
     assert recompiled == pytest.approx(edited, rel=SAME)
 
 
+@pytest.mark.slow
 def test_an_install_with_nowhere_to_write_compiles_without_a_cache(tmp_path):
     python, compiled, folder = compared(copied(tmp_path), HOME="/proc/none", XDG_CACHE_HOME="/proc/none")
     assert folder == "None"
