@@ -440,6 +440,7 @@ def test_the_commands_of_the_readme_run(run):
         assert (code, err) == (0, ""), command
 
 
+@pytest.mark.slow
 def test_the_python_of_the_readme_runs(tmp_path):
     pytest.importorskip("pandas")
     done = python("-c", "\n".join(readme_blocks("python")), cwd=tmp_path)

@@ -278,6 +278,7 @@ def test_a_search_over_everything_lets_no_legal_plan_of_8_gpus_be_faster():
 # Repeatable
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["python", "numpy", "numba"])
 def test_many_threads_get_the_same_bits(engine):
     model, cluster = load_model("mixtral-8x7b"), load_cluster("dgx-h100", gpus=32)

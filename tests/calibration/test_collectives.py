@@ -11,6 +11,7 @@ from costmodel.catalogue import communication as constants
 from costmodel.description.cluster import Cluster, Level
 from costmodel.evaluation.collectives import collective_time
 
+pytestmark = pytest.mark.slow
 needs_reference = pytest.mark.skipif(not (DEFAULT_FOLDER / "micro").is_dir(), reason="no reference folder beside the checkout")
 ONE_NODE = ("one node, from 64 MiB", "one node, 32 KiB to 64 MiB")
 
