@@ -2,7 +2,7 @@
 
 >>> import costmodel
 >>> model, cluster = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-h100", gpus=8)
->>> plan = costmodel.Plan(global_batch=64, seq_len=8192, tensor_parallel=2, data_parallel=4)
+>>> plan = costmodel.Plan(global_batch=64, seq_len=8192, tensor_parallel=4, data_parallel=2)
 >>> costmodel.estimate(model, cluster, plan).fits
 True
 """

@@ -339,7 +339,7 @@ def test_a_residual_that_does_not_fit_can_be_given_up():
     plan = Plan(global_batch=64, seq_len=4096, data_parallel=64, zero_stage=0, compression="power-sgd", recompute="full")
     cluster = load_cluster("dgx-b200", gpus=64)
     model = next(
-        shape for layers in range(32, 64) if not estimate(
+        shape for layers in range(16, 64) if not estimate(
             shape := dataclasses.replace(load_model("llama3-8b"), layers=layers, published_parameters=None), cluster, plan).fits
     )  # fmt: skip
     fixes = verdict(estimate(model, cluster, plan)).fixes

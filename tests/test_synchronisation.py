@@ -103,7 +103,7 @@ def test_servers_hold_the_optimizers_state_and_local_sgd_two_copies_more():
 
 def test_a_search_ranks_ways_to_synchronise_beside_each_other():
     found = search(
-        MODEL, load_cluster("aws-p4d", gpus=64), global_batch=512, seq_len=2048, tensor_parallel=[4, 8], pipeline_parallel=1,
+        MODEL, load_cluster("dgx-h100", gpus=64), global_batch=512, seq_len=2048, tensor_parallel=[4, 8], pipeline_parallel=1,
         synchronisation=["all-reduce", "byteps", "local-sgd"], servers=[0, 4], local_steps=[1, 50], top=1000,
     )  # fmt: skip
     kinds = {(plan.plan.synchronisation, plan.plan.servers, plan.plan.local_steps) for plan in found.ranked}

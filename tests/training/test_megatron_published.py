@@ -62,10 +62,11 @@ def row(name, replicas, published, why=None):
 
 
 @pytest.mark.parametrize(("name", "replicas", "published"), [
-    row("2.5B", 1, 95), row("8.3B", 1, 77), row("1.2B", 64, 96), row("8.3B", 64, 74),
-    row("4.2B", 1, 82, "89.6: four ranks wait for each other in small kernels, which the constants of 2021 no longer have"),
-    row("2.5B", 64, 83, "96.9: published falls by 12 points with data parallelism where 8.3 B falls by 3"),
-    row("4.2B", 64, 79, "88.0: as without data parallelism"),
+    row("2.5B", 1, 95), row("1.2B", 64, 96), row("8.3B", 64, 74),
+    row("8.3B", 1, 77, "84.1: as 4.2 B on four ranks"),
+    row("4.2B", 1, 82, "91.6: four ranks wait for each other in small kernels, which the constants of 2021 no longer have"),
+    row("2.5B", 64, 83, "96.8: published falls by 12 points with data parallelism where 8.3 B falls by 3"),
+    row("4.2B", 64, 79, "88.1: as without data parallelism"),
 ])  # fmt: skip
 def test_weak_scaling_is_as_published_within_five_points(name, replicas, published):
     assert efficiency(name, replicas, speed()) == pytest.approx(published, abs=5.0)
@@ -73,9 +74,9 @@ def test_weak_scaling_is_as_published_within_five_points(name, replicas, publish
 
 @pytest.mark.parametrize(("name", "replicas", "published"), [
     row("2.5B", 1, 95), row("4.2B", 1, 82), row("1.2B", 64, 96), row("4.2B", 64, 79),
-    row("8.3B", 1, 77, "70.4: kernels of 2021 are 1.5 times as fast, so that the same exchange is a larger share"),
-    row("8.3B", 64, 74, "67.4: as without data parallelism"),
-    row("2.5B", 64, 83, "92.9: published falls by 12 points with data parallelism where 8.3 B falls by 3"),
+    row("8.3B", 1, 77),
+    row("8.3B", 64, 74, "67.3: kernels of 2021 are 1.5 times as fast, so that the same exchange is a larger share"),
+    row("2.5B", 64, 83, "92.8: published falls by 12 points with data parallelism where 8.3 B falls by 3"),
 ])  # fmt: skip
 def test_weak_scaling_with_the_kernels_of_2021_is_within_five_points(name, replicas, published):
     assert efficiency(name, replicas, 1.0) == pytest.approx(published, abs=5.0)
@@ -91,8 +92,9 @@ PTD_P = [
     ("gpt3-175b", 1536, 384, 12, 153), ("gpt3-175b", 1536, 768, 12, 149), ("gpt3-175b", 1536, 1536, 12, 141),
     ("megatron-530b", 2240, 560, 35, 171), ("megatron-530b", 2240, 1120, 35, 167), ("megatron-530b", 2240, 2240, 35, 159),
 ]  # fmt: skip
-GATHERING = 1.75
-"""How much faster DeepSpeed gathers on Selene than on the clusters that its constants are from: the one factor that fits."""
+GATHERING = 0.35
+"""How fast DeepSpeed gathered on Selene in 2021, of the speed on the clusters that its constants are from: the one factor
+that fits."""
 
 
 def zero_3(name, batch, gpus, micro_batch, factor=1.0):
@@ -119,15 +121,15 @@ def test_tensor_pipeline_and_data_parallel_rows_are_within_ten_per_cent(name, ba
     assert float(answer.step.hardware_flop) / answer.step_time / gpus / 1e12 == pytest.approx(published, rel=0.10)
 
 
-@pytest.mark.xfail(strict=True, reason="-32 to -42 %: DeepSpeed's speed of gathering was measured on other clusters' networks; "
-                   "one factor of 1.75 on it brings all six rows within 20 %")  # fmt: skip
+@pytest.mark.xfail(strict=True, reason="+43 to +128 %: DeepSpeed's speed of gathering is that of other clusters and of "
+                   "later releases; one factor of 0.35 on it brings all six rows within 10 %")  # fmt: skip
 @pytest.mark.parametrize(("name", "batch", "gpus", "micro_batch", "published"), ZERO_3)
 def test_zero_3_rows_are_within_twenty_per_cent(name, batch, gpus, micro_batch, published):
     assert zero_3(name, batch, gpus, micro_batch) == pytest.approx(published, rel=0.20)
 
 
 @pytest.mark.parametrize(("name", "batch", "gpus", "micro_batch", "published"), ZERO_3)
-def test_one_factor_on_the_speed_of_gathering_brings_all_zero_3_rows_within_twenty_per_cent(
+def test_one_factor_on_the_speed_of_gathering_brings_all_zero_3_rows_within_ten_per_cent(
     name, batch, gpus, micro_batch, published
 ):  # fmt: skip
-    assert zero_3(name, batch, gpus, micro_batch, GATHERING) == pytest.approx(published, rel=0.20)
+    assert zero_3(name, batch, gpus, micro_batch, GATHERING) == pytest.approx(published, rel=0.10)
