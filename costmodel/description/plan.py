@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+import functools
+import operator
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -229,7 +230,8 @@ class Plan:
     @property
     def gpus(self) -> int:
         """GPUs that the plan takes."""
-        return math.prod(getattr(self, dimension.field) for dimension in DIMENSIONS if dimension.splits_gpus)
+        degrees = (getattr(self, dimension.field) for dimension in DIMENSIONS if dimension.splits_gpus)
+        return functools.reduce(operator.mul, degrees)
 
     @property
     def micro_batches(self) -> int:

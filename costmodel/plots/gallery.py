@@ -266,8 +266,9 @@ def change_figure() -> go.Figure:
 
 def compared_systems() -> go.Figure:
     """Ways to train one model on one cluster, side by side."""
-    model, cluster, _ = _small()
-    return comparison.compared_systems(compare_systems(model, cluster))
+    model, cluster, plan = _small()
+    found = compare_systems(model, cluster, global_batch=plan.global_batch, seq_len=plan.seq_len)
+    return comparison.compared_systems(found)
 
 
 def hours_against_machines() -> go.Figure:

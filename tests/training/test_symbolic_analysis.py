@@ -32,7 +32,7 @@ def numbers(model="gpt3-2.7b", gpus=64):
         global_batch=512, seq_len=2048, tensor_parallel=4, pipeline_parallel=4, data_parallel=gpus // 16, micro_batch=2
     ).resolve(framework)  # fmt: skip
     return (
-        shape.numbers(), plan.options(framework), plan.numbers(framework, shape.layers), cluster.numbers(), framework.numbers(),
+        shape.numbers(), plan.settings(framework), plan.numbers(framework, shape.layers), cluster.numbers(), framework.numbers(),
         cluster.device.numbers("bf16"),
     )  # fmt: skip
 
@@ -109,7 +109,7 @@ def test_elasticities_are_what_finite_differences_give(formula):
 def test_elasticities_of_a_step_in_every_input_are_what_finite_differences_give():
     tuples = numbers()
     found = elasticities(step, *tuples, of="total")
-    assert {"device.flop_rate", "network.node.bandwidth", "options.seq_len"} <= set(found)
+    assert {"device.flop_rate", "network.node.bandwidth", "settings.seq_len"} <= set(found)
     names = list(inspect.signature(step).parameters)
     value = step(*tuples).total
     smooth = 0
