@@ -6,9 +6,11 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 COMMANDS = {
     "fit": ("fit.command", "fit constants and write them into the catalogue"),
+    "operators": ("fit.operator_command", "fit devices to operators measured on them and report the errors"),
     "networks": ("convolution.command", "fit constants of convolutions to layer profiles and write them into the catalogue"),
     "communication": ("convolution.communication", "predict the share of communication in PipeDream's figure 1"),
     "validate": ("validate.command", "predict measured runs and report the errors"),
@@ -19,7 +21,7 @@ COMMANDS = {
 
 
 class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:  # type: ignore[override]
+    def error(self, message: str) -> NoReturn:
         raise SystemExit(_fail(message))
 
 
@@ -48,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         chosen = parser.parse_args(arguments)
         command_module = importlib.import_module(f"calibration.{COMMANDS[chosen.command][0]}")
-        return command_module.run(chosen)  # type: ignore[no-any-return]
+        return int(command_module.run(chosen))
     except CostModelError as error:
         return _fail(str(error))
     except OSError as error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
@@ -40,7 +40,7 @@ _HOME = {
     "Estimate": "evaluation.estimation",
     "estimate": "evaluation.estimation",
     "SearchResult": "evaluation.plan_search",
-    "search": "evaluation.plan_search",
+    "search": "simulation.checking",
     "calibrate": "evaluation.own_runs",
     "influences": "evaluation.own_runs",
     "next_run": "evaluation.own_runs",
@@ -63,6 +63,7 @@ _HOME = {
     "PCIeMachine": "studies.byteps_cluster",
     "NVLinkMachine": "studies.byteps_cluster",
     "collaborate": "studies.collaboration",
+    "averaging_strategies": "studies.averaging",
     # pipelines and checkpoints
     "Schedule": "description.schedule",
     "pipeline_schedule": "description.schedule",
@@ -91,8 +92,15 @@ _HOME = {
     "machine": "catalogue.machines",
     "replace": "catalogue.changes",
     # how answers move
-    "heat_map": "evaluation.sweep",
-    "scaling": "evaluation.sweep",
+    "heat_map": "evaluation.dimension_sweeps",
+    "scaling": "evaluation.dimension_sweeps",
+    "sweep": "evaluation.sweeps",
+    "Sweep": "evaluation.sweeps",
+    "candidates": "evaluation.cluster_design",
+    "design_cluster": "evaluation.cluster_design",
+    "ClusterDesign": "evaluation.cluster_design",
+    "unlike_groups": "evaluation.mixed_groups",
+    "UnlikeGroups": "evaluation.mixed_groups",
     "sensitivities": "evaluation.sensitivity",
     "roofline": "evaluation.operators",
     # to the end of the run
@@ -164,25 +172,32 @@ if TYPE_CHECKING:
     from costmodel.evaluation.capacity import longest_sequence as longest_sequence
     from costmodel.evaluation.capacity import most_layers as most_layers
     from costmodel.evaluation.capacity import verdict as verdict
+    from costmodel.evaluation.cluster_design import ClusterDesign as ClusterDesign
+    from costmodel.evaluation.cluster_design import candidates as candidates
+    from costmodel.evaluation.cluster_design import design_cluster as design_cluster
     from costmodel.evaluation.collectives import CollectiveTime as CollectiveTime
     from costmodel.evaluation.collectives import collective_time as collective_time
+    from costmodel.evaluation.dimension_sweeps import heat_map as heat_map
+    from costmodel.evaluation.dimension_sweeps import scaling as scaling
     from costmodel.evaluation.estimation import Estimate as Estimate
     from costmodel.evaluation.estimation import estimate as estimate
+    from costmodel.evaluation.mixed_groups import UnlikeGroups as UnlikeGroups
+    from costmodel.evaluation.mixed_groups import unlike_groups as unlike_groups
     from costmodel.evaluation.operators import roofline as roofline
     from costmodel.evaluation.own_runs import calibrate as calibrate
     from costmodel.evaluation.own_runs import influences as influences
     from costmodel.evaluation.own_runs import next_run as next_run
     from costmodel.evaluation.plan_search import SearchResult as SearchResult
-    from costmodel.evaluation.plan_search import search as search
     from costmodel.evaluation.sensitivity import sensitivities as sensitivities
-    from costmodel.evaluation.sweep import heat_map as heat_map
-    from costmodel.evaluation.sweep import scaling as scaling
+    from costmodel.evaluation.sweeps import Sweep as Sweep
+    from costmodel.evaluation.sweeps import sweep as sweep
     from costmodel.interop.launchers import Launch as Launch
     from costmodel.interop.launchers import read_launch as read_launch
     from costmodel.interop.launchers import read_step_times as read_step_times
     from costmodel.interop.launchers import write_launch as write_launch
     from costmodel.page import WhatIf as WhatIf
     from costmodel.page import whatif as whatif
+    from costmodel.simulation.checking import search as search
     from costmodel.simulation.playback import Timeline as Timeline
     from costmodel.simulation.playback import simulate_schedule as simulate_schedule
     from costmodel.simulation.playback import timeline as timeline
@@ -191,6 +206,7 @@ if TYPE_CHECKING:
     from costmodel.simulation.replay import simulate as simulate
     from costmodel.simulation.transactions import Ledger as Ledger
     from costmodel.simulation.transactions import ledger as ledger
+    from costmodel.studies.averaging import averaging_strategies as averaging_strategies
     from costmodel.studies.byteps_cluster import NVLinkMachine as NVLinkMachine
     from costmodel.studies.byteps_cluster import PCIeMachine as PCIeMachine
     from costmodel.studies.byteps_cluster import byteps as byteps
@@ -227,7 +243,7 @@ if TYPE_CHECKING:
     from costmodel.training.scaling_laws import ScalingLaw as ScalingLaw
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'costmodel' has no attribute {name!r}")
     value = getattr(import_module(f"costmodel.{_HOME[name]}"), name)

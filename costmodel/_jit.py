@@ -7,45 +7,19 @@ without a cache.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import math
 import os
 import pkgutil
-import tempfile
 import types
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+import typing
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
-from costmodel.records import Row
+from costmodel.kernels.cache import cache_folder
 
-PACKAGE = Path(__file__).parent
-
-
-def source_digest() -> str:
-    """Digest of every source a kernel can depend on."""
-    digest = hashlib.sha256()
-    folders = (*PACKAGE.glob("formulas/**/*.py"), *PACKAGE.glob("kernels/*.py"))
-    for path in sorted([PACKAGE / "ops.py", PACKAGE / "_jit.py", *folders]):
-        digest.update(str(path.relative_to(PACKAGE)).encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def cache_folder() -> Path | None:
-    """A folder of this user's own for compiled kernels, or None where none can be written."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = Path(os.environ.get("COSTMODEL_CACHE_DIR") or Path(base) / "costmodel") / source_digest()
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if folder.stat().st_uid != os.getuid():
-            return None
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except OSError:
-        return None
-
+Function = TypeVar("Function", bound=Callable[..., object])
+"""To the type checker a compiled function is the function that was compiled."""
 
 _FOLDER = cache_folder()
 if _FOLDER is not None:
@@ -54,12 +28,31 @@ if _FOLDER is not None:
 
 import numba  # noqa: E402
 import numpy as np  # noqa: E402
+from numba.core import event  # noqa: E402
 from numba.extending import overload, register_jitable  # noqa: E402
 
-from costmodel import formulas, ops  # noqa: E402
+from costmodel import formulas, ops, progress  # noqa: E402
 
 if _FOLDER is not None:
     numba.config.CACHE_DIR = str(_FOLDER)
+
+class _FirstCompilation(event.Listener):  # type: ignore[misc]
+    """Says once what the process waits for when a kernel is not in the cache."""
+
+    def on_start(self, event: object) -> None:
+        """A compilation begins."""
+        if not self.said:
+            self.said = True
+            kept = "kept for the next time" if _FOLDER is not None else "no folder to keep them can be written"
+            progress.tell(f"compiling kernels, which takes up to a minute; {kept}")
+
+    def on_end(self, event: object) -> None:
+        """A compilation has ended."""
+
+    said = False
+
+
+event.register("numba:compile", _FirstCompilation())
 
 _SQRT_HALF, _MANTISSA, _ONE = 0.7071067811865476, 0x000FFFFFFFFFFFFF, 0x3FF0000000000000
 _MAGIC_BITS, _MAGIC = 0x4330000000000000, 4503599627370496.0
@@ -134,23 +127,28 @@ for _info in pkgutil.walk_packages(formulas.__path__, f"{formulas.__name__}."):
     _register(importlib.import_module(_info.name))
 
 
-def kernel(function: Callable[..., Any]) -> Any:
+def _compiled(function: Function, options: Mapping[str, bool]) -> Function:
+    njit: Callable[..., Callable[[Function], object]] = numba.njit
+    return typing.cast(Function, njit(nogil=True, error_model="numpy", cache=_FOLDER is not None, **options)(function))
+
+
+def kernel(function: Function) -> Function:
     """Compile a row loop: serial, free of the interpreter's lock, cached where a folder can be written."""
-    return numba.njit(nogil=True, error_model="numpy", cache=_FOLDER is not None)(function)
+    return _compiled(function, {})
 
 
-def inlined(function: Callable[..., Any]) -> Any:
-    """Have a function put in place of its calls in kernels."""
-    return register_jitable(forceinline=True)(function)
+_UNCOUNTED = {"_nrt": False} if hasattr(numba.core.options.DefaultOptions, "_nrt") else {}
 
 
-_UNCOUNTED: Row = {"_nrt": False} if hasattr(numba.core.options.DefaultOptions, "_nrt") else {}
-
-
-def helper(function: Callable[..., Any]) -> Any:
+def helper(function: Function) -> Function:
     """Compile a function for kernels to call, which makes no arrays and counts no references.
 
     Taking an array out of a tuple counts a reference; where a kernel keeps its state in tuples of arrays, these counts
     would take ten times as long as the work. (The option is Numba's own; without it the function is only slower.)
     """
-    return numba.njit(nogil=True, error_model="numpy", cache=_FOLDER is not None, **_UNCOUNTED)(function)
+    return _compiled(function, _UNCOUNTED)
+
+
+def inlined_helper(function: Function) -> Function:
+    """Compile a `helper` that is put in place of its calls: for short ones, called for every event."""
+    return _compiled(function, {**_UNCOUNTED, "forceinline": True})

@@ -6,20 +6,36 @@ import dataclasses
 import math
 import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from costmodel.errors import InvalidValue
+from costmodel.meanings import meant
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_PLAIN = {float, int, bool, str, tuple, type(None)}
+
+Given = TypeVar("Given")
 
 
-def plain(value: object) -> Any:
+def plain(value: Given) -> Given:
     """`value`, but Python's own number for a scalar of NumPy's, which elsewhere wraps around and is no JSON."""
+    if type(value) in _PLAIN:
+        return value
     return value.item() if isinstance(value, numbers.Number) and hasattr(value, "item") else value
 
 
-def plain_fields(record: Any) -> None:
+def plain_fields(record: DataclassInstance) -> None:
     """Make every number in a frozen dataclass `plain`."""
     for field in dataclasses.fields(record):
         object.__setattr__(record, field.name, plain(getattr(record, field.name)))
+
+
+def filled(value: Given | None) -> Given:
+    """The value of a field that is never left open once its class has checked it."""
+    assert value is not None
+    return value
 
 
 def _own(value: object, name: str) -> str:
@@ -42,10 +58,9 @@ def whole(field: str, value: object, most: int) -> int:
     return _integer(field, value, 0, most)
 
 
-def real(field: str, value: Any, least: float, most: float) -> float:
+def real(field: str, value: object, least: float, most: float) -> float:
     """`value` as a float if it is a finite number from `least` to `most`."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or not least <= value <= most:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or not least <= value <= most:
         raise InvalidValue(field, value, f"a number from {least:g} to {most:g}{_own(value, 'float')}")
     return float(value)
 
@@ -57,10 +72,11 @@ def flag(field: str, value: object) -> bool:
     return value
 
 
-def choice(field: str, value: object, allowed: Sequence[Any]) -> Any:
+def choice(field: str, value: Given, allowed: Sequence[Given]) -> Given:
     """`value` if it is one of `allowed`."""
     if value not in allowed:
-        raise InvalidValue(field, value, "one of " + ", ".join(map(str, allowed)))
+        near = meant(field, value, map(str, allowed)) if isinstance(value, str) and value else ""
+        raise InvalidValue(field, value, "one of " + ", ".join(map(str, allowed)) + near)
     return value
 
 
@@ -79,7 +95,7 @@ def kind(field: str, value: object, wanted: type | tuple[type, ...], maker: str)
         raise InvalidValue(field, value, f"{article} {' or '.join(names)}, which {maker} gives")
 
 
-def mapping(field: str, value: object) -> dict[Any, Any]:
+def mapping(field: str, value: object) -> dict[object, object]:
     """`value` as a dictionary if it is a mapping."""
     if not isinstance(value, Mapping):
         raise InvalidValue(field, value, "a table of names and values")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from costmodel.meanings import meant
+
 
 class CostModelError(ValueError):
     """Base of every error that costmodel raises on purpose."""
@@ -29,13 +33,11 @@ class NotModelled(CostModelError):
 
 
 class UnknownName(CostModelError):
-    """A name that the catalogue doesn't hold."""
+    """A name that the catalogue doesn't hold; `kinds` are those of its entries that have this name."""
 
-    def __init__(self, kind: str, name: str, known: object):
-        import difflib
-
-        near = difflib.get_close_matches(name, list(known), n=4, cutoff=0.5)  # type: ignore[call-overload]
-        hint = f"; did you mean {', '.join(near)}?" if near else ""
+    def __init__(self, kind: str, name: str, known: Iterable[str], kinds: Iterable[str] = ()):
+        where = {"device": f"; it is a device: --device {name}", "cluster": f"; it is a cluster: --cluster {name}"}
+        hint = "".join(where.get(other, f"; it is a {other}") for other in kinds) or meant(kind, name, known, most=4)
         super().__init__(f"no {kind} named {name!r} in the catalogue{hint} (`costmodel {kind}s` lists them)")
 
 

@@ -28,6 +28,10 @@ def _library(*values: object) -> Any:
     return math
 
 
+def _is_numpy(library: Any) -> bool:
+    return library is sys.modules.get("numpy")
+
+
 def maximum(a: float, b: float) -> float:
     """Larger of two values.
 
@@ -36,18 +40,22 @@ def maximum(a: float, b: float) -> float:
     >>> maximum(2.0, 3.0)
     3.0
     """
+    if a.__class__ is float and b.__class__ is float:  # nearly always: nothing to look up
+        return a if a > b else b
     library = _library(a, b)
     if library is math:
         return a if a > b else b
-    return library.Max(a, b) if hasattr(library, "Max") else library.maximum(a, b)
+    return library.maximum(a, b) if _is_numpy(library) else library.Max(a, b)
 
 
 def minimum(a: float, b: float) -> float:
     """Smaller of two values."""
+    if a.__class__ is float and b.__class__ is float:
+        return a if a < b else b
     library = _library(a, b)
     if library is math:
         return a if a < b else b
-    return library.Min(a, b) if hasattr(library, "Min") else library.minimum(a, b)
+    return library.minimum(a, b) if _is_numpy(library) else library.Min(a, b)
 
 
 def where(condition: bool, a: float, b: float) -> float:
@@ -58,18 +66,22 @@ def where(condition: bool, a: float, b: float) -> float:
     >>> where(2.0 > 1.0, 10.0, 20.0)
     10.0
     """
+    if condition.__class__ is bool:
+        return a if condition else b
     library = _library(condition, a, b)
     if library is math:
         return a if condition else b
-    if hasattr(library, "Piecewise"):
-        return library.Piecewise((a, condition), (b, True))
-    return library.where(condition, a, b)
+    if _is_numpy(library):
+        return library.where(condition, a, b)
+    return library.Piecewise((a, condition), (b, True))
 
 
 def equal(a: float, b: float) -> bool:
     """Whether two codes are the same (SymPy's ``==`` compares structure, so formulas use this)."""
+    if a.__class__ is float and b.__class__ is float:
+        return a == b
     library = _library(a, b)
-    return library.Eq(a, b) if hasattr(library, "Eq") else a == b
+    return a == b if library is math or _is_numpy(library) else library.Eq(a, b)
 
 
 def pick(code: float, values: tuple[float, ...]) -> float:
@@ -83,7 +95,7 @@ def pick(code: float, values: tuple[float, ...]) -> float:
     library = _library(code)
     if library is math:
         return values[int(code)]
-    if not hasattr(library, "Piecewise"):
+    if _is_numpy(library):
         return library.asarray(values)[library.asarray(code).astype(int)]
     found: float = values[-1]
     for place, value in enumerate(values[:-1]):

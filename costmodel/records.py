@@ -2,31 +2,58 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 Row: TypeAlias = dict[str, Any]
 """A row that leaves the process, or comes in: values by the names of columns, units in the names."""
+Made = TypeVar("Made")
 Record = TypeVar("Record", bound=tuple[Any, ...])
 
 
-def as_number(column: Any) -> float:
+def as_number(column: object) -> float:
     """A NumPy column, or a symbol, in the place of a number: the same object, for the type checker.
 
     Parameters
     ----------
     column : one number a row, or a symbolic expression
     """
-    return column  # type: ignore[no-any-return]
+    return typing.cast(float, column)
 
 
-def flat(record: tuple[Any, ...]) -> Row:
+def made(kind: Callable[..., Made], fields: Mapping[str, object]) -> Made:
+    """An object of a class from fields whose values the class checks itself.
+
+    Parameters
+    ----------
+    kind : the class
+    fields : values by name, as a file or a form has them
+    """
+    return kind(**fields)
+
+
+def changed(record: Made, changes: Mapping[str, object]) -> Made:
+    """A dataclass with some of its fields changed, which it checks itself.
+
+    Parameters
+    ----------
+    record : a dataclass
+    changes : new values by name
+    """
+    replace: Callable[..., Made] = dataclasses.replace
+    return replace(record, **changes)
+
+
+def flat(record: tuple[object, ...] | dict[str, object], joint: str = "_") -> Row:
     """Every number of a nested tuple by its path, groups and fields joined by underscores, as files name constants.
 
     Parameters
     ----------
-    record : a NamedTuple of numbers and of such tuples
+    record : a NamedTuple of numbers and of such tuples, or a dictionary of them
+    joint : between the names of a path
 
     Examples
     --------
@@ -36,12 +63,23 @@ def flat(record: tuple[Any, ...]) -> Row:
     8.0
     """
     found: Row = {}
-    for name, value in zip(record._fields, record, strict=True):  # type: ignore[attr-defined]
-        found |= {f"{name}_{path}": leaf for path, leaf in flat(value).items()} if hasattr(value, "_fields") else {name: value}
+    names: tuple[str, ...] = getattr(record, "_fields", ())
+    parts = record.items() if isinstance(record, dict) else zip(names, record, strict=True)
+    for name, value in parts:
+        if isinstance(value, tuple | dict):
+            found |= {f"{name}{joint}{path}": leaf for path, leaf in flat(value, joint).items()}
+        else:
+            found[name] = value
     return found
 
 
-def paths(kind: type[tuple[Any, ...]]) -> tuple[str, ...]:
+@functools.cache
+def _groups(kind: type[tuple[object, ...]]) -> dict[str, type]:
+    """The annotation of every field, looked up once."""
+    return typing.get_type_hints(kind)
+
+
+def paths(kind: type[tuple[object, ...]]) -> tuple[str, ...]:
     """Paths of the numbers of a kind of tuple, as `flat` names them.
 
     Parameters
@@ -54,7 +92,7 @@ def paths(kind: type[tuple[Any, ...]]) -> tuple[str, ...]:
     >>> paths(Software)[:2]
     ('compute_gemm_efficiency_scale', 'compute_attention_efficiency_scale')
     """
-    groups = typing.get_type_hints(kind)
+    groups = _groups(kind)
     return tuple(
         path
         for name, group in groups.items()
@@ -62,7 +100,7 @@ def paths(kind: type[tuple[Any, ...]]) -> tuple[str, ...]:
     )
 
 
-def nested(kind: type[Record], numbers: Mapping[str, Any]) -> Record:
+def nested(kind: type[Record], numbers: Mapping[str, object]) -> Record:
     """The tuple of a kind whose numbers have the paths of `numbers`; what it lacks is a KeyError.
 
     Parameters
@@ -70,15 +108,16 @@ def nested(kind: type[Record], numbers: Mapping[str, Any]) -> Record:
     kind : a NamedTuple of numbers and of such tuples
     numbers : by the paths of `flat`
     """
-    groups = typing.get_type_hints(kind)
-    return kind(*(
+    groups = _groups(kind)
+    whole: Callable[..., Record] = kind
+    return whole(*(
         nested(group, {path.removeprefix(f"{name}_"): value for path, value in numbers.items() if path.startswith(f"{name}_")})
         if hasattr(group, "_fields") else numbers[name]
         for name, group in groups.items()
     ))  # fmt: skip
 
 
-def replaced(record: Record, changes: Mapping[str, Any]) -> Record:
+def replaced(record: Record, changes: Mapping[str, object]) -> Record:
     """The tuple with some of its numbers changed, by the paths of `flat`.
 
     Parameters

@@ -13,7 +13,7 @@ import inspect
 import operator
 import typing
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sympy
 
@@ -28,6 +28,8 @@ _NEVER_ZERO = frozenset({
     "sharding_quality", "size", "stages", "stride", "tensor", "tensor_stride", "value_head_dim", "virtual_stages", "window",
 })  # fmt: skip
 """Fields whose symbols are positive; all others may be zero, so that ``x > 0`` stays a question."""
+_MAY_BE_ZERO = "experts.layers"
+"""Of these fields the one of which a dense model has none."""
 
 NOTATION = {
     "model.layers": "L", "model.hidden": "h", "model.attention.heads": "a", "model.vocabulary.size": "V", "settings.seq_len": "s",
@@ -58,17 +60,17 @@ class Trace(NamedTuple):
     parameters: tuple[str, ...]
     symbols: dict[str, sympy.Symbol]
     lines: Lines
-    result: Any
+    result: object
 
     @property
-    def expression(self) -> Any:
+    def expression(self) -> object:
         """The result with every line put in its place: for small formulas, or with few symbols left open."""
-        whole: dict[Any, Any] = {}
+        whole: dict[sympy.Symbol, sympy.Expr] = {}
         for symbol, definition in self.lines:
             whole[symbol] = definition.xreplace(whole)
         return _map(self.result, lambda expression: expression.xreplace(whole))
 
-    def function(self) -> Callable[..., Any]:
+    def function(self) -> Callable[..., tuple[float, ...]]:
         """A Python function of `symbols`, in their order, that returns the result as flat tuple of floats.
 
         Examples
@@ -83,7 +85,7 @@ class Trace(NamedTuple):
         return lambda *given: tuple(map(float, values(*given)))
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def _leaves(value: object) -> Iterator[object]:
     if isinstance(value, tuple) and not isinstance(value, sympy.Basic):
         for part in value:
             yield from _leaves(part)
@@ -91,37 +93,52 @@ def _leaves(value: Any) -> Iterator[Any]:
         yield sympy.sympify(value)
 
 
-def _map(value: Any, function: Callable[[Any], Any]) -> Any:
+def _map(value: object, function: Callable[[sympy.Expr], object]) -> object:
     if isinstance(value, tuple) and not isinstance(value, sympy.Basic):
         parts = [_map(part, function) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        kind: Callable[..., object] = type(value)
+        return kind(*parts) if hasattr(value, "_fields") else tuple(parts)
     return function(value)
 
 
-def _argument(path: str, kind: type | None, given: Any, algebra: _Algebra) -> Any:
+def _argument(path: str, kind: type | None, given: object, algebra: _Algebra) -> object:
     """`given` with a symbol in place of every None, all of it if it is None."""
-    fields: Any = getattr(type(given) if kind is None else kind, "_fields", None)
+    fields: tuple[str, ...] | None = getattr(type(given) if kind is None else kind, "_fields", None)
     if fields is not None:
         kind = kind or type(given)
         if given is not None and not isinstance(given, kind):
             raise InvalidValue(path, given, f"a {kind.__name__} of costmodel.formulas.quantities, or None")
         kinds = typing.get_type_hints(kind)
-        values: Any = (None,) * len(fields) if given is None else given
-        return kind(*(
+        values = given if isinstance(given, tuple) else (None,) * len(fields)
+        made: Callable[..., object] = kind
+        return made(*(
             _argument(f"{path}.{field}", kinds[field] if hasattr(kinds[field], "_fields") else None, value, algebra)
             for field, value in zip(fields, values, strict=True)
         ))  # fmt: skip
     if given is None:
-        sign = "positive" if path.rpartition(".")[2] in _NEVER_ZERO else "nonnegative"
+        positive = path.rpartition(".")[2] in _NEVER_ZERO and not path.endswith(_MAY_BE_ZERO)
+        sign = "positive" if positive else "nonnegative"
         algebra.symbols[path] = sympy.Symbol(path, **{sign: True})
         return algebra.named(algebra.symbols[path])
     if isinstance(given, sympy.Expr):
         algebra.symbols.update({str(symbol): symbol for symbol in sorted(given.free_symbols, key=str)})
         return algebra.named(given)
+    if not isinstance(given, typing.SupportsFloat):
+        raise InvalidValue(path, given, "a number, a SymPy expression, or None for a symbol")
     return float(given)
 
 
-def trace(formula: Callable[..., Any], *arguments: Any) -> Trace:
+def _argument_of(path: str, kind: object, given: object, algebra: _Algebra) -> object:
+    """`given` with symbols, by the parameter's annotation: a NamedTuple, a tuple of some, or a number."""
+    if typing.get_origin(kind) is tuple:
+        kinds = typing.get_args(kind)
+        parts = given if isinstance(given, tuple) else (None,) * len(kinds)
+        pairs = enumerate(zip(kinds, parts, strict=True))
+        return tuple(_argument_of(f"{path}.{place}", one, part, algebra) for place, (one, part) in pairs)
+    return _argument(path, kind if isinstance(kind, type) and hasattr(kind, "_fields") else None, given, algebra)
+
+
+def trace(formula: Callable[..., object], *arguments: object) -> Trace:
     """Call a formula with symbols in place of what is not given.
 
     Parameters
@@ -152,8 +169,8 @@ def trace(formula: Callable[..., Any], *arguments: Any) -> Trace:
         raise InvalidValue("arguments", len(arguments), f"at most {len(names)}: {', '.join(names)}")
     algebra = _Algebra()
     padded = (*arguments, *[None] * (len(names) - len(arguments)))
-    kinds = {name: kind for name, kind in typing.get_type_hints(formula).items() if hasattr(kind, "_fields")}
-    values = [_argument(name, kinds.get(name), given, algebra) for name, given in zip(names, padded, strict=True)]
+    kinds = typing.get_type_hints(formula)
+    values = [_argument_of(name, kinds.get(name), given, algebra) for name, given in zip(names, padded, strict=True)]
     lines, result = _fewer(algebra.lines, _map(formula(*values), _bare))
     return Trace(names, algebra.symbols, lines, result)
 
@@ -166,7 +183,7 @@ class _Algebra:
         self.lines: dict[sympy.Symbol, sympy.Expr] = {}
         self._known: dict[sympy.Expr, sympy.Symbol] = {}
 
-    def named(self, value: Any) -> Any:
+    def named(self, value: sympy.Basic) -> object:
         """A `_Value` for an expression, a plain number for a number, a `_Condition` or bool for a comparison."""
         if value in (sympy.true, sympy.false):
             return bool(value)
@@ -182,41 +199,41 @@ class _Algebra:
             self.lines[self._known[value]] = value
         return _Value(self, self._known.get(value, value))
 
-    def _through(self, function: Callable[..., Any], *values: Any) -> Any:
+    def _through(self, function: Callable[..., object], *values: object) -> object:
         return self.named(function(*map(_bare, values)))
 
-    def Max(self, a: Any, b: Any) -> Any:
+    def Max(self, a: object, b: object) -> object:
         return self._through(sympy.Max, a, b)
 
-    def Min(self, a: Any, b: Any) -> Any:
+    def Min(self, a: object, b: object) -> object:
         return self._through(sympy.Min, a, b)
 
-    def Piecewise(self, first: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
+    def Piecewise(self, first: tuple[object, object], other: tuple[object, object]) -> object:
         return self.named(sympy.Piecewise(tuple(map(_bare, first)), tuple(map(_bare, other))))
 
-    def Eq(self, a: Any, b: Any) -> Any:
+    def Eq(self, a: object, b: object) -> object:
         return self._through(sympy.Eq, a, b)
 
-    def ceiling(self, a: Any) -> Any:
+    def ceiling(self, a: object) -> object:
         return self._through(sympy.ceiling, a)
 
-    def sqrt(self, a: Any) -> Any:
+    def sqrt(self, a: object) -> object:
         return self._through(sympy.sqrt, a)
 
-    def log(self, a: Any, base: Any) -> Any:
+    def log(self, a: object, base: object) -> object:
         return self._through(sympy.log, a, base)
 
 
 class _Condition:
     """A comparison of values that are being traced."""
 
-    def __init__(self, algebra: _Algebra, bare: Any) -> None:
+    def __init__(self, algebra: _Algebra, bare: object) -> None:
         self.__algebra__, self.bare = algebra, bare
 
-    def __and__(self, other: Any) -> Any:
+    def __and__(self, other: object) -> object:
         return self.__algebra__.named(sympy.And(self.bare, _bare(other)))
 
-    def __or__(self, other: Any) -> Any:
+    def __or__(self, other: object) -> object:
         return self.__algebra__.named(sympy.Or(self.bare, _bare(other)))
 
     __rand__, __ror__ = __and__, __or__
@@ -231,15 +248,15 @@ class _Value:
     def __init__(self, algebra: _Algebra, bare: sympy.Expr) -> None:
         self.__algebra__, self.bare = algebra, bare
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> object:
         return self.__algebra__.named(-self.bare)
 
     def __bool__(self) -> bool:
         raise TypeError("a formula must not branch on its arguments: use ops.where")
 
 
-def _method(function: Callable[[Any, Any], Any], swapped: bool) -> Callable[[_Value, Any], Any]:
-    def method(self: _Value, other: Any) -> Any:
+def _method(function: Callable[[object, object], object], swapped: bool) -> Callable[[_Value, object], object]:
+    def method(self: _Value, other: object) -> object:
         pair = (_bare(other), self.bare) if swapped else (self.bare, _bare(other))
         return self.__algebra__.named(function(*pair))
 
@@ -253,12 +270,12 @@ for _name in ("lt", "le", "gt", "ge"):
     setattr(_Value, f"__{_name}__", _method(getattr(operator, _name), swapped=False))
 
 
-def _bare(value: Any) -> Any:
+def _bare(value: object) -> object:
     """The SymPy expression of a value."""
     return value.bare if isinstance(value, _Value | _Condition) else sympy.sympify(value)
 
 
-def _fewer(lines: dict[sympy.Symbol, sympy.Expr], result: Any) -> tuple[Lines, Any]:
+def _fewer(lines: dict[sympy.Symbol, sympy.Expr], result: object) -> tuple[Lines, object]:
     """The lines that the result needs, numbered anew; sums and products used once stand where they are used."""
     uses: dict[sympy.Symbol, int] = {}
 
@@ -272,7 +289,7 @@ def _fewer(lines: dict[sympy.Symbol, sympy.Expr], result: Any) -> tuple[Lines, A
         if symbol in uses:
             use(value)
     kept: list[tuple[sympy.Symbol, sympy.Expr]] = []
-    place: dict[Any, Any] = {}
+    place: dict[sympy.Symbol, sympy.Expr] = {}
     for symbol, value in lines.items():
         if symbol in uses:
             short = value.xreplace(place)
@@ -290,7 +307,7 @@ def _plain(expression: sympy.Expr) -> sympy.Expr:
     return expression.xreplace({number: sympy.Integer(value) for number, value in whole.items()})
 
 
-def latex(formula: Callable[..., Any], *arguments: Any) -> Any:
+def latex(formula: Callable[..., object], *arguments: object) -> object:
     r"""A formula in LaTeX: a text, or one for each part of its result.
 
     Parameters
@@ -316,7 +333,7 @@ def _words(field: str) -> str:
     return field if len(field) == 1 else rf"\mathrm{{{field.replace('_', chr(92) + ' ')}}}"
 
 
-def javascript(formula: Callable[..., Any], *arguments: Any) -> str:
+def javascript(formula: Callable[..., object], *arguments: object) -> str:
     """A formula as a JavaScript function of the same name, arguments and result.
 
     NamedTuples are objects with the same fields. An argument of which nothing was left open stays in the list, so
@@ -344,11 +361,11 @@ def javascript(formula: Callable[..., Any], *arguments: Any) -> str:
     ])  # fmt: skip
 
 
-def _code(expression: Any) -> str:
+def _code(expression: object) -> str:
     return " ".join(sympy.jscode(sympy.sympify(expression)).split())
 
 
-def _literal(value: Any) -> str:
+def _literal(value: object) -> str:
     if isinstance(value, tuple) and not isinstance(value, sympy.Basic):
         if not hasattr(value, "_fields"):
             return "[" + ", ".join(map(_literal, value)) + "]"
@@ -357,7 +374,7 @@ def _literal(value: Any) -> str:
     return _code(value)
 
 
-def derivative(formula: Callable[..., Any], *arguments: Any, by: str, of: str | None = None) -> Trace:
+def derivative(formula: Callable[..., object], *arguments: object, by: str, of: str | None = None) -> Trace:
     """How a formula's result changes with one of its symbols.
 
     Where the formula bends, at a maximum or a comparison, it is the slope of the branch in force; what is rounded up
@@ -407,7 +424,7 @@ def derivative(formula: Callable[..., Any], *arguments: Any, by: str, of: str | 
     return Trace(traced.parameters, traced.symbols, kept, result)
 
 
-def _parts(result: Any) -> str:
+def _parts(result: object) -> str:
     return "one of the parts " + ", ".join(getattr(result, "_fields", ())) if hasattr(result, "_fields") else "no part"
 
 

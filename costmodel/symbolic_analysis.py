@@ -16,7 +16,7 @@ import tomllib
 import types
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
-from typing import Any
+from typing import SupportsFloat
 
 import sympy
 
@@ -55,7 +55,7 @@ class Page:
     sources: tuple[str, ...]
 
 
-def formula_names() -> dict[str, Callable[..., Any]]:
+def formula_names() -> dict[str, Callable[..., object]]:
     """Every formula of the library by module and name."""
     found = {}
     for info in pkgutil.walk_packages(formulas.__path__, prefix=f"{formulas.__name__}."):
@@ -67,7 +67,7 @@ def formula_names() -> dict[str, Callable[..., Any]]:
     return found
 
 
-def find_formula(name: str) -> tuple[str, Callable[..., Any]]:
+def find_formula(name: str) -> tuple[str, Callable[..., object]]:
     """A formula by its name, with its module or alone where one module has it.
 
     Parameters
@@ -112,7 +112,7 @@ def page(name: str) -> Page:
     full, formula = find_formula(name)
     sections = _sections(inspect.cleandoc(formula.__doc__ or ""))
     above = sections[""]
-    equations = tuple(_equations(above)) or _traced(formula)
+    equations = tuple(_equations(above)) or traced_equations(formula)
     assumed = [part for section in sections.values() for part in section.split("\n\n") if part.startswith("Assum")]
     return Page(
         name=full, summary=_line(above.split("\n\n")[0]), equations=equations,
@@ -131,9 +131,23 @@ def _equations(text: str) -> list[str]:
     return [_line(part.removeprefix(".. math::")) for part in text.split("\n\n") if part.startswith(".. math::")]
 
 
-def _traced(formula: Callable[..., Any]) -> tuple[str, ...]:
-    """A formula in LaTeX from its trace; a long one line by line, since nested it would fill books."""
+def traced_equations(formula: Callable[..., object], most: float = math.inf) -> tuple[str, ...]:
+    r"""A formula in LaTeX from its trace; a long one line by line, since nested it would fill books.
+
+    Parameters
+    ----------
+    formula : a function of `costmodel.formulas`
+    most : lines of its trace beyond which nothing is written
+
+    Examples
+    --------
+    >>> from costmodel.formulas.systems.reliability import young_interval
+    >>> print(*traced_equations(young_interval))
+    1.4142135623731 \sqrt{\mathrm{mtbf}} \sqrt{\mathrm{write\ time}}
+    """
     traced = trace(formula)
+    if len(traced.lines) > most:
+        return ()
     if len(traced.lines) <= MOST_NESTED:
         written = latex(formula)
         return (written,) if isinstance(written, str) else tuple(str(part) for part in _flat(written))
@@ -151,7 +165,7 @@ def _words(name: str) -> str:
     return rf"\mathrm{{{escaped}}}"
 
 
-def _flat(value: Any) -> list[Any]:
+def _flat(value: object) -> list[object]:
     return [leaf for part in value for leaf in _flat(part)] if isinstance(value, tuple) else [value]
 
 
@@ -186,7 +200,7 @@ def _line(text: str) -> str:
 # Slopes
 
 
-def elasticities(formula: Callable[..., Any], *arguments: Any, of: str | None = None) -> dict[str, float]:
+def elasticities(formula: Callable[..., object], *arguments: object, of: str | None = None) -> dict[str, float]:
     r"""Elasticity of a formula in each of its inputs: by how many per cent it grows with one per cent of the input.
 
     .. math:: \frac{x}{f} \frac{\partial f}{\partial x}
@@ -228,20 +242,21 @@ def elasticities(formula: Callable[..., Any], *arguments: Any, of: str | None = 
     return {path: slope * values[path] / value for path, slope in slopes.items() if slope}
 
 
-def _opened(value: Any) -> Any:
-    return type(value)(*map(_opened, value)) if isinstance(value, tuple) else None
+def _opened(value: object) -> object:
+    kind: Callable[..., object] = type(value)
+    return kind(*map(_opened, value)) if isinstance(value, tuple) else None
 
 
-def _paths(path: str, value: Any) -> dict[str, float]:
-    if not isinstance(value, tuple):
-        return {path: float(value)}
-    found: dict[str, float] = {}
-    for field, part in zip(value._fields, value, strict=True):  # type: ignore[attr-defined]
-        found |= _paths(f"{path}.{field}", part)
-    return found
+def _paths(path: str, value: object) -> dict[str, float]:
+    if isinstance(value, tuple):
+        parts = zip(getattr(value, "_fields", ()), value, strict=True)
+        return {inner: number for field, part in parts for inner, number in _paths(f"{path}.{field}", part).items()}
+    if not isinstance(value, SupportsFloat):
+        raise InvalidValue(path, value, "a number")
+    return {path: float(value)}
 
 
-def _part(result: Any, of: str | None) -> sympy.Expr:
+def _part(result: object, of: str | None) -> sympy.Expr:
     part = result
     for field in of.split(".") if of else ():
         if field not in getattr(part, "_fields", ()):
@@ -254,12 +269,12 @@ def _part(result: Any, of: str | None) -> sympy.Expr:
 
 def _gradient(traced: Trace, part: sympy.Expr, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
     """A result and its slope in every symbol, by one pass forwards and one backwards."""
-    place: dict[Any, float] = {symbol: values[path] for path, symbol in traced.symbols.items()}
+    place: dict[sympy.Symbol, float] = {symbol: values[path] for path, symbol in traced.symbols.items()}
     result = sympy.Symbol("_result", real=True)
     lines = [*traced.lines, (result, part)]
     for symbol, definition in lines:
         place[symbol] = _number(definition, place)
-    adjoint: dict[Any, float] = {result: 1.0}
+    adjoint: dict[sympy.Symbol, float] = {result: 1.0}
     for symbol, definition in reversed(lines):
         weight = adjoint.get(symbol, 0.0)
         if weight == 0.0:
@@ -270,7 +285,7 @@ def _gradient(traced: Trace, part: sympy.Expr, values: Mapping[str, float]) -> t
     return place[result], {path: adjoint.get(symbol, 0.0) for path, symbol in traced.symbols.items()}
 
 
-def _number(expression: Any, place: Mapping[Any, float]) -> float:
+def _number(expression: sympy.Basic, place: Mapping[sympy.Symbol, float]) -> float:
     """An expression of known symbols as a number."""
     expression = sympy.sympify(expression)
     if expression.is_Symbol:
@@ -285,12 +300,12 @@ def _number(expression: Any, place: Mapping[Any, float]) -> float:
 
 
 def crossovers(
-    first: Callable[..., Any],
-    second: Callable[..., Any],
+    first: Callable[..., object],
+    second: Callable[..., object],
     by: str,
     low: float,
     high: float,
-    given: Mapping[str, Any] | None = None,
+    given: Mapping[str, object] | None = None,
 ) -> list[float]:
     """Values of an input at which two formulas give the same.
 
@@ -343,7 +358,7 @@ def crossovers(
     return found + ([high] if differences[-1] == 0.0 else [])
 
 
-def _of_one(formula: Callable[..., Any], by: str, known: Mapping[str, Any]) -> Callable[[float], float]:
+def _of_one(formula: Callable[..., object], by: str, known: Mapping[str, object]) -> Callable[[float], float]:
     """A formula as a function of one input, compiled from its trace."""
     parameters = inspect.signature(formula).parameters
     defaults = {name: one.default for name, one in parameters.items() if one.default is not inspect.Parameter.empty}
@@ -356,7 +371,7 @@ def _of_one(formula: Callable[..., Any], by: str, known: Mapping[str, Any]) -> C
     if len(result) != 1:
         raise InvalidValue("formula", formula.__name__, "a formula of one result")
     compiled = traced.function()
-    return lambda value: compiled(*([value] if traced.symbols else []))[0]  # type: ignore[no-any-return]
+    return lambda value: compiled(*([value] if traced.symbols else []))[0]
 
 
 def _between(function: Callable[[float], float], low: float, high: float) -> float:
@@ -378,4 +393,4 @@ def matching(word: str, names: Sequence[str]) -> list[str]:
     return [name for name in names if word.lower() in name.lower()]
 
 
-__all__ = ["Page", "crossovers", "elasticities", "find_formula", "formula_names", "matching", "page"]
+__all__ = ["Page", "crossovers", "elasticities", "find_formula", "formula_names", "matching", "page", "traced_equations"]

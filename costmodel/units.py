@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from costmodel.errors import InvalidValue
 
@@ -100,7 +100,7 @@ QUANTITIES = {
 _WRITTEN = re.compile(r"([-+]?(?:[0-9][0-9_]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*([^\W\d_][^\s]*)?")
 
 
-def quantity(field: str, value: Any, kind: str) -> float:
+def quantity(field: str, value: object, kind: str) -> float:
     """A number in SI units, from a number in SI units or a text with a unit.
 
     Parameters
@@ -129,7 +129,7 @@ def quantity(field: str, value: Any, kind: str) -> float:
     return result
 
 
-def _split(field: str, value: Any, known: Quantity) -> tuple[float, str]:
+def _split(field: str, value: object, known: Quantity) -> tuple[float, str]:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value) if abs(value) < 1e300 else math.inf, ""
     match = _WRITTEN.fullmatch(value.strip()) if isinstance(value, str) else None

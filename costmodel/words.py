@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate
 
 LETTERS = (
-    ("TP", "tensor_parallel"), ("CP", "context_parallel"), ("PP", "pipeline_parallel"), ("DP", "data_parallel"),
-    ("EP", "expert_parallel"), ("ETP", "expert_tensor_parallel"),
+    ("TP", "tensor_parallel"), ("CP", "context_parallel"), ("PP", "pipeline_parallel"), ("VP", "virtual_stages"),
+    ("DP", "data_parallel"), ("EP", "expert_parallel"), ("ETP", "expert_tensor_parallel"),
 )  # fmt: skip
 PARTS = {
     "tensor_exchange": "tensor communication", "context_exchange": "context communication",
@@ -34,18 +34,15 @@ def part_name(part: str) -> str:
 
 
 def degrees(plan: Plan) -> str:
-    """Degrees of a plan above one, and the model chunks on a pipeline rank.
+    """Degrees of a plan above one, in the letters of frameworks: VP is the model chunks on a pipeline rank.
 
     Examples
     --------
     >>> from costmodel import Plan
     >>> degrees(Plan(global_batch=64, seq_len=2048, tensor_parallel=4, pipeline_parallel=2, virtual_stages=3))
-    'TP 4, PP 2x3'
+    'TP 4, PP 2, VP 3'
     """
-    chunks = {"pipeline_parallel": f"x{plan.virtual_stages}" if plan.virtual_stages > 1 else ""}
-    words = [
-        f"{letters} {getattr(plan, name)}{chunks.get(name, '')}" for letters, name in LETTERS if getattr(plan, name) > 1
-    ]
+    words = [f"{letters} {getattr(plan, name)}" for letters, name in LETTERS if getattr(plan, name) > 1]
     return ", ".join(words) or "one GPU"
 
 

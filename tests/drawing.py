@@ -6,7 +6,8 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, assume, settings
 
 from costmodel import IllegalPlan, Plan, Transformer, load_cluster, load_framework, load_model
-from costmodel.description.plan import SCHEDULES, divisors
+from costmodel.description.framework import DISPATCHERS
+from costmodel.description.plan import divisors
 from costmodel.evaluation.estimation import Estimate, estimate
 
 quick = settings(
@@ -14,6 +15,7 @@ quick = settings(
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 
+LENGTHS = (512, 2048, 4096, 32768)
 MODELS = ("gpt3-6.7b", "llama3-8b", "gemma3-4b", "deepseek-v2-lite", "mixtral-8x7b", "qwen3-30b-a3b", "bloom-7b1")
 FRAMEWORKS = ("megatron-core", "megatron-lm-2021", "deepspeed", "fsdp2")
 
@@ -54,26 +56,30 @@ def questions(draw, models=None, frameworks=FRAMEWORKS, pipelines=True, zero=Non
     framework = load_framework(draw(st.sampled_from(frameworks)))
     gpus = draw(st.sampled_from([1, 2, 8, 16, 48, 64]))
     cluster = load_cluster(draw(st.sampled_from(["dgx-h100", "selene", "dgx-b200", "aws-p4d"])), gpus=gpus)
-    t = draw(st.sampled_from(divisors(gpus, min(8, model.heads))))
-    p = draw(st.sampled_from(divisors(gpus // t, min(8, model.layers)))) if pipelines else 1
-    c = draw(st.sampled_from(divisors(gpus // (t * p), 4)))
+    has = framework.dimensions
+    t = draw(st.sampled_from(divisors(gpus, min(8, model.heads)))) if "tensor" in has else 1
+    p = draw(st.sampled_from(divisors(gpus // t, min(8, model.layers)))) if pipelines and "pipeline" in has else 1
+    c = draw(st.sampled_from(divisors(gpus // (t * p), 4))) if "context" in has else 1
     d = gpus // (t * p * c)
-    schedule = draw(st.sampled_from(list(SCHEDULES))) if p > 1 else "1f1b"
+    schedule = draw(st.sampled_from(framework.schedules)) if p > 1 else "1f1b"
     micro_batch = draw(st.sampled_from([1, 2, 4]))
     plan = Plan(
         global_batch=d * micro_batch * draw(st.sampled_from([1, p, 2 * p, 8 * p])),
-        seq_len=draw(st.sampled_from([512, 4096, 32768])),
+        seq_len=draw(st.sampled_from([length for length in LENGTHS if length <= (model.learned_positions or max(LENGTHS))])),
         tensor_parallel=t, pipeline_parallel=p, context_parallel=c, data_parallel=d, micro_batch=micro_batch, schedule=schedule,
         virtual_stages=draw(st.sampled_from([2, 4])) if schedule == "interleaved" else 1,
-        expert_parallel=draw(st.sampled_from(divisors(math.gcd(model.experts, d * c * t), 64))) if model.experts else 1,
+        expert_parallel=draw(st.sampled_from(divisors(math.gcd(model.experts, d * c * t), 64)))
+        if model.experts and "expert" in has else 1,
         zero_stage=draw(st.sampled_from(zero if zero is not None else list(framework.zero_stages))),
         sequence_parallel=draw(st.booleans()) if t > 1 else False,
         recompute=draw(st.sampled_from(["none", "selective", "full", 2])),
         attention=draw(st.sampled_from(["flash", "flash", "fused-softmax", "unfused"])),
-        dtype=draw(st.sampled_from(["bf16", "bf16", "fp8"])) if "fp8" in cluster.device.dense_peak else "bf16",
+        dtype=draw(st.sampled_from(["bf16", "bf16", "fp8"]))
+        if "fp8" in cluster.device.dense_peak and "fp8" in framework.dtypes else "bf16",
         cuda_graphs=not model.experts and draw(st.sampled_from([False, False, True])),
         overlap_gradients=draw(st.booleans()), overlap_parameters=draw(st.booleans()),
-        overlap_tensor=draw(st.booleans()), overlap_pipeline=draw(st.booleans()),
+        overlap_tensor=draw(st.booleans()), overlap_pipeline=draw(st.booleans()), overlap_experts=draw(st.booleans()),
+        dispatcher=draw(st.sampled_from(DISPATCHERS)),
         optimizer_offload=draw(st.sampled_from([0.0, 0.5, 1.0])), activation_offload=draw(st.sampled_from(offload)),
     )  # fmt: skip
     return model, cluster, plan, framework

@@ -94,6 +94,60 @@ HOW_MUCH = {
     "an empty value among several": ([*SOUGHT, "--tensor-parallel", "1,,2"], "''"),
 }  # fmt: skip
 
+# What was added to a plan, to the output, and what is near in meaning
+
+ADDED = {
+    "an option twice": ([*ASKED, "--seq-len", "4096"], "--seq-len: given more than once"),
+    "a degree twice": ([*ASKED, "--tensor-parallel", "2", "--tensor-parallel", "4"], "--tensor-parallel: given more than once"),
+    "a switch twice": ([*ASKED, "--json", "--json"], "--json: given more than once"),
+    "a cluster twice": ([*ASKED, "--cluster", "dgx-a100"], "--cluster: given more than once"),
+    "a framework twice": ([*SOUGHT, "--framework", "nemo", "--framework", "nemo"], "--framework: given more than once"),
+    "a file twice": ([*SOUGHT, "--csv", "a.csv", "--csv", "b.csv"], "--csv: given more than once"),
+    "JSON and Markdown": ([*ASKED, "--json", "--markdown"], "not allowed with"),
+    "a rank without an adapter": ([*ASKED, "--lora-rank", "16"], "lora_rank=16: expected None with adapter='none'"),
+    "targets without an adapter": ([*ASKED, "--lora-targets", "q-v"], "lora_targets"),
+    "a rank of nothing": ([*ASKED, "--adapter", "lora", "--lora-rank", "0"], "lora_rank=0"),
+    "half a rank": ([*ASKED, "--adapter", "lora", "--lora-rank", "0.5"], "'0.5' is not a whole number"),
+    "an endless rank": ([*ASKED, "--adapter", "lora", "--lora-rank", "9" * 30], "lora_rank="),
+    "an unknown target": ([*ASKED, "--adapter", "lora", "--lora-targets", "qq"], "some of attention, mlp, all"),
+    "no target": ([*ASKED, "--adapter", "lora", "--lora-targets", ""], "lora_targets"),
+    "fused and separate targets": ([*ASKED, "--adapter", "lora", "--lora-targets", "qkv-q"], "either fused or"),
+    "an unknown adapter": ([*ASKED, "--adapter", "dora"], "adapter='dora'"),
+    "an unknown optimizer": ([*ASKED, "--optimizer", "shampoo"], "optimizer='shampoo'"),
+    "longer than learned positions": (
+        ["estimate", "gpt2-xl", *ON, "--global-batch", "64", "--seq-len", "2048"], "gpt2-xl has learned positions for no more",
+    ),
+    "a search longer than learned positions": (
+        ["search", "gpt2-xl", *ON, "--global-batch", "64", "--seq-len", "2048"], "--set model.learned_positions=2048",
+    ),
+    "a price without tokens": ([*ASKED, "--price", "2.5"], "--tokens"),
+    "a run of no tokens": ([*ASKED, "--tokens", "0"], "tokens"),
+    "tokens in words": ([*ASKED, "--tokens", "many"], "'many' is not a number"),
+    "a price below nothing": ([*ASKED, "--tokens", "1e9", "--price", "-1"], "gpu_hour=-1"),
+    "an unknown shell": (["completion", "fish"], "bash"),
+    "no shell": (["completion"], "SHELL"),
+    "a probability of two": ([*ASKED, "--fit-probability", "2"], "fit_probability=2"),
+    "a probability in words": ([*ASKED, "--fit-probability", "high"], "'high' is not a number"),
+    "a length in thousands, spelled out": (["estimate", MODEL, *ON, *WORK[:2], "--seq-len", "4k"], "did you mean 4096"),
+    "a batch with a point": (["estimate", MODEL, *ON, "--global-batch", "64.0", "--seq-len", "4096"], "did you mean 64?"),
+    "torchtitan": ([*ASKED, "--framework", "torchtitan"], "did you mean fsdp2"),
+    "transformers": ([*ASKED, "--framework", "Transformers"], "did you mean hf-trainer"),
+    "adamw": ([*ASKED, "--optimizer", "adamw"], "did you mean adam?"),
+    "paged 8-bit AdamW": ([*ASKED, "--optimizer", "paged_adamw_8bit"], "did you mean adam-8bit?"),
+    "fp4": ([*ASKED, "--dtype", "fp4"], "did you mean nvfp4?"),
+    "bfloat16": ([*ASKED, "--dtype", "bfloat16"], "did you mean bf16?"),
+    "allreduce": (["collective", "allreduce", "1GiB", *ON], "did you mean all-reduce?"),
+    "a2a": (["collective", "a2a", "1GiB", *ON], "did you mean all-to-all?"),
+    "a device for a cluster": (["estimate", MODEL, "--cluster", "h100-sxm", *WORK], "it is a device: --device h100-sxm"),
+    "a cluster for a device, spelled out": (["estimate", MODEL, "--device", "dgx-h100", *WORK], "it is a cluster: --cluster"),
+    "a model for a cluster": (["estimate", MODEL, "--cluster", "llama3-8b", *WORK], "it is a model"),
+    "--tp": ([*ASKED, "--tp", "2"], "did you mean --tensor-parallel?"),
+    "--zero": ([*ASKED, "--zero", "3"], "did you mean --zero-stage?"),
+    "--micro-batch-size": ([*ASKED, "--micro-batch-size", "2"], "did you mean --micro-batch?"),
+    "predict": (["predict", MODEL, *ON, *WORK], "did you mean estimate?"),
+    "tune": (["tune", MODEL], "did you mean search?"),
+}  # fmt: skip
+
 # What is changed
 
 CHANGED = {
@@ -138,9 +192,9 @@ CHANGED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", WHERE | HOW_MUCH | CHANGED)
+@pytest.mark.parametrize("case", WHERE | HOW_MUCH | ADDED | CHANGED)
 def test_a_bad_command_line_ends_in_one_line_and_exit_code_two(run, tmp_path, case):
-    refused(run, tmp_path, *(WHERE | HOW_MUCH | CHANGED)[case])
+    refused(run, tmp_path, *(WHERE | HOW_MUCH | ADDED | CHANGED)[case])
 
 
 # Files
@@ -320,4 +374,4 @@ def test_a_bad_call_is_one_line_that_names_what_was_given(case):
 
 
 def test_there_are_150_of_them():
-    assert len(WHERE | HOW_MUCH | CHANGED) + len(FILES) + len(NEW) + len(CALLS) >= 150
+    assert len(WHERE | HOW_MUCH | ADDED | CHANGED) + len(FILES) + len(NEW) + len(CALLS) >= 150

@@ -107,7 +107,10 @@ def test_revolves_schedule_runs_as_often_as_its_formula_and_holds_no_more_snapsh
     assert done.peak_bytes == snapshots + 4  # the state at hand, its record, and the gradients on both sides
 
 
-@pytest.mark.parametrize(("steps", "snapshots", "evaluations"), [g for g in GOLDEN if g[0] <= MOST_LAYERS["optimal"]])
+@pytest.mark.parametrize(("steps", "snapshots", "evaluations"), [
+    pytest.param(*golden, marks=pytest.mark.slow if golden == (100, 3, 490) else ())
+    for golden in GOLDEN if golden[0] <= MOST_LAYERS["optimal"]
+])  # fmt: skip
 def test_the_dynamic_program_finds_revolve_where_only_one_record_fits(steps, snapshots, evaluations):
     chain = uniform_chain(steps, saved_bytes=10_000)
     budget = snapshots + 1 + 10_000 + 2  # the state at hand, its record, and the gradients on both sides

@@ -27,7 +27,8 @@ from costmodel import (
 )  # fmt: skip
 from costmodel.description.plan import SCHEDULES, divisors, explain
 from costmodel.evaluation.estimation import estimate
-from costmodel.evaluation.plan_search import NEAR, search
+from costmodel.evaluation.plan_search import search
+from costmodel.evaluation.selection import NEAR
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline import layout
 from costmodel.formulas.quantities import Step
@@ -235,15 +236,18 @@ def test_search_finds_what_trying_every_plan_finds(name, framework):
         inside = chosen["tensor_parallel"] * chosen["context_parallel"] * chosen["pipeline_parallel"]
         if 8 % inside:
             continue
+        copies = 8 // inside * chosen["context_parallel"]
+        if copies == 1 and not model.experts and chosen["zero_stage"] != software.zero_stages[0]:
+            continue  # the same plan under another name
         tried += 1
         try:
-            plan = Plan(global_batch=32, seq_len=4096, data_parallel=8 // inside, **chosen)
+            plan = Plan(global_batch=32, seq_len=1024, data_parallel=8 // inside, **chosen)
             legal_ones.append(estimate(model, cluster, plan, software))
         except IllegalPlan:
             continue
     fit = sorted((one for one in legal_ones if one.fits), key=lambda one: one.step_time)
     misses = [one for one in legal_ones if not one.fits]
-    found = search(model, cluster, global_batch=32, seq_len=4096, framework=software, top=100_000, engine="numpy", **space)
+    found = search(model, cluster, global_batch=32, seq_len=1024, framework=software, top=100_000, engine="numpy", **space)
     assert (found.considered, found.evaluated, found.fitting) == (tried, len(legal_ones), len(fit))
     assert sum(found.rejected.values()) == tried - len(legal_ones)
     assert [one.step_time for one in found.ranked] == pytest.approx([one.step_time for one in fit], rel=1e-12)
@@ -430,7 +434,10 @@ def test_hiding_an_exchange_never_lengthens_the_step(framework, flag):
     model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=32)
     splits = ({"data_parallel": 32}, {"tensor_parallel": 4, "data_parallel": 8}, {"pipeline_parallel": 4, "data_parallel": 8})
     for degrees in splits:
-        if framework in ("hf-trainer", "fsdp2") and "pipeline_parallel" in degrees:
+        if framework == "fsdp2" and "pipeline_parallel" in degrees:
+            continue
+        has = load_framework(framework).dimensions
+        if any(name.removesuffix("_parallel") not in (*has, "data") for name in degrees):
             continue
         zero = 1 if "pipeline_parallel" in degrees and framework != "hf-trainer" else None
         plan = Plan(global_batch=128, seq_len=4096, zero_stage=zero, **degrees)

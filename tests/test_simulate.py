@@ -364,7 +364,8 @@ def test_stages_of_staggered_schedules_begin_the_next_step_as_they_end():
     for name in (name for name, traits in SCHEDULES.items() if traits.staggered):
         plan = Plan(global_batch=64, seq_len=2048, tensor_parallel=8, pipeline_parallel=8, schedule=name)
         uniform = dataclasses.replace(GPT3, vocabulary=1, tied_embeddings=False)  # tied ones would have the ends meet
-        question = without_network((uniform, load_cluster("selene", gpus=64), plan, load_framework("megatron-lm-2021")))
+        software = dataclasses.replace(load_framework("megatron-lm-2021"), schedules=(name,))
+        question = without_network((uniform, load_cluster("selene", gpus=64), plan, software))
         step = simulate(*question)
         assert step.step_time == step.period == pytest.approx(timeline(*question).period, rel=1e-3)
         assert step.step_time == pytest.approx(step.estimate.step_time, rel=0.01)

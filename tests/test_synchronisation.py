@@ -24,7 +24,8 @@ from costmodel.records import replaced
 from costmodel.simulation.transactions import ledger
 from tests.drawing import quick
 
-FRAMEWORK = load_framework("megatron-core")
+FRAMEWORK = dataclasses.replace(load_framework("megatron-core"), server_systems=())
+"""Systems of servers that reach what their links do, as published formulas have them."""
 MODEL = load_model("llama3-8b")
 PLAN = Plan(global_batch=64, seq_len=2048, data_parallel=64, zero_stage=0)
 IDEAL = replaced(
@@ -91,6 +92,31 @@ def test_an_estimate_prices_what_the_plan_chooses():
     assert local.times["gradient_exchange"] == pytest.approx(plain.times["gradient_exchange"] / 100, rel=1e-9)
     one, eight = (answer(synchronisation="parameter-server", servers=count) for count in (1, 8))
     assert one.times["gradient_exchange"] > 4 * eight.times["gradient_exchange"]
+
+
+@pytest.mark.parametrize("gpus", [64, 128, 256])
+@pytest.mark.parametrize("model", ["gpt2-medium", "gpt2-large"])
+def test_native_servers_are_slowest_and_byteps_fastest_on_the_machines_where_that_was_measured(gpus, model):
+    """Figure 16 of Jiang et al., OSDI 2020: eight V100s and one NIC of 100 Gbit/s a machine, a machine without GPUs for each."""
+    cluster = load_cluster("v100-100g-rdma", gpus=gpus)
+    plan = Plan(global_batch=4 * gpus, seq_len=512, data_parallel=gpus, micro_batch=4, dtype="fp16", zero_stage=0)
+    native, byteps = (
+        estimate(load_model(model), cluster, dataclasses.replace(plan, synchronisation=kind, servers=gpus // 8)).step_time
+        for kind in ("parameter-server", "byteps")
+    )
+    assert native > estimate(load_model(model), cluster, plan).step_time > byteps
+
+
+def test_native_servers_take_requests_one_after_another_and_hide_nothing():
+    software = load_framework("megatron-core")
+    measured = dataclasses.replace(PLAN, synchronisation="parameter-server", servers=8).resolve(software)
+    assert measured.overlap_gradients is False
+    assert dataclasses.replace(PLAN, synchronisation="byteps", servers=8).resolve(software).overlap_gradients is True
+    settings = measured.settings(software)
+    few, many = (
+        communication.sum_over_copies(1e3, float(ranks), 1.0, settings, network(1, 1e30), IDEAL)[0] for ranks in (8, 64)
+    )
+    assert many - few == pytest.approx(56 * software.server_system("parameter-server").request_time, rel=1e-3)
 
 
 def test_servers_hold_the_optimizers_state_and_local_sgd_two_copies_more():

@@ -80,13 +80,13 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _layer(description: str) -> Layer | None:
     """The layer that a line of PyTorch's describes; None where it is no kernel of interest."""
     given = _arguments(description)
-    match re.match(r"\w+", description)[0]:  # type: ignore[index]
+    match description.partition("(")[0]:
         case "Conv2d":
             filters = _numbers(description.partition("(")[2])[1]
-            kernel, stride = _numbers(given["kernel_size"]), _numbers(given["stride"])
-            padding = _numbers(given.get("padding", "(0, 0)"))
-            return Convolution(filters, kernel, stride[0], padding, 1, int(given.get("groups", 1)),  # type: ignore[arg-type]
-                               "bias=False" not in description)  # fmt: skip
+            high, wide, *_ = _numbers(given["kernel_size"])
+            above, beside, *_ = _numbers(given.get("padding", "(0, 0)"))
+            stride, groups = _numbers(given["stride"])[0], int(given.get("groups", 1))
+            return Convolution(filters, (high, wide), stride, (above, beside), 1, groups, "bias=False" not in description)
         case "ReLU":
             return Elementwise()
         case "BatchNorm2d":

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
-from typing import Any
 
 from calibration.data.runs import Run
 from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue, NotModelled
+from costmodel.records import changed
 
 ATTENTION = {"flash": "flash", "fused": "flash", "auto": "flash", "unfused": "fused-softmax", "local": "fused-softmax"}
 """Attention kind of Megatron's ``--attention-backend``; what it calls unfused saves the scores, its softmax is one kernel."""
@@ -19,7 +18,7 @@ OFFLOADED = 7
 """Modules whose inputs Megatron can offload."""
 
 
-def arguments_of(run: Run) -> dict[str, Any]:
+def arguments_of(run: Run) -> dict[str, object]:
     """Arguments by name; empty where the notes quote none.
 
     Raises
@@ -38,11 +37,11 @@ def arguments_of(run: Run) -> dict[str, Any]:
     return found
 
 
-def _count(arguments: dict[str, Any], name: str, default: int = 0) -> int:
+def _count(arguments: dict[str, object], name: str, default: int = 0) -> int:
     value = arguments.get(name, default)
     try:
-        return int(value)
-    except (TypeError, ValueError) as error:
+        return int(value if isinstance(value, int | float) else str(value))
+    except ValueError as error:
         raise InvalidValue(name, value, "a whole number") from error
 
 
@@ -63,9 +62,9 @@ def _dense_layers(frequency: object) -> int:
     return int(match.group(1))
 
 
-def with_arguments(model: Transformer, arguments: dict[str, Any]) -> Transformer:
+def with_arguments(model: Transformer, arguments: dict[str, object]) -> Transformer:
     """The model with the shape that arguments state."""
-    changes: dict[str, Any] = {"gated": "swiglu" in arguments}
+    changes: dict[str, object] = {"gated": "swiglu" in arguments}
     if changes["gated"]:
         changes["feed_forward_bias"] = False
     if "untie-embeddings-and-output-weights" in arguments:
@@ -94,13 +93,13 @@ def with_arguments(model: Transformer, arguments: dict[str, Any]) -> Transformer
             "shared_expert_feed_forward": _count(arguments, "moe-shared-expert-intermediate-size"),
             "experts_per_token": _count(arguments, "moe-router-topk", model.experts_per_token),
         }  # fmt: skip
-    return dataclasses.replace(model, **changes)
+    return changed(model, changes)
 
 
-def attention(arguments: dict[str, Any]) -> str | None:
+def attention(arguments: dict[str, object]) -> str | None:
     """Attention kind of a plan; None where arguments leave the choice to TransformerEngine, or there are none."""
     local = arguments and arguments.get("transformer-impl", "local") == "local"
-    return ATTENTION.get(arguments.get("attention-backend", "local" if local else ""))
+    return ATTENTION.get(str(arguments.get("attention-backend", "local" if local else "")))
 
 
 def expert_tensor_parallel(run: Run, tensor: int, expert: int) -> int:
@@ -112,13 +111,13 @@ def expert_tensor_parallel(run: Run, tensor: int, expert: int) -> int:
     return int(named.group(1)) if named and expert > 1 else tensor
 
 
-def recompute(arguments: dict[str, Any], stated: str) -> str:
+def recompute(arguments: dict[str, object], stated: str) -> str:
     """The row's recomputation; of modules, only the attention core's is modelled, others are kept."""
     modules = str(arguments.get("recompute-modules", "core_attn"))
     return "none" if stated == "selective" and "core_attn" not in modules else stated
 
 
-def offloaded_share(arguments: dict[str, Any]) -> float:
+def offloaded_share(arguments: dict[str, object]) -> float:
     """Share of saved activations that ``--offload-modules`` sends to the host, by modules."""
     if "fine-grained-activation-offloading" not in arguments:
         return 0.0

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import math
 import re
-from typing import Any
 
 from calibration.data import arguments as megatron
 from calibration.data import datasets
@@ -189,6 +188,7 @@ def plan_of(run: Run, framework: Framework) -> Plan:
     zero, shard = _sharding(run, data * context)
     parallel = run.text["sequence_parallel"]
     fused_norms, fused_loss = _fusions(run)
+    optimizer, offload = _optimizer(run)
     return Plan(
         global_batch=_whole(run, "global_batch"), seq_len=_whole(run, "seq_len"), tensor_parallel=tensor,
         context_parallel=context, pipeline_parallel=pipeline, data_parallel=data, expert_parallel=expert,
@@ -198,7 +198,8 @@ def plan_of(run: Run, framework: Framework) -> Plan:
         zero_stage=zero, shard_group=shard, recompute=_recompute(run, stated), dtype=_dtype(run), adapter=_adapter(run),
         attention=run.text["attention_kind"] or megatron.attention(stated),
         fused_norms=fused_norms, fused_cross_entropy=fused_loss, overlap_tensor=True if "async tp" in _notes(run) else None,
-        activation_offload=megatron.offloaded_share(stated), **_optimizer(run),
+        dispatcher="deduplicated" if datasets.dispatcher_of(run) in datasets.ONCE_A_RANK else None,
+        activation_offload=megatron.offloaded_share(stated), optimizer=optimizer, optimizer_offload=offload,
     )  # fmt: skip
 
 
@@ -242,7 +243,7 @@ def _sharding(run: Run, ranks: int) -> tuple[int | None, int | None]:
     return zero, shard if shard and ranks % shard == 0 else None
 
 
-def _recompute(run: Run, stated: dict[str, Any]) -> str | int:
+def _recompute(run: Run, stated: dict[str, object]) -> str | int:
     recompute = megatron.recompute(stated, run.text["recompute_kind"] or "none")
     # torchtitan's selective checkpointing recomputes every second matrix product
     return 2 if recompute == "selective" and run.text["stack"] == "fsdp2" else recompute
@@ -273,13 +274,11 @@ def _fusions(run: Run) -> tuple[bool | None, bool | None]:
     return norms, True if loss or named else None
 
 
-def _optimizer(run: Run) -> dict[str, Any]:
-    """The plan's fields of the optimizer."""
+def _optimizer(run: Run) -> tuple[str | None, float]:
+    """The plan's optimizer, None for the framework's own, and the share of its states in host memory."""
     text = (run.text.get("optimizer", "") + run.text["fsdp_mode"]).lower()
-    return {
-        "optimizer": "adam-8bit" if "8-bit" in text else "muon" if "muon" in text else None,
-        "optimizer_offload": 1.0 if "cpu" in text or "offload" in run.text["framework"].lower() else 0.0,
-    }
+    named = "adam-8bit" if "8-bit" in text else "muon" if "muon" in text else None
+    return named, 1.0 if "cpu" in text or "offload" in run.text["framework"].lower() else 0.0
 
 
 NOT_DECODERS = re.compile(r"bert|t5|mamba|hybrid|llava|vlm|mimo|multimodal|grpo|distill")

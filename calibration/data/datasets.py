@@ -7,13 +7,12 @@ that one can install.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
-from typing import Any
 
 from calibration.data.runs import Run
 from costmodel.catalogue.software import load_framework
 from costmodel.description.framework import Framework
+from costmodel.records import changed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Dataset:
     logging_stage : of the pipeline, whose rank logs its memory; -1: the fullest
     """
 
-    habits: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    habits: Mapping[str, object] = dataclasses.field(default_factory=dict)
     vocabulary: int = 0
     classic: bool = False
     software: str = ""
@@ -68,9 +67,10 @@ STACKS = (
 """Frameworks of the catalogue that the vocabulary of rows names."""
 NEAREST = "megatron-core"
 """Framework of a stack that the catalogue doesn't have."""
-RELEASE = re.compile(r"\b(?:v|@|core_r|torch )?(\d+\.\d+(?:\.\d+)?)\b|@([0-9a-f]{7,40})")
 DISPATCHERS = ("hybridep", "deepep", "alltoall", "allgather")
 """Ways of carrying tokens to experts, in the order in which a row's words are searched."""
+ONCE_A_RANK = DISPATCHERS[:2]
+"""Those that send a token once to each rank that needs it."""
 
 
 def dataset_of(run: Run) -> Dataset:
@@ -95,18 +95,7 @@ def framework_of(run: Run, architecture: str) -> Framework:
     name = dataset_of(run).software or SOFTWARE.get(stack, stack if stack in STACKS else NEAREST)
     if name == "hf-trainer" and "fsdp" in run.text["fsdp_mode"].lower():
         name = "hf-fsdp"
-    return dataclasses.replace(load_framework(name, architecture), **dataset_of(run).habits)
-
-
-def release_of(run: Run) -> str:
-    """The version or commit that a row's framework names; empty where it names none.
-
-    Parameters
-    ----------
-    run : a row
-    """
-    found = RELEASE.search(run.text["framework"])
-    return (found.group(1) or found.group(2)) if found else ""
+    return changed(load_framework(name, architecture), dataset_of(run).habits)
 
 
 def dispatcher_of(run: Run) -> str:

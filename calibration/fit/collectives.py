@@ -13,12 +13,12 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 import costmodel
 from calibration.data.reference import DEFAULT_FOLDER
+from costmodel import records
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.topology import Group
 from costmodel.errors import UnreadableFile
@@ -317,10 +317,10 @@ def unseen(problem: Problem) -> Array:
     return found
 
 
-def table(result: Fit, problem: Problem) -> dict[str, Any]:
+def table(result: Fit, problem: Problem) -> dict[str, object]:
     """The catalogue's table: constants of what was measured, with their standard errors and sources."""
     used = fitted_on(problem)
-    content: dict[str, Any] = {"architecture": {}, "network": {}, "launcher": {}}
+    content: records.Row = {"architecture": {}, "network": {}, "launcher": {}}
     for constant, value, error in zip(result.constants, result.values, result.standard_errors, strict=True):
         kind, name = constant.owner.split(".")
         here = [row for row, fitted in zip(problem.rows, used, strict=True) if fitted and _concerns(row, kind, name)]
@@ -337,7 +337,7 @@ def _concerns(row: Row, kind: str, name: str) -> bool:
     return row.launcher == name if kind == "launcher" else row.owner == f"{kind}.{name}"
 
 
-def accuracy(problem: Problem, inside: Array, outside: Array, whole: bool = False) -> list[dict[str, Any]]:
+def accuracy(problem: Problem, inside: Array, outside: Array, whole: bool = False) -> list[records.Row]:
     """One line for each sweep and band: rows, and absolute relative errors of all constants and of those without it.
 
     Parameters
@@ -352,7 +352,7 @@ def accuracy(problem: Problem, inside: Array, outside: Array, whole: bool = Fals
     lines = []
     for (band, source, sweep), places in sorted(groups.items()):
         measured = problem.seconds[places]
-        line: dict[str, Any] = {"band": band, "source": source, "sweep": sweep, "rows": len(places)}
+        line: records.Row = {"band": band, "source": source, "sweep": sweep, "rows": len(places)}
         line |= {"op": problem.rows[places[0]].op, "nodes": problem.rows[places[0]].nodes, "bar": BARS[band]}
         for name, found in (("seen", inside), ("unseen", outside)):
             error = np.abs(found[places] / measured - 1.0)

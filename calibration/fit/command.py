@@ -11,9 +11,8 @@ import datetime
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from calibration.data.runs import read_runs, usable
 from calibration.fit.operators import Operator, fit_device, read_measurement, read_micro
 from calibration.fit.runs import clocks, evidence_table, fit_runs, identification, owner_tables
 from costmodel.errors import CostModelError
+from costmodel.records import Row
 from costmodel.solvers.fitting import Fit
 
 MEASUREMENTS = Path(__file__).parents[1] / "measurements"
@@ -59,7 +59,7 @@ def _rounded(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def toml(content: dict[str, Any]) -> str:
+def toml(content: Mapping[str, object]) -> str:
     """A generated catalogue file."""
     import tomli_w
 
@@ -136,23 +136,17 @@ def _run_tables(cases: Sequence[Case], date: str, arguments: argparse.Namespace)
         **spreads, "framework": evidence_table(cases),
         "constants": {name: identification(fitted) for name, fitted in (("time", time), ("memory", memory))},
     }  # fmt: skip
-    efficiencies = _existing("efficiencies.toml")
-    for device, clock in clocks(time).items():
-        if device in efficiencies:
-            efficiencies[device]["sustained_clock"] = clock
     return {
-        "efficiencies.toml": toml(efficiencies), "stacks.toml": toml(stacks), "residuals.toml": toml(residuals),
+        "clocks.toml": toml(clocks(time)), "stacks.toml": toml(stacks), "residuals.toml": toml(residuals),
         "correlations.json": json.dumps(correlations) + "\n",  # large, and read at every estimate: JSON is faster
         "distance.json": json.dumps(document, indent=1) + "\n",
     }  # fmt: skip
 
 
-def _existing(name: str) -> dict[str, Any]:
+def _existing(name: str) -> dict[str, Row]:
     import tomllib
 
     return tomllib.loads((CATALOGUE / name).read_text(encoding="utf-8"))
-
-
 
 
 def _write_devices(fits: dict[str, Fit], files: Sequence[Path], date: str, dry_run: bool) -> int:
@@ -160,6 +154,7 @@ def _write_devices(fits: dict[str, Fit], files: Sequence[Path], date: str, dry_r
     kept = _existing("efficiencies.toml")
     for name, result in fits.items():
         device = costmodel.load_device(name)
+        sixteen = "bf16" if "bf16" in device.dense_peak else "fp16"
         entry = dict(kept.get(name) or {})
         values = dict(zip((c.field for c in result.constants), map(float, result.values), strict=True))
         errors = dict(zip((c.field for c in result.constants), map(float, result.standard_errors), strict=True))
@@ -167,14 +162,13 @@ def _write_devices(fits: dict[str, Fit], files: Sequence[Path], date: str, dry_r
         entry["gemm"] = {**dict(device.efficiency.gemm), **gemm}
         for field, catalogue in EFFICIENCY_FIELD.items():
             value = values.get(field)
-            if value is None:
-                entry.setdefault(catalogue, getattr(device.efficiency, catalogue))
-            else:
-                entry[catalogue] = _rounded(value / (device.memory_bandwidth if catalogue == "memory" else 1.0))
+            if value is not None:
+                per_unit = {"memory": device.memory_bandwidth, "gemm_output": device.peak(sixteen)}.get(catalogue, 1.0)
+                entry[catalogue] = float(f"{value / per_unit:.5g}")
         fitted = {_catalogue_name(f): round(e, 4) for f, e in errors.items()}
         entry["standard_error"] = {**entry.get("standard_error", {}), **fitted}
-        earlier = entry.get("fit", {}).get("measurements", [])
-        entry["fit"] = {"date": date, "measurements": sorted({*earlier, *(path.name for path in files)})}
+        earlier = entry.get("measurements", [])
+        entry["date"], entry["measurements"] = date, sorted({*earlier, *(path.name for path in files)})
         kept[name] = entry
     if not dry_run:
         write_tables({"efficiencies.toml": toml(kept)})

@@ -84,9 +84,11 @@ TIME = (
 """Constants of the step time."""
 
 MEMORY = (
-    _of("memory_activation_overhead", 1.0, field=0.1, framework=0.12),
+    # activations are counted tensor by tensor: what an allocator rounds up, and what compilers save, is little
+    _of("memory_activation_overhead", 1.0, 0.8, 1.2, field=0.1, framework=0.12),
     _of("memory_backward_overhead", 0.7, field=0.5, framework=0.4),
-    _of("memory_logit_overhead", 1.0, field=0.3, framework=0.4),
+    # beside logits in 16 bits at most their softmax and its gradient, in 32: ten bytes where six are counted
+    _of("memory_logit_overhead", 1.0, 0.0, 1.67, field=0.3, framework=0.4),
     _of("memory_workspace", 3e8, field=0.8, framework=0.5),
     _of("memory_fixed", 1.5e9, field=0.5, framework=0.4),
     _of("memory_library_overhead", 1.0, field=0.7, architecture=0.4),

@@ -8,16 +8,15 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from costmodel import Transformer
 from costmodel.errors import CostModelError, UnreadableFile
 from costmodel.formulas import compute
-from costmodel.formulas.quantities import DeviceNumbers, Software
+from costmodel.formulas.quantities import DeviceNumbers, Number, Software
 from costmodel.formulas.transformer import attention
-from costmodel.records import nested, paths, replaced
+from costmodel.records import Row, nested, paths, replaced
 from costmodel.solvers.fitting import Array, Constant, Fit, fit
 
 DEVICE_NAMES = {
@@ -97,7 +96,7 @@ def read_measurement(path: Path) -> list[Operator]:
     return found
 
 
-def _measured(device: str, row: dict[str, Any], source: str) -> Operator | None:
+def _measured(device: str, row: Row, source: str) -> Operator | None:
     family, dtype, seconds = row["family"], row.get("dtype", "bf16"), float(row["seconds"])
     if family == "gemm" and dtype in ELEMENT_BYTES:
         sizes = {key: float(row[key]) for key in ("m", "n", "k")}
@@ -181,7 +180,7 @@ def _rows(path: Path) -> Iterable[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def predict(operator: Operator, device: DeviceNumbers) -> Any:
+def predict(operator: Operator, device: DeviceNumbers) -> Number:
     """Seconds that the formulas say an operator takes.
 
     Parameters

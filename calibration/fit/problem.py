@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -12,14 +11,11 @@ from calibration.data.cases import Case
 from calibration.data.datasets import dataset_of
 from calibration.fit.fields import CLOCK, MEMORY, TIME, Field
 from calibration.fit.pooled import Grouping, Model
-from calibration.validate.predictions import Columns, columns_of, logged_memory
-from costmodel.records import replaced
+from calibration.validate.predictions import columns_of, evaluated, logged_memory
+from costmodel.formulas.quantities import DeviceNumbers, Inputs
+from costmodel.records import as_number, flat, nested, replaced
 from costmodel.solvers.fitting import Array
 
-CLOCKED = (
-    "gemm_efficiency", "base_gemm_efficiency", "attention_forward_efficiency", "attention_backward_efficiency",
-)  # fmt: skip
-"""What a device computes at its clock."""
 ROWS_OF_GROUP = 40
 LARGEST_PULL = 0.25
 """Log distance from the limit beyond which a run that was marked out of memory no longer pulls at the constants."""
@@ -74,39 +70,37 @@ def constants_of(fields: Sequence[Field], places: Array) -> dict[str, Array]:
     return found
 
 
-def columns_at(columns: Columns, fields: Sequence[Field], places: Array) -> Columns:
+def clocked(device: DeviceNumbers, clock: Array | float) -> DeviceNumbers:
+    """Devices at a share of the clock of short bursts, a number or a column."""
+    return device._replace(sustained_clock=as_number(device.sustained_clock * clock))
+
+
+def columns_at(columns: Inputs, fields: Sequence[Field], places: Array) -> Inputs:
     """The columns with the constants at some places."""
     constants = constants_of(fields, places)
     clock = constants.pop(CLOCK, None)
-    device = columns.device
-    if clock is not None:
-        device = device._replace(**{field: getattr(device, field) * clock for field in CLOCKED})
-    return dataclasses.replace(columns, software=replaced(columns.software, constants), device=device)
+    device = columns.device if clock is None else clocked(columns.device, clock)
+    return columns._replace(software=replaced(columns.software, constants), device=device)
 
 
-def take(columns: Columns, rows: Array) -> Columns:
+def take(columns: Inputs, rows: Array) -> Inputs:
     """Some rows of the columns."""
 
-    def pick(item: tuple[Array, ...]) -> tuple[Array, ...]:
-        fields = (pick(field) if isinstance(field, tuple) else field[rows] for field in item)
-        return type(item)(*fields)
-
-    parts = (field.name for field in dataclasses.fields(Columns))
-    return Columns(**{part: pick(getattr(columns, part)) for part in parts})  # type: ignore[arg-type]
+    return nested(Inputs, {path: np.asarray(column)[rows] for path, column in flat(columns).items()})
 
 
-def time_model(cases: Sequence[Case], columns: Columns | None = None) -> Model:
+def time_model(cases: Sequence[Case], columns: Inputs | None = None) -> Model:
     """Timed cases as a model of the logarithm of their step time."""
     known = columns or columns_of(cases)
 
     def predict(places: Array, rows: Array | None) -> Array:
         some = known if rows is None else take(known, rows)
-        return np.log(np.asarray(columns_at(some, TIME, places).evaluate().total))
+        return np.log(np.asarray(evaluated(columns_at(some, TIME, places)).total))
 
     return Model(TIME, grouping_of(cases), np.log([float(case.seconds or math.nan) for case in cases]), predict)
 
 
-def memory_model(cases: Sequence[Case], columns: Columns | None = None) -> Model:
+def memory_model(cases: Sequence[Case], columns: Inputs | None = None) -> Model:
     """Cases as a model of the logarithm of their peak memory, or, where none was measured, of the room that is left.
 
     The verdict on a run tells one side only: where it is judged right the row is met, whatever the constants.
@@ -119,7 +113,7 @@ def memory_model(cases: Sequence[Case], columns: Columns | None = None) -> Model
     def predict(places: Array, rows: Array | None) -> Array:
         chosen = np.arange(len(cases)) if rows is None else rows
         at = columns_at(take(known, chosen), MEMORY, places)
-        bill = at.evaluate().memory
+        bill = evaluated(at).memory
         room = np.log(np.asarray(bill.total) / at.device.memory)
         wrong = np.where(failed[chosen], np.clip(room, -LARGEST_PULL, 0.0), np.maximum(room, 0.0))
         held = np.log(logged_memory([cases[int(row)] for row in chosen], at, bill))

@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,8 +15,10 @@ from calibration.fit import pooled
 from calibration.fit.fields import CLOCK, Field
 from calibration.fit.pooled import Effect, Model, Posterior
 from calibration.fit.problem import memory_model, take, thinned, time_model
-from calibration.validate.predictions import Columns, columns_of
+from calibration.validate.predictions import columns_of
 from costmodel.catalogue.software import framework_names
+from costmodel.formulas.quantities import Inputs
+from costmodel.records import Row
 from costmodel.solvers.fitting import Array
 
 CUTS = (0.8, 0.66)
@@ -158,7 +159,7 @@ def _rounded(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def owner_tables(time: Fitted, memory: Fitted, date: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def owner_tables(time: Fitted, memory: Fitted, date: str) -> tuple[dict[str, object], dict[str, object]]:
     """Constants of every framework on every architecture, measured there or not; and how their errors go together.
 
     Parameters
@@ -168,8 +169,8 @@ def owner_tables(time: Fitted, memory: Fitted, date: str) -> tuple[dict[str, Any
     """
     counts = Counter((c.framework.name, c.cluster.device.architecture, c.cluster.device.name) for c in time.cases)
     architectures = sorted({architecture for _, architecture, _ in counts})
-    stacks: dict[str, Any] = {}
-    correlations: dict[str, Any] = {}
+    stacks: dict[str, object] = {}
+    correlations: dict[str, object] = {}
     for framework in ("", *framework_names()):
         for architecture in ("", *architectures):
             devices = {d: n for (f, a, d), n in counts.items() if a == architecture and f == framework}
@@ -196,8 +197,8 @@ def owner_tables(time: Fitted, memory: Fitted, date: str) -> tuple[dict[str, Any
     return stacks, correlations
 
 
-def clocks(time: Fitted) -> dict[str, float]:
-    """Sustained clock of every device that runs were timed on.
+def clocks(time: Fitted) -> dict[str, dict[str, float]]:
+    """Sustained clock of every device that runs were timed on, and of their kinds, for those that none was timed on.
 
     Parameters
     ----------
@@ -205,21 +206,26 @@ def clocks(time: Fitted) -> dict[str, float]:
     """
     fields = time.model.fields
     number = next(n for n, field in enumerate(fields) if field.path == CLOCK)
-    found = {}
-    for device in {case.cluster.device.name: case.cluster.device for case in time.cases}.values():
-        places, _ = expected(time.posterior, fields, _owners("", device.architecture, device.name))
-        found[device.name] = _rounded(fields[number].link.to_constant(places[number]))
-    return found
+
+    def clock(architecture: str, device: str) -> float:
+        places, _ = expected(time.posterior, fields, _owners("", architecture, device))
+        return _rounded(fields[number].link.to_constant(places[number]))
+
+    devices = {case.cluster.device.name: case.cluster.device.architecture for case in time.cases}
+    return {
+        "architecture": {"default": clock("", ""), **{kind: clock(kind, "") for kind in sorted(set(devices.values()))}},
+        "device": {name: clock(kind, name) for name, kind in sorted(devices.items())},
+    }
 
 
-def evidence_table(cases: Sequence[Case]) -> dict[str, Any]:
+def evidence_table(cases: Sequence[Case]) -> dict[str, object]:
     """Runs of every framework: how many, on which devices, of mixtures of experts, and of which sources.
 
     Parameters
     ----------
     cases : runs
     """
-    table: dict[str, Any] = {}
+    table: Row = {}
     for case in cases:
         entry = table.setdefault(case.framework.name, {"rows": 0, "experts": 0, "devices": {}, "sources": []})
         entry["rows"] += 1
@@ -232,6 +238,6 @@ def evidence_table(cases: Sequence[Case]) -> dict[str, Any]:
     return table
 
 
-def base_columns(cases: Sequence[Case]) -> Columns:
+def base_columns(cases: Sequence[Case]) -> Inputs:
     """Columns of cases at the clock of short bursts, where every constant is a fit's to set."""
     return columns_of([without_clock(case) for case in cases])

@@ -30,7 +30,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from calibration.testbed.experiments import BAR, LONG, Setting, predict, settings
 from calibration.testbed.links import (
@@ -44,6 +43,7 @@ from calibration.testbed.links import (
     uninterrupted,
 )
 from costmodel.errors import InvalidValue
+from costmodel.records import Row
 
 ANSWER_TIMEOUT = 60.0
 HEAD_START = 0.02
@@ -91,7 +91,7 @@ class Workers:
         with uninterrupted():
             end(self.processes)
 
-    def ask(self, requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def ask(self, requests: Sequence[Row]) -> list[Row]:
         """Send a request to each of the first machines, and return their answers."""
         for process, request in zip(self.processes, requests, strict=False):
             assert process.stdin is not None
@@ -107,7 +107,7 @@ class Workers:
                 raise NetworkFailure(answer["error"])
         return answers
 
-    def ask_all(self, machines: int, /, **request: Any) -> list[dict[str, Any]]:
+    def ask_all(self, machines: int, /, **request: object) -> list[Row]:
         """Send the same request to the first machines."""
         return self.ask([request] * machines)
 
@@ -131,7 +131,7 @@ def probe_latency(workers: Workers, machines: int, repeats: int) -> float:
     """Time of a message of one number [s]: half the median round trip over pairs of machines."""
     times: list[float] = []
     for first in range(0, machines - 1, 2):
-        requests: list[dict[str, Any]] = [{"do": "environment"}] * machines
+        requests: list[dict[str, object]] = [{"do": "environment"}] * machines
         requests[first] = {"do": "ping", "partner": first + 1, "first": True, "repeats": repeats}
         requests[first + 1] = {"do": "ping", "partner": first, "first": False, "repeats": repeats}
         times += workers.ask(requests)[first]["seconds"][1:]
@@ -159,7 +159,7 @@ def measure(workers: Workers, setting: Setting, repeats: int) -> tuple[list[floa
     return times, late
 
 
-def row_of(setting: Setting, shaper: str, latency: float, add_rate: float, times: Sequence[float], late: float) -> dict[str, Any]:
+def row_of(setting: Setting, shaper: str, latency: float, add_rate: float, times: Sequence[float], late: float) -> Row:
     """One row of the table."""
     median = statistics.median(times)
     predicted = predict(setting, latency, add_rate)
@@ -187,7 +187,7 @@ def row_of(setting: Setting, shaper: str, latency: float, add_rate: float, times
     }
 
 
-def print_row(row: dict[str, Any]) -> None:
+def print_row(row: Row) -> None:
     """Print one row as it comes."""
     rates = sorted({float(rate) / 1e6 for rate in row["rates_bit_per_s"].split()})
     verdict = ("ok" if row["within_bar"] == "yes" else "OFF") if row["judged"] == "yes" else "short"
@@ -208,7 +208,7 @@ HEADING = (
 
 def measure_all(
     chosen: Sequence[Setting], python: str, delay: str | None, repeats: int
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+) -> tuple[list[dict[str, object]], dict[str, object]]:
     """Set the testbed up, measure and predict; rows of the table, and what they were measured on."""
     rows = []
     before = os.getloadavg()[0]
@@ -257,7 +257,7 @@ def _processor() -> str:
         return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), platform.machine())
 
 
-def write_table(rows: Sequence[dict[str, Any]], environment: dict[str, Any], folder: Path) -> Path:
+def write_table(rows: Sequence[dict[str, object]], environment: dict[str, object], folder: Path) -> Path:
     """Write the table and what it was measured on into a folder."""
     path = folder / TABLE
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -268,7 +268,7 @@ def write_table(rows: Sequence[dict[str, Any]], environment: dict[str, Any], fol
     return path
 
 
-def summary(rows: Sequence[dict[str, Any]]) -> str:
+def summary(rows: Sequence[Row]) -> str:
     """How many predictions hold, in one line."""
     judged = [row for row in rows if row["judged"] == "yes"]
     good = [row for row in judged if row["within_bar"] == "yes"]

@@ -11,7 +11,6 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import costmodel
 from calibration.data.cases import cases_of
@@ -21,11 +20,13 @@ from calibration.validate.levels import LEVELS
 from calibration.validate.metrics import Prediction, summary
 from calibration.validate.predictions import predictions_of
 from costmodel.errors import CostModelError
+from costmodel.records import Row
 
 QUOTED = Path(__file__).parents[1] / "reference"
 """Small tables of figures quoted from papers, for checkouts without the reference folder."""
 LEAST_PREDICTED = 0.9
-README = Path(__file__).resolve().parents[2] / "README.md"
+ROOT = Path(__file__).resolve().parents[2]
+README, PAGE = ROOT / "README.md", ROOT / "docs" / "accuracy.md"
 BEGIN, END = "<!-- accuracy:begin -->", "<!-- accuracy:end -->"
 CATALOGUE = Path(costmodel.__file__).parent / "catalogue"
 
@@ -46,7 +47,7 @@ def evaluate(runs: Sequence[Run]) -> tuple[list[Prediction], dict[str, int]]:
     return predictions_of(cases), skipped
 
 
-def report(by_source: dict[str, list[Run]]) -> tuple[dict[str, Any], list[Prediction], list[str]]:
+def report(by_source: dict[str, list[Run]]) -> tuple[dict[str, object], list[Prediction], list[str]]:
     """The document that ``--json`` prints, all predictions, and the sources that failed.
 
     A source fails where less than 90 % of its usable rows are predicted.
@@ -70,19 +71,20 @@ def report(by_source: dict[str, list[Run]]) -> tuple[dict[str, Any], list[Predic
     return {"sources": sources, "total": total}, everything, failures
 
 
-def constants_of_last_fit() -> dict[str, Any]:
+def constants_of_last_fit() -> dict[str, object]:
     """How many constants the last fit fitted, how many of them the data identify, and how many lie at a bound."""
     return dict(tomllib.loads((CATALOGUE / "residuals.toml").read_text(encoding="utf-8")).get("constants", {}))
 
 
-def distance_table() -> dict[str, Any]:
+def distance_table() -> Row:
     """Figures by how new a question is, by fits that had not seen the groups: what the last fit found."""
-    return json.loads((CATALOGUE / "distance.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    found: Row = json.loads((CATALOGUE / "distance.json").read_text(encoding="utf-8"))
+    return found
 
 
-def distance_of(source: str) -> dict[str, Any]:
+def distance_of(source: str) -> Row:
     """Figures of a source, or of the total, at every level; of a level where the source has none, nothing."""
-    found: dict[str, Any] = {}
+    found: Row = {}
     for level, entry in distance_table().items():
         found[level] = {
             what: entry[what]["total"] if source == "total" else entry[what]["sources"].get(source)
@@ -93,7 +95,7 @@ def distance_of(source: str) -> dict[str, Any]:
     return found
 
 
-def unseen_of(source: str) -> dict[str, Any]:
+def unseen_of(source: str) -> dict[str, object]:
     """Errors of new plans of a source, by fits that had not seen them."""
     found = distance_of(source)["plan"]["time"] or {}
     return {"mape": found.get("mape"), "median_ape": found.get("median_ape"), "time_90": found.get("coverage_90")}
@@ -110,13 +112,13 @@ HEADINGS = (
 )  # fmt: skip
 
 
-def table_rows(document: dict[str, Any]) -> list[list[str]]:
+def table_rows(document: Row) -> list[list[str]]:
     """The report as rows of text under `HEADINGS`: mean errors of step time and memory; in total, means over sources."""
     rows = []
     for entry in [*document["sources"], document["total"]]:
         distance, verdict = entry["distance"], entry["verdicts"]
 
-        def shown(what: str, figure: str, of: dict[str, Any] = distance) -> list[str]:
+        def shown(what: str, figure: str, of: Row = distance) -> list[str]:
             return [percent((of[level][what] or {}).get(figure)) for level in LEVELS]
 
         oom, ran = (verdict[f"{kind}_right"] + verdict[f"{kind}_wrong"] for kind in ("oom", "ran"))
@@ -128,10 +130,21 @@ def table_rows(document: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
-def markdown(document: dict[str, Any]) -> str:
+def markdown(document: dict[str, object]) -> str:
     """The report as a Markdown table."""
     lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in table_rows(document))])
+
+
+def markdown_by_distance(total: Row) -> str:
+    """The total as a short Markdown table: a row for each distance of a question from what was measured."""
+    lines = ["| what is new | step time, mean error | 90 % intervals hold | regret of the first plan | memory, mean error |"]
+    lines.append("|---|---|---|---|---|")
+    for level in LEVELS:
+        time, memory = (total["distance"][level][what] or {} for what in ("time", "memory"))
+        figures = (time.get("mape"), time.get("coverage_90"), time.get("regret"), memory.get("mape"))
+        lines.append(f"| a {level} | " + " | ".join(percent(figure) for figure in figures) + " |")
+    return "\n".join(lines)
 
 
 def write_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
@@ -171,7 +184,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reference", type=Path, metavar="DIR", help="reference folder (default: ../shared/reference)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write scatter plots")
-    parser.add_argument("--update", action="store_true", help="write the table into README.md and the catalogue")
+    parser.add_argument("--update", action="store_true", help="write the tables into README.md, docs and the catalogue")
     parser.add_argument("--own-runs", type=_counts, metavar="N,N", help="errors after calibrating on so many runs of a group")
     parser.add_argument("--predictions", type=Path, metavar="FILE", help="write every row with its prediction")
 
@@ -183,7 +196,7 @@ def _counts(text: str) -> list[int]:
     return numbers
 
 
-def _own_runs(by_source: dict[str, list[Run]], counts: Sequence[int]) -> dict[str, Any]:
+def _own_runs(by_source: dict[str, list[Run]], counts: Sequence[int]) -> dict[str, object]:
     from calibration.fit.runs import fit_runs
     from calibration.validate.own_runs import own_runs
 
@@ -227,18 +240,18 @@ def replaced(path: Path, text: str) -> None:
         partial.unlink(missing_ok=True)
 
 
-def update(document: dict[str, Any]) -> None:
-    """Put the table between README's markers, and where ``costmodel accuracy`` finds it."""
-    text = README.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    replaced(README, f"{before}{BEGIN}\n{markdown(document)}\n{END}{after}")
+def update(document: Row) -> None:
+    """Put the total into README, the table into the page on accuracy, and both where ``costmodel accuracy`` finds them."""
+    for path, table in ((README, markdown_by_distance(document["total"])), (PAGE, markdown(document))):
+        before, rest = path.read_text(encoding="utf-8").split(BEGIN)
+        _, after = rest.split(END)
+        replaced(path, f"{before}{BEGIN}\n{table}\n{END}{after}")
     figures = [*document["sources"], document["total"]]
     content = {"headings": list(HEADINGS), "rows": table_rows(document), "figures": figures}
     replaced(CATALOGUE / "accuracy.json", json.dumps(content, indent=1) + "\n")
 
 
-def print_table(document: dict[str, Any]) -> None:
+def print_table(document: Row) -> None:
     """The report for people."""
     from rich.console import Console
     from rich.table import Table

@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from calibration.fit.operators import Operator
 from calibration.validate.metrics import Prediction
 from costmodel.solvers.fitting import Array, Fit
 from costmodel.units import GiB, format_seconds
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 BAND = 0.1
 """Relative error that the shaded band marks."""
@@ -250,7 +253,7 @@ def mean_error(points: Sequence[Point]) -> float:
 # ---- the traces: plotly is imported from here on
 
 
-def _template() -> Any:
+def _template() -> go.layout.Template:
     import plotly.graph_objects as go
 
     axis = {"gridcolor": GRID, "linecolor": INK, "zeroline": False, "ticks": "outside", "showline": True, "automargin": True}
@@ -276,7 +279,7 @@ def _decades(low: float, high: float) -> tuple[list[float], list[str]]:
     return inside, [f"{tick:,.10g}" if 1e-3 <= tick < 1e6 else f"{tick:.0e}".replace("e-0", "e-") for tick in inside]
 
 
-def _log_axis(low: float, high: float, title: str) -> dict[str, Any]:
+def _log_axis(low: float, high: float, title: str) -> dict[str, object]:
     values, texts = _decades(low, high)
     return {
         "type": "log", "range": [math.log10(low), math.log10(high)], "tickmode": "array", "tickvals": values,
@@ -284,7 +287,7 @@ def _log_axis(low: float, high: float, title: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _guides(low: float, high: float, shown: bool) -> list[Any]:
+def _guides(low: float, high: float, shown: bool) -> list[go.Scatter]:
     """The band of `BAND` and the line of equality."""
     import plotly.graph_objects as go
 
@@ -302,7 +305,7 @@ def _guides(low: float, high: float, shown: bool) -> list[Any]:
     return [band, line]
 
 
-def _markers(series: Series, size: float) -> Any:
+def _markers(series: Series, size: float) -> go.Scatter:
     import plotly.graph_objects as go
 
     # few points are drawn large and solid, many small and translucent
@@ -318,7 +321,7 @@ def _markers(series: Series, size: float) -> Any:
     )  # fmt: skip
 
 
-def comparison_figure(comparison: Comparison) -> Any:
+def comparison_figure(comparison: Comparison) -> go.Figure:
     """Predicted against measured on logarithmic axes of equal scale, a colour and a symbol for each series.
 
     Parameters
@@ -347,7 +350,7 @@ def comparison_figure(comparison: Comparison) -> Any:
     return figure
 
 
-def panels_figure(comparison: Comparison) -> Any:
+def panels_figure(comparison: Comparison) -> go.Figure:
     """The same, a panel for each series, each on its own axes."""
     from plotly.subplots import make_subplots
 
@@ -392,7 +395,7 @@ def error_ticks(low: float, high: float) -> tuple[list[float], list[str]]:
     return ticks, [f"{100 * (t - 1):+.0f} %".replace("-", "\N{MINUS SIGN}").replace("+0 ", "0 ") for t in ticks]
 
 
-def errors_figure(features: Sequence[ErrorsBy]) -> Any:
+def errors_figure(features: Sequence[ErrorsBy]) -> go.Figure:
     """Boxes of the errors over the values of each feature: quartiles, with whiskers to the 5th and 95th percentile."""
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
@@ -462,7 +465,7 @@ h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; } p { max-
 """
 
 
-def write_page(path: Path, title: str, sections: Sequence[tuple[str, str, Any]]) -> None:
+def write_page(path: Path, title: str, sections: Sequence[tuple[str, str, go.Figure]]) -> None:
     """One HTML file that needs no network; the old file stays as it is until the new one is complete.
 
     Parameters
@@ -511,7 +514,7 @@ def accuracy_page(path: Path, predictions: Sequence[Prediction]) -> None:
     path : HTML file to write
     predictions : of runs
     """
-    sections: list[tuple[str, str, Any]] = []
+    sections: list[tuple[str, str, go.Figure]] = []
     for comparison in (time_comparison(predictions), memory_comparison(predictions)):
         if comparison is not None:
             sections.append((comparison.title, _counted(comparison, "runs"), comparison_figure(comparison)))
@@ -539,7 +542,7 @@ def fit_page(
     fits : of the devices' operators
     operators : that they were fitted to
     """
-    sections: list[tuple[str, str, Any]] = []
+    sections: list[tuple[str, str, go.Figure]] = []
     for comparison in fitted_operators(fits, operators):
         sections.append((comparison.title, _counted(comparison, "operators"), comparison_figure(comparison)))
     runs = fitted_runs(cases, fitted_seconds)

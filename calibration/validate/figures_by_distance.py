@@ -5,27 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from calibration.data.cases import Case
+from calibration.fit.pooled import Posterior
 from calibration.fit.runs import Fitted
 from calibration.validate.distance import LEAST_SPREAD, Unseen, spreads_of, unseen
 from calibration.validate.levels import LEVELS
 from calibration.validate.metrics import group_key
 from costmodel.evaluation.error_model import NINETY
+from costmodel.records import Row
 from costmodel.solvers.fitting import Array
 
 SMALLEST_GROUP = 4
 
 
-def _sources(cases: Sequence[Case]) -> Any:
+def _sources(cases: Sequence[Case]) -> Array:
     return np.array([str(Path(case.run.file).with_suffix("")) for case in cases])
 
 
 def _mean_regret(cases: Sequence[Case], predicted: Array, rows: Array) -> float | None:
-    groups: dict[Any, list[int]] = {}
+    groups: dict[object, list[int]] = {}
     for row in rows:
         groups.setdefault(group_key(cases[row]), []).append(int(row))
     regrets = []
@@ -36,7 +37,7 @@ def _mean_regret(cases: Sequence[Case], predicted: Array, rows: Array) -> float 
     return float(np.mean(regrets)) if regrets else None
 
 
-def _figures(errors: Array, spreads: Array) -> dict[str, Any]:
+def _figures(errors: Array, spreads: Array) -> dict[str, object]:
     """Errors of some rows; `errors` are log(measured / predicted)."""
     size = np.abs(np.exp(-errors) - 1.0)
     width = np.exp(NINETY * spreads) - np.exp(-NINETY * spreads)
@@ -47,20 +48,20 @@ def _figures(errors: Array, spreads: Array) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _over_sources(table: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _over_sources(table: dict[str, Row]) -> Row:
     """Mean of every figure over sources, each alike."""
     names = ("mape", "median_ape", "bias", "coverage_90", "mean_width", "regret")
-    found: dict[str, Any] = {"n": sum(entry["n"] for entry in table.values())}
+    found: dict[str, object] = {"n": sum(entry["n"] for entry in table.values())}
     for name in names:
         known = [entry[name] for entry in table.values() if entry.get(name) is not None]
         found[name] = float(np.mean(known)) if known else None
     return found
 
 
-def _level(cases: Sequence[Case], errors: Array, spreads: Array, predicted: Array | None) -> dict[str, Any]:
+def _level(cases: Sequence[Case], errors: Array, spreads: Array, predicted: Array | None) -> dict[str, object]:
     sources = _sources(cases)
     known = ~np.isnan(errors) & ~np.isnan(spreads)
-    table: dict[str, dict[str, Any]] = {}
+    table: dict[str, dict[str, object]] = {}
     for name in sorted(set(sources[known])):
         mine = np.flatnonzero(known & (sources == name))
         table[name] = _figures(errors[mine], spreads[mine])
@@ -78,7 +79,7 @@ def _level(cases: Sequence[Case], errors: Array, spreads: Array, predicted: Arra
     return {"total": total, "sources": table}
 
 
-def by_distance(time: Fitted, memory: Fitted, levels: Sequence[str] = LEVELS) -> tuple[dict[str, Any], dict[str, Any], Any]:
+def by_distance(time: Fitted, memory: Fitted, levels: Sequence[str] = LEVELS) -> tuple[Row, Row, object]:
     """The figures at every level, the tables of spreads that intervals need, and the predictions of time.
 
     Parameters
@@ -86,9 +87,9 @@ def by_distance(time: Fitted, memory: Fitted, levels: Sequence[str] = LEVELS) ->
     time, memory : fits of all rows
     levels : wanted
     """
-    document: dict[str, Any] = {level: {} for level in levels}
-    tables: dict[str, Any] = {"time": {}, "memory": {}}
-    kept: dict[str, tuple[Unseen, list[Any]]] = {}
+    document: Row = {level: {} for level in levels}
+    tables: Row = {"time": {}, "memory": {}}
+    kept: dict[str, tuple[Unseen, list[Posterior]]] = {}
     for what, fitted in (("time", time), ("memory", memory)):
         cases, model = fitted.cases, fitted.model
         found = unseen(cases, model, fitted.posterior, levels)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from scipy.stats import kendalltau
@@ -37,7 +36,7 @@ class Prediction:
     fits: bool
 
 
-def error_summary(predicted: Sequence[float], measured: Sequence[float]) -> dict[str, Any]:
+def error_summary(predicted: Sequence[float], measured: Sequence[float]) -> dict[str, object]:
     """Mean, median and 95th percentile of the absolute relative error, and its mean with sign (bias)."""
     if not len(measured):
         return {"n": 0, "mape": None, "median_ape": None, "p95_ape": None, "bias": None}
@@ -49,7 +48,7 @@ def error_summary(predicted: Sequence[float], measured: Sequence[float]) -> dict
     }  # fmt: skip
 
 
-def group_key(case: Case) -> tuple[Any, ...]:
+def group_key(case: Case) -> tuple[object, ...]:
     """What plans must share to be compared: model shape, GPUs, sequence length, global batch, precision."""
     model, plan = case.model, case.plan
     return (
@@ -63,12 +62,12 @@ def rule_order(case: Case) -> tuple[int, int]:
     return -case.plan.data_parallel, -case.plan.micro_batch
 
 
-def rank_quality(predictions: Sequence[Prediction]) -> dict[str, Any]:
+def rank_quality(predictions: Sequence[Prediction]) -> dict[str, object]:
     """How good the plan predicted fastest really is, group by group.
 
     Regret is the measured time of the chosen plan over the best measured one, minus one.
     """
-    groups: dict[tuple[Any, ...], list[Prediction]] = {}
+    groups: dict[tuple[object, ...], list[Prediction]] = {}
     for prediction in predictions:
         if prediction.case.seconds is not None:
             groups.setdefault(group_key(prediction.case), []).append(prediction)
@@ -82,7 +81,7 @@ def rank_quality(predictions: Sequence[Prediction]) -> dict[str, Any]:
         chosen = measured[int(predicted.argmin())]
         regrets.append(chosen / best - 1.0)
         found.append(bool(chosen == best))
-        rule.append(min(members, key=lambda p: rule_order(p.case)).case.seconds / best - 1.0)  # type: ignore[operator]
+        rule.append(float(min(members, key=lambda p: rule_order(p.case)).case.seconds or math.nan) / best - 1.0)
         random.append(measured.mean() / best - 1.0)
         tau = kendalltau(predicted, measured).statistic if np.ptp(measured) and np.ptp(predicted) else math.nan
         if not math.isnan(tau):
@@ -119,7 +118,7 @@ def coverage(predictions: Sequence[Prediction]) -> dict[str, float | None]:
     }
 
 
-def summary(predictions: Sequence[Prediction]) -> dict[str, Any]:
+def summary(predictions: Sequence[Prediction]) -> dict[str, object]:
     """Every figure about some predictions."""
     timed = [p for p in predictions if p.case.seconds is not None]
     held = [p for p in predictions if p.case.peak_bytes is not None]

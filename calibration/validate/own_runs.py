@@ -5,20 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from calibration.data.cases import Case
 from calibration.fit.fields import CLOCK
 from calibration.fit.pooled import Posterior
-from calibration.fit.problem import CLOCKED, cluster_name, framework_owner, model_name, take
+from calibration.fit.problem import clocked, cluster_name, framework_owner, model_name, take
 from calibration.fit.runs import Fitted, base_columns, expected
 from calibration.validate.distance import Unseen, unseen
-from calibration.validate.predictions import Columns
+from calibration.validate.predictions import evaluated
 from costmodel.evaluation.error_model import NINETY
 from costmodel.evaluation.own_runs import Prior, updated
-from costmodel.formulas.quantities import Software
+from costmodel.formulas.quantities import Inputs, Software
 from costmodel.records import flat, replaced
 from costmodel.solvers.fitting import Array
 
@@ -41,7 +40,7 @@ class Drawn:
 
 def own_runs(
     time: Fitted, counts: Sequence[int], by_source: tuple[Unseen, list[Posterior]] | None = None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Errors of the rest of each group after calibrating on some of its runs, by how many.
 
     Parameters
@@ -73,7 +72,7 @@ class _Group:
     """Runs of one model on one cluster, with what a fit that has not seen the source says of them."""
 
     def __init__(
-        self, cases: Sequence[Case], columns: Columns, time: Fitted, posterior: Posterior, rows: Array, predicted: Array
+        self, cases: Sequence[Case], columns: Inputs, time: Fitted, posterior: Posterior, rows: Array, predicted: Array
     ) -> None:
         case = cases[rows[0]]
         device = case.cluster.device
@@ -105,9 +104,8 @@ class _Group:
         some = take(self.columns, rows)
         values = {path: np.full(len(rows), value) for path, value in flat(constants).items()}
         memory = {path: value for path, value in flat(some.software).items() if path.startswith("memory_")}
-        device = some.device._replace(**{field: getattr(some.device, field) * self.clock for field in CLOCKED})
-        at = dataclasses.replace(some, software=replaced(some.software, values | memory), device=device)
-        return np.log(np.asarray(at.evaluate().total))
+        at = some._replace(software=replaced(some.software, values | memory), device=clocked(some.device, self.clock))
+        return np.log(np.asarray(evaluated(at).total))
 
     def calibrated(self, chosen: Array, random: np.random.Generator) -> Drawn:
         """The group calibrated on some of its rows."""
@@ -128,7 +126,7 @@ class _Group:
         return Drawn(self.source, first[:count], size[:count], np.abs(error[:count]) <= NINETY * spread, earlier, apart)
 
 
-def _figures(drawn: Sequence[Drawn]) -> dict[str, Any]:
+def _figures(drawn: Sequence[Drawn]) -> dict[str, object]:
     """Means over groups."""
     others = [d for d in drawn if not math.isnan(d.others_after)]
     worse = [d.after.mean() > 1.1 * d.before.mean() and d.after.mean() > d.before.mean() + 0.01 for d in drawn]

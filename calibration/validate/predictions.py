@@ -2,71 +2,36 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from calibration.data.cases import Case
 from calibration.data.datasets import dataset_of
 from calibration.validate.metrics import Prediction
+from costmodel.description.question import Question
 from costmodel.evaluation.error_model import interval, spread_of
-from costmodel.formulas.quantities import (
-    DeviceNumbers,
-    Memory,
-    ModelNumbers,
-    NetworkNumbers,
-    PlanNumbers,
-    Settings,
-    Software,
-    Step,
-)
-from costmodel.formulas.training_step import micro_batches, step, uncompressed_step
+from costmodel.formulas.pipeline.layout import micro_batches
+from costmodel.formulas.quantities import Inputs, Memory, Step
+from costmodel.formulas.training_step import step
 from costmodel.formulas.transformer.memory import stage_bills
+from costmodel.records import flat, nested
+from costmodel.solvers.fitting import Array
 
 
-@dataclasses.dataclass(frozen=True)
-class Columns:
+def evaluated(columns: Inputs) -> Step:
+    """Every part of every case's step."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return step(*columns)
+
+
+def columns_of(cases: Sequence[Case]) -> Inputs:
     """Everything that formulas take, one entry a case."""
-
-    model: ModelNumbers
-    settings: Settings
-    plan: PlanNumbers
-    network: NetworkNumbers
-    software: Software
-    device: DeviceNumbers
-
-    def evaluate(self) -> Step:
-        """Every part of every case's step."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            formula = step if np.any(self.settings.compression.kind) else uncompressed_step
-            return formula(self.model, self.settings, self.plan, self.network, self.software, self.device)
+    rows = [flat(Question(case.model, case.cluster, case.framework).inputs(case.plan)) for case in cases]
+    return nested(Inputs, {path: np.array([row[path] for row in rows], dtype=float) for path in rows[0]})
 
 
-def _column(tuples: Sequence[Any]) -> Any:
-    """A list of NamedTuples as one NamedTuple of columns, nested ones too."""
-    kind = type(tuples[0])
-    fields = []
-    for index in range(len(kind._fields)):
-        values = [item[index] for item in tuples]
-        fields.append(_column(values) if isinstance(values[0], tuple) else np.array(values, dtype=float))
-    return kind(*fields)
-
-
-def columns_of(cases: Sequence[Case]) -> Columns:
-    """The cases as columns."""
-    return Columns(
-        model=_column([case.model.numbers() for case in cases]),
-        settings=_column([case.plan.settings(case.framework) for case in cases]),
-        plan=_column([case.plan.numbers(case.framework, case.model.layers) for case in cases]),
-        network=_column([case.cluster.numbers() for case in cases]),
-        software=_column([case.framework.numbers() for case in cases]),
-        device=_column([case.cluster.device.numbers(case.plan.dtype) for case in cases]),
-    )
-
-
-def logged_memory(cases: Sequence[Case], columns: Columns, fullest: Memory) -> Any:
+def logged_memory(cases: Sequence[Case], columns: Inputs, fullest: Memory) -> Array:
     """Peak bytes as each run counted them: of the stage whose rank logs, in the terms of its source.
 
     Allocated: what tensors hold. Reserved: with the allocator's fragmentation. Process: with the context and the
@@ -94,7 +59,7 @@ def logged_memory(cases: Sequence[Case], columns: Columns, fullest: Memory) -> A
     return np.where(kind == "process", total, within)
 
 
-def predictions_of(cases: Sequence[Case], columns: Columns | None = None) -> list[Prediction]:
+def predictions_of(cases: Sequence[Case], columns: Inputs | None = None) -> list[Prediction]:
     """Every case predicted, with intervals.
 
     Parameters
@@ -105,7 +70,7 @@ def predictions_of(cases: Sequence[Case], columns: Columns | None = None) -> lis
     if not cases:
         return []
     columns = columns or columns_of(cases)
-    result = columns.evaluate()
+    result = evaluated(columns)
     nbytes = logged_memory(cases, columns, result.memory)
     limits, total, needed = (np.asarray(one) for one in (columns.device.memory, result.total, result.memory.total))
     predictions = []

@@ -14,7 +14,7 @@ from costmodel.description.transformer import Transformer
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.evaluation.factors import IMBALANCE, quantities, scaled
 from costmodel.evaluation.leading import shortlist
-from costmodel.evaluation.plan_search import SearchResult, search
+from costmodel.evaluation.plan_search import SearchResult, search_by_name
 from costmodel.units import format_seconds
 from costmodel.words import label
 
@@ -68,7 +68,7 @@ def searched(question: State) -> SearchResult:
     question : `State.question` of a state
     """
     model, cluster = described(question)
-    return search(
+    return search_by_name(
         model, cluster, global_batch=question.batch, seq_len=question.seq, framework=question.framework, top=TOP, engine="numpy",
         keep_evaluated=True, most_combinations=MOST_COMBINATIONS, **question.dimensions,
     )  # fmt: skip

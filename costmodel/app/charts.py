@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+import functools
+from typing import NamedTuple
 
 import plotly.graph_objects as go
 
-from costmodel.app.answer import Answer, searched, under_sliders
+from costmodel.app.answer import Answer, described, searched, under_sliders
+from costmodel.app.state import State
+from costmodel.evaluation.dimension_sweeps import Scaling, scaling_of
 from costmodel.evaluation.estimation import estimate
 from costmodel.evaluation.plan_search import SearchResult
 from costmodel.evaluation.sensitivity import sensitivities
-from costmodel.evaluation.sweep import Scaling, scaling_of
 from costmodel.plots import pipeline
+from costmodel.plots.dimension_sweeps import scaling_figure
 from costmodel.plots.frontier import frontier_figure
 from costmodel.plots.sensitivity import tornado_figure
 from costmodel.plots.stages import stages_figure
 from costmodel.plots.step import breakdown_figure, waterfall
-from costmodel.plots.sweep import scaling_figure
+from costmodel.records import Row
 from costmodel.simulation.playback import timeline
 
 SIDE = 4
@@ -39,7 +42,7 @@ class Charts(NamedTuple):
 
     headings: tuple[str, ...]
     keys: tuple[tuple[Key, ...], ...]
-    figures: tuple[dict[str, Any], ...]
+    figures: tuple[dict[str, object], ...]
 
 
 def charts(answer: Answer) -> Charts:
@@ -59,13 +62,13 @@ def charts(answer: Answer) -> Charts:
     return Charts(tuple(map(_headed, drawn)), tuple(map(_keyed, drawn)), tuple(map(_fitted, drawn)))
 
 
-def _headed(drawn: dict[str, Any]) -> str:
+def _headed(drawn: Row) -> str:
     """Take a figure's title off: the page shows it as text, which wraps."""
     title = str(drawn["layout"].pop("title", {}).get("text") or "")
     return title.replace("<br>", ". ").replace("<sub>", "").replace("</sub>", "")
 
 
-def _keyed(drawn: dict[str, Any]) -> tuple[Key, ...]:
+def _keyed(drawn: Row) -> tuple[Key, ...]:
     """Take a figure's legend off: the page shows it as text, which wraps."""
     drawn["layout"]["showlegend"] = False
     keys = []
@@ -84,7 +87,7 @@ def _keyed(drawn: dict[str, Any]) -> tuple[Key, ...]:
     return tuple(keys)
 
 
-def _fitted(drawn: dict[str, Any]) -> dict[str, Any]:
+def _fitted(drawn: Row) -> Row:
     """Give a figure the page's typeface and as much room as there is."""
     layout = drawn["layout"]
     layout.pop("height", None)
@@ -120,17 +123,25 @@ def _frontier(answer: Answer) -> list[go.Figure]:
     return [frontier_figure(answer.found, answer.before if answer.moved else None)]
 
 
+@functools.lru_cache(maxsize=16)
+def _scaled(question: State) -> Scaling:
+    """Scaling without sliders, kept beside the searches that it is made of."""
+
+    def find(gpus: int, batch: int) -> SearchResult:
+        return searched(dataclasses.replace(question, gpus=gpus, batch=batch))
+
+    return scaling_of(find, described(question)[1], question.batch)
+
+
 def _scaling(answer: Answer) -> list[go.Figure]:
     asked = answer.state.question
+    if not answer.moved:
+        return [scaling_figure(_scaled(asked), None)]
 
-    def find(gpus: int, batch: int, moved: bool) -> SearchResult:
-        found = searched(dataclasses.replace(asked, gpus=gpus, batch=batch))
-        return under_sliders(answer.state, found, 1) if moved else found
+    def find(gpus: int, batch: int) -> SearchResult:
+        return under_sliders(answer.state, searched(dataclasses.replace(asked, gpus=gpus, batch=batch)), 1)
 
-    def scaled(moved: bool) -> Scaling:
-        return scaling_of(lambda gpus, batch: find(gpus, batch, moved), answer.before.cluster, asked.batch)
-
-    return [scaling_figure(scaled(True), scaled(False) if answer.moved else None)]
+    return [scaling_figure(scaling_of(find, answer.before.cluster, asked.batch), _scaled(asked))]
 
 
 def _sensitivity(answer: Answer) -> list[go.Figure]:

@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from flask import Response, abort, request
@@ -79,7 +78,7 @@ def make_app(hosts: Sequence[str] = LOOPBACK) -> Dash:
     return app
 
 
-def _layout() -> Any:
+def _layout() -> object:
     stores = [dcc.Store(id=name) for name in ("query", "strip", "upload", "opened", "export", "drawn", "taken")]
     acts = [("compare", "Compare"), ("csv", "CSV"), ("html", "Report"), ("link", "Copy link")]
     buttons = [html.Button(text, type="button", **{"data-do": name}) for name, text in acts]
@@ -99,7 +98,7 @@ def _layout() -> Any:
     ])  # fmt: skip
 
 
-def show(query: str) -> tuple[Any, ...]:
+def show(query: str) -> tuple[object, ...]:
     """What the page of a link shows; of a link that can't be answered, why.
 
     Parameters
@@ -112,18 +111,18 @@ def show(query: str) -> tuple[Any, ...]:
     except (CostModelError, ArithmeticError) as refused:
         why = str(refused) if isinstance(refused, CostModelError) else "numbers too large or too small to compute with"
         return (*[no_update] * 9, {"error": why}, why, no_update)
-    empty: dict[str, Any] = {"data": [], "layout": {}}
+    empty: dict[str, object] = {"data": [], "layout": {}}
     figures = drawn.figures
     second = len(figures) > 1
     return (
         view.said(answer), view.table(answer), view.tabs(answer.state), figures[0] if figures else empty,
-        _named(drawn, 0), figures[1] if second else empty, _named(drawn, 1),
+        _named(drawn, 0), figures[1] if second else no_update, _named(drawn, 1),  # what is hidden is not drawn anew
         HEIGHT if second else {"display": "none"}, view.changed(answer), view.strip(answer), "",
         {} if figures else {"display": "none"},
     )  # fmt: skip
 
 
-def _named(drawn: Charts, place: int) -> list[Any]:
+def _named(drawn: Charts, place: int) -> list[object]:
     """Heading and key of a chart."""
     if place >= len(drawn.figures):
         return []
@@ -172,7 +171,7 @@ def read_upload(upload: object) -> Transformer:
             raise CostModelError(str(refused).replace(str(file), "config.json")) from None
 
 
-def exported(kind: dict[str, Any], query: str) -> Any:
+def exported(kind: dict[str, object], query: str) -> object:
     """A file to save: the ranked plans as CSV, or the report.
 
     Parameters

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from costmodel.catalogue.loader import names
@@ -14,6 +13,7 @@ from costmodel.checks import choice, positive_int, real, whole
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue, UnknownName
+from costmodel.records import changed, made
 
 LONGEST = 8000
 """Characters of a query."""
@@ -88,9 +88,9 @@ class State:
         _ = self.dimensions
 
     @property
-    def dimensions(self) -> dict[str, Any]:
+    def dimensions(self) -> dict[str, list[int | str]]:
         """What `costmodel.search` takes of the constraints."""
-        found: dict[str, Any] = {}
+        found: dict[str, list[int | str]] = {}
         template = Plan(global_batch=1, seq_len=1)
         for name, text in self.fixed:
             field = CONSTRAINTS[choice("constraint", name, tuple(CONSTRAINTS))]
@@ -98,7 +98,7 @@ class State:
             if not values or len(values) > MOST_VALUES:
                 raise InvalidValue(name, text, f"1 to {MOST_VALUES} values with commas between them")
             for value in values:
-                dataclasses.replace(template, **{field: value})
+                changed(template, {field: value})
             found[field] = values
         return found
 
@@ -131,7 +131,7 @@ def _known(kind: str, name: str, known: Sequence[str]) -> None:
         raise UnknownName(kind, name[:80], known)
 
 
-def _value(field: str, text: str) -> Any:
+def _value(field: str, text: str) -> int | str:
     if field == "dtype" or not (text.isascii() and text.isdigit() and len(text) < 8):
         if field not in ("dtype", "recompute"):
             raise InvalidValue(field, text[:40], "whole numbers with commas between them")
@@ -158,7 +158,7 @@ def read_state(query: str) -> State:
     except ValueError:
         raise InvalidValue("link", query[:60], "names and values, as the page writes them") from None
     plain = {field.name: field.default for field in dataclasses.fields(State)}
-    given: dict[str, Any] = {}
+    given: dict[str, object] = {}
     fixed: dict[str, str] = {}
     factors: dict[str, float] = {}
     seen = set()
@@ -177,7 +177,7 @@ def read_state(query: str) -> State:
             given[name] = _read(name, text, plain[name])
         else:
             raise InvalidValue("link", name[:40], "a name that the page writes")
-    return State(**given, fixed=tuple(sorted(fixed.items())), factors=tuple(sorted(factors.items())))
+    return made(State, {**given, "fixed": tuple(sorted(fixed.items())), "factors": tuple(sorted(factors.items()))})
 
 
 def _number(name: str, text: str) -> float:
@@ -187,7 +187,7 @@ def _number(name: str, text: str) -> float:
         raise InvalidValue(name[:40], text[:40], "a number") from None
 
 
-def _read(name: str, text: str, plain: Any) -> Any:
+def _read(name: str, text: str, plain: object) -> object:
     if isinstance(plain, str):
         return text
     if isinstance(plain, float):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from dash import html
 
@@ -34,7 +33,7 @@ HEADS = (
 """Columns: the key that they sort by, what they are called, and their class."""
 
 
-def said(answer: Answer) -> list[Any]:
+def said(answer: Answer) -> list[object]:
     """The answer in a sentence, and a line about how sure it is."""
     chosen = answer.chosen
     if chosen is None:
@@ -76,11 +75,11 @@ def changed(answer: Answer) -> str:
     return difference(answer)
 
 
-def table(answer: Answer) -> Any:
+def table(answer: Answer) -> object:
     """The ranked plans, sorted as the state says; below them the plan that would be faster but does not fit."""
     state, found = answer.state, answer.found
     rows = list(enumerate(zip(found.ranked, found.standings.plans, strict=True)))
-    keys: dict[str, Any] = {
+    keys: dict[str, Callable[[tuple[int, tuple[Estimate, Standing]]], float]] = {
         "place": lambda row: row[0], "step": lambda row: row[1][0].step_time, "rate": lambda row: row[1][0].tokens_per_second,
         "memory": lambda row: float(row[1][0].memory.total), "fastest": lambda row: row[1][1].probability_fastest,
     }  # fmt: skip
@@ -97,7 +96,7 @@ def table(answer: Answer) -> Any:
         body.append(_row(answer, -1, miss, None, longest, fullest))
     head = html.Tr([_head(state, *head) for head in HEADS])
     caption = html.Caption("Ranked plans; choose one to look at it, compare another with it", className="unseen")
-    parts: list[Any] = [html.Table([caption, html.Thead(head), html.Tbody(body)])]
+    parts: list[object] = [html.Table([caption, html.Thead(head), html.Tbody(body)])]
     if left or state.more:
         text = f"{left} more" if left else "fewer"
         more = {"data-set": f"more={int(not state.more)}", "aria-label": f"{text} plans"}
@@ -105,7 +104,7 @@ def table(answer: Answer) -> Any:
     return parts
 
 
-def _head(state: State, key: str, text: str, kind: str) -> Any:
+def _head(state: State, key: str, text: str, kind: str) -> object:
     if not key:
         return html.Th(text, className=kind, scope="col")
     on = state.sort == key
@@ -119,7 +118,7 @@ def _head(state: State, key: str, text: str, kind: str) -> Any:
     return html.Th(button, className=kind, scope="col", **order)
 
 
-def _row(answer: Answer, place: int, one: Estimate, standing: Standing | None, longest: float, fullest: float) -> Any:
+def _row(answer: Answer, place: int, one: Estimate, standing: Standing | None, longest: float, fullest: float) -> object:
     state = answer.state
     on, beside = place == state.row and place >= 0, place == state.beside and place >= 0
     times = [(name, sum(one.times[part] for part in parts), LOOKS[parts[0]][0]) for name, parts in GROUPS.items()]
@@ -135,7 +134,7 @@ def _row(answer: Answer, place: int, one: Estimate, standing: Standing | None, l
             **{"data-set": f"beside={-1 if beside else place}&against=", "aria-pressed": str(beside).lower(),
                "aria-label": f"compare with {label(one.plan)}"},
         )  # fmt: skip
-        first: list[Any] = [name, compare]
+        first: list[object] = [name, compare]
     else:
         first = [html.Span(label(one.plan)), " ", html.Small("does not fit", className="bad")]
     chance = f"{100 * standing.probability_fastest:.0f} %" if standing is not None else "\N{EN DASH}"
@@ -149,7 +148,7 @@ def _row(answer: Answer, place: int, one: Estimate, standing: Standing | None, l
     return html.Tr(cells, className="on" if on else "beside" if beside else "off" if place < 0 else "")
 
 
-def _bar(parts: Sequence[tuple[str, float, str]], whole: float, unit: str, limit: float | None = None) -> Any:
+def _bar(parts: Sequence[tuple[str, float, str]], whole: float, unit: str, limit: float | None = None) -> object:
     """A bar of stretches in one element; what they are stands in its label."""
     factor = GiB if unit == "GiB" else 1.0
     shown = [(name, value, fill) for name, value, fill in parts if value > 0.0]
@@ -167,7 +166,7 @@ def _bar(parts: Sequence[tuple[str, float, str]], whole: float, unit: str, limit
     return html.Div(className="stretches", role="img", title=said, style=style, **{"aria-label": said})
 
 
-def tabs(state: State) -> list[Any]:
+def tabs(state: State) -> list[object]:
     """The tabs of the chart."""
     return [
         html.Button(
@@ -178,7 +177,7 @@ def tabs(state: State) -> list[Any]:
     ]  # fmt: skip
 
 
-def strip(answer: Answer) -> dict[str, Any]:
+def strip(answer: Answer) -> dict[str, dict[str, object]]:
     """For each slider whether it is there, what it is called, and what it stands at."""
     cluster, model = answer.before.cluster, answer.before.model
     given: Mapping[str, float] = dict(answer.state.factors)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from costmodel.catalogue.readings import KINDS
 from costmodel.checks import real
@@ -15,8 +15,11 @@ from costmodel.description.framework import Framework
 from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue
 from costmodel.formulas.quantities import Software
-from costmodel.records import flat, paths, replaced
+from costmodel.records import changed, flat, paths, replaced
 from costmodel.units import quantity
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Description = TypeVar("Description", Transformer, Device, Cluster, Framework)
 Value = float | int | bool | str
@@ -81,7 +84,7 @@ def level_called(cluster: Cluster, name: str) -> str | None:
     return names[-1] if name == "network" and len(names) > 1 else None
 
 
-def _replaced(thing: Any, path: str, value: Value) -> Any:
+def _replaced(thing: Description, path: str, value: Value) -> Description:
     head, _, rest = path.partition(".")
     if isinstance(thing, Cluster) and rest:
         if head == "device":
@@ -100,15 +103,15 @@ def _replaced(thing: Any, path: str, value: Value) -> Any:
         return _framework(thing, rest, value)
     if rest:
         raise InvalidValue("path", path, "the name of a field")
-    return dataclasses.replace(thing, **{head: _new(thing, head, value)})
+    return changed(thing, {head: _new(thing, head, value)})
 
 
 def _level(level: Level, field: str, value: Value) -> Level:
     new = _new(level, field, value)
-    changed = {field: new}
+    fields = {field: new}
     if field == "bandwidth" and level.line_rate is not None:
-        changed["line_rate"] = level.line_rate * new / level.bandwidth
-    return dataclasses.replace(level, **changed)
+        fields["line_rate"] = level.line_rate * new / level.bandwidth
+    return changed(level, fields)
 
 
 def _device(device: Device, field: str, rest: str, value: Value) -> Device:
@@ -126,10 +129,10 @@ def _device(device: Device, field: str, rest: str, value: Value) -> Device:
     if rest:
         raise InvalidValue("path", f"{field}.{rest}", "a field of the device, dense_peak.DTYPE or efficiency.FIELD")
     new = _new(device, field, value)
-    changed = {field: new}
+    fields = {field: new}
     if field == "memory":
-        changed["usable_memory"] = new * float(device.usable_memory or device.memory) / device.memory
-    return dataclasses.replace(device, **changed)
+        fields["usable_memory"] = new * float(device.usable_memory or device.memory) / device.memory
+    return changed(device, fields)
 
 
 def _efficiency(efficiency: Efficiency, path: str, value: Value) -> Efficiency:
@@ -138,7 +141,7 @@ def _efficiency(efficiency: Efficiency, path: str, value: Value) -> Efficiency:
         gemm = dict(efficiency.gemm)
         gemm[dtype] = _value(path, gemm.get(dtype), value, None)
         return dataclasses.replace(efficiency, gemm=gemm)
-    return dataclasses.replace(efficiency, **{path: _new(efficiency, path, value)})
+    return changed(efficiency, {path: _new(efficiency, path, value)})
 
 
 def _framework(framework: Framework, field: str, value: Value) -> Framework:
@@ -146,10 +149,10 @@ def _framework(framework: Framework, field: str, value: Value) -> Framework:
         old = flat(framework.constants)[field]
         new = _value(field, old, value, None)
         return dataclasses.replace(framework, constants=replaced(framework.constants, {field: new}))
-    return dataclasses.replace(framework, **{field: _new(framework, field, value)})
+    return changed(framework, {field: _new(framework, field, value)})
 
 
-def _new(thing: Any, field: str, value: Value) -> Any:
+def _new(thing: DataclassInstance, field: str, value: Value) -> Any:
     """The new value of a field."""
     fields = {each.name: each for each in dataclasses.fields(thing)}
     if field not in fields:
@@ -172,7 +175,7 @@ def _factor(value: Value) -> float | None:
         raise InvalidValue("factor", value, "a factor from 1e-9 to 1e9, such as 2x") from None
 
 
-def _value(field: str, old: Any, value: Value, kind: str | None) -> Any:
+def _value(field: str, old: object, value: Value, kind: str | None) -> Any:
     factor = _factor(value)
     if factor is not None:
         if isinstance(old, bool) or not isinstance(old, int | float):
@@ -190,7 +193,7 @@ def _value(field: str, old: Any, value: Value, kind: str | None) -> Any:
     return _read(field, old, value)
 
 
-def _read(field: str, old: Any, value: str) -> Any:
+def _read(field: str, old: object, value: str) -> object:
     """A text as the kind of value that a field has."""
     if isinstance(old, bool):
         if value.lower() not in _WORDS:

@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Collection, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 from costmodel.catalogue import readings
 from costmodel.checks import choice, real, text, whole
@@ -26,7 +26,8 @@ from costmodel.description.cluster import Cluster, Level
 from costmodel.description.device import DTYPES, Device, Efficiency, LayerEfficiency
 from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue, UnknownName, UnreadableFile
-from costmodel.records import Row
+from costmodel.formulas.network.node_links import NodeLinks
+from costmodel.records import Row, made
 
 Kind = Literal["model", "device", "cluster"]
 
@@ -43,6 +44,7 @@ _STRING = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'")
 _HEADER = re.compile(r"^\[(?:\"([^\"\n]+)\"|([A-Za-z0-9_-]+))\][ \t]*(?:#.*)?\r?$", re.MULTILINE)
 _FILES = {"device": "devices.toml", "cluster": "clusters.toml"}
 _EFFICIENCIES = "efficiencies.toml"
+_CLOCKS = "clocks.toml"
 _LAYER_EFFICIENCIES = "layer_efficiencies.toml"
 _FOR_READERS = ("title", "provenance")
 _FOR_READERS_OF_DEVICES = ("link_bandwidth_per_direction", "power_w")
@@ -103,18 +105,34 @@ def _entry_of(file: str, name: str) -> Row:
     return entry
 
 
+def entries(file: str) -> tuple[str, ...]:
+    """Names of the entries of a file of the catalogue, none of them parsed."""
+    return tuple(_places(file))
+
+
+def entry_of(file: str, name: str) -> Row:
+    """One entry of a file of the catalogue, the others not parsed."""
+    return _entry_of(file, name)
+
+
 def _entry(kind: Kind, name: str) -> Row:
     index = _index(kind)
     if not isinstance(name, str):
         raise UnknownName(kind, str(name), index)
     known = name if name in index else alias(kind, name)
     if known is None:
-        raise UnknownName(kind, name, index)
+        kinds: tuple[Kind, ...] = ("model", "device", "cluster")
+        others = [other for other in kinds if other != kind and _has(other, name)]
+        raise UnknownName(kind, name, index, others)
     return _entry_of(index[known], known)
 
 
+def _has(kind: Kind, name: str) -> bool:
+    return name in _index(kind) or alias(kind, name) is not None
+
+
 @functools.cache
-def _aliases() -> dict[str, dict[str, Any]]:
+def _aliases() -> dict[str, Row]:
     return tomllib.loads(_text("aliases.toml"))
 
 
@@ -146,14 +164,18 @@ def alias(kind: str, name: str) -> str | None:
     return next((entry for entry in _index(kind) if _squeezed(entry) == wanted), None)  # type: ignore[arg-type]
 
 
-def instances() -> dict[str, dict[str, Any]]:
+def instances() -> dict[str, Row]:
     """Instances of clouds that hold one or several GPUs of a kind, by name: device, gpus, network."""
     return _aliases()["instance"]
 
 
 def cluster_with(device: str) -> str | None:
     """The first cluster of the catalogue with a device, or None."""
-    return next((name for name in _index("cluster") if _entry("cluster", name)["device"] == device), None)
+    file = _FILES["cluster"]
+    named = re.search(rf'^device = "{re.escape(device)}"', _text(file), re.MULTILINE)
+    if named is None:
+        return None
+    return next(name for name, (_, end) in _places(file).items() if named.start() < end)
 
 
 def link_of(device: str) -> float | None:
@@ -251,10 +273,10 @@ def load_cluster(name: str | os.PathLike[str], gpus: int | None = None) -> Clust
         if is_file(name):
             read = read_cluster_file(name)
             return read if gpus is None else read.with_gpus(gpus)
-        if name in instances():
-            from costmodel.catalogue.machines import instance
+        from costmodel.catalogue.machines import instance
 
-            return instance(name, gpus)  # type: ignore[return-value]
+        if (found := instance(name, gpus)) is not None:
+            return found
         name = alias("cluster", name) or name
     entry = _entry("cluster", name)
     sources = entry.get("provenance", {})
@@ -270,29 +292,132 @@ def load_cluster(name: str | os.PathLike[str], gpus: int | None = None) -> Clust
 # Calibrated constants
 
 
-def _measured(name: str, architecture: str) -> str:
-    """The device whose measured constants serve this one."""
-    if name in _places(_EFFICIENCIES) and name != "borrowed":
-        return name
-    lenders = _entry_of(_EFFICIENCIES, "borrowed")
-    return str(lenders.get(architecture, lenders["default"]))
+_POOLED = "pooled"
 
 
-def _constants(name: str, architecture: str) -> Row:
-    entry = _entry_of(_EFFICIENCIES, _measured(name, architecture))
-    return {key: copy.copy(entry[key]) for key in _EFFICIENCY_KEYS if key in entry}
+def _relation(architecture: str) -> str:
+    """The pooled relation that serves a device without measurements: its architecture's, else that of all."""
+    return architecture if architecture in _entry_of(_EFFICIENCIES, _POOLED) else "default"
 
 
-def efficiency_source(name: str) -> str:
-    """``"measured"``, or ``"borrowed from X"`` where a catalogue device has the constants of device X.
+def sustained_clock(name: str, architecture: str) -> float:
+    """Clock of a device in a training step over that of a short benchmark, as whole runs say it of it or of its kind.
+
+    Parameters
+    ----------
+    name : of a device
+    architecture : whose mean serves a device that no run was timed on
 
     Examples
     --------
-    >>> efficiency_source("a100-sxm-80gb"), efficiency_source("a800")
-    ('measured', 'borrowed from a100-sxm-80gb')
+    >>> 0.7 <= sustained_clock("h100-sxm", "hopper") <= 1.0
+    True
     """
-    lender = _measured(name, _entry("device", name).get("architecture", "unknown"))
-    return "measured" if lender == name else f"borrowed from {lender}"
+    of_devices, of_kinds = _entry_of(_CLOCKS, "device"), _entry_of(_CLOCKS, "architecture")
+    kind = architecture if architecture in of_kinds else "default"
+    clock: float = of_devices[name] if name in of_devices else of_kinds[kind]
+    return clock
+
+
+def _constants(name: str, architecture: str) -> Row:
+    pooled = _entry_of(_EFFICIENCIES, _POOLED)[_relation(architecture)]
+    measured = name in _places(_EFFICIENCIES) and name != _POOLED
+    own = _entry_of(_EFFICIENCIES, name) if measured else {}
+    known = {key: copy.copy(own.get(key, pooled.get(key))) for key in _EFFICIENCY_KEYS if key in own or key in pooled}
+    return {**known, "sustained_clock": sustained_clock(name, architecture)}
+
+
+def efficiency_source(name: str) -> str:
+    """``"measured"``, or whose pooled constants a catalogue device takes that was not measured itself.
+
+    Examples
+    --------
+    >>> efficiency_source("a100-sxm-80gb"), efficiency_source("a800"), efficiency_source("tpu-v4")
+    ('measured', 'pooled over ampere', 'pooled over all devices')
+    """
+    if name in _places(_EFFICIENCIES) and name != _POOLED:
+        return "measured"
+    relation = _relation(_entry("device", name).get("architecture", "unknown"))
+    return f"pooled over {'all devices' if relation == 'default' else relation}"
+
+
+def link_bandwidth(name: str) -> float:
+    """Specified bandwidth of a catalogue device to its peers in a node, one direction [bytes/s]: to the host without links.
+
+    Parameters
+    ----------
+    name : of the device
+
+    Examples
+    --------
+    >>> link_bandwidth("h100-sxm"), link_bandwidth("l40s")
+    (450000000000.0, 25000000000.0)
+    """
+    return link_of(name) or float(_entry("device", name).get("host_bandwidth", Device.host_bandwidth))
+
+
+def node_links(name: str, operation: str) -> NodeLinks | None:
+    """Measured links of a catalogue device inside a node, or None where no collective was measured on it.
+
+    Parameters
+    ----------
+    name : of the device
+    operation : ``"all-reduce"``, ``"all-gather"``, ``"reduce-scatter"`` or ``"all-to-all"``
+
+    Examples
+    --------
+    >>> node_links("tpu-v4", "all-reduce") is None
+    True
+    """
+    known = _entry_of(_EFFICIENCIES, name).get("links") if efficiency_source(name) == "measured" else None
+    if known is None or operation not in known["share"]:
+        return None
+    return NodeLinks(
+        known["launch"][operation], known["hop"], known["share"][operation] * link_bandwidth(name),
+        known["pair"][operation], known["crowd"], known["ramp"][operation],
+    )  # fmt: skip
+
+
+def constant_errors(name: str) -> tuple[dict[str, float], str]:
+    """Standard errors of the logarithms of a catalogue device's constants, and whose they are.
+
+    Parameters
+    ----------
+    name : of the device
+
+    Returns
+    -------
+    tuple
+        errors by constant, those of one dtype as ``"gemm.bf16"``; and the device, or what its constants are pooled over
+
+    Examples
+    --------
+    >>> errors, source = constant_errors("h100-sxm")
+    >>> 0.0 < errors["memory"] < 0.2, source
+    (True, 'h100-sxm')
+    """
+    source = efficiency_source(name)
+    if source == "measured":
+        return dict(_entry_of(_EFFICIENCIES, name).get("standard_error", {})), name
+    relation = _relation(_entry("device", name).get("architecture", "unknown"))
+    return dict(_entry_of(_EFFICIENCIES, _POOLED)[relation]["standard_error"]), source
+
+
+def operator_overheads(name: str) -> dict[str, float]:
+    """What benchmarks of a device added to its operators, which no estimate uses: by operator and constant.
+
+    Parameters
+    ----------
+    name : of a catalogue device; empty for one that was not measured
+
+    Examples
+    --------
+    >>> operator_overheads("tpu-v4")
+    {}
+    """
+    if efficiency_source(name) != "measured":
+        return {}
+    return dict(_entry_of(_EFFICIENCIES, name).get("collector", {}))
 
 
 def _layer_constants(name: str) -> Row:
@@ -301,7 +426,7 @@ def _layer_constants(name: str) -> Row:
     return {key: entry[key] for key in _LAYER_EFFICIENCY_KEYS}
 
 
-def _device(name: str, entry: Mapping[str, Any]) -> Device:
+def _device(name: str, entry: Row) -> Device:
     constants = _constants(name, entry.get("architecture", "unknown")) | entry.get("efficiency", {})
     layers = _layer_constants(name) | entry.get("layer_efficiency", {})
     ours = {key: value for key, value in entry.items() if key in _fields(Device)}
@@ -385,7 +510,7 @@ def read_cluster_file(path: str | Path) -> Cluster:
         _known(path, table, (*_LEVEL_KEYS, *readings.SHARED))
         per_gpu = readings.level(table, whole("size", node, 10**7) or 1)
         _require(path, per_gpu, _LEVEL_NEEDED)
-        read.append(Level(**per_gpu))
+        read.append(made(Level, per_gpu))
     return Cluster(
         name=text("name", entry.get("name", name)),
         device=built,
@@ -423,7 +548,7 @@ def read_entry(path: str | Path, keys: Collection[str]) -> tuple[str, Row]:
     return _read(path, keys)
 
 
-def refuse_unknown(path: str | Path, entry: Mapping[str, Any], keys: Collection[str]) -> None:
+def refuse_unknown(path: str | Path, entry: Mapping[str, object], keys: Collection[str]) -> None:
     """Refuse a table of a user's file with a key that is none of `keys`, naming the nearest."""
     _known(path, entry, keys)
 
@@ -488,7 +613,7 @@ def _fail(path: str | Path, message: str) -> NoReturn:
     raise UnreadableFile(f"{_one_line(path)}: {message}") from None
 
 
-def _known(path: str | Path, entry: Mapping[str, Any], keys: Collection[str]) -> None:
+def _known(path: str | Path, entry: Mapping[str, object], keys: Collection[str]) -> None:
     for key in entry:
         if key not in keys:
             import difflib
@@ -498,19 +623,19 @@ def _known(path: str | Path, entry: Mapping[str, Any], keys: Collection[str]) ->
             _fail(path, f"unknown key {_one_line(key)!r}{hint} (known: {', '.join(keys)})")
 
 
-def _require(path: str | Path, entry: Mapping[str, Any], keys: Collection[str]) -> None:
+def _require(path: str | Path, entry: Mapping[str, object], keys: Collection[str]) -> None:
     missing = [key for key in keys if key not in entry]
     if missing:
         _fail(path, f"missing {', '.join(missing)}")
 
 
-def _table(field: str, value: Any) -> Row:
+def _table(field: str, value: object) -> Row:
     if not isinstance(value, dict):
         raise InvalidValue(field, value, "a table")
     return value
 
 
-def _plain(field: str, value: Any, depth: int = 0) -> None:
+def _plain(field: str, value: object, depth: int = 0) -> None:
     """Refuse what no field can hold, anywhere: nan, inf, huge numbers, control characters, deep nests."""
     if depth > MAX_DEPTH:
         outermost = _one_line(field.partition(".")[0])

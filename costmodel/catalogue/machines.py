@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from costmodel.catalogue import loader
 from costmodel.checks import positive_int
 from costmodel.description.cluster import Cluster, Level
@@ -109,8 +107,11 @@ def _cluster_with(device: str) -> Cluster | None:
 
 def _inside(device: Device, gpus: int, known: Cluster | None) -> Level:
     if known is not None and gpus <= known.levels[0].size:
-        fields: dict[str, Any] = {name: getattr(known.levels[0], name) for name in ("name", "latency", "bandwidth", "line_rate")}
-        return Level(**fields, size=gpus, topology=known.levels[0].topology)
+        node = known.levels[0]
+        return Level(
+            name=node.name, latency=node.latency, bandwidth=node.bandwidth, line_rate=node.line_rate, size=gpus,
+            topology=node.topology,
+        )  # fmt: skip
     link = loader.link_of(device.name)
     if link is not None:
         return Level(name="link", size=gpus, latency=LINK_LATENCY, bandwidth=LINK_SHARE * link, line_rate=link)

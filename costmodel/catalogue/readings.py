@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from costmodel.checks import positive_int, real
 from costmodel.errors import InvalidValue
 from costmodel.units import quantity
@@ -24,7 +22,7 @@ SHARED = ("bandwidth_per_node", "bandwidth_per_nic", "line_rate_per_node", "line
 """Keys of a level that say what several GPUs share."""
 
 
-def si(entry: dict[str, Any]) -> dict[str, Any]:
+def si(entry: dict[str, object]) -> dict[str, object]:
     """A table with its quantities in SI units, those of peaks by dtype included."""
     found = {key: quantity(key, value, KINDS[key]) if key in KINDS else value for key, value in entry.items()}
     peaks = found.get("dense_peak")
@@ -38,7 +36,7 @@ def si(entry: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def constants(entry: dict[str, Any]) -> dict[str, float]:
+def constants(entry: dict[str, object]) -> dict[str, float]:
     """A framework's calibrated constants in SI units."""
     return {
         key: quantity(key, value, STACK_KINDS[key]) if key in STACK_KINDS else real(key, value, 0.0, 1e12)
@@ -46,7 +44,7 @@ def constants(entry: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def level(entry: dict[str, Any], gpus_per_node: int) -> dict[str, Any]:
+def level(entry: dict[str, object], gpus_per_node: int) -> dict[str, object]:
     """A table of one network level with its rates per GPU.
 
     Parameters

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import tomllib
-from importlib import resources
 
 from costmodel.catalogue import loader, readings
+from costmodel.catalogue.server_systems import server_system
 from costmodel.checks import kind, text
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
@@ -16,22 +15,22 @@ from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue, UnknownName
 from costmodel.formulas.quantities import Software
-from costmodel.records import Row, nested, paths, replaced
+from costmodel.records import nested, paths, replaced
 
-
-@functools.cache
-def _tables(file: str) -> Row:
-    return tomllib.loads((resources.files("costmodel.catalogue") / file).read_text(encoding="utf-8"))
+FRAMEWORKS, CONSTANTS = "frameworks.toml", "stacks.toml"
+"""Files of the defaults of frameworks, and of their calibrated constants."""
+PLANNED_SERVERS = ("parameter-server", "byteps")
+"""Systems of servers that a plan can synchronise by."""
 
 
 def framework_names() -> list[str]:
     """Names of the frameworks in the catalogue."""
-    return list(_tables("frameworks.toml"))
+    return list(loader.entries(FRAMEWORKS))
 
 
 def default_constants() -> dict[str, float]:
     """Constants of a software stack that was never calibrated."""
-    values = _tables("stacks.toml")["default"]
+    values = loader.entry_of(CONSTANTS, "default")
     return {path: float(values[path]) for path in paths(Software)}
 
 
@@ -61,13 +60,13 @@ def load_framework(name: str | os.PathLike[str], architecture: str | None = None
         where a value in it is of the wrong type or range
     """
     name = loader.path_or_name(name)
-    if name not in _tables("frameworks.toml") and loader.is_file(name):
+    if name not in loader.entries(FRAMEWORKS) and loader.is_file(name):
         return _of_file(name, architecture)
     return _of_catalogue(name, architecture)
 
 
 def _of_file(path: str, architecture: str | None) -> Framework:
-    fields = [field.name for field in dataclasses.fields(Framework) if field.name != "constants"]
+    fields = [field.name for field in dataclasses.fields(Framework) if field.name not in ("constants", "server_systems")]
     name, entry = loader.read_entry(path, (*fields, "base", "constants"))
     base = _of_catalogue(text("base", entry.get("base", "megatron-core")), architecture)
     own = entry.get("constants", {})
@@ -81,17 +80,17 @@ def _of_file(path: str, architecture: str | None) -> Framework:
 
 @functools.cache
 def _of_catalogue(name: str, architecture: str | None) -> Framework:
-    tables = _tables("frameworks.toml")
     name = FORMER_NAMES.get(name, name)
-    if name not in tables:
-        raise UnknownName("framework", name, tables)
-    constants = _tables("stacks.toml")
-    owner = next((known for known in (f"{name}@{architecture}", f"{name}@") if known in constants), name)
-    measured = constants.get(owner, {})
-    values = {**constants["default"], **measured}
+    if name not in loader.entries(FRAMEWORKS):
+        raise UnknownName("framework", name, loader.entries(FRAMEWORKS))
+    calibrated = loader.entries(CONSTANTS)
+    owner = next((known for known in (f"{name}@{architecture}", f"{name}@") if known in calibrated), name)
+    measured = loader.entry_of(CONSTANTS, owner) if owner in calibrated else {}
+    values = {**loader.entry_of(CONSTANTS, "default"), **measured}
     stack = nested(Software, {path: float(values[path]) for path in paths(Software)})
-    defaults = {key: value for key, value in tables[name].items() if key != "source"}
-    return Framework(name=name, constants=stack, owner=owner, **defaults)
+    defaults = {key: value for key, value in loader.entry_of(FRAMEWORKS, name).items() if key != "source"}
+    servers = [server_system(system) for system in PLANNED_SERVERS]
+    return Framework(name=name, constants=stack, owner=owner, server_systems=servers, **defaults)
 
 
 def framework_on(cluster: Cluster, framework: Framework | str) -> Framework:

@@ -3,60 +3,84 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import importlib
+import itertools
 import os
 import shlex
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NoReturn
 
-from costmodel import __version__
-from costmodel.cli import (
-    catalogue,
-    chains,
-    codes,
-    communication,
-    dragging,
-    estimating,
-    figures,
-    launchers,
-    new,
-    pipelines,
-    searching,
-    training,
-)
+from costmodel import __version__, progress
+from costmodel.cli import codes
 from costmodel.cli.arguments import Misused, Parser
 from costmodel.errors import CostModelError
+from costmodel.meanings import meant
 
-FAMILIES = (searching, estimating, pipelines, communication, chains, catalogue, launchers, dragging, new, figures, training)
-"""Modules that add commands, in the order of the help; each loads what it answers with when it is asked."""
+FAMILIES = {
+    "searching": ("search",),
+    "sweeping": ("sweep",),
+    "warming": ("warmup",),
+    "estimating": ("estimate", "capacity"),
+    "training": ("train", "compare", "formula"),
+    "pipelines": ("timeline", "simulate"),
+    "communication": ("ledger", "collective"),
+    "chains": ("checkpoint", "partition", "networks", "network"),
+    "catalogue": ("models", "devices", "clusters", "frameworks", "accuracy", "show"),
+    "new": ("new",),
+    "launchers": ("explain", "read", "write"),
+    "figures": ("report", "app"),
+    "dragging": ("whatif",),
+    "completing": ("completion",),
+}
+"""Modules that add commands, in the order of the help, and the commands of each: the one that is asked for alone is loaded."""
 LONGEST_MESSAGE = 1000
+INTERRUPTED = "costmodel: interrupted"
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser(families: Iterable[str] = FAMILIES) -> Parser:
+    """The parser of some families of commands.
+
+    Parameters
+    ----------
+    families : of `FAMILIES`; all of them unless given
+    """
     parser = Parser(
         prog="costmodel",
-        allow_abbrev=False,
         description="Which parallel plan of a training run is fastest and fits in memory.",
-        epilog="Exit codes: 0 answered, 1 no plan fits, 2 bad input, 130 interrupted.",
+        epilog="`costmodel COMMAND --help` explains a command, with examples.\n"
+        "Exit codes: 0 answered, 1 no plan fits, 2 bad input, 130 interrupted.",
     )
-    parser.add_argument("--version", action="version", version=f"costmodel {__version__}")
+    parser.add_argument("--version", action="version", version=f"costmodel {__version__}", help="show the version and leave")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for family in FAMILIES:
-        family.add(commands)
+    for family in families:
+        importlib.import_module(f"costmodel.cli.{family}").add(commands)
     return parser
 
 
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = _parser()
+def _families(asked: str | None) -> list[str]:
+    """Those of the command that was asked for; all where it is none."""
+    if asked == "--version":
+        return []
+    return [family for family, commands in FAMILIES.items() if asked in commands] or list(FAMILIES)
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    asked = argv[0] if argv else None
+    if asked is not None and asked and not asked.startswith("-") and not any(asked in names for names in FAMILIES.values()):
+        raise Misused(f"unknown command {asked[:80]!r}{meant('command', asked, itertools.chain(*FAMILIES.values()))} "
+                      "(`costmodel --help` lists the commands)")  # fmt: skip
+    parser = build_parser(_families(asked))
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
-        import difflib
-
         option = unknown[0].partition("=")[0]
-        fields = [f"--{name.replace('_', '-')}" for name in vars(arguments) if name not in ("command", "run", "model")]
-        near = difflib.get_close_matches(option, fields, n=1) if option.startswith("-") else []
-        hint = f"; did you mean {near[0]}?" if near else f" (`costmodel {arguments.command} --help` lists the options)"
+        fields = [f"--{name.replace('_', '-')}" for name in vars(arguments) if name not in ("command", "run", "model", "given")]
+        hint = meant("option", option, fields) if option.startswith("-") else ""
+        hint = hint or f" (`costmodel {arguments.command} --help-all` lists the options)"
         raise Misused(f"unknown argument {option[:80]!r}{hint}")
-    arguments.command_line = shlex.join(["costmodel", *(sys.argv[1:] if argv is None else argv)])
+    arguments.command_line = shlex.join(["costmodel", *argv])
     return arguments
 
 
@@ -70,6 +94,54 @@ def _refuse(message: str) -> int:
     if sys.stderr is not None:
         print(f"costmodel: error: {_one_line(message)}", file=sys.stderr)
     return codes.BAD_INPUT
+
+
+def _note(message: str) -> None:
+    if sys.stderr is not None:
+        print(f"costmodel: note: {_one_line(message)}", file=sys.stderr)
+
+
+def _interrupt_once(*_: object) -> NoReturn:
+    """The first interruption ends the command; what comes while it unwinds is passed over."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _interrupted_where_nobody_listens(report: sys.UnraisableHookArgs) -> None:
+    """An interruption inside a destructor or a callback ends the command, too: Python would print it and go on."""
+    if isinstance(report.exc_value, KeyboardInterrupt):
+        print(INTERRUPTED, file=sys.stderr, flush=True)
+        os._exit(codes.INTERRUPTED)
+    sys.__unraisablehook__(report)
+
+
+def _listen() -> None:
+    """Take interruptions in hand, where the parent has not turned them off."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt_once)
+        sys.unraisablehook = _interrupted_where_nobody_listens
+
+
+def _leave_interrupted() -> NoReturn:
+    """Leave with the code of an interruption: one that met a class being made would have Python kill itself by the signal."""
+    atexit._run_exitfuncs()
+    sys.stderr.flush()
+    os._exit(codes.INTERRUPTED)
+
+
+def run() -> NoReturn:
+    """Answer the command line of this process and leave it."""
+    _listen()
+    if sys.stdout is None or sys.stderr is None:  # closed by the caller: an answer or a note would be lost
+        _refuse("stdout is closed: there is nowhere to answer")
+        sys.exit(codes.BAD_INPUT)
+    if sys.stderr.isatty():
+        progress.LISTENERS.append(_note)
+    code = main()
+    if code == codes.INTERRUPTED:
+        _leave_interrupted()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the answer stands
+    sys.exit(code)
 
 
 def _drop_output() -> None:
@@ -97,17 +169,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(errors="replace")
-        arguments = _parse(argv)
+        arguments = _parse(list(sys.argv[1:] if argv is None else argv))
         code: int = arguments.run(arguments)
         for note in getattr(arguments, "notes", ()):
-            if sys.stderr is not None:
-                print(f"costmodel: note: {_one_line(note)}", file=sys.stderr)
+            _note(note)
         if sys.stdout is not None:
             sys.stdout.flush()
         return code
     except SystemExit as stop:  # --help and --version
         return int(stop.code or 0)
     except KeyboardInterrupt:
+        print(INTERRUPTED, file=sys.stderr)
+        return codes.INTERRUPTED
+    except ImportError:
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            raise
+        print(INTERRUPTED, file=sys.stderr)  # it met a library that was being loaded, which says so in its own way
         return codes.INTERRUPTED
     except BrokenPipeError:
         _drop_output()
@@ -127,4 +204,4 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse("not enough memory; try fewer values along some dimension")
 
 
-__all__ = ["main"]
+__all__ = ["FAMILIES", "build_parser", "main", "run"]

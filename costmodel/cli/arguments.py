@@ -6,8 +6,8 @@ import argparse
 import functools
 import os
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from costmodel.errors import CostModelError, InvalidValue
 from costmodel.records import Row
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from costmodel.description.device import Device
     from costmodel.description.transformer import Transformer
 
-Commands = Any
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 """What `argparse` gives to add commands to."""
 
 
@@ -25,11 +25,99 @@ class Misused(CostModelError):
     """Arguments that can't be understood."""
 
 
+class Helper(argparse.RawDescriptionHelpFormatter):
+    """Shows the default of an option that has one and doesn't say so itself."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        words = action.help or ""
+        silent = action.default is None or action.default is argparse.SUPPRESS or isinstance(action.default, bool | list)
+        return words if silent or not action.option_strings or "(default" in words else f"{words} (default: %(default)s)"
+
+
+class _Once(argparse.Action):
+    """Stores a value that may be given once."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option_string: str | None = None
+    ) -> None:
+        given: set[str] = namespace.__dict__.setdefault("given", set())
+        if option_string is not None and self.dest in given:
+            raise argparse.ArgumentError(self, "given more than once")
+        given.add(self.dest)
+        setattr(namespace, self.dest, self.const if self.nargs == 0 else values)
+
+
+class _OnceTrue(_Once):
+    """Stores that a switch was given, once."""
+
+    def __init__(self, **fields: object):
+        build: Callable[..., None] = super().__init__
+        build(**{"default": False, **fields}, nargs=0, const=True)
+
+
+class _HelpAll(argparse.Action):
+    """Prints the help with the options of rare use."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option_string: str | None = None
+    ) -> None:
+        assert isinstance(parser, Parser)
+        parser.everything = True
+        parser.print_help()
+        parser.exit()
+
+
 class Parser(argparse.ArgumentParser):
-    """Leaves the printing of errors to `main`."""
+    """Leaves the printing of errors to `main`, refuses options given twice, and keeps those of rare use for ``--help-all``."""
+
+    def __init__(self, *, examples: Sequence[str] = (), **fields: object):
+        if examples:
+            fields["epilog"] = "\n".join(["examples:", *(f"  {line}" for line in examples)])
+        build: Callable[..., None] = super().__init__
+        build(**{"formatter_class": Helper, "allow_abbrev": False, **fields, "add_help": False})
+        for name in (None, "store"):
+            self.register("action", name, _Once)
+        self.register("action", "store_true", _OnceTrue)
+        self.rare: list[argparse.Action] = []
+        self.everything = False
+        self.add_argument("-h", "--help", action="help", default=argparse.SUPPRESS, help="show this help and leave")
 
     def error(self, message: str) -> NoReturn:
         raise Misused(message)
+
+    def rarely(self, *actions: argparse.Action) -> None:
+        """Leave options out of ``--help``; ``--help-all`` shows them."""
+        if not self.rare:
+            self.add_argument("--help-all", action=_HelpAll, nargs=0, default=argparse.SUPPRESS,
+                              help="show also the options of rare use, and leave")  # fmt: skip
+        self.rare += actions
+
+    def format_help(self) -> str:
+        if self.everything:
+            return super().format_help()
+        words = [action.help for action in self.rare]
+        for action in self.rare:
+            action.help = argparse.SUPPRESS
+        try:
+            return super().format_help()
+        finally:
+            for action, text in zip(self.rare, words, strict=True):
+                action.help = text
+
+
+def add_output(parser: argparse.ArgumentParser, plain: str = "tables") -> argparse._ArgumentGroup:
+    """The group of arguments that say in what form the answer comes; more may join it.
+
+    Parameters
+    ----------
+    parser : of a command
+    plain : what the answer comes as without them
+    """
+    group = parser.add_argument_group("output")
+    form = group.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help=f"JSON instead of {plain}")
+    form.add_argument("--markdown", action="store_true", help=f"Markdown instead of {plain}, to paste into a report")
+    return group
 
 
 def whole(text: str) -> int:
@@ -37,7 +125,18 @@ def whole(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a whole number") from None
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a whole number{_meant(text)}") from None
+
+
+def _meant(text: str) -> str:
+    """What a number that isn't written out may stand for."""
+    match = re.fullmatch(r"([0-9]{1,9}(?:[.][0-9]{1,9})?)(?:([kKmM])i?)?", text.strip())
+    if match is None:
+        return ""
+    power = {"k": 1, "m": 2}.get((match[2] or "").lower(), 0)
+    values = dict.fromkeys(float(match[1]) * base**power for base in (1024, 1000))
+    wholes = [f"{value:.0f}" for value in values if value == int(value)]
+    return f"; did you mean {' or '.join(wholes)}?" if wholes else ""
 
 
 def number(text: str) -> float:
@@ -78,7 +177,7 @@ def _order(text: str) -> tuple[str, ...]:
     return tuple(text.split("-"))
 
 
-_READERS: dict[str, tuple[Callable[[str], Any], str]] = {
+_READERS: dict[str, tuple[Callable[[str], object], str]] = {
     "int": (whole, "N"),
     "bool": (yes, "yes|no"),
     "float": (number, "X"),
@@ -90,8 +189,8 @@ _READERS: dict[str, tuple[Callable[[str], Any], str]] = {
 
 
 @functools.cache
-def plan_fields() -> dict[str, tuple[Callable[[str], Any], str, str]]:
-    """Every dimension of a plan: reader, placeholder and help, from the fields and the docstring of `Plan`."""
+def plan_fields() -> dict[str, tuple[Callable[[str], object], str, str, str | None]]:
+    """Every dimension of a plan: reader, placeholder, help and default, from the fields and the docstring of `Plan`."""
     import dataclasses
 
     from costmodel.description import plan
@@ -107,15 +206,17 @@ def plan_fields() -> dict[str, tuple[Callable[[str], Any], str, str]]:
     fields = {}
     for field in dataclasses.fields(Plan):
         if field.name not in ("global_batch", "seq_len"):
-            reader, shown = _READERS[str(field.type).removesuffix(" | None")]
-            fields[field.name] = (reader, shown, words.get(field.name, "").replace("`", "").replace("%", "%%"))
+            kind = str(field.type).removesuffix(" | None")
+            reader, shown = (nbytes, "SIZE") if kind == "float" and field.name.endswith("_bytes") else _READERS[kind]
+            default = None if field.default is None else str(field.default)
+            fields[field.name] = (reader, shown, words.get(field.name, "").replace("`", "").replace("%", "%%"), default)
     return fields
 
 
-def many(reader: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+def many(reader: Callable[[str], object]) -> Callable[[str], list[object]]:
     """Reads values with commas between them."""
 
-    def read(text: str) -> list[Any]:
+    def read(text: str) -> list[object]:
         return [reader(part) for part in text.split(",")]
 
     return read

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, is_file, read_cluster, read_device, read_model
-from costmodel.cli.output import gib, print_json, print_page, shown, table
+from costmodel.cli.arguments import Commands, add_output, is_file, read_cluster, read_device, read_model
+from costmodel.cli.output import Table, gib, print_json, print_page, shown, table
 from costmodel.cli.question import read_with_notes
 from costmodel.errors import CostModelError, InvalidValue
 from costmodel.records import Row
 
 if TYPE_CHECKING:
+    from costmodel.catalogue.loader import Kind
     from costmodel.description.cluster import Cluster
     from costmodel.description.device import Device
     from costmodel.description.framework import Framework
@@ -25,18 +26,26 @@ KINDS = ("model", "device", "cluster", "framework")
 def add(commands: Commands) -> None:
     """Add the commands."""
     for kind in KINDS:
-        listing = commands.add_parser(f"{kind}s", allow_abbrev=False, help=f"{kind}s of the catalogue")
-        listing.add_argument("--json", action="store_true", help="JSON instead of a table")
+        listing = commands.add_parser(
+            f"{kind}s", help=f"{kind}s of the catalogue",
+            examples=(f"costmodel {kind}s", f"costmodel {kind}s --json"),
+        )  # fmt: skip
+        add_output(listing, "a table")
         listing.set_defaults(run=_list, kind=kind)
 
-    accuracy = commands.add_parser("accuracy", allow_abbrev=False, help="errors of the estimates on measured runs")
-    accuracy.add_argument("--json", action="store_true", help="JSON instead of a table")
+    accuracy = commands.add_parser(
+        "accuracy", help="errors of the estimates on measured runs", examples=("costmodel accuracy --markdown",)
+    )
+    add_output(accuracy, "a table")
     accuracy.set_defaults(run=_accuracy)
 
-    showing = commands.add_parser("show", allow_abbrev=False, help="everything about one entry, and where it comes from")
+    showing = commands.add_parser(
+        "show", help="everything about one entry, and where it comes from",
+        examples=("costmodel show h100-sxm", "costmodel show config.json", "costmodel show ours.toml --kind cluster"),
+    )  # fmt: skip
     showing.add_argument("name", metavar="NAME", help="a model, device, cluster or framework, or a file")
     showing.add_argument("--kind", metavar="K", help=f"one of {', '.join(KINDS)}; a file's is model unless given")
-    showing.add_argument("--json", action="store_true", help="JSON instead of tables")
+    add_output(showing)
     showing.set_defaults(run=_show, notes=[], verbose=True)
 
 
@@ -52,17 +61,22 @@ def _accuracy(arguments: argparse.Namespace) -> int:
         print_page(
             "Errors on measured runs, by source; `unseen` are runs that the fit had not seen",
             table(kept["headings"], kept["rows"], words=1),
+            markdown=arguments.markdown,
         )
     return codes.ANSWERED
+
+
+_OF_LOADER: dict[str, Kind] = {"model": "model", "device": "device", "cluster": "cluster"}
+"""Kinds of entries that the catalogue's loader has."""
 
 
 def _names(kind: str) -> list[str]:
     from costmodel.catalogue import loader, software
 
-    return software.framework_names() if kind == "framework" else loader.names(kind)  # type: ignore[arg-type]
+    return software.framework_names() if kind == "framework" else loader.names(_OF_LOADER[kind])
 
 
-def _load(kind: str, name: str) -> Any:
+def _load(kind: str, name: str) -> object:
     from costmodel.catalogue import software
 
     if kind == "framework":
@@ -79,7 +93,7 @@ def _list(arguments: argparse.Namespace) -> int:
     columns = _COLUMNS[kind]
     cells = [[show(row[name]) for name, _, show in columns] for row in rows]
     words = sum(show is _words for _, _, show in columns)
-    print_page(table([title for _, title, _ in columns], cells, words))
+    print_page(table([title for _, title, _ in columns], cells, words), markdown=arguments.markdown)
     return codes.ANSWERED
 
 
@@ -125,7 +139,7 @@ _ROWS: dict[str, Callable[[Any], Row]] = {
 }  # fmt: skip
 
 
-def _words(value: Any) -> str:
+def _words(value: object) -> str:
     return str(value)
 
 
@@ -143,7 +157,7 @@ def _tera(value: float | None) -> str:
     return "-" if value is None else f"{value / 1e12:,.4g}"
 
 
-def _level_rates(levels: Sequence[Mapping[str, Any]]) -> str:
+def _level_rates(levels: Sequence[Row]) -> str:
     return " / ".join(f"{level['bandwidth_bytes_per_s'] / 1e9:.3g}" for level in levels)
 
 
@@ -205,8 +219,8 @@ def _show(arguments: argparse.Namespace) -> int:
     fields = dataclasses.asdict(entry)
     sources: Row = {}
     known = loader.alias(kind, arguments.name) or arguments.name
-    if kind != "framework" and known in loader.names(kind):  # type: ignore[arg-type]
-        sources = loader.provenance(kind, known)  # type: ignore[arg-type]
+    if kind in _OF_LOADER and known in loader.names(_OF_LOADER[kind]):
+        sources = loader.provenance(_OF_LOADER[kind], known)
     counts: dict[str, int] = {}
     if kind == "model":
         counts = {**entry.parameters_by_part(), "active": entry.active_parameters}
@@ -222,17 +236,17 @@ def _show(arguments: argparse.Namespace) -> int:
         lines = [(name, value) for name, value in lines if value not in ("0", "none", "-", usual.get(name))]
     title = f": {fields['title']}" if fields.get("title") else ""
     units = "" if kind == "model" else "\nIn SI units: s, bytes, bytes/s, FLOP/s"
-    page: list[Any] = [f"{kind} {entry.name}{title}{units}", table(["field", "value"], lines, words=2)]
+    page: list[Table | str] = [f"{kind} {entry.name}{title}{units}", table(["field", "value"], lines, words=2)]
     if counts:
         rows = [(name.replace("_", " "), f"{count:,}") for name, count in counts.items()]
         page.append(table(["parameters", ""], rows))
     if sources:
         page.append(table(["value", "kind", "where it comes from"], _origins(sources), words=3))
-    print_page(*page)
+    print_page(*page, markdown=arguments.markdown)
     return codes.ANSWERED
 
 
-def _flat(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _flat(fields: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Nested fields as dotted names with values to read."""
     for name, value in fields.items():
         if isinstance(value, Mapping):
@@ -245,7 +259,7 @@ def _flat(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
             yield prefix + name, shown(value)
 
 
-def _origins(sources: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str, str]]:
+def _origins(sources: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str, str]]:
     """Nested provenance as rows of name, kind and source, what else is said behind the source."""
     for name, value in sources.items():
         if isinstance(value, Mapping) and "source" in value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, is_file, many, nbytes, number, read_device, whole
+from costmodel.cli.arguments import Commands, add_output, is_file, many, nbytes, number, read_device, whole
 from costmodel.cli.output import print_json, print_page, share, table
 from costmodel.records import Row
 
@@ -13,7 +13,10 @@ from costmodel.records import Row
 def add(commands: Commands) -> None:
     """Add the commands."""
     usage = "costmodel checkpoint --layers N [--budget SIZE] [options]"
-    keeping = commands.add_parser("checkpoint", usage=usage, allow_abbrev=False, help="which activations of a chain to keep")
+    keeping = commands.add_parser(
+        "checkpoint", usage=usage, help="which activations of a chain to keep",
+        examples=("costmodel checkpoint --layers 100 --forward 1e-3 --bytes 64MiB --budget 1GiB",),
+    )  # fmt: skip
     keeping.add_argument("--layers", type=whole, required=True, metavar="N", help="equal layers of the chain")
     keeping.add_argument("--forward", type=number, default=1.0, metavar="S", help="seconds of a layer's forward pass")
     keeping.add_argument("--backward", type=number, metavar="S", help="of its backward pass (default: twice as many)")
@@ -26,11 +29,14 @@ def add(commands: Commands) -> None:
         help="optimal, sqrt, recursive, revolve, selective or checkmate (default: optimal)",
     )  # fmt: skip
     keeping.add_argument("--count", type=whole, metavar="N", help="segments, snapshots, ... of the method; chosen if not given")
-    keeping.add_argument("--json", action="store_true", help="JSON instead of tables")
+    add_output(keeping)
     keeping.set_defaults(run=_checkpoint)
 
     usage = "costmodel partition NAME --machines A[,B] --bandwidths X[,Y] [--device D] [options]"
-    splitting = commands.add_parser("partition", usage=usage, allow_abbrev=False, help="PipeDream's stages and replicas")
+    splitting = commands.add_parser(
+        "partition", usage=usage, help="PipeDream's stages and replicas",
+        examples=("costmodel partition vgg-16 --device v100-sxm-16gb --machines 4,4 --bandwidths 10e9,1.25e9",),
+    )  # fmt: skip
     splitting.add_argument("name", metavar="NAME", help="of a network, or the file of a PipeDream profile")
     splitting.add_argument("--machines", type=many(whole), required=True, metavar="N", help="on each level, innermost first")
     splitting.add_argument("--bandwidths", type=many(number), required=True, metavar="X", help="of each level [bytes/s]")
@@ -40,23 +46,28 @@ def add(commands: Commands) -> None:
     splitting.add_argument("--memory-limit", type=nbytes, metavar="SIZE", help="of one machine (default: not looked at)")
     splitting.add_argument("--straight", action="store_true", help="no stage is replicated")
     splitting.add_argument(
-        "--recurrence", default="sosp19", metavar="R", help="sosp19, arxiv2018 or reference (default: sosp19)"
+        "--recurrence", default="placed", metavar="R", help="placed, sosp19, arxiv2018 or reference (default: placed)"
     )
-    splitting.add_argument("--json", action="store_true", help="JSON instead of tables")
+    add_output(splitting)
     splitting.set_defaults(run=_partition)
 
-    listing = commands.add_parser("networks", allow_abbrev=False, help="networks of the literature that aren't transformers")
-    listing.add_argument("--json", action="store_true", help="JSON instead of a table")
+    listing = commands.add_parser(
+        "networks", help="networks of the literature that aren't transformers", examples=("costmodel networks --json",)
+    )
+    add_output(listing, "a table")
     listing.set_defaults(run=_networks)
 
     usage = "costmodel network NAME --device D [--minibatch N] [options]"
-    showing = commands.add_parser("network", usage=usage, allow_abbrev=False, help="time and memory of one, layer by layer")
+    showing = commands.add_parser(
+        "network", usage=usage, help="time and memory of one, layer by layer",
+        examples=("costmodel network resnet-50 --device v100-sxm-16gb --minibatch 256",),
+    )  # fmt: skip
     showing.add_argument("name", metavar="NAME", help="of a network")
     showing.add_argument("--device", required=True, metavar="D", help="name in the catalogue, or a TOML file")
     showing.add_argument("--minibatch", type=whole, default=64, metavar="N", help="samples (default: 64)")
     showing.add_argument("--dtype", default="fp32", metavar="T", help="fp32, tf32, fp16 or bf16 (default: fp32)")
     showing.add_argument("--top", type=whole, default=10, metavar="K", help="layers to show, the slowest ones (default: 10)")
-    showing.add_argument("--json", action="store_true", help="JSON instead of tables")
+    add_output(showing)
     showing.set_defaults(run=_network)
 
 
@@ -92,7 +103,10 @@ def _checkpoint(arguments: argparse.Namespace) -> int:
         rows.insert(0, ("count", str(found.count)))
     limit = "no budget" if found.budget is None else f"a budget of {format_bytes(found.budget)}"
     best = ", which no schedule of its kind beats" if found.exact else ""
-    print_page(f"{arguments.layers} equal layers, {found.method} within {limit}{best}", table(["", "value"], rows))
+    print_page(
+        f"{arguments.layers} equal layers, {found.method} within {limit}{best}", table(["", "value"], rows),
+        markdown=arguments.markdown,
+    )  # fmt: skip
     return codes.ANSWERED
 
 
@@ -148,6 +162,7 @@ def _partition(arguments: argparse.Namespace) -> int:
         f"{found.speedup:.2f} times data parallelism{doubt}",
         table(["layers", "number", "replicas", "compute", "weights", "versions", "memory"], rows),
         f"Minibatches to admit per replica of the first stage: {found.in_flight}",
+        markdown=arguments.markdown,
     )
     return codes.ANSWERED
 
@@ -173,7 +188,7 @@ def _networks(arguments: argparse.Namespace) -> int:
         )
         for one in networks
     ]  # fmt: skip
-    print_page(table(["name", "a sample", "parameters", "forward GFLOP", "layers"], rows, words=2))
+    print_page(table(["name", "a sample", "parameters", "forward GFLOP", "layers"], rows, words=2), markdown=arguments.markdown)
     return codes.ANSWERED
 
 
@@ -219,5 +234,6 @@ def _network(arguments: argparse.Namespace) -> int:
         table(["slowest layers", "output", "parameters", "output bytes", "forward", "backward", "of the passes"], rows, words=2),
         f"Passes: {format_seconds(forward)} forward, {format_seconds(backward)} backward, "
         f"{arguments.minibatch / whole_time:,.4g} samples/s\nMemory to train: {format_bytes(memory)}, workspaces left out",
+        markdown=arguments.markdown,
     )
     return codes.ANSWERED

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, add_size, gpus_of, nbytes, read_cluster, whole, yes
-from costmodel.cli.output import print_json, print_page, share, table, whole_plan, write_csv
+from costmodel.cli.arguments import Commands, add_output, add_size, gpus_of, nbytes, read_cluster, whole, yes
+from costmodel.cli.output import Table, print_json, print_page, share, table, whole_plan, write_csv
 from costmodel.cli.question import USAGE, add_question, read_asked_model, read_plan
 from costmodel.records import Row
 
 if TYPE_CHECKING:
     from costmodel.evaluation.collectives import CollectiveTime
-    from costmodel.simulation.transactions import Ledger
+    from costmodel.simulation.transactions import Ledger, Load
 
 SIZES = 20
 """Rows of a histogram that are shown."""
@@ -22,16 +22,25 @@ SIZES = 20
 def add(commands: Commands) -> None:
     """Add the commands."""
     booking = commands.add_parser(
-        "ledger", usage=USAGE % "ledger", allow_abbrev=False, help="every transaction of a step, and the load of the links"
-    )
+        "ledger", usage=USAGE % "ledger", help="every transaction of a step, and the load of the links",
+        examples=(
+            "costmodel ledger llama3-70b --cluster dgx-h100 --nodes 4 --global-batch 256 --seq-len 8192 --tensor-parallel 8 "
+            "--csv sent.csv",
+        ),
+    )  # fmt: skip
     add_question(booking, several=False)
     booking.add_argument("--stage", metavar="S", help="only, first, middle or last (default: the one that sends most)")
-    booking.add_argument("--csv", metavar="FILE", help="also write every kind of transaction to a file")
-    booking.add_argument("--json", action="store_true", help="JSON instead of tables")
+    add_output(booking).add_argument("--csv", metavar="FILE", help="also write every kind of transaction to a file")
     booking.set_defaults(run=_ledger)
 
     usage = "costmodel collective OPERATION SIZE --cluster C [--nodes N | --gpus N] [options]"
-    timing = commands.add_parser("collective", usage=usage, allow_abbrev=False, help="time of one collective, and by what")
+    timing = commands.add_parser(
+        "collective", usage=usage, help="time of one collective, and by what",
+        examples=(
+            "costmodel collective all-reduce 1GiB --cluster dgx-h100 --nodes 16",
+            "costmodel collective all-gather 25MB --cluster aws-p5 --gpus 64 --algorithm ring",
+        ),
+    )  # fmt: skip
     timing.add_argument("operation", metavar="OPERATION", help="all-reduce, all-gather, reduce-scatter, all-to-all, ...")
     timing.add_argument("size", type=nbytes, metavar="SIZE", help="of the buffer, such as 4096, 25MB or 1GiB")
     timing.add_argument("--cluster", required=True, metavar="C", help="name in the catalogue, or a TOML file")
@@ -45,7 +54,7 @@ def add(commands: Commands) -> None:
     timing.add_argument("--nvls", type=yes, default=True, metavar="yes|no", help="whether NVLink switches may reduce")
     timing.add_argument("--sharp", type=yes, default=False, metavar="yes|no", help="whether the network's switches reduce")
     timing.add_argument("--processor", default="intel", metavar="P", help="of the hosts: intel or amd")
-    timing.add_argument("--json", action="store_true", help="JSON instead of tables")
+    add_output(timing)
     timing.set_defaults(run=_collective)
 
 
@@ -67,11 +76,11 @@ def _ledger(arguments: argparse.Namespace) -> int:
             "cluster_bytes": made.cluster_bytes, "loads": [_load_figures(load) for load in made.loads()], "transactions": rows,
         })  # fmt: skip
     else:
-        print_page(*_ledger_page(made, stage))
+        print_page(*_ledger_page(made, stage), markdown=arguments.markdown)
     return codes.ANSWERED
 
 
-def _load_figures(load: Any) -> Row:
+def _load_figures(load: Load) -> Row:
     units = {
         "bandwidth": "bandwidth_bytes_per_s", "nbytes": "link_bytes", "mean_rate": "mean_bytes_per_s",
         "peak_rate": "peak_bytes_per_s",
@@ -79,7 +88,7 @@ def _load_figures(load: Any) -> Row:
     return {units.get(name, name): value for name, value in load._asdict().items()}
 
 
-def _ledger_page(made: Ledger, stage: str) -> list[Any]:
+def _ledger_page(made: Ledger, stage: str) -> list[Table | str]:
     from costmodel.units import GB, format_bytes, format_seconds
 
     answer, plan = made.estimate, made.estimate.plan
@@ -98,7 +107,7 @@ def _ledger_page(made: Ledger, stage: str) -> list[Any]:
         )
         for key, (count, least, most, sent, time) in sums.items()
     ]  # fmt: skip
-    page: list[Any] = [
+    page: list[Table | str] = [
         f"{answer.model.name} on {plan.gpus} GPUs of {answer.cluster.name}, {answer.framework.name}: a rank of the {stage} "
         f"stage in a step of {format_seconds(answer.step_time)}\n{whole_plan(answer)}",
         table(
@@ -156,11 +165,11 @@ def _collective(arguments: argparse.Namespace) -> int:
             ],
         })  # fmt: skip
     else:
-        print_page(*_collective_page(answer, cluster.name))
+        print_page(*_collective_page(answer, cluster.name), markdown=arguments.markdown)
     return codes.ANSWERED
 
 
-def _collective_page(answer: CollectiveTime, cluster: str) -> list[Any]:
+def _collective_page(answer: CollectiveTime, cluster: str) -> list[Table | str]:
     from costmodel.evaluation.collectives import bus_factor
     from costmodel.units import GB, format_bytes, format_seconds
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.output import gib, print_json, print_page, split, table
+from costmodel.cli.output import Table, gib, print_json, print_page, split, table
 from costmodel.cli.question import cluster_names, of_one_cluster
 from costmodel.errors import IllegalPlan, NotModelled
 
@@ -39,14 +39,14 @@ def compare(arguments: argparse.Namespace, answer: Callable[[argparse.Namespace]
         return codes.ANSWERED if fits else codes.NOTHING_FITS
     columns = ["cluster", "GPUs", "step", "tokens/s", "tokens/s/GPU", "MFU", "peak memory / usable", "plan"]
     rows = [_row(name, one) for name, one in found.items() if not isinstance(one, str)]
-    page: list[Any] = [
+    page: list[Table | str] = [
         f"{arguments.model}: {arguments.global_batch} sequences of {arguments.seq_len} tokens a step"
         + (", the best plan of each cluster" if arguments.command == "search" else "")
     ]
     if rows:
         page.append(table(columns, rows, words=1))
     page += [f"{name}: {one}" for name, one in found.items() if isinstance(one, str)]
-    print_page(*page)
+    print_page(*page, markdown=arguments.markdown)
     return codes.ANSWERED if fits else codes.NOTHING_FITS
 
 
@@ -60,7 +60,7 @@ def _row(name: str, one: Estimate) -> list[str]:
     ]  # fmt: skip
 
 
-def _figures(name: str, one: Estimate | str) -> dict[str, Any]:
+def _figures(name: str, one: Estimate | str) -> dict[str, object]:
     if isinstance(one, str):
         return {"cluster": name, "refused": one}
     return {"cluster": name, "fits": bool(one.fits), **{key: value for key, value in one.to_dict().items() if key != "cluster"}}

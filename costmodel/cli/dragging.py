@@ -10,12 +10,16 @@ from costmodel.cli.output import print_page
 from costmodel.cli.question import USAGE, add_question, read_asked_model, read_hardware
 from costmodel.records import Row
 
+ASKED = "llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 8192"
+"""A question of the examples."""
+
 
 def add(commands: Commands) -> None:
     """Add the command."""
     dragging = commands.add_parser(
         "whatif", usage=USAGE % "whatif" + " -o FILE", allow_abbrev=False,
         help="one HTML file: the ranking, with sliders for bandwidths, memory, efficiency and price",
+        examples=(f"costmodel whatif {ASKED} -o page.html",),
     )  # fmt: skip
     add_question(dragging, several=True)
     dragging.add_argument("-o", "--output", required=True, metavar="FILE", help="the page to write, as page.html")

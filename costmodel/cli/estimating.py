@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, chosen
+from costmodel.cli.arguments import Commands, Misused, add_output, chosen
 from costmodel.cli.compare import compare
 from costmodel.cli.figures import add_figures, check_figures, write_figures
-from costmodel.cli.output import gib, memory_parts, print_json, print_page, share, split, table, whole_plan
+from costmodel.cli.output import (
+    Table,
+    gib,
+    memory_parts,
+    print_json,
+    print_page,
+    share,
+    split,
+    table,
+    whole_plan,
+)
 from costmodel.cli.question import (
     USAGE,
     add_question,
@@ -21,6 +31,7 @@ from costmodel.cli.question import (
 from costmodel.cli.training import add_run, amounts, runs_of
 from costmodel.errors import IllegalPlan
 from costmodel.records import Row
+from costmodel.words import part_name
 
 if TYPE_CHECKING:
     from costmodel.evaluation.capacity import Verdict
@@ -38,28 +49,39 @@ OFFERED = 5
 def add(commands: Commands) -> None:
     """Add the commands."""
     estimating = commands.add_parser(
-        "estimate", usage=USAGE % "estimate", allow_abbrev=False, help="time and memory of one plan, part by part"
-    )
+        "estimate", usage=USAGE % "estimate", help="time and memory of one plan, part by part",
+        examples=(
+            "costmodel estimate llama3-8b --device rtx-4090 --global-batch 16 --seq-len 2048 --adapter qlora",
+            "costmodel estimate llama3-70b --cluster dgx-h100 --nodes 16 --global-batch 512 --seq-len 8192 --tensor-parallel 8",
+            "costmodel estimate llama3-8b --cluster dgx-h100,aws-p4d --global-batch 64 --seq-len 4096 --zero-stage 3",
+        ),
+    )  # fmt: skip
     add_question(estimating, several=False)
-    add_figures(estimating, several=False)
     add_run(estimating)
-    estimating.add_argument("--json", action="store_true", help="JSON instead of tables")
+    add_figures(add_output(estimating), several=False)
     estimating.set_defaults(run=_estimate)
 
     usage = "costmodel capacity MODEL --cluster C --find WHAT [--nodes N | --gpus N] --global-batch N [--seq-len N] [options]"
-    stretching = commands.add_parser("capacity", usage=usage, allow_abbrev=False, help="how far a plan goes until memory ends")
+    stretching = commands.add_parser(
+        "capacity", usage=usage, help="how far a plan goes until memory ends",
+        examples=(
+            "costmodel capacity llama3-8b --device rtx-4090 --find sequence --global-batch 1 --adapter qlora",
+            "costmodel capacity llama3-70b --cluster dgx-h100 --find gpus --global-batch 512 --seq-len 8192",
+        ),
+    )  # fmt: skip
     add_question(stretching, several=False, fixed=False)
     stretching.add_argument(
         "--find", required=True, choices=FOUND, metavar="WHAT",
         help="; ".join(f"{name}: the {what}" for name, what in FOUND.items()) + " (of at most --gpus or --nodes, if given)",
     )  # fmt: skip
-    stretching.add_argument("--json", action="store_true", help="JSON instead of tables")
+    add_output(stretching)
     stretching.set_defaults(run=_capacity)
 
 
 def _estimate(arguments: argparse.Namespace) -> int:
     from costmodel.evaluation.capacity import verdict
     from costmodel.evaluation.estimation import estimate
+    from costmodel.evaluation.notes import notes
 
     check_figures(arguments)
     model = read_asked_model(arguments)
@@ -68,13 +90,15 @@ def _estimate(arguments: argparse.Namespace) -> int:
     cluster, plan = read_plan(arguments)
     answer = estimate(model, cluster, plan, arguments.framework, fit_probability=arguments.fit_probability)
     found, runs = verdict(answer), runs_of([answer], arguments)
+    arguments.notes += notes(answer)
     write_figures(arguments, answer, f"{model.name} on {plan.gpus} GPUs of {cluster.name}")
     if arguments.json:
         run = runs[0].to_dict() if runs else {}
-        print_json({**_figures(answer), **run, "verdict": _verdict_figures(found), "stages": _stage_figures(answer)})
+        said = {"verdict": _verdict_figures(found), "notes": arguments.notes}
+        print_json({**_figures(answer), **run, **said, "stages": _stage_figures(answer)})
     else:
         page = [table(["the whole run", "expected", "90 % from", "to"], amounts(run)) for run in runs]
-        print_page(*_estimate_page(answer, found), *page)
+        print_page(*_estimate_page(answer, found), *page, markdown=arguments.markdown)
     return codes.ANSWERED
 
 
@@ -111,16 +135,16 @@ def _stage_figures(answer: Estimate) -> list[Row]:
     ]  # fmt: skip
 
 
-def _estimate_page(answer: Estimate, found: Verdict) -> list[Any]:
+def _estimate_page(answer: Estimate, found: Verdict) -> list[Table | str]:
     """Everything about one step, as lines and tables."""
     from costmodel.units import format_seconds
 
     plan, whole, limit = answer.plan, answer.step_time, answer.memory_limit
     times = [
-        (name.replace("_", " "), format_seconds(part), share(part, whole)) for name, part in answer.times.items() if part
+        (part_name(name), format_seconds(part), share(part, whole)) for name, part in answer.times.items() if part
     ]
     held = [
-        (name.replace("_", " "), f"{gib(part)} GiB", share(part, limit)) for name, part in memory_parts(answer).items() if part
+        (part_name(name), f"{gib(part)} GiB", share(part, limit)) for name, part in memory_parts(answer).items() if part
     ]
     total = float(answer.memory.total)
     times.append(("step", format_seconds(whole), "100.0 %"))
@@ -138,12 +162,12 @@ def _estimate_page(answer: Estimate, found: Verdict) -> list[Any]:
         f"Rate: {answer.tokens_per_second:,.0f} tokens/s, {answer.tokens_per_second / plan.gpus:,.0f} a GPU",
         f"MFU: {100 * answer.mfu:.1f} % with attention scores counted in full, {100 * answer.causal_mfu:.1f} % with the "
         f"causal half; HFU {100 * answer.hfu:.1f} %",
-        f"Exchange under compute, not part of the step: {format_seconds(float(answer.step.hidden_exchange))}",
+        f"Communication under compute, not part of the step: {format_seconds(float(answer.step.hidden_exchange))}",
         judged,
         f"Error: 90 % of such estimates lie within {format_seconds(low)} to {format_seconds(high)} and {gib(least)} to "
         f"{gib(most)} GiB ({source})",
     ]
-    page = [
+    page: list[Table | str] = [
         f"{answer.model.name} on {plan.gpus} GPUs of {answer.cluster.name}, {answer.framework.name}: "
         f"{plan.global_batch} sequences of {plan.seq_len} tokens a step\n{whole_plan(answer)}",
         table(["time", "", "of the step"], times, total=True),
@@ -154,7 +178,7 @@ def _estimate_page(answer: Estimate, found: Verdict) -> list[Any]:
     return [*page, "\n".join(figures), *([] if answer.fits else _offers(found))]
 
 
-def _stage_table(answer: Estimate) -> Any:
+def _stage_table(answer: Estimate) -> Table:
     """Memory of every pipeline stage, part by part."""
     from costmodel.evaluation.memory_breakdown import PARTS
 
@@ -170,7 +194,7 @@ def _stage_table(answer: Estimate) -> Any:
     return table(["stage", "fullest at its", "layers", *parts, "total GiB"], rows, words=2)
 
 
-def _offers(found: Verdict) -> list[Any]:
+def _offers(found: Verdict) -> list[Table | str]:
     """Where memory runs out, and the cheapest single changes after which the plan fits."""
     from costmodel.units import format_seconds
 
@@ -200,7 +224,7 @@ def _capacity(arguments: argparse.Namespace) -> int:
             print_json({"find": find, "found": None, "why": str(error)})
         else:
             why = str(error)
-            print_page(why[0].upper() + why[1:])
+            print_page(why[0].upper() + why[1:], markdown=arguments.markdown)
         return codes.NOTHING_FITS
     plan = answer.plan
     value = {"micro-batch": plan.micro_batch, "sequence": plan.seq_len, "layers": answer.model.layers, "gpus": plan.gpus}[find]
@@ -216,6 +240,7 @@ def _capacity(arguments: argparse.Namespace) -> int:
             f"sequences of {plan.seq_len} tokens a step\n{split(answer)}\n"
             f"Step {format_seconds(answer.step_time)}, MFU {100 * answer.mfu:.1f} %, memory {gib(answer.memory.total)} of "
             f"{gib(answer.memory_limit)} GiB (probability that it fits {share(answer.fit_probability, 1.0)})",
+            markdown=arguments.markdown,
         )
     return codes.ANSWERED
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 PORT = 8050
 
 
-def add_figures(parser: argparse.ArgumentParser, several: bool) -> None:
-    """Arguments that write an answer's figures."""
+def add_figures(parser: argparse._ArgumentGroup, several: bool) -> None:
+    """Arguments that write an answer's figures, in the group of its output."""
     names = "time, memory, sensitivity, roofline" + (", difference, frontier" if several else "")
     parser.add_argument("--html", metavar="FILE", help="write all figures of the answer to one page that needs no network")
     parser.add_argument("--png", metavar="FILE", help="write one figure as an image (extra png, and Chromium or Chrome)")
@@ -56,13 +56,16 @@ def add(commands: Commands) -> None:
     reporting = commands.add_parser(
         "report", usage=USAGE % "report" + " -o FILE", allow_abbrev=False,
         help="one file to send: the question, the best plan, its alternatives, figures, assumptions",
+        examples=("costmodel report llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 8192 -o report.html",),
     )  # fmt: skip
     add_question(reporting, several=True)
     reporting.add_argument("--top", type=whole, default=10, metavar="K", help="plans to list (default: 10)")
     reporting.add_argument("-o", "--output", required=True, metavar="FILE", help="HTML file to write")
     reporting.set_defaults(run=_report)
 
-    looking = commands.add_parser("app", allow_abbrev=False, help="a page of what-if charts with sliders (extra app)")
+    looking = commands.add_parser(
+        "app", help="a page of what-if charts with sliders (extra app)", examples=("costmodel app --port 8060",)
+    )
     looking.add_argument("--port", type=whole, default=PORT, metavar="N", help=f"to listen on (default: {PORT})")
     looking.add_argument(
         "--host", default="127.0.0.1", metavar="ADDRESS", help="to listen on; others than loopback let the network in"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, read_cluster, read_model, whole
-from costmodel.cli.output import gib, print_json, print_page, print_text, share, shown, table
+from costmodel.cli.arguments import Commands, Misused, add_output, read_cluster, read_model, whole
+from costmodel.cli.output import Table, gib, print_json, print_page, print_text, share, shown, table
 from costmodel.cli.question import add_question, read_plan
 
 if TYPE_CHECKING:
@@ -26,8 +26,10 @@ def add(commands: Commands) -> None:
     """Add the commands."""
     explaining = commands.add_parser(
         "explain",
-        allow_abbrev=False,
         help="what a launch file will cost, what is assumed, and what would be better",
+        examples=(
+            "costmodel explain train.sh --cluster dgx-h100", "costmodel explain llama3_8b.toml --cluster aws-p5 --log run.log",
+        ),
     )
     _add_files(explaining)
     explaining.add_argument(
@@ -44,16 +46,24 @@ def add(commands: Commands) -> None:
     explaining.add_argument(
         "--log", metavar="LOG", help="the run's log: compare its step time with the estimate"
     )
-    explaining.add_argument("--json", action="store_true", help="JSON instead of tables")
+    add_output(explaining)
     explaining.set_defaults(run=_explain)
 
-    reading = commands.add_parser("read", allow_abbrev=False, help="what a launch file says, field by field")
+    reading = commands.add_parser(
+        "read", help="what a launch file says, field by field", examples=("costmodel read ds_config.json train.sh --json",)
+    )
     _add_files(reading)
-    reading.add_argument("--json", action="store_true", help="JSON instead of a table")
+    add_output(reading, "a table")
     reading.set_defaults(run=_read)
 
     usage = "costmodel write FORMAT MODEL --cluster C [--nodes N | --gpus N] --global-batch N --seq-len N [options]"
-    writing = commands.add_parser("write", usage=usage, allow_abbrev=False, help="a plan as a launch file")
+    writing = commands.add_parser(
+        "write", usage=usage, help="a plan as a launch file",
+        examples=(
+            "costmodel write torchtitan llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 8192 --tensor-parallel 2 "
+            "--out run.toml",
+        ),
+    )  # fmt: skip
     writing.add_argument(
         "format", metavar="FORMAT", help="megatron, torchtitan, deepspeed, ... (an unknown one lists them)"
     )
@@ -99,11 +109,11 @@ def _read(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(launch.to_dict())
     else:
-        print_page(*_said(launch))
+        print_page(*_said(launch), markdown=arguments.markdown)
     return codes.ANSWERED
 
 
-def _said(launch: Launch) -> list[Any]:
+def _said(launch: Launch) -> list[Table | str]:
     """What a launch says, as a table and lines."""
     model = launch.model
     named = (
@@ -131,7 +141,7 @@ def _said(launch: Launch) -> list[Any]:
     return [head, table(["field", "value", ""], rows, words=3), "\n".join(lines)]
 
 
-def _brief(value: Any) -> str:
+def _brief(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {shown(one)}" for key, one in value.items())
     return shown(value) if value != [] else "none"
@@ -156,18 +166,19 @@ def _explain(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print_json({**launch.to_dict(), "priced_as": _plan_fields(priced)})
         else:
-            print_page(*_said(launch), "Give --cluster C to price it (`costmodel clusters` lists them)")
+            hint = "Give --cluster C to price it (`costmodel clusters` lists them)"
+            print_page(*_said(launch), hint, markdown=arguments.markdown)
         return codes.ANSWERED
     answer = estimate(priced.model, cluster.with_gpus(priced.plan.gpus), priced.plan, priced.software)
     measured = read_step_times(arguments.log, priced.plan).typical() if arguments.log else None
     if arguments.json:
         print_json(_answer_figures(launch, priced, answer, measured))
     else:
-        print_page(*_answer_page(launch, priced, answer, measured))
+        print_page(*_answer_page(launch, priced, answer, measured), markdown=arguments.markdown)
     return codes.ANSWERED if answer.fits else codes.NOTHING_FITS
 
 
-def _plan_fields(priced: Priced) -> dict[str, Any]:
+def _plan_fields(priced: Priced) -> dict[str, object]:
     import dataclasses
 
     return {"model": priced.model.name, "framework": priced.software, **dataclasses.asdict(priced.plan)}
@@ -175,7 +186,7 @@ def _plan_fields(priced: Priced) -> dict[str, Any]:
 
 def _answer_figures(
     launch: Launch, priced: Priced, answer: Estimate, measured: float | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     from costmodel.evaluation.capacity import verdict
     from costmodel.interop.launchers.advice import improvements
 
@@ -193,7 +204,7 @@ def _answer_figures(
     }  # fmt: skip
 
 
-def _answer_page(launch: Launch, priced: Priced, answer: Estimate, measured: float | None) -> list[Any]:
+def _answer_page(launch: Launch, priced: Priced, answer: Estimate, measured: float | None) -> list[Table | str]:
     from costmodel.cli.output import memory_parts, parts, whole_plan
     from costmodel.evaluation.capacity import verdict
     from costmodel.interop.launchers.advice import improvements
@@ -234,7 +245,7 @@ def _answer_page(launch: Launch, priced: Priced, answer: Estimate, measured: flo
     return page
 
 
-def _words(change: dict[str, Any]) -> str:
+def _words(change: dict[str, object]) -> str:
     return ", ".join(f"{field}={value}" for field, value in change.items())
 
 

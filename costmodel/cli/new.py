@@ -14,7 +14,9 @@ KINDS = ("cluster", "model", "device", "framework")
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    writing = commands.add_parser("new", allow_abbrev=False, help="write a commented TOML file to start from")
+    writing = commands.add_parser(
+        "new", help="write a commented TOML file to start from", examples=("costmodel new cluster ours.toml",)
+    )
     writing.add_argument("kind", choices=KINDS, metavar="KIND", help=f"one of {', '.join(KINDS)}")
     writing.add_argument("file", metavar="FILE", help="to write, ending in .toml; one that is there is left alone")
     writing.set_defaults(run=_write)

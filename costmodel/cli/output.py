@@ -4,13 +4,37 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
+
+from costmodel.words import LETTERS, part_name
 
 if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate
 
+
 WIDE = 10_000
-"""Columns of the page that tables are laid out on: none is cut or wrapped."""
+"""Columns of a page, so that nothing is ever wrapped."""
+
+
+class Table(NamedTuple):
+    """A table before it is laid out.
+
+    Parameters
+    ----------
+    columns : headings
+    rows : of cells
+    words : so many columns hold text, on the left; the others hold numbers, on the right
+    total : whether the last row sums up the others
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    words: int
+    total: bool
+
+
+COMMON = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel")
+"""Degrees that are said where they are one, too."""
 
 
 def print_text(text: str) -> None:
@@ -19,38 +43,52 @@ def print_text(text: str) -> None:
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
 
-def print_json(document: Any) -> None:
+def print_json(document: object) -> None:
     """Write a document as JSON."""
     import json
 
     print_text(json.dumps(document, allow_nan=False, indent=1))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1, total: bool = False) -> Any:
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1, total: bool = False) -> Table:
     """A table whose first `words` columns are text and the others numbers; `total` sets off the last row."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    drawn = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for place, column in enumerate(columns):
-        drawn.add_column(column, justify="left" if place < words else "right", no_wrap=True)
-    filled = list(rows)
-    for place, row in enumerate(filled, 1):
-        drawn.add_row(*row, end_section=total and place == len(filled) - 1)
-    return drawn
+    return Table(tuple(columns), tuple(tuple(row) for row in rows), words, total)
 
 
-def print_page(*parts: Any) -> None:
-    """Tables and lines of text, an empty line between them, never cut to the width of the terminal."""
+def _laid(shown: Table, markdown: bool) -> str:
+    """A table as lines, or as Markdown's, never cut to the width of the terminal."""
+    from rich import box
     from rich.console import Console
+    from rich.table import Table as Drawn
 
+    drawn = Drawn(box=box.MARKDOWN if markdown else box.SIMPLE_HEAD, pad_edge=markdown, show_edge=markdown)
+    for place, column in enumerate(shown.columns):
+        drawn.add_column(column, justify="left" if place < shown.words else "right", no_wrap=True)
+    for place, row in enumerate(shown.rows, 1):
+        cells = [cell.replace("|", "\\|") for cell in row] if markdown else row
+        drawn.add_row(*cells, end_section=shown.total and not markdown and place == len(shown.rows) - 1)
     console = Console(width=WIDE, highlight=False, markup=False, emoji=False)
     with console.capture() as page:
-        for place, part in enumerate(parts):
-            if place:
-                console.print()
-            console.print(part)
-    print_text("\n".join(line.rstrip() for line in page.get().splitlines()))
+        console.print(drawn)
+    return "\n".join(line.rstrip() for line in page.get().splitlines() if line.strip() or not markdown)
+
+
+def print_page(*parts: Table | str, markdown: bool = False) -> None:
+    """Tables and lines of text, an empty line between them.
+
+    Parameters
+    ----------
+    parts : of the page
+    markdown : tables as Markdown's and lines of text as paragraphs of their own, to paste into an issue or a report
+    """
+    blocks = []
+    for part in parts:
+        if isinstance(part, Table):
+            blocks.append(_laid(part, markdown))
+        else:
+            lines = [line.rstrip() for line in str(part).splitlines()]
+            blocks.append(("\n\n" if markdown else "\n").join(lines))
+    print_text("\n\n".join(blocks))
 
 
 def share(part: float, whole: float) -> str:
@@ -66,15 +104,16 @@ def gib(nbytes: float) -> str:
 def parts(amounts: Mapping[str, float], show: Callable[[float], str], most: int = 5) -> str:
     """The largest of some named amounts, in words."""
     largest = sorted((item for item in amounts.items() if item[1] > 0), key=lambda item: -item[1])
-    return ", ".join(f"{name.replace('_', ' ')} {show(amount)}" for name, amount in largest[:most])
+    return ", ".join(f"{part_name(name)} {show(amount)}" for name, amount in largest[:most])
 
 
 def split(estimate: Estimate) -> str:
     """A plan in a line."""
     plan = estimate.plan
-    words = [f"TP {plan.tensor_parallel}", f"CP {plan.context_parallel}", f"PP {stages(estimate)}", f"DP {plan.data_parallel}"]
-    if estimate.model.experts:
-        words.append(f"EP {plan.expert_parallel}")
+    words = [
+        f"{letters} {getattr(plan, name)}" for letters, name in LETTERS
+        if name in COMMON or getattr(plan, name) > 1 or (name == "expert_parallel" and estimate.model.experts)
+    ]  # fmt: skip
     parts = [" ".join(words), f"micro-batch {plan.micro_batch}", f"ZeRO {plan.zero_stage}", f"recompute {plan.recompute}"]
     if plan.synchronisation != "all-reduce":
         parts.append(plan.synchronisation)
@@ -89,12 +128,6 @@ def whole_plan(estimate: Estimate) -> str:
     return f"{split(estimate)}, {plan.schedule}, {plan.dtype}, {plan.micro_batches} micro-batches"
 
 
-def stages(estimate: Estimate) -> str:
-    """Ranks of the pipeline, and the model chunks on each where there are several."""
-    plan = estimate.plan
-    return f"{plan.pipeline_parallel}" + (f"x{plan.virtual_stages}" if plan.virtual_stages > 1 else "")
-
-
 def memory_parts(estimate: Estimate) -> dict[str, float]:
     """Parts of the fullest GPU's memory [bytes]."""
     held = estimate.step.memory._asdict()
@@ -102,7 +135,7 @@ def memory_parts(estimate: Estimate) -> dict[str, float]:
     return held
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A field of a description as people read it."""
     if value is None:
         return "-"
@@ -117,7 +150,7 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def write_csv(path: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def write_csv(path: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write rows to a file, under the names of their columns."""
     import csv
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, number, whole
-from costmodel.cli.output import gib, print_json, print_page, share, table, whole_plan, write_csv
+from costmodel.cli.arguments import Commands, Misused, Parser, add_output, number, whole
+from costmodel.cli.output import Table, gib, print_json, print_page, share, table, whole_plan, write_csv
 from costmodel.cli.question import USAGE, add_question, read_asked_model, read_plan
 from costmodel.records import Row
 
@@ -16,31 +16,38 @@ if TYPE_CHECKING:
     from costmodel.simulation.playback import Timeline
 
 
+STAGED = "llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --pipeline-parallel 4"
+"""A question of the examples."""
+
+
 def add(commands: Commands) -> None:
     """Add the commands."""
     playing = commands.add_parser(
-        "timeline", usage=USAGE % "timeline", allow_abbrev=False, help="a step played out on its pipeline, event by event"
-    )
-    _add_playing(playing, "write a Gantt chart")
-    playing.add_argument("--memory", action="store_true", help="in the HTML file also what the fullest rank holds, by part")
-    playing.add_argument("--csv", metavar="FILE", help="write start and end of every event")
+        "timeline", usage=USAGE % "timeline", help="a step played out on its pipeline, event by event",
+        examples=(f"costmodel timeline {STAGED}", f"costmodel timeline {STAGED} --virtual-stages 2 --html step.html"),
+    )  # fmt: skip
+    output = _add_playing(playing, "write a Gantt chart")
+    output.add_argument("--memory", action="store_true", help="in the HTML file also what the fullest rank holds, by part")
+    output.add_argument("--csv", metavar="FILE", help="write start and end of every event")
     playing.set_defaults(run=_timeline)
 
     simulating = commands.add_parser(
-        "simulate", usage=USAGE % "simulate", allow_abbrev=False, help="a step played out on the cluster, its links shared"
-    )
+        "simulate", usage=USAGE % "simulate", help="a step played out on the cluster, its links shared",
+        examples=(f"costmodel simulate {STAGED}", f"costmodel simulate {STAGED} --perfetto step.json"),
+    )  # fmt: skip
     _add_playing(simulating, "write utilisation over time, and where the time goes")
     simulating.set_defaults(run=_simulate)
 
 
-def _add_playing(parser: argparse.ArgumentParser, page: str) -> None:
-    """What every command that plays a step out takes."""
+def _add_playing(parser: Parser, page: str) -> argparse._ArgumentGroup:
+    """What every command that plays a step out takes; the group of its output is given back."""
     add_question(parser, several=False)
     parser.add_argument("--jitter", type=number, default=0.0, metavar="S", help="spread of the passes' times, of their mean")
     parser.add_argument("--seed", type=whole, default=0, metavar="N", help="of the jitter (default: 0)")
-    parser.add_argument("--html", metavar="FILE", help=page)
-    parser.add_argument("--perfetto", metavar="FILE", help="write a trace that ui.perfetto.dev opens")
-    parser.add_argument("--json", action="store_true", help="JSON instead of tables")
+    output = add_output(parser)
+    output.add_argument("--html", metavar="FILE", help=page)
+    output.add_argument("--perfetto", metavar="FILE", help="write a trace that ui.perfetto.dev opens")
+    return output
 
 
 def _timeline(arguments: argparse.Namespace) -> int:
@@ -70,7 +77,7 @@ def _timeline(arguments: argparse.Namespace) -> int:
             "jitter": arguments.jitter, "seed": arguments.seed, "ranks": ranks,
         })  # fmt: skip
     else:
-        print_page(*_page(answer, played, ranks))
+        print_page(*_page(answer, played, ranks), markdown=arguments.markdown)
     return codes.ANSWERED
 
 
@@ -94,7 +101,7 @@ def _write(arguments: argparse.Namespace, answer: Estimate, played: Timeline) ->
         write_page(arguments.html, f"{answer.model.name}: a step of its pipeline", figures)
 
 
-def _page(answer: Estimate, played: Timeline, ranks: list[Row]) -> list[Any]:
+def _page(answer: Estimate, played: Timeline, ranks: list[Row]) -> list[Table | str]:
     from costmodel.units import format_seconds
 
     plan, estimated = answer.plan, answer.step_time
@@ -167,5 +174,6 @@ def _simulate(arguments: argparse.Namespace) -> int:
         table(["stage", *(cause.removesuffix("_s") for cause in causes), "held at most"], rows),
         table(["links", "sent a step", "busy", "peak GB/s", "reach GB/s"], loads),
         f"Played out: {format_seconds(whole_time)} in {played.events:,} events; estimate {format_seconds(answer.step_time)}",
+        markdown=arguments.markdown,
     )
     return codes.ANSWERED

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from costmodel.cli.arguments import Misused, chosen, many, plan_fields, read_cluster, whole
+from costmodel.cli.arguments import Misused, Parser, chosen, many, number, plan_fields, read_cluster, whole
+from costmodel.description.dimensions import RANK_ORDER
 from costmodel.errors import IllegalPlan, InvalidValue
 
 if TYPE_CHECKING:
@@ -21,43 +21,77 @@ USAGE = (
 )
 
 
-def add_question(parser: argparse.ArgumentParser, several: bool, fixed: bool = True) -> None:
+SOFTWARE = (
+    "attention", "gradient_bytes", "fused_cross_entropy", "fused_norms", "cuda_graphs", "overlap_gradients", "overlap_parameters",
+    "overlap_tensor", "overlap_pipeline", "overlap_experts", "dispatcher", "bucket_bytes", "prefetch_bytes",
+)  # fmt: skip
+"""Dimensions of a plan that a framework decides unless it is told."""
+RARE = (
+    *SOFTWARE, "expert_tensor_parallel", "schedule", "shard_group", "rank_order", "synchronisation", "servers", "local_steps",
+    "compression", "compression_density", "compression_rank",
+)  # fmt: skip
+"""Dimensions that ``--help-all`` alone shows."""
+GIVEN_BY = {
+    "schedule": "1f1b, or interleaved with virtual stages", "data_parallel": "what the other degrees leave of the GPUs",
+    "lora_rank": "16", "lora_targets": "all",
+    "shard_group": "all of them", "compression_density": "0.001", "compression_rank": "1", "rank_order": "-".join(RANK_ORDER),
+}  # fmt: skip
+"""What a dimension is that isn't given, where neither its default nor the framework's says so."""
+TRIED = {
+    "tensor_parallel": "every divisor of the GPUs", "context_parallel": "every divisor", "expert_parallel": "every divisor",
+    "expert_tensor_parallel": "every divisor", "pipeline_parallel": "every divisor", "data_parallel": "what is left of the GPUs",
+    "virtual_stages": "every even split up to 8", "micro_batch": "1, 2, 4, 8, 16", "recompute": "none and full, and selective "
+    "where attention is not flash", "zero_stage": "every one that the framework has",
+}  # fmt: skip
+"""What a search tries of a dimension that isn't given."""
+
+
+def add_question(parser: Parser, several: bool, fixed: bool = True) -> None:
     """Arguments of a question about plans: `several` values of a dimension, or one; `fixed` with a sequence length."""
-    parser.add_argument("model", metavar="MODEL", help="name in the catalogue, a TOML file, or a Hugging Face config.json")
+    model = parser.add_argument_group("model")
+    model.add_argument("model", metavar="MODEL", help="name in the catalogue, a TOML file, or a Hugging Face config.json")
+    model.add_argument("--global-batch", type=whole, required=True, metavar="N", help="sequences per step")
+    model.add_argument("--seq-len", type=whole, required=fixed, metavar="N", help="tokens of a sequence")
     add_hardware(parser)
-    parser.add_argument("--global-batch", type=whole, required=True, metavar="N", help="sequences per step")
-    parser.add_argument("--seq-len", type=whole, required=fixed, metavar="N", help="tokens of a sequence")
-    parser.add_argument("--framework", default="megatron-core", metavar="F", help="software or TOML file (megatron-core)")
-    parser.add_argument("--fit-probability", type=float, default=0.9, metavar="P",
-                        help="probability to fit in memory from which a plan is judged to (default: 0.9)")  # fmt: skip
-    title = "what to try, one value or several (1,2,4)" if several else "the plan"
-    group = parser.add_argument_group(title)
-    for name, (reader, shown, text) in plan_fields().items():
+    plan = parser.add_argument_group(
+        "plan", "what to try of each dimension, one value or several (1,2,4)" if several else "one value of each dimension"
+    )
+    software = parser.add_argument_group("framework")
+    software.add_argument("--framework", default="megatron-core", metavar="F",
+                          help="software: name in the catalogue, or a TOML file (default: megatron-core)")  # fmt: skip
+    for name, (reader, shown, text, default) in plan_fields().items():
+        group = software if name in SOFTWARE else plan
+        known = GIVEN_BY.get(name) or ("the framework's" if default is None else default)
+        help_ = f"{text} (tries: {TRIED[name]})" if several and name in TRIED else f"{text} (default: {known})"
         option = "--" + name.replace("_", "-")
         if several:
-            group.add_argument(option, type=many(reader), action="extend", metavar=shown, help=text)
+            added = group.add_argument(option, type=many(reader), action="extend", metavar=shown, help=help_)
         else:
-            group.add_argument(option, type=reader, metavar=shown, help=text)
+            added = group.add_argument(option, type=reader, metavar=shown, help=help_)
+        if name in RARE:
+            parser.rarely(added)
+    plan.add_argument("--fit-probability", type=number, default=0.9, metavar="P",
+                      help="probability to fit in memory from which a plan is judged to (default: 0.9)")  # fmt: skip
 
 
-def add_hardware(parser: argparse.ArgumentParser) -> None:
+def add_hardware(parser: Parser) -> None:
     """Arguments that say on what: a cluster, or so many GPUs of a kind."""
-    where = parser.add_mutually_exclusive_group(required=True)
+    hardware = parser.add_argument_group("cluster")
+    where = hardware.add_mutually_exclusive_group(required=True)
     where.add_argument(
         "--cluster", metavar="C", help="name in the catalogue, a cloud's instance, a TOML file, or several to compare (a,b,c)",
     )  # fmt: skip
     where.add_argument("--device", metavar="D", help="a GPU by name or TOML file: a cluster of --gpus of them in --nodes")
-    parser.add_argument("--nodes", type=whole, metavar="N", help="how many nodes of it (default: one)")
-    parser.add_argument("--gpus", type=whole, metavar="N", help="how many GPUs, of all nodes together (default: one node's)")
-    parser.add_argument(
-        "--network", metavar="RATE", help="of a node's NICs together, such as 25Gbit/s: with --device and several --nodes"
-    )
-    parser.add_argument(
+    hardware.add_argument("--nodes", type=whole, metavar="N", help="how many nodes of it (default: one)")
+    hardware.add_argument("--gpus", type=whole, metavar="N", help="how many GPUs, of all nodes together (default: one node's)")
+    hardware.add_argument("--network", metavar="RATE",
+                          help="of a node's NICs together, such as 25Gbit/s: with --device and several --nodes")  # fmt: skip
+    hardware.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", dest="changes",
-        help="scale or replace a number of the question: network.bandwidth=2x, device.memory=141GB, model.layers=40, "
-        "framework.compute_gemm_efficiency_scale=0.9",
+        help="scale or replace a number of the question, each with a --set of its own: network.bandwidth=2x, "
+        "device.memory=141GB, model.layers=40, framework.compute_gemm_efficiency_scale=0.9",
     )  # fmt: skip
-    parser.add_argument("--verbose", action="store_true", help="also name the keys of a config.json that were passed over")
+    hardware.add_argument("--verbose", action="store_true", help="also name the keys of a config.json that were passed over")
     parser.set_defaults(notes=[])
 
 
@@ -161,7 +195,7 @@ def read_asked_model(arguments: argparse.Namespace) -> Transformer:
         return model
     from costmodel.catalogue.changes import replace
 
-    changes: Mapping[str, Any] = _changes(arguments, None)["model"]
+    changes = _changes(arguments, None)["model"]
     return replace(model, changes)
 
 

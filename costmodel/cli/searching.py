@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, chosen, whole
+from costmodel.cli.arguments import Commands, Misused, add_output, chosen, whole
 from costmodel.cli.compare import compare
 from costmodel.cli.figures import add_figures, check_figures, write_figures
 from costmodel.cli.output import (
+    COMMON,
+    Table,
     gib,
     memory_parts,
     parts,
@@ -20,16 +22,19 @@ from costmodel.cli.output import (
     share,
     shown,
     split,
-    stages,
     table,
     write_csv,
 )
 from costmodel.cli.question import USAGE, add_question, cluster_names, read_asked_model, read_hardware
 from costmodel.cli.training import add_run, run_columns, runs_of
 from costmodel.records import Row
+from costmodel.words import LETTERS
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
     from costmodel.evaluation.estimation import Estimate
+    from costmodel.evaluation.offers import Offer
     from costmodel.evaluation.plan_search import SearchResult
     from costmodel.training.duration import TrainingRun
 
@@ -38,6 +43,9 @@ PATIENCE = 0.5
 WORDS = {
     "zero_stage": "ZeRO stage that the framework lacks",
     "zero_pipeline": "ZeRO stage under a pipeline",
+    "degrees_of_framework": "degrees that the framework hasn't",
+    "dtype_of_framework": "dtypes that the framework hasn't",
+    "schedule_of_framework": "schedules that the framework hasn't",
     "world_size": "degrees that don't multiply to the GPUs",
     "tensor_heads": "tensor degree against heads",
     "tensor_kv_heads": "tensor degree against key/value heads",
@@ -59,26 +67,39 @@ WORDS = {
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    searching = commands.add_parser("search", usage=USAGE % "search", allow_abbrev=False, help="rank every legal plan")
+    searching = commands.add_parser(
+        "search", usage=USAGE % "search", help="rank every legal plan",
+        description="Rank every legal plan by its step time. Of plans that can't be told from the fastest within the error, the "
+        "simplest\nstands first: tensor ranks inside a node, then fewer dimensions, then surer to fit, then faster.",
+        examples=(
+            "costmodel search llama3-8b --device rtx-4090 --global-batch 16 --seq-len 2048 --adapter qlora",
+            "costmodel search llama3-70b --cluster dgx-h100 --nodes 128 --global-batch 1024 --seq-len 8192 --tokens 15T",
+            "costmodel search config.json --cluster aws-p5 --nodes 4 --global-batch 256 --seq-len 4096 --dtype bf16,fp8",
+            "costmodel search llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 8192 --write torchtitan:run.toml",
+        ),
+    )  # fmt: skip
     add_question(searching, several=True)
     add_run(searching)
-    searching.add_argument("--top", type=whole, default=10, metavar="K", help="plans to show (default: 10)")
-    searching.add_argument("--engine", default="auto", metavar="E", help="auto, python, numpy or numba")
-    searching.add_argument("--uneven", action="store_true", help="deal the best plan's layers to its stages by weight")
-    searching.add_argument("--write", metavar="FORMAT:FILE", help="also write the best plan as a launch file; all into a FOLDER/")
-    add_figures(searching, several=True)
-    output = searching.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="JSON instead of tables")
+    output = add_output(searching)
+    output.add_argument("--top", type=whole, default=10, metavar="K", help="plans to show (default: 10)")
+    output.add_argument("--check", action="store_true", help="play the first ten plans out; say which leave their interval")
     output.add_argument("--csv", metavar="FILE", help="also write the ranked plans to a file")
+    output.add_argument("--write", metavar="FORMAT:FILE", help="also write the best plan as a launch file; all into a FOLDER/")
+    add_figures(output, several=True)
+    uneven = output.add_argument("--uneven", action="store_true", help="deal the best plan's layers to its stages by weight")
+    engine = output.add_argument("--engine", default="auto", metavar="E", help="auto, python, numpy or numba (default: auto)")
+    searching.rarely(uneven, engine)
     searching.set_defaults(run=_search)
 
 
 def _search(arguments: argparse.Namespace) -> int:
     import time
 
-    from costmodel.evaluation.plan_search import search
+    from costmodel.simulation.checking import search
 
     check_figures(arguments)
+    if arguments.json and arguments.csv:
+        raise Misused("argument --csv: not allowed with argument --json")
     model = read_asked_model(arguments)
     tried: Row = {name: list(dict.fromkeys(values)) for name, values in chosen(arguments).items()}
     if len(cluster_names(arguments)) > 1:
@@ -98,7 +119,7 @@ def _search(arguments: argparse.Namespace) -> int:
         result = search(
             model, cluster, global_batch=arguments.global_batch, seq_len=arguments.seq_len,
             framework=arguments.framework, fit_probability=arguments.fit_probability, top=arguments.top,
-            engine=arguments.engine, progress=progress,
+            engine=arguments.engine, progress=progress, check=arguments.check,
             keep_evaluated=bool(arguments.html or arguments.png), **tried,
         )  # fmt: skip
     finally:
@@ -114,26 +135,36 @@ def _search(arguments: argparse.Namespace) -> int:
         write_figures(arguments, result, f"{model.name} on {cluster.gpus} GPUs of {cluster.name}")
     runs = runs_of(result.ranked, arguments)
     rows = [{**row, **run.to_dict()} for row, run in zip(result.to_rows(), runs, strict=True)] if runs else result.to_rows()
+    from costmodel.evaluation.notes import notes
+    from costmodel.evaluation.offers import offers
+
+    if result.ranked:
+        arguments.notes += [note for note in notes(result.best) if note.startswith("seq_len") or note.partition("=")[0] in tried]
+    offered = offers(result)
     if arguments.json:
         import json
 
-        print_json({**json.loads(result.to_json()), "plans": rows, "search_time_s": seconds})
+        said = [{"change": one.change, "gpu_time_per_token_s": one.gpu_time, **one.best.to_dict()} for one in offered]
+        print_json({**json.loads(result.to_json()), "plans": rows, "offers": said, "search_time_s": seconds})
         return codes.ANSWERED if result.ranked else codes.NOTHING_FITS
     if result.ranked and arguments.csv:
         write_csv(arguments.csv, list(rows[0]), [list(row.values()) for row in rows])
     several = [name for name, values in tried.items() if len(values) > 1]
-    print_page(*_page(result, arguments, seconds, several, runs), *([written] if written else []))
+    print_page(
+        *_page(result, arguments, seconds, several, runs, offered), *([written] if written else []), markdown=arguments.markdown
+    )
     return codes.ANSWERED if result.ranked else codes.NOTHING_FITS
 
 
 def _page(
-    result: SearchResult, arguments: argparse.Namespace, seconds: float, several: Sequence[str], runs: Sequence[TrainingRun]
-) -> list[Any]:
-    """What a search found, as lines and a table."""
+    result: SearchResult, arguments: argparse.Namespace, seconds: float, several: Sequence[str], runs: Sequence[TrainingRun],
+    offered: Sequence[Offer],
+) -> list[Table | str]:  # fmt: skip
+    """What a search found, as lines and tables."""
     from costmodel.units import format_seconds
 
     cluster, model = result.cluster, result.model
-    page: list[Any] = [
+    page: list[Table | str] = [
         f"{model.name} on {cluster.gpus} GPUs of {cluster.name}, {result.framework.name}: "
         f"{arguments.global_batch} sequences of {arguments.seq_len} tokens a step"
     ]
@@ -156,6 +187,10 @@ def _page(
         )
         if len(result.ties()) > 1:
             lines.append("~ can't be told from the first within the error")
+        fastest = min(result.ranked, key=lambda one: one.step_time)
+        if fastest is not best:
+            slower = share(best.step_time / fastest.step_time - 1.0, 1.0)
+            lines.append(f"The first is the simplest of these, {slower} slower than the fastest by its estimate")
     else:
         why = "no plan is legal" if result.considered and not result.evaluated else result.why_none()
         lines.append(why[0].upper() + why[1:])
@@ -169,6 +204,10 @@ def _page(
         dealt = "-".join(map(str, found.layers))
         longer = share(found.gain, 1.0)
         lines.append(f"Best plan's layers dealt by weight: {dealt}; equal shares take {longer} longer, bubble aside")
+    if result.replays:
+        inside = sum(replay.seconds is not None and not replay.left for replay in result.replays)
+        lines.append(f"Played out, {inside} of the first {len(result.replays)} stay within their interval")
+        lines += [f"Plan {rank}: {replay.left}" for rank, replay in enumerate(result.replays, 1) if replay.left]
     if result.rejected:
         counts = sorted(result.rejected.items(), key=lambda item: -item[1])
         lines.append("Rejected: " + ", ".join(f"{count:,} {WORDS.get(reason, reason)}" for reason, count in counts))
@@ -176,25 +215,40 @@ def _page(
         f"Looked at {result.considered:,} combinations, {result.evaluated:,} of them legal, "
         f"{result.fitting:,} that fit, in {format_seconds(seconds)}"
     )
-    return [*page, "\n".join(lines)]
+    return [*page, "\n".join(lines), *([] if result.ranked else _offers(offered))]
 
 
-def _ranking(result: SearchResult, several: Sequence[str], runs: Sequence[TrainingRun]) -> Any:
+def _offers(offered: Sequence[Offer]) -> list[Table | str]:
+    """Changes after which a plan fits, the cheapest first."""
     from costmodel.units import format_seconds
 
-    columns = {"tensor_parallel": "TP", "context_parallel": "CP", "data_parallel": "DP"}
+    if not offered:
+        return ["No change that was tried makes a plan fit: adapters, an 8-bit optimizer, offload, shorter sequences, more GPUs"]
+    rows = [
+        [
+            offer.change, f"{offer.best.plan.gpus:,}", format_seconds(offer.best.step_time),
+            f"{offer.best.tokens_per_second / offer.best.plan.gpus:,.0f}",
+            f"{gib(float(offer.best.memory.total))} / {gib(offer.best.memory_limit)} GiB", split(offer.best),
+        ]
+        for offer in offered
+    ]  # fmt: skip
+    return [table(["would fit with", "GPUs", "step", "tokens/s/GPU", "peak memory / usable", "its best plan"], rows, words=1)]
+
+
+def _ranking(result: SearchResult, several: Sequence[str], runs: Sequence[TrainingRun]) -> Table:
+    from costmodel.units import format_seconds
+
+    used = {name for _, name in LETTERS if any(getattr(one.plan, name) > 1 for one in result.ranked)}
     if result.model.experts:
-        columns |= {"expert_parallel": "EP"}
+        used.add("expert_parallel")
+    columns = {name: letters for letters, name in LETTERS if name in COMMON or name in used}
     columns |= {"micro_batch": "micro-batch", "zero_stage": "ZeRO", "recompute": "recompute"}
-    hidden = ("pipeline_parallel", "virtual_stages")
-    columns |= {name: name.replace("_", " ") for name in several if name not in columns and name not in hidden}
+    columns |= {name: name.replace("_", " ") for name in several if name not in columns and name not in dict(LETTERS).values()}
     titles = list(columns.values())
-    titles.insert(2, "PP")
     rows = []
     taken, amounts = run_columns(runs) if runs else ([], [[] for _ in result.ranked])
     for rank, (found, standing) in enumerate(zip(result.ranked, result.standings.plans, strict=True), 1):
         values = [shown(getattr(found.plan, name)) for name in columns]
-        values.insert(2, stages(found))
         rows.append([
             f"{rank:>{len(str(len(result.ranked)))}} {'~' if standing.tied and rank > 1 else ' '}",
             format_seconds(found.step_time),
@@ -202,7 +256,7 @@ def _ranking(result: SearchResult, several: Sequence[str], runs: Sequence[Traini
             share(standing.probability_fastest, 1.0), f"{gib(found.memory.total)} / {gib(found.memory_limit)} GiB",
             *amounts[rank - 1], *values,
         ])  # fmt: skip
-    return table(["rank", "step", "tokens/s/GPU", "MFU", "fastest", "memory", *taken, *titles], rows, words=1)
+    return table(["rank", "step", "tokens/s/GPU", "MFU", "P(fastest)", "peak memory / usable", *taken, *titles], rows, words=1)
 
 
 class _Progress:
@@ -213,7 +267,9 @@ class _Progress:
         import time
 
         self._lock, self._clock, self._started = threading.Lock(), time.perf_counter, time.perf_counter()
-        self._done, self._bar, self._task = 0, None, None  # type: tuple[int, Any, Any]
+        self._done = 0
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
         self._shown = sys.stderr is not None and sys.stderr.isatty()
 
     def __call__(self, done: int, total: int) -> None:
@@ -229,7 +285,7 @@ class _Progress:
                 self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
                 self._task = self._bar.add_task("plans", total=total)
                 self._bar.start()
-            if self._bar is not None:
+            if self._bar is not None and self._task is not None:
                 self._bar.update(self._task, completed=self._done)
 
     def stop(self) -> None:

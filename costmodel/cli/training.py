@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, SupportsFloat
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import (
     Commands,
+    add_output,
     add_size,
     chosen,
     gpus_of,
@@ -18,7 +19,7 @@ from costmodel.cli.arguments import (
     read_model,
     whole,
 )
-from costmodel.cli.output import print_json, print_page, share, table, whole_plan
+from costmodel.cli.output import Table, print_json, print_page, share, table, whole_plan
 from costmodel.cli.question import USAGE, add_question, read_asked_model, read_hardware, read_plan
 from costmodel.errors import IllegalPlan, InvalidValue
 
@@ -52,8 +53,13 @@ def add(commands: Commands) -> None:
     """Add the commands."""
     usage = (USAGE % "train").replace("[options]", "--tokens X [--price X] [options]")
     training = commands.add_parser(
-        "train", usage=usage, allow_abbrev=False, help="days, GPU-hours, money and energy of a whole training run"
-    )
+        "train", usage=usage, help="days, GPU-hours, money and energy of a whole training run",
+        examples=(
+            "costmodel train llama3-8b --cluster dgx-h100 --nodes 16 --global-batch 1024 --seq-len 8192 --tokens 15T --price 2.5",
+            "costmodel train llama3-70b --cluster dgx-h100 --nodes 64 --global-batch 2048 --seq-len 8192 --tokens 15T "
+            "--mtbf-hours 50000 --checkpoint-time 60",
+        ),
+    )  # fmt: skip
     add_question(training, several=False)
     add_run(training)
     run = training.add_argument_group("how long it goes on, and what stops it")
@@ -73,11 +79,15 @@ def add(commands: Commands) -> None:
     run.add_argument("--power-utilisation", type=number, default=1.0, metavar="X", help="mean share of it (default: 1)")
     run.add_argument("--overhead", type=number, default=1.0, metavar="X", help="energy of the site over the GPUs' (default: 1)")
     run.add_argument("--carbon", type=number, metavar="X", help="kg of carbon dioxide a kilowatt-hour")
-    training.add_argument("--json", action="store_true", help="JSON instead of tables")
+    add_output(training)
     training.set_defaults(run=_train)
 
     usage = "costmodel compare WORKLOAD --cluster C [--nodes N | --gpus N] [--global-batch N --seq-len N] [options]"
-    comparing = commands.add_parser("compare", usage=usage, allow_abbrev=False, help="systems of training side by side")
+    comparing = commands.add_parser(
+        "compare", usage=usage, help="systems of training side by side",
+        examples=("costmodel compare resnet-50 --cluster dgx-1v --nodes 8",
+                  "costmodel compare llama3-8b --cluster dgx-h100 --nodes 2 --global-batch 64 --seq-len 4096"),
+    )  # fmt: skip
     comparing.add_argument("workload", metavar="WORKLOAD", help="a model, or a network of `costmodel networks`")
     comparing.add_argument("--cluster", required=True, metavar="C", help="name in the catalogue, or a TOML file")
     add_size(comparing)
@@ -87,19 +97,27 @@ def add(commands: Commands) -> None:
     comparing.add_argument("--micro-batch", type=whole, metavar="N", help="sequences per micro-batch, of a model")
     comparing.add_argument("--minibatch", type=whole, default=64, metavar="N", help="samples of a GPU, of a network (64)")
     comparing.add_argument("--servers", type=whole, metavar="N", help="machines without GPUs (default: one a node)")
+    comparing.add_argument(
+        "--servers-of", default="parameter-server", metavar="S",
+        help="whose parameter servers: tensorflow-parameter-server, mxnet-parameter-server, or ideal (default: both measured)",
+    )  # fmt: skip
+    comparing.add_argument("--all-reduce-of", metavar="S", help="between nodes: horovod-2019 (default: what links reach)")
     comparing.add_argument("--delay", type=whole, default=4, metavar="N", help="steps ahead with bounded delay (default: 4)")
     comparing.add_argument("--local-steps", type=whole, default=16, metavar="N", help="of local SGD (default: 16)")
     comparing.add_argument("--straggler-spread", type=number, default=0.0, metavar="X", help="exponential tail of GPUs' times")
     comparing.add_argument("--price", type=number, metavar="X", help="of a GPU for an hour; none is built in")
     comparing.add_argument("--server-price", type=number, default=0.0, metavar="X", help="of a server for an hour")
-    comparing.add_argument("--json", action="store_true", help="JSON instead of tables")
+    add_output(comparing)
     comparing.set_defaults(run=_compare)
 
     usage = "costmodel formula NAME [--at NAME=X,...] [--json]"
-    showing = commands.add_parser("formula", usage=usage, allow_abbrev=False, help="a formula's LaTeX, validity and source")
+    showing = commands.add_parser(
+        "formula", usage=usage, help="a formula's LaTeX, validity and source",
+        examples=("costmodel formula young_interval --at checkpoint_time=60,mtbf=36000", "costmodel formula bubble"),
+    )  # fmt: skip
     showing.add_argument("name", metavar="NAME", help="such as young_interval, or a word that names hold")
     showing.add_argument("--at", metavar="NAME=X,...", help="values of all inputs: also the result and its elasticities")
-    showing.add_argument("--json", action="store_true", help="JSON instead of text")
+    add_output(showing, "text")
     showing.set_defaults(run=_formula)
 
 
@@ -176,7 +194,7 @@ def _train(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({**run.estimate.to_dict(), **run.to_dict(), **_shares(run)})
     else:
-        print_page(*_page(run))
+        print_page(*_page(run), markdown=arguments.markdown)
     return codes.ANSWERED
 
 
@@ -188,18 +206,20 @@ def _compare(arguments: argparse.Namespace) -> int:
     gpus = gpus_of(arguments, cluster)
     cluster = cluster if gpus is None else cluster.with_gpus(gpus)
     spread = arguments.straggler_spread
-    asked: dict[str, Any] = {
-        "servers": arguments.servers, "delay": arguments.delay, "local_steps": arguments.local_steps,
+    asked: dict[str, object] = {
+        "servers": arguments.servers, "servers_of": arguments.servers_of, "all_reduce_of": arguments.all_reduce_of,
+        "delay": arguments.delay, "local_steps": arguments.local_steps,
         "gpu_hour": arguments.price, "server_hour": arguments.server_price,
         "stragglers": Stragglers(distribution="exponential", spread=spread) if spread else None,
     }  # fmt: skip
     of_model = {name: getattr(arguments, name) for name in ("global_batch", "seq_len", "micro_batch")}
     asked |= {name: value for name, value in of_model.items() if value is not None}
-    found = compare_systems(_workload(arguments, cluster), cluster, framework=arguments.framework, **asked)
+    compared: Callable[..., Comparison] = compare_systems
+    found = compared(_workload(arguments, cluster), cluster, framework=arguments.framework, **asked)
     if arguments.json:
         print_json({"workload": found.workload, "cluster": cluster.name, "systems": found.to_rows(), "refused": found.refused})
     else:
-        print_page(*_compared(found))
+        print_page(*_compared(found), markdown=arguments.markdown)
     return codes.ANSWERED
 
 
@@ -214,7 +234,7 @@ def _workload(arguments: argparse.Namespace, cluster: Cluster) -> Transformer | 
     return read_model(name)
 
 
-def _compared(found: Comparison) -> list[Any]:
+def _compared(found: Comparison) -> list[Table | str]:
     """Systems side by side, as a table and lines."""
     from costmodel.units import format_bytes, format_seconds
 
@@ -246,28 +266,29 @@ def _formula(arguments: argparse.Namespace) -> int:
         near = matching(arguments.name, list(formula_names()))
         if not near or arguments.at or arguments.json:
             raise
-        print_page(f"Formulas that hold {arguments.name!r}:", "\n".join(near))
+        print_page(f"Formulas that hold {arguments.name!r}:", "\n".join(near), markdown=arguments.markdown)
         return codes.ANSWERED
     shown = page(name)
-    found = {} if arguments.at is None else _at(formula, arguments.at)
+    found = None if arguments.at is None else _at(formula, arguments.at)
     if arguments.json:
         import dataclasses
 
-        print_json({**dataclasses.asdict(shown), "parameters": dict(shown.parameters), **found})
+        figures = {} if found is None else {"result": found[0], "elasticities": found[1]}
+        print_json({**dataclasses.asdict(shown), "parameters": dict(shown.parameters), **figures})
         return codes.ANSWERED
-    parts = [f"{shown.name}: {shown.summary}", "\n".join(shown.equations)]
+    parts: list[Table | str] = [f"{shown.name}: {shown.summary}", "\n".join(shown.equations)]
     parts.append(table(["input", "meaning"], shown.parameters, words=2))
     lines = [f"Valid: {shown.assumptions or 'wherever its inputs make sense; no assumption stated'}"]
     lines += [f"Source: {source}" for source in shown.sources] or ["Source: derived in this library"]
     parts.append("\n".join(lines))
-    if found:
-        slopes = [(path, f"{slope:+.3f}") for path, slope in found["elasticities"].items()]
-        parts += [f"Result: {found['result']:.6g}", table(["input", "% of the result for 1 % of it"], slopes, words=1)]
-    print_page(*parts)
+    if found is not None:
+        slopes = [(path, f"{slope:+.3f}") for path, slope in found[1].items()]
+        parts += [f"Result: {found[0]:.6g}", table(["input", "% of the result for 1 % of it"], slopes, words=1)]
+    print_page(*parts, markdown=arguments.markdown)
     return codes.ANSWERED
 
 
-def _at(formula: Any, text: str) -> dict[str, Any]:
+def _at(formula: Callable[..., object], text: str) -> tuple[float, dict[str, float]]:
     """A formula's result and elasticities at values such as ``a=1,b=2``."""
     import inspect
 
@@ -295,9 +316,9 @@ def _at(formula: Any, text: str) -> dict[str, Any]:
         result = formula(*values)
     except (AttributeError, TypeError):
         raise InvalidValue("at", text, "inputs that are numbers; this formula takes groups of them") from None
-    if isinstance(result, tuple):
+    if not isinstance(result, SupportsFloat):
         raise InvalidValue("at", text, "a formula of one result")
-    return {"result": float(result), "elasticities": elasticities(formula, *values)}
+    return float(result), elasticities(formula, *values)
 
 
 def _seconds(hours: float | None) -> float | None:
@@ -311,13 +332,12 @@ def _plan(arguments: argparse.Namespace) -> Estimate:
         from costmodel.evaluation.estimation import estimate
 
         return estimate(model, *read_plan(arguments), arguments.framework)
-    from costmodel.evaluation.plan_search import search
+    from costmodel.evaluation.plan_search import search_by_name
 
     cluster = read_hardware(arguments)
-    tried: dict[str, Any] = {name: [value] for name, value in given.items()}
-    found = search(
+    found = search_by_name(
         model, cluster, global_batch=arguments.global_batch, seq_len=arguments.seq_len, framework=arguments.framework, top=1,
-        **tried,
+        **{name: [value] for name, value in given.items()},
     )  # fmt: skip
     if not found.ranked:
         raise IllegalPlan("memory", f"no plan of {model.name} on {found.cluster.gpus} GPUs of {cluster.name} is legal and fits")
@@ -334,7 +354,7 @@ def _shares(run: TrainingRun) -> dict[str, float | None]:
     }
 
 
-def _page(run: TrainingRun) -> list[Any]:
+def _page(run: TrainingRun) -> list[Table | str]:
     """Everything about one run, as lines and a table."""
     from costmodel.units import format_count, format_seconds
 

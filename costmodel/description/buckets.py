@@ -15,6 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from costmodel.checks import flag, positive_int, real
+from costmodel.description.bucket_rules import (
+    DEEPSPEED_PREFETCHED,
+    DEEPSPEED_REDUCED,
+    DISTRIBUTED_CAP,
+    MEGATRON_BUCKET,
+    MEGATRON_BUCKET_PER_RANK,
+)
 from costmodel.description.tensors import Integers, LocalTensors
 from costmodel.errors import InvalidValue, NotModelled
 from costmodel.units import MiB
@@ -227,7 +234,7 @@ class DistributedDataParallel:
     pytorch/pytorch torch/csrc/distributed/c10d/reducer.cpp, ``compute_bucket_assignment_by_size``
     """
 
-    cap: float = 25.0 * MiB
+    cap: float = DISTRIBUTED_CAP
     first_cap: float = 1.0 * MiB
 
     def __post_init__(self) -> None:
@@ -280,7 +287,7 @@ class Megatron:
         chunk = np.clip((tensors.layer[order] - 1) * context.chunks // tensors.layers, 0, context.chunks - 1)
         alone = tensors.shared[order] & sharded
         breaks = np.flatnonzero((np.diff(chunk) != 0) | alone[1:] | alone[:-1]) + 1
-        cap = self.bucket_parameters or max(40_000_000, 1_000_000 * context.ranks)
+        cap = self.bucket_parameters or max(MEGATRON_BUCKET, MEGATRON_BUCKET_PER_RANK * context.ranks)
         ends: list[int] = []
         for start, end in zip([0, *breaks], [*breaks, len(order)], strict=True):
             bucketed = context.overlapped and context.first_stage and chunk[start] == 0
@@ -371,13 +378,13 @@ class DeepSpeed:
     partitioned_param_coordinator.py; deepspeed/runtime/utils.py
     """
 
-    reduce_bucket_size: int = 500_000_000
+    reduce_bucket_size: int = DEEPSPEED_REDUCED
     allgather_bucket_size: int = 500_000_000
     use_multi_rank_bucket_allreduce: bool = True
     split_large_tensors: bool = True
     all_gather_into_tensor: bool = True
     overlap_comm: bool = False
-    prefetch_bucket_size: int = 50_000_000
+    prefetch_bucket_size: int = DEEPSPEED_PREFETCHED
     persistence_threshold: int = 100_000
 
     def __post_init__(self) -> None:
@@ -457,20 +464,25 @@ class DeepSpeed:
         return calls
 
 
-def rule_of(framework: str, zero_stage: int) -> Any:
-    """The rule of a framework of the catalogue; `OneBucket` where its buckets are not modelled.
+def rule_of(name: str, zero_stage: int, bucket: int | None = None, prefetch: int | None = None) -> Any:
+    """The rule of a name at a stage of ZeRO.
 
     Parameters
     ----------
-    framework : its name
+    name : one of `costmodel.description.bucket_rules.RULES`
     zero_stage : 0 to 3
+    bucket : elements of a bucket of gradients; the framework's own if None
+    prefetch : elements that are gathered at once at stage 3; the framework's own if None
     """
-    if "deepspeed" in framework:
-        return DeepSpeed()
-    if framework.startswith(("megatron", "nemo")):
-        return Megatron() if zero_stage < 2 else FullySharded(by_tensor=False)
-    if framework.startswith("fsdp") and zero_stage != 1:
-        return FullySharded(by_tensor=framework == "fsdp2") if zero_stage else DistributedDataParallel()
+    if name == "deepspeed":
+        own = DeepSpeed()
+        return DeepSpeed(
+            reduce_bucket_size=bucket or own.reduce_bucket_size, prefetch_bucket_size=prefetch or own.prefetch_bucket_size
+        )
+    if name == "megatron":
+        return Megatron(bucket_parameters=bucket) if zero_stage < 2 else FullySharded(by_tensor=False)
+    if name in ("fsdp1", "fsdp2", "ddp") and zero_stage != 1:
+        return FullySharded(by_tensor=name == "fsdp2") if zero_stage else DistributedDataParallel()
     return OneBucket()
 
 

@@ -104,8 +104,7 @@ class Cluster:
                 raise InvalidValue(f"size of level {outer.name}", outer.size, f"a multiple of {inner.name}'s {inner.size}")
         if self.gpus is None:
             object.__setattr__(self, "gpus", self.levels[-1].size)
-        positive_int("gpus", self.gpus, MAX_GPUS)
-        if len(self.levels) == 1 and self.gpus > self.levels[0].size:  # type: ignore[operator]
+        if positive_int("gpus", self.gpus, MAX_GPUS) > self.levels[0].size and len(self.levels) == 1:
             raise InvalidValue("gpus", self.gpus, f"at most {self.levels[0].size} on the only level {self.levels[0].name}")
 
     @property

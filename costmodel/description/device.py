@@ -5,55 +5,127 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from costmodel.checks import mapping, positive_int, real, text
+from costmodel.checks import filled, mapping, positive_int, real, text
 from costmodel.errors import InvalidValue, NotModelled
 from costmodel.formulas.quantities import DeviceNumbers
 from costmodel.units import quantity
 
-DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp8-rowwise", "mxfp8", "nvfp4")
-"""Dtypes of a GEMM. mxfp8 runs at the fp8 peak; nvfp4 at the fp4 peak."""
+DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4")
+"""Dtypes of a GEMM. fp8-block has a scale for 128 elements of an activation and for 128 x 128 of a weight, mxfp8 one for 32;
+both run at the fp8 peak, nvfp4 at the fp4 peak."""
 
-_PEAK_OF = {"fp8-rowwise": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
+_PEAK_OF = {"fp8-rowwise": "fp8", "fp8-block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
 _SIXTEEN_BIT = ("bf16", "fp16", "tf32", "fp32")
+_NEAR = {"fp8-rowwise": ("fp8",), "fp8-block": ("fp8",), "mxfp8": ("fp8-block", "fp8"), "nvfp4": ("fp4", "mxfp8", "fp8")}
+
+
+PerDtype = float | Mapping[str, float]
+"""One value for all dtypes, or one by dtype; a dtype that isn't named takes the nearest that is."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Efficiency:
-    """Calibrated constants of an architecture; `costmodel.formulas.compute` says how they act.
+    """Calibrated constants of a device; `costmodel.formulas.compute` and `.transformer.attention` say how they act.
 
     Parameters
     ----------
     gemm : share of the dense peak that a large GEMM reaches, by dtype
-    gemm_output : output elements lost to unfilled waves
+    best : share of the dense peak that the best product measured reached, by dtype
+    gemm_output : output elements lost to unfilled waves, over the dense peak [s/FLOP]
     gemm_depth : inner dimension lost to filling the pipeline of a tile
-    attention_forward, attention_backward : share of the 16-bit peak of the flash kernels
-    attention_length : sequence length lost to short rows [tokens]
+    product_memory : share of the specified memory bandwidth at which a product's operands come
+    grouped_memory : the same of many products in one kernel
+    grouped : as `gemm`, of many products in one kernel
+    grouped_rows : rows that each of them loses to its last tile
+    grouped_output : as `gemm_output`, of many products in one kernel [s/FLOP]
+    attention_forward, attention_backward : share of the 16-bit peak of the causal flash kernels
+    attention_length : keys a query that they lose to partly masked tiles
+    attention_window : keys a query that a window loses on top
+    attention_width : channels of a head that the softmax costs as much as
+    attention_rows : queries of all heads lost to unfilled waves
+    attention_unaligned : factor on the rate where a head's channels are no multiple of 16
+    full_attention, full_attention_length, full_attention_width : the same of kernels without a mask
     memory : share of the specified memory bandwidth that streaming kernels reach
+    cast : share of it that kernels reach that make 8-bit operands
+    cache : share of the last-level cache that a benchmark's next call finds filled
+    cache_bandwidth : that the same kernels reach in the cache, and do not pass in memory [bytes/s]
     kernel_time : shortest kernel with the gap to the next [s]
     sustained_clock : clock in a training step over that of a short benchmark
     """
 
     gemm: Mapping[str, float]
-    gemm_output: float
-    gemm_depth: float
+    best: Mapping[str, float]
+    gemm_output: PerDtype
+    gemm_depth: PerDtype
+    product_memory: float
+    grouped_memory: float
+    grouped: Mapping[str, float]
+    grouped_rows: PerDtype
+    grouped_output: PerDtype
     attention_forward: float
     attention_backward: float
     attention_length: float
+    attention_window: float
+    attention_width: float
+    attention_rows: float
+    attention_unaligned: float
+    full_attention: float
+    full_attention_length: float
+    full_attention_width: float
     memory: float
+    cast: float
+    cache: float
+    cache_bandwidth: float
     kernel_time: float
     sustained_clock: float = 1.0
 
     def __post_init__(self) -> None:
-        if not mapping("gemm", self.gemm):
-            raise InvalidValue("gemm", dict(self.gemm), "an efficiency for at least one dtype")
-        for dtype, value in self.gemm.items():
-            real(f"gemm.{dtype}", value, 1e-4, 1.2)
-        for field in ("attention_forward", "attention_backward", "memory"):
+        for field in ("gemm", "best", "grouped"):
+            values = getattr(self, field)
+            if not mapping(field, values):
+                raise InvalidValue(field, dict(values), "an efficiency for at least one dtype")
+            for dtype, value in values.items():
+                real(f"{field}.{dtype}", value, 1e-4, 1.2)
+        for field in ("gemm_output", "gemm_depth", "grouped_rows", "grouped_output"):
+            values = getattr(self, field)
+            for dtype, value in values.items() if isinstance(values, Mapping) else (("", values),):
+                real(f"{field}.{dtype}".rstrip("."), value, 0.0, 1e9)
+        for field in ("attention_forward", "attention_backward", "full_attention", "attention_unaligned", "memory", "cast",
+                      "product_memory", "grouped_memory", "sustained_clock"):  # fmt: skip
             real(field, getattr(self, field), 1e-4, 1.2)
-        for field in ("gemm_output", "gemm_depth", "attention_length"):
+        for field in ("attention_length", "attention_window", "attention_width", "attention_rows", "full_attention_length",
+                      "full_attention_width"):  # fmt: skip
             real(field, getattr(self, field), 0.0, 1e9)
+        real("cache", self.cache, 0.0, 1.0)
+        real("cache_bandwidth", self.cache_bandwidth, 1e9, 1e15)
         real("kernel_time", self.kernel_time, 0.0, 1.0)
         real("sustained_clock", self.sustained_clock, 1e-4, 1.2)
+
+    def at(self, field: str, dtype: str) -> float:
+        """A constant at a dtype; an unmeasured dtype takes the value of the nearest measured one.
+
+        Parameters
+        ----------
+        field : whose value may differ between dtypes
+        dtype : one of `DTYPES`
+        """
+        values = getattr(self, field)
+        return float(values[self.told(field, dtype)] if isinstance(values, Mapping) else values)
+
+    def told(self, field: str, dtype: str) -> str:
+        """The measured dtype whose value of a constant serves a dtype; empty where one value serves all.
+
+        Parameters
+        ----------
+        field, dtype : as in `at`
+        """
+        values = getattr(self, field)
+        if not isinstance(values, Mapping):
+            return ""
+        for candidate in (dtype, *_NEAR.get(dtype, ()), *_SIXTEEN_BIT, *values):
+            if candidate in values:
+                return str(candidate)
+        raise InvalidValue(field, dict(values), "a value for at least one dtype")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,6 +168,7 @@ class Device:
     efficiency : calibrated constants
     host_bandwidth : to host memory, one direction [bytes/s]
     multiprocessors : streaming multiprocessors or compute units; 0 if unknown
+    cache : last-level cache [bytes]; 0 if unknown, which only benchmarks that repeat an operator feel
     architecture : the family whose constants a device without its own measurement borrows
     layer_efficiency : constants of fp32 kernels of convolutions and recurrences; those of `efficiency` if not given
     power : limit of the whole device [W]; None if unknown
@@ -114,6 +187,7 @@ class Device:
     usable_memory: float | None = None
     host_bandwidth: float = 12e9
     multiprocessors: int = 0
+    cache: float = 0.0
     architecture: str = "unknown"
     layer_efficiency: LayerEfficiency | None = None
     title: str = ""
@@ -134,6 +208,7 @@ class Device:
         if self.usable_memory is None:
             object.__setattr__(self, "usable_memory", self.memory)
         real("usable_memory", self.usable_memory, 1e6, self.memory)
+        real("cache", self.cache, 0.0, 1e12)
         if self.multiprocessors:
             positive_int("multiprocessors", self.multiprocessors, 10**6)
         if self.power is not None:
@@ -152,31 +227,52 @@ class Device:
 
     def gemm_efficiency(self, dtype: str) -> float:
         """Calibrated share of the peak at a dtype; an unmeasured dtype takes that of the nearest measured one."""
-        measured = self.efficiency.gemm
-        for candidate in (dtype, _PEAK_OF.get(dtype, dtype), *_SIXTEEN_BIT, *measured):
-            if candidate in measured:
-                return float(measured[candidate])
-        raise InvalidValue("gemm", dict(measured), "an efficiency for at least one dtype")
+        return self.efficiency.at("gemm", dtype)
+
+    def base_dtype(self, dtype: str) -> str:
+        """The dtype of 16 bit or more in which attention and the head run beside GEMMs of a dtype."""
+        if dtype in _SIXTEEN_BIT:
+            return dtype
+        return "bf16" if "bf16" in self.dense_peak else "fp16"
 
     def numbers(self, dtype: str = "bf16") -> DeviceNumbers:
         """The device as the numbers that formulas take, at one GEMM dtype."""
-        base = dtype
-        if dtype not in _SIXTEEN_BIT:
-            base = "bf16" if "bf16" in self.dense_peak else "fp16"
-        constants = self.efficiency
+        base = self.base_dtype(dtype)
+        constants, peak, base_peak = self.efficiency, self.peak(dtype), self.peak(base)
+        bandwidth = float(self.memory_bandwidth)
         return DeviceNumbers(
-            flop_rate=self.peak(dtype),
-            base_flop_rate=self.peak(base),
-            gemm_efficiency=self.gemm_efficiency(dtype) * constants.sustained_clock,
-            base_gemm_efficiency=self.gemm_efficiency(base) * constants.sustained_clock,
-            gemm_output=float(constants.gemm_output),
-            gemm_depth=float(constants.gemm_depth),
-            attention_forward_efficiency=float(constants.attention_forward) * constants.sustained_clock,
-            attention_backward_efficiency=float(constants.attention_backward) * constants.sustained_clock,
+            flop_rate=peak,
+            base_flop_rate=base_peak,
+            gemm_efficiency=constants.at("gemm", dtype),
+            base_gemm_efficiency=constants.at("gemm", base),
+            gemm_output=constants.at("gemm_output", dtype) * peak,
+            gemm_depth=constants.at("gemm_depth", dtype),
+            base_gemm_output=constants.at("gemm_output", base) * base_peak,
+            base_gemm_depth=constants.at("gemm_depth", base),
+            best_flop_rate=constants.at("best", dtype) * peak,
+            base_best_flop_rate=constants.at("best", base) * base_peak,
+            product_bandwidth=bandwidth * constants.product_memory,
+            grouped_bandwidth=bandwidth * constants.grouped_memory,
+            grouped_efficiency=constants.at("grouped", dtype),
+            grouped_rows=constants.at("grouped_rows", dtype),
+            grouped_output=constants.at("grouped_output", dtype) * peak,
+            attention_forward_efficiency=float(constants.attention_forward),
+            attention_backward_efficiency=float(constants.attention_backward),
             attention_length=float(constants.attention_length),
-            memory_bandwidth=float(self.memory_bandwidth) * float(constants.memory),
+            attention_window=float(constants.attention_window),
+            attention_width=float(constants.attention_width),
+            attention_rows=float(constants.attention_rows),
+            attention_unaligned=float(constants.attention_unaligned),
+            full_attention_efficiency=float(constants.full_attention),
+            full_attention_length=float(constants.full_attention_length),
+            full_attention_width=float(constants.full_attention_width),
+            memory_bandwidth=bandwidth * float(constants.memory),
+            cast_bandwidth=bandwidth * float(constants.cast),
+            cache=float(self.cache) * float(constants.cache),
+            cache_bandwidth=float(constants.cache_bandwidth),
             kernel_time=float(constants.kernel_time),
-            memory=float(self.usable_memory),  # type: ignore[arg-type]
+            sustained_clock=float(constants.sustained_clock),
+            memory=float(filled(self.usable_memory)),
             host_bandwidth=float(self.host_bandwidth),
         )
 
@@ -188,6 +284,7 @@ class Device:
             gemm_output=float(constants.gemm_output),
             gemm_depth=float(constants.gemm_depth),
             memory_bandwidth=float(self.memory_bandwidth) * float(constants.memory),
+            product_bandwidth=float(self.memory_bandwidth) * float(constants.memory),
             kernel_time=float(constants.kernel_time),
         )
 
@@ -195,8 +292,8 @@ class Device:
         """Constants of kernels of convolutions and recurrences at one dtype: fp32's own, else those of products."""
         if self.layer_efficiency is not None and dtype == "fp32":
             return self.layer_efficiency
-        shared = self.efficiency
+        shared, numbers = self.efficiency, self.numbers(dtype)
         return LayerEfficiency(
-            gemm=self.gemm_efficiency(dtype), winograd=1.0, gemm_output=shared.gemm_output, gemm_depth=shared.gemm_depth,
+            gemm=self.gemm_efficiency(dtype), winograd=1.0, gemm_output=numbers.gemm_output, gemm_depth=numbers.gemm_depth,
             memory=shared.memory, kernel_time=shared.kernel_time,
         )  # fmt: skip

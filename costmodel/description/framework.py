@@ -4,13 +4,38 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from costmodel.checks import choice, flag, listing, real, text, whole
+from costmodel.checks import choice, flag, kind, listing, real, text, whole
+from costmodel.description.bucket_rules import RULES
+from costmodel.description.device import DTYPES
+from costmodel.description.dimensions import DIMENSIONS, Dimension
 from costmodel.errors import InvalidValue
+from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS
 from costmodel.formulas.quantities import Software
 from costmodel.records import flat
 
+SPLITTING = tuple(one.column for one in DIMENSIONS if one.column not in ("data", "virtual_stages"))
+SCHEDULES = tuple(TRAITS)
+REACHED = 0.9
+"""Of a link's line rate, by two machines alone: 90 of 100 Gbit/s where server systems were measured (jiang2020, section 7)."""
+DISPATCHERS = ("all-to-all", "deduplicated")
 ATTENTION_KINDS = ("flash", "fused-softmax", "unfused")
+
+
+class ServerSystem(NamedTuple):
+    """Constants of a system of servers, as its implementation was measured."""
+
+    name: str
+    link_share: float  # of a link's line rate, each way
+    request_time: float  # of a server with one worker machine's requests in a step [s]
+    stored: bool  # a whole message is stored before it is forwarded
+    hidden: bool  # the exchange runs beside the backward pass
+
+    @property
+    def reached_share(self) -> float:
+        """Of what two machines reach over the link by themselves."""
+        return min(1.0, self.link_share / REACHED)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,6 +49,9 @@ class Framework:
     zero_stage : default sharding of states over data-parallel ranks, 0 to 3
     zero_stages : every stage that it has
     largest_pipelined_zero_stage : highest stage that it runs with pipeline parallelism
+    dimensions : along which it can split, columns of `costmodel.description.dimensions.DIMENSIONS`; data it always can
+    schedules : of pipelines that it has
+    dtypes : in which it multiplies
     sequence_parallel : default under tensor parallelism
     gradient_bytes : of an accumulated gradient [bytes]
     reduce_bytes : of a gradient on the wire [bytes]
@@ -31,7 +59,8 @@ class Framework:
     parameter_bytes : of the weights that are multiplied [bytes]
     logit_bytes : kept per logit between forward and backward [bytes]
     attention : default kernel
-    fused_cross_entropy, fused_norms, overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline : defaults
+    fused_cross_entropy, fused_norms, overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline,
+    overlap_experts, dispatcher : defaults
     scatter_boundary : a tensor group splits what it sends to the next pipeline stage
     keep_rotated : queries and keys are kept before and after their rotation
     keep_activated : a gated MLP keeps its activated gate beside gate and product
@@ -43,7 +72,9 @@ class Framework:
     update_bytes : held per updated parameter while the optimizer runs [bytes]
     keep_gathered : under sequence parallelism the gathered inputs of products are kept for the backward pass
     balanced_stages : layers are dealt to pipeline stages by cost, the vocabulary projection counted in
+    buckets : rule by which gradients and weights are grouped into calls, one of `costmodel.description.bucket_rules.RULES`
     gather_logits : the loss sees the whole vocabulary on every tensor rank
+    server_systems : constants of parameter servers and of BytePS, by the plan's `synchronisation`; links alone where it has none
     time_error : standard deviation of log(measured / predicted) where it was measured on the user's own runs
     owner : under what name calibration keeps the errors of the constants
     title : one line about it
@@ -54,6 +85,9 @@ class Framework:
     zero_stage: int = 1
     zero_stages: Sequence[int] = (0, 1, 2, 3)
     largest_pipelined_zero_stage: int = 1
+    dimensions: Sequence[str] = SPLITTING
+    schedules: Sequence[str] = SCHEDULES
+    dtypes: Sequence[str] = DTYPES
     sequence_parallel: bool = True
     gradient_bytes: float = 4.0
     reduce_bytes: float = 4.0
@@ -67,6 +101,8 @@ class Framework:
     overlap_parameters: bool = True
     overlap_tensor: bool = False
     overlap_pipeline: bool = False
+    overlap_experts: bool = False
+    dispatcher: str = "all-to-all"
     scatter_boundary: bool = False
     gather_logits: bool = False
     keep_gathered: bool = False
@@ -78,9 +114,16 @@ class Framework:
     retained_logit_bytes: float = 0.0
     update_bytes: float = 0.0
     balanced_stages: bool = False
+    buckets: str = "one"
+    server_systems: Sequence[ServerSystem] = ()
     time_error: float | None = None
     owner: str = ""
     title: str = ""
+
+    def server_system(self, synchronisation: str) -> ServerSystem:
+        """Constants of a plan's way to synchronise; those of links alone where it has none of its own."""
+        ideal = ServerSystem(synchronisation, 1.0, 0.0, False, True)
+        return next((system for system in self.server_systems if system.name == synchronisation), ideal)
 
     def __post_init__(self) -> None:
         text("name", self.name)
@@ -89,13 +132,24 @@ class Framework:
         stages = tuple(whole("zero_stages", stage, 3) for stage in listing("zero_stages", self.zero_stages))
         object.__setattr__(self, "zero_stages", stages)
         choice("zero_stage", self.zero_stage, self.zero_stages)
+        systems = listing("server_systems", self.server_systems)
+        object.__setattr__(self, "server_systems", systems)
+        for system in systems:
+            kind("server_systems", system, ServerSystem, "ServerSystem(name=..., ...)")
+        for field, known in (("dimensions", SPLITTING), ("schedules", SCHEDULES), ("dtypes", DTYPES)):
+            object.__setattr__(self, field, tuple(listing(field, getattr(self, field))))
+            for value in getattr(self, field):
+                choice(field, value, known)
         choice("attention", self.attention, ATTENTION_KINDS)
+        choice("buckets", self.buckets, RULES)
+        choice("dispatcher", self.dispatcher, DISPATCHERS)
         for field in ("gradient_bytes", "reduce_bytes", "optimizer_bytes", "parameter_bytes", "logit_bytes",
                       "backward_gradient_bytes", "retained_logit_bytes", "update_bytes"):  # fmt: skip
             real(field, getattr(self, field), 0.0, 64.0)
         for field in ("sequence_parallel", "fused_cross_entropy", "fused_norms", "overlap_gradients", "overlap_parameters",
-                      "overlap_tensor", "overlap_pipeline", "scatter_boundary", "keep_gathered", "gather_logits",
-                      "balanced_stages", "keep_rotated", "keep_activated", "narrow_copies", "lazy_gradients"):  # fmt: skip
+                      "overlap_tensor", "overlap_pipeline", "overlap_experts", "scatter_boundary", "keep_gathered",
+                      "gather_logits", "balanced_stages", "keep_rotated", "keep_activated", "narrow_copies",
+                      "lazy_gradients"):  # fmt: skip
             flag(field, getattr(self, field))
         if self.time_error is not None:
             real("time_error", self.time_error, 0.0, 10.0)
@@ -103,6 +157,23 @@ class Framework:
             raise InvalidValue("constants", self.constants, "a Software of calibrated constants")
         for field, value in flat(self.constants).items():
             real(field, value, 0.0, 1e12)
+
+    @property
+    def degrees(self) -> str:
+        """Names of the degrees by which it splits, in words."""
+        return ", ".join(one.field for one in DIMENSIONS if one.column in ("data", *self.dimensions))
+
+    @property
+    def lacking(self) -> tuple[Dimension, ...]:
+        """Dimensions along which it can't split."""
+        return tuple(one for one in DIMENSIONS if one.column in SPLITTING and one.column not in self.dimensions)
+
+    @property
+    def default_schedules(self) -> tuple[str, str]:
+        """What runs where nothing is said: a pipeline of one chunk a rank, and of several."""
+        usual = sorted(self.schedules, key=lambda name: name not in ("1f1b", "interleaved"))
+        whole = (name for name in usual if not TRAITS[name].chunked)
+        return next(whole, "1f1b"), next((name for name in usual if TRAITS[name].chunked), "interleaved")
 
     def numbers(self) -> Software:
         """The constants that formulas take."""

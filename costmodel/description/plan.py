@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from costmodel import ops
 from costmodel.checks import choice, flag, listing, plain_fields, positive_int, real, whole
+from costmodel.description import bucket_rules
+from costmodel.description.adapters import KINDS, choice_of, targets_of
 from costmodel.description.device import DTYPES
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER
-from costmodel.description.framework import ATTENTION_KINDS, Framework
+from costmodel.description.framework import ATTENTION_KINDS, DISPATCHERS, Framework
 from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.formulas import legality
 from costmodel.formulas.network import communication, compression
@@ -23,6 +25,7 @@ from costmodel.formulas.quantities import (
     KernelChoices,
     Number,
     OffloadShares,
+    OptimizerChoice,
     OverlapChoices,
     PlanNumbers,
     Settings,
@@ -30,6 +33,7 @@ from costmodel.formulas.quantities import (
     Widths,
 )
 from costmodel.formulas.transformer import precision
+from costmodel.formulas.transformer.update import NEWTON_SCHULZ_STEPS
 from costmodel.records import Row
 
 if TYPE_CHECKING:
@@ -40,13 +44,16 @@ SCHEDULES = schedules.CODES
 """Codes of the schedules by their names."""
 OPTIMIZERS = {
     "adam": (4.0, 8.0), "adam-precision-aware": (2.0, 8.0), "adam-bf16-moments": (4.0, 4.0), "adam-8bit": (4.0, 2.0),
-    "adam-bf16": (0.0, 4.0), "sgd-momentum": (4.0, 4.0), "muon": (4.0, 4.0), "rmsprop": (4.0, 8.0),
+    "adam-bf16": (0.0, 4.0), "sgd": (4.0, 0.0), "sgd-momentum": (4.0, 4.0), "lion": (4.0, 4.0), "adafactor": (4.0, 0.0),
+    "muon": (4.0, 4.0), "rmsprop": (4.0, 8.0),
 }  # fmt: skip
 """Bytes per parameter of the master copy that 16-bit weights have, and of the moments; the precision-aware one keeps of
 the master copy only what the weight lacks; under ``muon`` the second moment of the embeddings, which stay with Adam, is
-neglected."""
-ADAPTERS = {"none": 1.0, "lora": 0.005, "qlora": 0.005}
-"""Share of the parameters that train; adapters of rank 16 on every projection are about half a per cent [hu2021]_."""
+neglected, under ``adafactor`` the sums of rows and columns."""
+PASSING_BYTES = {"adafactor": 52.0}
+"""Moved per parameter for tensors that live for one update alone: Adafactor squares the gradient, averages it over rows and
+columns, multiplies both out, and scales, measures and clips the update in kernels of their own (huggingface/transformers
+src/transformers/optimization.py, ``Adafactor.step``)."""
 QUANTISED_BYTES = precision.block_bytes(4.0, 8.0 + 32.0 / 256.0, 64.0)
 """Of a weight in NF4, its block's scale in 8 bits and that of 256 scales in 32 [dettmers2023]_."""
 SYNCHRONISATIONS = {
@@ -94,14 +101,21 @@ class Plan:
     dtype : of the GEMMs; ``"fp8-rowwise"`` has a scale for each row instead of each tensor
     gradient_bytes : of an accumulated gradient: 2 or 4
     optimizer : one of `OPTIMIZERS`
-    adapter : ``"none"`` trains every weight; ``"lora"`` freezes them and trains low-rank adapters, whose own cost is
-        neglected but for their states; ``"qlora"`` also holds the frozen weights in 4 bits
+    adapter : ``"none"`` trains every weight; ``"lora"`` freezes them and trains low-rank adapters beside them; ``"qlora"`` also
+        holds the frozen weights in 4 bits, and unpacks them for every pass
+    lora_rank : of the adapters; 16 if None
+    lora_targets : matrices that have one, as ``"all"``, ``"attention"``, ``"mlp"`` or ``"q-v"``, in PEFT's names too; every
+        projection if None
     attention : ``"flash"``, ``"fused-softmax"`` or ``"unfused"``
     fused_cross_entropy : one kernel from logits to their gradient
     fused_norms : a norm is one kernel
     cuda_graphs : the passes of a layer are captured once and replayed: the host launches a graph for all their kernels, and
         what they hold stays, for every micro-batch in flight; not with experts, whose tokens vary
+    dispatcher : of tokens to their experts: ``"all-to-all"``, one copy for each expert, or ``"deduplicated"``, as DeepEP and
+        HybridEP send them: once to each node, and there once to each rank
     overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline : which exchange runs beside compute
+    overlap_experts : tokens are on their way while another micro-batch works (``--overlap-moe-expert-parallel-comm`` of
+        Megatron-Core; DualPipe always does)
     rank_order : degrees from innermost to outermost; an expert group takes neighbouring ranks whatever the order
     synchronisation : how copies of the model agree: ``"all-reduce"``, ``"hierarchical"`` (inside nodes, then between),
         ``"parameter-server"``, ``"byteps"`` or ``"local-sgd"`` (DiLoCo); all but the first need ``zero_stage=0``. Servers
@@ -113,6 +127,10 @@ class Plan:
         for the next step. All but the first need ``synchronisation="all-reduce"`` and ``zero_stage`` 0 or 1
     compression_density : share of the gradients that top-k sends, above 0 to 1; 0.001 if None
     compression_rank : of the factors of PowerSGD; 1 if None
+    bucket_bytes : of a bucket of gradients on the wire, as ``bucket_cap_mb`` of DDP, ``--ddp-bucket-size`` of Megatron and
+        ``reduce_bucket_size`` of DeepSpeed have it in their units; the framework's own if None. Units of FSDP are layers
+    prefetch_bytes : of weights gathered at once at ZeRO stage 3, as DeepSpeed's ``stage3_prefetch_bucket_size``; the
+        framework's own if None
     optimizer_offload, activation_offload : share kept in host memory, 0 to 1; transfers are priced, and the processors of a
         node that update an offloaded optimizer for all its GPUs
 
@@ -141,6 +159,8 @@ class Plan:
     gradient_bytes: int | None = None
     optimizer: str | None = None
     adapter: str = "none"
+    lora_rank: int | None = None
+    lora_targets: Sequence[str] | None = None
     attention: str | None = None
     fused_cross_entropy: bool | None = None
     fused_norms: bool | None = None
@@ -149,6 +169,8 @@ class Plan:
     overlap_parameters: bool | None = None
     overlap_tensor: bool | None = None
     overlap_pipeline: bool | None = None
+    overlap_experts: bool | None = None
+    dispatcher: str | None = None
     rank_order: Sequence[str] = RANK_ORDER
     synchronisation: str = "all-reduce"
     servers: int = 0
@@ -156,6 +178,8 @@ class Plan:
     compression: str = "none"
     compression_density: float | None = None
     compression_rank: int | None = None
+    bucket_bytes: float | None = None
+    prefetch_bytes: float | None = None
     optimizer_offload: float = 0.0
     activation_offload: float = 0.0
 
@@ -168,7 +192,7 @@ class Plan:
             object.__setattr__(self, "schedule", "interleaved" if self.virtual_stages > 1 else "1f1b")
         choice("schedule", self.schedule, tuple(SCHEDULES))
         for field in ("sequence_parallel", "fused_cross_entropy", "fused_norms", "overlap_gradients", "overlap_parameters",
-                      "overlap_tensor", "overlap_pipeline"):  # fmt: skip
+                      "overlap_tensor", "overlap_pipeline", "overlap_experts"):  # fmt: skip
             if getattr(self, field) is not None:
                 flag(field, getattr(self, field))
         flag("cuda_graphs", self.cuda_graphs)
@@ -181,13 +205,15 @@ class Plan:
         else:
             positive_int("recompute", self.recompute, 10_000)
         choice("dtype", self.dtype, DTYPES)
-        choice("adapter", self.adapter, tuple(ADAPTERS))
+        self._check_adapter()
         if self.gradient_bytes is not None:
             choice("gradient_bytes", self.gradient_bytes, (2, 4))
         if self.optimizer is not None:
             choice("optimizer", self.optimizer, tuple(OPTIMIZERS))
         if self.attention is not None:
             choice("attention", self.attention, ATTENTION_KINDS)
+        if self.dispatcher is not None:
+            choice("dispatcher", self.dispatcher, DISPATCHERS)
         choice("synchronisation", self.synchronisation, tuple(SYNCHRONISATIONS))
         whole("servers", self.servers, 100_000)
         positive_int("local_steps", self.local_steps, 1_000_000)
@@ -201,11 +227,24 @@ class Plan:
             raise InvalidValue("zero_stage", self.zero_stage, f"0 with synchronisation={self.synchronisation!r}: every rank "
                                "has a whole copy to synchronise")  # fmt: skip
         self._check_compression()
+        for field in ("bucket_bytes", "prefetch_bytes"):
+            if getattr(self, field) is not None:
+                real(field, getattr(self, field), 1.0, 1e15)
         object.__setattr__(self, "rank_order", listing("rank_order", self.rank_order))
         if sorted(map(str, self.rank_order)) != sorted(RANK_ORDER):
             raise InvalidValue("rank_order", self.rank_order, "an order of " + ", ".join(RANK_ORDER))
         for field in ("optimizer_offload", "activation_offload"):
             real(field, getattr(self, field), 0.0, 1.0)
+
+    def _check_adapter(self) -> None:
+        choice("adapter", self.adapter, KINDS)
+        for field in ("lora_rank", "lora_targets"):
+            if getattr(self, field) is not None and self.adapter == "none":
+                raise InvalidValue(field, getattr(self, field), "None with adapter='none': 'lora' and 'qlora' have it")
+        if self.lora_rank is not None:
+            positive_int("lora_rank", self.lora_rank, 65_536)
+        if self.lora_targets is not None:
+            object.__setattr__(self, "lora_targets", targets_of(self.lora_targets))
 
     def _check_compression(self) -> None:
         how = f"compression={self.compression!r}"
@@ -246,13 +285,15 @@ class Plan:
             "attention": framework.attention,
             "fused_cross_entropy": framework.fused_cross_entropy,
             "fused_norms": framework.fused_norms,
-            "overlap_gradients": framework.overlap_gradients,
+            "overlap_gradients": framework.overlap_gradients and framework.server_system(self.synchronisation).hidden,
             "overlap_parameters": framework.overlap_parameters,
             "overlap_tensor": framework.overlap_tensor,
             "overlap_pipeline": framework.overlap_pipeline,
+            "overlap_experts": framework.overlap_experts,
+            "dispatcher": framework.dispatcher,
         }
         missing = {field: value for field, value in defaults.items() if getattr(self, field) is None}
-        return dataclasses.replace(self, **missing)
+        return dataclasses.replace(self, **missing) if missing else self
 
     def _default_zero_stage(self, framework: Framework) -> int:
         """The framework's, or none where that shards what every rank must have whole."""
@@ -260,10 +301,10 @@ class Plan:
         return framework.zero_stage if framework.zero_stage <= most else 0
 
     def settings(self, framework: Framework) -> Settings:
-        """What is the same for every plan of a search, as the numbers that formulas take."""
+        """What is the same for every plan of a search, as the numbers that formulas take; all trains, as no model is known."""
         plan = self.resolve(framework)
         narrow = {
-            "fp8": 1.0, "fp8-rowwise": 1.0, "mxfp8": precision.block_bytes(8.0, 8.0, 32.0),
+            "fp8": 1.0, "fp8-rowwise": 1.0, "fp8-block": 1.0, "mxfp8": precision.block_bytes(8.0, 8.0, 32.0),
             "nvfp4": precision.block_bytes(4.0, 8.0, 16.0),
         }  # fmt: skip
         wide = plan.dtype in ("fp32", "tf32")
@@ -275,7 +316,7 @@ class Plan:
         if plan.optimizer is not None:
             optimizer = precision.optimizer_bytes(stored, *OPTIMIZERS[plan.optimizer])
         updating = max(framework.update_bytes, least) if framework.update_bytes else 0.0
-        served = plan.synchronisation == "parameter-server"
+        served, system = plan.synchronisation == "parameter-server", framework.server_system(plan.synchronisation)
         copied = narrow.get(plan.dtype, 0.0) if framework.narrow_copies else 0.0
         widths = Widths(
             compute=narrow.get(plan.dtype, bytes_), activation=bytes_, input=copied or bytes_, input_copy=copied,
@@ -289,6 +330,7 @@ class Plan:
             cuda_graphs=float(plan.cuda_graphs), flash_attention=float(plan.attention == "flash"),
             fused_softmax=float(plan.attention == "fused-softmax"), fused_norms=float(bool(plan.fused_norms)),
             fused_cross_entropy=float(bool(plan.fused_cross_entropy)),
+            deduplicated_dispatch=float(plan.dispatcher == "deduplicated"),
         )  # fmt: skip
         habits = FrameworkHabits(
             gather_logits=float(framework.gather_logits), balanced_stages=float(framework.balanced_stages),
@@ -297,19 +339,30 @@ class Plan:
             scatter_boundary=float(framework.scatter_boundary),
         )  # fmt: skip
         return Settings(
-            seq_len=float(plan.seq_len), global_batch=float(plan.global_batch), trainable=ADAPTERS[plan.adapter],
+            seq_len=float(plan.seq_len), global_batch=float(plan.global_batch), trainable=1.0,
+            adapter=choice_of(plan.adapter, plan.lora_rank, plan.lora_targets),
+            optimizer=OptimizerChoice(
+                newton_schulz_steps=NEWTON_SCHULZ_STEPS if plan.optimizer == "muon" else 0.0,
+                passing_bytes=PASSING_BYTES.get(plan.optimizer or "", 0.0),
+            ),
             widths=widths, kernels=kernels, framework=habits,
             synchronisation=SynchronisationChoice(
                 kind=SYNCHRONISATIONS[plan.synchronisation], servers=float(plan.servers), local_steps=float(plan.local_steps),
+                link_share=system.reached_share, request_time=system.request_time, stored=float(system.stored),
             ),
             compression=CompressionChoice(
                 kind=COMPRESSIONS[plan.compression],
                 density=float(DENSITY if plan.compression_density is None else plan.compression_density),
                 rank=float(RANK if plan.compression_rank is None else plan.compression_rank),
             ),
+            buckets=bucket_rules.numbers(
+                framework.buckets, min(max(framework.reduce_bytes, least), gradient), stored, plan.bucket_bytes,
+                plan.prefetch_bytes,
+            ),
             overlap=OverlapChoices(
                 gradients=float(bool(plan.overlap_gradients)), parameters=float(bool(plan.overlap_parameters)),
                 tensor=float(bool(plan.overlap_tensor)), pipeline=float(bool(plan.overlap_pipeline)),
+                experts=float(bool(plan.overlap_experts)),
             ),
             offload=OffloadShares(optimizer=float(plan.optimizer_offload), activations=float(plan.activation_offload)),
         )  # fmt: skip
@@ -350,12 +403,27 @@ class Plan:
                 f"zero_stage={plan.zero_stage} with pipeline_parallel={plan.pipeline_parallel}: {framework.name} "
                 f"shards at most stage {framework.largest_pipelined_zero_stage} under a pipeline",
             )
+        self._check_framework(framework)
         broken = legality.violations(
             model.numbers(), plan.settings(framework), plan.numbers(framework, model.layers), float(cluster.gpus or 0)
         )
         for reason, value in broken._asdict().items():
             if value:
                 raise IllegalPlan(reason, explain(reason, plan, model, cluster))
+
+
+    def _check_framework(self, framework: Framework) -> None:
+        """Raise `IllegalPlan` where the framework has no such dimension, schedule or dtype."""
+        for one in framework.lacking:
+            degree = getattr(self, one.field)
+            if degree > 1:
+                raise IllegalPlan("degrees_of_framework", f"{one.field}={degree}: {framework.name} has {framework.degrees}")
+        if self.pipeline_parallel > 1 and self.schedule not in framework.schedules:
+            raise IllegalPlan(
+                "schedule_of_framework", f"schedule={self.schedule!r}: {framework.name} has {', '.join(framework.schedules)}"
+            )
+        if self.dtype not in framework.dtypes:
+            raise IllegalPlan("dtype_of_framework", f"dtype={self.dtype!r}: {framework.name} has {', '.join(framework.dtypes)}")
 
 
 def plan_numbers(

@@ -17,6 +17,7 @@ from costmodel.formulas.quantities import (
     Settings,
     Software,
 )
+from costmodel.formulas.transformer import adapters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +62,9 @@ class Question:
 
     def settings(self, plan: Plan) -> Settings:
         """What a plan has besides its degrees, the framework's defaults where it says nothing."""
-        return plan.settings(self.framework)
+        settings = plan.settings(self.framework)
+        share = adapters.trained_share(self.shape, settings.adapter, float(self.model.parameters))
+        return settings._replace(trainable=share)
 
     def inputs(self, plan: Plan) -> Inputs:
         """Everything that the formula of a step takes of a plan, in its order."""

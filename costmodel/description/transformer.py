@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from costmodel.checks import choice, flag, positive_int, real, whole
+from costmodel.checks import choice, filled, flag, positive_int, real, whole
 from costmodel.errors import InvalidValue
 from costmodel.formulas.quantities import (
     AttentionNumbers,
@@ -16,7 +16,7 @@ from costmodel.formulas.quantities import (
     VocabularyNumbers,
 )
 from costmodel.formulas.transformer import flops, parameters
-from costmodel.records import Row
+from costmodel.records import Row, made
 
 MAX_LAYERS, MAX_WIDTH, MAX_VOCABULARY, MAX_EXPERTS = 10_000, 10_000_000, 100_000_000, 100_000
 UNLIMITED = 1e18
@@ -43,7 +43,8 @@ class Transformer:
     qk_norm : norm of queries and keys: ``"none"``, ``"head"`` (one shared vector of head_dim for queries, one
         for keys), ``"full"`` (a vector over all heads)
     tied_embeddings : the output projection is the input embedding
-    learned_positions : rows of a learned position table
+    learned_positions : rows of a learned position table; no longer sequence can be trained
+    trained_length : of the sequences that it was trained with or extended to [tokens]; 0 where that isn't known
     embedding_norm : a norm after the embedding (BLOOM)
     attention_bias, output_bias, feed_forward_bias : biases of q/k/v, of the attention output, of the MLP
     attention_sinks : one learned sink logit per head (gpt-oss)
@@ -54,6 +55,8 @@ class Transformer:
     expert_capacity : tokens an expert takes over the mean, the rest is dropped; None: dropless
     expert_imbalance : tokens on the busiest expert rank over the mean, where dropless
     query_latent, kv_latent, rope_head_dim : latent attention (kv_latent > 0 turns it on)
+    expert_groups, groups_per_token : a token's experts are taken from so many of the groups into which they are put, as
+        DeepSeek's node-limited routing does
     shared_expert_gate : a gate of one output on the shared experts (Qwen2-MoE)
     sliding_window, windowed_layers : tokens a windowed layer looks back; how many layers are windowed
     index_heads, index_head_dim : of the indexer that picks the keys of sparse attention (DeepSeek-V3.2), whose number is
@@ -107,6 +110,8 @@ class Transformer:
     experts_per_token: int = 0
     expert_feed_forward: int = 0
     shared_expert_feed_forward: int = 0
+    expert_groups: int = 1
+    groups_per_token: int = 1
     shared_expert_gate: bool = False
     dense_layers: int = 0
     expert_capacity: float | None = None
@@ -126,6 +131,7 @@ class Transformer:
     last_norm: bool = True
     head_bias: bool = False
     head_transform: bool = False
+    trained_length: int = dataclasses.field(default=0, compare=False)
     published_parameters: float | None = None
 
     def __post_init__(self) -> None:
@@ -137,8 +143,7 @@ class Transformer:
             positive_int(field, getattr(self, field), MAX_WIDTH)
         if self.kv_heads is None:
             object.__setattr__(self, "kv_heads", self.heads)
-        positive_int("kv_heads", self.kv_heads, MAX_WIDTH)
-        if self.heads % self.kv_heads:  # type: ignore[operator]
+        if self.heads % positive_int("kv_heads", self.kv_heads, MAX_WIDTH):
             raise InvalidValue("kv_heads", self.kv_heads, f"a divisor of heads={self.heads}")
         if self.head_dim is None:
             if self.hidden % self.heads:
@@ -166,7 +171,7 @@ class Transformer:
             raise InvalidValue("sliding_window", self.sliding_window, "the window of the windowed layers [tokens]")
         self._check_experts()
         if self.latent:
-            if self.rope_head_dim >= self.head_dim:  # type: ignore[operator]
+            if self.rope_head_dim >= filled(self.head_dim):
                 raise InvalidValue("rope_head_dim", self.rope_head_dim, f"less than head_dim={self.head_dim}")
         elif self.query_latent or self.rope_head_dim:
             raise InvalidValue("kv_latent", self.kv_latent, "more than 0 where query_latent or rope_head_dim is given")
@@ -181,6 +186,8 @@ class Transformer:
         if self.experts:
             positive_int("experts_per_token", self.experts_per_token, self.experts)
             positive_int("expert_feed_forward", self.expert_feed_forward, MAX_WIDTH)
+            positive_int("expert_groups", self.expert_groups, self.experts)
+            positive_int("groups_per_token", self.groups_per_token, self.expert_groups)
             if self.dense_layers and not self.feed_forward:
                 raise InvalidValue("feed_forward", self.feed_forward, "the width of the dense layers' MLP")
         else:
@@ -211,7 +218,7 @@ class Transformer:
         """
         from costmodel.description.huggingface import read_config
 
-        return cls(**read_config(Path(path), name))
+        return made(cls, read_config(Path(path), name))
 
     @property
     def latent(self) -> bool:
@@ -268,13 +275,14 @@ class Transformer:
 
     def numbers(self) -> ModelNumbers:
         """The shape as the numbers that formulas take."""
-        channels = {"none": 0, "head": 2 * self.head_dim, "full": (self.heads + self.kv_heads) * self.head_dim}  # type: ignore[operator]
+        kv_heads, head_dim, value_head_dim = filled(self.kv_heads), filled(self.head_dim), filled(self.value_head_dim)
+        channels = {"none": 0, "head": 2 * head_dim, "full": (self.heads + kv_heads) * head_dim}
         load = self.expert_imbalance if self.expert_capacity is None else self.expert_capacity
         return ModelNumbers(
             layers=float(self.layers), hidden=float(self.hidden),
             attention=AttentionNumbers(
-                heads=float(self.heads), kv_heads=float(self.kv_heads), head_dim=float(self.head_dim),  # type: ignore[arg-type]
-                value_head_dim=float(self.value_head_dim),  # type: ignore[arg-type]
+                heads=float(self.heads), kv_heads=float(kv_heads), head_dim=float(head_dim),
+                value_head_dim=float(value_head_dim),
                 latent=float(self.latent), query_latent=float(self.query_latent), kv_latent=float(self.kv_latent),
                 rope_head_dim=float(self.rope_head_dim), window=float(self.sliding_window or UNLIMITED),
                 windowed_layers=float(self.windowed_layers), qk_norm_channels=float(channels[self.qk_norm]),
@@ -282,12 +290,13 @@ class Transformer:
                 causal=float(self.causal), index_heads=float(self.index_heads), index_head_dim=float(self.index_head_dim),
             ),
             mlp=MlpNumbers(
-                width=float(self.feed_forward), gated=float(self.gated), bias=float(self.feed_forward_bias),  # type: ignore[arg-type]
+                width=float(self.feed_forward), gated=float(self.gated), bias=float(self.feed_forward_bias),
             ),
             experts=ExpertNumbers(
                 layers=float(self.expert_layers), number=float(self.experts), per_token=float(self.experts_per_token),
                 width=float(self.expert_feed_forward), shared_width=float(self.shared_expert_feed_forward), load=float(load),
-                shared_gate=float(self.shared_expert_gate),
+                shared_gate=float(self.shared_expert_gate), groups=float(self.expert_groups),
+                groups_per_token=float(self.groups_per_token),
             ),
             vocabulary=VocabularyNumbers(
                 size=float(self.vocabulary), tied=float(self.tied_embeddings), positions=float(self.learned_positions),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from costmodel.catalogue.loader import efficiency_source, names, provenance
-from costmodel.checks import kind
+from costmodel.checks import kind, mapping
 from costmodel.description.device import Device
 from costmodel.evaluation.error_model import NINETY, constant_error
 from costmodel.evaluation.estimation import Estimate
@@ -50,10 +50,10 @@ def assumptions(estimate: Estimate) -> tuple[Assumption, ...]:
     return (*_of_device(estimate), *_of_network(estimate), *_of_software(estimate))
 
 
-def _quoted(entry: dict[str, Any], *keys: str) -> str:
+def _quoted(entry: dict[str, object], *keys: str) -> str:
     """The source of a value of the catalogue's."""
     for key in keys:
-        entry = entry.get(key, {})
+        entry = {str(name): value for name, value in mapping(key, entry.get(key, {})).items()}
     return f"{entry.get('kind', '')}: {entry['source']}" if "source" in entry else "as given"
 
 

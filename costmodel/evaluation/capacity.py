@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from costmodel.checks import kind, positive_int
 from costmodel.description.cluster import Cluster
@@ -164,7 +163,7 @@ def _fitting(model: Transformer, cluster: Cluster, plan: Plan, framework: Framew
     return found if found.fits else None
 
 
-def _last(values: Sequence[Any], fits: Callable[[Any], Estimate | None]) -> Estimate | None:
+def _last(values: Sequence[int], fits: Callable[[int], Estimate | None]) -> Estimate | None:
     """The estimate at the last of rising values that fits; memory rises with them."""
     count = bisect.bisect_left(values, True, key=lambda value: fits(value) is None)
     return fits(values[count - 1]) if count else None
@@ -219,6 +218,8 @@ def longest_sequence(
     unit = context * plan.tensor_parallel * 128
     if most < unit:
         raise InvalidValue("most", most, f"at least {unit}, the smallest that this plan splits")
+    if model.learned_positions:
+        most = max(min(most, model.learned_positions), unit)
     lengths = range(unit, most + 1, unit)
     found = _last(lengths, lambda length: _fitting(model, cluster, dataclasses.replace(plan, seq_len=length), framework))
     return _or_refuse(found, model, cluster, dataclasses.replace(plan, seq_len=unit), framework)
@@ -258,7 +259,7 @@ def most_layers(
 
 def fewest_gpus(
     model: Transformer, cluster: Cluster, global_batch: int, seq_len: int, framework: Framework | str = "megatron-core",
-    most: int = 65_536, **fixed: Any,
+    most: int = 65_536, **fixed: object,
 ) -> Estimate:  # fmt: skip
     """The fastest plan on the fewest GPUs on which any plan fits: a part of a node that divides it, or whole nodes.
 
@@ -275,7 +276,8 @@ def fewest_gpus(
     IllegalPlan
         where no plan fits on at most `most` GPUs
     """
-    from costmodel.evaluation.plan_search import search
+    from costmodel.evaluation.cluster_design import smallest_that_fits
+    from costmodel.evaluation.plan_search import search_by_name
 
     kind("cluster", cluster, Cluster, "load_cluster(name)")
     positive_int("most", most, 10_000_000)
@@ -285,18 +287,18 @@ def fewest_gpus(
         sizes.append(sizes[-1] * 2)
 
     def best(gpus: int) -> Estimate | None:
-        ranked = search(
+        ranked = search_by_name(
             model, cluster.with_gpus(gpus), global_batch=global_batch, seq_len=seq_len, framework=framework, top=1, **fixed
         ).ranked
         return ranked[0] if ranked else None
 
-    found = next((answer for answer in map(best, sizes) if answer is not None), None)
+    found = next(smallest_that_fits(sizes, best), None)
     if found is None:
         raise IllegalPlan("memory", f"no plan of {model.name!r} fits on up to {most} GPUs of {cluster.name!r}")
     # between the last size that didn't fit and the first that did, whole nodes
     low, high = found.plan.gpus // 2, found.plan.gpus
     between = range(low + node, high, node) if high > node else []
-    return next((answer for answer in map(best, between) if answer is not None), found)
+    return next(smallest_that_fits(between, best), found)
 
 
 def _doors(model: Transformer, cluster: Cluster, plan: Plan) -> None:

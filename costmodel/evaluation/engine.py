@@ -2,39 +2,51 @@
 
 from __future__ import annotations
 
+import functools
+import multiprocessing
 import os
 import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from costmodel.checks import choice
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.formulas import training_step
-from costmodel.formulas.quantities import Inputs, Memory, PlanNumbers, Settings, Step
+from costmodel.formulas.quantities import Inputs, Memory, Number, PlanNumbers, Settings, Step
+from costmodel.records import as_number
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from costmodel.evaluation.plan_products import Product, Whole
+
 ENGINES = ("auto", "python", "numpy", "numba")
 PARTS = (*Step._fields[:-1], *(f"memory_{part}" for part in Memory._fields))
 """Rows of the result: every time and FLOP of `Step`, then every byte of `Memory`."""
-HANDFUL, COMPILE_FROM = 32, 1_000_000
+HANDFUL, COMPILE_FROM = 8, 2_000
 CHUNK = 4096
+RUNS = 2048
+"""Runs of a product for which a thread is worth its start."""
 
 Columns: TypeAlias = "NDArray[np.float64]"
 
 
+@functools.cache
+def _threads() -> int:
+    """Threads to work on: one where other processes of a pool work beside this one."""
+    return 1 if multiprocessing.parent_process() is not None else os.cpu_count() or 1
+
+
 def choose(rows: int) -> str:
-    """Engine for so many rows: Python for a handful, NumPy until the compiler pays or is loaded anyway."""
+    """Engine for so many rows: Python for a handful, NumPy until vector code pays or is loaded anyway."""
     if rows <= HANDFUL:
         return "python"
     return "numba" if rows > COMPILE_FROM or "costmodel.kernels.rows" in sys.modules else "numpy"
 
 
-def flatten(result: Step) -> tuple[Any, ...]:
+def flatten(result: Step) -> tuple[Number, ...]:
     """Parts of a step in the order of `PARTS`."""
     return (*result[:-1], *result.memory)
 
@@ -68,6 +80,46 @@ def evaluate_one(question: Question, plan: Plan) -> Step:
     return step_formula(inputs.settings)(*inputs)
 
 
+def evaluate_several(question: Question, plans: Sequence[Plan], alike: Sequence[int]) -> list[Step]:
+    """Every part of the step of some plans: in vector code where that is loaded.
+
+    Parameters
+    ----------
+    question : model, cluster and framework
+    plans : legal ones, the framework's defaults filled in
+    alike : of each a number, the same for plans with the same settings
+    """
+    if "costmodel.kernels.rows" not in sys.modules:
+        return [evaluate_one(question, plan) for plan in plans]
+    import numpy as np
+
+    found: list[Step] = [None] * len(plans)  # type: ignore[list-item]
+    for same in set(alike):
+        places = [place for place, one in enumerate(alike) if one == same]
+        inputs = question.inputs(plans[places[0]])
+        columns = np.array([plans[place].numbers(question.framework, question.model.layers) for place in places]).T
+        parts = evaluate(inputs, columns, "numba")
+        for column, place in enumerate(places):
+            found[place] = unflatten(parts[:, column])
+    return found
+
+
+def total_time(inputs: Inputs, rows: int) -> Number:
+    """Time of a step of which any number may be a column [s]: in vector code where that is loaded.
+
+    Parameters
+    ----------
+    inputs : numbers or columns; those of the settings are numbers
+    rows : of the columns
+    """
+    if "costmodel.kernels.rows" not in sys.modules:
+        return step_formula(inputs.settings)(*inputs).total
+    from costmodel.kernels import rows as kernels
+
+    program = kernels.total(bool(inputs.settings.compression.kind))
+    return as_number(kernels.results_of(program.parts["rows"], kernels.scalars_of(program, inputs), inputs, rows)[0])
+
+
 def _python(inputs: Inputs, plans: Columns, out: Columns) -> None:
     formula = step_formula(inputs.settings)
     for row in range(plans.shape[1]):
@@ -86,51 +138,65 @@ def _numpy(inputs: Inputs, plans: Columns, out: Columns) -> None:
 def _numba(inputs: Inputs, plans: Columns, out: Columns) -> None:
     from costmodel.kernels import rows
 
-    _compiled(rows.evaluate_compressed if inputs.settings.compression.kind else rows.evaluate, inputs, plans, out)
+    program = rows.every_part(bool(inputs.settings.compression.kind))
+    scalars = rows.scalars_of(program, inputs)
+    out[:] = rows.results_of(program.parts["rows"], scalars, rows.Planned(PlanNumbers(*plans)), plans.shape[1])
 
 
-def _numba_ranked(inputs: Inputs, plans: Columns, out: Columns) -> None:
-    from costmodel.kernels import rows
-
-    _compiled(rows.rank_compressed if inputs.settings.compression.kind else rows.rank, inputs, plans, out)
-
-
-def _compiled(kernel: Callable[..., None], inputs: Inputs, plans: Columns, out: Columns) -> None:
-    """Fill `out` by a kernel, in blocks of its size."""
-    import numpy as np
-
-    from costmodel.kernels import rows
-
-    count, block = plans.shape[1], int(rows.BLOCK)
-    blocks = -(-count // block)
-    padded = np.empty((len(PlanNumbers._fields), blocks * block))
-    padded[:, :count] = plans
-    padded[:, count:] = plans[:, -1:]
-    lined = np.ascontiguousarray(padded.reshape(len(PlanNumbers._fields), blocks, block).transpose(1, 0, 2))
-    result = np.empty((blocks, len(out), block))
-    kernel(*inputs[:2], lined.ravel(), *inputs[3:], result.ravel(), np.uint64(blocks))
-    out[:] = result.transpose(1, 0, 2).reshape(len(out), -1)[:, :count]
-
-
-def rank(
-    inputs: Inputs, plans: Columns, engine: str = "auto", progress: Callable[[int], None] | None = None,
-) -> tuple[Columns, Columns]:  # fmt: skip
-    """Step time and peak memory of every plan, what a ranking needs [s, bytes].
+def rank(inputs: Inputs, product: Product, engine: str = "auto") -> tuple[Columns, Columns]:
+    """Step time and peak memory of every plan of a product, what a ranking needs [s, bytes].
 
     Parameters
     ----------
-    inputs, plans, engine, progress : as `evaluate` takes them
+    inputs : of the question, as `Question.inputs` gives them for any plan of the same settings
+    product : of `costmodel.evaluation.plan_products`
+    engine : one of `ENGINES`
+
+    Returns
+    -------
+    tuple
+        two arrays of the shape of ``product.legal``, infinite where no plan is legal
     """
     import numpy as np
 
-    chosen = choose(plans.shape[1]) if choice("engine", engine, ENGINES) == "auto" else engine
-    out = np.empty((2, plans.shape[1]))
+    rows = int(product.legal.sum())
+    chosen = choose(rows) if choice("engine", engine, ENGINES) == "auto" else engine
     if chosen == "numba":
-        _in_chunks(_numba_ranked, inputs, plans, out, progress)
+        return _numba_product(inputs, product)
+    flat = np.flatnonzero(product.legal)
+    parts = evaluate(inputs, np.stack(product.plans(flat)), chosen)
+    found = np.full((2, product.legal.size), np.inf)
+    found[0, flat], found[1, flat] = parts[0], parts[PARTS.index("memory_total")]
+    return found[0].reshape(product.legal.shape), found[1].reshape(product.legal.shape)
+
+
+def _numba_product(inputs: Inputs, product: Product) -> tuple[Columns, Columns]:
+    """As `rank`: each table once, then what both decide together, on as many threads as there are cores."""
+    import numpy as np
+
+    from costmodel.kernels import rows
+
+    program = rows.ranking(bool(inputs.settings.compression.kind))
+    scalars = rows.scalars_of(program, inputs)
+    outer_rows, width = product.legal.shape
+    inner = rows.tabled(program.parts["inner"], scalars, rows.Planned(product.inner_plans), len(product.inner["micro_batch"]))
+    outer = rows.tabled(program.parts["outer"], scalars, rows.Planned(product.outer_plans), outer_rows)
+    runs = rows.runs_of(product.legal, product.group)
+    out = np.empty((outer_rows * (width // rows.LANES), 2, rows.LANES))
+
+    def work(part: Whole) -> None:
+        rows.run_product(program, scalars, outer, inner, part, out)
+
+    parts = max(1, min(_threads(), len(runs) // RUNS))
+    if parts > 1:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(parts) as pool:
+            list(pool.map(work, np.array_split(runs, parts)))
     else:
-        parts = evaluate(inputs, plans, chosen, progress)
-        out[0], out[1] = parts[0], parts[PARTS.index("memory_total")]
-    return out[0], out[1]
+        work(runs)
+    found = [np.where(product.legal, out[:, field].reshape(outer_rows, width), np.inf) for field in range(2)]
+    return found[0], found[1]
 
 
 def evaluate(
@@ -172,9 +238,14 @@ def _in_chunks(
         if progress:
             progress(min(CHUNK, rows - start))
 
-    if run in (_numba, _numba_ranked) and len(starts) > 4:
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    if run is _numba and len(starts) > 4:
+        from concurrent.futures import ThreadPoolExecutor
+
+        pool = ThreadPoolExecutor(_threads())
+        try:
             list(pool.map(work, starts))
+        finally:  # an interruption waits for the chunks at work, not for those that wait
+            pool.shutdown(cancel_futures=True)
     else:
         for start in starts:
             work(start)

@@ -9,23 +9,31 @@ import math
 import statistics
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
-from typing import Any
+from typing import NamedTuple
 
-from costmodel.catalogue.loader import efficiency_source, names
+from costmodel.catalogue.loader import constant_errors, names
 from costmodel.description.device import Device
 from costmodel.description.framework import Framework
 from costmodel.errors import InvalidValue
-from costmodel.formulas.quantities import DeviceNumbers, Software
-from costmodel.records import flat, nested, paths, replaced
+from costmodel.formulas.quantities import DeviceNumbers, Number, Software
+from costmodel.records import Row, flat, nested, paths, replaced
 
 NINETY = 1.6448536269514722
 """Standard deviations on each side that hold 90 % of a normal distribution."""
-CLOCKED = (
-    "gemm_efficiency", "base_gemm_efficiency", "attention_forward_efficiency", "attention_backward_efficiency",
-)  # fmt: skip
-"""What a device computes at its clock."""
+OF_DEVICE = {
+    "memory": ("memory_bandwidth",), "cast": ("cast_bandwidth",), "kernel_time": ("kernel_time",),
+    "gemm": ("gemm_efficiency", "base_gemm_efficiency"), "gemm_output": ("gemm_output", "base_gemm_output"),
+    "gemm_depth": ("gemm_depth", "base_gemm_depth"), "product_memory": ("product_bandwidth",),
+    "grouped": ("grouped_efficiency",), "grouped_rows": ("grouped_rows",), "grouped_output": ("grouped_output",),
+    "grouped_memory": ("grouped_bandwidth",), "attention_forward": ("attention_forward_efficiency",),
+    "attention_backward": ("attention_backward_efficiency",), "attention_length": ("attention_length",),
+    "attention_width": ("attention_width",), "attention_rows": ("attention_rows",),
+}  # fmt: skip
+"""Numbers that each constant of a device sets; those whose names begin with ``base_`` are of the 16-bit dtype."""
+KNOWN = 0.02
+"""Standard error of a constant's logarithm up to which it counts as known."""
 STEP = 1e-4
 """Relative change of a constant by which slopes are taken."""
 
@@ -68,9 +76,10 @@ class Spread:
 
 
 @functools.cache
-def _table(file: str) -> dict[str, Any]:
+def _table(file: str) -> Row:
     text = (resources.files("costmodel.catalogue") / file).read_text(encoding="utf-8")
-    return json.loads(text) if file.endswith(".json") else tomllib.loads(text)  # type: ignore[no-any-return]
+    found: Row = json.loads(text) if file.endswith(".json") else tomllib.loads(text)
+    return found
 
 
 def novelty(framework: Framework, device: Device) -> str:
@@ -168,6 +177,10 @@ def probability_below(value: float, limit: float, spread: float) -> float:
     return 0.5 * math.erfc(math.log(value / limit) / (max(spread, 1e-9) * math.sqrt(2.0)))
 
 
+Block = tuple[tuple[float, ...], tuple[tuple[float, ...], ...]]
+"""Slopes in an owner's constants, and the covariance of their logarithms."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Slopes:
     """How an estimate follows its constants: slopes of its logarithm, one block for each owner of constants.
@@ -175,16 +188,20 @@ class Slopes:
     Parameters
     ----------
     blocks : for each owner the slopes and the covariance of the logarithms of its constants
+    device : slopes in the device's constants by name, whose errors go apart, each times its standard error; plans of
+        several dtypes share those that they both have
     """
 
-    blocks: tuple[tuple[tuple[float, ...], tuple[tuple[float, ...], ...]], ...]
+    blocks: tuple[Block, ...]
+    device: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def covariance(self, other: Slopes) -> float:
         """Covariance of two estimates' logarithms that shared constants cause."""
-        return sum(
+        shared = sum(
             sum(a * c * b for a, row in zip(mine, matrix, strict=True) for c, b in zip(row, theirs, strict=True))
             for (mine, matrix), (theirs, _) in zip(self.blocks, other.blocks, strict=True)
         )
+        return shared + sum(slope * other.device.get(name, 0.0) for name, slope in self.device.items())
 
 
 def constant_error(field: str, device: Device, framework: Framework) -> tuple[float, str]:
@@ -212,19 +229,19 @@ def constant_error(field: str, device: Device, framework: Framework) -> tuple[fl
     >>> 0.0 < error < 0.2, source
     (True, 'calibration of h100-sxm')
     """
-    source = efficiency_source(device.name) if device.name in names("device") else ""
-    owner = device.name if source == "measured" else source.removeprefix("borrowed from ")
-    measured = _table("efficiencies.toml")
-    key = {"memory_bandwidth": "memory"}.get(field, field.replace(".", "_"))
-    of_devices = {name: entry["standard_error"] for name, entry in measured.items() if "standard_error" in entry}
-    if key in of_devices.get(owner, {}):
-        return float(of_devices[owner][key]), f"calibration of {owner}"
+    key = {"memory_bandwidth": "memory"}.get(field, field)
+    if device.name in names("device"):
+        of_device, source = constant_errors(device.name)
+        if key in of_device:
+            return float(of_device[key]), f"calibration of {source}" if source == device.name else source
     table = _table("correlations.json")
     entries = {name: dict(zip(one["fields"], one["standard_error"], strict=True)) for name, one in table.items()}
     own = entries.get(framework.owner) or entries["@"]
     if field in own:
         return float(own[field]), f"calibration of {framework.owner if framework.owner in entries else 'all frameworks'}"
-    found = [one[field] for one in entries.values() if field in one] + [one[key] for one in of_devices.values() if key in one]
+    found = [one[field] for one in entries.values() if field in one]
+    if not found:
+        found = [errors[key] for errors, _ in map(constant_errors, names("device")) if key in errors]
     if found:
         return float(max(found)), "the widest of all calibrations: none has this device or framework"
     if field in paths(Software):  # no run tells it apart from its prior
@@ -232,18 +249,41 @@ def constant_error(field: str, device: Device, framework: Framework) -> tuple[fl
     raise InvalidValue("field", field, "a constant that calibration fits")
 
 
-def _moved_device(numbers: DeviceNumbers, field: str, dtype: str) -> DeviceNumbers:
-    factor = 1.0 + STEP
-    if field == "sustained_clock":
-        return numbers._replace(**{clocked: getattr(numbers, clocked) * factor for clocked in CLOCKED})
-    if field.startswith("gemm."):
-        fitted = field[5:]
-        gemm = factor if dtype == fitted or (fitted == "bf16" and dtype == "fp16") else 1.0
-        base = factor if fitted == "bf16" else 1.0
-        return numbers._replace(
-            gemm_efficiency=numbers.gemm_efficiency * gemm, base_gemm_efficiency=numbers.base_gemm_efficiency * base
-        )
-    return numbers._replace(**{field: getattr(numbers, field) * factor})
+class DeviceError(NamedTuple):
+    """A constant of a device, the numbers that it sets, and the standard error of its logarithm."""
+
+    name: str
+    numbers: tuple[str, ...]
+    error: float
+
+
+def device_errors(device: Device, dtype: str) -> tuple[DeviceError, ...]:
+    """Standard errors of the logarithms of a device's constants.
+
+    Constants that operators tell to within `KNOWN` are left out; so are all of a device that the catalogue doesn't have.
+
+    Parameters
+    ----------
+    device : whose constants they are
+    dtype : of the GEMMs
+    """
+    if device.name not in names("device"):
+        return ()
+    known, _ = constant_errors(device.name)
+    found: list[DeviceError] = []
+    for field, numbers in OF_DEVICE.items():
+        keys: dict[str, tuple[str, ...]] = {}
+        for number in numbers:
+            told = device.efficiency.told(field, device.base_dtype(dtype) if number.startswith("base_") else dtype)
+            key = f"{field}.{told}" if told else field
+            keys[key] = (*keys.get(key, ()), number)
+        unsure = {key: changed for key, changed in keys.items() if known.get(key, 0.0) > KNOWN}
+        found += [DeviceError(key, changed, float(known[key])) for key, changed in unsure.items()]
+    return tuple(found)
+
+
+def _moved(numbers: DeviceNumbers, changed: tuple[str, ...]) -> DeviceNumbers:
+    return numbers._replace(**{field: getattr(numbers, field) * (1.0 + STEP) for field in changed})
 
 
 def covariance_of(framework: Framework) -> tuple[list[str], list[list[float]]]:
@@ -256,14 +296,11 @@ def covariance_of(framework: Framework) -> tuple[list[str], list[list[float]]]:
     table = _table("correlations.json")
     entry = table.get(framework.owner) or table["@"]
     errors = entry["standard_error"]
-    matrix = [
-        [a * b * c for b, c in zip(errors, row, strict=True)] for a, row in zip(errors, entry["matrix"], strict=True)
-    ]
-    return list(entry["fields"]), matrix
+    return list(entry["fields"]), [list(row) for row in _covariance(errors, entry["matrix"])]
 
 
 def slopes_of(
-    total: Callable[[DeviceNumbers, Software], Any], device: Device, framework: Framework, dtype: str
+    total: Callable[[DeviceNumbers, Software], Number], device: Device, framework: Framework, dtype: str
 ) -> Slopes:
     """Slopes of an estimate's logarithm in the constants of its device and its framework.
 
@@ -273,43 +310,89 @@ def slopes_of(
     device, framework : of the estimate
     dtype : of the GEMMs
     """
-    table = _table("correlations.json")
-    numbers, software = device.numbers(dtype), framework.numbers()
+    moved, matrix, errors = _moves(device, framework, dtype)
+    return _blocks(_logarithms(total, moved), matrix, errors)
+
+
+def slopes_of_plans(
+    total: Callable[[int, DeviceNumbers, Software], Number], plans: int, device: Device, framework: Framework, dtype: str
+) -> list[Slopes]:
+    """`slopes_of` several plans at once, which NumPy evaluates in the time of one.
+
+    Parameters
+    ----------
+    total : of how often each plan is repeated in a row, and columns of a device's and a framework's numbers: the estimates
+    plans : how many
+    device, framework, dtype : as `slopes_of` takes them
+    """
+    import numpy as np
+
+    moved, matrix, errors = _moves(device, framework, dtype)
+    numbers, software = _columns(moved)
+    devices = DeviceNumbers._make(np.tile(column, plans) for column in numbers)
+    constants = nested(Software, {path: np.tile(column, plans) for path, column in flat(software).items()})
+    with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
+        found = np.log(total(len(moved), devices, constants)).reshape(plans, len(moved))
+    return [_blocks(row, matrix, errors) for row in found.tolist()]
+
+
+Moved = tuple[tuple[DeviceNumbers, Software], ...]
+"""Numbers as they are, and then with one constant after another a little larger."""
+Matrix = tuple[tuple[float, ...], ...]
+
+
+def _moves(device: Device, framework: Framework, dtype: str) -> tuple[Moved, Matrix, tuple[DeviceError, ...]]:
+    """Numbers with each constant moved, the covariance of the framework's, and the errors of the device's own."""
+    errors = device_errors(device, dtype)
+    changed = tuple(one.numbers for one in errors)
+    moved, matrix = _moved_constants(device.numbers(dtype), framework.numbers(), framework.owner, changed)
+    return moved, matrix, errors
+
+
+@functools.lru_cache(maxsize=64)
+def _moved_constants(
+    numbers: DeviceNumbers, software: Software, owner: str, of_device: tuple[tuple[str, ...], ...]
+) -> tuple[Moved, Matrix]:
+    """The same for every plan of a search: the framework's constants moved, then those of the device."""
+    entry = _table("correlations.json").get(owner)
     constants = flat(software)
-    source = efficiency_source(device.name) if device.name in names("device") else ""
-    owners = (device.name if source == "measured" else source.removeprefix("borrowed from "), framework.owner)
-    entries = [(owner, table[owner]) for owner in owners if owner in table]
     moved = [(numbers, software)]
-    for owner, entry in entries:
-        for field in entry["fields"]:
-            if field in constants and owner == framework.owner:
-                moved.append((numbers, replaced(software, {field: constants[field] * (1.0 + STEP)})))
-            else:
-                moved.append((_moved_device(numbers, field, dtype), software))
-    first, *rest = _logarithms(total, moved)
-    slopes = [(one - first) / STEP for one in rest]
-    blocks, place = [], 0
-    for _, entry in entries:
-        mine = tuple(slopes[place : place + len(entry["fields"])])
-        place += len(mine)
-        errors = entry["standard_error"]
-        matrix = tuple(
-            tuple(a * b * c for b, c in zip(errors, row, strict=True))
-            for a, row in zip(errors, entry["matrix"], strict=True)
-        )
-        blocks.append((mine, matrix))
-    return Slopes(tuple(blocks))
+    for field in entry["fields"] if entry else []:
+        if field in constants:
+            moved.append((numbers, replaced(software, {field: constants[field] * (1.0 + STEP)})))
+        else:
+            moved.append((_moved(numbers, (field,)), software))
+    moved += [(_moved(numbers, changed), software) for changed in of_device]
+    return tuple(moved), _covariance(entry["standard_error"], entry["matrix"]) if entry else ()
 
 
-def _logarithms(total: Callable[[DeviceNumbers, Software], Any], moved: Sequence[tuple[DeviceNumbers, Software]]) -> list[float]:
+def _covariance(errors: Sequence[float], matrix: Sequence[Sequence[float]]) -> Matrix:
+    return tuple(tuple(a * b * c for b, c in zip(errors, row, strict=True)) for a, row in zip(errors, matrix, strict=True))
+
+
+def _blocks(logarithms: Sequence[float], matrix: Matrix, errors: Sequence[DeviceError]) -> Slopes:
+    first, *rest = logarithms
+    slopes = tuple((one - first) / STEP for one in rest)
+    blocks = ((slopes[: len(matrix)], matrix),) if matrix else ()
+    return Slopes(blocks, {one.name: slope * one.error for slope, one in zip(slopes[len(matrix) :], errors, strict=True)})
+
+
+@functools.lru_cache(maxsize=64)
+def _columns(moved: Moved) -> tuple[DeviceNumbers, Software]:
+    """Moved numbers as NumPy columns."""
+    import numpy as np
+
+    constants = [flat(one) for _, one in moved]
+    software = nested(Software, {path: np.array([one[path] for one in constants]) for path in constants[0]})
+    return DeviceNumbers._make(np.array([one for one, _ in moved]).T), software
+
+
+def _logarithms(total: Callable[[DeviceNumbers, Software], Number], moved: Moved) -> list[float]:
     """Logarithms of an estimate at some constants: all in one evaluation where NumPy is loaded, else one by one."""
     if "numpy" not in sys.modules:
         return [math.log(total(*one)) for one in moved]
     import numpy as np
 
-    devices = np.array([one for one, _ in moved]).T
-    constants = [flat(one) for _, one in moved]
-    software = nested(Software, {path: np.array([one[path] for one in constants]) for path in constants[0]})
     with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
-        found: list[float] = np.log(total(DeviceNumbers(*devices), software)).tolist()
+        found: list[float] = np.log(total(*_columns(moved))).tolist()
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any
+from collections.abc import Sequence
 
 from costmodel.catalogue.software import ask
 from costmodel.checks import kind, real
@@ -14,11 +14,21 @@ from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
-from costmodel.evaluation.engine import evaluate_one, step_formula
-from costmodel.evaluation.error_model import Slopes, Spread, interval, probability_below, slopes_of, spread_of
+from costmodel.errors import InvalidValue
+from costmodel.evaluation.engine import evaluate_one, step_formula, total_time
+from costmodel.evaluation.error_model import (
+    Slopes,
+    Spread,
+    interval,
+    probability_below,
+    slopes_of,
+    slopes_of_plans,
+    spread_of,
+)
 from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
 from costmodel.evaluation.memory_breakdown import Asked, Bill
-from costmodel.formulas.quantities import DeviceNumbers, Inputs, Software, Step
+from costmodel.formulas.quantities import DeviceNumbers, Inputs, Number, PlanNumbers, Software, Step
+from costmodel.formulas.transformer import adapters
 from costmodel.records import Row
 
 FIT_PROBABILITY = 0.9
@@ -121,7 +131,7 @@ class Estimate:
         inputs = self.inputs
         formula = step_formula(inputs.settings)
 
-        def total(device: DeviceNumbers, software: Software) -> Any:
+        def total(device: DeviceNumbers, software: Software) -> Number:
             return formula(*inputs._replace(software=software, device=device)).total
 
         return slopes_of(total, self.cluster.device, self.framework, self.plan.dtype)
@@ -165,7 +175,7 @@ class Estimate:
     @property
     def causal_mfu(self) -> float:
         """Model FLOP utilisation, only scores below the diagonal counted."""
-        flop = self.model.flop_per_token(self.plan.seq_len, causal=True)
+        flop = float(adapters.model_flop_per_token(self.inputs.model, self.inputs.settings, 1.0))
         return self._utilisation(flop * self.plan.global_batch * self.plan.seq_len)
 
     @property
@@ -193,6 +203,59 @@ class Estimate:
         return row | {"memory_limit_bytes": self.memory_limit, "memory_margin_bytes": self.memory_margin} | {
             "fits": self.fits, "fit_probability": self.fit_probability, "evidence": self.evidence,
         }  # fmt: skip
+
+
+NO_PLAN = PlanNumbers(*(0.0 for _ in PlanNumbers._fields))
+"""In the place of plans, where all else is compared."""
+
+
+def fill_slopes(estimates: Sequence[Estimate]) -> None:
+    """Work out the slopes of several plans at once, those together that differ in their split alone.
+
+    Parameters
+    ----------
+    estimates : of one model, cluster and framework
+    """
+    groups: dict[tuple[Inputs, str], list[Estimate]] = {}
+    for one in estimates:
+        if "slopes" not in one.__dict__:
+            groups.setdefault((one.inputs._replace(plan=NO_PLAN), one.plan.dtype), []).append(one)
+    for (inputs, dtype), members in groups.items():
+        if len(members) == 1:
+            continue  # alone it is as fast
+        import numpy as np
+
+        plans = np.array([one.inputs.plan for one in members]).T
+
+        def total(times: int, device: DeviceNumbers, software: Software) -> float:
+            repeated = PlanNumbers(*np.repeat(plans, times, axis=1))  # noqa: B023
+            moved = inputs._replace(plan=repeated, software=software, device=device)  # noqa: B023
+            return total_time(moved, times * len(members))  # noqa: B023
+
+        first = members[0]
+        found = slopes_of_plans(total, len(members), first.cluster.device, first.framework, dtype)
+        for one, slopes in zip(members, found, strict=True):
+            one.__dict__["slopes"] = slopes  # where `cached_property` looks
+
+
+def check_length(model: Transformer, seq_len: int) -> None:
+    """Refuse a sequence that has more tokens than the model has learned positions.
+
+    Parameters
+    ----------
+    model : what is trained
+    seq_len : [tokens]
+
+    Raises
+    ------
+    InvalidValue
+        naming both
+    """
+    if 0 < model.learned_positions < seq_len:
+        raise InvalidValue(
+            "seq_len", seq_len, f"at most {model.learned_positions}: {model.name} has learned positions for no more "
+            f"(`--set model.learned_positions={seq_len}` gives it as many)",
+        )  # fmt: skip
 
 
 def probability(field: str, value: float) -> float:
@@ -236,6 +299,7 @@ def estimate(
     """
     question = ask(model, cluster, framework)
     kind("plan", plan, Plan, "Plan(...)")
+    check_length(model, plan.seq_len)
     accepted = question.accepted(plan)
     step = evaluate_one(question, accepted)
     required = probability("fit_probability", fit_probability)

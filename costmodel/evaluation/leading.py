@@ -16,6 +16,7 @@ from costmodel.evaluation.error_model import spread_of
 from costmodel.evaluation.estimation import FIT_PROBABILITY, Estimate
 from costmodel.evaluation.plan_search import SearchResult
 from costmodel.evaluation.search_result import Evaluated
+from costmodel.evaluation.simplicity import simplest_first
 
 MOST = 2000
 """Plans that are evaluated anew."""
@@ -81,7 +82,7 @@ def shortlist(found: SearchResult, model: Transformer, cluster: Cluster, top: in
         return Estimate(question=question, plan=plan, step=step)
 
     inside = np.flatnonzero(fits)
-    ranked = [rebuilt(int(place)) for place in inside[np.argsort(times[inside], kind="stable")[:top]]]
+    ranked = simplest_first([rebuilt(int(place)) for place in inside[np.argsort(times[inside], kind="stable")[:top]]])
     outside = np.flatnonzero(~fits)
     miss = None
     if len(outside) and not ranked:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from costmodel.checks import whole
 from costmodel.formulas import gradients
@@ -200,11 +200,25 @@ def stage_bill(asked: Asked, stage: int) -> StageBill:
     parts = formula.buffered(bill, compression_bytes(*arguments), asked.software)
     _, _, at_loss, updating = formula.fullest_moment(held, asked.plan, asked.micro_batches)
     phase = "update" if updating else "loss" if at_loss else "backward"
-    return StageBill(stage=stage, layers=arguments[4], parts=Memory._make(map(float, parts)), phase=phase)
+    return StageBill(stage=stage, layers=arguments.layers, parts=Memory._make(map(float, parts)), phase=phase)
 
 
-def arguments_of(asked: Asked, stage: int) -> tuple[Any, ...]:
-    """What formulas of a stage take of a rank of the pipeline, in their order: its model first, micro-batches last.
+class StageArguments(NamedTuple):
+    """What formulas of a stage take of a rank of the pipeline, in their order."""
+
+    model: ModelNumbers
+    settings: Settings
+    plan: PlanNumbers
+    software: Software
+    layers: float
+    stage: float
+    first: float
+    last: float
+    micro_batches: float
+
+
+def arguments_of(asked: Asked, stage: int) -> StageArguments:
+    """What formulas of a stage take of a rank of the pipeline.
 
     Parameters
     ----------
@@ -213,7 +227,9 @@ def arguments_of(asked: Asked, stage: int) -> tuple[Any, ...]:
     """
     before, layers = layers_of(asked, stage)
     part = model_of(asked, before, layers)
-    return (part, *asked[1:4], layers, float(stage), *ends_of(asked, stage), float(asked.micro_batches))
+    first, last = ends_of(asked, stage)
+    settings, plan, software = asked.settings, asked.plan, asked.software
+    return StageArguments(part, settings, plan, software, layers, float(stage), first, last, float(asked.micro_batches))
 
 
 def compression_bytes(

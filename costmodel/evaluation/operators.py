@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from costmodel.checks import kind
 from costmodel.evaluation.estimation import Estimate
+from costmodel.formulas.quantities import DeviceNumbers, Number, Software
 from costmodel.formulas.transformer import attention, layer
 from costmodel.records import replaced
 
@@ -104,14 +105,17 @@ def roofline(estimate: Estimate) -> Roofline:
     model, settings, numbers, _, software, real = estimate.inputs
     tokens = layer.local_tokens(settings, numbers)
     ideal = real._replace(
-        gemm_efficiency=1.0, base_gemm_efficiency=1.0, gemm_output=0.0, gemm_depth=0.0, attention_forward_efficiency=1.0,
-        attention_backward_efficiency=1.0, attention_length=0.0, kernel_time=0.0,
+        gemm_efficiency=1.0, base_gemm_efficiency=1.0, gemm_output=0.0, gemm_depth=0.0, base_gemm_output=0.0,
+        base_gemm_depth=0.0, grouped_efficiency=1.0, grouped_rows=0.0, grouped_output=0.0, attention_forward_efficiency=1.0,
+        attention_backward_efficiency=1.0, attention_length=0.0, attention_window=0.0, attention_width=0.0, attention_rows=0.0,
+        attention_unaligned=1.0, full_attention_efficiency=1.0, full_attention_length=0.0, full_attention_width=0.0,
+        kernel_time=0.0, sustained_clock=1.0,
     )  # fmt: skip
     plain = replaced(software, {"compute_gemm_efficiency_scale": 1.0, "compute_attention_efficiency_scale": 1.0})
-    counting = ideal._replace(flop_rate=1.0, base_flop_rate=1.0, memory_bandwidth=BOUNDLESS)
-    moving = ideal._replace(flop_rate=BOUNDLESS, base_flop_rate=BOUNDLESS, memory_bandwidth=1.0)
+    counting = _rated(ideal, 1.0, BOUNDLESS)
+    moving = _rated(ideal, BOUNDLESS, 1.0)
 
-    def priced(name: str, time: Callable[[Any, Any], Any]) -> Operator:
+    def priced(name: str, time: Callable[[Software, DeviceNumbers], Number]) -> Operator:
         return Operator(name, float(time(plain, counting)), float(time(plain, moving)), float(time(software, real)))
 
     width, shared = model.mlp.width / numbers.tensor, model.experts.shared_width / numbers.tensor
@@ -133,6 +137,14 @@ def roofline(estimate: Estimate) -> Roofline:
     return Roofline(
         device.name, plan.dtype, device.peak(plan.dtype), float(device.memory_bandwidth),
         tuple(sorted(found, key=lambda one: -one.time)), float(work.stream_forward),
+    )  # fmt: skip
+
+
+def _rated(device: DeviceNumbers, rate: float, bandwidth: float) -> DeviceNumbers:
+    """The device at one rate of all arithmetic [FLOP/s] and one of all memory [bytes/s]."""
+    return device._replace(
+        flop_rate=rate, base_flop_rate=rate, best_flop_rate=rate, base_best_flop_rate=rate, memory_bandwidth=bandwidth,
+        product_bandwidth=bandwidth, grouped_bandwidth=bandwidth, cast_bandwidth=bandwidth, cache_bandwidth=bandwidth,
     )  # fmt: skip
 
 

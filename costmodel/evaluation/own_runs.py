@@ -23,7 +23,7 @@ from costmodel.errors import CostModelError, InvalidValue, UnreadableFile
 from costmodel.evaluation.engine import step_formula
 from costmodel.evaluation.error_model import covariance_of
 from costmodel.formulas.quantities import Software
-from costmodel.records import flat, paths, replaced
+from costmodel.records import flat, made, paths, replaced
 from costmodel.solvers.fitting import Array
 
 SLOWER = {
@@ -273,7 +273,7 @@ def _rows(rows: Sequence[Mapping[str, object]], source: str) -> list[Run]:
             raise UnreadableFile(f"{source} row {number}: no {missing[0]}")
         given = {name: _cell(value) for name, value in row.items() if name in fields}
         try:
-            plan = Plan(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+            plan = made(Plan, {name: value for name, value in given.items() if value is not None})
             model = load_model(str(row["model"]))
         except CostModelError as error:
             raise UnreadableFile(f"{source} row {number}: {error}") from error

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from costmodel.catalogue.software import ask
-from costmodel.checks import flag, listing, positive_int
+from costmodel.checks import choice, flag, listing, positive_int
+from costmodel.description.adapters import targets_of
 from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.framework import Framework
@@ -21,12 +22,15 @@ from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue
 from costmodel.evaluation import engine as engines
 from costmodel.evaluation.error_model import spread_of
-from costmodel.evaluation.estimation import FIT_PROBABILITY, Estimate, probability
+from costmodel.evaluation.estimation import FIT_PROBABILITY, Estimate, check_length, probability
+from costmodel.evaluation.full_space import SPACES, full_space
+from costmodel.evaluation.plan_products import Product, legal_plans
 from costmodel.evaluation.search_result import Evaluated, SearchResult
-from costmodel.evaluation.search_space import Column, Space, columns_of
+from costmodel.evaluation.search_space import Column, Space
+from costmodel.evaluation.selection import Found, Selection
+from costmodel.evaluation.simplicity import simplest_first
 from costmodel.formulas.pipeline.schedules import CODES
-from costmodel.formulas.quantities import Settings
-from costmodel.records import Row
+from costmodel.records import Row, changed
 
 SPLIT = (
     *(dimension.field for dimension in DIMENSIONS), "micro_batch", "zero_stage", "shard_group", "recompute",
@@ -34,48 +38,36 @@ SPLIT = (
 )  # fmt: skip
 """Dimensions of a search that become columns."""
 CHOICES = (
-    "dtype", "adapter", "attention", "optimizer", "gradient_bytes", "fused_cross_entropy", "fused_norms", "cuda_graphs",
-    "overlap_gradients", "overlap_parameters", "overlap_tensor", "overlap_pipeline", "optimizer_offload", "activation_offload",
+    "dtype", "adapter", "lora_rank", "lora_targets",
+    "attention", "optimizer", "gradient_bytes", "fused_cross_entropy", "fused_norms", "cuda_graphs",
+    "overlap_gradients", "overlap_parameters", "overlap_tensor", "overlap_pipeline", "overlap_experts", "dispatcher",
+    "optimizer_offload", "activation_offload",
     "rank_order", "synchronisation", "servers", "local_steps", "compression", *COMPRESSION_PARAMETERS,
+    "bucket_bytes", "prefetch_bytes",
 )  # fmt: skip
 """Dimensions that are the same for a whole batch of columns."""
-NEAR = 1.5
-"""Times the memory there is that a plan may need to be named as a miss: beyond that no small change makes it fit."""
 LARGEST_SEARCH = 50_000_000
 
 
-class Batch(NamedTuple):
-    """The legal plans with the same choices, as columns.
+class Kept(NamedTuple):
+    """A block of legal plans with the same choices, kept whole.
 
     Parameters
     ----------
-    chosen : what is the same for all
-    sample : a plan with these choices
-    settings : its settings
+    choice : place of what is the same for all
     columns : by the names that `plan_numbers` knows
     numbers : fields of `PlanNumbers` x rows
     times, held : of each plan [s, bytes]
     """
 
-    chosen: Row
-    sample: Plan
-    settings: Settings
+    choice: int
     columns: dict[str, Column]
     numbers: Column
     times: Column
     held: Column
 
 
-class Found(NamedTuple):
-    """One evaluated plan: seconds, bytes, its batch and its row there."""
-
-    time: float
-    held: float
-    batch: int
-    row: int
-
-
-def _values(name: str, given: Any) -> list[Any] | None:
+def _values(name: str, given: object) -> list[object] | None:
     """The values to try: None for all, one value, or a list of them."""
     if given is None:
         return None
@@ -90,20 +82,12 @@ def _values(name: str, given: Any) -> list[Any] | None:
 
 
 def search(
-    model: Transformer,
-    cluster: Cluster,
-    *,
-    global_batch: int,
-    seq_len: int,
-    framework: Framework | str = "megatron-core",
-    fit_probability: float = FIT_PROBABILITY,
-    top: int = 20,
-    engine: str = "auto",
-    progress: Callable[[int, int], None] | None = None,
-    keep_evaluated: bool = False,
-    most_combinations: int = LARGEST_SEARCH,
-    **dimensions: Any,
-) -> SearchResult:
+    model: Transformer, cluster: Cluster, *, global_batch: int, seq_len: int, framework: Framework | str = "megatron-core",
+    fit_probability: float = FIT_PROBABILITY, top: int = 20, engine: str = "auto",
+    progress: Callable[[int, int], None] | None = None, keep_evaluated: bool = False, keep_frontier: bool = False,
+    space: str = "default", most_combinations: int = LARGEST_SEARCH,
+    **dimensions: object,
+) -> SearchResult:  # fmt: skip
     """Evaluate every legal plan and rank those that fit.
 
     Parameters
@@ -117,6 +101,8 @@ def search(
     engine : ``"auto"``, ``"python"``, ``"numpy"`` or ``"numba"``
     progress : called with the combinations just done and those in all, from any thread
     keep_evaluated : keep time and memory of every evaluated plan, not of the ranked ones alone
+    keep_frontier : keep the plans that fit and that no other beats in both time and memory
+    space : ``"default"``, or ``"full"`` to try of what is left open all that `costmodel.evaluation.full_space` names
     most_combinations : beyond which a search is refused before anything is evaluated
     dimensions : any field of `Plan`, fixed to a value or tried over a list. Left out: degrees try every divisor of
         the GPUs, virtual stages every even split up to 8, micro-batch the powers of two up to 16, recompute none and
@@ -135,72 +121,127 @@ def search(
     question = ask(model, cluster, framework)
     positive_int("top", top, 1_000_000)
     flag("keep_evaluated", keep_evaluated)
+    flag("keep_frontier", keep_frontier)
+    choice("space", space, SPACES)
     positive_int("most_combinations", most_combinations, LARGEST_SEARCH)
     probability("fit_probability", fit_probability)
     if progress is not None and not callable(progress):
         raise InvalidValue("progress", progress, "a function of the plans done and of all")
     template = Plan(global_batch=global_batch, seq_len=seq_len)
-    space = Space(question, global_batch, seq_len, _given(dimensions, template))
-    combinations = _choices(space.given)
-    considered = 0
-    rejected: dict[str, int] = {}
-    refused: list[str] = []
-    batches: list[Batch] = []
-    for chosen in combinations:
+    check_length(model, seq_len)
+    given = _given(dimensions, template)
+    tried = Space(question, global_batch, seq_len, full_space(question, given) if space == "full" else given)
+    tried.refuse_what_the_framework_lacks()
+    spread = spread_of(question.framework, cluster.device, bool(model.experts))
+    limit = spread.margin(fit_probability) * float(cluster.device.usable_memory or 0.0)
+    selection = Selection(top, limit, cluster.gpus_per_node, keep_frontier)
+    tally = _Tally(tried, template, most_combinations, progress)
+    kept: list[Kept] = []
+    for place, sample, product in tally.blocks():
+        times, held = engines.rank(question.inputs(sample), product, engine)
+        selection.take(place, product, times, held)
+        if keep_evaluated:
+            kept.append(_kept(place, product, times, held))
+    found = _result(question, selection, tally, fit_probability, _every(tally, kept, limit) if keep_evaluated else None)
+    asked: Row = {"global_batch": global_batch, "seq_len": seq_len, "fit_probability": fit_probability, **dimensions}
+    return dataclasses.replace(found, asked=asked)
+
+
+class _Tally:
+    """Blocks of legal plans, choice after choice, and the count of what was looked at."""
+
+    def __init__(self, space: Space, template: Plan, most: int, progress: Callable[[int, int], None] | None) -> None:
+        self.space, self.template, self.most, self.progress = space, template, most, progress
+        self.combinations = _choices(space.given)
+        self.samples: list[Plan | None] = [None] * len(self.combinations)
+        self.considered = 0
+        self.rejected: dict[str, int] = {}
+
+    def blocks(self) -> Iterator[tuple[int, Plan, Product]]:
+        """Place of the choice, a plan with it, and plans."""
+        question, each = self.space.question, 0
+        refused: list[str] = []
+        for place, chosen in enumerate(self.combinations):
+            sample = self._sample(chosen, refused)
+            if sample is None:
+                continue
+            self.samples[place] = sample
+            question.device(sample.dtype)  # refused where the device has no such dtype
+            legal = legal_plans(self.space, question.settings(sample), sample.rank_order, self.most)
+            each = legal.considered
+            for rule, count in legal.rejected.items():
+                self.rejected[rule] = self.rejected.get(rule, 0) + count
+            self._report(each - len(legal), each)
+            for product in legal.products():
+                yield place, sample, product
+                self._report(int(product.legal.sum()), each)
+        if refused and not each:  # whatever the choices, the dimensions make as many
+            settings = question.settings(self.template)
+            each = legal_plans(self.space, settings, self.template.rank_order, self.most).considered
+        for rule in refused:
+            self.rejected[rule] = self.rejected.get(rule, 0) + each
+        self.considered = each * len(self.combinations)
+
+    def _sample(self, chosen: Row, refused: list[str]) -> Plan | None:
+        """A plan with some choices, or None where they can't be had together, which is noted."""
         try:
-            sample = dataclasses.replace(template, **chosen)
+            sample = dataclasses.replace(self.template, **chosen)
         except InvalidValue as reason:
-            if len(combinations) == 1 or not {"servers", "local_steps", "compression"} & set(chosen):
+            if len(self.combinations) == 1 or not {"servers", "local_steps", "compression"} & set(chosen):
                 raise
             refused.append("compression" if reason.field == "compression" else "synchronisation")  # servers where there are none
-            continue
-        legal = space.legal(question.settings(sample), sample.rank_order, most_combinations)
-        question.device(sample.dtype)  # refused where the device has no such dtype
-        considered = legal.considered
-        rejected = {rule: rejected.get(rule, 0) + legal.rejected.get(rule, 0) for rule in {**rejected, **legal.rejected}}
-        rows = len(legal.columns["recompute"])
-        if not rows:
-            continue
-        report = functools.partial(_pass_on, progress, considered * len(combinations)) if progress else None
-        if report:
-            report(considered - rows)
-        numbers = _numbers(space, legal.columns, sample)
-        times, held = engines.rank(question.inputs(sample), numbers, engine, report)
-        batches.append(Batch(chosen, sample, question.settings(sample), legal.columns, numbers, times, held))
-    if refused and not considered:  # whatever the choices, the dimensions make as many
-        considered = space.legal(question.settings(template), template.rank_order, most_combinations).considered
-    for rule in refused:
-        rejected[rule] = rejected.get(rule, 0) + considered
-    return _ranked(question, space, batches, considered * len(combinations), rejected, top, keep_evaluated, fit_probability)
+            return None
+        if sample.dtype not in self.space.question.framework.dtypes:
+            refused.append("dtype_of_framework")
+            return None
+        return sample
+
+    def _report(self, done: int, each: int) -> None:
+        if self.progress is not None:
+            self.progress(done, each * len(self.combinations))
 
 
-def _given(dimensions: Mapping[str, Any], template: Plan) -> dict[str, list[Any] | None]:
+search_by_name: Callable[..., SearchResult] = search
+"""`search` for dimensions that come by their names, from a form, a link or a command line; `search` checks each."""
+
+
+def _given(dimensions: Mapping[str, object], template: Plan) -> dict[str, list[object] | None]:
     """The values to try of every dimension, each checked as a field of a plan."""
     known = (*SPLIT, *CHOICES)
     for name in dimensions:
         if name not in known:
             raise InvalidValue("dimension", name, "one of " + ", ".join(known))
+    targets = dimensions.get("lora_targets")
+    if targets is not None:
+        named = targets if isinstance(targets, str) else listing("lora_targets", targets)
+        if named and isinstance(named[0], str):
+            dimensions = {**dimensions, "lora_targets": [targets_of(named)]}
     order = dimensions.get("rank_order")
-    if order is not None:
-        listing("rank_order", order)
-    if order and isinstance(order[0], str):
-        dimensions = {**dimensions, "rank_order": [tuple(order)]}
+    orders = () if order is None else listing("rank_order", order)
+    if orders and isinstance(orders[0], str):
+        dimensions = {**dimensions, "rank_order": [orders]}
     given = {name: _values(name, dimensions.get(name)) for name in known}
     for name in ("data_parallel", "zero_stage", "schedule", "recompute", "sequence_parallel", "shard_group", "expert_parallel",
                  "expert_tensor_parallel", "synchronisation", "compression"):  # fmt: skip
         for value in given[name] or []:
-            dataclasses.replace(template, **{name: value})
+            _check_field(name, value)
     for name, owner in (("servers", "parameter-server"), ("local_steps", "local-sgd")):
         for value in given[name] or []:
-            dataclasses.replace(template, **{"synchronisation": owner, name: value})
+            changed(template, {"synchronisation": owner, name: value})
     for name, owner in COMPRESSION_PARAMETERS.items():
         kinds = given["compression"] or ["none"]
         for value in given[name] or []:  # refused where no way to compress that is tried has it
-            dataclasses.replace(template, **{"compression": owner if owner in kinds else kinds[0], name: value})
+            changed(template, {"compression": owner if owner in kinds else kinds[0], name: value})
     return given
 
 
-def _choices(given: dict[str, list[Any] | None]) -> list[Row]:
+@functools.lru_cache(4096, typed=True)
+def _check_field(name: str, value: object) -> None:
+    """Refuse what a field of a plan can't have; sweeps ask the same again and again."""
+    changed(Plan(global_batch=1, seq_len=1), {name: value})
+
+
+def _choices(given: dict[str, list[object] | None]) -> list[Row]:
     """Combinations of what is the same for a whole batch of columns; what a way to compress doesn't use is left out."""
     found = []
     for combination in itertools.product(*(given[name] or [None] for name in CHOICES)):
@@ -208,110 +249,88 @@ def _choices(given: dict[str, list[Any] | None]) -> list[Row]:
         for name, owner in COMPRESSION_PARAMETERS.items():
             if chosen.get("compression") != owner:
                 chosen.pop(name, None)
+        if len(given["adapter"] or []) > 1 and chosen.get("adapter", "none") == "none":
+            chosen.pop("lora_rank", None)
+            chosen.pop("lora_targets", None)
         if chosen not in found:
             found.append(chosen)
     return found
 
 
-def _pass_on(progress: Callable[[int, int], None], whole: int, done: int) -> None:
-    progress(done, whole)
+def _result(
+    question: Question, selection: Selection, tally: _Tally, fit_probability: float, every: Evaluated | None
+) -> SearchResult:
+    """The fastest plans that fit, the simplest of those tied with the fastest first, and the closest miss."""
 
+    def plan(found: Found) -> Plan:
+        sample = tally.samples[found.choice]
+        assert sample is not None
+        return _plan(sample, found.values, tally.space.recompute).resolve(question.framework)
 
-def _numbers(space: Space, columns: dict[str, Column], sample: Plan) -> Column:
-    """The columns of legal plans as the fields of `PlanNumbers` x rows."""
-    layers = space.question.model.layers
-    share = np.array([
-        1.0 if kind == "full" else 0.0 if isinstance(kind, str) else -(-layers // kind) / layers for kind in space.recompute
-    ])  # fmt: skip
-    selective = np.array([float(kind == "selective") for kind in space.recompute])
-    code = columns["recompute"].astype(int)
-    made = columns_of(columns, share[code], selective[code], sample.rank_order)
-    return np.stack([np.broadcast_to(column, code.shape) for column in made])
-
-
-def _ranked(
-    question: Question, space: Space, batches: list[Batch], considered: int, rejected: dict[str, int], top: int, keep: bool,
-    fit_probability: float,
-) -> SearchResult:  # fmt: skip
-    """The fastest plans that fit, and the closest miss."""
-    best: list[Found] = []
-    misses: list[Found] = []
-    spread = spread_of(question.framework, question.cluster.device, bool(question.model.experts))
-    limit = spread.margin(fit_probability) * float(question.cluster.device.usable_memory or 0.0)
-    fitting = 0
-    for place, batch in enumerate(batches):
-        fits = batch.held <= limit
-        inside, outside = np.flatnonzero(fits), np.flatnonzero(~fits)
-        fitting += len(inside)
-        best += [_found(batch, place, row) for row in _fastest(batch.times, inside, top)]
-        near = outside[batch.held[outside] <= NEAR * limit]
-        if len(near) or (len(outside) and not len(inside)):
-            row = near[np.argmin(batch.times[near])] if len(inside) else outside[np.argmin(batch.held[outside])]
-            misses.append(_found(batch, place, row))
-    best.sort(key=lambda found: found.time)
-
-    def estimate(found: Found) -> Estimate:
-        plan = _plan(batches[found.batch], space.recompute, found.row).resolve(question.framework)
-        step = engines.evaluate_one(question, plan)
-        return Estimate(question=question, plan=plan, step=step, required_probability=fit_probability)
-
-    ranked = [estimate(found) for found in best[:top]]
-    miss = None
-    if misses:
-        closest = min(misses, key=lambda found: found.time if ranked else found.held)
-        if not ranked or closest.time < ranked[0].step_time:
-            miss = estimate(closest)
+    miss = [] if selection.miss is None else [selection.miss]
+    front = sorted(selection.frontier or [], key=lambda found: found.time)
+    kinds = selection.kinds
+    chosen = [*selection.best, *kinds, *miss, *front]
+    plans = [plan(found) for found in chosen]
+    estimates = [
+        Estimate(question=question, plan=plan, step=step, required_probability=fit_probability)
+        for plan, step in zip(plans, engines.evaluate_several(question, plans, [found.choice for found in chosen]), strict=True)
+    ]
+    candidates = len(chosen) - len(miss) - len(front)
+    fastest, several = estimates[: len(selection.best)], estimates[len(selection.best) : candidates]
+    first = simplest_first([*fastest[:1], *several])[:1]  # whatever the number of plans that are asked for
+    ranked = [*first, *(one for one in fastest if one.plan != first[0].plan)][: selection.top]
     return SearchResult(
-        question.model, question.cluster, question.framework, considered, sum(len(batch.times) for batch in batches), fitting,
-        rejected, ranked, miss, _every(question, space, batches, limit) if keep else None,
+        question.model, question.cluster, question.framework, tally.considered, selection.evaluated, selection.fitting,
+        tally.rejected, ranked, estimates[candidates] if miss else None, every, undecided=selection.undecided,
+        frontier=None if selection.frontier is None else tuple(estimates[candidates + len(miss) :]),
     )  # fmt: skip
 
 
-def _fastest(times: Column, rows: np.ndarray, top: int) -> np.ndarray:
-    """The first `top` of some rows by their times, of equals the one that comes first."""
-    chosen = times[rows]
-    if len(rows) > 4 * top:
-        bound = np.partition(chosen, top - 1)[top - 1]
-        rows = rows[chosen <= bound]
-        chosen = times[rows]
-    return rows[np.argsort(chosen, kind="stable")[:top]]
-
-
-def _found(batch: Batch, place: int, row: int) -> Found:
-    return Found(float(batch.times[row]), float(batch.held[row]), place, int(row))
-
-
-def _plan(batch: Batch, recompute: list[Any], row: int) -> Plan:
-    """One row of a batch as a `Plan`."""
-    value = {name: int(column[row]) for name, column in batch.columns.items() if name != "schedule"}
+def _plan(sample: Plan, values: Mapping[str, float], recompute: Sequence[str | int]) -> Plan:
+    """One row of a block as a `Plan`."""
+    value = {name: int(number) for name, number in values.items() if name != "schedule"}
     codes = {code: name for name, code in CODES.items()}
     whole = value["shard_group"] == value["data"] * value["context"]
     degrees: Row = {dimension.field: value[dimension.column] for dimension in DIMENSIONS}
     return dataclasses.replace(
-        batch.sample, **degrees, schedule=codes[float(batch.columns["schedule"][row])], micro_batch=value["micro_batch"],
+        sample, **degrees, schedule=codes[float(values["schedule"])], micro_batch=value["micro_batch"],
         zero_stage=value["zero_stage"], recompute=recompute[value["recompute"]],
         sequence_parallel=bool(value["sequence_parallel"]), shard_group=None if whole else value["shard_group"],
     )  # fmt: skip
 
 
-def _every(question: Question, space: Space, batches: list[Batch], limit: float) -> Evaluated:
-    """The batches as one table."""
-    counts = [len(batch.times) for batch in batches]
+def _kept(choice: int, product: Product, times: Column, held: Column) -> Kept:
+    flat = np.flatnonzero(product.legal)
+    return Kept(choice, product.columns(flat), np.stack(product.plans(flat)), times.ravel()[flat], held.ravel()[flat])  # type: ignore[arg-type]
+
+
+def _every(tally: _Tally, kept: list[Kept], limit: float) -> Evaluated:
+    """The blocks as one table."""
+    counts = [len(block.times) for block in kept]
     fields = {dimension.column: dimension.field for dimension in DIMENSIONS}
-    words = np.array(space.recompute, dtype=object)
+    words = np.array(tally.space.recompute, dtype=object)
     names = np.array(list(CODES), dtype=object)
     columns: dict[str, np.ndarray] = {}
-    for name in batches[0].columns if batches else ():
-        values = np.concatenate([batch.columns[name] for batch in batches]).astype(int)
+    for name in kept[0].columns if kept else ():
+        values = np.concatenate([block.columns[name] for block in kept]).astype(int)
         shown = words[values] if name == "recompute" else names[values] if name == "schedule" else values
         columns[fields.get(name, name)] = shown
     rows = np.concatenate([np.arange(count) for count in counts] or [np.empty(0, dtype=int)])
-    held = np.concatenate([batch.held for batch in batches] or [np.empty(0)])
+    held = np.concatenate([block.held for block in kept] or [np.empty(0)])
+    samples = [tally.samples[block.choice] for block in kept]
+    settings = [tally.space.question.settings(sample) for sample in samples if sample is not None]
+
+    def plan(row: int, place: int) -> Plan:
+        block, sample = kept[place], samples[place]
+        assert sample is not None
+        values = {name: float(column[row]) for name, column in block.columns.items()}
+        return _plan(sample, values, tally.space.recompute).resolve(tally.space.question.framework)
+
     return Evaluated(
-        np.concatenate([batch.times for batch in batches] or [np.empty(0)]), held, held <= limit, columns,
-        np.stack([rows, np.repeat(np.arange(len(counts)), counts)]), [batch.chosen for batch in batches],
-        [batch.settings for batch in batches], [batch.numbers for batch in batches],
-        lambda row, place: _plan(batches[place], space.recompute, row).resolve(question.framework),
+        np.concatenate([block.times for block in kept] or [np.empty(0)]), held, held <= limit, columns,
+        np.stack([rows, np.repeat(np.arange(len(counts)), counts)]), [tally.combinations[block.choice] for block in kept],
+        settings, [block.numbers for block in kept], plan,
     )  # fmt: skip
 
 

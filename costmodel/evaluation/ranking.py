@@ -8,12 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.estimation import Estimate, fill_slopes
+from costmodel.evaluation.simplicity import TIE
 
 DRAWS = 4000
 SEED = 20
-TIE = 0.2
-"""A plan that is faster than the leading one with at least this probability is tied with it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +59,7 @@ def covariance(estimates: Sequence[Estimate]) -> np.ndarray:
     estimates : of one model, cluster and framework
     """
     count = len(estimates)
+    fill_slopes(estimates)
     matrix = np.zeros((count, count))
     for i, one in enumerate(estimates):
         for j in range(i, count):
@@ -73,7 +73,7 @@ def standings(estimates: Sequence[Estimate]) -> Standings:
 
     Parameters
     ----------
-    estimates : fastest first, of one model, cluster and framework
+    estimates : best first, of one model, cluster and framework
 
     Returns
     -------

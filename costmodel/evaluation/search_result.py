@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 
@@ -65,6 +65,19 @@ class Evaluated:
         return self.rebuild(int(row), int(batch))
 
 
+class Replayed(NamedTuple):
+    """A ranked plan played out by the simulator.
+
+    Parameters
+    ----------
+    seconds : of the step; None where it isn't played
+    left : why it isn't, or by how much it leaves the estimate's interval; empty where it lies inside
+    """
+
+    seconds: float | None
+    left: str
+
+
 @dataclasses.dataclass(frozen=True)
 class SearchResult:
     """What a search found.
@@ -74,10 +87,16 @@ class SearchResult:
     considered : combinations enumerated
     evaluated : legal plans evaluated
     rejected : how many combinations broke which rule first
-    ranked : the fastest plans that fit, fastest first
+    ranked : the fastest plans that fit, fastest first; but before them the simplest of those that can't be told from the
+        fastest within the error, by the rule of `costmodel.evaluation.simplicity`
     closest_miss : the fastest plan that needs up to half more memory than there is, where it is faster than all that fit;
         where none fits, the leanest
     every : all evaluated plans as columns, where they were asked for (``keep_evaluated=True``)
+    replays : of the first ranked plans, where they were asked for (``check=True``)
+    asked : the question as `search` takes it, model, cluster and framework aside
+    undecided : further plans that fit and are exactly as fast as the slowest ranked one, for which `top` left no place
+    frontier : plans that fit and that no other beats in both time and memory, equals among them, fastest first, where they
+        were asked for (``keep_frontier=True``)
     """
 
     model: Transformer
@@ -90,6 +109,10 @@ class SearchResult:
     ranked: list[Estimate]
     closest_miss: Estimate | None
     every: Evaluated | None = dataclasses.field(default=None, repr=False, compare=False)
+    replays: tuple[Replayed, ...] = ()
+    asked: Row = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    undecided: int = 0
+    frontier: tuple[Estimate, ...] | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.ranked)
@@ -117,7 +140,7 @@ class SearchResult:
 
     @property
     def best(self) -> Estimate:
-        """The fastest plan that fits; IllegalPlan where none does."""
+        """The plan to choose of those that fit; IllegalPlan where none does."""
         if not self.ranked:
             raise IllegalPlan("none", self.why_none())
         return self.ranked[0]
@@ -183,7 +206,8 @@ class SearchResult:
             {
                 "rank": i + 1, "tied": standing.tied, "probability_fastest": standing.probability_fastest,
                 "expected_regret": standing.expected_regret, "step_time_low_s": plan.time_interval[0],
-                "step_time_high_s": plan.time_interval[1], **plan.to_dict(),
+                "step_time_high_s": plan.time_interval[1],
+                **({"replayed_s": self.replays[i].seconds} if i < len(self.replays) else {}), **plan.to_dict(),
             }
             for i, (plan, standing) in enumerate(zip(self.ranked, self.standings.plans, strict=True))
         ]  # fmt: skip

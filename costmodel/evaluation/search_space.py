@@ -1,14 +1,16 @@
-"""What a search tries: factors that are legal or not by themselves, and the legal combinations of them as columns.
+"""What a search tries: factors that are legal or not by themselves.
 
 For each split of the GPUs a plan combines one row of each factor: how the pipeline runs, how experts lie, how states are
 sharded, what is recomputed. Every rule of legality reads the split and one factor alone, so that rules are checked once a row
-of a factor; combinations are counted, and only legal ones are ever written out.
+of a factor; combinations are counted, and `costmodel.evaluation.plan_products` writes out legal ones alone.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -21,8 +23,8 @@ from costmodel.description.plan import MOST, divisors, plan_numbers
 from costmodel.description.question import Question
 from costmodel.errors import InvalidValue
 from costmodel.formulas import legality
-from costmodel.formulas.pipeline.schedules import CODES, INTERLEAVED, ONE_F_ONE_B, SCHEDULES
-from costmodel.formulas.quantities import PlanNumbers, Settings
+from costmodel.formulas.pipeline.schedules import CODES, ONE_F_ONE_B, SCHEDULES
+from costmodel.formulas.quantities import ModelNumbers, PlanNumbers, Settings
 from costmodel.records import as_number
 
 Column = NDArray[np.float64]
@@ -33,9 +35,9 @@ NEUTRAL = {
     "zero_stage": 0.0, "sequence_parallel": 0.0, "shard_group": 1.0,
 }  # fmt: skip
 """What a factor that is not looked at has while the rules of another are checked."""
-EXPERT_RULES = ("experts", "expert_ranks", "expert_feed_forward")
+EXPERT_RULES = ("degrees_of_framework", "experts", "expert_ranks", "expert_feed_forward")
 SHARD_RULES = ("zero_stage", "zero_pipeline", "shard_group", "synchronisation", "compression")
-RULES = ("zero_stage", "zero_pipeline", *legality.Violations._fields)
+RULES = ("zero_stage", "zero_pipeline", "degrees_of_framework", "schedule_of_framework", *legality.Violations._fields)
 """Every rule, in the order in which a combination that breaks several is counted."""
 PIPELINE_RULES = tuple(rule for rule in RULES if rule not in (*EXPERT_RULES, *SHARD_RULES))
 
@@ -48,26 +50,30 @@ class Factor(NamedTuple):
     rules : that read these dimensions, beside the split
     columns : by the names that `plan_numbers` knows
     counts : rows of each split
+    offered : which rows are tried, None for all
     """
 
     rules: tuple[str, ...]
     columns: dict[str, Column]
     counts: NDArray[np.int64]
+    offered: NDArray[np.bool_] | None = None
 
 
-class Legal(NamedTuple):
-    """Legal combinations as columns, and how many broke which rule first.
+class Factors(NamedTuple):
+    """The factors of every split.
 
     Parameters
     ----------
-    columns : by the names that `plan_numbers` knows; ``recompute`` holds places in `Space.recompute`
-    considered : combinations in all
-    rejected : by the rule
+    experts, pipelines, shards : the factors
+    micro_batches : that each pair of virtual stages and schedule has in `pipelines`
+    sequence_parallel : the same by split
     """
 
-    columns: dict[str, Column]
-    considered: int
-    rejected: dict[str, int]
+    experts: Factor
+    pipelines: Factor
+    shards: Factor
+    micro_batches: Column
+    sequence_parallel: Column
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +85,18 @@ class Space:
     seq_len: int
     given: dict[str, list[Any] | None]
 
+    def refuse_what_the_framework_lacks(self) -> None:
+        """InvalidValue where of a schedule, a dtype or a degree only such values are asked for as the framework hasn't."""
+        framework = self.question.framework
+        for name, owned in (("schedule", framework.schedules), ("dtype", framework.dtypes)):
+            values = self.given[name]
+            if values and not set(values) & set(owned):
+                raise InvalidValue(name, values[0], f"what {framework.name} has: {', '.join(owned)}")
+        for one in framework.lacking:
+            values = self.given[one.field] or [1]
+            if min(values) > 1:
+                raise InvalidValue(one.field, values[0], f"1: {framework.name} splits by {framework.degrees}")
+
     @property
     def recompute(self) -> list[Any]:
         """Kinds of recomputation."""
@@ -86,9 +104,11 @@ class Space:
         return self.given["recompute"] or kinds
 
     def degrees(self, name: str, most: int) -> list[int]:
-        """Values of a parallel degree: what was given, or every divisor of the GPUs up to `most`."""
+        """Values of a parallel degree: what was given, or every divisor of the GPUs up to `most` if the framework splits so."""
         values = self.given[name]
         if values is None:
+            if name.removesuffix("_parallel") not in self.question.framework.dimensions:
+                return [1]
             return divisors(int(self.question.cluster.gpus or 1), most)
         for value in values:
             positive_int(name, value, MOST)
@@ -98,9 +118,7 @@ class Space:
         """Tensor, context, pipeline and data degrees whose product is the GPUs."""
         gpus, model = int(self.question.cluster.gpus or 1), self.question.model
         wanted = self.given["data_parallel"]
-        context = self.degrees("context_parallel", gpus) if self.given["context_parallel"] else [
-            degree for degree in divisors(gpus, max(1, self.seq_len // 2048))
-        ]  # fmt: skip
+        context = self.degrees("context_parallel", gpus if self.given["context_parallel"] else max(1, self.seq_len // 2048))
         for t, c, p in itertools.product(
             self.degrees("tensor_parallel", model.heads), context, self.degrees("pipeline_parallel", model.layers)
         ):
@@ -111,8 +129,8 @@ class Space:
         """Virtual stages: what was given, or every number that splits a stage's layers evenly."""
         values = self.given["virtual_stages"]
         if values is None:
-            schedules = self.given["schedule"]
-            if stages == 1 or (schedules is not None and not any(SCHEDULES[name].chunked for name in schedules)):
+            schedules = self.given["schedule"] or self.question.framework.schedules
+            if stages == 1 or not any(SCHEDULES[name].chunked for name in schedules):
                 return (1,)
             return tuple(divisors(-(-self.question.model.layers // stages), 8))
         for value in values:
@@ -128,7 +146,7 @@ class Space:
             return tuple(size for size in sizes if share >= size and share % size == 0) or (1,)
         for value in values:
             positive_int("micro_batch", value, MOST)
-        return tuple(values)
+        return tuple(dict.fromkeys(values))
 
     def experts(self, ranks: int) -> tuple[tuple[int, int], ...]:
         """Expert and expert-tensor degrees."""
@@ -136,71 +154,104 @@ class Space:
         expert = self.given["expert_parallel"]
         if expert is None:
             model = self.question.model
-            expert = divisors(model.experts, ranks) if model.experts else [1]
+            splits = model.experts and "expert" in self.question.framework.dimensions
+            expert = divisors(model.experts, ranks) if splits else [1]
             expert = [degree for degree in expert if ranks % degree == 0]
         return tuple(itertools.product(expert, tensor))
 
-    def passes(self, t: int, p: int, d: int) -> tuple[tuple[float, ...], ...]:
-        """Virtual stages, schedule, micro-batch and sequence parallelism."""
-        schedules = self.given["schedule"]
-        pairs = [
-            (float(v), code) for v in self.chunks(p)
-            for code in ([INTERLEAVED if v > 1 else ONE_F_ONE_B] if schedules is None else [CODES[name] for name in schedules])
-        ]  # fmt: skip
+    def pipelines(self, p: int) -> tuple[tuple[float, float], ...]:
+        """Virtual stages and schedule."""
+        defaults = self.question.framework.default_schedules if p > 1 else ("1f1b", "interleaved")
+        return tuple(
+            (float(v), CODES[name]) for v in self.chunks(p) for name in self.given["schedule"] or [defaults[v > 1]]
+        )  # fmt: skip
+
+    def parallel(self, t: int) -> tuple[float, ...]:
+        """Sequence parallelism."""
         wanted = self.given["sequence_parallel"] or [self.question.framework.sequence_parallel]
-        parallel = tuple(dict.fromkeys(float(bool(value) and t > 1) for value in wanted))
-        sizes = self.micro_batches(d)
-        return tuple((*pair, float(size), split) for pair, size, split in itertools.product(pairs, sizes, parallel))
+        return tuple(dict.fromkeys(float(bool(value) and t > 1) for value in wanted))
 
     def shards(self, ranks: int) -> tuple[tuple[float, float], ...]:
         """ZeRO stage and shard group; ZeRO's default group is all ranks."""
         stages = self.given["zero_stage"] or list(self.question.framework.zero_stages)
-        groups = self.given["shard_group"] or [0]
-        return tuple((float(stage), float(group or ranks)) for stage, group in itertools.product(stages, groups))
+        if ranks == 1 and not self.question.model.experts:  # nothing is shared out, whatever the stage is called
+            stages = stages[:1]
+        groups = dict.fromkeys(group or ranks for group in self.given["shard_group"] or [0])
+        return tuple((float(stage), float(group)) for stage, group in itertools.product(stages, groups))
 
-    def factors(self, splits: Sequence[tuple[int, int, int, int]]) -> tuple[Factor, ...]:
-        """The factors of every split."""
-        return (
-            _factor(EXPERT_RULES, ("expert", "expert_tensor"), [self.experts(t * c * d) for t, c, _, d in splits]),
-            _factor(
-                PIPELINE_RULES, ("virtual_stages", "schedule", "micro_batch", "sequence_parallel"),
-                [self.passes(t, p, d) for t, _, p, d in splits],
-            ),
-            _factor(SHARD_RULES, ("zero_stage", "shard_group"), [self.shards(c * d) for _, c, _, d in splits]),
+    def factors(self, splits: Sequence[tuple[int, int, int, int]]) -> Factors:
+        """The factors of every split: experts, how a pipeline runs, shards.
+
+        Of the second a split has every pair of virtual stages and schedule with every micro-batch that any split has and with
+        each of its own values of sequence parallelism, side by side; `offered` says which are its own.
+        """
+        sizes = {d: self.micro_batches(d) for d in {split[3] for split in splits}}
+        halves = {t: self.parallel(t) for t in {split[0] for split in splits}}
+        several = max(map(len, halves.values()))
+        tried = [(size, k) for size in sorted(set().union(*sizes.values())) for k in range(several)]
+        own = {
+            (t, d): [size in sizes[d] and k < len(halves[t]) for size, k in tried] for t, d in {(t, d) for t, _, _, d in splits}
+        }  # fmt: skip
+        parallel = {t: [halves[t][min(k, len(halves[t]) - 1)] for _, k in tried] for t in halves}
+        split_parallel = np.array([parallel[t] for t, _, _, _ in splits], dtype=float)
+        pairs = {p: np.array(self.pipelines(p), dtype=float) for p in {split[2] for split in splits}}
+        rows = np.concatenate([pairs[split[2]] for split in splits])
+        counts = np.array([len(pairs[split[2]]) for split in splits], dtype=np.int64)
+        batches = np.array([size for size, _ in tried], dtype=float)
+        columns = {
+            "virtual_stages": np.repeat(rows[:, 0], len(tried)), "schedule": np.repeat(rows[:, 1], len(tried)),
+            "micro_batch": np.tile(batches, len(rows)), "sequence_parallel": np.repeat(split_parallel, counts, axis=0).ravel(),
+        }  # fmt: skip
+        offered = np.repeat(np.array([own[t, d] for t, _, _, d in splits], dtype=bool), counts, axis=0).ravel()
+        experts = {ranks: self.experts(ranks) for ranks in {t * c * d for t, c, _, d in splits}}
+        shards = {ranks: self.shards(ranks) for ranks in {c * d for _, c, _, d in splits}}
+        return Factors(
+            _factor(EXPERT_RULES, ("expert", "expert_tensor"), [experts[t * c * d] for t, c, _, d in splits]),
+            Factor(PIPELINE_RULES, columns, counts * len(tried), offered),
+            _factor(SHARD_RULES, ("zero_stage", "shard_group"), [shards[c * d] for _, c, _, d in splits]),
+            batches, split_parallel,
         )  # fmt: skip
 
-    def legal(self, settings: Settings, order: Sequence[str], most: int) -> Legal:
-        """The legal combinations; InvalidValue where there are more than `most` in all."""
-        found = list(self.splits())
-        split = dict(zip(SPLIT, np.array(found, dtype=float).reshape(-1, 4).T, strict=True))
-        factors, kinds = self.factors(found), len(self.recompute)
-        considered = int((kinds * np.prod([factor.counts for factor in factors], axis=0)).sum()) if found else 0
-        if considered > most:
-            raise InvalidValue("search", f"more than {most} combinations", "fewer values along some dimension")
-        first = [self._first_broken(factor, split, settings, order) for factor in factors]
-        rejected = _rejected(factors, first, kinds)
-        return Legal(_combined(split, factors, [broken == len(RULES) for broken in first], kinds), considered, rejected)
-
-    def _first_broken(
+    def first_broken(
         self, factor: Factor, split: dict[str, Column], settings: Settings, order: Sequence[str]
     ) -> NDArray[np.int64]:
-        """Place in `RULES` of the first of its rules that each row of a factor breaks, or their number."""
+        """Place in `RULES` of the first of its rules that each row of a factor breaks, or their number; -1 where not offered."""
         question, framework = self.question, self.question.framework
         rows = int(factor.counts.sum())
         given = {name: np.repeat(column, factor.counts) for name, column in split.items()}
         columns = {name: np.full(rows, value) for name, value in NEUTRAL.items()} | given | factor.columns
         stage, piped = columns["zero_stage"], columns["pipeline"] > 1
         plans = columns_of(columns, np.zeros(rows), np.zeros(rows), order)
-        broken = legality.violations(question.shape, settings, plans, float(question.cluster.gpus or 1))
+        broken = violations(question.shape, settings, plans, float(question.cluster.gpus or 1), rows)
         values = {
-            "zero_stage": ~np.isin(stage, framework.zero_stages),
-            "zero_pipeline": piped & (stage > framework.largest_pipelined_zero_stage), **broken._asdict(),
+            "zero_stage": ~_among(stage, framework.zero_stages),
+            "zero_pipeline": piped & (stage > framework.largest_pipelined_zero_stage),
+            "degrees_of_framework": functools.reduce(
+                np.logical_or, [columns[one.column] > 1 for one in framework.lacking], np.zeros(rows, bool)
+            ),
+            "schedule_of_framework": piped & ~_among(columns["schedule"], [CODES[name] for name in framework.schedules]),
+            **broken._asdict(),
         }  # fmt: skip
         first = np.full(rows, len(RULES))
         for place in reversed(range(len(RULES))):
             if RULES[place] in factor.rules:
                 first[np.broadcast_to(np.asarray(values[RULES[place]]) > 0, (rows,))] = place
+        if factor.offered is not None:
+            first[~factor.offered] = -1
         return first
+
+
+def violations(
+    model: ModelNumbers, settings: Settings, plans: PlanNumbers, gpus: float, rows: int
+) -> legality.Violations:
+    """The rules that plans break, in vector code where that is loaded."""
+    if "costmodel.kernels.rows" not in sys.modules:
+        return legality.violations(model, settings, plans, gpus)
+    from costmodel.kernels import rows as kernels
+
+    program = kernels.rules()
+    scalars = kernels.scalars_of(program, kernels.Ruled(model, settings, plans, gpus))
+    return legality.Violations(*map(as_number, kernels.results_of(program.parts["rows"], scalars, kernels.Planned(plans), rows)))
 
 
 def columns_of(
@@ -223,34 +274,6 @@ def _factor(rules: tuple[str, ...], names: tuple[str, ...], rows: Sequence[tuple
     return Factor(rules, columns, np.array([len(of_split) for of_split in rows], dtype=np.int64))
 
 
-def _rejected(factors: Sequence[Factor], first: Sequence[NDArray[np.int64]], kinds: int) -> dict[str, int]:
-    """How many combinations broke which rule first: those that break none before it, less those that break none up to it."""
-    splits, places = len(factors[0].counts), len(RULES) + 1
-    whole = np.full((splits, places), kinds)
-    for factor, broken in zip(factors, first, strict=True):
-        split = np.repeat(np.arange(splits), factor.counts)
-        counts = np.bincount(split * places + broken, minlength=splits * places).reshape(splits, places)
-        whole = whole * counts[:, ::-1].cumsum(axis=1)[:, ::-1]
-    lost = (whole[:, :-1] - whole[:, 1:]).sum(axis=0)
-    return {rule: int(count) for rule, count in zip(RULES, lost, strict=True) if count}
-
-
-def _combined(
-    split: dict[str, Column], factors: Sequence[Factor], legal: Sequence[NDArray[np.bool_]], kinds: int
-) -> dict[str, Column]:
-    """Columns of every combination of legal rows, split after split, the last factor and the recomputation fastest."""
-    splits = len(factors[0].counts)
-    kept = [
-        np.bincount(np.repeat(np.arange(splits), factor.counts)[rows], minlength=splits)
-        for factor, rows in zip(factors, legal, strict=True)
-    ]  # fmt: skip
-    totals = kinds * np.prod(kept, axis=0)
-    where = np.repeat(np.arange(splits), totals)
-    left = np.arange(len(where)) - np.repeat(np.cumsum(totals) - totals, totals)
-    left, kind = np.divmod(left, kinds)
-    columns = {"recompute": kind.astype(float)} | {name: column[where] for name, column in split.items()}
-    for factor, rows, counts in zip(reversed(factors), reversed(legal), reversed(kept), strict=True):
-        left, place = np.divmod(left, counts[where])
-        source = (np.cumsum(counts) - counts)[where] + place
-        columns |= {name: column[rows][source] for name, column in factor.columns.items()}
-    return columns
+def _among(column: Column, values: Sequence[float]) -> NDArray[np.bool_]:
+    """Whether each of a column is one of some values (``isin`` loads masked arrays, which take as long as a small search)."""
+    return (column[:, None] == np.array(values, dtype=float)).any(axis=1)

@@ -5,17 +5,112 @@ from __future__ import annotations
 from costmodel import ops
 from costmodel.formulas.quantities import DeviceNumbers, Number
 
+TILE = 64.0
+"""Outputs on a side of the smallest tile that kernels of dense products on tensor cores use."""
+
+
+def product_rate(quality: Number, device: DeviceNumbers) -> Number:
+    """Rate of a large product in the compute dtype [FLOP/s]: whatever the software, not above the best that was measured.
+
+    Parameters
+    ----------
+    quality : factor of the software on the device's efficiency
+    device : `DeviceNumbers`
+    """
+    reached = ops.minimum(device.flop_rate * device.gemm_efficiency * quality, device.best_flop_rate)
+    return device.sustained_clock * reached
+
+
+def base_product_rate(quality: Number, device: DeviceNumbers) -> Number:
+    """Rate of a large product in the 16-bit dtype [FLOP/s], bounded as `product_rate`.
+
+    Parameters
+    ----------
+    quality : factor of the software on the device's efficiency
+    device : `DeviceNumbers`
+    """
+    reached = ops.minimum(device.base_flop_rate * device.base_gemm_efficiency * quality, device.base_best_flop_rate)
+    return device.sustained_clock * reached
+
+
+def grouped_product_rate(quality: Number, device: DeviceNumbers) -> Number:
+    """Rate of many large products in one kernel, in the compute dtype [FLOP/s], bounded as `product_rate`.
+
+    Parameters
+    ----------
+    quality : factor of the software on the device's efficiency
+    device : `DeviceNumbers`
+    """
+    reached = ops.minimum(device.flop_rate * device.grouped_efficiency * quality, device.best_flop_rate)
+    return device.sustained_clock * reached
+
+
+def product_bytes(m: Number, n: Number, k: Number, element_bytes: Number) -> Number:
+    r"""Bytes of the operands and of the result of a product; results of 8 and 4 bit operands are 16 bit wide.
+
+    Parameters
+    ----------
+    m, n, k : sizes
+    element_bytes : of an operand [bytes]
+    """
+    return element_bytes * (m * k + k * n) + ops.maximum(element_bytes, 2.0) * m * n
+
+
+def tiled_product(
+    m: Number, n: Number, k: Number, element_bytes: Number, flop_rate: Number, output: Number, depth: Number,
+    device: DeviceNumbers,
+) -> Number:  # fmt: skip
+    r"""Time of one matrix product :math:`(m \times k)(k \times n)` on tensor cores [s].
+
+    .. math::
+        T = \left(W^4 + V^4\right)^{1/4} + t_0, \quad
+        W = \frac{2 (\lceil m \rceil_{64} \lceil n \rceil_{64} + A)(k + K)}{F}, \quad
+        V = \frac{e (m k + k n) + e' m n}{B}
+
+    Outputs fill tiles of 64 at least; :math:`A` is the output lost to waves of tiles that don't fill the device,
+    :math:`K` the depth lost to filling and draining each tile, :math:`B` (``product_bandwidth``) the rate at which
+    operands come, :math:`t_0` the shortest kernel. The norm is a maximum with a round corner: where arithmetic and
+    memory take as long, neither hides the other fully.
+
+    Parameters
+    ----------
+    m, n, k : sizes; a product with ``n = 0`` or ``k = 0`` is absent and takes no time
+    element_bytes : of an operand [bytes]
+    flop_rate : reached by a large product [FLOP/s]
+    output : :math:`A` [elements]
+    depth : :math:`K`
+    device : `DeviceNumbers`
+
+    References
+    ----------
+    [williams2009]_ (roofline), [nvidia2023matmul]_ (wave and tile quantisation)
+    """
+    tiles = TILE * TILE * ops.ceil(m / TILE) * ops.ceil(n / TILE)
+    work = 2.0 * (tiles + output) * (k + depth) / flop_rate
+    move = product_bytes(m, n, k, element_bytes) / device.product_bandwidth
+    return ops.where(n * k > 0.0, rounded_maximum(work, move) + device.kernel_time, 0.0)
+
+
+def rounded_maximum(a: Number, b: Number) -> Number:
+    r"""Larger of two times, or a little more where they are alike [s]: :math:`(a^4 + b^4)^{1/4}`.
+
+    Parameters
+    ----------
+    a, b : times [s]
+
+    Examples
+    --------
+    >>> rounded_maximum(0.0, 16.0), round(rounded_maximum(1.0, 1.0), 3)
+    (16.0, 1.189)
+    """
+    a, b = a * a, b * b
+    return ops.sqrt(ops.sqrt(a * a + b * b))
+
 
 def gemm(
     m: Number, n: Number, k: Number, element_bytes: Number, flop_rate: Number, device: DeviceNumbers,
 ) -> Number:  # fmt: skip
-    r"""Time of one matrix product :math:`(m \times k)(k \times n)` [s].
-
-    .. math:: T = \max\!\left(\frac{2 (m n + A)(k + K)}{F}, \frac{e (m k + k n + m n)}{B}\right) + t_0
-
-    :math:`A` (``gemm_output``) is the output lost to waves of tiles that don't fill the device, :math:`K`
-    (``gemm_depth``) the depth lost to filling and draining each tile, :math:`t_0` the shortest kernel. The
-    compute term is a straight line in the number of waves, which is what tiled kernels do.
+    """Time of one matrix product in the compute dtype [s], as `tiled_product`.
 
     Parameters
     ----------
@@ -23,34 +118,68 @@ def gemm(
     element_bytes : of an operand [bytes]
     flop_rate : reached by a large product [FLOP/s]
     device : `DeviceNumbers`
-
-    References
-    ----------
-    [williams2009]_ (roofline), [nvidia2023matmul]_ (wave and tile quantisation)
     """
-    work = 2.0 * (m * n + device.gemm_output) * (k + device.gemm_depth) / flop_rate
-    move = element_bytes * (m * k + k * n + m * n) / device.memory_bandwidth
-    return ops.where(n * k > 0.0, ops.maximum(work, move) + device.kernel_time, 0.0)
+    return tiled_product(m, n, k, element_bytes, flop_rate, device.gemm_output, device.gemm_depth, device)
 
 
-def grouped_gemm(
-    groups: Number, m: Number, n: Number, k: Number, element_bytes: Number, flop_rate: Number,
-    device: DeviceNumbers,
-) -> Number:  # fmt: skip
-    r"""Time of `groups` products of the same shape in one kernel [s]; rows pad to tiles of 128.
+def base_gemm(m: Number, n: Number, k: Number, flop_rate: Number, device: DeviceNumbers) -> Number:
+    """Time of one matrix product in the 16-bit dtype [s], as `tiled_product` with that dtype's own losses.
 
     Parameters
     ----------
-    groups : products
-    m, n, k : sizes of one
+    m, n, k : sizes; a product with ``n = 0`` or ``k = 0`` is absent and takes no time
+    flop_rate : reached by a large product [FLOP/s]
+    device : `DeviceNumbers`
+    """
+    return tiled_product(m, n, k, 2.0, flop_rate, device.base_gemm_output, device.base_gemm_depth, device)
+
+
+def vector_gemm(
+    m: Number, n: Number, k: Number, element_bytes: Number, flop_rate: Number, device: DeviceNumbers,
+) -> Number:  # fmt: skip
+    r"""Time of one matrix product outside the tensor cores, whose tiles are small [s].
+
+    .. math:: T = \max\!\left(\frac{2 (m n + A)(k + K)}{F}, \frac{e (m k + k n + m n)}{B}\right) + t_0
+
+    Parameters
+    ----------
+    m, n, k : sizes; a product with ``n = 0`` or ``k = 0`` is absent and takes no time
     element_bytes : of an operand [bytes]
     flop_rate : reached by a large product [FLOP/s]
     device : `DeviceNumbers`
     """
-    rows = 128.0 * ops.ceil(m / 128.0)
-    work = 2.0 * (groups * rows * n + device.gemm_output) * (k + device.gemm_depth) / flop_rate
-    move = groups * element_bytes * (m * k + k * n + m * n) / device.memory_bandwidth
-    return ops.where(groups * m * n > 0.0, ops.maximum(work, move) + device.kernel_time, 0.0)
+    work = 2.0 * (m * n + device.gemm_output) * (k + device.gemm_depth) / flop_rate
+    move = element_bytes * (m * k + k * n + m * n) / device.product_bandwidth
+    return ops.where(n * k > 0.0, ops.maximum(work, move) + device.kernel_time, 0.0)
+
+
+def grouped_gemm(
+    groups: Number, m: Number, n: Number, k: Number, element_bytes: Number, flop_rate: Number, device: DeviceNumbers,
+) -> Number:  # fmt: skip
+    r"""Time of `groups` products of the same shape in one kernel [s].
+
+    .. math::
+        T = \left(W^4 + V^4\right)^{1/4} + t_0, \quad W = \frac{2 (g (m + M) n + A)(k + K)}{F}, \quad
+        V = \frac{g\, e (m k + \min(1, m) k n) + g\, e' m n}{B}
+
+    :math:`M` (``grouped_rows``) are the rows that each group loses to its last, partly filled tile, :math:`A`
+    (``grouped_output``) is the output lost to unfilled waves. Where fewer rows than groups are multiplied, only the
+    weights of groups that have a row are read.
+
+    Parameters
+    ----------
+    groups : products
+    m, n, k : sizes of one; `m` may be a mean below 1
+    element_bytes : of an operand [bytes]
+    flop_rate : reached by a large product [FLOP/s]
+    device : `DeviceNumbers`
+    """
+    met = groups * ops.minimum(m, 1.0)
+    padded = groups * m + met * device.grouped_rows
+    work = 2.0 * (padded * n + device.grouped_output) * (k + device.gemm_depth) / flop_rate
+    moved = element_bytes * (groups * m * k + met * k * n) + ops.maximum(element_bytes, 2.0) * groups * m * n
+    time = rounded_maximum(work, moved / device.grouped_bandwidth)
+    return ops.where(groups * m * n > 0.0, time + device.kernel_time, 0.0)
 
 
 def stream(nbytes: Number, kernels: Number, device: DeviceNumbers) -> Number:
@@ -63,6 +192,24 @@ def stream(nbytes: Number, kernels: Number, device: DeviceNumbers) -> Number:
     device : `DeviceNumbers`
     """
     return nbytes / device.memory_bandwidth + kernels * device.kernel_time
+
+
+def warm_time(nbytes: Number, bandwidth: Number, kernels: Number, device: DeviceNumbers) -> Number:
+    r"""Time of kernels that move bytes which the last call left in the cache, as a benchmark's loop does [s].
+
+    .. math:: T = \frac{\min(n, C)}{B_C} + \frac{\max(n - C, 0)}{B} + t_0
+
+    A training step finds other layers' tensors there, so no estimate of one uses this.
+
+    Parameters
+    ----------
+    nbytes : read and written [bytes]
+    bandwidth : from memory [bytes/s]
+    kernels : how many launches
+    device : `DeviceNumbers`
+    """
+    kept = ops.minimum(nbytes, device.cache)
+    return kept / device.cache_bandwidth + (nbytes - kept) / bandwidth + kernels * device.kernel_time
 
 
 def host_wait(busy: Number, host: Number) -> Number:

@@ -57,7 +57,7 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
     gpus : of the cluster
     """
     attention = model.attention
-    micro_batches = settings.global_batch / (plan.data * plan.micro_batch)
+    micro_batches = layout.micro_batches(settings, plan)
     first, middle, left = layout.stage_layers(model, settings, plan)
     last = ops.where(settings.framework.balanced_stages > 0.0, 1.0, left)
     short = ops.where(settings.framework.balanced_stages > 0.0, 0.0, middle * plan.pipeline - model.layers)

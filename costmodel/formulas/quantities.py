@@ -74,6 +74,8 @@ class ExpertNumbers(NamedTuple):
     shared_width: Number  # of all shared experts together
     load: Number  # tokens on the busiest expert rank over the mean
     shared_gate: Number  # 1: a gate of one output on the shared experts
+    groups: Number  # into which experts are put
+    groups_per_token: Number  # of these a token's experts are taken from so many
 
 
 class VocabularyNumbers(NamedTuple):
@@ -115,11 +117,31 @@ class DeviceNumbers(NamedTuple):
     base_gemm_efficiency: Number  # the same in the 16-bit dtype
     gemm_output: Number  # output elements at which half the efficiency is lost to unfilled waves
     gemm_depth: Number  # depth at which half the efficiency is lost to filling the pipeline
-    attention_forward_efficiency: Number
+    base_gemm_output: Number  # the same two in the 16-bit dtype
+    base_gemm_depth: Number
+    best_flop_rate: Number  # the best that any product was measured at: what no software passes
+    base_best_flop_rate: Number
+    product_bandwidth: Number  # at which a product's operands come from memory
+    grouped_bandwidth: Number  # the same of many products in one kernel
+    grouped_efficiency: Number  # of the peak, for many large products in one kernel
+    grouped_rows: Number  # rows that each of them loses to its last tile
+    grouped_output: Number  # output elements that all of them lose to unfilled waves
+    attention_forward_efficiency: Number  # causal
     attention_backward_efficiency: Number
-    attention_length: Number  # sequence length at which half the attention's efficiency is lost
+    attention_length: Number  # keys a query that a causal kernel loses to partly masked tiles
+    attention_window: Number  # keys a query that a window loses on top, at its other edge
+    attention_width: Number  # channels of a head that the softmax costs as much as
+    attention_rows: Number  # queries of all heads that unfilled waves lose
+    attention_unaligned: Number  # factor on the rate where a head's channels are no multiple of 16
+    full_attention_efficiency: Number  # of kernels without a mask
+    full_attention_length: Number
+    full_attention_width: Number
     memory_bandwidth: Number  # achieved by streaming kernels
+    cast_bandwidth: Number  # achieved by kernels that make 8-bit operands
+    cache: Number  # bytes that a benchmark's next call finds in the cache
+    cache_bandwidth: Number
     kernel_time: Number  # shortest kernel, and the gap to the next
+    sustained_clock: Number  # clock in a training step over that of a short benchmark
     memory: Number  # bytes that a process can use
     host_bandwidth: Number  # of the link to host memory
 
@@ -238,6 +260,7 @@ class KernelChoices(NamedTuple):
     fused_softmax: Number  # 1: mask, scale and softmax of unfused attention are one kernel
     fused_norms: Number  # 1: a norm is one kernel
     fused_cross_entropy: Number
+    deduplicated_dispatch: Number  # 1: a token is sent once to each rank that holds any of its experts
 
 
 class FrameworkHabits(NamedTuple):
@@ -258,6 +281,9 @@ class SynchronisationChoice(NamedTuple):
     kind: Number  # a code of `costmodel.formulas.network.communication`
     servers: Number  # machines of a parameter server, or without GPUs; 0: the nodes themselves serve
     local_steps: Number  # steps between two synchronisations of local SGD; else 1
+    link_share: Number = 1.0  # of a link between nodes that the system of servers reaches
+    request_time: Number = 0.0  # of a server with one node's requests in a step [s]
+    stored: Number = 0.0  # servers store a whole message before they forward it
 
 
 class CompressionChoice(NamedTuple):
@@ -268,6 +294,45 @@ class CompressionChoice(NamedTuple):
     rank: Number  # of the matrices that PowerSGD sends
 
 
+class BucketRule(NamedTuple):
+    """How a framework groups gradients and weights into calls; made by `costmodel.description.bucket_rules.numbers`."""
+
+    elements: Number  # of a bucket of gradients
+    elements_per_rank: Number  # the least, for each rank that sums
+    overshoot: Number  # of a tensor, by which a bucket ends beyond that: 0.5 if flushed after, -0.5 if before
+    first_stage_only: Number  # 1: other stages and chunks have one bucket each
+    gathered_in_buckets: Number  # 1: updated weights are gathered by bucket; else at once
+    all_reduced: Number  # 1: ZeRO-1 and ZeRO-2 all-reduce whole gradients
+    units_second: Number  # 1: at stage 2 a layer is a unit, gathered before each forward pass
+    units_third: Number  # 1: the same at stage 3
+    padded: Number  # 1: every tensor of a unit is padded along its rows to a multiple of the ranks that share it
+    edge_again: Number  # 1: embedding and head are gathered for the backward pass again
+    prefetched: Number  # elements of a gather at stage 3 where layers are no units
+
+
+class AdapterChoice(NamedTuple):
+    """Low-rank adapters beside frozen weights; all 0 where every weight trains."""
+
+    frozen: Number  # 1: the weights themselves don't train
+    quantised: Number  # 1: they are held in 4 bits and unpacked for every pass
+    rank: Number
+    query: Number  # 1: this matrix has an adapter; so the others
+    key: Number
+    value: Number
+    fused: Number  # one for queries, keys and values together
+    output: Number
+    gate: Number
+    up: Number
+    down: Number
+
+
+class OptimizerChoice(NamedTuple):
+    """What an optimizer does beside moving its state."""
+
+    newton_schulz_steps: Number  # of Muon; else 0
+    passing_bytes: Number  # moved per parameter for tensors that live for one update alone
+
+
 class OverlapChoices(NamedTuple):
     """Which communication runs beside compute: 1 or 0."""
 
@@ -275,6 +340,7 @@ class OverlapChoices(NamedTuple):
     parameters: Number
     tensor: Number
     pipeline: Number
+    experts: Number  # tokens on their way while another micro-batch works
 
 
 class OffloadShares(NamedTuple):
@@ -290,11 +356,14 @@ class Settings(NamedTuple):
     seq_len: Number
     global_batch: Number
     trainable: Number  # share of the parameters that train: 1, or that of low-rank adapters
+    adapter: AdapterChoice
+    optimizer: OptimizerChoice
     widths: Widths
     kernels: KernelChoices
     framework: FrameworkHabits
     synchronisation: SynchronisationChoice
     compression: CompressionChoice
+    buckets: BucketRule
     overlap: OverlapChoices
     offload: OffloadShares
 
@@ -370,7 +439,6 @@ class Layer(NamedTuple):
     tensor: Number
     context: Number
     expert: Number
-    parameters: Number  # exposed gathering and scattering of sharded weights
     host: Number
     hidden: Number  # communication under compute
     total: Number  # of all but `hidden`
@@ -386,6 +454,30 @@ class Factors(NamedTuple):
     covered: Number  # of the matrices that they stand for
     matrices: Number  # how many of them
     flop: Number
+
+
+class Part(NamedTuple):
+    """An exchange: alone on the network [s], at the least by its bytes on its links [s], and bytes that a rank sends."""
+
+    time: Number
+    load: Number
+    sent: Number
+
+
+class Synchronised(NamedTuple):
+    """What a stage exchanges of gradients and weights: exposed in each micro-batch's passes and once a step, and hidden [s]."""
+
+    forward: Number  # exposed in a forward pass, and the pass's slowing by what is hidden
+    backward: Number
+    weight: Number  # of `backward`, what waits for sums of gradients in a pass of its own by weights; 0 where there is none
+    forward_hidden: Number
+    backward_hidden: Number
+    reduce: Number  # exposed after the last backward pass
+    gather: Number  # exposed at the first forward pass, or after the update
+    reduce_hidden: Number
+    gather_hidden: Number
+    sent_each: Number  # bytes, every micro-batch
+    sent_once: Number
 
 
 class Payload(NamedTuple):

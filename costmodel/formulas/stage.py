@@ -9,10 +9,12 @@ from costmodel.formulas.quantities import (
     ModelNumbers,
     NetworkNumbers,
     Number,
+    Part,
     PlanNumbers,
     Settings,
     Software,
 )
+from costmodel.formulas.synchronisation import holders, layer_units, stage_synchronisation
 from costmodel.formulas.training_step import layer_pass
 from costmodel.formulas.transformer import layer
 
@@ -37,11 +39,17 @@ def stage_pass(
     embed_forward, embed_backward = layer.embedding_work(model, settings, plan, device)
     exchanged, _ = communication.tensor_exchange(model, settings, plan, network, software)
     depth = layers + last * model.prediction_layers
+    width = settings.widths.reduce * settings.trainable
+    together = holders(plan, settings, network, software)
+    units = layer_units(model, settings, plan, *together)
+    moved = stage_synchronisation(
+        model, settings, plan, software, *together, one, units, Part(0.0, 0.0, 0.0), layers, first, last, 1.0, width, width
+    )
     head_forward = last * (head.forward + head.stream_forward)
     head_weight = last * (head.weight + head.accumulate)
     head_data = last * (head.data + head.stream_backward)
-    forward = depth * one.total_forward + head_forward + first * embed_forward
-    weight = depth * one.weight + head_weight
+    forward = depth * one.total_forward + head_forward + first * embed_forward + moved.forward
+    weight = depth * one.weight + head_weight + moved.weight
     rest = depth * (one.total - one.total_forward - one.weight)
-    data = rest + head_data + first * embed_backward + (first + last) * exchanged
+    data = rest + head_data + first * embed_backward + (first + last) * exchanged + moved.backward - moved.weight
     return forward, ops.maximum(data, 0.0), weight

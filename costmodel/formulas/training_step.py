@@ -3,7 +3,7 @@ r"""One training step: compute, exchange, bubble, synchronisation, optimizer; an
 from __future__ import annotations
 
 from costmodel import ops
-from costmodel.formulas import compute, gradients
+from costmodel.formulas import compute, gradients, synchronisation
 from costmodel.formulas.network import collectives, communication
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import (
@@ -13,35 +13,29 @@ from costmodel.formulas.quantities import (
     ModelNumbers,
     NetworkNumbers,
     Number,
+    Part,
     PlanNumbers,
     Settings,
     Software,
     Step,
     Summed,
 )
-from costmodel.formulas.transformer import attention, flops, layer, memory
+from costmodel.formulas.transformer import adapters, attention, flops, layer, memory, update
 
 PRESSED = 0.9
 """Share of a device's memory beyond which its allocator runs short of blocks to reuse."""
 STALL_RANKS = 512.0
 """Ranks at which `Stack.stall_time` is stated; what is measured ends there, and nothing is extrapolated beyond."""
 
+OVERLAPPED_EXPERTS = 0.95
+"""Share of the experts' exchange that another micro-batch's work can hide: NVIDIA-NeMo/Megatron-Bridge, on DeepSeek-V3 on H100,
+exposed "30-40 % to <5 %"; the compute there is may be less."""
 GRAPH_LAUNCH = 2.5e-6
 """Host time to launch a graph of a layer's pass [s]: NVIDIA, "Constant Time Launch for Straight-Line CUDA Graphs" (2024), of
 CUDA 12.6 (2.5 us, and 1 ns a kernel)."""
 HOST_MEMORY_BANDWIDTH = 117e9
 """Of all processors of a node as they update an optimizer's state [bytes/s]: DeepSpeed's Adam takes 2.57 s for ten billion
 parameters, of which it moves 30 bytes each ([ren2021]_ table 4)."""
-
-
-def micro_batches(settings: Settings, plan: PlanNumbers) -> Number:
-    """Micro-batches that one pipeline works through in a step.
-
-    Parameters
-    ----------
-    settings, plan : `Settings`, `PlanNumbers`
-    """
-    return settings.global_batch / (plan.data * plan.micro_batch)
 
 
 def layer_pass(
@@ -51,8 +45,9 @@ def layer_pass(
     """An average layer on one micro-batch as the schedule sees it, `Layer` [s].
 
     Exposed exchange is what its overlap leaves: tensor exchange hides under products where asked for,
-    context exchange under the attention core, expert exchange under a share of the compute, sharded
-    weights' gathering under the pass they serve.
+    context exchange under the attention core, expert exchange under a share of the compute, or under all of another
+    micro-batch's where the plan overlaps the two. Gathers of
+    sharded weights are not part of it: `costmodel.formulas.synchronisation`.
 
     Parameters
     ----------
@@ -75,24 +70,17 @@ def layer_pass(
     products = repeats * work.forward + work.data + work.weight
     tensor_hidden = settings.overlap.tensor * ops.minimum(tensor, overlap.tensor * products)
     context_hidden = ops.minimum(context, overlap.context * (repeats * work.core_forward + work.core_backward))
-    expert_hidden = ops.minimum(expert, overlap.experts * (forward + data + weight))
+    computed = forward + again + data + weight
+    beside = ops.maximum(settings.overlap.experts, schedules.paired(plan.schedule))
+    under_another = ops.minimum(OVERLAPPED_EXPERTS * expert, computed)
+    under_its_own = ops.minimum(expert, overlap.experts * (forward + data + weight))
+    expert_hidden = ops.where(beside > 0.0, ops.maximum(under_another, under_its_own), under_its_own)
 
-    others, experts = layer.layer_parameters_apart(model, plan)
-    sharded = ops.where(plan.shard_weights > 0.0, 1.0, 0.0)
-    gather, scatter, _, _ = communication.synchronisation(others, experts, plan, settings, network, software)
-    gather_hidden = settings.overlap.parameters * ops.minimum(gather, overlap.parameters * forward)
-    backward_hidden = settings.overlap.gradients * ops.minimum(
-        gather + scatter, overlap.gradients * (again + data + weight)
-    )
-    gathering = sharded * (2.0 * gather + scatter)
-    gathering_hidden = sharded * (gather_hidden + backward_hidden)
-
-    hidden = tensor_hidden + context_hidden + expert_hidden + gathering_hidden
-    slowdown = 1.0 + software.compute.contention * hidden / (forward + again + data + weight)
+    hidden = tensor_hidden + context_hidden + expert_hidden
+    slowdown = 1.0 + software.compute.contention * hidden / computed
     exposed_tensor = tensor - tensor_hidden
     exposed_context = context - context_hidden
     exposed_expert = expert - expert_hidden
-    exposed_gathering = gathering - gathering_hidden
 
     exposed = exposed_tensor + exposed_context + exposed_expert
     share = moved.tensor_forward + moved.context_forward + moved.expert_forward
@@ -117,12 +105,11 @@ def layer_pass(
     wait_forward = ops.where(ahead > 0.0, share * wait, wait)
     wait_backward = ops.where(ahead > 0.0, (1.0 - share) * wait, compute.host_wait(busy_backward, host_backward))
     host = wait_forward + wait_backward
-    busy = (forward + again + data + weight) * slowdown
+    busy = computed * slowdown
     return Layer(
         forward * slowdown, data * slowdown, weight * slowdown, again * slowdown,
-        exposed_tensor, exposed_context, exposed_expert, exposed_gathering, host, hidden,
-        busy + exposed + exposed_gathering + host,
-        busy_forward + wait_forward + 0.5 * exposed_gathering, moved.nbytes,
+        exposed_tensor, exposed_context, exposed_expert, host, hidden,
+        busy + exposed + host, busy_forward + wait_forward, moved.nbytes,
     )  # fmt: skip
 
 
@@ -170,7 +157,7 @@ def step(
     [agarwal2022]_
     """
     summed = gradients.compressed(model, settings, plan, network, software, device)
-    held = gradients.fullest_stage(model, settings, plan, network, software, micro_batches(settings, plan))
+    held = gradients.fullest_stage(model, settings, plan, network, software, layout.micro_batches(settings, plan))
     return _composed(model, settings, plan, network, software, device, summed, held)
 
 
@@ -184,7 +171,7 @@ def uncompressed_step(
     ----------
     model, settings, plan, network, software, device : numbers of the question and of the plan
     """
-    held = memory.fullest_stage(model, settings, plan, network, software, micro_batches(settings, plan))
+    held = memory.fullest_stage(model, settings, plan, network, software, layout.micro_batches(settings, plan))
     summed = gradients.uncompressed(model, settings, plan)
     return _composed(model, settings, plan, network, software, device, summed, held)
 
@@ -195,7 +182,7 @@ def _composed(
 ) -> Step:  # fmt: skip
     """The parts of a step whose gradients and memory are known."""
     widths = settings.widths
-    m = micro_batches(settings, plan)
+    m = layout.micro_batches(settings, plan)
     p, v = plan.pipeline, plan.virtual_stages
     piped = ops.where(p > 1.0, 1.0, 0.0)
     one = layer_pass(model, settings, plan, network, software, device)
@@ -218,9 +205,30 @@ def _composed(
     embedding_on_first = 1.0 - 0.5 * mirrored
     embedding_on_last = 0.5 * mirrored
     with_head = head_total + depth * one.total
+    copies = schedules.weight_copies(plan.schedule)
+    width = widths.reduce * settings.trainable
+    # what compression leaves of a gradient that is summed as gradients are
+    wire = summed.nbytes / ops.maximum(summed.dense, 1e-30)
+    routed_wire = ops.where(summed.routed > 0.0, summed.routed_nbytes / ops.maximum(summed.routed, 1e-30), width)
+    chunks = v * (1.0 + fold * (1.0 - 0.5 * mirrored) - 0.5 * fold * mirrored)
+    ends = gradients.ends(model, settings, plan)
+    together = synchronisation.holders(plan, settings, network, software)
+    units = synchronisation.layer_units(model, settings, plan, *together)
+    systems = synchronisation.other_systems(summed.nbytes, summed.routed_nbytes, settings, plan, network, software)
+    besides = Part(systems.time + summed.encoded, systems.load, systems.sent + summed.sent)
+    question = model, settings, plan, software, *together, one, units, besides
+    front = synchronisation.stage_synchronisation(
+        *question, ends[0][0] / copies, 1.0, ends[0][2], chunks, wire, routed_wire
+    )
+    back = synchronisation.stage_synchronisation(
+        *question, ends[1][0] / copies, ends[1][1], ends[1][2], chunks, wire, routed_wire
+    )
+    inner = synchronisation.stage_synchronisation(*question, middle_layers, 0.0, 0.0, chunks, wire, routed_wire)
     first = first_layers * one.total + embedding_on_first * embed_total + head_on_first * with_head
+    first = first + front.forward + front.backward
     last = last_layers * one.total + embedding_on_last * embed_total + head_on_last * with_head
-    middle = middle_layers * one.total
+    last = last + back.forward + back.backward
+    middle = middle_layers * one.total + inner.forward + inner.backward
     is_last = ops.where((p > 1.0) & (last >= first), 1.0, 0.0)
     edge = ops.maximum(first, piped * last)
     is_middle = ops.where((p > 2.0) & (middle > edge), 1.0, 0.0)
@@ -229,7 +237,10 @@ def _composed(
     edge_layers = is_last * last_layers + (1.0 - is_last) * first_layers
     layers = is_middle * middle_layers + (1.0 - is_middle) * edge_layers + has_head * depth
     slowest = ops.maximum(edge, is_middle * middle)
-    every = (model.layers + depth) * one.total + embed_total + head_total
+    gathered = front.forward + front.backward + piped * (
+        back.forward + back.backward + ops.maximum(p - 2.0, 0.0) * (inner.forward + inner.backward)
+    )
+    every = (model.layers + depth) * one.total + embed_total + head_total + gathered
 
     forward = m * (layers * one.forward + has_head * head_forward + has_embedding * embed_forward)
     weight = m * (layers * one.weight + has_head * head_weight)
@@ -238,7 +249,16 @@ def _composed(
     tensor = m * (layers * one.tensor + (has_head + has_embedding) * tensor_once)
     context = m * layers * one.context
     expert = m * layers * one.expert
-    gathering = m * layers * one.parameters
+    at_front, at_back = (1.0 - is_middle) * (1.0 - is_last), (1.0 - is_middle) * is_last
+    pass_forward = at_front * front.forward + at_back * back.forward + is_middle * inner.forward
+    pass_backward = at_front * front.backward + at_back * back.backward + is_middle * inner.backward
+    under_forward = at_front * front.forward_hidden + at_back * back.forward_hidden + is_middle * inner.forward_hidden
+    under_backward = at_front * front.backward_hidden + at_back * back.backward_hidden + is_middle * inner.backward_hidden
+    contention = software.compute.contention
+    sharded, pass_hidden = plan.shard_weights, under_forward + under_backward
+    forward_waits, backward_waits = pass_forward - contention * under_forward, pass_backward - contention * under_backward
+    gathering = m * (forward_waits + sharded * backward_waits)
+    scattering = m * (1.0 - sharded) * backward_waits
     gpus = plan.tensor * plan.context * plan.pipeline * plan.data
     crowd = ops.minimum(gpus / STALL_RANKS, 1.0)
     stall = (1.0 - 1.0 / p) * software.host.straggler_time * crowd * crowd * crowd
@@ -250,39 +270,38 @@ def _composed(
     # where transfers aren't hidden a rank waits for those of its neighbours too
     handing = piped * 2.0 * m * schedules.crossings(plan.schedule, v) * send * (1.0 - hide)
     messages = piped * m * schedules.messages(plan.schedule, v, 1.0 - is_middle)
-    weight_once = weight / m
-    forward_once = layers * one.total_forward + has_head * head_forward + has_embedding * embed_forward
+    weight_once = weight / m + at_front * front.weight + at_back * back.weight + is_middle * inner.weight
+    forward_once = layers * one.total_forward + has_head * head_forward + has_embedding * embed_forward + pass_forward
     data_once = ops.maximum(slowest - forward_once - weight_once, 0.0)
     uniform = schedules.bubble(plan.schedule, p, v, forward_once, data_once, weight_once)
     mean_other = (every - slowest) / ops.maximum(slowest * (p - 1.0), 1e-30)
     filling = piped * (uniform * ops.where(p > 1.0, mean_other, 1.0) + 2.0 * (p - 1.0) * send)
 
-    copies = schedules.weight_copies(plan.schedule)
     dense, routed = summed.dense, summed.routed
-    getting_once, reducing_once, got, given = communication.byte_synchronisation(
-        dense, routed, summed.nbytes, summed.routed_nbytes, plan, settings, network, software
-    )
-    reducing_once, given = reducing_once + summed.encoded, given + summed.sent
     apart = model.vocabulary.tied * piped * (1.0 - fold)
     table = widths.reduce * model.vocabulary.size * model.hidden / plan.tensor
     opposite = communication.opposite_stride(plan, network)
     tied = apart * collectives.all_reduce(table, 1.0 + piped, opposite, network, software)
-    whole = ops.where(plan.shard_weights > 0.0, 0.0, 1.0)
     updates = schedules.updates(plan.schedule, m)
     passes = m / copies  # of each stage that a rank runs
-    reductions = ops.where(plan.shard_gradients > 0.0, passes, updates)
-    beside_passes = ops.where(plan.shard_gradients > 0.0, m, updates)
     shard, expert_shard = communication.shards(plan)
-    twin_bytes = mirrored * widths.reduce * settings.trainable * (dense / shard + routed / expert_shard)
+    twin_bytes = mirrored * width * (dense / shard + routed / expert_shard)
     twin = collectives.all_reduce(twin_bytes, 1.0 + mirrored, opposite, network, software)
-    reducing = whole * reductions * reducing_once + updates * tied + twin
-    getting = whole * updates * getting_once
-    backward_once = data_once + weight_once
-    # local SGD averages weights after an update, beside no backward pass
-    beside = ops.where(ops.equal(settings.synchronisation.kind, communication.LOCAL_SGD), 0.0, settings.overlap.gradients)
-    reduce_hidden = beside * ops.minimum(reducing, software.overlap.gradients * beside_passes * backward_once)
-    gather_hidden = settings.overlap.parameters * ops.minimum(getting, software.overlap.parameters * forward_once)
-    slowed = software.compute.contention * (reduce_hidden + gather_hidden)
+    # a stage further back ends its last backward pass, and begins its first forward pass, sooner or later than the first one
+    backward_once = ops.where(schedules.splits_backward(plan.schedule) > 0.0, ops.maximum(data_once - weight_once, 0.0),
+                              data_once + weight_once)  # fmt: skip
+    early = (backward_once / v + send) * (1.0 - schedules.staggered(plan.schedule)) * (1.0 - fold)
+    late = (forward_once / v + send) * (1.0 - schedules.staggered(plan.schedule)) * (1.0 - fold)
+    between = ops.where(p > 2.0, 1.0, 0.0)
+    ahead = settings.overlap.parameters
+    reduce_inner = between * ops.maximum(inner.reduce - early, 0.0)
+    reduce_back = piped * ops.maximum(back.reduce - (p - 1.0) * early, 0.0)
+    gather_inner = between * ops.maximum(inner.gather - ahead * late, 0.0)
+    gather_back = piped * ops.maximum(back.gather - ahead * (p - 1.0) * late, 0.0)
+    reducing = ops.maximum(ops.maximum(front.reduce, reduce_inner), reduce_back)
+    getting = ops.maximum(ops.maximum(front.gather, gather_inner), gather_back)
+    reduce_hidden, gather_hidden = front.reduce_hidden, front.gather_hidden
+    slowed = contention * (m * pass_hidden + reduce_hidden + gather_hidden)
 
     once = ops.where(plan.shard_optimizer > 0.0, 1.0 / copies, 1.0)
     updated = once * settings.trainable * (dense / shard + routed / expert_shard)
@@ -293,35 +312,39 @@ def _composed(
     sharing_host = ops.minimum(network.node.size, gpus)
     moved_on_host = (widths.gradient + widths.parameter) / device.host_bandwidth
     on_host = updates * updated * (moved_on_host + sharing_host * state_bytes / HOST_MEMORY_BANDWIDTH)
-    update = served * ((1.0 - settings.offload.optimizer) * on_device + settings.offload.optimizer * on_host)
+    on_device = on_device + updates * update.kind_time(
+        model, settings, plan, software, device, layers, shard, expert_shard, updated
+    )
+    updating = served * ((1.0 - settings.offload.optimizer) * on_device + settings.offload.optimizer * on_host)
     offloaded = settings.offload.activations * m * layers * memory.kept_activations(model, settings, plan, software)
     transfer = 2.0 * offloaded / device.host_bandwidth
-    work = forward + backward + recompute + tensor + context + expert + gathering + waiting
+    work = forward + backward + recompute + tensor + context + expert + gathering + scattering + waiting
     transfer_exposed = ops.maximum(transfer - work, 0.0)
     host = waiting + transfer_exposed + software.host.step
 
     backward_total = backward + slowed
-    reduce_exposed = reducing - reduce_hidden + updates * summed.coding
-    gather_exposed = getting - gather_hidden + gathering
+    reduce_exposed = scattering + updates * (reducing + tied + summed.coding) + twin
+    gather_exposed = updates * getting + gathering
     total = (
         forward + backward_total + recompute + tensor + context + expert + handing + filling
-        + reduce_exposed + gather_exposed + update + host
+        + reduce_exposed + gather_exposed + updating + host
     )  # fmt: skip
-    sharded_bytes = ops.where(plan.shard_weights > 0.0, passes * (given + 2.0 * got), 0.0)
     sent = (
         m * layers * one.nbytes
         + m * (has_head + has_embedding) * tensor_bytes + messages * boundary_bytes
-        + whole * (reductions * given + updates * got) + sharded_bytes + updates * apart * table + twin_bytes
+        + passes * (at_front * front.sent_each + at_back * back.sent_each + is_middle * inner.sent_each)
+        + updates * (at_front * front.sent_once + at_back * back.sent_once + is_middle * inner.sent_once)
+        + updates * apart * table + twin_bytes
     )  # fmt: skip
     tokens = settings.global_batch * settings.seq_len
-    model_flop = tokens * flops.model_flop_per_token(model, settings.seq_len, 0.0)
+    model_flop = tokens * adapters.model_flop_per_token(model, settings, 0.0)
     core = (model.layers + depth) * flops.attention_core_flop(model, settings.seq_len, 0.0)
     heads = 2.0 * (1.0 + depth) * model.hidden * model.vocabulary.size
     body = flops.forward_flop_per_token(model, settings.seq_len, 0.0) - heads
     repeated = plan.recompute_layers * body + (1.0 - plan.recompute_layers) * plan.recompute_attention * core
     return Step(
         total, forward, backward_total, recompute, tensor, context, expert, handing, filling,
-        reduce_exposed, gather_exposed, update, host,
-        m * layers * one.hidden + reduce_hidden + gather_hidden, sent,
+        reduce_exposed, gather_exposed, updating, host,
+        m * (layers * one.hidden + pass_hidden) + reduce_hidden + gather_hidden, sent,
         model_flop, model_flop + tokens * repeated, held,
     )  # fmt: skip

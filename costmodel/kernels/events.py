@@ -6,17 +6,24 @@ rank can ask for an earlier one, links serve in the order of asking, however man
 
 from __future__ import annotations
 
-import numpy as np
+from typing import NamedTuple
 
-from costmodel._jit import kernel
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel._jit import inlined_helper, kernel
 
 SEND_FORWARD, RECEIVE_FORWARD, SEND_BACKWARD, RECEIVE_BACKWARD, SYNC = 4, 5, 6, 7, 8
 """Codes of `costmodel.description.schedule`, which are constants of the kernel."""
 NON_BLOCKING, BLOCKING, RENDEZVOUS = 0, 1, 2
 """Codes of what a rank waits for when it sends."""
 
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
-@kernel
+
+@inlined_helper
 def sift_up(times, events, count):
     """Move the last of `count` entries of a heap to its place."""
     child = count - 1
@@ -29,7 +36,7 @@ def sift_up(times, events, count):
         child = parent
 
 
-@kernel
+@inlined_helper
 def sift_down(times, events, count):
     """Move the first of `count` entries of a heap to its place."""
     parent = 0
@@ -49,160 +56,224 @@ def sift_down(times, events, count):
         parent = child
 
 
+class Program(NamedTuple):
+    """What is played: events by rank, and what each takes."""
+
+    offsets: Integers
+    kind: Integers
+    match: Integers
+    rank: Integers
+    link: Integers
+    duration: Floats
+    occupancy: Floats
+    latency: Floats
+    groups: Integers
+
+
+class State(NamedTuple):
+    """Where every rank and transfer is."""
+
+    start: Floats
+    end: Floats
+    cursor: Integers
+    clock: Floats
+    arrival: Floats  # of what a receive waits for; negative until it is there
+    posted: Floats  # when an end of a transfer was reached, where both ends meet; negative before
+    waiting: Flags
+    pending: Integers  # transfers that a rank waits for, where both ends meet
+    joined: Integers  # ranks that reached a group of syncs
+    latest: Floats  # when the last of them did
+    ready: Integers  # stack of ranks that can run on
+    heap_times: Floats  # transfers asked for, the first on top
+    heap_events: Integers
+    counts: Integers  # entries of the stack, and of the heap
+
+
+READY, ASKED = 0, 1
+"""Places in `State.counts`."""
+
+
+@inlined_helper
+def wake(state, rank):
+    """Let a rank run on."""
+    state.waiting[rank] = False
+    state.ready[state.counts[READY]] = rank
+    state.counts[READY] += 1
+
+
+@inlined_helper
+def ask(state, time, event):
+    """Ask for a transfer."""
+    count = state.counts[ASKED]
+    state.heap_times[count] = time
+    state.heap_events[count] = event
+    state.counts[ASKED] = count + 1
+    sift_up(state.heap_times, state.heap_events, count + 1)
+
+
+@inlined_helper
+def first_asked(state):
+    """The transfer that was asked for first, taken off the heap, and when."""
+    times, events = state.heap_times, state.heap_events
+    time, event = times[0], events[0]
+    count = state.counts[ASKED] - 1
+    times[0] = times[count]
+    events[0] = events[count]
+    state.counts[ASKED] = count
+    sift_down(times, events, count)
+    return time, event
+
+
+@inlined_helper
+def join(program, state, r, e, now):
+    """Reach a sync; when it is over, or -1 while others of its group are missing."""
+    group = program.match[e]
+    state.joined[group] += 1
+    state.start[e] = now
+    if now > state.latest[group]:
+        state.latest[group] = now
+    if state.joined[group] < program.groups[group]:
+        return -1.0
+    over = state.latest[group]
+    state.end[e] = over + program.duration[e]
+    if program.groups[group] > 1:
+        for other in range(len(state.clock)):
+            o = state.cursor[other]
+            if other != r and state.waiting[other] and program.kind[o] == SYNC and program.match[o] == group:
+                state.clock[other] = over + program.duration[o]
+                state.end[o] = state.clock[other]
+                state.cursor[other] = o + 1
+                wake(state, other)
+    return state.end[e]
+
+
+@inlined_helper
+def after_transfers(program, r, e):
+    """The first event of a rank from `e` on that is no transfer."""
+    last = program.offsets[r + 1]
+    while e < last and program.kind[e] >= SEND_FORWARD and program.kind[e] != SYNC:
+        e += 1
+    return e
+
+
+@inlined_helper
+def meet(program, state, r, e, now):
+    """Post all transfers between two passes; those whose other end is there are asked for."""
+    stop = after_transfers(program, r, e)
+    for one in range(e, stop):
+        state.posted[one] = now
+        state.start[one] = now
+        other = program.match[one]
+        if state.posted[other] >= 0.0:
+            is_send = program.kind[one] in (SEND_FORWARD, SEND_BACKWARD)
+            ask(state, max(now, state.posted[other]), one if is_send else other)
+    state.pending[r] = stop - e
+
+
+@inlined_helper
+def run_ahead(program, state, r, sending):
+    """Run a rank until it waits, or to its end."""
+    now, e, last = state.clock[r], state.cursor[r], program.offsets[r + 1]
+    while e < last:
+        kind = program.kind[e]
+        if kind < SEND_FORWARD:
+            state.start[e] = now
+            now += program.duration[e]
+            state.end[e] = now
+        elif kind == SYNC:
+            over = join(program, state, r, e, now)
+            if over < 0.0:
+                state.waiting[r] = True
+                break
+            now = over
+        elif sending == RENDEZVOUS:
+            meet(program, state, r, e, now)
+            state.waiting[r] = True
+            break
+        elif kind in (SEND_FORWARD, SEND_BACKWARD):
+            ask(state, now, e)
+            if sending == BLOCKING:
+                state.waiting[r] = True
+                break
+        else:
+            if state.arrival[e] < 0.0:
+                state.waiting[r] = True
+                break
+            state.start[e] = now
+            if state.arrival[e] > now:
+                now = state.arrival[e]
+            state.end[e] = now
+        e += 1
+    state.clock[r] = now
+    state.cursor[r] = e
+
+
+@inlined_helper
+def deliver(program, state, e, sending):
+    """A send has moved: whoever waited for it runs on."""
+    other = program.match[e]
+    over = state.end[e]
+    state.arrival[other] = over
+    if sending == RENDEZVOUS:
+        state.end[other] = over
+        for side in (e, other):
+            r = program.rank[side]
+            state.pending[r] -= 1
+            if over > state.clock[r]:
+                state.clock[r] = over
+            if state.pending[r] == 0:
+                state.cursor[r] = after_transfers(program, r, state.cursor[r])
+                wake(state, r)
+        return
+    if sending == BLOCKING:
+        r = program.rank[e]
+        state.clock[r] = over
+        state.cursor[r] = e + 1
+        wake(state, r)
+    r = program.rank[other]
+    if state.waiting[r] and state.cursor[r] == other:
+        wake(state, r)
+
+
 @kernel
-def play(
-    offsets, kind, match, rank, link, duration, occupancy, latency, groups, links, sending, start, end, cursor
-):
+def play(program, links, sending, start, end, cursor):
     """Fill `start` and `end`, and `cursor` with how far each rank came: short of its end where it waits for ever.
 
     Parameters
     ----------
-    offsets, kind, match, rank : of the `Schedule`
-    link : that each send takes
-    duration : of each pass and sync [s]
-    occupancy : time that each send takes its link [s]
-    latency : of each send, after its link [s]
-    groups : ranks that each group of syncs waits for
+    program : `offsets`, `kind`, `match`, `rank` of the `Schedule`; the `link` that each send takes; the `duration` of
+        each pass and sync, how long a send takes its link (`occupancy`) and its `latency` after it [s]; how many ranks
+        each group of syncs waits for (`groups`)
     links : how many
     sending : what a rank waits for when it sends: nothing; the arrival; or, for all transfers between two passes, that
         they have met their other end and are done
     start, end : of each event [s]; of a send, of its time on the link and of its arrival
     cursor : next event of each rank
     """
-    ranks = len(offsets) - 1
-    events = len(kind)
-    clock = np.zeros(ranks)
-    free = np.zeros(links)
-    arrival = np.full(events, -1.0)
-    posted = np.full(events if sending == RENDEZVOUS else 0, -1.0)
-    waiting = np.zeros(ranks, dtype=np.bool_)
-    pending = np.zeros(ranks, dtype=np.int64)
-    joined = np.zeros(len(groups), dtype=np.int64)
-    latest = np.zeros(len(groups))
-    ready = np.empty(ranks, dtype=np.int64)
-    for r in range(ranks):
-        ready[r] = ranks - 1 - r
-        cursor[r] = offsets[r]
-    many = ranks
+    ranks, events = len(program.offsets) - 1, len(program.kind)
     sends = 0
     for e in range(events):
-        sends += kind[e] in (SEND_FORWARD, SEND_BACKWARD)
-    heap_times = np.empty(sends + 1)
-    heap_events = np.empty(sends + 1, dtype=np.int64)
-    count = 0
+        sends += program.kind[e] in (SEND_FORWARD, SEND_BACKWARD)
+    free = np.zeros(links)
+    state = State(
+        start, end, cursor, np.zeros(ranks), np.full(events, -1.0), np.full(events if sending == RENDEZVOUS else 0, -1.0),
+        np.zeros(ranks, dtype=np.bool_), np.zeros(ranks, dtype=np.int64), np.zeros(len(program.groups), dtype=np.int64),
+        np.zeros(len(program.groups)), np.empty(ranks, dtype=np.int64), np.empty(sends + 1),
+        np.empty(sends + 1, dtype=np.int64), np.zeros(2, dtype=np.int64),
+    )  # fmt: skip
+    for r in range(ranks - 1, -1, -1):
+        cursor[r] = program.offsets[r]
+        wake(state, r)
     while True:
-        while many > 0:
-            many -= 1
-            r = ready[many]
-            now = clock[r]
-            e = cursor[r]
-            last = offsets[r + 1]
-            while e < last:
-                k = kind[e]
-                if k < SEND_FORWARD:
-                    start[e] = now
-                    now += duration[e]
-                    end[e] = now
-                    e += 1
-                elif k == SYNC:
-                    g = match[e]
-                    joined[g] += 1
-                    start[e] = now
-                    if now > latest[g]:
-                        latest[g] = now
-                    if joined[g] < groups[g]:
-                        waiting[r] = True
-                        break
-                    now = latest[g] + duration[e]
-                    end[e] = now
-                    if groups[g] > 1:
-                        for other in range(ranks):
-                            o = cursor[other]
-                            if other != r and waiting[other] and kind[o] == SYNC and match[o] == g:
-                                waiting[other] = False
-                                clock[other] = latest[g] + duration[o]
-                                end[o] = clock[other]
-                                cursor[other] = o + 1
-                                ready[many] = other
-                                many += 1
-                    e += 1
-                elif sending != RENDEZVOUS:
-                    if k in (SEND_FORWARD, SEND_BACKWARD):
-                        heap_times[count] = now
-                        heap_events[count] = e
-                        count += 1
-                        sift_up(heap_times, heap_events, count)
-                        if sending == BLOCKING:
-                            waiting[r] = True
-                            break
-                        e += 1
-                    else:
-                        if arrival[e] < 0.0:
-                            waiting[r] = True
-                            break
-                        start[e] = now
-                        if arrival[e] > now:
-                            now = arrival[e]
-                        end[e] = now
-                        e += 1
-                else:
-                    stop = e
-                    while stop < last and kind[stop] >= SEND_FORWARD and kind[stop] != SYNC:
-                        posted[stop] = now
-                        start[stop] = now
-                        other = match[stop]
-                        if posted[other] >= 0.0:
-                            is_send = kind[stop] in (SEND_FORWARD, SEND_BACKWARD)
-                            heap_times[count] = max(now, posted[other])
-                            heap_events[count] = stop if is_send else other
-                            count += 1
-                            sift_up(heap_times, heap_events, count)
-                        stop += 1
-                    pending[r] = stop - e
-                    waiting[r] = True
-                    break
-            clock[r] = now
-            cursor[r] = e
-        if count == 0:
+        while state.counts[READY] > 0:
+            state.counts[READY] -= 1
+            run_ahead(program, state, state.ready[state.counts[READY]], sending)
+        if state.counts[ASKED] == 0:
             break
-        asked = heap_times[0]
-        e = heap_events[0]
-        count -= 1
-        heap_times[0] = heap_times[count]
-        heap_events[0] = heap_events[count]
-        sift_down(heap_times, heap_events, count)
-        taken = link[e]
-        begun = max(asked, free[taken])
-        free[taken] = begun + occupancy[e]
+        asked, e = first_asked(state)
+        link = program.link[e]
+        begun = max(asked, free[link])
+        free[link] = begun + program.occupancy[e]
         start[e] = begun
-        end[e] = free[taken] + latency[e]
-        other = match[e]
-        arrival[other] = end[e]
-        if sending == BLOCKING:
-            r = rank[e]
-            waiting[r] = False
-            clock[r] = end[e]
-            cursor[r] = e + 1
-            ready[many] = r
-            many += 1
-        if sending != RENDEZVOUS:
-            r = rank[other]
-            if waiting[r] and cursor[r] == other:
-                waiting[r] = False
-                ready[many] = r
-                many += 1
-        else:
-            end[other] = end[e]
-            for side in (e, other):
-                r = rank[side]
-                pending[r] -= 1
-                if end[e] > clock[r]:
-                    clock[r] = end[e]
-                if pending[r] == 0:
-                    waiting[r] = False
-                    c = cursor[r]
-                    while c < offsets[r + 1] and kind[c] >= SEND_FORWARD and kind[c] != SYNC:
-                        c += 1
-                    cursor[r] = c
-                    ready[many] = r
-                    many += 1
+        end[e] = free[link] + program.latency[e]
+        deliver(program, state, e, sending)

@@ -13,14 +13,17 @@ from numpy.typing import NDArray
 
 from costmodel._jit import kernel
 from costmodel.formulas.pipeline.pipedream import (
+    data_parallel_minibatch,
     handing_on,
     minibatches_in_flight,
+    passing_on,
+    placed_stage,
     replicated_stage,
     replicated_stage_2018,
     replicated_stage_code,
 )
 
-SOSP19, ARXIV2018, REFERENCE = 0, 1, 2
+SOSP19, ARXIV2018, REFERENCE, PLACED = 0, 1, 2, 3
 """Codes of the recurrences."""
 
 
@@ -48,6 +51,8 @@ class Level(NamedTuple):
     memory: float  # of one machine [bytes]
     downstream: float  # workers of later stages on outer levels, over `copies`
     copies: float
+    spans: NDArray[np.int64]  # workers in one component of each level of links, the innermost first
+    links: NDArray[np.float64]  # slowest link within one component of each [bytes/s]
 
 
 ONE = np.uint64(1)
@@ -251,6 +256,31 @@ def within(states):
 
 
 @kernel
+def _link(level, first, last):
+    """Bandwidth of the slowest link between workers in a row, from one to another [bytes/s]."""
+    for place in range(level.spans.size - 1):
+        if first // level.spans[place] == last // level.spans[place]:
+            return level.links[place]
+    return level.links[-1]
+
+
+@kernel
+def _placed(level, compute, weights, sent_in, sent_out, used, replicas):
+    """Time per minibatch of a stage on workers in a row, the last of so many, with what its links carry [s].
+
+    What it takes, and what it gives, pass the slowest link from the worker before its first, and to the one after its last.
+    """
+    first, last = used - replicas, used - 1
+    within = _link(level, first, last)
+    if replicas == level.machines:
+        return data_parallel_minibatch(compute, weights, replicas, within)
+    time = placed_stage(compute, weights, replicas, within)
+    if first > 0:
+        time = max(time, passing_on(sent_in / level.compression, _link(level, first - 1, last)))
+    return max(time, passing_on(sent_out / level.compression, _link(level, first, min(used, level.machines - 1))))
+
+
+@kernel
 def _cost(level, compute, weights, held, sent_in, sent_out, used, replicas, alone):
     """Time per minibatch of a stage, the last of those that use `used` machines [s]; inf if it doesn't fit in memory.
 
@@ -270,6 +300,8 @@ def _cost(level, compute, weights, held, sent_in, sent_out, used, replicas, alon
         kept = minibatches_in_flight(level.downstream + level.copies * rest, level.copies * replicas)
     if level.limited and kept * (weights + held) > level.memory:
         return np.inf
+    if level.rule == PLACED:
+        return _placed(level, compute, weights, sent_in, sent_out, used, replicas)
     if level.rule == SOSP19:
         time = replicated_stage(compute, weights, replicas, level.bandwidth)
     elif level.rule == ARXIV2018:
@@ -318,15 +350,15 @@ def solve(level, below, which, state, inside, low, high):
     best = np.full((count, machines + 1, rows), np.inf)
     flat = best.reshape(best.size)
     most = 1 if level.straight else machines
-    varied = level.limited or below.shape[0] > 1
+    varied = level.limited or below.shape[0] > 1 or level.links.size > 1
     for j in range(1, count):
+        sent_out = sent[j] if j < count - 1 else 0.0
         for start in range(low, min(high, j)):
             if inside[start, j] or level.rule == REFERENCE:
                 weight, hold = weights[j] - weights[start], held[j] - held[start]
                 for used in range(1, most + 1):
                     compute = time[j] - time[start] if level.innermost else below[which[used, used], start, j]
-                    best[j, used, start - low] = _cost(level, compute, weight, hold, 0.0, 0.0, used, used, True)
-        sent_out = sent[j] if j < count - 1 else 0.0
+                    best[j, used, start - low] = _cost(level, compute, weight, hold, 0.0, sent_out, used, used, True)
         for k in range(low + 1, j):
             if not inside[k, j]:
                 continue
@@ -370,12 +402,12 @@ def trace(best, level, below, which, state, inside, start, end):
     count, done = 1, 0
     while True:
         j, used = reached[done]
+        sent_out = sent[j] if j < time.size - 1 else 0.0
         if used <= most:
             compute = time[j] - time[start] if level.innermost else below[which[used, used], start, j]
             weight, hold = weights[j] - weights[start], held[j] - held[start]
-            if _cost(level, compute, weight, hold, 0.0, 0.0, used, used, True) <= enough:
+            if _cost(level, compute, weight, hold, 0.0, sent_out, used, used, True) <= enough:
                 break
-        sent_out = sent[j] if j < time.size - 1 else 0.0
         for k in range(start + 1, j):
             if inside[k, j]:
                 weight, hold = weights[j] - weights[k], held[j] - held[k]

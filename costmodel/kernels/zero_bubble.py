@@ -2,52 +2,141 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import NamedTuple
 
-from costmodel._jit import kernel
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel._jit import helper, kernel
 
 ROUNDING = 1e-9
 """Of the limit: what sums of many sizes may be above it."""
+F, B, W = 0, 1, 2
+"""Forward, backward by inputs, backward by weights: the codes of passes."""
 
 
-@kernel
-def put(rank, code, times, sizes, transfer, counts, clock, held, idle, ends, order, length):
-    """Run the next pass of a kind on a rank: 0 forward, 1 backward by inputs, 2 backward by weights."""
-    number = counts[rank, code]
-    begun = clock[rank]
-    if code == 0 and rank > 0:
-        begun = max(begun, ends[0, rank - 1, number] + transfer)
-    if code == 1 and rank < len(clock) - 1:
-        begun = max(begun, ends[1, rank + 1, number] + transfer)
-    if counts[rank, 0] > 0:
-        idle[rank] += begun - clock[rank]
-    clock[rank] = begun + times[code, rank]
-    ends[code, rank, number] = clock[rank]
-    held[rank] += sizes[code, rank]
-    counts[rank, code] += 1
-    order[rank, length[rank]] = code
-    length[rank] += 1
+class Passes(NamedTuple):
+    """What passes take, kinds x ranks."""
+
+    times: NDArray[np.float64]
+    sizes: NDArray[np.float64]  # what each adds to the memory held
+    most: NDArray[np.float64]  # memory that each rank may hold
+    transfer: float  # from rank to rank [s]
 
 
-@kernel
-def fill(
-    rank, until, greedy, times, sizes, transfer, counts, clock, held, idle, ends, order, length
-):
+class State(NamedTuple):
+    """How far each rank is."""
+
+    counts: NDArray[np.int64]  # passes run, ranks x kinds
+    clock: NDArray[np.float64]
+    held: NDArray[np.float64]
+    idle: NDArray[np.float64]  # waited since the first forward pass [s]
+    ends: NDArray[np.float64]  # of each pass, kinds x ranks x micro-batches
+    order: NDArray[np.int64]
+    length: NDArray[np.int64]
+
+
+@helper
+def put(passes, state, rank, code):
+    """Run the next pass of a kind on a rank."""
+    number = state.counts[rank, code]
+    begun = state.clock[rank]
+    if code == F and rank > 0:
+        begun = max(begun, state.ends[F, rank - 1, number] + passes.transfer)
+    if code == B and rank < len(state.clock) - 1:
+        begun = max(begun, state.ends[B, rank + 1, number] + passes.transfer)
+    if state.counts[rank, F] > 0:
+        state.idle[rank] += begun - state.clock[rank]
+    state.clock[rank] = begun + passes.times[code, rank]
+    state.ends[code, rank, number] = state.clock[rank]
+    state.held[rank] += passes.sizes[code, rank]
+    state.counts[rank, code] += 1
+    state.order[rank, state.length[rank]] = code
+    state.length[rank] += 1
+
+
+@helper
+def weights_left(state, rank):
+    """Whether a weight pass can run on a rank."""
+    return state.counts[rank, W] < state.counts[rank, B]
+
+
+@helper
+def lengthens(state, rank, wait):
+    """Whether a wait would make a rank the one that waited longest."""
+    longest = state.idle[0]
+    for idle in state.idle:
+        longest = max(longest, idle)
+    return wait > longest - state.idle[rank]
+
+
+@helper
+def fill(passes, state, rank, until, greedy):
     """Put weight passes into the wait until a time: those that fit, and one more where the wait would be the longest.
 
     With `greedy` also where it would not.
     """
-    while counts[rank, 2] < counts[rank, 1] and clock[rank] + times[2, rank] <= until:
-        put(rank, 2, times, sizes, transfer, counts, clock, held, idle, ends, order, length)
-    waits = counts[rank, 2] < counts[rank, 1] and clock[rank] < until
-    if waits and (greedy or until - clock[rank] > idle.max() - idle[rank]):
-        put(rank, 2, times, sizes, transfer, counts, clock, held, idle, ends, order, length)
+    while weights_left(state, rank) and state.clock[rank] + passes.times[W, rank] <= until:
+        put(passes, state, rank, W)
+    waits = weights_left(state, rank) and state.clock[rank] < until
+    if waits and (greedy or lengthens(state, rank, until - state.clock[rank])):
+        put(passes, state, rank, W)
+
+
+@helper
+def count_ahead(passes, state, micro_batches, early, ahead):
+    """Fill `ahead` with the forward passes that each rank runs before its first backward pass, but for the very first."""
+    times, sizes, transfer = passes.times, passes.sizes, passes.transfer
+    last = len(ahead) - 1
+    first = state.ends[F, last, 0] + times[B, last]
+    for r in range(last - 1, -1, -1):
+        after, full = state.clock[r], state.held[r]
+        while state.counts[r, F] + ahead[r] < micro_batches and full + sizes[F, r] <= passes.most[r]:
+            if early and after + times[F, r] > first + transfer:
+                break
+            if not early and after >= first + transfer:
+                break
+            full += sizes[F, r]
+            after += times[F, r]
+            ahead[r] += 1
+        first = max(after, first + transfer) + times[B, r]
+    for r in range(1, last + 1):
+        while ahead[r] > 0 and ahead[r] >= ahead[r - 1] and state.counts[r, F] + ahead[r] < micro_batches:
+            ahead[r] -= 1
+
+
+@helper
+def worth_waiting(passes, state, r):
+    """Whether the next forward pass of a rank would delay a backward pass so much that it had better wait."""
+    if state.counts[r, F] < state.counts[r + 1, F] + 2:
+        return False
+    returns = state.clock[r + 1] + passes.times[F, r + 1] + passes.times[B, r + 1] + passes.transfer
+    if state.clock[r] >= returns:
+        return True
+    recycling, full, late = 0.0, state.held[r] + passes.sizes[F, r], state.counts[r, W]
+    while full > passes.most[r] and late < state.counts[r, B]:
+        recycling += passes.times[W, r]
+        full += passes.sizes[W, r]
+        late += 1
+    delays = state.clock[r] + passes.times[F, r] + recycling > returns
+    return delays and not lengthens(state, r, returns - state.clock[r])
+
+
+@helper
+def forward(passes, state, r, greedy):
+    """Run a rank's next forward pass, weight passes before it to make room and to fill its wait; False without room."""
+    while state.held[r] + passes.sizes[F, r] > passes.most[r]:
+        if not weights_left(state, r):
+            return False
+        put(passes, state, r, W)
+    if r > 0:
+        fill(passes, state, r, state.ends[F, r - 1, state.counts[r, F]] + passes.transfer, greedy)
+    put(passes, state, r, F)
+    return True
 
 
 @kernel
-def search(
-    micro_batches, times, sizes, limit, transfer, early, patient, greedy, order
-):
+def search(micro_batches, times, sizes, limit, transfer, early, patient, greedy, order):
     """Longest span of the order found [s], -1 if the limit can't be kept; `order` holds its passes rank by rank.
 
     Parameters
@@ -63,81 +152,41 @@ def search(
     order : filled, ranks x 3 micro-batches
     """
     ranks, m = times.shape[1], micro_batches
-    counts = np.zeros((ranks, 3), dtype=np.int64)
-    clock, held, idle = np.zeros(ranks), np.zeros(ranks), np.zeros(ranks)
-    ends = np.zeros((3, ranks, m))
-    length = np.zeros(ranks, dtype=np.int64)
-    most = limit * (1.0 + ROUNDING)
-    ahead = np.zeros(ranks, dtype=np.int64)
+    passes = Passes(times, sizes, limit * (1.0 + ROUNDING), transfer)
+    state = State(
+        np.zeros((ranks, 3), dtype=np.int64), np.zeros(ranks), np.zeros(ranks), np.zeros(ranks),
+        np.zeros((3, ranks, m)), order, np.zeros(ranks, dtype=np.int64),
+    )  # fmt: skip
     for r in range(ranks):
-        if sizes[0, r] > most[r]:
+        if sizes[F, r] > passes.most[r]:
             return -1.0
-        put(r, 0, times, sizes, transfer, counts, clock, held, idle, ends, order, length)
-    first = ends[0, ranks - 1, 0] + times[1, ranks - 1]
-    for r in range(ranks - 2, -1, -1):
-        after, full = clock[r], held[r]
-        while counts[r, 0] + ahead[r] < m and full + sizes[0, r] <= most[r]:
-            if early and after + times[0, r] > first + transfer:
-                break
-            if not early and after >= first + transfer:
-                break
-            full += sizes[0, r]
-            after += times[0, r]
-            ahead[r] += 1
-        first = max(after, first + transfer) + times[1, r]
-    for r in range(1, ranks):
-        while ahead[r] > 0 and ahead[r] >= ahead[r - 1] and counts[r, 0] + ahead[r] < m:
-            ahead[r] -= 1
+        put(passes, state, r, F)
+    ahead = np.zeros(ranks, dtype=np.int64)
+    count_ahead(passes, state, m, early, ahead)
     for r in range(ranks):
         for _ in range(ahead[r]):
-            put(r, 0, times, sizes, transfer, counts, clock, held, idle, ends, order, length)
+            put(passes, state, r, F)
     for r in range(ranks - 1, -1, -1):
-        put(r, 1, times, sizes, transfer, counts, clock, held, idle, ends, order, length)
-
+        put(passes, state, r, B)
+    wanted = np.zeros(ranks, dtype=np.bool_)
     for i in range(1, m):
-        wanted = np.zeros(ranks, dtype=np.bool_)
         for r in range(ranks):
-            if counts[r, 0] >= m:
-                continue
-            wanted[r] = True
-            if patient and r + 1 < ranks and counts[r, 0] >= counts[r + 1, 0] + 2:
-                returns = clock[r + 1] + times[0, r + 1] + times[1, r + 1] + transfer
-                recycling, full, late = 0.0, held[r] + sizes[0, r], counts[r, 2]
-                while full > most[r] and late < counts[r, 1]:
-                    recycling += times[2, r]
-                    full += sizes[2, r]
-                    late += 1
-                if clock[r] >= returns:
-                    wanted[r] = False
-                elif clock[r] + times[0, r] + recycling > returns:
-                    wanted[r] = returns - clock[r] > idle.max() - idle[r]
+            waits = patient and r + 1 < ranks and worth_waiting(passes, state, r)
+            wanted[r] = state.counts[r, F] < m and not waits
         for r in range(ranks - 2, -1, -1):
             wanted[r] = wanted[r] and wanted[r + 1]
         for r in range(ranks):
-            if wanted[r]:
-                while held[r] + sizes[0, r] > most[r]:
-                    if counts[r, 2] >= counts[r, 1]:
-                        return -1.0
-                    put(r, 2, times, sizes, transfer, counts, clock, held, idle, ends, order, length)
-                if r > 0:
-                    fill(
-                        r, ends[0, r - 1, counts[r, 0]] + transfer, greedy, times, sizes, transfer, counts, clock, held,
-                        idle, ends, order, length,
-                    )  # fmt: skip
-                put(r, 0, times, sizes, transfer, counts, clock, held, idle, ends, order, length)
+            if wanted[r] and not forward(passes, state, r, greedy):
+                return -1.0
         for r in range(ranks - 1, -1, -1):
             if r + 1 < ranks:
-                fill(
-                    r, ends[1, r + 1, i] + transfer, greedy, times, sizes, transfer, counts, clock, held, idle, ends, order,
-                    length,
-                )  # fmt: skip
-            if r == 0 and counts[r, 0] == m:
-                while counts[r, 2] < counts[r, 1]:
-                    put(r, 2, times, sizes, transfer, counts, clock, held, idle, ends, order, length)
-            put(r, 1, times, sizes, transfer, counts, clock, held, idle, ends, order, length)
+                fill(passes, state, r, state.ends[B, r + 1, i] + transfer, greedy)
+            while r == 0 and state.counts[r, F] == m and weights_left(state, r):
+                put(passes, state, r, W)
+            put(passes, state, r, B)
     longest = 0.0
     for r in range(ranks):
-        while counts[r, 2] < m:
-            put(r, 2, times, sizes, transfer, counts, clock, held, idle, ends, order, length)
-        longest = max(longest, clock[r] - ends[0, r, 0] + times[0, r])
+        while state.counts[r, W] < m:
+            put(passes, state, r, W)
+        longest = max(longest, state.clock[r] - state.ends[F, r, 0] + times[F, r])
     return longest

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from costmodel.errors import CostModelError, InvalidValue, NotModelled
-from costmodel.page.question import Asked, Domain, Fields, domains, flat
+from costmodel.page.question import Asked, Domain, Fields, domains
 
 Values = dict[str, float]
 """Arguments of the formulas by their path, as ``settings.seq_len``."""
@@ -103,7 +103,7 @@ def token(domain: Domain, value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if domain.numeric:
-        return LEAST if value == domain.bounds[0] else ANY  # type: ignore[index]
+        return LEAST if value == domain.ends[0] else ANY
     return str(min(value, domain.most)) if domain.most and isinstance(value, int) else str(value)
 
 
@@ -113,8 +113,8 @@ class _Learner:
     def __init__(self, question: Asked) -> None:
         self.question = question.neutral()
         self.domains = domains(self.question)
-        self.refused: dict[tuple[Any, ...], CostModelError] = {}
-        self._known: dict[tuple[Any, ...], Values | None] = {}
+        self.refused: dict[tuple[object, ...], CostModelError] = {}
+        self._known: dict[tuple[object, ...], Values | None] = {}
         self.base: Fields = self.question.fields()
         self.plan = tuple(name for name in self.base if hasattr(question.plan, name))
         self.never: dict[tuple[str, str], str] = {}
@@ -126,15 +126,15 @@ class _Learner:
 
     def number(self, name: str) -> float:
         """A number that a field can be, and twice of it, neither being its least."""
-        least, most = self.domains[name].bounds  # type: ignore[misc]
+        least, most = self.domains[name].ends
         asked = self.question.fields()[name]
         if self.domains[name].whole:
             return max(int(asked or 0), int(least) + 2)
         if asked and asked > least:
-            return asked if 2 * asked <= most else 0.25 * asked  # type: ignore[no-any-return]
+            return float(asked) if 2 * asked <= most else 0.25 * asked
         return 4.0 * least or 0.25 * min(most, 1.0)
 
-    def key(self, changes: Fields) -> tuple[Any, ...]:
+    def key(self, changes: Fields) -> tuple[object, ...]:
         """Changes from the base as what can be looked up."""
         changed = ((name, value) for name, value in changes.items() if value != self.base[name])
         return tuple(sorted(changed, key=operator.itemgetter(0)))
@@ -146,22 +146,22 @@ class _Learner:
             self._known[key] = self._ask({**self.base, **changes}, key)
         return self._known[key]
 
-    def _ask(self, fields: Fields, key: tuple[Any, ...] = ()) -> Values | None:
+    def _ask(self, fields: Fields, key: tuple[object, ...] = ()) -> Values | None:
         try:
-            return flat(self.question.changed(fields).arguments())
+            return self.question.changed(fields).numbers()
         except (InvalidValue, NotModelled) as refused:
             self.refused[key] = refused
             return None
 
-    def classes(self, name: str, every: bool = True) -> dict[str, Any]:
+    def classes(self, name: str, every: bool = True) -> Fields:
         """A value for each token of a field."""
         domain = self.domains[name]
-        values: list[Any] = list(domain.choices if every or not domain.order else (domain.choices[0], domain.choices[-1]))
+        values: list[object] = list(domain.choices if every or not domain.order else (domain.choices[0], domain.choices[-1]))
         if domain.empty:
             values.append(None)
         if domain.numeric:
             values.append(self.number(name))
-            values.append(int(domain.bounds[0]) if domain.whole else domain.bounds[0])  # type: ignore[index]
+            values.append(int(domain.ends[0]) if domain.whole else domain.ends[0])
         elif domain.most:
             values += range(1, domain.most + 1) if every else [1, 2]
         tokens = {token(domain, value): value for value in values}
@@ -305,7 +305,7 @@ def _compare(learner: _Learner, found: Conversion) -> None:
     for _ in range(DRAWS):
         fields = {name: _draw(learner, name, chance) for name in learner.base}
         try:
-            wanted = flat(learner.question.changed(fields).arguments())
+            wanted = learner.question.changed(fields).numbers()
         except (InvalidValue, NotModelled):
             continue
         for path, value in found.arguments(fields).items():

@@ -6,12 +6,11 @@ import dataclasses
 import inspect
 import json
 from importlib import resources
-from typing import Any
 
 from costmodel.evaluation.estimation import TIME_PARTS
 from costmodel.formulas.legality import violations
 from costmodel.page import printed
-from costmodel.page.conversion import Conversion, Rule, learn
+from costmodel.page.conversion import Conversion, Rule, Term, learn
 from costmodel.page.question import FOLLOWING, FORMULA, LEADING, LEFT, STEPS, Asked, Domain
 from costmodel.page.rules import refused_by_framework, texts
 
@@ -19,7 +18,7 @@ PRICES = Domain(bounds=(0.0, 1e6), wish="a number from 0 to 1e+06")
 """Of a GPU-hour, in any currency."""
 
 
-def tables(question: Asked, price: float = 0.0, conversion: Conversion | None = None) -> dict[str, Any]:
+def tables(question: Asked, price: float = 0.0, conversion: Conversion | None = None) -> dict[str, object]:
     """What `static/model.js` reads, as JSON can hold it.
 
     Parameters
@@ -54,11 +53,11 @@ def _constant(rule: Rule) -> float | None:
     return None if len(terms) != 1 or rule.by or terms[0].powers else terms[0].factor
 
 
-def _flat(term: Any) -> list[Any]:
+def _flat(term: Term) -> list[object]:
     return [term.factor, *(part for pair in term.powers.items() for part in pair)]
 
 
-def embedded(value: Any) -> str:
+def embedded(value: object) -> str:
     """JSON that can stand inside a script of a page, whatever its texts hold.
 
     Parameters

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import html
 from pathlib import Path
-from typing import Any
 
 from costmodel import __version__
 from costmodel.catalogue.software import framework_on
@@ -23,6 +22,7 @@ from costmodel.page.data import embedded, script, static
 from costmodel.page.plans import Candidates, candidates, columns
 from costmodel.page.question import FOLLOWING, Asked, Fields, unasked
 from costmodel.page.sliders import sliders
+from costmodel.records import made
 
 PRICE = 2.5
 """Of a GPU-hour, where none is given: something to drag."""
@@ -57,7 +57,7 @@ class WhatIf:
     question: Asked
     candidates: Candidates
     price: float
-    asked: dict[str, Any]
+    asked: dict[str, object]
     command: str = ""
 
     def __repr__(self) -> str:
@@ -78,7 +78,7 @@ class WhatIf:
         else:
             display(shown)
 
-    def widget(self) -> Any:
+    def widget(self) -> object:
         """Sliders over a figure, for a notebook (extra ``notebook``).
 
         Raises
@@ -90,7 +90,7 @@ class WhatIf:
 
         return widget(self)
 
-    def evaluate(self, changes: Fields | None = None) -> dict[str, Any]:
+    def evaluate(self, changes: Fields | None = None) -> dict[str, object]:
         """Time and memory with other values in some fields, as ``window.costmodel.evaluate`` of the page gives them.
 
         Parameters
@@ -145,7 +145,7 @@ class WhatIf:
         finally:
             partial.unlink(missing_ok=True)
 
-    def _view(self) -> dict[str, Any]:
+    def _view(self) -> dict[str, object]:
         """What the page shows beside the model: the plans, what was asked, how sure it is."""
         from costmodel.plots.embedded import TIME_LOOKS, memory_looks
 
@@ -174,7 +174,7 @@ class WhatIf:
 
 def whatif(
     model: Transformer, cluster: Cluster, *, global_batch: int | None = None, seq_len: int = SEQ_LEN,
-    framework: Framework | str = "megatron-core", price: float = PRICE, command: str = "", **dimensions: Any,
+    framework: Framework | str = "megatron-core", price: float = PRICE, command: str = "", **dimensions: object,
 ) -> WhatIf:  # fmt: skip
     """Something to drag: the best plan of a search, and what becomes of it as bandwidths, memory or efficiencies change.
 
@@ -214,15 +214,15 @@ def whatif(
     return WhatIf(question, found, float(price), asked, command)
 
 
-def _asked(best: Plan, dimensions: dict[str, Any]) -> tuple[Plan, set[str]]:
+def _asked(best: Plan, dimensions: dict[str, object]) -> tuple[Plan, set[str]]:
     """The plan as asked, and the fields that were named; of those that were to be tried at several values, the best's."""
     given = {}
     for name, value in dimensions.items():
         listed = isinstance(value, list | tuple) and sorted(map(str, value)) != sorted(RANK_ORDER)
-        values = list(value) if listed else [value]
+        values = list(value) if isinstance(value, list | tuple) and listed else [value]
         if values != [None]:
             given[name] = values[0] if len(values) == 1 else getattr(best, name)
-    return Plan(global_batch=best.global_batch, seq_len=best.seq_len, **given), set(given)
+    return made(Plan, {"global_batch": best.global_batch, "seq_len": best.seq_len, **given}), set(given)
 
 
 __all__ = ["PRICE", "WhatIf", "whatif"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
@@ -12,7 +12,7 @@ from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.errors import IllegalPlan
 from costmodel.evaluation.estimation import Estimate
-from costmodel.evaluation.plan_search import SearchResult, search
+from costmodel.evaluation.plan_search import SearchResult, search_by_name
 
 MOST = 4000
 """Plans that a page holds: so many are evaluated in a blink."""
@@ -46,7 +46,7 @@ class Candidates(NamedTuple):
         return self.found.closest_miss
 
 
-def candidates(model: Transformer, cluster: Cluster, framework: Framework, **asked: Any) -> Candidates:
+def candidates(model: Transformer, cluster: Cluster, framework: Framework, **asked: object) -> Candidates:
     """Search, and keep all legal plans, or the fastest at every corner of what may be changed.
 
     Parameters
@@ -54,16 +54,16 @@ def candidates(model: Transformer, cluster: Cluster, framework: Framework, **ask
     model, cluster, framework : what is trained, on what, with which software
     asked : ``global_batch``, ``seq_len`` and dimensions, as `costmodel.search` takes them
     """
-    found = search(model, cluster, framework=framework, top=SHOWN, **asked)
+    found = search_by_name(model, cluster, framework=framework, top=SHOWN, **asked)
     roomy = _memory(cluster, 1e3)
-    every = search(model, roomy, framework=framework, top=MOST, **asked)
+    every = search_by_name(model, roomy, framework=framework, top=MOST, **asked)
     held = dict.fromkeys(one.plan for one in found.ranked)
     if found.closest_miss is not None:
         held[found.closest_miss.plan] = None
     if every.evaluated > MOST:
         corners = list(_corners(cluster))
         for corner in corners:
-            near = search(model, corner, framework=framework, top=MOST // len(corners), **asked)
+            near = search_by_name(model, corner, framework=framework, top=MOST // len(corners), **asked)
             held |= dict.fromkeys(one.plan for one in near.ranked)
     held |= dict.fromkeys(one.plan for one in every.ranked)
     return Candidates(found, list(held)[:MOST], every.evaluated)
@@ -83,7 +83,7 @@ def _corners(cluster: Cluster) -> Iterable[Cluster]:
             yield dataclasses.replace(cluster, levels=[*cluster.levels[:place], other, *cluster.levels[place + 1 :]])
 
 
-def columns(plans: list[Plan], asked: Mapping[str, Any]) -> dict[str, Any]:
+def columns(plans: list[Plan], asked: Mapping[str, object]) -> dict[str, object]:
     """The fields in which plans differ from what was asked or from each other: values, and for each plan which.
 
     Parameters
@@ -91,8 +91,10 @@ def columns(plans: list[Plan], asked: Mapping[str, Any]) -> dict[str, Any]:
     plans : of them
     asked : fields of the plan as asked
     """
-    table: dict[str, Any] = {}
+    table: dict[str, object] = {}
     for field in dataclasses.fields(Plan):
+        if field.name not in asked:  # held as it was asked
+            continue
         given = [getattr(plan, field.name) for plan in plans]
         values = list(dict.fromkeys(given))
         place = {value: index for index, value in enumerate(values)}

@@ -8,13 +8,12 @@ import tempfile
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from costmodel import formulas
 from costmodel.formulas.legality import violations
 from costmodel.page.question import STEPS
 
-PRINTED: tuple[Callable[..., Any], ...] = (*STEPS, violations)
+PRINTED: tuple[Callable[..., object], ...] = (*STEPS, violations)
 ROOT = Path(formulas.__file__).parent
 
 

@@ -16,6 +16,7 @@ from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, IllegalPlan, InvalidValue
 from costmodel.evaluation.engine import step_formula
 from costmodel.formulas import training_step
+from costmodel.records import changed, flat
 from costmodel.units import QUANTITIES
 
 Fields = dict[str, Any]
@@ -26,13 +27,15 @@ FORMULA = "formula"
 STEPS = (training_step.uncompressed_step, training_step.step)
 """The formulas among which `costmodel.evaluation.engine.step_formula` chooses; which one, is an argument called `FORMULA`."""
 LEVEL_FIELDS = ("bandwidth", "latency")
+HELD = ("lora_targets",)
+"""Fields of a plan that stay as they were asked."""
 DEVICE_FIELDS = ("memory", "memory_bandwidth", "host_bandwidth")
 OF_DTYPE = ("flop_rate", "gemm_efficiency")
 """Of a device at the plan's dtype; where they aren't given, what the device has for it."""
 FOLLOWING = "data_parallel"
 LEADING = ("tensor_parallel", "context_parallel", "pipeline_parallel")
 """Degrees that with `FOLLOWING` multiply to the GPUs."""
-CONSTANTS = ("attention_forward", "attention_backward", "attention_length", "gemm_output", "gemm_depth", "kernel_time")
+CONSTANTS = ("attention_forward", "attention_backward", "attention_length", "kernel_time")
 
 
 LEFT = " x ".join(f"{name}={{{name}}}" for name in LEADING) + " does not divide the cluster's {gpus} GPUs"
@@ -61,6 +64,7 @@ class Asked(NamedTuple):
         plan, device = self.plan, self.cluster.device
         asked: Fields = {name: getattr(plan, name) for name in Plan.__dataclass_fields__}
         asked |= dict.fromkeys(self.open)
+        asked = {name: value for name, value in asked.items() if name not in HELD}
         asked["gpus"] = self.cluster.gpus
         for level in self.cluster.levels:
             if level.name in ("device", "model") or f"{level.name}.{LEVEL_FIELDS[0]}" in asked:
@@ -74,7 +78,7 @@ class Asked(NamedTuple):
             asked["model.expert_imbalance"] = float(self.model.expert_imbalance)
         return asked
 
-    def changed(self, changes: Mapping[str, Any]) -> Asked:
+    def changed(self, changes: Mapping[str, object]) -> Asked:
         """The question with other values in some fields.
 
         Parameters
@@ -101,16 +105,15 @@ class Asked(NamedTuple):
             cluster = cluster.with_gpus(own.pop("gpus"))
         follows = FOLLOWING in self.open and own[FOLLOWING] is None
         if own:
-            plan = dataclasses.replace(plan, **own | ({FOLLOWING: 1} if follows else {}))
+            plan = changed(plan, own | ({FOLLOWING: 1} if follows else {}))
         if follows:
-            left: Fields = {FOLLOWING: self._left(plan, int(cluster.gpus or 1))}
-            plan = dataclasses.replace(plan, **left)
+            plan = changed(plan, {FOLLOWING: self._left(plan, int(cluster.gpus or 1))})
         if rates := groups.pop("device", None):
             cluster = dataclasses.replace(cluster, device=_device(cluster.device, rates, plan.dtype))
         if shape := groups.pop("model", None):
-            model = dataclasses.replace(model, **shape)
+            model = changed(model, shape)
         if groups:
-            levels = tuple(dataclasses.replace(level, **groups.get(level.name, {})) for level in cluster.levels)
+            levels = tuple(changed(level, groups.get(level.name, {})) for level in cluster.levels)
             cluster = dataclasses.replace(cluster, levels=levels)
         return self._replace(model=model, cluster=cluster, plan=plan)
 
@@ -134,11 +137,15 @@ class Asked(NamedTuple):
         plan = Plan(global_batch=self.plan.global_batch, seq_len=self.plan.seq_len, dtype=self.plan.dtype)
         return self._replace(plan=plan, open=unasked())
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, object]:
         """What the formulas of a step and of its legality take, by the names of their arguments; and which formula it is."""
         inputs = Question(self.model, self.cluster, self.framework).inputs(self.plan)
         which = STEPS.index(step_formula(inputs.settings))
         return {FORMULA: float(which), "gpus": float(self.cluster.gpus or 1), **inputs._asdict()}
+
+    def numbers(self) -> dict[str, float]:
+        """The numbers in `arguments` by their paths, as ``plan.data``."""
+        return {path: float(number) for path, number in flat(self.arguments(), ".").items()}
 
 
 def unasked(asked: Collection[str] = ()) -> tuple[str, ...]:
@@ -151,7 +158,7 @@ def unasked(asked: Collection[str] = ()) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(Plan) if field.default is None and field.name not in asked)
 
 
-def _device(device: Device, changes: Mapping[str, Any], dtype: str) -> Device:
+def _device(device: Device, changes: Mapping[str, object], dtype: str) -> Device:
     """A device with other rates and constants."""
     given = {field: value for field, value in changes.items() if field in DEVICE_FIELDS}
     if "memory" in given:
@@ -160,37 +167,14 @@ def _device(device: Device, changes: Mapping[str, Any], dtype: str) -> Device:
     if "gemm_efficiency" in changes:
         constants["gemm"] = {**device.efficiency.gemm, dtype: changes["gemm_efficiency"]}
     if constants:
-        given["efficiency"] = dataclasses.replace(device.efficiency, **constants)
+        given["efficiency"] = changed(device.efficiency, constants)
     if "flop_rate" not in changes:
-        return dataclasses.replace(device, **given)
+        return changed(device, given)
     for name in device.dense_peak:  # that which a dtype runs at need not have its name
-        other = dataclasses.replace(device, **given, dense_peak={**device.dense_peak, name: changes["flop_rate"]})
+        other = changed(device, {**given, "dense_peak": {**device.dense_peak, name: changes["flop_rate"]}})
         if other.peak(dtype) == changes["flop_rate"]:
             return other
     raise InvalidValue("device.flop_rate", changes["flop_rate"], f"no rate for {dtype}, which {device.name} hasn't")
-
-
-def flat(value: Any, path: str = "") -> dict[str, float]:
-    """The numbers in nested tuples by their path.
-
-    Parameters
-    ----------
-    value : a NamedTuple or a dictionary, nested in any way
-    path : of it
-
-    Examples
-    --------
-    >>> flat({"plan": {"data": 2.0}, "gpus": 8.0})
-    {'plan.data': 2.0, 'gpus': 8.0}
-    """
-    found: dict[str, float] = {}
-    for field, part in value.items() if isinstance(value, dict) else zip(value._fields, value, strict=True):
-        name = f"{path}.{field}" if path else field
-        if isinstance(part, tuple | dict):
-            found |= flat(part, name)
-        else:
-            found[name] = float(part)
-    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,6 +201,12 @@ class Domain:
     most: int | None = None
 
     @property
+    def ends(self) -> tuple[float, float]:
+        """Least and most of a number."""
+        assert self.bounds is not None
+        return self.bounds
+
+    @property
     def numeric(self) -> bool:
         """Whether a value is any number within bounds."""
         return self.bounds is not None and not self.choices
@@ -233,11 +223,11 @@ def domains(question: Asked) -> dict[str, Domain]:
     found = {name: domain for name, value in asked.items() if (domain := _domain(question, name, value, {}))}
     listed = [(name, choice) for name, domain in found.items() if not domain.order for choice in domain.choices]
     for name in [name for name in asked if name not in found]:  # those that only some other choice allows
-        found[name] = next(
-            domain for other, choice in listed
-            if (domain := _domain(question, name, asked[name], {other: choice})) is not None
-        )  # fmt: skip
-    return {name: found[name] for name in asked}
+        tried = (_domain(question, name, asked[name], {other: choice}) for other, choice in listed)
+        allowed = next((domain for domain in tried if domain is not None), None)
+        if allowed is not None:  # else one that this framework hasn't whatever is chosen
+            found[name] = allowed
+    return {name: found[name] for name in asked if name in found}
 
 
 def _bounds(wish: str) -> tuple[float, float] | None:
@@ -253,7 +243,7 @@ def _bounds(wish: str) -> tuple[float, float] | None:
         return None
 
 
-def _domain(question: Asked, name: str, value: Any, beside: Fields) -> Domain | None:
+def _domain(question: Asked, name: str, value: object, beside: Fields) -> Domain | None:
     """What a field may be beside others; None where those allow one value only."""
     if isinstance(value, tuple):
         return Domain(choices=tuple(itertools.permutations(value)), order=True, wish="an order of " + ", ".join(value))
@@ -263,7 +253,7 @@ def _domain(question: Asked, name: str, value: Any, beside: Fields) -> Domain | 
     if not listed and not ranged and "true or false" not in wishes:
         return None
     wish = " or ".join(dict.fromkeys(filter(None, (listed, ranged)))) or "true or false"
-    choices: tuple[Any, ...] = ()
+    choices: tuple[object, ...] = ()
     if listed:
         choices = tuple(int(one) if one.isdigit() else one for one in listed.removeprefix("one of ").split(", "))
     elif not ranged:
@@ -288,4 +278,4 @@ def _wish(question: Asked, changes: Fields) -> str:
     return ""
 
 
-__all__ = ["FOLLOWING", "FORMULA", "LEADING", "LEFT", "STEPS", "Asked", "Domain", "Fields", "domains", "flat", "unasked"]
+__all__ = ["FOLLOWING", "FORMULA", "LEADING", "LEFT", "STEPS", "Asked", "Domain", "Fields", "domains", "unasked"]

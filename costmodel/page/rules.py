@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import copy
 import itertools
-from typing import Any
 
+from costmodel.description.dimensions import DIMENSIONS
+from costmodel.description.framework import SPLITTING
 from costmodel.description.plan import Plan, explain
 from costmodel.errors import CostModelError, IllegalPlan
 from costmodel.formulas.legality import Violations
@@ -26,11 +27,11 @@ class _Number(int):
         made.text = text
         return made
 
-    def __mul__(self, other: Any) -> _Number:
+    def __mul__(self, other: int) -> _Number:
         return _Number(int(self) * int(other), f"{self.text}*{getattr(other, 'text', other)}")
 
-    def __floordiv__(self, other: Any) -> _Number:
-        return _Number(int(self) // int(other), f"{self.text}/{getattr(other, 'text', other).replace('*', '/')}")
+    def __floordiv__(self, other: int) -> _Number:
+        return _Number(int(self) // int(other), f"{self.text}/{str(getattr(other, 'text', other)).replace('*', '/')}")
 
     def __format__(self, how: str) -> str:
         return "{" + self.text + "}"
@@ -81,10 +82,15 @@ def refused_by_framework(question: Asked, conversion: Conversion) -> list[Refusa
     """
     leading = ("zero_stage", "pipeline_parallel")  # what a framework shards, with a pipeline and without
     sharding = {name for rule in conversion.rules.values() if leading[0] in rule.by for name in rule.by}
-    by = (*leading, *sorted(sharding - {leading[0]}))
+    groups = [
+        (*leading, *sorted(sharding - {leading[0]})), ("schedule", "virtual_stages", "pipeline_parallel"), ("dtype",),
+        *((one.field,) for one in DIMENSIONS if one.column in SPLITTING),
+    ]  # fmt: skip
     found = []
-    for values in itertools.product(*(_samples(conversion, name) for name in by)):
-        fields = dict(zip(by, values, strict=True))
+    for fields in (
+        dict(zip(names, values, strict=True))
+        for names in groups for values in itertools.product(*(_samples(conversion, name) for name in names))
+    ):  # fmt: skip
         try:
             changed = question.neutral().changed(fields)
             changed.plan.check(changed.model, changed.cluster, changed.framework)
@@ -99,11 +105,11 @@ def refused_by_framework(question: Asked, conversion: Conversion) -> list[Refusa
     return found
 
 
-def _samples(conversion: Conversion, name: str) -> list[Any]:
+def _samples(conversion: Conversion, name: str) -> list[object]:
     domain = conversion.domains[name]
-    values: list[Any] = list(domain.choices)
+    values: list[object] = list(domain.choices)
     if domain.numeric:
-        values = [int(domain.bounds[0]), int(domain.bounds[0]) + 1]  # type: ignore[index]
+        values = [int(domain.ends[0]), int(domain.ends[0]) + 1]
     return [*values, None] if domain.empty else values
 
 

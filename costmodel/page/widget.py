@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from costmodel.evaluation.estimation import Estimate, estimate
-from costmodel.evaluation.plan_search import search
+from costmodel.evaluation.plan_search import search_by_name
 from costmodel.page.question import Fields
 from costmodel.page.sliders import Slider, sliders
 from costmodel.units import format_seconds
 
 if TYPE_CHECKING:
+    import ipywidgets
+
     from costmodel.page.onefile import WhatIf
 
 
@@ -29,7 +32,7 @@ def answers(what: WhatIf, changes: Fields) -> dict[str, Estimate]:
     if not changes:
         return found
     found["changed"] = estimate(asked.model, asked.cluster, first.plan, asked.framework)
-    best = search(asked.model, asked.cluster, framework=asked.framework, top=1, **what.asked)
+    best = search_by_name(asked.model, asked.cluster, framework=asked.framework, top=1, **what.asked)
     if best.ranked and best.best.plan != first.plan:
         found["best now"] = best.best
     return found
@@ -57,7 +60,7 @@ def sentence(found: dict[str, Estimate]) -> str:
     return words
 
 
-def widget(what: WhatIf) -> Any:
+def widget(what: WhatIf) -> ipywidgets.Widget:
     """Sliders, the answer in words, and a figure that follows them (extra ``notebook``).
 
     Parameters
@@ -72,9 +75,9 @@ def widget(what: WhatIf) -> Any:
     words = ipywidgets.HTML(html.escape(sentence(found)))
     figure = change_widget(change(list(found), list(found.values())))
     moving = [slider for slider in sliders(what.question, what.price) if slider.field != "price"]
-    controls = {slider.field: _control(ipywidgets, slider) for slider in moving}
+    controls = {slider.field: _control(slider) for slider in moving}
 
-    def follow(_: Any) -> None:
+    def follow(_: object) -> None:
         changes = {slider.field: controls[slider.field].value * slider.scale for slider in moving if _moved(controls, slider)}
         now = answers(what, changes)
         words.value = html.escape(sentence(now))
@@ -86,17 +89,19 @@ def widget(what: WhatIf) -> Any:
     return ipywidgets.VBox([words, figure, grid])
 
 
-def _moved(controls: dict[str, Any], slider: Slider) -> bool:
+def _moved(controls: Mapping[str, ipywidgets.Widget], slider: Slider) -> bool:
     start = slider.value / slider.scale
     return abs(float(controls[slider.field].value) - start) > 1e-3 * start
 
 
-def _control(ipywidgets: Any, slider: Slider) -> Any:
+def _control(slider: Slider) -> ipywidgets.Widget:
     """One slider; it answers when it is let go."""
     import math
 
+    import ipywidgets
+
     shown = f"{slider.label} [{slider.unit}]" if slider.unit else slider.label
-    common: dict[str, Any] = {
+    common: dict[str, object] = {
         "value": slider.value / slider.scale, "description": shown, "continuous_update": False, "readout_format": ".3g",
         "style": {"description_width": "150px"}, "layout": {"width": "auto"},
     }  # fmt: skip

@@ -82,8 +82,9 @@ def answer_figures(answer: Estimate | SearchResult) -> list[go.Figure]:
     IllegalPlan
         where a search has no plan that fits
     """
-    names = OF_PLAN if isinstance(answer, Estimate) else OF_SEARCH
-    return [answer_figure(answer, name) for name in names if not (name == "difference" and len(answer) < 2)]  # type: ignore[arg-type]
+    if isinstance(answer, Estimate):
+        return [answer_figure(answer, name) for name in OF_PLAN]
+    return [answer_figure(answer, name) for name in OF_SEARCH if name != "difference" or len(answer) > 1]
 
 
 __all__ = ["LEADING", "OF_PLAN", "OF_SEARCH", "answer_figure", "answer_figures"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -88,7 +88,7 @@ def change_figure(shown: Change) -> go.Figure:
     return figure
 
 
-def change_widget(shown: Change) -> Any:
+def change_widget(shown: Change) -> object:
     """The same as a figure that changes in place (extra ``notebook``).
 
     Parameters
@@ -98,7 +98,7 @@ def change_widget(shown: Change) -> Any:
     return go.FigureWidget(change_figure(shown))
 
 
-def redraw(figure: Any, shown: Change) -> None:
+def redraw(figure: go.Figure, shown: Change) -> None:
     """Put other amounts into a figure.
 
     Parameters

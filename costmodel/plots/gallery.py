@@ -16,11 +16,11 @@ from costmodel.description.networks import load_network
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.collectives import collective_time
+from costmodel.evaluation.dimension_sweeps import heat_map, scaling
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.evaluation.operators import roofline
 from costmodel.evaluation.plan_search import SearchResult, search
 from costmodel.evaluation.sensitivity import sensitivities
-from costmodel.evaluation.sweep import heat_map, scaling
 from costmodel.formulas.network import traffic
 from costmodel.formulas.systems import byteps_shares as byteps_formula
 from costmodel.formulas.systems import data_parallel as step_formula
@@ -29,6 +29,7 @@ from costmodel.plots import (
     communication,
     comparison,
     data_parallel,
+    dimension_sweeps,
     frontier,
     measured,
     memory,
@@ -39,7 +40,6 @@ from costmodel.plots import (
     simulation,
     stages,
     step,
-    sweep,
 )
 from costmodel.plots import rooflines as roofs
 from costmodel.plots import sensitivity as tornados
@@ -113,7 +113,7 @@ def frontier_figure() -> go.Figure:
 
 def heat_map_figure() -> go.Figure:
     """The fastest plan over two dimensions."""
-    return sweep.heat_map_figure(heat_map(
+    return dimension_sweeps.heat_map_figure(heat_map(
         *_question(), across=("tensor_parallel", [1, 2, 4, 8]), down=("pipeline_parallel", [1, 2, 4, 8, 16]),
         global_batch=256, seq_len=8192,
     ))  # fmt: skip
@@ -121,7 +121,7 @@ def heat_map_figure() -> go.Figure:
 
 def scaling_figure() -> go.Figure:
     """Throughput over numbers of GPUs."""
-    return sweep.scaling_figure(scaling(*_question(), global_batch=256, seq_len=8192))
+    return dimension_sweeps.scaling_figure(scaling(*_question(), global_batch=256, seq_len=8192))
 
 
 def roofline_figure() -> go.Figure:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from costmodel.units import GiB, KiB, MiB, TiB, microsecond, millisecond
 
@@ -39,7 +38,7 @@ def hatch(place: int) -> str:
     return HATCHES[place % len(HATCHES)]
 
 
-def whiskers(values: Sequence[float], lows: Sequence[float], highs: Sequence[float], line: str = BLACK) -> dict[str, Any]:
+def whiskers(values: Sequence[float], lows: Sequence[float], highs: Sequence[float], line: str = BLACK) -> dict[str, object]:
     """Error bars of values between two bounds each.
 
     Parameters

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -148,7 +148,7 @@ class Timeline:
         return np.where(grows, self.start[events], self.end[events]), np.cumsum(change[events])
 
     @property
-    def columns(self) -> dict[str, NDArray[Any]]:
+    def columns(self) -> dict[str, NDArray[np.generic]]:
         """Of every event: rank, kind, stage, micro-batch, start and end, units in the names."""
         return {
             "rank": self.schedule.rank, "kind": np.asarray(KINDS)[self.schedule.kind], "stage": self.schedule.stage,
@@ -170,7 +170,7 @@ def _each(field: str, value: ArrayLike, length: int, most: float, of: str = "sta
     return _table(field, value, (length,), "iuf", most, wanted).astype(np.float64)
 
 
-def _table(field: str, value: ArrayLike, shape: tuple[int, ...], kinds: str, most: float, wanted: str) -> NDArray[Any]:
+def _table(field: str, value: ArrayLike, shape: tuple[int, ...], kinds: str, most: float, wanted: str) -> NDArray[np.generic]:
     """`value` as an array of a shape, of some of NumPy's kinds of numbers, from 0 to `most`, no bool among them."""
     shown = value.tolist() if isinstance(value, np.ndarray) else value
     try:
@@ -235,7 +235,7 @@ def simulate_schedule(
     >>> played.total, played.bubble.tolist()
     (33.0, [9.0, 9.0, 9.0, 9.0])
     """
-    from costmodel.kernels.events import play
+    from costmodel.kernels.events import Program, play
 
     kind("schedule", schedule, Schedule, "pipeline_schedule(name, ...)")
     stages, ranks = schedule.stages, schedule.ranks
@@ -271,10 +271,9 @@ def simulate_schedule(
 
     start, end = np.zeros(len(duration)), np.zeros(len(duration))
     cursor = np.zeros(ranks, dtype=np.int64)
-    play(
-        schedule.offsets, schedule.kind, schedule.match, schedule.rank, link, duration, occupancy, latency, groups, count,
-        SENDS.index(choice("sends", sends, SENDS)), start, end, cursor,
-    )  # fmt: skip
+    events = (schedule.offsets, schedule.kind, schedule.match, schedule.rank)
+    program = Program(*events, link, duration, occupancy, latency, groups)
+    play(program, count, SENDS.index(choice("sends", sends, SENDS)), start, end, cursor)
     deadlocked(schedule, cursor.tolist())
     held = _held(schedule, activation_bytes, context_bytes)
     return Timeline(schedule=schedule, start=start, end=end, work=duration, held_bytes=held)
@@ -357,9 +356,9 @@ def zero_bubble_schedule(
     latency = real("transfer_latency", plain(transfer_latency), 0.0, LONGEST)
     sizes = np.stack([held, kept - held, -kept])
     best, shortest = None, math.inf
-    for choices in itertools.product((True, False), repeat=3):
+    for early, patient, greedy in itertools.product((True, False), repeat=3):
         order = np.zeros((p, 3 * m), dtype=np.int64)
-        span = search(m, times, sizes, limit, latency, *choices, order)
+        span = search(m, times, sizes, limit, latency, early, patient, greedy, order)
         if 0.0 <= span < shortest:
             best, shortest = order, span
     if best is None:
@@ -381,9 +380,25 @@ def stage_layers(layers: int, stages: int, plan: PlanNumbers, model: ModelNumber
     if settings.framework.balanced_stages > 0.0:
         ends = [layout.dealt_layers(model, chain, float(stage)) for stage in range(1, stages)]
         return np.diff([0.0, *ends, float(layers)])
-    if min(first, last) < 1.0:  # two chunks a rank where only one would fit evenly: as even as whole layers go
+    least = 0.0 if plan.virtual_stages > 1.0 else 1.0  # of many chunks the embedding or the head may be one alone
+    if min(first, last) < least:  # two chunks a rank where only one would fit evenly: as even as whole layers go
         return np.diff(np.linspace(0, layers, stages + 1).round())
     return np.array([first, *[middle] * (stages - 2), last][:stages] if stages > 1 else [layers], dtype=np.float64)
+
+
+def schedule_of(plan: Plan, layers: int, syncs: bool = False) -> Schedule:
+    """The schedule that a plan runs, refused where a stage would have no layer; of many chunks the ends may have none.
+
+    Parameters
+    ----------
+    plan : with its schedule
+    layers : of the model
+    syncs : whether ranks synchronise at the ends of their stages
+    """
+    return pipeline_schedule(
+        str(plan.schedule), stages=plan.pipeline_parallel, micro_batches=plan.micro_batches, chunks=plan.virtual_stages,
+        layers=layers + 2 * (plan.virtual_stages > 1), syncs=syncs,
+    )  # fmt: skip
 
 
 def timeline(
@@ -436,12 +451,8 @@ def timeline(
     """
     result = estimate(model, cluster, plan, framework)
     plan = result.plan
-    name = str(plan.schedule)
     _playable(plan)
-    schedule = pipeline_schedule(
-        name, stages=plan.pipeline_parallel, micro_batches=plan.micro_batches, chunks=plan.virtual_stages,
-        layers=model.layers, syncs=True,
-    )  # fmt: skip
+    schedule = schedule_of(plan, model.layers, syncs=True)
     inputs = result.inputs
     shape, settings, numbers, network, software, _ = inputs
     stages = schedule.stages

@@ -21,7 +21,6 @@ from costmodel.description.schedule import (
     SEND_BACKWARD,
     SEND_FORWARD,
     Schedule,
-    pipeline_schedule,
 )
 from costmodel.errors import InvalidValue, NotModelled
 from costmodel.evaluation.estimation import Estimate, estimate
@@ -32,7 +31,7 @@ from costmodel.formulas.quantities import DeviceNumbers
 from costmodel.formulas.stage import stage_pass
 from costmodel.formulas.transformer import memory
 from costmodel.records import as_number, replaced
-from costmodel.simulation.playback import stage_layers
+from costmodel.simulation.playback import schedule_of, stage_layers
 from costmodel.simulation.transactions import Ledger, Transaction, ledger_of
 
 if TYPE_CHECKING:
@@ -545,7 +544,8 @@ class _Shape:
     def __init__(self, result: Estimate, schedule: Schedule) -> None:
         self.model, self.settings, self.plan, self.network, self.software, device = result.inputs
         self.layers = stage_layers(result.model.layers, schedule.stages, self.plan, self.model, self.settings)
-        whole = self.plan._replace(shard_weights=0.0)  # its gathers are events, not parts of a pass
+        # what every micro-batch gathers and sums are events, not parts of a pass
+        whole = self.plan._replace(shard_weights=0.0, shard_gradients=0.0)
         arguments = self.model, self.settings, whole, self.network
         one = training_step.layer_pass(*arguments, self.software, device)
         unlaunched = replaced(self.software, {"host_forward": 0.0, "host_backward": 0.0})
@@ -870,7 +870,9 @@ class _Builder:
         if kind != FORWARD:  # the end of what goes before is the begin of what follows
             needed = [0.0, *needed[:-1]][: len(here)]
         ahead = self.gathers_ahead if kind == FORWARD else self.sums_beside
-        begins = [0.0, *needed[:-1]] if ahead else needed
+        places = sorted({0.0, *needed})  # all of a layer are begun where the layer before is needed
+        before = dict(zip(places, [0.0, *places], strict=False))
+        begins = [before[need] for need in needed] if ahead else needed
         marks = []
         for place, (begin, need, transfer) in enumerate(zip(begins, needed, moves, strict=False)):
             marks += [_Mark(begin, 2 * place, START, transfer), _Mark(need, 2 * place + 1, WAIT, transfer)]
@@ -1098,9 +1100,7 @@ def simulate(
     symmetric = not spread and not slow_ranks
     replicas = _replicas(result, symmetric)
     factor = _slowness(replicas, plan.pipeline_parallel, slow_ranks)
-    schedule = pipeline_schedule(
-        name, stages=plan.pipeline_parallel, micro_batches=plan.micro_batches, chunks=plan.virtual_stages, layers=model.layers,
-    )  # fmt: skip
+    schedule = schedule_of(plan, model.layers)
     builder = _Builder(made, schedule, replicas.rows)
     entries, moves = builder.written(), builder.moved()
     if replicas.many * len(entries.kind) > MOST_EVENTS:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.checks import choice
+from costmodel.catalogue.software import framework_on
+from costmodel.checks import choice, kind
 from costmodel.description import buckets as rules
 from costmodel.description.buckets import Call, Context, Overlap, Rule
 from costmodel.description.cluster import Cluster
@@ -23,8 +24,8 @@ from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.formulas import training_step
 from costmodel.formulas.network import collectives, communication, compression, traffic
 from costmodel.formulas.pipeline import layout, schedules
-from costmodel.formulas.quantities import Factors, Layer, Settings
-from costmodel.formulas.transformer import layer, low_rank
+from costmodel.formulas.quantities import Factors, Layer, Number, Settings
+from costmodel.formulas.transformer import adapters, layer, low_rank
 from costmodel.formulas.transformer.parameters import stage_model
 from costmodel.records import as_number
 
@@ -142,6 +143,7 @@ class Stage(NamedTuple):
     twin: int = 0
 
 
+DISPATCH = "deduplicated all-to-all"
 _RING = traffic.ring_links
 _PRICES: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], bool]] = {
     "all-reduce": (collectives.all_reduce, traffic.all_reduce_sent, _RING, True),
@@ -339,7 +341,7 @@ class _Book:
     def __init__(self, result: Estimate, rule: Rule) -> None:
         self.result, self.rule = result, rule
         self.model, self.settings, self.plan, self.network, self.software, self.device = result.inputs
-        self.micro_batches = float(training_step.micro_batches(self.settings, self.plan))
+        self.micro_batches = float(layout.micro_batches(self.settings, self.plan))
         self.updates = float(schedules.updates(self.plan.schedule, self.micro_batches))
         self.passes = self.micro_batches / float(schedules.weight_copies(self.plan.schedule))
         self.folded, self.two_way = (bool(ask(self.plan.schedule)) for ask in (schedules.folded, schedules.two_way))
@@ -393,20 +395,31 @@ class _Book:
         if ranks <= 1.0:
             return
         placed = stride if placed is None else placed
-        _, sends, loads, by_sent = _PRICES[collective]
         sizes = np.atleast_1d(np.asarray(nbytes, dtype=float))
         counts = np.broadcast_to(np.asarray(count, dtype=float), sizes.shape)
-        times = _timed(collective, over)(sizes, ranks, placed, self.network, self.software)
-        sent = sends(sizes, ranks)
-        links = loads(sent if by_sent else sizes, ranks, placed, self.network)
+        times, sent, links = self._priced(collective, over, as_number(sizes), ranks, placed)
         level = self.level(ranks, placed)
         head: dict[str, Any] = {"stage": stage, "phase": phase, "group": group, "collective": collective}
         head |= {"ranks": int(ranks), "stride": int(stride), "level": level}
-        columns = (column.tolist() for column in (sizes, counts, times, sent, *links))
+        columns = (np.asarray(column).tolist() for column in (sizes, counts, times, sent, *links))
         for size, made, time, out, *load in zip(*columns, strict=True):
             if size > 0.0 and made > 0.0:
                 row = Transaction(**head, nbytes=size, count=made, time=time, sent=out, links=tuple(load))
                 self.rows.append(row)
+
+    def _priced(
+        self, collective: str, over: str, sizes: Number, ranks: float, placed: float
+    ) -> tuple[Number, Number, Sequence[Number]]:
+        """Time, bytes that a rank sends, and load of the links of a column of sizes."""
+        if collective == DISPATCH:
+            mixture = self.model.experts
+            load = traffic.deduplicated_links(sizes, mixture, ranks, placed, self.network)
+            times = collectives.deduplicated_all_to_all(sizes, mixture, ranks, placed, self.network, self.software)
+            return times, load[0] + load[1], load
+        _, sends, loads, by_sent = _PRICES[collective]
+        sent = sends(sizes, ranks)
+        times = _timed(collective, over)(sizes, ranks, placed, self.network, self.software)
+        return times, sent, loads(sent if by_sent else sizes, ranks, placed, self.network)
 
     def layers_of(self, stage: Stage) -> tuple[float, float]:
         """Layers with a dense MLP and with routed experts, multi-token-prediction modules included."""
@@ -450,7 +463,9 @@ class _Book:
         if not passes:
             return
         plan, nbytes = self.plan, communication.expert_message(self.model, self.settings, self.plan)
-        self.add(stage.name, phase, "expert", "all-to-all", plan.expert, plan.expert_tensor, nbytes, 2.0 * passes)
+        once = self.settings.kernels.deduplicated_dispatch > 0.0
+        group = plan.expert, plan.expert_tensor
+        self.add(stage.name, phase, "expert", DISPATCH if once else "all-to-all", *group, nbytes, 2.0 * passes)
         for name in ("all-gather", "reduce-scatter"):
             self.add(stage.name, phase, "expert tensor", name, plan.expert_tensor, plan.tensor_stride, nbytes, passes)
 
@@ -482,7 +497,8 @@ class _Book:
             members = {"all": (ranks, stride), "shard": (shard, stride), "copies": (ranks / shard, stride * shard)}
             tensors = held.where(kept)
             for call in self.rule.calls(tensors, context):
-                width = settings.widths.parameter if call.what == "weights" else settings.widths.reduce * settings.trainable
+                gathered = float(adapters.gathered_width(settings, plan))
+                width = gathered if call.what == "weights" else settings.widths.reduce * settings.trainable
                 if call.what == "weights" or not compressed:
                     found.append(Exchanged(group, call, *members[call.over], width * call.elements.astype(float)))
             # a hook sums the gradients of all ranks whole, whatever is sharded
@@ -529,9 +545,10 @@ def ledger(
 ) -> Ledger:  # fmt: skip
     """Every transaction of one training step, priced as `estimate` prices it.
 
-    With ``buckets=OneBucket()`` bytes and times are those of `estimate`: ``exchange_bytes`` is what a rank sends, and
-    the times add up to what is exposed and what is hidden (pipeline sends apart, of which a part is neither). They
-    differ where `estimate` prices one of the two only (expert-tensor groups: time; ZeRO-3's outer unit: bytes), or takes
+    Bytes and times are those of `estimate`: ``exchange_bytes`` is what a rank sends, and the times add up to what is
+    exposed and what is hidden (pipeline sends apart, of which a part is neither; gradients of routed experts go beside the
+    others). With ``buckets=OneBucket()``, of an estimate that has one bucket too, they are so exactly; else but for padding
+    and buckets that tensors don't fill evenly. They differ where `estimate` prices time alone (expert-tensor groups), or takes
     a mean (vectors, routers and latent projections, of which each tensor rank has a copy; layers that differ between
     stages; prediction modules), and by the device's time to encode and decode compressed gradients, which is no
     transaction. Of a pipeline, `estimate` has the passes of the slowest rank and the weights of the fullest end.
@@ -571,7 +588,23 @@ def ledger(
     >>> [(size.collective, size.nbytes, size.count) for size in made.histogram()]
     [('all-reduce', 513802240.0, 1.0), ('all-reduce', 604626944.0, 1.0), ('all-gather', 1118429184.0, 1.0)]
     """
+    if isinstance(buckets, rules.OneBucket):  # the estimate's buckets are the ledger's
+        kind("cluster", cluster, Cluster, "load_cluster(name)")
+        framework = dataclasses.replace(framework_on(cluster, framework), buckets="one")
+        plan = dataclasses.replace(plan, bucket_bytes=None, prefetch_bytes=None)
     return ledger_of(estimate(model, cluster, plan, framework), buckets)
+
+
+def _rule(result: Estimate) -> Rule:
+    """The rule of an estimate's framework, with the sizes of buckets that its plan asks for."""
+    plan, widths = result.plan, result.inputs.settings.widths
+    bucket = None if plan.bucket_bytes is None else max(int(plan.bucket_bytes // widths.reduce), 1)
+    prefetch = None if plan.prefetch_bytes is None else max(int(plan.prefetch_bytes // widths.stored), 1)
+    name = result.framework.buckets
+    rule: Rule = rules.rule_of(name, int(plan.zero_stage or 0), bucket, prefetch)
+    if isinstance(rule, rules.DistributedDataParallel) and plan.bucket_bytes is not None:
+        rule = dataclasses.replace(rule, cap=float(plan.bucket_bytes))
+    return rule
 
 
 def ledger_of(result: Estimate, buckets: Rule | None = None) -> Ledger:
@@ -587,7 +620,7 @@ def ledger_of(result: Estimate, buckets: Rule | None = None) -> Ledger:
     adapted, factored = result.plan.adapter != "none", result.plan.compression == "power-sgd"
     rule = buckets
     if rule is None:
-        known = rules.rule_of(result.framework.name, int(result.plan.zero_stage or 0))
+        known = _rule(result)
         rule = rules.OneBucket() if adapted or factored else known
     if isinstance(rule, type) or not callable(getattr(rule, "calls", None)):
         raise InvalidValue("buckets", buckets, "a rule of costmodel.description.buckets, as DeepSpeed() makes one")

@@ -22,6 +22,7 @@ from scipy.sparse import coo_array, csr_array, diags_array, hstack, vstack
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+Numbers = NDArray[np.float64 | np.int64]
 
 
 def _maximised(matrix: csr_array, limits: Floats, total: csr_array, bounds: Floats) -> Floats:
@@ -132,7 +133,10 @@ def averages_a_second(bandwidth: Floats, computes: Flags, averages: Flags) -> fl
     return float(_rate(computing, slowest, float(bandwidth[both].sum()), int(both.sum()), alone))
 
 
-def _rate(computing, slowest, both_bandwidth, both, alone_bandwidth):  # type: ignore[no-untyped-def]
+def _rate(
+    computing: Numbers | float, slowest: Floats | float, both_bandwidth: Floats | float, both: Numbers | float,
+    alone_bandwidth: Floats | float,
+) -> Floats:  # fmt: skip
     """Averages a second of sets of peers, by their sums: numbers or columns.
 
     Computing averagers have y_i <= (b_i - x) / (C - 2), the others y_i <= b_i / C; their sum has to reach x. Two
@@ -143,7 +147,7 @@ def _rate(computing, slowest, both_bandwidth, both, alone_bandwidth):  # type: i
     return np.where(computing < 2, np.inf, np.minimum(slowest, total))
 
 
-def _step_times(speed, rate, batch, delayed):  # type: ignore[no-untyped-def]
+def _step_times(speed: Floats | float, rate: Floats | float, batch: float, delayed: bool) -> Floats:
     """Time of a step of sets of peers; infinite where nothing is computed or averaged."""
     with np.errstate(divide="ignore"):
         computing, exchanging = batch / np.asarray(speed, float), 1.0 / np.asarray(rate, float)

@@ -19,7 +19,7 @@ OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce
 """What NCCL's tuner decides on."""
 FAMILIES = {
     "pascal": "volta", "turing": "volta", "volta": "volta", "ampere": "ampere", "ada": "ampere",
-    "hopper": "hopper", "blackwell": "blackwell", "blackwell-ultra": "blackwell",
+    "hopper": "hopper", "blackwell": "blackwell", "blackwell-ultra": "blackwell", "blackwell-rtx": "blackwell",
 }  # fmt: skip
 """Whose constants NCCL uses for an architecture."""
 LL128_SHARE = TREE_SHARE = 0.92

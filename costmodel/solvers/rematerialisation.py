@@ -7,10 +7,17 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from costmodel.errors import CostModelError
 from costmodel.formulas.systems.rematerialisation import square_root_segments
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Integers = NDArray[np.int64]
+    Floats = NDArray[np.float64]
 
 FORWARD, RECORD, BACKWARD, DISCARD = "forward", "record", "backward", "discard"
 KINDS = (FORWARD, RECORD, BACKWARD, DISCARD)
@@ -29,6 +36,10 @@ class Action(NamedTuple):
     layer: int
 
 
+Memory = TypeVar("Memory")
+"""What a method has to remember of a part of a chain until it comes to it."""
+
+
 class Graph(NamedTuple):
     """A chain in numbers, by layer."""
 
@@ -44,7 +55,7 @@ class Graph(NamedTuple):
         return sum(self.outputs[source] for source in self.inputs[layer])
 
 
-class Cut(NamedTuple):
+class Cut(NamedTuple, Generic[Memory]):
     """How a part of a chain is done.
 
     Parameters
@@ -55,37 +66,47 @@ class Cut(NamedTuple):
     """
 
     layer: int
-    behind: Any = None
-    before: Any = None
+    behind: Memory
+    before: Memory
     recorded: bool = False
 
 
-def _schedule(layers: int, choose: Callable[[int, int, bool, Any], Cut], context: Any) -> list[Action]:
+class _Part(NamedTuple, Generic[Memory]):
+    """Layers to be done, the last of them recorded already if it is `ready`, and what the method remembers of them."""
+
+    first: int
+    last: int
+    ready: bool
+    memory: Memory
+
+
+def _schedule(layers: int, choose: Callable[[int, int, bool, Memory], Cut[Memory]], memory: Memory) -> list[Action]:
     """Actions of a chain that is done part by part as `choose` says: first and last layer, whether the last is ready
     (recorded already), and what it has to remember."""
     actions: list[Action] = []
-    work: list[tuple[Action | None, int, int, bool, Any]] = [(None, 0, layers - 1, False, context)]
+    work: list[Action | _Part[Memory]] = [_Part(0, layers - 1, False, memory)]
     while work:
-        action, first, last, ready, context = work.pop()
-        if action is not None:
-            actions.append(action)
+        part = work.pop()
+        if isinstance(part, Action):
+            actions.append(part)
             continue
-        cut = Cut(first) if first == last else choose(first, last, ready, context)
+        first, last, ready, memory = part
+        cut = Cut(first, memory, memory) if first == last else choose(first, last, ready, memory)
         if cut.layer == first:
             if first < last or not ready:
                 actions.append(Action(RECORD, first))
-            work.append((Action(BACKWARD, first), 0, 0, False, None))
+            work.append(Action(BACKWARD, first))
             if first < last:
-                work.append((None, first + 1, last, ready, cut.behind))
+                work.append(_Part(first + 1, last, ready, cut.behind))
             continue
         for layer in range(first, cut.layer):
             actions.append(Action(RECORD if cut.recorded and layer == cut.layer - 1 else FORWARD, layer))
             if layer > first:
                 actions.append(Action(DISCARD, layer - 1))
-        work.append((None, first, cut.layer - 1, cut.recorded, cut.before))
+        work.append(_Part(first, cut.layer - 1, cut.recorded, cut.before))
         if not cut.recorded:
-            work.append((Action(DISCARD, cut.layer - 1), 0, 0, False, None))
-        work.append((None, cut.layer, last, ready, cut.behind))
+            work.append(Action(DISCARD, cut.layer - 1))
+        work.append(_Part(cut.layer, last, ready, cut.behind))
     return actions
 
 
@@ -101,9 +122,9 @@ def _segments(graph: Graph, count: int) -> list[Action]:
     """Chen et al. 2016, section 4.2: segments of equal bytes, of which only the outputs are kept."""
     cuts = _cuts(graph.saved, 0, len(graph.saved) - 1, count)
 
-    def choose(first: int, last: int, _ready: bool, _: Any) -> Cut:
+    def choose(first: int, last: int, _ready: bool, _: None) -> Cut[None]:
         following = bisect.bisect_right(cuts, first)
-        return Cut(cuts[following] if following < len(cuts) and cuts[following] <= last else first)
+        return Cut(cuts[following] if following < len(cuts) and cuts[following] <= last else first, None, None)
 
     return _schedule(len(graph.saved), choose, None)
 
@@ -111,11 +132,12 @@ def _segments(graph: Graph, count: int) -> list[Action]:
 def _recursive(graph: Graph, count: int) -> list[Action]:
     """Chen et al. 2016, section 4.4: `count` checkpoints cut a part, and every piece is cut the same way again."""
 
-    def choose(first: int, last: int, _ready: bool, cuts: tuple[int, ...]) -> Cut:
+    def choose(first: int, last: int, _ready: bool, cuts: tuple[int, ...]) -> Cut[tuple[int, ...]]:
         cut, *others = cuts or _cuts(graph.saved, first, last, count + 1) or (first + 1,)
-        return Cut(cut, tuple(others), ())
+        return Cut(cut, tuple(others), none)
 
-    return _schedule(len(graph.saved), choose, ())
+    none: tuple[int, ...] = ()
+    return _schedule(len(graph.saved), choose, none)
 
 
 def _revolve(graph: Graph, count: int) -> list[Action]:
@@ -141,7 +163,7 @@ def _selective(graph: Graph, count: int) -> list[Action]:
         return freed / graph.forward[layer] if graph.forward[layer] else math.inf * freed if freed else 0.0
 
     again = set(sorted(range(len(graph.saved)), key=worth, reverse=True)[:count])
-    return _schedule(len(graph.saved), lambda first, *_: Cut(first + (first in again)), None)
+    return _schedule(len(graph.saved), lambda first, last, ready, none: Cut(first + (first in again), none, none), None)
 
 
 class Counted(NamedTuple):
@@ -173,11 +195,11 @@ COUNTED = {
 class Frontiers(NamedTuple):
     """What the dynamic program found, as `costmodel.kernels.rematerialisation.frontiers` says."""
 
-    start: Any
-    count: Any
-    nbytes: Any
-    times: Any
-    choices: Any
+    start: Integers
+    lengths: Integers
+    nbytes: Integers
+    times: Floats
+    choices: Integers
     exact: bool
 
     def schedule(self, graph: Graph, room: int) -> list[Action]:
@@ -186,20 +208,20 @@ class Frontiers(NamedTuple):
 
         layers = len(graph.saved)
 
-        def choose(first: int, last: int, ready: bool, room: int) -> Cut:
-            start, count = int(self.start[int(ready), first, last]), int(self.count[int(ready), first, last])
+        def choose(first: int, last: int, ready: bool, room: int) -> Cut[int]:
+            start, count = int(self.start[int(ready), first, last]), int(self.lengths[int(ready), first, last])
             point = start + int(self.nbytes[start : start + count].searchsorted(room, side="right")) - 1
             layer = int(self.choices[point])
             if layer == RECORDING:
-                return Cut(first, room - graph.saved[first])
+                return Cut(first, room - graph.saved[first], room)
             recorded, layer = layer >= layers, layer % layers
             return Cut(layer, room - (graph.saved if recorded else graph.outputs)[layer - 1], room, recorded)
 
         return _schedule(layers, choose, room)
 
-    def top(self) -> tuple[Any, Any]:
+    def top(self) -> tuple[Integers, Floats]:
         """Bytes and forward times of the whole chain's frontier."""
-        points = slice(self.start[0, 0, -1], self.start[0, 0, -1] + self.count[0, 0, -1])
+        points = slice(self.start[0, 0, -1], self.start[0, 0, -1] + self.lengths[0, 0, -1])
         return self.nbytes[points], self.times[points]
 
 
@@ -210,8 +232,142 @@ def frontiers(graph: Graph) -> Frontiers:
 
     from costmodel.kernels import rematerialisation as kernels
 
-    whole_numbers = (np.array(column, np.int64) for column in (graph.outputs, graph.saved, (0, *graph.outputs)))
-    return Frontiers(*kernels.frontiers(np.array(graph.forward), *whole_numbers, POINTS))
+    outputs, saved, inputs = (np.array(column, np.int64) for column in (graph.outputs, graph.saved, (0, *graph.outputs)))
+    return Frontiers(*kernels.frontiers(np.array(graph.forward), outputs, saved, inputs, POINTS))
+
+
+class _Program:
+    """Checkmate's integer program: its nodes, its unknowns by what they stand for, and what holds between them.
+
+    Nodes are the forward passes, the loss and the backward passes from the last layer to the first. In stage t node t is
+    run for the first time, after any nodes before it.
+    """
+
+    def __init__(self, graph: Graph):
+        layers = self.layers = len(graph.forward)
+        ends = tuple(i for i in range(layers) if not graph.users[i])
+        backward = [2 * layers - i for i in range(layers)]  # node of each layer's backward pass
+        self.needs = [*graph.inputs, ends] + [
+            (i, *graph.inputs[i], *([backward[user] for user in graph.users[i]] or [layers])) for i in reversed(range(layers))
+        ]
+        outputs = [*graph.outputs, sum(graph.outputs[i] for i in ends)]
+        sizes = [*outputs, *(graph.gradients(i) for i in reversed(range(layers)))]
+        self.scale = max(*sizes, 1)
+        self.sizes = [size / self.scale for size in sizes]
+        self.nodes = range(len(self.needs))
+        self.taken_by = [[j for j in self.nodes if i in self.needs[j]] for i in self.nodes]
+        stages = [(t, i) for t in self.nodes for i in range(t + 1)]
+        kept = [(t, i) for t, i in stages if i < t]
+        spent = [(t, i, k) for t, k in stages for i in {k, *self.needs[k]}]
+        numbers = itertools.count()
+        self.run = dict(zip(stages, numbers, strict=False))
+        """Whether a node is run in a stage."""
+        self.keep = dict(zip(kept, numbers, strict=False))
+        """Whether a node's output is kept from the stage before."""
+        self.held = dict(zip(stages, numbers, strict=False))
+        """Memory in a stage after a node was run, in units of the scale."""
+        self.free = dict(zip(spent, numbers, strict=False))
+        """Whether an output is freed in a stage after a node was run."""
+        self.unknowns = 2 * len(stages) + len(kept) + len(spent)
+        self.rows: list[dict[int, float]] = []
+        self.lower: list[float] = []
+        self.upper: list[float] = []
+        for t in self.nodes:
+            for i in range(t):
+                self._hold_kept(t, i)
+            for k in range(t + 1):
+                self._hold_inputs(t, k)
+                self._hold_memory(t, k)
+                self._hold_freed(t, k)
+
+    def hold(self, terms: dict[int, float], least: float, most: float) -> None:
+        """A sum of unknowns, by their numbers, is in an interval."""
+        self.rows.append(terms)
+        self.lower.append(least)
+        self.upper.append(most)
+
+    def _hold_kept(self, t: int, i: int) -> None:
+        """What is kept was kept or run before."""
+        kept = {self.keep[t, i]: 1.0, self.run[t - 1, i]: -1.0}
+        if (t - 1, i) in self.keep:
+            kept[self.keep[t - 1, i]] = -1.0
+        self.hold(kept, -math.inf, 0.0)
+
+    def _hold_inputs(self, t: int, k: int) -> None:
+        """A node's inputs are there when it is run."""
+        for i in self.needs[k]:
+            self.hold({self.run[t, k]: 1.0, self.run[t, i]: -1.0, self.keep[t, i]: -1.0}, -math.inf, 0.0)
+
+    def _hold_memory(self, t: int, k: int) -> None:
+        """Memory is what was kept and run less what was freed."""
+        now = {self.held[t, k]: 1.0, self.run[t, k]: -self.sizes[k]}
+        if k == 0:
+            now |= {self.keep[t, i]: -self.sizes[i] for i in range(t)}
+        else:
+            now[self.held[t, k - 1]] = -1.0
+            now |= {self.free[t, i, k - 1]: self.sizes[i] for i in {k - 1, *self.needs[k - 1]}}
+        self.hold(now, 0.0, 0.0)
+
+    def _hold_freed(self, t: int, k: int) -> None:
+        """An output is freed exactly where a node was run and nothing needs the output any more."""
+        for i in {k, *self.needs[k]}:
+            later = [self.run[t, j] for j in self.taken_by[i] if k < j <= t]
+            if t + 1 in self.nodes:
+                later.append(self.keep[t + 1, i])
+            hazards = {self.run[t, k]: -1.0} | dict.fromkeys(later, 1.0)
+            self.hold(hazards | {self.free[t, i, k]: 1.0}, 0.0, math.inf)
+            most = 1.0 + len(later)
+            self.hold(hazards | {self.free[t, i, k]: most}, -math.inf, most - 1.0)
+
+    def solved(self, forward: Sequence[float], budget: int, seconds: float) -> Sequence[float] | None:
+        """Values of the unknowns with the least forward time within a budget; None where there are none."""
+        import numpy as np
+        from scipy.optimize import Bounds, LinearConstraint, milp
+        from scipy.sparse import csr_array
+
+        least, most = np.zeros(self.unknowns), np.ones(self.unknowns)
+        cost, whole_numbers = np.zeros(self.unknowns), np.ones(self.unknowns)
+        for (t, i), column in self.run.items():
+            least[column] = float(i == t)
+            most[column] = float(i == t or i < self.layers)
+            most[self.held[t, i]] = budget / self.scale
+            cost[column] = forward[i] if i < self.layers else 0.0
+        whole_numbers[list(self.held.values())] = 0.0
+        entries = [(value, row, column) for row, terms in enumerate(self.rows) for column, value in terms.items()]
+        values, row_numbers, columns = zip(*entries, strict=True)
+        matrix = csr_array((values, (row_numbers, columns)), shape=(len(self.rows), self.unknowns))
+        found = milp(
+            cost, integrality=whole_numbers, bounds=Bounds(least, most),
+            constraints=LinearConstraint(matrix, self.lower, self.upper),
+            options={"mip_rel_gap": 1e-9, "time_limit": seconds},
+        )  # fmt: skip
+        if found.status not in (0, 2):
+            raise CostModelError(f"the integer program found no answer in {seconds:g} s ({found.message}): try fewer layers")
+        answer: Sequence[float] | None = found.x if found.status == 0 else None
+        return answer
+
+    def actions(self, values: Sequence[float]) -> list[Action]:
+        """Actions that values of the unknowns stand for."""
+        actions: list[Action] = []
+        alive: set[int] = set()
+
+        def discard(gone: set[int]) -> None:
+            actions.extend(Action(DISCARD, i) for i in sorted(gone))
+            alive.difference_update(gone)
+
+        for t in self.nodes:
+            for k in range(t + 1):
+                if values[self.run[t, k]] < 0.5:
+                    continue
+                if k < self.layers and k not in alive:
+                    actions.append(Action(RECORD, k))
+                    alive.add(k)
+                elif k > self.layers:
+                    actions.append(Action(BACKWARD, 2 * self.layers - k))
+                    alive.discard(2 * self.layers - k)
+                discard({i for i in {k, *self.needs[k]} & alive if values[self.free[t, i, k]] > 0.5})
+            discard({i for i in alive if t + 1 not in self.nodes or values[self.keep[t + 1, i]] < 0.5})
+        return actions
 
 
 def checkmate(graph: Graph, budget: int, seconds: float) -> list[Action] | None:
@@ -235,100 +391,6 @@ def checkmate(graph: Graph, budget: int, seconds: float) -> list[Action] | None:
     ----------
     [jain2020]_ equations 1 to 9
     """
-    import numpy as np
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import csr_array
-
-    layers = len(graph.forward)
-    ends = tuple(i for i in range(layers) if not graph.users[i])
-    reverse = [2 * layers - i for i in range(layers)]  # node of each layer's backward pass; the loss lies before them
-    needs = [*graph.inputs, ends] + [
-        (i, *graph.inputs[i], *([reverse[user] for user in graph.users[i]] or [layers])) for i in reversed(range(layers))
-    ]
-    sizes = [*graph.outputs, sum(graph.outputs[i] for i in ends), *(graph.gradients(i) for i in reversed(range(layers)))]
-    nodes = range(len(needs))
-    taken_by = [[j for j in nodes if i in needs[j]] for i in nodes]
-    scale = max(*sizes, 1)
-
-    run = {(t, i): column for column, (t, i) in enumerate((t, i) for t in nodes for i in range(t + 1))}
-    keep = {(t, i): len(run) + column for column, (t, i) in enumerate((t, i) for t in nodes for i in range(t))}
-    held = {place: len(run) + len(keep) + column for place, column in run.items()}
-    spent = [(t, i, k) for t in nodes for k in range(t + 1) for i in {k, *needs[k]}]
-    free = {place: 2 * len(run) + len(keep) + column for column, place in enumerate(spent)}
-    unknowns = 2 * len(run) + len(keep) + len(free)
-
-    rows: list[dict[int, float]] = []
-    lower: list[float] = []
-    upper: list[float] = []
-
-    def hold(terms: dict[int, float], least: float, most: float) -> None:
-        rows.append(terms)
-        lower.append(least)
-        upper.append(most)
-
-    for t in nodes:
-        for i in range(t):
-            kept = {keep[t, i]: 1.0, run[t - 1, i]: -1.0}
-            if (t - 1, i) in keep:
-                kept[keep[t - 1, i]] = -1.0
-            hold(kept, -math.inf, 0.0)  # what is kept was kept or run before
-        for k in range(t + 1):
-            for i in needs[k]:
-                hold({run[t, k]: 1.0, run[t, i]: -1.0, keep[t, i]: -1.0}, -math.inf, 0.0)
-            now = {held[t, k]: 1.0, run[t, k]: -sizes[k] / scale}
-            if k == 0:
-                now |= {keep[t, i]: -sizes[i] / scale for i in range(t)}
-            else:
-                now[held[t, k - 1]] = -1.0
-                now |= {free[t, i, k - 1]: sizes[i] / scale for i in {k - 1, *needs[k - 1]}}
-            hold(now, 0.0, 0.0)
-            for i in {k, *needs[k]}:
-                later = [run[t, j] for j in taken_by[i] if k < j <= t]
-                if t + 1 in nodes:
-                    later.append(keep[t + 1, i])
-                hazards = {run[t, k]: -1.0} | dict.fromkeys(later, 1.0)
-                # freed exactly where k was run and nothing needs i any more
-                hold(hazards | {free[t, i, k]: 1.0}, 0.0, math.inf)
-                most = 1.0 + len(later)
-                hold(hazards | {free[t, i, k]: most}, -math.inf, most - 1.0)
-
-    least, most_ = np.zeros(unknowns), np.ones(unknowns)
-    for (t, i), column in run.items():
-        least[column] = float(i == t)
-        most_[column] = float(i == t or i < layers)
-        most_[held[t, i]] = budget / scale
-    cost, whole_numbers = np.zeros(unknowns), np.ones(unknowns)
-    for (_, i), column in run.items():
-        cost[column] = graph.forward[i] if i < layers else 0.0
-    whole_numbers[list(held.values())] = 0.0
-    entries = [(value, row, column) for row, terms in enumerate(rows) for column, value in terms.items()]
-    values, row_numbers, columns = zip(*entries, strict=True)
-    matrix = csr_array((values, (row_numbers, columns)), shape=(len(rows), unknowns))
-    found = milp(
-        cost, integrality=whole_numbers, bounds=Bounds(least, most_), constraints=LinearConstraint(matrix, lower, upper),
-        options={"mip_rel_gap": 1e-9, "time_limit": seconds},
-    )  # fmt: skip
-    if found.status == 2:
-        return None
-    if found.status != 0:
-        raise CostModelError(f"the integer program found no answer in {seconds:g} s ({found.message}): try fewer layers")
-
-    actions: list[Action] = []
-    alive: set[int] = set()
-    for t in nodes:
-        for k in range(t + 1):
-            if found.x[run[t, k]] < 0.5:
-                continue
-            if k < layers and k not in alive:
-                actions.append(Action(RECORD, k))
-                alive.add(k)
-            elif k > layers:
-                actions.append(Action(BACKWARD, 2 * layers - k))
-                alive.discard(2 * layers - k)
-            gone = {i for i in {k, *needs[k]} & alive if found.x[free[t, i, k]] > 0.5}
-            actions += [Action(DISCARD, i) for i in sorted(gone)]
-            alive -= gone
-        gone = {i for i in alive if t + 1 not in nodes or found.x[keep[t + 1, i]] < 0.5}
-        actions += [Action(DISCARD, i) for i in sorted(gone)]
-        alive -= gone
-    return actions
+    program = _Program(graph)
+    values = program.solved(graph.forward, budget, seconds)
+    return None if values is None else program.actions(values)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costmodel.checks import flag, kind, listing, mapping, plain, positive_int, real, whole
 from costmodel.description.peers import Peer
@@ -155,57 +157,37 @@ def collaborate(
     flag("delayed", delayed)
     elements = positive_int("parameter_bytes over element_bytes", round(parameter_bytes / element_bytes), 10**18)
     min_size = whole("min_size", plain(min_size), elements)
-    speed = np.array([peer.samples_per_second for peer in peers])
-    if not speed.any():
+    group = _Group(
+        speed=np.array([peer.samples_per_second for peer in peers]),
+        upload=np.array([peer.upload for peer in peers]) / parameter_bytes,
+        download=np.array([peer.download for peer in peers]) / parameter_bytes,
+        averages=np.array([not peer.client for peer in peers]),
+        limits=_limits(pair_limits, index, parameter_bytes),
+    )
+    if not group.speed.any():
         raise InvalidValue("samples_per_second", 0.0, "more than 0 for at least one peer")
-    upload = np.array([peer.upload for peer in peers]) / parameter_bytes
-    download = np.array([peer.download for peer in peers]) / parameter_bytes
-    averages = np.array([not peer.client for peer in peers])
-    bandwidth = np.minimum(upload, download)
-    limits = _limits(pair_limits, index, parameter_bytes)
-
     if computing is not None:
-        computes = _named(computing, index)
-        if not (speed[computes] > 0.0).all():
+        named = _named(computing, index)
+        if not (group.speed[named] > 0.0).all():
             raise InvalidValue("computing", list(computing), "names of peers with more than 0 samples_per_second")
-        sets = [(0.0, computes)]
+        sets = [(0.0, named)]
     else:
-        tried = 1 if limits is None else SETS_TRIED
-        sets = solver.who_computes(speed, bandwidth, averages, target_batch, delayed, tried)
-    best = None
-    for bound, computes in sets:
-        if best is not None and bound >= best[0]:
-            break
-        rate, shares = _averaged(upload, download, limits, computes, averages)
-        time = _step_time(target_batch / float(speed[computes].sum()), 1.0 / rate if rate > 0.0 else np.inf, delayed)
-        if best is None or time < best[0]:
-            best = time, computes, rate, shares
-    assert best is not None
-    _, computes, rate, shares = best
+        sets = group.who_computes(target_batch, delayed)
+    computes, rate, shares = group.best_of(sets, target_batch, delayed)
     if rate == 0.0:
         raise InvalidValue("computing", computing, "peers that reach each other, or one that isn't a client and averages")
 
-    split = np.zeros(len(peers), np.int64)
-    if computes.sum() > 1:
-        kept = np.where(shares * elements >= min_size, shares, 0.0)
-        if not kept.any():
-            raise InvalidValue("min_size", min_size, f"at most the largest share, {int(shares.max() * elements)} elements")
-        split = solver.integer_split(kept, elements)
-    load = _load(computes, split / elements)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        each_way = np.stack([np.where(load > 0.0, load / way, 0.0) for way in (upload, download)])
-        between = _between(computes, split / elements, limits)
-    averaging_time = float(max(each_way.max(), between))
-    compute_time = target_batch / float(speed[computes].sum())
+    split = _split(computes, shares, elements, min_size)
+    load = averaging_load(computes, split / elements)
+    averaging_time, limit = group.averaging_time(computes, split / elements, load)
+    compute_time = target_batch / float(group.speed[computes].sum())
     slow = averaging_time > compute_time
-    way, peer = np.unravel_index(int(each_way.argmax()), each_way.shape)
-    link = f"the {('upload', 'download')[way]} of {peers[peer].name}"
-    if between > each_way.max():
-        link = "a limit between two peers"
+    link = "a limit between two peers" if limit is None else f"the {limit[0]} of {peers[limit[1]].name}"
     return Collaboration(
         contributions=tuple(
             Contribution(
-                peer=peers[i], computes=bool(computes[i]), samples=compute_time * float(speed[i]) if computes[i] else 0.0,
+                peer=peers[i], computes=bool(computes[i]),
+                samples=compute_time * float(group.speed[i]) if computes[i] else 0.0,
                 share=float(split[i]) / elements, elements=int(split[i]),
                 upload_bytes=float(load[i]) * parameter_bytes, download_bytes=float(load[i]) * parameter_bytes,
             )
@@ -217,6 +199,59 @@ def collaborate(
         why=f"averaging takes {format_seconds(averaging_time)}, limited by {link}" if slow
         else f"{int(computes.sum())} peers compute {target_batch:g} samples in {format_seconds(compute_time)}",
     )  # fmt: skip
+
+
+class _Group(NamedTuple):
+    """Peers in numbers."""
+
+    speed: solver.Floats  # samples/s
+    upload: solver.Floats  # gradients/s
+    download: solver.Floats
+    averages: solver.Flags
+    limits: solver.Floats | None  # between pairs [gradients/s]
+
+    def who_computes(self, target_batch: float, delayed: bool) -> list[tuple[float, solver.Flags]]:
+        """Sets of computing peers worth trying, each with a bound of its step time, the best bound first."""
+        tried = 1 if self.limits is None else SETS_TRIED
+        bandwidth = np.minimum(self.upload, self.download)
+        return solver.who_computes(self.speed, bandwidth, self.averages, target_batch, delayed, tried)
+
+    def best_of(
+        self, sets: Iterable[tuple[float, solver.Flags]], target_batch: float, delayed: bool
+    ) -> tuple[solver.Flags, float, solver.Floats]:
+        """Of sets of computing peers the one with the shortest step: its averages a second and its shares."""
+        found, shortest = None, np.inf
+        for bound, computes in sets:
+            if found is not None and bound >= shortest:
+                break
+            rate, shares = _averaged(self.upload, self.download, self.limits, computes, self.averages)
+            compute_time = target_batch / float(self.speed[computes].sum())
+            time = _step_time(compute_time, 1.0 / rate if rate > 0.0 else np.inf, delayed)
+            if found is None or time < shortest:
+                found, shortest = (computes, rate, shares), time
+        assert found is not None
+        return found
+
+    def averaging_time(
+        self, computes: solver.Flags, shares: solver.Floats, load: solver.Floats
+    ) -> tuple[float, tuple[str, int] | None]:
+        """Time of an averaging [s], and the way and the peer that limit it; None where two peers' limit does."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            each_way = np.stack([np.where(load > 0.0, load / way, 0.0) for way in (self.upload, self.download)])
+            between = _between(computes, shares, self.limits)
+        way, peer = np.unravel_index(int(each_way.argmax()), each_way.shape)
+        limit = None if between > each_way.max() else (("upload", "download")[way], int(peer))
+        return float(max(each_way.max(), between)), limit
+
+
+def _split(computes: solver.Flags, shares: solver.Floats, elements: int, min_size: int) -> NDArray[np.int64]:
+    """Elements that each peer averages; none where one computes alone."""
+    if computes.sum() <= 1:
+        return np.zeros(len(shares), np.int64)
+    kept = np.where(shares * elements >= min_size, shares, 0.0)
+    if not kept.any():
+        raise InvalidValue("min_size", min_size, f"at most the largest share, {int(shares.max() * elements)} elements")
+    return solver.integer_split(kept, elements)
 
 
 def _step_time(compute_time: float, averaging_time: float, delayed: bool) -> float:
@@ -235,7 +270,7 @@ def _averaged(
     return solver.averaging_by_flows(upload, download, limits, computes, averages)
 
 
-def _load(computes: solver.Flags, shares: solver.Floats) -> solver.Floats:
+def averaging_load(computes: solver.Flags, shares: solver.Floats) -> solver.Floats:
     """Gradients that go through each peer's connection each way in one averaging."""
     count = computes.sum()
     if count == 1:

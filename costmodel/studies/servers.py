@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from costmodel.checks import choice, flag, kind, positive_int, real, whole
 from costmodel.errors import InvalidValue, NotModelled
 from costmodel.formulas.pipeline import staleness as waiting
+from costmodel.formulas.quantities import Number
 from costmodel.formulas.systems import server_exchange as formulas
 from costmodel.formulas.systems.distbelief import per_step
+from costmodel.records import as_number
 from costmodel.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -130,8 +132,8 @@ class ParameterServerStep:
     staleness : probabilities of 0, 1, 2, ... such pushes; the last is of all beyond
     lag : probabilities that the slowest worker is 0, 1, 2, ... steps behind as a worker begins a step; empty
         without a bound on it
-    bottleneck : ``"compute"``, ``"stragglers"``, ``"server link"``, ``"server update"``, ``"worker link"`` or
-        ``"latency"``
+    bottleneck : ``"compute"``, ``"stragglers"``, ``"server link"``, ``"server update"``, ``"server requests"``,
+        ``"worker link"`` or ``"latency"``
     why : in one line
     answered_by : ``"closed form"`` or ``"simulation"``, where the times come from
     """
@@ -173,6 +175,7 @@ def parameter_server(
     server_bandwidth: float | None = None,
     update_bandwidth: float | None = None,
     latency: float = 0.0,
+    request_time: float = 0.0,
     colocated: bool = False,
     skew: float = 1.0,
     largest_tensor: float = 0.0,
@@ -207,6 +210,7 @@ def parameter_server(
     server_bandwidth : of a server's link [bytes/s]; the workers' if not given
     update_bandwidth : at which a server sums or applies what it receives [bytes/s]; not a limit if not given
     latency : from a worker to a server [s]
+    request_time : of a server with one worker's requests in a step, which add up over workers [s]
     colocated : whether servers run on the workers' machines and share their links
     skew : load of the busiest server over the mean, of uneven sharding
     largest_tensor : largest tensor that stays whole on one server [bytes]; the skew is at least what that makes it
@@ -264,17 +268,15 @@ def parameter_server(
         raise InvalidValue("server_bandwidth", server_bandwidth, "none: colocated servers share the workers' links")
     server_bandwidth = bandwidth if server_bandwidth is None else server_bandwidth
     update_bandwidth = NO_LIMIT if update_bandwidth is None else update_bandwidth
-    real("bandwidth", bandwidth, 1.0, NO_LIMIT)
-    real("server_bandwidth", server_bandwidth, 1.0, NO_LIMIT)
-    real("update_bandwidth", update_bandwidth, 1.0, NO_LIMIT)
-    real("latency", latency, 0.0, 1e3)
-    real("skew", skew, 1.0, float(servers))
-    real("largest_tensor", largest_tensor, 0.0, nbytes)
-    real("efficiency", efficiency, 1e-3, 1.0)
-    real("working_set", working_set, 0.0, 1.0)
-    real("key_bytes", key_bytes, 0.0, 1e3)
-    real("value_bytes", value_bytes, 1.0 / 8.0, 1e3)
-    real("overlap", overlap, 0.0, 1.0)
+    for field, value, least, most in (
+        ("bandwidth", bandwidth, 1.0, NO_LIMIT), ("server_bandwidth", server_bandwidth, 1.0, NO_LIMIT),
+        ("update_bandwidth", update_bandwidth, 1.0, NO_LIMIT), ("latency", latency, 0.0, 1e3),
+        ("request_time", request_time, 0.0, 1e3),
+        ("skew", skew, 1.0, float(servers)), ("largest_tensor", largest_tensor, 0.0, nbytes),
+        ("efficiency", efficiency, 1e-3, 1.0), ("working_set", working_set, 0.0, 1.0), ("key_bytes", key_bytes, 0.0, 1e3),
+        ("value_bytes", value_bytes, 1.0 / 8.0, 1e3), ("overlap", overlap, 0.0, 1.0),
+    ):  # fmt: skip
+        real(field, value, least, most)
     positive_int("steps", steps, 10**7)
     whole("seed", seed, 2**63)
     if partition_bytes is not None:
@@ -293,53 +295,13 @@ def parameter_server(
     links = _Links(
         push=push, pull=pull, servers=float(servers), skew=max(skew, whole_tensor), colocated=float(colocated),
         bandwidth=efficiency * bandwidth, server_bandwidth=efficiency * server_bandwidth,
-        update_bandwidth=update_bandwidth, latency=latency,
+        update_bandwidth=update_bandwidth, latency=latency, request_time=request_time,
         partitions=1.0 if partition_bytes is None else max(push / partition_bytes, 1.0),
     )  # fmt: skip
     if compute_time + links.time(1.0) <= 0.0:
         raise InvalidValue("compute_time", compute_time, "more than 0 where nothing is exchanged either")
-    together = links.time(float(workers))
-    contended = together - links.time(1.0) > NEGLIGIBLE * (together + compute_time)
-    if contended and overlap and not stragglers.constant:
-        raise NotModelled("overlap with stragglers is modelled where the servers don't limit the exchange")
-
-    slowest, answered_by = compute_time, CLOSED
-    run = None
-    if stragglers.constant or workers == 1 or (bound == 0 and not contended):
-        slowest = stragglers.slowest(compute_time, workers)
-        exposed = float(formulas.exposed_time(together, compute_time, overlap))
-        step_time, exchanging = slowest + exposed, exposed
-    elif bound < 0:
-        step_time = _asynchronous(compute_time, links, workers)
-        exchanging = step_time - compute_time
-    else:
-        run = _followed(stragglers, compute_time, links, workers, bound, 1, 1, steps, seed)
-        answered_by = SIMULATED
-        step_time, exchanging = run.step_time, run.exchanging
-    idle = max(step_time - compute_time - exchanging, 0.0)
-
-    staleness: tuple[float, ...] = (1.0,)
-    lag: tuple[float, ...] = (1.0,)
-    mean = 0.0
-    if bound < 0:
-        mean, lag = float(waiting.mean_staleness(float(workers), fetch_interval, push_interval)), ()
-        if workers > 1 and (stragglers, links.time(1.0)) == (EXPONENTIAL, 0.0) and fetch_interval == push_interval == 1:
-            staleness = _geometric(workers)
-        elif workers > 1:
-            staleness = _followed(
-                stragglers, compute_time, links, workers, bound, fetch_interval, push_interval, steps, seed
-            ).staleness
-    elif bound > 0 and workers > 1:
-        run = run or _followed(stragglers, compute_time, links, workers, bound, 1, 1, steps, seed)
-        staleness, lag, mean = run.staleness, run.lag, run.staleness_mean
-
-    bottleneck, why = _bottleneck(compute_time, exchanging, idle, stragglers, links, workers)
-    return ParameterServerStep(
-        workers=workers, servers=servers, step_time=step_time, compute_time=compute_time,
-        exchange_share=exchanging / step_time, idle_share=idle / step_time, push_bytes=push, pull_bytes=pull,
-        server_bytes=float(formulas.server_bytes(push, float(workers), links.servers, links.skew)),
-        staleness_mean=mean, staleness=staleness, lag=lag, bottleneck=bottleneck, why=why, answered_by=answered_by,
-    )  # fmt: skip
+    work = _Work(compute_time, stragglers, workers, bound, fetch_interval, push_interval, steps, seed)
+    return work.answer(links, overlap)
 
 
 EXPONENTIAL = Stragglers(distribution="exponential", spread=1.0)
@@ -348,7 +310,7 @@ TAIL = 1e-6
 
 
 class _Links(NamedTuple):
-    """What an exchange meets: the arguments of `costmodel.formulas.systems.server_exchange.exchange_time`."""
+    """What an exchange meets: the arguments of `exchange_time` and `requests_time` of `server_exchange`."""
 
     push: float
     pull: float
@@ -360,13 +322,20 @@ class _Links(NamedTuple):
     update_bandwidth: float
     latency: float
     partitions: float
+    request_time: float
 
-    def time(self, active: Any) -> Any:
+    def time(self, active: Number) -> Number:
         """Time of so many exchanges at once [s]."""
         return formulas.exchange_time(
             self.push, self.pull, active, self.servers, self.skew, self.colocated, self.bandwidth,
             self.server_bandwidth, self.update_bandwidth, self.latency, self.partitions,
-        )  # fmt: skip
+        ) + formulas.requests_time(active, self.request_time)  # fmt: skip
+
+    def times(self, most: int) -> np.ndarray:
+        """Time of 1, 2, ... exchanges at once [s]."""
+        import numpy as np
+
+        return np.broadcast_to(self.time(as_number(np.arange(1.0, most + 1.0))), most)
 
 
 class _Run(NamedTuple):
@@ -377,6 +346,111 @@ class _Run(NamedTuple):
     staleness_mean: float
     staleness: tuple[float, ...]
     lag: tuple[float, ...]
+
+
+class _Pace(NamedTuple):
+    """A step in the long run."""
+
+    step_time: float
+    exchanging: float  # s of a step
+    run: _Run | None = None  # where the workers were followed
+
+
+class _Work(NamedTuple):
+    """What workers do beside exchanging, and how far they may be apart."""
+
+    compute_time: float
+    stragglers: Stragglers
+    workers: int
+    bound: int  # steps ahead of the slowest; -1 without bound
+    fetch_interval: int
+    push_interval: int
+    steps: int  # followed
+    seed: int
+
+    def answer(self, links: _Links, overlap: float) -> ParameterServerStep:
+        """Everything that is asked of a step over these links."""
+        pace = self.pace(links, overlap)
+        mean, staleness, lag = self.staleness(links, pace.run)
+        idle = max(pace.step_time - self.compute_time - pace.exchanging, 0.0)
+        bottleneck, why = _bottleneck(self.compute_time, pace.exchanging, idle, self.stragglers, links, self.workers)
+        return ParameterServerStep(
+            workers=self.workers, servers=int(links.servers), step_time=pace.step_time, compute_time=self.compute_time,
+            exchange_share=pace.exchanging / pace.step_time, idle_share=idle / pace.step_time, push_bytes=links.push,
+            pull_bytes=links.pull,
+            server_bytes=float(formulas.server_bytes(links.push, float(self.workers), links.servers, links.skew)),
+            staleness_mean=mean, staleness=staleness, lag=lag, bottleneck=bottleneck, why=why,
+            answered_by=CLOSED if pace.run is None else SIMULATED,
+        )  # fmt: skip
+
+    def pace(self, links: _Links, overlap: float) -> _Pace:
+        """Time of a step, in closed form where there is one."""
+        together = links.time(float(self.workers))
+        contended = together - links.time(1.0) > NEGLIGIBLE * (together + self.compute_time)
+        constant = self.stragglers.constant
+        if contended and overlap and not constant:
+            raise NotModelled("overlap with stragglers is modelled where the servers don't limit the exchange")
+        if constant or self.workers == 1 or (self.bound == 0 and not contended):
+            exposed = float(formulas.exposed_time(together, self.compute_time, overlap))
+            return _Pace(self.stragglers.slowest(self.compute_time, self.workers) + exposed, exposed)
+        if self.bound < 0:
+            step_time = self.asynchronous(links)
+            return _Pace(step_time, step_time - self.compute_time)
+        run = self.followed(links)
+        return _Pace(run.step_time, run.exchanging, run)
+
+    def asynchronous(self, links: _Links) -> float:
+        """Time of a step of workers that wait for nothing but the links [s]."""
+        if self.compute_time == 0.0 or links.time(1.0) == 0.0:
+            return self.compute_time + float(links.time(float(self.workers)))
+        from costmodel.solvers.waiting import shared_service
+
+        rate, _ = shared_service(self.compute_time, links.times(self.workers))
+        return self.workers / rate
+
+    def staleness(self, links: _Links, run: _Run | None) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+        """Mean and probabilities of the staleness of gradients, and probabilities of lags."""
+        none = (1.0,)
+        if self.bound >= 0:
+            if self.bound == 0 or self.workers == 1:
+                return 0.0, none, none
+            run = run or self.followed(links)
+            return run.staleness_mean, run.staleness, run.lag
+        intervals = self.fetch_interval, self.push_interval
+        mean = float(waiting.mean_staleness(float(self.workers), *intervals))
+        if self.workers == 1:
+            return mean, none, ()
+        if (self.stragglers, links.time(1.0)) == (EXPONENTIAL, 0.0) and intervals == (1, 1):
+            return mean, _geometric(self.workers), ()
+        return mean, self.followed(links).staleness, ()
+
+    def followed(self, links: _Links) -> _Run:
+        """The workers followed event by event, after a tenth of the steps that aren't counted."""
+        workers, steps, bound = self.workers, self.steps, self.bound
+        if steps * workers > MOST_EVENTS:
+            raise InvalidValue("steps", steps, f"at most {MOST_EVENTS // workers} for {workers} workers")
+        if steps < 10 * max(self.fetch_interval, self.push_interval):
+            raise InvalidValue("steps", steps, "at least ten times the intervals of fetching and pushing, and 10")
+        import numpy as np
+
+        from costmodel.kernels import server_events as kernel
+
+        times = np.concatenate([[1.0], links.times(workers)])
+        totals = np.zeros(5)
+        ratio = max(1, self.fetch_interval // self.push_interval)
+        staleness = np.zeros(64 + 16 * workers * ratio, np.int64)
+        lag = np.zeros(max(bound, 0) + 1, np.int64)
+        durations = self.stragglers.draw(self.compute_time, steps, workers, self.seed)
+        intervals = self.fetch_interval, self.push_interval
+        kernel.run(durations, times, bound, *intervals, steps // 10, totals, staleness, lag)
+        each = 1.0 / float(totals[kernel.UPDATES])
+        return _Run(
+            step_time=workers * float(totals[kernel.ELAPSED]) * each,
+            exchanging=float(totals[kernel.EXCHANGING]) * each,
+            staleness_mean=float(staleness @ np.arange(len(staleness))) / float(staleness.sum()),
+            staleness=tuple((np.trim_zeros(staleness, "b") / staleness.sum()).tolist()),
+            lag=tuple((lag / lag.sum()).tolist()) if bound >= 0 else (),
+        )
 
 
 def _bound(consistency: str, delay: int | None) -> int:
@@ -398,53 +472,11 @@ def _check_intervals(consistency: str, fetch_interval: int, push_interval: int) 
         raise InvalidValue("fetch_interval", fetch_interval, f"a multiple or a divisor of push_interval={push_interval}")
 
 
-def _asynchronous(compute_time: float, links: _Links, workers: int) -> float:
-    """Time of a step of workers that wait for nothing but the links."""
-    if compute_time == 0.0 or links.time(1.0) == 0.0:
-        return compute_time + float(links.time(float(workers)))
-    import numpy as np
-
-    from costmodel.solvers.waiting import shared_service
-
-    rate, _ = shared_service(compute_time, links.time(np.arange(1.0, workers + 1.0)))
-    return workers / rate
-
-
 def _geometric(workers: int) -> tuple[float, ...]:
     """Staleness where the next push is as likely any worker's, up to where `TAIL` is left."""
     most = math.ceil(math.log(TAIL) / math.log1p(-1.0 / workers))
     probabilities = [float(waiting.staleness_probability(float(behind), float(workers))) for behind in range(most)]
     return (*probabilities, 1.0 - math.fsum(probabilities))
-
-
-def _followed(
-    stragglers: Stragglers, compute_time: float, links: _Links, workers: int, bound: int, fetch_interval: int,
-    push_interval: int, steps: int, seed: int,
-) -> _Run:  # fmt: skip
-    """The workers followed event by event, after a tenth of the steps that aren't counted."""
-    if steps * workers > MOST_EVENTS:
-        raise InvalidValue("steps", steps, f"at most {MOST_EVENTS // workers} for {workers} workers")
-    if steps < 10 * max(fetch_interval, push_interval):
-        raise InvalidValue("steps", steps, "at least ten times the intervals of fetching and pushing, and 10")
-    import numpy as np
-
-    from costmodel.kernels import server_events as kernel
-
-    times = np.concatenate([[1.0], np.broadcast_to(links.time(np.arange(1.0, workers + 1.0)), workers)])
-    totals = np.zeros(5)
-    ratio = max(1, fetch_interval // push_interval)
-    staleness = np.zeros(64 + 16 * workers * ratio, np.int64)
-    lag = np.zeros(max(bound, 0) + 1, np.int64)
-    durations = stragglers.draw(compute_time, steps, workers, seed)
-    kernel.run(durations, times, bound, fetch_interval, push_interval, steps // 10, totals, staleness, lag)
-    each = 1.0 / float(totals[kernel.UPDATES])
-    return _Run(
-        step_time=workers * float(totals[kernel.ELAPSED]) * each,
-        exchanging=float(totals[kernel.EXCHANGING]) * each,
-        staleness_mean=float(staleness @ np.arange(len(staleness))) / float(staleness.sum()),
-        staleness=tuple((np.trim_zeros(staleness, "b") / staleness.sum()).tolist()),
-        lag=tuple((lag / lag.sum()).tolist()) if bound >= 0 else (),
-    )
 
 
 def _bottleneck(
@@ -463,7 +495,10 @@ def _bottleneck(
     limits = {
         "latency": 2.0 * links.latency,
         "server update": links.push * workers * links.skew / links.servers / links.update_bandwidth,
-        "worker link": links._replace(server_bandwidth=NO_LIMIT, update_bandwidth=NO_LIMIT, latency=0.0).time(float(workers)),
+        "server requests": float(formulas.requests_time(float(workers), links.request_time)),
+        "worker link": links._replace(
+            server_bandwidth=NO_LIMIT, update_bandwidth=NO_LIMIT, latency=0.0, request_time=0.0
+        ).time(float(workers)),
         "server link": (1.0 - links.colocated) * received / links.server_bandwidth,
     }
     name = max(limits, key=lambda limit: limits[limit])
@@ -472,6 +507,7 @@ def _bottleneck(
     return name, {
         "latency": f"two trips of {format_seconds(links.latency)} each",
         "server update": f"{servers} {format_bytes(received)} each{each} and sums it: {together}",
+        "server requests": f"{servers} requests of {workers} workers one after another: {together}",
         "worker link": f"a machine sends or receives {format_bytes(limits['worker link'] * links.bandwidth)}: {together}",
         "server link": f"{servers} {format_bytes(received)} each{each} from {workers} workers: {together}",
     }[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from costmodel.checks import listing, positive_int, real
 from costmodel.errors import CostModelError, IllegalPlan, InvalidValue
@@ -203,7 +203,7 @@ def batch_frontier(
     seq_len: int,
     framework: Framework | str = "megatron-core",
     gpu_hour: float | None = None,
-    **dimensions: Any,
+    **dimensions: object,
 ) -> Frontier:
     """Best batch and GPUs for time, for money, and what lies between: steps of the batch times the fastest plan's step.
 
@@ -235,13 +235,13 @@ def batch_frontier(
     counts = [positive_int("gpus", count, 10**7) for count in listing("gpus", gpus)]
     if gpu_hour is not None:
         real("gpu_hour", gpu_hour, 0.0, 1e9)
-    from costmodel.evaluation.plan_search import search
+    from costmodel.evaluation.plan_search import search_by_name
 
     found, why = [], ""
     for count in counts:
         for size in sizes:
             try:
-                best = search(
+                best = search_by_name(
                     model, cluster.with_gpus(count), global_batch=size, seq_len=seq_len, framework=framework, top=1, **dimensions
                 ).best  # fmt: skip
             except CostModelError as error:

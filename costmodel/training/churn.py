@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from costmodel.checks import positive_int, real
 from costmodel.description.peers import Peer
@@ -55,7 +54,7 @@ def collaborate_with_churn(
     joining: float | None = None,
     group: int | None = None,
     delayed: bool = False,
-    **collaboration: Any,
+    **collaboration: object,
 ) -> ChurningCollaboration:
     """A step of peers of whom as many come as leave.
 
@@ -90,7 +89,8 @@ def collaborate_with_churn(
     >>> round(found.counted_share, 4), round(found.efficiency, 4)
     (0.9989, 0.9989)
     """
-    steady = collaborate(peers, parameter_bytes, target_batch, delayed=delayed, **collaboration)
+    together: Callable[..., Collaboration] = collaborate
+    steady = together(peers, parameter_bytes, target_batch, delayed=delayed, **collaboration)
     real("session", session, 1e-3, 1e12)
     if joining is None:
         joining = parameter_bytes / max(sum(peer.download for peer in peers) / len(peers), 1.0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from costmodel.catalogue.server_systems import server_system
 from costmodel.checks import kind, positive_int, real
 from costmodel.description.cluster import Cluster
-from costmodel.description.framework import Framework
+from costmodel.description.framework import Framework, ServerSystem
 from costmodel.description.layers import LayerChain
 from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue
@@ -71,7 +71,7 @@ class System:
         """Whether the fullest GPU holds it."""
         return self.memory <= self.memory_limit
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Flat names with units, for JSON and frames."""
         return {
             "system": self.name, "setting": self.setting, "step_time_s": self.step_time, "samples": self.samples,
@@ -108,7 +108,7 @@ class Comparison:
                 return system
         raise InvalidValue("system", name, self.refused.get(name) or "one of " + ", ".join(one.name for one in self.systems))
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[dict[str, object]]:
         """One flat dictionary a system, names with units."""
         return [system.to_dict() for system in self.systems]
 
@@ -124,6 +124,8 @@ class Settings:
     push_interval: int
     stragglers: Stragglers
     portions_per_gpu: int
+    server_system: ServerSystem
+    all_reduce: ServerSystem | None
 
 
 def compare_systems(
@@ -134,6 +136,8 @@ def compare_systems(
     seq_len: int | None = None,
     framework: Framework | str = "megatron-core",
     servers: int | None = None,
+    servers_of: str = "parameter-server",
+    all_reduce_of: str | None = None,
     delay: int = 4,
     local_steps: int = 16,
     fetch_interval: int = 4,
@@ -142,7 +146,7 @@ def compare_systems(
     stragglers: Stragglers | None = None,
     gpu_hour: float | None = None,
     server_hour: float = 0.0,
-    **dimensions: Any,
+    **dimensions: object,
 ) -> Comparison:
     """Systems of training side by side: of replicas, of servers, of stages, of split layers, and their combinations.
 
@@ -151,7 +155,8 @@ def compare_systems(
     PipeDream-2BW and the best of all combinations.
 
     Every system processes the same samples in a step. Synchronous systems exchange behind the backward pass where they
-    can; workers that wait for servers alone exchange between their steps, as `costmodel.parameter_server` has it.
+    can; workers that wait for servers alone exchange between their steps, as `costmodel.parameter_server` has it, and native
+    servers hide nothing. A synchronous worker is a node, whose GPUs sum their gradients first; else it is a GPU.
     Replicas wait for their slowest; stages of a pipeline are taken to be regular. How many steps a system needs is not in
     here: its staleness is told, and `costmodel.StepsCurve` and `costmodel.fit_batch_scaling` go on from there.
 
@@ -163,6 +168,10 @@ def compare_systems(
     seq_len : tokens of a sequence; of a transformer only
     framework : software of a transformer
     servers : machines without GPUs, with the links of a node, for the systems that have servers; one a node if not given
+    servers_of : the parameter servers' software, of `costmodel.catalogue.server_systems`: ``"parameter-server"`` for what was
+        measured of all, ``"tensorflow-parameter-server"``, ``"mxnet-parameter-server"``, or ``"ideal"`` for links alone
+    all_reduce_of : software that exchanges between nodes without servers, such as ``"horovod-2019"``, where it reaches less
+        than the cluster's links do
     delay : steps that a worker may be ahead of the slowest, with bounded delay
     local_steps : steps of local SGD from one exchange to the next
     fetch_interval, push_interval : steps between two fetches and two pushes of Downpour
@@ -202,6 +211,8 @@ def compare_systems(
         delay=positive_int("delay", delay, 10**6), local_steps=positive_int("local_steps", local_steps, 10**6),
         fetch_interval=fetch_interval, push_interval=push_interval, stragglers=stragglers,
         portions_per_gpu=positive_int("portions_per_gpu", portions_per_gpu, 1000),
+        server_system=server_system(servers_of, "servers_of"),
+        all_reduce=None if all_reduce_of is None else server_system(all_reduce_of, "all_reduce_of"),
     )  # fmt: skip
     if gpu_hour is not None:
         real("gpu_hour", gpu_hour, 0.0, 1e9)
@@ -220,7 +231,7 @@ def compare_systems(
         for field, value in (("global_batch", global_batch), ("seq_len", seq_len)):
             if value is None:
                 raise InvalidValue(field, value, "a whole number, with a transformer")
-        asked: dict[str, Any] = {"global_batch": global_batch, "seq_len": seq_len}
+        asked: dict[str, object] = {"global_batch": global_batch, "seq_len": seq_len}
         makers = systems_of_transformer(workload, cluster, settings, asked, framework, dimensions)
     systems, refused = _made(makers)
     if gpu_hour is not None:
@@ -249,7 +260,7 @@ def waiting(stragglers: Stragglers, mean: float, workers: int) -> float:
     return stragglers.slowest(mean, workers) - mean if workers > 1 else 0.0
 
 
-def rows_of(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+def rows_of(comparisons: Sequence[Comparison]) -> list[dict[str, object]]:
     """Flat rows of several comparisons, with workload and cluster."""
     return [
         {"workload": one.workload, "cluster": one.cluster.name, "cluster_gpus": one.cluster.gpus, **row}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
+from costmodel.catalogue.server_systems import bandwidth_of, between_nodes, server_system
 from costmodel.description.cluster import Cluster
 from costmodel.description.layers import LayerChain
 from costmodel.description.peers import Peer
@@ -22,6 +24,8 @@ from costmodel.studies.servers import parameter_server
 from costmodel.studies.staleness import Staleness
 from costmodel.training.compare import Settings, System, waiting
 
+PARTITION = 4e6
+"""Bytes of a message of servers that don't store whole ones."""
 MOMENTUM = 3.0
 """Copies of the weights' size with SGD: weights, gradients, momentum."""
 
@@ -31,6 +35,7 @@ class _Chain:
 
     def __init__(self, chain: LayerChain, cluster: Cluster, settings: Settings) -> None:
         self.chain, self.cluster, self.settings = chain, cluster, settings
+        self.reducing = cluster if settings.all_reduce is None else between_nodes(settings.all_reduce, cluster)
         self.gpus = int(cluster.gpus or 1)
         self.node = min(cluster.gpus_per_node, self.gpus)
         self.nodes = -(-self.gpus // self.node)
@@ -41,8 +46,9 @@ class _Chain:
         self.activations = sum(layer.kept_bytes for layer in chain.layers)
         outer = cluster.levels[1] if self.nodes > 1 and len(cluster.levels) > 1 else cluster.levels[0]
         self.bandwidth, self.latency = outer.bandwidth / outer.oversubscription, outer.latency
-        to_servers = cluster.levels[min(1, len(cluster.levels) - 1)]  # other machines, even where the GPUs share one
-        self.served_bandwidth, self.served_latency = to_servers.bandwidth / to_servers.oversubscription, to_servers.latency
+        self.to_servers = cluster.levels[min(1, len(cluster.levels) - 1)]  # other machines, even where the GPUs share one
+        self.served_bandwidth = bandwidth_of(settings.server_system, self.to_servers)
+        self.served_latency = self.to_servers.latency
         self.waits = waiting(settings.stragglers, self.compute, self.gpus)
 
     def system(
@@ -67,7 +73,7 @@ class _Chain:
         """Data parallelism, buckets behind the backward pass, optimizer states sharded or not."""
         if zero == 3:
             raise NotModelled("ZeRO-3 of a chain of layers: gathering weights is modelled for transformers")
-        step = data_parallel_step(self.chain, self.cluster, self.gpus)
+        step = data_parallel_step(self.chain, self.reducing, self.gpus)
         copies = MOMENTUM if not zero else 2.0 + 1.0 / self.gpus if zero == 1 else 1.0 + 2.0 / self.gpus
         return self.system(
             name, "DDP buckets of 25 MiB" if not zero else f"states over {self.gpus} GPUs", step.time + self.waits,
@@ -77,7 +83,7 @@ class _Chain:
     def local_sgd(self) -> System:
         """Steps of their own, then an average of the weights."""
         every = self.settings.local_steps
-        step = data_parallel_step(self.chain, self.cluster, self.gpus, overlap=False)
+        step = data_parallel_step(self.chain, self.reducing, self.gpus, overlap=False)
         return self.system(
             "local SGD", f"an exchange every {every} steps", self.compute + self.waits + step.exchange / every,
             copies=MOMENTUM + 2.0, sent=self.reduced / every, staleness=stale.local_sgd(every),
@@ -85,19 +91,25 @@ class _Chain:
 
     def served(self, name: str, consistency: str) -> System:
         """Workers of a parameter server."""
-        settings = self.settings
+        settings, software = self.settings, self.settings.server_system
         delay = settings.delay if consistency == "bounded_delay" else None
-        overlap = self.backward / self.compute if consistency == "bsp" and settings.stragglers.constant else 0.0
+        together = self.node if consistency == "bsp" else 1  # GPUs of a synchronous worker, which sum their gradients first
+        hidden = software.hidden and consistency == "bsp" and settings.stragglers.constant
+        bandwidth = bandwidth_of(software, self.to_servers)
         run = parameter_server(
-            self.weights, compute_time=self.compute, workers=self.gpus, servers=settings.servers, bandwidth=self.served_bandwidth,
-            server_bandwidth=self.served_bandwidth * self.node, latency=self.served_latency, consistency=consistency, delay=delay,
-            stragglers=settings.stragglers, overlap=overlap, steps=500,
+            self.weights, compute_time=self.compute, workers=self.gpus // together, servers=settings.servers,
+            bandwidth=bandwidth * together, server_bandwidth=bandwidth * self.node, latency=self.served_latency,
+            request_time=software.request_time * together / self.node, partition_bytes=None if software.stored else PARTITION,
+            consistency=consistency, delay=delay, stragglers=settings.stragglers,
+            overlap=self.backward / self.compute if hidden else 0.0, steps=500,
         )  # fmt: skip
+        slowest = waiting(settings.stragglers, self.compute, self.gpus) - waiting(settings.stragglers, self.compute, run.workers)
         missed = stale.synchronous() if consistency == "bsp" else stale.measured(run.staleness)
-        when = "exchange behind the backward pass" if overlap else "exchange between steps"
+        when = "exchange behind the backward pass" if hidden else "exchange between steps"
         setting = f"{settings.servers} servers, {when}" + ("" if delay is None else f", at most {delay} steps ahead")
         return self.system(
-            name, setting, run.step_time, copies=2.0, sent=run.push_bytes, staleness=missed, servers=settings.servers
+            name, setting, run.step_time + (slowest if consistency == "bsp" else 0.0), copies=2.0,
+            sent=run.push_bytes / together, staleness=missed, servers=settings.servers,
         )  # fmt: skip
 
     def byteps(self) -> System:
@@ -110,7 +122,8 @@ class _Chain:
             machine = PCIeMachine(gpus_per_switch=max(1, self.node // 2), cpu_bandwidth=host, gpu_bandwidth=host)
         step = byteps(
             self.weights, machine=machine, gpu_machines=self.nodes, cpu_machines=min(self.settings.servers, self.nodes),
-            bandwidth=self.bandwidth * self.node, compute_time=self.compute, overlap=self.backward / self.compute,
+            bandwidth=bandwidth_of(server_system("byteps"), self.to_servers) * self.node, compute_time=self.compute,
+            overlap=self.backward / self.compute,
         )  # fmt: skip
         return self.system(
             "BytePS", f"{min(self.settings.servers, self.nodes)} spare machines", step.step_time + self.waits, copies=MOMENTUM,
@@ -182,8 +195,8 @@ class _Chain:
             staleness=stale.synchronous(),
         )  # fmt: skip
 
-    # The recurrence of 2018 on a flat network comes nearest to the published speed-ups (notebooks/pipedream.ipynb); PipeDream's
-    # bandwidth between nodes is that of a node's links, which its GPUs seldom use at once
+    # With bandwidths that were reached the recurrence of 2018 on a flat network comes nearest to the published speed-ups;
+    # between nodes a pipeline has all of a node's links, which its GPUs seldom use at once
     def _flat(self) -> tuple[list[int], list[float]]:
         return [self.gpus], [self.bandwidth * (self.node if self.nodes > 1 else 1)]
 
@@ -209,7 +222,7 @@ def systems_of_chain(chain: LayerChain, cluster: Cluster, settings: Settings) ->
     named = "parameter server, "
     return {
         "all-reduce": lambda: one.all_reduce("all-reduce", 0),
-        **{f"ZeRO-{stage}": lambda stage=stage: one.all_reduce(f"ZeRO-{stage}", stage) for stage in (1, 2, 3)},  # type: ignore[misc]
+        **{f"ZeRO-{stage}": functools.partial(one.all_reduce, f"ZeRO-{stage}", stage) for stage in (1, 2, 3)},
         named + "synchronous": lambda: one.served(named + "synchronous", "bsp"),
         named + "bounded delay": lambda: one.served(named + "bounded delay", "bounded_delay"),
         named + "asynchronous": lambda: one.served(named + "asynchronous", "asynchronous"),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import math
+from collections.abc import Callable, Iterable, Mapping
 
+from costmodel.catalogue.server_systems import bandwidth_of, between_nodes
 from costmodel.catalogue.software import framework_on
-from costmodel.checks import positive_int
+from costmodel.checks import positive_int, whole
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.peers import Peer
@@ -14,7 +15,8 @@ from costmodel.description.plan import Plan, divisors
 from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, IllegalPlan, NotModelled
 from costmodel.evaluation.estimation import Estimate, estimate
-from costmodel.evaluation.plan_search import search
+from costmodel.evaluation.plan_search import search_by_name
+from costmodel.records import made
 from costmodel.studies import staleness as stale
 from costmodel.studies.collaboration import collaborate
 from costmodel.studies.downpour_sgd import downpour
@@ -25,6 +27,8 @@ from costmodel.training.compare import Settings, System, waiting
 
 GRADIENT_BYTES = 2.0
 """Of a gradient on the way to a server or a peer."""
+PARTITION = 4e6
+"""Bytes of a message of servers that don't store whole ones."""
 MOST_STAGES, MOST_MICRO_BATCH = 16, 8
 FREE = ("tensor_parallel", "pipeline_parallel", "data_parallel", "schedule", "virtual_stages", "zero_stage", "synchronisation")
 """Dimensions of a plan that tell the systems apart, so that no user sets them for all."""
@@ -34,10 +38,11 @@ class _Transformer:
     """A transformer on a cluster, and the systems that train it."""
 
     def __init__(
-        self, model: Transformer, cluster: Cluster, settings: Settings, asked: Mapping[str, Any], framework: Framework | str,
-        dimensions: Mapping[str, Any],
+        self, model: Transformer, cluster: Cluster, settings: Settings, asked: Mapping[str, object], framework: Framework | str,
+        dimensions: Mapping[str, object],
     ) -> None:  # fmt: skip
         self.model, self.cluster, self.settings, self.framework = model, cluster, settings, framework
+        self.reducing = cluster if settings.all_reduce is None else between_nodes(settings.all_reduce, cluster)
         self.dimensions = dict(dimensions)
         for field in FREE:
             if field in self.dimensions:
@@ -56,7 +61,8 @@ class _Transformer:
         self.nbytes = GRADIENT_BYTES * float(model.parameters)
         outer = cluster.levels[min(1, len(cluster.levels) - 1)]
         self.bandwidth, self.latency = outer.bandwidth / outer.oversubscription, outer.latency
-        self.samples = float(self.asked["global_batch"])
+        self.served_bandwidth = bandwidth_of(settings.server_system, outer)
+        self.samples = float(positive_int("global_batch", self.asked["global_batch"], 10**9))
 
     def _micro_batch(self) -> int:
         """Sequences of a micro-batch by which data parallelism with sharded states is fastest and fits; 1 if none does."""
@@ -65,13 +71,16 @@ class _Transformer:
         fitting = [one for one in found if one.fits]
         return min(fitting, key=lambda one: one.step_time).plan.micro_batch if fitting else 1
 
-    def plan(self, **fields: Any) -> Estimate:
+    def plan(self, **fields: object) -> Estimate:
         """A step of a plan on all GPUs, data-parallel where the fields leave GPUs over."""
-        taken = fields.get("tensor_parallel", 1) * fields.get("pipeline_parallel", 1) * self.dimensions.get("context_parallel", 1)
+        degrees = {name: fields.get(name, 1) for name in ("tensor_parallel", "pipeline_parallel")}
+        degrees["context_parallel"] = self.dimensions.get("context_parallel", 1)
+        taken = math.prod(positive_int(name, degree, 10**9) for name, degree in degrees.items())
         if self.gpus % taken:
             raise IllegalPlan("world_size", f"{taken} ranks of a copy don't divide the {self.gpus} GPUs")
-        plan = Plan(**self.asked, **(self.dimensions | fields), data_parallel=self.gpus // taken)
-        return estimate(self.model, self.cluster, plan, self.framework)
+        plan = made(Plan, {**self.asked, **self.dimensions, **fields, "data_parallel": self.gpus // taken})
+        served = fields.get("synchronisation") == "byteps"
+        return estimate(self.model, self.cluster if served else self.reducing, plan, self.framework)
 
     def planned(self, name: str, setting: str, answer: Estimate, staleness: Staleness, servers: int = 0) -> System:
         """The row of a plan."""
@@ -92,13 +101,13 @@ class _Transformer:
         """Layers split over as many GPUs of a node as divide them."""
         return self._first({"tensor_parallel": degree} for degree in reversed(divisors(self.node, self.node)) if degree > 1)
 
-    def piped(self, schedule: str, **fields: Any) -> Estimate:
+    def piped(self, schedule: str, **fields: object) -> Estimate:
         """Stages as long as there are layers for them."""
         most = min(MOST_STAGES, self.model.layers)
         degrees = [degree for degree in reversed(divisors(self.gpus, most)) if degree > 1]
         return self._first({"pipeline_parallel": degree, "schedule": schedule, **fields} for degree in degrees)
 
-    def _first(self, candidates: Any) -> Estimate:
+    def _first(self, candidates: Iterable[dict[str, object]]) -> Estimate:
         """The fastest that fits of some plans, or the leanest if none does."""
         found, why = [], None
         for fields in candidates:
@@ -111,7 +120,7 @@ class _Transformer:
         fitting = [one for one in found if one.fits]
         return min(fitting, key=lambda one: one.step_time) if fitting else min(found, key=lambda one: one.memory.total)
 
-    def pipeline(self, name: str, schedule: str, **fields: Any) -> System:
+    def pipeline(self, name: str, schedule: str, **fields: object) -> System:
         """A pipeline of a schedule."""
         answer = self.piped(schedule, **fields)
         plan = answer.plan
@@ -132,8 +141,8 @@ class _Transformer:
 
     def three_ways(self) -> System:
         """The fastest of all combinations that fit."""
-        tried: dict[str, Any] = {name: [value] for name, value in self.dimensions.items()}
-        found = search(self.model, self.cluster, **self.asked, framework=self.framework, top=1, **tried)
+        tried: dict[str, object] = {name: [value] for name, value in self.dimensions.items()}
+        found = search_by_name(self.model, self.reducing, **self.asked, framework=self.framework, top=1, **tried)
         if not found.ranked:
             raise IllegalPlan("memory", f"no combination of degrees is legal and fits on {self.gpus} GPUs")
         plan = found.best.plan
@@ -143,29 +152,37 @@ class _Transformer:
         )  # fmt: skip
         return self.planned("best combination", setting, found.best, stale.synchronous())
 
-    def synchronised(self, name: str, kind: str, staleness: Staleness, setting: str, **fields: Any) -> System:
+    def synchronised(self, name: str, kind: str, staleness: Staleness, setting: str, **fields: object) -> System:
         """Replicas that agree by other means than an all-reduce."""
         answer = self.plan(zero_stage=0, synchronisation=kind, **fields)
-        return self.planned(name, setting, answer, staleness, servers=fields.get("servers", 0))
+        return self.planned(name, setting, answer, staleness, servers=whole("servers", fields.get("servers", 0), 10**9))
 
-    def served(self, name: str, delay: int | None) -> System:
-        """Replicas that wait for servers only, or for each other within a bound."""
-        settings = self.settings
+    def served(self, name: str, consistency: str) -> System:
+        """Replicas that wait for servers: all of them, for each other within a bound, or for nobody."""
+        settings, software = self.settings, self.settings.server_system
+        delay = settings.delay if consistency == "bounded_delay" else None
+        together = self.node if consistency == "bsp" else 1  # GPUs of a synchronous worker, which sum their gradients first
+        hidden = software.hidden and consistency == "bsp" and settings.stragglers.constant
         run = parameter_server(
-            self.nbytes, compute_time=self.busy, workers=self.gpus, servers=settings.servers, bandwidth=self.bandwidth,
-            server_bandwidth=self.bandwidth * self.node, latency=self.latency, delay=delay, stragglers=settings.stragglers,
-            consistency="asynchronous" if delay is None else "bounded_delay", steps=500,
+            self.nbytes, compute_time=self.busy, workers=self.gpus // together, servers=settings.servers,
+            bandwidth=self.served_bandwidth * together, server_bandwidth=self.served_bandwidth * self.node, latency=self.latency,
+            request_time=software.request_time * together / self.node, partition_bytes=None if software.stored else PARTITION,
+            consistency=consistency, delay=delay, stragglers=settings.stragglers,
+            overlap=self.alone.times["backward"] / self.busy if hidden else 0.0, steps=500,
         )  # fmt: skip
-        setting = f"{settings.servers} servers, exchange between steps"
+        slowest = waiting(settings.stragglers, self.busy, self.gpus) - waiting(settings.stragglers, self.busy, run.workers)
+        missed = stale.synchronous() if consistency == "bsp" else stale.measured(run.staleness)
+        setting = f"{settings.servers} servers, exchange " + ("behind the backward pass" if hidden else "between steps")
         setting += "" if delay is None else f", at most {delay} steps ahead"
-        return self.replicas(name, setting, run.step_time, run.push_bytes, stale.measured(run.staleness), served=True)
+        step_time = run.step_time + (slowest if consistency == "bsp" else 0.0)
+        return self.replicas(name, setting, step_time, run.push_bytes / together, missed, served=True)
 
     def downpour(self) -> System:
         """Replicas that push and fetch every few steps."""
         settings = self.settings
         run = downpour(
             self.nbytes, compute_time=self.busy, replicas=self.gpus, servers=settings.servers * self.node,
-            bandwidth=self.bandwidth, fetch_interval=settings.fetch_interval, push_interval=settings.push_interval,
+            bandwidth=self.served_bandwidth, fetch_interval=settings.fetch_interval, push_interval=settings.push_interval,
             latency=self.latency, stragglers=settings.stragglers, steps=500,
         )  # fmt: skip
         setting = f"fetch every {settings.fetch_interval}, push every {settings.push_interval} steps"
@@ -178,7 +195,7 @@ class _Transformer:
             raise NotModelled(f"Sandblaster with {settings.stragglers.distribution} stragglers: its portions are exponential")
         run = sandblaster(
             self.nbytes, portion_time=self.busy / share, portions=share * self.gpus, replicas=self.gpus,
-            servers=settings.servers * self.node, bandwidth=self.bandwidth, push_portions=share, latency=self.latency,
+            servers=settings.servers * self.node, bandwidth=self.served_bandwidth, push_portions=share, latency=self.latency,
             straggler_spread=settings.stragglers.spread,
         )  # fmt: skip
         return self.replicas(
@@ -210,8 +227,8 @@ class _Transformer:
 
 
 def systems_of_transformer(
-    model: Transformer, cluster: Cluster, settings: Settings, asked: Mapping[str, Any], framework: Framework | str,
-    dimensions: Mapping[str, Any],
+    model: Transformer, cluster: Cluster, settings: Settings, asked: Mapping[str, object], framework: Framework | str,
+    dimensions: Mapping[str, object],
 ) -> dict[str, Callable[[], System]]:  # fmt: skip
     """By name, what makes each system's row.
 
@@ -228,12 +245,9 @@ def systems_of_transformer(
         "GPipe": lambda: one.pipeline("GPipe", "gpipe"), "1F1B": lambda: one.pipeline("1F1B", "1f1b"),
         "PipeDream": lambda: one.pipeline("PipeDream", "pipedream"),
         "PipeDream-2BW": lambda: one.pipeline("PipeDream-2BW", "pipedream-2bw"),
-        named + "synchronous": lambda: one.synchronised(
-            named + "synchronous", "parameter-server", fresh, f"{servers} servers, exchange behind the backward pass",
-            servers=servers,
-        ),
-        named + "bounded delay": lambda: one.served(named + "bounded delay", settings.delay),
-        named + "asynchronous": lambda: one.served(named + "asynchronous", None),
+        named + "synchronous": lambda: one.served(named + "synchronous", "bsp"),
+        named + "bounded delay": lambda: one.served(named + "bounded delay", "bounded_delay"),
+        named + "asynchronous": lambda: one.served(named + "asynchronous", "asynchronous"),
         "BytePS": lambda: one.synchronised(
             "BytePS", "byteps", fresh, f"{min(servers, one.nodes)} spare machines", servers=min(servers, one.nodes)
         ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any
 
 from costmodel.checks import kind, real
 from costmodel.errors import InvalidValue, NotModelled
@@ -99,10 +98,10 @@ class TrainingRun:
         """Expected failures and preemptions of the run."""
         return self.goodput.interruptions(self.useful_time)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Flat names with units, for JSON and frames; None where nothing tells a cost."""
         low, high = self.time_interval
-        row: dict[str, Any] = {
+        row: dict[str, object] = {
             "tokens": self.tokens, "steps": self.steps, "straggling_step_time_s": self.step_time, "goodput": self.goodput.useful,
             "interruptions": self.interruptions, "run_mfu": self.mfu, "run_hfu": self.hfu,
             "days": self.days, "days_low": low / DAY, "days_high": high / DAY,

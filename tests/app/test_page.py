@@ -1,7 +1,7 @@
 """The page in a browser: everything that a visitor does, by mouse and by keys, without an error in the console.
 
 Slow, and only where Chromium (or Chrome) with its driver is: ``pytest -m slow tests/app/test_page.py``. The time from a
-slider's release to redrawn charts is printed with ``-s``.
+slider's release to redrawn charts is printed by ``pytest -m slow -n 0 -s tests/app/test_page.py -k redraws_soon``.
 """
 
 import importlib.util

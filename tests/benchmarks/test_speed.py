@@ -9,6 +9,7 @@ from costmodel.errors import IllegalPlan
 from costmodel.evaluation import engine
 from costmodel.evaluation.estimation import estimate
 from costmodel.evaluation.plan_search import search
+from costmodel.formulas.quantities import PlanNumbers
 
 pytest.importorskip("pytest_benchmark")
 
@@ -61,25 +62,40 @@ def test_engine(benchmark, name):
 
 
 @pytest.mark.parametrize("compression", ["none", "power-sgd"])
-def test_kernel_on_one_core(benchmark, compression):
-    """The compiled row loop alone, on columns that lie ready."""
+def test_every_part_on_one_core(benchmark, compression):
+    """The vector code alone, in blocks that fit in a cache."""
     from costmodel.kernels import rows
 
     inputs, table = question(64 * engine.CHUNK)
-    settings = Plan(global_batch=1024, seq_len=8192, compression=compression).settings(FRAMEWORK)
-    evaluate = rows.evaluate_compressed if settings.compression.kind else rows.evaluate
-    block = int(rows.BLOCK)
-    blocks = table.shape[1] // block
-    lined = np.ascontiguousarray(table.reshape(len(table), blocks, block).transpose(1, 0, 2)).ravel()
-    out = np.empty(blocks * len(engine.PARTS) * block)
+    inputs = inputs._replace(settings=Plan(global_batch=1024, seq_len=8192, compression=compression).settings(FRAMEWORK))
+    program = rows.every_part(compression != "none")
+    scalars = rows.scalars_of(program, inputs)
+    plans = rows.Planned(PlanNumbers(*table[:, : engine.CHUNK]))
 
     def kernel():
-        evaluate(inputs.model, settings, lined, *inputs[3:], out, np.uint64(blocks))
+        for _ in range(64):
+            rows.tabled(program.parts["rows"], scalars, plans, engine.CHUNK)
 
     kernel()
     benchmark(kernel)
     record(benchmark, table.shape[1])
-    assert np.isfinite(out).all()
+
+
+WIDE = {
+    "schedule": ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe"], "recompute": ["none", "selective", "full", 2, 4],
+    "shard_group": [8, 64, 512],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("space", ["default", "wide"])
+def test_best_plan(benchmark, space):
+    """Warm: the best plan of llama3.1-405b on 16,384 H100s, of the default space and of a wide one."""
+    model, cluster = load_model("llama3.1-405b"), load_cluster("dgx-h100", gpus=16384)
+    asked = {"global_batch": 2048, "seq_len": 8192, "top": 1, "engine": "numba", **(WIDE if space == "wide" else {})}
+    found = search(model, cluster, **asked)
+    benchmark.pedantic(lambda: search(model, cluster, **asked), rounds=20, iterations=1)
+    benchmark.extra_info |= {"considered": found.considered, "legal": found.evaluated, "fitting": found.fitting}
+    record(benchmark, found.evaluated, "plans")
 
 
 def test_one_estimate(benchmark):
@@ -127,3 +143,36 @@ def test_ledger_of_larger_zero_2_steps(benchmark, name, destinations):
     rule = DeepSpeed(use_multi_rank_bucket_allreduce=not destinations)
     benchmark(lambda: ledger(*question, buckets=rule).loads())
     record(benchmark, 1, "ledgers")
+
+
+STARTS = {
+    "import": "import costmodel",
+    "cold": "from costmodel.kernels import rows; rows.ranking(False), rows.rules()",
+    "cold, every program": "from costmodel.kernels import rows; rows.compile_all()",
+    "warm": "from costmodel.kernels import rows; rows.ranking(False), rows.rules()",
+    "first answer": "from costmodel.cli import main; main('search llama3-70b --cluster dgx-h100 --gpus 64 --global-batch 1024 "
+    "--seq-len 8192'.split())",
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_start(benchmark, start, tmp_path):
+    """A fresh process, over one that does nothing but load NumPy: with an empty cache (cold) or a full one (warm)."""
+    import os
+    import subprocess
+    import sys
+    import time
+
+    def process(source, folder):
+        begun = time.perf_counter()
+        subprocess.run([sys.executable, "-c", source], check=True, stdout=subprocess.DEVNULL,
+                       env={**os.environ, "COSTMODEL_CACHE_DIR": str(folder)})  # fmt: skip
+        return time.perf_counter() - begun
+
+    if not start.startswith("cold"):
+        process(STARTS["cold, every program"], tmp_path)
+    folders = iter(tmp_path / f"{k}" if start.startswith("cold") else tmp_path for k in range(100))
+    benchmark.pedantic(lambda: process(STARTS[start], next(folders)), rounds=3, iterations=1)
+    if benchmark.stats:
+        plain = min(process("import numpy", tmp_path) for _ in range(3))
+        benchmark.extra_info["over_a_process_that_loads_numpy"] = round(benchmark.stats["min"] / plain, 2)

@@ -13,7 +13,7 @@ from calibration.data.datasets import DATASETS, STACKS, Dataset
 from calibration.data.reference import DEFAULT_FOLDER, default_files
 from calibration.data.runs import Run, read_runs, usable
 from calibration.validate.command import LEAST_PREDICTED, QUOTED
-from calibration.validate.predictions import columns_of, logged_memory
+from calibration.validate.predictions import columns_of, evaluated, logged_memory
 from costmodel import estimate
 from costmodel.errors import CostModelError, NotModelled
 
@@ -210,7 +210,7 @@ def test_memory_is_that_of_the_stage_whose_rank_logs_it(first_logs, kind, monkey
     if first_logs:
         monkeypatch.setitem(DATASETS, case.run.text["dataset"], Dataset(logging_stage=0))
     columns = columns_of([case])
-    found = float(logged_memory([case], columns, columns.evaluate().memory)[0])
+    found = float(logged_memory([case], columns, evaluated(columns).memory)[0])
     bill = estimate(case.model, case.cluster, case.plan, case.framework).memory
     logged = bill.stages[0] if first_logs else max(bill.stages, key=lambda one: one.total)
     allocated = logged.total - logged.parts.overhead

@@ -307,6 +307,7 @@ def test_an_interrupted_testbed_leaves_nothing_behind(number, measuring):
     process = subprocess.Popen(
         [sys.executable, "-m", "calibration", "network", "--quick", "--repeats", "1000"],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell turns it off in the background
     )  # fmt: skip
     prefix = f"{link_setup.PREFIX}{process.pid}-"
     try:

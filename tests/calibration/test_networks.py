@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from scipy.optimize import brentq
 
 from calibration.convolution import communication
 from calibration.convolution.command import (
@@ -16,9 +17,10 @@ from calibration.convolution.command import (
     unseen,
 )
 from calibration.data.reference import DEFAULT_FOLDER
-from costmodel.catalogue.loader import load_device
+from costmodel.catalogue.loader import load_cluster, load_device
 from costmodel.description.networks import load_network
 from costmodel.errors import UnreadableFile
+from costmodel.studies.data_parallel import data_parallel_step
 
 PROFILES = DEFAULT_FOLDER / "seeds" / "profiles"
 FIGURE = DEFAULT_FOLDER / "seeds" / communication.NAME
@@ -103,6 +105,47 @@ def cases():
 @pytest.mark.parametrize(("instance", "network", "gpus"), list(cases()))
 def test_the_share_of_communication_is_predicted_within_ten_points(table, instance, network, gpus):
     assert abs(table[instance, network, gpus].error) <= communication.TOLERANCE
+
+
+# Causes of the cells that are missed
+
+
+def share(instance, network, gpus, factor=1.0, minibatch=None):
+    """Predicted share of communication [%], with so much of the bandwidth between nodes."""
+    given = next(one for one in communication.INSTANCES if one.published == instance)
+    cluster = load_cluster(given.cluster)
+    inner, outer = cluster.levels
+    levels = (inner, dataclasses.replace(outer, bandwidth=factor * outer.bandwidth))
+    cluster = dataclasses.replace(cluster, levels=levels)
+    minibatch = minibatch or communication.fitting_minibatch(network, cluster)
+    chain = load_network(network).chain(cluster.device, minibatch=minibatch)
+    step = data_parallel_step(chain, cluster, gpus, overlap=False, wiring=given.wiring, jitter=communication.JITTER)
+    return 100.0 * step.communication_share
+
+
+@needs_figure
+@pytest.mark.parametrize(("instance", "gpus"), [
+    ("4xV100 Azure (PCIe, 10 Gbps)", 16), ("4xV100 Azure (PCIe, 10 Gbps)", 32), ("8xV100 NVLink EC2 (25 Gbps)", 32),
+])  # fmt: skip
+def test_a_slower_network_explains_what_is_missed_between_nodes(table, instance, gpus):
+    """AlexNet, which does little but communicate, tells what the network gave that day: 66 to 79 % of what is in the catalogue.
+
+    With that, ResNet-50 and VGG-16 are within ten points on the same GPUs, which they miss otherwise.
+    """
+    told = table[instance, "alexnet", gpus].published
+    reached = brentq(lambda factor: share(instance, "alexnet", gpus, factor) - told, 0.3, 1.5)
+    assert 0.6 < reached < 0.8
+    for network in ("resnet-50", "vgg-16"):
+        published = table[instance, network, gpus].published
+        assert share(instance, network, gpus, reached) == pytest.approx(published, abs=10.0), network
+
+
+@needs_figure
+def test_twice_the_minibatch_explains_gnmt_8_on_the_1080_ti(table):
+    """There it communicates less than GNMT-16 does, where on both other clusters it communicates more for its compute."""
+    for gpus in communication.GPUS:
+        found = share("8x1080Ti private cluster", "gnmt-8", gpus, minibatch=128)
+        assert found == pytest.approx(table["8x1080Ti private cluster", "gnmt-8", gpus].published, abs=10.0), gpus
 
 
 @needs_figure

@@ -11,6 +11,7 @@ import pytest
 from costmodel.catalogue import loader
 from costmodel.description.device import Efficiency
 from costmodel.errors import CostModelError, InvalidValue, UnknownName, UnreadableFile
+from costmodel.formulas.compute import base_product_rate, grouped_product_rate, product_rate
 
 GB, GiB = 1e9, 2**30
 KINDS = {"specified", "measured", "derived", "assumed"}
@@ -187,19 +188,40 @@ def test_a_process_sees_less_than_the_label(name, usable):
 # Constants
 
 
-@pytest.mark.parametrize("name", [name for name in EFFICIENCIES if name != "borrowed"])
+@pytest.mark.parametrize("name", [name for name in EFFICIENCIES if name != "pooled"])
 def test_constants_are_of_devices_that_exist(name):
     assert name in DEVICES
     assert loader.efficiency_source(name) == "measured"
-    Efficiency(**{key: EFFICIENCIES[name][key] for key in loader._EFFICIENCY_KEYS})
+    assert isinstance(loader.load_device(name).efficiency, Efficiency)
+    assert set(EFFICIENCIES[name]["standard_error"]) & set(loader._EFFICIENCY_KEYS)
 
 
-def test_a_device_without_measurement_borrows_and_says_so():
-    assert set(EFFICIENCIES["borrowed"].values()) <= set(EFFICIENCIES)
-    assert loader.efficiency_source("h800") == "borrowed from h100-sxm"
-    assert loader.load_device("h800").efficiency == loader.load_device("h100-sxm").efficiency
-    default = EFFICIENCIES["borrowed"]["default"]
-    assert loader.efficiency_source("tpu-v4") == f"borrowed from {default}"
+def test_a_device_without_measurement_takes_what_is_pooled_and_says_so():
+    assert loader.efficiency_source("h800") == "pooled over hopper"
+    assert loader.load_device("h800").efficiency == loader.load_device("h20").efficiency
+    assert loader.efficiency_source("tpu-v4") == "pooled over all devices"
+
+
+def test_what_is_pooled_lies_among_what_was_measured():
+    measured = [EFFICIENCIES[name]["gemm"]["bf16"] for name in EFFICIENCIES if "gemm" in EFFICIENCIES[name]]
+    for relation in (entry for entry in EFFICIENCIES["pooled"].values() if isinstance(entry, dict)):
+        assert min(measured) <= relation["gemm"]["bf16"] <= max(measured)
+        assert relation["standard_error"]["gemm.bf16"] >= 0.05
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_no_rate_of_a_device_passes_its_best_or_its_memory(name):
+    device = loader.load_device(name)
+    for dtype in ("bf16" if "bf16" in device.dense_peak else "fp16", "fp8", "nvfp4"):
+        if (dtype != "nvfp4" and dtype not in device.dense_peak) or (dtype == "nvfp4" and "fp4" not in device.dense_peak):
+            continue
+        numbers = device.numbers(dtype)
+        for rate in (product_rate, base_product_rate, grouped_product_rate):
+            best = numbers.base_best_flop_rate if rate is base_product_rate else numbers.best_flop_rate
+            assert rate(1.2, numbers) <= best * (1 + 1e-12)
+            assert best <= 1.2 * device.peak(dtype)
+        for reached in (numbers.memory_bandwidth, numbers.cast_bandwidth, numbers.product_bandwidth, numbers.grouped_bandwidth):
+            assert reached <= device.memory_bandwidth
 
 
 # Clusters
@@ -297,11 +319,11 @@ def test_a_file_holds_one_entry_at_top_level_or_in_a_table(tmp_path, kind):
 
 def test_a_user_may_give_some_of_the_constants(tmp_path):
     plain = loader.read_device_file(write(tmp_path, 'architecture = "hopper"\n' + DEVICE))
-    assert plain.efficiency == loader.load_device("h100-sxm").efficiency
+    assert plain.efficiency == loader.load_device("h800").efficiency
     content = DEVICE + "[efficiency]\nmemory = 0.5\ngemm = { bf16 = 0.4 }\n"
     own = loader.read_device_file(write(tmp_path, content))
     assert (own.efficiency.memory, own.gemm_efficiency("bf16")) == (0.5, 0.4)
-    assert own.efficiency.kernel_time == loader.load_device("a100-sxm-80gb").efficiency.kernel_time
+    assert own.efficiency.kernel_time == EFFICIENCIES["pooled"]["default"]["kernel_time"]
 
 
 def test_a_cluster_file_may_bring_its_device(tmp_path):

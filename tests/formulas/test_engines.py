@@ -21,14 +21,15 @@ import pytest
 
 import costmodel
 from costmodel import formulas, load_cluster, load_framework, load_model, symbolic
-from costmodel.description.framework import ATTENTION_KINDS
+from costmodel.description.framework import ATTENTION_KINDS, DISPATCHERS
 from costmodel.description.plan import SCHEDULES, Plan, divisors
 from costmodel.description.question import Question
 from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.evaluation import engine
 from costmodel.evaluation.estimation import TIME_PARTS
-from costmodel.formulas import quantities
+from costmodel.formulas import quantities, synchronisation
 from costmodel.formulas.convolution import counts
+from costmodel.formulas.network import collectives, node_links
 from costmodel.formulas.pipeline import schedules
 from costmodel.formulas.training_step import step
 
@@ -72,12 +73,12 @@ def drawn_plan(draw, model, gpus, framework):
     """A plan of the right world size, legal or not."""
     degrees = []
     left = gpus
-    for most in (min(8, model.heads), 4, model.layers):
-        degrees.append(draw.choice(divisors(left, most)))
+    for dimension, most in (("tensor", min(8, model.heads)), ("context", 4), ("pipeline", model.layers)):
+        degrees.append(draw.choice(divisors(left, most if dimension in framework.dimensions else 1)))
         left //= degrees[-1]
     t, c, p = degrees
     micro_batch = draw.choice([1, 1, 2, 4])
-    schedule = draw.choice(list(SCHEDULES)) if p > 1 else "1f1b"
+    schedule = draw.choice(framework.schedules) if p > 1 else "1f1b"
     ranks = left * c
     return Plan(
         global_batch=left * micro_batch * draw.choice([1, 2, p, 2 * p, 4 * p, 96]), seq_len=draw.choice([2048, 8192, 32768]),
@@ -98,6 +99,7 @@ def drawn_options(draw):
         "attention": draw.choice(["flash", "flash", *ATTENTION_KINDS]), "fused_cross_entropy": draw.random() < 0.5,
         "overlap_gradients": draw.random() < 0.5, "overlap_parameters": draw.random() < 0.5,
         "overlap_tensor": draw.random() < 0.5, "overlap_pipeline": draw.random() < 0.5,
+        "overlap_experts": draw.random() < 0.5, "dispatcher": draw.choice(DISPATCHERS),
         "dtype": draw.choice(["bf16", "bf16", "fp16"]), "gradient_bytes": draw.choice([2, 4]),
         "optimizer_offload": draw.choice([0.0, 0.0, 0.5, 1.0]), "activation_offload": draw.choice([0.0, 0.0, 0.25]),
         **draw.choice([{}, {}, *COMPRESSED]),
@@ -108,7 +110,7 @@ def legal_plans(draw, setting, wanted, **settings):
     """Legal plans with what formulas take beside them; a third of them in eight bits where the device has them."""
     model, framework = load_model(setting[0]), load_framework(setting[3])
     cluster = load_cluster(setting[1], gpus=setting[2])
-    if "fp8" in cluster.device.dense_peak and draw.random() < 0.33:
+    if "fp8" in cluster.device.dense_peak and "fp8" in framework.dtypes and draw.random() < 0.33:
         settings["dtype"] = "fp8"
     settings["cuda_graphs"] = not model.experts and draw.random() < 0.33
     plans = []
@@ -149,6 +151,21 @@ def drawn_tuple(kind, draw):
     return kind(*(draw.uniform(1e4, 1e8) for _ in kind._fields))
 
 
+def drawn_links(draw):
+    launch, ring, tree, piece, byte = (draw.uniform(low, 10.0 * low) for low in (1e-5, 1e-4, 1e-5, 1e-11, 1e-11))
+    return collectives.Links(float(draw.choice([0, 1])), launch, ring, tree, piece, byte)
+
+
+def drawn_node(draw):
+    return node_links.NodeLinks(*(draw.uniform(low, 10.0 * low) for low in (1e-6, 1e-7, 5e10, 0.1, 1e-2, 1e-9)))
+
+
+def drawn_group(draw):
+    shard, copies = float(draw.choice([1, 2, 8])), float(draw.choice([1, 4]))
+    links = [drawn_links(draw) for _ in range(3)]
+    return synchronisation.Groups(shard * copies, shard, links[0], copies, links[1], shard, links[2], draw.uniform(1.0, 3.0))
+
+
 def drawn_window(draw):
     """A sliding window: half of them such that Winograd's algorithm serves."""
     side, kernel, stride = draw.choice([7, 56, 224]), draw.choice([1, 3, 3, 5, 7]), draw.choice([1, 1, 2])
@@ -158,6 +175,9 @@ def drawn_window(draw):
 
 
 SCALARS = {
+    "places": one_of(1, 2, 8, 64), "base": logarithmic(0.1, 2.0), "exponent": one_of(0, 1, 2, 5, 8, 16, 31),
+    
+    "members": one_of(1, 2, 4, 8, 64),
     "ranks": one_of(1, 2, 3, 4, 8, 12, 16, 64, 256, 1024), "stride": one_of(1, 2, 4, 8, 16, 64),
     "nbytes": logarithmic(1.0, 1e11), "quality": logarithmic(0.3, 1.0), "launch": logarithmic(1e-6, 1e-4),
     "size": one_of(1, 4, 8, 32, 72), "seq_len": one_of(128, 2048, 8192, 131072), "window": one_of(128, 4096, 1e18),
@@ -190,6 +210,13 @@ def settings():
         known = fixed_numbers(*things, plans[0])._asdict()
         drawn = random.Random(row)
         known |= {"contents": drawn_contents(drawn), "factors": drawn_tuple(quantities.Factors, drawn)}
+        known |= {name: drawn_tuple(quantities.Part, drawn) for name in ("part", "beside", "besides")}
+        known |= {"mixture": known["model"].experts, "adapter": known["settings"].adapter}
+        known |= {"units": synchronisation.Units(known["part"], known["beside"], known["part"])}
+        known |= {"links": drawn_links(drawn), "group": drawn_group(drawn)}
+        known |= {"node": drawn_node(drawn)}
+        known |= {"dense_group": drawn_group(drawn), "routed_group": drawn_group(drawn)}
+        known |= {"body": drawn_tuple(quantities.Layer, drawn)}
         rows.append(known | {"payload": drawn_tuple(quantities.Payload, drawn)})
     return rows
 
@@ -416,7 +443,7 @@ def test_chunks_and_threads_change_no_bit(evaluated):
     assert np.array_equal(run("numba", fixed, many), np.tile(few, many.shape[1] // table.shape[1]))
 
 
-def test_auto_takes_python_for_a_handful_and_compiles_only_for_a_million():
+def test_auto_takes_python_for_a_handful_and_vector_code_for_thousands():
     assert engine.choose(1) == "python"
     assert engine.choose(engine.COMPILE_FROM + 1) == "numba"
 
@@ -485,7 +512,7 @@ def test_an_edited_formula_never_meets_a_stale_kernel(tmp_path):
     package, cache = copied(tmp_path / "copy"), str(tmp_path / "cache")
     python, compiled, folder = compared(package, COSTMODEL_CACHE_DIR=cache)
     assert folder.startswith(cache)
-    assert list(Path(folder).rglob("*.nbi")), "no kernel was cached"
+    assert list(Path(folder).rglob("*.code")), "no kernel was cached"
     assert compiled == pytest.approx(python, rel=SAME)
     edit(package / "costmodel" / "formulas" / "pipeline" / "schedules.py", schedules.bubble.__name__, "2.0 * ({})")
     edited, recompiled, other = compared(package, COSTMODEL_CACHE_DIR=cache)
@@ -500,4 +527,4 @@ def test_an_install_with_nowhere_to_write_compiles_without_a_cache(tmp_path):
     python, compiled, folder = compared(copied(tmp_path), HOME="/proc/none", XDG_CACHE_HOME="/proc/none")
     assert folder == "None"
     assert compiled == pytest.approx(python, rel=SAME)
-    assert not list(tmp_path.rglob("*.nbi"))
+    assert not [*tmp_path.rglob("*.nbi"), *tmp_path.rglob("*.code")]

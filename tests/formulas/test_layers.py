@@ -96,10 +96,10 @@ def test_winograd_serves_only_square_kernels_at_every_position(run):
 
 
 def test_a_cut_product_is_never_slower_than_the_whole_one():
-    from costmodel.formulas.compute import gemm
+    from costmodel.formulas.compute import vector_gemm
 
     for m, n, k in itertools.product((16.0, 500.0, 4096.0), (16.0, 1000.0), (64.0, 1e4, 1e6)):
-        whole = gemm(m, n, k, 4.0, V100.rate, V100.device)
+        whole = vector_gemm(m, n, k, 4.0, V100.rate, V100.device)
         cut = times.split_gemm(m, n, k, 4.0, V100.rate, V100.device)
         assert counts.linear_bytes(m, k, n, 4.0) / V100.device.memory_bandwidth <= cut <= whole * (1 + 1e-9)
 

@@ -14,7 +14,7 @@ from tests.page.questions import asked_of_library, difference, drawn
 
 pytestmark = pytest.mark.slow
 CASES = {"dense": ("llama3-70b", "bf16", "megatron-core"), "experts": ("mixtral-8x7b", "bf16", "megatron-core"),
-         "8 bit": ("llama3-8b", "fp8", "deepspeed")}  # fmt: skip
+         "8 bit": ("llama3-8b", "fp8", "nemo")}  # fmt: skip
 LARGEST = 6_000_000
 BATCH, LENGTH = 128, 4096
 REFUSED = (

@@ -77,6 +77,34 @@ class Brute:
         taken = {source for layer in self.everything - cut for source in self.inputs[layer]}
         return sum(self.layers[i].output_bytes for i in taken & cut) / (self.compression or 1.0)
 
+    def in_a_row(self):
+        """Every pipeline of stages on workers in a row, as `nested`: each link priced by the outermost level it passes."""
+
+        def link(first, last):
+            rate, whole = math.inf, 1
+            for machines, bandwidth in zip(self.machines, self.bandwidths, strict=True):
+                rate = min(rate, bandwidth) if machines > 1 else rate
+                whole *= machines
+                if first // whole == last // whole:
+                    return rate
+
+        workers = math.prod(self.machines)
+        for stages in pipelines(self.cuts, frozenset(), self.everything, workers, self.straight):
+            time, leaves, first = 0.0, [], 0
+            ends = [*itertools.accumulate(m for _, _, m in stages)]
+            for number, (a, b, m) in enumerate(stages):
+                compute = self.total(b - a, lambda layer: layer.forward + layer.backward)
+                w = self.total(b - a, lambda layer: layer.parameter_bytes)
+                ring = 2 * (m - 1) / m * w / link(first, first + m - 1)
+                time = max(time, (compute + ring if m == workers else max(compute, ring)) / m)
+                if number:  # between two neighbouring stages, over the slowest link that either of them or the step between has
+                    before = first - stages[number - 1][2]
+                    slowest = min(link(before, first), link(first - 1, ends[number] - 1))
+                    time = max(time, self.crossing(a) / slowest)
+                leaves.append((b - a, m))
+                first += m
+            yield time, leaves
+
     def nested(self, level, start, end):
         """Every pipeline on a level with the time of each: (time, leaves as (layers, replicas))."""
         if level < 0:
@@ -123,7 +151,8 @@ class Brute:
 
     def least(self):
         check = self.memory and self.recurrence != "reference"
-        found = self.nested(len(self.machines) - 1, frozenset(), self.everything)
+        nested = self.nested(len(self.machines) - 1, frozenset(), self.everything)
+        found = self.in_a_row() if self.recurrence == "placed" else nested
         return min((time for time, leaves in found if not check or self.fits(leaves)), default=math.inf)
 
 
@@ -142,7 +171,7 @@ def found(*arguments, **keywords):
 
 @given(
     st.lists(COSTS, min_size=1, max_size=6), st.integers(1, 4), st.sampled_from([0.3, 1.0, 10.0]),
-    st.sampled_from(["sosp19", "arxiv2018", "reference"]), st.sampled_from([None, 1.0, 4.0]), st.booleans(),
+    st.sampled_from(["placed", "sosp19", "arxiv2018", "reference"]), st.sampled_from([None, 1.0, 4.0]), st.booleans(),
     st.sampled_from([None, 1.0, 3.0, 8.0]),
 )  # fmt: skip
 @settings(deadline=None, max_examples=300)
@@ -158,7 +187,8 @@ def test_no_partition_of_a_chain_is_faster(costs, machines, bandwidth, recurrenc
 @given(
     st.lists(COSTS, min_size=1, max_size=4), st.sampled_from([[2, 2], [3, 2], [2, 3], [2, 2, 2], [1, 3, 2]]),
     st.sampled_from([[10.0, 1.0, 0.5], [1.0, 0.2, 0.2]]),
-    st.sampled_from(["sosp19", "reference"]), st.sampled_from([None, 1.0]), st.booleans(), st.sampled_from([None, 2.0, 6.0]),
+    st.sampled_from(["placed", "sosp19", "reference"]), st.sampled_from([None, 1.0]), st.booleans(),
+    st.sampled_from([None, 2.0, 6.0]),
 )  # fmt: skip
 @settings(deadline=None, max_examples=150)
 def test_no_nested_partition_of_a_chain_is_faster(costs, machines, bandwidths, recurrence, compression, straight, memory):
@@ -179,7 +209,7 @@ GRAPHS = [
 
 
 @given(st.sampled_from(GRAPHS), st.data(), st.integers(1, 3), st.sampled_from([0.3, 1.0, 10.0]),
-       st.sampled_from(["sosp19", "arxiv2018"]), st.sampled_from([None, 6.0]))  # fmt: skip
+       st.sampled_from(["placed", "sosp19", "arxiv2018"]), st.sampled_from([None, 6.0]))  # fmt: skip
 @settings(deadline=None, max_examples=100)
 def test_no_partition_of_a_graph_is_faster(edges, data, machines, bandwidth, recurrence, memory):
     size = 1 + max(b for _, b in edges)
@@ -225,7 +255,7 @@ def test_cuts_of_a_graph_too_large_to_enumerate_are_those_of_its_branches_and_of
     monkeypatch.setattr(graph, "MOST_ENUMERATED", 20)
     if not grouped:
         monkeypatch.setattr(graph, "MOST_GROUPED", 3)
-    result = partition(chain, [4], [1e12])
+    result = partition(chain, [4], [1e12], recurrence="sosp19")
     assert result.time == pytest.approx(2.0)
     assert result.proven  # as fast as if all machines computed all the time
 
@@ -355,7 +385,7 @@ def test_noam_is_workers_over_replicas_of_the_input_stage(replicas, admitted):  
     sizes = [int(size) for size in replicas.split("-")]
     # what a stage's replicas exchange takes as long as its layers on all of them would
     chain = chain_of([(float(size), 1.0, 1e9 * size / (2 * (size - 1)) if size > 1 else 1e14) for size in sizes])
-    result = partition(chain, [sum(sizes)], [1e9]) if len(sizes) > 1 else partition(chain, [sizes[0]], [1e12])
+    result = partition(chain, [sum(sizes)], [1e9 if len(sizes) > 1 else 1e12], recurrence="sosp19")
     assert result.configuration == replicas
     assert result.in_flight == admitted
 

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from costmodel import data_parallel_step, load_cluster, load_network
+from costmodel import data_parallel_step, load_cluster, load_device, load_network
 from costmodel.errors import InvalidValue
 from costmodel.training.large_minibatch import LinearScalingWarning, goyal_schedule
 
@@ -85,10 +85,32 @@ def test_every_iteration_of_figure_7_is_within_three_points_of_its_growth(iterat
         assert iterations[gpus].time / iterations[8].time == pytest.approx(time / FIGURE_7[8], abs=0.03), gpus
 
 
-@pytest.mark.xfail(strict=True, reason="-25 %: kernels are as fast as PyTorch's of 2020 (V100 constants stand in for P100's); "
-                   "Caffe2's backward pass took 0.120 s where these take 0.100, and its forward pass the rest")  # fmt: skip
+@pytest.mark.xfail(strict=True, reason="-25 %: kernels are as fast as TensorFlow's and Caffe2's published on P100s (below), and "
+                   "the paper's own backward pass is 120 ms; its 230 ms leave 50 ms that no kernel of forward or backward takes")
 def test_the_iteration_of_resnet_50_on_p100s_is_within_ten_per_cent_from_shapes(iterations):
     assert iterations[8].time == pytest.approx(FIGURE_7[8], rel=0.10)
+
+
+PUBLISHED_P100 = [  # images a second of one P100 with NVLink, fp32, 2017; ResNet-50 there has its stride on 1 x 1
+    # tensorflow/tensorflow docs_src/performance/benchmarks.md: DGX-1, cuDNN 5.1, synthetic data
+    ("inception-v3", 64, 142.0), ("inception-v3", 32, 128.0), ("resnet-50", 64, 219.0), ("resnet-50", 32, 195.0),
+    ("alexnet", 512, 2987.0), ("vgg-16", 64, 154.0), ("vgg-16", 32, 144.0),
+    # facebookarchive/caffe2#292, quoting NVIDIA's page on Caffe2
+    ("inception-v3", 64, 140.0), ("vgg-16", 64, 146.0), ("resnet-50", 64, 231.0),
+]  # fmt: skip
+
+
+def test_networks_on_a_p100_are_as_fast_as_two_frameworks_of_2017_published():
+    device = load_device("p100-sxm-16gb")
+    errors = {}
+    for network, minibatch, published in PUBLISHED_P100:
+        layers = load_network(network).chain(device, minibatch=minibatch).layers
+        found = minibatch / sum(layer.forward + layer.backward for layer in layers)
+        errors.setdefault(network, []).append(found / published - 1.0)
+    assert all(abs(error) <= 0.10 for network in ("resnet-50", "vgg-16", "alexnet") for error in errors[network])
+    assert all(abs(error) <= 0.20 for error in errors["inception-v3"])
+    every = [abs(error) for some in errors.values() for error in some]
+    assert sum(every) / len(every) <= 0.10
 
 
 def test_the_backward_pass_from_shapes_is_no_slower_than_caffe2_s_and_within_a_fifth():  # section 4.3: 120 ms

@@ -62,7 +62,8 @@ def row(name, replicas, published, why=None):
 
 
 @pytest.mark.parametrize(("name", "replicas", "published"), [
-    row("2.5B", 1, 95), row("1.2B", 64, 96), row("8.3B", 64, 74),
+    row("2.5B", 1, 95), row("1.2B", 64, 96),
+    row("8.3B", 64, 74, "79.2: as 8.3 B on one replica"),
     row("8.3B", 1, 77, "84.1: as 4.2 B on four ranks"),
     row("4.2B", 1, 82, "91.6: four ranks wait for each other in small kernels, which the constants of 2021 no longer have"),
     row("2.5B", 64, 83, "96.8: published falls by 12 points with data parallelism where 8.3 B falls by 3"),
@@ -74,8 +75,7 @@ def test_weak_scaling_is_as_published_within_five_points(name, replicas, publish
 
 @pytest.mark.parametrize(("name", "replicas", "published"), [
     row("2.5B", 1, 95), row("4.2B", 1, 82), row("1.2B", 64, 96), row("4.2B", 64, 79),
-    row("8.3B", 1, 77),
-    row("8.3B", 64, 74, "67.3: kernels of 2021 are 1.5 times as fast, so that the same exchange is a larger share"),
+    row("8.3B", 1, 77), row("8.3B", 64, 74),
     row("2.5B", 64, 83, "92.8: published falls by 12 points with data parallelism where 8.3 B falls by 3"),
 ])  # fmt: skip
 def test_weak_scaling_with_the_kernels_of_2021_is_within_five_points(name, replicas, published):
@@ -92,22 +92,11 @@ PTD_P = [
     ("gpt3-175b", 1536, 384, 12, 153), ("gpt3-175b", 1536, 768, 12, 149), ("gpt3-175b", 1536, 1536, 12, 141),
     ("megatron-530b", 2240, 560, 35, 171), ("megatron-530b", 2240, 1120, 35, 167), ("megatron-530b", 2240, 2240, 35, 159),
 ]  # fmt: skip
-GATHERING = 0.35
-"""How fast DeepSpeed gathered on Selene in 2021, of the speed on the clusters that its constants are from: the one factor
-that fits."""
-
-
-def zero_3(name, batch, gpus, micro_batch, factor=1.0):
-    framework = load_framework("deepspeed")
-    constants = replaced(
-        framework.constants, {"network_sharding_quality": factor * framework.constants.network.sharding_quality}
-    )
+def zero_3(name, batch, gpus, micro_batch):
     plan = Plan(
         global_batch=batch, seq_len=2048, data_parallel=gpus, zero_stage=3, micro_batch=micro_batch, recompute="full"
     )  # fmt: skip
-    answer = estimate(
-        load_model(name), load_cluster("selene", gpus=gpus), plan, dataclasses.replace(framework, constants=constants)
-    )  # fmt: skip
+    answer = estimate(load_model(name), load_cluster("selene", gpus=gpus), plan, "deepspeed")
     return float(answer.step.hardware_flop) / answer.step_time / gpus / 1e12
 
 
@@ -121,15 +110,11 @@ def test_tensor_pipeline_and_data_parallel_rows_are_within_ten_per_cent(name, ba
     assert float(answer.step.hardware_flop) / answer.step_time / gpus / 1e12 == pytest.approx(published, rel=0.10)
 
 
-@pytest.mark.xfail(strict=True, reason="+43 to +128 %: DeepSpeed's speed of gathering is that of other clusters and of "
-                   "later releases; one factor of 0.35 on it brings all six rows within 10 %")  # fmt: skip
-@pytest.mark.parametrize(("name", "batch", "gpus", "micro_batch", "published"), ZERO_3)
+BEYOND = pytest.mark.xfail(strict=True, reason="20.4 and 28 % too fast: DeepSpeed's constants are of later releases")
+
+
+@pytest.mark.parametrize(("name", "batch", "gpus", "micro_batch", "published"), [
+    pytest.param(*one, marks=BEYOND if one[0] == "megatron-530b" and one[2] < 2240 else ()) for one in ZERO_3
+])  # fmt: skip
 def test_zero_3_rows_are_within_twenty_per_cent(name, batch, gpus, micro_batch, published):
     assert zero_3(name, batch, gpus, micro_batch) == pytest.approx(published, rel=0.20)
-
-
-@pytest.mark.parametrize(("name", "batch", "gpus", "micro_batch", "published"), ZERO_3)
-def test_one_factor_on_the_speed_of_gathering_brings_all_zero_3_rows_within_ten_per_cent(
-    name, batch, gpus, micro_batch, published
-):  # fmt: skip
-    assert zero_3(name, batch, gpus, micro_batch, GATHERING) == pytest.approx(published, rel=0.10)

@@ -8,7 +8,7 @@ import pytest
 from costmodel import Plan, load_cluster, load_framework, load_model
 from costmodel.cli import main
 from costmodel.errors import InvalidValue, UnknownName
-from costmodel.formulas.network import algorithms
+from costmodel.formulas.network import algorithms, bounds
 from costmodel.formulas.systems import batch_sizes, reliability, server_exchange
 from costmodel.formulas.training_step import step
 from costmodel.symbolic_analysis import crossovers, elasticities, find_formula, formula_names, page
@@ -161,7 +161,7 @@ def test_servers_overtake_an_all_reduce_from_half_as_many_as_workers():
 
 def test_formulas_that_never_meet_have_no_crossing_and_missing_values_are_named():
     given = {"ranks": 16.0, "latency": 1e-5, "bandwidth": 1e10}
-    assert crossovers(algorithms.ring_all_reduce, algorithms.least_all_gather, "nbytes", 1.0, 10.0, given) == []
+    assert crossovers(algorithms.ring_all_reduce, bounds.least_all_gather, "nbytes", 1.0, 10.0, given) == []
     with pytest.raises(InvalidValue, match="bandwidth"):
         crossovers(algorithms.ring_all_reduce, algorithms.message, "nbytes", 1.0, 10.0, {"ranks": 4.0, "latency": 0.0})
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from costmodel import CostModelError, NotModelled, load_model
+from costmodel.description import bucket_rules
 from costmodel.description import buckets as rules
 from costmodel.description.buckets import (
     Context,
@@ -308,7 +309,7 @@ def test_a_wrong_setting_is_named(wrong):
         DeepSpeed(**wrong)
 
 
-@pytest.mark.parametrize("name", ["megatron-core", "deepspeed", "fsdp1", "fsdp2", "nanotron", "megatron-deepspeed"])
+@pytest.mark.parametrize("name", bucket_rules.RULES)
 def test_every_framework_has_a_rule_at_every_stage(name):
     for stage in range(4):
         assert rules.rule_of(name, stage).calls(BLOOM, Context(8, 8, stage))

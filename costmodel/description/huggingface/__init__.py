@@ -7,7 +7,7 @@ can't speak of the shape, and listed; one that could is an error, never a guess.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from costmodel.checks import flag, real
 from costmodel.description.huggingface.encoders import ENCODERS
@@ -27,6 +27,7 @@ from costmodel.description.huggingface.refused import REFUSED
 from costmodel.description.huggingface.rules import Fields, one_of_all_layers
 from costmodel.description.huggingface.towers import TEXT_KINDS, TEXT_TABLES, TOWERS
 from costmodel.errors import InvalidValue, NotModelled
+from costmodel.records import made
 
 if TYPE_CHECKING:
     from costmodel.description.transformer import Transformer
@@ -70,10 +71,10 @@ def read(path: str | Path, name: str | None = None) -> Reading:
     from costmodel.description.transformer import Transformer
 
     fields, notes, passed_over = _read(Path(path), name)
-    return Reading(Transformer(**fields), notes, passed_over)
+    return Reading(made(Transformer, fields), notes, passed_over)
 
 
-def read_config(path: Path, name: str | None) -> dict[str, Any]:
+def read_config(path: Path, name: str | None) -> dict[str, object]:
     """A local ``config.json`` as keyword arguments of Transformer.
 
     Parameters
@@ -83,7 +84,11 @@ def read_config(path: Path, name: str | None) -> dict[str, Any]:
     return _read(path, name)[0]
 
 
-def _read(path: Path, name: str | None) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
+LENGTHS = ("max_position_embeddings", "max_sequence_length", "max_seq_len", "seq_length", "n_positions", "n_ctx")
+"""Keys that say how long the sequences were, where positions aren't learned."""
+
+
+def _read(path: Path, name: str | None) -> tuple[dict[str, object], tuple[str, ...], tuple[str, ...]]:
     whole, file = load(path)
     notes: list[str] = []
     config = _text_tower(whole, file, notes)
@@ -102,6 +107,10 @@ def _read(path: Path, name: str | None) -> tuple[dict[str, Any], tuple[str, ...]
         method = quantised.get("quant_method") or quantised.get("quant_type") or "quantised"
         notes.append(f"quantization_config ({short(method)}) says how the weights are stored; --dtype says how they are trained")
     fields = _fields(family, config, file)
+    lengths = [config.get(key) for key in LENGTHS]
+    known = [length for length in lengths if isinstance(length, int) and not isinstance(length, bool) and 0 < length < 10**9]
+    if known and not fields.get("learned_positions"):
+        fields["trained_length"] = known[0]
     return {"name": name if name is not None else name_of(whole, file), **fields}, tuple(notes), tuple(passed_over)
 
 
@@ -212,7 +221,7 @@ def _fields(family: Family, config: Config, file: Path) -> Fields:
     return fields
 
 
-def _spelled(config: Config, keys: list[str]) -> tuple[str, Any] | None:
+def _spelled(config: Config, keys: list[str]) -> tuple[str, object] | None:
     there = [key for key in keys if config.get(key) is not None]
     for key in there[1:]:
         if config[key] != config[there[0]]:
@@ -220,11 +229,11 @@ def _spelled(config: Config, keys: list[str]) -> tuple[str, Any] | None:
     return (there[0], config[there[0]]) if there else None
 
 
-def _typed(field: str, key: str, value: Any) -> Any:
+def _typed(field: str, key: str, value: object) -> object:
     return flag(key, value) if field in FLAGS else one_of_all_layers(key, value)
 
 
-def _demand(demanded: dict[str, tuple[Any, ...]], config: Config, file: Path) -> None:
+def _demand(demanded: dict[str, tuple[object, ...]], config: Config, file: Path) -> None:
     for key, allowed in demanded.items():
         value = config.get(key, allowed[0])
         # 1 == True, so the type is compared too.

@@ -6,14 +6,12 @@ Facts are those of Hugging Face Transformers 5.23, ``src/transformers/models/*``
 
 from __future__ import annotations
 
-from typing import Any
-
 from costmodel.description.huggingface.families import BIASED, CLASSIC, DENSE, Family, family
 from costmodel.description.huggingface.files import Config
 from costmodel.description.huggingface.keys import words
 from costmodel.description.huggingface.rules import Fields, Rule, count, plus, windows, yes
 
-MASKED: dict[str, Any] = {
+MASKED: Fields = {
     "causal": False, "embedding_norm": True, "last_norm": False, "head_transform": True, "head_bias": True,
 }  # fmt: skip
 """BERT and its likenesses: norms after the block, and a head of a dense layer, a norm and the tied embedding."""
@@ -31,9 +29,9 @@ typed_positions = Rule(_typed_positions, words("max_position_embeddings type_voc
 def _patches(config: Config, fields: Fields) -> Fields:
     side, patch = count(config, "image_size", 224), count(config, "patch_size", 16)
     extra = 2 if config.get("model_type") == "deit" else 1  # class token, and DeiT's distillation token
-    labels = config.get("num_labels")
-    if labels is None and isinstance(config.get("id2label"), dict):
-        labels = len(config["id2label"])
+    labels, words = config.get("num_labels"), config.get("id2label")
+    if labels is None and isinstance(words, dict):
+        labels = len(words)
     found: Fields = {
         "vocabulary": labels if isinstance(labels, int) and labels > 0 else 2,
         "patch_values": count(config, "num_channels", 3) * patch * patch,

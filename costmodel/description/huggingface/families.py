@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from costmodel.description.huggingface import special
 from costmodel.description.huggingface.keys import words
 from costmodel.description.huggingface.rules import (
+    Fields,
     Rule,
     every_layer,
     every_other,
@@ -35,13 +36,13 @@ class Family(NamedTuple):
 
     takes: Mapping[str, str] = {}
     """Field: its keys here; "" for the usual ones."""
-    optional: Mapping[str, Any] = {}
+    optional: Mapping[str, object] = {}
     """Field that a file may leave out: its value then (None: Transformer's own)."""
-    fixed: Mapping[str, Any] = {}
+    fixed: Mapping[str, object] = {}
     """Fields that the architecture fixes."""
     switches: Mapping[str, tuple[str, bool]] = {}
     """Yes-or-no key: the fields it sets, and what it is where the file doesn't say."""
-    only: Mapping[str, tuple[Any, ...]] = {}
+    only: Mapping[str, tuple[object, ...]] = {}
     """Key: its values that are modelled."""
     ignored: frozenset[str] = frozenset()
     """Keys that leave the shape alone in this family."""
@@ -59,10 +60,10 @@ def family(
     takes: str = DENSE,
     *rules: Rule,
     tied: bool | None = False,
-    optional: Mapping[str, Any] | None = None,
+    optional: Mapping[str, object] | None = None,
     keys: Mapping[str, str] | None = None,
     switches: Mapping[str, tuple[str, bool]] | None = None,
-    only: Mapping[str, tuple[Any, ...]] | None = None,
+    only: Mapping[str, tuple[object, ...]] | None = None,
     ignored: str = "",
     positions: bool = False,
     **fixed: Any,
@@ -97,8 +98,8 @@ def family(
 
 GROUPED = f"{DENSE} kv_heads"
 """Where the configuration class has a default of its own for the number of groups, so the file has to say."""
-CLASSIC: dict[str, Any] = {"gated": False, "norm": "layernorm"}
-BIASED: dict[str, Any] = dict.fromkeys(EVERY.split(), True)
+CLASSIC: Fields = {"gated": False, "norm": "layernorm"}
+BIASED: Fields = dict.fromkeys(EVERY.split(), True)
 SMALL_EXPERTS = {"expert_feed_forward": "intermediate_size"}
 """Where the only width in the file is that of an expert."""
 SOFT_CAPS = {"use_bidirectional_attention": (False, None, "vision")}
@@ -113,7 +114,7 @@ HUNYUAN = (
 """Keys of Hunyuan's files that leave the shape alone where keys and values are neither shared by layers nor latent."""
 NOT_SHARED = {"use_qk_norm": (True,), "use_cla": (False,), "use_mla": (False,)}
 LATENT_FIELDS = "layers hidden heads vocabulary"
-MTP: dict[str, Any] = {"prediction_layers": None}
+MTP: Fields = {"prediction_layers": None}
 
 llama = family(switches=LLAMA_SWITCHES, ignored="is_llama_config", optional=MTP)
 qwen2 = family(GROUPED, last_windows, attention_bias=True, ignored="use_mrope mrope_section", optional=MTP)
@@ -401,7 +402,7 @@ FAMILIES: dict[str, Family] = {
 }  # fmt: skip
 """Every decoder's `model_type` that can be read."""
 
-CLASS_DEFAULTS: dict[str, dict[str, Any]] = {
+CLASS_DEFAULTS: dict[str, dict[str, object]] = {
     kind: dict(zip(("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "intermediate_size",
                     "vocab_size"), sizes, strict=False))
     for kind, sizes in {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from costmodel.errors import UnreadableFile
 
@@ -13,7 +12,7 @@ MAX_BYTES = 64 << 20
 """Largest file that is read [bytes]: some carry a vocabulary or the labels of a classifier."""
 MAX_DEPTH = 16
 
-Config = dict[str, Any]
+Config = dict[str, object]
 
 
 def load(path: Path) -> tuple[Config, Path]:
@@ -64,7 +63,7 @@ def _parse(text: bytes, file: Path) -> Config:
     return config
 
 
-def _once(pairs: Sequence[tuple[str, Any]]) -> Config:
+def _once(pairs: Sequence[tuple[str, object]]) -> Config:
     found: Config = {}
     for key, value in pairs:
         if key in found:
@@ -73,8 +72,8 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> Config:
     return found
 
 
-def _deeper(value: Any, limit: int) -> bool:
-    level: list[Any] = [value]
+def _deeper(value: object, limit: int) -> bool:
+    level: list[dict[str, object] | list[object]] = [value] if isinstance(value, dict | list) else []
     for _ in range(limit):
         level = [
             inner
@@ -87,7 +86,7 @@ def _deeper(value: Any, limit: int) -> bool:
     return True
 
 
-def short(value: Any) -> str:
+def short(value: object) -> str:
     """A value of a file as it is quoted in a message."""
     text = ascii(value)
     return text if len(text) <= 80 else text[:77] + "..."

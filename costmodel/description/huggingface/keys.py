@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 
 def words(text: str) -> frozenset[str]:
@@ -87,7 +86,7 @@ DROPOUT = words(
     "mlp_dropout ffn_dropout attn_dropout_prob emb_dropout_prob"
 )
 
-DECODER: dict[str, tuple[Any, ...]] = {
+DECODER: dict[str, tuple[object, ...]] = {
     "is_encoder_decoder": (False, None),
     "add_cross_attention": (False, None),
     "cross_attention_hidden_size": (None,),
@@ -120,7 +119,7 @@ TOWER = re.compile(r"^(use_|tune_|freeze_)?(mm|image|img|vision|visual|video|aud
 """Starts of keys of towers for images and sound."""
 
 
-def could_change_the_shape(key: str, value: Any) -> bool:
+def could_change_the_shape(key: str, value: object) -> bool:
     """Whether a key that no family knows may speak of the shape: private and empty ones don't, nor do scales.
 
     Parameters

@@ -33,7 +33,7 @@ def count(config: Config, key: str, default: int | None = None) -> int:
     return one_of_all_layers(key, value)
 
 
-def one_of_all_layers(key: str, value: Any) -> int:
+def one_of_all_layers(key: str, value: object) -> int:
     """A whole number, or that of a list in which each layer has the same."""
     if isinstance(value, list):
         if not value or any(type(one) is not int or one != value[0] for one in value):
@@ -213,6 +213,9 @@ def mixture(first: int | None = 0, width: str = "feed_forward", shared: int | No
         elif several is not None or shared:
             copies = count(config, several) if several else shared or 0
             found["shared_expert_feed_forward"] = copies * fields["expert_feed_forward"]
+        groups, taken = config.get("n_group"), config.get("topk_group")
+        if isinstance(groups, int) and isinstance(taken, int) and 0 < taken < groups:
+            found |= {"expert_groups": groups, "groups_per_token": taken}
         return found
 
     return Rule(apply, DENSE_KEYS | words(SHARED_COUNTS) | words(SHARED_WIDTHS) | words(dense_keys))
@@ -321,20 +324,7 @@ four_times_hidden = Rule(_four_times_hidden, frozenset())
 """The MLP's width where the file doesn't say."""
 
 
-def renamed(target: str, values: Mapping[Any, Any], key: str, default: Any) -> Rule:
-    """A field from a key with its own words."""
-
-    def apply(config: Config, fields: Fields) -> Fields:
-        value = config.get(key)
-        value = default if value is None else value
-        if not isinstance(value, str | int) or value not in values:
-            raise NotModelled(f"{key}={short(value)} is not modelled, only {' or '.join(map(repr, values))}")
-        return {target: values[value]}
-
-    return Rule(apply, frozenset({key}))
-
-
-def when(key: str, default: bool, fields_if: Mapping[str, Any], fields_else: Mapping[str, Any] | None = None) -> Rule:
+def when(key: str, default: bool, fields_if: Mapping[str, object], fields_else: Mapping[str, object] | None = None) -> Rule:
     """Fields that a yes or no turns on."""
 
     def apply(config: Config, fields: Fields) -> Fields:

@@ -7,7 +7,7 @@ patches and filters, or Winograd's, whichever is faster; a recurrent layer one p
 from __future__ import annotations
 
 from costmodel import ops
-from costmodel.formulas.compute import gemm, stream
+from costmodel.formulas.compute import stream, vector_gemm
 from costmodel.formulas.convolution.counts import SlidingWindow, window_inputs, window_outputs
 from costmodel.formulas.quantities import DeviceNumbers, Number
 
@@ -20,7 +20,7 @@ def split_gemm(
 ) -> Number:  # fmt: skip
     r"""Time of a product whose inner dimension may be cut so that the pieces fill the device [s].
 
-    :math:`s` pieces are one product with :math:`s m` rows and depth :math:`k / s`. What `gemm` loses to unfilled
+    :math:`s` pieces are one product with :math:`s m` rows and depth :math:`k / s`. What `vector_gemm` loses to unfilled
     waves falls with :math:`s`, what it loses to filling tiles grows; the sum is least at
 
     .. math:: s = \sqrt{\frac{A k}{m n K}}
@@ -35,7 +35,7 @@ def split_gemm(
     best = ops.sqrt(device.gemm_output * k / ops.maximum(1.0, m * n * device.gemm_depth))
     pieces = ops.maximum(1.0, ops.minimum(best, k / 32.0))
     moved = element_bytes * (m * k + k * n + pieces * m * n)
-    product = gemm(m * pieces, n, k / pieces, element_bytes, flop_rate, device)
+    product = vector_gemm(m * pieces, n, k / pieces, element_bytes, flop_rate, device)
     return ops.where(n * k > 0.0, ops.maximum(product, stream(moved, 1.0, device)), 0.0)
 
 
@@ -71,7 +71,7 @@ def winograd(
     """
     taps = winograd_taps(sliding)
     tiles = sliding.batch * inner_pixels / (WINOGRAD_TILE * WINOGRAD_TILE)
-    over_channels = gemm(taps * tiles, sliding.filters, sliding.channels, element_bytes, flop_rate, device)
+    over_channels = vector_gemm(taps * tiles, sliding.filters, sliding.channels, element_bytes, flop_rate, device)
     over_tiles = split_gemm(taps * sliding.channels, sliding.filters, tiles, element_bytes, flop_rate, device)
     product = ops.where(depth_is_tiles > 0.0, over_tiles, over_channels)
     transformed = taps * tiles * (sliding.channels + sliding.filters)
@@ -123,7 +123,7 @@ def convolution_forward(
     pixels = sliding.output_height * sliding.output_width
     taps = sliding.channels / sliding.groups * sliding.kernel_height * sliding.kernel_width
     rows = sliding.batch * pixels * sliding.groups
-    plain = gemm(rows, sliding.filters / sliding.groups, taps, element_bytes, flop_rate, device)
+    plain = vector_gemm(rows, sliding.filters / sliding.groups, taps, element_bytes, flop_rate, device)
     quick = winograd(sliding, pixels, 0.0, element_bytes, winograd_share * flop_rate, device)
     return faster(sliding, dilation, plain, quick)
 
@@ -147,7 +147,7 @@ def convolution_backward_data(
     share = sliding.output_height * sliding.output_width / pixels
     taps = sliding.filters / sliding.groups * sliding.kernel_height * sliding.kernel_width * share
     rows = sliding.batch * pixels * sliding.groups
-    plain = gemm(rows, sliding.channels / sliding.groups, taps, element_bytes, flop_rate, device)
+    plain = vector_gemm(rows, sliding.channels / sliding.groups, taps, element_bytes, flop_rate, device)
     quick = winograd(sliding, pixels, 0.0, element_bytes, winograd_share * flop_rate, device)
     return faster(sliding, dilation, plain, quick)
 
@@ -195,7 +195,7 @@ def recurrent_forward(
     ----------
     [appleyard2016]_
     """
-    outside = gemm(batch * steps, gates * hidden, inputs, element_bytes, flop_rate, device)
+    outside = vector_gemm(batch * steps, gates * hidden, inputs, element_bytes, flop_rate, device)
     step = split_gemm(batch, gates * hidden, hidden, element_bytes, flop_rate, device)
     pointwise = stream(2.0 * gates * batch * hidden * element_bytes, 1.0, device)
     return outside + steps * (step + pointwise)
@@ -220,6 +220,6 @@ def recurrent_backward(
     rows = batch * steps
     step = split_gemm(batch, hidden, gates * hidden, element_bytes, flop_rate, device)
     pointwise = stream(3.0 * gates * batch * hidden * element_bytes, 1.0, device)
-    data = gemm(rows, inputs, gates * hidden, element_bytes, flop_rate, device)
+    data = vector_gemm(rows, inputs, gates * hidden, element_bytes, flop_rate, device)
     weights = split_gemm(gates * hidden, inputs + hidden, rows, element_bytes, flop_rate, device)
     return steps * (step + pointwise) + data + weights

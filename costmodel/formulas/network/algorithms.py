@@ -1,10 +1,10 @@
-r"""Collectives over equal links: every textbook algorithm in the alpha-beta-gamma model, and what none can beat.
+r"""Collectives over equal links: every textbook algorithm in the alpha-beta-gamma model.
 
 A message of :math:`n` bytes takes :math:`\alpha + n / B`, a rank sends and receives one at a time, and adding
 :math:`n` received bytes to its own takes :math:`n / G`; :math:`p` ranks. By default adding is free. Of every
 collective the buffer is the whole one: what each rank holds before a reduction, after a gather, or sends to all
-others and itself in an all-to-all. References: [thakur2005]_, [chan2007]_; over unlike links see
-`costmodel.formulas.network.collectives`.
+others and itself in an all-to-all. References: [thakur2005]_, [chan2007]_; what no algorithm can
+beat is in `costmodel.formulas.network.bounds`, and unlike links are in `costmodel.formulas.network.collectives`.
 """
 
 from __future__ import annotations
@@ -545,72 +545,3 @@ def hierarchical(
     """
     reduced = binomial_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth)
     return reduced + across + binomial_broadcast(nbytes, ranks, latency, bandwidth)
-
-
-# What no algorithm beats
-
-
-def least_all_reduce(
-    nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
-) -> Number:  # fmt: skip
-    r"""Time that no all-reduce goes below [s].
-
-    .. math:: T \ge \max\left(\lceil \log_2 p \rceil \alpha,\; 2 \frac{p - 1}{p} \frac{n}{B},\; \frac{p - 1}{p} \frac{n}{G}\right)
-
-    Parameters
-    ----------
-    nbytes : buffer on each rank [bytes]
-    ranks : members, at least 1
-    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
-
-    References
-    ----------
-    [patarasuk2009]_, [chan2007]_ section 3
-    """
-    moving = 2.0 * ring_pass(nbytes, ranks, 0.0, bandwidth)
-    adding = ring_pass(nbytes, ranks, 0.0, reduce_bandwidth)
-    return ops.maximum(rounds(ranks) * latency, ops.maximum(moving, adding))
-
-
-def least_all_gather(
-    nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
-) -> Number:  # fmt: skip
-    r"""Time that no all-gather, reduce-scatter or all-to-all goes below [s].
-
-    .. math:: T \ge \max\left( \lceil \log_2 p \rceil \alpha,\; \frac{p - 1}{p} \frac{n}{B},\; \frac{p - 1}{p} \frac{n}{G} \right)
-
-    Parameters
-    ----------
-    nbytes : whole buffer [bytes]
-    ranks : members, at least 1
-    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
-
-    References
-    ----------
-    [chan2007]_ section 3
-    """
-    moving = ring_pass(nbytes, ranks, 0.0, bandwidth)
-    adding = ring_pass(nbytes, ranks, 0.0, reduce_bandwidth)
-    return ops.maximum(rounds(ranks) * latency, ops.maximum(moving, adding))
-
-
-def least_broadcast(
-    nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
-) -> Number:  # fmt: skip
-    r"""Time that no broadcast or reduction goes below [s].
-
-    .. math:: T \ge \max\left( \lceil \log_2 p \rceil \alpha,\; \frac{n}{B},\; \frac{p - 1}{p} \frac{n}{G} \right)
-
-    Parameters
-    ----------
-    nbytes : buffer [bytes]
-    ranks : members, at least 1
-    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
-
-    References
-    ----------
-    [chan2007]_ section 3
-    """
-    moving = ops.where(ranks > 1.0, nbytes / bandwidth, 0.0)
-    adding = ring_pass(nbytes, ranks, 0.0, reduce_bandwidth)
-    return ops.maximum(rounds(ranks) * latency, ops.maximum(moving, adding))

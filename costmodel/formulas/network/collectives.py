@@ -8,9 +8,11 @@ links is that of `costmodel.formulas.network.algorithms`.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from costmodel import ops
 from costmodel.formulas.network import algorithms
-from costmodel.formulas.quantities import NetworkNumbers, Number, Software
+from costmodel.formulas.quantities import ExpertNumbers, NetworkNumbers, Number, Software
 
 
 def members_inside(ranks: Number, stride: Number, size: Number) -> Number:
@@ -30,14 +32,14 @@ def members_inside(ranks: Number, stride: Number, size: Number) -> Number:
     return ops.minimum(ranks, ops.maximum(1.0, size / stride))
 
 
-def inside_bandwidth(node: Number, network: NetworkNumbers) -> Number:
-    """Rate at which each of `node` members inside one unit sends to the others [bytes/s].
+def inside_bandwidth(members: Number, network: NetworkNumbers) -> Number:
+    """Rate at which each of `members` inside one unit sends to the others [bytes/s].
 
     In a mesh a member uses only its links to the other members, one for each; in a switch all of its bandwidth.
 
     Parameters
     ----------
-    node : members inside the unit
+    members : inside the unit
     network : `NetworkNumbers`
 
     Examples
@@ -48,7 +50,7 @@ def inside_bandwidth(node: Number, network: NetworkNumbers) -> Number:
     >>> inside_bandwidth(2.0, network), inside_bandwidth(8.0, network)
     (64000000000.0, 448000000000.0)
     """
-    return ops.minimum(network.node.bandwidth, ops.maximum(node - 1.0, 1.0) * network.node.peer_bandwidth)
+    return ops.minimum(network.node.bandwidth, ops.maximum(members - 1.0, 1.0) * network.node.peer_bandwidth)
 
 
 def bus_bandwidth(ranks: Number, stride: Number, network: NetworkNumbers) -> Number:
@@ -99,6 +101,56 @@ def tree_latency(ranks: Number, stride: Number, network: NetworkNumbers, softwar
     return (node - 1.0) * software.network.node_latency * network.node.latency + software.network.latency * between
 
 
+class Links(NamedTuple):
+    """A group of ranks as its collectives see it: what a call takes whatever its size [s], and what a byte takes [s/byte]."""
+
+    exists: Number  # 1 where there are at least two ranks
+    launch: Number
+    ring: Number  # latency of a trip around the ring
+    tree: Number  # latency from the leaves of a tree to its root
+    piece: Number  # a byte of the buffer, of which a ring passes all but one rank's part
+    byte: Number  # a byte past a link
+
+
+def group_links(ranks: Number, stride: Number, network: NetworkNumbers, software: Software) -> Links:
+    """A group as its collectives see it, `Links`, for many calls of different size.
+
+    Parameters
+    ----------
+    ranks, stride : the group
+    network : `NetworkNumbers`
+    software : `Software`: the time to launch, and its factors on bandwidth and latency
+    """
+    byte = 1.0 / (software.network.quality * bus_bandwidth(ranks, stride, network))
+    return Links(
+        ops.where(ranks > 1.0, 1.0, 0.0), software.host.collective_launch, ring_latency(ranks, stride, network, software),
+        tree_latency(ranks, stride, network, software), (ranks - 1.0) / ranks * byte, byte,
+    )  # fmt: skip
+
+
+def all_reduce_over(nbytes: Number, links: Links) -> Number:
+    """As `all_reduce`, over a group that is known [s].
+
+    Parameters
+    ----------
+    nbytes : buffer on each rank [bytes]
+    links : of `group_links`
+    """
+    ring, tree = links.ring + links.piece * nbytes, links.tree + links.byte * nbytes
+    return ops.where((links.exists > 0.0) & (nbytes > 0.0), links.launch + 2.0 * ops.minimum(ring, tree), 0.0)
+
+
+def all_gather_over(nbytes: Number, links: Links) -> Number:
+    """As `all_gather`, over a group that is known [s].
+
+    Parameters
+    ----------
+    nbytes : whole buffer, gathered or before scattering [bytes]
+    links : of `group_links`
+    """
+    return ops.where((links.exists > 0.0) & (nbytes > 0.0), links.launch + links.ring + links.piece * nbytes, 0.0)
+
+
 def all_reduce(
     nbytes: Number, ranks: Number, stride: Number, network: NetworkNumbers, software: Software,
 ) -> Number:  # fmt: skip
@@ -117,10 +169,7 @@ def all_reduce(
     ----------
     [patarasuk2009]_ (the ring's bound), [sanders2009]_ (double tree), NVIDIA/nccl src/graph/tuning.cc
     """
-    bandwidth = software.network.quality * bus_bandwidth(ranks, stride, network)
-    ring = algorithms.ring_pass(nbytes, ranks, ring_latency(ranks, stride, network, software), bandwidth)
-    tree = algorithms.message(nbytes, tree_latency(ranks, stride, network, software), bandwidth)
-    return ops.where((ranks > 1.0) & (nbytes > 0.0), software.host.collective_launch + 2.0 * ops.minimum(ring, tree), 0.0)
+    return all_reduce_over(nbytes, group_links(ranks, stride, network, software))
 
 
 def all_gather(
@@ -137,9 +186,7 @@ def all_gather(
     network : `NetworkNumbers`
     software : `Software`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
     """
-    bandwidth = software.network.quality * bus_bandwidth(ranks, stride, network)
-    ring = algorithms.ring_pass(nbytes, ranks, ring_latency(ranks, stride, network, software), bandwidth)
-    return ops.where((ranks > 1.0) & (nbytes > 0.0), software.host.collective_launch + ring, 0.0)
+    return all_gather_over(nbytes, group_links(ranks, stride, network, software))
 
 
 def all_to_all(
@@ -158,15 +205,123 @@ def all_to_all(
     """
     node = members_inside(ranks, stride, network.node.size)
     leaf = members_inside(ranks, stride, network.leaf.size)
-    spread = (node - 1.0) / ranks * nbytes / inside_bandwidth(node, network)
-    rooted = 0.25 * node * node / ranks * nbytes / network.node.root_bandwidth
-    inside = ops.maximum(spread, rooted)
-    across = (ranks - node) / ranks * nbytes / network.leaf.bandwidth
-    above = (ranks - leaf) / ranks * nbytes / network.spine.bandwidth
+    inside, across, above = (node - 1.0) / ranks * nbytes, (ranks - node) / ranks * nbytes, (ranks - leaf) / ranks * nbytes
+    rooted = 0.25 * node * node / ranks * nbytes
+    return _side_by_side(inside, rooted, across, above, nbytes, ranks, stride, network, software)
+
+
+def _side_by_side(
+    inside: Number, rooted: Number, across: Number, above: Number, nbytes: Number, ranks: Number, stride: Number,
+    network: NetworkNumbers, software: Software,
+) -> Number:  # fmt: skip
+    """Time of messages to all others at once: what stays inside a node, passes its root, leaves it, leaves a leaf [bytes]."""
+    node = members_inside(ranks, stride, network.node.size)
+    within = ops.maximum(inside / inside_bandwidth(node, network), rooted / network.node.root_bandwidth)
     hop = software.network.node_latency * network.node.latency
     latency = ops.where(ranks > node, software.network.latency * network.leaf.latency, hop)
-    slowest = ops.maximum(ops.maximum(inside, across), above) / software.network.quality
+    outside = ops.maximum(across / network.leaf.bandwidth, above / network.spine.bandwidth)
+    slowest = ops.maximum(within, outside) / software.network.quality
     return ops.where((ranks > 1.0) & (nbytes > 0.0), software.host.collective_launch + latency + slowest, 0.0)
+
+
+def whole_power(base: Number, exponent: Number) -> Number:
+    """A whole power from 0 to 31, by squares.
+
+    Parameters
+    ----------
+    base : of the power
+    exponent : whole
+
+    Examples
+    --------
+    >>> whole_power(0.5, 8.0), whole_power(2.0, 5.0), whole_power(3.0, 0.0)
+    (0.00390625, 32.0, 1.0)
+    """
+    second = base * base
+    fourth = second * second
+    eighth = fourth * fourth
+    sixteen = ops.where(exponent >= 16.0, 1.0, 0.0)
+    left = exponent - 16.0 * sixteen
+    eight = ops.where(left >= 8.0, 1.0, 0.0)
+    left = left - 8.0 * eight
+    four = ops.where(left >= 4.0, 1.0, 0.0)
+    left = left - 4.0 * four
+    two = ops.where(left >= 2.0, 1.0, 0.0)
+    one = left - 2.0 * two
+    high = ops.where(sixteen > 0.0, eighth * eighth, 1.0) * ops.where(eight > 0.0, eighth, 1.0)
+    return high * ops.where(four > 0.0, fourth, 1.0) * ops.where(two > 0.0, second, 1.0) * ops.where(one > 0.0, base, 1.0)
+
+
+def units_reached(places: Number, mixture: ExpertNumbers) -> Number:
+    r"""Units among which a layer's experts are shared out that a token's experts lie in, on average.
+
+    .. math:: N \left(1 - \binom{E - E/N}{k} \Big/ \binom{E}{k}\right)
+
+    whose quotient is taken as a power of its factors' means, within 0.3 % of it for 64 experts and more.
+
+    Parameters
+    ----------
+    places : ranks or nodes :math:`N`
+    mixture : `ExpertNumbers`: :math:`E` experts in groups, :math:`k` of a token, from a few of the groups
+
+    References
+    ----------
+    deepseek-ai/DeepEP deep_ep/buffers/elastic.py: a token is sent once to each rank, and once to each node, that it needs
+
+    Examples
+    --------
+    >>> from costmodel import load_model
+    >>> mixture = load_model("deepseek-v3").numbers().experts
+    >>> [round(units_reached(nodes, mixture._replace(groups=1.0, groups_per_token=1.0)), 2) for nodes in (1.0, 2.0, 4.0, 8.0)]
+    [1.0, 1.99, 3.61, 5.29]
+    >>> units_reached(8.0, mixture)
+    4.0
+    """
+    later = 0.5 * (mixture.per_token - 1.0)
+    missed = ops.maximum(mixture.number - mixture.number / places - later, 0.0) / ops.maximum(mixture.number - later, 1.0)
+    within = mixture.groups_per_token * ops.maximum(places / mixture.groups, 1.0)
+    return ops.minimum(places * (1.0 - whole_power(missed, mixture.per_token)), within)
+
+
+def deduplicated_bytes(
+    nbytes: Number, mixture: ExpertNumbers, ranks: Number, stride: Number, network: NetworkNumbers
+) -> tuple[Number, Number, Number]:
+    """What a rank sends inside its node, out of it and out of a leaf, a token once to a node and there once to a rank [bytes].
+
+    Parameters
+    ----------
+    nbytes : what each rank would send with one copy for each expert of a token [bytes]
+    mixture : `ExpertNumbers`
+    ranks, stride : the group
+    network : `NetworkNumbers`
+    """
+    each = nbytes / ops.maximum(mixture.per_token, 1.0)
+    node = members_inside(ranks, stride, network.node.size)
+    nodes, leaves = ranks / node, ranks / members_inside(ranks, stride, network.leaf.size)
+    return (
+        each * units_reached(ranks, mixture) * (1.0 - 1.0 / node),
+        each * units_reached(nodes, mixture) * (1.0 - 1.0 / nodes),
+        each * units_reached(leaves, mixture) * (1.0 - 1.0 / leaves),
+    )
+
+
+def deduplicated_all_to_all(
+    nbytes: Number, mixture: ExpertNumbers, ranks: Number, stride: Number, network: NetworkNumbers,
+    software: Software,
+) -> Number:  # fmt: skip
+    """Time of sending tokens to their experts, each once to a node and there once to a rank, as DeepEP and HybridEP do [s].
+
+    Parameters
+    ----------
+    nbytes : what each rank would send with one copy for each expert of a token [bytes]
+    mixture : `ExpertNumbers`
+    ranks, stride : the group
+    network : `NetworkNumbers`
+    software : `Software`: the time to launch, and its factors on bandwidth and latency
+    """
+    inside, across, above = deduplicated_bytes(nbytes, mixture, ranks, stride, network)
+    node = members_inside(ranks, stride, network.node.size)
+    return _side_by_side(inside, 0.25 * inside * node, across, above, nbytes, ranks, stride, network, software)
 
 
 def send(

@@ -56,6 +56,35 @@ def expert_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     return settings.widths.activation * routed * model.hidden * plan.expert_tensor
 
 
+def expert_all_to_all(
+    nbytes: Number, model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+) -> Number:  # fmt: skip
+    """Time of a dispatch or a combine, by the plan's dispatcher [s].
+
+    Parameters
+    ----------
+    nbytes : of `expert_message`
+    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
+    """
+    group = plan.expert, plan.expert_tensor, network, software
+    once = collectives.deduplicated_all_to_all(nbytes, model.experts, *group)
+    return ops.where(settings.kernels.deduplicated_dispatch > 0.0, once, collectives.all_to_all(nbytes, *group))
+
+
+def expert_sent(
+    nbytes: Number, model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers
+) -> Number:
+    """What a rank sends in a dispatch or a combine, what it passes on inside its node included [bytes].
+
+    Parameters
+    ----------
+    nbytes : of `expert_message`
+    model, settings, plan, network : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`
+    """
+    inside, across, _ = collectives.deduplicated_bytes(nbytes, model.experts, plan.expert, plan.expert_tensor, network)
+    return ops.where(settings.kernels.deduplicated_dispatch > 0.0, inside + across, nbytes * (1.0 - 1.0 / plan.expert))
+
+
 def tensor_reductions(model: ModelNumbers, share: Number) -> Number:
     """All-reduces over the tensor group of one layer in one direction.
 
@@ -120,10 +149,10 @@ def layer_exchange(
     around = (plan.context - 1.0) * hop
 
     whole = expert_message(model, settings, plan)
-    one_way = collectives.all_to_all(whole, plan.expert, plan.expert_tensor, network, software)
+    one_way = expert_all_to_all(whole, model, settings, plan, network, software)
     inside = collectives.all_gather(whole, plan.expert_tensor, plan.tensor_stride, network, software)
     experts = share * 2.0 * (one_way + inside)
-    expert_bytes = share * 2.0 * whole * (1.0 - 1.0 / plan.expert)
+    expert_bytes = share * 2.0 * expert_sent(whole, model, settings, plan, network)
     again = plan.recompute_layers  # one more forward pass
     nbytes = (2.0 + again) * (reductions * tensor_bytes + expert_bytes) + (3.0 + again) * (plan.context - 1.0) * kv_bytes
     return Exchange(reductions * once, reductions * once, around, 2.0 * around, experts, experts, nbytes)
@@ -219,7 +248,8 @@ def sum_over_copies(
     local SGD         an all-reduce of the weights every `local_steps` steps, its time spread over them
     ================  ==========================================================================================
 
-    A machine of servers has the links of a node. Inside a node and between nodes go on at once, partition by partition.
+    A machine of servers has the links of a node, of which its software reaches a share, and takes the nodes' requests one after
+    another. Inside a node and between nodes go on at once, partition by partition.
 
     Parameters
     ----------
@@ -238,14 +268,16 @@ def sum_over_copies(
     inside = 2.0 * collectives.all_gather(nbytes, node, stride, network, software)
     across = collectives.all_reduce(nbytes / node, machines, stride * node, network, software)
 
-    link = software.network.quality * node * network.leaf.bandwidth
+    link = settings.synchronisation.link_share * software.network.quality * node * network.leaf.bandwidth
     latency = software.host.collective_launch + software.network.latency * network.leaf.latency
     colocated = ops.where(settings.synchronisation.servers > 0.0, 0.0, 1.0)
     servers = ops.where(settings.synchronisation.servers > 0.0, settings.synchronisation.servers, machines)
+    messages = ops.where(settings.synchronisation.stored > 0.0, 1.0, nbytes / PARTITION + 1.0)
     pushed = server_exchange.exchange_time(
-        nbytes, nbytes, machines, servers, 1.0, colocated, link, link, 1e30, latency, nbytes / PARTITION + 1.0
+        nbytes, nbytes, machines, servers, 1.0, colocated, link, link, 1e30, latency, messages
     )
-    served = ops.maximum(inside, ops.where(machines > 1.0, pushed, 0.0))
+    requests = server_exchange.requests_time(machines, settings.synchronisation.request_time)
+    served = ops.maximum(inside, ops.where((machines > 1.0) & (nbytes > 0.0), pushed + requests, 0.0))
     optimal = byteps_shares.optimal_time(nbytes, machines, settings.synchronisation.servers, link)
     shared = ops.where(machines > 1.0, optimal + 2.0 * latency, 0.0)
     balanced = ops.maximum(inside, shared)

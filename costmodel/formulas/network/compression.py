@@ -37,7 +37,7 @@ def coding_time(payload: Payload, device: DeviceNumbers) -> Number:
     ----------
     payload, device : `Payload`, `DeviceNumbers`
     """
-    rate = device.base_flop_rate * device.base_gemm_efficiency
+    rate = compute.base_product_rate(1.0, device)
     return compute.stream(payload.streamed, payload.kernels, device) + payload.flop / rate
 
 

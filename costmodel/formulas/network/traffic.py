@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from costmodel import ops
 from costmodel.formulas.network import collectives
-from costmodel.formulas.quantities import NetworkNumbers, Number, Software
+from costmodel.formulas.quantities import ExpertNumbers, NetworkNumbers, Number, Software
 
 
 class Links(NamedTuple):
@@ -106,6 +106,21 @@ def all_to_all_links(nbytes: Number, ranks: Number, stride: Number, network: Net
     leaf = collectives.members_inside(ranks, stride, network.leaf.size)
     each = nbytes / ranks
     return Links((node - 1.0) * each, (ranks - node) * each, (ranks - leaf) * each)
+
+
+def deduplicated_links(
+    nbytes: Number, mixture: ExpertNumbers, ranks: Number, stride: Number, network: NetworkNumbers
+) -> Links:
+    """Load of a deduplicated all-to-all on the links of each level, `Links` [bytes].
+
+    Parameters
+    ----------
+    nbytes : what each member would send with one copy for each expert of a token [bytes]
+    mixture : `ExpertNumbers`
+    ranks, stride : the group
+    network : `NetworkNumbers`
+    """
+    return Links(*collectives.deduplicated_bytes(nbytes, mixture, ranks, stride, network))
 
 
 def send_links(nbytes: Number, ranks: Number, stride: Number, network: NetworkNumbers) -> Links:

@@ -27,6 +27,16 @@ def rank_layers(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> t
     return ops.where(valley + both > 0.0, ends, first), middle, ops.where(both > 0.0, ends, bottom)
 
 
+def micro_batches(settings: Settings, plan: PlanNumbers) -> Number:
+    """Micro-batches that one pipeline works through in a step.
+
+    Parameters
+    ----------
+    settings, plan : `Settings`, `PlanNumbers`
+    """
+    return settings.global_batch / (plan.data * plan.micro_batch)
+
+
 def stage_layers(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> tuple[Number, Number, Number]:
     """Layers on the first, on the second (fullest of the middle) and on the last stage.
 

@@ -1,7 +1,8 @@
 r"""PipeDream: stages with replicas, pipelined without flushes, each minibatch seeing one version of a stage's weights.
 
 Minibatches go round robin to a stage's :math:`m` replicas, so a stage that takes :math:`T` for one of them gives one
-every :math:`T / m`. The papers and the published program differ in what synchronising the replicas costs.
+every :math:`T / m`. The papers and the published program differ in what synchronising the replicas costs; the price of
+links in both directions, `placed_stage`, is what an all-reduce and full-duplex links need at least.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def replicated_stage_code(
 
     References
     ----------
-    [pipedream-code]_ ``optimizer/optimizer_graph_hierarchical.py``
+    [narayanan2019]_, in the published code: ``optimizer/optimizer_graph_hierarchical.py``
 
     Examples
     --------
@@ -103,6 +104,77 @@ def sharded_synchronisation(weight_bytes: Number, replicas: Number, bandwidth: N
     [harlap2018]_ section 3.2
     """
     return 4.0 * (replicas - 1.0) * weight_bytes / (replicas * bandwidth)
+
+
+def placed_stage(compute: Number, weight_bytes: Number, replicas: Number, bandwidth: Number) -> Number:
+    r"""Time per minibatch of a replicated stage of a pipeline [s], whose weights a ring keeps alike behind other minibatches.
+
+    .. math:: T = \frac{1}{m} \max\left(\sum_l T_l,\; \frac{2 (m - 1) \sum_l |w_l|}{m B}\right)
+
+    Parameters
+    ----------
+    compute : of all its layers on one replica, forward and backward [s]
+    weight_bytes : of all its layers [bytes]
+    replicas : :math:`m`
+    bandwidth : :math:`B` each way, of the slowest link between two neighbours of the ring [bytes/s]
+
+    References
+    ----------
+    [narayanan2019]_ section 3.1 for the maximum, [patarasuk2009]_ theorem 1 for the bytes
+
+    Examples
+    --------
+    >>> placed_stage(0.3, 300e6, 3.0, 1e9)
+    0.13333333333333333
+    """
+    return ops.maximum(compute, synchronisation_bytes(weight_bytes, replicas) / bandwidth) / replicas
+
+
+def data_parallel_minibatch(compute: Number, weight_bytes: Number, replicas: Number, bandwidth: Number) -> Number:
+    r"""Time per minibatch of data parallelism on all workers [s]: no other minibatch hides the exchange of gradients.
+
+    .. math:: T = \frac{1}{m} \left(\sum_l T_l + \frac{2 (m - 1) \sum_l |w_l|}{m B}\right)
+
+    Parameters
+    ----------
+    compute : of all layers on one worker, forward and backward [s]
+    weight_bytes : of all layers [bytes]
+    replicas : :math:`m`
+    bandwidth : :math:`B` each way, of the slowest link between two neighbours of the ring [bytes/s]
+
+    Assumes that the exchange follows the backward pass, as figure 1 of [narayanan2019]_ was measured: 61 of its 75 points
+    agree to 10 points with an exchange after the pass, and 41 with one behind it (``python -m calibration communication``).
+
+    References
+    ----------
+    [narayanan2019]_ sections 2.1 and 2.3, [patarasuk2009]_ theorem 1
+
+    Examples
+    --------
+    >>> data_parallel_minibatch(0.3, 300e6, 3.0, 1e9)
+    0.2333333333333333
+    """
+    return (compute + synchronisation_bytes(weight_bytes, replicas) / bandwidth) / replicas
+
+
+def passing_on(output_bytes: Number, bandwidth: Number) -> Number:
+    r"""Time per minibatch to send an output on while the gradient of another one comes back [s].
+
+    .. math:: \frac{a}{B}
+
+    Parameters
+    ----------
+    output_bytes : :math:`a` [bytes]
+    bandwidth : :math:`B` each way [bytes/s]
+
+    Assumes a full-duplex link, which one of the two stages has to itself.
+
+    Examples
+    --------
+    >>> passing_on(1e6, 1e9)
+    0.001
+    """
+    return output_bytes / bandwidth
 
 
 def handing_on(output_bytes: Number, replicas: Number, bandwidth: Number) -> Number:

@@ -30,16 +30,17 @@ class Traits(NamedTuple):
     needs_pipeline: bool = True  # makes no sense on one stage
     staggered: bool = False  # a stage begins the next step as soon as it has ended one
     deepest_in_the_middle: bool = False  # a middle stage holds most micro-batches
+    splits_backward: bool = False  # weight gradients are made in passes of their own
 
 
 SCHEDULES: dict[str, Traits] = {
     "gpipe": Traits(batched=True, needs_pipeline=False),
     "1f1b": Traits(needs_pipeline=False),
     "interleaved": Traits(chunked=True, rounds=True, needs_pipeline=False),
-    "zb-h1": Traits(least=(1.0, 0.0)),
-    "zb-h2": Traits(least=(2.0, -1.0), staggered=True),
+    "zb-h1": Traits(least=(1.0, 0.0), splits_backward=True),
+    "zb-h2": Traits(least=(2.0, -1.0), staggered=True, splits_backward=True),
     "dualpipe": Traits(least=(2.0, 0.0), two_way=True, folded=True, paired=True, even=True, even_micro_batches=True),
-    "zb-v": Traits(least=(2.0, -1.0), folded=True, staggered=True),
+    "zb-v": Traits(least=(2.0, -1.0), folded=True, staggered=True, splits_backward=True),
     "chimera": Traits(least=(1.0, 0.0), exact=True, two_way=True, folded=True, even=True, deepest_in_the_middle=True),
     "breadth-first": Traits(chunked=True, batched=True, least=(1.0, 0.0)),
     "pipedream": Traits(flushes=False, updates_each=True, versions=0.0, least=(1.0, 0.0)),
@@ -67,6 +68,8 @@ _EXACT = tuple(float(row.exact) for row in _ROWS)
 _EVEN = tuple(float(row.even) for row in _ROWS)
 _EVEN_MICRO_BATCHES = tuple(float(row.even_micro_batches) for row in _ROWS)
 _NEEDS_PIPELINE = tuple(float(row.needs_pipeline) for row in _ROWS)
+_SPLITS_BACKWARD = tuple(float(row.splits_backward) for row in _ROWS)
+_STAGGERED = tuple(float(row.staggered) for row in _ROWS)
 _OWN_BUBBLE = tuple(float(name in ("zb-h1", "zb-h2", "dualpipe", "zb-v", "chimera")) for name in SCHEDULES)
 """Schedules whose bubble isn't that of whole passes, one stage after the other."""
 _DEEPEST_IN_THE_MIDDLE = tuple(float(row.deepest_in_the_middle) for row in _ROWS)
@@ -104,19 +107,19 @@ def bubble(
 ) -> Number:  # fmt: skip
     r"""Idle time of one stage in a step [s], uniform stages, no transfers.
 
-    =============  ==========================================================================  ============
-    schedule       idle time                                                                   micro-batches
-    =============  ==========================================================================  ============
-    GPipe, 1F1B    :math:`(p - 1)(F + B + W)`                                                  any
-    interleaved    :math:`(p - 1)(F + B + W) / v`                                              multiple of p
-    breadth-first  the same                                                                    from p on
-    ZB-H1          :math:`(p - 1)(F + B - \min(F, W))`                                         from p on
-    ZB-H2          :math:`(p - 1)(F + B - 2 \min(F, W))`, at least 0                           from 2 p - 1 on
-    ZB-V           `bubble_zb_v`                                                               from 2 p - 1 on
-    DualPipe       :math:`(p/2 - 1)\max(B - W, 0) + \max((p - 2) F, (p/2 - 2) F + (p/2 - 1) B)`  from 2 p on
-    Chimera        :math:`(p - 2) \max(F, B + W)`                                              p
-    PipeDream      0, as it never flushes; nor does 2BW                                        any
-    =============  ==========================================================================  ============
+    =============  ======================================================================================  ============
+    schedule       idle time                                                                               micro-batches
+    =============  ======================================================================================  ============
+    GPipe, 1F1B    :math:`(p - 1)(F + B + W)`                                                              any
+    interleaved    :math:`(p - 1)(F + B + W) / v`                                                          multiple of p
+    breadth-first  the same                                                                                from p on
+    ZB-H1          :math:`(p - 1)(F + B - \min(F, W))`                                                     from p on
+    ZB-H2          :math:`(p - 1)(F + B - 2 \min(F, W))`, at least 0                                       from 2 p - 1 on
+    ZB-V           `bubble_zb_v`                                                                           from 2 p - 1 on
+    DualPipe       :math:`(p/2 - 1)\max(B - W, 0) + \max((p - 2) F, (p/2 - 2) F + (p/2 - 1) B)`            from 2 p on
+    Chimera        :math:`(p - 2) \max(F, B + W)`                                                          p
+    PipeDream      0, as it never flushes; nor does 2BW                                                    any
+    =============  ======================================================================================  ============
 
     The forms hold exactly for the numbers of micro-batches named. ZB-H1 and ZB-H2 are published for :math:`W \le F`;
     DualPipe as :math:`(p/2 - 1)(F + 2 B - W)`, which is this where :math:`F = B \ge W`; Chimera as
@@ -225,6 +228,26 @@ def folded(schedule: Number) -> Number:
     schedule : code of the schedule
     """
     return ops.pick(schedule, _FOLDED)
+
+
+def splits_backward(schedule: Number) -> Number:
+    """1 where weight gradients are made in passes of their own.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    """
+    return ops.pick(schedule, _SPLITS_BACKWARD)
+
+
+def staggered(schedule: Number) -> Number:
+    """1 where a stage begins the next step as soon as it has ended one.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    """
+    return ops.pick(schedule, _STAGGERED)
 
 
 def losses_in_flight(schedule: Number, micro_batches: Number) -> Number:

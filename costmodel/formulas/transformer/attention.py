@@ -3,9 +3,9 @@ r"""The attention core: scores, softmax and weighted values of one layer."""
 from __future__ import annotations
 
 from costmodel import ops
-from costmodel.formulas.compute import gemm
+from costmodel.formulas.compute import base_gemm, base_product_rate
 from costmodel.formulas.quantities import DeviceNumbers, ModelNumbers, Number, PlanNumbers, Settings, Software
-from costmodel.formulas.transformer.flops import attention_core_flop
+from costmodel.formulas.transformer.flops import mean_attended_keys
 
 FLASH_BACKWARD = 2.5
 """FLOP of the flash backward over its forward: five products for two [dao2023]_."""
@@ -14,19 +14,102 @@ FUSED_PASSES, UNFUSED_PASSES = 5.0, 9.0
 """Reads and writes of the score matrix forward: product, softmax (mask and scale apart or in it), dropout, product."""
 
 
+WIDTH_STEP = 32.0
+"""Channels to which flash kernels pad a head (Dao-AILab/flash-attention csrc/flash_attn, instances by head dimension)."""
+ALIGNMENT = 16.0
+"""Channels of which a head must be a multiple for the kernels of the newest tensor cores; else an older one runs."""
+
+
+def flash_flop(
+    rows: Number, keys: Number, width: Number, length: Number, softmax_width: Number, device: DeviceNumbers,
+) -> Number:  # fmt: skip
+    r"""FLOP that a flash kernel's time is that of, forward: with what tiles, softmax and unfilled waves lose.
+
+    .. math:: 4 (r + R)(k + L)(\lceil d \rceil_{32} + D)
+
+    Parameters
+    ----------
+    rows : queries of all heads :math:`r`
+    keys : that an average query meets :math:`k`
+    width : channels of a head, mean of those of keys and of values :math:`d`
+    length : keys lost to partly masked tiles, and to starting each row of tiles :math:`L`
+    softmax_width : channels that the exponentials cost as much as :math:`D`
+    device : `DeviceNumbers`
+
+    References
+    ----------
+    [dao2023]_ (tiles), [shah2024]_ section 3.2 (exponentials against products)
+    """
+    padded = WIDTH_STEP * ops.ceil(width / WIDTH_STEP)
+    return 4.0 * (rows + device.attention_rows) * (keys + length) * (padded + softmax_width)
+
+
+def aligned_share(width: Number, device: DeviceNumbers) -> Number:
+    """Factor on a flash kernel's rate for a head's width: 1, or what is left where only an older kernel takes it.
+
+    Parameters
+    ----------
+    width : channels of a head
+    device : `DeviceNumbers`
+    """
+    steps = width / ALIGNMENT
+    return ops.where(ops.equal(ops.ceil(steps), steps), 1.0, device.attention_unaligned)
+
+
+def full_flash(rows: Number, keys: Number, width: Number, device: DeviceNumbers) -> Number:
+    """Forward time of a flash kernel without a mask [s].
+
+    Parameters
+    ----------
+    rows : queries of all heads
+    keys : that each meets
+    width : channels of a head
+    device : `DeviceNumbers`
+    """
+    flop = flash_flop(rows, keys, width, device.full_attention_length, device.full_attention_width, device)
+    rate = device.base_flop_rate * device.full_attention_efficiency * aligned_share(width, device)
+    return flop / (device.sustained_clock * rate) + device.kernel_time
+
+
+def causal_flash(
+    rows: Number, keys: Number, windowed: Number, width: Number, quality: Number, device: DeviceNumbers,
+) -> tuple[Number, Number]:  # fmt: skip
+    """Forward and backward time of a causal flash kernel [s].
+
+    Parameters
+    ----------
+    rows : queries of all heads
+    keys : that an average query meets
+    windowed : share of the layers whose window is shorter than the sequence
+    width : channels of a head, mean of those of keys and of values
+    quality : factor of the software on the device's efficiency
+    device : `DeviceNumbers`
+
+    Returns
+    -------
+    tuple
+        forward, backward [s]
+    """
+    lost = device.attention_length + windowed * device.attention_window
+    flop = flash_flop(rows, keys, width, lost, device.attention_width, device)
+    rate = device.sustained_clock * device.base_flop_rate * aligned_share(width, device)
+    best = device.sustained_clock * device.base_best_flop_rate
+    forward = flop / ops.minimum(rate * device.attention_forward_efficiency * quality, best)
+    backward = FLASH_BACKWARD * flop / ops.minimum(rate * device.attention_backward_efficiency * quality, best)
+    return forward + device.kernel_time, backward + 2.0 * device.kernel_time
+
+
 def flash(
     model: ModelNumbers, tokens: Number, seq_len: Number, heads_share: Number, software: Software,
     device: DeviceNumbers,
 ) -> tuple[Number, Number]:  # fmt: skip
-    r"""Forward and backward time of a flash kernel [s].
-
-    .. math:: T_f = \frac{F_{causal}}{\eta_f\, R}\,\frac{s + s_0}{s}
+    """Forward and backward time of a flash kernel on one rank, of an average layer [s].
 
     Parameters
     ----------
     model : `ModelNumbers`
     tokens : queries on this rank
-    seq_len : :math:`s`, of the whole sequence [tokens]
+    seq_len : of the whole sequence [tokens]
     heads_share : share of the heads on this rank
     software : `Software`
     device : `DeviceNumbers`
@@ -36,11 +119,12 @@ def flash(
     tuple
         forward, backward [s]
     """
-    flop = tokens * heads_share * attention_core_flop(model, seq_len, 1.0)
-    rate = device.base_flop_rate * software.compute.attention_efficiency_scale * seq_len / (seq_len + device.attention_length)
-    forward = flop / (rate * device.attention_forward_efficiency) + device.kernel_time
-    backward = FLASH_BACKWARD * flop / (rate * device.attention_backward_efficiency) + 2.0 * device.kernel_time
-    return forward, backward
+    attention = model.attention
+    rows = tokens * heads_share * attention.heads
+    keys = mean_attended_keys(model, seq_len, 1.0)
+    windowed = ops.where(attention.window < seq_len, attention.windowed_layers / model.layers, 0.0)
+    width = 0.5 * (attention.head_dim + attention.value_head_dim)
+    return causal_flash(rows, keys, windowed, width, software.compute.attention_efficiency_scale, device)
 
 
 def flash_bytes(model: ModelNumbers, tokens: Number, plan: PlanNumbers) -> Number:
@@ -98,11 +182,12 @@ def unfused(
     software : `Software`
     device : `DeviceNumbers`
     """
-    rate = device.base_flop_rate * device.base_gemm_efficiency * software.compute.gemm_efficiency_scale
+    rate = base_product_rate(software.compute.gemm_efficiency_scale, device)
     batched = tokens / seq_len * heads
-    scores = gemm(batched * seq_len, seq_len, model.attention.head_dim, 2.0, rate, device)
-    values = gemm(batched * seq_len, model.attention.value_head_dim, seq_len, 2.0, rate, device)
-    moved = passes * 2.0 * tokens * heads * seq_len / (software.compute.attention_efficiency_scale * device.memory_bandwidth)
+    scores = base_gemm(batched * seq_len, seq_len, model.attention.head_dim, rate, device)
+    values = base_gemm(batched * seq_len, model.attention.value_head_dim, seq_len, rate, device)
+    reached = ops.minimum(software.compute.attention_efficiency_scale, 1.0) * device.memory_bandwidth
+    moved = passes * 2.0 * tokens * heads * seq_len / reached
     return scores + values + moved, 2.0 * (scores + values + moved)
 
 

@@ -13,7 +13,7 @@ from costmodel.formulas.quantities import (
     Software,
     Work,
 )
-from costmodel.formulas.transformer import attention
+from costmodel.formulas.transformer import adapters, attention
 from costmodel.formulas.transformer.parameters import (
     attention_parameters,
     expert_layer_shared_parameters,
@@ -40,11 +40,11 @@ def product(
     n, k : outputs and inputs of the weight
     settings, software, device : `Settings`, `Software`, `DeviceNumbers`
     """
-    widths = settings.widths
-    rate = device.flop_rate * device.gemm_efficiency * software.compute.gemm_efficiency_scale
-    forward = compute.gemm(m, n, k, widths.compute, rate, device)
-    data = compute.gemm(m, k, n, widths.compute, rate, device)
-    weight = compute.gemm(n, k, m, widths.compute, rate, device)
+    rate = compute.product_rate(software.compute.gemm_efficiency_scale, device)
+    width = settings.widths.compute
+    forward = compute.gemm(m, n, k, width, rate, device)
+    data = compute.gemm(m, k, n, width, rate, device)
+    weight = compute.gemm(n, k, m, width, rate, device)
     return forward, data, weight
 
 
@@ -61,11 +61,11 @@ def expert_product(
     n, k : outputs and inputs of the weight
     settings, software, device : `Settings`, `Software`, `DeviceNumbers`
     """
-    widths = settings.widths
-    rate = device.flop_rate * device.gemm_efficiency * software.compute.gemm_efficiency_scale
-    forward = compute.grouped_gemm(groups, m, n, k, widths.compute, rate, device)
-    data = compute.grouped_gemm(groups, m, k, n, widths.compute, rate, device)
-    weight = compute.grouped_gemm(groups, n, k, m, widths.compute, rate, device)
+    rate = compute.grouped_product_rate(software.compute.gemm_efficiency_scale, device)
+    width = settings.widths.compute
+    forward = compute.grouped_gemm(groups, m, n, k, width, rate, device)
+    data = compute.grouped_gemm(groups, m, k, n, width, rate, device)
+    weight = compute.grouped_gemm(groups, n, k, m, width, rate, device)
     return forward, data, weight
 
 
@@ -175,8 +175,8 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     """Bytes moved forward by the kernels between the products of a dense layer and of an expert layer.
 
     Norms read and write their input, residual additions read two and write one, the activation reads its
-    inputs and writes its output, rotary embedding reads and writes queries and keys; eight-bit operands are
-    cast once; experts' tokens are permuted there and back.
+    inputs and writes its output, rotary embedding reads and writes queries and keys; experts' tokens are permuted
+    there and back. Casts to 8 bit are `cast_bytes`.
 
     Parameters
     ----------
@@ -197,11 +197,28 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     routed = tokens * model.experts.per_token / plan.tensor * model.experts.load
     width = routed * model.experts.width + tokens * model.experts.shared_width / plan.tensor
     permuted = 4.0 * routed * model.hidden * bytes_
-    eight_bit = ops.where(settings.widths.compute < 2.0, 3.0, 0.0)
-    cast_dense = eight_bit * tokens * (2.0 * model.hidden + model.mlp.width / plan.tensor)
-    cast_expert = eight_bit * (tokens * model.hidden + routed * model.hidden + width)
     expert = (2.0 + model.mlp.gated) * width * bytes_ + permuted
-    return outer + rotary + inner + cast_dense, outer + rotary + expert + cast_expert
+    return outer + rotary + inner, outer + rotary + expert
+
+
+def cast_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> tuple[Number, Number]:
+    """Bytes moved forward to make operands of 8 or 4 bit: each activation that is multiplied is read and written once.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+
+    Returns
+    -------
+    tuple
+        dense layer, expert layer [bytes]
+    """
+    tokens = local_tokens(settings, plan)
+    routed = tokens * model.experts.per_token / plan.tensor * model.experts.load
+    width = routed * model.experts.width + tokens * model.experts.shared_width / plan.tensor
+    element = ops.where(settings.widths.compute < 2.0, settings.widths.activation + settings.widths.compute, 0.0)
+    dense = element * tokens * (2.0 * model.hidden + model.mlp.width / plan.tensor)
+    return dense, element * (tokens * model.hidden + routed * model.hidden + width)
 
 
 def gradient_accumulation_bytes(nparameters: Number, settings: Settings) -> Number:
@@ -238,9 +255,15 @@ def layer_work(
     )
     dense_bytes, expert_bytes = elementwise_bytes(model, settings, plan)
     moved = software.compute.elementwise_traffic * (dense_bytes + share * (expert_bytes - dense_bytes))
-    streams = compute.stream(moved, 6.0, device)
+    dense_casts, expert_casts = cast_bytes(model, settings, plan)
+    reached = ops.minimum(device.cast_bandwidth, device.cache_bandwidth)
+    casts = (dense_casts + share * (expert_casts - dense_casts)) / reached
+    streams = compute.stream(moved, 6.0, device) + casts
     local = layer_parameters(model, plan)
     accumulate = gradient_accumulation_bytes(local, settings) / device.memory_bandwidth
+    beside = adapters.adapter_work(model, settings, plan, local_tokens(settings, plan), device)
+    unpacked = adapters.dequantisation(settings, local, device)
+    forward, data, weight = forward + beside[0] + unpacked, data + beside[1] + unpacked, weight + beside[2]
     return Work(forward, data, weight, core_forward, core_backward, streams, 2.0 * streams, accumulate)
 
 
@@ -311,11 +334,11 @@ def head_work(
     model, settings, plan, software, device : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`, `DeviceNumbers`
     """
     tokens = local_tokens(settings, plan)
-    rate = device.base_flop_rate * device.base_gemm_efficiency * software.compute.gemm_efficiency_scale
+    rate = compute.base_product_rate(software.compute.gemm_efficiency_scale, device)
     columns = model.vocabulary.size / plan.tensor
-    forward = compute.gemm(tokens, columns, model.hidden, 2.0, rate, device)
-    data = compute.gemm(tokens, model.hidden, columns, 2.0, rate, device)
-    weight = compute.gemm(columns, model.hidden, tokens, 2.0, rate, device)
+    forward = compute.base_gemm(tokens, columns, model.hidden, rate, device)
+    data = compute.base_gemm(tokens, model.hidden, columns, rate, device)
+    weight = compute.base_gemm(columns, model.hidden, tokens, rate, device)
     passes = 1.0 + model.prediction_layers
     trained = ops.where(settings.trainable < 1.0, 0.0, 1.0)
     logit_bytes = ops.where(settings.kernels.fused_cross_entropy > 0.0, FUSED_LOSS_BYTES, LOSS_BYTES)

@@ -17,7 +17,7 @@ from costmodel.formulas.quantities import (
     Settings,
     Software,
 )
-from costmodel.formulas.transformer import layer
+from costmodel.formulas.transformer import adapters, layer
 from costmodel.formulas.transformer.parameters import (
     embedding_parameters,
     expert_parameters,
@@ -64,7 +64,8 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     compressed = 2.0 * plan.tensor * (attention.query_latent + attention.kv_latent + attention.rope_head_dim)
     saved = ops.where(attention.latent > 0.0, full + compressed, plain + rotated)
     kept_twice = bytes_ + widths.input_copy
-    output_width = ops.where(settings.kernels.flash_attention > 0.0, kept_twice, widths.input)
+    _, last, _, _ = adapters.kept_inputs(settings.adapter)
+    output_width = ops.where(settings.kernels.flash_attention > 0.0, kept_twice, last * widths.input)
     output = attention.heads * attention.value_head_dim * output_width
     per_score = bytes_ + model.dropout * (bytes_ + 1.0)
     scores = per_score * attention.heads * settings.seq_len * (1.0 - plan.recompute_attention)
@@ -84,10 +85,11 @@ def mlp_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) 
     """
     widths, mixture = settings.widths, model.experts
     share = mixture.layers / model.layers
-    width = widths.activation * (1.0 + model.mlp.gated * (1.0 + settings.framework.keep_activated)) + widths.input
+    _, _, first, last = adapters.kept_inputs(settings.adapter)
+    width = widths.activation * (1.0 + model.mlp.gated * (1.0 + settings.framework.keep_activated)) + last * widths.input
     dense = width * model.mlp.width
     routed = mixture.load * mixture.per_token
-    permuted = (widths.input + widths.activation) * model.hidden
+    permuted = (first * widths.input + widths.activation) * model.hidden
     experts = routed * (width * mixture.width + permuted)
     shared = width * mixture.shared_width
     return dense + share * (experts + shared - dense)
@@ -120,7 +122,8 @@ def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     gathered = ops.where(settings.framework.keep_gathered > 0.0, tokens, split)
     separate = (1.0 - settings.kernels.fused_norms) * UNFUSED_NORM_BYTES
     outer = model.hidden * split * (model.norms * (bytes_ + separate) + 2.0 * model.dropout)
-    outer = outer + model.hidden * gathered * model.norms * settings.widths.input
+    projections, _, first, _ = adapters.kept_inputs(settings.adapter)
+    outer = outer + model.hidden * gathered * model.norms * 0.5 * (projections + first) * settings.widths.input
     inner = tokens / plan.tensor * (attention_activations(model, settings, plan) + mlp_activations(model, settings, plan))
     return outer + inner
 

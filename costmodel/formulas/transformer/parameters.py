@@ -195,6 +195,7 @@ def stage_model(model: ModelNumbers, before: Number, layers: Number) -> ModelNum
     experts = ExpertNumbers(
         layers=share * model.layers, number=mixture.number, per_token=mixture.per_token, width=mixture.width,
         shared_width=mixture.shared_width, load=mixture.load, shared_gate=mixture.shared_gate,
+        groups=mixture.groups, groups_per_token=mixture.groups_per_token,
     )  # fmt: skip
     return ModelNumbers(
         layers=model.layers, hidden=model.hidden, attention=model.attention, mlp=model.mlp, experts=experts,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
 from costmodel.description.plan import Plan
 from costmodel.errors import CostModelError
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.interop.launchers.launch import Launch
 from costmodel.interop.launchers.writing import formats, write_launch
+from costmodel.records import changed
 
 WORTH = 0.002
 """Share of the step that a change has to save to be named."""
@@ -28,7 +28,7 @@ class Advice:
     gain : share of the step time that it saves
     """
 
-    change: dict[str, Any]
+    change: dict[str, object]
     flags: tuple[str, ...]
     estimate: Estimate
     gain: float
@@ -50,21 +50,21 @@ def improvements(launch: Launch, answer: Estimate, most: int = 5) -> list[Advice
     found = []
     for fields in _changes(answer.plan):
         try:
-            plan = dataclasses.replace(answer.plan, **fields)
-            changed = estimate(answer.model, answer.cluster, plan, answer.framework)
+            plan = changed(answer.plan, fields)
+            better = estimate(answer.model, answer.cluster, plan, answer.framework)
         except CostModelError:  # a change that this plan, model, cluster or framework can't make is no offer
             continue
-        gain = 1.0 - changed.step_time / answer.step_time
-        if changed.fits and gain > WORTH:
-            found.append((gain, fields, changed))
+        gain = 1.0 - better.step_time / answer.step_time
+        if better.fits and gain > WORTH:
+            found.append((gain, fields, better))
     found.sort(key=lambda one: -one[0])
     return [
-        Advice(change=fields, flags=flags(launch, answer, changed), estimate=changed, gain=gain)
-        for gain, fields, changed in found[:most]
+        Advice(change=fields, flags=flags(launch, answer, better), estimate=better, gain=gain)
+        for gain, fields, better in found[:most]
     ]
 
 
-def _changes(plan: Plan) -> Iterator[dict[str, Any]]:
+def _changes(plan: Plan) -> Iterator[dict[str, object]]:
     for field in (
         "overlap_gradients",
         "overlap_parameters",
@@ -91,7 +91,7 @@ def _changes(plan: Plan) -> Iterator[dict[str, Any]]:
     degrees = ("tensor_parallel", "pipeline_parallel", "context_parallel")
     for degree in degrees:
         value = getattr(plan, degree)
-        smaller: dict[str, Any] = (
+        smaller: dict[str, object] = (
             {"sequence_parallel": False} if degree == "tensor_parallel" and value == 2 else {}
         )
         if degree == "pipeline_parallel" and value == 2:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from costmodel.interop.launchers.reading import Reading
@@ -61,7 +61,7 @@ def dtype(reading: Reading) -> None:
     reading.put("dtype", narrow or wide)
 
 
-def fsdp(reading: Reading, fields: dict[str, Any]) -> None:
+def fsdp(reading: Reading, fields: dict[str, object]) -> None:
     """The table of FSDP's settings, and as assumption the ZeRO stage that it amounts to."""
     reading.put("fsdp", fields)
     sharding = str(fields.get("sharding") or "FULL_SHARD").upper()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+
+from costmodel.records import Row
 
 PLAN_FIELDS = (
     "tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel", "expert_tensor_parallel", "virtual_stages",
@@ -13,9 +14,8 @@ PLAN_FIELDS = (
 """What every launch is asked for; a file can state more of `costmodel.Plan`."""
 EXTRA_FIELDS = (
     "optimizer_offload", "activation_offload", "shard_group", "gradient_bytes", "fused_cross_entropy", "fused_norms",
-    "cuda_graphs", "overlap_gradients", "overlap_parameters", "overlap_tensor", "overlap_pipeline", "adapter",
-    "recompute_every", "optimizer_states",
-    "rank_order",
+    "cuda_graphs", "overlap_gradients", "overlap_parameters", "overlap_tensor", "overlap_pipeline", "overlap_experts",
+    "dispatcher", "adapter", "recompute_every", "optimizer_states", "rank_order",
 )  # fmt: skip
 """Further fields of a plan, in a launch only where a file states them."""
 
@@ -56,10 +56,10 @@ class Launch:
     dialect: str
     files: tuple[str, ...]
     version: str | None
-    model: str | dict[str, Any] | None
+    model: str | dict[str, object] | None
     gpus: int | None
-    plan: dict[str, Any]
-    assumed: dict[str, Any]
+    plan: Row
+    assumed: dict[str, object]
     derived: tuple[str, ...]
     unknown: tuple[str, ...]
     irrelevant: tuple[str, ...]
@@ -69,7 +69,7 @@ class Launch:
     unresolved: dict[str, str]
     notes: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Everything as plain lists and tables, for JSON."""
         plain = dataclasses.asdict(self)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}

@@ -9,7 +9,6 @@ import re
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from costmodel.checks import kind, whole
 from costmodel.description.plan import Plan
@@ -214,7 +213,7 @@ def _llm_foundry(text: str, plan: Plan | None) -> Rows:
 
 def _trainer(text: str, plan: Plan | None) -> Rows:
     """The state that the Trainer saves: the whole run's time over its steps."""
-    state: Any = None
+    state: object = None
     if text.lstrip().startswith("{"):
         try:
             state = json.loads(text)

@@ -12,8 +12,9 @@ from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue, NotModelled, UnreadableFile
 from costmodel.interop.launchers.dialects import DIALECTS
 from costmodel.interop.launchers.launch import EXTRA_FIELDS, Launch
+from costmodel.records import Row, made
 
-SHAPES: dict[str, dict[str, Any]] = {
+SHAPES: dict[str, Row] = {
     "megatron-lm": {
         "norm": "layernorm",
         "bias": True,
@@ -199,7 +200,7 @@ def catalogue_name(name: str) -> str | None:
     return entries.get(key) or ALIASES.get(key)
 
 
-def shaped(launch: Launch, stated: dict[str, Any], notes: list[str]) -> Transformer:
+def shaped(launch: Launch, stated: Row, notes: list[str]) -> Transformer:
     """A transformer of the stated shape, with the framework's defaults."""
     if stated.get("kind"):
         raise NotModelled(f"{_names(launch)}: a {stated['kind']} model is not modelled")
@@ -214,7 +215,7 @@ def shaped(launch: Launch, stated: dict[str, Any], notes: list[str]) -> Transfor
     gated = "not gated" not in str(shape["activation"])
     hidden, bias = shape["hidden_size"], bool(shape["bias"])
     width = shape.get("ffn_hidden_size") or (int(4 * hidden * 2 / 3) // 64 * 64 if gated else 4 * hidden)
-    fields: dict[str, Any] = {
+    fields: dict[str, object] = {
         "name": "model of the launch file", "layers": shape["num_layers"], "hidden": hidden, "heads": shape["num_heads"],
         "vocabulary": shape.get("vocab_size", VOCABULARY), "feed_forward": width, "kv_heads": shape.get("num_kv_heads"),
         "head_dim": shape.get("head_dim"), "gated": gated, "norm": shape["norm"],
@@ -246,7 +247,7 @@ def shaped(launch: Launch, stated: dict[str, Any], notes: list[str]) -> Transfor
             "query_latent": shape.get("q_lora_rank") or 0, "kv_latent": shape.get("kv_lora_rank", 512), "rope_head_dim": rope,
             "qk_norm": "none",
         }  # fmt: skip
-    return Transformer(**fields)
+    return made(Transformer, fields)
 
 
 # The plan
@@ -307,10 +308,10 @@ def plan_of(launch: Launch, gpus: int | None, notes: list[str]) -> Plan:
         raise NotModelled(
             f"{_names(launch)}: parameters in host memory (offload of parameters) are not modelled"
         )
-    return Plan(**fields)
+    return made(Plan, fields)
 
 
-def _need(launch: Launch, field: str, default: Any = None) -> Any:
+def _need(launch: Launch, field: str, default: object = None) -> Any:
     value = launch.plan.get(field)
     if value is None:
         value = default
@@ -320,7 +321,7 @@ def _need(launch: Launch, field: str, default: Any = None) -> Any:
     return value
 
 
-def _batch(launch: Launch, data: int) -> dict[str, Any]:
+def _batch(launch: Launch, data: int) -> dict[str, object]:
     total, micro, steps = (
         launch.plan.get(name) for name in ("global_batch", "micro_batch", "gradient_accumulation")
     )
@@ -334,7 +335,7 @@ def _batch(launch: Launch, data: int) -> dict[str, Any]:
     return {"global_batch": total, "micro_batch": micro}
 
 
-def _recompute(said: dict[str, Any]) -> Any:
+def _recompute(said: dict[str, object]) -> object:
     return said.get("recompute_every") or said.get("recompute") or "none"
 
 
@@ -347,7 +348,7 @@ def _experts(launch: Launch, tensor: int) -> dict[str, int]:
     return {"expert_parallel": expert, "expert_tensor_parallel": within or (tensor if inherits else 1)}
 
 
-def _sharding(launch: Launch, ranks: int) -> dict[str, Any]:
+def _sharding(launch: Launch, ranks: int) -> dict[str, object]:
     said = launch.plan
     stage, fsdp = said.get("zero_stage"), said.get("fsdp") or {}
     group = said.get("shard_group")

@@ -12,7 +12,7 @@ from costmodel.interop.launchers.dialects import DIALECTS
 from costmodel.interop.launchers.launch import EXTRA_FIELDS, PLAN_FIELDS, Launch
 from costmodel.interop.launchers.settle import settle
 from costmodel.interop.launchers.sources import Entry, Source, is_text, is_variable, load
-from costmodel.interop.launchers.table import Dialect
+from costmodel.interop.launchers.table import Dialect, Row
 from costmodel.interop.launchers.values import UNSTATED, Expected, Foreign, anything, whole, word
 
 LAUNCHER = frozenset(
@@ -96,7 +96,7 @@ class Reading:
         self.dialect = dialect
         self.said: dict[str, list[Said]] = {}
         self.plan: dict[str, Any] = {}
-        self.model: dict[str, Any] = {}
+        self.model: dict[str, object] = {}
         self.model_name: str | None = None
         self.framework = dialect.framework
         self.version: str | None = None
@@ -114,11 +114,11 @@ class Reading:
         self.variable_fields: set[str] = set()
         self.settled: set[str] = set()
 
-    def say(self, field: str, value: Any, shown: str) -> None:
+    def say(self, field: str, value: object, shown: str) -> None:
         """Note a statement."""
         self.said.setdefault(field, []).append(Said(value, shown))
 
-    def one(self, field: str, default: Any = None) -> Any:
+    def one(self, field: str, default: object = None) -> Any:
         """The value that a field is stated to have; None where two statements differ, which is a conflict."""
         statements = self.said.get(field, [])
         for other in statements[1:]:
@@ -133,7 +133,7 @@ class Reading:
         """Whether a field is stated."""
         return field in self.said
 
-    def put(self, field: str, value: Any, derived: bool = False) -> None:
+    def put(self, field: str, value: object, derived: bool = False) -> None:
         """Fill a field of the plan, if it isn't."""
         if value is None or value is UNSTATED or self.plan.get(field) is not None:
             return
@@ -151,7 +151,7 @@ class Reading:
         if text not in self.notes:
             self.notes.append(text)
 
-    def known(self, field: str, default: Any = None) -> Any:
+    def known(self, field: str, default: object = None) -> Any:
         """A field's value, the framework's default where it isn't stated; None where it is a variable or in conflict."""
         value = self.plan.get(field)
         if value is not None:
@@ -310,7 +310,7 @@ def _plain(key: str) -> str:
 
 
 def take(
-    reading: Reading, entry: Entry, key: str, dialect: Dialect, index: Mapping[str, Any], source: Source
+    reading: Reading, entry: Entry, key: str, dialect: Dialect, index: Mapping[str, Row], source: Source
 ) -> None:
     """Note what one entry states, or in which list of what isn't used it belongs."""
     if source.layout == "args" and key not in index and _launcher(reading, entry, key):
@@ -337,8 +337,8 @@ def take(
         reading.variable_fields.add(row.field)
         return
     if isinstance(raw, list) and source.layout == "args" and row.unit is not anything:
-        raw = raw[0]
-        reading.unknown += [f"{word} (after {entry.shown})" for word in entry.raw[1:]]
+        raw, *others = raw
+        reading.unknown += [f"{word} (after {entry.shown})" for word in others]
     try:
         value = row.unit(raw)
     except Expected as wanted:
@@ -350,7 +350,7 @@ def take(
         reading.say(row.field, value, shown)
 
 
-def _short(raw: Any) -> str:
+def _short(raw: object) -> str:
     text = " ".join(map(str, raw)) if isinstance(raw, list) else str(raw)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -427,7 +427,7 @@ def _apply(
             reading.plan[name] = _field(name, value)
 
 
-def _field(name: str, value: str) -> Any:
+def _field(name: str, value: str) -> object:
     try:
         if name in ("dtype", "recompute", "optimizer", "schedule", "attention", "adapter"):
             return word(value)
@@ -441,8 +441,8 @@ def _field(name: str, value: str) -> Any:
 
 
 def _launch(reading: Reading, files: Sequence[str]) -> Launch:
-    plan: dict[str, Any] = {}
-    assumed: dict[str, Any] = {}
+    plan: dict[str, object] = {}
+    assumed: dict[str, object] = {}
     for field in PLAN_FIELDS:
         value = reading.plan.get(field)
         if value is None:
@@ -454,7 +454,7 @@ def _launch(reading: Reading, files: Sequence[str]) -> Launch:
     plan |= {field: reading.plan[field] for field in EXTRA_FIELDS if reading.plan.get(field) is not None}
     if reading.gpus is None:
         assumed["gpus"] = reading.defaults.get("gpus")
-    model: str | dict[str, Any] | None = reading.model_name or (reading.model if reading.model else None)
+    model: str | dict[str, object] | None = reading.model_name or (reading.model if reading.model else None)
     if model is None:
         assumed["model"] = None
     return Launch(

@@ -8,7 +8,7 @@ import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from costmodel.errors import CostModelError, UnreadableFile
 
@@ -89,7 +89,7 @@ class Entry(NamedTuple):
     """One statement: its key as tables spell it, its value, and how the file shows it."""
 
     key: str
-    raw: Any
+    raw: object
     shown: str
 
 
@@ -182,7 +182,7 @@ def sniff(text: str) -> str:
 # Trees
 
 
-def _tree(text: str, layout: str, name: str, twice: list[str]) -> Any:
+def _tree(text: str, layout: str, name: str, twice: list[str]) -> object:
     try:
         if layout == "json":
             return json.loads(
@@ -203,8 +203,8 @@ def _constant(text: str) -> float:
     raise ValueError(f"{text} is no number of JSON")
 
 
-def _table(pairs: Sequence[tuple[Any, Any]], twice: list[str]) -> dict[str, Any]:
-    table: dict[str, Any] = {}
+def _table(pairs: Sequence[tuple[object, object]], twice: list[str]) -> dict[str, object]:
+    table: dict[str, object] = {}
     for key, value in pairs:
         if str(key) in table and table[str(key)] != value:
             twice.append(f"{key}={_short(table[str(key)])} and {key}={_short(value)}")
@@ -212,20 +212,20 @@ def _table(pairs: Sequence[tuple[Any, Any]], twice: list[str]) -> dict[str, Any]
     return table
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return repr(value)[:60]
 
 
-def _yaml(text: str, name: str, twice: list[str]) -> Any:
+def _yaml(text: str, name: str, twice: list[str]) -> object:
     import yaml
 
     if re.search(r"(?:[\[{]\s*){40}", text):
         raise UnreadableFile(f"{name}: nested deeper than {MAX_DEPTH} levels")
 
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-        """The safe loader, which says of a key that it comes twice."""
+    loader_class: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    loader_class = type("Loader", (loader_class,), {"__doc__": "The safe loader, which says of a key that it comes twice."})
 
-    def mapping(loader: Any, node: Any) -> dict[str, Any]:
+    def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[str, object]:
         loader.flatten_mapping(node)
         pairs = [
             (loader.construct_object(key, deep=True), loader.construct_object(value, deep=True))
@@ -233,9 +233,9 @@ def _yaml(text: str, name: str, twice: list[str]) -> Any:
         ]
         return _table(pairs, twice)
 
-    Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
+    loader_class.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
     try:
-        documents = [document for document in yaml.load_all(text, Loader) if document is not None]
+        documents = [document for document in yaml.load_all(text, loader_class) if document is not None]
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
@@ -247,7 +247,7 @@ def _yaml(text: str, name: str, twice: list[str]) -> Any:
     return documents[0] if documents else {}
 
 
-def flat(tree: Mapping[str, Any], name: str, prefix: str = "", depth: int = 0) -> Iterator[Entry]:
+def flat(tree: Mapping[str, object], name: str, prefix: str = "", depth: int = 0) -> Iterator[Entry]:
     """The leaves of a tree, with dots in their keys; a list is a leaf."""
     if depth > MAX_DEPTH:
         raise UnreadableFile(f"{name}: nested deeper than {MAX_DEPTH} levels")
@@ -265,27 +265,29 @@ def flat(tree: Mapping[str, Any], name: str, prefix: str = "", depth: int = 0) -
             yield entry
 
 
-def resolve_tree(tree: dict[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
+def resolve_tree(tree: dict[str, object], variables: Mapping[str, str]) -> dict[str, object]:
     """Replace references such as ``${model.seq_length}`` by what they point to; those that point nowhere stay."""
 
-    def find(path: str) -> Any:
+    def find(path: str) -> object:
         for parts in (path.split("."), path.split(".")[1:]):
-            value: Any = tree
+            value: object = tree
             for part in parts:
                 value = value.get(part) if isinstance(value, dict) else None
             if parts and value is not None and not isinstance(value, dict):
                 return value
         return None
 
-    def value_of(text: str, place: list[str], depth: int) -> Any:
+    def value_of(text: str, place: list[str], depth: int) -> object:
         if depth > 8:
             return text
         product = re.fullmatch(r"\$\{multiply:\s*(.+?)\s*,\s*(.+?)\s*\}", text.strip())
         if product:
-            factors = [value_of(part, place, depth + 1) for part in product.groups()]
+            first, second = (value_of(part, place, depth + 1) for part in product.groups())
+            if not isinstance(first, str | int | float) or not isinstance(second, str | int | float):
+                return text
             try:
-                return int(factors[0]) * int(factors[1])
-            except (TypeError, ValueError):
+                return int(first) * int(second)
+            except ValueError:
                 return text
         whole = re.fullmatch(r"\$\{(\.*)([\w.\-]+)\}", text.strip())
         if whole is None:
@@ -302,13 +304,12 @@ def resolve_tree(tree: dict[str, Any], variables: Mapping[str, str]) -> dict[str
             else found
         )
 
-    def walk(node: Any, place: list[str]) -> Any:
+    def walk(node: object, place: list[str]) -> object:
         if isinstance(node, dict) and len(place) < MAX_DEPTH:
             return {key: walk(value, [*place, key]) for key, value in node.items()}
         return value_of(node, place, 0) if isinstance(node, str) and "$" in node else node
 
-    resolved: dict[str, Any] = walk(tree, [])
-    return resolved
+    return {key: walk(value, [key]) for key, value in tree.items()}
 
 
 # Command lines
@@ -319,7 +320,7 @@ def substitute(text: str, variables: Mapping[str, str]) -> str:
     return NAME.sub(lambda match: variables.get(match[1], match[0]), text) if variables else text
 
 
-def is_variable(raw: Any) -> bool:
+def is_variable(raw: object) -> bool:
     """Whether a value is still, or in part, a variable."""
     if isinstance(raw, list):
         raw = " ".join(map(str, raw))
@@ -369,7 +370,7 @@ def arguments(
         raise UnreadableFile(f"{name}: more than {MAX_ENTRIES} flags, which no launch file has")
     listed = []
     for entry in entries:
-        if entry.key:
+        if entry.key or not isinstance(entry.raw, int):
             listed.append(entry)
             continue
         option, values = flags[entry.raw]

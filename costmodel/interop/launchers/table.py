@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from costmodel.interop.launchers.values import Unit
 
@@ -24,7 +24,7 @@ class Row(NamedTuple):
     """Field of the launch that it states; one that starts with an underscore is for the dialect's rules."""
     unit: Unit
     """How its value is read."""
-    default: Any = None
+    default: object = None
     """The framework's own, where it isn't given."""
     versions: str = ""
     """Of the framework that have it, where not all do."""
@@ -33,6 +33,13 @@ class Row(NamedTuple):
 def words(text: str) -> frozenset[str]:
     """Names of a text, separated by blanks."""
     return frozenset(text.split())
+
+
+UNSPLIT: Mapping[str, object] = {
+    "tensor_parallel": 1, "pipeline_parallel": 1, "context_parallel": 1, "expert_parallel": 1, "virtual_stages": 1,
+    "sequence_parallel": False,
+}  # fmt: skip
+"""How a model is split where nothing splits it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,7 +74,7 @@ class Dialect:
     irrelevant: frozenset[str] = frozenset()
     signature: frozenset[str] = frozenset()
     rules: Callable[[Reading], None]
-    defaults: Mapping[str, Any]
+    defaults: Mapping[str, object]
     write: Callable[[Writing], None] | None = None
     layout: str
     reads: frozenset[str] = frozenset({"yaml", "json", "toml"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 MOST = 10**15
 NUMBER = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?")
@@ -16,7 +16,7 @@ class Unstated:
 
 
 UNSTATED: Final = Unstated()
-Unit = Callable[[Any], Any]
+Unit = Callable[[object], object]
 """Reads a raw value; `UNSTATED` where it leaves its field open; raises `Expected`."""
 
 
@@ -28,11 +28,11 @@ class Foreign(Exception):
     """A word that may be right but that the table doesn't know."""
 
 
-def _open(raw: Any) -> bool:
+def _open(raw: object) -> bool:
     return raw is None or (isinstance(raw, str) and raw.strip().lower() in ("", "auto", "null", "none", "~"))
 
 
-def _real(raw: Any, expected: str) -> float:
+def _real(raw: object, expected: str) -> float:
     if isinstance(raw, bool):
         raise Expected(expected)
     if isinstance(raw, str):
@@ -44,47 +44,44 @@ def _real(raw: Any, expected: str) -> float:
     return float(raw)
 
 
-def whole(raw: Any) -> Any:
+def _integer(raw: object, least: int, expected: str) -> int | Unstated:
+    """A whole number from `least`, unless it is left open."""
+    if _open(raw):
+        return UNSTATED
+    number = _real(raw, expected)
+    if number < least or number != int(number):
+        raise Expected(expected)
+    return int(number)
+
+
+def whole(raw: object) -> int | Unstated:
     """A whole number from 0."""
-    if _open(raw):
-        return UNSTATED
-    number = _real(raw, "a whole number from 0")
-    if number < 0 or number != int(number):
-        raise Expected("a whole number from 0")
-    return int(number)
+    return _integer(raw, 0, "a whole number from 0")
 
 
-def count(raw: Any) -> Any:
+def count(raw: object) -> int | Unstated:
     """A whole number from 1."""
-    if _open(raw):
-        return UNSTATED
-    number = _real(raw, "a whole number from 1")
-    if number < 1 or number != int(number):
-        raise Expected("a whole number from 1")
-    return int(number)
+    return _integer(raw, 1, "a whole number from 1")
 
 
-def degree(raw: Any) -> Any:
+RANKS = "a whole number from 1, or -1 for the rest"
+
+
+def degree(raw: object) -> int | Unstated:
     """A number of ranks; 0 and -1 leave it to the framework."""
-    if _open(raw):
-        return UNSTATED
-    number = _real(raw, "a whole number from 1, or -1 for the rest")
-    if number < -1 or number != int(number):
-        raise Expected("a whole number from 1, or -1 for the rest")
-    return int(number) if number > 0 else UNSTATED
+    found = _integer(raw, -1, RANKS)
+    return found if isinstance(found, int) and found > 0 else UNSTATED
 
 
-def rest(raw: Any) -> Any:
+def rest(raw: object) -> int | str | Unstated:
     """A number of ranks, or -1: all that are left."""
-    if _open(raw):
-        return UNSTATED
-    number = _real(raw, "a whole number from 1, or -1 for the rest")
-    if number != int(number) or number < -1 or number == 0:
-        raise Expected("a whole number from 1, or -1 for the rest")
-    return "rest" if number == -1 else int(number)
+    found = _integer(raw, -1, RANKS)
+    if found == 0:
+        raise Expected(RANKS)
+    return "rest" if found == -1 else found
 
 
-def number(raw: Any) -> Any:
+def number(raw: object) -> object:
     """A finite number from 0."""
     if _open(raw):
         return UNSTATED
@@ -94,7 +91,7 @@ def number(raw: Any) -> Any:
     return value
 
 
-def flag(raw: Any) -> Any:
+def flag(raw: object) -> object:
     """True or false; true where a flag has no value."""
     if raw is None or (isinstance(raw, str) and raw.strip().lower() in ("auto", "null", "~")):
         return UNSTATED
@@ -115,12 +112,12 @@ def flag(raw: Any) -> Any:
     return words[str(raw).strip().lower()]
 
 
-def present(raw: Any) -> Any:
+def present(raw: object) -> object:
     """A section that is there: true unless it is null or empty."""
     return UNSTATED if raw is None or raw in ({}, [], "") else True
 
 
-def word(raw: Any) -> Any:
+def word(raw: object) -> object:
     """A text."""
     if raw is None or raw == "":
         return UNSTATED
@@ -129,15 +126,15 @@ def word(raw: Any) -> Any:
     return str(raw)
 
 
-def anything(raw: Any) -> Any:
+def anything(raw: object) -> object:
     """Whatever it is, for the dialect's rule to read."""
     return UNSTATED if raw is None else raw
 
 
-def yields(value: Any, otherwise: Any = UNSTATED, null: Any = UNSTATED) -> Unit:
+def yields(value: object, otherwise: object = UNSTATED, null: object = UNSTATED) -> Unit:
     """A flag that stands for `value` where it is true, for `otherwise` where it is false, `null` where it is null."""
 
-    def read(raw: Any) -> Any:
+    def read(raw: object) -> object:
         if raw is None:
             return null
         stated = flag(raw)
@@ -146,10 +143,10 @@ def yields(value: Any, otherwise: Any = UNSTATED, null: Any = UNSTATED) -> Unit:
     return read
 
 
-def one_of(words: Mapping[str, Any], null: Any = UNSTATED) -> Unit:
+def one_of(words: Mapping[str, object], null: object = UNSTATED) -> Unit:
     """A word with its meaning; compared in lower case."""
 
-    def read(raw: Any) -> Any:
+    def read(raw: object) -> object:
         if raw is None:
             return null
         key = str(raw).strip().lower()
@@ -181,7 +178,7 @@ ATTENTION = {
 """Words of the frameworks for the attention kernel: what it amounts to."""
 
 
-def attention(raw: Any) -> Any:
+def attention(raw: object) -> object:
     """The kernel of attention that a word names; names of a kernel hub by what they contain."""
     if raw is None:
         return UNSTATED

@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from costmodel.catalogue.software import framework_on, load_framework
 from costmodel.checks import kind
@@ -32,7 +31,7 @@ class Writing:
 
     def __init__(self, dialect: Dialect, plan: Plan, model: Transformer):
         self.dialect, self.plan, self.model = dialect, plan, model
-        self.values: dict[str, Any] = {}
+        self.values: dict[str, object] = {}
         self._first = {row.field: row.flags.split()[0] for row in reversed(dialect.rows)}
 
     @property
@@ -40,7 +39,7 @@ class Writing:
         """Micro-batches a step and copy."""
         return max(1, self.plan.micro_batches)
 
-    def put(self, flag: str, value: Any) -> None:
+    def put(self, flag: str, value: object) -> None:
         """Write a flag."""
         self.values[flag] = value
 
@@ -49,7 +48,7 @@ class Writing:
         for field in fields:
             self.put(self._first[field], getattr(self.plan, field))
 
-    def shape(self, **fields: Any) -> None:
+    def shape(self, **fields: object) -> None:
         """Write fields of the model's shape by the flags that the table gives them; None is left out."""
         for field, value in fields.items():
             if value is not None:
@@ -152,7 +151,7 @@ def _lost(text: str, dialect: Dialect, plan: Plan) -> list[str]:
     ]
 
 
-def _differ(one: Any, other: Any) -> bool:
+def _differ(one: object, other: object) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return abs(one - other) > 1e-6
     return bool(
@@ -177,7 +176,7 @@ def read_back(launch: Launch, gpus: int) -> Plan:
 
 
 def emit(
-    dialect: Dialect, values: Mapping[str, Any], comments: Sequence[str], opening: Sequence[str] = ()
+    dialect: Dialect, values: Mapping[str, object], comments: Sequence[str], opening: Sequence[str] = ()
 ) -> str:
     """Flags and values in the layout of a dialect, after comments and the words that open a command line."""
     head = "".join(f"# {comment}\n" for comment in comments) + "".join(f"{line}\n" for line in opening)
@@ -195,7 +194,7 @@ def emit(
     return head + yaml.safe_dump(tree, sort_keys=False, default_flow_style=False)
 
 
-def _argument(flag: str, value: Any, dialect: Dialect) -> str:
+def _argument(flag: str, value: object, dialect: Dialect) -> str:
     if "." in flag:
         return f"{flag}={value}"
     name = (
@@ -208,20 +207,22 @@ def _argument(flag: str, value: Any, dialect: Dialect) -> str:
     return f"{name} {' '.join(map(str, value)) if isinstance(value, list | tuple) else value}"
 
 
-def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
+def _nested(values: Mapping[str, object]) -> dict[str, object]:
+    tree: dict[str, object] = {}
     for path, value in values.items():
         if value is None:
             continue
         *sections, leaf = path.split(".")
         node = tree
         for section in sections:
-            node = node.setdefault(section, {})
+            inner = node.setdefault(section, {})
+            assert isinstance(inner, dict), f"{section} is a section and a value"
+            node = inner
         node[leaf] = value
     return tree
 
 
-def _toml(tree: Mapping[str, Any], prefix: str = "") -> str:
+def _toml(tree: Mapping[str, object], prefix: str = "") -> str:
     """TOML of tables of plain values; strings, numbers and flags are written as JSON writes them."""
     plain = {key: value for key, value in tree.items() if not isinstance(value, dict)}
     text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in plain.items())

@@ -46,7 +46,7 @@ class Partition:
     activation_compression : of the outputs that are sent on
     time, data_parallel_time, single_time : per minibatch, of the pipeline, of data parallelism on all machines, and of
         one machine [s]
-    stages : of the outermost level, in the order in which a minibatch passes them
+    stages : of the outermost level, or on workers in a row, in the order in which a minibatch passes them
     states : cuts that were considered
     proven : whether no other cut can be part of a faster pipeline
     """

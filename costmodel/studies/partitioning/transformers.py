@@ -16,9 +16,9 @@ from costmodel.description.transformer import Transformer
 from costmodel.errors import IllegalPlan
 from costmodel.formulas.network import communication
 from costmodel.formulas.pipeline import layout
+from costmodel.formulas.pipeline.layout import micro_batches
 from costmodel.formulas.quantities import ModelNumbers
 from costmodel.formulas.stage import stage_pass
-from costmodel.formulas.training_step import micro_batches
 from costmodel.formulas.transformer import memory
 from costmodel.formulas.transformer.parameters import stage_model
 from costmodel.studies.partitioning.pipedream import partition

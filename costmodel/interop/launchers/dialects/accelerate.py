@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import deepspeed, said_trainers
-from costmodel.interop.launchers.table import Dialect, Row, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
 from costmodel.interop.launchers.values import (
     UNSTATED,
     count,
@@ -195,14 +195,9 @@ ACCELERATE = Dialect(
     rules=rules,
     write=said_trainers.accelerate,
     defaults={
-        "tensor_parallel": 1,
-        "pipeline_parallel": 1,
-        "context_parallel": 1,
-        "expert_parallel": 1,
-        "virtual_stages": 1,
+        **UNSPLIT,
         "ulysses_parallel": 1,
         "zero_stage": 0,
-        "sequence_parallel": False,
         "dtype": "fp32",
         "recompute": "none",
         "offload": [],

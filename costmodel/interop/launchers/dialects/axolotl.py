@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import huggingface as hf
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
 SOURCE = "axolotl-ai-cloud/axolotl src/axolotl/utils/schemas@067b021c8b"
 
 
-def recompute(raw: Any) -> Any:
+def recompute(raw: object) -> object:
     """True, false, or "offload", which also moves the checkpoints to host memory."""
     if isinstance(raw, str) and raw.lower() in ("offload", "offload_disk", "unsloth"):
         return "offload"
     return yields("full", "none")(raw)
 
 
-def moved(raw: Any) -> Any:
+def moved(raw: object) -> object:
     """Whether activations are moved to host memory: true, "legacy", "disk", ..."""
     if isinstance(raw, str) and raw.lower() in ("legacy", "disk", "hidden_states"):
         return True
     return flag(raw)
 
 
-def wide(raw: Any) -> Any:
+def wide(raw: object) -> object:
     """True, false, ``full`` (pure bf16), or ``auto``: left to what the device has."""
     if isinstance(raw, str) and raw.lower() == "full":
         return True
     return flag(raw)
 
 
-def adapter(raw: Any) -> Any:
+def adapter(raw: object) -> object:
     """Which kind of fine-tuning."""
     if raw is None or raw == "":
         return UNSTATED
@@ -57,7 +57,7 @@ def adapter(raw: Any) -> Any:
     return "qlora" if str(raw).lower() == "qlora" else "lora"
 
 
-def precompiled(raw: Any) -> Any:
+def precompiled(raw: object) -> object:
     """Plugins: cut cross-entropy and Liger fuse the loss."""
     if not isinstance(raw, list):
         return UNSTATED

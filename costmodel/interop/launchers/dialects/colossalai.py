@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
 from costmodel.interop.launchers.settle import schedule_of
-from costmodel.interop.launchers.table import Dialect, Row, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
 from costmodel.interop.launchers.values import (
     DTYPES,
     count,
@@ -174,13 +174,8 @@ COLOSSALAI = Dialect(
     rules=rules,
     write=said_trainers.colossalai,
     defaults={
-        "tensor_parallel": 1,
-        "pipeline_parallel": 1,
-        "context_parallel": 1,
-        "expert_parallel": 1,
-        "virtual_stages": 1,
+        **UNSPLIT,
         "zero_stage": 0,
-        "sequence_parallel": False,
         "dtype": "bf16",
         "recompute": "none",
         "offload": [],

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import Dialect, Row, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
 from costmodel.interop.launchers.values import UNSTATED, Expected, anything, count, flag, number, whole, word
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SOURCE = "microsoft/DeepSpeed docs/_pages/config-json.md and deepspeed/runtime/config.py, 0.17"
 
 
-def device(raw: Any) -> Any:
+def device(raw: object) -> object:
     """Whether something is moved: to the CPU or to disk."""
     if raw is None or str(raw).lower() == "none":
         return False if raw is not None else UNSTATED
@@ -26,7 +26,7 @@ def device(raw: Any) -> Any:
     return str(raw).lower()
 
 
-def auto_flag(raw: Any) -> Any:
+def auto_flag(raw: object) -> object:
     """True or false, or left to the trainer."""
     return UNSTATED if isinstance(raw, str) and raw.lower() == "auto" else flag(raw)
 
@@ -174,14 +174,9 @@ DEEPSPEED = Dialect(
     rules=rules,
     write=said_trainers.deepspeed,
     defaults={
-        "tensor_parallel": 1,
-        "pipeline_parallel": 1,
-        "context_parallel": 1,
-        "expert_parallel": 1,
-        "virtual_stages": 1,
+        **UNSPLIT,
         "ulysses_parallel": 1,
         "zero_stage": 0,
-        "sequence_parallel": False,
         "dtype": "fp32",
         "recompute": "none",
         "gradient_accumulation": 1,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import deepspeed, said_megatron
 from costmodel.interop.launchers.settle import schedule_of
-from costmodel.interop.launchers.table import Dialect, Row, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
 from costmodel.interop.launchers.values import (
     DTYPES,
     anything,
@@ -97,7 +97,7 @@ def rules(reading: Reading) -> None:
     schedule_of(reading)
 
 
-def kinds(raw: Any) -> list[str]:
+def kinds(raw: object) -> list[str]:
     """The kinds of attention layers that an ``attention_config`` names."""
     if isinstance(raw, str):
         return [raw]
@@ -194,13 +194,8 @@ GPT_NEOX = Dialect(
     rules=rules,
     write=said_megatron.gpt_neox,
     defaults={
-        "tensor_parallel": 1,
-        "pipeline_parallel": 1,
-        "context_parallel": 1,
-        "expert_parallel": 1,
-        "virtual_stages": 1,
+        **UNSPLIT,
         "zero_stage": 0,
-        "sequence_parallel": False,
         "dtype": "fp16",
         "recompute": "none",
         "optimizer": "adam",

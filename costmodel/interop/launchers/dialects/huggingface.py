@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
 from costmodel.interop.launchers.dialects.deepspeed import auto_flag, device
-from costmodel.interop.launchers.table import Dialect, Row, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
 from costmodel.interop.launchers.values import (
     DTYPES,
     anything,
@@ -139,14 +139,9 @@ IRRELEVANT = words(
     """
 )
 DEFAULTS = {
-    "tensor_parallel": 1,
-    "pipeline_parallel": 1,
-    "context_parallel": 1,
-    "expert_parallel": 1,
-    "virtual_stages": 1,
+    **UNSPLIT,
     "ulysses_parallel": 1,
     "zero_stage": 0,
-    "sequence_parallel": False,
     "micro_batch": 8,
     "gradient_accumulation": 1,
     "dtype": "fp32",
@@ -198,7 +193,7 @@ def trainer(reading: Reading) -> None:
 
 def fsdp(reading: Reading) -> None:
     """The Trainer's `fsdp` words and `fsdp_config` table."""
-    stated: Any = reading.one("_fsdp")
+    stated: object = reading.one("_fsdp")
     listed = (
         stated.split()
         if isinstance(stated, str)
@@ -220,7 +215,7 @@ def fsdp(reading: Reading) -> None:
         ),
         None,
     )
-    fields: dict[str, Any] = {"version": reading.one("fsdp.version")}
+    fields: dict[str, object] = {"version": reading.one("fsdp.version")}
     if sharding := reading.one("fsdp.sharding"):
         fields["sharding"] = common.FSDP_SHARDING.get(sharding, sharding)
     elif strategy:

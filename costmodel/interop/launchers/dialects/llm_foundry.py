@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import Dialect, Row, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
 from costmodel.interop.launchers.values import Expected, attention, count, flag, number, one_of, word, yields
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ PRECISIONS = {
 }
 
 
-def sequences(raw: Any) -> Any:
+def sequences(raw: object) -> object:
     """A batch in sequences; Composer also takes shares of one."""
     value = number(raw)
     if isinstance(value, float) and value < 1:
@@ -165,13 +165,8 @@ LLM_FOUNDRY = Dialect(
     rules=rules,
     write=said_trainers.llm_foundry,
     defaults={
-        "tensor_parallel": 1,
-        "pipeline_parallel": 1,
-        "context_parallel": 1,
-        "expert_parallel": 1,
-        "virtual_stages": 1,
+        **UNSPLIT,
         "zero_stage": 3,
-        "sequence_parallel": False,
         "dtype": "bf16",
         "recompute": "none",
         "offload": [],

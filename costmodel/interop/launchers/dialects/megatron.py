@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_megatron
 from costmodel.interop.launchers.dialects.megatron_words import IRRELEVANT, UNPRICED
 from costmodel.interop.launchers.settle import schedule_of
-from costmodel.interop.launchers.table import Dialect, Row, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
 from costmodel.interop.launchers.values import (
     UNSTATED,
     Expected,
@@ -37,7 +37,7 @@ SWIFT = words(
 KERNELS = {"flash": "flash", "fused": "fused", "unfused": "unfused", "local": "unfused", "auto": "auto"}
 
 
-def pattern(raw: Any) -> Any:
+def pattern(raw: object) -> object:
     """Layers without experts, of ``--moe-layer-freq``: a list such as ``[0]*3+[1]*58``, or every n-th has them."""
     text = (
         "".join(map(str, raw))
@@ -56,7 +56,7 @@ def pattern(raw: Any) -> Any:
     return layers
 
 
-def stages(raw: Any) -> Any:
+def stages(raw: object) -> object:
     """Chunks of all pipeline ranks together, of ``--pipeline-model-parallel-layout``."""
     if raw is None:
         return UNSTATED
@@ -73,7 +73,7 @@ def stages(raw: Any) -> Any:
     return text.strip("|").count("|") + 1
 
 
-def window(raw: Any) -> Any:
+def window(raw: object) -> object:
     """Tokens that a windowed layer looks back."""
     if raw is None:
         return UNSTATED
@@ -134,7 +134,7 @@ PLAN_ROWS = (
     Row(
         "fp4_format fp4",
         "_fp4",
-        yields("nvfp4") if False else one_of({"e2m1": "nvfp4", "none": UNSTATED}),
+        one_of({"e2m1": "nvfp4", "none": UNSTATED}),
         None,
         "from core 0.14",
     ),
@@ -190,6 +190,11 @@ PLAN_ROWS = (
     Row("overlap_grad_reduce", "overlap_gradients", flag, False, "from core 0.4"),
     Row("overlap_param_gather", "overlap_parameters", flag, False, "from core 0.4"),
     Row("tp_comm_overlap", "overlap_tensor", flag, False, "from core 0.5"),
+    Row("overlap_moe_expert_parallel_comm", "overlap_experts", flag, None, "from core 0.14"),
+    Row(
+        "moe_token_dispatcher_type", "dispatcher",
+        one_of({"alltoall": "all-to-all", "flex": "deduplicated", "allgather": UNSTATED}), None, "from core 0.5",
+    ),
     Row("no_overlap_p2p_communication", "overlap_pipeline", yields(False), None, "from 3.0"),
     Row("overlap_p2p_communication", "overlap_pipeline", flag, True, "from 3.0"),
     Row("cross_entropy_loss_fusion", "fused_cross_entropy", flag, False, "from core 0.9"),
@@ -451,13 +456,8 @@ MEGATRON = Dialect(
     rules=rules,
     write=said_megatron.megatron,
     defaults={
-        "tensor_parallel": 1,
-        "pipeline_parallel": 1,
-        "context_parallel": 1,
-        "expert_parallel": 1,
-        "virtual_stages": 1,
+        **UNSPLIT,
         "zero_stage": 0,
-        "sequence_parallel": False,
         "dtype": "fp32",
         "recompute": "none",
         "optimizer": "adam",

@@ -53,7 +53,7 @@ UNPRICED = words(
     moe_permute_fusion moe_permute_fusion_into_hybridep moe_router_force_biased moe_router_force_load_balancing
     moe_router_fusion moe_router_padding_for_fp8 moe_router_padding_for_quantization moe_router_topk_limited_devices
     moe_shared_expert_gate moe_shared_expert_overlap moe_single_grouped_bias moe_single_grouped_weight
-    moe_token_dispatcher_type moe_use_grouped_tensor moe_use_legacy_grouped_gemm mtp_hybrid_override_pattern
+    moe_use_grouped_tensor moe_use_legacy_grouped_gemm mtp_hybrid_override_pattern
     mtp_shared_weights mtp_standalone mtp_use_repeated_layer nccl_communicator_config_path nccl_ub no_align_grad_reduce
     no_align_param_gather no_async_tensor_model_parallel_allreduce no_bias_dropout_fusion no_bias_gelu_fusion
     no_bias_swiglu_fusion no_clone_scatter_output_in_embedding no_contiguous_buffers_in_local_ddp no_delay_grad_reduce
@@ -62,7 +62,7 @@ UNPRICED = words(
     num_layers_at_end_in_bf16 num_layers_at_start_in_bf16 num_layers_in_first_pipeline_stage
     num_layers_in_last_pipeline_stage num_microbatches_with_partial_activation_checkpoints num_unique_layers
     offload_bridge offload_model offload_modules offload_optimizer optimizer_cuda_graph outer_dp_sharding_strategy
-    overlap_cpu_optimizer_d2h_h2d overlap_dispatch_backward_with_experts_wgrad overlap_moe_expert_parallel_comm
+    overlap_cpu_optimizer_d2h_h2d overlap_dispatch_backward_with_experts_wgrad
     overlap_p2p_comm overlap_p2p_comm_warmup_flush overlap_p2p_communication_warmup_flush
     overlap_param_gather_with_optimizer_step packing padding_free param_sharing_style partition_activations
     pipeline_model_parallel_split_rank qk_l2_norm quant_bits quant_method quant_recipe recompute_modules

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import Dialect, Row, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
 from costmodel.interop.launchers.values import (
     DTYPES,
     attention,
@@ -123,12 +123,7 @@ NANOTRON = Dialect(
     rules=rules,
     write=said_trainers.nanotron,
     defaults={
-        "tensor_parallel": 1,
-        "pipeline_parallel": 1,
-        "context_parallel": 1,
-        "expert_parallel": 1,
-        "virtual_stages": 1,
-        "sequence_parallel": False,
+        **UNSPLIT,
         "recompute": "none",
         "offload": [],
         "attention": "flash",

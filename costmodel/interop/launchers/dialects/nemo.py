@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import megatron, said_megatron
@@ -246,7 +246,7 @@ NEMO = Dialect(
 # Megatron-Bridge
 
 
-def mixed(raw: Any) -> Any:
+def mixed(raw: object) -> object:
     """The narrow dtype of a mixed-precision recipe such as ``bf16_with_mxfp8_mixed``."""
     if raw is None:
         return UNSTATED

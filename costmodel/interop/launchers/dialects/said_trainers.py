@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from costmodel.interop.launchers.writing import Writing
@@ -110,7 +110,7 @@ def huggingface(w: Writing) -> None:
     w.put("num_train_epochs", 1)
 
 
-def _adapter(w: Writing, flags: dict[str, Any], four: str) -> None:
+def _adapter(w: Writing, flags: dict[str, object], four: str) -> None:
     if w.plan.adapter != "none":
         for flag, value in flags.items():
             w.put(flag, value)

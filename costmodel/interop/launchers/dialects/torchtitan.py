@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import Dialect, Row, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
 from costmodel.interop.launchers.values import (
     DTYPES,
     UNSTATED,
@@ -41,7 +41,7 @@ SCHEDULES = {
 }
 
 
-def converters(raw: Any) -> Any:
+def converters(raw: object) -> object:
     """What the model's linear layers are converted to."""
     if raw is None:
         return UNSTATED
@@ -58,7 +58,7 @@ def converters(raw: Any) -> Any:
     raise Foreign("float8, mx")
 
 
-def checkpointing(raw: Any) -> Any:
+def checkpointing(raw: object) -> object:
     """The mode, or the class of the registry."""
     name = str(raw).lower()
     for key, meaning in (
@@ -181,7 +181,7 @@ def _fsdp(reading: Reading) -> None:
     if shards is None and copies is None:
         reading.defaults["zero_stage"] = 3
         return
-    fields: dict[str, Any] = {"implementation": "fsdp2", "shard_degree": shards, "replicate_degree": copies}
+    fields: dict[str, object] = {"implementation": "fsdp2", "shard_degree": shards, "replicate_degree": copies}
     if reading.has("fsdp.reshard_after_forward"):
         fields["reshard_after_forward"] = reading.one("fsdp.reshard_after_forward")
     if reading.one("_offload_fsdp"):
@@ -259,13 +259,8 @@ TORCHTITAN = Dialect(
     rules=rules,
     write=said_trainers.torchtitan,
     defaults={
-        "tensor_parallel": 1,
-        "pipeline_parallel": 1,
-        "context_parallel": 1,
-        "expert_parallel": 1,
-        "virtual_stages": 1,
+        **UNSPLIT,
         "zero_stage": 3,
-        "sequence_parallel": False,
         "dtype": "bf16",
         "recompute": "selective",
         "optimizer": "AdamW",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import Dialect, Row, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
 from costmodel.interop.launchers.values import DTYPES, Expected, count, flag, one_of, rest, yields
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SOURCE = "pytorch/torchtune recipes/*.py and recipes/configs@bd2a0fc7c3"
 
 
-def last(raw: Any) -> Any:
+def last(raw: object) -> object:
     """The name at the end of a component's path."""
     if not isinstance(raw, str):
         raise Expected("the path of a component")
@@ -70,7 +70,7 @@ def rules(reading: Reading) -> None:
         for name in ("shard_degree", "replicate_degree", "reshard_after_forward")
         if reading.has(f"fsdp.{name}")
     ]
-    fields: dict[str, Any] = {"version": 2} if stated else {}
+    fields: dict[str, object] = {"version": 2} if stated else {}
     fields |= {name: reading.one(f"fsdp.{name}") for name in stated}
     if reading.has("_offload_fsdp"):
         fields["offload_params"] = reading.one("_offload_fsdp")
@@ -125,13 +125,8 @@ TORCHTUNE = Dialect(
     rules=rules,
     write=said_trainers.torchtune,
     defaults={
-        "tensor_parallel": 1,
-        "pipeline_parallel": 1,
-        "context_parallel": 1,
-        "expert_parallel": 1,
-        "virtual_stages": 1,
+        **UNSPLIT,
         "zero_stage": 3,
-        "sequence_parallel": False,
         "dtype": "bf16",
         "recompute": "none",
         "offload": [],

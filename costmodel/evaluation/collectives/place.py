@@ -1,318 +1,26 @@
-"""How long a collective takes on a cluster, by which algorithm, and why: NCCL or RCCL as they decide, or the textbook.
-
->>> from costmodel import load_cluster
->>> answer = collective_time("all-reduce", 2**30, 8, load_cluster("dgx-h100"))
->>> answer.algorithm, answer.protocol, round(answer.time * 1e3, 1)
-('nvls', 'simple', 4.1)
-"""
+"""A collective of a group on a cluster: what its links are, what each algorithm takes on them, what a library takes."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from costmodel.catalogue import communication as constants
-from costmodel.checks import choice, flag, kind, plain, positive_int, real, text
 from costmodel.description.cluster import Cluster
-from costmodel.description.topology import MOST, Group, Landing, landings
-from costmodel.errors import InvalidValue, NotModelled
-from costmodel.formulas.network import algorithms, collectives, nccl, rccl
+from costmodel.description.topology import Group, Landing, landings
+from costmodel.errors import NotModelled
+from costmodel.evaluation.collectives.answer import Alternative, CollectiveTime, phases_of
+from costmodel.evaluation.collectives.libraries import family_of, library_of, network_kind
+from costmodel.formulas.network import algorithms, bounds, collectives, nccl, rccl
 from costmodel.formulas.quantities import NetworkNumbers, Software
 from costmodel.records import nested, paths
 from costmodel.solvers import nccl as tuner
 from costmodel.solvers import rccl as mesh_tuner
 from costmodel.solvers.blocks import binary_blocks_all_reduce
 
-OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "send")
-LIBRARIES = ("nccl", "rccl", "textbook")
-LAUNCHERS = ("native", "pytorch")
-PROCESSORS = ("intel", "amd")
-LATEST = max(nccl.RELEASES)
 NIC_SHARE = 0.96
 """Of a NIC's line rate that NCCL reckons with: 12 GB/s of 100 Gbit/s."""
-NETWORKS = {"efa": "efa", "tcp": "tcp", "ethernet": "tcp"}
-"""Kind of network by what its level's name holds; every other is RDMA over InfiniBand or Ethernet."""
-WITHOUT_NVLINK = ("ada", "turing")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Alternative:
-    """An algorithm that could have run, with its protocol ('' in the textbook) and time [s]."""
-
-    algorithm: str
-    protocol: str
-    time: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CollectiveTime:
-    """What a collective takes.
-
-    Parameters
-    ----------
-    op, nbytes, group : what was asked: the operation, its buffer [bytes] and the ranks
-    time : [s]
-    algorithm, protocol : by which it runs; the protocol is '' in the textbook
-    library : ``"nccl"``, ``"rccl"`` or ``"textbook"``
-    why : one line
-    alternatives : every algorithm offered, fastest first, this one included
-    lower_bound : time that no algorithm sending over the same links goes below [s]; NCCL's NVLS and CollNet, which
-        reduce in switches, are not bound by it
-    """
-
-    op: str
-    nbytes: float
-    group: Group
-    time: float
-    algorithm: str
-    protocol: str
-    library: str
-    why: str
-    alternatives: tuple[Alternative, ...]
-    lower_bound: float
-
-    @property
-    def algorithm_bandwidth(self) -> float:
-        """Bytes of the buffer over time [bytes/s]; 0 where nothing takes no time."""
-        return self.nbytes / self.time if self.time else 0.0
-
-    @property
-    def bus_bandwidth(self) -> float:
-        """Rate of the bytes that a ring would move past each rank, as nccl-tests prints it [bytes/s]."""
-        return self.algorithm_bandwidth * bus_factor(self.op, self.group.ranks)
-
-
-def bus_factor(op: str, ranks: int) -> float:
-    """Bus over algorithm bandwidth of an operation.
-
-    Parameters
-    ----------
-    op : one of `OPERATIONS`
-    ranks : members
-
-    Raises
-    ------
-    InvalidValue
-        naming the field, its value and what was expected
-
-    Examples
-    --------
-    >>> bus_factor("all-reduce", 8)
-    1.75
-    """
-    choice("op", op, OPERATIONS)
-    ranks = positive_int("ranks", plain(ranks), MOST)
-    share = (ranks - 1) / ranks
-    return {"all-reduce": 2.0 * share, "all-gather": share, "reduce-scatter": share, "all-to-all": share}.get(op, 1.0)
-
-
-def phases_of(op: str) -> float:
-    """Share of an all-reduce's two passes through the channels' buffers that an operation makes.
-
-    Parameters
-    ----------
-    op : one of `OPERATIONS`
-    """
-    return 1.0 if op == "all-reduce" else 0.5
-
-
-def collective_time(
-    op: str,
-    nbytes: float,
-    group: int | Group,
-    cluster: Cluster,
-    algorithm: str = "auto",
-    *,
-    library: str = "auto",
-    version: str | tuple[int, int] = LATEST,
-    launcher: str = "native",
-    nvls: bool = True,
-    sharp: bool = False,
-    processor: str = "intel",
-) -> CollectiveTime:
-    """Time of a collective, alone on the network but for groups like its own.
-
-    Parameters
-    ----------
-    op : one of `OPERATIONS`; ``"send"`` is to the neighbour in the group
-    nbytes : buffer: what each rank holds before a reduction, after a gather, sends in an all-to-all [bytes]
-    group : members that are neighbours, or a `Group`
-    cluster : on which
-    algorithm : ``"auto"``, or one that the library has
-    library : ``"nccl"``, ``"rccl"``, ``"textbook"`` (alpha-beta, without launch cost), or ``"auto"``: NCCL on NVIDIA's
-        GPUs and RCCL on AMD's from MI300X on, unless only the textbook has the algorithm
-    version : of NCCL, as ``"2.21"``; the newest table that is not newer counts. RCCL has one, the textbook none
-    launcher : ``"native"`` code, or ``"pytorch"``, called and waited for one by one; not of the textbook
-    nvls : whether NVLink switches may reduce (NCCL_NVLS_ENABLE); they do for NCCL alone
-    sharp : whether the network's switches reduce, which they do for NCCL alone
-    processor : of the hosts, ``"intel"`` or ``"amd"``; the textbook knows no hosts
-
-    Returns
-    -------
-    CollectiveTime
-
-    Raises
-    ------
-    InvalidValue
-        naming the field, its value and what was expected
-    NotModelled
-        where the library has no such algorithm there, or doesn't know what is asked of it
-
-    Examples
-    --------
-    >>> from costmodel import load_cluster
-    >>> answer = collective_time("all-reduce", 2**30, 8, load_cluster("mi300x-8"))
-    >>> answer.library, answer.algorithm, answer.protocol
-    ('rccl', 'ring', 'simple')
-    """
-    place, release = _asked(op, nbytes, group, cluster, OPERATIONS, version, nvls, sharp, processor)
-    text("algorithm", algorithm)
-    choice("library", library, ("auto", *LIBRARIES))
-    choice("launcher", launcher, LAUNCHERS)
-    own = library_of(cluster.device.architecture)
-    if library not in ("auto", "textbook", own):
-        raise NotModelled(f"library={library!r} on {cluster.device.name}: {MAKERS[library]}")
-    if library == "auto":
-        only_textbook = algorithm in TEXTBOOK[op] and algorithm not in LIBRARY_NAMES[own]
-        library = "textbook" if only_textbook else own
-    unknown = {"sharp": sharp, "version": release != LATEST and version}
-    if library == "textbook":
-        unknown |= {"launcher": launcher != "native" and launcher}
-    asked = [f"{name}={value!r}" for name, value in unknown.items() if value]
-    if library != "nccl" and asked:
-        raise NotModelled(f"{asked[0]} with library={library!r}: {WITHOUT[library]}")
-    if place.ranks == 1.0 or place.nbytes == 0.0:
-        if algorithm not in ("auto", *(TEXTBOOK[op] if library == "textbook" else LIBRARY_NAMES[library])):
-            raise NotModelled(f"algorithm={algorithm!r}: {library} has none of that name for {op}")
-        nothing = "one rank has nothing to exchange" if place.ranks == 1.0 else "there are no bytes to exchange"
-        return place.answer([Alternative(algorithm="none", protocol="", time=0.0)], "none", library, nothing)
-    if library == "textbook":
-        return place.answer(place.textbook(), algorithm, library, "")
-    if library == "rccl":
-        return place.answer(place.rccl(launcher, processor == "amd"), algorithm, library, "RCCL")
-    found = place.nccl(release, launcher, nvls, sharp, processor == "amd")
-    return place.answer(found, algorithm, library, f"NCCL {release[0]}.{release[1]}")
-
-
-def expected_by_nccl(
-    op: str, nbytes: float, group: int | Group, cluster: Cluster, *, version: str | tuple[int, int] = LATEST,
-    nvls: bool = True, sharp: bool = False, processor: str = "intel",
-) -> list[tuner.Candidate]:  # fmt: skip
-    """What NCCL's own model says of every algorithm and protocol, without what measurements add, the one it runs first.
-
-    Parameters
-    ----------
-    op : one that NCCL's tuner decides on
-    nbytes : buffer [bytes]
-    group, cluster : at least two ranks, on NVIDIA's GPUs
-    version, nvls, sharp, processor : as of `collective_time`
-
-    Returns
-    -------
-    list of Candidate
-        with their times [s]
-
-    Raises
-    ------
-    InvalidValue
-        naming the field, its value and what was expected
-    NotModelled
-        on other GPUs than NVIDIA's
-    """
-    place, release = _asked(op, nbytes, group, cluster, tuner.OPERATIONS, version, nvls, sharp, processor)
-    if cluster.device.architecture not in tuner.FAMILIES:
-        raise NotModelled(f"NCCL on {cluster.device.name}: it runs on NVIDIA's GPUs")
-    if place.ranks == 1.0:
-        raise InvalidValue("group", group, "at least two ranks: one has nothing to exchange")
-    return tuner.candidates(op, place.nbytes, place.communicator(nvls, sharp, processor == "amd"), release)
-
-
-def expected_by_rccl(
-    op: str, nbytes: float, group: int | Group, cluster: Cluster, *, processor: str = "intel"
-) -> list[tuner.Candidate]:
-    """What RCCL's own model and its links say of every algorithm and protocol, the one it runs first.
-
-    Parameters
-    ----------
-    op : one that RCCL's tuner decides on
-    nbytes : buffer [bytes]
-    group, cluster : at least two ranks, on AMD's GPUs from MI300X on
-    processor : as of `collective_time`
-
-    Returns
-    -------
-    list of Candidate
-        with their times [s], without what measurements add
-
-    Raises
-    ------
-    InvalidValue
-        naming the field, its value and what was expected
-    NotModelled
-        on other GPUs
-    """
-    place, _ = _asked(op, nbytes, group, cluster, tuner.OPERATIONS, LATEST, True, False, processor)
-    if library_of(cluster.device.architecture) != "rccl":
-        raise NotModelled(f"RCCL on {cluster.device.name}: {MAKERS['rccl']}")
-    if place.ranks == 1.0:
-        raise InvalidValue("group", group, "at least two ranks: one has nothing to exchange")
-    return mesh_tuner.candidates(op, place.nbytes, place.mesh(processor == "amd"))
-
-
-def library_of(architecture: str) -> str:
-    """The library that runs on GPUs of an architecture, ``"nccl"`` or ``"rccl"``; ``"textbook"`` where neither does.
-
-    Parameters
-    ----------
-    architecture : of the GPUs
-
-    Examples
-    --------
-    >>> library_of("hopper"), library_of("cdna3"), library_of("tpu")
-    ('nccl', 'rccl', 'textbook')
-    """
-    if architecture in tuner.FAMILIES:
-        return "nccl"
-    return "rccl" if architecture in mesh_tuner.FAMILIES else "textbook"
-
-
-def family_of(architecture: str) -> str:
-    """Whose measured constants an architecture shares: NVIDIA's generations, ``"cdna"``.
-
-    Parameters
-    ----------
-    architecture : of GPUs that NCCL or RCCL runs on
-    """
-    return (tuner.FAMILIES | mesh_tuner.FAMILIES)[architecture]
-
-
-def _asked(
-    op: str, nbytes: float, group: int | Group, cluster: Cluster, operations: tuple[str, ...],
-    version: str | tuple[int, int], nvls: bool, sharp: bool, processor: str,
-) -> tuple[_Place, tuple[int, int]]:  # fmt: skip
-    """The question and the release of NCCL, checked."""
-    choice("op", op, operations)
-    size = real("nbytes", plain(nbytes), 0.0, 1e18)
-    members = group if isinstance(group, Group) else Group(ranks=plain(group))
-    kind("cluster", cluster, Cluster, "load_cluster(name)")
-    choice("processor", processor, PROCESSORS)
-    flag("nvls", nvls)
-    flag("sharp", sharp)
-    return _Place(op, size, members, cluster), _version(version)
-
-
-def _version(version: Any) -> tuple[int, int]:
-    parts = version.split(".") if isinstance(version, str) else version
-    known = min(nccl.RELEASES)
-    try:
-        found = (int(parts[0]), int(parts[1]))
-    except (ValueError, LookupError, TypeError, OverflowError):
-        raise InvalidValue("version", version, "a release of NCCL, as '2.21'") from None
-    if found < known:
-        raise InvalidValue("version", version, f"NCCL {known[0]}.{known[1]} or later")
-    return found
-
+WITHOUT_NVLINK = ("ada", "turing", "blackwell-rtx")
 
 _NEUTRAL = nested(Software, dict.fromkeys(paths(Software), 1.0) | {"host_collective_launch": 0.0})
 """Software that adds nothing to what the levels of a network take."""
@@ -327,18 +35,7 @@ class _Links(NamedTuple):
     bandwidth: float
 
 
-NCCL_NAMES = ("ring", "tree", "nvls", "nvls-tree", "collnet-direct", "collnet-chain", "pat", "point-to-point")
-RCCL_NAMES = ("ring", "tree", "point-to-point")
-LIBRARY_NAMES: dict[str, tuple[str, ...]] = {"nccl": NCCL_NAMES, "rccl": RCCL_NAMES, "textbook": ()}
-"""Names of the algorithms of a library, the textbook's apart."""
-WITHOUT = {
-    "rccl": "RCCL is tabled in one release, without SHARP",
-    "textbook": "its algorithms have no releases, launch cost or switches that reduce",
-}  # fmt: skip
-"""What is not modelled of a library."""
-MAKERS = {"nccl": "NCCL runs on NVIDIA's GPUs", "rccl": "RCCL is modelled on AMD's GPUs from MI300X on"}
-
-_FLAT: dict[str, dict[str, tuple[Callable[..., Any], bool]]] = {
+_FLAT: dict[str, dict[str, tuple[Callable[[float, float, float, float], float], bool]]] = {
     "all-reduce": {
         "ring": (algorithms.ring_all_reduce, True),
         "recursive-doubling": (algorithms.recursive_doubling_all_reduce, False),
@@ -379,7 +76,7 @@ TEXTBOOK["send"] = ("direct",)
 """Names of the textbook's algorithms, by operation."""
 
 
-class _Place:
+class Place:
     """One question: an operation of a group on a cluster."""
 
     def __init__(self, op: str, nbytes: float, group: Group, cluster: Cluster):
@@ -471,14 +168,18 @@ class _Place:
             latency, bandwidth = (links.hop, links.bus) if ring else (links.latency, links.bandwidth)
             found[name] = float(formula(self.nbytes, self.ranks, latency, bandwidth))
         if self.op in ("all-to-all", "send"):
-            formula = collectives.all_to_all if self.op == "all-to-all" else collectives.send
-            found["direct"] = float(formula(self.nbytes, self.ranks, self.stride, self.network, _NEUTRAL))
+            found["direct"] = self._direct(self.op)
         if self.op == "all-reduce" and len(self.crossed()) > 1:
             found["two-dimensional"] = self._nested(algorithms.two_dimensional, shrinking=True)
             found["hierarchical"] = self._nested(algorithms.hierarchical, shrinking=False)
         return [Alternative(algorithm=name, protocol="", time=time) for name, time in found.items()]
 
-    def _nested(self, formula: Callable[..., Any], shrinking: bool) -> float:
+    def _direct(self, op: str) -> float:
+        """Time of sends to one or to all over the levels of the network, nothing added [s]."""
+        formula = collectives.send if op == "send" else collectives.all_to_all
+        return float(formula(self.nbytes, self.ranks, self.stride, self.network, _NEUTRAL))
+
+    def _nested(self, formula: Callable[[float, float, float, float, float], float], shrinking: bool) -> float:
         """All-reduce level by level: inside units around what units exchange, from the outermost level in.
 
         Where each unit sends one part or all through a leader, the leader has the unit's links to itself.
@@ -515,9 +216,9 @@ class _Place:
         if self.group.ranks == 1 or self.nbytes == 0.0:
             return 0.0
         least = {
-            "all-reduce": algorithms.least_all_reduce, "broadcast": algorithms.least_broadcast,
-            "reduce": algorithms.least_broadcast, "send": algorithms.least_broadcast,
-        }.get(self.op, algorithms.least_all_gather)  # fmt: skip
+            "all-reduce": bounds.least_all_reduce, "broadcast": bounds.least_broadcast,
+            "reduce": bounds.least_broadcast, "send": bounds.least_broadcast,
+        }.get(self.op, bounds.least_all_gather)  # fmt: skip
         crossed = self.crossed()
         overlapping = self.op in ("send", "all-to-all")  # messages to all others may be under way at once
         found = [float(algorithms.rounds(2.0 if overlapping else self.ranks)) * self.network[0].latency]
@@ -585,9 +286,8 @@ class _Place:
 
     def point_to_point(self, op: str, launcher: str) -> Alternative:
         """Sends to one or all, whose time is the links' with a launch."""
-        formula = collectives.send if op == "send" else collectives.all_to_all
-        expected = float(formula(self.nbytes, self.ranks, self.stride, self.network, _NEUTRAL))
-        return Alternative(algorithm="point-to-point", protocol="simple", time=self.overhead(launcher).launch + expected)
+        time = self.overhead(launcher).launch + self._direct(op)
+        return Alternative(algorithm="point-to-point", protocol="simple", time=time)
 
     # RCCL
 
@@ -614,18 +314,3 @@ class _Place:
             place = 0 if mesh_tuner.gathers_directly(self.nbytes, mesh) else len(found)
             found.insert(place, self.point_to_point("all-to-all", launcher))
         return found
-
-
-def network_kind(name: str) -> str:
-    """Kind of network that a level's name tells: ``"efa"``, ``"tcp"`` or ``"rdma"``.
-
-    Parameters
-    ----------
-    name : of the level
-
-    Examples
-    --------
-    >>> network_kind("efa"), network_kind("rail")
-    ('efa', 'rdma')
-    """
-    return next((found for part, found in NETWORKS.items() if part in name.lower()), "rdma")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from costmodel.checks import kind, listing, positive_int
+from costmodel.checks import kind, listing, positive_int, real
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
@@ -17,7 +18,7 @@ from costmodel.errors import InvalidValue
 from costmodel.evaluation.error_model import interval
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.factors import quantities, scaled
-from costmodel.evaluation.plan_search import CHOICES, SPLIT, SearchResult, search
+from costmodel.evaluation.plan_search import CHOICES, SPLIT, SearchResult, search_by_name
 
 COLUMNS = (*SPLIT, "data_parallel")
 """Dimensions along which one search has every cell."""
@@ -56,8 +57,8 @@ class HeatMap(NamedTuple):
 
     across: str
     down: str
-    columns: tuple[Any, ...]
-    rows: tuple[Any, ...]
+    columns: tuple[object, ...]
+    rows: tuple[object, ...]
     cells: tuple[tuple[Cell, ...], ...]
 
 
@@ -99,8 +100,8 @@ class Scaling(NamedTuple):
 
 
 def heat_map(
-    model: Transformer, cluster: Cluster, *, across: tuple[str, Sequence[Any]], down: tuple[str, Sequence[Any]],
-    global_batch: int, seq_len: int, framework: Framework | str = "megatron-core", engine: str = "auto", **dimensions: Any,
+    model: Transformer, cluster: Cluster, *, across: tuple[str, Sequence[object]], down: tuple[str, Sequence[object]],
+    global_batch: int, seq_len: int, framework: Framework | str = "megatron-core", engine: str = "auto", **dimensions: object,
 ) -> HeatMap:  # fmt: skip
     """The fastest plan at every pair of values of two dimensions, all others free.
 
@@ -145,7 +146,7 @@ def heat_map(
     asked = {"global_batch": global_batch, "seq_len": seq_len, "framework": framework, "engine": engine, **dimensions}
     outer = [[(name, value) for value in values] for name, values in axes if name not in COLUMNS]
     inner = {name: list(values) for name, values in axes if name in COLUMNS}
-    found: dict[tuple[Any, Any], Cell] = {}
+    found: dict[tuple[object, object], Cell] = {}
     for point in itertools.product(*outer):
         fixed = dict(point)
         result = _search(model, cluster, fixed, {**asked, **inner})
@@ -156,7 +157,7 @@ def heat_map(
     return HeatMap(wide, tall, columns, rows, tuple(tuple(found[x, y] for x in columns) for y in rows))
 
 
-def _axis(axis: tuple[str, Sequence[Any]], model: Transformer, cluster: Cluster) -> tuple[str, tuple[Any, ...]]:
+def _axis(axis: tuple[str, Sequence[object]], model: Transformer, cluster: Cluster) -> tuple[str, tuple[object, ...]]:
     try:
         name, given = axis
     except (TypeError, ValueError):
@@ -170,17 +171,17 @@ def _axis(axis: tuple[str, Sequence[Any]], model: Transformer, cluster: Cluster)
     return name, values
 
 
-def _search(model: Transformer, cluster: Cluster, fixed: dict[str, Any], asked: dict[str, Any]) -> SearchResult:
+def _search(model: Transformer, cluster: Cluster, fixed: dict[str, object], asked: dict[str, object]) -> SearchResult:
     """The search at one point of the dimensions that are no columns."""
-    factors = {name: value for name, value in fixed.items() if name in quantities(model, cluster)}
+    factors = {name: real(name, value, 0.0, math.inf) for name, value in fixed.items() if name in quantities(model, cluster)}
     model, cluster = scaled(model, cluster, factors)
     if "gpus" in fixed:
-        cluster = cluster.with_gpus(fixed["gpus"])
+        cluster = cluster.with_gpus(positive_int("gpus", fixed["gpus"], 10**9))
     rest = {name: value for name, value in fixed.items() if name not in factors and name != "gpus"}
-    return search(model, cluster, top=1, keep_evaluated=True, **{**asked, **rest})
+    return search_by_name(model, cluster, top=1, keep_evaluated=True, **{**asked, **rest})
 
 
-def _cell(result: SearchResult, values: dict[str, Any]) -> Cell:
+def _cell(result: SearchResult, values: dict[str, object]) -> Cell:
     """The best of a search's plans that have some values."""
     every = result.every
     assert every is not None
@@ -199,7 +200,7 @@ def _cell(result: SearchResult, values: dict[str, Any]) -> Cell:
 
 def scaling(
     model: Transformer, cluster: Cluster, *, global_batch: int, seq_len: int, gpus: Sequence[int] | None = None,
-    framework: Framework | str = "megatron-core", engine: str = "auto", **dimensions: Any,
+    framework: Framework | str = "megatron-core", engine: str = "auto", **dimensions: object,
 ) -> Scaling:  # fmt: skip
     """The best plan on each number of GPUs: with the same global batch, and with one that grows with the GPUs.
 
@@ -235,7 +236,7 @@ def scaling(
     asked = {"seq_len": seq_len, "framework": framework, "engine": engine, **dimensions}
 
     def find(number: int, batch: int) -> SearchResult:
-        return search(model, cluster.with_gpus(number), global_batch=batch, top=1, **asked)
+        return search_by_name(model, cluster.with_gpus(number), global_batch=batch, top=1, **asked)
 
     return scaling_of(find, cluster, global_batch, gpus)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import plotly.graph_objects as go
 
-from costmodel.evaluation.sweep import Cell, HeatMap, Scaling, ScalingPoint, ideal
+from costmodel.evaluation.dimension_sweeps import Cell, HeatMap, Scaling, ScalingPoint, ideal
 from costmodel.plots.style import (
     BLACK,
     BLUE,
@@ -59,7 +59,7 @@ def cells(made: HeatMap) -> Cells:
 
     Parameters
     ----------
-    made : as `costmodel.evaluation.sweep.heat_map` gives it
+    made : as `costmodel.evaluation.dimension_sweeps.heat_map` gives it
     """
     found = [
         (cell.step_time, x, y)
@@ -86,11 +86,11 @@ def _words(name: str) -> str:
     return name.replace("_", " ") if "." not in name else f"{name.replace('.', ' ').replace('_', ' ')}, factor"
 
 
-def _named(name: str, value: Any) -> str:
+def _named(name: str, value: object) -> str:
     return f"{_words(name)} {_value(value)}"
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if isinstance(value, bool | str):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
@@ -116,7 +116,7 @@ def heat_map_figure(made: HeatMap) -> go.Figure:
 
     Parameters
     ----------
-    made : as `costmodel.evaluation.sweep.heat_map` gives it
+    made : as `costmodel.evaluation.dimension_sweeps.heat_map` gives it
 
     Returns
     -------
@@ -180,7 +180,7 @@ def lines(made: Scaling) -> tuple[Line, ...]:
 
     Parameters
     ----------
-    made : as `costmodel.evaluation.sweep.scaling` gives it
+    made : as `costmodel.evaluation.dimension_sweeps.scaling` gives it
     """
     return (_line("strong: same global batch", made.strong), _line("weak: global batch grows with the GPUs", made.weak))
 
@@ -198,9 +198,9 @@ def _line(name: str, points: Sequence[ScalingPoint]) -> Line:
         )
         low, high = rate * point.step_time / point.high, rate * point.step_time / point.low
         rows.append((point.gpus, rate, low, high, best / point.gpus, text))
-    columns: list[tuple[Any, ...]] = [tuple(row[place] for row in rows) for place in range(6)]
+    gpus, rates, lows, highs, ideals, texts = zip(*rows, strict=True) if rows else ((),) * 6
     missing = tuple(point.gpus for point in points if point.plan is None)
-    return Line(name, columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], missing)
+    return Line(name, gpus, rates, lows, highs, ideals, texts, missing)
 
 
 def scaling_figure(made: Scaling, before: Scaling | None = None) -> go.Figure:
@@ -208,7 +208,7 @@ def scaling_figure(made: Scaling, before: Scaling | None = None) -> go.Figure:
 
     Parameters
     ----------
-    made : as `costmodel.evaluation.sweep.scaling` gives it
+    made : as `costmodel.evaluation.dimension_sweeps.scaling` gives it
     before : the same before a change, drawn thin behind it
 
     Returns

@@ -1,0 +1,317 @@
+"""Constants of devices from the operators measured on them, and the pooled relation for devices that were not measured.
+
+Each device is fitted twice: around what is believed of any device, then around what the others say of one of its
+architecture. The relation is a nested mean of logarithms: of all devices, of those with one way to feed the tensor cores,
+of one generation, of one device; each level counts as far as the spread within it allows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+import costmodel
+from calibration.data.micro import Array, Sweep
+from calibration.fit import operator_times
+from costmodel.description.device import Device, Efficiency
+from costmodel.records import changed, made
+from costmodel.solvers.fitting import Constant, fit
+
+PRIORS = {
+    "cast": (0.75, 0.3, 0.05, 1.0), "cache": (0.7, 0.3, 0.1, 1.0), "cache_bandwidth": (5e12, 0.3, 2e11, 5e13),
+    "kernel_time": (2e-6, 0.4, 3e-7, 2e-5),
+    "gemm": (0.7, 0.3, 0.02, 1.0), "gemm_output": (2e-10, 1.0, 1e-12, 1e-8), "gemm_depth": (200.0, 1.0, 5.0, 1e4),
+    "product_memory": (0.75, 0.2, 0.2, 1.0),
+    "grouped": (0.5, 0.4, 0.01, 1.0), "grouped_rows": (30.0, 1.0, 0.5, 512.0), "grouped_output": (5e-10, 1.0, 1e-12, 1e-8),
+    "grouped_memory": (0.87, 0.1, 0.3, 1.0), "memory": (0.85, 0.1, 0.3, 0.97),
+    "attention_forward": (0.65, 0.3, 0.02, 1.0), "attention_backward": (0.5, 0.3, 0.02, 1.0),
+    "attention_length": (500.0, 0.7, 10.0, 5e3),
+    "attention_window": (200.0, 0.7, 5.0, 5e3), "attention_width": (40.0, 0.7, 1.0, 500.0),
+    "attention_rows": (6e3, 0.7, 1e2, 1e6), "attention_unaligned": (0.9, 0.7, 0.05, 1.0),
+    "full_attention": (0.65, 0.3, 0.02, 1.0), "full_attention_length": (300.0, 0.7, 10.0, 5e3),
+    "full_attention_width": (40.0, 0.7, 0.1, 500.0),
+    "overhead": (5e-6, 1.0, 1e-8, 1e-4), "traffic": (1.0, 0.5, 0.05, 20.0), "spread": (0.9, 2.0, 1e-3, 1.2),
+    "slowdown": (1.0, 0.5, 0.3, 5.0), "kept": (0.1, 1.5, 1e-4, 1.0),
+}  # fmt: skip
+"""Before any device is measured: value, spread of its logarithm, bounds."""
+BY_KIND = {
+    "cast": (("cast", "cache", "cache_bandwidth", "kernel_time"), ()),
+    "product": (("product_memory",), ("gemm", "gemm_output", "gemm_depth")),
+    "grouped product": (("grouped_memory",), ("grouped", "grouped_rows", "grouped_output")),
+    "attention": (("attention_length", "attention_window", "attention_width", "attention_rows", "attention_forward",
+                   "attention_unaligned", "full_attention", "full_attention_length", "full_attention_width"), ()),
+    "attention backward": (("attention_backward",), ()),
+    "stream": (("memory",), ()),
+}  # fmt: skip
+"""Constants that each kind of operator identifies, of a device and of it at each dtype, in the order they are fitted."""
+COLLECTOR = {
+    "cast": (), "product": ("overhead", "slowdown", "kept"), "attention": ("overhead", "slowdown"), "attention backward": (),
+    "stream": (),
+    "grouped product": ("overhead", "traffic", "spread", "slowdown"),
+}  # fmt: skip
+"""Constants of the collector that each kind identifies beside them."""
+WITHOUT_WINDOW = ("attention_window",)
+SAME_UNITS = {"fp16": "bf16"}
+"""Dtypes whose products run on the units of another, at its rate."""
+GENERATIONS = {
+    "volta": "volta", "turing": "turing", "ampere": "ampere", "ada": "ada", "hopper": "hopper", "blackwell": "blackwell",
+    "blackwell-ultra": "blackwell", "blackwell-rtx": "blackwell-rtx",
+}  # fmt: skip
+"""Architectures whose multiprocessors are of one design."""
+ASYNCHRONOUS = ("hopper", "blackwell")
+"""Generations whose tensor cores read shared or tensor memory by themselves; the others are fed by registers."""
+LEAST_SPREAD = {"device": 0.05, "generation": 0.1, "family": 0.1}
+"""Spread of a constant's logarithm at each level that few devices can't argue away."""
+ROWS_THAT_COUNT = 200.0
+"""Of a sweep; more rows of it weigh no more."""
+ITERATIONS = 200
+NOISE = 0.02
+"""Log error beyond which a row counts linearly: medians are what is judged."""
+SMALL, SMALL_WEIGHT = 1e9, 0.3
+"""Products of fewer FLOP show their launch; what they weigh beside larger ones."""
+
+Values = dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fitted:
+    """Constants of a device.
+
+    Parameters
+    ----------
+    values : by key, as ``"gemm.bf16"``, ``"memory"`` or ``"product fp8/overhead"``
+    errors : standard error of each value's logarithm
+    own : keys that the device's own operators told; the others are the relation's
+    files : that they come from
+    """
+
+    values: Values
+    errors: Values
+    own: frozenset[str]
+    files: tuple[str, ...]
+
+
+def family_of(generation: str) -> str:
+    """How a generation feeds its tensor cores.
+
+    Examples
+    --------
+    >>> family_of("hopper"), family_of("ampere")
+    ('asynchronous', 'synchronous')
+    """
+    return "asynchronous" if generation in ASYNCHRONOUS else "synchronous"
+
+
+def field_of(key: str) -> str:
+    """Name of the constant that a key holds.
+
+    Examples
+    --------
+    >>> field_of("gemm.bf16"), field_of("product fp8/overhead")
+    ('gemm', 'overhead')
+    """
+    return key.rsplit("/", 1)[-1] if "/" in key else key.split(".", 1)[0]
+
+
+def best_shares(sweeps: Sequence[Sweep]) -> Values:
+    """Best rate of a product over the dense peak, by ``"best.<dtype>"``: what bounds every fitted rate.
+
+    Parameters
+    ----------
+    sweeps : of one device
+    """
+    found: Values = {}
+    for sweep in sweeps:
+        if sweep.kind == "product":
+            peak = costmodel.load_device(sweep.device).peak(sweep.dtype)
+            reached = float(np.max(sweep.flop() / sweep.seconds) / peak)
+            key = f"best.{SAME_UNITS.get(sweep.dtype, sweep.dtype)}"
+            found[key] = max(reached, found.get(key, 0.0))
+    return found
+
+
+def efficiency_of(values: Mapping[str, float], default: Efficiency) -> Efficiency:
+    """Constants as a device takes them; those that the values lack are the default's."""
+    changes: dict[str, object] = {}
+    for field in dataclasses.fields(Efficiency):
+        by_dtype = {key.split(".", 1)[1]: value for key, value in values.items() if key.startswith(f"{field.name}.")}
+        if by_dtype:
+            known = getattr(default, field.name)
+            changes[field.name] = {**known, **by_dtype} if isinstance(known, Mapping) else by_dtype
+        elif field.name in values:
+            changes[field.name] = values[field.name]
+    return changed(default, changes)
+
+
+def default_efficiency() -> Efficiency:
+    """What is believed of any device, in a benchmark's short burst."""
+    given = {name: value for name, (value, *_) in PRIORS.items() if name in Efficiency.__dataclass_fields__}
+    by_dtype = {name: {"bf16": given[name]} for name in ("gemm", "grouped")}
+    return made(Efficiency, {"best": {"bf16": 0.85}, **given, **by_dtype})
+
+
+def predict(sweep: Sweep, device: Device, values: Mapping[str, float]) -> Array:
+    """Time of a sweep's operators with some constants [s].
+
+    Parameters
+    ----------
+    sweep : the operators
+    device : of the catalogue, whose data sheet counts
+    values : constants by key; the catalogue's, and what is believed of any collector, where they lack one
+    """
+    efficiency = dataclasses.replace(efficiency_of(values, device.efficiency), sustained_clock=1.0)
+    numbers = dataclasses.replace(device, efficiency=efficiency).numbers(sweep.dtype)
+    collector = {
+        name: values.get(f"{sweep.label}/{name}", values.get(f"{sweep.kind} {sweep.dtype}/{name}", value))
+        for name, value in operator_times.COLLECTOR.items()
+    }
+    return operator_times.seconds(sweep, numbers, collector)
+
+
+def unknowns(kind: str, sweeps: Sequence[Sweep], known: Mapping[str, float], priors: Mapping[str, tuple[float, float]],
+             ) -> list[Constant]:  # fmt: skip
+    """Constants that a device's sweeps of one kind identify, around their priors."""
+    shared, by_dtype = BY_KIND[kind]
+    masks = {sweep.kernel.split(" ")[0] for sweep in sweeps} if kind == "attention" else set()
+    windowed = any(np.any(sweep.columns.get("window", np.zeros(1)) > 0.0) for sweep in sweeps)
+    keys = [name for name in shared if _identified(name, masks, windowed)]
+    dtypes = dict.fromkeys(SAME_UNITS.get(sweep.dtype, sweep.dtype) for sweep in sweeps)
+    keys += [f"{name}.{dtype}" for dtype in dtypes for name in by_dtype]
+    for dtype in dict.fromkeys(sweep.dtype for sweep in sweeps):
+        mine = sorted((sweep for sweep in sweeps if sweep.dtype == dtype), key=lambda sweep: -len(sweep.seconds))
+        first: set[str] = set()
+        for sweep in mine:  # the kernel that ran most often is what the device's constants are of
+            told = sweep.kernel.split(" ")[0] if kind == "attention" else ""
+            keys += [f"{sweep.label}/{name}" for name in COLLECTOR[kind] if name != "slowdown" or told in first]
+            first.add(told)
+    found = []
+    for key in keys:
+        value, spread, low, high = PRIORS[field_of(key)]
+        value, spread = priors.get(key, (value, spread))
+        if field_of(key) in ("gemm", "grouped"):
+            high = known.get("best." + key.split(".", 1)[1], high)
+        found.append(Constant("device", key, min(max(value, low * 1.001), high * 0.999), spread, low, high))
+    return found
+
+
+def _identified(name: str, masks: set[str], windowed: bool) -> bool:
+    if name in ("attention_backward", "memory"):
+        return True
+    if name.startswith("full_attention") or name == "attention_unaligned":
+        return "full" in masks
+    if name.startswith("attention") and masks and "causal" not in masks:
+        return name == "attention_rows"
+    return name not in WITHOUT_WINDOW or windowed
+
+
+def fit_device(sweeps: Sequence[Sweep], device: Device, priors: Mapping[str, tuple[float, float]]) -> Fitted:
+    """Constants of one device from its sweeps, one kind of operator after the other.
+
+    Parameters
+    ----------
+    sweeps : of the device
+    device : of the catalogue
+    priors : value and spread of the logarithm by key, before these sweeps
+    """
+    values: Values = {key: value for key, (value, _) in priors.items()} | best_shares(sweeps)
+    own: Values = dict.fromkeys(best_shares(sweeps), 0.01)
+    for kind in BY_KIND:
+        mine = [sweep for sweep in sweeps if sweep.kind == kind]
+        if not mine:
+            continue
+        constants = unknowns(kind, mine, values, priors)
+        told = {constant.field for constant in constants}
+        values |= {f"{sweep.label}/slowdown": 1.0 for sweep in mine if f"{sweep.label}/slowdown" not in told}
+        measured = np.log(np.concatenate([sweep.seconds for sweep in mine]))
+        weights = np.concatenate([_weights(sweep) for sweep in mine])
+
+        def residuals(given: Array, rows: Array | None, mine: Sequence[Sweep] = mine, constants: list[Constant] = constants,
+                      measured: Array = measured, values: Values = values) -> Array:  # fmt: skip
+            at = values | {constant.field: float(value) for constant, value in zip(constants, given, strict=True)}
+            errors = np.log(np.concatenate([predict(sweep, device, at) for sweep in mine])) - measured
+            found: Array = errors if rows is None else errors[rows]
+            return found
+
+        every = np.arange(len(measured))
+        result = fit(constants, residuals, len(measured), [every] * len(constants), weights, NOISE, ITERATIONS)
+        for constant, value, error in zip(constants, result.values, result.standard_errors, strict=True):
+            values[constant.field], own[constant.field] = float(value), float(error)
+    files = tuple(sorted({sweep.file for sweep in sweeps}))
+    labels = {sweep.label for sweep in sweeps}
+    kept = {key: value for key, value in values.items() if "/" not in key or key.split("/")[0] in labels}
+    errors = {key: own.get(key, priors[key][1] if key in priors else 0.0) for key in kept}
+    return Fitted(kept, errors, frozenset(own), files)
+
+
+def _weights(sweep: Sweep) -> Array:
+    count = len(sweep.seconds)
+    small = (sweep.kind == "product") & (sweep.flop() < SMALL)
+    return np.where(small, SMALL_WEIGHT, 1.0) * min(1.0, ROWS_THAT_COUNT / count) ** 0.5
+
+
+def pooled(fits: Mapping[str, Fitted], architecture: str, without: str = "") -> dict[str, tuple[float, float]]:
+    """What measured devices say of one of an architecture: median and spread of the logarithm, of every constant.
+
+    Parameters
+    ----------
+    fits : of the devices that were measured, by id
+    architecture : of the one that is asked about
+    without : a device that doesn't count
+    """
+    of = {name: GENERATIONS.get(costmodel.load_device(name).architecture, "") for name in fits if name != without}
+    told = Counter(key for name in of for key in fits[name].values if key in fits[name].own)
+    keys = [key for key, count in told.items() if field_of(key) != "slowdown" or count > 1]
+    return {key: _nested(key, fits, of, GENERATIONS.get(architecture, "")) for key in keys}
+
+
+def _nested(key: str, fits: Mapping[str, Fitted], of: Mapping[str, str], asked: str) -> tuple[float, float]:
+    """Nested mean of one constant: its median for a new device of a generation, and its spread."""
+    mine = {name: math.log(fits[name].values[key]) for name in of if key in fits[name].own}
+    generations: dict[str, list[float]] = {}
+    for name, value in mine.items():
+        generations.setdefault(of[name], []).append(value)
+    means = {name: float(np.mean(values)) for name, values in generations.items()}
+    families: dict[str, list[float]] = {}
+    for name, mean in means.items():
+        families.setdefault(family_of(name), []).append(mean)
+    device = _spread(list(generations.values()), LEAST_SPREAD["device"])
+    generation = _spread(list(families.values()), LEAST_SPREAD["generation"])
+    family = _spread([[float(np.mean(values)) for values in families.values()]], LEAST_SPREAD["family"])
+    centre, variance = float(np.mean([np.mean(values) for values in families.values()])), family**2 / len(families)
+    steps = ((families.get(family_of(asked) if asked else ""), generation, family), (generations.get(asked), device, generation))
+    for values, within, between in steps:
+        variance += between**2
+        if values:
+            scatter = within**2 / len(values)
+            weight = variance / (variance + scatter)
+            centre, variance = centre + weight * (float(np.mean(values)) - centre), weight * scatter
+    return math.exp(centre), math.sqrt(variance + device**2)
+
+
+def _spread(groups: Sequence[Sequence[float]], least: float) -> float:
+    """Standard deviation within groups, with one doubtful observation at the least that is believed."""
+    freedom = sum(len(group) - 1 for group in groups)
+    squares = sum(float(np.var(group)) * len(group) for group in groups)
+    return max(math.sqrt((squares + least**2) / (freedom + 1)), least)
+
+
+def fit_all(sweeps: Sequence[Sweep]) -> dict[str, Fitted]:
+    """Constants of every device that was measured: around any device's, then around those of its kind."""
+    by_device: dict[str, list[Sweep]] = {}
+    for sweep in sweeps:
+        by_device.setdefault(sweep.device, []).append(sweep)
+    devices = {name: blank(name) for name in by_device}
+    first = {name: fit_device(mine, devices[name], {}) for name, mine in by_device.items()}
+    return {
+        name: fit_device(mine, devices[name], pooled(first, devices[name].architecture, without=name))
+        for name, mine in by_device.items()
+    }
+
+
+def blank(name: str) -> Device:
+    """A device's data sheet, with what is believed of any device."""
+    return dataclasses.replace(costmodel.load_device(name), efficiency=default_efficiency())

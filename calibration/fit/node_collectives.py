@@ -1,0 +1,137 @@
+"""Collectives inside a node: constants of each device's links from measured sweeps, and the relation pooled over devices."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+import costmodel
+from calibration.data.micro import Array, Sweep
+from calibration.data.reference import DEFAULT_FOLDER
+from calibration.fit.devices import Fitted, pooled
+from calibration.fit.operator_times import given
+from costmodel.catalogue.loader import link_bandwidth
+from costmodel.errors import UnreadableFile
+from costmodel.evaluation.collectives.place import WITHOUT_NVLINK
+from costmodel.formulas.network.node_links import NodeLinks, node_collective
+from costmodel.solvers.fitting import Constant, fit
+
+FILE = "collectives_aic.csv"
+OPERATIONS = {
+    "all_reduce": "all-reduce", "all_gather": "all-gather", "reduce_scatter": "reduce-scatter", "alltoall": "all-to-all",
+}  # fmt: skip
+"""What the sweep calls an operation, and its name here."""
+PHASES = {"all-reduce": 2.0}
+"""Times that an operation sends the part of the others; 1 if not named."""
+SMALLEST = 2.0**20
+PRIORS = {
+    "links_launch": (1e-5, 0.7, 1e-7, 1e-3), "links_hop": (5e-7, 1.0, 1e-9, 1e-4), "links_pair": (1.3, 0.4, 0.2, 5.0),
+    "links_crowd": (1e-2, 1.5, 1e-5, 3.0), "links_share": (0.9, 0.4, 0.05, 3.0), "links_ramp": (4e-5, 1.4, 1e-9, 1e-2),
+}  # fmt: skip
+"""Before any device is measured: value, spread of its logarithm, bounds."""
+OF_OPERATION = ("links_launch", "links_pair", "links_share", "links_ramp")
+"""Constants that each operation has of its own: it has other kernels, and in a switch that reduces another way."""
+NOISE, ITERATIONS = 0.02, 200
+
+
+def read_collectives(folder: Path | None = None) -> list[Sweep]:
+    """Sweeps of collectives inside a node, from 1 MiB on, one of each device and operation.
+
+    Parameters
+    ----------
+    folder : with a folder `micro` of CSV files; the optional one beside the checkout if not given
+    """
+    path = (folder or DEFAULT_FOLDER) / "micro" / FILE
+    groups: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            try:
+                ranks, nbytes, seconds = float(row["ranks"]), float(row["nbytes"]), float(row["latency_s"])
+                key = (row["device"], OPERATIONS[row["op"]])
+            except (KeyError, ValueError) as error:
+                raise UnreadableFile(f"{path}: not a sweep of collectives: {error!r}") from error
+            if nbytes >= SMALLEST:
+                groups.setdefault(key, []).append((ranks, nbytes, seconds))
+    found = []
+    for (device, operation), rows in groups.items():
+        ranks, nbytes, seconds = np.array(rows).T
+        sent = PHASES.get(operation, 1.0) * (ranks - 1.0) / ranks * nbytes
+        found.append(Sweep("collective", device, operation, "", {"ranks": ranks, "sent": sent}, seconds, FILE))
+    return found
+
+
+def links_of(values: Mapping[str, float], device: str, operation: str) -> NodeLinks:
+    """Links of a device as an operation finds them: shares are of the link on the data sheet."""
+    def known(name: str) -> float:
+        return values.get(f"{name}.{operation}" if name in OF_OPERATION else name, PRIORS[name][0])
+
+    return NodeLinks(
+        known("links_launch"), known("links_hop"), known("links_share") * link_bandwidth(device), known("links_pair"),
+        known("links_crowd"), known("links_ramp"),
+    )  # fmt: skip
+
+
+def predict(sweep: Sweep, values: Mapping[str, float]) -> Array:
+    """Time of every collective of a sweep [s]."""
+    return collective_time(sweep, links_of(values, sweep.device, sweep.dtype))
+
+
+def collective_time(sweep: Sweep, links: NodeLinks) -> Array:
+    """Time of every collective of a sweep over some links [s]."""
+    of = given(sweep)
+    return np.asarray(node_collective(of["sent"], of["ranks"], links))
+
+
+def fit_links(sweeps: list[Sweep], priors: Mapping[str, tuple[float, float]]) -> Fitted:
+    """Constants of one device's links.
+
+    Parameters
+    ----------
+    sweeps : of the device
+    priors : value and spread of the logarithm by key, before these sweeps
+    """
+    keys = [name for name in PRIORS if name not in OF_OPERATION]
+    keys += [f"{name}.{sweep.dtype}" for name in OF_OPERATION for sweep in sweeps]
+    constants = []
+    for key in keys:
+        value, spread, low, high = PRIORS[key.split(".")[0]]
+        value, spread = priors.get(key, (value, spread))
+        constants.append(Constant("links", key, min(max(value, low * 1.001), high * 0.999), spread, low, high))
+    measured = np.log(np.concatenate([sweep.seconds for sweep in sweeps]))
+
+    def residuals(tried: Array, rows: Array | None) -> Array:
+        at = dict(zip(keys, map(float, tried), strict=True))
+        errors: Array = np.log(np.concatenate([predict(sweep, at) for sweep in sweeps])) - measured
+        return errors if rows is None else errors[rows]
+
+    every = [np.arange(len(measured))] * len(constants)
+    result = fit(constants, residuals, len(measured), every, np.ones(len(measured)), NOISE, ITERATIONS)
+    values = dict(zip(keys, map(float, result.values), strict=True))
+    errors = dict(zip(keys, map(float, result.standard_errors), strict=True))
+    return Fitted(values, errors, frozenset(keys), (FILE,))
+
+
+def relation(fits: Mapping[str, Fitted], device: str) -> dict[str, tuple[float, float]]:
+    """What the other devices with the same kind of links say of one: medians and spreads of the logarithm."""
+
+    def switched(name: str) -> bool:
+        return costmodel.load_device(name).architecture not in WITHOUT_NVLINK
+
+    alike = {name: fitted for name, fitted in fits.items() if switched(name) == switched(device) and name != device}
+    return pooled(alike, costmodel.load_device(device).architecture) if alike else {}
+
+
+def fit_all_links(sweeps: list[Sweep]) -> dict[str, Fitted]:
+    """Constants of every device's links: around any device's, then around those of the others with such links."""
+    by_device: dict[str, list[Sweep]] = {}
+    for sweep in sweeps:
+        by_device.setdefault(sweep.device, []).append(sweep)
+    first = {name: fit_links(mine, {}) for name, mine in by_device.items()}
+    return {name: fit_links(mine, relation(first, name)) for name, mine in by_device.items()}
+
+

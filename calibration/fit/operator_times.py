@@ -1,0 +1,105 @@
+"""What the formulas say of measured operators: each as its collector ran it, in the library's own formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from calibration.data.micro import Array, Sweep
+from costmodel.formulas import compute
+from costmodel.formulas.quantities import DeviceNumbers, Number
+from costmodel.formulas.transformer import attention, flops
+from costmodel.formulas.transformer.precision import block_bytes
+from costmodel.records import Row, as_number
+
+ELEMENT_BYTES = {
+    "bf16": 2.0, "fp16": 2.0, "tf32": 4.0, "fp32": 4.0, "fp8": 1.0, "fp8-block": 1.0, "nvfp4": block_bytes(4.0, 8.0, 16.0),
+}  # fmt: skip
+ACTIVATION_BYTES = 2.0
+COLLECTOR = {"overhead": 5e-6, "traffic": 1.0, "spread": 1.0, "slowdown": 1.0, "kept": 0.0}
+"""What is the collector's and not the device's, before measuring: time around the operator [s], bytes of a mixture's
+kernels between its products over those that must move, power of the ranks by which copies thin out, the time of a
+kernel over that of the others, and the share of the cache that a product finds filled by the call before it."""
+
+
+def seconds(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, float]) -> Array:
+    """Time of every operator of a sweep [s].
+
+    Parameters
+    ----------
+    sweep : the operators
+    device : `DeviceNumbers` at the sweep's dtype
+    collector : `COLLECTOR`'s constants of the sweep
+    """
+    formula = {
+        "product": product, "grouped product": grouped_product, "attention": attention_core, "cast": cast,
+        "attention backward": attention_backward, "stream": stream,
+    }[sweep.kind]  # fmt: skip
+    return np.asarray(formula(sweep, device, collector))
+
+
+def given(sweep: Sweep) -> Row:
+    """Columns of a sweep as formulas take them."""
+    return dict(sweep.columns)
+
+
+def product(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, float]) -> Number:
+    """A linear layer's product; in 8 and 4 bit its input is cast first, as every collector does."""
+    m, n, k = (given(sweep)[name] for name in ("m", "n", "k"))
+    width = ELEMENT_BYTES[sweep.dtype]
+    nbytes = compute.product_bytes(m, n, k, width)
+    loop = device._replace(cache=collector["kept"] * device.cache)
+    warm = device._replace(product_bandwidth=nbytes / compute.warm_time(nbytes, device.product_bandwidth, 0.0, loop))
+    time = compute.gemm(m, n, k, width, compute.product_rate(1.0, device), warm)
+    if width < ACTIVATION_BYTES:
+        time = time + compute.warm_time((ACTIVATION_BYTES + width) * m * k, device.cast_bandwidth, 0.0, device)
+    return collector["slowdown"] * time + collector["overhead"]
+
+
+def grouped_product(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, float]) -> Number:
+    """Routed experts forward: copies gathered and cast, two grouped products with the activation between, copies summed."""
+    of, width = given(sweep), ELEMENT_BYTES[sweep.dtype]
+    rows = of["copies"] * of["share"] ** collector["spread"]
+    groups, hidden, inner, sides = of["groups"], of["hidden"], of["width"], 1.0 + of["gated"]
+    rate = compute.grouped_product_rate(1.0, device)
+    up = compute.grouped_gemm(groups, rows / groups, sides * inner, hidden, width, rate, device)
+    down = compute.grouped_gemm(groups, rows / groups, hidden, inner, width, rate, device)
+    permuted = rows * hidden * (ACTIVATION_BYTES + width + ACTIVATION_BYTES) + of["tokens"] * hidden * ACTIVATION_BYTES
+    activated = rows * inner * (sides * ACTIVATION_BYTES + width)
+    moved = compute.stream(collector["traffic"] * (permuted + activated), 0.0, device)
+    return collector["slowdown"] * (up + down + moved) + collector["overhead"]
+
+
+def attention_core(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, float]) -> Number:
+    """Flash attention forward, causal with or without a window, or without a mask."""
+    of = given(sweep)
+    seq_len, width = of["seq_len"], of["head_dim"]
+    rows = of["batch"] * of["heads"] * seq_len
+    window = as_number(np.where(of["window"] > 0.0, of["window"], seq_len))
+    keys = flops.attended_keys(seq_len, window, 1.0)
+    windowed = as_number(np.where(window < seq_len, 1.0, 0.0))
+    masked, _ = attention.causal_flash(rows, keys, windowed, width, 1.0, device)
+    plain = attention.full_flash(rows, seq_len, width, device)
+    return collector["slowdown"] * as_number(np.where(of["causal"] > 0.0, masked, plain)) + collector["overhead"]
+
+
+def attention_backward(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, float]) -> Number:
+    """Flash attention backward, causal or with all keys, with the forward pass where both were measured as one."""
+    of = given(sweep)
+    seq_len = of["seq_len"]
+    keys = flops.attended_keys(seq_len, seq_len, of["causal"])
+    rows = of["batch"] * of["heads"] * seq_len
+    forward, backward = attention.causal_flash(rows, keys, 0.0, of["head_dim"], 1.0, device)
+    return of["forward"] * forward + of["backward"] * backward
+
+
+def stream(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, float]) -> Number:
+    """A kernel that reads and writes far more than caches hold."""
+    return compute.stream(given(sweep)["nbytes"], 1.0, device)
+
+
+def cast(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, float]) -> Number:
+    """A cast of 16-bit activations to 8 bit, repeated on the same buffers."""
+    nbytes = (ACTIVATION_BYTES + 1.0) * given(sweep)["m"] * given(sweep)["k"]
+    return compute.warm_time(nbytes, device.cast_bandwidth, 1.0, device)

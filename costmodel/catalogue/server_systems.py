@@ -1,0 +1,86 @@
+"""Systems of servers: what share of a link they reach, and what each worker machine's requests cost a server."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import tomllib
+from importlib import resources
+
+from costmodel.checks import choice
+from costmodel.description.cluster import Cluster, Level
+from costmodel.description.framework import ServerSystem
+from costmodel.records import Row
+
+FILE = "server_systems.toml"
+
+
+def bandwidth_of(system: ServerSystem, level: Level) -> float:
+    """What a system reaches of one rank's share of a link, each way [bytes/s].
+
+    Parameters
+    ----------
+    system : of `server_system`
+    level : of a cluster
+    """
+    return system.link_share * (level.line_rate or level.bandwidth) / level.oversubscription
+
+
+def between_nodes(system: ServerSystem, cluster: Cluster) -> Cluster:
+    """A cluster with what a system reaches on every level but the innermost.
+
+    Parameters
+    ----------
+    system : of `server_system`
+    cluster : whose links it uses
+    """
+    outer = [
+        dataclasses.replace(level, bandwidth=system.link_share * (level.line_rate or level.bandwidth))
+        for level in cluster.levels[1:]
+    ]
+    return dataclasses.replace(cluster, levels=(cluster.levels[0], *outer))
+
+
+@functools.cache
+def _entries() -> Row:
+    found: Row = tomllib.loads(resources.files("costmodel.catalogue").joinpath(FILE).read_text(encoding="utf-8"))
+    return found
+
+
+def server_systems() -> tuple[str, ...]:
+    """Names of the systems."""
+    return tuple(_entries())
+
+
+def server_system(name: str, field: str = "server_system") -> ServerSystem:
+    """Constants of a system of servers.
+
+    Parameters
+    ----------
+    name : of `server_systems`
+    field : that a refusal names
+
+    Returns
+    -------
+    ServerSystem
+
+    Raises
+    ------
+    InvalidValue
+        for another name
+
+    References
+    ----------
+    [jiang2020]_ figures 15 and 16
+
+    Examples
+    --------
+    >>> server_system("byteps").link_share, server_system("tensorflow-parameter-server").request_time
+    (0.9, 0.0141)
+    """
+    entry = _entries()[choice(field, name, server_systems())]
+    fields = {field: entry[field] for field in ServerSystem._fields if field != "name"}
+    return ServerSystem(name=name, **fields)
+
+
+__all__ = ["bandwidth_of", "between_nodes", "server_system", "server_systems"]

@@ -1,0 +1,72 @@
+"""`costmodel completion`: a shell that completes commands, options and names of the catalogue."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from costmodel.cli import codes
+from costmodel.cli.arguments import Commands, Misused
+from costmodel.cli.output import print_text
+
+if TYPE_CHECKING:
+    from costmodel.catalogue.loader import Kind
+
+SHELLS = ("bash", "zsh")
+CHOICES: dict[str, Kind] = {"model": "model", "cluster": "cluster", "device": "device"}
+"""Arguments that take a name of the catalogue, and of which kind."""
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    completing = commands.add_parser(
+        "completion", help="a script that has a shell complete commands, options and names (extra completion)",
+        examples=(
+            'eval "$(costmodel completion bash)"   # in ~/.bashrc',
+            "costmodel completion zsh > ~/.zfunc/_costmodel",
+        ),
+    )  # fmt: skip
+    completing.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
+    completing.set_defaults(run=_complete)
+
+
+def _complete(arguments: argparse.Namespace) -> int:
+    try:
+        import shtab
+    except ImportError:
+        raise Misused("completion needs the extra completion: pip install 'costmodel[completion]'") from None
+    from costmodel.cli import build_parser
+
+    parser = build_parser()
+    _offer(parser)
+    print_text(shtab.complete(parser, shell=arguments.shell))
+    return codes.ANSWERED
+
+
+def _offer(parser: argparse.ArgumentParser) -> None:
+    """Say of every argument what may stand there: what is only shown to the shell, and not checked."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                _offer(child)
+        elif action.choices is None and (offered := tuple(_offered(action))):
+            action.choices = offered
+
+
+def _offered(action: argparse.Action) -> Iterable[str]:
+    from costmodel.catalogue import loader, software
+    from costmodel.cli.arguments import yes
+    from costmodel.description import adapters
+    from costmodel.description.device import DTYPES
+    from costmodel.description.plan import OPTIMIZERS, SCHEDULES
+
+    if action.dest in CHOICES:
+        return loader.names(CHOICES[action.dest])
+    if action.type is yes:
+        return ("yes", "no")
+    tables: dict[str, Iterable[str]] = {
+        "framework": software.framework_names(), "dtype": DTYPES, "optimizer": OPTIMIZERS, "adapter": adapters.KINDS,
+        "schedule": SCHEDULES, "recompute": ("none", "selective", "full"), "zero_stage": "0123",
+    }  # fmt: skip
+    return tables.get(action.dest, ())

@@ -1,0 +1,140 @@
+"""`costmodel sweep`: searches over models, clusters, batches and prices, into one Parquet file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from costmodel.cli import codes
+from costmodel.cli.arguments import Commands, Misused, chosen, many, number, plan_fields, whole
+from costmodel.cli.output import print_json, print_text
+
+if TYPE_CHECKING:
+    from costmodel.evaluation.sweeps import Sweep
+
+USAGE = (
+    "costmodel sweep MODEL[,MODEL] --cluster C[,C] --global-batch N[,N] --seq-len N[,N] -o FILE.parquet [options]"
+)
+_WORDS = many(str)
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    sweeping = commands.add_parser(
+        "sweep", usage=USAGE, allow_abbrev=False, help="search every combination of models, clusters, batches and prices",
+        description="Give the same command again after a break: it goes on where it was.",
+        examples=(
+            "costmodel sweep llama3-8b,llama3-70b --cluster dgx-h100 --gpus 64,128 --global-batch 512 --seq-len 8192 "
+            "-o plans.parquet",
+            "costmodel sweep llama3-8b --cluster dgx-h100,dgx-a100 --gpus 64 --global-batch 512 --seq-len 8192 --price 2.5 "
+            "--workers 2 -o plans.parquet",
+        ),
+    )  # fmt: skip
+    sweeping.add_argument("model", metavar="MODEL", type=_WORDS, help="models, by name or file")
+    sweeping.add_argument("--cluster", metavar="C", type=_WORDS, required=True, help="clusters, by name or file")
+    sweeping.add_argument("--gpus", metavar="N", type=many(whole), help="sizes to try each cluster in (default: its own)")
+    sweeping.add_argument("--global-batch", metavar="N", type=many(whole), required=True, help="sequences per step")
+    sweeping.add_argument("--seq-len", metavar="N", type=many(whole), required=True, help="tokens of a sequence")
+    sweeping.add_argument("--framework", metavar="F", type=_WORDS, default=["megatron-core"], help="software (megatron-core)")
+    sweeping.add_argument("--price", metavar="X", type=many(number), help="of a GPU for an hour, a row each")
+    sweeping.add_argument("--top", type=whole, default=1, metavar="K", help="plans of each search (default: 1)")
+    sweeping.add_argument("--fit-probability", type=float, default=0.9, metavar="P",
+                          help="probability to fit in memory from which a plan is judged to (default: 0.9)")  # fmt: skip
+    sweeping.add_argument("--engine", default="auto", metavar="E", help="auto, python, numpy or numba")
+    sweeping.add_argument("--workers", type=whole, default=1, metavar="N", help="processes to search in (default: 1)")
+    sweeping.add_argument("-o", "--output", required=True, metavar="FILE", help="Parquet file to write")
+    sweeping.add_argument("--json", action="store_true", help="counts as JSON")
+    group = sweeping.add_argument_group("what to try, one value or several (1,2,4)")
+    for name, (reader, shown, text, _) in plan_fields().items():
+        group.add_argument("--" + name.replace("_", "-"), type=many(reader), action="extend", metavar=shown, help=text)
+    sweeping.set_defaults(run=_sweep)
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    import time
+
+    if not 1 <= arguments.workers <= 1024:
+        raise Misused(f"--workers {arguments.workers}: expected 1 to 1024 processes")
+    started = time.perf_counter()
+    with _Bar(arguments.json) as bar:
+        made = _run(arguments, bar)
+    seconds = time.perf_counter() - started
+    if arguments.json:
+        print_json({"path": str(made.path), "cells": made.cells, "resumed": made.resumed, "plans": made.plans,
+                    "failed": made.failed, "sweep_time_s": seconds})  # fmt: skip
+        return codes.ANSWERED
+    from costmodel.units import format_seconds
+
+    before = f" ({made.resumed:,} of them before)" if made.resumed else ""
+    failed = f"; {made.failed:,} failed, the column reason says why" if made.failed else ""
+    print_text(f"{made.cells:,} searches{before}, {made.plans:,} legal plans in {format_seconds(seconds)}{failed}: {made.path}")
+    return codes.ANSWERED
+
+
+def _run(arguments: argparse.Namespace, bar: _Bar) -> Sweep:
+    from costmodel.evaluation.sweeps import sweep
+
+    asked: dict[str, Any] = {name: list(dict.fromkeys(values)) for name, values in chosen(arguments).items()}
+
+    def run(executor: object) -> Sweep:
+        return sweep(
+            arguments.model, arguments.cluster, arguments.output, global_batches=arguments.global_batch,
+            seq_lens=arguments.seq_len, gpus=arguments.gpus, frameworks=arguments.framework, prices=arguments.price,
+            top=arguments.top, executor=executor, progress=bar, fit_probability=arguments.fit_probability,
+            engine=arguments.engine, **asked,
+        )  # fmt: skip
+
+    if arguments.workers == 1:
+        return run(None)
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    with ProcessPoolExecutor(arguments.workers, multiprocessing.get_context("spawn")) as pool:
+        try:
+            return run(pool)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+class _Bar:
+    """A bar with rate and time left on stderr, where somebody looks at it."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._shown = not quiet and sys.stderr is not None and sys.stderr.isatty()
+        self._bar: Any = None
+        self._task: Any = None
+        self._before = 0
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, done: int, cells: int, plans: int) -> None:
+        if not self._shown:
+            return
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TextColumn,
+                TimeElapsedColumn,
+                TimeRemainingColumn,
+            )
+
+            self._bar = Progress(
+                TextColumn("searches"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
+                TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=Console(stderr=True),
+            )  # fmt: skip
+            self._before = done
+            self._task = self._bar.add_task("searches", total=cells, completed=done, rate="")
+            self._bar.start()
+        elapsed = self._bar.tasks[0].elapsed or 0.0
+        rate = f"{(done - self._before) / elapsed:,.1f}/s, {plans / elapsed / 1e6:,.2f} M plans/s" if elapsed > 0.0 else ""
+        self._bar.update(self._task, completed=done, rate=rate)

@@ -1,0 +1,37 @@
+"""`costmodel warmup`: vector code compiled ahead, so that no first search waits for it."""
+
+from __future__ import annotations
+
+import argparse
+
+from costmodel.cli import codes
+from costmodel.cli.arguments import Commands
+from costmodel.cli.output import print_json, print_text
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    warming = commands.add_parser(
+        "warmup", help="compile ahead what searches run on, and keep it for this user",
+        examples=("costmodel warmup", "costmodel warmup --json"),
+    )  # fmt: skip
+    warming.add_argument("--json", action="store_true", help="JSON instead of a line")
+    warming.set_defaults(run=_warmup)
+
+
+def _warmup(arguments: argparse.Namespace) -> int:
+    import time
+
+    from costmodel.kernels import rows
+    from costmodel.kernels.cache import cache_folder
+
+    started = time.perf_counter()
+    programs = rows.compile_all()
+    seconds = time.perf_counter() - started
+    folder = cache_folder()
+    if arguments.json:
+        print_json({"programs": programs, "folder": None if folder is None else str(folder), "compile_time_s": seconds})
+        return codes.ANSWERED
+    kept = f"kept in {folder}" if folder is not None else "not kept: no folder can be written (COSTMODEL_CACHE_DIR names one)"
+    print_text(f"{programs} programs compiled or loaded in {seconds:.2f} s, {kept}")
+    return codes.ANSWERED

@@ -1,0 +1,190 @@
+"""How long a collective takes on a cluster, as asked by name, checked at the door."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from costmodel.checks import choice, flag, kind, plain, real, text
+from costmodel.description.cluster import Cluster
+from costmodel.description.topology import Group
+from costmodel.errors import InvalidValue, NotModelled
+from costmodel.evaluation.collectives.answer import OPERATIONS, Alternative, CollectiveTime
+from costmodel.evaluation.collectives.libraries import LIBRARIES, LIBRARY_NAMES, MAKERS, WITHOUT, library_of
+from costmodel.evaluation.collectives.place import TEXTBOOK, Place
+from costmodel.formulas.network import nccl
+from costmodel.solvers import nccl as tuner
+from costmodel.solvers import rccl as mesh_tuner
+
+LAUNCHERS = ("native", "pytorch")
+PROCESSORS = ("intel", "amd")
+LATEST = max(nccl.RELEASES)
+
+
+def collective_time(
+    op: str,
+    nbytes: float,
+    group: int | Group,
+    cluster: Cluster,
+    algorithm: str = "auto",
+    *,
+    library: str = "auto",
+    version: str | tuple[int, int] = LATEST,
+    launcher: str = "native",
+    nvls: bool = True,
+    sharp: bool = False,
+    processor: str = "intel",
+) -> CollectiveTime:
+    """Time of a collective, alone on the network but for groups like its own.
+
+    Parameters
+    ----------
+    op : one of `OPERATIONS`; ``"send"`` is to the neighbour in the group
+    nbytes : buffer: what each rank holds before a reduction, after a gather, sends in an all-to-all [bytes]
+    group : members that are neighbours, or a `Group`
+    cluster : on which
+    algorithm : ``"auto"``, or one that the library has
+    library : ``"nccl"``, ``"rccl"``, ``"textbook"`` (alpha-beta, without launch cost), or ``"auto"``: NCCL on NVIDIA's
+        GPUs and RCCL on AMD's from MI300X on, unless only the textbook has the algorithm
+    version : of NCCL, as ``"2.21"``; the newest table that is not newer counts. RCCL has one, the textbook none
+    launcher : ``"native"`` code, or ``"pytorch"``, called and waited for one by one; not of the textbook
+    nvls : whether NVLink switches may reduce (NCCL_NVLS_ENABLE); they do for NCCL alone
+    sharp : whether the network's switches reduce, which they do for NCCL alone
+    processor : of the hosts, ``"intel"`` or ``"amd"``; the textbook knows no hosts
+
+    Returns
+    -------
+    CollectiveTime
+
+    Raises
+    ------
+    InvalidValue
+        naming the field, its value and what was expected
+    NotModelled
+        where the library has no such algorithm there, or doesn't know what is asked of it
+
+    Examples
+    --------
+    >>> from costmodel import load_cluster
+    >>> answer = collective_time("all-reduce", 2**30, 8, load_cluster("mi300x-8"))
+    >>> answer.library, answer.algorithm, answer.protocol
+    ('rccl', 'ring', 'simple')
+    """
+    place, release = _asked(op, nbytes, group, cluster, OPERATIONS, version, nvls, sharp, processor)
+    text("algorithm", algorithm)
+    choice("library", library, ("auto", *LIBRARIES))
+    choice("launcher", launcher, LAUNCHERS)
+    own = library_of(cluster.device.architecture)
+    if library not in ("auto", "textbook", own):
+        raise NotModelled(f"library={library!r} on {cluster.device.name}: {MAKERS[library]}")
+    if library == "auto":
+        only_textbook = algorithm in TEXTBOOK[op] and algorithm not in LIBRARY_NAMES[own]
+        library = "textbook" if only_textbook else own
+    unknown = {"sharp": sharp, "version": release != LATEST and version}
+    if library == "textbook":
+        unknown |= {"launcher": launcher != "native" and launcher}
+    asked = [f"{name}={value!r}" for name, value in unknown.items() if value]
+    if library != "nccl" and asked:
+        raise NotModelled(f"{asked[0]} with library={library!r}: {WITHOUT[library]}")
+    if place.ranks == 1.0 or place.nbytes == 0.0:
+        if algorithm not in ("auto", *(TEXTBOOK[op] if library == "textbook" else LIBRARY_NAMES[library])):
+            raise NotModelled(f"algorithm={algorithm!r}: {library} has none of that name for {op}")
+        nothing = "one rank has nothing to exchange" if place.ranks == 1.0 else "there are no bytes to exchange"
+        return place.answer([Alternative(algorithm="none", protocol="", time=0.0)], "none", library, nothing)
+    if library == "textbook":
+        return place.answer(place.textbook(), algorithm, library, "")
+    if library == "rccl":
+        return place.answer(place.rccl(launcher, processor == "amd"), algorithm, library, "RCCL")
+    found = place.nccl(release, launcher, nvls, sharp, processor == "amd")
+    return place.answer(found, algorithm, library, f"NCCL {release[0]}.{release[1]}")
+
+
+def expected_by_nccl(
+    op: str, nbytes: float, group: int | Group, cluster: Cluster, *, version: str | tuple[int, int] = LATEST,
+    nvls: bool = True, sharp: bool = False, processor: str = "intel",
+) -> list[tuner.Candidate]:  # fmt: skip
+    """What NCCL's own model says of every algorithm and protocol, without what measurements add, the one it runs first.
+
+    Parameters
+    ----------
+    op : one that NCCL's tuner decides on
+    nbytes : buffer [bytes]
+    group, cluster : at least two ranks, on NVIDIA's GPUs
+    version, nvls, sharp, processor : as of `collective_time`
+
+    Returns
+    -------
+    list of Candidate
+        with their times [s]
+
+    Raises
+    ------
+    InvalidValue
+        naming the field, its value and what was expected
+    NotModelled
+        on other GPUs than NVIDIA's
+    """
+    place, release = _asked(op, nbytes, group, cluster, tuner.OPERATIONS, version, nvls, sharp, processor)
+    if cluster.device.architecture not in tuner.FAMILIES:
+        raise NotModelled(f"NCCL on {cluster.device.name}: it runs on NVIDIA's GPUs")
+    if place.ranks == 1.0:
+        raise InvalidValue("group", group, "at least two ranks: one has nothing to exchange")
+    return tuner.candidates(op, place.nbytes, place.communicator(nvls, sharp, processor == "amd"), release)
+
+
+def expected_by_rccl(
+    op: str, nbytes: float, group: int | Group, cluster: Cluster, *, processor: str = "intel"
+) -> list[tuner.Candidate]:
+    """What RCCL's own model and its links say of every algorithm and protocol, the one it runs first.
+
+    Parameters
+    ----------
+    op : one that RCCL's tuner decides on
+    nbytes : buffer [bytes]
+    group, cluster : at least two ranks, on AMD's GPUs from MI300X on
+    processor : as of `collective_time`
+
+    Returns
+    -------
+    list of Candidate
+        with their times [s], without what measurements add
+
+    Raises
+    ------
+    InvalidValue
+        naming the field, its value and what was expected
+    NotModelled
+        on other GPUs
+    """
+    place, _ = _asked(op, nbytes, group, cluster, tuner.OPERATIONS, LATEST, True, False, processor)
+    if library_of(cluster.device.architecture) != "rccl":
+        raise NotModelled(f"RCCL on {cluster.device.name}: {MAKERS['rccl']}")
+    if place.ranks == 1.0:
+        raise InvalidValue("group", group, "at least two ranks: one has nothing to exchange")
+    return mesh_tuner.candidates(op, place.nbytes, place.mesh(processor == "amd"))
+
+
+def _asked(
+    op: str, nbytes: float, group: int | Group, cluster: Cluster, operations: tuple[str, ...],
+    version: str | tuple[int, int], nvls: bool, sharp: bool, processor: str,
+) -> tuple[Place, tuple[int, int]]:  # fmt: skip
+    """The question and the release of NCCL, checked."""
+    choice("op", op, operations)
+    size = real("nbytes", plain(nbytes), 0.0, 1e18)
+    members = group if isinstance(group, Group) else Group(ranks=plain(group))
+    kind("cluster", cluster, Cluster, "load_cluster(name)")
+    choice("processor", processor, PROCESSORS)
+    flag("nvls", nvls)
+    flag("sharp", sharp)
+    return Place(op, size, members, cluster), _version(version)
+
+
+def _version(version: str | Sequence[str | int]) -> tuple[int, int]:
+    parts = version.split(".") if isinstance(version, str) else version
+    known = min(nccl.RELEASES)
+    try:
+        found = (int(parts[0]), int(parts[1]))
+    except (ValueError, LookupError, TypeError, OverflowError):
+        raise InvalidValue("version", version, "a release of NCCL, as '2.21'") from None
+    if found < known:
+        raise InvalidValue("version", version, f"NCCL {known[0]}.{known[1]} or later")
+    return found

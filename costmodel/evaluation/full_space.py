@@ -1,0 +1,61 @@
+"""What a search of the full space tries of the dimensions that were left open: all that the framework and the device have."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from costmodel.description.dimensions import RANK_ORDER
+from costmodel.description.question import Question
+from costmodel.errors import NotModelled
+
+SPACES = ("default", "full")
+NARROW = ("bf16", "fp8", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4")
+"""Dtypes of products that a run may choose among; others are an earlier device's, or a wider one's."""
+
+
+def full_space(question: Question, given: dict[str, list[Any] | None]) -> dict[str, list[Any] | None]:
+    """Values of every dimension: those given, and of the others all there are.
+
+    Schedules, recomputation of no, every fourth, every second or every layer and of the attention core, shard groups of a node,
+    of eight nodes and of all ranks, sequence parallelism on and off, every order of ranks with tensor ranks innermost, an
+    optimizer on the device or in host memory, activations on the device, half and half or in host memory, and the precisions
+    of products that framework and device have.
+
+    Parameters
+    ----------
+    question : model, cluster and framework
+    given : values to try by dimension; None where it was left open
+
+    Examples
+    --------
+    >>> from costmodel import load_cluster, load_framework, load_model
+    >>> question = Question(load_model("llama3-8b"), load_cluster("dgx-a100"), load_framework("megatron-core"))
+    >>> full_space(question, {"dtype": None, "recompute": ["none"], "rank_order": None})["dtype"]
+    ['bf16']
+    """
+    framework, cluster = question.framework, question.cluster
+    kinds: list[Any] = ["none", "full", 2, 4]
+    if framework.attention != "flash":
+        kinds.insert(1, "selective")
+    others = itertools.permutations([name for name in RANK_ORDER if name != "tensor"])
+    every: dict[str, list[Any]] = {
+        "schedule": list(framework.schedules), "recompute": kinds,
+        "shard_group": [0, cluster.gpus_per_node, 8 * cluster.gpus_per_node],
+        "sequence_parallel": [True, False], "rank_order": [("tensor", *order) for order in others],
+        "optimizer_offload": [0.0, 1.0], "activation_offload": [0.0, 0.5, 1.0],
+        "dtype": [dtype for dtype in NARROW if dtype in framework.dtypes and _has(question, dtype)],
+    }  # fmt: skip
+    return {name: values if values is not None else every.get(name) or None for name, values in given.items()}
+
+
+def _has(question: Question, dtype: str) -> bool:
+    """Whether the device has a rate at a dtype."""
+    try:
+        question.cluster.device.peak(dtype)
+    except NotModelled:
+        return False
+    return True
+
+
+__all__ = ["SPACES", "full_space"]

@@ -1,0 +1,87 @@
+"""What a person should know of an answer besides its numbers: choices that change nothing, lengths never trained."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from costmodel.description.plan import Plan
+from costmodel.errors import CostModelError
+from costmodel.evaluation.engine import evaluate_one
+from costmodel.evaluation.estimation import Estimate
+
+WHY = {
+    "sequence_parallel": "there are no tensor ranks to split over",
+    "overlap_tensor": "tensor ranks exchange nothing that products could hide",
+    "overlap_pipeline": "there is no pipeline",
+    "overlap_gradients": "no gradients are exchanged while a pass runs",
+    "overlap_parameters": "no weights are gathered while a pass runs",
+    "recompute": "a flash kernel keeps no scores",
+    "zero_stage": "there are no ranks to shard over",
+    "shard_group": "all ranks that could share a copy do",
+    "rank_order": "groups lie on the same links in either order",
+    "fused_cross_entropy": "the framework's loss is this one",
+}
+"""Why a choice may change nothing, in words."""
+DIVIDED = ("global_batch", "seq_len")
+
+
+def inert_fields(answer: Estimate) -> tuple[str, ...]:
+    """Fields of a plan that differ from their defaults and change neither the time nor the memory of its step.
+
+    Parameters
+    ----------
+    answer : of a plan
+
+    Examples
+    --------
+    >>> from costmodel import estimate, load_cluster, load_model, Plan
+    >>> plan = Plan(global_batch=64, seq_len=2048, data_parallel=8, sequence_parallel=True, micro_batch=2)
+    >>> inert_fields(estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), plan))
+    ('sequence_parallel',)
+    """
+    found = []
+    for field in dataclasses.fields(Plan):
+        if field.name in DIVIDED or field.default is dataclasses.MISSING:
+            continue
+        try:
+            usual = dataclasses.replace(answer.plan, **{field.name: field.default}).resolve(answer.framework)
+            if getattr(usual, field.name) == getattr(answer.plan, field.name) or usual.gpus != answer.plan.gpus:
+                continue
+            usual.check(answer.model, answer.cluster, answer.framework)
+        except CostModelError:  # the default can't run here, so that the choice does change something
+            continue
+        if evaluate_one(answer.question, usual) == answer.step:
+            found.append(field.name)
+    return tuple(found)
+
+
+def notes(answer: Estimate) -> tuple[str, ...]:
+    """What should be known of an answer, in lines.
+
+    Parameters
+    ----------
+    answer : of a plan
+
+    Examples
+    --------
+    >>> from costmodel import estimate, load_cluster, load_model, Plan
+    >>> long = Plan(global_batch=8, seq_len=32768, data_parallel=8)
+    >>> notes(estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), long))[0][:62]
+    'seq_len=32768 is beyond the 8,192 tokens that llama3-8b was tr'
+    """
+    found = []
+    model, plan = answer.model, answer.plan
+    if model.trained_length and plan.seq_len > model.trained_length:
+        found.append(
+            f"seq_len={plan.seq_len} is beyond the {model.trained_length:,} tokens that {model.name} was trained with: time and "
+            "memory hold, but its positions need scaling or more training"
+        )
+    for name in inert_fields(answer):
+        value = getattr(plan, name)
+        shown = "-".join(value) if isinstance(value, tuple) else value
+        why = f": {WHY[name]}" if name in WHY else ""
+        found.append(f"{name}={shown} changes neither time nor memory of this plan{why}")
+    return tuple(found)
+
+
+__all__ = ["inert_fields", "notes"]

@@ -1,0 +1,146 @@
+"""What would make a question's plans fit where none does: single changes of the question, each searched anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from costmodel.catalogue.machines import USUAL_NODE, machine
+from costmodel.checks import kind
+from costmodel.description.cluster import Cluster
+from costmodel.errors import CostModelError
+from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.search_result import SearchResult
+from costmodel.records import Row
+
+SHORTEST = 256
+"""Tokens below which no shorter sequence is offered."""
+MOST_TIMES = 4096
+"""As many times the GPUs are tried."""
+TRAINED_LESS: tuple[Row, ...] = ({"adapter": "lora"}, {"adapter": "qlora"})
+LEANER: tuple[Row, ...] = (
+    {"optimizer": "adam-8bit"}, {"optimizer_offload": 1.0}, {"activation_offload": 1.0},
+    {"optimizer_offload": 1.0, "activation_offload": 1.0},
+)  # fmt: skip
+"""Changes that no search tries by itself, as what is trained or what it runs on changes with them."""
+OPEN = (
+    "recompute", "zero_stage", "micro_batch", "shard_group", "tensor_parallel", "context_parallel", "pipeline_parallel",
+    "data_parallel", "virtual_stages", "expert_parallel", "expert_tensor_parallel", "schedule", "sequence_parallel",
+)  # fmt: skip
+"""Dimensions that a search tries by itself, if it is let."""
+
+
+class Offer(NamedTuple):
+    """A change after which a plan fits.
+
+    Parameters
+    ----------
+    change : in words
+    best : the best plan then
+    gpu_time : of a token: seconds of one GPU, by which offers are ordered
+    """
+
+    change: str
+    best: Estimate
+    gpu_time: float
+
+
+def offers(result: SearchResult) -> list[Offer]:
+    """The cheapest changes of a question after which a plan fits, the one of the least GPU time a token first.
+
+    Tried are adapters, an 8-bit optimizer, offload, dimensions that the question fixes left open, shorter sequences and
+    more GPUs; where none of them is enough, adapters together with each of the others.
+
+    Parameters
+    ----------
+    result : of a search, in which nothing fitted
+
+    Returns
+    -------
+    list
+        of `Offer`; empty where a plan fits as it is, or nothing helps
+
+    Examples
+    --------
+    >>> from costmodel import load_cluster, load_model, search
+    >>> found = search(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=1), global_batch=8, seq_len=2048)
+    >>> found.fitting, "adapter=lora" in [offer.change for offer in offers(found)]
+    (0, True)
+    """
+    kind("result", result, SearchResult, "search(...)")
+    if result.ranked or not result.asked:
+        return []
+    found = [offer for changes in _changes(result.asked) if (offer := _tried(result, changes))]
+    if not found:
+        pairs = ({**less, **lean} for less in _new(result.asked, TRAINED_LESS) for lean in _new(result.asked, LEANER))
+        found = [offer for changes in pairs if (offer := _tried(result, changes))]
+    shorter = _shorter(result)
+    return sorted([*found, *shorter, *_larger(result)], key=lambda offer: offer.gpu_time)
+
+
+def _new(asked: Mapping[str, object], changes: tuple[Row, ...]) -> Iterator[Row]:
+    """Changes of what the question leaves open."""
+    return (change for change in changes if not set(change) & set(asked))
+
+
+def _changes(asked: Mapping[str, object]) -> Iterator[Row]:
+    yield from _new(asked, (*TRAINED_LESS, *LEANER))
+    fixed = [name for name in OPEN if name in asked]
+    if fixed:
+        yield dict.fromkeys(fixed)
+
+
+def _tried(result: SearchResult, changes: Row, cluster: Cluster | None = None, words: str = "") -> Offer | None:
+    """The offer of some changes, or None where nothing fits with them either, or they can't be made."""
+    from costmodel.evaluation.plan_search import search
+
+    asked: Row = {**result.asked, **changes}
+    asked = {name: value for name, value in asked.items() if value is not None}
+    try:
+        found = search(result.model, cluster or result.cluster, framework=result.framework, **{**asked, "top": 1})
+    except CostModelError:  # a change that this question can't make is no offer
+        return None
+    if not found.ranked:
+        return None
+    best = found.best
+    said = words or ", ".join(f"{name}={'any' if value is None else value}" for name, value in changes.items())
+    return Offer(said, best, best.step_time * best.plan.gpus / (best.plan.global_batch * best.plan.seq_len))
+
+
+def _shorter(result: SearchResult) -> Iterator[Offer]:
+    """The longest sequence, halved as often as needed, with which a plan fits."""
+    length = int(result.asked["seq_len"]) // 2
+    while length >= SHORTEST:
+        if offer := _tried(result, {"seq_len": length}):
+            yield offer
+            return
+        length //= 2
+
+
+def _larger(result: SearchResult) -> Iterator[Offer]:
+    """The fewest GPUs, doubled as often as needed, on which a plan fits."""
+    start = result.cluster.gpus or 1
+    gpus = 2 * start
+    while gpus <= MOST_TIMES * start:
+        cluster = _grown(result.cluster, gpus)
+        if cluster is None:
+            return
+        if offer := _tried(result, {}, cluster, f"gpus={gpus}"):
+            yield offer
+            return
+        gpus *= 2
+
+
+def _grown(cluster: Cluster, gpus: int) -> Cluster | None:
+    """More GPUs of the same kind, linked as one line describes them; None where that doesn't tell how."""
+    try:
+        return cluster.with_gpus(gpus)
+    except CostModelError:
+        pass
+    try:
+        return machine(cluster.device, gpus=gpus, nodes=max(gpus // USUAL_NODE, 1))
+    except CostModelError:
+        return None
+
+
+__all__ = ["Offer", "offers"]

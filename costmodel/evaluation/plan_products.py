@@ -1,0 +1,258 @@
+"""The legal plans of a search as products: outer rows times the inner rows of the same split of the GPUs.
+
+An outer row says how the pipeline runs and how states are sharded, an inner row micro-batch, sequence parallelism and
+recomputation. Time and memory of a product cost little more than those of its two tables (`costmodel.kernels.rows`). Products
+are written out a block at a time, so that a search needs the memory of a block however many plans it looks at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.errors import InvalidValue
+from costmodel.evaluation.search_space import RULES, SPLIT, Column, Factor, Space, columns_of
+from costmodel.formulas.quantities import PlanNumbers, Settings
+from costmodel.kernels.fields import INNER, LANES
+
+BLOCK = 1 << 19
+"""Plans of a block, legal or not."""
+Whole = NDArray[np.int64]
+
+
+class Rows(NamedTuple):
+    """Rows of each split side by side.
+
+    Parameters
+    ----------
+    columns : by the names that `plan_numbers` knows
+    counts : rows of each split
+    """
+
+    columns: dict[str, Column]
+    counts: Whole
+
+    @property
+    def starts(self) -> Whole:
+        """The first row of each split."""
+        return np.cumsum(self.counts) - self.counts
+
+
+class Product(NamedTuple):
+    """Some of the legal plans.
+
+    Parameters
+    ----------
+    outer : columns of the outer rows, by the names that `plan_numbers` knows
+    inner : columns of the inner rows, group after group, each as wide as `legal`, filled up to a multiple of `LANES`;
+        ``recompute`` holds places in `Space.recompute`
+    group : of each outer row
+    legal : outer rows x inner rows of the group
+    outer_plans, inner_plans : the same as the formulas take them, with what stands for the other's fields
+    """
+
+    outer: dict[str, Column]
+    inner: dict[str, Column]
+    group: Whole
+    legal: NDArray[np.bool_]
+    outer_plans: PlanNumbers
+    inner_plans: PlanNumbers
+
+    def places(self, flat: Whole) -> tuple[Whole, Whole]:
+        """Outer and inner row of places in `legal`, flattened."""
+        width = self.legal.shape[1]
+        row, column = np.divmod(flat, width)
+        return row, self.group[row] * width + column
+
+    def columns(self, flat: Whole) -> dict[str, Column]:
+        """Columns of the plans at places in `legal`, flattened."""
+        row, beside = self.places(flat)
+        return {name: column[row] for name, column in self.outer.items()} | {
+            name: column[beside] for name, column in self.inner.items() if name not in self.outer
+        }
+
+    def plans(self, flat: Whole) -> PlanNumbers:
+        """The plans at places in `legal`, flattened, as the formulas take them."""
+        row, beside = self.places(flat)
+        return PlanNumbers(*(
+            (given[beside] if name in INNER else kept[row])  # type: ignore[index]
+            for name, kept, given in zip(PlanNumbers._fields, self.outer_plans, self.inner_plans, strict=True)
+        ))  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class LegalPlans:
+    """The legal plans of a space with the same settings, counted but not yet written out.
+
+    Parameters
+    ----------
+    space : that is searched
+    order : of ranks
+    split : degrees whose product is the GPUs
+    experts, pipelines, shards : legal rows of each split
+    passes : of each row of `pipelines`, which of `micro_batches` with `sequence_parallel` are legal
+    micro_batches : that are tried
+    sequence_parallel : the same by split
+    considered : combinations in all
+    rejected : how many broke which rule first
+    """
+
+    space: Space
+    order: Sequence[str]
+    split: dict[str, Column]
+    experts: Rows
+    pipelines: Rows
+    shards: Rows
+    passes: NDArray[np.bool_]
+    micro_batches: Column
+    sequence_parallel: Column
+    considered: int
+    rejected: dict[str, int]
+
+    def __len__(self) -> int:
+        if not len(self.experts.counts):
+            return 0
+        splits = np.repeat(np.arange(len(self.experts.counts)), self.pipelines.counts)
+        passes = np.bincount(splits, self.passes.sum(axis=1), minlength=len(self.experts.counts))
+        return int((self.experts.counts * self.shards.counts * passes).sum()) * len(self.space.recompute)
+
+    def products(self, most: int = BLOCK) -> Iterator[Product]:
+        """The plans, a block at a time.
+
+        Parameters
+        ----------
+        most : plans of a block, legal or not
+        """
+        if not len(self):
+            return
+        kinds = len(self.space.recompute)
+        width = -(-self.passes.shape[1] * kinds // LANES) * LANES
+        each = self.pipelines.counts * self.shards.counts  # outer rows of a group
+        of_group = np.repeat(np.arange(len(each)), self.experts.counts)
+        ends = np.cumsum(each[of_group])
+        step = max(most // width, 1)
+        for start in range(0, int(ends[-1]), step):
+            yield self._block(start, min(start + step, int(ends[-1])), of_group, ends, width)
+
+    def _block(self, start: int, stop: int, of_group: Whole, ends: Whole, width: int) -> Product:
+        """The outer rows from `start` to `stop` with their inner rows."""
+        first, last = np.searchsorted(ends, [start, stop - 1], side="right")
+        groups = np.arange(first, last + 1)
+        splits = of_group[groups]
+        begins = np.concatenate([[0], ends])[groups]
+        counts = np.minimum(ends[groups], stop) - np.maximum(begins, start)
+        group = np.repeat(groups - first, counts)
+        place = np.arange(start, stop) - begins[group]
+        of_row = splits[group]
+        pipeline, shard = np.divmod(place, self.shards.counts[of_row])
+        pipeline += self.pipelines.starts[of_row]
+        shard += self.shards.starts[of_row]
+        expert = groups - np.searchsorted(of_group, splits) + self.experts.starts[splits]
+        shared = {name: column[splits] for name, column in self.split.items()}
+        shared |= {name: column[expert] for name, column in self.experts.columns.items()}
+        outer = {name: column[group] for name, column in shared.items()}
+        outer |= {name: column[pipeline] for name, column in self.pipelines.columns.items()}
+        outer |= {name: column[shard] for name, column in self.shards.columns.items()}
+        inner, share, selective = self._inner(shared, splits, width)
+        legal = np.zeros((len(group), width), dtype=bool)
+        kinds = len(self.space.recompute)
+        legal[:, : self.passes.shape[1] * kinds] = np.repeat(self.passes[pipeline], kinds, axis=1)
+        none = np.zeros(len(group))
+        beside = {"micro_batch": none + 1.0, "sequence_parallel": none}
+        ahead = {name: np.ones(len(share)) for name in ("virtual_stages", "schedule", "shard_group")}
+        ahead["zero_stage"] = np.zeros(len(share))
+        return Product(
+            outer, inner, group, legal, columns_of(outer | beside, none, none, self.order),
+            columns_of(inner | ahead, share, selective, self.order),
+        )  # fmt: skip
+
+    def _inner(self, shared: dict[str, Column], splits: Whole, width: int) -> tuple[dict[str, Column], Column, Column]:
+        """Inner rows of groups that have so much in common, and the shares of layers and attention that are recomputed."""
+        kinds = self.space.recompute
+        layers = self.space.question.model.layers
+        share = np.array([
+            1.0 if kind == "full" else 0.0 if isinstance(kind, str) else -(-layers // kind) / layers for kind in kinds
+        ])  # fmt: skip
+        selective = np.array([float(kind == "selective") for kind in kinds])
+        tried, kind = np.divmod(np.minimum(np.arange(width), len(self.micro_batches) * len(kinds) - 1), len(kinds))
+        inner = {name: np.repeat(column, width) for name, column in shared.items()}
+        inner["micro_batch"] = np.tile(self.micro_batches[tried], len(splits))
+        inner["sequence_parallel"] = self.sequence_parallel[splits][:, tried].ravel()
+        inner["recompute"] = np.tile(kind.astype(float), len(splits))
+        return inner, np.tile(share[kind], len(splits)), np.tile(selective[kind], len(splits))
+
+
+def legal_plans(space: Space, settings: Settings, order: Sequence[str], most: int) -> LegalPlans:
+    """The legal plans of a space.
+
+    Parameters
+    ----------
+    space : that is searched
+    settings : of all its plans
+    order : of ranks
+    most : combinations, beyond which it is refused
+
+    Raises
+    ------
+    InvalidValue
+        where there are more combinations than `most`
+    """
+    found = list(space.splits())
+    split = dict(zip(SPLIT, np.array(found, dtype=float).reshape(-1, 4).T, strict=True))
+    kinds = len(space.recompute)
+    if not found:
+        none = Rows({}, np.zeros(0, dtype=np.int64))
+        return LegalPlans(space, order, split, none, none, none, np.zeros((0, 1), dtype=bool), np.ones(1), np.ones((0, 1)), 0, {})
+    made = space.factors(found)
+    factors = made[:3]
+    considered = _considered(factors, len(found), kinds)
+    if considered > most:
+        raise InvalidValue("search", f"more than {most} combinations", "fewer values along some dimension")
+    first = [space.first_broken(factor, split, settings, order) for factor in factors]
+    experts, pipelines, shards = (
+        (factor, broken == len(RULES)) for factor, broken in zip(factors, first, strict=True)
+    )  # fmt: skip
+    many = len(made.micro_batches)
+    passes = pipelines[1].reshape(-1, many)
+    some = passes.any(axis=1)
+    pairs = {name: pipelines[0].columns[name][::many] for name in ("virtual_stages", "schedule")}
+    return LegalPlans(
+        space, order, split, _kept(*experts), _kept(Factor((), pairs, pipelines[0].counts // many), some), _kept(*shards),
+        passes[some], made.micro_batches, made.sequence_parallel, considered, _rejected(factors, first, kinds),
+    )  # fmt: skip
+
+
+def _considered(factors: Sequence[Factor], splits: int, kinds: int) -> int:
+    counts = np.full(splits, kinds)
+    for factor in factors:
+        of_split = np.repeat(np.arange(splits), factor.counts)
+        weights = None if factor.offered is None else factor.offered
+        counts = counts * np.bincount(of_split, weights, minlength=splits).astype(np.int64)
+    return int(counts.sum())
+
+
+def _kept(factor: Factor, legal: NDArray[np.bool_]) -> Rows:
+    """The legal rows of a factor."""
+    of_split = np.repeat(np.arange(len(factor.counts)), factor.counts)
+    counts = np.bincount(of_split[legal], minlength=len(factor.counts)).astype(np.int64)
+    return Rows({name: column[legal] for name, column in factor.columns.items()}, counts)
+
+
+def _rejected(factors: Sequence[Factor], first: Sequence[Whole], kinds: int) -> dict[str, int]:
+    """How many combinations broke which rule first: those that break none before it, less those that break none up to it."""
+    splits, places = len(factors[0].counts), len(RULES) + 1
+    whole = np.full((splits, places), kinds)
+    for factor, broken in zip(factors, first, strict=True):
+        split = np.repeat(np.arange(splits), factor.counts)
+        split, broken = split[broken >= 0], broken[broken >= 0]
+        counts = np.bincount(split * places + broken, minlength=splits * places).reshape(splits, places)
+        whole = whole * counts[:, ::-1].cumsum(axis=1)[:, ::-1]
+    lost = (whole[:, :-1] - whole[:, 1:]).sum(axis=0)
+    return {rule: int(count) for rule, count in zip(RULES, lost, strict=True) if count}
+
+
+__all__ = ["BLOCK", "LegalPlans", "Product", "legal_plans"]

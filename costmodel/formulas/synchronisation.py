@@ -1,0 +1,393 @@
+r"""Gradients and weights of a stage as frameworks exchange them: in buckets or units, and what the passes hide of it.
+
+A bucket is summed as soon as the backward pass is through its layers; the last one is full only when the pass ends, so
+that of :math:`n` equal buckets, :math:`X` seconds in all, beside a pass of :math:`T` seconds of which a share
+:math:`o` hides exchange,
+
+.. math:: X - \left(1 - \frac{1}{n}\right) \min(X, o T)
+
+stays exposed. A unit of sharded weights is gathered while the unit before it works, the first one before all.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from costmodel import ops
+from costmodel.formulas.network import collectives, communication
+from costmodel.formulas.pipeline import layout, schedules
+from costmodel.formulas.quantities import (
+    Layer,
+    ModelNumbers,
+    NetworkNumbers,
+    Number,
+    Part,
+    PlanNumbers,
+    Settings,
+    Software,
+    Synchronised,
+)
+from costmodel.formulas.transformer import adapters, layer, memory, parameters
+
+
+class Units(NamedTuple):
+    """A layer's weights gathered for a forward and for a backward pass, and its gradients summed."""
+
+    forward: Part
+    backward: Part
+    summed: Part
+
+
+def together(part: Part, beside: Part) -> Part:
+    """Two exchanges side by side, each on a stream of its own, `Part`: the slower, or both where they fill the links.
+
+    Parameters
+    ----------
+    part, beside : `Part`
+    """
+    load = part.load + beside.load
+    return Part(ops.maximum(ops.maximum(part.time, beside.time), load), load, part.sent + beside.sent)
+
+
+class Groups(NamedTuple):
+    """Ranks that hold the same weights: those that sum a gradient by scattering it, its copies, those that gather weights."""
+
+    ranks: Number
+    shard: Number  # ranks over which a sum is scattered
+    scattering: collectives.Links
+    copies: Number
+    copying: collectives.Links
+    gatherers: Number
+    gathering: collectives.Links
+    slowness: Number  # of gathers and scatters: over the time of their bytes
+
+
+def groups(
+    ranks: Number, stride: Number, plan: PlanNumbers, settings: Settings, network: NetworkNumbers, software: Software,
+) -> Groups:  # fmt: skip
+    """The groups among ranks that hold the same weights, `Groups`.
+
+    Parameters
+    ----------
+    ranks, stride : that hold the same weights, and the distance of neighbours among them
+    plan, settings, network, software : `PlanNumbers`, `Settings`, `NetworkNumbers`, `Software`
+    """
+    whole = settings.buckets.all_reduced * plan.shard_optimizer * (1.0 - plan.shard_weights)
+    gatherers = communication.sharing(ranks, plan)
+    shard = ops.where((settings.compression.kind > 0.5) | (whole > 0.5), 1.0, gatherers)
+    copies = ranks / shard
+    return Groups(
+        ranks, shard, collectives.group_links(shard, stride, network, software), copies,
+        collectives.group_links(copies, stride * shard, network, software), gatherers,
+        collectives.group_links(gatherers, stride, network, software), 1.0 / software.network.sharding_quality,
+    )  # fmt: skip
+
+
+def reduction(nbytes: Number, calls: Number, group: Groups) -> Part:
+    """Sum of gradients, in so many calls of equal size, `Part`.
+
+    Parameters
+    ----------
+    nbytes : of all of them on this rank
+    calls : how many
+    group : `Groups`
+    """
+    many = ops.maximum(calls, 1e-9)  # of nothing there are none
+    kept = nbytes / group.shard
+    one = nbytes / many
+    scatter = group.slowness * collectives.all_gather_over(one, group.scattering)
+    reduce = collectives.all_reduce_over(one / group.shard, group.copying)
+    load = group.scattering.piece * nbytes + 2.0 * group.copying.piece * kept
+    sent = nbytes - kept + 2.0 * (kept - nbytes / group.ranks)
+    return Part(many * (scatter + reduce), load, sent)
+
+
+def gathering(nbytes: Number, calls: Number, group: Groups) -> Part:
+    """Gather of sharded weights, in so many calls of equal size, `Part`.
+
+    Parameters
+    ----------
+    nbytes : on this rank, gathered
+    calls : how many
+    group : `Groups`
+    """
+    many = ops.maximum(calls, 1e-9)
+    time = group.slowness * many * collectives.all_gather_over(nbytes / many, group.gathering)
+    return Part(time, group.gathering.piece * nbytes, nbytes - nbytes / group.gatherers)
+
+
+def padding(rows: Number, shard: Number, padded: Number) -> Number:
+    """What padding makes of a tensor whose rows are shared out, over its size.
+
+    Parameters
+    ----------
+    rows : of the tensor
+    shard : ranks that share it
+    padded : 1 where it is padded
+
+    Examples
+    --------
+    >>> padding(12.0, 8.0, 1.0), padding(16.0, 8.0, 1.0), padding(12.0, 8.0, 0.0)
+    (1.3333333333333333, 1.0, 1.0)
+    """
+    return ops.where(padded > 0.0, shard * ops.ceil_div(rows, shard) / rows, 1.0)
+
+
+def filled(elements: Number, tensor: Number, cap: Number, overshoot: Number) -> Number:
+    """Buckets that tensors of one size fill, on average where the cap lies between two tensors.
+
+    Parameters
+    ----------
+    elements : of all tensors
+    tensor : of one of them
+    cap : elements at which a bucket is flushed
+    overshoot : by how much of a tensor a bucket ends beyond the cap: 0.5 if flushed after, -0.5 if before
+
+    Examples
+    --------
+    >>> filled(100.0, 1.0, 10.0, 0.0), filled(100.0, 25.0, 10.0, 0.5)
+    (10.0, 4.0)
+    """
+    return elements / ops.maximum(tensor, cap + overshoot * tensor)
+
+
+def dense_buckets(
+    model: ModelNumbers, plan: PlanNumbers, layers: Number, edge: Number, cap: Number, overshoot: Number,
+) -> Number:  # fmt: skip
+    """Buckets of what a stage has outside the routed experts: attention, MLP, and embedding or head.
+
+    Parameters
+    ----------
+    model, plan : `ModelNumbers`, `PlanNumbers`
+    layers : of the stage
+    edge : elements of its embedding and head
+    cap, overshoot : as of `filled`
+    """
+    others, _ = layer.layer_parameters_apart(model, plan)
+    attention = parameters.attention_parameters(model) / plan.tensor
+    width = ops.where(model.experts.layers > 0.0, model.experts.shared_width, model.mlp.width)
+    matrix = ops.maximum(model.hidden * width / plan.tensor, model.hidden)
+    of_attention = filled(layers * attention, 0.25 * attention, cap, overshoot)
+    of_mlp = filled(layers * ops.maximum(others - attention, 0.0), matrix, cap, overshoot)
+    table = model.vocabulary.size * model.hidden / plan.tensor
+    return of_attention + of_mlp + filled(edge, table, cap, overshoot)
+
+
+def padded_layer(
+    model: ModelNumbers, plan: PlanNumbers, padded: Number, shard: Number, expert_shard: Number
+) -> tuple[Number, Number]:
+    """Elements of an average layer on one rank outside and in its routed experts, as units of sharded weights hold them.
+
+    Parameters
+    ----------
+    model, plan : `ModelNumbers`, `PlanNumbers`
+    padded : 1 where every tensor's rows are padded to a multiple of the ranks that share it
+    shard, expert_shard : ranks that share a tensor
+    """
+    others, experts = layer.layer_parameters_apart(model, plan)
+    attention = parameters.attention_parameters(model) / plan.tensor
+    ways = 2.0 + model.mlp.gated
+    width = ops.where(model.experts.layers > 0.0, model.experts.shared_width, model.mlp.width) / plan.tensor
+    back = padding(model.hidden, shard, padded)
+    across = padding(model.attention.heads * model.attention.head_dim / plan.tensor, shard, padded)
+    up = padding(ops.maximum(width, 1.0), shard, padded)
+    inward = ((ways - 1.0) * up + back) / ways
+    wide = ops.maximum(model.experts.width / plan.expert_tensor, 1.0)
+    routed = ((ways - 1.0) * padding(wide, expert_shard, padded) + padding(model.hidden, expert_shard, padded)) / ways
+    return 0.5 * attention * (across + back) + ops.maximum(others - attention, 0.0) * inward, experts * routed
+
+
+def layer_units(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, dense_group: Groups, routed_group: Groups
+) -> Units:
+    """A layer's weights gathered for a forward and for a backward pass, and its gradients summed, `Units`.
+
+    A layer is one unit, or as many calls as the framework's buckets of that size. What is gathered ahead goes side by side on
+    streams of its own; else experts are gathered when the pass has come to them.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    dense_group, routed_group : `Groups` of what lies outside and in the routed experts
+    """
+    rule, widths = settings.buckets, settings.widths
+    others, experts = padded_layer(model, plan, rule.padded, dense_group.gatherers, routed_group.gatherers)
+    width = widths.reduce * settings.trainable
+    whole = (1.0 - plan.shard_weights) * rule.units_second + plan.shard_weights * rule.units_third > 0.0
+    matrix = model.hidden * model.experts.width / plan.expert_tensor
+    fetched = ops.where(whole, 1.0, dense_buckets(model, plan, 1.0, 0.0, rule.prefetched, 0.5))
+    routed_fetched = ops.where(whole, 1.0, filled(experts, matrix, rule.prefetched, 0.5))
+    summed = ops.where(whole, 1.0, dense_buckets(model, plan, 1.0, 0.0, rule.elements, rule.overshoot))
+    routed_summed = ops.where(whole, 1.0, filled(experts, matrix, rule.elements, rule.overshoot))
+    stored = adapters.gathered_width(settings, plan)
+    attended = gathering(stored * others, fetched, dense_group)
+    routed = gathering(stored * experts, routed_fetched, routed_group)
+    ahead = together(attended, routed)
+    one_by_one = attended.time + routed.time
+    forward = Part(ops.where(settings.overlap.parameters > 0.0, ahead.time, one_by_one), ahead.load, ahead.sent)
+    backward = Part(ops.where(settings.overlap.gradients > 0.0, ahead.time, one_by_one), ahead.load, ahead.sent)
+    return Units(forward, backward, together(
+        reduction(width * others, summed, dense_group), reduction(width * experts, routed_summed, routed_group)
+    ))  # fmt: skip
+
+
+def holders(
+    plan: PlanNumbers, settings: Settings, network: NetworkNumbers, software: Software
+) -> tuple[Groups, Groups]:
+    """Groups of the ranks that hold the same dense weights, and the same routed experts, `Groups` of each.
+
+    Parameters
+    ----------
+    plan, settings, network, software : `PlanNumbers`, `Settings`, `NetworkNumbers`, `Software`
+    """
+    return (
+        groups(plan.data * plan.context, plan.data_stride, plan, settings, network, software),
+        groups(communication.expert_ranks(plan), plan.expert * plan.expert_tensor, plan, settings, network, software),
+    )  # fmt: skip
+
+
+def other_systems(
+    dense_bytes: Number, routed_bytes: Number, settings: Settings, plan: PlanNumbers, network: NetworkNumbers,
+    software: Software,
+) -> Part:  # fmt: skip
+    """Sum of gradients by servers, by levels or every so many steps, as `communication.sum_over_copies` has it, `Part`;
+    nothing where they are all-reduced.
+
+    Parameters
+    ----------
+    dense_bytes, routed_bytes : of gradients outside and in the routed experts
+    settings, plan, network, software : `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
+    """
+    ranks, few = plan.data * plan.context, communication.expert_ranks(plan)
+    apart = plan.expert * plan.expert_tensor
+    time, sent = communication.sum_over_copies(dense_bytes, ranks, plan.data_stride, settings, network, software)
+    routed_time, routed_sent = communication.sum_over_copies(routed_bytes, few, apart, settings, network, software)
+    other = settings.synchronisation.kind > 0.5
+    return Part(ops.where(other, time + routed_time, 0.0), 0.0, ops.where(other, sent + routed_sent, 0.0))
+
+
+def stage_synchronisation(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, dense_group: Groups, routed_group: Groups,
+    body: Layer, units: Units, besides: Part, layers: Number, first: Number, last: Number, chunks: Number,
+    dense_bytes: Number, routed_bytes: Number,
+) -> Synchronised:  # fmt: skip
+    """What a stage exchanges of its gradients and weights, and what of it its passes leave exposed, `Synchronised`.
+
+    Parameters
+    ----------
+    model, settings, plan, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`
+    dense_group, routed_group : of what lies outside and in the routed experts, `Groups`
+    body : a layer's pass, which hides exchange
+    units : of `layer_units`
+    besides : what the plan exchanges of gradients otherwise than by all-reducing them as they are
+    layers : of the stage on one rank, all its chunks together
+    first, last : 1 where the stage holds the embedding, the head
+    chunks : of the model, each with passes of its own
+    dense_bytes, routed_bytes : of a gradient on the wire, outside and in the routed experts
+    """
+    rule = settings.buckets
+    others, _ = layer.layer_parameters_apart(model, plan)
+    copies = schedules.weight_copies(plan.schedule)  # of which a micro-batch passes one
+    copied = copies * layers
+    dense, routed = memory.stage_parameters(model, plan, copied, first, last)
+    edge = ops.maximum(dense - copied * others, 0.0)
+    stored = adapters.gathered_width(settings, plan)
+
+    third = plan.shard_weights
+    second = plan.shard_gradients - third
+    gathered_each = third + second * rule.units_second
+
+    # buckets of a whole stage
+    cap = ops.maximum(rule.elements, rule.elements_per_rank * dense_group.ranks)
+    routed_cap = ops.maximum(rule.elements, rule.elements_per_rank * routed_group.ranks)
+    single = rule.first_stage_only * ops.where((first > 0.0) & (settings.overlap.gradients > 0.0), 0.0, 1.0)
+    parts = ops.where(rule.first_stage_only > 0.0, chunks, 1.0)
+    cut = ops.maximum(dense_buckets(model, plan, copied, edge, cap, rule.overshoot) / parts, 1.0)
+    matrix = model.hidden * model.experts.width / plan.expert_tensor
+    cut_routed = ops.maximum(filled(routed, matrix, routed_cap, rule.overshoot) / parts, 1.0)
+    buckets = ops.where(single > 0.0, 1.0, cut) + parts - 1.0
+    routed_buckets = ops.where(single > 0.0, 1.0, cut_routed) + parts - 1.0
+
+    allreduced = together(
+        reduction(dense_bytes * dense, buckets, dense_group),
+        reduction(routed_bytes * routed, routed_buckets, routed_group),
+    )
+    other = settings.synchronisation.kind > 0.5
+    scatter = Part(
+        ops.where(other, 0.0, allreduced.time) + besides.time, allreduced.load,
+        ops.where(other, 0.0, allreduced.sent) + besides.sent,
+    )  # fmt: skip
+    gather = together(
+        gathering(stored * dense, ops.where(rule.gathered_in_buckets > 0.0, buckets, 1.0), dense_group),
+        gathering(stored * routed, ops.where(rule.gathered_in_buckets > 0.0, routed_buckets, 1.0), routed_group),
+    )
+
+    # units of one layer, and what lies around the layers
+    layer_gather, layer_gather_again, layer_scatter = units
+    table = padding(model.vocabulary.size / plan.tensor, dense_group.gatherers, rule.padded)
+    edge_gather = gathering(stored * edge * table, 1.0, dense_group)
+    edge_scatter = reduction(dense_bytes * edge * table, 1.0, dense_group)
+    edge_gather_time, edge_scatter_time = edge_gather.time / copies, edge_scatter.time / copies
+
+    split = schedules.splits_backward(plan.schedule)
+    forward_pass, backward_pass = body.total_forward, body.total - body.total_forward
+    data_pass = ops.where(split > 0.0, backward_pass - body.weight, backward_pass)
+    weight_pass = ops.where(split > 0.0, body.weight, backward_pass)
+    ahead = settings.overlap.parameters * software.overlap.parameters
+    beside = settings.overlap.gradients * software.overlap.gradients
+    depth = layers / chunks
+    behind = ops.maximum(depth - 1.0, 0.0)
+    tail = last * (1.0 - first)
+
+    # every pass of a micro-batch, by a chunk
+    gather_hidden = behind * ops.minimum(layer_gather.time, ahead * forward_pass)
+    edge_hidden = tail * ops.minimum(edge_gather_time, ahead * forward_pass)
+    forward_time = chunks * depth * layer_gather.time + edge_gather_time
+    forward_hidden = chunks * gather_hidden + edge_hidden
+    ends = ops.minimum(behind, 1.0)
+    between = ops.maximum(depth - 2.0, 0.0)
+    both = layer_gather_again.time + layer_scatter.time
+    apart_hidden = ops.minimum(layer_gather_again.time, beside * data_pass), ops.minimum(layer_scatter.time, beside * weight_pass)
+    paired_hidden = ops.where(
+        split > 0.0, behind * (apart_hidden[0] + apart_hidden[1]),
+        ends * (apart_hidden[0] + apart_hidden[1]) + between * ops.minimum(both, beside * backward_pass),
+    )  # fmt: skip
+    tail_hidden = tail * ops.minimum(edge_scatter_time, beside * weight_pass)
+    third_time = chunks * depth * both + edge_scatter_time + rule.edge_again * edge_gather_time
+    third_hidden = chunks * paired_hidden + tail_hidden
+    unit_time = chunks * depth * layer_scatter.time + edge_scatter_time
+    unit_hidden = chunks * behind * apart_hidden[1] + tail_hidden
+    bucket_time = scatter.time / copies
+    bucket_hidden = (1.0 - 1.0 / buckets) * ops.minimum(bucket_time, beside * layers * weight_pass)
+    second_time = ops.where(rule.units_second > 0.0, unit_time, bucket_time)
+    second_hidden = ops.where(rule.units_second > 0.0, unit_hidden, bucket_hidden)
+    pass_forward = gathered_each * forward_time
+    pass_forward_hidden = gathered_each * forward_hidden
+    pass_backward = third * third_time + second * second_time
+    pass_backward_hidden = third * third_hidden + second * second_hidden
+
+    # once a step, beside the last passes of each chunk
+    once = 1.0 - plan.shard_gradients
+    m = layout.micro_batches(settings, plan)
+    rounds = ops.where(schedules.rounds(plan.schedule) > 0.0, plan.pipeline, m)
+    span = ops.where(chunks > 1.0, (1.0 + (chunks - 1.0) * rounds) / chunks, 1.0)
+    averaged = ops.where(ops.equal(settings.synchronisation.kind, communication.LOCAL_SGD), 0.0, beside)
+    step_hidden = once * (1.0 - 1.0 / buckets) * ops.minimum(scatter.time, averaged * span * layers * weight_pass)
+    gathers = ops.where(rule.gathered_in_buckets > 0.0, buckets, 1.0)
+    after = plan.shard_optimizer * (1.0 - gathered_each)
+    opening_hidden = after * (1.0 - 1.0 / gathers) * ops.minimum(gather.time, ahead * span * layers * forward_pass)
+
+    unit_sent = copied * (layer_gather.sent + layer_scatter.sent) + edge_scatter.sent
+    each_sent = third * (unit_sent + copied * layer_gather.sent + (1.0 + rule.edge_again) * edge_gather.sent)
+    each_sent = each_sent + second * ops.where(rule.units_second > 0.0, unit_sent + edge_gather.sent, scatter.sent)
+    slowed = software.compute.contention
+    third_weight = unit_time - chunks * behind * apart_hidden[1] - tail_hidden
+    pass_weight = split * (third * third_weight + second * (second_time - second_hidden))
+    return Synchronised(
+        pass_forward - pass_forward_hidden + slowed * pass_forward_hidden,
+        pass_backward - pass_backward_hidden + slowed * pass_backward_hidden,
+        pass_weight,
+        pass_forward_hidden, pass_backward_hidden,
+        once * scatter.time - step_hidden, after * gather.time - opening_hidden,
+        step_hidden, opening_hidden, each_sent, once * scatter.sent + after * gather.sent,
+    )  # fmt: skip

@@ -1,0 +1,197 @@
+r"""Low-rank adapters beside frozen weights: their parameters and time, and what freezing changes elsewhere.
+
+An adapter of rank :math:`r` adds :math:`B A x` to :math:`W x`, :math:`A` of :math:`r` rows and :math:`B` of :math:`r` columns:
+:math:`r (n_\text{in} + n_\text{out})` parameters a matrix [hu2021]_. What is summed here are the inputs and outputs of the
+matrices that have one, the sides.
+"""
+
+from __future__ import annotations
+
+from costmodel import ops
+from costmodel.formulas.quantities import (
+    AdapterChoice,
+    DeviceNumbers,
+    ModelNumbers,
+    Number,
+    PlanNumbers,
+    Settings,
+)
+from costmodel.formulas.transformer import flops
+
+DEQUANTISED_BYTES = 13.6
+"""Of a parameter, as if they went over the device's memory, to unpack it from NF4: 150e9 parameters a second on an A100 with
+2.039e12 bytes/s. Lightning-AI/litgpt@2685705 tutorials/resource-tables.md: QLoRA takes 79 ms a micro-batch more than LoRA at 7
+billion parameters and 191 ms at 13, each unpacked once forward and once backward."""
+
+
+def attention_sides(model: ModelNumbers, adapter: AdapterChoice, tensor: Number) -> tuple[Number, Number]:
+    """Inputs and outputs of the adapters of one layer's attention on one rank.
+
+    Parameters
+    ----------
+    model, adapter : `ModelNumbers`, `AdapterChoice`
+    tensor : ranks that split the outputs of the first projections and the inputs of the last
+    """
+    attention = model.attention
+    latent = attention.latent > 0.0
+    queries = attention.heads * attention.head_dim
+    keys = attention.kv_heads * attention.head_dim
+    compressed = attention.kv_latent + attention.rope_head_dim
+    expanded = attention.heads * (attention.head_dim - attention.rope_head_dim + attention.value_head_dim)
+    inner = ops.where(latent, attention.query_latent, 0.0)
+    query_in = model.hidden + inner
+    key_in = ops.where(latent, 0.5 * (model.hidden + attention.kv_latent), model.hidden)  # two matrices for keys and values
+    key_out = ops.where(latent, 0.5 * (compressed + expanded / tensor), keys / tensor)
+    fused_out = ops.where(latent, inner + compressed, (queries + 2.0 * keys) / tensor)
+    first_in = adapter.query * query_in + (adapter.key + adapter.value) * key_in + adapter.fused * model.hidden
+    first_out = adapter.query * (inner + queries / tensor) + (adapter.key + adapter.value) * key_out + adapter.fused * fused_out
+    last = adapter.output * attention.heads * attention.value_head_dim / tensor
+    return first_in + last, first_out + adapter.output * model.hidden
+
+
+def mlp_sides(model: ModelNumbers, adapter: AdapterChoice, width: Number) -> tuple[Number, Number]:
+    """Inputs and outputs of the adapters of one MLP.
+
+    Parameters
+    ----------
+    model, adapter : `ModelNumbers`, `AdapterChoice`
+    width : inner width on this rank [channels]; 0 where there is none
+    """
+    there = ops.where(width > 0.0, 1.0, 0.0)
+    first = adapter.gate * model.mlp.gated + adapter.up
+    return there * (first * model.hidden + adapter.down * width), there * (first * width + adapter.down * model.hidden)
+
+
+def adapter_parameters(model: ModelNumbers, adapter: AdapterChoice) -> Number:
+    """Parameters of the adapters of a whole model, each expert with its own.
+
+    Parameters
+    ----------
+    model, adapter : `ModelNumbers`, `AdapterChoice`
+
+    References
+    ----------
+    [hu2021]_ section 4.2
+
+    Examples
+    --------
+    Rank 16 on the fused first projection and the last one, as in MLPerf's fine-tune of Llama 2 70B.
+
+    >>> from costmodel import load_model
+    >>> chosen = AdapterChoice(1.0, 0.0, 16.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0)
+    >>> adapter_parameters(load_model("llama2-70b").numbers(), chosen)
+    44564480.0
+    """
+    share = model.experts.layers / model.layers
+    attention = attention_sides(model, adapter, 1.0)
+    dense = mlp_sides(model, adapter, model.mlp.width)
+    shared = mlp_sides(model, adapter, model.experts.shared_width)
+    routed = mlp_sides(model, adapter, model.experts.width)
+    sparse = shared[0] + shared[1] + model.experts.number * (routed[0] + routed[1])
+    sides = attention[0] + attention[1] + (1.0 - share) * (dense[0] + dense[1]) + share * sparse
+    return adapter.rank * model.layers * sides
+
+
+def trained_share(model: ModelNumbers, adapter: AdapterChoice, nparameters: Number) -> Number:
+    """Share of a model's parameters that trains: 1, or that of its adapters.
+
+    Parameters
+    ----------
+    model, adapter : `ModelNumbers`, `AdapterChoice`
+    nparameters : of the model without them
+    """
+    return ops.where(adapter.frozen > 0.0, adapter_parameters(model, adapter) / nparameters, 1.0)
+
+
+def adapter_work(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, tokens: Number, device: DeviceNumbers,
+) -> tuple[Number, Number, Number]:  # fmt: skip
+    """Forward, data-gradient and weight-gradient time of an average layer's adapters on one rank [s].
+
+    Their products are thin and bound by memory: forward they read the input, write and read the narrow product, and add the
+    wide one to that of the frozen weight; backward the same from the other side; for their gradients they read both.
+
+    Parameters
+    ----------
+    model, settings, plan, device : `ModelNumbers`, `Settings`, `PlanNumbers`, `DeviceNumbers`
+    tokens : of a micro-batch on this rank
+    """
+    adapter, bytes_ = settings.adapter, settings.widths.activation
+    share = model.experts.layers / model.layers
+    attention = attention_sides(model, adapter, plan.tensor)
+    dense = mlp_sides(model, adapter, model.mlp.width / plan.tensor)
+    shared = mlp_sides(model, adapter, model.experts.shared_width / plan.tensor)
+    routed = mlp_sides(model, adapter, model.experts.width / plan.expert_tensor)
+    visits = model.experts.load * model.experts.per_token * plan.expert_tensor / plan.tensor
+    inputs = attention[0] + (1.0 - share) * dense[0] + share * (shared[0] + visits * routed[0])
+    outputs = attention[1] + (1.0 - share) * dense[1] + share * (shared[1] + visits * routed[1])
+    read = tokens * bytes_ / device.memory_bandwidth
+    products = 2.0 * adapter.rank * tokens * (inputs + outputs) / device.base_flop_rate
+    there = adapter.frozen * ops.where(adapter.rank > 0.0, 1.0, 0.0)
+    return (
+        there * ops.maximum(read * (inputs + 3.0 * outputs), products),
+        there * ops.maximum(read * (3.0 * inputs + outputs), products),
+        there * ops.maximum(read * (inputs + outputs), products),
+    )
+
+
+def dequantisation(settings: Settings, nparameters: Number, device: DeviceNumbers) -> Number:
+    """Time to unpack quantised weights for one pass [s]; 0 where they are stored as they are multiplied.
+
+    Parameters
+    ----------
+    settings, device : `Settings`, `DeviceNumbers`
+    nparameters : that the pass multiplies
+    """
+    return settings.adapter.quantised * nparameters * DEQUANTISED_BYTES / device.memory_bandwidth
+
+
+def kept_inputs(adapter: AdapterChoice) -> tuple[Number, Number, Number, Number]:
+    """Whether products keep their inputs for a weight gradient: of the first projections, the last, the MLP's first and last.
+
+    A frozen product keeps nothing; its adapter keeps the input.
+
+    Parameters
+    ----------
+    adapter : `AdapterChoice`
+
+    References
+    ----------
+    PyTorch's linear saves its input where its weight requires a gradient; so do NVIDIA/TransformerEngine@d0067d0
+    transformer_engine/pytorch/module/linear.py and NVIDIA/Megatron-LM@d98e8a6 ``LinearWithFrozenWeight``
+    """
+    trained = 1.0 - adapter.frozen
+    return (
+        ops.maximum(trained, ops.minimum(adapter.query + adapter.key + adapter.value + adapter.fused, 1.0)),
+        ops.maximum(trained, adapter.output), ops.maximum(trained, ops.minimum(adapter.gate + adapter.up, 1.0)),
+        ops.maximum(trained, adapter.down),
+    )  # fmt: skip
+
+
+def gathered_width(settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes that are gathered of each parameter: all of it where weights are sharded, else what was updated.
+
+    Parameters
+    ----------
+    settings, plan : `Settings`, `PlanNumbers`
+    """
+    return ops.where(plan.shard_weights > 0.0, settings.widths.stored, settings.widths.parameter * settings.trainable)
+
+
+def model_flop_per_token(model: ModelNumbers, settings: Settings, causal: Number) -> Number:
+    """FLOP of forward and backward per token, nothing recomputed; frozen weights have no gradient, adapters count.
+
+    Parameters
+    ----------
+    model, settings : `ModelNumbers`, `Settings`
+    causal : 1 counts keys below the diagonal only
+
+    References
+    ----------
+    [hu2021]_
+    """
+    whole = flops.model_flop_per_token(model, settings.seq_len, causal)
+    cores = (model.layers + model.prediction_layers) * flops.attention_core_flop(model, settings.seq_len, causal)
+    gradients = flops.forward_flop_per_token(model, settings.seq_len, causal) - cores
+    adapter = settings.adapter
+    return whole + adapter.frozen * (6.0 * adapter_parameters(model, adapter) - gradients)

@@ -1,0 +1,91 @@
+r"""What an optimizer's kind adds to moving its state through memory once."""
+
+from __future__ import annotations
+
+from costmodel import ops
+from costmodel.formulas.quantities import DeviceNumbers, ModelNumbers, Number, PlanNumbers, Settings, Software
+
+NEWTON_SCHULZ_STEPS = 5.0
+"""Of Muon: KellerJordan/Muon@d4a8f3a muon.py, ``zeropower_via_newtonschulz5``; NVIDIA-NeMo/Emerging-Optimizers alike."""
+
+
+def newton_schulz_flop(rows: Number, columns: Number) -> Number:
+    r"""FLOP of one step of Newton and Schulz's iteration of degree five on a matrix.
+
+    .. math:: 4 n m^2 + 2 m^3, \quad m = \min(\text{rows}, \text{columns})
+
+    :math:`A = X X^\top`, :math:`B = b A + c A A`, :math:`X \leftarrow a X + B X`.
+
+    Parameters
+    ----------
+    rows, columns : of the matrix
+
+    References
+    ----------
+    K. Jordan et al., Muon: An optimizer for hidden layers in neural networks (2024)
+
+    Examples
+    --------
+    >>> newton_schulz_flop(2.0, 3.0)
+    64.0
+    """
+    short, long = ops.minimum(rows, columns), ops.maximum(rows, columns)
+    return 4.0 * long * short * short + 2.0 * short * short * short
+
+
+def layer_flop(model: ModelNumbers, plan: PlanNumbers) -> tuple[Number, Number]:
+    """FLOP of one such step on the matrices of an average layer that a rank holds: outside the routed experts, and in them.
+
+    Tensor ranks orthogonalise their own blocks.
+
+    Parameters
+    ----------
+    model, plan : `ModelNumbers`, `PlanNumbers`
+
+    References
+    ----------
+    NVIDIA/Megatron-LM@d98e8a6 megatron/core/optimizer/muon.py, ``tp_mode="blockwise"``
+    """
+    attention, mixture = model.attention, model.experts
+    share = mixture.layers / model.layers
+    latent = attention.latent > 0.0
+    queries = attention.heads * attention.head_dim / plan.tensor
+    keys = ops.maximum(attention.kv_heads / plan.tensor, 1.0) * attention.head_dim
+    expanded = attention.heads * (attention.head_dim - attention.rope_head_dim + attention.value_head_dim) / plan.tensor
+    plain = newton_schulz_flop(queries, model.hidden) + 2.0 * newton_schulz_flop(keys, model.hidden)
+    inputs = ops.where(attention.query_latent > 0.0, attention.query_latent, model.hidden)
+    narrow = newton_schulz_flop(attention.query_latent, model.hidden) + newton_schulz_flop(queries, inputs)
+    shared_keys = newton_schulz_flop(attention.kv_latent + attention.rope_head_dim, model.hidden)
+    last = newton_schulz_flop(attention.heads * attention.value_head_dim / plan.tensor, model.hidden)
+    projections = last + ops.where(latent, narrow + shared_keys + newton_schulz_flop(expanded, attention.kv_latent), plain)
+    matrices = 2.0 + model.mlp.gated
+    dense = matrices * newton_schulz_flop(model.mlp.width / plan.tensor, model.hidden)
+    shared = matrices * newton_schulz_flop(mixture.shared_width / plan.tensor, model.hidden)
+    expert = matrices * newton_schulz_flop(mixture.width / plan.expert_tensor, model.hidden)
+    return projections + (1.0 - share) * dense + share * shared, share * mixture.number / plan.expert * expert
+
+
+def kind_time(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, device: DeviceNumbers,
+    layers: Number, shard: Number, expert_shard: Number, updated: Number,
+) -> Number:  # fmt: skip
+    """Time that the optimizer's kind adds to an update of a stage on one rank [s].
+
+    Muon multiplies matrices in 16 bit; where the optimizer's state is sharded, whole matrices are dealt to the ranks. Others
+    move what their intermediate tensors take beside the state.
+
+    Parameters
+    ----------
+    model, settings, plan, software, device : as the names say
+    layers : of the stage
+    shard, expert_shard : ranks that share one copy, outside the routed experts and in them
+    updated : parameters that this rank updates
+    """
+    chosen = settings.optimizer
+    dense, routed = layer_flop(model, plan)
+    spread = ops.where(plan.shard_optimizer > 0.0, shard, 1.0)
+    expert_spread = ops.where(plan.shard_optimizer > 0.0, expert_shard, 1.0)
+    flop = chosen.newton_schulz_steps * layers * (dense / spread + routed / expert_spread)
+    rate = device.base_flop_rate * device.base_gemm_efficiency * software.compute.gemm_efficiency_scale
+    trained = 1.0 - settings.adapter.frozen  # adapters' matrices are too thin to count
+    return trained * flop / rate + chosen.passing_bytes * updated / device.memory_bandwidth

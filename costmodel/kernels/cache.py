@@ -1,0 +1,36 @@
+"""Where compiled code is kept: a folder that is named by a digest of the sources it was made of."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent.parent
+
+
+def source_digest() -> str:
+    """Digest of every source a kernel can depend on."""
+    digest = hashlib.sha256()
+    folders = (*PACKAGE.glob("formulas/**/*.py"), *PACKAGE.glob("kernels/*.py"))
+    for path in sorted([PACKAGE / "ops.py", PACKAGE / "_jit.py", *folders]):
+        digest.update(str(path.relative_to(PACKAGE)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@functools.cache
+def cache_folder() -> Path | None:
+    """A folder of this user's own for compiled kernels, or None where none can be written."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = Path(os.environ.get("COSTMODEL_CACHE_DIR") or Path(base) / "costmodel") / source_digest()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if folder.stat().st_uid != os.getuid():
+            return None
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError:
+        return None

@@ -1,0 +1,93 @@
+"""Words that people use for what has another name here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+MEANT: dict[str, dict[str, str]] = {
+    "framework": {
+        "torchtitan": "fsdp2", "pytorch": "fsdp2", "torch": "fsdp2", "fsdp": "fsdp2", "lightning": "fsdp2", "zero": "deepspeed",
+        "megatron": "megatron-core", "megatron-lm": "megatron-core", "mcore": "megatron-core", "megatron-bridge": "megatron-core",
+        "transformers": "hf-trainer", "huggingface": "hf-trainer", "trl": "hf-trainer", "accelerate": "hf-fsdp",
+        "axolotl": "hf-fsdp", "llama-factory": "hf-fsdp", "unsloth": "hf-trainer", "gpt-neox": "megatron-deepspeed",
+        "jax": "maxtext", "flax": "maxtext", "ddp": "hf-trainer",
+    },
+    "dtype": {
+        "fp4": "nvfp4", "float4": "nvfp4", "mxfp4": "nvfp4", "bfloat16": "bf16", "half": "fp16", "float16": "fp16",
+        "float32": "fp32", "float": "fp32", "single": "fp32", "float8": "fp8", "e4m3": "fp8", "int8": "fp8", "8bit": "fp8",
+        "16bit": "bf16", "mixed": "bf16", "amp": "bf16", "fp16-mixed": "fp16", "bf16-mixed": "bf16",
+    },
+    "optimizer": {
+        "adamw": "adam", "adamw-torch": "adam", "adamw-fused": "adam", "fusedadam": "adam", "adam8bit": "adam-8bit",
+        "adamw8bit": "adam-8bit", "adamw-bnb-8bit": "adam-8bit", "paged-adamw-8bit": "adam-8bit", "bnb": "adam-8bit",
+        "momentum": "sgd-momentum",
+    },
+    "op": {
+        "allreduce": "all-reduce", "sum": "all-reduce", "ar": "all-reduce", "ag": "all-gather", "rs": "reduce-scatter",
+        "a2a": "all-to-all", "alltoall": "all-to-all", "bcast": "broadcast", "p2p": "send", "sendrecv": "send", "recv": "send",
+    },
+    "recompute": {"all": "full", "on": "full", "yes": "full", "checkpointing": "full", "gradient-checkpointing": "full",
+                  "off": "none", "no": "none"},
+    "schedule": {"vpp": "interleaved", "interleaved-1f1b": "interleaved", "zero-bubble": "zb-h1", "zbv": "zb-v", "zbh1": "zb-h1",
+                 "pipedream-flush": "1f1b", "dualpipev": "dualpipe"},
+    "attention": {"flash-attention": "flash", "flash2": "flash", "flash3": "flash", "sdpa": "flash", "fa2": "flash",
+                  "fa3": "flash", "eager": "unfused", "math": "unfused", "xformers": "flash"},
+    "synchronisation": {"ddp": "all-reduce", "diloco": "local-sgd", "ps": "parameter-server"},
+    "compression": {"topk": "top-k", "powersgd": "power-sgd", "dgc": "top-k", "8bit": "int8"},
+    "command": {
+        "plan": "search", "tune": "search", "optimize": "search", "rank": "search", "best": "search", "find": "search",
+        "predict": "estimate", "run": "estimate", "time": "estimate", "cost": "train", "price": "train", "days": "train",
+        "memory": "estimate", "fit": "capacity", "gpus": "devices", "hardware": "devices", "list": "models", "help": "--help",
+        "parse": "read", "export": "write", "launch": "write", "allreduce": "collective", "all-reduce": "collective",
+        "pipeline": "timeline", "trace": "timeline", "what-if": "whatif", "gui": "app", "serve": "app", "template": "new",
+        "init": "new", "info": "show", "describe": "show", "version": "--version", "calibrate": "accuracy",
+        "validate": "accuracy", "recompute": "checkpoint",
+    },
+    "option": {
+        "--tp": "--tensor-parallel", "--tensor-model-parallel-size": "--tensor-parallel", "--pp": "--pipeline-parallel",
+        "--pipeline-model-parallel-size": "--pipeline-parallel", "--cp": "--context-parallel", "--ep": "--expert-parallel",
+        "--context-parallel-size": "--context-parallel", "--expert-model-parallel-size": "--expert-parallel",
+        "--dp": "--data-parallel", "--vp": "--virtual-stages", "--vpp": "--virtual-stages", "--mbs": "--micro-batch",
+        "--micro-batch-size": "--micro-batch", "--per-device-train-batch-size": "--micro-batch", "--gbs": "--global-batch",
+        "--batch": "--global-batch", "--batch-size": "--global-batch", "--global-batch-size": "--global-batch",
+        "--seq-length": "--seq-len", "--sequence-length": "--seq-len", "--context": "--seq-len", "--max-length": "--seq-len",
+        "--zero": "--zero-stage", "--precision": "--dtype", "--bf16": "--dtype", "--fp8": "--dtype", "--lora": "--adapter",
+        "--qlora": "--adapter", "--gradient-checkpointing": "--recompute", "--recompute-granularity": "--recompute",
+        "--gpu": "--device", "--num-gpus": "--gpus", "--num-nodes": "--nodes", "--nnodes": "--nodes", "--hardware": "--cluster",
+        "--md": "--markdown", "--offload": "--optimizer-offload", "--cpu-offload": "--optimizer-offload", "--days": "--tokens",
+        "--cost": "--price", "--software": "--framework", "--bandwidth": "--network",
+    },
+}  # fmt: skip
+"""By what is asked for: words that people use, and the name that is meant; of a framework the nearest that is modelled."""
+
+
+def _squeezed(word: str) -> str:
+    return re.sub(r"[\s_.-]+", "", word.lower())
+
+
+def meant(kind: str, given: str, known: Iterable[str], most: int = 1) -> str:
+    """What a word may stand for, as the end of an error's line; empty where nothing is near.
+
+    Parameters
+    ----------
+    kind : of `MEANT`, or any
+    given : the word
+    known : names that would be taken
+    most : names to offer of those that are near in letters alone
+
+    Examples
+    --------
+    >>> meant("framework", "TorchTitan", ["fsdp2", "nemo"]), meant("op", "all_reduce", ["all-reduce", "send"])
+    ('; did you mean fsdp2?', '; did you mean all-reduce?')
+    """
+    names, wanted = [str(name) for name in known], _squeezed(given[:100])
+    near = [name for name in names if _squeezed(name) == wanted]
+    if not near:
+        table = MEANT.get(kind, {})
+        near = [name for word, name in table.items() if _squeezed(word) == wanted and (name in names or name.startswith("--"))]
+    if not near:
+        import difflib
+
+        near = difflib.get_close_matches(given[:100], names, n=most, cutoff=0.6 if most == 1 else 0.5)
+    return f"; did you mean {', '.join(near[:most])}?" if near else ""

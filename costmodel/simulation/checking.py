@@ -1,0 +1,101 @@
+"""A search whose first answers are played out, transaction by transaction."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from costmodel.checks import flag, positive_int
+from costmodel.errors import CostModelError
+from costmodel.evaluation import plan_search
+from costmodel.evaluation.estimation import FIT_PROBABILITY
+from costmodel.evaluation.search_result import Replayed, SearchResult
+
+if TYPE_CHECKING:
+    from costmodel.description.cluster import Cluster
+    from costmodel.description.framework import Framework
+    from costmodel.description.transformer import Transformer
+
+CHECKED = 10
+"""Ranked plans that a search plays out."""
+
+
+def checked(result: SearchResult, most: int = CHECKED) -> SearchResult:
+    """A search's result with its first plans played out by the simulator.
+
+    Parameters
+    ----------
+    result : of `search`
+    most : plans to play, from the fastest
+
+    Returns
+    -------
+    SearchResult
+        the same, with `SearchResult.replays` filled in
+
+    Raises
+    ------
+    InvalidValue
+        for a bad number
+    """
+    from costmodel.simulation.replay import simulate  # a search that checks nothing doesn't load it
+
+    positive_int("most", most, 1_000_000)
+    replays = []
+    for found in result.ranked[:most]:
+        try:
+            seconds = simulate(found.model, found.cluster, found.plan, found.framework).total
+        except CostModelError as refused:
+            replays.append(Replayed(None, str(refused)))
+            continue
+        low, high = found.time_interval
+        left = "" if low <= seconds <= high else f"played out it takes {seconds:.4g} s, outside {low:.4g} to {high:.4g} s"
+        replays.append(Replayed(seconds, left))
+    return dataclasses.replace(result, replays=tuple(replays))
+
+
+def search(
+    model: Transformer, cluster: Cluster, *, global_batch: int, seq_len: int, framework: Framework | str = "megatron-core",
+    fit_probability: float = FIT_PROBABILITY, top: int = 20, engine: str = "auto", check: bool = False,
+    progress: Callable[[int, int], None] | None = None, keep_evaluated: bool = False, keep_frontier: bool = False,
+    space: str = "default", most_combinations: int = plan_search.LARGEST_SEARCH, **dimensions: object,
+) -> SearchResult:  # fmt: skip
+    """Evaluate every legal plan and rank those that fit.
+
+    Parameters
+    ----------
+    model, cluster : what is trained, on what
+    global_batch : sequences per step
+    seq_len : [tokens]
+    framework : the software, or its name in the catalogue
+    fit_probability : to fit in memory, from which a plan is ranked
+    top : how many ranked plans to return
+    engine : ``"auto"``, ``"python"``, ``"numpy"`` or ``"numba"``
+    check : play the first `CHECKED` plans out with the simulator, transaction by transaction, and say which of them then
+        leave their interval
+    progress : called with the combinations just done and those in all, from any thread
+    keep_evaluated : keep time and memory of every evaluated plan, not of the ranked ones alone
+    keep_frontier : keep the plans that fit and that no other beats in both time and memory
+    space : ``"default"``, or ``"full"`` to try of what is left open all that `costmodel.evaluation.full_space` names
+    most_combinations : beyond which a search is refused before anything is evaluated
+    dimensions : any field of `Plan`, fixed to a value or tried over a list. Left out: degrees try every divisor of
+        the GPUs, virtual stages every even split up to 8, micro-batch the powers of two up to 16, recompute none and
+        full (and selective where attention is not flash), ZeRO every stage the framework has; all else is the
+        framework's default.
+
+    Returns
+    -------
+    SearchResult
+
+    Raises
+    ------
+    InvalidValue
+        for an unknown dimension or a bad value
+    """
+    found = plan_search.search_by_name(
+        model, cluster, global_batch=global_batch, seq_len=seq_len, framework=framework, fit_probability=fit_probability,
+        top=top, engine=engine, progress=progress, keep_evaluated=keep_evaluated, keep_frontier=keep_frontier, space=space,
+        most_combinations=most_combinations, **dimensions,
+    )  # fmt: skip
+    return checked(found) if flag("check", check) else found

@@ -1,0 +1,114 @@
+"""Devices fitted to operators: constants that made the data are found, the relation pools, and measured sweeps are met."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from calibration.__main__ import main
+from calibration.data.micro import Sweep, busiest_share, read_sweeps
+from calibration.data.reference import DEFAULT_FOLDER
+from calibration.fit.devices import Fitted, blank, field_of, fit_device, pooled, predict
+from calibration.fit.node_collectives import fit_links, read_collectives
+from calibration.fit.node_collectives import predict as predict_collective
+from calibration.fit.operator_command import errors
+from costmodel.errors import UnreadableFile
+
+measured = pytest.mark.skipif(not (DEFAULT_FOLDER / "micro").is_dir(), reason="no reference folder beside the checkout")
+TRUE = {"gemm.bf16": 0.7, "gemm_output.bf16": 4e-10, "gemm_depth.bf16": 150.0, "product_memory": 0.7}
+
+
+def products(device: str = "h100-sxm", rows: int = 300) -> Sweep:
+    """Products as a device with the constants `TRUE` would run them, within 2 %."""
+    chance = np.random.default_rng(3)
+    columns = {name: 2.0 ** chance.integers(7, 15, rows) for name in ("m", "n", "k")}
+    sweep = Sweep("product", device, "bf16", "", columns, np.ones(rows), "synthetic")
+    seconds = predict(sweep, blank(device), TRUE | {"best.bf16": 0.9}) * np.exp(chance.normal(0.0, 0.02, rows))
+    return dataclasses.replace(sweep, seconds=seconds)
+
+
+def test_constants_that_made_products_are_found():
+    found = fit_device([products()], blank("h100-sxm"), {})
+    for key in ("gemm.bf16", "product_memory"):
+        assert found.values[key] == pytest.approx(TRUE[key], rel=0.05), key
+    assert np.median(errors([products()], found.values, blank("h100-sxm"))) < 0.03
+
+
+def test_no_fitted_rate_passes_the_best_that_was_measured():
+    sweep = products()
+    best = np.max(sweep.flop() / sweep.seconds) / blank("h100-sxm").peak("bf16")
+    assert fit_device([sweep], blank("h100-sxm"), {}).values["gemm.bf16"] <= best
+
+
+def fitted(value: float) -> Fitted:
+    return Fitted({"gemm.bf16": value}, {"gemm.bf16": 0.01}, frozenset({"gemm.bf16"}), ())
+
+
+def test_a_device_left_out_takes_its_generation_and_else_what_all_say():
+    fits = {"h100-sxm": fitted(0.8), "h200-sxm": fitted(0.8), "a100-sxm-80gb": fitted(0.6), "l40s": fitted(0.6)}
+    hopper, spread = pooled(fits, "hopper", without="h100-sxm")["gemm.bf16"]
+    unknown, wider = pooled(fits, "cdna3")["gemm.bf16"]
+    assert 0.7 < hopper <= 0.8
+    assert 0.6 < unknown < 0.8
+    assert wider > spread > 0.0
+
+
+def test_a_device_does_not_count_in_what_is_said_of_it_without_it():
+    fits = {"h100-sxm": fitted(0.1), "h200-sxm": fitted(0.8)}
+    assert pooled(fits, "hopper", without="h100-sxm")["gemm.bf16"][0] == pytest.approx(0.8)
+
+
+def test_the_busiest_rank_has_a_fair_share_at_least_and_all_of_it_where_it_is_alone():
+    assert busiest_share(1.2, 64.0, 1.0, 1024.0, 8.0) == pytest.approx(1.0)
+    assert busiest_share(1.2, 64.0, 8.0, 1024.0, 8.0) > 1.0 / 8.0
+
+
+def test_the_constant_of_a_key_is_named():
+    assert [field_of(key) for key in ("memory", "gemm.fp8", "product fp8/overhead")] == ["memory", "gemm", "overhead"]
+
+
+def test_a_folder_without_sweeps_is_refused(tmp_path):
+    with pytest.raises(UnreadableFile, match="holds none of gemm_aic.csv"):
+        read_sweeps(tmp_path)
+
+
+@pytest.mark.parametrize("latency", ["0", "-1", "fast", "inf"])
+def test_a_time_that_is_no_positive_number_is_refused(tmp_path, latency):
+    (tmp_path / "micro").mkdir()
+    header = "device,dtype,m,n,k,latency_s,source\n"
+    (tmp_path / "micro" / "gemm_aic.csv").write_text(f"{header}h100-sxm,bfloat16,64,64,64,{latency},x\n", encoding="utf-8")
+    with pytest.raises(UnreadableFile, match="gemm_aic.csv"):
+        read_sweeps(tmp_path)
+
+
+@measured
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["h100-sxm", "a100-sxm-80gb"])
+def test_operators_of_a_device_are_met(name):
+    sweeps = [sweep for sweep in read_sweeps() if sweep.device == name]
+    found = fit_device(sweeps, blank(name), {})
+    bars = {"product": 0.08, "grouped product": 0.12, "attention": 0.10, "cast": 0.10}
+    for sweep in sweeps:
+        bar = 0.12 if sweep.dtype == "fp8-block" else bars[sweep.kind]
+        assert np.median(errors([sweep], found.values, blank(name))) <= bar, sweep.label
+
+
+@measured
+@pytest.mark.parametrize("name", ["h100-sxm", "a100-sxm-80gb", "l40s"])
+def test_collectives_inside_a_node_are_met(name):
+    sweeps = [sweep for sweep in read_collectives() if sweep.device == name]
+    found = fit_links(sweeps, {})
+    wrong = np.concatenate([np.abs(predict_collective(sweep, found.values) / sweep.seconds - 1.0) for sweep in sweeps])
+    assert np.median(wrong) <= 0.10
+
+
+@measured
+@pytest.mark.slow
+def test_the_command_prints_every_device_and_kind(capsys):
+    assert main(["operators", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["operators"]
+    assert {line["kind"] for line in found} >= {"product", "grouped product", "attention", "cast", "collective"}
+    assert len({line["device"] for line in found}) >= 9

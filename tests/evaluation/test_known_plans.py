@@ -1,0 +1,89 @@
+"""Plans that are publicly known to be good: each within 5 % of the best that is found, or among the first ten."""
+
+from typing import NamedTuple
+
+import pytest
+
+from costmodel import IllegalPlan, load_cluster, load_model
+from costmodel.evaluation.plan_search import search
+
+
+class Known(NamedTuple):
+    """A published choice.
+
+    Parameters
+    ----------
+    asked : model, cluster, GPUs, sequences a step, tokens of one, framework
+    published : the degrees
+    also : what the software of its time had, for the whole search
+    """
+
+    asked: tuple[str, str, int, int, int, str]
+    published: dict[str, int]
+    also: dict[str, object]
+
+
+KNOWN = {
+    "Llama 3.1 405B at 8k, arXiv 2407.21783 table 4": Known(
+        ("llama3.1-405b", "dgx-h100", 16_384, 2_048, 8_192, "megatron-core"),
+        {"tensor_parallel": 8, "context_parallel": 1, "pipeline_parallel": 16}, {},
+    ),
+    "Llama 3.1 405B at 131k, arXiv 2407.21783 table 4": Known(
+        ("llama3.1-405b", "dgx-h100", 16_384, 128, 131_072, "megatron-core"),
+        {"tensor_parallel": 8, "context_parallel": 16, "pipeline_parallel": 16}, {},
+    ),
+    "Llama 3 70B, NVIDIA-NeMo/Megatron-Bridge performance recipes, 64 H100": Known(
+        ("llama3-70b", "dgx-h100", 64, 128, 8_192, "nemo"),
+        {"tensor_parallel": 4, "context_parallel": 2, "pipeline_parallel": 4, "virtual_stages": 5}, {},
+    ),
+    "Mixtral 8x7B, NVIDIA-NeMo/Megatron-Bridge performance recipes, 128 H100": Known(
+        ("mixtral-8x7b", "dgx-h100", 128, 256, 4_096, "nemo"),
+        {"pipeline_parallel": 4, "virtual_stages": 8, "expert_parallel": 8}, {},
+    ),
+    "Nemotron-4 340B, arXiv 2406.11704 section 2.4": Known(
+        ("nemotron4-340b", "dgx-h100", 6_144, 2_304, 4_096, "nemo"),
+        {"tensor_parallel": 8, "pipeline_parallel": 8, "virtual_stages": 12}, {},
+    ),
+    "BLOOM, arXiv 2211.05100 section 3.4.2": Known(
+        ("bloom-176b", "jean-zay-a100", 384, 2_048, 2_048, "megatron-deepspeed"),
+        {"tensor_parallel": 4, "pipeline_parallel": 12}, {},
+    ),
+    "GPT-3, arXiv 2104.04473 table 1: the software of 2021 sharded no states and kept all activations or none": Known(
+        ("gpt3-175b", "selene", 1_024, 1_536, 2_048, "megatron-lm-2021"),
+        {"tensor_parallel": 8, "pipeline_parallel": 16}, {"zero_stage": 0, "recompute": ["none", "full"]},
+    ),
+    "DeepSeek-V3, arXiv 2412.19437 section 3.2: no tensor parallelism": Known(
+        ("deepseek-v3", "h800-ib", 2_048, 15_360, 4_096, "megatron-core"),
+        {"tensor_parallel": 1, "pipeline_parallel": 16, "expert_parallel": 64},
+        {"dtype": "fp8", "schedule": ["1f1b", "interleaved", "dualpipe"], "dispatcher": "deduplicated", "overlap_experts": True},
+    ),
+}  # fmt: skip
+
+
+FREED = pytest.mark.xfail(
+    strict=True, reason="without recomputation it needs 112 GiB by the estimate: its tensors were freed by hand once they were "
+    "sent (section 3.3.2), which no framework of the catalogue does; with full recomputation it comes out 16 % behind",
+)  # fmt: skip
+
+
+LONG = pytest.mark.xfail(
+    strict=True, reason="22 % behind: with twice the ranks of a sequence all activations fit, and that comes out faster: "
+    "a hop of the ring costs too little at so many ranks",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("source", [
+    pytest.param(source, marks=FREED if "at 8k" in source else LONG) if "405B" in source else source for source in KNOWN
+])  # fmt: skip
+def test_a_plan_known_to_be_good_is_near_the_best(source):
+    (name, machine, gpus, batch, seq_len, framework), published, also = KNOWN[source]
+    model, cluster = load_model(name), load_cluster(machine, gpus=gpus)
+    asked = {"global_batch": batch, "seq_len": seq_len, "framework": framework}
+    every = search(model, cluster, **asked, **also, keep_evaluated=True).every
+    times = every.step_time[every.fits]
+    try:
+        found = search(model, cluster, **asked, **{**also, **published}).best
+    except IllegalPlan as nothing:
+        pytest.fail(f"{source}: {nothing}")
+    ahead = int((times < found.step_time * (1.0 - 1e-9)).sum())
+    assert found.step_time <= 1.05 * times.min() or ahead < 10, f"{found.step_time / times.min():.3f} of the best, {ahead} ahead"

@@ -1,0 +1,178 @@
+"""A search finds what brute force over `estimate` finds, whatever the space, the engine and the size of its blocks."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from costmodel import (
+    IllegalPlan,
+    InvalidValue,
+    Plan,
+    Transformer,
+    estimate,
+    load_cluster,
+    load_framework,
+    load_model,
+    search,
+)
+from costmodel.description.framework import Framework
+from costmodel.description.plan import SCHEDULES
+from costmodel.evaluation import plan_products
+from costmodel.evaluation.selection import unbeaten
+from tests.drawing import quick
+
+TINY = Transformer(name="tiny", layers=8, hidden=512, heads=8, kv_heads=4, feed_forward=2048, vocabulary=32000)
+SPARSE = dataclasses.replace(
+    TINY, name="sparse", experts=4, experts_per_token=2, expert_feed_forward=1024, shared_expert_feed_forward=0, dense_layers=0
+)
+
+
+@st.composite
+def spaces(draw):
+    """Model, cluster, framework, and values of every dimension that is varied."""
+    model = draw(st.sampled_from([TINY, SPARSE, load_model("llama3-8b")]))
+    gpus = draw(st.sampled_from([1, 4, 8, 16]))
+    framework = load_framework(draw(st.sampled_from(["megatron-core", "deepspeed", "fsdp2"])))
+    cluster = load_cluster(draw(st.sampled_from(["dgx-h100", "aws-p4d"])), gpus=gpus)
+
+    def some(*values, most=2):
+        return draw(st.lists(st.sampled_from(values), min_size=1, max_size=most, unique=True))
+
+    given = {
+        "tensor_parallel": some(1, 2, 4), "pipeline_parallel": some(1, 2, 4), "context_parallel": some(1, 2),
+        "virtual_stages": some(1, 2), "micro_batch": some(1, 2, 3, 4), "zero_stage": some(0, 1, 2, 3),
+        "recompute": some("none", "selective", "full", 2), "sequence_parallel": some(True, False),
+    }  # fmt: skip
+    if draw(st.booleans()):
+        own = framework.schedules[0]  # a search is refused where the framework has none of those asked for
+        given["schedule"] = [own, *some(*(name for name in SCHEDULES if name != own))]
+    if draw(st.booleans()):
+        given["shard_group"] = some(1, 2, 8)
+    if model.experts:
+        given["expert_parallel"] = some(1, 2, 4)
+    if draw(st.booleans()):
+        given["optimizer_offload"] = some(0.0, 1.0)
+    return model, cluster, framework, given
+
+
+def brute_force(model, cluster, framework: Framework, given, **asked):
+    """Every legal plan, by `estimate`: the fields that were varied, with the sequence parallelism that a search means."""
+    found = {}
+    names = list(given)
+    for values in itertools.product(*given.values()):
+        fields = dict(zip(names, values, strict=True))
+        used = fields["tensor_parallel"] * fields["pipeline_parallel"] * fields["context_parallel"]
+        if cluster.gpus % used:
+            continue
+        fields["data_parallel"] = cluster.gpus // used
+        fields["sequence_parallel"] = fields["sequence_parallel"] and fields["tensor_parallel"] > 1
+        if "schedule" not in fields:
+            defaults = framework.default_schedules if fields["pipeline_parallel"] > 1 else ("1f1b", "interleaved")
+            fields["schedule"] = defaults[fields["virtual_stages"] > 1]
+        ranks = fields["data_parallel"] * fields["context_parallel"]
+        if fields.get("shard_group") == ranks:
+            fields["shard_group"] = None
+        key = tuple(sorted((name, str(value)) for name, value in fields.items()))
+        try:
+            found[key] = estimate(model, cluster, Plan(**asked, **fields), framework)
+        except (IllegalPlan, InvalidValue):
+            continue
+    return list(found.values())
+
+
+@settings(quick, max_examples=30)
+@given(space=spaces(), engine=st.sampled_from(["numpy", "numba"]), block=st.sampled_from([1, 64, 1 << 19]))
+def test_a_search_finds_what_brute_force_finds(space, engine, block):
+    model, cluster, framework, given = space
+    asked = {"global_batch": 48, "seq_len": 4096}
+    expected = brute_force(model, cluster, framework, given, **asked)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(plan_products.LegalPlans.products, "__defaults__", (block,))
+        try:
+            result = search(model, cluster, framework=framework, engine=engine, top=1000, keep_evaluated=True, **asked, **given)
+        except InvalidValue:  # what the framework has not got at all
+            assert not expected
+            return
+    every = result.every
+    found = [every.plan(place) for place in range(len(every))]
+    assert {effect(plan) for plan in found} == {effect(one.plan) for one in expected}
+    times = {one.plan: one.step_time for one in expected}
+    held = {one.plan: float(one.memory.total) for one in expected}
+    assert set(found) <= set(times)
+    np.testing.assert_allclose([times[plan] for plan in found], every.step_time, rtol=1e-12)
+    np.testing.assert_allclose([held[plan] for plan in found], every.peak_memory, rtol=1e-12)
+    fitting = {one.step_time for one in expected if one.fits}
+    np.testing.assert_allclose(sorted({one.step_time for one in result.ranked}), sorted(fitting), rtol=1e-12)
+
+
+def effect(plan):
+    """The plan without what has no effect: what is sharded over one rank, and the group of what is not sharded."""
+    ranks = plan.data_parallel * plan.context_parallel
+    alone = ranks == 1 or not plan.zero_stage
+    return dataclasses.replace(plan, zero_stage=0 if alone else plan.zero_stage, shard_group=None if alone else plan.shard_group)
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(0, 4)] * 2), max_size=30), st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=30)
+)
+def test_what_none_beats_is_what_brute_force_says_and_equals_stay_together(pairs, quadruples):
+    for rows in (pairs, quadruples):
+        if not rows:
+            continue
+        table = np.array(rows, dtype=float)
+        kept = set(unbeaten(*table.T).tolist())
+        for place, row in enumerate(table):
+            beaten = any((other <= row).all() and (other < row).any() for other in table)
+            assert (place not in kept) == beaten
+
+
+def test_plans_as_fast_as_the_last_one_ranked_are_counted():
+    asked = {"global_batch": 64, "seq_len": 4096, "recompute": ["none", "selective"]}  # a flash kernel makes them alike
+    cluster = load_cluster("dgx-h100", gpus=8)
+    whole = search(TINY, cluster, top=10_000, **asked)
+    assert whole.undecided == 0
+    few = search(TINY, cluster, top=1, **asked)
+    assert few.undecided == sum(one.step_time == whole.best.step_time for one in whole.ranked) - 1 >= 1
+
+
+def test_the_closest_miss_is_the_fastest_of_those_that_nearly_fit():
+    cluster = load_cluster("dgx-h100", gpus=64)
+    asked = {"global_batch": 256, "seq_len": 8192}
+    found = search(load_model("llama3-70b"), cluster, keep_evaluated=True, **asked)
+    every, limit = found.every, found.best.memory_limit * found.best.spread.margin(0.9)
+    near = (every.peak_memory > limit) & (every.peak_memory <= 1.5 * limit)
+    fastest = every.step_time[near].min()
+    assert (found.closest_miss is not None) == (fastest < found.best.step_time)
+    if found.closest_miss is not None:
+        assert found.closest_miss.step_time == pytest.approx(fastest, rel=1e-12)
+
+
+
+
+def test_the_frontier_is_what_none_of_the_plans_that_fit_beats():
+    found = search(
+        TINY, load_cluster("dgx-h100", gpus=16), global_batch=64, seq_len=4096, keep_frontier=True, keep_evaluated=True
+    )  # fmt: skip
+    every = found.every
+    inside = np.flatnonzero(every.fits)
+    table = np.stack([every.step_time[inside], every.peak_memory[inside]], axis=1)
+    best = [row for row in table if not ((table <= row).all(axis=1) & (table < row).any(axis=1)).any()]
+    assert sorted(map(tuple, best)) == [
+        pytest.approx((one.step_time, float(one.memory.total)), rel=1e-12) for one in found.frontier
+    ]
+
+
+def test_the_full_space_holds_the_default_one_and_is_never_slower():
+    asked = {"global_batch": 64, "seq_len": 4096, "dtype": "bf16", "rank_order": ("tensor", "context", "data", "pipeline")}
+    cluster = load_cluster("dgx-h100", gpus=8)
+    few, full = search(TINY, cluster, **asked), search(TINY, cluster, space="full", **asked)
+    assert full.evaluated > few.evaluated
+    assert min(one.step_time for one in full.ranked) <= min(one.step_time for one in few.ranked)
+    with pytest.raises(InvalidValue, match="space='wide'"):
+        search(TINY, cluster, space="wide", **asked)

@@ -1,0 +1,130 @@
+"""A formula on a tape, and the vector code made of it: the same digits, each operation once, factored by what it depends on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from costmodel import Plan, load_cluster, load_framework, load_model, ops
+from costmodel.description.question import Question
+from costmodel.formulas.quantities import Inputs, LevelNumbers, NetworkNumbers
+from costmodel.kernels import machine_code, rows
+from costmodel.kernels.fields import INNER, LANES, OUTER
+from costmodel.kernels.tape import needed, supports, trace
+
+
+def compiled(formula, results, tmp_path, monkeypatch):
+    """A function of a level's size, latency and bandwidth, in vector code."""
+    monkeypatch.setattr(machine_code, "cache_folder", lambda: tmp_path)
+    traced = trace(formula, LevelNumbers, ())
+    inputs = [place for place, operation in enumerate(traced.tape.operations) if operation.name == "input"][:3]
+    source = machine_code.flat_loop("work", traced.tape, (), inputs, traced.results)
+    return machine_code.compiled("tried", {"work": 4}, lambda: (source, {})).functions["work"]
+
+
+def test_every_operation_has_the_digits_of_python(tmp_path, monkeypatch):
+    def formula(size, latency, bandwidth, *_):
+        chosen = ops.where((size > latency) & (bandwidth <= size) | (size < 0.5), size / bandwidth, -latency)
+        return (
+            size + latency, size - bandwidth, 2.0 * size, 3.0 / size, ops.maximum(size, latency), ops.minimum(size, bandwidth),
+            ops.ceil(size), ops.sqrt(size), chosen, ops.pick(ops.where(size >= 1.0, 1.0, 0.0), (5.0, latency)),
+            ops.where(ops.equal(size, 1.0), 1.0, 0.0), ops.log2(size),
+        )  # fmt: skip
+
+    work = compiled(formula, 12, tmp_path, monkeypatch)
+    given = np.random.default_rng(1).uniform(0.01, 100.0, (2, 3, LANES))
+    given[0, :, 0] = 1.0
+    out = np.empty((2, 12, LANES))
+    work(0, given.ctypes.data, out.ctypes.data, 2)
+    for block in range(2):
+        for lane in range(LANES):
+            expected = [float(value) for value in formula(*map(float, given[block, :, lane]))]
+            assert out[block, :11, lane].tolist() == expected[:11]
+            assert out[block, 11, lane] == pytest.approx(expected[11], rel=2e-15, abs=2e-15)
+
+
+def test_the_same_operation_is_written_once():
+    traced = trace(lambda node, leaf, spine: (node.size * leaf.size, leaf.size + node.size * leaf.size), NetworkNumbers, ())
+    assert [operation.name for operation in traced.tape.operations if operation.name != "input"] == ["mul", "add"]
+
+
+def test_a_formula_that_branches_is_refused():
+    with pytest.raises(TypeError, match=r"ops\.where"):
+        trace(lambda node, leaf, spine: (1.0 if node.size > 2.0 else 0.0,), NetworkNumbers, ())
+
+
+def test_four_operations_in_five_of_a_ranking_read_one_table_alone():
+    from costmodel.formulas.training_step import uncompressed_step
+
+    tape, results = trace(uncompressed_step, Inputs, rows.RANKED)
+    support = supports(tape, rows._bits)
+    done = [place for place in needed(tape, results) if tape.operations[place].arguments]
+    both = [place for place in done if support[place] & 1 and support[place] & 2]
+    assert len(both) < 0.2 * len(done)
+
+
+@pytest.mark.parametrize("compression", ["none", "top-k"])
+def test_a_product_gives_what_its_plans_give_one_by_one(compression):
+    model, cluster, framework = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=16), load_framework("megatron-core")
+    inputs = Question(model, cluster, framework).inputs(Plan(global_batch=64, seq_len=8192, compression=compression))
+    plans = [
+        [Plan(global_batch=64, seq_len=8192, pipeline_parallel=2, tensor_parallel=2, data_parallel=4, micro_batch=micro_batch,
+              recompute=recompute, schedule=schedule, zero_stage=stage).numbers(framework, model.layers)
+         for micro_batch in (1, 2) for recompute in ("none", "selective", "full", 2)]
+        for schedule in ("gpipe", "1f1b", "dualpipe") for stage in (0, 1)
+    ]  # fmt: skip
+    table = np.array(plans)  # outer x inner x fields
+    fields = type(plans[0][0])._fields
+    program = rows.ranking(compression != "none")
+    scalars = rows.scalars_of(program, inputs)
+    neutral = {name: 1.0 for name in (*INNER, *OUTER)}
+    inner = plans[0][0]._make(table[0].T)._replace(**{name: neutral[name] for name in OUTER})
+    outer = plans[0][0]._make(table[:, 0].T)._replace(**{name: neutral[name] for name in INNER})
+    out = np.empty((len(plans), 2, LANES))
+    rows.run_product(
+        program, scalars, rows.tabled(program.parts["outer"], scalars, rows.Planned(outer), len(plans)),
+        rows.tabled(program.parts["inner"], scalars, rows.Planned(inner), 8),
+        rows.runs_of(np.ones((len(plans), 8), dtype=bool), np.zeros(len(plans), dtype=np.int64)), out,
+    )
+    flat = rows.every_part(compression != "none")
+    each = rows.results_of(
+        flat.parts["rows"], rows.scalars_of(flat, inputs),
+        rows.Planned(plans[0][0]._make(table.reshape(-1, len(fields)).T)), table.shape[0] * 8,
+    )
+    time, held = rows.EVERY.index("total"), rows.EVERY.index("memory.total")
+    assert np.array_equal(out[:, 0].ravel(), each[time])
+    assert np.array_equal(out[:, 1].ravel(), each[held])
+
+
+def test_code_that_was_damaged_on_the_disk_is_compiled_anew(tmp_path, monkeypatch):
+    compiled(lambda size, latency, bandwidth, *_: (size + latency,), 1, tmp_path, monkeypatch)
+    (path,) = tmp_path.glob("*.code")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    work = compiled(lambda size, latency, bandwidth, *_: (size + latency,), 1, tmp_path, monkeypatch)
+    given, out = np.ones((1, 3, LANES)), np.empty((1, 1, LANES))
+    work(0, given.ctypes.data, out.ctypes.data, 1)
+    assert (out == 2.0).all()
+    assert path.read_bytes() == whole
+
+
+def test_a_search_in_vector_code_loads_no_numba():
+    source = (
+        "import sys, costmodel; costmodel.search(costmodel.load_model('llama3-8b'), costmodel.load_cluster('dgx-h100', gpus=8),"
+        "global_batch=64, seq_len=4096, engine='numba'); print('numba' in sys.modules, 'llvmlite' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, cwd=Path.cwd(), check=True)
+    assert ran.stdout.split() == ["False", "True"]
+
+
+def test_warmup_compiles_every_program_and_says_where(run, tmp_path):
+    import json
+
+    code, out, err = run("warmup", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["programs"] == 7
+    assert run("warmup")[0] == 0

@@ -1,0 +1,46 @@
+"""The static site, built with every warning an error."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sphinx")
+pytest.importorskip("myst_nb")
+
+from costmodel.symbolic_analysis import formula_names
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(  # libraries' deprecations are no warnings of the site
+        [sys.executable, "-m", "docs", "site", "-o", str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=1800,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+def test_every_formula_has_a_page_with_its_mathematics_or_what_it_calls(site):
+    for name in formula_names():
+        page = (site / "formulas" / f"{name}.html").read_text(encoding="utf-8")
+        assert "<math" in page or "It calls" in page, name
+
+
+def test_every_chapter_and_page_is_there(site):
+    for name in ("index", "notebooks/README", "notebooks/tour", "notebooks/gallery", "docs/modelled", "api/index"):
+        assert (site / f"{name}.html").stat().st_size > 2_000
+
+
+def test_a_reader_loads_nothing_from_elsewhere(site):
+    for path in site.rglob("*.html"):
+        page = re.sub(r"<script>Plotly.*?</script>", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        loaded = re.findall(r"<(?:script|img|link|iframe)\b[^>]*?\b(?:src|href)=\"(https?:)?//[^\"]*\"", page)
+        assert not loaded, path
