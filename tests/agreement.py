@@ -87,7 +87,7 @@ def plans(seed: int = 0) -> Iterator[Estimate]:
                 pipeline_parallel=p, context_parallel=c, data_parallel=d, micro_batch=micro_batch, schedule=schedule,
                 virtual_stages=v, zero_stage=zero, shard_group=draw.choice(shards) if zero else None,
                 expert_parallel=powers(draw, min(model.experts, d * c * t, 8)) if model.experts and "expert" in splits else 1,
-                recompute=draw.choice(["none", "full"]), rank_order=order,
+                recompute=draw.choice(["none", "full", *software.recompute_modules]), rank_order=order,
                 overlap_gradients=draw.choice([None, None, True, False]),
                 overlap_parameters=draw.choice([None, None, True, False]),
             )  # fmt: skip

@@ -302,6 +302,7 @@ def test_every_word_of_a_table_means_something_that_is_there():
     from costmodel.description.device import DTYPES
     from costmodel.description.framework import ATTENTION_KINDS
     from costmodel.description.plan import COMPRESSIONS, OPTIMIZERS, SCHEDULES, SYNCHRONISATIONS
+    from costmodel.description.recomputation import MODULES, WHOLE
     from costmodel.evaluation.collectives import OPERATIONS
 
     options = {f"--{name.replace('_', '-')}" for name in plan_fields()}
@@ -309,7 +310,7 @@ def test_every_word_of_a_table_means_something_that_is_there():
                 "--framework", "--network"}  # fmt: skip
     known = {
         "framework": costmodel.framework_names(), "dtype": DTYPES, "optimizer": OPTIMIZERS, "op": OPERATIONS,
-        "recompute": ("none", "selective", "full"), "schedule": SCHEDULES, "attention": ATTENTION_KINDS,
+        "recompute": (*WHOLE, *MODULES), "schedule": SCHEDULES, "attention": ATTENTION_KINDS,
         "synchronisation": SYNCHRONISATIONS, "compression": COMPRESSIONS, "option": options,
         "command": {*commands(), "--help", "--version"},
     }  # fmt: skip

@@ -8,6 +8,7 @@ import re
 from calibration.data.runs import Run
 from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue, NotModelled
+from costmodel.interop.launchers.dialects import megatron
 from costmodel.records import changed
 
 ATTENTION = {"flash": "flash", "fused": "flash", "auto": "flash", "unfused": "fused-softmax", "local": "fused-softmax"}
@@ -112,9 +113,9 @@ def expert_tensor_parallel(run: Run, tensor: int, expert: int) -> int:
 
 
 def recompute(arguments: dict[str, object], stated: str) -> str:
-    """The row's recomputation; of modules, only the attention core's is modelled, others are kept."""
-    modules = str(arguments.get("recompute-modules", "core_attn"))
-    return "none" if stated == "selective" and "core_attn" not in modules else stated
+    """The row's recomputation, by modules where ``--recompute-modules`` names them."""
+    named = megatron.modules(arguments.get("recompute-modules"))
+    return named if stated == "selective" and named else stated
 
 
 def offloaded_share(arguments: dict[str, object]) -> float:

@@ -57,7 +57,7 @@ def _offer(parser: argparse.ArgumentParser) -> None:
 def _offered(action: argparse.Action) -> Iterable[str]:
     from costmodel.catalogue import loader, software
     from costmodel.cli.arguments import yes
-    from costmodel.description import adapters
+    from costmodel.description import adapters, recomputation
     from costmodel.description.device import DTYPES
     from costmodel.description.plan import OPTIMIZERS, SCHEDULES
 
@@ -67,6 +67,6 @@ def _offered(action: argparse.Action) -> Iterable[str]:
         return ("yes", "no")
     tables: dict[str, Iterable[str]] = {
         "framework": software.framework_names(), "dtype": DTYPES, "optimizer": OPTIMIZERS, "adapter": adapters.KINDS,
-        "schedule": SCHEDULES, "recompute": ("none", "selective", "full"), "zero_stage": "0123",
+        "schedule": SCHEDULES, "recompute": (*recomputation.WHOLE, *recomputation.MODULES), "zero_stage": "0123",
     }  # fmt: skip
     return tables.get(action.dest, ())

@@ -10,6 +10,7 @@ from costmodel.checks import choice, flag, kind, listing, real, text, whole
 from costmodel.description.bucket_rules import RULES
 from costmodel.description.device import DTYPES
 from costmodel.description.dimensions import DIMENSIONS, Dimension
+from costmodel.description.recomputation import MODULES, WHOLE, modules_of
 from costmodel.errors import InvalidValue
 from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS
 from costmodel.formulas.quantities import Software
@@ -58,6 +59,7 @@ class Framework:
     optimizer_bytes : master weights and moments per parameter [bytes]
     parameter_bytes : of the weights that are multiplied [bytes]
     logit_bytes : kept per logit between forward and backward [bytes]
+    recompute_modules : of a layer, that it recomputes alone, of `costmodel.description.recomputation.MODULES`
     attention : default kernel
     fused_cross_entropy, fused_norms, overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline,
     overlap_experts, dispatcher : defaults
@@ -88,6 +90,7 @@ class Framework:
     dimensions: Sequence[str] = SPLITTING
     schedules: Sequence[str] = SCHEDULES
     dtypes: Sequence[str] = DTYPES
+    recompute_modules: Sequence[str] = ()
     sequence_parallel: bool = True
     gradient_bytes: float = 4.0
     reduce_bytes: float = 4.0
@@ -136,7 +139,8 @@ class Framework:
         object.__setattr__(self, "server_systems", systems)
         for system in systems:
             kind("server_systems", system, ServerSystem, "ServerSystem(name=..., ...)")
-        for field, known in (("dimensions", SPLITTING), ("schedules", SCHEDULES), ("dtypes", DTYPES)):
+        for field, known in (("dimensions", SPLITTING), ("schedules", SCHEDULES), ("dtypes", DTYPES),
+                             ("recompute_modules", tuple(MODULES))):  # fmt: skip
             object.__setattr__(self, field, tuple(listing(field, getattr(self, field))))
             for value in getattr(self, field):
                 choice(field, value, known)
@@ -167,6 +171,10 @@ class Framework:
     def lacking(self) -> tuple[Dimension, ...]:
         """Dimensions along which it can't split."""
         return tuple(one for one in DIMENSIONS if one.column in SPLITTING and one.column not in self.dimensions)
+
+    def recomputes(self, recompute: str | int) -> bool:
+        """Whether it has a kind of recomputation, as a plan names it."""
+        return recompute in WHOLE or set(modules_of(recompute)) <= set(self.recompute_modules)
 
     @property
     def default_schedules(self) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from costmodel import ops
 from costmodel.checks import choice, flag, listing, plain_fields, positive_int, real, whole
-from costmodel.description import bucket_rules
+from costmodel.description import bucket_rules, recomputation
 from costmodel.description.adapters import KINDS, choice_of, targets_of
 from costmodel.description.device import DTYPES
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER
@@ -97,7 +97,9 @@ class Plan:
     zero_stage : 0 plain, 1 optimizer state, 2 and gradients, 3 and weights sharded over data x context ranks
     shard_group : ranks that share one copy of what is sharded (HSDP); all of them if None
     recompute : ``"none"``, ``"selective"`` (the attention core, which flash kernels recompute anyway: nothing changes),
-        ``"full"``, or a whole number k: every k-th layer
+        ``"full"``, a whole number k: every k-th layer, or modules of every layer with a plus between them: ``"norms"``,
+        ``"latent-projections"``, ``"mlp"``, ``"experts"``, ``"shared-experts"``, ``"expert-activation"``,
+        ``"attention-core"``
     dtype : of the GEMMs; ``"fp8-rowwise"`` has a scale for each row instead of each tensor
     gradient_bytes : of an accumulated gradient: 2 or 4
     optimizer : one of `OPTIMIZERS`
@@ -200,10 +202,7 @@ class Plan:
             whole("zero_stage", self.zero_stage, 3)
         if self.shard_group is not None:
             positive_int("shard_group", self.shard_group, MOST)
-        if isinstance(self.recompute, str):
-            choice("recompute", self.recompute, ("none", "selective", "full"))
-        else:
-            positive_int("recompute", self.recompute, 10_000)
+        object.__setattr__(self, "recompute", recomputation.recomputation(self.recompute))
         choice("dtype", self.dtype, DTYPES)
         self._check_adapter()
         if self.gradient_bytes is not None:
@@ -377,16 +376,12 @@ class Plan:
         """
         plan = self.resolve(framework)
         ranks = plan.data_parallel * plan.context_parallel
-        recomputed = 1.0 if plan.recompute == "full" else 0.0
-        if isinstance(plan.recompute, int):
-            recomputed = -(-layers // plan.recompute) / layers
         return plan_numbers(
             {dimension.column: float(getattr(plan, dimension.field)) for dimension in DIMENSIONS},
             micro_batch=float(plan.micro_batch),
             sequence_parallel=float(bool(plan.sequence_parallel)), zero_stage=float(plan.zero_stage or 0),
             shard_group=float(plan.shard_group or ranks), schedule=SCHEDULES[str(plan.schedule)],
-            recompute_attention=float(plan.recompute == "selective"), recompute_layers=recomputed,
-            rank_order=plan.rank_order,
+            recomputed=recomputation.numbers(plan.recompute, layers), rank_order=plan.rank_order,
         )  # fmt: skip
 
     def check(self, model: Transformer, cluster: Cluster, framework: Framework) -> None:
@@ -422,13 +417,16 @@ class Plan:
             raise IllegalPlan(
                 "schedule_of_framework", f"schedule={self.schedule!r}: {framework.name} has {', '.join(framework.schedules)}"
             )
+        if not framework.recomputes(self.recompute):
+            raise IllegalPlan("recompute_of_framework", f"recompute={self.recompute!r}: {framework.name} has "
+                              + ", ".join((*recomputation.WHOLE, *framework.recompute_modules)))  # fmt: skip
         if self.dtype not in framework.dtypes:
             raise IllegalPlan("dtype_of_framework", f"dtype={self.dtype!r}: {framework.name} has {', '.join(framework.dtypes)}")
 
 
 def plan_numbers(
     degrees: Mapping[str, Number], *, micro_batch: Number, sequence_parallel: Number, zero_stage: Number, shard_group: Number,
-    schedule: Number, recompute_attention: Number, recompute_layers: Number, rank_order: Sequence[str],
+    schedule: Number, recomputed: Mapping[str, Number], rank_order: Sequence[str],
 ) -> PlanNumbers:  # fmt: skip
     """Degrees by their columns, as floats or columns, with the strides that the rank order gives their groups."""
     strides: dict[str, Number] = {}
@@ -441,8 +439,7 @@ def plan_numbers(
         data_stride=ops.minimum(strides["data"], strides["context"]), pipeline_stride=strides["pipeline"],
         sequence_parallel=sequence_parallel, micro_batch=micro_batch, schedule=schedule,
         shard_optimizer=(zero_stage > 0.5) * 1.0, shard_gradients=(zero_stage > 1.5) * 1.0,
-        shard_weights=(zero_stage > 2.5) * 1.0, shard_group=shard_group, recompute_attention=recompute_attention,
-        recompute_layers=recompute_layers,
+        shard_weights=(zero_stage > 2.5) * 1.0, shard_group=shard_group, **recomputed,
     )  # fmt: skip
 
 

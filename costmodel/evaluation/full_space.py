@@ -17,10 +17,10 @@ NARROW = ("bf16", "fp8", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4")
 def full_space(question: Question, given: dict[str, list[Any] | None]) -> dict[str, list[Any] | None]:
     """Values of every dimension: those given, and of the others all there are.
 
-    Schedules, recomputation of no, every fourth, every second or every layer and of the attention core, shard groups of a node,
-    of eight nodes and of all ranks, sequence parallelism on and off, every order of ranks with tensor ranks innermost, an
-    optimizer on the device or in host memory, activations on the device, half and half or in host memory, and the precisions
-    of products that framework and device have.
+    Schedules; recomputation of no, every fourth, every second or every layer, of the attention core and of ever more modules;
+    shard groups of a node, of eight nodes and of all ranks; sequence parallelism on and off; every order of ranks with tensor
+    ranks innermost; an optimizer on the device or in host memory; activations on the device, half and half or in host memory;
+    and the precisions of products that framework and device have.
 
     Parameters
     ----------
@@ -38,6 +38,7 @@ def full_space(question: Question, given: dict[str, list[Any] | None]) -> dict[s
     kinds: list[Any] = ["none", "full", 2, 4]
     if framework.attention != "flash":
         kinds.insert(1, "selective")
+    kinds += _modules(question)
     others = itertools.permutations([name for name in RANK_ORDER if name != "tensor"])
     every: dict[str, list[Any]] = {
         "schedule": list(framework.schedules), "recompute": kinds,
@@ -47,6 +48,19 @@ def full_space(question: Question, given: dict[str, list[Any] | None]) -> dict[s
         "dtype": [dtype for dtype in NARROW if dtype in framework.dtypes and _has(question, dtype)],
     }  # fmt: skip
     return {name: values if values is not None else every.get(name) or None for name, values in given.items()}
+
+
+def _modules(question: Question) -> list[str]:
+    """Ever more of the modules that the framework recomputes and the model has, those first that cost least for a byte saved."""
+    model, known = question.model, question.framework.recompute_modules
+    latent, experts = model.kv_latent > 0, model.experts > 0
+    there = {
+        "norms": latent or experts, "expert-activation": experts, "latent-projections": latent,
+        "shared-experts": experts and model.shared_expert_feed_forward > 0, "mlp": model.expert_layers < model.layers,
+        "experts": experts,
+    }  # fmt: skip
+    named = [module for module, has in there.items() if has and module in known]
+    return ["+".join(named[:many]) for many in range(1, len(named) + 1)]
 
 
 def _has(question: Question, dtype: str) -> bool:

@@ -15,7 +15,7 @@ WHY = {
     "overlap_pipeline": "there is no pipeline",
     "overlap_gradients": "no gradients are exchanged while a pass runs",
     "overlap_parameters": "no weights are gathered while a pass runs",
-    "recompute": "a flash kernel keeps no scores",
+    "recompute": "the layers of this model keep nothing that it would make again (a flash kernel keeps no scores)",
     "zero_stage": "there are no ranks to shard over",
     "shard_group": "all ranks that could share a copy do",
     "rank_order": "groups lie on the same links in either order",

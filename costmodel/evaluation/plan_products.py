@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.description import recomputation
 from costmodel.errors import InvalidValue
 from costmodel.evaluation.search_space import RULES, SPLIT, Column, Factor, Space, columns_of
 from costmodel.formulas.quantities import PlanNumbers, Settings
@@ -157,33 +158,33 @@ class LegalPlans:
         outer = {name: column[group] for name, column in shared.items()}
         outer |= {name: column[pipeline] for name, column in self.pipelines.columns.items()}
         outer |= {name: column[shard] for name, column in self.shards.columns.items()}
-        inner, share, selective = self._inner(shared, splits, width)
+        inner, recomputed = self._inner(shared, splits, width)
         legal = np.zeros((len(group), width), dtype=bool)
         kinds = len(self.space.recompute)
         legal[:, : self.passes.shape[1] * kinds] = np.repeat(self.passes[pipeline], kinds, axis=1)
         none = np.zeros(len(group))
         beside = {"micro_batch": none + 1.0, "sequence_parallel": none}
-        ahead = {name: np.ones(len(share)) for name in ("virtual_stages", "schedule", "shard_group")}
-        ahead["zero_stage"] = np.zeros(len(share))
+        rows = len(inner["recompute"])
+        ahead = {name: np.ones(rows) for name in ("virtual_stages", "schedule", "shard_group")}
+        ahead["zero_stage"] = np.zeros(rows)
         return Product(
-            outer, inner, group, legal, columns_of(outer | beside, none, none, self.order),
-            columns_of(inner | ahead, share, selective, self.order),
+            outer, inner, group, legal, columns_of(outer | beside, dict.fromkeys(recomputation.FIELDS, none), self.order),
+            columns_of(inner | ahead, recomputed, self.order),
         )  # fmt: skip
 
-    def _inner(self, shared: dict[str, Column], splits: Whole, width: int) -> tuple[dict[str, Column], Column, Column]:
-        """Inner rows of groups that have so much in common, and the shares of layers and attention that are recomputed."""
+    def _inner(self, shared: dict[str, Column], splits: Whole, width: int) -> tuple[dict[str, Column], dict[str, Column]]:
+        """Inner rows of groups that have so much in common, and what of layers is recomputed."""
         kinds = self.space.recompute
         layers = self.space.question.model.layers
-        share = np.array([
-            1.0 if kind == "full" else 0.0 if isinstance(kind, str) else -(-layers // kind) / layers for kind in kinds
-        ])  # fmt: skip
-        selective = np.array([float(kind == "selective") for kind in kinds])
+        numbers = [recomputation.numbers(kind, layers) for kind in kinds]
         tried, kind = np.divmod(np.minimum(np.arange(width), len(self.micro_batches) * len(kinds) - 1), len(kinds))
         inner = {name: np.repeat(column, width) for name, column in shared.items()}
         inner["micro_batch"] = np.tile(self.micro_batches[tried], len(splits))
         inner["sequence_parallel"] = self.sequence_parallel[splits][:, tried].ravel()
         inner["recompute"] = np.tile(kind.astype(float), len(splits))
-        return inner, np.tile(share[kind], len(splits)), np.tile(selective[kind], len(splits))
+        return inner, {
+            name: np.tile(np.array([one[name] for one in numbers])[kind], len(splits)) for name in recomputation.FIELDS
+        }  # fmt: skip
 
 
 def legal_plans(space: Space, settings: Settings, order: Sequence[str], most: int) -> LegalPlans:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.checks import positive_int
+from costmodel.description import recomputation
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.plan import MOST, divisors, plan_numbers
 from costmodel.description.question import Question
@@ -92,6 +93,10 @@ class Space:
             values = self.given[name]
             if values and not set(values) & set(owned):
                 raise InvalidValue(name, values[0], f"what {framework.name} has: {', '.join(owned)}")
+        for kind in self.given["recompute"] or []:
+            if not framework.recomputes(kind):
+                raise InvalidValue("recompute", kind, f"what {framework.name} has: "
+                                   + ", ".join((*recomputation.WHOLE, *framework.recompute_modules)))  # fmt: skip
         for one in framework.lacking:
             values = self.given[one.field] or [1]
             if min(values) > 1:
@@ -221,7 +226,7 @@ class Space:
         given = {name: np.repeat(column, factor.counts) for name, column in split.items()}
         columns = {name: np.full(rows, value) for name, value in NEUTRAL.items()} | given | factor.columns
         stage, piped = columns["zero_stage"], columns["pipeline"] > 1
-        plans = columns_of(columns, np.zeros(rows), np.zeros(rows), order)
+        plans = columns_of(columns, dict.fromkeys(recomputation.FIELDS, np.zeros(rows)), order)
         broken = violations(question.shape, settings, plans, float(question.cluster.gpus or 1), rows)
         values = {
             "zero_stage": ~_among(stage, framework.zero_stages),
@@ -255,14 +260,14 @@ def violations(
 
 
 def columns_of(
-    columns: dict[str, Column], recomputed: Column, selective: Column, order: Sequence[str]
+    columns: dict[str, Column], recomputed: dict[str, Column], order: Sequence[str]
 ) -> PlanNumbers:
     """Columns of a search as the columns that formulas take."""
     given = {name: as_number(column) for name, column in columns.items()}
     return plan_numbers(
         {dimension.column: given[dimension.column] for dimension in DIMENSIONS}, micro_batch=given["micro_batch"],
         sequence_parallel=given["sequence_parallel"], zero_stage=given["zero_stage"], shard_group=given["shard_group"],
-        schedule=given["schedule"], recompute_layers=as_number(recomputed), recompute_attention=as_number(selective),
+        schedule=given["schedule"], recomputed={name: as_number(column) for name, column in recomputed.items()},
         rank_order=order,
     )  # fmt: skip
 

@@ -391,6 +391,12 @@ class PlanNumbers(NamedTuple):
     shard_group: Number  # data-parallel ranks over which a copy is sharded
     recompute_attention: Number  # 1: attention core recomputed (selective)
     recompute_layers: Number  # share of the layers recomputed whole
+    recompute_norms: Number  # 1: so is this module of every layer
+    recompute_latent_projections: Number
+    recompute_mlp: Number
+    recompute_experts: Number  # router, routed and shared experts, and their exchange
+    recompute_shared_experts: Number
+    recompute_expert_activation: Number
 
 
 class Inputs(NamedTuple):
@@ -415,6 +421,29 @@ class Work(NamedTuple):
     stream_forward: Number  # kernels that move bytes
     stream_backward: Number
     accumulate: Number  # adding weight gradients to those of earlier micro-batches
+    again: Number  # forward work of the modules that the backward pass runs again
+
+
+class Moved(NamedTuple):
+    """What the kernels between a layer's products read and write in a forward pass [bytes]; its MLP is one or the other."""
+
+    residuals: Number
+    norms: Number
+    rotary: Number
+    mlp: Number
+    experts: Number
+    shared_experts: Number
+    permutation: Number
+
+
+class Cast(NamedTuple):
+    """What is read and written to make a layer's operands of 8 or 4 bit in a forward pass [bytes]."""
+
+    attention: Number
+    mlp: Number
+    permuted: Number  # experts' first operands
+    activated: Number  # and second
+    shared_experts: Number
 
 
 class Exchange(NamedTuple):
@@ -422,10 +451,12 @@ class Exchange(NamedTuple):
 
     tensor_forward: Number
     tensor_backward: Number
+    tensor_again: Number  # of the forward pass, for what is recomputed
     context_forward: Number
     context_backward: Number
     expert_forward: Number
     expert_backward: Number
+    expert_again: Number
     nbytes: Number
 
 

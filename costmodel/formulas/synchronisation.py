@@ -98,7 +98,7 @@ def reduction(nbytes: Number, calls: Number, group: Groups) -> Part:
     scatter = group.slowness * collectives.all_gather_over(one, group.scattering)
     reduce = collectives.all_reduce_over(one / group.shard, group.copying)
     load = group.scattering.piece * nbytes + 2.0 * group.copying.piece * kept
-    sent = nbytes - kept + 2.0 * (kept - nbytes / group.ranks)
+    sent = nbytes * (1.0 - 1.0 / group.shard + 2.0 * (1.0 / group.shard - 1.0 / group.ranks))
     return Part(many * (scatter + reduce), load, sent)
 
 
@@ -113,7 +113,7 @@ def gathering(nbytes: Number, calls: Number, group: Groups) -> Part:
     """
     many = ops.maximum(calls, 1e-9)
     time = group.slowness * many * collectives.all_gather_over(nbytes / many, group.gathering)
-    return Part(time, group.gathering.piece * nbytes, nbytes - nbytes / group.gatherers)
+    return Part(time, group.gathering.piece * nbytes, nbytes * (1.0 - 1.0 / group.gatherers))
 
 
 def padding(rows: Number, shard: Number, padded: Number) -> Number:
@@ -286,11 +286,10 @@ def stage_synchronisation(
     dense_bytes, routed_bytes : of a gradient on the wire, outside and in the routed experts
     """
     rule = settings.buckets
-    others, _ = layer.layer_parameters_apart(model, plan)
     copies = schedules.weight_copies(plan.schedule)  # of which a micro-batch passes one
     copied = copies * layers
     dense, routed = memory.stage_parameters(model, plan, copied, first, last)
-    edge = ops.maximum(dense - copied * others, 0.0)
+    edge, _ = memory.edge_parameters(model, plan, first, last)
     stored = adapters.gathered_width(settings, plan)
 
     third = plan.shard_weights

@@ -20,7 +20,7 @@ from costmodel.formulas.quantities import (
     Step,
     Summed,
 )
-from costmodel.formulas.transformer import adapters, attention, flops, layer, memory, update
+from costmodel.formulas.transformer import activations, adapters, attention, flops, layer, memory, update
 
 PRESSED = 0.9
 """Share of a device's memory beyond which its allocator runs short of blocks to reuse."""
@@ -59,14 +59,15 @@ def layer_pass(
     forward = work.forward + work.core_forward + work.stream_forward
     data = work.data + work.core_backward + work.stream_backward
     weight = work.weight + work.accumulate
-    again = plan.recompute_layers * forward + (1.0 - plan.recompute_layers) * (
-        plan.recompute_attention * (1.0 - settings.kernels.flash_attention) * work.core_forward
+    partly = 1.0 - plan.recompute_layers
+    again = plan.recompute_layers * forward + partly * (
+        plan.recompute_attention * (1.0 - settings.kernels.flash_attention) * work.core_forward + work.again
     )
 
     repeats = 1.0 + plan.recompute_layers
-    tensor = repeats * moved.tensor_forward + moved.tensor_backward
+    tensor = moved.tensor_forward + moved.tensor_again + moved.tensor_backward
     context = repeats * moved.context_forward + moved.context_backward
-    expert = repeats * moved.expert_forward + moved.expert_backward
+    expert = moved.expert_forward + moved.expert_again + moved.expert_backward
     products = repeats * work.forward + work.data + work.weight
     tensor_hidden = settings.overlap.tensor * ops.minimum(tensor, overlap.tensor * products)
     context_hidden = ops.minimum(context, overlap.context * (repeats * work.core_forward + work.core_backward))
@@ -93,10 +94,12 @@ def layer_pass(
     launches = (1.0 + software.host.unfused_launches * separate) * (1.0 + jitter * (plan.tensor - 1.0))
     reductions = communication.tensor_reductions(model, model.experts.layers / model.layers)
     calls = ops.where(plan.tensor > 1.0, (1.0 + plan.sequence_parallel) * reductions, 0.0)
-    again_host = plan.recompute_layers * software.host.forward
+    # modules have as much of a layer's launches as of its time
+    again_host = (plan.recompute_layers + partly * work.again / forward) * software.host.forward
+    repeated = 1.0 + communication.repeated_reductions(model, plan, model.experts.layers / model.layers) / reductions
     graphs = settings.kernels.cuda_graphs > 0.0
     host_forward = ops.where(graphs, GRAPH_LAUNCH, launches * software.host.forward + calls * software.host.collective_launch)
-    launching = launches * (software.host.backward + again_host) + repeats * calls * software.host.collective_launch
+    launching = launches * (software.host.backward + again_host) + repeated * calls * software.host.collective_launch
     host_backward = ops.where(graphs, GRAPH_LAUNCH, launching)
     # the host runs ahead from one pass into the next, but for a pipeline, where it waits for what it sends and receives
     ahead = ops.where(plan.pipeline > 1.0, 0.0, 1.0)
@@ -316,7 +319,7 @@ def _composed(
         model, settings, plan, software, device, layers, shard, expert_shard, updated
     )
     updating = served * ((1.0 - settings.offload.optimizer) * on_device + settings.offload.optimizer * on_host)
-    offloaded = settings.offload.activations * m * layers * memory.kept_activations(model, settings, plan, software)
+    offloaded = settings.offload.activations * m * layers * activations.kept_activations(model, settings, plan, software)
     transfer = 2.0 * offloaded / device.host_bandwidth
     work = forward + backward + recompute + tensor + context + expert + gathering + scattering + waiting
     transfer_exposed = ops.maximum(transfer - work, 0.0)
@@ -341,7 +344,8 @@ def _composed(
     core = (model.layers + depth) * flops.attention_core_flop(model, settings.seq_len, 0.0)
     heads = 2.0 * (1.0 + depth) * model.hidden * model.vocabulary.size
     body = flops.forward_flop_per_token(model, settings.seq_len, 0.0) - heads
-    repeated = plan.recompute_layers * body + (1.0 - plan.recompute_layers) * plan.recompute_attention * core
+    modules = (model.layers + depth) * 2.0 * flops.module_matrices(model, plan)
+    repeated = plan.recompute_layers * body + (1.0 - plan.recompute_layers) * (plan.recompute_attention * core + modules)
     return Step(
         total, forward, backward_total, recompute, tensor, context, expert, handing, filling,
         reduce_exposed, gather_exposed, updating, host,

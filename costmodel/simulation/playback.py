@@ -34,7 +34,7 @@ from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.pipeline.schedules import SCHEDULES
 from costmodel.formulas.quantities import Inputs, ModelNumbers, PlanNumbers, Settings
 from costmodel.formulas.stage import stage_pass
-from costmodel.formulas.transformer import memory
+from costmodel.formulas.transformer import activations
 from costmodel.records import as_number
 
 if TYPE_CHECKING:
@@ -468,7 +468,7 @@ def timeline(
     syncs = int(np.bincount(schedule.rank[schedule.kind == SYNC], minlength=schedule.ranks).min())
     if not syncs:
         weight = weight + besides / (plan.micro_batches * schedule.chunks)
-    held = (1.0 - settings.offload.activations) * memory.kept_activations(shape, settings, numbers, software)
+    held = (1.0 - settings.offload.activations) * activations.kept_activations(shape, settings, numbers, software)
     return simulate_schedule(
         schedule, forward, data, weight, transfer_latency=latency, transfer_bytes=nbytes,
         transfer_bandwidth=nbytes / moving if moving > 0.0 else math.inf,

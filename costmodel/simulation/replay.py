@@ -554,7 +554,8 @@ class _Shape:
         moved = communication.layer_exchange(*arguments, self.software)
         onward = np.array([moved.tensor_forward, moved.context_forward, moved.expert_forward], dtype=float)
         back = np.array([moved.tensor_backward, moved.context_backward, moved.expert_backward], dtype=float)
-        returning = back + self.plan.recompute_layers * onward
+        again = moved.tensor_again, self.plan.recompute_layers * moved.context_forward, moved.expert_again
+        returning = back + np.array(again, dtype=float)
         parts = [stage_pass(*arguments, self.software, device, *which) for which in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0))]
         parts.append(stage_pass(*arguments, self.software, device, 0.0, 0.0, 1.0))
         forward, data, weight = (tuple(map(float, times)) for times in zip(*parts, strict=True))

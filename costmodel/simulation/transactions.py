@@ -434,18 +434,23 @@ class _Book:
         model, settings, plan, m = self.model, self.settings, self.plan, self.passes
         dense, sparse = self.layers_of(stage)
         hidden = communication.hidden_message(model, settings, plan)
-        reductions = dense * communication.tensor_reductions(model, 0.0) + sparse * communication.tensor_reductions(model, 1.0)
+        once = dense * communication.tensor_reductions(model, 0.0) + sparse * communication.tensor_reductions(model, 1.0)
+        again = dense * communication.repeated_reductions(model, plan, 0.0)
+        again = again + sparse * communication.repeated_reductions(model, plan, 1.0)
         scattered = plan.sequence_parallel > 0.0
-        turns = {"forward": 1.0, "recompute": float(plan.recompute_layers), "backward": 1.0}
-        for phase, share in turns.items():
+        turns = {
+            "forward": (once, 1.0, 1.0), "backward": (once, 1.0, 1.0),
+            "recompute": (again, float(plan.recompute_layers), float(communication.repeated_dispatches(plan))),
+        }  # fmt: skip
+        for phase, (reductions, share, dispatches) in turns.items():
             edge = stage.embedding * (phase == "forward") + stage.head * (phase == "backward")
-            count = m * (share * reductions + edge)
+            count = m * (reductions + edge)
             for name in ("all-gather", "reduce-scatter") if scattered else ("all-reduce",):
                 self.add(stage.name, phase, "tensor", name, plan.tensor, plan.tensor_stride, hidden, count)
             turn = m * share * (plan.context - 1.0) * (dense + sparse) * (2.0 if phase == "backward" else 1.0)
             keys = communication.context_message(model, settings, plan)
             self.add(stage.name, phase, "context", "send", plan.context, plan.context_stride, keys, turn)
-            self._experts(stage, phase, m * share * sparse)
+            self._experts(stage, phase, m * dispatches * sparse)
         _, crossing = communication.boundary(model, settings, plan, self.network, self.software)
         for phase, made in self.sends(stage).items():
             count = self.micro_batches * made

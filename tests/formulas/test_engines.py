@@ -69,6 +69,12 @@ COMPRESSED = [
 # Drawing
 
 
+def drawn_modules(draw, framework):
+    """Sets of modules that a framework recomputes."""
+    known = framework.recompute_modules
+    return ["+".join(draw.sample(known, draw.randint(1, len(known)))) for _ in range(3)] if known else []
+
+
 def drawn_plan(draw, model, gpus, framework):
     """A plan of the right world size, legal or not."""
     degrees = []
@@ -88,7 +94,7 @@ def drawn_plan(draw, model, gpus, framework):
         schedule=schedule, sequence_parallel=draw.random() < 0.5 if t > 1 else False,
         zero_stage=draw.choice([s for s in framework.zero_stages if p == 1 or s <= framework.largest_pipelined_zero_stage]),
         shard_group=draw.choice([None, *divisors(ranks, ranks)]),
-        recompute=draw.choice(["none", "full", "selective", 2, 3]),
+        recompute=draw.choice(["none", "full", "selective", 2, 3, *drawn_modules(draw, framework)]),
         rank_order=draw.choice(list(itertools.permutations(("tensor", "context", "data", "pipeline")))),
     )  # fmt: skip
 
@@ -214,7 +220,8 @@ def settings():
         known |= {"mixture": known["model"].experts, "adapter": known["settings"].adapter}
         known |= {"units": synchronisation.Units(known["part"], known["beside"], known["part"])}
         known |= {"links": drawn_links(drawn), "group": drawn_group(drawn)}
-        known |= {"node": drawn_node(drawn)}
+        known |= {"node": drawn_node(drawn), "moved": drawn_tuple(quantities.Moved, drawn)}
+        known |= {"cast": drawn_tuple(quantities.Cast, drawn)}
         known |= {"dense_group": drawn_group(drawn), "routed_group": drawn_group(drawn)}
         known |= {"body": drawn_tuple(quantities.Layer, drawn)}
         rows.append(known | {"payload": drawn_tuple(quantities.Payload, drawn)})

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from costmodel import Plan, Transformer, load_framework, load_model
-from costmodel.formulas.transformer import memory, precision
+from costmodel.formulas.transformer import activations, memory, precision
 
 RECIPES = [  # framework, dtype, optimizer: bytes of a weight, of its gradient and of its optimizer state
     ("deepspeed", "fp32", "adam", (4, 4, 8)),  # rajbhandari2020, section 3.1: 16 in all
@@ -97,7 +97,7 @@ def test_products_in_8_bit_save_their_inputs_in_one_byte(attention, dtype, each)
                         norm="layernorm", dropout=True)  # fmt: skip
     plan = Plan(global_batch=1, seq_len=2048, dtype=dtype, attention=attention)
     framework = load_framework("megatron-core")
-    saved = memory.layer_activations(model.numbers(), plan.settings(framework), plan.numbers(framework, 2))
+    saved = activations.layer_activations(model.numbers(), plan.settings(framework), plan.numbers(framework, 2))
     scores = 5 * 16 * 2048 / 1024 if attention != "flash" else 4 * 16 / 1024
     assert saved == pytest.approx(2048 * 1024 * (each + scores), rel=1e-12)
 

@@ -10,7 +10,7 @@ from costmodel.formulas import training_step
 from costmodel.formulas.network import collectives, communication
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers, Software
-from costmodel.formulas.transformer import flops, memory, parameters
+from costmodel.formulas.transformer import activations, flops, memory, parameters
 from costmodel.records import paths, replaced
 from tests.seeds import rows
 
@@ -66,19 +66,19 @@ def test_a_layer_saves_what_korthikanti_counts(shape, t, b, sequence_parallel, r
     )
     scores = 5 * a * SEQUENCE / h if recompute == "none" else 0
     each = 34 + scores if t == 1 else (34 + scores) / t if sequence_parallel else 10 + (24 + scores) / t
-    assert memory.layer_activations(model.numbers(), settings, plan) == pytest.approx(SEQUENCE * b * h * each, rel=1e-12)
+    assert activations.layer_activations(model.numbers(), settings, plan) == pytest.approx(SEQUENCE * b * h * each, rel=1e-12)
 
 
 @pytest.mark.parametrize("shape", LADDER)
 def test_a_recomputed_layer_keeps_two_bytes_for_each_element_of_its_input(shape):  # korthikanti2022, table 2
     model = gpt(*shape)
     settings, plan = split(model, tensor_parallel=8, sequence_parallel=False, micro_batch=2, recompute="full")
-    assert memory.checkpoint(model.numbers(), settings, plan) == 2 * SEQUENCE * 2 * shape[1]
-    one = memory.layer_activations(model.numbers(), settings, plan)
+    assert activations.checkpoint(model.numbers(), settings, plan) == 2 * SEQUENCE * 2 * shape[1]
+    one = activations.layer_activations(model.numbers(), settings, plan)
     known = {"model": model.numbers(), "settings": settings, "plan": plan, "software": QUIET}
     held = called(memory.stage_activations, layers=12.0, micro_batches=3.0, **known)
     assert held == pytest.approx(3 * 12 * 2 * SEQUENCE * 2 * shape[1], rel=1e-12)
-    assert called(memory.backward_temporaries, **known) == pytest.approx(one, rel=1e-12)  # the layer at work, whole
+    assert called(activations.backward_temporaries, **known) == pytest.approx(one, rel=1e-12)  # the layer at work, whole
 
 
 @pytest.mark.parametrize("shape", [(24, 2304, 24), (96, 12288, 96), (160, 25600, 128)])

@@ -104,6 +104,33 @@ def tensor_reductions(model: ModelNumbers, share: Number) -> Number:
     return reductions + share * ops.where(model.experts.shared_width > 0.0, 1.0, 0.0)
 
 
+def repeated_reductions(model: ModelNumbers, plan: PlanNumbers, share: Number) -> Number:
+    """All-reduces of a layer's forward pass that its backward pass makes again, for what is recomputed.
+
+    Those of an MLP or of shared experts go with their module, and the only one of a block whose attention and MLP run
+    side by side with the layer alone.
+
+    Parameters
+    ----------
+    model, plan : `ModelNumbers`, `PlanNumbers`
+    share : of the layers that have routed experts
+    """
+    shared = ops.where(model.experts.shared_width > 0.0, 1.0, 0.0)
+    sparse = shared * ops.maximum(plan.recompute_experts, plan.recompute_shared_experts)
+    modules = (1.0 - share) * plan.recompute_mlp * (1.0 - model.parallel_block) + share * sparse
+    return plan.recompute_layers * tensor_reductions(model, share) + (1.0 - plan.recompute_layers) * modules
+
+
+def repeated_dispatches(plan: PlanNumbers) -> Number:
+    """How often the backward pass dispatches tokens to their experts and combines them again, for what is recomputed.
+
+    Parameters
+    ----------
+    plan : `PlanNumbers`
+    """
+    return plan.recompute_layers + (1.0 - plan.recompute_layers) * plan.recompute_experts
+
+
 def tensor_exchange(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
 ) -> tuple[Number, Number]:  # fmt: skip
@@ -153,9 +180,14 @@ def layer_exchange(
     inside = collectives.all_gather(whole, plan.expert_tensor, plan.tensor_stride, network, software)
     experts = share * 2.0 * (one_way + inside)
     expert_bytes = share * 2.0 * expert_sent(whole, model, settings, plan, network)
-    again = plan.recompute_layers  # one more forward pass
-    nbytes = (2.0 + again) * (reductions * tensor_bytes + expert_bytes) + (3.0 + again) * (plan.context - 1.0) * kv_bytes
-    return Exchange(reductions * once, reductions * once, around, 2.0 * around, experts, experts, nbytes)
+    repeated, dispatched = repeated_reductions(model, plan, share), repeated_dispatches(plan)
+    rings = 3.0 + plan.recompute_layers
+    nbytes = (2.0 * reductions + repeated) * tensor_bytes + (2.0 + dispatched) * expert_bytes
+    nbytes = nbytes + rings * (plan.context - 1.0) * kv_bytes
+    return Exchange(
+        reductions * once, reductions * once, repeated * once, around, 2.0 * around, experts, experts, dispatched * experts,
+        nbytes,
+    )  # fmt: skip
 
 
 def boundary(

@@ -3,7 +3,7 @@ r"""FLOP of a decoder per token: what MFU divides by."""
 from __future__ import annotations
 
 from costmodel import ops
-from costmodel.formulas.quantities import ModelNumbers, Number
+from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers
 
 
 def attended_keys(seq_len: Number, window: Number, causal: Number) -> Number:
@@ -55,6 +55,40 @@ def attention_core_flop(model: ModelNumbers, seq_len: Number, causal: Number) ->
     return core + 2.0 * model.attention.index_heads * model.attention.index_head_dim * keys
 
 
+def mlp_matrices(model: ModelNumbers, width: Number) -> Number:
+    """Weights of an MLP.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    width : inner one [channels]
+    """
+    return (2.0 + model.mlp.gated) * model.hidden * width
+
+
+def routed_matrices(model: ModelNumbers) -> Number:
+    """Weights of the router and of the routed experts that a token visits.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    """
+    return model.experts.per_token * mlp_matrices(model, model.experts.width) + model.hidden * model.experts.number
+
+
+def latent_matrices(model: ModelNumbers) -> Number:
+    """Weights that make queries, keys and values where attention is latent.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    """
+    attention = model.attention
+    inputs = ops.where(attention.query_latent > 0.0, attention.query_latent, model.hidden)
+    keys = attention.kv_latent * (attention.head_dim - attention.rope_head_dim + attention.value_head_dim)
+    return attention.heads * (inputs * attention.head_dim + keys)
+
+
 def attention_matrices(model: ModelNumbers) -> Number:
     """Weights of one layer's attention projections: what multiplies each token.
 
@@ -65,9 +99,8 @@ def attention_matrices(model: ModelNumbers) -> Number:
     attention = model.attention
     queries = attention.heads * attention.head_dim
     plain = model.hidden * (queries + 2.0 * attention.kv_heads * attention.head_dim)
-    query = ops.where(attention.query_latent > 0.0, attention.query_latent * (model.hidden + queries), model.hidden * queries)
-    expanded = attention.kv_latent * attention.heads * (attention.head_dim - attention.rope_head_dim + attention.value_head_dim)
-    latent = query + model.hidden * (attention.kv_latent + attention.rope_head_dim) + expanded
+    compressed = model.hidden * (attention.query_latent + attention.kv_latent + attention.rope_head_dim)
+    latent = compressed + latent_matrices(model)
     index = attention.query_latent * model.attention.index_heads * model.attention.index_head_dim
     index = index + model.hidden * (model.attention.index_head_dim + model.attention.index_heads)
     output = attention.heads * attention.value_head_dim * model.hidden
@@ -81,12 +114,25 @@ def layer_matrices(model: ModelNumbers) -> Number:
     ----------
     model : `ModelNumbers`
     """
-    mixture = model.experts
-    width = mixture.per_token * mixture.width + mixture.shared_width
-    experts = (2.0 + model.mlp.gated) * model.hidden * width + model.hidden * mixture.number
-    dense = (2.0 + model.mlp.gated) * model.hidden * model.mlp.width
-    share = mixture.layers / model.layers
+    experts = routed_matrices(model) + mlp_matrices(model, model.experts.shared_width)
+    dense = mlp_matrices(model, model.mlp.width)
+    share = model.experts.layers / model.layers
     return attention_matrices(model) + dense + share * (experts - dense)
+
+
+def module_matrices(model: ModelNumbers, plan: PlanNumbers) -> Number:
+    """Weights of an average layer that meet a token once more in the backward pass, because their modules are recomputed.
+
+    Parameters
+    ----------
+    model, plan : `ModelNumbers`, `PlanNumbers`
+    """
+    share = model.experts.layers / model.layers
+    shared = plan.recompute_experts + (1.0 - plan.recompute_experts) * plan.recompute_shared_experts
+    sparse = plan.recompute_experts * routed_matrices(model) + shared * mlp_matrices(model, model.experts.shared_width)
+    dense = plan.recompute_mlp * mlp_matrices(model, model.mlp.width)
+    from_latent = ops.where(model.attention.latent > 0.0, latent_matrices(model), 0.0)
+    return plan.recompute_latent_projections * from_latent + dense + share * (sparse - dense)
 
 
 def forward_flop_per_token(model: ModelNumbers, seq_len: Number, causal: Number) -> Number:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from costmodel import ops
 from costmodel.formulas import compute
 from costmodel.formulas.quantities import (
+    Cast,
     DeviceNumbers,
     ModelNumbers,
+    Moved,
     Number,
     PlanNumbers,
     Settings,
@@ -91,8 +93,10 @@ def norm_tokens(settings: Settings, plan: PlanNumbers) -> Number:
 
 def attention_projections(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, device: DeviceNumbers,
-) -> tuple[Number, Number, Number]:  # fmt: skip
+) -> tuple[Number, Number, Number, Number]:  # fmt: skip
     """Forward, data-gradient and weight-gradient time of the projections around the attention core [s].
+
+    Last the forward time of those that make queries, keys and values from the latent, 0 where there is none.
 
     Parameters
     ----------
@@ -121,6 +125,7 @@ def attention_projections(
         first[0] + down[0] + up[0] + out[0],
         first[1] + down[1] + up[1] + out[1],
         first[2] + down[2] + up[2] + out[2],
+        ops.where(latent, first[0] + up[0], 0.0),
     )
 
 
@@ -171,8 +176,8 @@ def experts(
     return up[0] + down[0] + router[0], up[1] + down[1] + router[1], up[2] + down[2] + router[2]
 
 
-def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> tuple[Number, Number]:
-    """Bytes moved forward by the kernels between the products of a dense layer and of an expert layer.
+def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Moved:
+    """Bytes moved forward by the kernels between the products of a layer, by its modules, `Moved`.
 
     Norms read and write their input, residual additions read two and write one, the activation reads its
     inputs and writes its output, rotary embedding reads and writes queries and keys; experts' tokens are permuted
@@ -181,44 +186,59 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     Parameters
     ----------
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-
-    Returns
-    -------
-    tuple
-        dense layer, expert layer [bytes]
     """
     tokens = local_tokens(settings, plan)
     bytes_ = settings.widths.activation
     norm = settings.kernels.fused_norms + (1.0 - settings.kernels.fused_norms) * UNFUSED_NORM
-    narrow = (2.0 + model.dropout) * 3.0 + model.norms * 2.0 * norm
-    outer = norm_tokens(settings, plan) * model.hidden * narrow * bytes_
+    outer = norm_tokens(settings, plan) * model.hidden * bytes_
     rotary = 2.0 * tokens * (model.attention.heads + model.attention.kv_heads) * model.attention.head_dim / plan.tensor * bytes_
-    inner = tokens * (2.0 + model.mlp.gated) * model.mlp.width / plan.tensor * bytes_
+    activated = (2.0 + model.mlp.gated) * bytes_
     routed = tokens * model.experts.per_token / plan.tensor * model.experts.load
-    width = routed * model.experts.width + tokens * model.experts.shared_width / plan.tensor
-    permuted = 4.0 * routed * model.hidden * bytes_
-    expert = (2.0 + model.mlp.gated) * width * bytes_ + permuted
-    return outer + rotary + inner, outer + rotary + expert
+    return Moved(
+        residuals=outer * (2.0 + model.dropout) * 3.0, norms=outer * model.norms * 2.0 * norm, rotary=rotary,
+        mlp=activated * tokens * model.mlp.width / plan.tensor, experts=activated * routed * model.experts.width,
+        shared_experts=activated * tokens * model.experts.shared_width / plan.tensor,
+        permutation=4.0 * routed * model.hidden * bytes_,
+    )  # fmt: skip
 
 
-def cast_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> tuple[Number, Number]:
-    """Bytes moved forward to make operands of 8 or 4 bit: each activation that is multiplied is read and written once.
+def cast_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Cast:
+    """Bytes moved forward to make operands of 8 or 4 bit, by a layer's modules, `Cast`.
+
+    Each activation that is multiplied is read and written once.
 
     Parameters
     ----------
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-
-    Returns
-    -------
-    tuple
-        dense layer, expert layer [bytes]
     """
     tokens = local_tokens(settings, plan)
     routed = tokens * model.experts.per_token / plan.tensor * model.experts.load
-    width = routed * model.experts.width + tokens * model.experts.shared_width / plan.tensor
     element = ops.where(settings.widths.compute < 2.0, settings.widths.activation + settings.widths.compute, 0.0)
-    dense = element * tokens * (2.0 * model.hidden + model.mlp.width / plan.tensor)
-    return dense, element * (tokens * model.hidden + routed * model.hidden + width)
+    return Cast(
+        attention=element * tokens * model.hidden, mlp=element * tokens * (model.hidden + model.mlp.width / plan.tensor),
+        permuted=element * routed * model.hidden, activated=element * routed * model.experts.width,
+        shared_experts=element * tokens * model.experts.shared_width / plan.tensor,
+    )  # fmt: skip
+
+
+def repeated_bytes(moved: Moved, cast: Cast, model: ModelNumbers, plan: PlanNumbers) -> tuple[Number, Number]:
+    """Bytes that the recomputed modules of an average layer move again between products, and to make narrow operands.
+
+    Parameters
+    ----------
+    moved, cast : of the forward pass
+    model, plan : `ModelNumbers`, `PlanNumbers`
+    """
+    share = model.experts.layers / model.layers
+    latent = ops.where(model.attention.latent > 0.0, 1.0, 0.0)
+    dense, alone = (1.0 - share) * plan.recompute_mlp, 1.0 - plan.recompute_experts
+    activation = plan.recompute_experts + alone * plan.recompute_expert_activation
+    shared = plan.recompute_experts + alone * plan.recompute_shared_experts
+    attention = plan.recompute_latent_projections * latent * moved.rotary
+    norms = plan.recompute_norms * 0.5 * (latent + alone * share) * moved.norms
+    sparse = activation * moved.experts + shared * moved.shared_experts + plan.recompute_experts * moved.permutation
+    narrow = activation * cast.activated + shared * cast.shared_experts + plan.recompute_experts * cast.permuted
+    return attention + norms + dense * moved.mlp + share * sparse, dense * cast.mlp + share * narrow
 
 
 def gradient_accumulation_bytes(nparameters: Number, settings: Settings) -> Number:
@@ -253,18 +273,23 @@ def layer_work(
     core_forward, core_backward = attention.core(
         model, local_tokens(settings, plan), settings, plan, software, device
     )
-    dense_bytes, expert_bytes = elementwise_bytes(model, settings, plan)
-    moved = software.compute.elementwise_traffic * (dense_bytes + share * (expert_bytes - dense_bytes))
-    dense_casts, expert_casts = cast_bytes(model, settings, plan)
+    moved, cast = elementwise_bytes(model, settings, plan), cast_bytes(model, settings, plan)
+    inner = moved.mlp + share * (moved.experts + moved.shared_experts + moved.permutation - moved.mlp)
+    between = software.compute.elementwise_traffic * (moved.residuals + moved.norms + moved.rotary + inner)
+    casts = cast.attention + cast.mlp + share * (cast.permuted + cast.activated + cast.shared_experts - cast.mlp)
     reached = ops.minimum(device.cast_bandwidth, device.cache_bandwidth)
-    casts = (dense_casts + share * (expert_casts - dense_casts)) / reached
-    streams = compute.stream(moved, 6.0, device) + casts
+    streams = compute.stream(between, 6.0, device) + casts / reached
     local = layer_parameters(model, plan)
     accumulate = gradient_accumulation_bytes(local, settings) / device.memory_bandwidth
     beside = adapters.adapter_work(model, settings, plan, local_tokens(settings, plan), device)
     unpacked = adapters.dequantisation(settings, local, device)
     forward, data, weight = forward + beside[0] + unpacked, data + beside[1] + unpacked, weight + beside[2]
-    return Work(forward, data, weight, core_forward, core_backward, streams, 2.0 * streams, accumulate)
+    moved_again, cast_again = repeated_bytes(moved, cast, model, plan)
+    alone = 1.0 - plan.recompute_experts
+    sparse = plan.recompute_experts * (routed[0] + shared[0]) + alone * plan.recompute_shared_experts * shared[0]
+    again = plan.recompute_latent_projections * projections[3] + (1.0 - share) * plan.recompute_mlp * dense[0] + share * sparse
+    again = again + software.compute.elementwise_traffic * moved_again / device.memory_bandwidth + cast_again / reached
+    return Work(forward, data, weight, core_forward, core_backward, streams, 2.0 * streams, accumulate, again)
 
 
 def layer_parameters(model: ModelNumbers, plan: PlanNumbers) -> Number:
@@ -346,7 +371,7 @@ def head_work(
     accumulate = gradient_accumulation_bytes(columns * model.hidden, settings) / device.memory_bandwidth
     return Work(
         passes * forward, passes * data, trained * passes * weight, 0.0 * tokens, 0.0 * tokens,
-        0.5 * passes * loss, 0.5 * passes * loss, accumulate,
+        0.5 * passes * loss, 0.5 * passes * loss, accumulate, 0.0 * tokens,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from costmodel.formulas.quantities import (
     Settings,
     Software,
 )
-from costmodel.formulas.transformer import adapters, layer
+from costmodel.formulas.transformer import activations, layer
 from costmodel.formulas.transformer.parameters import (
     embedding_parameters,
     expert_parameters,
@@ -26,8 +26,6 @@ from costmodel.formulas.transformer.parameters import (
     stage_model,
 )
 
-UNFUSED_NORM_BYTES = 8.0
-"""Kept per channel by a norm of separate kernels: its input and its scaled input in 32 bit."""
 CONNECTION_BYTES = 524_288.0 + 4_915_200.0 + 4_194_304.0
 """Of NCCL's receiver on one channel, for its protocols LL, LL128 and Simple."""
 TREE_NEIGHBOURS = 2.0
@@ -36,119 +34,6 @@ POOL_CHUNKS, NEAR_CHUNK_BYTES, FAR_CHUNK_BYTES = 16.0, 524_288.0, 131_072.0
 """Chunks of NCCL's pool for messages on one channel, and their size inside a node of NVLinks and elsewhere."""
 GATHERED_LAYERS = 2.0
 """Layers whose weights are whole at once under ZeRO-3: the one at work and the one prefetched."""
-
-
-def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    r"""Bytes saved by the attention of one layer for one token of a micro-batch, divided over tensor ranks.
-
-    Queries, keys, values and the output (2 bytes each), and for separate kernels the softmax, the dropped-out
-    softmax and its mask: :math:`5 a s` bytes a token with dropout, :math:`2 a s` without. The output is the input of the
-    projection; a flash kernel saves it too, so that beside a narrow copy it is kept whole.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    settings : `Settings`
-    plan : `PlanNumbers`
-
-    References
-    ----------
-    [korthikanti2022]_ section 4.1
-    """
-    attention, widths = model.attention, settings.widths
-    bytes_ = widths.activation
-    kv_heads = ops.maximum(attention.kv_heads, plan.tensor)
-    plain = attention.heads * attention.head_dim + kv_heads * (attention.head_dim + attention.value_head_dim)
-    full = attention.heads * (2.0 * attention.head_dim + attention.value_head_dim)
-    rotated = settings.framework.keep_rotated * (attention.heads + kv_heads) * attention.head_dim
-    compressed = 2.0 * plan.tensor * (attention.query_latent + attention.kv_latent + attention.rope_head_dim)
-    saved = ops.where(attention.latent > 0.0, full + compressed, plain + rotated)
-    kept_twice = bytes_ + widths.input_copy
-    _, last, _, _ = adapters.kept_inputs(settings.adapter)
-    output_width = ops.where(settings.kernels.flash_attention > 0.0, kept_twice, last * widths.input)
-    output = attention.heads * attention.value_head_dim * output_width
-    per_score = bytes_ + model.dropout * (bytes_ + 1.0)
-    scores = per_score * attention.heads * settings.seq_len * (1.0 - plan.recompute_attention)
-    statistics = 4.0 * attention.heads
-    return bytes_ * saved + output + ops.where(settings.kernels.flash_attention > 0.0, statistics, scores)
-
-
-def mlp_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    """Bytes saved by the MLP of an average layer for one token, divided over tensor ranks: inner tensors.
-
-    Experts save their permuted inputs, their inner tensors and their outputs, `experts_per_token` times and on
-    the busiest rank.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    """
-    widths, mixture = settings.widths, model.experts
-    share = mixture.layers / model.layers
-    _, _, first, last = adapters.kept_inputs(settings.adapter)
-    width = widths.activation * (1.0 + model.mlp.gated * (1.0 + settings.framework.keep_activated)) + last * widths.input
-    dense = width * model.mlp.width
-    routed = mixture.load * mixture.per_token
-    permuted = (first * widths.input + widths.activation) * model.hidden
-    experts = routed * (width * mixture.width + permuted)
-    shared = width * mixture.shared_width
-    return dense + share * (experts + shared - dense)
-
-
-def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    r"""Bytes that an average layer saves for the backward pass of one micro-batch, on one rank.
-
-    For a GPT with dropout and a :math:`4h` MLP, under tensor and sequence parallelism,
-
-    .. math:: \frac{s b h}{t} \left(34 + 5 \frac{a s}{h}\right)
-
-    With the inputs of products kept in 8 bit 27 instead of 34: two norms' outputs, the attention's output and the
-    activated MLP's count one byte for two.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    settings : `Settings`
-    plan : `PlanNumbers`
-
-    References
-    ----------
-    [korthikanti2022]_ equations 1 to 4; NVIDIA/TransformerEngine@0004dbd transformer_engine/pytorch/module/linear.py
-    (what a product saves in 8 bit)
-    """
-    bytes_ = settings.widths.activation
-    tokens = layer.local_tokens(settings, plan)
-    split = layer.norm_tokens(settings, plan)
-    gathered = ops.where(settings.framework.keep_gathered > 0.0, tokens, split)
-    separate = (1.0 - settings.kernels.fused_norms) * UNFUSED_NORM_BYTES
-    outer = model.hidden * split * (model.norms * (bytes_ + separate) + 2.0 * model.dropout)
-    projections, _, first, _ = adapters.kept_inputs(settings.adapter)
-    outer = outer + model.hidden * gathered * model.norms * 0.5 * (projections + first) * settings.widths.input
-    inner = tokens / plan.tensor * (attention_activations(model, settings, plan) + mlp_activations(model, settings, plan))
-    return outer + inner
-
-
-def checkpoint(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    """Bytes of one recomputed layer's saved input, on one rank.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    """
-    return settings.widths.activation * layer.norm_tokens(settings, plan) * model.hidden
-
-
-def kept_activations(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software,
-) -> Number:  # fmt: skip
-    """Bytes that an average layer keeps from its forward to its backward pass, for one micro-batch.
-
-    Parameters
-    ----------
-    model, settings, plan, software : as named
-    """
-    whole = software.memory.activation_overhead * layer_activations(model, settings, plan)
-    return whole + plan.recompute_layers * (checkpoint(model, settings, plan) - whole)
 
 
 def stage_activations(
@@ -164,26 +49,7 @@ def stage_activations(
     micro_batches : in flight, in units of the stage's whole depth
     """
     on_device = 1.0 - settings.offload.activations
-    return on_device * micro_batches * layers * kept_activations(model, settings, plan, software)
-
-
-def backward_temporaries(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software,
-) -> Number:  # fmt: skip
-    """Bytes that one layer's backward pass holds beside what was saved.
-
-    The gradients of its inner tensors; where it is recomputed, or fetched from the host, also the layer's own
-    activations, whole.
-
-    Parameters
-    ----------
-    model, settings, plan, software : as named
-    """
-    layer_ = layer_activations(model, settings, plan)
-    kept = kept_activations(model, settings, plan, software)
-    fresh = software.memory.activation_overhead * layer_
-    again = ops.where(plan.recompute_layers > 0.0, fresh, settings.offload.activations * kept)
-    return again + software.memory.backward_overhead * layer_
+    return on_device * micro_batches * layers * activations.kept_activations(model, settings, plan, software)
 
 
 def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_batches: Number) -> Number:
@@ -214,12 +80,23 @@ def stage_parameters(
     first, last : 1 where the stage holds the embedding, the head; tied embeddings live on both
     """
     others, experts = layer.layer_parameters_apart(model, plan)
-    body, routed = layers * others, layers * experts
+    edges, routed = edge_parameters(model, plan, first, last)
+    return layers * others + edges, layers * experts + routed
+
+
+def edge_parameters(model: ModelNumbers, plan: PlanNumbers, first: Number, last: Number) -> tuple[Number, Number]:
+    """Parameters of a stage on one rank that are none of its layers': outside the routed experts, and in them.
+
+    Parameters
+    ----------
+    model, plan : `ModelNumbers`, `PlanNumbers`
+    first, last : 1 where the stage holds the embedding, the head; tied embeddings live on both
+    """
     copy = model.vocabulary.tied * model.vocabulary.size * model.hidden * last * (1.0 - first)
     modules = last * model.prediction_layers * ops.where(model.experts.layers > 0.0, 1.0, 0.0)
     apart = prediction_parameters(model) * last - modules * expert_parameters(model)
     edges = first * embedding_parameters(model) + last * head_parameters(model) + apart + copy
-    return body + edges / plan.tensor, routed + modules * layer.routed_parameters(model, plan)
+    return edges / plan.tensor, modules * layer.routed_parameters(model, plan)
 
 
 def shard_of(sharded: Number, dense: Number, routed: Number, shard: Number, expert_shard: Number) -> Number:
@@ -409,7 +286,7 @@ def stage_contents(
     """
     weights, gradients, optimizer, gathered = states(model, settings, plan, layers, first, last)
     saved = stage_activations(model, settings, plan, software, layers, 1.0) + embedding_mask(model, settings, plan, first)
-    backward = ops.where(layers > 0.0, backward_temporaries(model, settings, plan, software), 0.0)
+    backward = ops.where(layers > 0.0, activations.backward_temporaries(model, settings, plan, software), 0.0)
     eager = 1.0 - settings.kernels.cuda_graphs
     held = schedules.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, stage)
     return Contents(

@@ -302,7 +302,7 @@ def plan_of(launch: Launch, gpus: int | None, notes: list[str]) -> Plan:
     )
     fields["optimizer"] = optimizer(launch, notes)
     for name in EXTRA_FIELDS:
-        if said.get(name) is not None and name not in ("recompute_every", "optimizer_states", "shard_group"):
+        if said.get(name) is not None and name not in ("recompute_every", "recompute_modules", "optimizer_states", "shard_group"):
             fields[name] = said[name]
     if "parameters" in (said.get("offload") or []):
         raise NotModelled(
@@ -336,7 +336,7 @@ def _batch(launch: Launch, data: int) -> dict[str, object]:
 
 
 def _recompute(said: dict[str, object]) -> object:
-    return said.get("recompute_every") or said.get("recompute") or "none"
+    return said.get("recompute_every") or said.get("recompute_modules") or said.get("recompute") or "none"
 
 
 def _experts(launch: Launch, tensor: int) -> dict[str, int]:

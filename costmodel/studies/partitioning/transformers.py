@@ -19,7 +19,7 @@ from costmodel.formulas.pipeline import layout
 from costmodel.formulas.pipeline.layout import micro_batches
 from costmodel.formulas.quantities import ModelNumbers
 from costmodel.formulas.stage import stage_pass
-from costmodel.formulas.transformer import memory
+from costmodel.formulas.transformer import activations, memory
 from costmodel.formulas.transformer.parameters import stage_model
 from costmodel.studies.partitioning.pipedream import partition
 
@@ -82,7 +82,9 @@ def transformer_chain(
     bare = shape._replace(prediction_layers=0.0)
     head = part(bare, 0.0, 0.0, 1.0)
     kinds = [dense] * (model.layers - model.expert_layers) + [routed] * model.expert_layers
-    costs = {kind: (part(kind, 1.0, 0.0, 0.0), memory.kept_activations(kind, settings, degrees, software)) for kind in set(kinds)}
+    costs = {
+        kind: (part(kind, 1.0, 0.0, 0.0), activations.kept_activations(kind, settings, degrees, software)) for kind in set(kinds)
+    }
     layers = [chained("embedding", part(shape, 0.0, 1.0, 0.0), 0.0)]
     layers += [chained(f"layer {i}", *costs[kind]) for i, kind in enumerate(kinds)]
     if model.prediction_layers:

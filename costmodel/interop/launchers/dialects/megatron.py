@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from costmodel.description.recomputation import recomputation
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_megatron
 from costmodel.interop.launchers.dialects.megatron_words import IRRELEVANT, UNPRICED
@@ -154,6 +155,7 @@ PLAN_ROWS = (
         None,
         "2.5 to 2.7",
     ),
+    Row("recompute_modules", "_recompute_modules", anything, None, "from core 0.12"),
     Row("recompute_method", "_recompute_method", word, None, "from 3.0"),
     Row(
         "recompute_num_layers checkpoint_num_layers activations_checkpoint_num_layers",
@@ -423,10 +425,33 @@ def states(reading: Reading) -> None:
         reading.say("_offload_activation_fraction", layers / total, "cpu_offloading_num_layers")
 
 
+def modules(named: object) -> str:
+    """What a plan calls the modules that ``--recompute-modules`` names, with a plus between them; "" where it knows none.
+
+    Parameters
+    ----------
+    named : names, or a text of them
+    """
+    named = {said_megatron.MODULES[name] for name in _words(named) if name in said_megatron.MODULES}
+    return str(recomputation("+".join(named))) if named else ""
+
+
+def _words(named: object) -> list[str]:
+    """Names of a list, or of a text of them as command lines, TOML and JSON write it."""
+    texts = named if isinstance(named, list | tuple) else [named] if named is not None else []
+    return list(dict.fromkeys(re.findall(r"\w+", " ".join(map(str, texts)))))
+
+
 def recompute(reading: Reading) -> None:
     """What is computed again in the backward pass."""
     how = reading.one("_recompute")
     reading.put("recompute", how)
+    named = _words(reading.one("_recompute_modules"))
+    if how == "selective" and named:
+        foreign = [name for name in named if name not in said_megatron.MODULES]
+        if foreign:
+            reading.note(f"recompute_modules: {', '.join(foreign)} is not modelled")
+        reading.put("recompute_modules", modules(named) or None)
     layers, total = reading.one("_recompute_layers"), reading.one("model.num_layers")
     if how == "full" and reading.one("_recompute_method") == "block" and layers is not None and total:
         per_stage = -(

@@ -65,7 +65,7 @@ UNPRICED = words(
     overlap_cpu_optimizer_d2h_h2d overlap_dispatch_backward_with_experts_wgrad
     overlap_p2p_comm overlap_p2p_comm_warmup_flush overlap_p2p_communication_warmup_flush
     overlap_param_gather_with_optimizer_step packing padding_free param_sharing_style partition_activations
-    pipeline_model_parallel_split_rank qk_l2_norm quant_bits quant_method quant_recipe recompute_modules
+    pipeline_model_parallel_split_rank qk_l2_norm quant_bits quant_method quant_recipe
     reset_attention_mask retro_add_retriever retro_encoder_layers reuse_grad_buf_for_mxfp8_param_ag
     scaled_masked_softmax_fusion scaled_upper_triang_masked_softmax_fusion sequence_packing_scheduler sft
     sharp_enabled_group spec standalone_embed_stage standalone_embedding_stage step_batch_size_schedule

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from costmodel.description.recomputation import modules_of
+
 if TYPE_CHECKING:
     from costmodel.interop.launchers.writing import Writing
 
 NARROW = ("fp8", "mxfp8", "nvfp4")
+MODULES = {
+    "core_attn": "attention-core", "layernorm": "norms", "mla_up_proj": "latent-projections", "mlp": "mlp", "moe": "experts",
+    "shared_experts": "shared-experts", "moe_act": "expert-activation",
+}  # fmt: skip
+"""What a plan calls the modules of ``--recompute-modules``."""
 
 
 def _wide(dtype: str) -> str:
@@ -75,8 +82,11 @@ def megatron_recompute(w: Writing) -> None:
     recompute = w.plan.recompute
     if recompute == "none":
         return
-    w.put("recompute_granularity", "selective" if recompute == "selective" else "full")
-    if recompute == "selective":
+    modules = modules_of(recompute)
+    w.put("recompute_granularity", "selective" if modules else "full")
+    if modules:
+        named = {ours: theirs for theirs, ours in MODULES.items()}
+        w.put("recompute_modules", [named[module] for module in modules] if recompute != "selective" else None)
         return
     w.put("recompute_method", "uniform" if recompute == "full" else "block")
     stage = -(-w.model.layers // (w.plan.pipeline_parallel * w.plan.virtual_stages))

@@ -1,0 +1,90 @@
+"""What of a layer is computed again in the backward pass: nothing, all of it, every k-th layer, or some of its modules."""
+
+from __future__ import annotations
+
+from costmodel.checks import choice, positive_int
+from costmodel.errors import InvalidValue
+
+WHOLE = ("none", "selective", "full")
+ATTENTION_CORE = "attention-core"
+MODULES = {
+    ATTENTION_CORE: "recompute_attention", "norms": "recompute_norms", "latent-projections": "recompute_latent_projections",
+    "mlp": "recompute_mlp", "experts": "recompute_experts", "shared-experts": "recompute_shared_experts",
+    "expert-activation": "recompute_expert_activation",
+}  # fmt: skip
+"""Modules that can be recomputed alone, and the number of a plan that says so."""
+FIELDS = (*MODULES.values(), "recompute_layers")
+"""Numbers of a plan that say what is recomputed."""
+
+
+def modules_of(recompute: str | int) -> tuple[str, ...]:
+    """Modules that a plan recomputes in every layer, in the order of `MODULES`.
+
+    Parameters
+    ----------
+    recompute : of a plan
+
+    Examples
+    --------
+    >>> modules_of("mlp+norms")
+    ('norms', 'mlp')
+    >>> modules_of("selective")
+    ('attention-core',)
+    """
+    if recompute == "selective":
+        return (ATTENTION_CORE,)
+    if not isinstance(recompute, str) or recompute in WHOLE:
+        return ()
+    named = recompute.split("+")
+    return tuple(module for module in MODULES if module in named)
+
+
+def recomputation(recompute: object) -> str | int:
+    """What a plan recomputes, checked; modules in the order of `MODULES`.
+
+    Parameters
+    ----------
+    recompute : one of `WHOLE`, modules with a plus between them, or a whole number k for every k-th layer
+
+    Raises
+    ------
+    InvalidValue
+        where it is none of these
+
+    Examples
+    --------
+    >>> recomputation("mlp+norms")
+    'norms+mlp'
+    """
+    if not isinstance(recompute, str):
+        return positive_int("recompute", recompute, 10_000)
+    named = recompute.split("+")
+    if len(named) == 1 and recompute not in MODULES:
+        return choice("recompute", recompute, (*WHOLE, *MODULES))
+    for name in named:
+        if name not in MODULES:
+            raise InvalidValue("recompute", recompute, "modules with a plus between them, of " + ", ".join(MODULES))
+    if len(set(named)) < len(named):
+        raise InvalidValue("recompute", recompute, "each module once")
+    return "+".join(modules_of(recompute))
+
+
+def numbers(recompute: str | int, layers: int) -> dict[str, float]:
+    """What is recomputed as the numbers that formulas take: 1 for a module, the share of the layers recomputed whole.
+
+    Parameters
+    ----------
+    recompute : of a plan
+    layers : of the model, for the share that a whole number means
+
+    Examples
+    --------
+    >>> numbers(4, 10)["recompute_layers"], numbers("mlp", 10)["recompute_mlp"]
+    (0.3, 1.0)
+    """
+    share = -(-layers // recompute) / layers if isinstance(recompute, int) else float(recompute == "full")
+    modules = modules_of(recompute)
+    return {field: float(name in modules) for name, field in MODULES.items()} | {"recompute_layers": share}
+
+
+__all__ = ["FIELDS", "MODULES", "WHOLE", "modules_of", "numbers", "recomputation"]

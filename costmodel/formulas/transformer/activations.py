@@ -1,0 +1,190 @@
+r"""Bytes that a layer keeps from its forward to its backward pass."""
+
+from __future__ import annotations
+
+from costmodel import ops
+from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings, Software
+from costmodel.formulas.transformer import adapters, layer
+
+UNFUSED_NORM_BYTES = 8.0
+"""Kept per channel by a norm of separate kernels: its input and its scaled input in 32 bit."""
+
+
+def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    r"""Bytes saved by the attention of one layer for one token of a micro-batch, divided over tensor ranks.
+
+    Queries, keys, values and the output (2 bytes each), and for separate kernels the softmax, the dropped-out
+    softmax and its mask: :math:`5 a s` bytes a token with dropout, :math:`2 a s` without. The output is the input of the
+    projection; a flash kernel saves it too, so that beside a narrow copy it is kept whole.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    settings : `Settings`
+    plan : `PlanNumbers`
+
+    References
+    ----------
+    [korthikanti2022]_ section 4.1
+    """
+    attention, widths = model.attention, settings.widths
+    bytes_ = widths.activation
+    kv_heads = ops.maximum(attention.kv_heads, plan.tensor)
+    plain = attention.heads * attention.head_dim + kv_heads * (attention.head_dim + attention.value_head_dim)
+    full = attention.heads * (2.0 * attention.head_dim + attention.value_head_dim)
+    rotated = settings.framework.keep_rotated * (attention.heads + kv_heads) * attention.head_dim
+    compressed = 2.0 * plan.tensor * (attention.query_latent + attention.kv_latent + attention.rope_head_dim)
+    saved = ops.where(attention.latent > 0.0, full + compressed, plain + rotated)
+    kept_twice = bytes_ + widths.input_copy
+    _, last, _, _ = adapters.kept_inputs(settings.adapter)
+    output_width = ops.where(settings.kernels.flash_attention > 0.0, kept_twice, last * widths.input)
+    output = attention.heads * attention.value_head_dim * output_width
+    per_score = bytes_ + model.dropout * (bytes_ + 1.0)
+    scores = per_score * attention.heads * settings.seq_len * (1.0 - plan.recompute_attention)
+    statistics = 4.0 * attention.heads
+    return bytes_ * saved + output + ops.where(settings.kernels.flash_attention > 0.0, statistics, scores)
+
+
+def mlp_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes saved by the MLP of an average layer for one token, divided over tensor ranks: inner tensors.
+
+    Experts save their permuted inputs, their inner tensors and their outputs, `experts_per_token` times and on
+    the busiest rank.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    """
+    share = model.experts.layers / model.layers
+    dense, experts, shared, _ = mlp_parts(model, settings)
+    return dense + share * (experts + shared - dense)
+
+
+def mlp_parts(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, Number, Number]:
+    """Bytes saved for one token by a dense MLP, by routed experts, by shared ones, and by the routed ones' activation alone.
+
+    The last is the input of an expert's second product, and of a gated one the activated gate where that is kept.
+
+    Parameters
+    ----------
+    model, settings : `ModelNumbers`, `Settings`
+    """
+    widths, mixture = settings.widths, model.experts
+    _, _, first, last = adapters.kept_inputs(settings.adapter)
+    beside = model.mlp.gated * settings.framework.keep_activated
+    width = widths.activation * (1.0 + model.mlp.gated * (1.0 + settings.framework.keep_activated)) + last * widths.input
+    routed = mixture.load * mixture.per_token
+    permuted = (first * widths.input + widths.activation) * model.hidden
+    activated = routed * (widths.activation * beside + last * widths.input) * mixture.width
+    return width * model.mlp.width, routed * (width * mixture.width + permuted), width * mixture.shared_width, activated
+
+
+def module_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes of an average layer that its recomputed modules make again in the backward pass, on one rank.
+
+    Norms make their outputs, the latent's projections queries, keys and values, an MLP its inner tensors, experts also
+    their permuted inputs. A norm is a kernel of its own before latent attention and before experts; elsewhere it is
+    one with the product that follows, and keeps its output. What a module that is run again reads is kept.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+
+    References
+    ----------
+    NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/transformer_config.py, ``recompute_modules``
+    """
+    attention, widths = model.attention, settings.widths
+    share = model.experts.layers / model.layers
+    latent = ops.where(attention.latent > 0.0, 1.0, 0.0)
+    tokens = layer.local_tokens(settings, plan)
+    gathered = ops.where(settings.framework.keep_gathered > 0.0, tokens, layer.norm_tokens(settings, plan))
+    dense, experts, shared, activated = mlp_parts(model, settings)
+    alone = 1.0 - plan.recompute_experts
+    inside = plan.recompute_shared_experts * shared + plan.recompute_expert_activation * activated
+    sparse = plan.recompute_experts * (experts + shared) + alone * inside
+    expanded = latent * widths.activation * attention.heads * (2.0 * attention.head_dim + attention.value_head_dim)
+    mlp = (1.0 - share) * plan.recompute_mlp * dense + share * sparse
+    inner = tokens / plan.tensor * (mlp + plan.recompute_latent_projections * expanded)
+    projections, _, first, _ = adapters.kept_inputs(settings.adapter)
+    apart = 0.5 * (latent * projections + alone * share * first)
+    return inner + plan.recompute_norms * model.hidden * gathered * model.norms * apart * widths.input
+
+
+def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    r"""Bytes that an average layer saves for the backward pass of one micro-batch, on one rank.
+
+    For a GPT with dropout and a :math:`4h` MLP, under tensor and sequence parallelism,
+
+    .. math:: \frac{s b h}{t} \left(34 + 5 \frac{a s}{h}\right)
+
+    With the inputs of products kept in 8 bit 27 instead of 34: two norms' outputs, the attention's output and the
+    activated MLP's count one byte for two.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    settings : `Settings`
+    plan : `PlanNumbers`
+
+    References
+    ----------
+    [korthikanti2022]_ equations 1 to 4; NVIDIA/TransformerEngine@0004dbd transformer_engine/pytorch/module/linear.py
+    (what a product saves in 8 bit)
+    """
+    bytes_ = settings.widths.activation
+    tokens = layer.local_tokens(settings, plan)
+    split = layer.norm_tokens(settings, plan)
+    gathered = ops.where(settings.framework.keep_gathered > 0.0, tokens, split)
+    separate = (1.0 - settings.kernels.fused_norms) * UNFUSED_NORM_BYTES
+    outer = model.hidden * split * (model.norms * (bytes_ + separate) + 2.0 * model.dropout)
+    projections, _, first, _ = adapters.kept_inputs(settings.adapter)
+    outer = outer + model.hidden * gathered * model.norms * 0.5 * (projections + first) * settings.widths.input
+    inner = tokens / plan.tensor * (attention_activations(model, settings, plan) + mlp_activations(model, settings, plan))
+    return outer + inner
+
+
+def checkpoint(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes of one recomputed layer's saved input, on one rank.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    """
+    return settings.widths.activation * layer.norm_tokens(settings, plan) * model.hidden
+
+
+def kept_activations(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software,
+) -> Number:  # fmt: skip
+    """Bytes that an average layer keeps from its forward to its backward pass, for one micro-batch.
+
+    What recomputed modules make again is not kept.
+
+    Parameters
+    ----------
+    model, settings, plan, software : as named
+    """
+    saved = layer_activations(model, settings, plan) - module_activations(model, settings, plan)
+    whole = software.memory.activation_overhead * saved
+    return whole + plan.recompute_layers * (checkpoint(model, settings, plan) - whole)
+
+
+def backward_temporaries(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software,
+) -> Number:  # fmt: skip
+    """Bytes that one layer's backward pass holds beside what was saved.
+
+    The gradients of its inner tensors; where it is recomputed, or fetched from the host, also the layer's own
+    activations, whole; where modules of it are, theirs.
+
+    Parameters
+    ----------
+    model, settings, plan, software : as named
+    """
+    layer_ = layer_activations(model, settings, plan)
+    kept = kept_activations(model, settings, plan, software)
+    fresh = software.memory.activation_overhead * layer_
+    modules = software.memory.activation_overhead * module_activations(model, settings, plan)
+    again = ops.where(plan.recompute_layers > 0.0, fresh, modules + settings.offload.activations * kept)
+    return again + software.memory.backward_overhead * layer_
