@@ -138,7 +138,8 @@ def _run_tables(cases: Sequence[Case], date: str, arguments: argparse.Namespace)
     }  # fmt: skip
     return {
         "clocks.toml": toml(clocks(time)), "stacks.toml": toml(stacks), "residuals.toml": toml(residuals),
-        "correlations.json": json.dumps(correlations) + "\n",  # large, and read at every estimate: JSON is faster
+        # large, and one line of it read at every estimate
+        "correlations.jsonl": "".join(json.dumps({"owner": owner, **entry}) + "\n" for owner, entry in correlations.items()),
         "distance.json": json.dumps(document, indent=1) + "\n",
     }  # fmt: skip
 

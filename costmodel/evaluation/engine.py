@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -36,6 +35,8 @@ Columns: TypeAlias = "NDArray[np.float64]"
 @functools.cache
 def _threads() -> int:
     """Threads to work on: one where other processes of a pool work beside this one."""
+    import multiprocessing
+
     return 1 if multiprocessing.parent_process() is not None else os.cpu_count() or 1
 
 

@@ -82,6 +82,19 @@ def _table(file: str) -> Row:
     return found
 
 
+@functools.cache
+def _lines(file: str) -> list[str]:
+    return (resources.files("costmodel.catalogue") / file).read_text(encoding="utf-8").splitlines()
+
+
+@functools.cache
+def _correlations(owner: str) -> Row | None:
+    """Errors of the constants of one owner and their correlations; the lines of others are not parsed."""
+    begin = json.dumps({"owner": owner})[:-1] + ","
+    found: Row | None = next((json.loads(line) for line in _lines("correlations.jsonl") if line.startswith(begin)), None)
+    return found
+
+
 def novelty(framework: Framework, device: Device) -> str:
     """How new a question about a cluster is to calibration: ``"cluster"``, ``"device"`` or ``"framework"``.
 
@@ -234,8 +247,8 @@ def constant_error(field: str, device: Device, framework: Framework) -> tuple[fl
         of_device, source = constant_errors(device.name)
         if key in of_device:
             return float(of_device[key]), f"calibration of {source}" if source == device.name else source
-    table = _table("correlations.json")
-    entries = {name: dict(zip(one["fields"], one["standard_error"], strict=True)) for name, one in table.items()}
+    table = [json.loads(line) for line in _lines("correlations.jsonl")]
+    entries = {one["owner"]: dict(zip(one["fields"], one["standard_error"], strict=True)) for one in table}
     own = entries.get(framework.owner) or entries["@"]
     if field in own:
         return float(own[field]), f"calibration of {framework.owner if framework.owner in entries else 'all frameworks'}"
@@ -293,8 +306,8 @@ def covariance_of(framework: Framework) -> tuple[list[str], list[list[float]]]:
     ----------
     framework : of the catalogue; one whose owner is unknown gives the spread of any framework
     """
-    table = _table("correlations.json")
-    entry = table.get(framework.owner) or table["@"]
+    entry = _correlations(framework.owner) or _correlations("@")
+    assert entry is not None  # any framework's are there
     errors = entry["standard_error"]
     return list(entry["fields"]), [list(row) for row in _covariance(errors, entry["matrix"])]
 
@@ -354,7 +367,7 @@ def _moved_constants(
     numbers: DeviceNumbers, software: Software, owner: str, of_device: tuple[tuple[str, ...], ...]
 ) -> tuple[Moved, Matrix]:
     """The same for every plan of a search: the framework's constants moved, then those of the device."""
-    entry = _table("correlations.json").get(owner)
+    entry = _correlations(owner)
     constants = flat(software)
     moved = [(numbers, software)]
     for field in entry["fields"] if entry else []:

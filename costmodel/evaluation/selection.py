@@ -133,7 +133,7 @@ class Selection:
         kinds = 2 * np.asarray(split) + np.asarray(
             spans_nodes(as_number(stride), as_number(product.outer["tensor"][rows]), self.gpus_per_node)
         )
-        for kind in np.unique(kinds).tolist():
+        for kind in sorted(set(kinds.tolist())):  # `unique` loads masked arrays, which takes as long as a small search
             row = rows[kinds == kind]
             row = row[np.argmin(fastest[row])]
             kept = self._of_kind.get(kind)
