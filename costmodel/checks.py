@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import numbers
 from collections.abc import Mapping, Sequence
@@ -28,8 +27,9 @@ def plain(value: Given) -> Given:
 
 def plain_fields(record: DataclassInstance) -> None:
     """Make every number in a frozen dataclass `plain`."""
-    for field in dataclasses.fields(record):
-        object.__setattr__(record, field.name, plain(getattr(record, field.name)))
+    for name, value in list(vars(record).items()):
+        if type(value) not in _PLAIN:
+            object.__setattr__(record, name, plain(value))
 
 
 def filled(value: Given | None) -> Given:

@@ -159,7 +159,7 @@ def _rounded(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def owner_tables(time: Fitted, memory: Fitted, date: str) -> tuple[dict[str, object], dict[str, object]]:
+def owner_tables(time: Fitted, memory: Fitted, date: str) -> tuple[dict[str, object], dict[str, Row]]:
     """Constants of every framework on every architecture, measured there or not; and how their errors go together.
 
     Parameters
@@ -170,7 +170,7 @@ def owner_tables(time: Fitted, memory: Fitted, date: str) -> tuple[dict[str, obj
     counts = Counter((c.framework.name, c.cluster.device.architecture, c.cluster.device.name) for c in time.cases)
     architectures = sorted({architecture for _, architecture, _ in counts})
     stacks: dict[str, object] = {}
-    correlations: dict[str, object] = {}
+    correlations: dict[str, Row] = {}
     for framework in ("", *framework_names()):
         for architecture in ("", *architectures):
             devices = {d: n for (f, a, d), n in counts.items() if a == architecture and f == framework}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -24,11 +25,12 @@ from costmodel.evaluation import engine as engines
 from costmodel.evaluation.error_model import spread_of
 from costmodel.evaluation.estimation import FIT_PROBABILITY, Estimate, check_length, probability
 from costmodel.evaluation.full_space import SPACES, full_space
-from costmodel.evaluation.plan_products import Product, legal_plans
+from costmodel.evaluation.plan_products import LegalPlans, Product, legal_plans
 from costmodel.evaluation.search_result import Evaluated, SearchResult
 from costmodel.evaluation.search_space import Column, Space
 from costmodel.evaluation.selection import Found, Selection
 from costmodel.evaluation.simplicity import simplest_first
+from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import CODES
 from costmodel.records import Row, changed
 
@@ -156,6 +158,7 @@ class _Tally:
         self.samples: list[Plan | None] = [None] * len(self.combinations)
         self.considered = 0
         self.rejected: dict[str, int] = {}
+        self._legal: dict[tuple[object, ...], LegalPlans] = {}
 
     def blocks(self) -> Iterator[tuple[int, Plan, Product]]:
         """Place of the choice, a plan with it, and plans."""
@@ -165,9 +168,9 @@ class _Tally:
             sample = self._sample(chosen, refused)
             if sample is None:
                 continue
-            self.samples[place] = sample
+            self.samples[place] = sample = sample.resolve(question.framework)
             question.device(sample.dtype)  # refused where the device has no such dtype
-            legal = legal_plans(self.space, question.settings(sample), sample.rank_order, self.most)
+            legal = self._plans(sample)
             each = legal.considered
             for rule, count in legal.rejected.items():
                 self.rejected[rule] = self.rejected.get(rule, 0) + count
@@ -176,11 +179,18 @@ class _Tally:
                 yield place, sample, product
                 self._report(int(product.legal.sum()), each)
         if refused and not each:  # whatever the choices, the dimensions make as many
-            settings = question.settings(self.template)
-            each = legal_plans(self.space, settings, self.template.rank_order, self.most).considered
+            each = self._plans(self.template).considered
         for rule in refused:
             self.rejected[rule] = self.rejected.get(rule, 0) + each
         self.considered = each * len(self.combinations)
+
+    def _plans(self, sample: Plan) -> LegalPlans:
+        """The legal plans with a choice; those of choices that no rule tells apart are found once."""
+        settings = self.space.question.settings(sample)
+        read = operator.attrgetter(*legality.READ)(settings)
+        if read not in self._legal:
+            self._legal[read] = legal_plans(self.space, settings, sample.rank_order, self.most)
+        return dataclasses.replace(self._legal[read], order=sample.rank_order)
 
     def _sample(self, chosen: Row, refused: list[str]) -> Plan | None:
         """A plan with some choices, or None where they can't be had together, which is noted."""
@@ -265,7 +275,7 @@ def _result(
     def plan(found: Found) -> Plan:
         sample = tally.samples[found.choice]
         assert sample is not None
-        return _plan(sample, found.values, tally.space.recompute).resolve(question.framework)
+        return _plan(sample, found.values, tally.space.recompute)
 
     miss = [] if selection.miss is None else [selection.miss]
     front = sorted(selection.frontier or [], key=lambda found: found.time)
@@ -325,7 +335,7 @@ def _every(tally: _Tally, kept: list[Kept], limit: float) -> Evaluated:
         block, sample = kept[place], samples[place]
         assert sample is not None
         values = {name: float(column[row]) for name, column in block.columns.items()}
-        return _plan(sample, values, tally.space.recompute).resolve(tally.space.question.framework)
+        return _plan(sample, values, tally.space.recompute)
 
     return Evaluated(
         np.concatenate([block.times for block in kept] or [np.empty(0)]), held, held <= limit, columns,

@@ -101,13 +101,15 @@ def simplest_first(estimates: Sequence[Estimate]) -> list[Estimate]:
     ranked = sorted(estimates, key=lambda one: one.step_time)
     if not ranked:
         return ranked
-    fastest, keys = ranked[0], [(*simplicity(one), one.step_time) for one in ranked]
-    simpler = [one for one, key in zip(ranked, keys, strict=True) if key < keys[0]]
-    fill_slopes([fastest, *simpler] if simpler else [])
-    tied = [fastest, *(one for one in simpler if probability_faster(one, fastest) >= TIE)]
-    best = min(tied, key=lambda one: (simplicity(one).spans_nodes, one.step_time))
-    close = [one for one in tied if simplicity(one)[0] == simplicity(best)[0] and one.step_time <= CLOSE * best.step_time]
-    first = min(close, key=lambda one: (*simplicity(one), one.step_time))
+    fastest, keys = ranked[0], [(simplicity(one), one.step_time) for one in ranked]
+    simpler = [(key, one) for key, one in zip(keys, ranked, strict=True) if key < keys[0]]
+    if not simpler:
+        return ranked
+    fill_slopes([fastest, *(one for _, one in simpler)])
+    tied = [(keys[0], fastest), *(each for each in simpler if probability_faster(each[1], fastest) >= TIE)]
+    best, time = min((key for key, _ in tied), key=lambda key: (key[0].spans_nodes, key[1]))
+    close = [each for each in tied if each[0][0].spans_nodes == best.spans_nodes and each[0][1] <= CLOSE * time]
+    _, first = min(close, key=lambda each: each[0])
     return [first, *(one for one in ranked if one is not first)]
 
 

@@ -32,6 +32,10 @@ class Violations(NamedTuple):
     compression: Number
 
 
+READ = ("global_batch", "seq_len", "framework", "kernels", "synchronisation", "compression")
+"""Settings that rules read: plans whose settings are alike in these are legal or not together."""
+
+
 def indivisible(a: Number, b: Number) -> Number:
     """1 where `b` does not divide `a`.
 

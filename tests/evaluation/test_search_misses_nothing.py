@@ -25,6 +25,9 @@ from costmodel.description.framework import Framework
 from costmodel.description.plan import SCHEDULES
 from costmodel.evaluation import plan_products
 from costmodel.evaluation.selection import unbeaten
+from costmodel.formulas import legality
+from costmodel.kernels.rows import Ruled
+from costmodel.kernels.tape import needed, trace
 from tests.drawing import quick
 
 TINY = Transformer(name="tiny", layers=8, hidden=512, heads=8, kv_heads=4, feed_forward=2048, vocabulary=32000)
@@ -176,3 +179,11 @@ def test_the_full_space_holds_the_default_one_and_is_never_slower():
     assert min(one.step_time for one in full.ranked) <= min(one.step_time for one in few.ranked)
     with pytest.raises(InvalidValue, match="space='wide'"):
         search(TINY, cluster, space="wide", **asked)
+
+
+def test_rules_read_no_other_settings_than_they_say():
+    """A search finds legal plans once for all choices that are alike in these."""
+    traced = trace(legality.violations, Ruled, ())
+    given = [str(traced.tape.operations[place].given) for place in needed(traced.tape, traced.results)]
+    read = {path.split(".")[1] for path in given if path.startswith("settings.")}
+    assert read == set(legality.READ)
