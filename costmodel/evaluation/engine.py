@@ -171,6 +171,27 @@ def rank(inputs: Inputs, product: Product, engine: str = "auto") -> tuple[Column
     return found[0].reshape(product.legal.shape), found[1].reshape(product.legal.shape)
 
 
+def within(inputs: Inputs, product: Product, limit: float) -> Product:
+    """A product without the outer rows whose plans, by `costmodel.formulas.transformer.memory.least`, all hold more.
+
+    Whole where vector code isn't loaded: a space that is searched without is too small for a bound to pay.
+
+    Parameters
+    ----------
+    inputs : of the question, as `Question.inputs` gives them for any plan of the same settings
+    product : of `costmodel.evaluation.plan_products`
+    limit : of memory [bytes]
+    """
+    if "costmodel.kernels.rows" not in sys.modules:
+        return product
+    from costmodel.kernels import rows
+
+    program = rows.least_memory()
+    scalars = rows.scalars_of(program, rows.Held(inputs.model, inputs.settings, inputs.plan, inputs.network, inputs.software))
+    bound = rows.results_of(program.parts["rows"], scalars, rows.Planned(product.outer_plans), len(product.group))[0]
+    return product._replace(legal=product.legal & (bound <= limit)[:, None])
+
+
 def _numba_product(inputs: Inputs, product: Product) -> tuple[Columns, Columns]:
     """As `rank`: each table once, then what both decide together, on as many threads as there are cores."""
     import numpy as np

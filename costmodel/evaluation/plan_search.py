@@ -136,14 +136,23 @@ def search(
     tried.refuse_what_the_framework_lacks()
     spread = spread_of(question.framework, cluster.device, bool(model.experts))
     limit = spread.margin(fit_probability) * float(cluster.device.usable_memory or 0.0)
-    selection = Selection(top, limit, cluster.gpus_per_node, keep_frontier)
-    tally = _Tally(tried, template, most_combinations, progress)
     kept: list[Kept] = []
-    for place, sample, product in tally.blocks():
-        times, held = engines.rank(question.inputs(sample), product, engine)
-        selection.take(place, product, times, held)
-        if keep_evaluated:
-            kept.append(_kept(place, product, times, held))
+
+    def look(bounded: bool, heard: Callable[[int, int], None] | None) -> tuple[Selection, _Tally]:
+        selection = Selection(top, limit, cluster.gpus_per_node, keep_frontier)
+        tally = _Tally(tried, template, most_combinations, heard)
+        for place, sample, product in tally.blocks():
+            inputs = question.inputs(sample)
+            inside = engines.within(inputs, product, selection.boundary) if bounded else product
+            times, held = engines.rank(inputs, inside, engine)
+            selection.take(place, inside, times, held, int(product.legal.sum() - inside.legal.sum()) if bounded else 0)
+            if keep_evaluated:
+                kept.append(_kept(place, product, times, held))
+        return selection, tally
+
+    selection, tally = look(not keep_evaluated, progress)
+    if selection.ruled_out and not selection.best:  # the leanest of all may be one of those ruled out
+        selection, tally = look(False, None)
     found = _result(question, selection, tally, fit_probability, _every(tally, kept, limit) if keep_evaluated else None)
     asked: Row = {"global_batch": global_batch, "seq_len": seq_len, "fit_probability": fit_probability, **dimensions}
     return dataclasses.replace(found, asked=asked)

@@ -54,18 +54,24 @@ class Selection:
     def __init__(self, top: int, limit: float, gpus_per_node: int, frontier: bool = False) -> None:
         self.top, self.limit, self.gpus_per_node = top, limit, gpus_per_node
         self._of_kind: dict[int, Found] = {}
-        self.fitting = self.evaluated = 0
+        self.fitting = self.evaluated = self.ruled_out = 0
         self.best: list[Found] = []
         self.undecided = 0
         self._near: Found | None = None
         self._leanest: Found | None = None
         self.frontier: list[Found] | None = [] if frontier else None
 
-    def take(self, choice: int, product: Product, times: Column, held: Column) -> None:
+    @property
+    def boundary(self) -> float:
+        """Memory beyond which a plan is neither among those that fit nor a near miss [bytes]."""
+        return NEAR * self.limit
+
+    def take(self, choice: int, product: Product, times: Column, held: Column, ruled_out: int = 0) -> None:
         """Look at a block.
 
         Parameters
         ----------
+        ruled_out : legal plans of it besides, which hold more than `boundary`
         choice : place of what its plans have in common
         product : the plans
         times, held : of each [s, bytes], infinite where no plan is legal
@@ -74,7 +80,8 @@ class Selection:
         legal = product.legal.ravel()
         fits = held <= self.limit
         inside = np.flatnonzero(fits)
-        self.evaluated += int(legal.sum())
+        self.evaluated += int(legal.sum()) + ruled_out
+        self.ruled_out += ruled_out
         self.fitting += len(inside)
 
         def found(places: Whole) -> list[Found]:

@@ -17,7 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.formulas import legality, training_step
-from costmodel.formulas.quantities import Inputs, Memory, ModelNumbers, Number, PlanNumbers, Settings, Step
+from costmodel.formulas.quantities import (
+    Inputs,
+    Memory,
+    ModelNumbers,
+    NetworkNumbers,
+    Number,
+    PlanNumbers,
+    Settings,
+    Software,
+    Step,
+)
+from costmodel.formulas.transformer import memory
 from costmodel.kernels import machine_code
 from costmodel.kernels.fields import INNER, LANES, OUTER
 from costmodel.kernels.tape import Place, Traced, needed, supports, trace
@@ -36,6 +47,16 @@ class Ruled(NamedTuple):
     settings: Settings
     plan: PlanNumbers
     gpus: Number
+
+
+class Held(NamedTuple):
+    """What `memory.least` takes, in its order."""
+
+    model: ModelNumbers
+    settings: Settings
+    plan: PlanNumbers
+    network: NetworkNumbers
+    software: Software
 
 
 class Part(NamedTuple):
@@ -190,10 +211,16 @@ def rules() -> Program:
     return _program("rules", ("rows",), False, lambda: trace(legality.violations, Ruled, ()))
 
 
+@functools.cache
+def least_memory() -> Program:
+    """The lower bound of memory, plan by plan."""
+    return _program("least-memory", ("rows",), False, lambda: trace(memory.least, Held, ("total",)))
+
+
 def compile_all() -> int:
     """Compile every program, or load it where it was compiled before; how many there are."""
     every = [make(compressed) for make in (ranking, every_part, total) for compressed in (False, True)]
-    return len([*every, rules()])
+    return len([*every, rules(), least_memory()])
 
 
 class Planned(NamedTuple):
@@ -202,7 +229,7 @@ class Planned(NamedTuple):
     plan: PlanNumbers
 
 
-def scalars_of(program: Program, question: Inputs | Ruled) -> Array:
+def scalars_of(program: Program, question: Inputs | Ruled | Held) -> Array:
     """What a program does once for a question.
 
     Parameters
@@ -289,6 +316,6 @@ def results_of(part: Part, scalars: Array, columns: Planned | Inputs, rows: int)
 
 
 __all__ = [
-    "EVERY", "LANES", "RANKED", "Part", "Planned", "Program", "Ruled", "compile_all", "every_part", "ranking", "results_of",
-    "rules", "run_product", "runs_of", "scalars_of", "tabled", "total",
+    "EVERY", "LANES", "RANKED", "Held", "Part", "Planned", "Program", "Ruled", "compile_all", "every_part", "least_memory",
+    "ranking", "results_of", "rules", "run_product", "runs_of", "scalars_of", "tabled", "total",
 ]  # fmt: skip

@@ -26,8 +26,10 @@ from costmodel.description.plan import SCHEDULES
 from costmodel.evaluation import plan_products
 from costmodel.evaluation.selection import unbeaten
 from costmodel.formulas import legality
+from costmodel.formulas.transformer import memory
 from costmodel.kernels.rows import Ruled
 from costmodel.kernels.tape import needed, trace
+from tests.agreement import plans
 from tests.drawing import quick
 
 TINY = Transformer(name="tiny", layers=8, hidden=512, heads=8, kv_heads=4, feed_forward=2048, vocabulary=32000)
@@ -112,6 +114,28 @@ def test_a_search_finds_what_brute_force_finds(space, engine, block):
     np.testing.assert_allclose([held[plan] for plan in found], every.peak_memory, rtol=1e-12)
     fitting = {one.step_time for one in expected if one.fits}
     np.testing.assert_allclose(sorted({one.step_time for one in result.ranked}), sorted(fitting), rtol=1e-12)
+    bounded = search(model, cluster, framework=framework, engine=engine, top=1000, **asked, **given)
+    for field in ("ranked", "closest_miss", "evaluated", "fitting", "rejected", "considered"):
+        assert getattr(bounded, field) == getattr(result, field), field
+
+
+def test_no_plan_holds_less_than_the_bound():
+    """Over all models, clusters and frameworks."""
+    for one in itertools.islice(plans(7), 400):
+        model, settings, plan, network, software, _ = one.inputs
+        assert memory.least(model, settings, plan, network, software).total <= float(one.memory.total) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("gpus", "model"), [(1, "llama3-8b"), (8, "llama3-70b"), (64, "llama3.1-405b"), (64, "deepseek-v3")])
+def test_a_bound_changes_no_answer(gpus, model):
+    """What a search rules out by its bound neither fits nor nearly fits; where nothing does, the leanest plan is found."""
+    cluster = load_cluster("dgx-h100", gpus=gpus)
+    asked = {"global_batch": 128, "seq_len": 4096, "engine": "numba", "recompute": ["none", "full"]}
+    search(TINY, cluster, **asked)  # loads the vector code
+    bounded = search(load_model(model), cluster, **asked)
+    whole = search(load_model(model), cluster, keep_evaluated=True, **asked)
+    for field in ("ranked", "closest_miss", "evaluated", "fitting", "rejected", "considered"):
+        assert getattr(bounded, field) == getattr(whole, field), field
 
 
 def effect(plan):

@@ -463,3 +463,28 @@ def fullest_stage(
     """
     first, second, last = stage_bills(model, settings, plan, network, software, micro_batches)
     return fuller(fuller(first, second), last)
+
+
+def least(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+) -> Memory:  # fmt: skip
+    """What a plan holds at the least, whatever its micro-batch and its recomputation, `Memory`: a lower bound of its bill.
+
+    Proof: the bill of the fullest stage is the largest of all stages', so that any stage's bounds it from below. A bill is
+    what lies around the tensors, and :math:`1 + f` times the sum of parts of which none is negative. Of these parts are
+    left out activations, temporaries, logits and gathered weights; weights count in one version, of which a stage holds at
+    least one; gradients that come up late count for nothing. None of what is left reads the micro-batch, sequence
+    parallelism or what is recomputed, so that one number bounds all plans that differ in these alone.
+
+    Parameters
+    ----------
+    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
+    """
+    front, inner, back = stage_places(model, settings, plan)
+    one = states(front[0], settings, plan, front[1], front[3], front[4])
+    two = states(inner[0], settings, plan, inner[1], inner[3], inner[4])
+    end = states(back[0], settings, plan, back[1], back[3], back[4])
+    late = 1.0 - settings.framework.lazy_gradients
+    most = ops.maximum(ops.maximum(
+        one[0] + late * one[1] + one[2], two[0] + late * two[1] + two[2]), end[0] + late * end[1] + end[2])  # fmt: skip
+    return billed(most, 0.0, 0.0, 0.0, 0.0, 0.0, software.memory.workspace, plan, network, software)
