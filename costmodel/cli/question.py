@@ -40,8 +40,8 @@ GIVEN_BY = {
 TRIED = {
     "tensor_parallel": "every divisor of the GPUs", "context_parallel": "every divisor", "expert_parallel": "every divisor",
     "expert_tensor_parallel": "every divisor", "pipeline_parallel": "every divisor", "data_parallel": "what is left of the GPUs",
-    "virtual_stages": "every even split up to 8", "micro_batch": "1, 2, 4, 8, 16", "recompute": "none and full, and selective "
-    "where attention is not flash", "zero_stage": "every one that the framework has",
+    "virtual_stages": "every even split up to 8", "micro_batch": "1, 2, 4, 8, 16", "recompute": "none and full, selective "
+    "where attention is not flash, light modules where the framework has them", "zero_stage": "every one that the framework has",
 }  # fmt: skip
 """What a search tries of a dimension that isn't given."""
 

@@ -8,6 +8,7 @@ from typing import Any
 from costmodel.description.dimensions import RANK_ORDER
 from costmodel.description.question import Question
 from costmodel.errors import NotModelled
+from costmodel.evaluation.search_space import modules_of_model
 
 SPACES = ("default", "full")
 NARROW = ("bf16", "fp8", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4")
@@ -38,7 +39,8 @@ def full_space(question: Question, given: dict[str, list[Any] | None]) -> dict[s
     kinds: list[Any] = ["none", "full", 2, 4]
     if framework.attention != "flash":
         kinds.insert(1, "selective")
-    kinds += _modules(question)
+    modules = modules_of_model(question)
+    kinds += ["+".join(modules[:many]) for many in range(1, len(modules) + 1)]
     others = itertools.permutations([name for name in RANK_ORDER if name != "tensor"])
     every: dict[str, list[Any]] = {
         "schedule": list(framework.schedules), "recompute": kinds,
@@ -48,19 +50,6 @@ def full_space(question: Question, given: dict[str, list[Any] | None]) -> dict[s
         "dtype": [dtype for dtype in NARROW if dtype in framework.dtypes and _has(question, dtype)],
     }  # fmt: skip
     return {name: values if values is not None else every.get(name) or None for name, values in given.items()}
-
-
-def _modules(question: Question) -> list[str]:
-    """Ever more of the modules that the framework recomputes and the model has, those first that cost least for a byte saved."""
-    model, known = question.model, question.framework.recompute_modules
-    latent, experts = model.kv_latent > 0, model.experts > 0
-    there = {
-        "norms": latent or experts, "expert-activation": experts, "latent-projections": latent,
-        "shared-experts": experts and model.shared_expert_feed_forward > 0, "mlp": model.expert_layers < model.layers,
-        "experts": experts,
-    }  # fmt: skip
-    named = [module for module, has in there.items() if has and module in known]
-    return ["+".join(named[:many]) for many in range(1, len(named) + 1)]
 
 
 def _has(question: Question, dtype: str) -> bool:

@@ -107,9 +107,9 @@ def search(
     space : ``"default"``, or ``"full"`` to try of what is left open all that `costmodel.evaluation.full_space` names
     most_combinations : beyond which a search is refused before anything is evaluated
     dimensions : any field of `Plan`, fixed to a value or tried over a list. Left out: degrees try every divisor of
-        the GPUs, virtual stages every even split up to 8, micro-batch the powers of two up to 16, recompute none and
-        full (and selective where attention is not flash), ZeRO every stage the framework has; all else is the
-        framework's default.
+        the GPUs, virtual stages every even split up to 8, micro-batch the powers of two up to 16, recompute none,
+        the light modules of a model of experts or with latent attention, and full (and selective where attention is not
+        flash), ZeRO every stage the framework has; all else is the framework's default.
 
     Returns
     -------

@@ -43,6 +43,28 @@ RULES = ("zero_stage", "zero_pipeline", "degrees_of_framework", "schedule_of_fra
 PIPELINE_RULES = tuple(rule for rule in RULES if rule not in (*EXPERT_RULES, *SHARD_RULES))
 
 
+LIGHT = ("norms", "expert-activation", "latent-projections")
+"""Modules that cost least for a byte saved: what NVIDIA-NeMo/Megatron-Bridge@067f987 src/megatron/bridge/perf_recipes recompute
+in models of experts."""
+
+
+def modules_of_model(question: Question) -> list[str]:
+    """Modules that the framework recomputes and the model has, those first that cost least for a byte saved.
+
+    Parameters
+    ----------
+    question : model, cluster and framework
+    """
+    model, known = question.model, question.framework.recompute_modules
+    latent, experts = model.kv_latent > 0, model.experts > 0
+    there = {
+        "norms": latent or experts, "expert-activation": experts, "latent-projections": latent,
+        "shared-experts": experts and model.shared_expert_feed_forward > 0, "mlp": model.expert_layers < model.layers,
+        "experts": experts,
+    }  # fmt: skip
+    return [module for module, has in there.items() if has and module in known]
+
+
 class Factor(NamedTuple):
     """Rows that a split can have of some dimensions, the rows of one split side by side.
 
@@ -104,9 +126,12 @@ class Space:
 
     @property
     def recompute(self) -> list[Any]:
-        """Kinds of recomputation."""
-        kinds = ["none", "full"] if self.question.framework.attention == "flash" else ["none", "selective", "full"]
-        return self.given["recompute"] or kinds
+        """Kinds of recomputation: none, of what costs little for a byte saved, and all."""
+        if self.given["recompute"]:
+            return self.given["recompute"]
+        light = "+".join(module for module in modules_of_model(self.question) if module in LIGHT)
+        selective = "" if self.question.framework.attention == "flash" else "selective"
+        return ["none", *filter(None, (selective, light)), "full"]
 
     def degrees(self, name: str, most: int) -> list[int]:
         """Values of a parallel degree: what was given, or every divisor of the GPUs up to `most` if the framework splits so."""
