@@ -1,9 +1,12 @@
 """How fast it is: `pytest tests/benchmarks --benchmark-only`. Nothing here fails for being slow."""
 
+import resource
+import time
+
 import numpy as np
 import pytest
 
-from costmodel import Plan, load_cluster, load_framework, load_model
+from costmodel import Plan, load_cluster, load_framework, load_model, sweep
 from costmodel.description.question import Question
 from costmodel.errors import IllegalPlan
 from costmodel.evaluation import engine
@@ -87,15 +90,40 @@ WIDE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("space", ["default", "wide"])
+FULL = {"space": "full", "most_combinations": 50_000_000}
+SPACES = {"default": ({}, 20), "wide": (WIDE, 20), "full": (FULL, 3)}
+
+
+@pytest.mark.parametrize("space", SPACES)
 def test_best_plan(benchmark, space):
-    """Warm: the best plan of llama3.1-405b on 16,384 H100s, of the default space and of a wide one."""
+    """Warm: the best plan of llama3.1-405b on 16,384 H100s, of the default space, of a wide one and of all there is."""
     model, cluster = load_model("llama3.1-405b"), load_cluster("dgx-h100", gpus=16384)
-    asked = {"global_batch": 2048, "seq_len": 8192, "top": 1, "engine": "numba", **(WIDE if space == "wide" else {})}
+    chosen, rounds = SPACES[space]
+    asked = {"global_batch": 2048, "seq_len": 8192, "top": 1, "engine": "numba", **chosen}
     found = search(model, cluster, **asked)
-    benchmark.pedantic(lambda: search(model, cluster, **asked), rounds=20, iterations=1)
-    benchmark.extra_info |= {"considered": found.considered, "legal": found.evaluated, "fitting": found.fitting}
+    benchmark.pedantic(lambda: search(model, cluster, **asked), rounds=rounds, iterations=1)
+    spent = time.process_time()
+    search(model, cluster, **asked)
+    spent = time.process_time() - spent
+    benchmark.extra_info |= {
+        "considered": found.considered, "legal": found.evaluated, "fitting": found.fitting,
+        "core_seconds": round(spent, 4), "plans_per_core_second": round(found.evaluated / spent),
+    }  # fmt: skip
     record(benchmark, found.evaluated, "plans")
+
+
+def test_sweep_of_a_hundred_million_plans(benchmark, tmp_path):
+    """Three batches of llama3.1-405b on 16,384 H100s, with all there is: plans, seconds and memory at its peak."""
+    pytest.importorskip("pyarrow")
+    asked = {"gpus": 16384, "global_batches": [1024, 2048, 4096], "seq_lens": 8192, "engine": "numba", **FULL}
+    plans, file = [], tmp_path / "plans.parquet"
+
+    def swept():
+        sweep("llama3.1-405b", "dgx-h100", file, progress=lambda done, of, seen: plans.append(seen), **asked)
+
+    benchmark.pedantic(swept, rounds=1, iterations=1)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    benchmark.extra_info |= {"plans": plans[-1], "peak_memory_mib": round(peak / 2**20)}
 
 
 def test_one_estimate(benchmark):
