@@ -67,7 +67,7 @@ def cube_mesh_bandwidth_of_members(bandwidth: Number, members: Number) -> Number
     Parameters
     ----------
     bandwidth : of a GPU over all its links :math:`B` [bytes/s]
-    members : in the ring :math:`k`, 1 to 8; one alone has nobody to reach, and keeps its rate
+    members : in the ring :math:`k`, 1 to 8, more count as 8; one alone has nobody to reach, and keeps its rate
 
     References
     ----------
@@ -78,4 +78,4 @@ def cube_mesh_bandwidth_of_members(bandwidth: Number, members: Number) -> Number
     >>> cube_mesh_bandwidth_of_members(120e9, 2.0), cube_mesh_bandwidth_of_members(120e9, 4.0)
     (20000000000.0, 80000000000.0)
     """
-    return bandwidth * ops.pick(members, CUBE_MESH_RINGS) / CUBE_MESH_LINKS
+    return bandwidth * ops.pick(ops.minimum(members, 8.0), CUBE_MESH_RINGS) / CUBE_MESH_LINKS
