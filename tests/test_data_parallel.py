@@ -113,3 +113,8 @@ def test_data_parallel_workers_send_what_pipedreams_figure_17_shows(name, publis
 def test_nonsense_is_refused(given, field):
     with pytest.raises(InvalidValue, match=field):
         data_parallel_step(chain((1.0, 1.0, 1.0)), cluster(), **({"gpus": 2} | given))
+
+
+def test_a_cube_mesh_is_one_of_eight_gpus():
+    with pytest.raises(InvalidValue, match=r"^wiring='cube-mesh'.* nodes of 8 GPUs"):
+        data_parallel_step(chain((1.0, 1.0, 1.0)), load_cluster("azure-nc24s-v3"), 2, wiring="cube-mesh")

@@ -37,7 +37,7 @@ class Instance(NamedTuple):
 INSTANCES = (
     Instance("8x1080Ti private cluster", "gtx-1080-ti-node", "switch"),
     Instance("4xV100 Azure (PCIe, 10 Gbps)", "azure-nc24s-v3", "bus"),
-    Instance("8xV100 NVLink EC2 (25 Gbps)", "aws-p3-one-flow", "mesh"),
+    Instance("8xV100 NVLink EC2 (25 Gbps)", "aws-p3-one-flow", "cube-mesh"),
 )
 
 

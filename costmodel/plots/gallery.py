@@ -223,7 +223,7 @@ def communication_overhead() -> go.Figure:
     for name, minibatch in (("vgg-16", 64), ("resnet-50", 128)):
         chain = load_network(name).chain(cluster.device, minibatch=minibatch)
         for gpus, known in zip((2, 4, 8, 16, 32), OVERHEAD[name], strict=True):
-            made = data_parallel_step(chain, cluster, gpus, overlap=False, wiring="mesh", jitter=0.05)
+            made = data_parallel_step(chain, cluster, gpus, overlap=False, wiring="cube-mesh", jitter=0.05)
             points.append(networks.Point("8xV100 NVLink EC2 (25 Gbit/s)", name, gpus, known, 100 * made.communication_share))
     return networks.communication_overhead(points, "SOSP 2019 figure 1")
 

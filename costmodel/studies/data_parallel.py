@@ -18,7 +18,8 @@ from costmodel.formulas.network import collectives, wiring
 from costmodel.formulas.quantities import NetworkNumbers, Software
 from costmodel.records import as_number, nested, paths
 
-Wiring = Literal["switch", "bus", "mesh"]
+Wiring = Literal["switch", "bus", "mesh", "cube-mesh"]
+CUBE_MESH_GPUS = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,6 +87,8 @@ def _network(cluster: Cluster, gpus: int, wired: Wiring) -> NetworkNumbers:
         bandwidth = wiring.bus_bandwidth_of_members(bandwidth, members, size)
     elif members > 1.0 and wired == "mesh":
         bandwidth = wiring.mesh_bandwidth_of_members(bandwidth, members, size)
+    elif members > 1.0 and wired == "cube-mesh":
+        bandwidth = wiring.cube_mesh_bandwidth_of_members(bandwidth, members)
     return network._replace(node=network.node._replace(bandwidth=bandwidth))
 
 
@@ -113,7 +116,8 @@ def data_parallel_step(
     gpus : workers
     overlap : exchange behind the backward pass (wait-free backpropagation)
     bucket : gradients exchanged at once [bytes]; DDP's 25 MiB
-    wiring : of the innermost level: ``"switch"``, ``"bus"`` that the GPUs share, or ``"mesh"`` of links between pairs
+    wiring : of the innermost level: ``"switch"``, ``"bus"`` that the GPUs share, ``"mesh"`` of links between pairs, or
+        ``"cube-mesh"`` of eight V100s, as in a DGX-1 and on AWS p3
     jitter : standard deviation of a worker's passes over their mean; the step waits for the slowest worker
     launch_time : of an all-reduce [s]
 
@@ -141,7 +145,9 @@ def data_parallel_step(
     positive_int("gpus", gpus, 10**7)
     flag("overlap", overlap)
     real("bucket", bucket, 1.0, 1e15)
-    choice("wiring", wiring, ("switch", "bus", "mesh"))
+    size = cluster.gpus_per_node
+    if choice("wiring", wiring, ("switch", "bus", "mesh", "cube-mesh")) == "cube-mesh" and size != CUBE_MESH_GPUS:
+        raise InvalidValue("wiring", wiring, f"nodes of {CUBE_MESH_GPUS} GPUs, where {cluster.name!r} has {size}")
     real("jitter", jitter, 0.0, 10.0)
     real("launch_time", launch_time, 0.0, 10.0)
     if len(cluster.levels) == 1 and gpus > cluster.levels[0].size:

@@ -174,7 +174,7 @@ class _Chain:
 
     def pipedream(self) -> System:
         """Stages of replicas, each updating after every minibatch."""
-        found = partition(self.chain, *self._flat(), recurrence="arxiv2018")
+        found = partition(self.chain, *self._levels())
         waits = max(waiting(self.settings.stragglers, 1.0, stage.replicas) for stage in found.pipeline)
         return self.system(
             "PipeDream", f"stages {found.configuration}", found.time * self.gpus * (1.0 + waits), copies=0.0,
@@ -195,11 +195,7 @@ class _Chain:
             staleness=stale.synchronous(),
         )  # fmt: skip
 
-    # With bandwidths that were reached the recurrence of 2018 on a flat network comes nearest to the published speed-ups;
-    # between nodes a pipeline has all of a node's links, which its GPUs seldom use at once
-    def _flat(self) -> tuple[list[int], list[float]]:
-        return [self.gpus], [self.bandwidth * (self.node if self.nodes > 1 else 1)]
-
+    # Between nodes a pipeline has all of a node's links, which its GPUs seldom use at once
     def _levels(self) -> tuple[list[int], list[float]]:
         inner = self.cluster.levels[0]
         if self.nodes == 1:

@@ -18,6 +18,7 @@ from calibration.convolution.command import (
 )
 from calibration.data.reference import DEFAULT_FOLDER
 from costmodel.catalogue.loader import load_cluster, load_device
+from costmodel.description.cluster import Level
 from costmodel.description.networks import load_network
 from costmodel.errors import UnreadableFile
 from costmodel.studies.data_parallel import data_parallel_step
@@ -74,16 +75,19 @@ def test_what_is_no_profile_is_refused(tmp_path, content):
 
 # Figure 1 of Narayanan et al., SOSP 2019
 
+SLOWER = "the network gave 66 to 79 % of the catalogue's rate: with what AlexNet tells of it, they are met (below)"
+TWICE = "GNMT-8's minibatch was twice table 1's there: with 128 all five cells are met (below)"
+HALF = "GNMT-16's minibatch was half of table 1's there: with 32 its cells of 2, 16 and 32 GPUs are met, of 4 by 1.5 points not"
+EIGHT = "eight GPUs of a server lose several times what their links explain, in TensorFlow on a DGX-1 as here (below)"
 MISSED = {
-    ("8x1080Ti private cluster", "vgg-16"): {8},
-    ("8x1080Ti private cluster", "gnmt-8"): {2, 4, 16, 32},
-    ("4xV100 Azure (PCIe, 10 Gbps)", "resnet-50"): {16, 32},
-    ("8xV100 NVLink EC2 (25 Gbps)", "alexnet"): {2},
-    ("8xV100 NVLink EC2 (25 Gbps)", "vgg-16"): {8, 32},
-    ("8xV100 NVLink EC2 (25 Gbps)", "resnet-50"): {32},
-    ("8xV100 NVLink EC2 (25 Gbps)", "gnmt-16"): {2, 4, 8},
+    ("8x1080Ti private cluster", "vgg-16"): {8: EIGHT},
+    ("8x1080Ti private cluster", "gnmt-8"): dict.fromkeys((2, 4, 16, 32), TWICE),
+    ("4xV100 Azure (PCIe, 10 Gbps)", "resnet-50"): dict.fromkeys((16, 32), SLOWER),
+    ("8xV100 NVLink EC2 (25 Gbps)", "vgg-16"): {8: EIGHT, 32: SLOWER},
+    ("8xV100 NVLink EC2 (25 Gbps)", "resnet-50"): {32: SLOWER},
+    ("8xV100 NVLink EC2 (25 Gbps)", "gnmt-16"): {2: HALF, 4: HALF, 8: EIGHT},
 }
-"""Cells that the model is known to miss by more than ten points."""
+"""Cells that the model misses by more than ten points, and why."""
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +100,8 @@ def cases():
     for instance in communication.INSTANCES:
         for network in communication.MINIBATCHES:
             for gpus in communication.GPUS:
-                known = gpus in MISSED.get((instance.published, network), ())
-                marks = [pytest.mark.xfail(strict=True, reason="known to miss, see the notebook")] if known else []
+                why = MISSED.get((instance.published, network), {}).get(gpus)
+                marks = [pytest.mark.xfail(strict=True, reason=why)] if why else []
                 yield pytest.param(instance.published, network, gpus, marks=marks)
 
 
@@ -146,6 +150,64 @@ def test_twice_the_minibatch_explains_gnmt_8_on_the_1080_ti(table):
     for gpus in communication.GPUS:
         found = share("8x1080Ti private cluster", "gnmt-8", gpus, minibatch=128)
         assert found == pytest.approx(table["8x1080Ti private cluster", "gnmt-8", gpus].published, abs=10.0), gpus
+
+
+def lost(share):
+    """Exchange and waiting over the compute of one worker, of their share of a step [%]."""
+    return share / (100.0 - share)
+
+
+EC2 = "8xV100 NVLink EC2 (25 Gbps)"
+
+
+@needs_figure
+def test_half_the_minibatch_explains_gnmt_16_on_ec2(table):
+    """At one minibatch GNMT-16 computes more for each weight than GNMT-8, and exchanges less for its compute, as in Azure."""
+    weights = load_network("gnmt-16").parameters / load_network("gnmt-8").parameters
+    for gpus in (2, 4, 8, 16):
+        ratio = lost(table[EC2, "gnmt-16", gpus].published) / lost(table[EC2, "gnmt-8", gpus].published)
+        assert ratio > 1.3 * weights, gpus
+    for gpus in (2, 16, 32):
+        assert share(EC2, "gnmt-16", gpus, minibatch=32) == pytest.approx(table[EC2, "gnmt-16", gpus].published, abs=10.0), gpus
+    assert share(EC2, "gnmt-16", 4, minibatch=32) == pytest.approx(table[EC2, "gnmt-16", 4].published, abs=12.0)
+
+
+TENSORFLOW_VGG = {64: (154, 584, 1081), 32: (144, 549, 820)}
+"""Images a second of 1, 4 and 8 P100s of a DGX-1, VGG-16 with NCCL, May 2017, by images a GPU:
+tensorflow/tensorflow docs_src/performance/benchmarks.md."""
+
+
+@needs_figure
+def test_vgg_16_loses_on_eight_gpus_of_a_cube_mesh_what_no_link_explains_in_two_frameworks(table):
+    """Four lose little: from four to eight the loss grows by 35 to 80 ms, where the rings of eight pass all gradients in 9."""
+    cluster = load_cluster("aws-p3-one-flow")
+    chain = load_network("vgg-16").chain(cluster.device, minibatch=64)
+    ring = data_parallel_step(chain, cluster, 8, overlap=False, wiring="cube-mesh")
+    assert ring.exchange < 0.009
+    four, eight = (lost(table[EC2, "vgg-16", gpus].published) * (ring.forward + ring.backward) for gpus in (4, 8))
+    grown = [eight - four]
+    for images, (one, of_four, of_eight) in TENSORFLOW_VGG.items():
+        alone = images / one
+        grown.append((8 * images / of_eight - alone) - (4 * images / of_four - alone))
+    assert all(0.034 < more < 0.080 for more in grown)
+
+
+@needs_figure
+def test_a_ring_through_both_sockets_explains_eight_1080_tis_but_for_vgg_16(table):
+    """NCCL takes 6 GB/s between two sockets less a fifth of peer traffic (src/graph/topo.h), for four GPUs of each."""
+    private = "8x1080Ti private cluster"
+    cluster = load_cluster("gtx-1080-ti-node")
+    pcie, ethernet = cluster.levels
+    sockets = Level(name="sockets", size=8, latency=pcie.latency, bandwidth=6e9 / 1.2 / 4)
+    cluster = dataclasses.replace(cluster, levels=(dataclasses.replace(pcie, size=4), sockets, ethernet))
+    errors = {}
+    for network in communication.MINIBATCHES:
+        minibatch = 128 if network == "gnmt-8" else communication.fitting_minibatch(network, cluster)  # as above
+        chain = load_network(network).chain(cluster.device, minibatch=minibatch)
+        step = data_parallel_step(chain, cluster, 8, overlap=False, jitter=communication.JITTER)
+        errors[network] = 100.0 * step.communication_share - table[private, network, 8].published
+    assert -14.0 < errors.pop("vgg-16") < -12.0
+    assert max(map(abs, errors.values())) < 5.0
 
 
 @needs_figure

@@ -126,3 +126,45 @@ def test_compiled_they_give_what_numbers_give():
 def test_when_all_of_a_node_take_part_its_wiring_makes_no_difference(bandwidth, size):
     for rate in (wiring.bus_bandwidth_of_members, wiring.mesh_bandwidth_of_members):
         assert rate(bandwidth, float(size), float(size)) == pytest.approx(bandwidth)
+
+
+def dgx_1_links():
+    """Links between the eight V100s of a DGX-1, and on AWS p3: six a GPU, in two squares with diagonals."""
+    links = {}
+    for first in (0, 4):
+        for one, other, count in ((0, 1, 1), (0, 2, 1), (0, 3, 2), (1, 2, 2), (1, 3, 1), (2, 3, 2)):
+            links[first + one, first + other] = count
+    return links | {(0, 4): 2, (1, 5): 2, (2, 6): 1, (3, 7): 1}
+
+
+def most_rings(count, links):
+    """Rings through the first GPUs along links of their own, by trying all."""
+    rings = []
+    for order in itertools.permutations(range(1, count)):
+        closed = (0, *order, 0)
+        edges = [tuple(sorted(pair)) for pair in itertools.pairwise(closed)]
+        if order[0] < order[-1] and all(edge in links for edge in edges):
+            rings.append(edges)
+
+    def laid(left, first):
+        counts = [0]
+        for place in range(first, len(rings)):
+            if all(left[edge] for edge in rings[place]):
+                rest = {edge: free - (edge in rings[place]) for edge, free in left.items()}
+                counts.append(1 + laid(rest, place))
+        return max(counts)
+
+    return laid(links, 0)
+
+
+@pytest.mark.parametrize("count", range(3, 9))
+def test_a_cube_mesh_has_as_many_rings_as_can_be_laid_along_its_links(count):
+    links = dgx_1_links()
+    assert all(sum(free for edge, free in links.items() if gpu in edge) == wiring.CUBE_MESH_LINKS for gpu in range(8))
+    rings = 2 * most_rings(count, links)  # each both ways
+    rate = wiring.cube_mesh_bandwidth_of_members(6.0, float(count))
+    assert rate == pytest.approx(rings) if rings else rate < 1.0
+
+
+def test_two_gpus_of_a_cube_mesh_have_the_links_between_them():
+    assert wiring.cube_mesh_bandwidth_of_members(6.0, 2.0) == dgx_1_links()[0, 1]

@@ -85,10 +85,32 @@ def test_every_iteration_of_figure_7_is_within_three_points_of_its_growth(iterat
         assert iterations[gpus].time / iterations[8].time == pytest.approx(time / FIGURE_7[8], abs=0.03), gpus
 
 
-@pytest.mark.xfail(strict=True, reason="-25 %: kernels are as fast as TensorFlow's and Caffe2's published on P100s (below), and "
-                   "the paper's own backward pass is 120 ms; its 230 ms leave 50 ms that no kernel of forward or backward takes")
+TENSORFLOW = {  # images a second of 1, 2, 4, 8 P100s of a DGX-1 in May 2017, 32 images a GPU, ResNet-50 with its stride on 1 x 1
+    # tensorflow/tensorflow docs_src/performance/benchmarks.md, "other results"
+    "synthetic": {1: 195.0, 2: 368.0, 4: 768.0, 8: 1485.0}, "ImageNet": {1: 193.0, 2: 369.0, 4: 760.0, 8: 1410.0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("data", list(TENSORFLOW))
+@pytest.mark.parametrize("gpus", [1, 2, 4, 8])
+def test_the_iteration_of_resnet_50_on_p100s_is_within_ten_per_cent_of_tensorflow_s_from_shapes(data, gpus):
+    cluster = load_cluster("big-basin")
+    step = data_parallel_step(load_network("resnet-50").chain(cluster.device, minibatch=32), cluster, gpus, jitter=JITTER)
+    assert step.time == pytest.approx(32 * gpus / TENSORFLOW[data][gpus], rel=0.10)
+
+
+@pytest.mark.xfail(strict=True, reason="-25 %: 8 P100s took 172 ms for as many images in TensorFlow a month before, 182 with "
+                   "JPEGs to decode (above); of 230 here 120 are the backward pass, 72 the forward, 27 no hardware's (below)")
 def test_the_iteration_of_resnet_50_on_p100s_is_within_ten_per_cent_from_shapes(iterations):
     assert iterations[8].time == pytest.approx(FIGURE_7[8], rel=0.10)
+
+
+def test_what_the_paper_s_iteration_takes_beyond_its_passes_is_no_hardware_s(iterations):
+    """Backward 120 ms (section 4.3), forward as shapes have it beside that; the rest is more than all else of TensorFlow's."""
+    step = iterations[8]
+    beyond = FIGURE_7[8] - 0.120 * (1.0 + step.forward / step.backward) - step.waiting
+    of_tensorflow = 256 / TENSORFLOW["ImageNet"][8] - 32 / TENSORFLOW["synthetic"][1]
+    assert 0.020 < beyond < 0.040 and 0.015 < of_tensorflow < 0.020
 
 
 PUBLISHED_P100 = [  # images a second of one P100 with NVLink, fp32, 2017; ResNet-50 there has its stride on 1 x 1

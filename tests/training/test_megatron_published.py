@@ -18,19 +18,23 @@ BASELINE = 39e12
 """FLOP/s of 1.2 B on one GPU, recomputation counted: with it the 15.1 PFLOP/s of 8.3 B give 1.9 days an epoch (2.1 published)."""
 
 
-def megatron_2019(speed):
-    """The stack of 2021 with the compute kernels so many times as fast; it reduces 16 bits behind the backward pass."""
+def megatron_2019(speed, links=1.0):
+    """The stack of 2021 with every kernel on the GPU so many times as fast, element-wise ones too, which were not yet fused.
+
+    It reduces 16 bits behind the backward pass; `links` is a factor on what all-reduces reach.
+    """
     framework = load_framework("megatron-lm-2021")
     constants = framework.constants
     known = flat(constants)
-    names = ("compute_gemm_efficiency_scale", "compute_attention_efficiency_scale")
-    slower = replaced(
-        constants, {name: known[name] * speed for name in names}
-    )  # fmt: skip
+    factors = {
+        "compute_gemm_efficiency_scale": speed, "compute_attention_efficiency_scale": speed,
+        "compute_elementwise_traffic": 1.0 / speed, "network_quality": links,
+    }  # fmt: skip
+    slower = replaced(constants, {name: known[name] * factor for name, factor in factors.items()})
     return dataclasses.replace(framework, constants=slower)
 
 
-def reached(name, replicas, speed):
+def reached(name, replicas, speed, links=1.0):
     """FLOP/s of a GPU."""
     hidden, layers, heads, tensor = SHAPES[name]
     model = Transformer(
@@ -42,7 +46,7 @@ def reached(name, replicas, speed):
         global_batch=8 * replicas, seq_len=1024, tensor_parallel=tensor, data_parallel=replicas, micro_batch=8, recompute="full",
         dtype="fp16", attention="unfused", gradient_bytes=2, overlap_gradients=True,
     )  # fmt: skip
-    answer = estimate(model, load_cluster("dgx-2", gpus=tensor * replicas), plan, megatron_2019(speed))
+    answer = estimate(model, load_cluster("dgx-2", gpus=tensor * replicas), plan, megatron_2019(speed, links))
     return float(answer.step.hardware_flop) / answer.step_time / plan.gpus
 
 
@@ -52,8 +56,8 @@ def speed():
     return brentq(lambda factor: reached("1.2B", 1, factor) - BASELINE, 0.2, 1.5)
 
 
-def efficiency(name, replicas, factor):
-    return 100 * reached(name, replicas, factor) / reached("1.2B", 1, factor)
+def efficiency(name, replicas, factor, links=1.0):
+    return 100 * reached(name, replicas, factor, links) / reached("1.2B", 1, factor, links)
 
 
 def row(name, replicas, published, why=None):
@@ -61,22 +65,37 @@ def row(name, replicas, published, why=None):
     return pytest.param(name, replicas, published, id=f"{name} x {replicas}", marks=marks)
 
 
+UNLIKE = "96: it loses 12 points to data parallelism, with the bytes and the time of the three that lose 3 or 4 (below)"
+LINKS = "{}: all-reduces of four ranks reach less; at 0.7 of the catalogue's rate, all but 2.5 B on 64 are met (below)"
+
+
 @pytest.mark.parametrize(("name", "replicas", "published"), [
-    row("2.5B", 1, 95), row("1.2B", 64, 96),
-    row("8.3B", 64, 74, "79.2: as 8.3 B on one replica"),
-    row("8.3B", 1, 77, "84.1: as 4.2 B on four ranks"),
-    row("4.2B", 1, 82, "91.6: four ranks wait for each other in small kernels, which the constants of 2021 no longer have"),
-    row("2.5B", 64, 83, "96.8: published falls by 12 points with data parallelism where 8.3 B falls by 3"),
-    row("4.2B", 64, 79, "88.1: as without data parallelism"),
+    row("2.5B", 1, 95), row("8.3B", 1, 77), row("1.2B", 64, 96), row("8.3B", 64, 74),
+    row("4.2B", 1, 82, LINKS.format("90.2")), row("4.2B", 64, 79, LINKS.format("86.6")), row("2.5B", 64, 83, UNLIKE),
 ])  # fmt: skip
 def test_weak_scaling_is_as_published_within_five_points(name, replicas, published):
     assert efficiency(name, replicas, speed()) == pytest.approx(published, abs=5.0)
 
 
 @pytest.mark.parametrize(("name", "replicas", "published"), [
+    row("2.5B", 1, 95), row("4.2B", 1, 82), row("8.3B", 1, 77), row("1.2B", 64, 96), row("4.2B", 64, 79), row("8.3B", 64, 74),
+])  # fmt: skip
+def test_slower_all_reduces_explain_what_is_missed_between_four_ranks(name, replicas, published):
+    assert efficiency(name, replicas, speed(), links=0.7) == pytest.approx(published, abs=5.0)
+
+
+def test_no_exchange_costs_2_5_b_three_times_what_it_costs_the_others():
+    """Gradients of a GPU and the time of its step are alike, and so is what data parallelism may cost; published: 4, 12, 3, 3."""
+    gradients = [2 * (12 * layers * hidden**2 + 51200 * hidden) / tensor for hidden, layers, _, tensor in SHAPES.values()]
+    assert max(gradients) / min(gradients) < 1.25
+    costs = [efficiency(name, 1, speed()) - efficiency(name, 64, speed()) for name in SHAPES]
+    assert costs == sorted(costs) and costs[-1] < 6.5
+
+
+@pytest.mark.parametrize(("name", "replicas", "published"), [
     row("2.5B", 1, 95), row("4.2B", 1, 82), row("1.2B", 64, 96), row("4.2B", 64, 79),
     row("8.3B", 1, 77), row("8.3B", 64, 74),
-    row("2.5B", 64, 83, "92.8: published falls by 12 points with data parallelism where 8.3 B falls by 3"),
+    row("2.5B", 64, 83, UNLIKE.replace("96", "93.7")),
 ])  # fmt: skip
 def test_weak_scaling_with_the_kernels_of_2021_is_within_five_points(name, replicas, published):
     assert efficiency(name, replicas, 1.0) == pytest.approx(published, abs=5.0)
@@ -92,9 +111,17 @@ PTD_P = [
     ("gpt3-175b", 1536, 384, 12, 153), ("gpt3-175b", 1536, 768, 12, 149), ("gpt3-175b", 1536, 1536, 12, 141),
     ("megatron-530b", 2240, 560, 35, 171), ("megatron-530b", 2240, 1120, 35, 167), ("megatron-530b", 2240, 2240, 35, 159),
 ]  # fmt: skip
-def zero_3(name, batch, gpus, micro_batch):
+
+CODE_OF_2021 = {"attention": "unfused", "overlap_gradients": False}
+"""DeepSpeed's own ZeRO-3 training of early 2021 (microsoft/DeepSpeedExamples Megatron-LM-v1.1.5-ZeRO3): scores are whole
+matrices, softmax kernels are fused only on request, which its scripts don't make, and ``overlap_comm`` was off unless asked
+for: its configuration file doesn't ask, and only later releases take it for granted at stage 3. What the paper itself set isn't
+published."""
+
+
+def zero_3(name, batch, gpus, micro_batch, **options):
     plan = Plan(
-        global_batch=batch, seq_len=2048, data_parallel=gpus, zero_stage=3, micro_batch=micro_batch, recompute="full"
+        global_batch=batch, seq_len=2048, data_parallel=gpus, zero_stage=3, micro_batch=micro_batch, recompute="full", **options
     )  # fmt: skip
     answer = estimate(load_model(name), load_cluster("selene", gpus=gpus), plan, "deepspeed")
     return float(answer.step.hardware_flop) / answer.step_time / gpus / 1e12
@@ -110,11 +137,11 @@ def test_tensor_pipeline_and_data_parallel_rows_are_within_ten_per_cent(name, ba
     assert float(answer.step.hardware_flop) / answer.step_time / gpus / 1e12 == pytest.approx(published, rel=0.10)
 
 
-BEYOND = pytest.mark.xfail(strict=True, reason="20.4 and 28 % too fast: DeepSpeed's constants are of later releases")
-
-
-@pytest.mark.parametrize(("name", "batch", "gpus", "micro_batch", "published"), [
-    pytest.param(*one, marks=BEYOND if one[0] == "megatron-530b" and one[2] < 2240 else ()) for one in ZERO_3
-])  # fmt: skip
+@pytest.mark.parametrize(("name", "batch", "gpus", "micro_batch", "published"), ZERO_3)
 def test_zero_3_rows_are_within_twenty_per_cent(name, batch, gpus, micro_batch, published):
-    assert zero_3(name, batch, gpus, micro_batch) == pytest.approx(published, rel=0.20)
+    assert zero_3(name, batch, gpus, micro_batch, **CODE_OF_2021) == pytest.approx(published, rel=0.20)
+
+
+@pytest.mark.parametrize(("name", "batch", "gpus", "micro_batch", "published"), ZERO_3)
+def test_today_s_defaults_of_deepspeed_would_have_been_faster(name, batch, gpus, micro_batch, published):
+    assert zero_3(name, batch, gpus, micro_batch) > zero_3(name, batch, gpus, micro_batch, **CODE_OF_2021)

@@ -18,10 +18,15 @@ from costmodel.training.compare import compare_systems
 LINE_RATE = 100e9 / 8
 MACHINES = (8, 16, 32)
 TENSORFLOW, MXNET = "tensorflow-parameter-server", "mxnet-parameter-server"
-JOBS = {  # bytes of gradients, samples of a GPU, a GPU's samples a second alone, native servers
-    "resnet-50": (25.6e6 * 4, 256, 360.0336, TENSORFLOW), "vgg-16": (138.4e6 * 4, 96, 224.9887, MXNET),
-    "ugatit": (671e6 * 4, 2, 2.1508, None), "transformer": (65e6 * 4, 3072, 15451.5141, TENSORFLOW),
-    "bert-large": (336e6 * 2, 8192, 16719.759, MXNET), "gpt-2": (355e6 * 4, 80, 165.9875, None),
+BACKWARD = 2.0 / 3.0
+"""Share of computing beside which gradients move: two products backward for one forward."""
+ALL_AT_THE_END = 0.0
+"""The same where weights are used again and again in one loss: UGATIT's generators run three times each, and a gradient is
+whole only when the first of its runs has gone backward (znxlwm/UGATIT-pytorch UGATIT.py, ``train``)."""
+JOBS = {  # bytes of gradients, samples of a GPU, a GPU's samples a second alone, native servers, share that hides
+    "resnet-50": (25.6e6 * 4, 256, 360.0336, TENSORFLOW, BACKWARD), "vgg-16": (138.4e6 * 4, 96, 224.9887, MXNET, BACKWARD),
+    "ugatit": (671e6 * 4, 2, 2.1508, None, ALL_AT_THE_END), "transformer": (65e6 * 4, 3072, 15451.5141, TENSORFLOW, BACKWARD),
+    "bert-large": (336e6 * 2, 8192, 16719.759, MXNET, BACKWARD), "gpt-2": (355e6 * 4, 80, 165.9875, None, BACKWARD),
 }  # fmt: skip
 BARS = {
     ("resnet-50", "native"): (18554.2, 33277.1, 56321.6), ("resnet-50", "all-reduce"): (22074.9, 43903.1, 81414.5),
@@ -39,7 +44,7 @@ def compared():
     """Systems on the paper's machines, layers by their shapes, stretched to the GPU's published samples a second."""
     found = {}
     for network in ("resnet-50", "vgg-16"):
-        _, samples, alone, native = JOBS[network]
+        _, samples, alone, native, _ = JOBS[network]
         for machines in MACHINES:
             cluster = load_cluster("v100-100g-rdma", gpus=8 * machines)
             chain = load_network(network).chain(cluster.device, minibatch=samples)
@@ -67,13 +72,13 @@ def test_native_servers_are_slowest_and_byteps_fastest(compared, network, machin
 
 def throughput(job, system, machines):
     """Samples a second of all GPUs, a job told by its numbers alone."""
-    nbytes, samples, alone, native = JOBS[job]
+    nbytes, samples, alone, native, hidden = JOBS[job]
     software = server_system("byteps" if system == "BytePS" else native)
     link, compute = software.link_share * LINE_RATE, samples / alone
     if system == "BytePS":
         step = byteps(
             nbytes, gpu_machines=machines, cpu_machines=machines, bandwidth=link, compute_time=compute,
-            overlap=2.0 / 3.0,  # two products backward for one forward
+            overlap=hidden,
         )  # fmt: skip
         return 8 * machines * samples / step.step_time
     step = parameter_server(
@@ -83,13 +88,7 @@ def throughput(job, system, machines):
     return 8 * samples * step.throughput
 
 
-NOT_HIDDEN = {"ugatit": "+34 %: generators and discriminators are trained in turn, each exchange behind its own pass alone"}
-
-
-@pytest.mark.parametrize(("job", "system"), [
-    pytest.param(*key, marks=[pytest.mark.xfail(strict=True, reason=NOT_HIDDEN[key[0]])] if key[0] in NOT_HIDDEN else [])
-    for key in BARS if key[1] != "all-reduce"
-])  # fmt: skip
+@pytest.mark.parametrize(("job", "system"), [key for key in BARS if key[1] != "all-reduce"])
 def test_one_set_of_constants_for_each_software_gives_every_job_s_bars_within_15_per_cent(job, system):
     for machines, bar in zip(MACHINES, BARS[job, system], strict=True):
         assert throughput(job, system, machines) == pytest.approx(bar, rel=0.15), machines
