@@ -16,7 +16,8 @@ from costmodel.formulas.network import communication
 from costmodel.formulas.pipeline.schedules import SCHEDULES
 from costmodel.records import replaced
 from costmodel.simulation.playback import timeline
-from costmodel.simulation.replay import GROUPS, IDLE, KINDS, simulate
+from costmodel.simulation.played_step import GROUPS, IDLE, KINDS
+from costmodel.simulation.replay import simulate
 from costmodel.simulation.transactions import ledger
 from costmodel.studies.data_parallel import expected_largest
 from tests.drawing import questions
