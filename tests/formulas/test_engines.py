@@ -48,6 +48,16 @@ FORMULAS = {
     if isinstance(formula, types.FunctionType) and formula.__module__ == content.__name__ and not name.startswith("_")
 }
 TUPLES = quantities.Inputs._fields
+WITHIN_A_STEP = {"communication", "gradients", "layer", "memory", "stage", "synchronisation", "training_step"}
+"""Modules that take long to compile one by one; as parts of a whole step they are compared on thousands of plans, always."""
+STEPS = {"training_step.step", "training_step.uncompressed_step"}
+"""Formulas that take long to trace; as JavaScript, which is printed from the same trace, a step is compared always."""
+
+
+def apart(names, slow):
+    """Names as parameters of a test; for some of them it is slow."""
+    return [pytest.param(name, marks=pytest.mark.slow if name in slow else ()) for name in names]
+
 
 SETTINGS = [  # model, cluster, GPUs, framework: dense, grouped queries, windows, latent attention, experts, tied
     ("gpt3-13b", "selene", 64, "megatron-lm-2021"),
@@ -284,7 +294,7 @@ def test_numpy_columns_give_what_plain_python_gives(name, settings):
     assert differ(expected, found) <= SAME
 
 
-@pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.parametrize("name", apart(FORMULAS, STEPS))
 def test_sympy_gives_what_plain_python_gives(name, settings):
     formula = FORMULAS[name]
     rows = arguments(formula, settings)
@@ -312,7 +322,9 @@ def paths(names, values, prefix=""):
             yield f"{prefix}{name}", value
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if any(f.startswith(f"{name}.") for f in FORMULAS)])
+@pytest.mark.parametrize(
+    "module", apart([name for name in MODULES if any(f.startswith(f"{name}.") for f in FORMULAS)], WITHIN_A_STEP)
+)
 def test_numba_gives_what_plain_python_gives(module, settings):
     import numba
 
