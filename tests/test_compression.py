@@ -25,8 +25,8 @@ from costmodel.description.plan import COMPRESSIONS, explain
 from costmodel.description.tensors import parameter_tensors
 from costmodel.evaluation.capacity import verdict
 from costmodel.evaluation.estimation import step_formula
-from costmodel.formulas import gradients, legality
-from costmodel.formulas.network import collectives, communication, compression
+from costmodel.formulas import gradients, legality, synchronisation
+from costmodel.formulas.network import collectives, compression
 from costmodel.formulas.training_step import step, uncompressed_step
 from costmodel.formulas.transformer import low_rank, memory
 from costmodel.records import replaced
@@ -413,8 +413,7 @@ def test_a_row_of_a_search_that_shards_compressed_gradients_is_refused_in_words(
 
 def test_the_uncompressed_exchange_of_a_formula_is_that_of_the_estimate():
     settings, plan = PLAN.settings(FRAMEWORK), PLAN.numbers(FRAMEWORK, 3)
-    _, reduced, _, sent = communication.synchronisation(
-        float(GROUPED.parameters), 0.0, plan, settings, CLUSTER.numbers(), FRAMEWORK.numbers()
-    )
+    group = synchronisation.groups(16.0, 1.0, plan, settings, CLUSTER.numbers(), FRAMEWORK.numbers())
+    summed = synchronisation.reduction(settings.widths.reduce * float(GROUPED.parameters), 1.0, group)
     found = answer("none")
-    assert (found.times["gradient_exchange"], found.step.exchange_bytes) == pytest.approx((reduced, sent), rel=1e-12)
+    assert (found.times["gradient_exchange"], found.step.exchange_bytes) == pytest.approx((summed.time, summed.sent), rel=1e-12)

@@ -86,11 +86,18 @@ def groups(
 def reduction(nbytes: Number, calls: Number, group: Groups) -> Part:
     """Sum of gradients, in so many calls of equal size, `Part`.
 
+    A reduce-scatter over the ranks that shard the states, then an all-reduce of the shard over the copies: over one rank
+    plain data parallelism, over all of them ZeRO, between the two HSDP.
+
     Parameters
     ----------
     nbytes : of all of them on this rank
     calls : how many
     group : `Groups`
+
+    References
+    ----------
+    [rajbhandari2020]_ section 7, [zhao2023]_ section 3.2
     """
     many = ops.maximum(calls, 1e-9)  # of nothing there are none
     kept = nbytes / group.shard
