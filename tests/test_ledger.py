@@ -1,4 +1,7 @@
-"""The ledger says what `estimate` prices, transaction by transaction, and what of it each class of links carries."""
+"""The ledger says what `estimate` prices, transaction by transaction, and what of it each class of links carries.
+
+Longer than other files, as every claim is held on the same drawn questions and the same models.
+"""
 
 import dataclasses
 import math
