@@ -72,7 +72,7 @@ _HOME = {
     "Timeline": "simulation.playback",
     "timeline": "simulation.playback",
     "simulate_schedule": "simulation.playback",
-    "Simulation": "simulation.replay",
+    "Simulation": "simulation.played_step",
     "simulate": "simulation.replay",
     "Partition": "studies.partitioning",
     "partition": "studies.partitioning",
@@ -202,7 +202,7 @@ if TYPE_CHECKING:
     from costmodel.simulation.playback import simulate_schedule as simulate_schedule
     from costmodel.simulation.playback import timeline as timeline
     from costmodel.simulation.playback import zero_bubble_schedule as zero_bubble_schedule
-    from costmodel.simulation.replay import Simulation as Simulation
+    from costmodel.simulation.played_step import Simulation as Simulation
     from costmodel.simulation.replay import simulate as simulate
     from costmodel.simulation.transactions import Ledger as Ledger
     from costmodel.simulation.transactions import ledger as ledger

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate
     from costmodel.evaluation.plan_search import SearchResult
     from costmodel.simulation.playback import Timeline
-    from costmodel.simulation.replay import Simulation
+    from costmodel.simulation.played_step import Simulation
     from costmodel.simulation.transactions import Ledger
     from costmodel.studies.partitioning import Partition
 

@@ -10,12 +10,14 @@ nested expression it would be too large to write down.
 from __future__ import annotations
 
 import inspect
+import math
 import operator
 import typing
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import sympy
+from sympy.printing.pycode import PythonCodePrinter
 
 from costmodel.errors import InvalidValue
 
@@ -79,10 +81,25 @@ class Trace(NamedTuple):
         >>> trace(host_wait, 0.0).function()(2.0)
         (2.0,)
         """
-        flat = list(_leaves(self.result))
-        lines = list(self.lines)
-        values = sympy.lambdify(list(self.symbols.values()), flat, "math", cse=lambda expressions: (lines, expressions))
+        given = {symbol: f"a{place}" for place, symbol in enumerate(self.symbols.values())}
+        printer = _Python(given)
+        body = [f"    {symbol} = {printer.doprint(definition)}" for symbol, definition in self.lines]
+        result = "".join(f"{printer.doprint(expression)}, " for expression in _leaves(self.result))
+        space: dict[str, Callable[..., tuple[float, ...]]] = {}
+        exec("\n".join([f"def values({', '.join(given.values())}):", *body, f"    return ({result})"]), vars(math).copy(), space)
+        values = space["values"]
         return lambda *given: tuple(map(float, values(*given)))
+
+
+class _Python(PythonCodePrinter):  # type: ignore[misc]
+    """Python source of expressions over `math`, with symbols by their names in `given`, as paths are no identifiers."""
+
+    def __init__(self, given: dict[sympy.Symbol, str]) -> None:
+        super().__init__({"fully_qualified_modules": False})
+        self.given = given
+
+    def _print_Symbol(self, symbol: sympy.Symbol) -> str:
+        return self.given.get(symbol, symbol.name)
 
 
 def _leaves(value: object) -> Iterator[object]:
@@ -164,6 +181,14 @@ def trace(formula: Callable[..., object], *arguments: object) -> Trace:
     >>> trace(members_inside).lines
     ((x0, Max(1.0, size/stride)), (x1, Min(ranks, x0)))
     """
+    algebra, names, values = _opened(formula, arguments)
+    return _traced(formula, algebra, names, values)
+
+
+def _opened(
+    formula: Callable[..., object], arguments: tuple[object, ...]
+) -> tuple[_Algebra, tuple[str, ...], list[object]]:
+    """The algebra of a formula's symbols, the names of its arguments, and their values with symbols in them."""
     names = tuple(inspect.signature(formula).parameters)
     if len(arguments) > len(names):
         raise InvalidValue("arguments", len(arguments), f"at most {len(names)}: {', '.join(names)}")
@@ -171,6 +196,10 @@ def trace(formula: Callable[..., object], *arguments: object) -> Trace:
     padded = (*arguments, *[None] * (len(names) - len(arguments)))
     kinds = typing.get_type_hints(formula)
     values = [_argument_of(name, kinds.get(name), given, algebra) for name, given in zip(names, padded, strict=True)]
+    return algebra, names, values
+
+
+def _traced(formula: Callable[..., object], algebra: _Algebra, names: tuple[str, ...], values: list[object]) -> Trace:
     lines, result = _fewer(algebra.lines, _map(formula(*values), _bare))
     return Trace(names, algebra.symbols, lines, result)
 
@@ -280,8 +309,9 @@ def _fewer(lines: dict[sympy.Symbol, sympy.Expr], result: object) -> tuple[Lines
     uses: dict[sympy.Symbol, int] = {}
 
     def use(value: sympy.Expr) -> None:
-        for symbol in value.atoms(sympy.Symbol) & lines.keys():
-            uses[symbol] = uses.get(symbol, 0) + value.count(symbol)
+        for part in sympy.preorder_traversal(value):
+            if part in lines:
+                uses[part] = uses.get(part, 0) + 1
 
     for value in _leaves(result):
         use(value)
@@ -402,9 +432,10 @@ def derivative(formula: Callable[..., object], *arguments: object, by: str, of: 
     >>> derivative(stream, 1e9, 1.0, by="device.memory_bandwidth").expression
     -1000000000.0/device.memory_bandwidth**2
     """
-    traced = trace(formula, *arguments)
-    if by not in traced.symbols:
-        raise InvalidValue("by", by, "one of " + ", ".join(traced.symbols))
+    algebra, names, values = _opened(formula, arguments)
+    if by not in algebra.symbols:
+        raise InvalidValue("by", by, "one of " + ", ".join(algebra.symbols))
+    traced = _traced(formula, algebra, names, values)
     part = traced.result
     for field in of.split(".") if of else ():
         if field not in getattr(part, "_fields", ()):

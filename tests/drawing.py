@@ -11,7 +11,7 @@ from costmodel.description.plan import divisors
 from costmodel.evaluation.estimation import Estimate, estimate
 
 quick = settings(
-    deadline=None, max_examples=60, derandomize=True,
+    deadline=None, max_examples=40, derandomize=True,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """Plans that compress gradients: bytes counted in real tensors that were encoded, times against their parts, refusals."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -24,8 +25,8 @@ from costmodel.description.plan import COMPRESSIONS, explain
 from costmodel.description.tensors import parameter_tensors
 from costmodel.evaluation.capacity import verdict
 from costmodel.evaluation.estimation import step_formula
-from costmodel.formulas import gradients, legality
-from costmodel.formulas.network import collectives, communication, compression
+from costmodel.formulas import gradients, legality, synchronisation
+from costmodel.formulas.network import collectives, compression
 from costmodel.formulas.training_step import step, uncompressed_step
 from costmodel.formulas.transformer import low_rank, memory
 from costmodel.records import replaced
@@ -68,10 +69,12 @@ def ring(nbytes, ranks):
     return 2 * (ranks - 1) * nbytes / ranks
 
 
-def encoded(name, tensors, ranks, width=4):
-    """Bytes that one rank sends, and those it holds besides, counted in arrays: gradients in `tensors`, encoded."""
+@functools.cache
+def encoded(name, model, ranks):
+    """Bytes that one rank sends, and those it holds besides, counted in arrays: gradients of a model, encoded."""
     draw = np.random.default_rng(0)
-    made = [draw.normal(size=shape).astype(np.float32) for shape in tensors]
+    shapes = [tensor.shape for tensor in parameter_tensors(MODELS[model], prediction=True)]
+    made = [draw.standard_normal(shape, dtype=np.float32) for shape in shapes]
     flat = np.concatenate([array.ravel() for array in made])
     if name == "bf16":
         cast = flat.astype(np.float16)
@@ -83,7 +86,8 @@ def encoded(name, tensors, ranks, width=4):
         nbytes = whole.nbytes + scales.nbytes
         return 2 * (ranks - 1) * nbytes / ranks, 2 * nbytes  # a part to each other rank, then the sum of one's own part
     if name == "top-k":
-        places = np.argsort(-np.abs(flat), kind="stable")[: int(np.ceil(0.01 * len(flat)))].astype(np.int32)
+        many = int(np.ceil(0.01 * len(flat)))
+        places = np.argpartition(-np.abs(flat), many)[:many].astype(np.int32)
         payload = flat[places].nbytes + places.nbytes
         return (ranks - 1) * payload, ranks * payload + flat.nbytes
     buffers, residual = 0, flat.nbytes
@@ -102,17 +106,15 @@ def encoded(name, tensors, ranks, width=4):
 @pytest.mark.parametrize("name", CHOICES)
 @pytest.mark.parametrize("model", MODELS)
 def test_a_rank_sends_the_bytes_of_its_tensors_encoded(name, model):
-    tensors = [tensor.shape for tensor in parameter_tensors(MODELS[model], prediction=True)]
     found = answer(name, MODELS[model])
-    sent, _ = encoded(name, tensors, 16)
+    sent, _ = encoded(name, model, 16)
     assert found.step.exchange_bytes == pytest.approx(sent, rel=1e-4 if MODELS[model].experts else 1e-9)  # two groups round up
 
 
 @pytest.mark.parametrize("name", CHOICES)
 @pytest.mark.parametrize("model", MODELS)
 def test_a_rank_holds_the_encoded_arrays_and_what_was_not_sent(name, model):
-    tensors = [tensor.shape for tensor in parameter_tensors(MODELS[model], prediction=True)]
-    _, held = encoded(name, tensors, 16)
+    _, held = encoded(name, model, 16)
     plain, found = answer("none", MODELS[model]).memory, answer(name, MODELS[model]).memory
     assert found.buffers - plain.buffers == pytest.approx(held, rel=1e-4 if MODELS[model].experts else 1e-9)
     assert (found.weights, found.gradients, found.optimizer) == (plain.weights, plain.gradients, plain.optimizer)
@@ -411,8 +413,7 @@ def test_a_row_of_a_search_that_shards_compressed_gradients_is_refused_in_words(
 
 def test_the_uncompressed_exchange_of_a_formula_is_that_of_the_estimate():
     settings, plan = PLAN.settings(FRAMEWORK), PLAN.numbers(FRAMEWORK, 3)
-    _, reduced, _, sent = communication.synchronisation(
-        float(GROUPED.parameters), 0.0, plan, settings, CLUSTER.numbers(), FRAMEWORK.numbers()
-    )
+    group = synchronisation.groups(16.0, 1.0, plan, settings, CLUSTER.numbers(), FRAMEWORK.numbers())
+    summed = synchronisation.reduction(settings.widths.reduce * float(GROUPED.parameters), 1.0, group)
     found = answer("none")
-    assert (found.times["gradient_exchange"], found.step.exchange_bytes) == pytest.approx((reduced, sent), rel=1e-12)
+    assert (found.times["gradient_exchange"], found.step.exchange_bytes) == pytest.approx((summed.time, summed.sent), rel=1e-12)

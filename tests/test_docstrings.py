@@ -65,7 +65,7 @@ def test_a_formula_documents_each_argument_by_name(name):
     assert sorted(documented(FORMULAS[name])) == sorted(inspect.signature(FORMULAS[name]).parameters)
 
 
-@pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.parametrize("name", [name for name in FORMULAS if not name.startswith("formulas.")])
 def test_a_docstring_names_no_argument_that_is_not_there(name):
     signature = inspect.signature(FORMULAS[name])
     assert set(documented(FORMULAS[name])) <= set(signature.parameters)

@@ -1,4 +1,7 @@
-"""The ledger says what `estimate` prices, transaction by transaction, and what of it each class of links carries."""
+"""The ledger says what `estimate` prices, transaction by transaction, and what of it each class of links carries.
+
+Longer than other files, as every claim is held on the same drawn questions and the same models.
+"""
 
 import dataclasses
 import math
@@ -40,7 +43,7 @@ from costmodel.description.schedule import (
 )
 from costmodel.description.tensors import stage_tensors
 from costmodel.evaluation.estimation import estimate
-from costmodel.formulas.network import communication
+from costmodel.formulas import synchronisation
 from costmodel.formulas.pipeline import layout
 from costmodel.formulas.transformer import memory
 from costmodel.simulation.transactions import PHASES, Ledger, ledger
@@ -148,8 +151,12 @@ def test_tensor_ranks_send_what_estimate_says_and_their_copies_of_vectors(questi
     )
     exact = local.numel[~local.routed].sum(), local.numel[local.routed].sum()
 
-    def sent(dense, routed):
-        _, _, got, given = communication.synchronisation(float(dense), float(routed), plan, settings, network, software)
+    groups = synchronisation.holders(plan, settings, network, software)
+
+    def sent(*parameters):
+        width, held = settings.widths.reduce * settings.trainable, list(zip(map(float, parameters), groups, strict=True))
+        got = sum(synchronisation.gathering(settings.widths.stored * count, 1.0, group).sent for count, group in held)
+        given = sum(synchronisation.reduction(width * count, 1.0, group).sent for count, group in held)
         m, third = question[2].micro_batches, plan.shard_weights
         reductions = m if plan.shard_gradients else 1.0
         return third * m * (given + 2.0 * got) + (1.0 - third) * (reductions * given + got)

@@ -16,7 +16,8 @@ from costmodel.formulas.network import communication
 from costmodel.formulas.pipeline.schedules import SCHEDULES
 from costmodel.records import replaced
 from costmodel.simulation.playback import timeline
-from costmodel.simulation.replay import GROUPS, IDLE, KINDS, simulate
+from costmodel.simulation.played_step import GROUPS, IDLE, KINDS
+from costmodel.simulation.replay import simulate
 from costmodel.simulation.transactions import ledger
 from costmodel.studies.data_parallel import expected_largest
 from tests.drawing import questions
@@ -24,7 +25,7 @@ from tests.drawing import questions
 pytest.importorskip("numba")
 
 quick = settings(
-    deadline=None, max_examples=60, derandomize=True,
+    deadline=None, max_examples=40, derandomize=True,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 BLOOM, GPT3 = load_model("bloom-560m"), load_model("gpt3-175b")

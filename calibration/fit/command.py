@@ -20,7 +20,7 @@ import costmodel
 from calibration.data.cases import Case, cases_of
 from calibration.data.reference import DEFAULT_FOLDER, default_files
 from calibration.data.runs import read_runs, usable
-from calibration.fit.operators import Operator, fit_device, read_measurement, read_micro
+from calibration.fit.operators import Operator, fit_operators, read_measurement, read_micro
 from calibration.fit.runs import clocks, evidence_table, fit_runs, identification, owner_tables
 from costmodel.errors import CostModelError
 from costmodel.records import Row
@@ -47,7 +47,7 @@ def operator_fits(operators: Sequence[Operator]) -> dict[str, Fit]:
         device = costmodel.load_device(name)
         fallback = "bf16" if "bf16" in device.dense_peak else "fp16"
         dtypes = {op.dtype for op in members if op.family == "gemm"} or {fallback}
-        fits[name] = fit_device(members, {dtype: device.numbers(dtype) for dtype in dtypes})
+        fits[name] = fit_operators(members, {dtype: device.numbers(dtype) for dtype in dtypes})
     return fits
 
 

@@ -204,8 +204,10 @@ def predict(operator: Operator, device: DeviceNumbers) -> Number:
     return compute.stream(sizes["nbytes"], 1.0, device)
 
 
-def fit_device(operators: Sequence[Operator], base: dict[str, DeviceNumbers]) -> Fit:
-    """Fit one device's constants to its operators.
+def fit_operators(operators: Sequence[Operator], base: dict[str, DeviceNumbers]) -> Fit:
+    """Fit the few constants of one device that a file of `measure` identifies.
+
+    All constants of a device are fitted to the sweeps of the reference folder by `calibration.fit.devices.fit_device`.
 
     Parameters
     ----------

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, chosen, many, number, plan_fields, whole
 from costmodel.cli.output import print_json, print_text
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from costmodel.evaluation.sweeps import Sweep
 
 USAGE = (
@@ -75,7 +77,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace, bar: _Bar) -> Sweep:
     from costmodel.evaluation.sweeps import sweep
 
-    asked: dict[str, Any] = {name: list(dict.fromkeys(values)) for name, values in chosen(arguments).items()}
+    asked: dict[str, object] = {name: list(dict.fromkeys(values)) for name, values in chosen(arguments).items()}
 
     def run(executor: object) -> Sweep:
         return sweep(
@@ -103,8 +105,7 @@ class _Bar:
 
     def __init__(self, quiet: bool) -> None:
         self._shown = not quiet and sys.stderr is not None and sys.stderr.isatty()
-        self._bar: Any = None
-        self._task: Any = None
+        self._bar: Progress | None = None
         self._before = 0
 
     def __enter__(self) -> _Bar:
@@ -133,8 +134,9 @@ class _Bar:
                 TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=Console(stderr=True),
             )  # fmt: skip
             self._before = done
-            self._task = self._bar.add_task("searches", total=cells, completed=done, rate="")
+            self._bar.add_task("searches", total=cells, completed=done, rate="")
             self._bar.start()
-        elapsed = self._bar.tasks[0].elapsed or 0.0
+        (task,) = self._bar.tasks
+        elapsed = task.elapsed or 0.0
         rate = f"{(done - self._before) / elapsed:,.1f}/s, {plans / elapsed / 1e6:,.2f} M plans/s" if elapsed > 0.0 else ""
-        self._bar.update(self._task, completed=done, rate=rate)
+        self._bar.update(task.id, completed=done, rate=rate)

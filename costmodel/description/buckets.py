@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -464,7 +464,7 @@ class DeepSpeed:
         return calls
 
 
-def rule_of(name: str, zero_stage: int, bucket: int | None = None, prefetch: int | None = None) -> Any:
+def rule_of(name: str, zero_stage: int, bucket: int | None = None, prefetch: int | None = None) -> Rule:
     """The rule of a name at a stage of ZeRO.
 
     Parameters

@@ -155,7 +155,7 @@ def candidates(
 def design_cluster(
     model: Transformer, clusters: Iterable[Cluster], *, global_batch: int, seq_len: int, tokens: float = BILLION,
     within: float | None = None, budget: float | None = None, prices: Mapping[str, float] | None = None,
-    network_price: float = 0.0, **asked: Any,
+    network_price: float = 0.0, **asked: object,
 ) -> ClusterDesign:  # fmt: skip
     """Clusters that train a model in time and within a budget, cheapest first.
 

@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +25,7 @@ from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.plan_search import search
 from costmodel.formulas.network.algorithms import ring_all_reduce
-from costmodel.records import Row
+from costmodel.records import Row, made
 from costmodel.units import quantity
 
 MOST_GROUPS, MOST_SHARES = 8, 64
@@ -90,7 +89,7 @@ class UnlikeGroups:
 def unlike_groups(
     model: Transformer, sites: Mapping[str, Sequence[Cluster]], *, global_batch: int, seq_len: int,
     between: float | str, between_latency: float | str = "1 ms", inside: float | str | None = None,
-    inside_latency: float | str = "20 us", framework: Framework | str = "megatron-core", **dimensions: Any,
+    inside_latency: float | str = "20 us", framework: Framework | str = "megatron-core", **dimensions: object,
 ) -> UnlikeGroups:  # fmt: skip
     r"""The fastest data-parallel step over groups of unlike GPUs, at one site or several behind slow links.
 
@@ -194,12 +193,13 @@ def unlike_groups(
 
 
 def _gradient_bytes(
-    model: Transformer, cluster: Cluster, framework: Framework | str, dimensions: Mapping[str, Any], seq_len: int
+    model: Transformer, cluster: Cluster, framework: Framework | str, dimensions: Mapping[str, object], seq_len: int
 ) -> float:
     """Of a whole model's gradients on the wire."""
     names = ("dtype", "gradient_bytes", "adapter")
     fixed = {name: dimensions[name] for name in names if name in dimensions and not isinstance(dimensions[name], list | tuple)}
-    settings = Plan(global_batch=1, seq_len=seq_len, **fixed).settings(framework_on(cluster, framework))
+    plan = made(Plan, {"global_batch": 1, "seq_len": seq_len, **fixed})
+    settings = plan.settings(framework_on(cluster, framework))
     return float(settings.widths.reduce * settings.trainable * model.parameters)
 
 

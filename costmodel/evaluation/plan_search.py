@@ -90,35 +90,8 @@ def search(
     space: str = "default", most_combinations: int = LARGEST_SEARCH,
     **dimensions: object,
 ) -> SearchResult:  # fmt: skip
-    """Evaluate every legal plan and rank those that fit.
-
-    Parameters
-    ----------
-    model, cluster : what is trained, on what
-    global_batch : sequences per step
-    seq_len : [tokens]
-    framework : the software, or its name in the catalogue
-    fit_probability : to fit in memory, from which a plan is ranked
-    top : how many ranked plans to return
-    engine : ``"auto"``, ``"python"``, ``"numpy"`` or ``"numba"``
-    progress : called with the combinations just done and those in all, from any thread
-    keep_evaluated : keep time and memory of every evaluated plan, not of the ranked ones alone
-    keep_frontier : keep the plans that fit and that no other beats in both time and memory
-    space : ``"default"``, or ``"full"`` to try of what is left open all that `costmodel.evaluation.full_space` names
-    most_combinations : beyond which a search is refused before anything is evaluated
-    dimensions : any field of `Plan`, fixed to a value or tried over a list. Left out: degrees try every divisor of
-        the GPUs, virtual stages every even split up to 8, micro-batch the powers of two up to 16, recompute none,
-        the light modules of a model of experts or with latent attention, and full (and selective where attention is not
-        flash), ZeRO every stage the framework has; all else is the framework's default.
-
-    Returns
-    -------
-    SearchResult
-
-    Raises
-    ------
-    InvalidValue
-        for an unknown dimension or a bad value
+    """Evaluate every legal plan and rank those that fit: `costmodel.search`, which says what each argument is, without its
+    `check`, as a search knows no simulator.
     """
     question = ask(model, cluster, framework)
     positive_int("top", top, 1_000_000)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from costmodel.catalogue.loader import load_cluster, load_model
 from costmodel.catalogue.software import load_framework
@@ -81,7 +81,7 @@ def sweep(
     top: int = 1,
     executor: object = None,
     progress: Progress | None = None,
-    **asked: Any,
+    **asked: object,
 ) -> Sweep:
     """Search every combination of models, clusters, sizes, frameworks, batches and sequence lengths, and price what is found.
 
@@ -190,11 +190,22 @@ class _Run:
             self.progress(self.done, self.definition.cells, self.plans)
 
 
-def _submitter(executor: Any) -> Submit:
+@runtime_checkable
+class _Pool(Protocol):
+    """A pool of `multiprocessing`'s kind."""
+
+    def apply_async(
+        self, func: Callable[..., Rows], args: tuple[object, ...], *, callback: Callable[[Rows], None],
+        error_callback: Callable[[BaseException], None],
+    ) -> object:  # fmt: skip
+        """Call a function elsewhere, and one of two others with what it returns or raises."""
+
+
+def _submitter(executor: object) -> Submit:
     """What hands a call to an executor, or to a pool of `multiprocessing`'s kind."""
     if isinstance(executor, Executor):
         return executor.submit
-    if not hasattr(executor, "apply_async"):
+    if not isinstance(executor, _Pool):
         raise InvalidValue("executor", executor, "a concurrent.futures.Executor, or a pool with apply_async")
 
     def submit(function: Callable[..., Rows], *arguments: object) -> Future[Rows]:
@@ -207,8 +218,10 @@ def _submitter(executor: Any) -> Submit:
 
 
 def _definition(
-    models: Any, clusters: Any, gpus: Any, frameworks: Any, global_batches: Any, seq_lens: Any, prices: Prices | None,
-    asked: dict[str, Any],
+    models: Transformer | str | Iterable[Transformer | str], clusters: Cluster | str | Iterable[Cluster | str],
+    gpus: int | Iterable[int] | None, frameworks: Framework | str | Iterable[Framework | str],
+    global_batches: int | Iterable[int], seq_lens: int | Iterable[int], prices: Prices | None,
+    asked: dict[str, object],
 ) -> Definition:  # fmt: skip
     """The axes, each checked at the door."""
     made = tuple(load_model(one) if isinstance(one, str) else one for one in _several("models", models))
@@ -234,11 +247,11 @@ def _definition(
     return Definition(made, sized, software, batches, lengths, _prices(prices, rooms), asked)
 
 
-def _several(field: str, given: Any) -> list[Any]:
+def _several(field: str, given: object) -> list[Any]:
     """One value or several, each once."""
     if isinstance(given, str | Transformer | Cluster | Framework | int) or not isinstance(given, Iterable):
         return [given]
-    values: list[Any] = []
+    values: list[object] = []
     for value in given:
         if value not in values:
             values.append(value)

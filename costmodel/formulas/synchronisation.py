@@ -86,11 +86,18 @@ def groups(
 def reduction(nbytes: Number, calls: Number, group: Groups) -> Part:
     """Sum of gradients, in so many calls of equal size, `Part`.
 
+    A reduce-scatter over the ranks that shard the states, then an all-reduce of the shard over the copies: over one rank
+    plain data parallelism, over all of them ZeRO, between the two HSDP.
+
     Parameters
     ----------
     nbytes : of all of them on this rank
     calls : how many
     group : `Groups`
+
+    References
+    ----------
+    [rajbhandari2020]_ section 7, [zhao2023]_ section 3.2
     """
     many = ops.maximum(calls, 1e-9)  # of nothing there are none
     kept = nbytes / group.shard
@@ -266,6 +273,99 @@ def other_systems(
     return Part(ops.where(other, time + routed_time, 0.0), 0.0, ops.where(other, sent + routed_sent, 0.0))
 
 
+class _Hiding(NamedTuple):
+    """Passes of a layer beside which exchange goes on [s], and the share of them that hides it."""
+
+    forward: Number
+    backward: Number
+    data: Number  # the pass that needs gathered weights
+    weight: Number  # the pass that makes gradients
+    ahead: Number  # share of a forward pass
+    beside: Number  # of a backward pass
+
+
+class _Each(NamedTuple):
+    """Exchange for every micro-batch [s]: in all and hidden, and what a pass by weights waits for."""
+
+    forward: Number
+    forward_hidden: Number
+    backward: Number
+    backward_hidden: Number
+    weight: Number
+
+
+def _hiding(settings: Settings, plan: PlanNumbers, software: Software, body: Layer) -> _Hiding:
+    """What a layer's passes hide of the exchange beside them."""
+    split = schedules.splits_backward(plan.schedule)
+    backward = body.total - body.total_forward
+    return _Hiding(
+        body.total_forward, backward, ops.where(split > 0.0, backward - body.weight, backward),
+        ops.where(split > 0.0, body.weight, backward), settings.overlap.parameters * software.overlap.parameters,
+        settings.overlap.gradients * software.overlap.gradients,
+    )  # fmt: skip
+
+
+def _stage_buckets(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, dense_group: Groups, routed_group: Groups, layers: Number,
+    routed: Number, edge: Number, first: Number, chunks: Number,
+) -> tuple[Number, Number]:  # fmt: skip
+    """Buckets that a stage's gradients fill, outside and in the routed experts."""
+    rule = settings.buckets
+    cap = ops.maximum(rule.elements, rule.elements_per_rank * dense_group.ranks)
+    routed_cap = ops.maximum(rule.elements, rule.elements_per_rank * routed_group.ranks)
+    single = rule.first_stage_only * ops.where((first > 0.0) & (settings.overlap.gradients > 0.0), 0.0, 1.0)
+    parts = ops.where(rule.first_stage_only > 0.0, chunks, 1.0)
+    cut = ops.maximum(dense_buckets(model, plan, layers, edge, cap, rule.overshoot) / parts, 1.0)
+    matrix = model.hidden * model.experts.width / plan.expert_tensor
+    cut_routed = ops.maximum(filled(routed, matrix, routed_cap, rule.overshoot) / parts, 1.0)
+    return ops.where(single > 0.0, 1.0, cut) + parts - 1.0, ops.where(single > 0.0, 1.0, cut_routed) + parts - 1.0
+
+
+def _each_micro_batch(
+    settings: Settings, plan: PlanNumbers, units: Units, hiding: _Hiding, edge: tuple[Number, Number], bucket_time: Number,
+    buckets: Number, layers: Number, chunks: Number, tail: Number,
+) -> _Each:  # fmt: skip
+    """What the passes of every micro-batch gather and sum, unit by unit or in buckets, and what of it they hide.
+
+    `edge` are the times to gather and to sum what lies around the layers, `tail` is 1 where that is behind them.
+    """
+    rule = settings.buckets
+    third = plan.shard_weights
+    second = plan.shard_gradients - third
+    edge_gather, edge_scatter = edge
+    depth = layers / chunks
+    behind = ops.maximum(depth - 1.0, 0.0)
+    gather_hidden = behind * ops.minimum(units.forward.time, hiding.ahead * hiding.forward)
+    edge_hidden = tail * ops.minimum(edge_gather, hiding.ahead * hiding.forward)
+    forward_time = chunks * depth * units.forward.time + edge_gather
+    forward_hidden = chunks * gather_hidden + edge_hidden
+
+    split = schedules.splits_backward(plan.schedule)
+    ends = ops.minimum(behind, 1.0)
+    between = ops.maximum(depth - 2.0, 0.0)
+    both = units.backward.time + units.summed.time
+    again_hidden = ops.minimum(units.backward.time, hiding.beside * hiding.data)
+    summed_hidden = ops.minimum(units.summed.time, hiding.beside * hiding.weight)
+    paired_hidden = ops.where(
+        split > 0.0, behind * (again_hidden + summed_hidden),
+        ends * (again_hidden + summed_hidden) + between * ops.minimum(both, hiding.beside * hiding.backward),
+    )  # fmt: skip
+    tail_hidden = tail * ops.minimum(edge_scatter, hiding.beside * hiding.weight)
+    third_time = chunks * depth * both + edge_scatter + rule.edge_again * edge_gather
+    third_hidden = chunks * paired_hidden + tail_hidden
+    unit_time = chunks * depth * units.summed.time + edge_scatter
+    unit_hidden = chunks * behind * summed_hidden + tail_hidden
+    bucket_hidden = (1.0 - 1.0 / buckets) * ops.minimum(bucket_time, hiding.beside * layers * hiding.weight)
+    second_time = ops.where(rule.units_second > 0.0, unit_time, bucket_time)
+    second_hidden = ops.where(rule.units_second > 0.0, unit_hidden, bucket_hidden)
+    gathered = third + second * rule.units_second
+    third_weight = unit_time - chunks * behind * summed_hidden - tail_hidden
+    return _Each(
+        gathered * forward_time, gathered * forward_hidden, third * third_time + second * second_time,
+        third * third_hidden + second * second_hidden, split * (third * third_weight + second * (second_time - second_hidden)),
+    )  # fmt: skip
+
+
 def stage_synchronisation(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, dense_group: Groups, routed_group: Groups,
     body: Layer, units: Units, besides: Part, layers: Number, first: Number, last: Number, chunks: Number,
@@ -292,21 +392,10 @@ def stage_synchronisation(
     edge, _ = memory.edge_parameters(model, plan, first, last)
     stored = adapters.gathered_width(settings, plan)
 
-    third = plan.shard_weights
-    second = plan.shard_gradients - third
-    gathered_each = third + second * rule.units_second
-
-    # buckets of a whole stage
-    cap = ops.maximum(rule.elements, rule.elements_per_rank * dense_group.ranks)
-    routed_cap = ops.maximum(rule.elements, rule.elements_per_rank * routed_group.ranks)
-    single = rule.first_stage_only * ops.where((first > 0.0) & (settings.overlap.gradients > 0.0), 0.0, 1.0)
-    parts = ops.where(rule.first_stage_only > 0.0, chunks, 1.0)
-    cut = ops.maximum(dense_buckets(model, plan, copied, edge, cap, rule.overshoot) / parts, 1.0)
-    matrix = model.hidden * model.experts.width / plan.expert_tensor
-    cut_routed = ops.maximum(filled(routed, matrix, routed_cap, rule.overshoot) / parts, 1.0)
-    buckets = ops.where(single > 0.0, 1.0, cut) + parts - 1.0
-    routed_buckets = ops.where(single > 0.0, 1.0, cut_routed) + parts - 1.0
-
+    # a whole stage in buckets
+    buckets, routed_buckets = _stage_buckets(
+        model, settings, plan, dense_group, routed_group, copied, routed, edge, first, chunks
+    )
     allreduced = together(
         reduction(dense_bytes * dense, buckets, dense_group),
         reduction(routed_bytes * routed, routed_buckets, routed_group),
@@ -316,77 +405,43 @@ def stage_synchronisation(
         ops.where(other, 0.0, allreduced.time) + besides.time, allreduced.load,
         ops.where(other, 0.0, allreduced.sent) + besides.sent,
     )  # fmt: skip
+    gathers = ops.where(rule.gathered_in_buckets > 0.0, buckets, 1.0)
     gather = together(
-        gathering(stored * dense, ops.where(rule.gathered_in_buckets > 0.0, buckets, 1.0), dense_group),
+        gathering(stored * dense, gathers, dense_group),
         gathering(stored * routed, ops.where(rule.gathered_in_buckets > 0.0, routed_buckets, 1.0), routed_group),
     )
 
-    # units of one layer, and what lies around the layers
-    layer_gather, layer_gather_again, layer_scatter = units
+    # what lies around the layers, and every pass of a micro-batch by a chunk
     table = padding(model.vocabulary.size / plan.tensor, dense_group.gatherers, rule.padded)
     edge_gather = gathering(stored * edge * table, 1.0, dense_group)
     edge_scatter = reduction(dense_bytes * edge * table, 1.0, dense_group)
-    edge_gather_time, edge_scatter_time = edge_gather.time / copies, edge_scatter.time / copies
-
-    split = schedules.splits_backward(plan.schedule)
-    forward_pass, backward_pass = body.total_forward, body.total - body.total_forward
-    data_pass = ops.where(split > 0.0, backward_pass - body.weight, backward_pass)
-    weight_pass = ops.where(split > 0.0, body.weight, backward_pass)
-    ahead = settings.overlap.parameters * software.overlap.parameters
-    beside = settings.overlap.gradients * software.overlap.gradients
-    depth = layers / chunks
-    behind = ops.maximum(depth - 1.0, 0.0)
-    tail = last * (1.0 - first)
-
-    # every pass of a micro-batch, by a chunk
-    gather_hidden = behind * ops.minimum(layer_gather.time, ahead * forward_pass)
-    edge_hidden = tail * ops.minimum(edge_gather_time, ahead * forward_pass)
-    forward_time = chunks * depth * layer_gather.time + edge_gather_time
-    forward_hidden = chunks * gather_hidden + edge_hidden
-    ends = ops.minimum(behind, 1.0)
-    between = ops.maximum(depth - 2.0, 0.0)
-    both = layer_gather_again.time + layer_scatter.time
-    apart_hidden = ops.minimum(layer_gather_again.time, beside * data_pass), ops.minimum(layer_scatter.time, beside * weight_pass)
-    paired_hidden = ops.where(
-        split > 0.0, behind * (apart_hidden[0] + apart_hidden[1]),
-        ends * (apart_hidden[0] + apart_hidden[1]) + between * ops.minimum(both, beside * backward_pass),
+    hiding = _hiding(settings, plan, software, body)
+    each = _each_micro_batch(
+        settings, plan, units, hiding, (edge_gather.time / copies, edge_scatter.time / copies), scatter.time / copies, buckets,
+        layers, chunks, last * (1.0 - first),
     )  # fmt: skip
-    tail_hidden = tail * ops.minimum(edge_scatter_time, beside * weight_pass)
-    third_time = chunks * depth * both + edge_scatter_time + rule.edge_again * edge_gather_time
-    third_hidden = chunks * paired_hidden + tail_hidden
-    unit_time = chunks * depth * layer_scatter.time + edge_scatter_time
-    unit_hidden = chunks * behind * apart_hidden[1] + tail_hidden
-    bucket_time = scatter.time / copies
-    bucket_hidden = (1.0 - 1.0 / buckets) * ops.minimum(bucket_time, beside * layers * weight_pass)
-    second_time = ops.where(rule.units_second > 0.0, unit_time, bucket_time)
-    second_hidden = ops.where(rule.units_second > 0.0, unit_hidden, bucket_hidden)
-    pass_forward = gathered_each * forward_time
-    pass_forward_hidden = gathered_each * forward_hidden
-    pass_backward = third * third_time + second * second_time
-    pass_backward_hidden = third * third_hidden + second * second_hidden
 
     # once a step, beside the last passes of each chunk
     once = 1.0 - plan.shard_gradients
     m = layout.micro_batches(settings, plan)
     rounds = ops.where(schedules.rounds(plan.schedule) > 0.0, plan.pipeline, m)
     span = ops.where(chunks > 1.0, (1.0 + (chunks - 1.0) * rounds) / chunks, 1.0)
-    averaged = ops.where(ops.equal(settings.synchronisation.kind, communication.LOCAL_SGD), 0.0, beside)
-    step_hidden = once * (1.0 - 1.0 / buckets) * ops.minimum(scatter.time, averaged * span * layers * weight_pass)
-    gathers = ops.where(rule.gathered_in_buckets > 0.0, buckets, 1.0)
-    after = plan.shard_optimizer * (1.0 - gathered_each)
-    opening_hidden = after * (1.0 - 1.0 / gathers) * ops.minimum(gather.time, ahead * span * layers * forward_pass)
+    averaged = ops.where(ops.equal(settings.synchronisation.kind, communication.LOCAL_SGD), 0.0, hiding.beside)
+    step_hidden = once * (1.0 - 1.0 / buckets) * ops.minimum(scatter.time, averaged * span * layers * hiding.weight)
+    third, second = plan.shard_weights, plan.shard_gradients - plan.shard_weights
+    after = plan.shard_optimizer * (1.0 - (third + second * rule.units_second))
+    opening = ops.minimum(gather.time, hiding.ahead * span * layers * hiding.forward)
+    opening_hidden = after * (1.0 - 1.0 / gathers) * opening
 
-    unit_sent = copied * (layer_gather.sent + layer_scatter.sent) + edge_scatter.sent
-    each_sent = third * (unit_sent + copied * layer_gather.sent + (1.0 + rule.edge_again) * edge_gather.sent)
+    unit_sent = copied * (units.forward.sent + units.summed.sent) + edge_scatter.sent
+    each_sent = third * (unit_sent + copied * units.forward.sent + (1.0 + rule.edge_again) * edge_gather.sent)
     each_sent = each_sent + second * ops.where(rule.units_second > 0.0, unit_sent + edge_gather.sent, scatter.sent)
     slowed = software.compute.contention
-    third_weight = unit_time - chunks * behind * apart_hidden[1] - tail_hidden
-    pass_weight = split * (third * third_weight + second * (second_time - second_hidden))
     return Synchronised(
-        pass_forward - pass_forward_hidden + slowed * pass_forward_hidden,
-        pass_backward - pass_backward_hidden + slowed * pass_backward_hidden,
-        pass_weight,
-        pass_forward_hidden, pass_backward_hidden,
+        each.forward - each.forward_hidden + slowed * each.forward_hidden,
+        each.backward - each.backward_hidden + slowed * each.backward_hidden,
+        each.weight,
+        each.forward_hidden, each.backward_hidden,
         once * scatter.time - step_hidden, after * gather.time - opening_hidden,
         step_hidden, opening_hidden, each_sent, once * scatter.sent + after * gather.sent,
     )  # fmt: skip

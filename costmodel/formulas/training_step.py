@@ -2,6 +2,8 @@ r"""One training step: compute, exchange, bubble, synchronisation, optimizer; an
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from costmodel import ops
 from costmodel.formulas import compute, gradients, synchronisation
 from costmodel.formulas.network import collectives, communication
@@ -19,6 +21,7 @@ from costmodel.formulas.quantities import (
     Software,
     Step,
     Summed,
+    Synchronised,
 )
 from costmodel.formulas.transformer import activations, adapters, attention, flops, layer, memory, update
 
@@ -179,146 +182,117 @@ def uncompressed_step(
     return _composed(model, settings, plan, network, software, device, summed, held)
 
 
+class _Ends(NamedTuple):
+    """The embedding and the head on one micro-batch [s], and the share of micro-batches that meet them on either end rank."""
+
+    embed_forward: Number
+    embed_backward: Number
+    embedding: Number  # all of it
+    head_forward: Number
+    head_backward: Number
+    head_weight: Number
+    head: Number  # all of it
+    once: Number  # exchange of either over the tensor group
+    nbytes: Number  # of it
+    embedding_on_first: Number
+    embedding_on_last: Number
+    head_on_first: Number
+    head_on_last: Number
+
+
+class _Stages(NamedTuple):
+    """What the first, the last and a middle rank of the pipeline exchange of gradients and weights."""
+
+    front: Synchronised
+    back: Synchronised
+    inner: Synchronised
+
+
+class _Slowest(NamedTuple):
+    """The slowest rank of the pipeline: which it is, what it holds, and how long one micro-batch takes it [s]."""
+
+    at_front: Number  # 1 where it is the first
+    at_back: Number
+    is_middle: Number
+    has_head: Number  # share of micro-batches
+    has_embedding: Number
+    layers: Number
+    time: Number
+    every: Number  # of all ranks
+
+
+class _Pass(NamedTuple):
+    """Exchange of gradients and weights in a micro-batch's passes on the slowest rank [s]: exposed, and hidden."""
+
+    forward: Number
+    backward: Number
+    weight: Number
+    forward_hidden: Number
+    backward_hidden: Number
+
+
+class _Filled(NamedTuple):
+    """How a pipeline fills and drains [s]: idle, and a micro-batch's forward and backward pass, that by weights apart."""
+
+    idle: Number
+    forward: Number
+    data: Number
+    weight: Number
+
+
+class _AfterPasses(NamedTuple):
+    """Exchange of gradients and weights that the passes of the slowest rank leave for once a step."""
+
+    reduce: Number  # s, of gradients
+    gather: Number  # s, of weights
+    tied: Number  # s, of an embedding that two ranks share
+    tied_bytes: Number
+    mirrored: Number  # s, between ranks that hold the same stages
+    mirrored_bytes: Number
+
+
 def _composed(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
     device: DeviceNumbers, summed: Summed, held: Memory,
 ) -> Step:  # fmt: skip
     """The parts of a step whose gradients and memory are known."""
-    widths = settings.widths
     m = layout.micro_batches(settings, plan)
-    p, v = plan.pipeline, plan.virtual_stages
-    piped = ops.where(p > 1.0, 1.0, 0.0)
+    v = plan.virtual_stages
+    piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
     one = layer_pass(model, settings, plan, network, software, device)
-    head = layer.head_work(model, settings, plan, software, device)
-    embed_forward, embed_backward = layer.embedding_work(model, settings, plan, device)
-    tensor_once, tensor_bytes = communication.tensor_exchange(model, settings, plan, network, software)
+    ends = _ends(model, settings, plan, network, software, device)
+    stages = _synchronised(model, settings, plan, network, software, one, summed)
+    slow = _slowest(model, settings, plan, one, ends, stages)
+    each = _exchanged_each(stages, slow)
 
-    head_forward = head.forward + head.stream_forward
-    head_backward = head.data + head.stream_backward
-    head_weight = head.weight + head.accumulate
-    head_total = head_forward + head_backward + head_weight + tensor_once
-    embed_total = embed_forward + embed_backward + tensor_once
-    first_layers, middle_layers, last_layers = layout.rank_layers(model, settings, plan)
-    depth = model.prediction_layers
-    # a micro-batch that may enter at either end meets the embedding and the head of a rank half of the time
-    fold = piped * schedules.folded(plan.schedule)
-    mirrored = piped * schedules.two_way(plan.schedule)
-    head_on_first = 1.0 - piped + fold * (1.0 - 0.5 * mirrored)
-    head_on_last = 1.0 - fold + 0.5 * mirrored
-    embedding_on_first = 1.0 - 0.5 * mirrored
-    embedding_on_last = 0.5 * mirrored
-    with_head = head_total + depth * one.total
-    copies = schedules.weight_copies(plan.schedule)
-    width = widths.reduce * settings.trainable
-    # what compression leaves of a gradient that is summed as gradients are
-    wire = summed.nbytes / ops.maximum(summed.dense, 1e-30)
-    routed_wire = ops.where(summed.routed > 0.0, summed.routed_nbytes / ops.maximum(summed.routed, 1e-30), width)
-    chunks = v * (1.0 + fold * (1.0 - 0.5 * mirrored) - 0.5 * fold * mirrored)
-    ends = gradients.ends(model, settings, plan)
-    together = synchronisation.holders(plan, settings, network, software)
-    units = synchronisation.layer_units(model, settings, plan, *together)
-    systems = synchronisation.other_systems(summed.nbytes, summed.routed_nbytes, settings, plan, network, software)
-    besides = Part(systems.time + summed.encoded, systems.load, systems.sent + summed.sent)
-    question = model, settings, plan, software, *together, one, units, besides
-    front = synchronisation.stage_synchronisation(
-        *question, ends[0][0] / copies, 1.0, ends[0][2], chunks, wire, routed_wire
-    )
-    back = synchronisation.stage_synchronisation(
-        *question, ends[1][0] / copies, ends[1][1], ends[1][2], chunks, wire, routed_wire
-    )
-    inner = synchronisation.stage_synchronisation(*question, middle_layers, 0.0, 0.0, chunks, wire, routed_wire)
-    first = first_layers * one.total + embedding_on_first * embed_total + head_on_first * with_head
-    first = first + front.forward + front.backward
-    last = last_layers * one.total + embedding_on_last * embed_total + head_on_last * with_head
-    last = last + back.forward + back.backward
-    middle = middle_layers * one.total + inner.forward + inner.backward
-    is_last = ops.where((p > 1.0) & (last >= first), 1.0, 0.0)
-    edge = ops.maximum(first, piped * last)
-    is_middle = ops.where((p > 2.0) & (middle > edge), 1.0, 0.0)
-    has_head = (1.0 - is_middle) * (is_last * head_on_last + (1.0 - is_last) * head_on_first)
-    has_embedding = (1.0 - is_middle) * (is_last * embedding_on_last + (1.0 - is_last) * embedding_on_first)
-    edge_layers = is_last * last_layers + (1.0 - is_last) * first_layers
-    layers = is_middle * middle_layers + (1.0 - is_middle) * edge_layers + has_head * depth
-    slowest = ops.maximum(edge, is_middle * middle)
-    gathered = front.forward + front.backward + piped * (
-        back.forward + back.backward + ops.maximum(p - 2.0, 0.0) * (inner.forward + inner.backward)
-    )
-    every = (model.layers + depth) * one.total + embed_total + head_total + gathered
-
-    forward = m * (layers * one.forward + has_head * head_forward + has_embedding * embed_forward)
-    weight = m * (layers * one.weight + has_head * head_weight)
-    backward = m * (layers * one.data + has_head * head_backward + has_embedding * embed_backward) + weight
+    layers = slow.layers
+    forward = m * (layers * one.forward + slow.has_head * ends.head_forward + slow.has_embedding * ends.embed_forward)
+    weight = m * (layers * one.weight + slow.has_head * ends.head_weight)
+    backward = m * (layers * one.data + slow.has_head * ends.head_backward + slow.has_embedding * ends.embed_backward) + weight
     recompute = m * layers * one.recompute
-    tensor = m * (layers * one.tensor + (has_head + has_embedding) * tensor_once)
+    tensor = m * (layers * one.tensor + (slow.has_head + slow.has_embedding) * ends.once)
     context = m * layers * one.context
     expert = m * layers * one.expert
-    at_front, at_back = (1.0 - is_middle) * (1.0 - is_last), (1.0 - is_middle) * is_last
-    pass_forward = at_front * front.forward + at_back * back.forward + is_middle * inner.forward
-    pass_backward = at_front * front.backward + at_back * back.backward + is_middle * inner.backward
-    under_forward = at_front * front.forward_hidden + at_back * back.forward_hidden + is_middle * inner.forward_hidden
-    under_backward = at_front * front.backward_hidden + at_back * back.backward_hidden + is_middle * inner.backward_hidden
     contention = software.compute.contention
-    sharded, pass_hidden = plan.shard_weights, under_forward + under_backward
-    forward_waits, backward_waits = pass_forward - contention * under_forward, pass_backward - contention * under_backward
-    gathering = m * (forward_waits + sharded * backward_waits)
-    scattering = m * (1.0 - sharded) * backward_waits
-    gpus = plan.tensor * plan.context * plan.pipeline * plan.data
-    crowd = ops.minimum(gpus / STALL_RANKS, 1.0)
-    stall = (1.0 - 1.0 / p) * software.host.straggler_time * crowd * crowd * crowd
-    flushing = software.host.pressure_time * pressure(held.total, device.memory)
-    waiting = m * (layers * one.host + software.host.micro_batch + stall + flushing)
+    pass_hidden = each.forward_hidden + each.backward_hidden
+    forward_waits = each.forward - contention * each.forward_hidden
+    backward_waits = each.backward - contention * each.backward_hidden
+    gathering = m * (forward_waits + plan.shard_weights * backward_waits)
+    scattering = m * (1.0 - plan.shard_weights) * backward_waits
+    waiting = _waiting(plan, software, device, one, held, layers, m)
 
     send, boundary_bytes = communication.boundary(model, settings, plan, network, software)
     hide = settings.overlap.pipeline * software.overlap.pipeline
     # where transfers aren't hidden a rank waits for those of its neighbours too
     handing = piped * 2.0 * m * schedules.crossings(plan.schedule, v) * send * (1.0 - hide)
-    messages = piped * m * schedules.messages(plan.schedule, v, 1.0 - is_middle)
-    weight_once = weight / m + at_front * front.weight + at_back * back.weight + is_middle * inner.weight
-    forward_once = layers * one.total_forward + has_head * head_forward + has_embedding * embed_forward + pass_forward
-    data_once = ops.maximum(slowest - forward_once - weight_once, 0.0)
-    uniform = schedules.bubble(plan.schedule, p, v, forward_once, data_once, weight_once)
-    mean_other = (every - slowest) / ops.maximum(slowest * (p - 1.0), 1e-30)
-    filling = piped * (uniform * ops.where(p > 1.0, mean_other, 1.0) + 2.0 * (p - 1.0) * send)
+    messages = piped * m * schedules.messages(plan.schedule, v, 1.0 - slow.is_middle)
+    filled = _filled(plan, one, ends, slow, each, weight / m, send)
 
-    dense, routed = summed.dense, summed.routed
-    apart = model.vocabulary.tied * piped * (1.0 - fold)
-    table = widths.reduce * model.vocabulary.size * model.hidden / plan.tensor
-    opposite = communication.opposite_stride(plan, network)
-    tied = apart * collectives.all_reduce(table, 1.0 + piped, opposite, network, software)
-    updates = schedules.updates(plan.schedule, m)
-    passes = m / copies  # of each stage that a rank runs
-    shard, expert_shard = communication.shards(plan)
-    twin_bytes = mirrored * width * (dense / shard + routed / expert_shard)
-    twin = collectives.all_reduce(twin_bytes, 1.0 + mirrored, opposite, network, software)
-    # a stage further back ends its last backward pass, and begins its first forward pass, sooner or later than the first one
-    backward_once = ops.where(schedules.splits_backward(plan.schedule) > 0.0, ops.maximum(data_once - weight_once, 0.0),
-                              data_once + weight_once)  # fmt: skip
-    early = (backward_once / v + send) * (1.0 - schedules.staggered(plan.schedule)) * (1.0 - fold)
-    late = (forward_once / v + send) * (1.0 - schedules.staggered(plan.schedule)) * (1.0 - fold)
-    between = ops.where(p > 2.0, 1.0, 0.0)
-    ahead = settings.overlap.parameters
-    reduce_inner = between * ops.maximum(inner.reduce - early, 0.0)
-    reduce_back = piped * ops.maximum(back.reduce - (p - 1.0) * early, 0.0)
-    gather_inner = between * ops.maximum(inner.gather - ahead * late, 0.0)
-    gather_back = piped * ops.maximum(back.gather - ahead * (p - 1.0) * late, 0.0)
-    reducing = ops.maximum(ops.maximum(front.reduce, reduce_inner), reduce_back)
-    getting = ops.maximum(ops.maximum(front.gather, gather_inner), gather_back)
-    reduce_hidden, gather_hidden = front.reduce_hidden, front.gather_hidden
+    after = _after_passes(model, settings, plan, network, software, summed, stages, filled, send)
+    reduce_hidden, gather_hidden = stages.front.reduce_hidden, stages.front.gather_hidden
     slowed = contention * (m * pass_hidden + reduce_hidden + gather_hidden)
-
-    once = ops.where(plan.shard_optimizer > 0.0, 1.0 / copies, 1.0)
-    updated = once * settings.trainable * (dense / shard + routed / expert_shard)
-    served = ops.where(ops.equal(settings.synchronisation.kind, communication.PARAMETER_SERVER), 0.0, 1.0)
-    state = widths.optimizer + widths.outer / settings.synchronisation.local_steps
-    state_bytes = 2.0 * state + 2.0 * widths.gradient + widths.parameter
-    on_device = updates * updated * state_bytes * software.compute.optimizer_traffic / device.memory_bandwidth
-    sharing_host = ops.minimum(network.node.size, gpus)
-    moved_on_host = (widths.gradient + widths.parameter) / device.host_bandwidth
-    on_host = updates * updated * (moved_on_host + sharing_host * state_bytes / HOST_MEMORY_BANDWIDTH)
-    on_device = on_device + updates * update.kind_time(
-        model, settings, plan, software, device, layers, shard, expert_shard, updated
-    )
-    updating = served * ((1.0 - settings.offload.optimizer) * on_device + settings.offload.optimizer * on_host)
+    updates = schedules.updates(plan.schedule, m)
+    updating = _updating(model, settings, plan, network, software, device, summed, layers)
     offloaded = settings.offload.activations * m * layers * activations.kept_activations(model, settings, plan, software)
     transfer = 2.0 * offloaded / device.host_bandwidth
     work = forward + backward + recompute + tensor + context + expert + gathering + scattering + waiting
@@ -326,29 +300,222 @@ def _composed(
     host = waiting + transfer_exposed + software.host.step
 
     backward_total = backward + slowed
-    reduce_exposed = scattering + updates * (reducing + tied + summed.coding) + twin
-    gather_exposed = updates * getting + gathering
+    reduce_exposed = scattering + updates * (after.reduce + after.tied + summed.coding) + after.mirrored
+    gather_exposed = updates * after.gather + gathering
     total = (
-        forward + backward_total + recompute + tensor + context + expert + handing + filling
+        forward + backward_total + recompute + tensor + context + expert + handing + filled.idle
         + reduce_exposed + gather_exposed + updating + host
     )  # fmt: skip
+    front, back, inner = stages
+    passes = m / schedules.weight_copies(plan.schedule)  # of each stage that a rank runs
     sent = (
         m * layers * one.nbytes
-        + m * (has_head + has_embedding) * tensor_bytes + messages * boundary_bytes
-        + passes * (at_front * front.sent_each + at_back * back.sent_each + is_middle * inner.sent_each)
-        + updates * (at_front * front.sent_once + at_back * back.sent_once + is_middle * inner.sent_once)
-        + updates * apart * table + twin_bytes
+        + m * (slow.has_head + slow.has_embedding) * ends.nbytes + messages * boundary_bytes
+        + passes * (slow.at_front * front.sent_each + slow.at_back * back.sent_each + slow.is_middle * inner.sent_each)
+        + updates * (slow.at_front * front.sent_once + slow.at_back * back.sent_once + slow.is_middle * inner.sent_once)
+        + updates * after.tied_bytes + after.mirrored_bytes
     )  # fmt: skip
+    model_flop, hardware_flop = _flop(model, settings, plan)
+    return Step(
+        total, forward, backward_total, recompute, tensor, context, expert, handing, filled.idle,
+        reduce_exposed, gather_exposed, updating, host,
+        m * (layers * one.hidden + pass_hidden) + reduce_hidden + gather_hidden, sent,
+        model_flop, hardware_flop, held,
+    )  # fmt: skip
+
+
+def _ends(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+    device: DeviceNumbers,
+) -> _Ends:  # fmt: skip
+    """Times of the embedding and the head, and which end ranks hold them."""
+    head = layer.head_work(model, settings, plan, software, device)
+    embed_forward, embed_backward = layer.embedding_work(model, settings, plan, device)
+    once, nbytes = communication.tensor_exchange(model, settings, plan, network, software)
+    head_forward = head.forward + head.stream_forward
+    head_backward = head.data + head.stream_backward
+    head_weight = head.weight + head.accumulate
+    piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
+    # a micro-batch that may enter at either end meets the embedding and the head of a rank half of the time
+    fold = piped * schedules.folded(plan.schedule)
+    mirrored = piped * schedules.two_way(plan.schedule)
+    return _Ends(
+        embed_forward, embed_backward, embed_forward + embed_backward + once,
+        head_forward, head_backward, head_weight, head_forward + head_backward + head_weight + once, once, nbytes,
+        1.0 - 0.5 * mirrored, 0.5 * mirrored,
+        1.0 - piped + fold * (1.0 - 0.5 * mirrored), 1.0 - fold + 0.5 * mirrored,
+    )  # fmt: skip
+
+
+def _synchronised(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software, one: Layer,
+    summed: Summed,
+) -> _Stages:  # fmt: skip
+    """What the ranks of a pipeline exchange of gradients and weights, beside passes of so long."""
+    _, middle_layers, _ = layout.rank_layers(model, settings, plan)
+    piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
+    fold = piped * schedules.folded(plan.schedule)
+    mirrored = piped * schedules.two_way(plan.schedule)
+    chunks = plan.virtual_stages * (1.0 + fold * (1.0 - 0.5 * mirrored) - 0.5 * fold * mirrored)
+    copies = schedules.weight_copies(plan.schedule)
+    width = settings.widths.reduce * settings.trainable
+    # what compression leaves of a gradient that is summed as gradients are
+    wire = summed.nbytes / ops.maximum(summed.dense, 1e-30)
+    routed_wire = ops.where(summed.routed > 0.0, summed.routed_nbytes / ops.maximum(summed.routed, 1e-30), width)
+    first, last = gradients.ends(model, settings, plan)
+    together = synchronisation.holders(plan, settings, network, software)
+    units = synchronisation.layer_units(model, settings, plan, *together)
+    systems = synchronisation.other_systems(summed.nbytes, summed.routed_nbytes, settings, plan, network, software)
+    besides = Part(systems.time + summed.encoded, systems.load, systems.sent + summed.sent)
+    question = model, settings, plan, software, *together, one, units, besides
+    return _Stages(
+        synchronisation.stage_synchronisation(*question, first[0] / copies, 1.0, first[2], chunks, wire, routed_wire),
+        synchronisation.stage_synchronisation(*question, last[0] / copies, last[1], last[2], chunks, wire, routed_wire),
+        synchronisation.stage_synchronisation(*question, middle_layers, 0.0, 0.0, chunks, wire, routed_wire),
+    )
+
+
+def _slowest(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, one: Layer, ends: _Ends, stages: _Stages
+) -> _Slowest:
+    """The rank of a pipeline that takes longest for a micro-batch: its first, its last or one between them."""
+    p = plan.pipeline
+    piped = ops.where(p > 1.0, 1.0, 0.0)
+    front, back, inner = stages
+    first_layers, middle_layers, last_layers = layout.rank_layers(model, settings, plan)
+    depth = model.prediction_layers
+    with_head = ends.head + depth * one.total
+    first = first_layers * one.total + ends.embedding_on_first * ends.embedding + ends.head_on_first * with_head
+    first = first + front.forward + front.backward
+    last = last_layers * one.total + ends.embedding_on_last * ends.embedding + ends.head_on_last * with_head
+    last = last + back.forward + back.backward
+    middle = middle_layers * one.total + inner.forward + inner.backward
+    is_last = ops.where((p > 1.0) & (last >= first), 1.0, 0.0)
+    edge = ops.maximum(first, piped * last)
+    is_middle = ops.where((p > 2.0) & (middle > edge), 1.0, 0.0)
+    has_head = (1.0 - is_middle) * (is_last * ends.head_on_last + (1.0 - is_last) * ends.head_on_first)
+    has_embedding = (1.0 - is_middle) * (is_last * ends.embedding_on_last + (1.0 - is_last) * ends.embedding_on_first)
+    edge_layers = is_last * last_layers + (1.0 - is_last) * first_layers
+    layers = is_middle * middle_layers + (1.0 - is_middle) * edge_layers + has_head * depth
+    gathered = front.forward + front.backward + piped * (
+        back.forward + back.backward + ops.maximum(p - 2.0, 0.0) * (inner.forward + inner.backward)
+    )
+    every = (model.layers + depth) * one.total + ends.embedding + ends.head + gathered
+    return _Slowest(
+        (1.0 - is_middle) * (1.0 - is_last), (1.0 - is_middle) * is_last, is_middle, has_head, has_embedding, layers,
+        ops.maximum(edge, is_middle * middle), every,
+    )  # fmt: skip
+
+
+def _exchanged_each(stages: _Stages, slow: _Slowest) -> _Pass:
+    """What the slowest rank exchanges of gradients and weights for every micro-batch."""
+    front, back, inner = stages
+    at_front, at_back, is_middle = slow.at_front, slow.at_back, slow.is_middle
+    return _Pass(
+        at_front * front.forward + at_back * back.forward + is_middle * inner.forward,
+        at_front * front.backward + at_back * back.backward + is_middle * inner.backward,
+        at_front * front.weight + at_back * back.weight + is_middle * inner.weight,
+        at_front * front.forward_hidden + at_back * back.forward_hidden + is_middle * inner.forward_hidden,
+        at_front * front.backward_hidden + at_back * back.backward_hidden + is_middle * inner.backward_hidden,
+    )
+
+
+def _waiting(
+    plan: PlanNumbers, software: Software, device: DeviceNumbers, one: Layer, held: Memory, layers: Number, m: Number
+) -> Number:
+    """Time in which the slowest rank waits for its host, for stragglers and for memory [s]."""
+    gpus = plan.tensor * plan.context * plan.pipeline * plan.data
+    crowd = ops.minimum(gpus / STALL_RANKS, 1.0)
+    stall = (1.0 - 1.0 / plan.pipeline) * software.host.straggler_time * crowd * crowd * crowd
+    flushing = software.host.pressure_time * pressure(held.total, device.memory)
+    return m * (layers * one.host + software.host.micro_batch + stall + flushing)
+
+
+def _filled(
+    plan: PlanNumbers, one: Layer, ends: _Ends, slow: _Slowest, each: _Pass, weight: Number, send: Number
+) -> _Filled:
+    """How long a pipeline fills and drains, whose slowest rank spends `weight` on a micro-batch's gradients of weights."""
+    p, v = plan.pipeline, plan.virtual_stages
+    piped = ops.where(p > 1.0, 1.0, 0.0)
+    weight_once = weight + each.weight
+    forward_once = (
+        slow.layers * one.total_forward + slow.has_head * ends.head_forward + slow.has_embedding * ends.embed_forward
+        + each.forward
+    )  # fmt: skip
+    data_once = ops.maximum(slow.time - forward_once - weight_once, 0.0)
+    uniform = schedules.bubble(plan.schedule, p, v, forward_once, data_once, weight_once)
+    mean_other = (slow.every - slow.time) / ops.maximum(slow.time * (p - 1.0), 1e-30)
+    idle = piped * (uniform * ops.where(p > 1.0, mean_other, 1.0) + 2.0 * (p - 1.0) * send)
+    return _Filled(idle, forward_once, data_once, weight_once)
+
+
+def _after_passes(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software, summed: Summed,
+    stages: _Stages, filled: _Filled, send: Number,
+) -> _AfterPasses:  # fmt: skip
+    """What is exchanged once a step of gradients and weights, and not hidden by passes of any rank of the pipeline."""
+    p, v, widths = plan.pipeline, plan.virtual_stages, settings.widths
+    front, back, inner = stages
+    piped = ops.where(p > 1.0, 1.0, 0.0)
+    fold = piped * schedules.folded(plan.schedule)
+    mirrored = piped * schedules.two_way(plan.schedule)
+    apart = model.vocabulary.tied * piped * (1.0 - fold)
+    table = widths.reduce * model.vocabulary.size * model.hidden / plan.tensor
+    opposite = communication.opposite_stride(plan, network)
+    tied = apart * collectives.all_reduce(table, 1.0 + piped, opposite, network, software)
+    shard, expert_shard = communication.shards(plan)
+    width = widths.reduce * settings.trainable
+    mirrored_bytes = mirrored * width * (summed.dense / shard + summed.routed / expert_shard)
+    mirrored_time = collectives.all_reduce(mirrored_bytes, 1.0 + mirrored, opposite, network, software)
+    # a stage further back ends its last backward pass, and begins its first forward pass, sooner or later than the first one
+    backward_once = ops.where(schedules.splits_backward(plan.schedule) > 0.0, ops.maximum(filled.data - filled.weight, 0.0),
+                              filled.data + filled.weight)  # fmt: skip
+    early = (backward_once / v + send) * (1.0 - schedules.staggered(plan.schedule)) * (1.0 - fold)
+    late = (filled.forward / v + send) * (1.0 - schedules.staggered(plan.schedule)) * (1.0 - fold)
+    between = ops.where(p > 2.0, 1.0, 0.0)
+    ahead = settings.overlap.parameters
+    reduce_inner = between * ops.maximum(inner.reduce - early, 0.0)
+    reduce_back = piped * ops.maximum(back.reduce - (p - 1.0) * early, 0.0)
+    gather_inner = between * ops.maximum(inner.gather - ahead * late, 0.0)
+    gather_back = piped * ops.maximum(back.gather - ahead * (p - 1.0) * late, 0.0)
+    return _AfterPasses(
+        ops.maximum(ops.maximum(front.reduce, reduce_inner), reduce_back),
+        ops.maximum(ops.maximum(front.gather, gather_inner), gather_back),
+        tied, apart * table, mirrored_time, mirrored_bytes,
+    )  # fmt: skip
+
+
+def _updating(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+    device: DeviceNumbers, summed: Summed, layers: Number,
+) -> Number:  # fmt: skip
+    """Time of the optimizer's updates in a step, on the device and on the host [s]."""
+    widths = settings.widths
+    shard, expert_shard = communication.shards(plan)
+    updates = schedules.updates(plan.schedule, layout.micro_batches(settings, plan))
+    once = ops.where(plan.shard_optimizer > 0.0, 1.0 / schedules.weight_copies(plan.schedule), 1.0)
+    updated = once * settings.trainable * (summed.dense / shard + summed.routed / expert_shard)
+    served = ops.where(ops.equal(settings.synchronisation.kind, communication.PARAMETER_SERVER), 0.0, 1.0)
+    state = widths.optimizer + widths.outer / settings.synchronisation.local_steps
+    state_bytes = 2.0 * state + 2.0 * widths.gradient + widths.parameter
+    on_device = updates * updated * state_bytes * software.compute.optimizer_traffic / device.memory_bandwidth
+    sharing_host = ops.minimum(network.node.size, plan.tensor * plan.context * plan.pipeline * plan.data)
+    moved_on_host = (widths.gradient + widths.parameter) / device.host_bandwidth
+    on_host = updates * updated * (moved_on_host + sharing_host * state_bytes / HOST_MEMORY_BANDWIDTH)
+    on_device = on_device + updates * update.kind_time(
+        model, settings, plan, software, device, layers, shard, expert_shard, updated
+    )
+    return served * ((1.0 - settings.offload.optimizer) * on_device + settings.offload.optimizer * on_host)
+
+
+def _flop(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> tuple[Number, Number]:
+    """Floating-point operations of a step on the whole cluster: the model's, and those with what is recomputed."""
     tokens = settings.global_batch * settings.seq_len
     model_flop = tokens * adapters.model_flop_per_token(model, settings, 0.0)
+    depth = model.prediction_layers
     core = (model.layers + depth) * flops.attention_core_flop(model, settings.seq_len, 0.0)
     heads = 2.0 * (1.0 + depth) * model.hidden * model.vocabulary.size
     body = flops.forward_flop_per_token(model, settings.seq_len, 0.0) - heads
     modules = (model.layers + depth) * 2.0 * flops.module_matrices(model, plan)
     repeated = plan.recompute_layers * body + (1.0 - plan.recompute_layers) * (plan.recompute_attention * core + modules)
-    return Step(
-        total, forward, backward_total, recompute, tensor, context, expert, handing, filling,
-        reduce_exposed, gather_exposed, updating, host,
-        m * (layers * one.hidden + pass_hidden) + reduce_hidden + gather_hidden, sent,
-        model_flop, model_flop + tokens * repeated, held,
-    )  # fmt: skip
+    return model_flop, model_flop + tokens * repeated

@@ -11,8 +11,8 @@ from costmodel.checks import whole
 from costmodel.description.schedule import BACKWARD, KINDS, SEND_BACKWARD, SEND_FORWARD, SYNC
 from costmodel.records import Row
 from costmodel.simulation.playback import Timeline
-from costmodel.simulation.replay import KINDS as ENTRIES
-from costmodel.simulation.replay import START, STREAMS, Simulation
+from costmodel.simulation.played_step import KINDS as ENTRIES
+from costmodel.simulation.played_step import START, STREAMS, Simulation
 from costmodel.units import GB, microsecond
 
 RANKS, TRANSFERS = 0, 1

@@ -31,7 +31,7 @@ _ARITHMETIC = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _COMPARISONS = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq"}
 _CONDITIONS = {*_COMPARISONS, "and", "or"}
 _LOCK = threading.RLock()
-_ENGINES: list[Any] = []
+_ENGINES: list[object] = []
 """Compiled code stays loaded as long as the process."""
 
 

@@ -12,7 +12,7 @@ import math
 import operator
 import random
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from costmodel.errors import CostModelError, InvalidValue, NotModelled
 from costmodel.page.question import Asked, Domain, Fields, domains
@@ -83,7 +83,7 @@ class Conversion(NamedTuple):
         return values
 
 
-def token(domain: Domain, value: Any) -> str:
+def token(domain: Domain, value: object) -> str:
     """The class of a value that a table tells apart.
 
     Parameters
@@ -98,7 +98,7 @@ def token(domain: Domain, value: Any) -> str:
     """
     if value is None:
         return EMPTY
-    if domain.order:
+    if domain.order and isinstance(value, tuple | list):
         return "-".join(value)
     if isinstance(value, bool):
         return str(value).lower()
@@ -313,7 +313,7 @@ def _compare(learner: _Learner, found: Conversion) -> None:
                 raise InvalidValue(path, value, f"{wanted[path]!r}, which the page's tables miss with {fields}")
 
 
-def _draw(learner: _Learner, name: str, chance: random.Random) -> Any:
+def _draw(learner: _Learner, name: str, chance: random.Random) -> object:
     """A value of a field, most often the base's, so that most draws are taken."""
     if chance.random() < 0.7:
         return learner.base[name]

@@ -192,7 +192,7 @@ class Domain:
     most : of a whole number that may stand for a word: it counts layers, and from their number on all are alike
     """
 
-    choices: tuple[Any, ...] = ()
+    choices: tuple[object, ...] = ()
     bounds: tuple[float, float] | None = None
     whole: bool = False
     empty: bool = False

@@ -46,7 +46,8 @@ from costmodel.plots import sensitivity as tornados
 from costmodel.plots import traffic as ledgers
 from costmodel.plots.page import write_page
 from costmodel.simulation.playback import timeline
-from costmodel.simulation.replay import Simulation, simulate
+from costmodel.simulation.played_step import Simulation
+from costmodel.simulation.replay import simulate
 from costmodel.simulation.transactions import Ledger, ledger
 from costmodel.studies.data_parallel import data_parallel_step
 from costmodel.studies.rematerialisation import checkpoint, curve, uniform_chain

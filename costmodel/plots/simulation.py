@@ -23,7 +23,7 @@ from costmodel.plots.style import (
     YELLOW,
     seconds_unit,
 )
-from costmodel.simulation.replay import Simulation
+from costmodel.simulation.played_step import Simulation
 from costmodel.units import GB, format_seconds
 
 LOOKS = ((BLUE, "solid", 2.2), (VERMILLION, "dash", 1.6), (GREEN, "dot", 1.8))

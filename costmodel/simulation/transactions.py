@@ -1,4 +1,7 @@
-"""The traffic ledger of a plan: every transaction of one step, and the load that they leave on each class of links."""
+"""The traffic ledger of a plan: every transaction of one step, and the load that they leave on each class of links.
+
+Longer than other modules: half of it is what is documented of a ledger's rows, the other half the one book that writes them.
+"""
 
 from __future__ import annotations
 
@@ -304,7 +307,7 @@ class Ledger:
         one = next(stage for stage in self.stages if stage.name == name)
         return tuple(_Book(self.estimate, self.rule).synchronisation(one))
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[dict[str, object]]:
         """One row for equal transactions of a stage's rank, units in the names of the columns."""
         names = [level.name for level in self.estimate.cluster.levels]
         rows = []
@@ -388,7 +391,7 @@ class _Book:
 
     def add(
         self, stage: str, phase: str, group: str, collective: str, ranks: float, stride: float,
-        nbytes: float | NDArray[np.floating[Any]], count: float | NDArray[np.floating[Any]], placed: float | None = None,
+        nbytes: float | NDArray[np.float64], count: float | NDArray[np.floating], placed: float | None = None,
         over: str = "",
     ) -> None:  # fmt: skip
         """Write transactions of one kind, of one or of many sizes; on the links of a group with the stride `placed`."""
@@ -399,13 +402,13 @@ class _Book:
         counts = np.broadcast_to(np.asarray(count, dtype=float), sizes.shape)
         times, sent, links = self._priced(collective, over, as_number(sizes), ranks, placed)
         level = self.level(ranks, placed)
-        head: dict[str, Any] = {"stage": stage, "phase": phase, "group": group, "collective": collective}
-        head |= {"ranks": int(ranks), "stride": int(stride), "level": level}
         columns = (np.asarray(column).tolist() for column in (sizes, counts, times, sent, *links))
         for size, made, time, out, *load in zip(*columns, strict=True):
             if size > 0.0 and made > 0.0:
-                row = Transaction(**head, nbytes=size, count=made, time=time, sent=out, links=tuple(load))
-                self.rows.append(row)
+                self.rows.append(Transaction(
+                    stage=stage, phase=phase, group=group, collective=collective, ranks=int(ranks), stride=int(stride),
+                    level=level, nbytes=size, count=made, time=time, sent=out, links=tuple(load),
+                ))  # fmt: skip
 
     def _priced(
         self, collective: str, over: str, sizes: Number, ranks: float, placed: float

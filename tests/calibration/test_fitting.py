@@ -17,7 +17,7 @@ from calibration.fit.operators import (
     FAMILIES,
     LEAST_ROWS,
     Operator,
-    fit_device,
+    fit_operators,
     predict,
     read_measurement,
     read_micro,
@@ -189,7 +189,7 @@ def test_constants_of_a_device_are_recovered_from_its_operators():
     }  # fmt: skip
     counts = {"gemm": 150, "attention": 60, "stream": 10}
     members = [op for family, count in counts.items() for op in operators(family, count, **true)]
-    found = fit_device(members, BASE)
+    found = fit_operators(members, BASE)
     fields = [constant.field for constant in found.constants]
     values = dict(zip(fields, zip(found.values, found.standard_errors, strict=True), strict=True))
     assert set(values) == {field for fields in FAMILIES.values() for field in fields}
@@ -205,7 +205,7 @@ def test_data_that_cant_identify_a_constant_are_refused_naming_it(family):
     others = [op for other in FAMILIES if other != family for op in operators(other, 12)]
     few = operators(family, LEAST_ROWS[family] - 1)
     with pytest.raises(CostModelError) as caught:
-        fit_device([*others, *few], BASE)
+        fit_operators([*others, *few], BASE)
     for constant in FAMILIES[family]:
         assert constant in str(caught.value)
     assert "h100-sxm" in str(caught.value)
@@ -213,7 +213,7 @@ def test_data_that_cant_identify_a_constant_are_refused_naming_it(family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_family_alone_fits_its_own_constants_and_no_others(family):
-    found = fit_device(operators(family, 20), BASE)
+    found = fit_operators(operators(family, 20), BASE)
     assert [constant.field for constant in found.constants] == list(FAMILIES[family])
     assert {constant.owner for constant in found.constants} == {"h100-sxm"}
 
@@ -221,7 +221,7 @@ def test_one_family_alone_fits_its_own_constants_and_no_others(family):
 def test_operators_of_no_known_family_identify_nothing():
     strange = dataclasses.replace(operators("stream", 1)[0], family="abacus")
     with pytest.raises(CostModelError, match="no row of h100-sxm identifies any constant"):
-        fit_device([strange], BASE)
+        fit_operators([strange], BASE)
 
 
 # ---- files of `measure`

@@ -48,6 +48,23 @@ FORMULAS = {
     if isinstance(formula, types.FunctionType) and formula.__module__ == content.__name__ and not name.startswith("_")
 }
 TUPLES = quantities.Inputs._fields
+WITHIN_A_STEP = {
+    "adapters", "attention", "collectives", "communication", "compression", "compute", "flops", "gradients", "layer", "layout",
+    "low_rank", "memory", "parameters", "schedules", "stage", "synchronisation", "training_step", "update",
+}  # fmt: skip
+"""Modules whose formulas a step is composed of: compiled as a whole they are compared on thousands of plans, always; one by
+one, which takes minutes, with ``-m slow``."""
+LARGE = {
+    "gradients.compressed", "gradients.fullest_stage", "layer.layer_work", "memory.fullest_stage", "memory.stage_bills",
+    "stage.stage_pass", "training_step.layer_pass", "training_step.step", "training_step.uncompressed_step",
+}  # fmt: skip
+"""Formulas that take seconds to trace. A step's trace, of which they are parts, is compared as the page's JavaScript, always."""
+
+
+def apart(names, slow):
+    """Names as parameters of a test; for some of them it is slow."""
+    return [pytest.param(name, marks=pytest.mark.slow if name in slow else ()) for name in names]
+
 
 SETTINGS = [  # model, cluster, GPUs, framework: dense, grouped queries, windows, latent attention, experts, tied
     ("gpt3-13b", "selene", 64, "megatron-lm-2021"),
@@ -284,7 +301,7 @@ def test_numpy_columns_give_what_plain_python_gives(name, settings):
     assert differ(expected, found) <= SAME
 
 
-@pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.parametrize("name", apart(FORMULAS, LARGE))
 def test_sympy_gives_what_plain_python_gives(name, settings):
     formula = FORMULAS[name]
     rows = arguments(formula, settings)
@@ -312,7 +329,9 @@ def paths(names, values, prefix=""):
             yield f"{prefix}{name}", value
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if any(f.startswith(f"{name}.") for f in FORMULAS)])
+@pytest.mark.parametrize(
+    "module", apart([name for name in MODULES if any(f.startswith(f"{name}.") for f in FORMULAS)], WITHIN_A_STEP)
+)
 def test_numba_gives_what_plain_python_gives(module, settings):
     import numba
 
@@ -331,6 +350,7 @@ def test_numba_gives_what_plain_python_gives(module, settings):
         assert differ(expected, found) <= SAME, name
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("node") is None, reason="no node")
 def test_javascript_gives_what_plain_python_gives(settings, tmp_path):
     def plain(value):
@@ -352,7 +372,7 @@ def test_javascript_gives_what_plain_python_gives(settings, tmp_path):
 def test_a_derivative_is_the_slope_of_the_formula(by, of, settings):
     tuples = list(inspect.signature(step).parameters)
     head, *path = by.split(".")
-    for row in settings[::6]:
+    for row in settings[::12]:
         at = part_of(row[head], path)
         given = [replaced(row[name], path, None) if name == head else row[name] for name in tuples]
         slope = symbolic.derivative(step, *given, by=by, of=of).function()
@@ -418,9 +438,13 @@ def test_a_formula_that_branches_is_refused():
 # Whole
 
 
+def run(name, fixed, table):
+    return engine.evaluate(fixed, table, name)
+
+
 @pytest.fixture(scope="module")
 def evaluated():
-    """Setting, fixed tuples and columns of several thousand legal plans."""
+    """Setting, fixed tuples and columns of several thousand legal plans, and what plain Python makes of them."""
     draw = random.Random(2)
     batches = []
     for setting in SETTINGS:
@@ -428,23 +452,20 @@ def evaluated():
             settings = drawn_options(draw)
             model, cluster, framework, plans = legal_plans(draw, setting, 250, global_batch=1536, seq_len=8192, **settings)
             table = np.array([plan.numbers(framework, model.layers) for plan in plans]).T
-            batches.append((setting[0], fixed_numbers(model, cluster, framework, plans[0]), table))
+            fixed = fixed_numbers(model, cluster, framework, plans[0])
+            batches.append((setting[0], fixed, table, run("python", fixed, table)))
     return batches
-
-
-def run(name, fixed, table):
-    return engine.evaluate(fixed, table, name)
 
 
 @pytest.mark.parametrize("other", ["numpy", "numba"])
 def test_engines_agree_on_every_part_of_thousands_of_legal_plans(other, evaluated):
-    assert sum(table.shape[1] for _, _, table in evaluated) >= 4000
-    for model, fixed, table in evaluated:
-        assert differ(run("python", fixed, table), run(other, fixed, table)) <= SAME, model
+    assert sum(table.shape[1] for _, _, table, _ in evaluated) >= 4000
+    for model, fixed, table, expected in evaluated:
+        assert differ(expected, run(other, fixed, table)) <= SAME, model
 
 
 def test_chunks_and_threads_change_no_bit(evaluated):
-    _, fixed, table = evaluated[0]
+    _, fixed, table, _ = evaluated[0]
     many = np.tile(table, 4096 * 5 // table.shape[1] + 1)
     few = run("numba", fixed, table)
     assert np.array_equal(run("numba", fixed, many), np.tile(few, many.shape[1] // table.shape[1]))
@@ -458,7 +479,7 @@ def test_auto_takes_python_for_a_handful_and_vector_code_for_thousands():
 def test_the_parts_of_a_step_add_up(evaluated):
     rows = {part: k for k, part in enumerate(engine.PARTS)}
     held = [rows[part] for part in engine.PARTS if part.startswith("memory_") and part != "memory_total"]
-    for model, fixed, table in evaluated:
+    for model, fixed, table, _ in evaluated:
         out = run("numpy", fixed, table)
         assert np.isfinite(out).all(), model
         assert (out[rows["total"]] > 0.0).all(), model

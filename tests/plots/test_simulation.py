@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from costmodel import Plan, load_cluster, load_model
-from costmodel.simulation.replay import BUSY, IDLE, simulate
+from costmodel.simulation.played_step import BUSY, IDLE
+from costmodel.simulation.replay import simulate
 
 pytest.importorskip("plotly")
 

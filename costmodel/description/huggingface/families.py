@@ -8,7 +8,7 @@ Facts are those of the configuration and modelling files of Hugging Face Transfo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from costmodel.description.huggingface import special
 from costmodel.description.huggingface.keys import words
@@ -66,7 +66,7 @@ def family(
     only: Mapping[str, tuple[object, ...]] | None = None,
     ignored: str = "",
     positions: bool = False,
-    **fixed: Any,
+    **fixed: object,
 ) -> Family:
     """A row of the table.
 
