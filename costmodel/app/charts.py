@@ -23,8 +23,8 @@ from costmodel.plots.style import TEMPLATE, Drawing
 from costmodel.records import Row
 from costmodel.simulation.playback import timeline
 
-SIDE = 4
-"""Plans whose steps are drawn side by side."""
+SIDE = 3
+"""Plans whose steps are drawn side by side: as many as have room for their names."""
 ROUNDS = 3
 """Micro-batches that a timeline shows for each pipeline stage, where a step has more."""
 
@@ -167,8 +167,9 @@ def _timeline(answer: Answer) -> list[Drawing]:
             short = dataclasses.replace(plan, global_batch=most * plan.data_parallel * plan.micro_batch)
         figure = pipeline.pipeline_figure(timeline(one.model, one.cluster, short, one.framework))
         if short is not plan:
-            text = f"{figure.layout.title.text}; drawn with {most} micro-batches of the step's {plan.micro_batches:,}"
+            text = f"{figure.layout.title.text}; of {plan.micro_batches:,} micro-batches, over which the bubble weighs less"
             figure.update_layout(title=text)
+        figure.update_yaxes(title_text="held", row=2, col=1)  # in full it is longer than the axis
         figure.update_traces(text=None, textposition="none", selector={"type": "bar"})  # numbers are in the hovers
         figures.append(figure.to_dict())
     return figures

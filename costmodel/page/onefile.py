@@ -24,6 +24,7 @@ from costmodel.page.question import FOLLOWING, Asked, Fields, unasked
 from costmodel.page.schedules import orders
 from costmodel.page.sliders import sliders
 from costmodel.records import made
+from costmodel.words import part_name
 
 PRICE = 2.5
 """Of a GPU-hour, where none is given: something to drag."""
@@ -171,7 +172,7 @@ class WhatIf:
             "price": self.price, "gpus": cluster.gpus, "tokens": plan.global_batch * plan.seq_len,
             "sliders": [slider._asdict() for slider in sliders(self.question, self.price)],
             "time": {part: TIME_LOOKS[part] for part in TIME_PARTS}, "memory": memory_looks(MEMORY_PARTS),
-            "passes": pass_looks(),
+            "passes": pass_looks(), "names": {part: part_name(part) for part in TIME_PARTS},
         }  # fmt: skip
 
 

@@ -64,6 +64,11 @@
 
   document.addEventListener("change", (event) => {
     const element = event.target;
+    if (element.id === "launch") {
+      window.dash_clientside.set_props("export", { data: { kind: "launch", format: element.value, at: Date.now() } });
+      element.value = "";
+      return;
+    }
     if (element.id === "file") { take(element.files[0]); element.value = ""; return; }
     if (element.form && element.form.id === "ask" && element.name) {
       state.delete("row"); state.delete("beside");

@@ -1,7 +1,7 @@
 // Drawings: each takes plain values and gives Plotly's data and layout, in the colours of the page.
 "use strict";
 const GIB = 2 ** 30;
-const title = (name) => name.replaceAll("_", " ");
+const title = (name) => (view.names[name] ?? name).replaceAll("_", " ");
 
 function look() {
   const style = getComputedStyle(document.documentElement), of = (name) => style.getPropertyValue(name).trim();
@@ -99,12 +99,12 @@ function timelineChart(got, view, look, narrow) {
     const words = titled.has(name) || !own.length ? "" : name === "sync" ? "gradients, optimizer, host" : name.replace("-", " by ");
     titled.add(words && name);
     const said = (e) => `rank ${rank[e]}: ${name === "sync" ? "gradients, optimizer, host" : `${name} of micro-batch ${micro[e]} on stage ${stage[e]}`}<br>from ${(begun(e) / unit).toPrecision(5)} ${of}, for ${(duration[e] / unit).toPrecision(3)} ${of}`;
-    return {type: "scatter", mode: "none", name: words, xaxis: place ? "x2" : "x", fill: "toself", fillcolor: colour, fillpattern: {shape: pattern, bgcolor: colour, fgcolor: "#fff", size: 6, solidity: 0.25},
+    return {type: "scatter", mode: "lines", line: {color: look.panel, width: 0.6}, name: words, xaxis: place ? "x2" : "x", fill: "toself", fillcolor: colour, fillpattern: {shape: pattern, bgcolor: colour, fgcolor: "#fff", size: 6, solidity: 0.25},
       x: shape((e) => [begun(e) / unit, begun(e) / unit, end[e] / unit, end[e] / unit]), y: shape((e) => [rank[e] + 0.43, rank[e] - 0.43, rank[e] - 0.43, rank[e] + 0.43]),
       text: shape((e) => Array(4).fill(said(e))), hoveron: "points", hoverinfo: "text"};
   })).filter(({x}) => x.length);
-  const time = {zeroline: false, showgrid: false, nticks: narrow ? 4 : 8};
-  const axes = shown ? {xaxis: {...label(`beginning [${of}]`), ...time, domain: [0, 0.49], range: [0, shown[0] / unit]}, xaxis2: {...frame(look, narrow, {}).xaxis, ...label(`end [${of}]`), ...time, domain: [0.51, 1], range: [(total - shown[1]) / unit, total / unit], anchor: "y"}}
+  const time = {zeroline: false, showgrid: false, nticks: narrow ? 3 : 8};
+  const axes = shown ? {xaxis: {...label(`beginning [${of}]`), ...time, domain: [0, narrow ? 0.46 : 0.49], range: [0, shown[0] / unit]}, xaxis2: {...frame(look, narrow, {}).xaxis, ...label(`end [${of}]`), ...time, domain: [narrow ? 0.54 : 0.51, 1], range: [(total - shown[1]) / unit, total / unit], anchor: "y"}}
     : {xaxis: {...label(`time [${of}]`), ...time, range: [0, total / unit]}};
   return [[data, frame(look, narrow, {hovermode: "closest", ...axes, yaxis: {...label("rank"), range: [ranks - 0.4, -0.6], tickmode: "linear", dtick: Math.max(1, Math.ceil(ranks / 8)), showgrid: false, zeroline: false}})], shown];
 }

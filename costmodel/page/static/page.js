@@ -237,7 +237,7 @@ function played(one, look, narrow) {
   if (got instanceof Promise) { got.then(() => { if (state.tab === "timeline" && found) draw(entries()); }); return [[[], frame(look, narrow, {})], "…"]; }
   if (got.error) return [[[], frame(look, narrow, {})], got.error];
   const [drawing, shown] = timelineChart(got, view, look, narrow), name = one.name.replaceAll(" · ", ", ");
-  const apart = Math.abs(got.total / one.step_time_s - 1) > 0.0005 ? `, where the estimate says ${seconds(one.step_time_s)}` : "";
+  const apart = seconds(got.total) === seconds(one.step_time_s) ? ", as is estimated" : `, where ${seconds(one.step_time_s)} are estimated`;
   const part = shown ? ` Drawn: its first ${seconds(shown[0])} and its last ${seconds(shown[1])}; between them it goes on in the same way.` : "";
   return [drawing, `${name}: one pipeline's step under ${got.name}, ${got.micro_batches.toLocaleString("en")} micro-batches, ${seconds(got.total)}${apart}.${part}`];
 }
