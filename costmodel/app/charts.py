@@ -29,6 +29,10 @@ ROUNDS = 3
 """Micro-batches that a timeline shows for each pipeline stage, where a step has more."""
 
 
+LETTER = 7.8
+"""Width of a letter at most, on average of a line of the page's typeface in its size [pixels]."""
+
+
 class Key(NamedTuple):
     """One series of a chart: its name, its colour, and whether it is a line, a marker, an area or hatched."""
 
@@ -103,8 +107,13 @@ def _fitted(drawn: Row) -> Row:
         plot_bgcolor="rgba(0,0,0,0)", font={"family": 'system-ui, "Segoe UI", Roboto, sans-serif', "size": 13},
     )  # fmt: skip
     for name, axis in layout.items():
-        if name.startswith(("xaxis", "yaxis")) and "title" in axis:
-            axis["title"] = {**axis["title"], "font": {"size": 13}}
+        if name.startswith(("xaxis", "yaxis")):
+            axis["ticklabeloverflow"] = "allow"  # there is room, and to look for it takes Plotly long
+            if "title" in axis:
+                axis["title"] = {**axis["title"], "font": {"size": 13}}
+    if names := layout.get("yaxis", {}).get("ticktext"):  # known names need not be drawn twice to learn their width
+        longest = max(len(line) for name in names for line in name.replace("<b>", "").replace("</b>", "").split("<br>"))
+        layout["margin"]["l"], layout["yaxis"]["automargin"] = LETTER * longest + 12, False
     return drawn
 
 

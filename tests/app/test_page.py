@@ -311,14 +311,17 @@ def test_a_slider_redraws_soon_after_its_release(page, capsys):
     page.open()
     WebDriverWait(page.browser, 20).until(lambda _: page.find("#chart .js-plotly-plot .barlayer path"))  # as a visitor waits
     time.sleep(0.5)
-    took = []
-    for value in (-1.0, -0.5, 0.5, 1.0, -2.0, 0.2, 1.5, -1.5):
-        page.browser.execute_script("window.costmodel.plotted.length = 0")
-        page.does(lambda value=value: page.browser.execute_script(
-            "const slider = document.querySelector('#x-inner'); slider.value = arguments[0];"
-            "slider.dispatchEvent(new Event('input', {bubbles: true}))", value))  # fmt: skip
-        WebDriverWait(page.browser, 20).until(lambda driver: driver.execute_script("return window.costmodel.plotted.length"))
-        took.append(page.browser.execute_script("return window.costmodel.plotted.at(-1)"))
+    batches = []
+    for batch in range(3):
+        took = []
+        for value in (-1.0, -0.5, 0.5, 1.0, -2.0, 0.2, 1.5, -1.5):
+            page.browser.execute_script("window.costmodel.plotted.length = 0")
+            page.does(lambda value=value + 0.01 * batch: page.browser.execute_script(
+                "const slider = document.querySelector('#x-inner'); slider.value = arguments[0];"
+                "slider.dispatchEvent(new Event('input', {bubbles: true}))", value))  # fmt: skip
+            WebDriverWait(page.browser, 20).until(lambda driver: driver.execute_script("return window.costmodel.plotted.length"))
+            took.append(page.browser.execute_script("return window.costmodel.plotted.at(-1)"))
+        batches.append((statistics.median(took), max(took)))
     with capsys.disabled():
-        middle, longest = statistics.median(took), max(took)
-        print(f"\nfrom a slider's release to redrawn charts: median {middle:.0f} ms, longest {longest:.0f} ms of {len(took)}")
+        for middle, longest in sorted(batches):
+            print(f"\nfrom a slider's release to redrawn charts: median {middle:.0f} ms, longest {longest:.0f} ms of 8", end="")
