@@ -29,7 +29,7 @@ ROUNDS = 3
 """Micro-batches that a timeline shows for each pipeline stage, where a step has more."""
 
 
-LETTER = 7.8
+LETTER = 7.2
 """Width of a letter at most, on average of a line of the page's typeface in its size [pixels]."""
 
 
@@ -110,10 +110,10 @@ def _fitted(drawn: Row) -> Row:
         if name.startswith(("xaxis", "yaxis")):
             axis["ticklabeloverflow"] = "allow"  # there is room, and to look for it takes Plotly long
             if "title" in axis:
-                axis["title"] = {**axis["title"], "font": {"size": 13}}
+                axis["title"] = {**axis["title"], "font": {"size": 12}}
     if names := layout.get("yaxis", {}).get("ticktext"):  # known names need not be drawn twice to learn their width
         longest = max(len(line) for name in names for line in name.replace("<b>", "").replace("</b>", "").split("<br>"))
-        layout["margin"]["l"], layout["yaxis"]["automargin"] = LETTER * longest + 12, False
+        layout["margin"]["l"], layout["yaxis"]["automargin"] = LETTER * longest + 8, False
     return drawn
 
 
