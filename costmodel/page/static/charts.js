@@ -81,7 +81,7 @@ function sensitivityChart(slopes, look, narrow) {
 }
 
 // What each rank does over a step: all of it, or where that is too much its beginning and its end, as long as are returned beside.
-const DRAWN_PASSES = 600;
+const DRAWN_PASSES = 500;
 function timelineChart(got, view, look, narrow) {
   const {kind, rank, micro, stage, duration, end, kinds, ranks, total} = got, most = narrow ? DRAWN_PASSES / 2 : DRAWN_PASSES;
   const drawn = kinds.map((name) => name in view.passes), passes = [], begun = (e) => end[e] - duration[e];

@@ -6,7 +6,7 @@ function makeTimeline(DATA, formulas, kernel) {
   const isSend = (kind) => kind === code["send-forward"] || kind === code["send-backward"];
 
   // The columns of an order; differences are from the event before of the same rank, kind and stage.
-  async function unpacked({packed, offsets, layers}) {
+  async function unpacked({packed, offsets, layers, ranks}) {
     const bytes = Uint8Array.from(atob(packed), (one) => one.charCodeAt(0)), count = offsets.at(-1);
     const buffer = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
     const micro = new Int32Array(buffer, 0, count), match = new Int32Array(buffer, 4 * count, count);
@@ -20,12 +20,27 @@ function makeTimeline(DATA, formulas, kernel) {
         for (const [column, before] of last) column[e] = before[group] += column[e];
       }
     }
-    return {offsets, kind, stage, micro, match, rank};
+    // what stays however long the passes take: where their times are, who sends on which link, how many ranks a sync waits for
+    const place = new Uint16Array(count), link = new Int32Array(count), sends = [];
+    let most = 0;
+    for (let e = 0; e < count; e++) {
+      place[e] = kind[e] * layers.length + stage[e];
+      if (isSend(kind[e])) { sends.push(e); link[e] = rank[e] * ranks + rank[match[e]]; }
+      if (kind[e] === code.sync) most = Math.max(most, match[e]);
+    }
+    const groups = new Int32Array(most + 1);
+    for (let e = 0; e < count; e++) if (kind[e] === code.sync) groups[match[e]] += 1;
+    return {offsets, kind, stage, micro, match, rank, place, link, sends: Int32Array.from(sends), groups};
   }
 
+  function latest(end) {
+    let last = 0;
+    for (let e = 0; e < end.length; e++) if (end[e] > last) last = end[e];
+    return last;
+  }
   // Start and end of every event [s].
   function played(made, step, micro_batches, order, events) {
-    const {layers, ranks, syncs, chunks} = order, {offsets, kind, stage, match, rank} = events, count = kind.length;
+    const {layers, ranks, syncs, chunks} = order, {offsets, kind, match, rank, place, link, sends, groups} = events, count = kind.length;
     const known = new Map();
     const passes = (layers, first, last) => {
       const key = `${layers}|${first}|${last}`;
@@ -37,22 +52,18 @@ function makeTimeline(DATA, formulas, kernel) {
     const [sync, each] = call("outside_passes", {total, bubble, exchange, micro_batches, slowest, syncs, chunks});
     const [latency, moving] = call("boundary_parts", made);
     const times = new Float64Array(kinds.length * layers.length);
-    layers.forEach((held, place) => {
-      const [forward, data, weight] = passes(held, Number(place === 0), Number(place === layers.length - 1));
+    layers.forEach((held, at) => {
+      const [forward, data, weight] = passes(held, Number(at === 0), Number(at === layers.length - 1));
       const taken = {forward, "backward-input": data, "backward-weight": weight + each, backward: data + (weight + each), sync};
-      for (const [name, time] of Object.entries(taken)) times[code[name] * layers.length + place] = time;
+      for (const [name, time] of Object.entries(taken)) times[code[name] * layers.length + at] = time;
     });
-    const duration = new Float64Array(count), occupancy = new Float64Array(count), late = new Float64Array(count), link = new Int32Array(count);
-    const groups = new Int32Array(1 + match.reduce((most, one, e) => kind[e] === code.sync ? Math.max(most, one) : most, 0));
-    for (let e = 0; e < count; e++) {
-      duration[e] = times[kind[e] * layers.length + stage[e]];
-      if (isSend(kind[e])) { occupancy[e] = moving; late[e] = latency; link[e] = rank[e] * ranks + rank[match[e]]; }
-      if (kind[e] === code.sync) groups[match[e]] += 1;
-    }
+    const duration = new Float64Array(count), occupancy = new Float64Array(count), late = new Float64Array(count);
+    for (let e = 0; e < count; e++) duration[e] = times[place[e]];
+    for (const e of sends) { occupancy[e] = moving; late[e] = latency; }
     const start = new Float64Array(count), end = new Float64Array(count), cursor = new Int32Array(ranks);
     const sending = made.settings.overlap.pipeline > 0 ? kernel.NON_BLOCKING : kernel.BLOCKING;
     kernel.play(kernel.Program(offsets, kind, match, rank, link, duration, occupancy, late, groups), ranks * ranks, sending, start, end, cursor);
-    return {...events, name: order.name, ranks, micro_batches, duration, start, end, kinds, total: end.reduce((a, b) => Math.max(a, b), 0)};
+    return {...events, name: order.name, ranks, micro_batches, duration, start, end, kinds, total: latest(end)};
   }
 
   return (model, orders) => {
