@@ -18,6 +18,7 @@ from costmodel.errors import InvalidValue
 from costmodel.evaluation.error_model import NINETY
 from costmodel.evaluation.estimation import TIME_PARTS, estimate
 from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
+from costmodel.page.conversion import learn
 from costmodel.page.data import embedded, script, static, timeline_script
 from costmodel.page.plans import Candidates, candidates, columns
 from costmodel.page.question import FOLLOWING, Asked, Fields, unasked
@@ -123,7 +124,8 @@ class WhatIf:
         texts = {
             "title": html.escape(f"{self.question.model.name} on {self.question.cluster.gpus} GPUs of "
                                  f"{self.question.cluster.name}: what if"),
-            "style": static("page.css"), "plotly": plotly_script(), "model": script(self.question, self.price),
+            "style": static("page.css"), "plotly": plotly_script(),
+            "model": script(self.question, self.price, learn(self.question, self.candidates.plans)),
             "view": embedded(self._view()), "timeline": timeline_script(),
             "orders": embedded(orders(self.question, self.candidates.plans)),
             "worker": static("worker.js"), "charts": static("charts.js"), "page": static("page.js"),
