@@ -10,8 +10,9 @@ from typing import NamedTuple
 from costmodel.app.state import SLIDERS, State, read_fields
 from costmodel.catalogue.loader import load_cluster, load_model
 from costmodel.description.cluster import Cluster
+from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
-from costmodel.evaluation.estimation import Estimate, estimate
+from costmodel.evaluation.estimation import Estimate, estimate, fill_slopes
 from costmodel.evaluation.factors import IMBALANCE, quantities, scaled
 from costmodel.evaluation.leading import shortlist
 from costmodel.evaluation.plan_search import SearchResult, search_by_name
@@ -121,10 +122,24 @@ def answered(state: State) -> Answer:
     """
     before = searched(state.question)
     found = under_sliders(state, before)
+    fill_slopes(found.ranked)  # at once: the interval of every plan, and how sure the ranking is, need them
     chosen = found[min(state.row, len(found) - 1)] if found.ranked else None
     moved = found is not before
-    unmoved = estimate(before.model, before.cluster, chosen.plan, before.framework) if chosen and moved else None
-    return Answer(state, before, found, moved, chosen, _beside(state, found), unmoved)
+    still = unmoved(state.question, chosen.plan) if chosen and moved else None
+    return Answer(state, before, found, moved, chosen, _beside(state, found), still)
+
+
+@functools.lru_cache(maxsize=128)
+def unmoved(question: State, plan: Plan) -> Estimate:
+    """A plan without sliders: while these move, the same plans come again and again.
+
+    Parameters
+    ----------
+    question : `State.question` of a state
+    plan : one of its search
+    """
+    before = searched(question)
+    return estimate(before.model, before.cluster, plan, before.framework)
 
 
 def _beside(state: State, found: SearchResult) -> Estimate | None:
@@ -188,4 +203,6 @@ def command(state: State) -> str:
     return join([*words, "-o", "report.html"])
 
 
-__all__ = ["TOP", "Answer", "answered", "command", "described", "difference", "factors_of", "searched", "under_sliders"]
+__all__ = [
+    "TOP", "Answer", "answered", "command", "described", "difference", "factors_of", "searched", "under_sliders", "unmoved",
+]  # fmt: skip

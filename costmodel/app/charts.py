@@ -6,27 +6,31 @@ import dataclasses
 import functools
 from typing import NamedTuple
 
-import plotly.graph_objects as go
+import plotly.io
 
-from costmodel.app.answer import Answer, described, searched, under_sliders
+from costmodel.app.answer import Answer, described, searched, under_sliders, unmoved
 from costmodel.app.state import State
 from costmodel.evaluation.dimension_sweeps import Scaling, scaling_of
-from costmodel.evaluation.estimation import estimate
 from costmodel.evaluation.plan_search import SearchResult
 from costmodel.evaluation.sensitivity import sensitivities
 from costmodel.plots import pipeline
-from costmodel.plots.dimension_sweeps import scaling_figure
-from costmodel.plots.frontier import frontier_figure
-from costmodel.plots.sensitivity import tornado_figure
-from costmodel.plots.stages import stages_figure
-from costmodel.plots.step import breakdown_figure, waterfall
+from costmodel.plots.dimension_sweeps import scaling_drawing
+from costmodel.plots.frontier import frontier_drawing
+from costmodel.plots.sensitivity import tornado_drawing
+from costmodel.plots.stages import stages_drawing
+from costmodel.plots.step import breakdown_drawing, waterfall
+from costmodel.plots.style import TEMPLATE, Drawing
 from costmodel.records import Row
 from costmodel.simulation.playback import timeline
 
-SIDE = 4
-"""Plans whose steps are drawn side by side."""
+SIDE = 3
+"""Plans whose steps are drawn side by side: as many as have room for their names."""
 ROUNDS = 3
 """Micro-batches that a timeline shows for each pipeline stage, where a step has more."""
+
+
+LETTER = 7.2
+"""Width of a letter at most, on average of a line of the page's typeface in its size [pixels]."""
 
 
 class Key(NamedTuple):
@@ -58,8 +62,7 @@ def charts(answer: Answer) -> Charts:
         "time": _time, "memory": _memory, "frontier": _frontier, "scaling": _scaling, "sensitivity": _sensitivity,
         "timeline": _timeline,
     }[answer.state.tab](answer)  # fmt: skip
-    drawn = [figure.to_dict() for figure in figures]
-    return Charts(tuple(map(_headed, drawn)), tuple(map(_keyed, drawn)), tuple(map(_fitted, drawn)))
+    return Charts(tuple(map(_headed, figures)), tuple(map(_keyed, figures)), tuple(map(_fitted, figures)))
 
 
 def _headed(drawn: Row) -> str:
@@ -87,40 +90,52 @@ def _keyed(drawn: Row) -> tuple[Key, ...]:
     return tuple(keys)
 
 
+@functools.cache
+def _template() -> Row:
+    """Plotly's template as its JavaScript takes it: without names."""
+    found: Row = plotly.io.templates[TEMPLATE].to_plotly_json()
+    return found
+
+
 def _fitted(drawn: Row) -> Row:
     """Give a figure the page's typeface and as much room as there is."""
     layout = drawn["layout"]
     layout.pop("height", None)
     layout.update(
+        template=_template(),
         margin={**layout.get("margin", {}), "t": 12, "b": 48, "r": 14}, autosize=True, paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)", font={"family": 'system-ui, "Segoe UI", Roboto, sans-serif', "size": 13},
     )  # fmt: skip
     for name, axis in layout.items():
-        if name.startswith(("xaxis", "yaxis")) and "title" in axis:
-            axis["title"] = {**axis["title"], "font": {"size": 13}}
+        if name.startswith(("xaxis", "yaxis")):
+            axis["ticklabeloverflow"] = "allow"  # there is room, and to look for it takes Plotly long
+            if "title" in axis:
+                axis["title"] = {**axis["title"], "font": {"size": 12}}
+    if names := layout.get("yaxis", {}).get("ticktext"):  # known names need not be drawn twice to learn their width
+        longest = max(len(line) for name in names for line in name.replace("<b>", "").replace("</b>", "").split("<br>"))
+        layout["margin"]["l"], layout["yaxis"]["automargin"] = LETTER * longest + 8, False
     return drawn
 
 
-def _time(answer: Answer) -> list[go.Figure]:
+def _time(answer: Answer) -> list[Drawing]:
     chosen = answer.chosen
     assert chosen is not None
     if answer.beside is not None:
-        return [breakdown_figure([chosen, answer.beside]), waterfall(chosen, answer.beside)]
+        return [breakdown_drawing([chosen, answer.beside]), waterfall(chosen, answer.beside).to_dict()]
     first = [chosen, *(one for one in answer.found if one.plan != chosen.plan)][:SIDE]
     if not answer.moved:
-        return [breakdown_figure(first)]
-    before = [estimate(answer.before.model, answer.before.cluster, one.plan, answer.before.framework) for one in first]
-    return [breakdown_figure(first, before)]
+        return [breakdown_drawing(first)]
+    return [breakdown_drawing(first, [unmoved(answer.state.question, one.plan) for one in first])]
 
 
-def _memory(answer: Answer) -> list[go.Figure]:
+def _memory(answer: Answer) -> list[Drawing]:
     assert answer.chosen is not None
-    first = stages_figure(answer.chosen, answer.unmoved)
-    return [first] if answer.beside is None else [first, stages_figure(answer.beside)]
+    first = stages_drawing(answer.chosen, answer.unmoved)
+    return [first] if answer.beside is None else [first, stages_drawing(answer.beside)]
 
 
-def _frontier(answer: Answer) -> list[go.Figure]:
-    return [frontier_figure(answer.found, answer.before if answer.moved else None)]
+def _frontier(answer: Answer) -> list[Drawing]:
+    return [frontier_drawing(answer.found, answer.before if answer.moved else None)]
 
 
 @functools.lru_cache(maxsize=16)
@@ -133,23 +148,23 @@ def _scaled(question: State) -> Scaling:
     return scaling_of(find, described(question)[1], question.batch)
 
 
-def _scaling(answer: Answer) -> list[go.Figure]:
+def _scaling(answer: Answer) -> list[Drawing]:
     asked = answer.state.question
     if not answer.moved:
-        return [scaling_figure(_scaled(asked), None)]
+        return [scaling_drawing(_scaled(asked), None)]
 
     def find(gpus: int, batch: int) -> SearchResult:
         return under_sliders(answer.state, searched(dataclasses.replace(asked, gpus=gpus, batch=batch)), 1)
 
-    return [scaling_figure(scaling_of(find, answer.before.cluster, asked.batch), _scaled(asked))]
+    return [scaling_drawing(scaling_of(find, answer.before.cluster, asked.batch), _scaled(asked))]
 
 
-def _sensitivity(answer: Answer) -> list[go.Figure]:
+def _sensitivity(answer: Answer) -> list[Drawing]:
     both = [one for one in (answer.chosen, answer.beside) if one is not None]
-    return [tornado_figure(one, sensitivities(one)) for one in both]
+    return [tornado_drawing(one, sensitivities(one)) for one in both]
 
 
-def _timeline(answer: Answer) -> list[go.Figure]:
+def _timeline(answer: Answer) -> list[Drawing]:
     figures = []
     for one in (answer.chosen, answer.beside):
         if one is None:
@@ -161,10 +176,11 @@ def _timeline(answer: Answer) -> list[go.Figure]:
             short = dataclasses.replace(plan, global_batch=most * plan.data_parallel * plan.micro_batch)
         figure = pipeline.pipeline_figure(timeline(one.model, one.cluster, short, one.framework))
         if short is not plan:
-            text = f"{figure.layout.title.text}; drawn with {most} micro-batches of the step's {plan.micro_batches:,}"
+            text = f"{figure.layout.title.text}; of {plan.micro_batches:,} micro-batches, over which the bubble weighs less"
             figure.update_layout(title=text)
+        figure.update_yaxes(title_text="held", row=2, col=1)  # in full it is longer than the axis
         figure.update_traces(text=None, textposition="none", selector={"type": "bar"})  # numbers are in the hovers
-        figures.append(figure)
+        figures.append(figure.to_dict())
     return figures
 
 

@@ -18,9 +18,10 @@ from costmodel.app.answer import Answer, answered, command, difference
 from costmodel.app.charts import Charts, charts
 from costmodel.app.page import template
 from costmodel.app.state import read_state, write_fields
-from costmodel.checks import positive_int, text
+from costmodel.checks import choice, positive_int, text
 from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue, UnreadableFile
+from costmodel.interop.launchers import formats, suffix, write_launch
 
 LARGEST_REQUEST = 1_200_000
 """Bytes of a request: a config.json of 1 MiB with what Dash writes around it."""
@@ -64,7 +65,8 @@ def make_app(hosts: Sequence[str] = LOOPBACK) -> Dash:
     )(show)  # fmt: skip
     app.callback(Output("opened", "data"), Input("upload", "data"), prevent_initial_call=True)(opened)
     app.callback(
-        Output("download", "data"), Input("export", "data"), State("query", "data"), prevent_initial_call=True
+        Output("download", "data"), Output("wrong", "children", allow_duplicate=True), Input("export", "data"),
+        State("query", "data"), prevent_initial_call=True,
     )(exported)  # fmt: skip
     app.clientside_callback(
         "function(strip, figure) { window.costmodel.shown(strip); return ''; }", Output("drawn", "data"), Input("strip", "data"),
@@ -81,7 +83,9 @@ def make_app(hosts: Sequence[str] = LOOPBACK) -> Dash:
 def _layout() -> object:
     stores = [dcc.Store(id=name) for name in ("query", "strip", "upload", "opened", "export", "drawn", "taken")]
     acts = [("compare", "Compare"), ("csv", "CSV"), ("html", "Report"), ("link", "Copy link")]
-    buttons = [html.Button(text, type="button", **{"data-do": name}) for name, text in acts]
+    buttons: list[object] = [html.Button(text, type="button", **{"data-do": name}) for name, text in acts]
+    options = [html.Option("Launch file", value=""), *(html.Option(name, value=name) for name in formats())]
+    buttons.insert(3, html.Select(options, id="launch", **{"aria-label": "launch file of the chosen plan, in the format of"}))
     graphs = [
         html.Div(id="heading", className="heading"), dcc.Graph(id="chart", config=GRAPH, responsive=True, style=HEIGHT),
         html.Div(id="heading-beside", className="heading"),
@@ -171,21 +175,32 @@ def read_upload(upload: object) -> Transformer:
             raise CostModelError(str(refused).replace(str(file), "config.json")) from None
 
 
-def exported(kind: dict[str, object], query: str) -> object:
-    """A file to save: the ranked plans as CSV, or the report.
+def exported(kind: dict[str, object], query: str) -> tuple[object, str]:
+    """A file to save, and where there is none, why: the ranked plans as CSV, the report, or the chosen plan's launch file.
 
     Parameters
     ----------
-    kind : with ``"csv"`` or ``"html"`` under ``"kind"``, and the link under ``"link"``
+    kind : with ``"csv"``, ``"html"`` or ``"launch"`` under ``"kind"``, the link under ``"link"``, and of a launch file the
+        format under ``"format"``
     query : of the link
     """
     try:
         answer = answered(read_state(query))
         if kind.get("kind") == "csv":
-            return {"content": answer.found.to_csv(), "filename": "costmodel.csv", "type": "text/csv"}
-        return {"content": _report(answer, text("link", kind.get("link"))), "filename": "costmodel.html", "type": "text/html"}
-    except CostModelError:
-        return no_update  # the page already says why
+            return {"content": answer.found.to_csv(), "filename": "costmodel.csv", "type": "text/csv"}, ""
+        if kind.get("kind") == "launch":
+            return _launch_file(answer, text("format", kind.get("format"))), ""
+        content = _report(answer, text("link", kind.get("link")))
+        return {"content": content, "filename": "costmodel.html", "type": "text/html"}, ""
+    except CostModelError as refused:
+        return no_update, str(refused)
+
+
+def _launch_file(answer: Answer, dialect: str) -> dict[str, str]:
+    choice("format", dialect, tuple(formats()))
+    chosen = answer.chosen or answer.found.best
+    content = write_launch(dialect, chosen.plan, chosen.model, cluster=chosen.cluster)
+    return {"content": content, "filename": f"costmodel-{dialect}.{suffix(dialect)}", "type": "text/plain"}
 
 
 def _report(answer: Answer, link: str) -> str:

@@ -19,7 +19,7 @@ LONGEST = 8000
 """Characters of a query."""
 MOST_GPUS, MOST_BATCH, MOST_LENGTH, MOST_VALUES = 131_072, 1_000_000, 4_194_304, 12
 TABS = ("time", "memory", "frontier", "scaling", "sensitivity", "timeline")
-SORTS = ("place", "step", "rate", "memory", "fastest")
+SORTS = ("place", "plan", "besides", "step", "rate", "state", "memory", "fastest")
 CONSTRAINTS = {
     "tp": "tensor_parallel", "cp": "context_parallel", "pp": "pipeline_parallel", "ep": "expert_parallel", "dp": "data_parallel",
     "mb": "micro_batch", "zero": "zero_stage", "recompute": "recompute", "dtype": "dtype",

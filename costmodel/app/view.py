@@ -13,7 +13,7 @@ from costmodel.evaluation.memory_breakdown import PARTS
 from costmodel.evaluation.price import price_per_billion_tokens
 from costmodel.evaluation.ranking import Standing
 from costmodel.plots.step import LOOKS
-from costmodel.plots.style import colour
+from costmodel.plots.style import BLACK, colour
 from costmodel.units import GB, GiB, format_seconds
 from costmodel.words import between, label, part_name
 
@@ -26,11 +26,11 @@ GROUPS = {
 FEW = 5
 """Ranked plans that the table shows unless it is asked for more."""
 HEADS = (
-    ("place", "#", ""), ("", "plan", "text"), ("", "step time by part", "bar text"), ("step", "s", ""),
-    ("rate", "tokens/s/GPU", "wide"), ("", "memory by part", "bar text"), ("memory", "GiB", "wide"),
+    ("place", "#", ""), ("plan", "plan", "text"), ("besides", "step time by part", "bar text"), ("step", "s", ""),
+    ("rate", "tokens/s/GPU", "wide"), ("state", "memory by part", "bar text"), ("memory", "GiB", "wide"),
     ("fastest", "P(fastest)", "wide"),
 )  # fmt: skip
-"""Columns: the key that they sort by, what they are called, and their class."""
+"""Columns: the key that they sort by, what they are called, and their class; bars by what is no pass, and what is no weight."""
 
 
 def said(answer: Answer) -> list[object]:
@@ -79,7 +79,10 @@ def table(answer: Answer) -> object:
     """The ranked plans, sorted as the state says; below them the plan that would be faster but does not fit."""
     state, found = answer.state, answer.found
     rows = list(enumerate(zip(found.ranked, found.standings.plans, strict=True)))
-    keys: dict[str, Callable[[tuple[int, tuple[Estimate, Standing]]], float]] = {
+    keys: dict[str, Callable[[tuple[int, tuple[Estimate, Standing]]], float | str]] = {
+        "plan": lambda row: label(row[1][0].plan),
+        "besides": lambda row: row[1][0].step_time - row[1][0].times["forward"] - row[1][0].times["backward"],
+        "state": lambda row: float(row[1][0].memory.total - row[1][0].memory.weights),
         "place": lambda row: row[0], "step": lambda row: row[1][0].step_time, "rate": lambda row: row[1][0].tokens_per_second,
         "memory": lambda row: float(row[1][0].memory.total), "fastest": lambda row: row[1][1].probability_fastest,
     }  # fmt: skip
@@ -105,8 +108,6 @@ def table(answer: Answer) -> object:
 
 
 def _head(state: State, key: str, text: str, kind: str) -> object:
-    if not key:
-        return html.Th(text, className=kind, scope="col")
     on = state.sort == key
     down = not state.down if on else key in ("rate", "fastest")
     arrow = ("\N{BLACK DOWN-POINTING SMALL TRIANGLE}" if state.down else "\N{BLACK UP-POINTING SMALL TRIANGLE}") if on else ""
@@ -122,8 +123,8 @@ def _row(answer: Answer, place: int, one: Estimate, standing: Standing | None, l
     state = answer.state
     on, beside = place == state.row and place >= 0, place == state.beside and place >= 0
     times = [(name, sum(one.times[part] for part in parts), LOOKS[parts[0]][0]) for name, parts in GROUPS.items()]
-    held = [(part, float(getattr(one.memory, part)), colour(at)) for at, part in enumerate(PARTS)]
-    tied = " ~" if standing is not None and standing.tied and place > 0 else ""
+    held = [(part, float(getattr(one.memory, part)), _seen(colour(at))) for at, part in enumerate(PARTS)]
+    tied = "\N{NO-BREAK SPACE}~" if standing is not None and standing.tied and place > 0 else ""
     if place >= 0:
         name = html.Button(
             label(one.plan) + tied, type="button", className="plain plan",
@@ -146,6 +147,11 @@ def _row(answer: Answer, place: int, one: Estimate, standing: Standing | None, l
         html.Td(f"{float(one.memory.total) / GiB:.1f}", className="wide"), html.Td(chance, className="wide"),
     ]  # fmt: skip
     return html.Tr(cells, className="on" if on else "beside" if beside else "off" if place < 0 else "")
+
+
+def _seen(fill: str) -> str:
+    """A colour that is seen on dark ground too: black is as light there as the text."""
+    return "var(--ink)" if fill == BLACK else fill
 
 
 def _bar(parts: Sequence[tuple[str, float, str]], whole: float, unit: str, limit: float | None = None) -> object:

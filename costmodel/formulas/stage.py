@@ -53,3 +53,25 @@ def stage_pass(
     rest = depth * (one.total - one.total_forward - one.weight)
     data = rest + head_data + first * embed_backward + (first + last) * exchanged + moved.backward - moved.weight
     return forward, ops.maximum(data, 0.0), weight
+
+
+def outside_passes(
+    total: Number, bubble: Number, exchange: Number, micro_batches: Number, slowest: Number, syncs: Number, chunks: Number,
+) -> tuple[Number, Number]:  # fmt: skip
+    """What a step has besides its passes, its bubble and its transfers, to each sync of a rank, or to each backward pass [s].
+
+    Parameters
+    ----------
+    total : the step [s]
+    bubble, exchange : of it, what the pipeline idles, and waits for transfers [s]
+    micro_batches : of a step
+    slowest : all passes of one micro-batch on the slowest rank [s]
+    syncs : of each rank in a step; where there are none, backward passes take it
+    chunks : stages on a rank
+    """
+    besides = ops.maximum(total - bubble - exchange - micro_batches * slowest, 0.0)  # below 0 by rounding only
+    synced = syncs > 0.0
+    return (
+        ops.where(synced, besides / ops.maximum(syncs, 1.0), 0.0),
+        ops.where(synced, 0.0, besides / (micro_batches * chunks)),
+    )

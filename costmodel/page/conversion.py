@@ -11,9 +11,10 @@ import itertools
 import math
 import operator
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+from costmodel.description.plan import Plan
 from costmodel.errors import CostModelError, InvalidValue, NotModelled
 from costmodel.page.question import Asked, Domain, Fields, domains
 
@@ -110,9 +111,9 @@ def token(domain: Domain, value: object) -> str:
 class _Learner:
     """Asks the library, and remembers."""
 
-    def __init__(self, question: Asked) -> None:
+    def __init__(self, question: Asked, plans: Collection[Plan]) -> None:
         self.question = question.neutral()
-        self.domains = domains(self.question)
+        self.domains = domains(self.question, plans)
         self.refused: dict[tuple[object, ...], CostModelError] = {}
         self._known: dict[tuple[object, ...], Values | None] = {}
         self.base: Fields = self.question.fields()
@@ -190,12 +191,13 @@ class _Learner:
         return power
 
 
-def learn(question: Asked) -> Conversion:
+def learn(question: Asked, plans: Collection[Plan] = ()) -> Conversion:
     """Learn how the arguments of the formulas follow from the fields of a question.
 
     Parameters
     ----------
     question : whose fields may change
+    plans : whose values are learnt too
 
     Returns
     -------
@@ -206,7 +208,7 @@ def learn(question: Asked) -> Conversion:
     InvalidValue
         where an argument is no product of fields
     """
-    learner = _Learner(question)
+    learner = _Learner(question, plans)
     numbers, choices = _influences(learner)
     refusals = _refusals(learner)
     pairs = [set(refusal.tokens.items()) for refusal in refusals]

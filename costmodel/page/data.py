@@ -7,9 +7,10 @@ import inspect
 import json
 from importlib import resources
 
+from costmodel.description.schedule import KINDS
 from costmodel.evaluation.estimation import TIME_PARTS
 from costmodel.formulas.legality import violations
-from costmodel.page import printed
+from costmodel.page import kernels, printed
 from costmodel.page.conversion import Conversion, Rule, Term, learn
 from costmodel.page.question import FOLLOWING, FORMULA, LEADING, LEFT, STEPS, Asked, Domain
 from costmodel.page.rules import refused_by_framework, texts
@@ -96,4 +97,14 @@ def script(question: Asked, price: float = 0.0, conversion: Conversion | None = 
     return f"(() => {{\n{printed.javascript()}{static('model.js')}\nreturn makeModel({data}, {{{names}}});\n}})()"
 
 
-__all__ = ["embedded", "script", "static", "tables"]
+def timeline_script() -> str:
+    """JavaScript that plays a plan's timeline: an expression whose value makes one of a model and its orders."""
+    names = ", ".join(formula.__name__ for formula in printed.PLAYED)
+    parameters = {formula.__name__: list(inspect.signature(formula).parameters) for formula in printed.PLAYED}
+    facts = embedded({"parameters": parameters, "kinds": KINDS})
+    made = f"makeTimeline({facts}, {{{names}}}, {{play, Program, BLOCKING, NON_BLOCKING}})"
+    source = printed.javascript(printed.PLAYED) + kernels.javascript("events") + static("timeline.js")
+    return f"(() => {{\n{source}\nreturn {made};\n}})()"
+
+
+__all__ = ["embedded", "script", "static", "tables", "timeline_script"]

@@ -18,11 +18,14 @@ from costmodel.errors import InvalidValue
 from costmodel.evaluation.error_model import NINETY
 from costmodel.evaluation.estimation import TIME_PARTS, estimate
 from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
-from costmodel.page.data import embedded, script, static
+from costmodel.page.conversion import learn
+from costmodel.page.data import embedded, script, static, timeline_script
 from costmodel.page.plans import Candidates, candidates, columns
 from costmodel.page.question import FOLLOWING, Asked, Fields, unasked
+from costmodel.page.schedules import orders
 from costmodel.page.sliders import sliders
 from costmodel.records import made
+from costmodel.words import part_name
 
 PRICE = 2.5
 """Of a GPU-hour, where none is given: something to drag."""
@@ -121,8 +124,10 @@ class WhatIf:
         texts = {
             "title": html.escape(f"{self.question.model.name} on {self.question.cluster.gpus} GPUs of "
                                  f"{self.question.cluster.name}: what if"),
-            "style": static("page.css"), "plotly": plotly_script(), "model": script(self.question, self.price),
-            "view": embedded(self._view()),
+            "style": static("page.css"), "plotly": plotly_script(),
+            "model": script(self.question, self.price, learn(self.question, self.candidates.plans)),
+            "view": embedded(self._view()), "timeline": timeline_script(),
+            "orders": embedded(orders(self.question, self.candidates.plans)),
             "worker": static("worker.js"), "charts": static("charts.js"), "page": static("page.js"),
         }  # fmt: skip
         page = static("page.html")
@@ -147,7 +152,7 @@ class WhatIf:
 
     def _view(self) -> dict[str, object]:
         """What the page shows beside the model: the plans, what was asked, how sure it is."""
-        from costmodel.plots.embedded import TIME_LOOKS, memory_looks
+        from costmodel.plots.embedded import TIME_LOOKS, memory_looks, pass_looks
 
         model, cluster, framework, plan, _ = self.question
         first, found = self.candidates.first, self.candidates.found
@@ -169,6 +174,7 @@ class WhatIf:
             "price": self.price, "gpus": cluster.gpus, "tokens": plan.global_batch * plan.seq_len,
             "sliders": [slider._asdict() for slider in sliders(self.question, self.price)],
             "time": {part: TIME_LOOKS[part] for part in TIME_PARTS}, "memory": memory_looks(MEMORY_PARTS),
+            "passes": pass_looks(), "names": {part: part_name(part) for part in TIME_PARTS},
         }  # fmt: skip
 
 

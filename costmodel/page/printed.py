@@ -5,15 +5,22 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 
 from costmodel import formulas
 from costmodel.formulas.legality import violations
+from costmodel.formulas.network import communication
+from costmodel.formulas.pipeline import layout
+from costmodel.formulas.stage import outside_passes, stage_pass
 from costmodel.page.question import STEPS
 
 PRINTED: tuple[Callable[..., object], ...] = (*STEPS, violations)
+PLAYED: tuple[Callable[..., object], ...] = (
+    stage_pass, outside_passes, layout.rank_shares, layout.micro_batches, communication.boundary_parts,
+)  # fmt: skip
+"""Those of a timeline."""
 ROOT = Path(formulas.__file__).parent
 
 
@@ -25,15 +32,19 @@ def _digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def javascript() -> str:
-    """The formulas as JavaScript functions of their own names.
+def javascript(printed: Sequence[Callable[..., object]] = PRINTED) -> str:
+    """Formulas as JavaScript functions of their own names.
 
     They are printed through `costmodel.symbolic`, which takes some seconds; the text is kept in the user's cache, under a
     digest of the sources, where one can be written.
+
+    Parameters
+    ----------
+    printed : the formulas
     """
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = Path(os.environ.get("COSTMODEL_CACHE_DIR") or Path(base) / "costmodel")
-    kept = folder / f"formulas-{_digest()}.js"
+    kept = folder / f"{printed[0].__name__}-{_digest()}.js"
     try:
         if kept.stat().st_uid == os.getuid():
             return kept.read_text(encoding="utf-8")
@@ -41,7 +52,7 @@ def javascript() -> str:
         pass  # not there yet
     from costmodel import symbolic
 
-    text = "\n".join(symbolic.javascript(formula) for formula in PRINTED) + "\n"
+    text = "\n".join(symbolic.javascript(formula) for formula in printed) + "\n"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, encoding="utf-8") as file:
@@ -52,4 +63,4 @@ def javascript() -> str:
     return text
 
 
-__all__ = ["PRINTED", "javascript"]
+__all__ = ["PLAYED", "PRINTED", "javascript"]

@@ -212,12 +212,13 @@ class Domain:
         return self.bounds is not None and not self.choices
 
 
-def domains(question: Asked) -> dict[str, Domain]:
+def domains(question: Asked, plans: Collection[Plan] = ()) -> dict[str, Domain]:
     """What every field of a question may be, learnt from how wrong values are refused.
 
     Parameters
     ----------
     question : whose fields
+    plans : whose values are choices too, such as several modules recomputed together, of which refusals name each alone
     """
     asked = question.fields()
     found = {name: domain for name, value in asked.items() if (domain := _domain(question, name, value, {}))}
@@ -227,6 +228,10 @@ def domains(question: Asked) -> dict[str, Domain]:
         allowed = next((domain for domain in tried if domain is not None), None)
         if allowed is not None:  # else one that this framework hasn't whatever is chosen
             found[name] = allowed
+    for name, domain in found.items():
+        if domain.choices and not domain.order:
+            values = dict.fromkeys(value for plan in plans if isinstance(value := getattr(plan, name, None), str))
+            found[name] = dataclasses.replace(domain, choices=(*dict.fromkeys((*domain.choices, *values)),))
     return {name: found[name] for name in asked if name in found}
 
 

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from plotly.offline import get_plotlyjs
 
-from costmodel.plots.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, colour, hatch
-
-TIME_LOOKS = {
-    "forward": (BLUE, ""), "backward": (ORANGE, ""), "recompute": (BLUE, "/"), "tensor_exchange": (SKY, ""),
-    "context_exchange": (SKY, "/"), "expert_exchange": (SKY, "x"), "pipeline_exchange": (SKY, "\\"),
-    "gradient_exchange": (SKY, "."), "parameter_exchange": (SKY, "+"), "bubble": (PURPLE, ""), "optimizer": (GREEN, ""),
-    "host": (GREY, ""),
-}  # fmt: skip
-"""Colour and pattern of each part of a step; communication has one colour."""
+from costmodel.description.schedule import KINDS
+from costmodel.plots import pipeline
+from costmodel.plots.step import LOOKS as TIME_LOOKS
+from costmodel.plots.style import colour, hatch
 
 
 def memory_looks(parts: tuple[str, ...]) -> dict[str, tuple[str, str]]:
@@ -25,9 +20,14 @@ def memory_looks(parts: tuple[str, ...]) -> dict[str, tuple[str, str]]:
     return {part: (colour(place), hatch(place)) for place, part in enumerate(parts)}
 
 
+def pass_looks() -> dict[str, tuple[str, str]]:
+    """Colour and pattern of each kind of pass in a timeline."""
+    return {KINDS[kind]: (fill, pattern) for kind, (fill, pattern, _) in pipeline.LOOKS.items()}
+
+
 def plotly_script() -> str:
     """Plotly's own JavaScript, as the installed package has it."""
     return str(get_plotlyjs())
 
 
-__all__ = ["TIME_LOOKS", "memory_looks", "plotly_script"]
+__all__ = ["TIME_LOOKS", "memory_looks", "pass_looks", "plotly_script"]

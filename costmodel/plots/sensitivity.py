@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.sensitivity import Sensitivity
-from costmodel.plots.style import BLACK, BLUE, TEMPLATE, VERMILLION
+from costmodel.plots.style import BLACK, BLUE, TEMPLATE, VERMILLION, Drawing
 from costmodel.units import format_seconds
 from costmodel.words import label
 
@@ -96,22 +96,35 @@ def tornado_figure(estimate: Estimate, found: Sequence[Sensitivity]) -> go.Figur
     plotly.graph_objects.Figure
         not shown yet
     """
+    return go.Figure(tornado_drawing(estimate, found))
+
+
+def tornado_drawing(estimate: Estimate, found: Sequence[Sensitivity]) -> Drawing:
+    """The same as plain data and layout, in a fraction of the time.
+
+    Parameters
+    ----------
+    estimate : of the plan
+    found : as `costmodel.evaluation.sensitivity.sensitivities` gives them
+    """
     shown = tornado(estimate, found)
-    figure = go.Figure()
     ends = (("lower end", shown.lows, VERMILLION, "/", 0), ("higher end", shown.highs, BLUE, "", 1))
-    for name, changes, colour, pattern, end in ends:
-        figure.add_bar(
-            x=changes, y=shown.names, orientation="h", name=name, hovertext=[texts[end] for texts in shown.texts],
-            hoverinfo="text",
-            marker={"color": colour, "pattern": {"shape": pattern, "fgcolor": "white", "size": 6}},
-        )  # fmt: skip
+    data = [
+        {
+            "type": "bar", "x": changes, "y": shown.names, "orientation": "h", "name": name, "hoverinfo": "text",
+            "hovertext": [texts[end] for texts in shown.texts],
+            "marker": {"color": colour, "pattern": {"shape": pattern, "fgcolor": "white", "size": 6}},
+        }
+        for name, changes, colour, pattern, end in ends
+    ]  # fmt: skip
     widest = max((abs(change) for change in (*shown.lows, *shown.highs)), default=1.0)
     head, _, plan = shown.title.partition(": ")
-    figure.add_vline(x=0, line={"color": BLACK, "width": 1})
-    figure.update_layout(
-        template=TEMPLATE, title=f"{head}<br><sub>{plan}</sub>", barmode="overlay", height=190 + 54 * len(shown.names),
-        legend={"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0.0}, margin={"l": 10, "r": 20, "t": 80, "b": 100},
-        xaxis={"title": "change [%]", "range": [-1.06 * widest, 1.06 * widest], "zeroline": False},
-        yaxis={"autorange": "reversed", "automargin": True, "showgrid": False},
-    )  # fmt: skip
-    return figure
+    middle = {"type": "line", "x0": 0, "x1": 0, "xref": "x", "y0": 0, "y1": 1, "yref": "y domain"}
+    layout = {
+        "template": TEMPLATE, "title": {"text": f"{head}<br><sub>{plan}</sub>"}, "barmode": "overlay",
+        "height": 190 + 54 * len(shown.names), "legend": {"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0.0},
+        "margin": {"l": 10, "r": 20, "t": 80, "b": 100}, "shapes": [{**middle, "line": {"color": BLACK, "width": 1}}],
+        "xaxis": {"title": {"text": "change [%]"}, "range": [-1.06 * widest, 1.06 * widest], "zeroline": False},
+        "yaxis": {"autorange": "reversed", "automargin": True, "showgrid": False},
+    }  # fmt: skip
+    return {"data": data, "layout": layout}

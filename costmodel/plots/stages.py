@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.memory_breakdown import PARTS
-from costmodel.plots.style import BLACK, GREY, TEMPLATE, bytes_unit, colour, hatch, whiskers
+from costmodel.plots.style import GREY, TEMPLATE, Drawing, bytes_unit, colour, hatch, level, whiskers
 from costmodel.units import format_bytes
 from costmodel.words import label
 
@@ -84,40 +84,49 @@ def stages_figure(estimate: Estimate, before: Estimate | None = None) -> go.Figu
     plotly.graph_objects.Figure
         not shown yet
     """
+    return go.Figure(stages_drawing(estimate, before))
+
+
+def stages_drawing(estimate: Estimate, before: Estimate | None = None) -> Drawing:
+    """The same as plain data and layout, in a fraction of the time.
+
+    Parameters
+    ----------
+    estimate : of the plan
+    before : of the same plan before a change, drawn as outlines
+    """
     shown = stages(estimate)
-    figure = go.Figure()
+    data: list[dict[str, object]] = []
     places = list(range(len(shown.stages)))
     for part in shown.parts:
         place = PARTS.index(part.name)  # a part looks alike in every figure
-        error = None
-        if part is shown.parts[-1]:
-            error = whiskers(shown.totals, shown.lows, shown.highs)
-        figure.add_bar(
-            x=places, y=part.held, name=part.name, text=part.texts, textposition="none", error_y=error,
-            hovertemplate="%{text}<extra></extra>",
-            marker={"color": colour(place), "pattern": {"shape": hatch(place), "fgcolor": "white", "size": 8}},
-        )  # fmt: skip
+        error = {"error_y": whiskers(shown.totals, shown.lows, shown.highs)} if part is shown.parts[-1] else {}
+        data.append({
+            "type": "bar", "x": places, "y": part.held, "name": part.name, "text": part.texts, "textposition": "none",
+            "hovertemplate": "%{text}<extra></extra>", **error,
+            "marker": {"color": colour(place), "pattern": {"shape": hatch(place), "fgcolor": "white", "size": 8}},
+        })  # fmt: skip
     was: list[float] = []
     if before is not None:
         was = [stage.total / shown.factor for stage in before.memory.stages]
-        figure.add_scatter(
-            x=places, y=was, mode="markers", name="before the change",
-            marker={"symbol": "line-ew", "size": 34, "line": {"width": 4, "color": GREY}},
-            hovertemplate=f"before the change: %{{y:.4g}} {shown.unit}<extra></extra>",
-        )  # fmt: skip
-    figure.add_hline(
-        y=shown.limit, line={"color": BLACK, "dash": "dash", "width": 2},
-        annotation_text=f"limit of the GPU: {shown.limit:.4g} {shown.unit}", annotation_position="top left",
-    )  # fmt: skip
+        data.append({
+            "type": "scatter", "x": places, "y": was, "mode": "markers", "name": "before the change",
+            "marker": {"symbol": "line-ew", "size": 34, "line": {"width": 4, "color": GREY}},
+            "hovertemplate": f"before the change: %{{y:.4g}} {shown.unit}<extra></extra>",
+        })  # fmt: skip
+    line, words = level(shown.limit, f"limit of the GPU: {shown.limit:.4g} {shown.unit}", "left")
     few = len(places) <= 16
-    figure.update_layout(
-        template=TEMPLATE, title=shown.title, barmode="stack", bargap=0.25, height=460,
-        legend={"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0.0, "traceorder": "normal"},
-        margin={"l": 60, "r": 20, "t": 60, "b": 110},
-        xaxis={
-            "title": "pipeline stage", "tickmode": "array" if few else "auto", "tickvals": places if few else None,
-            "ticktext": [name.partition(":")[0] for name in shown.stages] if few else None, "showgrid": False,
+    ticks: dict[str, object] = {"tickmode": "auto"}
+    if few:
+        ticks = {"tickmode": "array", "tickvals": places, "ticktext": [name.partition(":")[0] for name in shown.stages]}
+    layout = {
+        "template": TEMPLATE, "title": {"text": shown.title}, "barmode": "stack", "bargap": 0.25, "height": 460,
+        "legend": {"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0.0, "traceorder": "normal"},
+        "margin": {"l": 60, "r": 20, "t": 60, "b": 110}, "shapes": [line], "annotations": [words],
+        "xaxis": {"title": {"text": "pipeline stage"}, "showgrid": False, **ticks},
+        "yaxis": {
+            "title": {"text": f"memory [{shown.unit}], whiskers: 90 %"},
+            "range": [0.0, 1.12 * max((*shown.highs, shown.limit, *was))],
         },
-        yaxis={"title": f"memory [{shown.unit}], whiskers: 90 %", "range": [0.0, 1.12 * max((*shown.highs, shown.limit, *was))]},
-    )  # fmt: skip
-    return figure
+    }  # fmt: skip
+    return {"data": data, "layout": layout}

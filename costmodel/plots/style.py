@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from costmodel.units import GiB, KiB, MiB, TiB, microsecond, millisecond
 
@@ -16,6 +17,8 @@ MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross", "
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "5px 2px 1px 2px", "2px 6px")
 HATCHES = ("", "/", "x", ".", "\\", "-", "+", "|")
 TEMPLATE = "plotly_white"
+Drawing = dict[str, Any]
+"""A figure as Plotly's plain data and layout, which nothing has validated yet."""
 
 
 def colour(place: int) -> str:
@@ -50,6 +53,21 @@ def whiskers(values: Sequence[float], lows: Sequence[float], highs: Sequence[flo
         "type": "data", "symmetric": False, "array": [high - value for value, high in zip(values, highs, strict=True)],
         "arrayminus": [value - low for value, low in zip(values, lows, strict=True)], "color": line, "thickness": 1.2,
     }  # fmt: skip
+
+
+def level(y: float, text: str, side: str) -> tuple[dict[str, object], dict[str, object]]:
+    """A dashed line across a figure, and the words above one end of it.
+
+    Parameters
+    ----------
+    y : where, in the unit of the axis
+    text : what it is
+    side : ``"left"`` or ``"right"``, where that is said
+    """
+    across = {"xref": "x domain", "yref": "y"}
+    line = {"type": "line", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": {"color": BLACK, "dash": "dash", "width": 2}, **across}
+    at = {"x": 1.0 if side == "right" else 0.0, "xanchor": side, "y": y, "yanchor": "bottom", "showarrow": False}
+    return line, {"text": text, **at, **across}
 
 
 def bytes_unit(largest: float) -> tuple[float, str]:

@@ -29,11 +29,11 @@ from costmodel.description.schedule import (
 )
 from costmodel.errors import InvalidValue
 from costmodel.evaluation.estimation import estimate
-from costmodel.formulas.network import collectives, communication
-from costmodel.formulas.pipeline import layout, schedules
+from costmodel.formulas.network import communication
+from costmodel.formulas.pipeline import layout
 from costmodel.formulas.pipeline.schedules import SCHEDULES
 from costmodel.formulas.quantities import Inputs, ModelNumbers, PlanNumbers, Settings
-from costmodel.formulas.stage import stage_pass
+from costmodel.formulas.stage import outside_passes, stage_pass
 from costmodel.formulas.transformer import activations
 from costmodel.records import as_number
 
@@ -458,22 +458,18 @@ def timeline(
     stages = schedule.stages
     layers = stage_layers(model.layers, stages, numbers, shape, settings)
     forward, data, weight = _passes(layers, inputs)
-    transfer, nbytes = communication.boundary(shape, settings, numbers, network, software)
-    latency = collectives.send(0.0, numbers.pipeline, numbers.pipeline_stride, network, software)
-    moving = transfer - latency
+    latency, moving, nbytes = communication.boundary_parts(shape, settings, numbers, network, software)
     step = result.step
-    slowest = np.sum(_rank_passes(inputs), axis=0).max()
-    besides = step.total - step.bubble - step.pipeline_exchange - plan.micro_batches * slowest
-    besides = max(besides, 0.0)  # below 0 by rounding only
-    syncs = int(np.bincount(schedule.rank[schedule.kind == SYNC], minlength=schedule.ranks).min())
-    if not syncs:
-        weight = weight + besides / (plan.micro_batches * schedule.chunks)
+    sync, each = outside_passes(
+        step.total, step.bubble, step.pipeline_exchange, plan.micro_batches, _slowest_rank(inputs), syncs_of(schedule),
+        schedule.chunks,
+    )  # fmt: skip
     held = (1.0 - settings.offload.activations) * activations.kept_activations(shape, settings, numbers, software)
     return simulate_schedule(
-        schedule, forward, data, weight, transfer_latency=latency, transfer_bytes=nbytes,
+        schedule, forward, data, weight + each, transfer_latency=latency, transfer_bytes=nbytes,
         transfer_bandwidth=nbytes / moving if moving > 0.0 else math.inf,
         sends="non-blocking" if settings.overlap.pipeline > 0.0 else "blocking",
-        sync=besides / syncs if syncs else 0.0, jitter=jitter, seed=seed, activation_bytes=held * layers,
+        sync=sync, jitter=jitter, seed=seed, activation_bytes=held * layers,
     )  # fmt: skip
 
 
@@ -501,16 +497,18 @@ def _staged(inputs: Inputs, layers: Floats, first: Floats, last: Floats) -> tupl
     return forward, data, weight
 
 
-def _rank_passes(inputs: Inputs) -> tuple[Floats, Floats, Floats]:
-    """The same for the first rank, one between and the last, on average of the stages that each runs [s]."""
-    plan = inputs.plan
-    layers = np.array(layout.rank_layers(*inputs[:3]), dtype=np.float64)
-    two_way = float(schedules.two_way(plan.schedule))
-    folded = float(schedules.folded(plan.schedule)) if plan.pipeline > 1 else 0.0
-    first = np.array([1.0 - 0.5 * two_way, 0.0, 0.5 * two_way])
-    last = np.array([folded * (1.0 - 0.5 * two_way), 0.0, 1.0 - folded + 0.5 * two_way])
-    if plan.pipeline == 1:
-        layers, first, last = layers[:1], np.ones(1), np.ones(1)
-    elif plan.pipeline == 2:  # no rank lies between
-        layers, first, last = layers[::2], first[::2], last[::2]
-    return _staged(inputs, layers, first, last)
+def syncs_of(schedule: Schedule) -> int:
+    """Syncs that every rank has at least.
+
+    Parameters
+    ----------
+    schedule : of a step
+    """
+    return int(np.bincount(schedule.rank[schedule.kind == SYNC], minlength=schedule.ranks).min())
+
+
+def _slowest_rank(inputs: Inputs) -> float:
+    """All passes of one micro-batch on the slowest of the first rank, one between and the last [s]."""
+    shares = [share for *share, there in layout.rank_shares(*inputs[:3]) if there]
+    layers, first, last = np.array(shares, dtype=np.float64).T
+    return float(np.sum(_staged(inputs, layers, first, last), axis=0).max())

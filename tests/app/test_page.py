@@ -212,14 +212,19 @@ def test_a_bad_link_says_what_is_wrong_and_the_page_still_answers(page):
     assert page.text("#wrong") == "" and "a step with" in page.text("h1")
 
 
-@pytest.mark.parametrize(("kind", "name"), [("csv", "costmodel.csv"), ("html", "costmodel.html")])
+@pytest.mark.parametrize(
+    ("kind", "name"), [("csv", "costmodel.csv"), ("html", "costmodel.html"), ("launch", "costmodel-megatron.args")]
+)
 def test_the_answer_is_saved(page, kind, name):
     page.open(SMALL)
     file = Path(page.browser.saved) / name
-    page.find(f"[data-do={kind}]").click()
+    if kind == "launch":
+        page.find("#launch").send_keys("megatron", Keys.ENTER)
+    else:
+        page.find(f"[data-do={kind}]").click()
     WebDriverWait(page.browser, 40).until(lambda _: file.exists() and file.stat().st_size > 500)
     text = file.read_text(encoding="utf-8")
-    assert text.startswith("rank,") if kind == "csv" else "llama3-8b" in text
+    assert text.startswith("rank,") if kind == "csv" else ("--num-layers 32" if kind == "launch" else "llama3-8b") in text
     file.unlink()
 
 
@@ -280,6 +285,18 @@ def test_nothing_overlaps_or_is_cut(page, width, tab):
         }).map(one => one.textContent)"""
     )
     assert not cut
+    lines = page.browser.execute_script(
+        """const texts = document.querySelectorAll('#chart .yaxislayer-above text, #chart .xaxislayer-above text');
+        return Array.from(texts).map(one => {
+            const box = one.getBoundingClientRect();
+            return [one.textContent, box.left, box.right, box.top, box.bottom];
+        }).filter(box => box[2] > box[1])"""
+    )
+    meeting = [
+        (one[0], other[0]) for place, one in enumerate(lines) for other in lines[place + 1 :]
+        if min(one[2], other[2]) - max(one[1], other[1]) > 1 and min(one[4], other[4]) - max(one[3], other[3]) > 6
+    ]  # fmt: skip
+    assert not meeting
     blocks = ["#ask", ".say", "#table", "#tabs", "#panel", "#diff", ".strip"]
     boxes = [(name, page.browser.execute_script(
         "const box = document.querySelector(arguments[0]).getBoundingClientRect();"
@@ -292,14 +309,19 @@ def test_nothing_overlaps_or_is_cut(page, width, tab):
 
 def test_a_slider_redraws_soon_after_its_release(page, capsys):
     page.open()
-    took = []
-    for value in (-1.0, -0.5, 0.5, 1.0, -2.0, 0.2, 1.5, -1.5):
-        page.browser.execute_script("window.costmodel.plotted.length = 0")
-        page.does(lambda value=value: page.browser.execute_script(
-            "const slider = document.querySelector('#x-inner'); slider.value = arguments[0];"
-            "slider.dispatchEvent(new Event('input', {bubbles: true}))", value))  # fmt: skip
-        WebDriverWait(page.browser, 20).until(lambda driver: driver.execute_script("return window.costmodel.plotted.length"))
-        took.append(page.browser.execute_script("return window.costmodel.plotted.at(-1)"))
+    WebDriverWait(page.browser, 20).until(lambda _: page.find("#chart .js-plotly-plot .barlayer path"))  # as a visitor waits
+    time.sleep(0.5)
+    batches = []
+    for batch in range(3):
+        took = []
+        for value in (-1.0, -0.5, 0.5, 1.0, -2.0, 0.2, 1.5, -1.5):
+            page.browser.execute_script("window.costmodel.plotted.length = 0")
+            page.does(lambda value=value + 0.01 * batch: page.browser.execute_script(
+                "const slider = document.querySelector('#x-inner'); slider.value = arguments[0];"
+                "slider.dispatchEvent(new Event('input', {bubbles: true}))", value))  # fmt: skip
+            WebDriverWait(page.browser, 20).until(lambda driver: driver.execute_script("return window.costmodel.plotted.length"))
+            took.append(page.browser.execute_script("return window.costmodel.plotted.at(-1)"))
+        batches.append((statistics.median(took), max(took)))
     with capsys.disabled():
-        middle, longest = statistics.median(took), max(took)
-        print(f"\nfrom a slider's release to redrawn charts: median {middle:.0f} ms, longest {longest:.0f} ms of {len(took)}")
+        for middle, longest in sorted(batches):
+            print(f"\nfrom a slider's release to redrawn charts: median {middle:.0f} ms, longest {longest:.0f} ms of 8", end="")

@@ -8,8 +8,10 @@ import pytest
 pytest.importorskip("dash")
 
 from costmodel import load_model
+from costmodel.app.answer import answered
 from costmodel.app.server import LARGEST_REQUEST, exported, make_app, opened, show
-from costmodel.app.state import TABS, read_fields
+from costmodel.app.state import SORTS, TABS, read_fields, read_state
+from costmodel.interop.launchers import read_launch
 from tests.commanding import refused
 
 SMALL = "model=llama3-8b&gpus=16&batch=64"
@@ -93,7 +95,7 @@ def test_a_plan_beside_it_has_a_chart_of_its_own(tab):
 
 def test_the_table_sorts_by_every_column():
     first = {}
-    for key in ("place", "step", "rate", "memory", "fastest"):
+    for key in SORTS:
         for down in (0, 1):
             rows = asked(f"{SMALL}&sort={key}&down={down}&more=1")["table"][0].children[2].children
             first[key, down] = [row.children for row in rows if words(row.children[0]).isdigit()]
@@ -101,6 +103,8 @@ def test_the_table_sorts_by_every_column():
     assert places["place", 0] == [str(place) for place in range(1, 9)]
     assert places["step", 0] == places["rate", 1] and sorted(places["step", 0]) == places["place", 0]
     memory = {down: [float(words(row[6])) for row in first["memory", down]] for down in (0, 1)}
+    assert places["plan", 0] == places["plan", 1][::-1]
+    assert all(len(set(places[key, 0])) == 8 for key in SORTS)
     assert memory[0] == sorted(memory[0]) and memory[1] == sorted(memory[1], reverse=True)
 
 
@@ -125,10 +129,23 @@ def test_a_config_is_read_by_the_strict_reader():
 
 
 def test_the_ranked_plans_and_the_report_are_saved():
-    saved = exported({"kind": "csv", "link": "http://localhost/?"}, SMALL)
+    saved, wrong = exported({"kind": "csv", "link": "http://localhost/?"}, SMALL)
+    assert wrong == ""
     assert saved["filename"] == "costmodel.csv" and saved["content"].startswith("rank,")
-    saved = exported({"kind": "html", "link": "http://localhost/?gpus=16"}, f"{SMALL}&x.inner=0.5")
+    saved, _ = exported({"kind": "html", "link": "http://localhost/?gpus=16"}, f"{SMALL}&x.inner=0.5")
     assert "Half the nvlink bandwidth" in saved["content"] and "http://localhost/?gpus=16" in saved["content"]
+
+
+def test_the_launch_file_of_the_chosen_plan_is_saved(tmp_path):
+    saved, wrong = exported({"kind": "launch", "format": "megatron"}, f"{SMALL}&row=1")
+    assert wrong == "" and saved["filename"] == "costmodel-megatron.args"
+    (tmp_path / "run.args").write_text(saved["content"])
+    chosen = answered(read_state(f"{SMALL}&row=1")).chosen.plan
+    read = read_launch([tmp_path / "run.args"], gpus=16).plan
+    assert (read["tensor_parallel"], read["global_batch"]) == (chosen.tensor_parallel, chosen.global_batch)
+    for form in ("luck", None, "../etc/passwd"):
+        saved, wrong = exported({"kind": "launch", "format": form}, SMALL)
+        assert not isinstance(saved, dict) and "format" in wrong
 
 
 def test_the_command_says_what_is_missing_or_wrong(run, tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ import subprocess
 import pytest
 
 import costmodel
+from costmodel.description.recomputation import MODULES
 from costmodel.page.conversion import learn
 from costmodel.page.data import script
 from costmodel.page.question import Asked, unasked
@@ -59,7 +60,8 @@ def test_what_a_field_can_be_is_what_its_refusal_says(learnt):
     assert set(domains["schedule"].choices) == set(costmodel.description.plan.SCHEDULES)
     assert domains["cuda_graphs"].choices == (False, True) and not domains["cuda_graphs"].empty
     assert domains["optimizer_offload"].bounds == (0.0, 1.0)
-    assert domains["recompute"].choices == ("none", "selective", "full") and domains["recompute"].bounds == (1.0, 10000.0)
+    assert domains["recompute"].choices == ("none", "selective", "full", *MODULES)
+    assert domains["recompute"].bounds == (1.0, 10000.0)
     assert len(domains["rank_order"].choices) == 24
 
 

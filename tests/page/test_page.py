@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import re
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import costmodel
+from costmodel.description.plan import SCHEDULES
 from tests.browser import Browser, opened
 from tests.page.questions import asked_of_library, difference, drawn
 
@@ -45,7 +47,8 @@ def pages(tmp_path_factory):
 
 def load(browser: Browser, page: Path, fragment: str = "") -> None:
     browser.open(page, fragment)
-    browser.run("await window.costmodel.ready")
+    browser.run("""while (!window.costmodel?.ready) await new Promise((done) => setTimeout(done, 10));
+        await window.costmodel.ready""")  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -118,6 +121,10 @@ def test_dragging_changes_the_answer_says_so_and_comes_back(browser, pages, caps
     assert browser.run("return document.getElementById('answer').textContent") != before
     words = browser.run("return document.getElementById('diff').textContent")
     assert re.match(r"rail bandwidth \S+: [\d.]+ s \S [\d.]+ s \(\+[\d.]+ %\) for the plan that was best", words)
+    browser.run("document.getElementById('tab-timeline').click();" + PAUSE, 500)
+    times = [browser.run(DRAG, "drag-rail-bandwidth", -5)["milliseconds"] for _ in range(15)]
+    with capsys.disabled():
+        print(f"the same with the timeline open: median {sorted(times)[7]:.0f} ms, longest {max(times):.0f} ms")
     browser.run("document.querySelector('[aria-label=\"reset rail bandwidth\"]').click();" + PAUSE, 500)
     assert browser.run("return document.getElementById('answer').textContent") == before
     assert browser.run("return document.getElementById('diff').hidden")
@@ -143,8 +150,9 @@ def test_a_plan_of_ones_own_is_evaluated_or_refused_in_words(browser, pages):
     const label = labels.find((one) => one.firstChild.textContent === given[0]);
     const field = label.lastElementChild;
     field.value = given[1];
+    window.costmodel.redraw = null;
     field.dispatchEvent(new Event('change'));
-    await new Promise((done) => setTimeout(done, 400));
+    while (!window.costmodel.redraw) await new Promise((done) => setTimeout(done, 2));
     return [document.getElementById('wrong').textContent, document.querySelector('#rows tr.on').textContent];
     """
     wrong, _ = browser.run(own, "micro batch", "3")
@@ -192,3 +200,84 @@ def test_keys_alone_move_tabs_and_sliders(browser, pages):
     browser.driver.switch_to.active_element.send_keys(Keys.ARROW_LEFT * 12)
     browser.run("await new Promise((done) => setTimeout(done, 400))")
     assert "rail.bandwidth" in browser.run("return location.hash")
+
+
+def as_asked(plan):
+    """A plan as the page is asked for it."""
+    fields = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan) if field.name != "lora_targets"}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+
+
+PLAYED = """
+const got = await window.costmodel.timeline(given[0]);
+return got.error ? got.error : [got.total, got.end.reduce((a, b) => a + b, 0), got.end.length];
+"""
+MOVED = {"rail.bandwidth": 9e9, "nvlink.bandwidth": 60e9, "rail.latency": 4e-5}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_timeline_of_the_page_is_the_timeline_of_python(browser, pages, case):
+    page, what = pages[case]
+    model, cluster, framework, *_ = what.question
+    load(browser, page)
+    split = {(one.pipeline_parallel, one.virtual_stages, one.micro_batches): one for one in what.candidates.plans}
+    chosen = random.Random(case).sample([split[key] for key in sorted(split)], 12)
+    slower = what.question.changed(MOVED).cluster
+    for plan in (what.candidates.first.plan, *chosen):
+        for changes, on in (({}, cluster), (MOVED, slower)):
+            total, ends, count = browser.run(PLAYED, as_asked(plan) | changes)
+            wanted = costmodel.timeline(model, on, plan, framework)
+            assert [total, ends] == pytest.approx([wanted.total, wanted.end.sum()], rel=1e-9)
+            assert count == len(wanted.end)
+
+
+def test_every_schedule_is_played_as_python_plays_it(browser, tmp_path):
+    model, cluster = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-h100", gpus=8)
+    what = costmodel.whatif(
+        model, cluster, global_batch=32, seq_len=2048, tensor_parallel=1, context_parallel=1, pipeline_parallel=[1, 4, 8],
+        schedule=list(SCHEDULES), micro_batch=1,
+    )  # fmt: skip
+    what.write_html(tmp_path / "page.html")
+    load(browser, tmp_path / "page.html")
+    played = {}
+    for plan in what.candidates.plans:
+        if (plan.schedule, plan.pipeline_parallel) in played:
+            continue
+        played[plan.schedule, plan.pipeline_parallel] = plan
+        for waits in ({}, {"overlap_pipeline": False}):
+            asked = dataclasses.replace(plan, **waits)
+            got = browser.run(PLAYED, as_asked(asked))
+            wanted = costmodel.timeline(model, cluster, asked, what.question.framework)
+            assert got == pytest.approx([wanted.total, wanted.end.sum(), len(wanted.end)], rel=1e-9), asked
+    assert len({schedule for schedule, _ in played}) >= 8
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_sum_of_a_timeline_is_what_the_estimate_of_the_same_page_says(browser, pages, case):
+    page, what = pages[case]
+    load(browser, page)
+    plans = [one for one in what.candidates.plans if one.pipeline_parallel == 1][:5] + what.candidates.plans[:5]
+    assert len(plans) == 10
+    for plan in plans:
+        asked = as_asked(plan) | {"rail.bandwidth": 2e10}
+        total, busiest = browser.run("""const got = await window.costmodel.timeline(given[0]), busy = Array(got.ranks).fill(0);
+            for (let e = 0; e < got.rank.length; e++) busy[got.rank[e]] += got.duration[e];
+            return [got.total, Math.max(...busy)]""", asked)  # fmt: skip
+        step = browser.run("return window.costmodel.evaluate(given[0])", asked)
+        parts = step["parts"]
+        assert busiest == pytest.approx(step["step_time_s"] - parts["bubble"] - parts["pipeline_exchange"], rel=1e-6)
+        assert total == pytest.approx(step["step_time_s"], rel=1e-6 if plan.pipeline_parallel == 1 else 0.04)
+
+
+def test_a_timeline_that_the_page_cannot_draw_is_said_in_words(browser, pages):
+    page, what = pages["dense"]
+    load(browser, page)
+    plan = as_asked(what.candidates.first.plan)
+    degrees = {"tensor_parallel": 4, "context_parallel": 1, "pipeline_parallel": 4, "data_parallel": 4, "expert_parallel": 1}
+    other = plan | degrees | {"schedule": "zb-h1", "virtual_stages": 1, "micro_batch": 1}
+    assert "holds no order of passes" in browser.run(PLAYED, other)
+    assert "tensor_parallel=3" in browser.run(PLAYED, plan | {"tensor_parallel": 3})
+    browser.run("document.getElementById('tab-timeline').click();" + PAUSE, 300)
+    words = browser.run("return document.getElementById('reading').textContent")
+    assert re.search(r"one pipeline's step under \S+, \d+ micro-batches", words)
+    assert browser.run("return document.querySelectorAll('#chart .scatterlayer path.js-fill').length") >= 2

@@ -64,6 +64,11 @@
 
   document.addEventListener("change", (event) => {
     const element = event.target;
+    if (element.id === "launch") {
+      window.dash_clientside.set_props("export", { data: { kind: "launch", format: element.value, at: Date.now() } });
+      element.value = "";
+      return;
+    }
     if (element.id === "file") { take(element.files[0]); element.value = ""; return; }
     if (element.form && element.form.id === "ask" && element.name) {
       state.delete("row"); state.delete("beside");
@@ -158,6 +163,13 @@
     });
   }
 
+  function plotted() { window.costmodel.plotted.push(performance.now() - sent); }
+  function listen() {
+    const graph = find("#chart .js-plotly-plot");
+    if (!graph || !graph.on) { setTimeout(listen, 20); return; } // Plotly itself is still loading
+    graph.removeListener("plotly_afterplot", plotted);
+    graph.on("plotly_afterplot", plotted);
+  }
   window.costmodel = {
     took: [], // milliseconds from asking to the answer
     plotted: [], // the same to the redrawn chart
@@ -170,11 +182,7 @@
         find(".reset", slider).setAttribute("aria-label", "reset " + about.label);
       }
       hold();
-      const graph = find("#chart .js-plotly-plot");
-      if (graph && graph.on && !graph.dataset.heard) {
-        graph.dataset.heard = "yes";
-        graph.on("plotly_afterplot", () => window.costmodel.plotted.push(performance.now() - sent));
-      }
+      listen();
       const asked = sent;
       requestAnimationFrame(() => setTimeout(() => window.costmodel.took.push(performance.now() - asked), 0));
       done();

@@ -207,6 +207,20 @@ def boundary(
     return time, nbytes
 
 
+def boundary_parts(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+) -> tuple[Number, Number, Number]:  # fmt: skip
+    """Latency of a transfer to the next stage, the time that it takes its link, and its bytes [s, s, bytes].
+
+    Parameters
+    ----------
+    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
+    """
+    time, nbytes = boundary(model, settings, plan, network, software)
+    latency = collectives.send(0.0, plan.pipeline, plan.pipeline_stride, network, software)
+    return latency, ops.maximum(time - latency, 0.0), nbytes
+
+
 def opposite_stride(plan: PlanNumbers, network: NetworkNumbers) -> Number:
     """Distance by which pairs of ranks at opposite places of a pipeline are priced [ranks].
 

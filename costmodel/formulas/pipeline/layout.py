@@ -27,6 +27,30 @@ def rank_layers(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> t
     return ops.where(valley + both > 0.0, ends, first), middle, ops.where(both > 0.0, ends, bottom)
 
 
+def rank_shares(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers,
+) -> tuple[tuple[Number, Number, Number, Number], ...]:  # fmt: skip
+    """What a micro-batch passes on the first rank, on the second and on the last, on average of all micro-batches.
+
+    For each the layers, the shares of micro-batches that meet the embedding and the head there, and 1 where there is such a
+    rank: of one stage only the first, of two none between.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    """
+    first, middle, last = rank_layers(model, settings, plan)
+    two_way = schedules.two_way(plan.schedule)
+    folded = ops.where(plan.pipeline > 1.0, schedules.folded(plan.schedule), 0.0)
+    piped, between = ops.where(plan.pipeline > 1.0, 1.0, 0.0), ops.where(plan.pipeline > 2.0, 1.0, 0.0)
+    embedding = ops.where(piped > 0.0, 1.0 - 0.5 * two_way, 1.0)
+    head = ops.where(piped > 0.0, folded * (1.0 - 0.5 * two_way), 1.0)
+    return (
+        (first, embedding, head, 1.0), (middle, 0.0, 0.0, between),
+        (last, 0.5 * two_way, 1.0 - folded + 0.5 * two_way, piped),
+    )  # fmt: skip
+
+
 def micro_batches(settings: Settings, plan: PlanNumbers) -> Number:
     """Micro-batches that one pipeline works through in a step.
 

@@ -4,7 +4,7 @@ from costmodel.interop.launchers.launch import Launch
 from costmodel.interop.launchers.logs import StepTimes, measured_run, read_step_times
 from costmodel.interop.launchers.pricing import Priced, resolve
 from costmodel.interop.launchers.reading import read_launch
-from costmodel.interop.launchers.writing import formats, runner, unsayable, write_launch, write_sweep
+from costmodel.interop.launchers.writing import formats, runner, suffix, unsayable, write_launch, write_sweep
 
 __all__ = [
     "Launch",
@@ -16,6 +16,7 @@ __all__ = [
     "read_step_times",
     "resolve",
     "runner",
+    "suffix",
     "unsayable",
     "write_launch",
     "write_sweep",

@@ -60,6 +60,21 @@ def formats() -> list[str]:
     return [dialect.name for dialect in DIALECTS if dialect.write]
 
 
+def suffix(format: str) -> str:
+    """What the name of a launch file ends in.
+
+    Parameters
+    ----------
+    format : one of `formats`
+
+    Examples
+    --------
+    >>> suffix("megatron"), suffix("deepspeed")
+    ('args', 'json')
+    """
+    return next(dialect.layout for dialect in DIALECTS if dialect.name == format)
+
+
 def write_launch(format: str, plan: Plan, model: Transformer, *, cluster: Cluster | None = None) -> str:
     """A plan as a launch file.
 

@@ -1,7 +1,7 @@
 // Drawings: each takes plain values and gives Plotly's data and layout, in the colours of the page.
 "use strict";
 const GIB = 2 ** 30;
-const title = (name) => name.replaceAll("_", " ");
+const title = (name) => (view.names[name] ?? name).replaceAll("_", " ");
 
 function look() {
   const style = getComputedStyle(document.documentElement), of = (name) => style.getPropertyValue(name).trim();
@@ -80,6 +80,35 @@ function sensitivityChart(slopes, look, narrow) {
     frame(look, narrow, {barmode: "overlay", xaxis: {...label("step time [%]"), zeroline: true, zerolinecolor: look.ink}, yaxis: {autorange: "reversed"}})];
 }
 
+// What each rank does over a step: all of it, or where that is too much its beginning and its end, as long as are returned beside.
+const DRAWN_PASSES = 500;
+function timelineChart(got, view, look, narrow) {
+  const {kind, rank, micro, stage, duration, end, kinds, ranks, total} = got, most = narrow ? DRAWN_PASSES / 2 : DRAWN_PASSES;
+  const drawn = kinds.map((name) => name in view.passes), passes = [], begun = (e) => end[e] - duration[e];
+  for (let e = 0; e < kind.length; e++) if (drawn[kind[e]] && duration[e] > 0) passes.push(e);
+  const unit = total >= 1 ? 1 : 1e-3, of = total >= 1 ? "s" : "ms", halves = [passes];
+  let shown = null;
+  if (passes.length > most) {
+    const starts = Float64Array.from(passes, begun).sort(), ends = Float64Array.from(passes, (e) => end[e]).sort();
+    shown = [starts[most / 2], total - ends[ends.length - most / 2]];
+    halves.splice(0, 1, passes.filter((e) => begun(e) < shown[0]), passes.filter((e) => end[e] > total - shown[1]));
+  }
+  const titled = new Set();
+  const data = halves.flatMap((half, place) => Object.entries(view.passes).map(([name, [colour, pattern]]) => {
+    const own = half.filter((e) => kinds[kind[e]] === name), shape = (corners) => own.flatMap((e) => [...corners(e), null]);  // one path of many boxes
+    const words = titled.has(name) || !own.length ? "" : name === "sync" ? "gradients, optimizer, host" : name.replace("-", " by ");
+    titled.add(words && name);
+    const said = (e) => `rank ${rank[e]}: ${name === "sync" ? "gradients, optimizer, host" : `${name} of micro-batch ${micro[e]} on stage ${stage[e]}`}<br>from ${(begun(e) / unit).toPrecision(5)} ${of}, for ${(duration[e] / unit).toPrecision(3)} ${of}`;
+    return {type: "scatter", mode: "lines", line: {color: look.panel, width: 0.6}, name: words, xaxis: place ? "x2" : "x", fill: "toself", fillcolor: colour, fillpattern: {shape: pattern, bgcolor: colour, fgcolor: "#fff", size: 6, solidity: 0.25},
+      x: shape((e) => [begun(e) / unit, begun(e) / unit, end[e] / unit, end[e] / unit]), y: shape((e) => [rank[e] + 0.43, rank[e] - 0.43, rank[e] - 0.43, rank[e] + 0.43]),
+      text: shape((e) => Array(4).fill(said(e))), hoveron: "points", hoverinfo: "text"};
+  })).filter(({x}) => x.length);
+  const time = {zeroline: false, showgrid: false, nticks: narrow ? 3 : 8};
+  const axes = shown ? {xaxis: {...label(`beginning [${of}]`), ...time, domain: [0, narrow ? 0.46 : 0.49], range: [0, shown[0] / unit]}, xaxis2: {...frame(look, narrow, {}).xaxis, ...label(`end [${of}]`), ...time, domain: [narrow ? 0.54 : 0.51, 1], range: [(total - shown[1]) / unit, total / unit], anchor: "y"}}
+    : {xaxis: {...label(`time [${of}]`), ...time, range: [0, total / unit]}};
+  return [[data, frame(look, narrow, {hovermode: "closest", ...axes, yaxis: {...label("rank"), range: [ranks - 0.4, -0.6], tickmode: "linear", dtick: Math.max(1, Math.ceil(ranks / 8)), showgrid: false, zeroline: false}})], shown];
+}
+
 // Why one plan is slower than another, part by part.
 function differenceChart(one, other, view, look, narrow) {
   const parts = Object.keys(view.time).map((part) => [part, other.parts[part] - one.parts[part]])
@@ -107,8 +136,8 @@ const HATCHES = {"/": "repeating-linear-gradient(135deg,#fff8 0 1.5px,#0000 1.5p
 const paint = (colour, pattern) => pattern in HATCHES ? `${HATCHES[pattern]}, ${colour}`.replace(/ 0 0\/5px 5px, (.*)$/, " 0 0/5px 5px, $1") : colour;
 function legend(data) {
   return data.filter((one) => one.visible !== false && one.type !== "waterfall" && one.name).map((one) => {
-    const {color, pattern, symbol, size} = one.marker ?? {};
-    const key = one.type === "bar" ? "patch" : size === 1 ? "whisker" : one.line?.dash && one.line.dash !== "solid" ? one.line.dash : symbol?.includes("open") ? "open" : (one.mode ?? "").includes("lines") ? "line" : "point";
+    const {color, pattern, symbol, size} = one.fill ? {color: one.fillcolor, pattern: one.fillpattern} : one.marker ?? {};
+    const key = one.type === "bar" || one.fill ? "patch" : size === 1 ? "whisker" : one.line?.dash && one.line.dash !== "solid" ? one.line.dash : symbol?.includes("open") ? "open" : (one.mode ?? "").includes("lines") ? "line" : "point";
     return {name: one.name, key, colour: size === 1 ? one.error_x.color : color ?? one.line?.color, pattern: pattern?.shape ?? ""};
   });
 }

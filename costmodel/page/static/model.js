@@ -103,11 +103,16 @@ function makeModel(DATA, formulas) {
       model_flop: found.model_flop, gpu_hours: hours, cost: hours * price,
     };
   }
-  function evaluate(changes = {}) {
+  // The formulas' arguments of what is asked, or {error} in one line.
+  function checked(changes) {
     const {fields, ...refused} = asking(changes);
     if (!fields) return refused;
     const made = convert(fields);
-    return broken(made, fields) ?? answer(made, fields);
+    return broken(made, fields) ?? {made, fields};
   }
-  return {asked, domains, evaluate, convert, valueOf, compiled, step, peak: DATA.peak};
+  function evaluate(changes = {}) {
+    const {made, fields, ...refused} = checked(changes);
+    return made ? answer(made, fields) : refused;
+  }
+  return {asked, domains, evaluate, checked, convert, valueOf, compiled, step, peak: DATA.peak};
 }

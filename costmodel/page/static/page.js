@@ -12,7 +12,7 @@ const element = (tag, attributes = {}, ...children) => {
   return made;
 };
 const TOP = 20, FEW = 5, DRAWN = 5;
-const TABS = {time: "Time", memory: "Memory", frontier: "Frontier", scaling: "Scaling", sensitivity: "Sensitivity", difference: "Difference"};
+const TABS = {time: "Time", memory: "Memory", frontier: "Frontier", scaling: "Scaling", sensitivity: "Sensitivity", timeline: "Timeline", difference: "Difference"};
 const WIDTH = matchMedia("(max-width: 860px)"), DARK = matchMedia("(prefers-color-scheme: dark)");
 const state = {changes: {}, chosen: null, beside: null, own: null, tab: "time", sort: null, comparing: false, all: false};
 let found = null, unchanged = null, started = 0;
@@ -35,6 +35,7 @@ function details(plan) {
   return [...OTHERS.map(([name, words]) => words(plan[name])), ...more].filter(Boolean).join(", ");
 }
 const fieldsOf = (row) => Object.fromEntries(Object.entries(view.columns).map(([name, {values, index}]) => [name, values[index ? index[row] : 0]]));
+const timeline = timelineOf(costmodel, JSON.parse($("orders").textContent));
 const wholePlan = (plan) => ({...costmodel.asked, ...plan});
 const modelChanges = () => { const {price, ...others} = state.changes; return others; };
 const price = () => state.changes.price ?? view.price;
@@ -231,11 +232,21 @@ function slopes(one) {
   });
   return list.sort((a, b) => Math.max(Math.abs(b.less), Math.abs(b.more)) - Math.max(Math.abs(a.less), Math.abs(a.more)));
 }
+function played(one, look, narrow) {
+  const got = timeline({...one.plan, ...modelChanges()});
+  if (got instanceof Promise) { got.then(() => { if (state.tab === "timeline" && found) draw(entries()); }); return [[[], frame(look, narrow, {})], "…"]; }
+  if (got.error) return [[[], frame(look, narrow, {})], got.error];
+  const [drawing, shown] = timelineChart(got, view, look, narrow), name = one.name.replaceAll(" · ", ", ");
+  const apart = seconds(got.total) === seconds(one.step_time_s) ? ", as is estimated" : `, where ${seconds(one.step_time_s)} are estimated`;
+  const part = shown ? ` Drawn: its first ${seconds(shown[0])} and its last ${seconds(shown[1])}; between them it goes on in the same way.` : "";
+  return [drawing, `${name}: one pipeline's step under ${got.name}, ${got.micro_batches.toLocaleString("en")} micro-batches, ${seconds(got.total)}${apart}.${part}`];
+}
 function draw(list) {
   const colours = look(), narrow = WIDTH.matches, chosen = chosenOf(list), beside = besideOf(list, chosen);
   const wrapped = (one) => ({...one, name: one.name.replace(/((?:[^·]+·){2}) /g, "$1<br>")}), shortly = (one) => narrow ? wrapped(one) : one;
   const few = [chosen, ...(state.comparing && beside ? [beside] : list.filter((one) => one !== chosen).slice(0, DRAWN - 1))].map(shortly);
   const draws = {
+    timeline: () => played(chosen, colours, narrow),
     time: () => [timeChart(few, view, colours, narrow), "Thin bar: before the change. Whisker: 90 % of such estimates."],
     memory: () => [memoryChart(few, view, colours, narrow, found.limit, found.limit / view.margin), "The fullest GPU of each plan, by part. Line: up to which a plan is judged to fit; dotted: what a process can use."],
     frontier: () => [frontierChart(found.times, found.bytes, (row) => degrees(fieldsOf(row)), found.limit, Number.isInteger(chosen.row) ? chosen.row : -1, colours, narrow), `${view.plans.toLocaleString("en")} of ${view.legal.toLocaleString("en")} legal plans; those on the frontier give least time for their memory.`],
@@ -244,6 +255,7 @@ function draw(list) {
     difference: () => beside ? [differenceChart(wrapped(chosen), wrapped(beside), view, colours, narrow), `Why ${beside.name} takes ${signed(beside.step_time_s / chosen.step_time_s - 1)} against ${chosen.name}. Press Compare, then choose the other plan.`] : [[[], frame(colours, narrow, {})], "There is no second plan."],
   };
   const [[data, layout], reading] = draws[state.tab]();
+  $("chart").hidden = !data.length;  // then words stand for it
   Plotly.react("chart", data, layout, {displayModeBar: false, responsive: true, scrollZoom: false});
   $("js-plotly-tester")?.setAttribute("aria-hidden", "true");  // where Plotly measures its texts
   $("chart").setAttribute("role", "img");
@@ -418,7 +430,7 @@ function start() {
   addEventListener("hashchange", () => { readAddress(); mark(); tabs(); for (const show of strip.values()) show(); ask(); });
   $("foot").replaceChildren(`costmodel ${view.version}. Every number is worked out in this page, by the same formulas as the library's; nothing is sent. `, ...(view.command ? [element("code", {}, view.command)] : []));
   const {evaluate, asked: fields, domains} = costmodel;
-  window.costmodel = {evaluate, fields, domains, search: searched, redraw: null, ready: null};
+  window.costmodel = {evaluate, fields, domains, timeline, search: searched, redraw: null, ready: null};
   window.costmodel.ready = searched({}).then((got) => { unchanged = got; return ask(); });
 }
 start();

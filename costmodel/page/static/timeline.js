@@ -1,0 +1,83 @@
+// A step played out pass by pass: orders come from the library's tables, times from its formulas, and its kernel plays them.
+function makeTimeline(DATA, formulas, kernel) {
+  "use strict";
+  const {kinds, parameters} = DATA, code = Object.fromEntries(kinds.map((name, place) => [name, place]));
+  const call = (name, made) => formulas[name](...parameters[name].map((parameter) => made[parameter]));
+  const isSend = (kind) => kind === code["send-forward"] || kind === code["send-backward"];
+
+  // The columns of an order; differences are from the event before of the same rank, kind and stage.
+  async function unpacked({packed, offsets, layers, ranks}) {
+    const bytes = Uint8Array.from(atob(packed), (one) => one.charCodeAt(0)), count = offsets.at(-1);
+    const buffer = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
+    const micro = new Int32Array(buffer, 0, count), match = new Int32Array(buffer, 4 * count, count);
+    const stage = new Uint16Array(buffer, 8 * count, count), kind = new Uint8Array(buffer, 10 * count, count);
+    const rank = new Int32Array(count), last = [micro, match].map((column) => [column, new Int32Array(kinds.length * layers.length)]);
+    for (let r = 0; r + 1 < offsets.length; r++) {
+      for (const [, before] of last) before.fill(0);
+      for (let e = offsets[r]; e < offsets[r + 1]; e++) {
+        rank[e] = r;
+        const group = kind[e] * layers.length + stage[e];
+        for (const [column, before] of last) column[e] = before[group] += column[e];
+      }
+    }
+    // what stays however long the passes take: where their times are, who sends on which link, how many ranks a sync waits for
+    const place = new Uint16Array(count), link = new Int32Array(count), sends = [];
+    let most = 0;
+    for (let e = 0; e < count; e++) {
+      place[e] = kind[e] * layers.length + stage[e];
+      if (isSend(kind[e])) { sends.push(e); link[e] = rank[e] * ranks + rank[match[e]]; }
+      if (kind[e] === code.sync) most = Math.max(most, match[e]);
+    }
+    const groups = new Int32Array(most + 1);
+    for (let e = 0; e < count; e++) if (kind[e] === code.sync) groups[match[e]] += 1;
+    return {offsets, kind, stage, micro, match, rank, place, link, sends: Int32Array.from(sends), groups};
+  }
+
+  function latest(end) {
+    let last = 0;
+    for (let e = 0; e < end.length; e++) if (end[e] > last) last = end[e];
+    return last;
+  }
+  // Start and end of every event [s].
+  function played(made, step, micro_batches, order, events) {
+    const {layers, ranks, syncs, chunks} = order, {offsets, kind, match, rank, place, link, sends, groups} = events, count = kind.length;
+    const known = new Map();
+    const passes = (layers, first, last) => {
+      const key = `${layers}|${first}|${last}`;
+      if (!known.has(key)) known.set(key, call("stage_pass", {...made, layers, first, last}));
+      return known.get(key);
+    };
+    const slowest = Math.max(...call("rank_shares", made).filter(([, , , there]) => there).map(([layers, first, last]) => passes(layers, first, last).reduce((a, b) => a + b)));
+    const {total, bubble, pipeline_exchange: exchange} = step;
+    const [sync, each] = call("outside_passes", {total, bubble, exchange, micro_batches, slowest, syncs, chunks});
+    const [latency, moving] = call("boundary_parts", made);
+    const times = new Float64Array(kinds.length * layers.length);
+    layers.forEach((held, at) => {
+      const [forward, data, weight] = passes(held, Number(at === 0), Number(at === layers.length - 1));
+      const taken = {forward, "backward-input": data, "backward-weight": weight + each, backward: data + (weight + each), sync};
+      for (const [name, time] of Object.entries(taken)) times[code[name] * layers.length + at] = time;
+    });
+    const duration = new Float64Array(count), occupancy = new Float64Array(count), late = new Float64Array(count);
+    for (let e = 0; e < count; e++) duration[e] = times[place[e]];
+    for (const e of sends) { occupancy[e] = moving; late[e] = latency; }
+    const start = new Float64Array(count), end = new Float64Array(count), cursor = new Int32Array(ranks);
+    const sending = made.settings.overlap.pipeline > 0 ? kernel.NON_BLOCKING : kernel.BLOCKING;
+    kernel.play(kernel.Program(offsets, kind, match, rank, link, duration, occupancy, late, groups), ranks * ranks, sending, start, end, cursor);
+    return {...events, name: order.name, ranks, micro_batches, duration, start, end, kinds, total: latest(end)};
+  }
+
+  return (model, orders) => {
+    const held = new Map();
+    // Of a plan: start and end of every event, or {error} in one line; a promise of it where its order isn't unpacked yet.
+    return (changes) => {
+      const {made, fields, ...refused} = model.checked(changes);
+      if (!made) return refused;
+      const {schedule, pipeline, virtual_stages} = made.plan, micro_batches = call("micro_batches", made);
+      const key = [schedule, pipeline, virtual_stages, micro_batches].join("|"), order = orders[key];
+      if (!order) return {error: `This page holds no order of passes for ${pipeline} stages of ${virtual_stages} chunks and ${micro_batches.toLocaleString("en")} micro-batches under this schedule: only those of its own plans, of no more than a quarter of a million events. costmodel.timeline in Python plays any.`};
+      const play = (events) => played(made, model.step(made), micro_batches, order, events);
+      if (held.has(key)) return play(held.get(key));
+      return unpacked(order).then((events) => { held.set(key, events); return play(events); });
+    };
+  };
+}

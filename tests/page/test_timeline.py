@@ -1,0 +1,74 @@
+"""What a page plays a timeline from: the orders of passes as tables, and the kernel's source as JavaScript."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import zlib
+
+import numpy as np
+import pytest
+
+import costmodel
+from costmodel.description.plan import SCHEDULES
+from costmodel.page import kernels, schedules
+from costmodel.page.question import Asked
+from costmodel.simulation.playback import schedule_of
+
+MODEL, CLUSTER = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-h100", gpus=4)
+
+
+def plan_of(name, micro_batches=4):
+    chunks = 2 if name in ("interleaved", "breadth-first") else 1
+    return costmodel.Plan(
+        global_batch=micro_batches, seq_len=512, pipeline_parallel=4, schedule=name, virtual_stages=chunks
+    ).resolve(costmodel.load_framework("megatron-core"))
+
+
+def asked(plan):
+    return Asked(MODEL, CLUSTER, costmodel.load_framework("megatron-core"), plan)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_an_order_is_unpacked_to_the_events_of_the_schedule(name):
+    plan = plan_of(name)
+    (table,) = schedules.orders(asked(plan), [plan, plan]).values()
+    wanted, count = schedule_of(plan, MODEL.layers, syncs=True), table["offsets"][-1]
+    raw = zlib.decompress(base64.b64decode(table["packed"]))
+    micro, match = np.frombuffer(raw, "<i4", 2 * count).reshape(2, count).copy()
+    stage = np.frombuffer(raw, "<u2", count, 8 * count)
+    kind = np.frombuffer(raw, "u1", count, 10 * count)
+    for first, last in zip(table["offsets"], table["offsets"][1:], strict=False):
+        before = {}
+        for event in range(first, last):
+            key = kind[event], stage[event]
+            micro[event] += before.get(key, (0, 0))[0]
+            match[event] += before.get(key, (0, 0))[1]
+            before[key] = micro[event], match[event]
+    assert (micro == wanted.micro_batch).all() and (match == wanted.match).all()
+    assert (stage == wanted.stage).all() and (kind == wanted.kind).all()
+    assert sum(table["layers"]) == pytest.approx(MODEL.layers)
+
+
+def test_orders_too_long_to_be_played_in_a_blink_are_left_out(monkeypatch):
+    plan = plan_of("1f1b")
+    monkeypatch.setattr(schedules, "MOST_EVENTS", 6 * 4 * 4 - 1)
+    assert schedules.orders(asked(plan), [plan]) == {}
+    monkeypatch.setattr(schedules, "MOST_EVENTS", 6 * 4 * 4)
+    monkeypatch.setattr(schedules, "MOST_BYTES", 10)
+    assert schedules.orders(asked(plan), [plan]) == {}
+
+
+def test_a_kernel_is_printed_statement_by_statement():
+    script = kernels.javascript("events")
+    source = (kernels.resources.files("costmodel.kernels") / "events.py").read_text()
+    functions = [node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    assert all(f"function {name}(" in script for name in functions)
+    assert "now += program.duration[e];" in script
+
+
+def test_what_a_kernel_may_not_say_is_refused_by_its_line():
+    with pytest.raises(NotImplementedError, match=r"line 1: with open\(a\)"):
+        kernels._statement(ast.parse("with open(a):\n    pass").body[0])
+    with pytest.raises(NotImplementedError, match="line 1: a @ b|line 1: lambda"):
+        kernels._value(ast.parse("lambda: 1", mode="eval").body)
