@@ -126,5 +126,5 @@ def test_warmup_compiles_every_program_and_says_where(run, tmp_path):
 
     code, out, err = run("warmup", "--json")
     assert (code, err) == (0, "")
-    assert json.loads(out)["programs"] == 7
+    assert json.loads(out)["programs"] == 8
     assert run("warmup")[0] == 0
