@@ -124,8 +124,8 @@ def fit(
         for column, touched in enumerate(affects):
             if len(touched):
                 moved = theta.copy()
-                moved[column] += STEP
-                change = (residuals(np.exp(moved), touched) - base[touched]) / STEP
+                moved[column] += STEP if theta[column] + STEP <= bounds[1][column] else -STEP  # never out of its bounds
+                change = (residuals(np.exp(moved), touched) - base[touched]) / (moved[column] - theta[column])
                 matrix[touched, column] = weights[touched] * slope[touched] * change
         matrix[rows:] = np.diag(1.0 / spread)
         return matrix

@@ -321,3 +321,16 @@ def test_what_is_measured_on_a_cpu_is_refused_by_fit_because_no_catalogue_has_it
     finished = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True, timeout=300, cwd=QUOTED.parents[1])
     assert finished.returncode == 0, finished.stderr
     assert "is not in the catalogue" in refused(capsys, out)
+
+
+def test_a_constant_at_its_bound_is_never_tried_beyond_it():
+    """A share that data would take above 1 stays there, also while its slope is looked at."""
+    measured = np.log(np.array([1.2, 1.3, 1.25]))
+
+    def residuals(values, rows):
+        assert values[0] <= 1.0 + 1e-12
+        errors = np.log(values[0] * np.ones(3)) - measured
+        return errors if rows is None else errors[rows]
+
+    result = fit([Constant("share", "", 0.9, 0.3, 0.1, 1.0)], residuals, 3, [np.arange(3)], np.ones(3))
+    assert result.values[0] == pytest.approx(1.0, abs=1e-3)
