@@ -56,6 +56,7 @@ def compared():
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["resnet-50", "vgg-16"])
 @pytest.mark.parametrize("system", list(ROWS))
 def test_bars_of_64_to_256_gpus_are_within_15_per_cent(compared, network, system):
@@ -63,6 +64,7 @@ def test_bars_of_64_to_256_gpus_are_within_15_per_cent(compared, network, system
         assert compared[network, machines][ROWS[system]].throughput == pytest.approx(bar, rel=0.15), machines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["resnet-50", "vgg-16"])
 @pytest.mark.parametrize("machines", MACHINES)
 def test_native_servers_are_slowest_and_byteps_fastest(compared, network, machines):
