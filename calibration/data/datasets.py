@@ -83,6 +83,17 @@ def dataset_of(run: Run) -> Dataset:
     return DATASETS.get(run.text["dataset"], Dataset())
 
 
+def software_of(run: Run) -> str | None:
+    """Name in the catalogue of the software that made a row; None where it has it not.
+
+    Parameters
+    ----------
+    run : a row
+    """
+    stack = run.text["stack"]
+    return dataset_of(run).software or SOFTWARE.get(stack, stack if stack in STACKS else None)
+
+
 def framework_of(run: Run, architecture: str) -> Framework:
     """The framework of a row's stack with the habits of its source.
 
@@ -91,8 +102,7 @@ def framework_of(run: Run, architecture: str) -> Framework:
     run : a row
     architecture : of its devices
     """
-    stack = run.text["stack"]
-    name = dataset_of(run).software or SOFTWARE.get(stack, stack if stack in STACKS else NEAREST)
+    name = software_of(run) or NEAREST
     if name == "hf-trainer" and "fsdp" in run.text["fsdp_mode"].lower():
         name = "hf-fsdp"
     return changed(load_framework(name, architecture), dataset_of(run).habits)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from calibration.data.cases import Case
-from calibration.data.datasets import dataset_of
+from calibration.data.datasets import dataset_of, software_of
 from calibration.fit.fields import CLOCK, MEMORY, TIME, Field
 from calibration.fit.pooled import Grouping, Model
 from calibration.validate.predictions import columns_of, evaluated, logged_memory
@@ -28,7 +28,10 @@ def cluster_name(case: Case) -> str:
 
 
 def framework_owner(case: Case) -> str:
-    """The owner of a framework's effects: a framework as its own tests run it, with nothing tuned, is apart."""
+    """The owner of a framework's effects: apart is one as its own tests run it, with nothing tuned, and software that the
+    catalogue hasn't, which runs by the habits of another and says nothing of it."""
+    if software_of(case.run) is None:
+        return case.run.text["stack"]
     return f"{case.framework.name} untuned" if dataset_of(case.run).untuned else case.framework.name
 
 

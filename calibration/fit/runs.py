@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from calibration.data.cases import Case
+from calibration.data.datasets import software_of
 from calibration.fit import pooled
 from calibration.fit.fields import CLOCK, Field
 from calibration.fit.pooled import Effect, Model, Posterior
@@ -227,6 +228,8 @@ def evidence_table(cases: Sequence[Case]) -> dict[str, object]:
     """
     table: Row = {}
     for case in cases:
+        if software_of(case.run) is None:  # it runs by the habits of a framework, and says nothing of it
+            continue
         entry = table.setdefault(case.framework.name, {"rows": 0, "experts": 0, "devices": {}, "sources": []})
         entry["rows"] += 1
         entry["experts"] += bool(case.model.experts)

@@ -26,7 +26,7 @@ UNSEEN = {
 """Mean absolute error of step time of new plans, at most."""
 
 
-JUST_ABOVE = pytest.mark.xfail(strict=True, reason="12.0 %, just above: mixtures of experts in 8 bit, whose constants are pooled")
+JUST_ABOVE = pytest.mark.xfail(strict=True, reason="12.2 %: mixtures of experts in 8 bit, whose constants are pooled")
 
 
 @pytest.mark.parametrize(("source", "bar"), [
@@ -73,8 +73,8 @@ def test_every_usable_row_of_the_reference_is_predicted(document):
 
 
 SHIPPED = {
-    "alephalpha_layouts": "9.9", "dgxc_benchmarking": "11.5", "torchtitan": "14.4", "nvidia_perf": "15.2", "papers": "16.8",
-    "megatron_tables": "12.2",
+    "alephalpha_layouts": "11.5", "simumax_b200": "4.8", "internevo": "8.3", "dgxc_benchmarking": "12.4", "torchtitan": "13.8",
+    "nvidia_perf": "15.8", "papers": "11.5", "megatron_tables": "13.0",
 }  # fmt: skip
 """Per cent, of sources that miss their bar until a run of theirs tells the common factor of their group: constants are shared
 by all clusters with a framework and an architecture, and none is a source's own."""
@@ -114,7 +114,7 @@ def test_the_best_plan_is_found_in_most_groups_of_vtrain_and_half_of_nanotrons_c
 
 @pytest.mark.slow
 @reference
-@pytest.mark.xfail(strict=True, reason="189 of 257 that ran out are told so since constants are pooled; 90 % before")
+@pytest.mark.xfail(strict=True, reason="188 of 257 that ran out are told so since constants are pooled; 90 % before")
 def test_verdicts_on_memory_are_right_on_aleph_alphas_layouts(document):
     verdicts = entry(document, "alephalpha_layouts")["verdicts"]
     assert verdicts["oom_right"] >= 0.9 * (verdicts["oom_right"] + verdicts["oom_wrong"])
@@ -127,7 +127,7 @@ MEMORY = {"simumax_b200": 0.01, "papers": 0.04, "finetune_memory_fms": 0.08}
 
 @pytest.mark.slow
 @reference
-@pytest.mark.parametrize(("source", "bar"), missed(MEMORY, {"simumax_b200": "3.1", "finetune_memory_fms": "9.3"}))
+@pytest.mark.parametrize(("source", "bar"), missed(MEMORY, {"simumax_b200": "2.2", "finetune_memory_fms": "9.2"}))
 def test_errors_of_memory_on_the_reference_stay_below_the_bar(document, source, bar):
     assert entry(document, source)["memory"]["mape"] <= bar
 
