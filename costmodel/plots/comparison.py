@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,10 @@ from costmodel.plots.style import BLUE, GREEN, GREY, TEMPLATE, VERMILLION, bytes
 from costmodel.training.compare import Comparison
 
 PANELS = ("efficiency of a GPU", "memory of the fullest GPU", "sent by a GPU in a step", "updates that a gradient misses")
+
+
+WRAPPED = 24
+"""Letters of a line under a panel."""
 
 
 class Bars(NamedTuple):
@@ -70,11 +75,11 @@ def compared_systems(comparison: Comparison) -> go.Figure:
             ),
             row=1, col=place,
         )  # fmt: skip
-        figure.update_xaxes(title_text=title, row=1, col=place)
+        figure.update_xaxes(title_text="<br>".join(textwrap.wrap(title, WRAPPED)), row=1, col=place)
     figure.add_vline(x=bars.limit, line={"dash": "dash", "color": GREY}, row=1, col=2)
     figure.update_yaxes(autorange="reversed")
     figure.update_layout(
-        template=TEMPLATE, height=120 + 28 * len(bars.names), width=1300, margin={"t": 70, "l": 200},
+        template=TEMPLATE, height=150 + 28 * len(bars.names), width=1300, margin={"t": 70, "l": 200, "b": 80},
         title=f"{comparison.workload} on {comparison.cluster.gpus} GPUs of {comparison.cluster.name}",
     )  # fmt: skip
     return figure
