@@ -69,6 +69,7 @@ def tags(text: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow  # pages are made whole
 def test_a_name_is_text_in_the_page_whatever_it_holds(what):
     hostile = "</script><img src=x onerror=alert(1)><!--page-->"
     model = dataclasses.replace(what.question.model, name=hostile)
