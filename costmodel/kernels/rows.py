@@ -166,6 +166,10 @@ def _program(
     return Program(tuple(notes["constants"]), code["once"], notes["scalars"], parts, code.get("product"))
 
 
+def _step(compressed: bool) -> Callable[..., Step]:
+    return training_step.step if compressed else training_step.uncompressed_step
+
+
 @functools.cache
 def every_part(compressed: bool) -> Program:
     """Every part of a step, plan by plan.
@@ -174,7 +178,7 @@ def every_part(compressed: bool) -> Program:
     ----------
     compressed : whether gradients may be compressed
     """
-    formula = training_step.step if compressed else training_step.uncompressed_step
+    formula = _step(compressed)
     name = f"every-{formula.__name__}"
     return _program(name, ("rows",), False, lambda: trace(formula, Inputs, EVERY))
 
@@ -187,7 +191,7 @@ def ranking(compressed: bool) -> Program:
     ----------
     compressed : whether gradients may be compressed
     """
-    formula = training_step.step if compressed else training_step.uncompressed_step
+    formula = _step(compressed)
     return _program(f"ranking-{formula.__name__}", ("inner", "outer"), True, lambda: trace(formula, Inputs, RANKED))
 
 
@@ -199,7 +203,7 @@ def total(compressed: bool) -> Program:
     ----------
     compressed : whether gradients may be compressed
     """
-    formula = training_step.step if compressed else training_step.uncompressed_step
+    formula = _step(compressed)
     return _program(
         f"total-{formula.__name__}", ("rows",), False, lambda: trace(formula, Inputs, ("total",)), lambda path: _SPLIT
     )
