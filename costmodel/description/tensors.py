@@ -30,6 +30,7 @@ class Tensor(NamedTuple):
     split : divided over the tensor ranks (over the expert-tensor ranks where `routed`), or whole on each
     routed : belongs to a routed expert
     keys : rows that project to keys and values, of which a tensor rank holds at least one head
+    inward : split along its columns, so that what the ranks make of it is summed
     """
 
     name: str
@@ -38,23 +39,27 @@ class Tensor(NamedTuple):
     split: bool = False
     routed: bool = False
     keys: int = 0
+    inward: bool = False
 
     @property
     def numel(self) -> int:
         """Elements of the whole tensor."""
         return math.prod(self.shape)
 
-    def local_rows(self, ranks: int, kv_heads: int) -> float:
-        """Rows that one of `ranks` tensor ranks holds, a split along columns counted as one along rows.
+    def local(self, ranks: int, kv_heads: int) -> tuple[float, float]:
+        """Rows and columns that one of `ranks` tensor ranks holds.
 
         Parameters
         ----------
         ranks : over which the tensor is divided
         kv_heads : of the model: no rank holds less than one
         """
+        columns = math.prod(self.shape[1:])
         if not self.split:
-            return float(self.shape[0])
-        return (self.shape[0] - self.keys) / ranks + self.keys / min(ranks, kv_heads)
+            return float(self.shape[0]), float(columns)
+        if self.inward:
+            return float(self.shape[0]), columns / ranks
+        return (self.shape[0] - self.keys) / ranks + self.keys / min(ranks, kv_heads), float(columns)
 
 
 class _Names(NamedTuple):
@@ -95,7 +100,7 @@ def _linear(
     routed: bool = False, keys: int = 0,
 ) -> Iterator[Tensor]:  # fmt: skip
     """A projection and its bias; a row-parallel one (`rowwise`) keeps its bias whole."""
-    yield Tensor(f"{name}.weight", (rows, columns), part, split, routed, keys)
+    yield Tensor(f"{name}.weight", (rows, columns), part, split, routed, keys, rowwise)
     if bias:
         yield Tensor(f"{name}.bias", (rows,), part, split and not rowwise, routed, keys)
 
@@ -342,11 +347,10 @@ def _columns(
                 continue
         kept.append(one)
     kv_heads = int(model.kv_heads or 1)
-    local = [one.local_rows(expert_tensor if one.routed else tensor, kv_heads) for one in kept]
-    columns = [math.prod(one.shape[1:]) for one in kept]
-    numel = np.array([math.ceil(rows * width) for rows, width in zip(local, columns, strict=True)], dtype=np.int64)
+    local = [one.local(expert_tensor if one.routed else tensor, kv_heads) for one in kept]
+    numel = np.array([math.ceil(rows * width) for rows, width in local], dtype=np.int64)
     routed = np.array([one.routed for one in kept], dtype=bool)
-    return numel, np.ceil(np.array(local)).astype(np.int64), routed
+    return numel, np.ceil(np.array([rows for rows, _ in local])).astype(np.int64), routed
 
 
 def stage_tensors(

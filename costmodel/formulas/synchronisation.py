@@ -180,6 +180,56 @@ def dense_buckets(
     return of_attention + of_mlp + filled(edge, table, cap, overshoot)
 
 
+def padded_attention(model: ModelNumbers, tensor: Number, shard: Number, padded: Number) -> Number:
+    """Elements of one layer's attention on one rank whose tensors are padded one by one.
+
+    Queries, keys and values are one tensor where the MLP is not gated, as in `costmodel.description.tensors`.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    tensor : ranks that split its matrices
+    shard : ranks that share the rows of a tensor
+    padded : 1 where it is padded
+    """
+    attention, hidden = model.attention, model.hidden
+    width = attention.heads * attention.head_dim / tensor
+    holders = ops.minimum(tensor, attention.kv_heads)
+    keys = attention.kv_heads * attention.head_dim / holders
+    fused = width + 2.0 * keys
+    query_rows = ops.where((attention.latent > 0.0) | (model.mlp.gated > 0.0), width, fused)
+    key_rows = ops.where(model.mlp.gated > 0.0, keys, fused)
+    compressed = attention.kv_latent + attention.rope_head_dim
+    expanded = attention.heads * (attention.head_dim - attention.rope_head_dim + attention.value_head_dim) / tensor
+    wide, across = hidden * width, padding(query_rows, shard, padded)
+    down = attention.query_latent * (hidden * padding(ops.maximum(attention.query_latent, 1.0), shard, padded) + width * across)
+    queries = ops.where(attention.query_latent > 0.0, down, wide * across)
+    latent = hidden * compressed * padding(ops.maximum(compressed, 1.0), shard, padded)
+    latent = latent + attention.kv_latent * expanded * padding(ops.maximum(expanded, 1.0), shard, padded)
+    plain = parameters.key_parameters(model) / holders
+    output = attention.heads * attention.value_head_dim / tensor * hidden
+    matrices = ops.where(attention.query_latent > 0.0, attention.query_latent * (hidden + width), wide) + output
+    matrices = matrices + ops.where(attention.latent > 0.0, hidden * compressed + attention.kv_latent * expanded, plain)
+    vectors = parameters.attention_of_rank(model, tensor) - matrices
+    held = ops.where(attention.latent > 0.0, latent, plain * padding(key_rows, shard, padded))
+    return queries + held + (output + vectors) * padding(hidden, shard, padded)
+
+
+def padded_mlp(model: ModelNumbers, width: Number, shard: Number, padded: Number) -> Number:
+    """Elements of a (gated) MLP on one rank whose tensors are padded one by one.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    width : inner width on the rank [channels]
+    shard : ranks that share the rows of a tensor
+    padded : 1 where it is padded
+    """
+    inward = (1.0 + model.mlp.gated) * width * (model.hidden + model.mlp.bias)
+    outward = width * model.hidden + model.mlp.bias * model.hidden
+    return inward * padding(ops.maximum(width, 1.0), shard, padded) + outward * padding(model.hidden, shard, padded)
+
+
 def padded_layer(
     model: ModelNumbers, plan: PlanNumbers, padded: Number, shard: Number, expert_shard: Number
 ) -> tuple[Number, Number]:
@@ -191,17 +241,17 @@ def padded_layer(
     padded : 1 where every tensor's rows are padded to a multiple of the ranks that share it
     shard, expert_shard : ranks that share a tensor
     """
-    others, experts = layer.layer_parameters_apart(model, plan)
-    attention = parameters.attention_parameters(model) / plan.tensor
-    ways = 2.0 + model.mlp.gated
-    width = ops.where(model.experts.layers > 0.0, model.experts.shared_width, model.mlp.width) / plan.tensor
-    back = padding(model.hidden, shard, padded)
-    across = padding(model.attention.heads * model.attention.head_dim / plan.tensor, shard, padded)
-    up = padding(ops.maximum(width, 1.0), shard, padded)
-    inward = ((ways - 1.0) * up + back) / ways
-    wide = ops.maximum(model.experts.width / plan.expert_tensor, 1.0)
-    routed = ((ways - 1.0) * padding(wide, expert_shard, padded) + padding(model.hidden, expert_shard, padded)) / ways
-    return 0.5 * attention * (across + back) + ops.maximum(others - attention, 0.0) * inward, experts * routed
+    share = model.experts.layers / model.layers
+    norms = parameters.norm_parameters(model) * padding(model.hidden, shard, padded)
+    attention = padded_attention(model, plan.tensor, shard, padded)
+    dense = padded_mlp(model, model.mlp.width / plan.tensor, shard, padded)
+    width = model.experts.shared_width / plan.tensor
+    shared = ops.where(width > 0.0, padded_mlp(model, width, shard, padded), 0.0)
+    router = model.hidden * model.experts.number * padding(ops.maximum(model.experts.number, 1.0), shard, padded)
+    gate = model.hidden * model.experts.shared_gate * padding(1.0, shard, padded)
+    routed = padded_mlp(model, model.experts.width / plan.expert_tensor, expert_shard, padded)
+    each = share * model.experts.number / plan.expert
+    return attention + norms + (1.0 - share) * dense + share * (shared + router + gate), each * routed
 
 
 def layer_units(

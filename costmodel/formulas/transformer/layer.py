@@ -15,12 +15,7 @@ from costmodel.formulas.quantities import (
     Software,
     Work,
 )
-from costmodel.formulas.transformer import adapters, attention
-from costmodel.formulas.transformer.parameters import (
-    attention_parameters,
-    expert_layer_shared_parameters,
-    mlp_parameters,
-)
+from costmodel.formulas.transformer import adapters, attention, parameters
 
 UNFUSED_NORM = 4.0
 """Bytes that a norm of separate kernels moves over those of a fused one: it squares, averages and scales in 32 bit."""
@@ -299,11 +294,8 @@ def layer_parameters(model: ModelNumbers, plan: PlanNumbers) -> Number:
     ----------
     model, plan : `ModelNumbers`, `PlanNumbers`
     """
-    share = model.experts.layers / model.layers
-    attention_part = attention_parameters(model)
-    norms = model.norms * model.norm_vectors * model.hidden
-    dense = (attention_part + mlp_parameters(model, model.mlp.width)) / plan.tensor + norms
-    return dense + share * (expert_layer_parameters(model, plan) - dense)
+    others, experts = layer_parameters_apart(model, plan)
+    return others + experts
 
 
 def layer_parameters_apart(model: ModelNumbers, plan: PlanNumbers) -> tuple[Number, Number]:
@@ -313,19 +305,10 @@ def layer_parameters_apart(model: ModelNumbers, plan: PlanNumbers) -> tuple[Numb
     ----------
     model, plan : `ModelNumbers`, `PlanNumbers`
     """
-    routed = model.experts.layers / model.layers * routed_parameters(model, plan)
-    return layer_parameters(model, plan) - routed, routed
-
-
-def expert_layer_parameters(model: ModelNumbers, plan: PlanNumbers) -> Number:
-    """Parameters of one mixture-of-experts layer on one rank: routed experts, then everything else.
-
-    Parameters
-    ----------
-    model, plan : `ModelNumbers`, `PlanNumbers`
-    """
-    routed = routed_parameters(model, plan)
-    return routed + expert_layer_shared_parameters(model) / plan.tensor
+    share = model.experts.layers / model.layers
+    dense = parameters.dense_layer_of_rank(model, plan.tensor)
+    sparse = parameters.expert_layer_shared_of_rank(model, plan.tensor)
+    return dense + share * (sparse - dense), share * routed_parameters(model, plan)
 
 
 def routed_parameters(model: ModelNumbers, plan: PlanNumbers) -> Number:
@@ -335,8 +318,7 @@ def routed_parameters(model: ModelNumbers, plan: PlanNumbers) -> Number:
     ----------
     model, plan : `ModelNumbers`, `PlanNumbers`
     """
-    matrices = model.experts.number * mlp_parameters(model, model.experts.width)
-    return matrices / (plan.expert * plan.expert_tensor)
+    return model.experts.number / plan.expert * parameters.mlp_of_rank(model, model.experts.width, plan.expert_tensor)
 
 
 def loss_columns(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:

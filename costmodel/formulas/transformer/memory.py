@@ -19,10 +19,9 @@ from costmodel.formulas.quantities import (
 )
 from costmodel.formulas.transformer import activations, layer
 from costmodel.formulas.transformer.parameters import (
-    embedding_parameters,
-    expert_parameters,
-    head_parameters,
-    prediction_parameters,
+    embedding_of_rank,
+    head_of_rank,
+    prediction_of_rank,
     stage_model,
 )
 
@@ -94,9 +93,9 @@ def edge_parameters(model: ModelNumbers, plan: PlanNumbers, first: Number, last:
     """
     copy = model.vocabulary.tied * model.vocabulary.size * model.hidden * last * (1.0 - first)
     modules = last * model.prediction_layers * ops.where(model.experts.layers > 0.0, 1.0, 0.0)
-    apart = prediction_parameters(model) * last - modules * expert_parameters(model)
-    edges = first * embedding_parameters(model) + last * head_parameters(model) + apart + copy
-    return edges / plan.tensor, modules * layer.routed_parameters(model, plan)
+    own = embedding_of_rank(model, plan.tensor) * first + last * head_of_rank(model, plan.tensor)
+    edges = own + last * prediction_of_rank(model, plan.tensor) + copy / plan.tensor
+    return edges, modules * layer.routed_parameters(model, plan)
 
 
 def shard_of(sharded: Number, dense: Number, routed: Number, shard: Number, expert_shard: Number) -> Number:

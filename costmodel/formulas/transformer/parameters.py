@@ -1,4 +1,9 @@
-r"""Parameter counts of a decoder: exact, per layer and in total."""
+r"""Parameter counts of a decoder: exact, per layer, in total, and on one of the ranks that split its matrices.
+
+Matrices are split over the tensor ranks with the biases of those that are split along their rows. Norms, routers, biases of
+what is summed over the ranks, down-projections of latent attention and learned positions lie whole on each, and of keys and
+values no rank holds less than one head [shoeybi2019]_ section 3, NVIDIA/Megatron-LM megatron/core/transformer.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +39,54 @@ def attention_parameters(model: ModelNumbers) -> Number:
     return projections + output + attention.qk_norm_channels * model.norm_vectors + attention.sinks * attention.heads
 
 
+def attention_whole(model: ModelNumbers) -> Number:
+    """Parameters of one layer's attention that every tensor rank holds: norms, down-projections, what is added to a sum.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    """
+    attention = model.attention
+    queries = attention.query_latent * (model.hidden + model.norm_vectors)
+    compressed = model.hidden * (attention.kv_latent + attention.rope_head_dim) + attention.kv_latent * model.norm_vectors
+    bias = attention.bias * (attention.query_latent + attention.kv_latent + attention.rope_head_dim)
+    latent = ops.where(attention.latent > 0.0, queries + compressed + bias, 0.0)
+    norms = attention.qk_norm_channels * model.norm_vectors
+    return latent + attention.output_bias * model.hidden + index_parameters(model) + norms
+
+
+def key_parameters(model: ModelNumbers) -> Number:
+    """Parameters of one layer that project to keys and values head by head, biases included.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    """
+    attention = model.attention
+    plain = 2.0 * attention.kv_heads * attention.head_dim * (model.hidden + attention.bias)
+    return ops.where(attention.latent > 0.0, 0.0, plain)
+
+
+def attention_of_rank(model: ModelNumbers, tensor: Number) -> Number:
+    """Parameters of one layer's attention on one rank.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    tensor : ranks that split its matrices
+
+    Examples
+    --------
+    >>> from costmodel import load_model
+    >>> gemma = load_model("gemma3-4b").numbers()
+    >>> int(attention_of_rank(gemma, 4.0)), int(attention_of_rank(gemma, 8.0))  # four heads of keys and values
+    (3932672, 2622464)
+    """
+    whole, keys = attention_whole(model), key_parameters(model)
+    split = attention_parameters(model) - whole - keys
+    return split / tensor + keys / ops.minimum(tensor, model.attention.kv_heads) + whole
+
+
 def index_parameters(model: ModelNumbers) -> Number:
     r"""Parameters of one layer's indexer of sparse attention: queries, one key with its norm, a weight for each head.
 
@@ -62,6 +115,19 @@ def mlp_parameters(model: ModelNumbers, width: Number) -> Number:
     """
     matrices = (2.0 + model.mlp.gated) * model.hidden * width
     return matrices + model.mlp.bias * ((1.0 + model.mlp.gated) * width + model.hidden)
+
+
+def mlp_of_rank(model: ModelNumbers, width: Number, tensor: Number) -> Number:
+    """Parameters of a (gated) MLP of the given width on one rank, whose output's bias is added to the sum over all.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    width : inner width of the whole [channels]
+    tensor : ranks that split its matrices
+    """
+    whole = model.mlp.bias * model.hidden
+    return (mlp_parameters(model, width) - whole) / tensor + whole
 
 
 def expert_parameters(model: ModelNumbers) -> Number:
@@ -94,6 +160,27 @@ def dense_layer_parameters(model: ModelNumbers) -> Number:
     return attention_parameters(model) + mlp_parameters(model, model.mlp.width) + norm_parameters(model)
 
 
+def dense_layer_of_rank(model: ModelNumbers, tensor: Number) -> Number:
+    """Parameters of one layer with a dense MLP on one rank.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    tensor : ranks that split its matrices
+    """
+    return attention_of_rank(model, tensor) + mlp_of_rank(model, model.mlp.width, tensor) + norm_parameters(model)
+
+
+def router_parameters(model: ModelNumbers) -> Number:
+    """Parameters of one layer's router and of the gate of its shared experts.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    """
+    return (model.experts.number + model.experts.shared_gate) * model.hidden
+
+
 def expert_layer_shared_parameters(model: ModelNumbers) -> Number:
     """Parameters of one mixture-of-experts layer outside its routed experts: attention, norms, router, shared experts.
 
@@ -102,8 +189,19 @@ def expert_layer_shared_parameters(model: ModelNumbers) -> Number:
     model : `ModelNumbers`
     """
     shared = ops.where(model.experts.shared_width > 0.0, mlp_parameters(model, model.experts.shared_width), 0.0)
-    router = (model.experts.number + model.experts.shared_gate) * model.hidden
-    return attention_parameters(model) + shared + norm_parameters(model) + router
+    return attention_parameters(model) + shared + norm_parameters(model) + router_parameters(model)
+
+
+def expert_layer_shared_of_rank(model: ModelNumbers, tensor: Number) -> Number:
+    """Parameters of one mixture-of-experts layer on one rank outside its routed experts.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    tensor : ranks that split its matrices
+    """
+    shared = ops.where(model.experts.shared_width > 0.0, mlp_of_rank(model, model.experts.shared_width, tensor), 0.0)
+    return attention_of_rank(model, tensor) + shared + norm_parameters(model) + router_parameters(model)
 
 
 def embedding_parameters(model: ModelNumbers) -> Number:
@@ -118,6 +216,34 @@ def embedding_parameters(model: ModelNumbers) -> Number:
     table = ops.where(vocabulary.patch_values > 0.0, vocabulary.patch_values * model.hidden, vocabulary.size * width)
     widened = vocabulary.embedding_width * model.hidden
     return table + widened + (vocabulary.positions + vocabulary.norm * model.norm_vectors) * model.hidden
+
+
+def embedding_of_rank(model: ModelNumbers, tensor: Number) -> Number:
+    """Parameters of the input embedding on one rank, which has its part of the table and all that is behind it.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    tensor : ranks that split the table
+    """
+    vocabulary = model.vocabulary
+    width = ops.where(vocabulary.embedding_width > 0.0, vocabulary.embedding_width, model.hidden)
+    table = ops.where(vocabulary.patch_values > 0.0, vocabulary.patch_values * model.hidden, vocabulary.size * width)
+    return embedding_parameters(model) - (1.0 - 1.0 / tensor) * table
+
+
+def head_of_rank(model: ModelNumbers, tensor: Number) -> Number:
+    """Parameters of the output projection on one rank, which has its part of the table and all that stands before it.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    tensor : ranks that split the table
+    """
+    vocabulary = model.vocabulary
+    width = ops.where(vocabulary.embedding_width > 0.0, vocabulary.embedding_width, model.hidden)
+    table = (1.0 - vocabulary.tied) * vocabulary.size * width + vocabulary.head_bias * vocabulary.size
+    return head_parameters(model) - (1.0 - 1.0 / tensor) * table
 
 
 def head_parameters(model: ModelNumbers) -> Number:
@@ -151,6 +277,21 @@ def prediction_parameters(model: ModelNumbers) -> Number:
         model.experts.layers > 0.0,
         expert_layer_shared_parameters(model) + expert_parameters(model),
         dense_layer_parameters(model),
+    )
+    return model.prediction_layers * (joined + layer)
+
+
+def prediction_of_rank(model: ModelNumbers, tensor: Number) -> Number:
+    """Parameters of the multi-token-prediction modules on one rank outside their routed experts.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    tensor : ranks that split their matrices
+    """
+    joined = 2.0 * model.hidden * model.hidden / tensor + 3.0 * model.norm_vectors * model.hidden
+    layer = ops.where(
+        model.experts.layers > 0.0, expert_layer_shared_of_rank(model, tensor), dense_layer_of_rank(model, tensor)
     )
     return model.prediction_layers * (joined + layer)
 
