@@ -43,9 +43,7 @@ from costmodel.description.schedule import (
 )
 from costmodel.description.tensors import stage_tensors
 from costmodel.evaluation.estimation import estimate
-from costmodel.formulas import synchronisation
 from costmodel.formulas.pipeline import layout
-from costmodel.formulas.transformer import memory
 from costmodel.simulation.transactions import PHASES, Ledger, ledger
 
 SEEDS = Path(__file__).resolve().parents[2] / "shared" / "reference" / "seeds"
@@ -140,30 +138,9 @@ def test_with_one_bucket_the_transactions_take_what_estimate_exposes_and_hides(q
 
 @quick
 @given(questions(tensor=(2, 4)))
-def test_tensor_ranks_send_what_estimate_says_and_their_copies_of_vectors(question):
-    """The formulas divide biases and routers among tensor ranks, of which each rank has a copy in truth."""
+def test_tensor_ranks_send_what_estimate_says(question):
     made = priced(question)
-    model, plan, settings, network, software = numbers(made.estimate)
-    held = memory.stage_parameters(model, plan, model.layers, 1.0, 1.0)
-    t, e, f = question[2].tensor_parallel, question[2].expert_parallel, question[2].expert_tensor_parallel
-    local = stage_tensors(
-        question[0], layers=range(question[0].layers), embedding=True, head=True, tensor=t, expert=e, expert_tensor=f
-    )
-    exact = local.numel[~local.routed].sum(), local.numel[local.routed].sum()
-
-    groups = synchronisation.holders(plan, settings, network, software)
-
-    def sent(*parameters):
-        width, held = settings.widths.reduce * settings.trainable, list(zip(map(float, parameters), groups, strict=True))
-        got = sum(synchronisation.gathering(settings.widths.stored * count, 1.0, group).sent for count, group in held)
-        given = sum(synchronisation.reduction(width * count, 1.0, group).sent for count, group in held)
-        m, third = question[2].micro_batches, plan.shard_weights
-        reductions = m if plan.shard_gradients else 1.0
-        return third * m * (given + 2.0 * got) + (1.0 - third) * (reductions * given + got)
-
-    difference = sent(*exact) - sent(*held)
-    assert 0.0 <= difference < 0.05 * sent(*held) + 1.0
-    assert made.sent_bytes["only"] == pytest.approx(made.estimate.step.exchange_bytes + difference, rel=1e-6)
+    assert made.sent_bytes == {"only": pytest.approx(made.estimate.step.exchange_bytes, rel=1e-12)}
 
 
 def check_some_stage(made):

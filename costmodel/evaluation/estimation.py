@@ -36,6 +36,33 @@ FIT_PROBABILITY = 0.9
 TIME_PARTS = tuple(field for field in Step._fields[1 : Step._fields.index("host") + 1])
 
 
+class StepParts(Step):
+    """Every part of an estimate's step [s, bytes, FLOP]."""
+
+    question: Question
+    plan: Plan
+
+    @classmethod
+    def of(cls, step: Step, question: Question, plan: Plan) -> StepParts:
+        """The parts that a formula gave for a plan.
+
+        Parameters
+        ----------
+        step : as the formula gave it
+        question, plan : of which
+        """
+        made = cls._make(step)
+        made.question, made.plan = question, plan
+        return made
+
+    @functools.cached_property
+    def exchange_bytes(self) -> float:
+        """What a rank of the stage that sends most sends in a step, call by call as in the ledger [bytes]."""
+        from costmodel.evaluation.transactions import exchanged_bytes
+
+        return exchanged_bytes(self.question, self.plan)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
     """What a step of a plan takes; `times` and `memory` split the totals.
@@ -50,7 +77,7 @@ class Estimate:
 
     question: Question
     plan: Plan
-    step: Step
+    step: StepParts
     required_probability: float = FIT_PROBABILITY
 
     def __repr__(self) -> str:
@@ -301,7 +328,7 @@ def estimate(
     kind("plan", plan, Plan, "Plan(...)")
     check_length(model, plan.seq_len)
     accepted = question.accepted(plan)
-    step = evaluate_one(question, accepted)
+    step = StepParts.of(evaluate_one(question, accepted), question, accepted)
     required = probability("fit_probability", fit_probability)
     return Estimate(question=question, plan=accepted, step=step, required_probability=required)
 

@@ -13,7 +13,7 @@ from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue
 from costmodel.evaluation import engine as engines
 from costmodel.evaluation.error_model import spread_of
-from costmodel.evaluation.estimation import FIT_PROBABILITY, Estimate
+from costmodel.evaluation.estimation import FIT_PROBABILITY, Estimate, StepParts
 from costmodel.evaluation.plan_search import SearchResult
 from costmodel.evaluation.search_result import Evaluated
 from costmodel.evaluation.simplicity import simplest_first
@@ -79,7 +79,7 @@ def shortlist(found: SearchResult, model: Transformer, cluster: Cluster, top: in
 
     def rebuilt(place: int) -> Estimate:
         plan, step = every.plan(int(places[place])), engines.unflatten(parts[:, place])
-        return Estimate(question=question, plan=plan, step=step)
+        return Estimate(question=question, plan=plan, step=StepParts.of(step, question, plan))
 
     inside = np.flatnonzero(fits)
     ranked = simplest_first([rebuilt(int(place)) for place in inside[np.argsort(times[inside], kind="stable")[:top]]])

@@ -23,7 +23,7 @@ from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue
 from costmodel.evaluation import engine as engines
 from costmodel.evaluation.error_model import spread_of
-from costmodel.evaluation.estimation import FIT_PROBABILITY, Estimate, check_length, probability
+from costmodel.evaluation.estimation import FIT_PROBABILITY, Estimate, StepParts, check_length, probability
 from costmodel.evaluation.full_space import SPACES, full_space
 from costmodel.evaluation.plan_products import LegalPlans, Product, legal_plans
 from costmodel.evaluation.search_result import Evaluated, SearchResult
@@ -265,7 +265,9 @@ def _result(
     chosen = [*selection.best, *kinds, *miss, *front]
     plans = [plan(found) for found in chosen]
     estimates = [
-        Estimate(question=question, plan=plan, step=step, required_probability=fit_probability)
+        Estimate(
+            question=question, plan=plan, step=StepParts.of(step, question, plan), required_probability=fit_probability
+        )
         for plan, step in zip(plans, engines.evaluate_several(question, plans, [found.choice for found in chosen]), strict=True)
     ]
     candidates = len(chosen) - len(miss) - len(front)

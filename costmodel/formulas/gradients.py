@@ -55,7 +55,7 @@ def uncompressed(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> 
     dense_last, routed_last = memory.stage_parameters(model, plan, other[0], other[1], other[2])
     dense, routed = ops.maximum(dense, dense_last), ops.maximum(routed, routed_last)
     width = settings.widths.reduce * settings.trainable
-    return Summed(dense, routed, width * dense, width * routed, 0.0, 0.0, 0.0)
+    return Summed(dense, routed, width * dense, width * routed, 0.0, 0.0)
 
 
 def payloads(
@@ -100,7 +100,6 @@ def compressed(
     routed = compression.encoded_time(apart, others, plan.expert * plan.expert_tensor, network, software)
     return Summed(
         plain.dense, plain.routed, made.whole, apart.whole, encoded + routed,
-        compression.encoded_sent(made, ranks) + compression.encoded_sent(apart, others),
         compression.coding_time(made, device) + compression.coding_time(apart, device),
     )  # fmt: skip
 

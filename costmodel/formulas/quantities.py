@@ -447,7 +447,7 @@ class Cast(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """Communication of one layer on one micro-batch, alone on the network [s], and the bytes a rank sends."""
+    """Communication of one layer on one micro-batch, alone on the network [s]."""
 
     tensor_forward: Number
     tensor_backward: Number
@@ -457,7 +457,6 @@ class Exchange(NamedTuple):
     expert_forward: Number
     expert_backward: Number
     expert_again: Number
-    nbytes: Number
 
 
 class Layer(NamedTuple):
@@ -474,7 +473,6 @@ class Layer(NamedTuple):
     hidden: Number  # communication under compute
     total: Number  # of all but `hidden`
     total_forward: Number
-    nbytes: Number  # that a rank sends, forward and backward
 
 
 class Factors(NamedTuple):
@@ -488,11 +486,10 @@ class Factors(NamedTuple):
 
 
 class Part(NamedTuple):
-    """An exchange: alone on the network [s], at the least by its bytes on its links [s], and bytes that a rank sends."""
+    """An exchange: alone on the network, and at the least by its bytes on its links [s]."""
 
     time: Number
     load: Number
-    sent: Number
 
 
 class Synchronised(NamedTuple):
@@ -507,8 +504,6 @@ class Synchronised(NamedTuple):
     gather: Number  # exposed at the first forward pass, or after the update
     reduce_hidden: Number
     gather_hidden: Number
-    sent_each: Number  # bytes, every micro-batch
-    sent_once: Number
 
 
 class Payload(NamedTuple):
@@ -532,7 +527,6 @@ class Summed(NamedTuple):
     nbytes: Number  # of their gradients that are summed as gradients are
     routed_nbytes: Number
     encoded: Number  # s to exchange what was encoded
-    sent: Number  # bytes of it that a rank sends
     coding: Number  # s to encode and decode
 
 
@@ -583,7 +577,6 @@ class Step(NamedTuple):
     optimizer: Number
     host: Number
     hidden_exchange: Number  # s of communication under compute, not part of the total
-    exchange_bytes: Number  # sent by one rank of the slowest stage in a step
     model_flop: Number  # of the whole cluster
     hardware_flop: Number
     memory: Memory

@@ -37,13 +37,13 @@ def stage_pass(
     one = layer_pass(model, settings, plan, network, software, device)
     head = layer.head_work(model, settings, plan, software, device)
     embed_forward, embed_backward = layer.embedding_work(model, settings, plan, device)
-    exchanged, _ = communication.tensor_exchange(model, settings, plan, network, software)
+    exchanged = communication.tensor_exchange(model, settings, plan, network, software)
     depth = layers + last * model.prediction_layers
     width = settings.widths.reduce * settings.trainable
     together = holders(plan, settings, network, software)
     units = layer_units(model, settings, plan, *together)
     moved = stage_synchronisation(
-        model, settings, plan, software, *together, one, units, Part(0.0, 0.0, 0.0), layers, first, last, 1.0, width, width
+        model, settings, plan, software, *together, one, units, Part(0.0, 0.0), layers, first, last, 1.0, width, width
     )
     head_forward = last * (head.forward + head.stream_forward)
     head_weight = last * (head.weight + head.accumulate)

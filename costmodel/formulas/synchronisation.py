@@ -46,7 +46,7 @@ def together(part: Part, beside: Part) -> Part:
     part, beside : `Part`
     """
     load = part.load + beside.load
-    return Part(ops.maximum(ops.maximum(part.time, beside.time), load), load, part.sent + beside.sent)
+    return Part(ops.maximum(ops.maximum(part.time, beside.time), load), load)
 
 
 class Groups(NamedTuple):
@@ -105,8 +105,7 @@ def reduction(nbytes: Number, calls: Number, group: Groups) -> Part:
     scatter = group.slowness * collectives.all_gather_over(one, group.scattering)
     reduce = collectives.all_reduce_over(one / group.shard, group.copying)
     load = group.scattering.piece * nbytes + 2.0 * group.copying.piece * kept
-    sent = nbytes * (1.0 - 1.0 / group.shard + 2.0 * (1.0 / group.shard - 1.0 / group.ranks))
-    return Part(many * (scatter + reduce), load, sent)
+    return Part(many * (scatter + reduce), load)
 
 
 def gathering(nbytes: Number, calls: Number, group: Groups) -> Part:
@@ -120,7 +119,7 @@ def gathering(nbytes: Number, calls: Number, group: Groups) -> Part:
     """
     many = ops.maximum(calls, 1e-9)
     time = group.slowness * many * collectives.all_gather_over(nbytes / many, group.gathering)
-    return Part(time, group.gathering.piece * nbytes, nbytes * (1.0 - 1.0 / group.gatherers))
+    return Part(time, group.gathering.piece * nbytes)
 
 
 def padding(rows: Number, shard: Number, padded: Number) -> Number:
@@ -281,8 +280,8 @@ def layer_units(
     routed = gathering(stored * experts, routed_fetched, routed_group)
     ahead = together(attended, routed)
     one_by_one = attended.time + routed.time
-    forward = Part(ops.where(settings.overlap.parameters > 0.0, ahead.time, one_by_one), ahead.load, ahead.sent)
-    backward = Part(ops.where(settings.overlap.gradients > 0.0, ahead.time, one_by_one), ahead.load, ahead.sent)
+    forward = Part(ops.where(settings.overlap.parameters > 0.0, ahead.time, one_by_one), ahead.load)
+    backward = Part(ops.where(settings.overlap.gradients > 0.0, ahead.time, one_by_one), ahead.load)
     return Units(forward, backward, together(
         reduction(width * others, summed, dense_group), reduction(width * experts, routed_summed, routed_group)
     ))  # fmt: skip
@@ -317,10 +316,9 @@ def other_systems(
     """
     ranks, few = plan.data * plan.context, communication.expert_ranks(plan)
     apart = plan.expert * plan.expert_tensor
-    time, sent = communication.sum_over_copies(dense_bytes, ranks, plan.data_stride, settings, network, software)
-    routed_time, routed_sent = communication.sum_over_copies(routed_bytes, few, apart, settings, network, software)
-    other = settings.synchronisation.kind > 0.5
-    return Part(ops.where(other, time + routed_time, 0.0), 0.0, ops.where(other, sent + routed_sent, 0.0))
+    time, _ = communication.sum_over_copies(dense_bytes, ranks, plan.data_stride, settings, network, software)
+    routed_time, _ = communication.sum_over_copies(routed_bytes, few, apart, settings, network, software)
+    return Part(ops.where(settings.synchronisation.kind > 0.5, time + routed_time, 0.0), 0.0)
 
 
 class _Hiding(NamedTuple):
@@ -451,10 +449,7 @@ def stage_synchronisation(
         reduction(routed_bytes * routed, routed_buckets, routed_group),
     )
     other = settings.synchronisation.kind > 0.5
-    scatter = Part(
-        ops.where(other, 0.0, allreduced.time) + besides.time, allreduced.load,
-        ops.where(other, 0.0, allreduced.sent) + besides.sent,
-    )  # fmt: skip
+    scatter = Part(ops.where(other, 0.0, allreduced.time) + besides.time, allreduced.load)
     gathers = ops.where(rule.gathered_in_buckets > 0.0, buckets, 1.0)
     gather = together(
         gathering(stored * dense, gathers, dense_group),
@@ -483,9 +478,6 @@ def stage_synchronisation(
     opening = ops.minimum(gather.time, hiding.ahead * span * layers * hiding.forward)
     opening_hidden = after * (1.0 - 1.0 / gathers) * opening
 
-    unit_sent = copied * (units.forward.sent + units.summed.sent) + edge_scatter.sent
-    each_sent = third * (unit_sent + copied * units.forward.sent + (1.0 + rule.edge_again) * edge_gather.sent)
-    each_sent = each_sent + second * ops.where(rule.units_second > 0.0, unit_sent + edge_gather.sent, scatter.sent)
     slowed = software.compute.contention
     return Synchronised(
         each.forward - each.forward_hidden + slowed * each.forward_hidden,
@@ -493,5 +485,5 @@ def stage_synchronisation(
         each.weight,
         each.forward_hidden, each.backward_hidden,
         once * scatter.time - step_hidden, after * gather.time - opening_hidden,
-        step_hidden, opening_hidden, each_sent, once * scatter.sent + after * gather.sent,
+        step_hidden, opening_hidden,
     )  # fmt: skip

@@ -115,7 +115,7 @@ def layer_pass(
     return Layer(
         forward * slowdown, data * slowdown, weight * slowdown, again * slowdown,
         exposed_tensor, exposed_context, exposed_expert, host, hidden,
-        busy + exposed + host, busy_forward + wait_forward, moved.nbytes,
+        busy + exposed + host, busy_forward + wait_forward,
     )  # fmt: skip
 
 
@@ -193,7 +193,6 @@ class _Ends(NamedTuple):
     head_weight: Number
     head: Number  # all of it
     once: Number  # exchange of either over the tensor group
-    nbytes: Number  # of it
     embedding_on_first: Number
     embedding_on_last: Number
     head_on_first: Number
@@ -246,9 +245,7 @@ class _AfterPasses(NamedTuple):
     reduce: Number  # s, of gradients
     gather: Number  # s, of weights
     tied: Number  # s, of an embedding that two ranks share
-    tied_bytes: Number
     mirrored: Number  # s, between ranks that hold the same stages
-    mirrored_bytes: Number
 
 
 def _composed(
@@ -281,11 +278,10 @@ def _composed(
     scattering = m * (1.0 - plan.shard_weights) * backward_waits
     waiting = _waiting(plan, software, device, one, held, layers, m)
 
-    send, boundary_bytes = communication.boundary(model, settings, plan, network, software)
+    send, _ = communication.boundary(model, settings, plan, network, software)
     hide = settings.overlap.pipeline * software.overlap.pipeline
     # where transfers aren't hidden a rank waits for those of its neighbours too
     handing = piped * 2.0 * m * schedules.crossings(plan.schedule, v) * send * (1.0 - hide)
-    messages = piped * m * schedules.messages(plan.schedule, v, 1.0 - slow.is_middle)
     filled = _filled(plan, one, ends, slow, each, weight / m, send)
 
     after = _after_passes(model, settings, plan, network, software, summed, stages, filled, send)
@@ -306,20 +302,11 @@ def _composed(
         forward + backward_total + recompute + tensor + context + expert + handing + filled.idle
         + reduce_exposed + gather_exposed + updating + host
     )  # fmt: skip
-    front, back, inner = stages
-    passes = m / schedules.weight_copies(plan.schedule)  # of each stage that a rank runs
-    sent = (
-        m * layers * one.nbytes
-        + m * (slow.has_head + slow.has_embedding) * ends.nbytes + messages * boundary_bytes
-        + passes * (slow.at_front * front.sent_each + slow.at_back * back.sent_each + slow.is_middle * inner.sent_each)
-        + updates * (slow.at_front * front.sent_once + slow.at_back * back.sent_once + slow.is_middle * inner.sent_once)
-        + updates * after.tied_bytes + after.mirrored_bytes
-    )  # fmt: skip
     model_flop, hardware_flop = _flop(model, settings, plan)
     return Step(
         total, forward, backward_total, recompute, tensor, context, expert, handing, filled.idle,
         reduce_exposed, gather_exposed, updating, host,
-        m * (layers * one.hidden + pass_hidden) + reduce_hidden + gather_hidden, sent,
+        m * (layers * one.hidden + pass_hidden) + reduce_hidden + gather_hidden,
         model_flop, hardware_flop, held,
     )  # fmt: skip
 
@@ -331,7 +318,7 @@ def _ends(
     """Times of the embedding and the head, and which end ranks hold them."""
     head = layer.head_work(model, settings, plan, software, device)
     embed_forward, embed_backward = layer.embedding_work(model, settings, plan, device)
-    once, nbytes = communication.tensor_exchange(model, settings, plan, network, software)
+    once = communication.tensor_exchange(model, settings, plan, network, software)
     head_forward = head.forward + head.stream_forward
     head_backward = head.data + head.stream_backward
     head_weight = head.weight + head.accumulate
@@ -341,7 +328,7 @@ def _ends(
     mirrored = piped * schedules.two_way(plan.schedule)
     return _Ends(
         embed_forward, embed_backward, embed_forward + embed_backward + once,
-        head_forward, head_backward, head_weight, head_forward + head_backward + head_weight + once, once, nbytes,
+        head_forward, head_backward, head_weight, head_forward + head_backward + head_weight + once, once,
         1.0 - 0.5 * mirrored, 0.5 * mirrored,
         1.0 - piped + fold * (1.0 - 0.5 * mirrored), 1.0 - fold + 0.5 * mirrored,
     )  # fmt: skip
@@ -366,7 +353,7 @@ def _synchronised(
     together = synchronisation.holders(plan, settings, network, software)
     units = synchronisation.layer_units(model, settings, plan, *together)
     systems = synchronisation.other_systems(summed.nbytes, summed.routed_nbytes, settings, plan, network, software)
-    besides = Part(systems.time + summed.encoded, systems.load, systems.sent + summed.sent)
+    besides = Part(systems.time + summed.encoded, systems.load)
     question = model, settings, plan, software, *together, one, units, besides
     return _Stages(
         synchronisation.stage_synchronisation(*question, first[0] / copies, 1.0, first[2], chunks, wire, routed_wire),
@@ -481,7 +468,7 @@ def _after_passes(
     return _AfterPasses(
         ops.maximum(ops.maximum(front.reduce, reduce_inner), reduce_back),
         ops.maximum(ops.maximum(front.gather, gather_inner), gather_back),
-        tied, apart * table, mirrored_time, mirrored_bytes,
+        tied, mirrored_time,
     )  # fmt: skip
 
 

@@ -80,7 +80,7 @@ class _Shape:
         one = training_step.layer_pass(*arguments, self.software, device)
         unlaunched = replaced(self.software, {"host_forward": 0.0, "host_backward": 0.0})
         quiet = training_step.layer_pass(*arguments, unlaunched, device)
-        once, _ = communication.tensor_exchange(*arguments, self.software)
+        once = communication.tensor_exchange(*arguments, self.software)
         moved = communication.layer_exchange(*arguments, self.software)
         onward = np.array([moved.tensor_forward, moved.context_forward, moved.expert_forward], dtype=float)
         back = np.array([moved.tensor_backward, moved.context_backward, moved.expert_backward], dtype=float)

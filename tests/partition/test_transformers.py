@@ -35,7 +35,7 @@ def test_a_chain_takes_as_long_as_the_step_s_formulas_say(name):
     plan = Plan(global_batch=64, seq_len=2048, tensor_parallel=8, pipeline_parallel=8)
     shape, settings, degrees, network, software, device = numbers(model, cluster, plan)
     chain = transformer_chain(model, cluster, plan, FRAMEWORK)
-    once, _ = communication.tensor_exchange(shape, settings, degrees, network, software)
+    once = communication.tensor_exchange(shape, settings, degrees, network, software)
     head = layer.head_work(shape, settings, degrees, software, device)
     body = layer_pass(shape, settings, degrees, network, software, device).total
     whole = model.layers * body + sum(layer.embedding_work(shape, settings, degrees, device)) + sum(head) + 2 * once
@@ -82,7 +82,7 @@ def test_even_times_are_those_that_the_step_works_with(virtual_stages):
     split = balanced_stages(model, cluster, plan, FRAMEWORK)
     one = layer_pass(shape, settings, degrees, network, software, device).total
     first, middle, last = layout.stage_layers(shape, settings, degrees)
-    once, _ = communication.tensor_exchange(shape, settings, degrees, network, software)
+    once = communication.tensor_exchange(shape, settings, degrees, network, software)
     assert split.even_times[1] == pytest.approx(middle * one, rel=1e-9)
     embedding = sum(layer.embedding_work(shape, settings, degrees, device))
     assert split.even_times[0] == pytest.approx(first * one + embedding + once)

@@ -71,20 +71,6 @@ def expert_all_to_all(
     return ops.where(settings.kernels.deduplicated_dispatch > 0.0, once, collectives.all_to_all(nbytes, *group))
 
 
-def expert_sent(
-    nbytes: Number, model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers
-) -> Number:
-    """What a rank sends in a dispatch or a combine, what it passes on inside its node included [bytes].
-
-    Parameters
-    ----------
-    nbytes : of `expert_message`
-    model, settings, plan, network : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`
-    """
-    inside, across, _ = collectives.deduplicated_bytes(nbytes, model.experts, plan.expert, plan.expert_tensor, network)
-    return ops.where(settings.kernels.deduplicated_dispatch > 0.0, inside + across, nbytes * (1.0 - 1.0 / plan.expert))
-
-
 def tensor_reductions(model: ModelNumbers, share: Number) -> Number:
     """All-reduces over the tensor group of one layer in one direction.
 
@@ -133,8 +119,8 @@ def repeated_dispatches(plan: PlanNumbers) -> Number:
 
 def tensor_exchange(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
-) -> tuple[Number, Number]:  # fmt: skip
-    """Time and bytes of one all-reduce of a micro-batch's hidden states over the tensor group [s, bytes].
+) -> Number:  # fmt: skip
+    """Time of one all-reduce of a micro-batch's hidden states over the tensor group [s].
 
     Sequence parallelism replaces each by a reduce-scatter and an all-gather, which move the same bytes.
 
@@ -149,8 +135,7 @@ def tensor_exchange(
     nbytes = hidden_message(model, settings, plan)
     reduced = collectives.all_reduce(nbytes, plan.tensor, plan.tensor_stride, network, software)
     gathered = collectives.all_gather(nbytes, plan.tensor, plan.tensor_stride, network, software)
-    time = ops.where(plan.sequence_parallel > 0.0, 2.0 * gathered, reduced)
-    return time, 2.0 * (plan.tensor - 1.0) / plan.tensor * nbytes
+    return ops.where(plan.sequence_parallel > 0.0, 2.0 * gathered, reduced)
 
 
 def layer_exchange(
@@ -168,25 +153,20 @@ def layer_exchange(
     model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
     """
     share = model.experts.layers / model.layers
-    once, tensor_bytes = tensor_exchange(model, settings, plan, network, software)
+    once = tensor_exchange(model, settings, plan, network, software)
     reductions = tensor_reductions(model, share)
 
-    kv_bytes = context_message(model, settings, plan)
-    hop = collectives.send(kv_bytes, plan.context, plan.context_stride, network, software)
+    keys = context_message(model, settings, plan)
+    hop = collectives.send(keys, plan.context, plan.context_stride, network, software)
     around = (plan.context - 1.0) * hop
 
     whole = expert_message(model, settings, plan)
     one_way = expert_all_to_all(whole, model, settings, plan, network, software)
     inside = collectives.all_gather(whole, plan.expert_tensor, plan.tensor_stride, network, software)
     experts = share * 2.0 * (one_way + inside)
-    expert_bytes = share * 2.0 * expert_sent(whole, model, settings, plan, network)
     repeated, dispatched = repeated_reductions(model, plan, share), repeated_dispatches(plan)
-    rings = 3.0 + plan.recompute_layers
-    nbytes = (2.0 * reductions + repeated) * tensor_bytes + (2.0 + dispatched) * expert_bytes
-    nbytes = nbytes + rings * (plan.context - 1.0) * kv_bytes
     return Exchange(
         reductions * once, reductions * once, repeated * once, around, 2.0 * around, experts, experts, dispatched * experts,
-        nbytes,
     )  # fmt: skip
 
 
