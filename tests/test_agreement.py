@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+from costmodel import Group, collective_time
+from costmodel.evaluation.transactions import PRICES
+from costmodel.simulation.transactions import ledger_of
 from tests.agreement import agreements
 
 
@@ -27,3 +30,27 @@ def test_the_simulators_events_move_the_ledgers_bytes(drawn):
 
 def test_no_link_carries_more_than_its_bandwidth(drawn):
     assert max(one.busiest for one in drawn) <= 1.0 + 1e-9
+
+
+def test_estimate_counts_the_ledgers_bytes(drawn):
+    assert [one.ledger_bytes for one in drawn] == pytest.approx([1.0] * len(drawn), rel=1e-12)
+
+
+def test_every_transaction_takes_what_its_collective_takes_by_itself(drawn):
+    """But for pairs at opposite ends of a pipeline, whose place is the whole pipeline's, and experts' tokens sent once."""
+    priced = 0
+    for one in drawn[:20]:
+        for row in ledger_of(one.result).transactions:
+            if row.collective not in PRICES or row.collective == "reduce" or row.group in ("embedding", "twin"):
+                continue
+            members = Group(ranks=row.ranks, stride=row.stride)
+            found = [
+                collective_time(
+                    row.collective, row.nbytes, members, one.result.cluster, framework=one.framework, sharded=sharded
+                ).time
+                for sharded in (False, True)
+                if not sharded or row.collective in ("all-gather", "reduce-scatter")
+            ]
+            assert any(time == pytest.approx(row.time, rel=1e-9) for time in found), row
+            priced += 1
+    assert priced > 100

@@ -54,6 +54,8 @@ def add(commands: Commands) -> None:
     timing.add_argument("--nvls", type=yes, default=True, metavar="yes|no", help="whether NVLink switches may reduce")
     timing.add_argument("--sharp", type=yes, default=False, metavar="yes|no", help="whether the network's switches reduce")
     timing.add_argument("--processor", default="intel", metavar="P", help="of the hosts: intel or amd")
+    timing.add_argument("--framework", metavar="F", help="inside a step of this software (default: alone, as in a benchmark)")
+    timing.add_argument("--sharded", action="store_true", help="with --framework: gathers or scatters what ZeRO shards")
     add_output(timing)
     timing.set_defaults(run=_collective)
 
@@ -152,7 +154,8 @@ def _collective(arguments: argparse.Namespace) -> int:
     answer = collective_time(
         arguments.operation, arguments.size, group, cluster, arguments.algorithm, library=arguments.library,
         version=LATEST if arguments.version is None else arguments.version, launcher=arguments.launcher,
-        nvls=arguments.nvls, sharp=arguments.sharp, processor=arguments.processor,
+        nvls=arguments.nvls, sharp=arguments.sharp, processor=arguments.processor, framework=arguments.framework,
+        sharded=arguments.sharded,
     )  # fmt: skip
     if arguments.json:
         print_json({

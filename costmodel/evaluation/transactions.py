@@ -93,7 +93,7 @@ class Stage(NamedTuple):
 
 DISPATCH = "deduplicated all-to-all"
 _RING = traffic.ring_links
-_PRICES: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], bool]] = {
+PRICES: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], bool]] = {
     "all-reduce": (collectives.all_reduce, traffic.all_reduce_sent, _RING, True),
     "all-gather": (collectives.all_gather, traffic.all_gather_sent, _RING, True),
     "reduce-scatter": (collectives.all_gather, traffic.all_gather_sent, _RING, True),
@@ -113,7 +113,7 @@ def price_of(collective: str, over: str) -> Callable[..., Any]:
     over : ``"all"``, ``"shard"``, ``"copies"``, or empty
     """
     sharded = over == "shard" and collective in ("all-gather", "reduce-scatter")
-    return communication.shard_exchange if sharded else _PRICES[collective][0]
+    return communication.shard_exchange if sharded else PRICES[collective][0]
 
 
 def _coded(call: Call, factors: Factors, ranks: float, settings: Settings) -> list[tuple[str, NDArray[np.float64]]]:
@@ -216,7 +216,7 @@ class Book:
             load = traffic.deduplicated_links(sizes, mixture, ranks, placed, self.network)
             times = collectives.deduplicated_all_to_all(sizes, mixture, ranks, placed, self.network, self.software)
             return times, load[0] + load[1], load
-        _, sends, loads, by_sent = _PRICES[collective]
+        _, sends, loads, by_sent = PRICES[collective]
         sent = sends(sizes, ranks)
         times = price_of(collective, over)(sizes, ranks, placed, self.network, self.software)
         return times, sent, loads(sent if by_sent else sizes, ranks, placed, self.network)

@@ -28,7 +28,7 @@ class CollectiveTime:
     op, nbytes, group : what was asked: the operation, its buffer [bytes] and the ranks
     time : [s]
     algorithm, protocol : by which it runs; the protocol is '' in the textbook
-    library : ``"nccl"``, ``"rccl"`` or ``"textbook"``
+    library : ``"nccl"``, ``"rccl"`` or ``"textbook"``; of a step, the framework's name
     why : one line
     alternatives : every algorithm offered, fastest first, this one included
     lower_bound : time that no algorithm sending over the same links goes below [s]; NCCL's NVLS and CollNet, which

@@ -126,7 +126,7 @@ class Place:
             return f"{name} as asked, {chosen.time * 1e6:.4g} us for {where}"
         others = [one for one in ordered if one.algorithm != chosen.algorithm] or [one for one in ordered if one != chosen]
         if not others:
-            return f"{lead}: there is no other for {where}"
+            return f"{lead}: {chosen.time * 1e6:.4g} us for {where}, which has no other"
         second = others[0]
         rival = " ".join(filter(None, (second.algorithm, second.protocol)))
         ahead = second.time / chosen.time

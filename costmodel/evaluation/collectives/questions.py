@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from costmodel.catalogue.software import framework_on
 from costmodel.checks import choice, flag, kind, plain, real, text
 from costmodel.description.cluster import Cluster
+from costmodel.description.framework import Framework
 from costmodel.description.topology import Group
 from costmodel.errors import InvalidValue, NotModelled
 from costmodel.evaluation.collectives.answer import OPERATIONS, Alternative, CollectiveTime
 from costmodel.evaluation.collectives.libraries import LIBRARIES, LIBRARY_NAMES, MAKERS, WITHOUT, library_of
 from costmodel.evaluation.collectives.place import TEXTBOOK, Place
-from costmodel.formulas.network import nccl
+from costmodel.evaluation.transactions import PRICES, price_of
+from costmodel.formulas.network import collectives, nccl
 from costmodel.solvers import nccl as tuner
 from costmodel.solvers import rccl as mesh_tuner
 
@@ -33,8 +36,15 @@ def collective_time(
     nvls: bool = True,
     sharp: bool = False,
     processor: str = "intel",
+    framework: Framework | str | None = None,
+    sharded: bool = False,
 ) -> CollectiveTime:
-    """Time of a collective, alone on the network but for groups like its own.
+    """Time of a collective, alone on the network but for groups like its own; or, of a framework, inside its steps.
+
+    A benchmark calls a library over and over with nothing beside it, and its tuner decides. Inside a step the same library
+    is launched by a framework among passes and other exchanges: `estimate`, `ledger` and `simulate` price every transaction
+    by one formula (`formulas.network.collectives`), with the launch, the latencies and the share of the links that calibration
+    found for the framework; ``framework=...`` asks for that price.
 
     Parameters
     ----------
@@ -50,6 +60,8 @@ def collective_time(
     nvls : whether NVLink switches may reduce (NCCL_NVLS_ENABLE); they do for NCCL alone
     sharp : whether the network's switches reduce, which they do for NCCL alone
     processor : of the hosts, ``"intel"`` or ``"amd"``; the textbook knows no hosts
+    framework : of whose step, or its name in the catalogue; None: alone, as a benchmark calls it
+    sharded : with a framework: whether it gathers or scatters states that ZeRO shards, tensor by tensor
 
     Returns
     -------
@@ -64,6 +76,13 @@ def collective_time(
 
     Examples
     --------
+    >>> from costmodel import Group, load_cluster
+    >>> cluster = load_cluster("dgx-h100", gpus=64)
+    >>> alone = collective_time("all-reduce", 2**30, 64, cluster)
+    >>> inside = collective_time("all-reduce", 2**30, 64, cluster, framework="megatron-core")
+    >>> alone.library, inside.library
+    ('nccl', 'megatron-core')
+
     >>> from costmodel import load_cluster
     >>> answer = collective_time("all-reduce", 2**30, 8, load_cluster("mi300x-8"))
     >>> answer.library, answer.algorithm, answer.protocol
@@ -71,6 +90,18 @@ def collective_time(
     """
     place, release = _asked(op, nbytes, group, cluster, OPERATIONS, version, nvls, sharp, processor)
     text("algorithm", algorithm)
+    flag("sharded", sharded)
+    if framework is not None:
+        unknown = {
+            "algorithm": algorithm != "auto" and algorithm, "library": library != "auto" and library,
+            "version": release != LATEST and version, "launcher": launcher != "native" and launcher, "sharp": sharp,
+        }  # fmt: skip
+        asked = [f"{name}={value!r}" for name, value in unknown.items() if value]
+        if asked:
+            raise NotModelled(f"{asked[0]} with framework={framework!r}: a step has a ring or a tree at rates that were fitted")
+        return in_a_step(place, framework_on(cluster, framework), sharded)
+    if sharded:
+        raise InvalidValue("sharded", sharded, "a framework whose sharded states they are")
     choice("library", library, ("auto", *LIBRARIES))
     choice("launcher", launcher, LAUNCHERS)
     own = library_of(cluster.device.architecture)
@@ -96,6 +127,28 @@ def collective_time(
         return place.answer(place.rccl(launcher, processor == "amd"), algorithm, library, "RCCL")
     found = place.nccl(release, launcher, nvls, sharp, processor == "amd")
     return place.answer(found, algorithm, library, f"NCCL {release[0]}.{release[1]}")
+
+
+def in_a_step(place: Place, framework: Framework, sharded: bool) -> CollectiveTime:
+    """The price of a collective inside a framework's steps.
+
+    Parameters
+    ----------
+    place : the question
+    framework : of whose step
+    sharded : whether it gathers or scatters states that ZeRO shards
+    """
+    if place.op not in PRICES:
+        raise NotModelled(f"op={place.op!r} with framework={framework.name!r}: a step has {', '.join(PRICES)}")
+    if sharded and place.op not in ("all-gather", "reduce-scatter"):
+        raise InvalidValue("sharded", sharded, f"all-gather or reduce-scatter, not {place.op}")
+    asked = place.nbytes, place.ranks, place.stride, place.network, framework.numbers()
+    time = float(price_of(place.op, "shard" if sharded else "all")(*asked)) if place.ranks > 1.0 else 0.0
+    links = collectives.group_links(*asked[1:])
+    tree = place.op == "all-reduce" and links.tree + links.byte * place.nbytes < links.ring + links.piece * place.nbytes
+    name = {"all-to-all": "point-to-point", "send": "point-to-point"}.get(place.op, "tree" if tree else "ring")
+    chosen = Alternative(algorithm=name if time else "none", protocol="", time=time)
+    return place.answer([chosen], "auto" if time else "none", framework.name, f"a step of {framework.name}")
 
 
 def expected_by_nccl(
