@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from costmodel import Group, collective_time
-from costmodel.evaluation.transactions import PRICES
+from costmodel.evaluation.prices import PRICES
 from costmodel.simulation.transactions import ledger_of
 from tests.agreement import agreements
 

@@ -405,7 +405,7 @@ HEAVY = ("numba", "scipy", "sympy", "plotly", "pandas", "polars", "numpy", "rich
         ("import costmodel", ()),
         ("import costmodel.cli", ()),
         ("import costmodel; costmodel.load_model('llama3-8b'); costmodel.load_cluster('dgx-h100')", ()),
-        (f"from costmodel.cli import main; main({['estimate', *SMALL, '--json']!r})", ()),
+        (f"from costmodel.cli import main; main({['estimate', *SMALL, '--json']!r})", ("numpy",)),
         (f"from costmodel.cli import main; main({['estimate', *SMALL]!r})", ("rich",)),
         (f"from costmodel.cli import main; main({['search', *SMALL, '--json']!r})", ("numpy",)),
         (f"from costmodel.cli import main; main({['search', *SMALL]!r})", ("numpy", "rich")),

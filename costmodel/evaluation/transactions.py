@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from costmodel.description.buckets import Call, Context, Rule
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.description.tensors import LocalTensors, stage_tensors
+from costmodel.evaluation.prices import PRICES, price_of
 from costmodel.formulas import training_step
 from costmodel.formulas.network import collectives, communication, compression, traffic
 from costmodel.formulas.pipeline import layout, schedules
@@ -92,28 +93,6 @@ class Stage(NamedTuple):
 
 
 DISPATCH = "deduplicated all-to-all"
-_RING = traffic.ring_links
-PRICES: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], bool]] = {
-    "all-reduce": (collectives.all_reduce, traffic.all_reduce_sent, _RING, True),
-    "all-gather": (collectives.all_gather, traffic.all_gather_sent, _RING, True),
-    "reduce-scatter": (collectives.all_gather, traffic.all_gather_sent, _RING, True),
-    "reduce": (traffic.reduce, traffic.all_gather_sent, _RING, True),
-    "all-to-all": (collectives.all_to_all, traffic.all_gather_sent, traffic.all_to_all_links, False),
-    "send": (collectives.send, lambda nbytes, ranks: nbytes, traffic.send_links, False),
-}
-"""Of each operation: its time, what a rank sends, the links' load, and whether that load is one of what is sent."""
-
-
-def price_of(collective: str, over: str) -> Callable[..., Any]:
-    """Formula of the time of an operation; among the ranks that share one copy of sharded states, that of shards.
-
-    Parameters
-    ----------
-    collective : all-to-all of deduplicated tokens apart, which asks for the experts
-    over : ``"all"``, ``"shard"``, ``"copies"``, or empty
-    """
-    sharded = over == "shard" and collective in ("all-gather", "reduce-scatter")
-    return communication.shard_exchange if sharded else PRICES[collective][0]
 
 
 def _coded(call: Call, factors: Factors, ranks: float, settings: Settings) -> list[tuple[str, NDArray[np.float64]]]:

@@ -404,9 +404,10 @@ class ProgramWriter:
         places = sorted({0.0, *needed})  # all of a layer are begun where the layer before is needed
         before = dict(zip(places, [0.0, *places], strict=False))
         begins = [before[need] for need in needed] if ahead else needed
+        later = 0 if ahead or call.group == "data" else 2 * len(moves)  # experts are gathered when the pass has come to them
         marks = []
         for place, (begin, need, transfer) in enumerate(zip(begins, needed, moves, strict=False)):
-            marks += [_Mark(begin, 2 * place, START, transfer), _Mark(need, 2 * place + 1, WAIT, transfer)]
+            marks += [_Mark(begin, later + 2 * place, START, transfer), _Mark(need, later + 2 * place + 1, WAIT, transfer)]
         return marks
 
     def written(self) -> Entries:

@@ -18,6 +18,7 @@ from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue, NotModelled
 from costmodel.evaluation.estimation import Estimate, estimate
+from costmodel.evaluation.prices import price_of
 from costmodel.evaluation.transactions import (
     GROUPS,
     PHASES,
@@ -25,7 +26,6 @@ from costmodel.evaluation.transactions import (
     Exchanged,
     Stage,
     Transaction,
-    price_of,
     rule_of_plan,
 )
 

@@ -1,12 +1,13 @@
 """Formulas against the equations and tables of the papers that they come from."""
 
+import dataclasses
 import inspect
 import math
 
 import pytest
 
-from costmodel import Plan, Transformer, load_cluster, load_framework
-from costmodel.formulas import synchronisation, training_step
+from costmodel import Plan, Transformer, estimate, ledger, load_cluster, load_framework
+from costmodel.formulas import training_step
 from costmodel.formulas.network import collectives, communication
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers, Software
@@ -230,18 +231,12 @@ def test_the_largest_models_are_those_of_zero_table_2():
 
 @pytest.mark.parametrize(("stage", "volumes"), [(0, 2), (1, 2), (2, 2), (3, 3)])
 def test_zero_sends_two_volumes_of_the_parameters_and_three_at_stage_3(stage, volumes):  # rajbhandari2020, section 7
-    framework = load_framework("deepspeed")
-    plan = Plan(global_batch=64, seq_len=SEQUENCE, data_parallel=64, zero_stage=stage, gradient_bytes=2)
     # as the paper has it; DeepSpeed itself all-reduces gradients below stage 3, a volume more
-    paper = {"widths_reduce": 2.0, "widths_parameter": 2.0, "buckets_all_reduced": 0.0}
-    settings = replaced(plan.settings(framework), paper)
-    numbers = plan.numbers(framework, 36)
-    network, software = flat(64), framework.numbers()
-    group = synchronisation.groups(64.0, 1.0, numbers, settings, network, software)
-    reduced = synchronisation.reduction(settings.widths.reduce * 1e9, 1.0, group).sent
-    gathered = synchronisation.gathering(settings.widths.stored * 1e9, 1.0, group).sent
-    gathers = 2 if stage == 3 else 1  # stage 3 gathers forward and again backward
-    assert reduced + gathers * gathered == pytest.approx(volumes * 2e9 * 63 / 64, rel=1e-12)
+    framework = dataclasses.replace(load_framework("deepspeed"), buckets="one")
+    plan = Plan(global_batch=64, seq_len=SEQUENCE, data_parallel=64, zero_stage=stage, gradient_bytes=2)
+    model = gpt(96, 12288, 96)
+    found = estimate(model, load_cluster("dgx-h100", gpus=64), plan, framework)
+    assert found.step.exchange_bytes == pytest.approx(volumes * 2 * model.parameters * 63 / 64, rel=1e-12)
 
 
 # Pipelines
@@ -361,7 +356,10 @@ def test_tensor_parallelism_takes_four_all_reduces_a_layer(t, b, sequence_parall
     settings, plan = split(model, tensor_parallel=t, micro_batch=b, sequence_parallel=sequence_parallel)
     network = flat(8)
     moved = communication.layer_exchange(model.numbers(), settings, plan, network, QUIET)
-    assert moved.nbytes == pytest.approx(2 * 8 * b * SEQUENCE * 12288 * (t - 1) / t, rel=1e-12)
+    asked = Plan(global_batch=b, seq_len=SEQUENCE, micro_batch=b, tensor_parallel=t, sequence_parallel=sequence_parallel)
+    made = ledger(model, load_cluster("dgx-h100", gpus=t), asked)
+    sent = made.sent_bytes["only"] / (96 + 0.5)  # the embedding's and the head's are one more each
+    assert sent == pytest.approx(2 * 8 * b * SEQUENCE * 12288 * (t - 1) / t, rel=1e-12)
     one = collectives.all_reduce(2.0 * b * SEQUENCE * 12288, float(t), 1.0, network, QUIET)
     assert moved.tensor_forward + moved.tensor_backward == pytest.approx(4 * one, rel=1e-12)
 

@@ -13,7 +13,7 @@ from costmodel.errors import InvalidValue, NotModelled
 from costmodel.evaluation.collectives.answer import OPERATIONS, Alternative, CollectiveTime
 from costmodel.evaluation.collectives.libraries import LIBRARIES, LIBRARY_NAMES, MAKERS, WITHOUT, library_of
 from costmodel.evaluation.collectives.place import TEXTBOOK, Place
-from costmodel.evaluation.transactions import PRICES, price_of
+from costmodel.evaluation.prices import PRICES, price_of
 from costmodel.formulas.network import collectives, nccl
 from costmodel.solvers import nccl as tuner
 from costmodel.solvers import rccl as mesh_tuner

@@ -80,7 +80,7 @@ def attention_of_rank(model: ModelNumbers, tensor: Number) -> Number:
     >>> from costmodel import load_model
     >>> gemma = load_model("gemma3-4b").numbers()
     >>> int(attention_of_rank(gemma, 4.0)), int(attention_of_rank(gemma, 8.0))  # four heads of keys and values
-    (3932672, 2622464)
+    (3932672, 2621952)
     """
     whole, keys = attention_whole(model), key_parameters(model)
     split = attention_parameters(model) - whole - keys
