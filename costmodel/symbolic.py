@@ -19,15 +19,16 @@ from typing import NamedTuple
 import sympy
 from sympy.printing.pycode import PythonCodePrinter
 
+from costmodel.description.dimensions import DIMENSIONS
 from costmodel.errors import InvalidValue
 
 _NEVER_ZERO = frozenset({
     "activation", "attention_backward_efficiency", "attention_efficiency_scale", "attention_forward_efficiency", "bandwidth",
-    "base_flop_rate", "base_gemm_efficiency", "compute", "context", "context_stride", "data", "data_stride", "element_bytes",
-    "expert", "expert_tensor", "flop_rate", "gemm_efficiency", "gemm_efficiency_scale", "global_batch", "head_dim", "heads",
-    "hidden", "host_bandwidth", "kv_heads", "layers", "load", "memory", "memory_bandwidth", "micro_batch", "micro_batches",
-    "norm_vectors", "norms", "parameter", "pipeline", "pipeline_stride", "quality", "ranks", "seq_len", "shard_group",
-    "sharding_quality", "size", "stages", "stride", "tensor", "tensor_stride", "value_head_dim", "virtual_stages", "window",
+    "base_flop_rate", "base_gemm_efficiency", "compute", "context_stride", "data_stride", "element_bytes", "flop_rate",
+    "gemm_efficiency", "gemm_efficiency_scale", "global_batch", "head_dim", "heads", "hidden", "host_bandwidth", "kv_heads",
+    "layers", "load", "memory", "memory_bandwidth", "micro_batch", "micro_batches", "norm_vectors", "norms", "parameter",
+    "pipeline_stride", "quality", "ranks", "seq_len", "shard_group", "sharding_quality", "size", "stages", "stride",
+    "tensor_stride", "value_head_dim", "window", *(one.column for one in DIMENSIONS),
 })  # fmt: skip
 """Fields whose symbols are positive; all others may be zero, so that ``x > 0`` stays a question."""
 _MAY_BE_ZERO = "experts.layers"

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from costmodel.description.dimensions import WRITTEN
 from costmodel.units import GiB
 
 if TYPE_CHECKING:
     from costmodel.description.plan import Plan
     from costmodel.evaluation.estimation import Estimate
 
-LETTERS = (
-    ("TP", "tensor_parallel"), ("CP", "context_parallel"), ("PP", "pipeline_parallel"), ("VP", "virtual_stages"),
-    ("DP", "data_parallel"), ("EP", "expert_parallel"), ("ETP", "expert_tensor_parallel"),
-)  # fmt: skip
 PARTS = {
     "tensor_exchange": "tensor communication", "context_exchange": "context communication",
     "expert_exchange": "expert communication", "pipeline_exchange": "pipeline communication",
@@ -42,7 +39,7 @@ def degrees(plan: Plan) -> str:
     >>> degrees(Plan(global_batch=64, seq_len=2048, tensor_parallel=4, pipeline_parallel=2, virtual_stages=3))
     'TP 4, PP 2, VP 3'
     """
-    words = [f"{letters} {getattr(plan, name)}" for letters, name in LETTERS if getattr(plan, name) > 1]
+    words = [f"{one.short} {getattr(plan, one.field)}" for one in WRITTEN if getattr(plan, one.field) > 1]
     return ", ".join(words) or "one GPU"
 
 

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from costmodel.words import LETTERS, part_name
+from costmodel.description.dimensions import WRITTEN
+from costmodel.words import part_name
 
 if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate
@@ -111,8 +112,8 @@ def split(estimate: Estimate) -> str:
     """A plan in a line."""
     plan = estimate.plan
     words = [
-        f"{letters} {getattr(plan, name)}" for letters, name in LETTERS
-        if name in COMMON or getattr(plan, name) > 1 or (name == "expert_parallel" and estimate.model.experts)
+        f"{one.short} {getattr(plan, one.field)}" for one in WRITTEN
+        if one.field in COMMON or getattr(plan, one.field) > 1 or (one.column == "expert" and estimate.model.experts)
     ]  # fmt: skip
     parts = [" ".join(words), f"micro-batch {plan.micro_batch}", f"ZeRO {plan.zero_stage}", f"recompute {plan.recompute}"]
     if plan.synchronisation != "all-reduce":

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from costmodel.cli.arguments import Misused, Parser, chosen, many, number, plan_fields, read_cluster, whole
-from costmodel.description.dimensions import RANK_ORDER
+from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER
 from costmodel.errors import IllegalPlan, InvalidValue
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ SOFTWARE = (
 )  # fmt: skip
 """Dimensions of a plan that a framework decides unless it is told."""
 RARE = (
-    *SOFTWARE, "expert_tensor_parallel", "schedule", "shard_group", "rank_order", "synchronisation", "servers", "local_steps",
-    "compression", "compression_density", "compression_rank",
+    *SOFTWARE, *(one.field for one in DIMENSIONS if one.rare), "schedule", "shard_group", "rank_order", "synchronisation",
+    "servers", "local_steps", "compression", "compression_density", "compression_rank",
 )  # fmt: skip
 """Dimensions that ``--help-all`` alone shows."""
 GIVEN_BY = {
@@ -38,9 +38,7 @@ GIVEN_BY = {
 }  # fmt: skip
 """What a dimension is that isn't given, where neither its default nor the framework's says so."""
 TRIED = {
-    "tensor_parallel": "every divisor of the GPUs", "context_parallel": "every divisor", "expert_parallel": "every divisor",
-    "expert_tensor_parallel": "every divisor", "pipeline_parallel": "every divisor", "data_parallel": "what is left of the GPUs",
-    "virtual_stages": "every even split up to 8", "micro_batch": "1, 2, 4, 8, 16", "recompute": "none and full, selective "
+    **{one.field: one.tried for one in DIMENSIONS}, "micro_batch": "1, 2, 4, 8, 16", "recompute": "none and full, selective "
     "where attention is not flash, light modules where the framework has them", "zero_stage": "every one that the framework has",
 }  # fmt: skip
 """What a search tries of a dimension that isn't given."""

@@ -27,8 +27,8 @@ from costmodel.cli.output import (
 )
 from costmodel.cli.question import USAGE, add_question, cluster_names, read_asked_model, read_hardware
 from costmodel.cli.training import add_run, run_columns, runs_of
+from costmodel.description.dimensions import WRITTEN
 from costmodel.records import Row
-from costmodel.words import LETTERS
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -238,12 +238,12 @@ def _offers(offered: Sequence[Offer]) -> list[Table | str]:
 def _ranking(result: SearchResult, several: Sequence[str], runs: Sequence[TrainingRun]) -> Table:
     from costmodel.units import format_seconds
 
-    used = {name for _, name in LETTERS if any(getattr(one.plan, name) > 1 for one in result.ranked)}
+    used = {one.field for one in WRITTEN if any(getattr(found.plan, one.field) > 1 for found in result.ranked)}
     if result.model.experts:
         used.add("expert_parallel")
-    columns = {name: letters for letters, name in LETTERS if name in COMMON or name in used}
+    columns = {one.field: one.short for one in WRITTEN if one.field in COMMON or one.field in used}
     columns |= {"micro_batch": "micro-batch", "zero_stage": "ZeRO", "recompute": "recompute"}
-    columns |= {name: name.replace("_", " ") for name in several if name not in columns and name not in dict(LETTERS).values()}
+    columns |= {name: name.replace("_", " ") for name in several if name not in {*columns, *(one.field for one in WRITTEN)}}
     titles = list(columns.values())
     rows = []
     taken, amounts = run_columns(runs) if runs else ([], [[] for _ in result.ranked])

@@ -14,23 +14,29 @@ class Dimension(NamedTuple):
     column : of `PlanNumbers`
     short : as people and frameworks abbreviate it
     splits_gpus : the product of those that do is the number of GPUs; they have a place in a plan's rank order
+    tried : what a search tries where nothing is given
+    rare : seldom asked for
     """
 
     field: str
     column: str
     short: str
     splits_gpus: bool
+    tried: str = "every divisor"
+    rare: bool = False
 
 
 DIMENSIONS = (
-    Dimension("tensor_parallel", "tensor", "TP", True),
+    Dimension("tensor_parallel", "tensor", "TP", True, "every divisor of the GPUs"),
     Dimension("context_parallel", "context", "CP", True),
-    Dimension("data_parallel", "data", "DP", True),
+    Dimension("data_parallel", "data", "DP", True, "what is left of the GPUs"),
     Dimension("pipeline_parallel", "pipeline", "PP", True),
     Dimension("expert_parallel", "expert", "EP", False),
-    Dimension("expert_tensor_parallel", "expert_tensor", "ETP", False),
-    Dimension("virtual_stages", "virtual_stages", "VP", False),
+    Dimension("expert_tensor_parallel", "expert_tensor", "ETP", False, rare=True),
+    Dimension("virtual_stages", "virtual_stages", "VP", False, "every even split up to 8"),
 )
 """Every parallel dimension, those that split the GPUs in the default order of ranks, innermost first."""
 RANK_ORDER = tuple(one.column for one in DIMENSIONS if one.splits_gpus)
 """The default order of ranks, innermost first."""
+WRITTEN = tuple(sorted(DIMENSIONS, key=lambda one: ("TP CP PP VP DP EP ETP " + one.short).split().index(one.short)))
+"""Every parallel dimension in the order in which frameworks write a plan."""

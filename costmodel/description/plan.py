@@ -435,8 +435,8 @@ def plan_numbers(
         strides[dimension] = inner
         inner = inner * degrees[dimension]
     return PlanNumbers(
-        **degrees, context_stride=strides["context"], tensor_stride=strides["tensor"],
-        data_stride=ops.minimum(strides["data"], strides["context"]), pipeline_stride=strides["pipeline"],
+        **degrees, **{f"{name}_stride": stride for name, stride in strides.items() if name != "data"},
+        data_stride=ops.minimum(strides["data"], strides["context"]),
         sequence_parallel=sequence_parallel, micro_batch=micro_batch, schedule=schedule,
         shard_optimizer=(zero_stage > 0.5) * 1.0, shard_gradients=(zero_stage > 1.5) * 1.0,
         shard_weights=(zero_stage > 2.5) * 1.0, shard_group=shard_group, **recomputed,

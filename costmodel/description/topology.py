@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from costmodel.checks import flag, positive_int
+from costmodel.description.dimensions import DIMENSIONS
 from costmodel.errors import InvalidValue
 from costmodel.formulas.network import collectives, communication
 
@@ -133,11 +134,9 @@ def groups_of(plan: Plan, framework: Framework, layers: int = 1) -> dict[str, Gr
     """
     numbers = plan.numbers(framework, layers)
     apart = numbers.expert * numbers.expert_tensor
-    found = {
-        "tensor": (numbers.tensor, numbers.tensor_stride),
-        "context": (numbers.context, numbers.context_stride),
+    splitting = (one.column for one in DIMENSIONS if one.splits_gpus)
+    found = {column: (getattr(numbers, column), getattr(numbers, f"{column}_stride")) for column in splitting} | {
         "expert": (numbers.expert, numbers.expert_tensor),
-        "pipeline": (numbers.pipeline, numbers.pipeline_stride),
         "data": (numbers.data * numbers.context, numbers.data_stride),
         "expert-data": (communication.expert_ranks(numbers), apart),
     }

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from costmodel.checks import mapping, real, whole
+from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.schedule import BACKWARD
 from costmodel.evaluation.estimation import Estimate
 from costmodel.formulas.network import communication
@@ -50,10 +51,7 @@ def replicas_of(result: Estimate, symmetric: bool) -> Replicas:
     numbers = plan.numbers(result.framework, result.model.layers)
     over = [(group, what) for group in ("data", "expert data") for what in ("all", "shard", "copies")]
     rows = {pair: 1 + place for place, pair in enumerate(over)}
-    degrees = {
-        "tensor": plan.tensor_parallel, "context": plan.context_parallel, "data": plan.data_parallel,
-        "pipeline": plan.pipeline_parallel,
-    }  # fmt: skip
+    degrees = {one.column: int(getattr(plan, one.field)) for one in DIMENSIONS if one.splits_gpus}
     shape = [degrees[name] for name in plan.rank_order]
     places = dict(zip(plan.rank_order, np.unravel_index(np.arange(plan.gpus), shape, order="F"), strict=True))
     stage, copy = places["pipeline"], places["data"]
