@@ -218,6 +218,46 @@ def test_collectives_of_nothing_take_no_time(run):
 # Chains
 
 
+DESIGN = ["design", "llama3-8b", "--devices", "h100-sxm,a100-sxm-80gb", "--gpus", "16,32", "--global-batch", "64", "--seq-len",
+          "4096", "--tokens", "1B", "--prices", "h100-sxm=2.5,a100-sxm-80gb=1.5"]  # fmt: skip
+
+
+def test_a_design_is_the_librarys_and_its_first_option_the_cheapest_in_time(run, tmp_path):
+    code, out, _ = run(*DESIGN, "--days", "0.5", "--json")
+    options = strict(out)["options"]
+    wanted = costmodel.design_cluster(
+        load_model("llama3-8b"), costmodel.candidates(["h100-sxm", "a100-sxm-80gb"], [16, 32]), global_batch=64, seq_len=4096,
+        tokens=1e9, within=43200.0, prices={"h100-sxm": 2.5, "a100-sxm-80gb": 1.5},
+    )  # fmt: skip
+    assert (code, options) == (0, json.loads(json.dumps(wanted.to_rows())))
+    reached = [one["cost"] for one in options if one["reaches"]]
+    assert reached == sorted(reached)
+    assert reached
+    written = tmp_path / "options.csv"
+    assert run(*DESIGN, "--days", "0.5", "--csv", str(written))[0] == 0
+    assert len(list(csv.DictReader(written.read_text(encoding="utf-8").splitlines()))) == 4
+
+
+def test_a_design_that_nothing_reaches_says_by_how_much_with_code_one(run):
+    code, out, _ = run(*DESIGN, "--budget", "1")
+    assert code == 1
+    assert "0 of 4 clusters reach it" in out
+    assert "where 1 may be spent" in out
+
+
+@pytest.mark.parametrize(("case", "words"), [
+    (["--gpus", "16,many"], "'many' is not a whole number"), (["--prices", "h100-sxm"], "DEVICE=PRICE"),
+    (["--prices", "h100-sxm=2"], "a price of 'a100-sxm-80gb'"), (["--prices", "h100-sxm=2,h100-sxm=3"], "twice"),
+    (["--days", "-1"], "within"), (["--networks", "fast"], "networks"), (["--gpus", "0"], "gpus"),
+])  # fmt: skip
+def test_a_bad_design_ends_in_one_line(run, tmp_path, case, words):
+    asked = list(DESIGN)
+    if case[0] in asked:
+        place = asked.index(case[0])
+        del asked[place : place + 2]
+    refused(run, tmp_path, [*asked, *case], words)
+
+
 def test_checkpoint_answers_as_the_library_does(run):
     question = ["checkpoint", "--layers", "100", "--forward", "1e-3", "--bytes", "1MB", "--method", "sqrt"]
     said = strict(run(*question, "--json")[1])

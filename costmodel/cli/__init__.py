@@ -24,6 +24,7 @@ FAMILIES = {
     "sweeping": ("sweep",),
     "warming": ("warmup",),
     "estimating": ("estimate", "capacity"),
+    "designing": ("design",),
     "training": ("train", "compare", "formula"),
     "pipelines": ("timeline", "simulate"),
     "communication": ("ledger", "collective"),

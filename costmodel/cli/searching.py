@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ from costmodel.cli.output import (
 from costmodel.cli.question import USAGE, add_question, cluster_names, read_asked_model, read_hardware
 from costmodel.cli.training import add_run, run_columns, runs_of
 from costmodel.description.dimensions import WRITTEN
+from costmodel.description.plan import Plan
 from costmodel.records import Row
 
 if TYPE_CHECKING:
@@ -87,8 +89,9 @@ def add(commands: Commands) -> None:
     output.add_argument("--write", metavar="FORMAT:FILE", help="also write the best plan as a launch file; all into a FOLDER/")
     add_figures(output, several=True)
     uneven = output.add_argument("--uneven", action="store_true", help="deal the best plan's layers to its stages by weight")
+    space = output.add_argument("--space", default="default", metavar="S", help="of plans: default, or full for all there are")
     engine = output.add_argument("--engine", default="auto", metavar="E", help="auto, python, numpy or numba (default: auto)")
-    searching.rarely(uneven, engine)
+    searching.rarely(uneven, space, engine)
     searching.set_defaults(run=_search)
 
 
@@ -107,7 +110,7 @@ def _search(arguments: argparse.Namespace) -> int:
         def best(one: argparse.Namespace) -> Estimate | str:
             result = search(
                 model, read_hardware(one), global_batch=one.global_batch, seq_len=one.seq_len, framework=one.framework, top=1,
-                engine=one.engine, progress=None, **tried,
+                engine=one.engine, space=one.space, progress=None, **tried,
             )  # fmt: skip
             return result.best if result.ranked else result.why_none()
 
@@ -119,7 +122,7 @@ def _search(arguments: argparse.Namespace) -> int:
         result = search(
             model, cluster, global_batch=arguments.global_batch, seq_len=arguments.seq_len,
             framework=arguments.framework, fit_probability=arguments.fit_probability, top=arguments.top,
-            engine=arguments.engine, progress=progress, check=arguments.check,
+            engine=arguments.engine, space=arguments.space, progress=progress, check=arguments.check,
             keep_evaluated=bool(arguments.html or arguments.png), **tried,
         )  # fmt: skip
     finally:
@@ -243,7 +246,10 @@ def _ranking(result: SearchResult, several: Sequence[str], runs: Sequence[Traini
         used.add("expert_parallel")
     columns = {one.field: one.short for one in WRITTEN if one.field in COMMON or one.field in used}
     columns |= {"micro_batch": "micro-batch", "zero_stage": "ZeRO", "recompute": "recompute"}
-    columns |= {name: name.replace("_", " ") for name in several if name not in {*columns, *(one.field for one in WRITTEN)}}
+    plans = [found.plan for found in result.ranked]
+    unlike = (one.name for one in dataclasses.fields(Plan) if len({str(getattr(plan, one.name)) for plan in plans}) > 1)
+    told = [name for name in dict.fromkeys([*several, *unlike]) if name not in {*columns, *(one.field for one in WRITTEN)}]
+    columns |= {name: name.replace("_", " ") for name in told}
     titles = list(columns.values())
     rows = []
     taken, amounts = run_columns(runs) if runs else ([], [[] for _ in result.ranked])

@@ -1,0 +1,129 @@
+"""`costmodel design`: which cluster to rent or buy for a run that must end in time, or stay within a budget."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from costmodel.cli import codes
+from costmodel.cli.arguments import Commands, Misused, add_output, many, number, read_model, whole
+from costmodel.cli.output import Table, print_json, print_page, table, write_csv
+from costmodel.cli.training import tokens
+
+if TYPE_CHECKING:
+    from costmodel.evaluation.cluster_design import ClusterDesign, Option
+
+DAY = 86400.0
+
+
+def _priced(text: str) -> tuple[str, float]:
+    """A device and the price of one for an hour."""
+    name, equals, price = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not DEVICE=PRICE, such as h100-sxm=2.5")
+    return name.strip(), number(price)
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    usage = "costmodel design MODEL --devices D,D --gpus N,N --global-batch N --seq-len N --tokens X [options]"
+    designing = commands.add_parser(
+        "design", usage=usage, help="which cluster reaches a time or a budget, cheapest first",
+        description="Try every cluster of some kinds of GPU, sizes and networks with its fastest plan that fits, and list those\n"
+        "that end in time and within the budget, cheapest first. Without prices, cost counts GPU-hours.",
+        examples=(
+            "costmodel design llama3-8b --devices h100-sxm,a100-sxm-80gb --gpus 64,128,256 --global-batch 1024 --seq-len 8192 "
+            "--tokens 1T --days 30 --prices h100-sxm=2.5,a100-sxm-80gb=1.5",
+            "costmodel design llama3-70b --devices h100-sxm --gpus 512,1024 --networks 800Gbit/s,3200Gbit/s "
+            "--oversubscriptions 1,4 --global-batch 1024 --seq-len 8192 --tokens 15T --budget 5e6 --prices h100-sxm=2",
+        ),
+    )  # fmt: skip
+    designing.add_argument("model", metavar="MODEL", help="name in the catalogue, a TOML file, or a Hugging Face config.json")
+    run = designing.add_argument_group("the run")
+    run.add_argument("--global-batch", type=whole, required=True, metavar="N", help="sequences per step")
+    run.add_argument("--seq-len", type=whole, required=True, metavar="N", help="tokens of a sequence")
+    run.add_argument("--tokens", type=tokens, required=True, metavar="X", help="to train on, such as 1e12 or 15T")
+    run.add_argument("--days", type=number, metavar="X", help="that it may take (default: as many as it takes)")
+    run.add_argument("--budget", type=number, metavar="X", help="that it may cost, in the currency of the prices (default: any)")
+    run.add_argument("--framework", default="megatron-core", metavar="F", help="the software")
+    tried = designing.add_argument_group("clusters to try, one value of each or several (1,2,4)")
+    tried.add_argument("--devices", type=many(str.strip), required=True, metavar="D", help="kinds of GPU")
+    tried.add_argument("--gpus", type=many(whole), required=True, metavar="N", help="of the whole cluster")
+    tried.add_argument("--gpus-per-node", type=many(whole), default=[8], metavar="N", help="that share NVLink (default: 8)")
+    tried.add_argument("--networks", type=many(str.strip), metavar="RATE",
+                       help="of a node's NICs together, such as 400Gbit/s (default: the catalogue's with the device)")  # fmt: skip
+    tried.add_argument("--oversubscriptions", type=many(number), default=[1.0], metavar="X", help="of the network (default: 1)")
+    tried.add_argument("--prices", type=many(_priced), metavar="D=X", help="of a GPU of each kind for an hour; none is built in")
+    tried.add_argument("--network-price", type=number, default=0.0, metavar="X",
+                       help="of 1 GB/s of a GPU's share of the network for an hour, besides (default: 0)")  # fmt: skip
+    output = add_output(designing)
+    output.add_argument("--top", type=whole, default=10, metavar="K", help="clusters to show (default: 10)")
+    output.add_argument("--csv", metavar="FILE", help="also write every cluster that was tried to a file")
+    designing.set_defaults(run=_design)
+
+
+def _design(arguments: argparse.Namespace) -> int:
+    from costmodel.evaluation.cluster_design import candidates, design_cluster
+
+    pairs = arguments.prices or []
+    prices = dict(pairs)
+    if len(prices) < len(pairs):
+        raise Misused("--prices: a device is given twice")
+    model = read_model(arguments.model)
+    clusters = candidates(
+        arguments.devices, arguments.gpus, gpus_per_node=arguments.gpus_per_node, networks=arguments.networks,
+        oversubscriptions=arguments.oversubscriptions,
+    )  # fmt: skip
+    made = design_cluster(
+        model, clusters, global_batch=arguments.global_batch, seq_len=arguments.seq_len, tokens=arguments.tokens,
+        within=None if arguments.days is None else arguments.days * DAY, budget=arguments.budget, prices=prices or None,
+        network_price=arguments.network_price, framework=arguments.framework,
+    )  # fmt: skip
+    rows = made.to_rows()
+    if arguments.csv:
+        write_csv(arguments.csv, list(rows[0]), [list(row.values()) for row in rows])
+    if arguments.json:
+        print_json({"model": model.name, "tokens": arguments.tokens, "options": rows})
+    else:
+        print_page(*_page(made, arguments, bool(prices), model.name), markdown=arguments.markdown)
+    return codes.ANSWERED if made.reached else codes.NOTHING_FITS
+
+
+def _page(made: ClusterDesign, arguments: argparse.Namespace, priced: bool, model: str) -> list[Table | str]:
+    from costmodel.units import format_seconds
+    from costmodel.words import label
+
+    cost = "cost" if priced else "GPU-hours"
+    beaten = set(map(id, made.options)) - set(map(id, made.frontier))
+
+    def row(option: Option) -> tuple[str, ...]:
+        cluster, best = option.cluster, option.estimate
+        level = cluster.levels[-1]
+        rate = 8e-9 * (level.line_rate or level.bandwidth)
+        network = "inside a node" if len(cluster.levels) == 1 else f"{rate:,.0f} Gbit/s"
+        if level.oversubscription > 1.0:
+            network += f" / {level.oversubscription:g}"
+        if best is None or option.time is None or option.cost is None:
+            return cluster.device.name, f"{cluster.gpus:,}", network, "-", "-", "-", "-", option.why
+        verdict = option.why or ("reaches it" if id(option) in beaten else "reaches it; none is better in all")
+        return (
+            cluster.device.name, f"{cluster.gpus:,}", network, f"{option.time / DAY:,.1f}", f"{option.cost:,.0f}",
+            format_seconds(best.step_time), label(best.plan), verdict,
+        )  # fmt: skip
+
+    shown = made.options[: arguments.top]
+    left, reached = len(made.options) - len(shown), len(made.reached)
+    limits = []
+    if arguments.days is not None:
+        limits.append(f"within {arguments.days:g} days")
+    if arguments.budget is not None:
+        limits.append(f"for at most {arguments.budget:,.0f}")
+    asked = " ".join([f"{model} on {arguments.tokens:.4g} tokens", " and ".join(limits)]).rstrip()
+    counted = f"{reached} of {len(made.options)} clusters {'reach' if limits else 'hold'} it"
+    heads = ["GPU", "GPUs", "network of a GPU", "days", cost, "step", "best plan", "verdict"]
+    page: list[Table | str] = [
+        f"{asked}: {counted}" + ("; the cheapest first" if reached > 1 else ""),
+        table(heads, [row(one) for one in shown], words=1),
+    ]
+    notes = [f"{left} more clusters were tried: --top shows them, --csv writes them"] if left else []
+    return [*page, *notes, "Every step is taken to last as long as the best plan's, with nothing lost to failures."]
