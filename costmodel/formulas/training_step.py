@@ -218,6 +218,7 @@ class _Slowest(NamedTuple):
     layers: Number
     time: Number
     every: Number  # of all ranks
+    unlike: Number  # by which one chunk makes the others wait that another rank has beside its own short ones
 
 
 class _Pass(NamedTuple):
@@ -259,7 +260,9 @@ def _composed(
     one = layer_pass(model, settings, plan, network, software, device)
     ends = _ends(model, settings, plan, network, software, device)
     stages = _synchronised(model, settings, plan, network, software, one, summed)
-    slow = _slowest(model, settings, plan, one, ends, stages)
+    send, _ = communication.boundary(model, settings, plan, network, software)
+    exposed = piped * send * (1.0 - settings.overlap.pipeline * software.overlap.pipeline)
+    slow = _slowest(model, settings, plan, one, ends, stages, exposed)
     each = _exchanged_each(stages, slow)
 
     layers = slow.layers
@@ -278,11 +281,8 @@ def _composed(
     scattering = m * (1.0 - plan.shard_weights) * backward_waits
     waiting = _waiting(plan, software, device, one, held, layers, m)
 
-    send, _ = communication.boundary(model, settings, plan, network, software)
-    hide = settings.overlap.pipeline * software.overlap.pipeline
-    # where transfers aren't hidden a rank waits for those of its neighbours too
-    handing = piped * 2.0 * m * schedules.crossings(plan.schedule, v) * send * (1.0 - hide)
-    filled = _filled(plan, one, ends, slow, each, weight / m, send)
+    handing = m * exposed * schedules.messages(plan.schedule, v, 1.0 - slow.is_middle)
+    filled = _filled(plan, one, ends, slow, each, weight / m, send, m)
 
     after = _after_passes(model, settings, plan, network, software, summed, stages, filled, send)
     reduce_hidden, gather_hidden = stages.front.reduce_hidden, stages.front.gather_hidden
@@ -363,9 +363,10 @@ def _synchronised(
 
 
 def _slowest(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, one: Layer, ends: _Ends, stages: _Stages
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, one: Layer, ends: _Ends, stages: _Stages, exposed: Number
 ) -> _Slowest:
-    """The rank of a pipeline that takes longest for a micro-batch: its first, its last or one between them."""
+    """The rank of a pipeline that takes longest for a micro-batch, each of whose messages leaves `exposed` seconds of its
+    transfer unhidden: its first, its last or one between them."""
     p = plan.pipeline
     piped = ops.where(p > 1.0, 1.0, 0.0)
     front, back, inner = stages
@@ -379,7 +380,8 @@ def _slowest(
     middle = middle_layers * one.total + inner.forward + inner.backward
     is_last = ops.where((p > 1.0) & (last >= first), 1.0, 0.0)
     edge = ops.maximum(first, piped * last)
-    is_middle = ops.where((p > 2.0) & (middle > edge), 1.0, 0.0)
+    more = exposed * schedules.crossings(plan.schedule, 1.0)  # of both neighbours, where an end has one
+    is_middle = ops.where((p > 2.0) & (middle + more > edge), 1.0, 0.0)
     has_head = (1.0 - is_middle) * (is_last * ends.head_on_last + (1.0 - is_last) * ends.head_on_first)
     has_embedding = (1.0 - is_middle) * (is_last * ends.embedding_on_last + (1.0 - is_last) * ends.embedding_on_first)
     edge_layers = is_last * last_layers + (1.0 - is_last) * first_layers
@@ -387,10 +389,13 @@ def _slowest(
     gathered = front.forward + front.backward + piped * (
         back.forward + back.backward + ops.maximum(p - 2.0, 0.0) * (inner.forward + inner.backward)
     )
+    # of several chunks the first waits for the embedding's rank and the last for the head's, though no rank has both
+    chunked = ops.where((p > 1.0) & (plan.virtual_stages > 1.0), 1.0, 0.0)
+    unlike = chunked * ops.maximum(ops.minimum(first, last) - middle, 0.0)
     every = (model.layers + depth) * one.total + ends.embedding + ends.head + gathered
     return _Slowest(
         (1.0 - is_middle) * (1.0 - is_last), (1.0 - is_middle) * is_last, is_middle, has_head, has_embedding, layers,
-        ops.maximum(edge, is_middle * middle), every,
+        ops.maximum(edge, is_middle * middle), every, unlike,
     )  # fmt: skip
 
 
@@ -419,7 +424,7 @@ def _waiting(
 
 
 def _filled(
-    plan: PlanNumbers, one: Layer, ends: _Ends, slow: _Slowest, each: _Pass, weight: Number, send: Number
+    plan: PlanNumbers, one: Layer, ends: _Ends, slow: _Slowest, each: _Pass, weight: Number, send: Number, m: Number
 ) -> _Filled:
     """How long a pipeline fills and drains, whose slowest rank spends `weight` on a micro-batch's gradients of weights."""
     p, v = plan.pipeline, plan.virtual_stages
@@ -430,9 +435,12 @@ def _filled(
         + each.forward
     )  # fmt: skip
     data_once = ops.maximum(slow.time - forward_once - weight_once, 0.0)
-    uniform = schedules.bubble(plan.schedule, p, v, forward_once, data_once, weight_once)
-    mean_other = (slow.every - slow.time) / ops.maximum(slow.time * (p - 1.0), 1e-30)
-    idle = piped * (uniform * ops.where(p > 1.0, mean_other, 1.0) + 2.0 * (p - 1.0) * send)
+    apart = ops.where(schedules.rounds(plan.schedule) > 0.0, p, m)  # micro-batches that pass one chunk with no pass of another
+    # others fill and drain; where weights have passes of their own, the slowest rank's fill its waits
+    other = ops.where(p > 1.0, (slow.every - slow.time) / ops.maximum(slow.time * (p - 1.0), 1e-30), 1.0)
+    filling = ops.where(schedules.splits_backward(plan.schedule) > 0.0, 1.0, other) * weight_once
+    around = schedules.bubble(plan.schedule, p, v, other * forward_once, other * data_once, filling)
+    idle = piped * (around + 2.0 * (p - 1.0) * send) + apart * slow.unlike
     return _Filled(idle, forward_once, data_once, weight_once)
 
 

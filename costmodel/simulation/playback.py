@@ -30,7 +30,7 @@ from costmodel.description.schedule import (
 from costmodel.errors import InvalidValue
 from costmodel.evaluation.estimation import estimate
 from costmodel.formulas.network import communication
-from costmodel.formulas.pipeline import layout
+from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.pipeline.schedules import SCHEDULES
 from costmodel.formulas.quantities import Inputs, ModelNumbers, PlanNumbers, Settings
 from costmodel.formulas.stage import outside_passes, stage_pass
@@ -375,6 +375,10 @@ def _numbered(codes: list[int], stage: int) -> list[tuple[int, int, int]]:
 
 def stage_layers(layers: int, stages: int, plan: PlanNumbers, model: ModelNumbers, settings: Settings) -> Floats:
     """Layers on each stage of the chain, as `costmodel.formulas.pipeline.layout.stage_layers` deals them to its ranks."""
+    if schedules.folded(plan.schedule) > 0.0 and schedules.two_way(plan.schedule) == 0.0 and plan.pipeline > 1.0:
+        ranks = [int(count) for count in layout.rank_layers(model, settings, plan)[:2]]  # a valley, down and up again
+        down = [ranks[0] - ranks[0] // 2, *[ranks[1] - ranks[1] // 2] * (stages // 2 - 1)]
+        return np.array([*down, *[ranks[1] // 2] * (stages // 2 - 1), ranks[0] // 2], dtype=np.float64)
     chain = plan._replace(pipeline=float(stages), virtual_stages=1.0)
     first, middle, last = layout.stage_layers(model, settings, chain)
     if settings.framework.balanced_stages > 0.0:
