@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -248,24 +248,23 @@ class Space:
         """Place in `RULES` of the first of its rules that each row of a factor breaks, or their number; -1 where not offered."""
         question, framework = self.question, self.question.framework
         rows = int(factor.counts.sum())
-        given = {name: np.repeat(column, factor.counts) for name, column in split.items()}
-        columns = {name: np.full(rows, value) for name, value in NEUTRAL.items()} | given | factor.columns
+        columns = NEUTRAL | {name: np.repeat(column, factor.counts) for name, column in split.items()} | factor.columns
         stage, piped = columns["zero_stage"], columns["pipeline"] > 1
-        plans = columns_of(columns, dict.fromkeys(recomputation.FIELDS, np.zeros(rows)), order)
+        plans = columns_of(columns, dict.fromkeys(recomputation.FIELDS, 0.0), order)
         broken = violations(question.shape, settings, plans, float(question.cluster.gpus or 1), rows)
+        lacking = [columns[one.column] > 1 for one in framework.lacking]
         values = {
             "zero_stage": ~_among(stage, framework.zero_stages),
             "zero_pipeline": piped & (stage > framework.largest_pipelined_zero_stage),
-            "degrees_of_framework": functools.reduce(
-                np.logical_or, [columns[one.column] > 1 for one in framework.lacking], np.zeros(rows, bool)
-            ),
+            "degrees_of_framework": functools.reduce(np.logical_or, lacking, np.False_),
             "schedule_of_framework": piped & ~_among(columns["schedule"], [CODES[name] for name in framework.schedules]),
             **broken._asdict(),
         }  # fmt: skip
-        first = np.full(rows, len(RULES))
-        for place in reversed(range(len(RULES))):
-            if RULES[place] in factor.rules:
-                first[np.broadcast_to(np.asarray(values[RULES[place]]) > 0, (rows,))] = place
+        breaks = np.empty((len(factor.rules), rows), dtype=bool)
+        for line, rule in zip(breaks, factor.rules, strict=True):
+            line[:] = values[rule]
+        places = np.array([RULES.index(rule) for rule in factor.rules])
+        first = np.where(breaks.any(axis=0), places[breaks.argmax(axis=0)], len(RULES))
         if factor.offered is not None:
             first[~factor.offered] = -1
         return first
@@ -281,11 +280,12 @@ def violations(
 
     program = kernels.rules()
     scalars = kernels.scalars_of(program, kernels.Ruled(model, settings, plans, gpus))
-    return legality.Violations(*map(as_number, kernels.results_of(program.parts["rows"], scalars, kernels.Planned(plans), rows)))
+    broken = kernels.results_of(program.parts["rows"], scalars, kernels.Planned(plans), rows, bool)
+    return legality.Violations(*map(as_number, broken))
 
 
 def columns_of(
-    columns: dict[str, Column], recomputed: dict[str, Column], order: Sequence[str]
+    columns: Mapping[str, Column | float], recomputed: Mapping[str, Column | float], order: Sequence[str]
 ) -> PlanNumbers:
     """Columns of a search as the columns that formulas take."""
     given = {name: as_number(column) for name, column in columns.items()}
@@ -304,6 +304,6 @@ def _factor(rules: tuple[str, ...], names: tuple[str, ...], rows: Sequence[tuple
     return Factor(rules, columns, np.array([len(of_split) for of_split in rows], dtype=np.int64))
 
 
-def _among(column: Column, values: Sequence[float]) -> NDArray[np.bool_]:
+def _among(column: Column | float, values: Sequence[float]) -> NDArray[np.bool_]:
     """Whether each of a column is one of some values (``isin`` loads masked arrays, which take as long as a small search)."""
-    return (column[:, None] == np.array(values, dtype=float)).any(axis=1)
+    return (np.asarray(column)[..., None] == np.array(values, dtype=float)).any(axis=-1)

@@ -80,7 +80,7 @@ class Selection:
         legal = product.legal.ravel()
         fits = held <= self.limit
         inside = np.flatnonzero(fits)
-        self.evaluated += int(legal.sum()) + ruled_out
+        self.evaluated += product.number + ruled_out
         self.ruled_out += ruled_out
         self.fitting += len(inside)
 
