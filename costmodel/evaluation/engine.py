@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from costmodel.evaluation.plan_products import Product, Whole
+    from costmodel.evaluation.plan_products import Product
 
 ENGINES = ("auto", "python", "numpy", "numba")
 PARTS = (*Step._fields[:-1], *(f"memory_{part}" for part in Memory._fields))
@@ -201,8 +201,9 @@ def _numba_product(inputs: Inputs, product: Product) -> tuple[Columns, Columns]:
     count = len(runs.rows)
     kept = runs.rows if count < outer_rows else None
     outer = rows.packed(program.parts["outer"], rows.Planned(product.outer_plans), count, kept, "outer")
-    inner = rows.packed_blocks(program.parts["inner"], rows.Planned(product.inner_plans), runs.blocks, width // rows.LANES)
-    out = np.empty((outer_rows * (width // rows.LANES), 2, rows.LANES))
+    of_group = width // rows.LANES
+    inner = rows.packed_blocks(program.parts["inner"], rows.Planned(product.inner_plans), runs.blocks, of_group, "inner")
+    out = np.empty((outer_rows * of_group, 2, rows.LANES))
 
     def work(start: int, stop: int) -> None:
         rows.run_product(program, scalars, outer, inner, runs.table[start:stop], out)

@@ -18,7 +18,7 @@ from costmodel.description.device import Device
 from costmodel.description.framework import Framework
 from costmodel.errors import InvalidValue
 from costmodel.formulas.quantities import DeviceNumbers, Number, Software
-from costmodel.records import Row, from_numbers, flat, paths, replaced
+from costmodel.records import Row, flat, from_numbers, paths, replaced
 
 if TYPE_CHECKING:
     import numpy as np

@@ -244,7 +244,7 @@ def estimate_several(
     alike : of each a number, the same for plans that differ in nothing but their split
     fit_probability : from which a plan is judged to fit
     """
-    firsts = {same: question.inputs(plan) for same, plan in zip(reversed(alike), reversed(plans), strict=True)}
+    firsts = {same: question.inputs(plan) for same, plan in dict(zip(alike, plans, strict=True)).items()}
     layers = question.model.layers
     inputs = [
         firsts[same]._replace(plan=plan.numbers(question.framework, layers)) for same, plan in zip(alike, plans, strict=True)

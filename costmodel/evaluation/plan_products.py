@@ -21,7 +21,7 @@ from costmodel.formulas.quantities import PlanNumbers, Settings
 from costmodel.kernels.fields import INNER, LANES
 from costmodel.records import as_column, as_number
 
-BLOCK = 1 << 19
+BLOCK = 1 << 18
 """Plans of a block, legal or not."""
 Whole = NDArray[np.int64]
 
@@ -87,8 +87,14 @@ class Product(NamedTuple):
     def _places(self, flat: Whole) -> tuple[Whole, Callable[[Column], Column]]:
         """Outer rows of places in `legal`, flattened, and what an inner table has beside them."""
         row, place = np.divmod(flat, self.legal.shape[1])
-        shape, group = (int(self.group[-1]) + 1, self.legal.shape[1]), self.group[row]
-        return row, lambda table: np.broadcast_to(table, shape)[group, place]
+        group = self.group[row]
+
+        def beside(table: Column) -> Column:
+            groups, width = table.shape
+            found: Column = np.broadcast_to(table[group if groups > 1 else 0, place if width > 1 else 0], flat.shape)
+            return found
+
+        return row, beside
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,8 +175,8 @@ class LegalPlans:
         kinds = len(self.space.recompute)
         legal[:, : self.passes.shape[1] * kinds] = np.repeat(self.passes[pipeline], kinds, axis=1)
         return Product(
-            outer, inner, group, legal, columns_of(NEUTRAL | outer, dict.fromkeys(recomputation.FIELDS, 0.0), self.order),
-            columns_of(NEUTRAL | inner, recomputed, self.order),
+            outer, inner, group, legal, columns_of({**NEUTRAL, **outer}, dict.fromkeys(recomputation.FIELDS, 0.0), self.order),
+            columns_of({**NEUTRAL, **inner}, recomputed, self.order),
         )  # fmt: skip
 
     def _inner(self, shared: dict[str, Column], splits: Whole, width: int) -> tuple[dict[str, Column], dict[str, Column]]:

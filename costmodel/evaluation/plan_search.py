@@ -261,7 +261,7 @@ def _result(
 
     miss = [] if selection.miss is None else [selection.miss]
     front = sorted(selection.frontier or [], key=lambda found: found.time)
-    kinds = selection.kinds
+    kinds = [found for found in selection.kinds if found != selection.best[0]]
     chosen = [*selection.best, *kinds, *miss, *front]
     plans = [plan(found) for found in chosen]
     estimates = estimate_several(question, plans, [found.choice for found in chosen], fit_probability)

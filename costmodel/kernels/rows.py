@@ -70,18 +70,29 @@ class Held(NamedTuple):
     software: Software
 
 
+Reader: TypeAlias = Callable[[object], Sequence[Any]]
+
+
+def _reader(paths: Sequence[str]) -> Reader:
+    """What reads the numbers at some paths of nested tuples."""
+    read: Callable[..., Any] = operator.attrgetter(*paths) if paths else lambda _: ()
+    return read if len(paths) != 1 else lambda question: (read(question),)
+
+
 class Part(NamedTuple):
     """A function in vector code.
 
     Parameters
     ----------
     call : it
-    columns : paths of the numbers that it reads row by row, in order
+    columns : of the nested tuples of a question, the numbers that it reads row by row
+    width : how many these are
     results : how many numbers it gives a row
     """
 
     call: Callable[..., None]
-    columns: tuple[str, ...]
+    columns: Reader
+    width: int
     results: int
 
 
@@ -90,14 +101,14 @@ class Program(NamedTuple):
 
     Parameters
     ----------
-    constants : paths of what the question gives
+    constants : of the nested tuples of a question, the numbers that it reads once
     once : what is done once a question, of which `scalars` numbers come
     scalars : how many
     parts : what is done for rows, by name
     product : time and memory of runs, where the formula is factored
     """
 
-    constants: tuple[str, ...]
+    constants: Reader
     once: Callable[..., None]
     scalars: int
     parts: dict[str, Part]
@@ -173,8 +184,10 @@ def _program(
 
     functions = {"once": 4} | {table: 4 for table in tables} | ({"product": 6} if factored else {})
     code, notes = machine_code.compiled(name, functions, make)
-    parts = {table: Part(code[table], tuple(fields), results) for table, (fields, results) in notes["parts"].items()}
-    return Program(tuple(notes["constants"]), code["once"], notes["scalars"], parts, code.get("product"))
+    parts = {
+        table: Part(code[table], _reader(fields), len(fields), results) for table, (fields, results) in notes["parts"].items()
+    }
+    return Program(_reader(notes["constants"]), code["once"], notes["scalars"], parts, code.get("product"))
 
 
 def _step(compressed: bool) -> Callable[..., Step]:
@@ -254,8 +267,7 @@ def scalars_of(program: Program, question: Inputs | Ruled | Held) -> Array:
     program : whose
     question : its numbers; those of the plan aren't read
     """
-    values = operator.attrgetter(*program.constants)(question) if program.constants else ()
-    given = np.repeat(np.asarray(values if len(program.constants) != 1 else (values,), dtype=float), LANES)
+    given = np.repeat(np.array(program.constants(question), dtype=float), LANES)
     out = np.empty((program.scalars, LANES))
     program.once(0, given.ctypes.data, out.ctypes.data, 1)
     return np.ascontiguousarray(out[:, 0])
@@ -268,9 +280,9 @@ class _Scratch(threading.local):
         self.kept: dict[str, Array] = {}
 
     def array(self, use: str, *shape: int) -> Array:
-        """An array for a use, whose numbers the next array for that use overwrites; a large one is fresh."""
+        """An array for a use, which the next array for that use overwrites; a fresh one for none, or where it is large."""
         size = math.prod(shape)
-        if size > LARGEST_KEPT:
+        if not use or size > LARGEST_KEPT:
             return np.empty(shape)
         if len(self.kept.get(use, ())) < size:
             self.kept[use] = np.empty(size)
@@ -280,7 +292,7 @@ class _Scratch(threading.local):
 _SCRATCH = _Scratch()
 
 
-def packed(part: Part, columns: Planned | Inputs, rows: int, places: Whole | slice | None = None, use: str = "given") -> Array:
+def packed(part: Part, columns: Planned | Inputs, rows: int, places: Whole | slice | None = None, use: str = "") -> Array:
     """What a part reads of columns of plans, in blocks: blocks x columns x `LANES`, the last one filled up.
 
     Parameters
@@ -289,24 +301,19 @@ def packed(part: Part, columns: Planned | Inputs, rows: int, places: Whole | sli
     columns : what it reads; numbers serve all rows
     rows : how many
     places : of the rows, where not all that the columns have are wanted
-    use : what for; the next for the same use overwrites it
+    use : what for, where the next for the same use may overwrite it
     """
-    blocks, whole = -(-rows // LANES), rows // LANES
-    given = _SCRATCH.array(use, blocks, len(part.columns), LANES)
-    for field, name in enumerate(part.columns):
-        column = operator.attrgetter(name)(columns)
-        if not isinstance(column, np.ndarray):
-            given[:, field] = column
-            continue
-        wanted = column if places is None else column[places]
-        given[:whole, field] = wanted[: whole * LANES].reshape(whole, LANES)
-        if whole < blocks:
-            given[whole, field] = wanted[-1]
-            given[whole, field, : rows - whole * LANES] = wanted[whole * LANES :]
+    blocks = -(-rows // LANES)
+    lines = _SCRATCH.array("lines", part.width, blocks * LANES)
+    for line, column in zip(lines, part.columns(columns), strict=True):
+        line[:rows] = column if places is None or not isinstance(column, np.ndarray) else column[places]
+    lines[:, rows:] = lines[:, rows - 1 : rows]
+    given = _SCRATCH.array(use, blocks, part.width, LANES)
+    given[:] = lines.reshape(part.width, blocks, LANES).transpose(1, 0, 2)
     return given
 
 
-def packed_blocks(part: Part, columns: Planned, blocks: Whole, of_group: int, use: str = "given blocks") -> Array:
+def packed_blocks(part: Part, columns: Planned, blocks: Whole, of_group: int, use: str = "") -> Array:
     """`packed` blocks of tables of groups x rows of a group, or of what NumPy broadcasts to that.
 
     Parameters
@@ -318,18 +325,18 @@ def packed_blocks(part: Part, columns: Planned, blocks: Whole, of_group: int, us
     use : as `packed` takes it
     """
     group, place = np.divmod(blocks, of_group)
-    given = _SCRATCH.array(use, len(blocks), len(part.columns), LANES)
-    for field, name in enumerate(part.columns):
-        column = operator.attrgetter(name)(columns)
+    given = _SCRATCH.array(use, len(blocks), part.width, LANES)
+    for field, column in enumerate(part.columns(columns)):
         if isinstance(column, np.ndarray):
             groups, width = column.shape
             table = column.reshape(groups, -1, min(width, LANES))
-            column = table[group if groups > 1 else 0, place if width > 1 else 0]
-        given[:, field] = column
+            given[:, field] = table[group if groups > 1 else 0, place if width > 1 else 0]
+        else:
+            given[:, field] = column
     return given
 
 
-def tabled(part: Part, scalars: Array, given: Array, use: str = "table") -> Array:
+def tabled(part: Part, scalars: Array, given: Array, use: str = "") -> Array:
     """What a part gives for rows, in blocks: blocks x results x `LANES`.
 
     Parameters
@@ -337,7 +344,7 @@ def tabled(part: Part, scalars: Array, given: Array, use: str = "table") -> Arra
     part : of a program
     scalars : of `scalars_of`
     given : blocks of `packed`
-    use : what for; the next for the same use overwrites it
+    use : as `packed` takes it
     """
     out = _SCRATCH.array(use, len(given), part.results, LANES)
     part.call(scalars.ctypes.data, given.ctypes.data, out.ctypes.data, len(given))
@@ -405,7 +412,8 @@ def run_product(program: Program, scalars: Array, outer: Array, inner: Array, ta
     for start, low, high in zip(starts.tolist(), lowest.tolist(), beyond.tolist(), strict=True):
         lines = table[start : start + CACHED]
         begin = int(lines[0, 0])
-        of_outer = tabled(program.parts["outer"], scalars, outer[begin // LANES : -(-(begin + len(lines)) // LANES)], "outer table")
+        rows = slice(begin // LANES, -(-(begin + len(lines)) // LANES))
+        of_outer = tabled(program.parts["outer"], scalars, outer[rows], "outer table")
         of_inner = tabled(program.parts["inner"], scalars, inner[low:high], "inner table")
         here = lines - np.array([begin, low, 0, 0])
         program.product(
@@ -428,12 +436,13 @@ def results_of(
     out = np.empty((part.results, -(-rows // LANES), LANES), dtype=kind)
     for start in range(0, rows, PACKED):
         stop, block = min(start + PACKED, rows), start // LANES
-        table = tabled(part, scalars, packed(part, columns, stop - start, slice(start, stop)))
+        table = tabled(part, scalars, packed(part, columns, stop - start, slice(start, stop), "given"), "table")
         out[:, block : block + len(table)] = table.transpose(1, 0, 2)
     return out.reshape(part.results, -1)[:, :rows]
 
 
 __all__ = [
-    "EVERY", "LANES", "RANKED", "Held", "Part", "Planned", "Program", "Ruled", "Runs", "compile_all", "every_part", "least_memory",
-    "packed", "packed_blocks", "ranking", "results_of", "rules", "run_product", "runs_of", "scalars_of", "tabled", "total",
+    "EVERY", "LANES", "RANKED", "Held", "Part", "Planned", "Program", "Ruled", "Runs", "compile_all", "every_part",
+    "least_memory", "packed", "packed_blocks", "ranking", "results_of", "rules", "run_product", "runs_of", "scalars_of",
+    "tabled", "total",
 ]  # fmt: skip
