@@ -10,10 +10,9 @@ import statistics
 import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
-from costmodel.catalogue.loader import constant_errors, names
+from costmodel.catalogue.loader import constant_errors, names, text_of
 from costmodel.description.device import Device
 from costmodel.description.framework import Framework
 from costmodel.errors import InvalidValue
@@ -81,14 +80,13 @@ class Spread:
 
 @functools.cache
 def _table(file: str) -> Row:
-    text = (resources.files("costmodel.catalogue") / file).read_text(encoding="utf-8")
-    found: Row = json.loads(text) if file.endswith(".json") else tomllib.loads(text)
+    found: Row = tomllib.loads(text_of(file))
     return found
 
 
 @functools.cache
 def _lines(file: str) -> list[str]:
-    return (resources.files("costmodel.catalogue") / file).read_text(encoding="utf-8").splitlines()
+    return text_of(file).splitlines()
 
 
 @functools.cache
