@@ -301,9 +301,26 @@ def load_cluster(name: str | os.PathLike[str], gpus: int | None = None) -> Clust
 _POOLED = "pooled"
 
 
+@functools.cache
+def _relations() -> dict[str, str]:
+    """What the catalogue says of each pooled relation; the one that is asked for alone is parsed."""
+    start, end = _places(_EFFICIENCIES)[_POOLED]
+    found: dict[str, str] = {}
+    for part in re.split(rf"^(?=\[{_POOLED}\.)", text_of(_EFFICIENCIES)[start:end], flags=re.MULTILINE)[1:]:
+        name = re.split(r"[.\]]", part, maxsplit=2)[1]
+        found[name] = found.get(name, "") + part
+    return found
+
+
+@functools.cache
+def _pooled(relation: str) -> Row:
+    found: Row = tomllib.loads(_relations()[relation])[_POOLED][relation]
+    return found
+
+
 def _relation(architecture: str) -> str:
     """The pooled relation that serves a device without measurements: its architecture's, else that of all."""
-    return architecture if architecture in _entry_of(_EFFICIENCIES, _POOLED) else "default"
+    return architecture if architecture in _relations() else "default"
 
 
 def sustained_clock(name: str, architecture: str) -> float:
@@ -326,7 +343,7 @@ def sustained_clock(name: str, architecture: str) -> float:
 
 
 def _constants(name: str, architecture: str) -> Row:
-    pooled = _entry_of(_EFFICIENCIES, _POOLED)[_relation(architecture)]
+    pooled = _pooled(_relation(architecture))
     measured = name in _places(_EFFICIENCIES) and name != _POOLED
     own = _entry_of(_EFFICIENCIES, name) if measured else {}
     known = {key: copy.copy(own.get(key, pooled.get(key))) for key in _EFFICIENCY_KEYS if key in own or key in pooled}
@@ -406,7 +423,7 @@ def constant_errors(name: str) -> tuple[dict[str, float], str]:
     if source == "measured":
         return dict(_entry_of(_EFFICIENCIES, name).get("standard_error", {})), name
     relation = _relation(_entry("device", name).get("architecture", "unknown"))
-    return dict(_entry_of(_EFFICIENCIES, _POOLED)[relation]["standard_error"]), source
+    return dict(_pooled(relation)["standard_error"]), source
 
 
 def operator_overheads(name: str) -> dict[str, float]:

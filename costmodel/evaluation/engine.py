@@ -69,6 +69,16 @@ def step_formula(settings: Settings) -> Callable[..., Step]:
     return training_step.step if settings.compression.kind else training_step.uncompressed_step
 
 
+def timed_formula(settings: Settings) -> Callable[..., Step]:
+    """As `step_formula`, of a step whose memory is known.
+
+    Parameters
+    ----------
+    settings : of the plans
+    """
+    return training_step.timed_step if settings.compression.kind else training_step.timed_uncompressed_step
+
+
 def evaluate_one(question: Question, plan: Plan) -> Step:
     """Every part of the step of one plan, in plain Python.
 
@@ -102,16 +112,17 @@ def evaluate_several(inputs: Sequence[Inputs], alike: Sequence[int]) -> list[Ste
     return found
 
 
-def total_time(inputs: Inputs, rows: int) -> Number:
+def total_time(inputs: Inputs, bill: Memory, rows: int) -> Number:
     """Time of a step whose plan, framework and device may be columns [s]: in vector code where that is loaded.
 
     Parameters
     ----------
     inputs : numbers or columns; those of the model, the settings and the network are numbers
+    bill : memory of the plans, which the framework's constants of memory decide
     rows : of the columns
     """
     if "costmodel.kernels.rows" not in sys.modules:
-        return step_formula(inputs.settings)(*inputs).total
+        return timed_formula(inputs.settings)(*inputs, bill).total
     from costmodel.kernels import rows as kernels
 
     program = kernels.total(bool(inputs.settings.compression.kind))

@@ -15,7 +15,7 @@ from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue
-from costmodel.evaluation.engine import evaluate_one, evaluate_several, step_formula, total_time
+from costmodel.evaluation.engine import evaluate_one, evaluate_several, timed_formula, total_time
 from costmodel.evaluation.error_model import (
     Slopes,
     Spread,
@@ -27,7 +27,7 @@ from costmodel.evaluation.error_model import (
 )
 from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
 from costmodel.evaluation.memory_breakdown import Asked, Bill
-from costmodel.formulas.quantities import DeviceNumbers, Inputs, Number, PlanNumbers, Software, Step
+from costmodel.formulas.quantities import DeviceNumbers, Inputs, Memory, Number, PlanNumbers, Software, Step
 from costmodel.formulas.transformer import adapters
 from costmodel.records import Row
 
@@ -154,12 +154,12 @@ class Estimate:
 
     @functools.cached_property
     def slopes(self) -> Slopes:
-        """How the step time follows the calibrated constants."""
-        inputs = self.inputs
-        formula = step_formula(inputs.settings)
+        """How the step time follows the calibrated constants, none of which changes the memory."""
+        inputs, bill = self.inputs, self.step.memory
+        formula = timed_formula(inputs.settings)
 
         def total(device: DeviceNumbers, software: Software) -> Number:
-            return formula(*inputs._replace(software=software, device=device)).total
+            return formula(*inputs._replace(software=software, device=device), bill).total
 
         return slopes_of(total, self.cluster.device, self.framework, self.plan.dtype)
 
@@ -278,12 +278,12 @@ def fill_slopes(estimates: Sequence[Estimate]) -> None:
             continue  # alone it is as fast
         import numpy as np
 
-        plans = np.array([one.inputs.plan for one in members]).T
+        plans, bills = np.array([one.inputs.plan for one in members]).T, np.array([one.step.memory for one in members]).T
 
         def total(times: int, device: DeviceNumbers, software: Software) -> float:
-            repeated = PlanNumbers(*np.repeat(plans, times, axis=1))  # noqa: B023
+            repeated, bill = PlanNumbers(*np.repeat(plans, times, axis=1)), Memory(*np.repeat(bills, times, axis=1))  # noqa: B023
             moved = inputs._replace(plan=repeated, software=software, device=device)  # noqa: B023
-            return total_time(moved, times * len(members))  # noqa: B023
+            return total_time(moved, bill, times * len(members))  # noqa: B023
 
         first = members[0]
         found = slopes_of_plans(total, len(members), first.cluster.device, first.framework, dtype)
