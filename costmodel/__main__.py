@@ -6,6 +6,7 @@ import sys
 
 def run() -> None:
     """Answer the command line of this process and leave it."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads that wait for the next small matrix keep all cores busy
     try:
         from costmodel.cli import run as answer
 

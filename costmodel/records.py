@@ -5,8 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import typing
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Row: TypeAlias = dict[str, Any]
 """A row that leaves the process, or comes in: values by the names of columns, units in the names."""
@@ -22,6 +26,16 @@ def as_number(column: object) -> float:
     column : one number a row, or a symbolic expression
     """
     return typing.cast(float, column)
+
+
+def as_column(number: object) -> NDArray[np.float64]:
+    """What `as_number` put in the place of a number: the same object, for the type checker.
+
+    Parameters
+    ----------
+    number : one a row
+    """
+    return typing.cast("NDArray[np.float64]", number)
 
 
 def made(kind: Callable[..., Made], fields: Mapping[str, object]) -> Made:
@@ -115,6 +129,23 @@ def nested(kind: type[Record], numbers: Mapping[str, object]) -> Record:
         if hasattr(group, "_fields") else numbers[name]
         for name, group in groups.items()
     ))  # fmt: skip
+
+
+def from_numbers(kind: type[Record], numbers: Iterable[object]) -> Record:
+    """The tuple of a kind whose numbers come in the order of `paths`.
+
+    Parameters
+    ----------
+    kind : a NamedTuple of numbers and of such tuples
+    numbers : as many as it has
+    """
+    left = iter(numbers)
+
+    def one(group: type[tuple[object, ...]]) -> object:
+        make: Callable[..., object] = group
+        return make(*(one(part) if hasattr(part, "_fields") else next(left) for part in _groups(group).values()))
+
+    return typing.cast(Record, one(kind))
 
 
 def replaced(record: Record, changes: Mapping[str, object]) -> Record:

@@ -24,7 +24,7 @@ from costmodel.description.buckets import DistributedDataParallel, OneBucket
 from costmodel.description.plan import COMPRESSIONS, explain
 from costmodel.description.tensors import parameter_tensors
 from costmodel.evaluation.capacity import verdict
-from costmodel.evaluation.estimation import step_formula
+from costmodel.evaluation.engine import step_formula
 from costmodel.formulas import gradients, legality, synchronisation
 from costmodel.formulas.network import collectives, compression
 from costmodel.formulas.training_step import step, uncompressed_step

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import costmodel
-from costmodel.evaluation.error_model import NINETY, interval, probability_below
+from costmodel.evaluation.error_model import NINETY, covariance_of, interval, probability_below
 from costmodel.evaluation.ranking import covariance, standings
 
 SPACE = {"global_batch": 128, "seq_len": 4096, "context_parallel": 1}
@@ -76,3 +76,9 @@ def test_plans_of_several_dtypes_stand_together_and_share_what_they_share():
     assert np.allclose(matrix, matrix.T) and np.linalg.eigvalsh(matrix).min() > 0 and matrix[0, 1] > 0
     assert sum(standing.probability_fastest for standing in standings(plans).plans) == pytest.approx(1.0)
     assert found(dtype=["bf16", "fp8"], tensor_parallel=2).best.plan.dtype in ("bf16", "fp8")
+
+
+@pytest.mark.parametrize("name", costmodel.framework_names())
+def test_no_constant_that_calibration_is_unsure_of_changes_the_memory(name):
+    fields, _ = covariance_of(costmodel.load_framework(name))  # the slopes of an estimate take its memory as it is
+    assert not [field for field in fields if field.startswith("memory_")]

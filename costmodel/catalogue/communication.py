@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from importlib import resources
 from typing import NamedTuple
 
+from costmodel.catalogue.loader import text_of
 from costmodel.records import Row
 
 FILE = "communication.toml"
@@ -27,7 +27,7 @@ NONE = Overhead(0.0, 1.0, 0.0, 0.0)
 
 @functools.cache
 def _tables() -> Row:
-    found: Row = tomllib.loads(resources.files("costmodel.catalogue").joinpath(FILE).read_text(encoding="utf-8"))
+    found: Row = tomllib.loads(text_of(FILE))
     return found
 
 

@@ -16,9 +16,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Collection, Mapping
-from importlib import resources
-from pathlib import Path
-from typing import Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from costmodel.catalogue import readings
 from costmodel.checks import choice, real, text, whole
@@ -28,6 +26,9 @@ from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue, UnknownName, UnreadableFile
 from costmodel.formulas.network.node_links import NodeLinks
 from costmodel.records import Row, made
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Kind = Literal["model", "device", "cluster"]
 
@@ -67,15 +68,20 @@ _LAYER_EFFICIENCY_KEYS = _fields(LayerEfficiency)
 # The catalogue
 
 
+_FOLDER = os.path.dirname(__file__)
+
+
 @functools.cache
-def _text(file: str) -> str:
-    return resources.files("costmodel.catalogue").joinpath(file).read_text(encoding="utf-8")
+def text_of(file: str) -> str:
+    """What a file of the catalogue says (read plainly: `importlib.resources` takes longer to load than an estimate)."""
+    with open(os.path.join(_FOLDER, file), encoding="utf-8") as stream:
+        return stream.read()
 
 
 @functools.cache
 def _places(file: str) -> dict[str, tuple[int, int]]:
     """First and last character of each entry of a file."""
-    content = _text(file)
+    content = text_of(file)
     headers = [(match[1] or match[2], match.start()) for match in _HEADER.finditer(content)]
     ends = [start for _, start in headers[1:]] + [len(content)]
     return {name: (start, end) for (name, start), end in zip(headers, ends, strict=True)}
@@ -83,10 +89,10 @@ def _places(file: str) -> dict[str, tuple[int, int]]:
 
 @functools.cache
 def _model_files() -> tuple[str, ...]:
-    folder = resources.files("costmodel.catalogue").joinpath("models")
-    if not folder.is_dir():
+    folder = os.path.join(_FOLDER, "models")
+    if not os.path.isdir(folder):
         return ()
-    return tuple(sorted(f"models/{file.name}" for file in folder.iterdir() if file.name.endswith(".toml")))
+    return tuple(sorted(f"models/{name}" for name in os.listdir(folder) if name.endswith(".toml")))
 
 
 @functools.cache
@@ -101,7 +107,7 @@ def _index(kind: Kind) -> dict[str, str]:
 @functools.cache
 def _entry_of(file: str, name: str) -> Row:
     start, end = _places(file)[name]
-    entry: Row = tomllib.loads(_text(file)[start:end])[name]
+    entry: Row = tomllib.loads(text_of(file)[start:end])[name]
     return entry
 
 
@@ -133,7 +139,7 @@ def _has(kind: Kind, name: str) -> bool:
 
 @functools.cache
 def _aliases() -> dict[str, Row]:
-    return tomllib.loads(_text("aliases.toml"))
+    return tomllib.loads(text_of("aliases.toml"))
 
 
 def _squeezed(name: str) -> str:
@@ -172,7 +178,7 @@ def instances() -> dict[str, Row]:
 def cluster_with(device: str) -> str | None:
     """The first cluster of the catalogue with a device, or None."""
     file = _FILES["cluster"]
-    named = re.search(rf'^device = "{re.escape(device)}"', _text(file), re.MULTILINE)
+    named = re.search(rf'^device = "{re.escape(device)}"', text_of(file), re.MULTILINE)
     if named is None:
         return None
     return next(name for name, (_, end) in _places(file).items() if named.start() < end)
@@ -295,9 +301,26 @@ def load_cluster(name: str | os.PathLike[str], gpus: int | None = None) -> Clust
 _POOLED = "pooled"
 
 
+@functools.cache
+def _relations() -> dict[str, str]:
+    """What the catalogue says of each pooled relation; the one that is asked for alone is parsed."""
+    start, end = _places(_EFFICIENCIES)[_POOLED]
+    found: dict[str, str] = {}
+    for part in re.split(rf"^(?=\[{_POOLED}\.)", text_of(_EFFICIENCIES)[start:end], flags=re.MULTILINE)[1:]:
+        name = re.split(r"[.\]]", part, maxsplit=2)[1]
+        found[name] = found.get(name, "") + part
+    return found
+
+
+@functools.cache
+def _pooled(relation: str) -> Row:
+    found: Row = tomllib.loads(_relations()[relation])[_POOLED][relation]
+    return found
+
+
 def _relation(architecture: str) -> str:
     """The pooled relation that serves a device without measurements: its architecture's, else that of all."""
-    return architecture if architecture in _entry_of(_EFFICIENCIES, _POOLED) else "default"
+    return architecture if architecture in _relations() else "default"
 
 
 def sustained_clock(name: str, architecture: str) -> float:
@@ -320,7 +343,7 @@ def sustained_clock(name: str, architecture: str) -> float:
 
 
 def _constants(name: str, architecture: str) -> Row:
-    pooled = _entry_of(_EFFICIENCIES, _POOLED)[_relation(architecture)]
+    pooled = _pooled(_relation(architecture))
     measured = name in _places(_EFFICIENCIES) and name != _POOLED
     own = _entry_of(_EFFICIENCIES, name) if measured else {}
     known = {key: copy.copy(own.get(key, pooled.get(key))) for key in _EFFICIENCY_KEYS if key in own or key in pooled}
@@ -400,7 +423,7 @@ def constant_errors(name: str) -> tuple[dict[str, float], str]:
     if source == "measured":
         return dict(_entry_of(_EFFICIENCIES, name).get("standard_error", {})), name
     relation = _relation(_entry("device", name).get("architecture", "unknown"))
-    return dict(_entry_of(_EFFICIENCIES, _POOLED)[relation]["standard_error"]), source
+    return dict(_pooled(relation)["standard_error"]), source
 
 
 def operator_overheads(name: str) -> dict[str, float]:
@@ -562,7 +585,7 @@ def _read(path: str | Path, keys: Collection[str]) -> tuple[str, Row]:
     elif len(tables) > 1 and all(isinstance(data[key], dict) for key in tables):
         _fail(path, f"holds {len(tables)} entries ({_shown(tables)}); one file describes one")
     else:
-        name, entry = Path(path).stem, data
+        name, entry = os.path.splitext(os.path.basename(path))[0], data
     entry = {key: value for key, value in entry.items() if key != "provenance"}
     _plain("", entry)
     _known(path, entry, keys)
@@ -573,10 +596,9 @@ def _read(path: str | Path, keys: Collection[str]) -> tuple[str, Row]:
 
 def _parse(path: str | Path) -> Row:
     try:
-        file = Path(path)
-        if not stat.S_ISREG(file.stat().st_mode):
+        if not stat.S_ISREG(os.stat(path).st_mode):
             _fail(path, "is not a file")
-        with file.open("rb") as stream:
+        with open(path, "rb") as stream:
             content = stream.read(MAX_FILE_SIZE + 1)
     except CostModelError:
         raise

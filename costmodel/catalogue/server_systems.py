@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import tomllib
-from importlib import resources
 
+from costmodel.catalogue.loader import text_of
 from costmodel.checks import choice
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.framework import ServerSystem
@@ -43,7 +43,7 @@ def between_nodes(system: ServerSystem, cluster: Cluster) -> Cluster:
 
 @functools.cache
 def _entries() -> Row:
-    found: Row = tomllib.loads(resources.files("costmodel.catalogue").joinpath(FILE).read_text(encoding="utf-8"))
+    found: Row = tomllib.loads(text_of(FILE))
     return found
 
 

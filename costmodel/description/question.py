@@ -45,6 +45,10 @@ class Question:
         """The network as the numbers that formulas take."""
         return self.cluster.numbers()
 
+    @functools.cached_property
+    def _parameters(self) -> float:
+        return float(self.model.parameters)
+
     @property
     def software(self) -> Software:
         """The framework's constants."""
@@ -63,7 +67,7 @@ class Question:
     def settings(self, plan: Plan) -> Settings:
         """What a plan has besides its degrees, the framework's defaults where it says nothing."""
         settings = plan.settings(self.framework)
-        share = adapters.trained_share(self.shape, settings.adapter, float(self.model.parameters))
+        share = adapters.trained_share(self.shape, settings.adapter, self._parameters)
         return settings._replace(trainable=share)
 
     def inputs(self, plan: Plan) -> Inputs:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from costmodel.checks import choice, filled, flag, positive_int, real, whole
 from costmodel.errors import InvalidValue
@@ -17,6 +16,9 @@ from costmodel.formulas.quantities import (
 )
 from costmodel.formulas.transformer import flops, parameters
 from costmodel.records import Row, made
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MAX_LAYERS, MAX_WIDTH, MAX_VOCABULARY, MAX_EXPERTS = 10_000, 10_000_000, 100_000_000, 100_000
 UNLIMITED = 1e18
@@ -216,6 +218,8 @@ class Transformer:
         -----
         `costmodel.description.huggingface.read` also gives what was left out: towers for images, unknown keys.
         """
+        from pathlib import Path
+
         from costmodel.description.huggingface import read_config
 
         return made(cls, read_config(Path(path), name))

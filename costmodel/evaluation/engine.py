@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from costmodel.evaluation.plan_products import Product, Whole
+    from costmodel.evaluation.plan_products import Product
 
 ENGINES = ("auto", "python", "numpy", "numba")
 PARTS = (*Step._fields[:-1], *(f"memory_{part}" for part in Memory._fields))
@@ -69,6 +69,16 @@ def step_formula(settings: Settings) -> Callable[..., Step]:
     return training_step.step if settings.compression.kind else training_step.uncompressed_step
 
 
+def timed_formula(settings: Settings) -> Callable[..., Step]:
+    """As `step_formula`, of a step whose memory is known.
+
+    Parameters
+    ----------
+    settings : of the plans
+    """
+    return training_step.timed_step if settings.compression.kind else training_step.timed_uncompressed_step
+
+
 def evaluate_one(question: Question, plan: Plan) -> Step:
     """Every part of the step of one plan, in plain Python.
 
@@ -81,40 +91,38 @@ def evaluate_one(question: Question, plan: Plan) -> Step:
     return step_formula(inputs.settings)(*inputs)
 
 
-def evaluate_several(question: Question, plans: Sequence[Plan], alike: Sequence[int]) -> list[Step]:
+def evaluate_several(inputs: Sequence[Inputs], alike: Sequence[int]) -> list[Step]:
     """Every part of the step of some plans: in vector code where that is loaded.
 
     Parameters
     ----------
-    question : model, cluster and framework
-    plans : legal ones, the framework's defaults filled in
-    alike : of each a number, the same for plans with the same settings
+    inputs : of each plan
+    alike : of each a number, the same for those that differ in nothing but the plan
     """
     if "costmodel.kernels.rows" not in sys.modules:
-        return [evaluate_one(question, plan) for plan in plans]
+        return [step_formula(one.settings)(*one) for one in inputs]
     import numpy as np
 
-    found: list[Step] = [None] * len(plans)  # type: ignore[list-item]
+    found: list[Step] = [None] * len(inputs)  # type: ignore[list-item]
     for same in set(alike):
         places = [place for place, one in enumerate(alike) if one == same]
-        inputs = question.inputs(plans[places[0]])
-        columns = np.array([plans[place].numbers(question.framework, question.model.layers) for place in places]).T
-        parts = evaluate(inputs, columns, "numba")
+        parts = evaluate(inputs[places[0]], np.array([inputs[place].plan for place in places]).T, "numba")
         for column, place in enumerate(places):
             found[place] = unflatten(parts[:, column])
     return found
 
 
-def total_time(inputs: Inputs, rows: int) -> Number:
-    """Time of a step of which any number may be a column [s]: in vector code where that is loaded.
+def total_time(inputs: Inputs, bill: Memory, rows: int) -> Number:
+    """Time of a step whose plan, framework and device may be columns [s]: in vector code where that is loaded.
 
     Parameters
     ----------
-    inputs : numbers or columns; those of the settings are numbers
+    inputs : numbers or columns; those of the model, the settings and the network are numbers
+    bill : memory of the plans, which the framework's constants of memory decide
     rows : of the columns
     """
     if "costmodel.kernels.rows" not in sys.modules:
-        return step_formula(inputs.settings)(*inputs).total
+        return timed_formula(inputs.settings)(*inputs, bill).total
     from costmodel.kernels import rows as kernels
 
     program = kernels.total(bool(inputs.settings.compression.kind))
@@ -160,8 +168,7 @@ def rank(inputs: Inputs, product: Product, engine: str = "auto") -> tuple[Column
     """
     import numpy as np
 
-    rows = int(product.legal.sum())
-    chosen = choose(rows) if choice("engine", engine, ENGINES) == "auto" else engine
+    chosen = choose(product.number) if choice("engine", engine, ENGINES) == "auto" else engine
     if chosen == "numba":
         return _numba_product(inputs, product)
     flat = np.flatnonzero(product.legal)
@@ -201,24 +208,29 @@ def _numba_product(inputs: Inputs, product: Product) -> tuple[Columns, Columns]:
     program = rows.ranking(bool(inputs.settings.compression.kind))
     scalars = rows.scalars_of(program, inputs)
     outer_rows, width = product.legal.shape
-    inner = rows.tabled(program.parts["inner"], scalars, rows.Planned(product.inner_plans), len(product.inner["micro_batch"]))
-    outer = rows.tabled(program.parts["outer"], scalars, rows.Planned(product.outer_plans), outer_rows)
     runs = rows.runs_of(product.legal, product.group)
-    out = np.empty((outer_rows * (width // rows.LANES), 2, rows.LANES))
+    count = len(runs.rows)
+    kept = runs.rows if count < outer_rows else None
+    outer = rows.packed(program.parts["outer"], rows.Planned(product.outer_plans), count, kept, "outer")
+    of_group = width // rows.LANES
+    inner = rows.packed_blocks(program.parts["inner"], rows.Planned(product.inner_plans), runs.blocks, of_group, "inner")
+    out = np.empty((outer_rows * of_group, 2, rows.LANES))
 
-    def work(part: Whole) -> None:
-        rows.run_product(program, scalars, outer, inner, part, out)
+    def work(start: int, stop: int) -> None:
+        rows.run_product(program, scalars, outer, inner, runs.table[start:stop], out)
 
-    parts = max(1, min(_threads(), len(runs) // RUNS))
+    parts = max(1, min(_threads(), count // RUNS))
     if parts > 1:
         from concurrent.futures import ThreadPoolExecutor
 
+        ends = [part * count // parts // rows.LANES * rows.LANES for part in range(parts)] + [count]
         with ThreadPoolExecutor(parts) as pool:
-            list(pool.map(work, np.array_split(runs, parts)))
+            list(pool.map(work, ends, ends[1:]))
     else:
-        work(runs)
-    found = [np.where(product.legal, out[:, field].reshape(outer_rows, width), np.inf) for field in range(2)]
-    return found[0], found[1]
+        work(0, count)
+    legal = product.legal.reshape(-1, rows.LANES)
+    times, held = (np.where(legal, out[:, field], np.inf).reshape(outer_rows, width) for field in range(2))
+    return times, held
 
 
 def evaluate(

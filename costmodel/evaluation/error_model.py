@@ -10,15 +10,18 @@ import statistics
 import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from costmodel.catalogue.loader import constant_errors, names
+from costmodel.catalogue.loader import constant_errors, names, text_of
 from costmodel.description.device import Device
 from costmodel.description.framework import Framework
 from costmodel.errors import InvalidValue
 from costmodel.formulas.quantities import DeviceNumbers, Number, Software
-from costmodel.records import Row, flat, nested, paths, replaced
+from costmodel.records import Row, flat, from_numbers, paths, replaced
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 NINETY = 1.6448536269514722
 """Standard deviations on each side that hold 90 % of a normal distribution."""
@@ -77,14 +80,13 @@ class Spread:
 
 @functools.cache
 def _table(file: str) -> Row:
-    text = (resources.files("costmodel.catalogue") / file).read_text(encoding="utf-8")
-    found: Row = json.loads(text) if file.endswith(".json") else tomllib.loads(text)
+    found: Row = tomllib.loads(text_of(file))
     return found
 
 
 @functools.cache
 def _lines(file: str) -> list[str]:
-    return (resources.files("costmodel.catalogue") / file).read_text(encoding="utf-8").splitlines()
+    return text_of(file).splitlines()
 
 
 @functools.cache
@@ -323,8 +325,8 @@ def slopes_of(
     device, framework : of the estimate
     dtype : of the GEMMs
     """
-    moved, matrix, errors = _moves(device, framework, dtype)
-    return _blocks(_logarithms(total, moved), matrix, errors)
+    moves, errors = _moves(device, framework, dtype)
+    return _blocks(_logarithms(total, moves), moves.matrix, errors)
 
 
 def slopes_of_plans(
@@ -340,32 +342,53 @@ def slopes_of_plans(
     """
     import numpy as np
 
-    moved, matrix, errors = _moves(device, framework, dtype)
-    numbers, software = _columns(moved)
-    devices = DeviceNumbers._make(np.tile(column, plans) for column in numbers)
-    constants = nested(Software, {path: np.tile(column, plans) for path, column in flat(software).items()})
+    moves, errors = _moves(device, framework, dtype)
     with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
-        found = np.log(total(len(moved), devices, constants)).reshape(plans, len(moved))
-    return [_blocks(row, matrix, errors) for row in found.tolist()]
+        found = np.log(total(len(moves.moved), *moves.columns(plans))).reshape(plans, len(moves.moved))
+    return [_blocks(row, moves.matrix, errors) for row in found.tolist()]
 
 
-Moved = tuple[tuple[DeviceNumbers, Software], ...]
-"""Numbers as they are, and then with one constant after another a little larger."""
 Matrix = tuple[tuple[float, ...], ...]
 
 
-def _moves(device: Device, framework: Framework, dtype: str) -> tuple[Moved, Matrix, tuple[DeviceError, ...]]:
-    """Numbers with each constant moved, the covariance of the framework's, and the errors of the device's own."""
+@dataclasses.dataclass(frozen=True)
+class _Moves:
+    """Numbers as they are, and then with one constant after another a little larger.
+
+    Parameters
+    ----------
+    moved : a device's and a framework's
+    matrix : covariance of the logarithms of the framework's constants, which are the first that move
+    """
+
+    moved: tuple[tuple[DeviceNumbers, Software], ...]
+    matrix: Matrix
+
+    @functools.cached_property
+    def _table(self) -> NDArray[np.float64]:
+        import numpy as np
+
+        return np.array([[*numbers, *flat(software).values()] for numbers, software in self.moved]).T
+
+    def columns(self, times: int = 1) -> tuple[DeviceNumbers, Software]:
+        """All of them as NumPy columns, one after another and again from the first, so many times."""
+        import numpy as np
+
+        columns, of_device = np.tile(self._table, times), len(DeviceNumbers._fields)
+        return from_numbers(DeviceNumbers, columns[:of_device]), from_numbers(Software, columns[of_device:])
+
+
+def _moves(device: Device, framework: Framework, dtype: str) -> tuple[_Moves, tuple[DeviceError, ...]]:
+    """Numbers with each constant moved, and the errors of the device's own."""
     errors = device_errors(device, dtype)
     changed = tuple(one.numbers for one in errors)
-    moved, matrix = _moved_constants(device.numbers(dtype), framework.numbers(), framework.owner, changed)
-    return moved, matrix, errors
+    return _moved_constants(device.numbers(dtype), framework.numbers(), framework.owner, changed), errors
 
 
 @functools.lru_cache(maxsize=64)
 def _moved_constants(
     numbers: DeviceNumbers, software: Software, owner: str, of_device: tuple[tuple[str, ...], ...]
-) -> tuple[Moved, Matrix]:
+) -> _Moves:
     """The same for every plan of a search: the framework's constants moved, then those of the device."""
     entry = _correlations(owner)
     constants = flat(software)
@@ -376,7 +399,7 @@ def _moved_constants(
         else:
             moved.append((_moved(numbers, (field,)), software))
     moved += [(_moved(numbers, changed), software) for changed in of_device]
-    return tuple(moved), _covariance(entry["standard_error"], entry["matrix"]) if entry else ()
+    return _Moves(tuple(moved), _covariance(entry["standard_error"], entry["matrix"]) if entry else ())
 
 
 def _covariance(errors: Sequence[float], matrix: Sequence[Sequence[float]]) -> Matrix:
@@ -390,22 +413,12 @@ def _blocks(logarithms: Sequence[float], matrix: Matrix, errors: Sequence[Device
     return Slopes(blocks, {one.name: slope * one.error for slope, one in zip(slopes[len(matrix) :], errors, strict=True)})
 
 
-@functools.lru_cache(maxsize=64)
-def _columns(moved: Moved) -> tuple[DeviceNumbers, Software]:
-    """Moved numbers as NumPy columns."""
-    import numpy as np
-
-    constants = [flat(one) for _, one in moved]
-    software = nested(Software, {path: np.array([one[path] for one in constants]) for path in constants[0]})
-    return DeviceNumbers._make(np.array([one for one, _ in moved]).T), software
-
-
-def _logarithms(total: Callable[[DeviceNumbers, Software], Number], moved: Moved) -> list[float]:
+def _logarithms(total: Callable[[DeviceNumbers, Software], Number], moves: _Moves) -> list[float]:
     """Logarithms of an estimate at some constants: all in one evaluation where NumPy is loaded, else one by one."""
     if "numpy" not in sys.modules:
-        return [math.log(total(*one)) for one in moved]
+        return [math.log(total(*one)) for one in moves.moved]
     import numpy as np
 
     with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
-        found: list[float] = np.log(total(*_columns(moved))).tolist()
+        found: list[float] = np.log(total(*moves.columns())).tolist()
     return found

@@ -15,7 +15,7 @@ from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue
-from costmodel.evaluation.engine import evaluate_one, step_formula, total_time
+from costmodel.evaluation.engine import evaluate_one, evaluate_several, timed_formula, total_time
 from costmodel.evaluation.error_model import (
     Slopes,
     Spread,
@@ -27,7 +27,7 @@ from costmodel.evaluation.error_model import (
 )
 from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
 from costmodel.evaluation.memory_breakdown import Asked, Bill
-from costmodel.formulas.quantities import DeviceNumbers, Inputs, Number, PlanNumbers, Software, Step
+from costmodel.formulas.quantities import DeviceNumbers, Inputs, Memory, Number, PlanNumbers, Software, Step
 from costmodel.formulas.transformer import adapters
 from costmodel.records import Row
 
@@ -145,21 +145,21 @@ class Estimate:
     @property
     def memory_margin(self) -> float:
         """Bytes to spare before the plan is judged not to fit; negative where it doesn't."""
-        return self.spread.margin(self.required_probability) * self.memory_limit - float(self.memory.total)
+        return self.spread.margin(self.required_probability) * self.memory_limit - float(self.step.memory.total)
 
     @property
     def fit_probability(self) -> float:
         """Probability that the plan fits, given the error of the memory estimate."""
-        return probability_below(float(self.memory.total), self.memory_limit, self.spread.memory)
+        return probability_below(float(self.step.memory.total), self.memory_limit, self.spread.memory)
 
     @functools.cached_property
     def slopes(self) -> Slopes:
-        """How the step time follows the calibrated constants."""
-        inputs = self.inputs
-        formula = step_formula(inputs.settings)
+        """How the step time follows the calibrated constants, none of which changes the memory."""
+        inputs, bill = self.inputs, self.step.memory
+        formula = timed_formula(inputs.settings)
 
         def total(device: DeviceNumbers, software: Software) -> Number:
-            return formula(*inputs._replace(software=software, device=device)).total
+            return formula(*inputs._replace(software=software, device=device), bill).total
 
         return slopes_of(total, self.cluster.device, self.framework, self.plan.dtype)
 
@@ -182,7 +182,7 @@ class Estimate:
     @property
     def memory_interval(self) -> tuple[float, float]:
         """90 % interval of the fullest rank's memory [bytes]."""
-        return interval(float(self.memory.total), self.spread.memory)
+        return interval(float(self.step.memory.total), self.spread.memory)
 
     @property
     def bubble_share(self) -> float:
@@ -232,6 +232,32 @@ class Estimate:
         }  # fmt: skip
 
 
+def estimate_several(
+    question: Question, plans: Sequence[Plan], alike: Sequence[int], fit_probability: float = FIT_PROBABILITY
+) -> list[Estimate]:
+    """Estimates of several plans at once.
+
+    Parameters
+    ----------
+    question : model, cluster and framework
+    plans : legal ones, the framework's defaults filled in
+    alike : of each a number, the same for plans that differ in nothing but their split
+    fit_probability : from which a plan is judged to fit
+    """
+    firsts = {same: question.inputs(plan) for same, plan in dict(zip(alike, plans, strict=True)).items()}
+    layers = question.model.layers
+    inputs = [
+        firsts[same]._replace(plan=plan.numbers(question.framework, layers)) for same, plan in zip(alike, plans, strict=True)
+    ]
+    found = []
+    for plan, one, step in zip(plans, inputs, evaluate_several(inputs, alike), strict=True):
+        parts = StepParts.of(step, question, plan)
+        made = Estimate(question=question, plan=plan, step=parts, required_probability=fit_probability)
+        made.__dict__["inputs"] = one  # where `cached_property` looks
+        found.append(made)
+    return found
+
+
 NO_PLAN = PlanNumbers(*(0.0 for _ in PlanNumbers._fields))
 """In the place of plans, where all else is compared."""
 
@@ -252,17 +278,17 @@ def fill_slopes(estimates: Sequence[Estimate]) -> None:
             continue  # alone it is as fast
         import numpy as np
 
-        plans = np.array([one.inputs.plan for one in members]).T
+        plans, bills = np.array([one.inputs.plan for one in members]).T, np.array([one.step.memory for one in members]).T
 
         def total(times: int, device: DeviceNumbers, software: Software) -> float:
-            repeated = PlanNumbers(*np.repeat(plans, times, axis=1))  # noqa: B023
+            repeated, bill = PlanNumbers(*np.repeat(plans, times, axis=1)), Memory(*np.repeat(bills, times, axis=1))  # noqa: B023
             moved = inputs._replace(plan=repeated, software=software, device=device)  # noqa: B023
-            return total_time(moved, times * len(members))  # noqa: B023
+            return total_time(moved, bill, times * len(members))  # noqa: B023
 
         first = members[0]
         found = slopes_of_plans(total, len(members), first.cluster.device, first.framework, dtype)
         for one, slopes in zip(members, found, strict=True):
-            one.__dict__["slopes"] = slopes  # where `cached_property` looks
+            one.__dict__["slopes"] = slopes
 
 
 def check_length(model: Transformer, seq_len: int) -> None:

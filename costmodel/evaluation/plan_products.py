@@ -8,7 +8,7 @@ are written out a block at a time, so that a search needs the memory of a block 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from costmodel.description import recomputation
 from costmodel.errors import InvalidValue
-from costmodel.evaluation.search_space import RULES, SPLIT, Column, Factor, Space, columns_of
+from costmodel.evaluation.search_space import NEUTRAL, RULES, SPLIT, Column, Factor, Space, columns_of
 from costmodel.formulas.quantities import PlanNumbers, Settings
 from costmodel.kernels.fields import INNER, LANES
+from costmodel.records import as_column, as_number
 
-BLOCK = 1 << 19
+BLOCK = 1 << 18
 """Plans of a block, legal or not."""
 Whole = NDArray[np.int64]
 
@@ -49,8 +50,8 @@ class Product(NamedTuple):
     Parameters
     ----------
     outer : columns of the outer rows, by the names that `plan_numbers` knows
-    inner : columns of the inner rows, group after group, each as wide as `legal`, filled up to a multiple of `LANES`;
-        ``recompute`` holds places in `Space.recompute`
+    inner : tables of the inner rows, groups x rows of a group, of which there are a multiple of `LANES`, or what NumPy
+        broadcasts to that; ``recompute`` holds places in `Space.recompute`
     group : of each outer row
     legal : outer rows x inner rows of the group
     outer_plans, inner_plans : the same as the formulas take them, with what stands for the other's fields
@@ -63,26 +64,37 @@ class Product(NamedTuple):
     outer_plans: PlanNumbers
     inner_plans: PlanNumbers
 
-    def places(self, flat: Whole) -> tuple[Whole, Whole]:
-        """Outer and inner row of places in `legal`, flattened."""
-        width = self.legal.shape[1]
-        row, column = np.divmod(flat, width)
-        return row, self.group[row] * width + column
+    @property
+    def number(self) -> int:
+        """Legal plans."""
+        return int(np.count_nonzero(self.legal))
 
     def columns(self, flat: Whole) -> dict[str, Column]:
         """Columns of the plans at places in `legal`, flattened."""
-        row, beside = self.places(flat)
+        row, beside = self._places(flat)
         return {name: column[row] for name, column in self.outer.items()} | {
-            name: column[beside] for name, column in self.inner.items() if name not in self.outer
+            name: beside(table) for name, table in self.inner.items() if name not in self.outer
         }
 
     def plans(self, flat: Whole) -> PlanNumbers:
         """The plans at places in `legal`, flattened, as the formulas take them."""
-        row, beside = self.places(flat)
+        row, beside = self._places(flat)
         return PlanNumbers(*(
-            (given[beside] if name in INNER else kept[row])  # type: ignore[index]
+            as_number(beside(as_column(given)) if name in INNER else as_column(kept)[row])
             for name, kept, given in zip(PlanNumbers._fields, self.outer_plans, self.inner_plans, strict=True)
         ))  # fmt: skip
+
+    def _places(self, flat: Whole) -> tuple[Whole, Callable[[Column], Column]]:
+        """Outer rows of places in `legal`, flattened, and what an inner table has beside them."""
+        row, place = np.divmod(flat, self.legal.shape[1])
+        group = self.group[row]
+
+        def beside(table: Column) -> Column:
+            groups, width = table.shape
+            found: Column = np.broadcast_to(table[group if groups > 1 else 0, place if width > 1 else 0], flat.shape)
+            return found
+
+        return row, beside
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,14 +174,9 @@ class LegalPlans:
         legal = np.zeros((len(group), width), dtype=bool)
         kinds = len(self.space.recompute)
         legal[:, : self.passes.shape[1] * kinds] = np.repeat(self.passes[pipeline], kinds, axis=1)
-        none = np.zeros(len(group))
-        beside = {"micro_batch": none + 1.0, "sequence_parallel": none}
-        rows = len(inner["recompute"])
-        ahead = {name: np.ones(rows) for name in ("virtual_stages", "schedule", "shard_group")}
-        ahead["zero_stage"] = np.zeros(rows)
         return Product(
-            outer, inner, group, legal, columns_of(outer | beside, dict.fromkeys(recomputation.FIELDS, none), self.order),
-            columns_of(inner | ahead, recomputed, self.order),
+            outer, inner, group, legal, columns_of({**NEUTRAL, **outer}, dict.fromkeys(recomputation.FIELDS, 0.0), self.order),
+            columns_of({**NEUTRAL, **inner}, recomputed, self.order),
         )  # fmt: skip
 
     def _inner(self, shared: dict[str, Column], splits: Whole, width: int) -> tuple[dict[str, Column], dict[str, Column]]:
@@ -178,13 +185,11 @@ class LegalPlans:
         layers = self.space.question.model.layers
         numbers = [recomputation.numbers(kind, layers) for kind in kinds]
         tried, kind = np.divmod(np.minimum(np.arange(width), len(self.micro_batches) * len(kinds) - 1), len(kinds))
-        inner = {name: np.repeat(column, width) for name, column in shared.items()}
-        inner["micro_batch"] = np.tile(self.micro_batches[tried], len(splits))
-        inner["sequence_parallel"] = self.sequence_parallel[splits][:, tried].ravel()
-        inner["recompute"] = np.tile(kind.astype(float), len(splits))
-        return inner, {
-            name: np.tile(np.array([one[name] for one in numbers])[kind], len(splits)) for name in recomputation.FIELDS
-        }  # fmt: skip
+        inner = {name: column[:, None] for name, column in shared.items()}
+        inner["micro_batch"] = self.micro_batches[None, tried]
+        inner["sequence_parallel"] = self.sequence_parallel[splits[:, None], tried]
+        inner["recompute"] = kind[None].astype(float)
+        return inner, {name: np.array([one[name] for one in numbers])[None, kind] for name in recomputation.FIELDS}
 
 
 def legal_plans(space: Space, settings: Settings, order: Sequence[str], most: int) -> LegalPlans:

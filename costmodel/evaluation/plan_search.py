@@ -23,7 +23,7 @@ from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue
 from costmodel.evaluation import engine as engines
 from costmodel.evaluation.error_model import spread_of
-from costmodel.evaluation.estimation import FIT_PROBABILITY, Estimate, StepParts, check_length, probability
+from costmodel.evaluation.estimation import FIT_PROBABILITY, check_length, estimate_several, probability
 from costmodel.evaluation.full_space import SPACES, full_space
 from costmodel.evaluation.plan_products import LegalPlans, Product, legal_plans
 from costmodel.evaluation.search_result import Evaluated, SearchResult
@@ -118,7 +118,7 @@ def search(
             inputs = question.inputs(sample)
             inside = engines.within(inputs, product, selection.boundary) if bounded else product
             times, held = engines.rank(inputs, inside, engine)
-            selection.take(place, inside, times, held, int(product.legal.sum() - inside.legal.sum()) if bounded else 0)
+            selection.take(place, inside, times, held, ruled_out=product.number - inside.number)
             if keep_evaluated:
                 kept.append(_kept(place, product, times, held))
         return selection, tally
@@ -159,7 +159,7 @@ class _Tally:
             self._report(each - len(legal), each)
             for product in legal.products():
                 yield place, sample, product
-                self._report(int(product.legal.sum()), each)
+                self._report(product.number, each)
         if refused and not each:  # whatever the choices, the dimensions make as many
             each = self._plans(self.template).considered
         for rule in refused:
@@ -261,15 +261,10 @@ def _result(
 
     miss = [] if selection.miss is None else [selection.miss]
     front = sorted(selection.frontier or [], key=lambda found: found.time)
-    kinds = selection.kinds
+    kinds = [found for found in selection.kinds if found != selection.best[0]]
     chosen = [*selection.best, *kinds, *miss, *front]
     plans = [plan(found) for found in chosen]
-    estimates = [
-        Estimate(
-            question=question, plan=plan, step=StepParts.of(step, question, plan), required_probability=fit_probability
-        )
-        for plan, step in zip(plans, engines.evaluate_several(question, plans, [found.choice for found in chosen]), strict=True)
-    ]
+    estimates = estimate_several(question, plans, [found.choice for found in chosen], fit_probability)
     candidates = len(chosen) - len(miss) - len(front)
     fastest, several = estimates[: len(selection.best)], estimates[len(selection.best) : candidates]
     first = simplest_first([*fastest[:1], *several])[:1]  # whatever the number of plans that are asked for

@@ -10,8 +10,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import operator
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ from costmodel.records import as_number
 Column = NDArray[np.float64]
 LARGEST_MICRO_BATCH = 16
 SPLIT = ("tensor", "context", "pipeline", "data")
-NEUTRAL = {
+NEUTRAL: Mapping[str, Column | float] = {
     "expert": 1.0, "expert_tensor": 1.0, "virtual_stages": 1.0, "schedule": ONE_F_ONE_B, "micro_batch": 1.0,
     "zero_stage": 0.0, "sequence_parallel": 0.0, "shard_group": 1.0,
 }  # fmt: skip
@@ -215,30 +216,27 @@ class Space:
         Of the second a split has every pair of virtual stages and schedule with every micro-batch that any split has and with
         each of its own values of sequence parallelism, side by side; `offered` says which are its own.
         """
-        sizes = {d: self.micro_batches(d) for d in {split[3] for split in splits}}
-        halves = {t: self.parallel(t) for t in {split[0] for split in splits}}
-        several = max(map(len, halves.values()))
-        tried = [(size, k) for size in sorted(set().union(*sizes.values())) for k in range(several)]
-        own = {
-            (t, d): [size in sizes[d] and k < len(halves[t]) for size, k in tried] for t, d in {(t, d) for t, _, _, d in splits}
+        tensor, context, pipeline, data = zip(*splits, strict=True)
+        sizes = {d: self.micro_batches(d) for d in set(data)}
+        halves = {t: self.parallel(t) for t in set(tensor)}
+        every, several = sorted(set().union(*sizes.values())), max(map(len, halves.values()))
+        offered_sizes = _of_each(data, lambda d: [size in sizes[d] for size in every])
+        offered_halves = _of_each(tensor, lambda t: [k < len(halves[t]) for k in range(several)])
+        offered = (offered_sizes[:, :, None] & offered_halves[:, None]).reshape(len(splits), -1)
+        parallel = _of_each(tensor, lambda t: [halves[t][min(k, len(halves[t]) - 1)] for k in range(several)])
+        split_parallel = np.tile(parallel, len(every))
+        batches = np.repeat(np.array(every, dtype=float), several)
+        pairs = _factor((), ("virtual_stages", "schedule"), pipeline, self.pipelines)
+        columns = {name: np.repeat(column, len(batches)) for name, column in pairs.columns.items()} | {
+            "micro_batch": np.tile(batches, len(pairs.columns["schedule"])),
+            "sequence_parallel": np.repeat(split_parallel, pairs.counts, axis=0).ravel(),
         }  # fmt: skip
-        parallel = {t: [halves[t][min(k, len(halves[t]) - 1)] for _, k in tried] for t in halves}
-        split_parallel = np.array([parallel[t] for t, _, _, _ in splits], dtype=float)
-        pairs = {p: np.array(self.pipelines(p), dtype=float) for p in {split[2] for split in splits}}
-        rows = np.concatenate([pairs[split[2]] for split in splits])
-        counts = np.array([len(pairs[split[2]]) for split in splits], dtype=np.int64)
-        batches = np.array([size for size, _ in tried], dtype=float)
-        columns = {
-            "virtual_stages": np.repeat(rows[:, 0], len(tried)), "schedule": np.repeat(rows[:, 1], len(tried)),
-            "micro_batch": np.tile(batches, len(rows)), "sequence_parallel": np.repeat(split_parallel, counts, axis=0).ravel(),
-        }  # fmt: skip
-        offered = np.repeat(np.array([own[t, d] for t, _, _, d in splits], dtype=bool), counts, axis=0).ravel()
-        experts = {ranks: self.experts(ranks) for ranks in {t * c * d for t, c, _, d in splits}}
-        shards = {ranks: self.shards(ranks) for ranks in {c * d for _, c, _, d in splits}}
+        ranks = [c * d for c, d in zip(context, data, strict=True)]
+        tensor_ranks = [t * r for t, r in zip(tensor, ranks, strict=True)]
         return Factors(
-            _factor(EXPERT_RULES, ("expert", "expert_tensor"), [experts[t * c * d] for t, c, _, d in splits]),
-            Factor(PIPELINE_RULES, columns, counts * len(tried), offered),
-            _factor(SHARD_RULES, ("zero_stage", "shard_group"), [shards[c * d] for _, c, _, d in splits]),
+            _factor(EXPERT_RULES, ("expert", "expert_tensor"), tensor_ranks, self.experts),
+            Factor(PIPELINE_RULES, columns, pairs.counts * len(batches), np.repeat(offered, pairs.counts, axis=0).ravel()),
+            _factor(SHARD_RULES, ("zero_stage", "shard_group"), ranks, self.shards),
             batches, split_parallel,
         )  # fmt: skip
 
@@ -248,24 +246,23 @@ class Space:
         """Place in `RULES` of the first of its rules that each row of a factor breaks, or their number; -1 where not offered."""
         question, framework = self.question, self.question.framework
         rows = int(factor.counts.sum())
-        given = {name: np.repeat(column, factor.counts) for name, column in split.items()}
-        columns = {name: np.full(rows, value) for name, value in NEUTRAL.items()} | given | factor.columns
+        of_split = {name: np.repeat(column, factor.counts) for name, column in split.items()}
+        columns = {**NEUTRAL, **of_split, **factor.columns}
         stage, piped = columns["zero_stage"], columns["pipeline"] > 1
-        plans = columns_of(columns, dict.fromkeys(recomputation.FIELDS, np.zeros(rows)), order)
+        plans = columns_of(columns, dict.fromkeys(recomputation.FIELDS, 0.0), order)
         broken = violations(question.shape, settings, plans, float(question.cluster.gpus or 1), rows)
-        values = {
-            "zero_stage": ~_among(stage, framework.zero_stages),
-            "zero_pipeline": piped & (stage > framework.largest_pipelined_zero_stage),
-            "degrees_of_framework": functools.reduce(
-                np.logical_or, [columns[one.column] > 1 for one in framework.lacking], np.zeros(rows, bool)
-            ),
-            "schedule_of_framework": piped & ~_among(columns["schedule"], [CODES[name] for name in framework.schedules]),
-            **broken._asdict(),
+        lacking = [columns[one.column] > 1 for one in framework.lacking]
+        of_framework: dict[str, Callable[[], object]] = {
+            "zero_stage": lambda: ~_among(stage, framework.zero_stages),
+            "zero_pipeline": lambda: piped & (stage > framework.largest_pipelined_zero_stage),
+            "degrees_of_framework": lambda: functools.reduce(operator.or_, lacking, False),
+            "schedule_of_framework": lambda: piped & ~_among(columns["schedule"], [CODES[name] for name in framework.schedules]),
         }  # fmt: skip
-        first = np.full(rows, len(RULES))
-        for place in reversed(range(len(RULES))):
-            if RULES[place] in factor.rules:
-                first[np.broadcast_to(np.asarray(values[RULES[place]]) > 0, (rows,))] = place
+        breaks = np.empty((len(factor.rules), rows), dtype=bool)
+        for line, rule in zip(breaks, factor.rules, strict=True):
+            line[:] = of_framework[rule]() if rule in of_framework else getattr(broken, rule)
+        places = np.array([RULES.index(rule) for rule in factor.rules])
+        first = np.where(breaks.any(axis=0), places[breaks.argmax(axis=0)], len(RULES))
         if factor.offered is not None:
             first[~factor.offered] = -1
         return first
@@ -281,11 +278,12 @@ def violations(
 
     program = kernels.rules()
     scalars = kernels.scalars_of(program, kernels.Ruled(model, settings, plans, gpus))
-    return legality.Violations(*map(as_number, kernels.results_of(program.parts["rows"], scalars, kernels.Planned(plans), rows)))
+    broken = kernels.results_of(program.parts["rows"], scalars, kernels.Planned(plans), rows, bool)
+    return legality.Violations(*map(as_number, broken))
 
 
 def columns_of(
-    columns: dict[str, Column], recomputed: dict[str, Column], order: Sequence[str]
+    columns: Mapping[str, Column | float], recomputed: Mapping[str, Column | float], order: Sequence[str]
 ) -> PlanNumbers:
     """Columns of a search as the columns that formulas take."""
     given = {name: as_number(column) for name, column in columns.items()}
@@ -297,13 +295,24 @@ def columns_of(
     )  # fmt: skip
 
 
-def _factor(rules: tuple[str, ...], names: tuple[str, ...], rows: Sequence[tuple[tuple[float, ...], ...]]) -> Factor:
-    """A factor from the rows of each split."""
-    made = np.array([row for of_split in rows for row in of_split], dtype=float).reshape(-1, len(names))
+def _of_each(values: Sequence[int], row: Callable[[int], Sequence[object]]) -> NDArray[Any]:
+    """A row for each value; those of equal values are made once."""
+    places = {value: place for place, value in enumerate(dict.fromkeys(values))}
+    table: NDArray[Any] = np.array([row(value) for value in places])
+    return table[[places[value] for value in values]]
+
+
+def _factor(
+    rules: tuple[str, ...], names: tuple[str, ...], values: Sequence[int],
+    rows: Callable[[int], tuple[tuple[float, ...], ...]],
+) -> Factor:  # fmt: skip
+    """A factor whose rows a value of each split decides; those of equal values are made once."""
+    tables = {value: np.array(rows(value), dtype=float) for value in set(values)}
+    made = np.concatenate([tables[value] for value in values])
     columns = dict(zip(names, np.ascontiguousarray(made.T), strict=True))
-    return Factor(rules, columns, np.array([len(of_split) for of_split in rows], dtype=np.int64))
+    return Factor(rules, columns, np.array([len(tables[value]) for value in values], dtype=np.int64))
 
 
-def _among(column: Column, values: Sequence[float]) -> NDArray[np.bool_]:
+def _among(column: Column | float, values: Sequence[float]) -> NDArray[np.bool_]:
     """Whether each of a column is one of some values (``isin`` loads masked arrays, which take as long as a small search)."""
-    return (column[:, None] == np.array(values, dtype=float)).any(axis=1)
+    return (np.asarray(column)[..., None] == np.array(values, dtype=float)).any(axis=-1)

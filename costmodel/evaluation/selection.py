@@ -80,7 +80,7 @@ class Selection:
         legal = product.legal.ravel()
         fits = held <= self.limit
         inside = np.flatnonzero(fits)
-        self.evaluated += int(legal.sum()) + ruled_out
+        self.evaluated += product.number + ruled_out
         self.ruled_out += ruled_out
         self.fitting += len(inside)
 
@@ -140,12 +140,16 @@ class Selection:
         kinds = 2 * np.asarray(split) + np.asarray(
             spans_nodes(as_number(stride), as_number(product.outer["tensor"][rows]), self.gpus_per_node)
         )
+        faster: dict[int, int] = {}
         for kind in sorted(set(kinds.tolist())):  # `unique` loads masked arrays, which takes as long as a small search
-            row = rows[kinds == kind]
-            row = row[np.argmin(fastest[row])]
+            alike = rows[kinds == kind]
+            row = int(alike[np.argmin(fastest[alike])])
             kept = self._of_kind.get(kind)
             if kept is None or fastest[row] < kept.time:
-                (self._of_kind[kind],) = found(np.array([row * times.shape[1] + column[row]]))
+                faster[kind] = row
+        if faster:
+            chosen = np.array(list(faster.values()))
+            self._of_kind |= zip(faster, found(chosen * times.shape[1] + column[chosen]), strict=True)
 
     @property
     def kinds(self) -> list[Found]:

@@ -162,9 +162,8 @@ def step(
     ----------
     [agarwal2022]_
     """
-    summed = gradients.compressed(model, settings, plan, network, software, device)
-    held = gradients.fullest_stage(model, settings, plan, network, software, layout.micro_batches(settings, plan))
-    return _composed(model, settings, plan, network, software, device, summed, held)
+    bill = gradients.fullest_stage(model, settings, plan, network, software, layout.micro_batches(settings, plan))
+    return timed_step(model, settings, plan, network, software, device, bill)
 
 
 def uncompressed_step(
@@ -177,9 +176,37 @@ def uncompressed_step(
     ----------
     model, settings, plan, network, software, device : numbers of the question and of the plan
     """
-    held = memory.fullest_stage(model, settings, plan, network, software, layout.micro_batches(settings, plan))
-    summed = gradients.uncompressed(model, settings, plan)
-    return _composed(model, settings, plan, network, software, device, summed, held)
+    bill = memory.fullest_stage(model, settings, plan, network, software, layout.micro_batches(settings, plan))
+    return timed_uncompressed_step(model, settings, plan, network, software, device, bill)
+
+
+def timed_step(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+    device: DeviceNumbers, bill: Memory,
+) -> Step:  # fmt: skip
+    """As `step`, where the memory is known: of the software it reads the group of that name alone, of the device nothing.
+
+    Parameters
+    ----------
+    model, settings, plan, network, software, device : numbers of the question and of the plan
+    bill : of the fullest stage, `Memory`
+    """
+    summed = gradients.compressed(model, settings, plan, network, software, device)
+    return _composed(model, settings, plan, network, software, device, summed, bill)
+
+
+def timed_uncompressed_step(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+    device: DeviceNumbers, bill: Memory,
+) -> Step:  # fmt: skip
+    """As `timed_step`, for settings without compression of gradients.
+
+    Parameters
+    ----------
+    model, settings, plan, network, software, device : numbers of the question and of the plan
+    bill : of the fullest stage, `Memory`
+    """
+    return _composed(model, settings, plan, network, software, device, gradients.uncompressed(model, settings, plan), bill)
 
 
 class _Ends(NamedTuple):

@@ -9,9 +9,11 @@ both and is done once a plan. The tape of the formula says which, so that nothin
 from __future__ import annotations
 
 import functools
+import math
 import operator
+import threading
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,9 +37,18 @@ from costmodel.kernels.tape import Place, Traced, needed, supports, trace
 from costmodel.records import Row
 
 Array: TypeAlias = NDArray[np.float64]
+Whole: TypeAlias = NDArray[np.int64]
 EVERY = (*Step._fields[:-1], *(f"memory.{part}" for part in Memory._fields))
 RANKED = ("total", "memory.total")
+CACHED = 256
+"""Outer rows of a product whose table, with those of the inner rows that they read, stays in a core's second cache."""
+PACKED = 2048
+"""Rows that are worked on at a time where every one is looked at alone."""
+LARGEST_KEPT = 1 << 17
+"""Numbers of an array whose memory a thread keeps for its next use."""
 _INNER, _OUTER, _SPLIT = 1, 2, 4
+_BLOCK = np.dtype(f"u{LANES}")
+"""As many truth values as there are lanes, seen as one number."""
 
 
 class Ruled(NamedTuple):
@@ -59,18 +70,29 @@ class Held(NamedTuple):
     software: Software
 
 
+Reader: TypeAlias = Callable[[object], Sequence[Any]]
+
+
+def _reader(paths: Sequence[str]) -> Reader:
+    """What reads the numbers at some paths of nested tuples."""
+    read: Callable[..., Any] = operator.attrgetter(*paths) if paths else lambda _: ()
+    return read if len(paths) != 1 else lambda question: (read(question),)
+
+
 class Part(NamedTuple):
     """A function in vector code.
 
     Parameters
     ----------
     call : it
-    columns : paths of the numbers that it reads row by row, in order
+    columns : of the nested tuples of a question, the numbers that it reads row by row
+    width : how many these are
     results : how many numbers it gives a row
     """
 
     call: Callable[..., None]
-    columns: tuple[str, ...]
+    columns: Reader
+    width: int
     results: int
 
 
@@ -79,14 +101,14 @@ class Program(NamedTuple):
 
     Parameters
     ----------
-    constants : paths of what the question gives
+    constants : of the nested tuples of a question, the numbers that it reads once
     once : what is done once a question, of which `scalars` numbers come
     scalars : how many
     parts : what is done for rows, by name
     product : time and memory of runs, where the formula is factored
     """
 
-    constants: tuple[str, ...]
+    constants: Reader
     once: Callable[..., None]
     scalars: int
     parts: dict[str, Part]
@@ -162,8 +184,10 @@ def _program(
 
     functions = {"once": 4} | {table: 4 for table in tables} | ({"product": 6} if factored else {})
     code, notes = machine_code.compiled(name, functions, make)
-    parts = {table: Part(code[table], tuple(fields), results) for table, (fields, results) in notes["parts"].items()}
-    return Program(tuple(notes["constants"]), code["once"], notes["scalars"], parts, code.get("product"))
+    parts = {
+        table: Part(code[table], _reader(fields), len(fields), results) for table, (fields, results) in notes["parts"].items()
+    }
+    return Program(_reader(notes["constants"]), code["once"], notes["scalars"], parts, code.get("product"))
 
 
 def _step(compressed: bool) -> Callable[..., Step]:
@@ -197,16 +221,18 @@ def ranking(compressed: bool) -> Program:
 
 @functools.cache
 def total(compressed: bool) -> Program:
-    """Time of a step whose every number is a column.
+    """Time of a step where plan, framework and device are columns.
 
     Parameters
     ----------
     compressed : whether gradients may be compressed
     """
     formula = _step(compressed)
-    return _program(
-        f"total-{formula.__name__}", ("rows",), False, lambda: trace(formula, Inputs, ("total",)), lambda path: _SPLIT
-    )
+
+    def bits(path: str) -> int:
+        return _SPLIT if path.startswith(("plan.", "software.", "device.")) else 0
+
+    return _program(f"total-{formula.__name__}", ("rows",), False, lambda: trace(formula, Inputs, ("total",)), bits)
 
 
 @functools.cache
@@ -241,85 +267,182 @@ def scalars_of(program: Program, question: Inputs | Ruled | Held) -> Array:
     program : whose
     question : its numbers; those of the plan aren't read
     """
-    values = operator.attrgetter(*program.constants)(question) if program.constants else ()
-    given = np.repeat(np.asarray(values if len(program.constants) != 1 else (values,), dtype=float), LANES)
+    given = np.repeat(np.array(program.constants(question), dtype=float), LANES)
     out = np.empty((program.scalars, LANES))
     program.once(0, given.ctypes.data, out.ctypes.data, 1)
     return np.ascontiguousarray(out[:, 0])
 
 
-def tabled(part: Part, scalars: Array, columns: Planned | Inputs, rows: int) -> Array:
-    """What a part gives for columns of plans, in blocks: blocks x results x `LANES`.
+class _Scratch(threading.local):
+    """Memory of this thread that tables are written to again and again: to touch fresh memory takes longer than to fill it."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Array] = {}
+
+    def array(self, use: str, *shape: int) -> Array:
+        """An array for a use, which the next array for that use overwrites; a fresh one for none, or where it is large."""
+        size = math.prod(shape)
+        if not use or size > LARGEST_KEPT:
+            return np.empty(shape)
+        if len(self.kept.get(use, ())) < size:
+            self.kept[use] = np.empty(size)
+        return self.kept[use][:size].reshape(shape)
+
+
+_SCRATCH = _Scratch()
+
+
+def packed(part: Part, columns: Planned | Inputs, rows: int, places: Whole | slice | None = None, use: str = "") -> Array:
+    """What a part reads of columns of plans, in blocks: blocks x columns x `LANES`, the last one filled up.
+
+    Parameters
+    ----------
+    part : of a program
+    columns : what it reads; numbers serve all rows
+    rows : how many
+    places : of the rows, where not all that the columns have are wanted
+    use : what for, where the next for the same use may overwrite it
+    """
+    blocks = -(-rows // LANES)
+    lines = _SCRATCH.array("lines", part.width, blocks * LANES)
+    for line, column in zip(lines, part.columns(columns), strict=True):
+        line[:rows] = column if places is None or not isinstance(column, np.ndarray) else column[places]
+    lines[:, rows:] = lines[:, rows - 1 : rows]
+    given = _SCRATCH.array(use, blocks, part.width, LANES)
+    given[:] = lines.reshape(part.width, blocks, LANES).transpose(1, 0, 2)
+    return given
+
+
+def packed_blocks(part: Part, columns: Planned, blocks: Whole, of_group: int, use: str = "") -> Array:
+    """`packed` blocks of tables of groups x rows of a group, or of what NumPy broadcasts to that.
+
+    Parameters
+    ----------
+    part : of a program
+    columns : what it reads
+    blocks : places of those that are wanted, group after group
+    of_group : blocks of a group
+    use : as `packed` takes it
+    """
+    group, place = np.divmod(blocks, of_group)
+    given = _SCRATCH.array(use, len(blocks), part.width, LANES)
+    for field, column in enumerate(part.columns(columns)):
+        if isinstance(column, np.ndarray):
+            groups, width = column.shape
+            table = column.reshape(groups, -1, min(width, LANES))
+            given[:, field] = table[group if groups > 1 else 0, place if width > 1 else 0]
+        else:
+            given[:, field] = column
+    return given
+
+
+def tabled(part: Part, scalars: Array, given: Array, use: str = "") -> Array:
+    """What a part gives for rows, in blocks: blocks x results x `LANES`.
 
     Parameters
     ----------
     part : of a program
     scalars : of `scalars_of`
-    columns : what the part reads; numbers serve all rows
-    rows : how many
+    given : blocks of `packed`
+    use : as `packed` takes it
     """
-    blocks = -(-rows // LANES)
-    given = np.empty((blocks, len(part.columns), LANES))
-    for field, name in enumerate(part.columns):
-        column = np.asarray(operator.attrgetter(name)(columns), dtype=float)
-        if column.ndim == 0:
-            given[:, field] = column
-            continue
-        whole = rows // LANES
-        given[:whole, field] = column[: whole * LANES].reshape(whole, LANES)
-        if whole < blocks:
-            given[whole, field] = column[-1]
-            given[whole, field, : rows - whole * LANES] = column[whole * LANES :]
-    out = np.empty((blocks, part.results, LANES))
-    part.call(scalars.ctypes.data, given.ctypes.data, out.ctypes.data, blocks)
+    out = _SCRATCH.array(use, len(given), part.results, LANES)
+    part.call(scalars.ctypes.data, given.ctypes.data, out.ctypes.data, len(given))
     return out
 
 
-def runs_of(legal: NDArray[np.bool_], group: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The runs that hold all legal plans of a product: of each outer row the blocks from its first to its last.
+class Runs(NamedTuple):
+    """The runs that hold all legal plans of a product: of an outer row the inner blocks from its first to its last legal plan.
+
+    Parameters
+    ----------
+    rows : outer rows that have a legal plan
+    blocks : inner blocks, of each group from the first that a run reads to the last
+    table : a line for each of `rows`: its place, the place in `blocks` of the first that it reads, how many it reads, and the
+        block of the product where its first result belongs
+    """
+
+    rows: Whole
+    blocks: Whole
+    table: Whole
+
+
+def runs_of(legal: NDArray[np.bool_], group: Whole) -> Runs:
+    """The runs of a product.
 
     Parameters
     ----------
     legal : outer rows x inner rows of a group
     group : of each outer row
     """
-    rows, width = legal.shape
-    blocks = width // LANES
-    some: NDArray[np.bool_] = np.logical_or.reduce(legal.reshape(rows, blocks, LANES), axis=2)
-    first, last = some.argmax(axis=1), blocks - 1 - some[:, ::-1].argmax(axis=1)
-    row = np.arange(rows)
-    counts = np.where(np.logical_or.reduce(some, axis=1), last - first + 1, 0)
-    return np.ascontiguousarray(np.stack([row, group * blocks + first, counts, row * blocks + first], axis=1))
+    blocks = legal.shape[1] // LANES
+    some = legal.view(_BLOCK) != 0
+    rows = np.flatnonzero(np.logical_or.reduce(some, axis=1))
+    if not len(rows):
+        return Runs(rows, rows, np.zeros((0, 4), dtype=np.int64))
+    some, groups = some[rows], group[rows]
+    first, beyond = some.argmax(axis=1), blocks - some[:, ::-1].argmax(axis=1)
+    starts = np.flatnonzero(np.diff(groups, prepend=-1))
+    lowest, highest = np.minimum.reduceat(first, starts), np.maximum.reduceat(beyond, starts)
+    read = highest - lowest  # of each group, all blocks between those that its first and its last run read
+    ends = np.cumsum(read)
+    shift = blocks * groups[starts] + lowest - (ends - read)  # from a place in `blocks` to the block that lies there
+    of_group = np.repeat(ends - read - lowest, np.diff(starts, append=len(rows)))
+    table = np.stack([np.arange(len(rows)), of_group + first, beyond - first, rows * blocks + first], axis=1)
+    return Runs(rows, np.arange(ends[-1]) + np.repeat(shift, read), table)
 
 
-def run_product(program: Program, scalars: Array, outer: Array, inner: Array, runs: NDArray[np.int64], out: Array) -> None:
-    """Fill `out` with time and memory of runs [s, bytes].
+def run_product(program: Program, scalars: Array, outer: Array, inner: Array, table: Whole, out: Array) -> None:
+    """Fill `out` with time and memory of runs [s, bytes], so many rows at a time that their tables stay in a cache.
 
     Parameters
     ----------
     program : of `ranking`
     scalars : of `scalars_of`
-    outer, inner : of `tabled`
-    runs : some of `runs_of`
-    out : blocks x 2 x `LANES`
+    outer, inner : `packed` rows and blocks of `Runs`
+    table : lines of `Runs`, the first of which begins a block of `outer`
+    out : blocks of the product x 2 x `LANES`
     """
+    if not len(table):
+        return
     assert program.product is not None
-    program.product(
-        scalars.ctypes.data, outer.ctypes.data, inner.ctypes.data, runs.ctypes.data, len(runs), out.ctypes.data
-    )
+    starts = np.arange(0, len(table), CACHED)
+    lowest = np.minimum.reduceat(table[:, 1], starts)
+    beyond = np.maximum.reduceat(table[:, 1] + table[:, 2], starts)
+    for start, low, high in zip(starts.tolist(), lowest.tolist(), beyond.tolist(), strict=True):
+        lines = table[start : start + CACHED]
+        begin = int(lines[0, 0])
+        rows = slice(begin // LANES, -(-(begin + len(lines)) // LANES))
+        of_outer = tabled(program.parts["outer"], scalars, outer[rows], "outer table")
+        of_inner = tabled(program.parts["inner"], scalars, inner[low:high], "inner table")
+        here = lines - np.array([begin, low, 0, 0])
+        program.product(
+            scalars.ctypes.data, of_outer.ctypes.data, of_inner.ctypes.data, here.ctypes.data, len(here), out.ctypes.data
+        )
 
 
-def results_of(part: Part, scalars: Array, columns: Planned | Inputs, rows: int) -> Array:
-    """As `tabled`, results x rows.
+def results_of(
+    part: Part, scalars: Array, columns: Planned | Inputs, rows: int, kind: type[float] | type[bool] = float
+) -> NDArray[Any]:
+    """What a part gives for columns of plans, results x rows.
 
     Parameters
     ----------
-    part, scalars, columns, rows : as of `tabled`
+    part : of a program
+    scalars : of `scalars_of`
+    columns, rows : as `packed` takes them
+    kind : of the results
     """
-    return tabled(part, scalars, columns, rows).transpose(1, 0, 2).reshape(part.results, -1)[:, :rows]
+    out = np.empty((part.results, -(-rows // LANES), LANES), dtype=kind)
+    for start in range(0, rows, PACKED):
+        stop, block = min(start + PACKED, rows), start // LANES
+        table = tabled(part, scalars, packed(part, columns, stop - start, slice(start, stop), "given"), "table")
+        out[:, block : block + len(table)] = table.transpose(1, 0, 2)
+    return out.reshape(part.results, -1)[:, :rows]
 
 
 __all__ = [
-    "EVERY", "LANES", "RANKED", "Held", "Part", "Planned", "Program", "Ruled", "compile_all", "every_part", "least_memory",
-    "ranking", "results_of", "rules", "run_product", "runs_of", "scalars_of", "tabled", "total",
+    "EVERY", "LANES", "RANKED", "Held", "Part", "Planned", "Program", "Ruled", "Runs", "compile_all", "every_part",
+    "least_memory", "packed", "packed_blocks", "ranking", "results_of", "rules", "run_product", "runs_of", "scalars_of",
+    "tabled", "total",
 ]  # fmt: skip

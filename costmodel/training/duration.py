@@ -11,7 +11,6 @@ from costmodel.errors import InvalidValue, NotModelled
 from costmodel.evaluation.error_model import interval
 from costmodel.evaluation.estimation import Estimate
 from costmodel.formulas.systems import training_run as formulas
-from costmodel.studies.data_parallel import expected_largest
 from costmodel.training.cost import JOULES_PER_KILOWATT_HOUR, Cost, Tariff, cost
 from costmodel.training.reliability import Goodput, Reliability, goodput
 from costmodel.training.scaling_laws import ScalingLaw
@@ -186,7 +185,11 @@ def time_to_train(
         raise InvalidValue("tokens", tokens, "tokens of the run, or target_loss with a scaling law")
     seen = real("tokens", tokens, 1.0, 1e18) * real("epochs", epochs, 1e-6, 1e6)
     plan = estimate.plan
-    waited = 1.0 + straggler_spread * expected_largest(plan.data_parallel)
+    waited = 1.0
+    if straggler_spread > 0.0:
+        from costmodel.studies.data_parallel import expected_largest  # loads NumPy
+
+        waited += straggler_spread * expected_largest(plan.data_parallel)
     return TrainingRun(
         estimate=estimate, tokens=seen, steps=float(formulas.steps_of(seen, float(plan.global_batch), float(plan.seq_len))),
         step_time=estimate.step_time * waited, goodput=goodput(reliability, plan.gpus, parameters), tariff=tariff,

@@ -73,11 +73,12 @@ def test_every_part_on_one_core(benchmark, compression):
     inputs = inputs._replace(settings=Plan(global_batch=1024, seq_len=8192, compression=compression).settings(FRAMEWORK))
     program = rows.every_part(compression != "none")
     scalars = rows.scalars_of(program, inputs)
+    part = program.parts["rows"]
     plans = rows.Planned(PlanNumbers(*table[:, : engine.CHUNK]))
 
     def kernel():
         for _ in range(64):
-            rows.tabled(program.parts["rows"], scalars, plans, engine.CHUNK)
+            rows.tabled(part, scalars, rows.packed(part, plans, engine.CHUNK))
 
     kernel()
     benchmark(kernel)

@@ -215,6 +215,7 @@ SCALARS = {
     "nparameters": logarithmic(1e6, 1e10), "dense": logarithmic(1e6, 1e10), "routed": one_of(0, 1e6, 1e9),
     "shard": one_of(1, 8, 64), "expert_shard": one_of(1, 4), "gpus": one_of(8, 64, 1024), "a": one_of(8, 12, 4096),
     "b": one_of(1, 3, 8), "one": lambda draw: drawn_memory(draw), "other": lambda draw: drawn_memory(draw),
+    "bill": lambda draw: drawn_memory(draw),
     "sliding": lambda draw: drawn_window(draw), "dilation": one_of(1, 1, 2),
     "mtbf": logarithmic(1e4, 1e7), "loss": logarithmic(3.0, 9.0), "floor": logarithmic(1.0, 2.0),
     "parameters": logarithmic(1e8, 1e12), "parameter_scale": logarithmic(2.0, 40.0), "token_scale": logarithmic(2.0, 40.0),

@@ -85,10 +85,10 @@ def test_a_product_gives_what_its_plans_give_one_by_one(compression):
     inner = plans[0][0]._make(table[0].T)._replace(**{name: neutral[name] for name in OUTER})
     outer = plans[0][0]._make(table[:, 0].T)._replace(**{name: neutral[name] for name in INNER})
     out = np.empty((len(plans), 2, LANES))
+    runs = rows.runs_of(np.ones((len(plans), 8), dtype=bool), np.zeros(len(plans), dtype=np.int64))
     rows.run_product(
-        program, scalars, rows.tabled(program.parts["outer"], scalars, rows.Planned(outer), len(plans)),
-        rows.tabled(program.parts["inner"], scalars, rows.Planned(inner), 8),
-        rows.runs_of(np.ones((len(plans), 8), dtype=bool), np.zeros(len(plans), dtype=np.int64)), out,
+        program, scalars, rows.packed(program.parts["outer"], rows.Planned(outer), len(plans), runs.rows),
+        rows.packed(program.parts["inner"], rows.Planned(inner), 8), runs.table, out,
     )
     flat = rows.every_part(compression != "none")
     each = rows.results_of(

@@ -15,6 +15,7 @@ from costmodel.formulas.quantities import (
 )
 from costmodel.formulas.systems import byteps_shares, server_exchange
 from costmodel.formulas.transformer import layer
+from costmodel.formulas.transformer.repetition import experts_again
 
 ALL_REDUCE, HIERARCHICAL, PARAMETER_SERVER, BYTEPS, LOCAL_SGD = 0.0, 1.0, 2.0, 3.0, 4.0
 """Codes of how copies are synchronised."""
@@ -102,7 +103,7 @@ def repeated_reductions(model: ModelNumbers, plan: PlanNumbers, share: Number) -
     share : of the layers that have routed experts
     """
     shared = ops.where(model.experts.shared_width > 0.0, 1.0, 0.0)
-    sparse = shared * ops.maximum(plan.recompute_experts, plan.recompute_shared_experts)
+    sparse = shared * experts_again(plan).shared
     modules = (1.0 - share) * plan.recompute_mlp * (1.0 - model.parallel_block) + share * sparse
     return plan.recompute_layers * tensor_reductions(model, share) + (1.0 - plan.recompute_layers) * modules
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from costmodel import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings, Software
 from costmodel.formulas.transformer import adapters, layer
+from costmodel.formulas.transformer.repetition import experts_again
 
 UNFUSED_NORM_BYTES = 8.0
 """Kept per channel by a norm of separate kernels: its input and its scaled input in 32 bit."""
@@ -100,14 +101,13 @@ def module_activations(model: ModelNumbers, settings: Settings, plan: PlanNumber
     tokens = layer.local_tokens(settings, plan)
     gathered = ops.where(settings.framework.keep_gathered > 0.0, tokens, layer.norm_tokens(settings, plan))
     dense, experts, shared, activated = mlp_parts(model, settings)
-    alone = 1.0 - plan.recompute_experts
-    inside = plan.recompute_shared_experts * shared + plan.recompute_expert_activation * activated
-    sparse = plan.recompute_experts * (experts + shared) + alone * inside
+    again = experts_again(plan)
+    sparse = again.routed * experts + again.shared * shared + (again.activation - again.routed) * activated
     expanded = latent * widths.activation * attention.heads * (2.0 * attention.head_dim + attention.value_head_dim)
     mlp = (1.0 - share) * plan.recompute_mlp * dense + share * sparse
     inner = tokens / plan.tensor * (mlp + plan.recompute_latent_projections * expanded)
     projections, _, first, _ = adapters.kept_inputs(settings.adapter)
-    apart = 0.5 * (latent * projections + alone * share * first)
+    apart = 0.5 * (latent * projections + (1.0 - again.routed) * share * first)
     return inner + plan.recompute_norms * model.hidden * gathered * model.norms * apart * widths.input
 
 

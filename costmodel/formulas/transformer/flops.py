@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from costmodel import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers
+from costmodel.formulas.transformer.repetition import experts_again
 
 
 def attended_keys(seq_len: Number, window: Number, causal: Number) -> Number:
@@ -128,8 +129,8 @@ def module_matrices(model: ModelNumbers, plan: PlanNumbers) -> Number:
     model, plan : `ModelNumbers`, `PlanNumbers`
     """
     share = model.experts.layers / model.layers
-    shared = plan.recompute_experts + (1.0 - plan.recompute_experts) * plan.recompute_shared_experts
-    sparse = plan.recompute_experts * routed_matrices(model) + shared * mlp_matrices(model, model.experts.shared_width)
+    again = experts_again(plan)
+    sparse = again.routed * routed_matrices(model) + again.shared * mlp_matrices(model, model.experts.shared_width)
     dense = plan.recompute_mlp * mlp_matrices(model, model.mlp.width)
     from_latent = ops.where(model.attention.latent > 0.0, latent_matrices(model), 0.0)
     return plan.recompute_latent_projections * from_latent + dense + share * (sparse - dense)

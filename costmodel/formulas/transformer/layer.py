@@ -16,6 +16,7 @@ from costmodel.formulas.quantities import (
     Work,
 )
 from costmodel.formulas.transformer import adapters, attention, parameters
+from costmodel.formulas.transformer.repetition import experts_again
 
 UNFUSED_NORM = 4.0
 """Bytes that a norm of separate kernels moves over those of a fused one: it squares, averages and scales in 32 bit."""
@@ -226,13 +227,11 @@ def repeated_bytes(moved: Moved, cast: Cast, model: ModelNumbers, plan: PlanNumb
     """
     share = model.experts.layers / model.layers
     latent = ops.where(model.attention.latent > 0.0, 1.0, 0.0)
-    dense, alone = (1.0 - share) * plan.recompute_mlp, 1.0 - plan.recompute_experts
-    activation = plan.recompute_experts + alone * plan.recompute_expert_activation
-    shared = plan.recompute_experts + alone * plan.recompute_shared_experts
+    dense, again = (1.0 - share) * plan.recompute_mlp, experts_again(plan)
     attention = plan.recompute_latent_projections * latent * moved.rotary
-    norms = plan.recompute_norms * 0.5 * (latent + alone * share) * moved.norms
-    sparse = activation * moved.experts + shared * moved.shared_experts + plan.recompute_experts * moved.permutation
-    narrow = activation * cast.activated + shared * cast.shared_experts + plan.recompute_experts * cast.permuted
+    norms = plan.recompute_norms * 0.5 * (latent + (1.0 - again.routed) * share) * moved.norms
+    sparse = again.activation * moved.experts + again.shared * moved.shared_experts + again.routed * moved.permutation
+    narrow = again.activation * cast.activated + again.shared * cast.shared_experts + again.routed * cast.permuted
     return attention + norms + dense * moved.mlp + share * sparse, dense * cast.mlp + share * narrow
 
 
@@ -280,8 +279,8 @@ def layer_work(
     unpacked = adapters.dequantisation(settings, local, device)
     forward, data, weight = forward + beside[0] + unpacked, data + beside[1] + unpacked, weight + beside[2]
     moved_again, cast_again = repeated_bytes(moved, cast, model, plan)
-    alone = 1.0 - plan.recompute_experts
-    sparse = plan.recompute_experts * (routed[0] + shared[0]) + alone * plan.recompute_shared_experts * shared[0]
+    of_experts = experts_again(plan)
+    sparse = of_experts.routed * routed[0] + of_experts.shared * shared[0]
     again = plan.recompute_latent_projections * projections[3] + (1.0 - share) * plan.recompute_mlp * dense[0] + share * sparse
     again = again + software.compute.elementwise_traffic * moved_again / device.memory_bandwidth + cast_again / reached
     return Work(forward, data, weight, core_forward, core_backward, streams, 2.0 * streams, accumulate, again)
