@@ -62,6 +62,7 @@ WORDS = {
     "expert_ranks": "expert degree against ranks",
     "expert_feed_forward": "expert-tensor degree against the expert",
     "shard_group": "shard group against ranks",
+    "repeated": "the same as another but in name",
     "unfused_context": "context parallelism without flash attention",
 }
 """What a rejected plan broke, in words; a rule without an entry is shown by its name."""

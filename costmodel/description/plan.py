@@ -434,9 +434,11 @@ def plan_numbers(
     for dimension in rank_order:
         strides[dimension] = inner
         inner = inner * degrees[dimension]
+    # ranks with the same weights differ in both places, of which one may be no place at all
+    nearest = ops.where(degrees["data"] > 1.0, ops.minimum(strides["data"], strides["context"]), strides["context"])
     return PlanNumbers(
         **degrees, **{f"{name}_stride": stride for name, stride in strides.items() if name != "data"},
-        data_stride=ops.minimum(strides["data"], strides["context"]),
+        data_stride=ops.where(degrees["context"] > 1.0, nearest, strides["data"]),
         sequence_parallel=sequence_parallel, micro_batch=micro_batch, schedule=schedule,
         shard_optimizer=(zero_stage > 0.5) * 1.0, shard_gradients=(zero_stage > 1.5) * 1.0,
         shard_weights=(zero_stage > 2.5) * 1.0, shard_group=shard_group, **recomputed,

@@ -133,6 +133,18 @@ class LegalPlans:
         passes = np.bincount(splits, self.passes.sum(axis=1), minlength=len(self.experts.counts))
         return int((self.experts.counts * self.shards.counts * passes).sum()) * len(self.space.recompute)
 
+    def without(self, repeated: NDArray[np.bool_]) -> LegalPlans:
+        """The same but for some splits, whose plans count as repeated.
+
+        Parameters
+        ----------
+        repeated : of each split, whether its plans are left out
+        """
+        kept = np.repeat(~repeated, self.experts.counts)
+        experts = Rows({name: column[kept] for name, column in self.experts.columns.items()}, self.experts.counts * ~repeated)
+        left = dataclasses.replace(self, experts=experts)
+        return dataclasses.replace(left, rejected={**self.rejected, "repeated": len(self) - len(left)})
+
     def products(self, most: int = BLOCK) -> Iterator[Product]:
         """The plans, a block at a time.
 

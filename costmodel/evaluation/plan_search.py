@@ -172,7 +172,9 @@ class _Tally:
         read = operator.attrgetter(*legality.READ)(settings)
         if read not in self._legal:
             self._legal[read] = legal_plans(self.space, settings, sample.rank_order, self.most)
-        return dataclasses.replace(self._legal[read], order=sample.rank_order)
+        found = dataclasses.replace(self._legal[read], order=sample.rank_order)
+        repeated = self.space.repeated(found.split, sample.rank_order)
+        return found.without(repeated) if repeated.any() else found
 
     def _sample(self, chosen: Row, refused: list[str]) -> Plan | None:
         """A plan with some choices, or None where they can't be had together, which is noted."""

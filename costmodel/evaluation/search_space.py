@@ -197,6 +197,25 @@ class Space:
             (float(v), CODES[name]) for v in self.chunks(p) for name in self.given["schedule"] or [defaults[v > 1]]
         )  # fmt: skip
 
+    def repeated(self, split: Mapping[str, Column], order: Sequence[str]) -> NDArray[np.bool_]:
+        """Splits whose ranks an earlier order that is tried places alike, as a dimension of one rank has no place.
+
+        Parameters
+        ----------
+        split : columns of degrees
+        order : of ranks
+        """
+        apart = {name: np.asarray(column) > 1.0 for name, column in split.items()}
+        found = np.zeros(len(next(iter(split.values()))), dtype=bool)
+        for earlier in itertools.takewhile(lambda one: tuple(one) != tuple(order), self.given["rank_order"] or []):
+            turned = [
+                apart[one] & apart[other]
+                for one, other in itertools.combinations(order, 2)
+                if list(earlier).index(one) > list(earlier).index(other)
+            ]
+            found |= ~functools.reduce(np.logical_or, turned, np.zeros_like(found))
+        return found
+
     def parallel(self, t: int) -> tuple[float, ...]:
         """Sequence parallelism."""
         wanted = self.given["sequence_parallel"] or [self.question.framework.sequence_parallel]
@@ -206,9 +225,9 @@ class Space:
         """ZeRO stage and shard group; ZeRO's default group is all ranks."""
         stages = self.given["zero_stage"] or list(self.question.framework.zero_stages)
         if ranks == 1 and not self.question.model.experts:  # nothing is shared out, whatever the stage is called
-            stages = stages[:1]
-        groups = dict.fromkeys(group or ranks for group in self.given["shard_group"] or [0])
-        return tuple((float(stage), float(group)) for stage, group in itertools.product(stages, groups))
+            stages = [min(stages)]  # the one that is refused least
+        groups = list(dict.fromkeys(group or ranks for group in self.given["shard_group"] or [0]))
+        return tuple((float(stage), float(group)) for stage in stages for group in groups[: None if stage else 1])
 
     def factors(self, splits: Sequence[tuple[int, int, int, int]]) -> Factors:
         """The factors of every split: experts, how a pipeline runs, shards.
@@ -231,11 +250,18 @@ class Space:
             "micro_batch": np.tile(batches, len(pairs.columns["schedule"])),
             "sequence_parallel": np.repeat(split_parallel, pairs.counts, axis=0).ravel(),
         }  # fmt: skip
+        rows = pairs.counts * len(batches)
+        offered = np.repeat(offered, pairs.counts, axis=0).ravel()
+        if len(self.given["schedule"] or []) > 1:  # one rank runs a lone micro-batch as one thing by every schedule
+            lone = np.repeat(np.array(pipeline) == 1, rows)
+            lone &= columns["micro_batch"] * np.repeat(np.array(data), rows) == self.global_batch
+            plain = [CODES[name] for name in self.given["schedule"] or [] if not SCHEDULES[name].needs_pipeline]
+            offered &= ~(lone & (columns["virtual_stages"] == 1) & _among(columns["schedule"], plain[1:]))
         ranks = [c * d for c, d in zip(context, data, strict=True)]
         tensor_ranks = [t * r for t, r in zip(tensor, ranks, strict=True)]
         return Factors(
             _factor(EXPERT_RULES, ("expert", "expert_tensor"), tensor_ranks, self.experts),
-            Factor(PIPELINE_RULES, columns, pairs.counts * len(batches), np.repeat(offered, pairs.counts, axis=0).ravel()),
+            Factor(PIPELINE_RULES, columns, rows, offered),
             _factor(SHARD_RULES, ("zero_stage", "shard_group"), ranks, self.shards),
             batches, split_parallel,
         )  # fmt: skip

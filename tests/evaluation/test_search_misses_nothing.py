@@ -21,6 +21,7 @@ from costmodel import (
     load_model,
     search,
 )
+from costmodel.description.dimensions import RANK_ORDER
 from costmodel.description.framework import Framework
 from costmodel.description.plan import SCHEDULES
 from costmodel.evaluation import plan_products
@@ -61,6 +62,9 @@ def spaces(draw):
         given["shard_group"] = some(1, 2, 8)
     if model.experts:
         given["expert_parallel"] = some(1, 2, 4)
+    if draw(st.booleans()):
+        orders = st.permutations(RANK_ORDER[1:]).map(lambda names: (RANK_ORDER[0], *names))
+        given["rank_order"] = draw(st.lists(orders, min_size=1, max_size=4, unique=True))
     if draw(st.booleans()):
         given["optimizer_offload"] = some(0.0, 1.0)
     return model, cluster, framework, given
@@ -107,6 +111,8 @@ def test_a_search_finds_what_brute_force_finds(space, engine, block):
     every = result.every
     found = [every.plan(place) for place in range(len(every))]
     assert {effect(plan) for plan in found} == {effect(one.plan) for one in expected}
+    if model.experts == 0:  # whose copies of experts are ranks as well
+        assert len({effect(plan) for plan in found}) == len(found)
     times = {one.plan: one.step_time for one in expected}
     held = {one.plan: float(one.memory.total) for one in expected}
     assert set(found) <= set(times)
@@ -139,10 +145,16 @@ def test_a_bound_changes_no_answer(gpus, model):
 
 
 def effect(plan):
-    """The plan without what has no effect: what is sharded over one rank, and the group of what is not sharded."""
+    """The plan without what has no effect: what is sharded over one rank, the group of what is not sharded, the schedule of
+    one rank's one micro-batch, the place of dimensions of one rank."""
     ranks = plan.data_parallel * plan.context_parallel
     alone = ranks == 1 or not plan.zero_stage
-    return dataclasses.replace(plan, zero_stage=0 if alone else plan.zero_stage, shard_group=None if alone else plan.shard_group)
+    order = tuple(name for name in plan.rank_order if getattr(plan, f"{name}_parallel") > 1)
+    return dataclasses.replace(
+        plan, zero_stage=0 if alone else plan.zero_stage, shard_group=None if alone else plan.shard_group,
+        schedule="1f1b" if plan.pipeline_parallel == plan.virtual_stages == plan.micro_batches == 1 else plan.schedule,
+        rank_order=(*order, *(name for name in RANK_ORDER if name not in order)),
+    )  # fmt: skip
 
 
 @given(
