@@ -8,14 +8,14 @@ from typing import Any
 from costmodel.description.dimensions import RANK_ORDER
 from costmodel.description.question import Question
 from costmodel.errors import NotModelled
-from costmodel.evaluation.search_space import modules_of_model
+from costmodel.evaluation.search_space import Tried, modules_of_model
 
 SPACES = ("default", "full")
 NARROW = ("bf16", "fp8", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4")
 """Dtypes of products that a run may choose among; others are an earlier device's, or a wider one's."""
 
 
-def full_space(question: Question, given: dict[str, list[Any] | None]) -> dict[str, list[Any] | None]:
+def full_space(question: Question, given: Tried) -> Tried:
     """Values of every dimension: those given, and of the others all there are.
 
     Schedules; recomputation of no, every fourth, every second or every layer, of the attention core and of ever more modules;
@@ -36,7 +36,7 @@ def full_space(question: Question, given: dict[str, list[Any] | None]) -> dict[s
     ['bf16']
     """
     framework, cluster = question.framework, question.cluster
-    kinds: list[Any] = ["none", "full", 2, 4]
+    kinds: list[str | int] = ["none", "full", 2, 4]
     if framework.attention != "flash":
         kinds.insert(1, "selective")
     modules = modules_of_model(question)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from costmodel.formulas.network import collectives, communication, traffic
 
+Formula: TypeAlias = Callable[..., Any]
 _RING = traffic.ring_links
-PRICES: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], bool]] = {
+PRICES: dict[str, tuple[Formula, Formula, Formula, bool]] = {
     "all-reduce": (collectives.all_reduce, traffic.all_reduce_sent, _RING, True),
     "all-gather": (collectives.all_gather, traffic.all_gather_sent, _RING, True),
     "reduce-scatter": (collectives.all_gather, traffic.all_gather_sent, _RING, True),
@@ -19,7 +20,7 @@ PRICES: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., An
 """Of each operation: its time, what a rank sends, the links' load, and whether that load is one of what is sent."""
 
 
-def price_of(collective: str, over: str) -> Callable[..., Any]:
+def price_of(collective: str, over: str) -> Formula:
     """Formula of the time of an operation; among the ranks that share one copy of sharded states, that of shards.
 
     Parameters

@@ -13,7 +13,7 @@ import itertools
 import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,9 @@ from costmodel.records import as_number
 
 Column = NDArray[np.float64]
 LARGEST_MICRO_BATCH = 16
+Tried: TypeAlias = dict[str, list[Any] | None]
+"""Values to try by the name of a dimension; None where it was left open."""
+Table: TypeAlias = NDArray[Any]
 SPLIT = ("tensor", "context", "pipeline", "data")
 NEUTRAL: Mapping[str, Column | float] = {
     "expert": 1.0, "expert_tensor": 1.0, "virtual_stages": 1.0, "schedule": ONE_F_ONE_B, "micro_batch": 1.0,
@@ -107,7 +110,7 @@ class Space:
     question: Question
     global_batch: int
     seq_len: int
-    given: dict[str, list[Any] | None]
+    given: Tried
 
     def refuse_what_the_framework_lacks(self) -> None:
         """InvalidValue where of a schedule, a dtype or a degree only such values are asked for as the framework hasn't."""
@@ -251,17 +254,17 @@ class Space:
             "sequence_parallel": np.repeat(split_parallel, pairs.counts, axis=0).ravel(),
         }  # fmt: skip
         rows = pairs.counts * len(batches)
-        offered = np.repeat(offered, pairs.counts, axis=0).ravel()
+        apart = np.repeat(offered, pairs.counts, axis=0).ravel()
         if len(self.given["schedule"] or []) > 1:  # one rank runs a lone micro-batch as one thing by every schedule
             lone = np.repeat(np.array(pipeline) == 1, rows)
             lone &= columns["micro_batch"] * np.repeat(np.array(data), rows) == self.global_batch
             plain = [CODES[name] for name in self.given["schedule"] or [] if not SCHEDULES[name].needs_pipeline]
-            offered &= ~(lone & (columns["virtual_stages"] == 1) & _among(columns["schedule"], plain[1:]))
+            apart &= ~(lone & (columns["virtual_stages"] == 1) & _among(columns["schedule"], plain[1:]))
         ranks = [c * d for c, d in zip(context, data, strict=True)]
         tensor_ranks = [t * r for t, r in zip(tensor, ranks, strict=True)]
         return Factors(
             _factor(EXPERT_RULES, ("expert", "expert_tensor"), tensor_ranks, self.experts),
-            Factor(PIPELINE_RULES, columns, rows, offered),
+            Factor(PIPELINE_RULES, columns, rows, apart),
             _factor(SHARD_RULES, ("zero_stage", "shard_group"), ranks, self.shards),
             batches, split_parallel,
         )  # fmt: skip
@@ -321,10 +324,10 @@ def columns_of(
     )  # fmt: skip
 
 
-def _of_each(values: Sequence[int], row: Callable[[int], Sequence[object]]) -> NDArray[Any]:
+def _of_each(values: Sequence[int], row: Callable[[int], Sequence[object]]) -> Table:
     """A row for each value; those of equal values are made once."""
     places = {value: place for place, value in enumerate(dict.fromkeys(values))}
-    table: NDArray[Any] = np.array([row(value) for value in places])
+    table: Table = np.array([row(value) for value in places])
     return table[[places[value] for value in values]]
 
 
