@@ -154,6 +154,9 @@ def _search(arguments: argparse.Namespace) -> int:
     if result.ranked and arguments.csv:
         write_csv(arguments.csv, list(rows[0]), [list(row.values()) for row in rows])
     several = [name for name, values in tried.items() if len(values) > 1]
+    if arguments.space == "full":  # tries every dimension: those in which the plans differ are shown
+        plans = [found.plan for found in result.ranked]
+        several = [one.name for one in dataclasses.fields(Plan) if len({str(getattr(plan, one.name)) for plan in plans}) > 1]
     print_page(
         *_page(result, arguments, seconds, several, runs, offered), *([written] if written else []), markdown=arguments.markdown
     )
@@ -247,10 +250,7 @@ def _ranking(result: SearchResult, several: Sequence[str], runs: Sequence[Traini
         used.add("expert_parallel")
     columns = {one.field: one.short for one in WRITTEN if one.field in COMMON or one.field in used}
     columns |= {"micro_batch": "micro-batch", "zero_stage": "ZeRO", "recompute": "recompute"}
-    plans = [found.plan for found in result.ranked]
-    unlike = (one.name for one in dataclasses.fields(Plan) if len({str(getattr(plan, one.name)) for plan in plans}) > 1)
-    told = [name for name in dict.fromkeys([*several, *unlike]) if name not in {*columns, *(one.field for one in WRITTEN)}]
-    columns |= {name: name.replace("_", " ") for name in told}
+    columns |= {name: name.replace("_", " ") for name in several if name not in {*columns, *(one.field for one in WRITTEN)}}
     titles = list(columns.values())
     rows = []
     taken, amounts = run_columns(runs) if runs else ([], [[] for _ in result.ranked])
