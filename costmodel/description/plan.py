@@ -99,7 +99,8 @@ class Plan:
     recompute : ``"none"``, ``"selective"`` (the attention core, which flash kernels recompute anyway: nothing changes),
         ``"full"``, a whole number k: every k-th layer, or modules of every layer with a plus between them: ``"norms"``,
         ``"latent-projections"``, ``"mlp"``, ``"experts"``, ``"shared-experts"``, ``"expert-activation"``,
-        ``"attention-core"``
+        ``"attention-core"``, and ``"operators"``: all but the attention core and every second product, as torchtitan's
+        selective checkpointing has it
     dtype : of the GEMMs; ``"fp8-rowwise"`` has a scale for each row instead of each tensor
     gradient_bytes : of an accumulated gradient: 2 or 4
     optimizer : one of `OPTIMIZERS`
