@@ -91,6 +91,10 @@ NEAREST = "megatron-core"
 """Framework of a stack that the catalogue doesn't have."""
 GRADIENT_OF_ONE_TENSOR = 0.01
 """Bytes of gradient per parameter where each is freed by its own update: of a hundred tensors and more one is whole."""
+FP16_OPTIMIZER = {"gradient_bytes": 2.0, "backward_gradient_bytes": 0.0, "reduce_bytes": 2.0, "update_bytes": 4.0}
+"""DeepSpeed's optimizer for fp16, where the one for bf16 keeps whole gradients in 32 bit: of its shard alone it makes such a
+copy, for the update (deepspeedai/DeepSpeed deepspeed/runtime/zero/stage_1_and_2.py @edaa722; BLOOM's chronicles have both, 44 GB
+in fp16 and 67 in bf16 of one plan)."""
 IN_PLACE_LOSS = 8.0
 """Bytes per logit where transformers makes a 32-bit copy of the logits that fms-acceleration's kernel overwrites by their
 gradient: the copy, the logits in 16 bits and the gradient in 16 bits."""
@@ -135,6 +139,8 @@ def framework_of(run: Run, architecture: str) -> Framework:
     habits = dict(dataset_of(run).habits)
     if "optimizer in backward" in words_of(run):  # a gradient lives until its own update, which the backward pass makes
         habits["gradient_bytes"] = GRADIENT_OF_ONE_TENSOR
+    if name == "megatron-deepspeed" and run.text["compute_dtype"] == "fp16":
+        habits |= FP16_OPTIMIZER
     if has_accelerated_kernels(run) and name == "hf-trainer":
         habits["logit_bytes"] = IN_PLACE_LOSS
     return changed(load_framework(name, architecture), habits)

@@ -247,3 +247,12 @@ def test_rows_that_add_up_keep_what_those_before_them_changed():
     assert [plan.adapter for plan in plans.values()] == ["none"] * 7 + ["lora", "qlora"]
     with pytest.raises(NotModelled, match="not packed"):
         case_of(named("runs/misc_training.csv", 57))
+
+
+@pytest.mark.skipif(not FILES, reason=f"no reference folder at {DEFAULT_FOLDER}")
+@pytest.mark.parametrize(("row", "nbytes"), [(129, 2 + 2), (131, 2 + 4 + 2)])
+def test_deepspeed_keeps_whole_gradients_in_32_bit_in_bf16_alone(row, nbytes):
+    """BLOOM's chronicles: 44 GB in fp16 and 67 in bf16, of one plan."""
+    case = case_of(named("runs2/bigscience.csv", row))
+    widths = case.plan.settings(case.framework).widths
+    assert widths.parameter + widths.gradient + widths.backward_gradient == nbytes
