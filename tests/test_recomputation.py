@@ -55,6 +55,37 @@ def test_bytes_are_those_counted_by_hand():
     assert beside == pytest.approx(tokens * 2 * 7168, rel=1e-9)
 
 
+def test_operators_keep_the_attention_core_and_every_second_product():
+    """torchtitan's selective checkpointing: a layer's input, and outputs of core, keys, way back and gated channels."""
+    model, fsdp = load_model("llama3-8b"), load_framework("fsdp2")
+    plan = Plan(global_batch=64, seq_len=8192, data_parallel=8, recompute="operators")
+    numbers = model.numbers(), plan.settings(fsdp), plan.numbers(fsdp, model.layers)
+    by_hand = 2 * (4096 + 4096 + 1024 + 4096 + 14336) + 4 * 32
+    assert activations.operators_kept(*numbers) == pytest.approx(8192 * by_hand, rel=1e-12)
+    whole = activations.layer_activations(*numbers)
+    assert activations.module_activations(*numbers) == pytest.approx(whole - 8192 * by_hand, rel=1e-12)
+
+
+@pytest.mark.parametrize(("micro_batch", "measured"), [(1, 47.65), (2, 77.0)])
+def test_compiled_torchtitan_holds_what_was_measured(micro_batch, measured):
+    """Llama 3.1 8B on 8 H100: pytorch/torchtitan@b5bcd76 docs (2), pytorch/ao's table of float8 (1), GiB reserved."""
+    model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
+    plan = Plan(
+        global_batch=8 * micro_batch, seq_len=8192, data_parallel=8, micro_batch=micro_batch, recompute="operators",
+        fused_norms=True,
+    )  # fmt: skip
+    memory = estimate(model, cluster, plan, framework="fsdp2").memory
+    assert (memory.total - memory.overhead) / 2**30 == pytest.approx(measured, rel=0.08)
+
+
+def test_operators_repeat_the_other_products():
+    model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
+    plan = Plan(global_batch=64, seq_len=8192, data_parallel=8, recompute="operators")
+    step = estimate(model, cluster, plan, framework="fsdp2").step
+    again = 4096 * (4096 + 1024) + 4096 * 14336  # queries, values and gate
+    assert step.hardware_flop - step.model_flop == pytest.approx(64 * 8192 * 32 * 2 * again, rel=1e-12)
+
+
 def test_deepseek_v3_saves_what_nvidia_counts():
     """30.4 GB of latent projections with PP4 and EP64 (NVIDIA's counts of DeepSeek-V3 under Megatron-Core)."""
     model, cluster = load_model("deepseek-v3"), load_cluster("dgx-h100", gpus=256)

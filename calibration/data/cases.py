@@ -7,9 +7,10 @@ import functools
 import math
 import re
 
+from calibration.data import adapters, datasets
 from calibration.data import arguments as megatron
-from calibration.data import datasets
-from calibration.data.datasets import dataset_of
+from calibration.data.datasets import dataset_of, words_of
+from calibration.data.recipes import Recipe, recipe_of
 from calibration.data.runs import Run
 from costmodel.catalogue.loader import load_device, load_model, names
 from costmodel.description.cluster import Cluster, Level
@@ -20,6 +21,10 @@ from costmodel.errors import CostModelError, InvalidValue, NotModelled
 
 DEVICES = {"a800-sxm-80gb": "a800", "mi250x": "mi250x-gcd"}
 """Names that sources use for devices of the catalogue."""
+HALF_RATE = ("rtx-3090-ti",)
+"""GPUs whose tensor cores sum in 32 bit at half their rate, which the catalogue lacks: they reach all of that half (81 of 80
+TFLOP/s by mli/transformers-benchmarks@3370b2b), where data-centre GPUs of their kind, from which an unmeasured GPU's efficiencies
+come, reach three quarters, so that these runs came out 30 to 40 % too slow."""
 CLASSIC = ("megatron-lm-2021", "megatron-lm-2023", "megatron-deepspeed", "oneflow")
 """Stacks whose models are GPTs with LayerNorm, biases and learned positions."""
 DEFAULT_VOCABULARY = 50_257
@@ -132,6 +137,8 @@ def model_of(run: Run) -> Transformer:
     if stated_arguments:
         return megatron.with_arguments(plain, stated_arguments)
     stated = run.number.get("n_params")
+    if not stated and llama_like and known is not None and (known.layers, known.feed_forward) == (layers, width):
+        return dataclasses.replace(plain, tied_embeddings=known.tied_embeddings)
     if stated and not classic and not experts:
         kinds = [plain] if llama_like else [
             dataclasses.replace(plain, gated=gated_too, learned_positions=positions)
@@ -159,6 +166,8 @@ def _device_name(run: Run) -> str:
 
 def cluster_of(run: Run) -> Cluster:
     """The machine of a row: its device on nodes, and between nodes the stated NICs or those usual for the device."""
+    if _device_name(run) in HALF_RATE:
+        raise NotModelled(f"gpu_id={run.text['gpu_id']}: no operator was measured on a GPU that sums in 32 bit at half its rate")
     device = load_device(_device_name(run))
     gpus = _whole(run, "n_gpus")
     per_node = _whole(run, "gpus_per_node", 8) or 8
@@ -189,22 +198,29 @@ def plan_of(run: Run, framework: Framework) -> Plan:
     parallel = run.text["sequence_parallel"]
     fused_norms, fused_loss = _fusions(run)
     optimizer, offload = _optimizer(run)
+    recipe = recipe_of(run)
     return Plan(
         global_batch=_whole(run, "global_batch"), seq_len=_whole(run, "seq_len"), tensor_parallel=tensor,
         context_parallel=context, pipeline_parallel=pipeline, data_parallel=data, expert_parallel=expert,
         expert_tensor_parallel=megatron.expert_tensor_parallel(run, tensor, expert) if sparse else 1,
         virtual_stages=chunks if pipeline > 1 else 1, micro_batch=_whole(run, "micro_batch"), schedule=schedule,
         sequence_parallel=None if not parallel else parallel.lower() == "true" and tensor > 1,
-        zero_stage=zero, shard_group=shard, recompute=_recompute(run, stated), dtype=_dtype(run), adapter=_adapter(run),
+        zero_stage=zero, shard_group=shard, recompute=_recompute(run, stated, recipe), dtype=_dtype(run),
+        adapter=adapters.kind(run), lora_rank=adapters.rank(run), lora_targets=adapters.targets(run),
         attention=run.text["attention_kind"] or megatron.attention(stated),
-        fused_norms=fused_norms, fused_cross_entropy=fused_loss, overlap_tensor=True if "async tp" in _notes(run) else None,
+        fused_norms=fused_norms, fused_cross_entropy=fused_loss, cuda_graphs=_captured(run, recipe),
+        overlap_tensor=True if "async tp" in words_of(run) else recipe.overlap_tensor,
+        overlap_experts=True if recipe.overlap_experts else None,
         dispatcher="deduplicated" if datasets.dispatcher_of(run) in datasets.ONCE_A_RANK else None,
-        activation_offload=megatron.offloaded_share(stated), optimizer=optimizer, optimizer_offload=offload,
+        activation_offload=1.0 if "activation offloading" in words_of(run) else megatron.offloaded_share(stated),
+        optimizer=optimizer, optimizer_offload=offload,
     )  # fmt: skip
 
 
-def _notes(run: Run) -> str:
-    return run.text.get("notes", "").lower()
+def _captured(run: Run, recipe: Recipe) -> bool:
+    """Whether the passes of a layer are launched as a graph; graphs of experts are not modelled."""
+    named = re.search(r"config_\w+_cg\b", run.text.get("derived", ""))
+    return (recipe.cuda_graphs or named is not None) and not _whole(run, "n_experts", 0)
 
 
 def _label(run: Run) -> str:
@@ -235,7 +251,7 @@ def _sharding(run: Run, ranks: int) -> tuple[int | None, int | None]:
         zero = int(named.group(1)) if named else None
     group = re.search(r"(?:group|shard|fsdp) (\d+)", mode)
     shard = int(group.group(1)) if group and zero else 0
-    instances = re.search(r'num-distributed-optimizer-instances"?[=: ]+(\d+)', _notes(run))
+    instances = re.search(r'num-distributed-optimizer-instances"?[=: ]+(\d+)', words_of(run))
     if instances and zero is not None and ranks % int(instances.group(1)) == 0:
         shard = ranks // int(instances.group(1))  # Megatron-Core's replicas of the sharded optimizer
     if "hsdp" in mode:
@@ -243,10 +259,12 @@ def _sharding(run: Run, ranks: int) -> tuple[int | None, int | None]:
     return zero, shard if shard and ranks % shard == 0 else None
 
 
-def _recompute(run: Run, stated: dict[str, object]) -> str | int:
+def _recompute(run: Run, stated: dict[str, object], recipe: Recipe) -> str | int:
     recompute = megatron.recompute(stated, run.text["recompute_kind"] or "none")
-    # torchtitan's selective checkpointing recomputes every second matrix product
-    return 2 if recompute == "selective" and run.text["stack"] == "fsdp2" else recompute
+    if recompute == "none" and recipe.recompute:
+        return recipe.recompute
+    # torchtitan's selective checkpointing keeps the attention core and every second matrix product
+    return "operators" if recompute == "selective" and run.text["stack"] == "fsdp2" else recompute
 
 
 def _dtype(run: Run) -> str:
@@ -255,28 +273,23 @@ def _dtype(run: Run) -> str:
     return "fp8-rowwise" if dtype == "fp8" and by_row else dtype
 
 
-def _adapter(run: Run) -> str:
-    if not run.flag("adapter_tuning"):
-        return "none"
-    return "qlora" if re.search(r"bnb|gptq|nf4|4-bit", _label(run)) else "lora"
-
-
 def _fusions(run: Run) -> tuple[bool | None, bool | None]:
     """Whether a norm is one kernel, and the loss from logits to their gradient; None where the row doesn't say."""
     accelerated = datasets.has_accelerated_kernels(run)
-    if run.text["stack"] == "fsdp2":
-        norms: bool | None = "compile" in _notes(run)  # torch.compile fuses what lies between the products
+    if run.text["stack"] in ("fsdp2", "torchtune"):
+        norms: bool | None = "compile" in words_of(run)  # torch.compile fuses what lies between the products
     else:
         norms = True if accelerated or "rms kernel" in run.text.get("flash_attention", "").lower() else None
-    # FSDP's wrapper casts the logits before the fused kernel sees them
-    loss = accelerated and "fsdp" not in run.text["fsdp_mode"].lower()
-    named = re.search(r"cross-entropy fusion|fused ce|chunked ce|liger", _notes(run) + _label(run))
-    return norms, True if loss or named else None
+    said = re.sub(r"without (liger|fused ce)", "", words_of(run) + _label(run))
+    named = re.search(r"cross-entropy fusion|fused ce|chunked ce|liger", said)
+    # FSDP's wrapper casts the logits before a fused kernel sees them
+    loss = named and not (accelerated and "fsdp" in run.text["fsdp_mode"].lower())
+    return norms, True if loss else None
 
 
 def _optimizer(run: Run) -> tuple[str | None, float]:
     """The plan's optimizer, None for the framework's own, and the share of its states in host memory."""
-    text = (run.text.get("optimizer", "") + run.text["fsdp_mode"]).lower()
+    text = (run.text.get("optimizer", "") + run.text["fsdp_mode"] + words_of(run) * ("(cumulative)" in words_of(run))).lower()
     named = "adam-8bit" if "8-bit" in text else "muon" if "muon" in text else None
     return named, 1.0 if "cpu" in text or "offload" in run.text["framework"].lower() else 0.0
 
@@ -289,6 +302,10 @@ def case_of(run: Run) -> Case:
     """The case of a row; a CostModelError says what it lacks."""
     if NOT_DECODERS.search(run.text["model_name"].lower()):
         raise NotModelled("model_name: more, or other, than one decoder of the sizes given")
+    if "(unpacked)" in words_of(run):
+        raise NotModelled("notes: sequences that are not packed, of lengths that the row does not say")
+    if datasets.dispatcher_of(run) in datasets.ONCE_A_RANK and _whole(run, "n_experts", 0) and "ep" not in run.number:
+        raise NotModelled("ep: tokens are sent to experts on ranks whose number the row does not say")
     framework = framework_of(run)
     if run.text["compute_dtype"] in ("", "int8"):
         raise InvalidValue("compute_dtype", run.text["compute_dtype"], "a floating-point dtype")
@@ -299,6 +316,17 @@ def case_of(run: Run) -> Case:
     if case.plan.gpus != case.cluster.gpus:
         raise InvalidValue("n_gpus", case.cluster.gpus, f"the product of the degrees, {case.plan.gpus}")
     return case
+
+
+def is_modelled(run: Run) -> bool:
+    """Whether a row is of a kind that the library models; what such a row may lack is another question."""
+    try:
+        case_of(run)
+    except NotModelled:
+        return False
+    except CostModelError:
+        return True
+    return True
 
 
 def cases_of(runs: list[Run]) -> tuple[list[Case], dict[str, list[str]]]:

@@ -99,7 +99,8 @@ class Plan:
     recompute : ``"none"``, ``"selective"`` (the attention core, which flash kernels recompute anyway: nothing changes),
         ``"full"``, a whole number k: every k-th layer, or modules of every layer with a plus between them: ``"norms"``,
         ``"latent-projections"``, ``"mlp"``, ``"experts"``, ``"shared-experts"``, ``"expert-activation"``,
-        ``"attention-core"``
+        ``"attention-core"``, and ``"operators"``: all but the attention core and every second product, as torchtitan's
+        selective checkpointing has it
     dtype : of the GEMMs; ``"fp8-rowwise"`` has a scale for each row instead of each tensor
     gradient_bytes : of an accumulated gradient: 2 or 4
     optimizer : one of `OPTIMIZERS`
@@ -313,7 +314,10 @@ class Plan:
         stored = 4.0 if wide else framework.parameter_bytes
         optimizer = precision.optimizer_bytes(stored, *OPTIMIZERS["adam"]) if wide else framework.optimizer_bytes
         if plan.optimizer is not None:
-            optimizer = precision.optimizer_bytes(stored, *OPTIMIZERS[plan.optimizer])
+            master, moments = OPTIMIZERS[plan.optimizer]
+            # where the framework updates 16-bit weights themselves, quantised moments have no master copy beside them either
+            own = plan.optimizer == "adam-8bit" and optimizer <= sum(OPTIMIZERS["adam-bf16"])
+            optimizer = precision.optimizer_bytes(stored, 0.0 if own else master, moments)
         updating = max(framework.update_bytes, least) if framework.update_bytes else 0.0
         served, system = plan.synchronisation == "parameter-server", framework.server_system(plan.synchronisation)
         copied = narrow.get(plan.dtype, 0.0) if framework.narrow_copies else 0.0

@@ -10,7 +10,7 @@ ATTENTION_CORE = "attention-core"
 MODULES = {
     ATTENTION_CORE: "recompute_attention", "norms": "recompute_norms", "latent-projections": "recompute_latent_projections",
     "mlp": "recompute_mlp", "experts": "recompute_experts", "shared-experts": "recompute_shared_experts",
-    "expert-activation": "recompute_expert_activation",
+    "expert-activation": "recompute_expert_activation", "operators": "recompute_operators",
 }  # fmt: skip
 """Modules that can be recomputed alone, and the number of a plan that says so."""
 FIELDS = (*MODULES.values(), "recompute_layers")

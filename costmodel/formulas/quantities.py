@@ -397,6 +397,7 @@ class PlanNumbers(NamedTuple):
     recompute_experts: Number  # router, routed and shared experts, and their exchange
     recompute_shared_experts: Number
     recompute_expert_activation: Number
+    recompute_operators: Number  # 1: all of a layer but its attention core and every second product
 
 
 class Inputs(NamedTuple):

@@ -134,6 +134,14 @@ def test_rows_that_are_not_usable_are_counted_by_their_status(capsys, table):
     assert entry["skipped"] == {"two numbers swapped": 1}
 
 
+def test_rows_of_a_kind_that_is_not_modelled_are_listed_with_the_reason_and_fail_nothing(capsys, table):
+    assert main(["validate", "--json", str(table(3, model_name="BERT-large"))]) == 0
+    said = capsys.readouterr()
+    assert not said.err
+    (entry,) = parsed(said.out)["sources"]
+    assert list(entry["skipped"].values()) == [3]
+
+
 # ---- sources that fail
 
 

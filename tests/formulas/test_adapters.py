@@ -9,6 +9,7 @@ import pytest
 import costmodel
 from costmodel import Plan
 from costmodel.description.adapters import GROUPS, NAMED, choice_of, targets_of
+from costmodel.description.plan import QUANTISED_BYTES
 from costmodel.errors import CostModelError
 from costmodel.formulas.transformer.adapters import adapter_parameters, kept_inputs, trained_share
 from costmodel.formulas.transformer.flops import forward_flop_per_token
@@ -106,6 +107,16 @@ def test_engines_agree_on_adapters_and_optimizers(fields):
     assert found[0].fitting == found[1].fitting
 
 
+def test_a_quantised_base_keeps_its_embedding_and_its_head_in_16_bit():
+    """Llama 3 8B: 5.3 GiB in NF4 (foundation-model-stack/fms-acceleration@876e2ed, rows with and without a 4-bit base)."""
+    model, cluster = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-a100", gpus=1)
+    plan = Plan(global_batch=4, seq_len=4096, micro_batch=4, recompute="full", adapter="qlora")
+    weights = costmodel.estimate(model, cluster, plan, framework="hf-trainer").memory.weights
+    layers, outer = 6_979_588_096 + 4096, 2 * 128_256 * 4096
+    assert weights == pytest.approx(layers * QUANTISED_BYTES + outer * 2, rel=1e-4)
+    assert weights / 2**30 == pytest.approx(5.3, abs=0.05)
+
+
 # Optimizers
 
 
@@ -166,3 +177,11 @@ def test_names_of_other_libraries_mean_targets():
         assert targets_of(name)
     fields = dataclasses.replace(Plan(global_batch=8, seq_len=128, adapter="lora"), lora_targets="q_proj,k_proj")
     assert fields.lora_targets == ("query", "key")
+
+
+def test_moments_in_8_bit_have_a_master_copy_where_the_framework_has_one():
+    """meta-pytorch/torchtune@bd2a0fc7c3 README: 17.6 GiB with AdamW in 8 bit where 16-bit weights are updated themselves."""
+    plan = Plan(global_batch=2, seq_len=4096, optimizer="adam-8bit")
+    frameworks = map(costmodel.load_framework, ("torchtune", "hf-trainer", "megatron-core"))
+    held = [plan.settings(framework).widths.optimizer for framework in frameworks]
+    assert held == [2.0, 2.0, 6.0]

@@ -108,7 +108,37 @@ def module_activations(model: ModelNumbers, settings: Settings, plan: PlanNumber
     inner = tokens / plan.tensor * (mlp + plan.recompute_latent_projections * expanded)
     projections, _, first, _ = adapters.kept_inputs(settings.adapter)
     apart = 0.5 * (latent * projections + (1.0 - again.routed) * share * first)
-    return inner + plan.recompute_norms * model.hidden * gathered * model.norms * apart * widths.input
+    modules = inner + plan.recompute_norms * model.hidden * gathered * model.norms * apart * widths.input
+    made = ops.maximum(layer_activations(model, settings, plan) - operators_kept(model, settings, plan), modules)
+    return modules + plan.recompute_operators * (made - modules)
+
+
+def operators_kept(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes of an average layer that are kept where all but the attention core and every second product is made again.
+
+    The layer's input, the output of the attention core, and the outputs of every second product: keys, the attention's
+    projection back, and the second of an MLP's, which are the gated channels or, without a gate, the MLP's output.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+
+    References
+    ----------
+    pytorch/torchtitan@b5bcd76 torchtitan/models/llama3/infra/parallelize.py (``_apply_ac_to_transformer_block``)
+    """
+    attention, mixture, bytes_ = model.attention, model.experts, settings.widths.activation
+    share = mixture.layers / model.layers
+    tokens, gated = layer.local_tokens(settings, plan), model.mlp.gated
+    routed, shared = mixture.load * mixture.per_token, ops.where(mixture.shared_width > 0.0, 1.0, 0.0)
+    dense = gated * model.mlp.width + (1.0 - gated) * plan.tensor * model.hidden
+    experts = gated * (routed * mixture.width + mixture.shared_width) + (1.0 - gated) * (routed + shared) * model.hidden
+    compressed = attention.query_latent + attention.kv_latent
+    keys = ops.where(attention.latent > 0.0, compressed, attention.kv_heads * attention.head_dim)
+    inner = attention.heads * attention.value_head_dim + keys + (1.0 - share) * dense + share * experts
+    statistics = 4.0 * attention.heads
+    outer = model.hidden * (tokens + layer.norm_tokens(settings, plan))
+    return bytes_ * outer + tokens / plan.tensor * (bytes_ * inner + statistics)
 
 
 def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:

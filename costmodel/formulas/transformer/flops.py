@@ -133,7 +133,41 @@ def module_matrices(model: ModelNumbers, plan: PlanNumbers) -> Number:
     sparse = again.routed * routed_matrices(model) + again.shared * mlp_matrices(model, model.experts.shared_width)
     dense = plan.recompute_mlp * mlp_matrices(model, model.mlp.width)
     from_latent = ops.where(model.attention.latent > 0.0, latent_matrices(model), 0.0)
-    return plan.recompute_latent_projections * from_latent + dense + share * (sparse - dense)
+    modules = plan.recompute_latent_projections * from_latent + dense + share * (sparse - dense)
+    return modules + plan.recompute_operators * (every_second_matrix(model) - modules)
+
+
+def repeated_shares(model: ModelNumbers) -> tuple[Number, Number]:
+    """Shares of the weights of attention's projections, and of an MLP's, whose products every second recomputation repeats.
+
+    Of queries, keys, values, output and then the MLP's products, keys, output and the second of the MLP are kept; what
+    comes last in a layer nobody needs again.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+
+    References
+    ----------
+    pytorch/torchtitan@b5bcd76 torchtitan/models/llama3/infra/parallelize.py (``_apply_ac_to_transformer_block``)
+    """
+    attention = model.attention
+    queries, values = attention.heads * attention.head_dim, attention.kv_heads * attention.value_head_dim
+    keys, output = attention.kv_heads * attention.head_dim, attention.heads * attention.value_head_dim
+    plain = (queries + values) / (queries + keys + values + output)
+    return ops.where(attention.latent > 0.0, 0.5, plain), 1.0 / (2.0 + model.mlp.gated)
+
+
+def every_second_matrix(model: ModelNumbers) -> Number:
+    """Weights of an average layer that meet a token once more where every second product is recomputed.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    """
+    projections, inner = repeated_shares(model)
+    attention = attention_matrices(model)
+    return projections * attention + inner * (layer_matrices(model) - attention)
 
 
 def forward_flop_per_token(model: ModelNumbers, seq_len: Number, causal: Number) -> Number:

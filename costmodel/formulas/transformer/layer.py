@@ -15,7 +15,7 @@ from costmodel.formulas.quantities import (
     Software,
     Work,
 )
-from costmodel.formulas.transformer import adapters, attention, parameters
+from costmodel.formulas.transformer import adapters, attention, flops, parameters
 from costmodel.formulas.transformer.repetition import experts_again
 
 UNFUSED_NORM = 4.0
@@ -283,6 +283,10 @@ def layer_work(
     sparse = of_experts.routed * routed[0] + of_experts.shared * shared[0]
     again = plan.recompute_latent_projections * projections[3] + (1.0 - share) * plan.recompute_mlp * dense[0] + share * sparse
     again = again + software.compute.elementwise_traffic * moved_again / device.memory_bandwidth + cast_again / reached
+    first, second = flops.repeated_shares(model)
+    inside = (1.0 - share) * dense[0] + share * (shared[0] + routed[0])
+    every = first * projections[0] + second * inside + streams
+    again = again + plan.recompute_operators * (every - again)
     return Work(forward, data, weight, core_forward, core_backward, streams, 2.0 * streams, accumulate, again)
 
 

@@ -278,7 +278,7 @@ def plan_of(launch: Launch, gpus: int | None, notes: list[str]) -> Plan:
     fields |= {
         "seq_len": _need(launch, "seq_len"),
         "dtype": said.get("dtype") or "bf16",
-        "recompute": _recompute(said),
+        "recompute": _recompute(launch),
     }
     fields |= _experts(launch, degrees["tensor_parallel"]) | _sharding(
         launch, data * degrees["context_parallel"]
@@ -335,8 +335,11 @@ def _batch(launch: Launch, data: int) -> dict[str, object]:
     return {"global_batch": total, "micro_batch": micro}
 
 
-def _recompute(said: dict[str, object]) -> object:
-    return said.get("recompute_every") or said.get("recompute_modules") or said.get("recompute") or "none"
+def _recompute(launch: Launch) -> object:
+    said = launch.plan
+    kind = said.get("recompute_every") or said.get("recompute_modules") or said.get("recompute") or "none"
+    # what is selected is torchtitan's own choice, elsewhere the attention core
+    return "operators" if kind == "selective" and launch.framework == "torchtitan" else kind
 
 
 def _experts(launch: Launch, tensor: int) -> dict[str, int]:

@@ -212,7 +212,7 @@ def torchtitan(w: Writing) -> None:
         w.put("parallelism.pipeline_parallel_schedule", names.get(str(plan.schedule)))
         w.put("parallelism.pipeline_parallel_microbatch_size", plan.micro_batch)
     w.put("parallelism.enable_async_tensor_parallel", plan.overlap_tensor)
-    w.put("activation_checkpoint.mode", plan.recompute if isinstance(plan.recompute, str) else "selective")
+    w.put("activation_checkpoint.mode", plan.recompute if plan.recompute in ("none", "full") else "selective")
     w.put("optimizer.name", "AdamW")
 
 

@@ -1,0 +1,108 @@
+"""Settings that a vendor's published recipes have and its tables of results leave out, joined by model, machine and plan."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+import json
+import re
+from pathlib import Path
+
+from calibration.data.reference import DEFAULT_FOLDER
+from calibration.data.runs import Run
+from costmodel.interop.launchers.dialects import megatron
+
+FOLDER = "recipes"
+"""Of the reference folder: a file for each source of runs, of the same name."""
+DEVICES = {"H100": "h100-sxm", "B200": "b200-sxm", "B300": "b300-sxm", "GB200": "gb200", "GB300": "gb300"}
+DTYPES = {"bf16": "bf16", "fp8cs": "fp8", "fp8ds": "fp8", "fp8mx": "mxfp8", "nvfp4": "nvfp4"}
+"""Precisions of Megatron-Bridge: 8 bit with current or delayed scales, or in blocks."""
+TASKS = {"sft": "[sft]", "peft": "[lora]"}
+CAPTURED = re.compile(r"full_iteration|transformer_engine\W*$")
+"""CUDA graphs of all that a layer does; those of some of its modules leave the rest to the host."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """What a recipe says beside the degrees of its plan.
+
+    Parameters
+    ----------
+    recompute : modules of every layer, with a plus between them; empty: none
+    dispatcher : of tokens to their experts, in the recipe's words
+    cuda_graphs : a layer is launched as one graph
+    overlap_experts : tokens travel beside another micro-batch's work
+    overlap_tensor : exchange of tensor parallelism beside products; None where the recipe leaves it to the framework
+    """
+
+    recompute: str = ""
+    dispatcher: str = ""
+    cuda_graphs: bool = False
+    overlap_experts: bool = False
+    overlap_tensor: bool | None = None
+
+
+NOTHING = Recipe()
+Key = tuple[str, ...]
+
+
+def _model(name: str) -> str:
+    """Name of a model without spaces, case and what it is trained for.
+
+    Examples
+    --------
+    >>> _model("LLAMA3_70B [SFT]"), _model("GPT OSS 120B")
+    ('llama370b', 'gptoss120b')
+    """
+    return re.sub(r"\[.*?\]|\(.*?\)|[\s_-]", "", name.lower())
+
+
+def _degrees(row: dict[str, str]) -> Key:
+    return (*(row[name] or "1" for name in ("tp", "pp", "cp", "vpp", "ep")), row["micro_batch"])
+
+
+def _recipe(row: dict[str, str]) -> Recipe:
+    named = json.loads(row["recompute_modules"] or "[]")
+    settings = row["all_settings"]
+    apart = re.search(r'tp_comm_overlap"?[:=] ?false', settings.lower()) is not None
+    return Recipe(
+        recompute=megatron.modules(named) if row["recompute_granularity"] == "selective" else "",
+        dispatcher=row["moe_dispatcher"].lower(), cuda_graphs=CAPTURED.search(row["cuda_graph"].replace("[]", "")) is not None,
+        overlap_experts=row["a2a_overlap"] == "True", overlap_tensor=False if apart else None,
+    )  # fmt: skip
+
+
+@functools.cache
+def _recipes(path: Path) -> dict[Key, Recipe]:
+    """Recipes of one file by what they train, on what, and how it is split; of those that contradict each other none."""
+    if not path.is_file():
+        return {}
+    found: dict[Key, Recipe | None] = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["gpu"] in DEVICES and row["precision"] in DTYPES:
+                task = TASKS.get(row["task"], "")
+                key = (_model(row["model"]), task, DEVICES[row["gpu"]], row["n_gpus"], DTYPES[row["precision"]], *_degrees(row))
+                recipe = _recipe(row)
+                found[key] = recipe if found.get(key, recipe) == recipe else None
+    return {key: recipe for key, recipe in found.items() if recipe is not None}
+
+
+def recipe_of(run: Run, folder: Path | None = None) -> Recipe:
+    """The recipe that a row ran; `NOTHING` where none has its model, machine and plan.
+
+    Recipes are of one release, rows of several: where a plan is the same it is taken for the same recipe.
+
+    Parameters
+    ----------
+    run : a row
+    folder : reference folder with a folder `recipes`; the optional one beside the checkout if not given
+    """
+    text = run.text
+    if not text["framework"].startswith("Megatron-Bridge"):
+        return NOTHING
+    path = (folder or DEFAULT_FOLDER) / FOLDER / f"{text['dataset']}.csv"
+    task = next((word for word in TASKS.values() if word in text["model_name"].lower()), "")
+    key = (_model(text["model_name"]), task, text["gpu_id"], text["n_gpus"], text["compute_dtype"], *_degrees(text))
+    return _recipes(path).get(key, NOTHING)
