@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import plotly.io
 
-from costmodel.app.answer import Answer, described, searched, under_sliders, unmoved
+from costmodel.app.answer import Answer, all_under_sliders, described, searched, unmoved
 from costmodel.app.state import State
 from costmodel.evaluation.dimension_sweeps import Scaling, scaling_of
 from costmodel.evaluation.plan_search import SearchResult
@@ -27,8 +28,8 @@ SIDE = 3
 """Plans whose steps are drawn side by side: as many as have room for their names."""
 ROUNDS = 3
 """Micro-batches that a timeline shows for each pipeline stage, where a step has more."""
-
-
+LEADING = 600
+"""Leading plans of each number of GPUs that are evaluated anew under moved sliders."""
 LETTER = 7.2
 """Width of a letter at most, on average of a line of the page's typeface in its size [pixels]."""
 
@@ -142,8 +143,8 @@ def _frontier(answer: Answer) -> list[Drawing]:
 def _scaled(question: State) -> Scaling:
     """Scaling without sliders, kept beside the searches that it is made of."""
 
-    def find(gpus: int, batch: int) -> SearchResult:
-        return searched(dataclasses.replace(question, gpus=gpus, batch=batch))
+    def find(pairs: Sequence[tuple[int, int]]) -> list[SearchResult]:
+        return [searched(dataclasses.replace(question, gpus=gpus, batch=batch)) for gpus, batch in pairs]
 
     return scaling_of(find, described(question)[1], question.batch)
 
@@ -153,8 +154,11 @@ def _scaling(answer: Answer) -> list[Drawing]:
     if not answer.moved:
         return [scaling_drawing(_scaled(asked), None)]
 
-    def find(gpus: int, batch: int) -> SearchResult:
-        return under_sliders(answer.state, searched(dataclasses.replace(asked, gpus=gpus, batch=batch)), 1)
+    def find(pairs: Sequence[tuple[int, int]]) -> list[SearchResult]:
+        others = [pair for pair in pairs if pair != (asked.gpus, asked.batch)]
+        before = [searched(dataclasses.replace(asked, gpus=gpus, batch=batch)) for gpus, batch in others]
+        found = dict(zip(others, all_under_sliders(answer.state, before, 1, LEADING), strict=True))
+        return [found.get(pair, answer.found) for pair in pairs]
 
     return [scaling_drawing(scaling_of(find, answer.before.cluster, asked.batch), _scaled(asked))]
 
