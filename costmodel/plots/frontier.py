@@ -188,7 +188,7 @@ def frontier_drawing(result: SearchResult, before: SearchResult | None = None) -
             "text": [shown.best.texts[place]], "name": "fastest that fits", "hovertemplate": "%{text}<extra></extra>",
             "marker": {"symbol": "star", "size": 16, "color": VERMILLION, "line": {"color": BLACK, "width": 1}},
         })  # fmt: skip
-    line, words = level(shown.limit, "limit of the GPU", "right")
+    line, words = level(shown.limit, f"fits up to {shown.limit:.3g} {shown.memory_unit}", "right")
     left = f"<br><sub>{shown.left_out:,} more are slower, larger or too many to be drawn</sub>" if shown.left_out else ""
     layout = {
         "template": TEMPLATE, "title": {"text": shown.title + left}, "height": 480,
