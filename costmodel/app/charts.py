@@ -31,6 +31,8 @@ ROUNDS = 3
 """Micro-batches that a timeline shows for each pipeline stage, where a step has more."""
 LEADING = 600
 """Leading plans of each number of GPUs that are evaluated anew under moved sliders."""
+MOST_TWO_LINES = 6
+"""Rows of a chart for whose names two lines have room; of more, the second line is left to their hovers."""
 LETTER, BOLD = 7.6, 1.15
 """Width of a letter at most, on average of a line of the page's typeface in its size [pixels]; how much wider a bold one is."""
 
@@ -120,6 +122,8 @@ def _fitted(drawn: Row) -> Row:
             axis["ticklabeloverflow"] = "allow"  # there is room, and to look for it takes Plotly long
             if "title" in axis:
                 axis["title"] = {**axis["title"], "font": {"size": 12}}
+    if len(layout.get("yaxis", {}).get("ticktext", ())) > MOST_TWO_LINES:
+        layout["yaxis"]["ticktext"] = [name.partition("<br>")[0] for name in layout["yaxis"]["ticktext"]]
     if names := layout.get("yaxis", {}).get("ticktext"):  # known names need not be drawn twice to learn their width
         widest = max(_width(line) for name in names for line in name.split("<br>"))
         layout["margin"]["l"], layout["yaxis"]["automargin"] = widest + 10, False

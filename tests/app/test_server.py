@@ -93,6 +93,13 @@ def test_a_plan_beside_it_has_a_chart_of_its_own(tab):
     assert parts["second"]["data"] and parts["second_style"] != {"display": "none"} and "Beside it" in words(parts["said"])
 
 
+def test_names_of_many_rows_have_one_line_each():
+    query = "model=mixtral-8x7b&gpus=16&batch=64&tab=sensitivity"
+    names = asked(query)["chart"]["layout"]["yaxis"]["ticktext"]
+    assert len(names) > 6 and not any("<br>" in name for name in names)
+    assert all("<br>" in name for name in asked(f"{SMALL}&tab=sensitivity")["chart"]["layout"]["yaxis"]["ticktext"])
+
+
 def test_the_table_sorts_by_every_column():
     first = {}
     for key in SORTS:

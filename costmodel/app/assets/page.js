@@ -183,6 +183,7 @@
     plotted: [], // the same to the redrawn chart
     shown(strip) {
       find("[data-do=compare]").setAttribute("aria-pressed", String(state.has("beside") || state.has("against")));
+      if (strip && !strip.error) document.body.classList.remove("unanswered");
       blame(strip && strip.error);
       for (const slider of strip && !strip.error ? all("[data-slider]") : []) {
         const about = strip[slider.dataset.slider];
