@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from shlex import join
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.estimation import Estimate, estimate, fill_slopes
 from costmodel.evaluation.factors import IMBALANCE, quantities, scaled
-from costmodel.evaluation.leading import shortlist
+from costmodel.evaluation.leading import MOST, shortlists
 from costmodel.evaluation.plan_search import SearchResult, search_by_name
 from costmodel.units import format_seconds
 from costmodel.words import label
@@ -104,8 +105,24 @@ def under_sliders(state: State, before: SearchResult, top: int = TOP) -> SearchR
     before : the search without sliders
     top : how many ranked plans to return
     """
-    factors = factors_of(state, before.model, before.cluster)
-    return shortlist(before, *scaled(before.model, before.cluster, factors), top=top) if factors else before
+    return all_under_sliders(state, [before], top)[0]
+
+
+def all_under_sliders(state: State, before: Sequence[SearchResult], top: int = TOP, most: int = MOST) -> list[SearchResult]:
+    """As `under_sliders` of several searches of one model, at once.
+
+    Parameters
+    ----------
+    state : of the page
+    before : the searches without sliders
+    top : how many ranked plans to return of each
+    most : plans of each to evaluate anew
+    """
+    factors = [factors_of(state, one.model, one.cluster) for one in before]
+    if not any(factors):
+        return list(before)
+    changed = [scaled(one.model, one.cluster, given) for one, given in zip(before, factors, strict=True)]
+    return shortlists(before, changed, top, most)
 
 
 def answered(state: State) -> Answer:
@@ -204,5 +221,6 @@ def command(state: State) -> str:
 
 
 __all__ = [
-    "TOP", "Answer", "answered", "command", "described", "difference", "factors_of", "searched", "under_sliders", "unmoved",
+    "TOP", "Answer", "all_under_sliders", "answered", "command", "described", "difference", "factors_of", "searched",
+    "under_sliders", "unmoved",
 ]  # fmt: skip

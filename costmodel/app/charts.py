@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import plotly.io
 
-from costmodel.app.answer import Answer, described, searched, under_sliders, unmoved
+from costmodel.app.answer import Answer, all_under_sliders, described, searched, unmoved
 from costmodel.app.state import State
 from costmodel.evaluation.dimension_sweeps import Scaling, scaling_of
+from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.plan_search import SearchResult
 from costmodel.evaluation.sensitivity import sensitivities
 from costmodel.plots import pipeline
@@ -27,14 +29,22 @@ SIDE = 3
 """Plans whose steps are drawn side by side: as many as have room for their names."""
 ROUNDS = 3
 """Micro-batches that a timeline shows for each pipeline stage, where a step has more."""
+LEADING = 600
+"""Leading plans of each number of GPUs that are evaluated anew under moved sliders."""
+MOST_TWO_LINES = 6
+"""Rows of a chart for whose names two lines have room; of more, the second line is left to their hovers."""
+LETTER, BOLD = 7.6, 1.15
+"""Width of a letter at most, on average of a line of the page's typeface in its size [pixels]; how much wider a bold one is."""
 
 
-LETTER = 7.2
-"""Width of a letter at most, on average of a line of the page's typeface in its size [pixels]."""
+HATCHES = {
+    "": "area", "/": "rising", "\\": "falling", "x": "crossed", "+": "checked", ".": "dotted", "-": "level", "|": "upright",
+}  # fmt: skip
+"""What the page calls the patterns of areas."""
 
 
 class Key(NamedTuple):
-    """One series of a chart: its name, its colour, and whether it is a line, a marker, an area or hatched."""
+    """One series of a chart: its name, its colour, and how it looks: as a line, a marker, or an area of some pattern."""
 
     name: str
     colour: str
@@ -78,15 +88,16 @@ def _keyed(drawn: Row) -> tuple[Key, ...]:
     for trace in drawn["data"]:
         if trace["type"] not in ("bar", "scatter") or trace.get("showlegend") is False or not trace.get("name"):
             continue
-        marker = trace.get("marker", {})
+        marker, line = trace.get("marker", {}), trace.get("line", {})
         if trace["type"] == "bar":
-            hatched = bool(marker.get("pattern", {}).get("shape"))
-            keys.append(Key(trace["name"], str(marker.get("color")), "hatched" if hatched else "area"))
+            keys.append(Key(trace["name"], str(marker.get("color")), HATCHES[marker.get("pattern", {}).get("shape", "")]))
+        elif trace.get("fill"):
+            keys.append(Key(trace["name"], str(trace["fillcolor"]), "area"))
+        elif "lines" in trace.get("mode", ""):
+            dash = {"solid": "line", "dot": "points"}.get(line.get("dash", "solid"), "dashes")
+            keys.append(Key(trace["name"], str(line.get("color")), f"{dash} thick" if line.get("width", 2) > 3 else dash))
         else:
-            line = "lines" in trace.get("mode", "")
-            colour = (trace.get("line", {}).get("color") if line else None) or marker.get("color")
-            colour = colour or marker.get("line", {}).get("color") or ""
-            keys.append(Key(trace["name"], str(colour), "line" if line else "dot"))
+            keys.append(Key(trace["name"], str(marker.get("color")), "ring" if "open" in str(marker.get("symbol")) else "dot"))
     return tuple(keys)
 
 
@@ -111,10 +122,18 @@ def _fitted(drawn: Row) -> Row:
             axis["ticklabeloverflow"] = "allow"  # there is room, and to look for it takes Plotly long
             if "title" in axis:
                 axis["title"] = {**axis["title"], "font": {"size": 12}}
+    if len(layout.get("yaxis", {}).get("ticktext", ())) > MOST_TWO_LINES:
+        layout["yaxis"]["ticktext"] = [name.partition("<br>")[0] for name in layout["yaxis"]["ticktext"]]
     if names := layout.get("yaxis", {}).get("ticktext"):  # known names need not be drawn twice to learn their width
-        longest = max(len(line) for name in names for line in name.replace("<b>", "").replace("</b>", "").split("<br>"))
-        layout["margin"]["l"], layout["yaxis"]["automargin"] = LETTER * longest + 8, False
+        widest = max(_width(line) for name in names for line in name.split("<br>"))
+        layout["margin"]["l"], layout["yaxis"]["automargin"] = widest + 10, False
     return drawn
+
+
+def _width(line: str) -> float:
+    """Room for a line of text [pixels]."""
+    plain = line.replace("<b>", "").replace("</b>", "")
+    return LETTER * len(plain) * (1.0 if plain == line else BOLD)
 
 
 def _time(answer: Answer) -> list[Drawing]:
@@ -142,8 +161,8 @@ def _frontier(answer: Answer) -> list[Drawing]:
 def _scaled(question: State) -> Scaling:
     """Scaling without sliders, kept beside the searches that it is made of."""
 
-    def find(gpus: int, batch: int) -> SearchResult:
-        return searched(dataclasses.replace(question, gpus=gpus, batch=batch))
+    def find(pairs: Sequence[tuple[int, int]]) -> list[SearchResult]:
+        return [searched(dataclasses.replace(question, gpus=gpus, batch=batch)) for gpus, batch in pairs]
 
     return scaling_of(find, described(question)[1], question.batch)
 
@@ -153,35 +172,45 @@ def _scaling(answer: Answer) -> list[Drawing]:
     if not answer.moved:
         return [scaling_drawing(_scaled(asked), None)]
 
-    def find(gpus: int, batch: int) -> SearchResult:
-        return under_sliders(answer.state, searched(dataclasses.replace(asked, gpus=gpus, batch=batch)), 1)
+    def find(pairs: Sequence[tuple[int, int]]) -> list[SearchResult]:
+        others = [pair for pair in pairs if pair != (asked.gpus, asked.batch)]
+        before = [searched(dataclasses.replace(asked, gpus=gpus, batch=batch)) for gpus, batch in others]
+        found = dict(zip(others, all_under_sliders(answer.state, before, 1, LEADING), strict=True))
+        return [found.get(pair, answer.found) for pair in pairs]
 
     return [scaling_drawing(scaling_of(find, answer.before.cluster, asked.batch), _scaled(asked))]
 
 
 def _sensitivity(answer: Answer) -> list[Drawing]:
-    both = [one for one in (answer.chosen, answer.beside) if one is not None]
-    return [tornado_drawing(one, sensitivities(one)) for one in both]
+    chosen, beside, still = answer.chosen, answer.beside, answer.unmoved
+    assert chosen is not None
+    before = (still, sensitivities(still)) if still is not None else None
+    first = tornado_drawing(chosen, sensitivities(chosen), before)
+    return [first] if beside is None else [first, tornado_drawing(beside, sensitivities(beside))]
 
 
 def _timeline(answer: Answer) -> list[Drawing]:
-    figures = []
-    for one in (answer.chosen, answer.beside):
-        if one is None:
-            continue
-        plan = one.plan
-        most = ROUNDS * plan.pipeline_parallel
-        short = plan
-        if plan.micro_batches > most:
-            short = dataclasses.replace(plan, global_batch=most * plan.data_parallel * plan.micro_batch)
-        figure = pipeline.pipeline_figure(timeline(one.model, one.cluster, short, one.framework))
-        if short is not plan:
-            text = f"{figure.layout.title.text}; of {plan.micro_batches:,} micro-batches, over which the bubble weighs less"
-            figure.update_layout(title=text)
-        figure.update_yaxes(title_text="held", row=2, col=1)  # in full it is longer than the axis
-        figure.update_traces(text=None, textposition="none", selector={"type": "bar"})  # numbers are in the hovers
-        figures.append(figure.to_dict())
-    return figures
+    assert answer.chosen is not None
+    first = _played(answer.chosen, answer.unmoved)
+    return [first] if answer.beside is None else [first, _played(answer.beside, None)]
+
+
+def _played(one: Estimate, before: Estimate | None) -> Drawing:
+    """The first micro-batches of a plan's step, with those before a change behind them."""
+    plan = one.plan
+    short, most = plan, ROUNDS * plan.pipeline_parallel
+    if plan.micro_batches > most:
+        short = dataclasses.replace(plan, global_batch=most * plan.data_parallel * plan.micro_batch)
+    now, *was = (timeline(each.model, each.cluster, short, each.framework) for each in (one, before) if each is not None)
+    drawn = pipeline.pipeline_drawing(now, *was)
+    layout = drawn["layout"]
+    if short is not plan:
+        layout["title"]["text"] += f"; of {plan.micro_batches:,} micro-batches, over which the bubble weighs less"
+    layout["yaxis2"]["title"]["text"] = "held"  # in full it is longer than the axis
+    for trace in drawn["data"]:
+        if trace["type"] == "bar":
+            trace.update(text=None, textposition="none")  # numbers are in the hovers
+    return drawn
 
 
 __all__ = ["Charts", "charts"]

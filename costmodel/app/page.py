@@ -34,9 +34,9 @@ def _select(name: str, text: str, options: str, default: str) -> str:
     return f'<label>{text}<select name="{name}" data-default="{escape(default)}">{options}</select></label>'
 
 
-def _number(name: str, text: str, value: int, most: int) -> str:
+def _number(name: str, text: str, value: int) -> str:
     return (
-        f'<label>{text}<input name="{name}" type="number" inputmode="numeric" min="1" max="{most}" step="1" value="{value}" '
+        f'<label>{text}<input name="{name}" type="text" inputmode="numeric" autocomplete="off" value="{value}" '
         f'data-default="{value}"></label>'
     )
 
@@ -51,13 +51,13 @@ def _form() -> str:
     return f"""<form class="ask" id="ask" aria-label="question"><p class="brand">costmodel <small>what if</small></p>
 <details open><summary>Model</summary>{_select("model", "model", _options(names("model"), plain.model), plain.model)}
 <p class="own" id="own" hidden><span></span> <button type="button" class="small" data-set="config=">remove</button></p>
-{_number("seq", "sequence", plain.seq, 4194304)}{_number("batch", "global batch", plain.batch, 1000000)}
+{_number("seq", "sequence", plain.seq)}{_number("batch", "global batch", plain.batch)}
 <label class="drop" id="drop">or drop a config.json here
 <input type="file" id="file" accept=".json,application/json" class="unseen"></label></details>
 <details open><summary>Cluster</summary>{_select("cluster", "cluster", _options(names("cluster"), plain.cluster), plain.cluster)}
-{_number("gpus", "GPUs", plain.gpus, 131072)}
+{_number("gpus", "GPUs", plain.gpus)}
 {_select("framework", "framework", _options(framework_names(), plain.framework), plain.framework)}
-{_select("against", "beside it", _options(names("cluster"), "", "no other"), "")}</details>
+{_select("against", "compare with", _options(names("cluster"), "", "no other"), "")}</details>
 <details><summary>Plan</summary>{_select("dtype", "dtype", _options(DTYPES, "", "bf16 alone"), "")}{fixed}
 <p class="hint">Empty: every value is tried. Several: commas between them.</p></details>
 <details><summary>Cost</summary>{_slider("price", 0.0, 20.0, 0.05, 0.0)}
@@ -77,7 +77,7 @@ def template() -> str:
     sliders = "".join(_slider(name, 0.0 if name == "imbalance" else -DOUBLINGS, DOUBLINGS, 0.1, 0.0) for name in SLIDERS)
     return f"""<!DOCTYPE html>
 <html lang="en"><head>{{%metas%}}<title>{{%title%}}</title>{{%favicon%}}{{%css%}}</head>
-<body><a class="unseen skip" href="#answer">to the answer</a><div class="page">{_form()}
+<body class="unanswered"><a class="unseen skip" href="#answer">to the answer</a><div class="page">{_form()}
 <main class="side" id="answer">{{%app_entry%}}
 <section class="strip" aria-label="what if">{sliders}</section></main></div>
 <footer>{{%config%}}{{%scripts%}}{{%renderer%}}</footer></body></html>"""

@@ -33,7 +33,7 @@ POLICY = (
 )
 """What a page may load: what this server has, and what stands in the page itself."""
 GRAPH = {"displaylogo": False, "displayModeBar": False}
-HEIGHT = {"height": "270px"}
+HEIGHT = {"height": "264px"}
 """Of a chart, so that the page is one screen."""
 
 
@@ -58,7 +58,7 @@ def make_app(hosts: Sequence[str] = LOOPBACK) -> Dash:
     app.callback(
         Output("said", "children"), Output("table", "children"), Output("tabs", "children"), Output("chart", "figure"),
         Output("heading", "children"), Output("chart-beside", "figure"), Output("heading-beside", "children"),
-        Output("chart-beside", "style"), Output("diff", "children"), Output("strip", "data"), Output("wrong", "children"),
+        Output("pane-beside", "style"), Output("diff", "children"), Output("strip", "data"), Output("wrong", "children"),
         Output("panel", "style"),
         Input("query", "data"),
         prevent_initial_call=True,
@@ -87,9 +87,11 @@ def _layout() -> object:
     options = [html.Option("Launch file", value=""), *(html.Option(name, value=name) for name in formats())]
     buttons.insert(3, html.Select(options, id="launch", **{"aria-label": "launch file of the chosen plan, in the format of"}))
     graphs = [
-        html.Div(id="heading", className="heading"), dcc.Graph(id="chart", config=GRAPH, responsive=True, style=HEIGHT),
-        html.Div(id="heading-beside", className="heading"),
-        dcc.Graph(id="chart-beside", config=GRAPH, responsive=True, style={"display": "none"}),
+        html.Div([
+            html.Div(id=f"heading{beside}", className="heading"),
+            dcc.Graph(id=f"chart{beside}", config=GRAPH, responsive=True, style=HEIGHT),
+        ], id=f"pane{beside}", style={"display": "none"} if beside else {})
+        for beside in ("", "-beside")
     ]  # fmt: skip
     return html.Div([
         *stores, dcc.Download(id="download"), html.P(id="wrong", className="wrong", role="alert"),
@@ -121,7 +123,7 @@ def show(query: str) -> tuple[object, ...]:
     return (
         view.said(answer), view.table(answer), view.tabs(answer.state), figures[0] if figures else empty,
         _named(drawn, 0), figures[1] if second else no_update, _named(drawn, 1),  # what is hidden is not drawn anew
-        HEIGHT if second else {"display": "none"}, view.changed(answer), view.strip(answer), "",
+        {} if second else {"display": "none"}, view.changed(answer), view.strip(answer), "",
         {} if figures else {"display": "none"},
     )  # fmt: skip
 

@@ -23,8 +23,8 @@ GROUPS = {
     "optimizer and host": ("optimizer", "host"),
 }  # fmt: skip
 """Parts of a step that share a stretch of the bar in the table."""
-FEW = 5
-"""Ranked plans that the table shows unless it is asked for more."""
+FEW = 6
+"""Rows that the table has unless it is asked for more, so that nothing below moves while a slider does."""
 HEADS = (
     ("place", "#", ""), ("plan", "plan", "text"), ("besides", "step time by part", "bar text"), ("step", "s", ""),
     ("rate", "tokens/s/GPU", "wide"), ("state", "memory by part", "bar text"), ("memory", "GiB", "wide"),
@@ -48,7 +48,7 @@ def said(answer: Answer) -> list[object]:
     standing = answer.found.standings.plans[place]
     of = f"of {answer.found.fitting:,} that fit"
     if answer.moved:
-        of += f" among the {answer.found.evaluated:,} leading plans, evaluated anew"
+        of += f" of the {answer.found.evaluated:,} leading plans"
     spread = chosen.spread
     runs = f"{spread.rows:,} measured runs of {chosen.framework.name}" if spread.rows else f"no run of {chosen.framework.name}"
     here = "" if spread.calibrated else ", none on this GPU"
@@ -59,10 +59,16 @@ def said(answer: Answer) -> list[object]:
     if answer.state.price:
         line.append(f" {price_per_billion_tokens(chosen, answer.state.price):,.2f} per billion tokens")
     parts = [head, html.P(line)]
+    if answer.state.beside >= 0 and answer.beside is None:
+        parts.append(html.P("There is no second plan to compare it with.", className="beside"))
     if answer.beside is not None:
         other, share = answer.beside, 100.0 * (answer.beside.step_time / chosen.step_time - 1.0)
         named = f"{label(other.plan)} on {other.cluster.name}" if answer.state.against else label(other.plan)
-        parts.append(html.P(f"Beside it {named}: {format_seconds(other.step_time)} a step, {share:+.1f} %", className="beside"))
+        change = f"{share:+.1f} %".replace("-", "\N{MINUS SIGN}")
+        hint = "" if answer.state.against else " Choose another row to compare it with."
+        parts.append(html.P([
+            f"Beside it {named}: {format_seconds(other.step_time)} a step, {change}.", html.Span(hint, className="hint"),
+        ], className="beside"))  # fmt: skip
     return parts
 
 
@@ -86,11 +92,12 @@ def table(answer: Answer) -> object:
         "place": lambda row: row[0], "step": lambda row: row[1][0].step_time, "rate": lambda row: row[1][0].tokens_per_second,
         "memory": lambda row: float(row[1][0].memory.total), "fastest": lambda row: row[1][1].probability_fastest,
     }  # fmt: skip
-    kept = rows if state.more else [row for row in rows if row[0] < FEW or row[0] in (state.row, state.beside)]
+    miss = found.closest_miss
+    few = FEW - (miss is not None)
+    kept = rows if state.more else [row for row in rows if row[0] < few or row[0] in (state.row, state.beside)]
     left = len(rows) - len(kept)
     rows = kept
     rows.sort(key=keys[state.sort], reverse=state.down)
-    miss = found.closest_miss
     longest = max([one.step_time for one in found.ranked] + ([miss.step_time] if miss else []), default=1.0)
     limits = [one.memory_limit for one in (*found.ranked, *([miss] if miss else []))]
     fullest = max([*limits, *([float(miss.memory.total)] if miss else [])], default=1.0)
@@ -98,7 +105,7 @@ def table(answer: Answer) -> object:
     if miss:
         body.append(_row(answer, -1, miss, None, longest, fullest))
     head = html.Tr([_head(state, *head) for head in HEADS])
-    caption = html.Caption("Ranked plans; choose one to look at it, compare another with it", className="unseen")
+    caption = html.Caption("Ranked plans; choose one to look at it", className="unseen")
     parts: list[object] = [html.Table([caption, html.Thead(head), html.Tbody(body)])]
     if left or state.more:
         text = f"{left} more" if left else "fewer"
@@ -126,16 +133,11 @@ def _row(answer: Answer, place: int, one: Estimate, standing: Standing | None, l
     held = [(part, float(getattr(one.memory, part)), _seen(colour(at))) for at, part in enumerate(PARTS)]
     tied = "\N{NO-BREAK SPACE}~" if standing is not None and standing.tied and place > 0 else ""
     if place >= 0:
-        name = html.Button(
+        pairs, what = _chosen(state, place)
+        first: list[object] = [html.Button(
             label(one.plan) + tied, type="button", className="plain plan",
-            **{"data-set": f"row={place}", "aria-pressed": str(on).lower(), "aria-label": f"look at {label(one.plan)}"},
-        )  # fmt: skip
-        compare = html.Button(
-            "beside" if beside else "compare", type="button", className="small", disabled=on,
-            **{"data-set": f"beside={-1 if beside else place}&against=", "aria-pressed": str(beside).lower(),
-               "aria-label": f"compare with {label(one.plan)}"},
-        )  # fmt: skip
-        first: list[object] = [name, compare]
+            **{"data-set": pairs, "aria-pressed": str(on or beside).lower(), "aria-label": f"{what} {label(one.plan)}"},
+        )]  # fmt: skip
     else:
         first = [html.Span(label(one.plan)), " ", html.Small("does not fit", className="bad")]
     chance = f"{100 * standing.probability_fastest:.0f} %" if standing is not None else "\N{EN DASH}"
@@ -143,10 +145,21 @@ def _row(answer: Answer, place: int, one: Estimate, standing: Standing | None, l
         html.Td(str(place + 1) if place >= 0 else "\N{EN DASH}"), html.Td(html.Div(first, className="first"), className="text"),
         html.Td(_bar(times, longest, "s"), className="bar"), html.Td(f"{one.step_time:.4g}"),
         html.Td(f"{one.tokens_per_second / one.plan.gpus:,.0f}", className="wide"),
-        html.Td(_bar(held, fullest, "GiB", one.memory_limit), className="bar"),
+        html.Td(_bar(held, fullest, "GiB", float(one.memory.total) + one.memory_margin), className="bar"),
         html.Td(f"{float(one.memory.total) / GiB:.1f}", className="wide"), html.Td(chance, className="wide"),
     ]  # fmt: skip
     return html.Tr(cells, className="on" if on else "beside" if beside else "off" if place < 0 else "")
+
+
+def _chosen(state: State, place: int) -> tuple[str, str]:
+    """What choosing a plan changes in the link, and what it does; where two are compared, it is about the second."""
+    if state.beside < 0:
+        return f"row={place}", "look at"
+    if place == state.row:
+        return "beside=-1", "look alone at"
+    if place == state.beside:
+        return f"row={place}&beside={state.row}", "look first at"
+    return f"beside={place}", "compare with"
 
 
 def _seen(fill: str) -> str:
@@ -165,6 +178,7 @@ def _bar(parts: Sequence[tuple[str, float, str]], whole: float, unit: str, limit
         stops.append(f"{fill} {begin:.2f}% {end:.2f}%")
     layers = [f"linear-gradient(to right, {', '.join(stops)}, transparent {end:.2f}%)"]
     if limit is not None:
+        said += f"; judged to fit up to {limit / factor:.3g} {unit}"
         at = f"{100.0 * min(limit / whole, 1.0):.2f}%"
         mark = f"transparent calc({at} - 2px), var(--ink) calc({at} - 2px) {at}, transparent {at}"
         layers.insert(0, f"linear-gradient(to right, {mark})")
@@ -199,9 +213,6 @@ def strip(answer: Answer) -> dict[str, dict[str, object]]:
     if model.experts and model.expert_capacity is None:
         load = f"{max(1.0, model.expert_imbalance * given.get('imbalance', 1.0)):.2f}"
         shown["imbalance"] = {"shown": True, "label": "token imbalance", "text": load}
-    for name, factor in given.items():
-        if shown[name]["shown"] and name not in ("latency", "efficiency"):
-            shown[name]["text"] = f"{shown[name]['text']} {_times(factor)}"
     price = answer.state.price
     shown["price"] = {"shown": True, "label": "price of a GPU-hour", "text": f"{price:.2f}" if price else "not asked"}
     return shown

@@ -235,20 +235,21 @@ def scaling(
     kind("cluster", cluster, Cluster, "load_cluster(name)")
     asked = {"seq_len": seq_len, "framework": framework, "engine": engine, **dimensions}
 
-    def find(number: int, batch: int) -> SearchResult:
-        return search_by_name(model, cluster.with_gpus(number), global_batch=batch, top=1, **asked)
+    def find(pairs: Sequence[tuple[int, int]]) -> list[SearchResult]:
+        return [search_by_name(model, cluster.with_gpus(number), global_batch=batch, top=1, **asked) for number, batch in pairs]
 
     return scaling_of(find, cluster, global_batch, gpus)
 
 
 def scaling_of(
-    find: Callable[[int, int], SearchResult], cluster: Cluster, global_batch: int, gpus: Sequence[int] | None = None
-) -> Scaling:
+    find: Callable[[Sequence[tuple[int, int]]], Sequence[SearchResult]], cluster: Cluster, global_batch: int,
+    gpus: Sequence[int] | None = None,
+) -> Scaling:  # fmt: skip
     """As `scaling`, of searches that are made elsewhere.
 
     Parameters
     ----------
-    find : the search on a number of GPUs with a global batch
+    find : the searches of some pairs of a number of GPUs and a global batch
     cluster : whose own number of GPUs has the global batch
     global_batch : sequences per step
     gpus : how many to try; from a quarter of the cluster's to eight times as many, by doubling, if None
@@ -267,12 +268,10 @@ def scaling_of(
     numbers = sorted(set(listing("gpus", gpus))) if gpus is not None else list(_around(cluster))
     for number in numbers:
         positive_int("gpus", number, 10_000_000)
-    strong, weak = [], []
-    for number in numbers:
-        grown = max(1, round(global_batch * number / own))
-        strong.append(_point(find(number, global_batch), number, global_batch))
-        weak.append(strong[-1] if grown == global_batch else _point(find(number, grown), number, grown))
-    return Scaling(tuple(strong), tuple(weak))
+    grown = {number: max(1, round(global_batch * number / own)) for number in numbers}
+    pairs = list(dict.fromkeys([*((number, global_batch) for number in numbers), *grown.items()]))
+    points = {pair: _point(result, *pair) for pair, result in zip(pairs, find(pairs), strict=True)}
+    return Scaling(tuple(points[number, global_batch] for number in numbers), tuple(points[pair] for pair in grown.items()))
 
 
 def _around(cluster: Cluster) -> Iterator[int]:

@@ -97,6 +97,13 @@ def _correlations(owner: str) -> Row | None:
     return found
 
 
+@functools.cache
+def _errors_of_owners() -> dict[str, dict[str, float]]:
+    """Standard errors of the constants of every owner."""
+    table = [json.loads(line) for line in _lines("correlations.jsonl")]
+    return {one["owner"]: dict(zip(one["fields"], one["standard_error"], strict=True)) for one in table}
+
+
 def novelty(framework: Framework, device: Device) -> str:
     """How new a question about a cluster is to calibration: ``"cluster"``, ``"device"`` or ``"framework"``.
 
@@ -249,8 +256,7 @@ def constant_error(field: str, device: Device, framework: Framework) -> tuple[fl
         of_device, source = constant_errors(device.name)
         if key in of_device:
             return float(of_device[key]), f"calibration of {source}" if source == device.name else source
-    table = [json.loads(line) for line in _lines("correlations.jsonl")]
-    entries = {one["owner"]: dict(zip(one["fields"], one["standard_error"], strict=True)) for one in table}
+    entries = _errors_of_owners()
     own = entries.get(framework.owner) or entries["@"]
     if field in own:
         return float(own[field]), f"calibration of {framework.owner if framework.owner in entries else 'all frameworks'}"

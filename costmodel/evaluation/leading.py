@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,10 +15,11 @@ from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue
 from costmodel.evaluation import engine as engines
 from costmodel.evaluation.error_model import spread_of
-from costmodel.evaluation.estimation import FIT_PROBABILITY, Estimate, StepParts
+from costmodel.evaluation.estimation import FIT_PROBABILITY, NO_PLAN, Estimate, StepParts
 from costmodel.evaluation.plan_search import SearchResult
 from costmodel.evaluation.search_result import Evaluated
 from costmodel.evaluation.simplicity import simplest_first
+from costmodel.formulas.quantities import Inputs
 
 MOST = 2000
 """Plans that are evaluated anew."""
@@ -56,59 +59,135 @@ def shortlist(found: SearchResult, model: Transformer, cluster: Cluster, top: in
     >>> slower.best.step_time > found.best.step_time
     True
     """
-    every = found.every
-    if every is None:
-        raise InvalidValue("found", "a search that kept nothing", "the result of search(..., keep_evaluated=True)")
+    return shortlists([found], [(model, cluster)], top, most)[0]
+
+
+def shortlists(
+    searches: Sequence[SearchResult], changed: Sequence[tuple[Transformer, Cluster]], top: int = 20, most: int = MOST
+) -> list[SearchResult]:
+    """As `shortlist` of several searches, in one evaluation of those whose questions differ in GPUs and batch alone.
+
+    Parameters
+    ----------
+    searches : with ``keep_evaluated=True``
+    changed : for each the other model and cluster
+    top : how many ranked plans to return of each
+    most : plans of each to evaluate anew
+
+    Returns
+    -------
+    list
+        of `SearchResult`
+
+    Raises
+    ------
+    InvalidValue
+        where a search has not kept what it evaluated
+    """
     positive_int("top", top, 1_000_000)
-    places = np.sort(_leading(every, most))
-    spread = spread_of(found.framework, cluster.device, bool(model.experts))
-    limit = spread.margin(FIT_PROBABILITY) * float(cluster.device.usable_memory or 0.0)
-    question = Question(model, cluster, found.framework)
-    parts = np.empty((len(engines.PARTS), len(places)))
-    begin = 0
-    for batch, (settings, numbers) in enumerate(zip(every.settings, every.numbers, strict=True)):
-        here = np.flatnonzero(every.rows[1, places] == batch)
-        if len(here):
-            dtype = every.chosen[batch].get("dtype", "bf16")
-            rows = np.ascontiguousarray(numbers[:, places[here] - begin])
-            inputs = question.inputs(every.plan(int(places[here[0]])))._replace(settings=settings, device=question.device(dtype))
-            parts[:, here] = engines.evaluate(inputs, rows, "numpy")
-        begin += numbers.shape[1]
-    times, held = parts[0], parts[engines.PARTS.index("memory_total")]
-    fits = held <= limit
+    leads = [_Leads.of(found, model, cluster, most) for found, (model, cluster) in zip(searches, changed, strict=True)]
+    alike: dict[Inputs, list[_Batch]] = {}
+    for lead in leads:
+        for batch in lead.batches():
+            key = batch.inputs._replace(plan=NO_PLAN, settings=batch.inputs.settings._replace(global_batch=0.0))
+            alike.setdefault(key, []).append(batch)
+    for batches in alike.values():
+        _evaluate(batches)
+    return [lead.ranked(top) for lead in leads]
 
-    def rebuilt(place: int) -> Estimate:
-        plan, step = every.plan(int(places[place])), engines.unflatten(parts[:, place])
-        return Estimate(question=question, plan=plan, step=StepParts.of(step, question, plan))
 
-    inside = np.flatnonzero(fits)
-    ranked = simplest_first([rebuilt(int(place)) for place in inside[np.argsort(times[inside], kind="stable")[:top]]])
-    outside = np.flatnonzero(~fits)
-    miss = None
-    if len(outside) and not ranked:
-        miss = rebuilt(int(outside[np.argmin(held[outside])]))
-    kept = dataclasses.replace(
-        every, step_time=times, peak_memory=held, fits=fits, rows=every.rows[:, places],
-        columns={name: column[places] for name, column in every.columns.items()}, settings=[], numbers=[],
-    )  # fmt: skip
-    return dataclasses.replace(
-        found, model=model, cluster=cluster, evaluated=len(places), fitting=int(fits.sum()), ranked=ranked, closest_miss=miss,
-        every=kept,
-    )  # fmt: skip
+class _Batch(NamedTuple):
+    """Leading plans of one search with the same settings: their numbers, and where in the search's `parts` they belong."""
+
+    inputs: Inputs
+    rows: np.ndarray
+    parts: np.ndarray
+    here: np.ndarray
+
+
+def _evaluate(batches: Sequence[_Batch]) -> None:
+    """Evaluate batches that differ in their rows and the global batch, and write their parts."""
+    first = batches[0].inputs
+    rows = np.concatenate([batch.rows for batch in batches], axis=1)
+    sequences = np.concatenate([np.full(len(batch.here), batch.inputs.settings.global_batch) for batch in batches])
+    parts = np.empty((len(engines.PARTS), rows.shape[1]))
+    for start in range(0, rows.shape[1], engines.CHUNK):
+        part = slice(start, start + engines.CHUNK)
+        sizes = sequences[part] if len(batches) > 1 else first.settings.global_batch
+        inputs = first._replace(settings=first.settings._replace(global_batch=sizes))  # type: ignore[arg-type]
+        parts[:, part] = engines.evaluate(inputs, np.ascontiguousarray(rows[:, part]), "numpy")
+    start = 0
+    for one in batches:
+        one.parts[:, one.here] = parts[:, start : start + len(one.here)]
+        start += len(one.here)
+
+
+class _Leads(NamedTuple):
+    """The leading plans of a search, and the question that they are asked anew."""
+
+    found: SearchResult
+    every: Evaluated
+    question: Question
+    places: np.ndarray
+    parts: np.ndarray
+
+    @classmethod
+    def of(cls, found: SearchResult, model: Transformer, cluster: Cluster, most: int) -> _Leads:
+        """Of a search, with room for their parts."""
+        every = found.every
+        if every is None:
+            raise InvalidValue("found", "a search that kept nothing", "the result of search(..., keep_evaluated=True)")
+        places = np.sort(_leading(every, most))
+        question = Question(model, cluster, found.framework)
+        return cls(found, every, question, places, np.empty((len(engines.PARTS), len(places))))
+
+    def batches(self) -> Iterator[_Batch]:
+        """Those of the same settings together."""
+        begin = 0
+        for batch, (settings, numbers) in enumerate(zip(self.every.settings, self.every.numbers, strict=True)):
+            here = np.flatnonzero(self.every.rows[1, self.places] == batch)
+            if len(here):
+                device = self.question.device(str(self.every.chosen[batch].get("dtype", "bf16")))
+                inputs = self.question.inputs(self.every.plan(int(self.places[here[0]])))
+                inputs = inputs._replace(settings=settings, device=device)
+                yield _Batch(inputs, numbers[:, self.places[here] - begin], self.parts, here)
+            begin += numbers.shape[1]
+
+    def ranked(self, top: int) -> SearchResult:
+        """The search as of the leading plans alone, once their parts are known."""
+        found, every, parts, device = self.found, self.every, self.parts, self.question.cluster.device
+        limit = spread_of(found.framework, device, bool(self.question.model.experts)).margin(FIT_PROBABILITY)
+        times, held = parts[0], parts[engines.PARTS.index("memory_total")]
+        fits = held <= limit * float(device.usable_memory or 0.0)
+
+        def rebuilt(place: int) -> Estimate:
+            plan, step = every.plan(int(self.places[place])), engines.unflatten(parts[:, place])
+            return Estimate(question=self.question, plan=plan, step=StepParts.of(step, self.question, plan))
+
+        inside, outside = np.flatnonzero(fits), np.flatnonzero(~fits)
+        ranked = simplest_first([rebuilt(int(place)) for place in inside[np.argsort(times[inside], kind="stable")[:top]]])
+        miss = rebuilt(int(outside[np.argmin(held[outside])])) if len(outside) and not ranked else None
+        kept = dataclasses.replace(
+            every, step_time=times, peak_memory=held, fits=fits, rows=every.rows[:, self.places],
+            columns={name: column[self.places] for name, column in every.columns.items()}, settings=[], numbers=[],
+        )  # fmt: skip
+        return dataclasses.replace(
+            found, model=self.question.model, cluster=self.question.cluster, evaluated=len(self.places), fitting=int(fits.sum()),
+            ranked=ranked, closest_miss=miss, every=kept,
+        )  # fmt: skip
 
 
 def _leading(every: Evaluated, most: int) -> np.ndarray:
-    """Places of the fastest plans of all, of the fastest that fit, and of the leanest."""
+    """Places of the first frontiers of time and memory, of the fastest plans of all, and of the fastest that fit.
+
+    However much memory there is, the fastest plan that fits stands on the first frontier.
+    """
     if len(every) <= most:
         return np.arange(len(every))
     third = max(most // 3, 1)
-    fitting = np.flatnonzero(every.fits)
-    chosen = (
-        np.argsort(every.step_time, kind="stable")[:third],
-        fitting[np.argsort(every.step_time[fitting], kind="stable")[:third]],
-        np.argsort(every.peak_memory, kind="stable")[:third],
-    )
-    return np.unique(np.concatenate(chosen))
+    fitting = every.by_time[every.fits[every.by_time]]
+    layers = np.concatenate(every.frontiers)[: max(third, len(every.frontiers[0]))]
+    return np.unique(np.concatenate((layers, every.by_time[:third], fitting[:third])))
 
 
-__all__ = ["MOST", "shortlist"]
+__all__ = ["MOST", "shortlist", "shortlists"]

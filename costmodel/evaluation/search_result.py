@@ -30,6 +30,25 @@ if TYPE_CHECKING:
     from costmodel.studies.partitioning import StageSplit
 
 
+FRONTIERS = 24
+"""Of time and memory, one behind the other, that are told apart."""
+
+
+def leaner_than_all_before(memory: np.ndarray) -> np.ndarray:
+    """Whether each plan needs less memory than every one before it.
+
+    Parameters
+    ----------
+    memory : of plans, the fastest first, in any unit
+
+    Examples
+    --------
+    >>> leaner_than_all_before(np.array([5.0, 6.0, 4.0])).tolist()
+    [True, False, True]
+    """
+    return memory < np.concatenate(([np.inf], np.minimum.accumulate(memory)))[:-1]
+
+
 @dataclasses.dataclass(frozen=True)
 class Evaluated:
     """Every legal plan that a search evaluated, as columns.
@@ -58,6 +77,21 @@ class Evaluated:
 
     def __len__(self) -> int:
         return len(self.step_time)
+
+    @functools.cached_property
+    def by_time(self) -> np.ndarray:
+        """Places of all plans, the fastest first, and of those that are equally fast the leanest."""
+        return np.lexsort((self.peak_memory, self.step_time))
+
+    @functools.cached_property
+    def frontiers(self) -> tuple[np.ndarray, ...]:
+        """Places of the plans that none beats in time and memory, then of those of the rest, and so on; the fastest first."""
+        found, left = [], self.by_time
+        for _ in range(FRONTIERS):
+            on = leaner_than_all_before(self.peak_memory[left])
+            found.append(left[on])
+            left = left[~on]
+        return tuple(found)
 
     def plan(self, place: int) -> Plan:
         """The plan at a place, from 0."""

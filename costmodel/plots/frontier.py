@@ -63,27 +63,6 @@ class Frontier(NamedTuple):
     left_out: int
 
 
-def pareto(times: np.ndarray, memory: np.ndarray) -> np.ndarray:
-    """Places of the plans that no other beats in both, the fastest first.
-
-    Parameters
-    ----------
-    times, memory : of each plan, in any unit
-
-    Examples
-    --------
-    >>> pareto(np.array([1.0, 2.0, 3.0]), np.array([5.0, 6.0, 4.0])).tolist()
-    [0, 2]
-    """
-    order = np.lexsort((memory, times))
-    held = memory[order]
-    lowest = np.minimum.accumulate(held)
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = held[1:] < lowest[:-1]
-    chosen: np.ndarray = order[first]
-    return chosen
-
-
 def frontier(result: SearchResult, most: int = MOST_POINTS) -> Frontier:
     """What `frontier_figure` shows.
 
@@ -103,7 +82,7 @@ def frontier(result: SearchResult, most: int = MOST_POINTS) -> Frontier:
         raise InvalidValue("result", f"{result.evaluated} plans", wanted)
     spread = spread_of(result.framework, result.cluster.device, bool(result.model.experts))
     limit = spread.margin(FIT_PROBABILITY) * float(result.cluster.device.usable_memory or 0.0)
-    best = pareto(every.step_time, every.peak_memory)
+    best = every.frontiers[0]
     on = np.zeros(len(every), dtype=bool)
     on[best] = True
     fastest = float(every.step_time[every.fits].min() if every.fits.any() else every.step_time.min())
@@ -209,7 +188,7 @@ def frontier_drawing(result: SearchResult, before: SearchResult | None = None) -
             "text": [shown.best.texts[place]], "name": "fastest that fits", "hovertemplate": "%{text}<extra></extra>",
             "marker": {"symbol": "star", "size": 16, "color": VERMILLION, "line": {"color": BLACK, "width": 1}},
         })  # fmt: skip
-    line, words = level(shown.limit, "limit of the GPU", "right")
+    line, words = level(shown.limit, f"fits up to {shown.limit:.3g} {shown.memory_unit}", "right")
     left = f"<br><sub>{shown.left_out:,} more are slower, larger or too many to be drawn</sub>" if shown.left_out else ""
     layout = {
         "template": TEMPLATE, "title": {"text": shown.title + left}, "height": 480,

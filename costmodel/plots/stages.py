@@ -110,11 +110,12 @@ def stages_drawing(estimate: Estimate, before: Estimate | None = None) -> Drawin
     if before is not None:
         was = [stage.total / shown.factor for stage in before.memory.stages]
         data.append({
-            "type": "scatter", "x": places, "y": was, "mode": "markers", "name": "before the change",
-            "marker": {"symbol": "line-ew", "size": 34, "line": {"width": 4, "color": GREY}},
+            "type": "scatter", "mode": "lines", "name": "before the change", "line": {"width": 4, "color": GREY},
+            "x": [end for place in places for end in (place - 0.34, place + 0.34, None)],
+            "y": [height for held in was for height in (held, held, None)],
             "hovertemplate": f"before the change: %{{y:.4g}} {shown.unit}<extra></extra>",
         })  # fmt: skip
-    line, words = level(shown.limit, f"limit of the GPU: {shown.limit:.4g} {shown.unit}", "left")
+    line, words = level(shown.limit, f"fits up to {shown.limit:.3g} {shown.unit}", "right")
     few = len(places) <= 16
     ticks: dict[str, object] = {"tickmode": "auto"}
     if few:

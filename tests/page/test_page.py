@@ -174,7 +174,7 @@ def test_nothing_sticks_out_and_every_control_has_a_name(browser, pages, width, 
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1440, False), (1440, True), (390, False), (390, True)])
-def test_contrast_and_labels_pass_axe(browser, pages, width, dark):
+def test_contrast_and_labels_pass_axe_on_every_tab(browser, pages, width, dark):
     package = pytest.importorskip("axe_selenium_python", reason="brings axe-core: pip install costmodel[test]")
     page, _ = pages["experts"]
     browser.resize(width, 900, dark)
@@ -183,9 +183,14 @@ def test_contrast_and_labels_pass_axe(browser, pages, width, dark):
     browser.run(DRAG, "drag-rail-bandwidth", -150)
     script = Path(package.__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
     browser.driver.execute_script(script.read_text(encoding="utf-8"))
-    found = browser.run("return (await axe.run(document)).violations.map((one) => [one.id, one.nodes.map((node) => node.html)])")
+    found = {}
+    for tab in browser.run("return [...document.querySelectorAll('[role=tab]')].map((one) => one.id)"):
+        browser.run("document.getElementById(given[0]).click();" + PAUSE, tab, 300)
+        found[tab] = browser.run(
+            "return (await axe.run(document)).violations.map((one) => [one.id, one.nodes.map((node) => node.html)])"
+        )
     browser.resize(1440, 900)
-    assert found == []
+    assert len(found) == 7 and not any(found.values()), found
 
 
 def test_keys_alone_move_tabs_and_sliders(browser, pages):
@@ -212,6 +217,10 @@ PLAYED = """
 const got = await window.costmodel.timeline(given[0]);
 return got.error ? got.error : [got.total, got.end.reduce((a, b) => a + b, 0), got.end.length];
 """
+HELD = """
+const got = await window.costmodel.timeline(given[0]);
+return [0, got.ranks - 1].map((rank) => got.held(rank));
+"""
 MOVED = {"rail.bandwidth": 9e9, "nvlink.bandwidth": 60e9, "rail.latency": 4e-5}
 
 
@@ -229,6 +238,32 @@ def test_the_timeline_of_the_page_is_the_timeline_of_python(browser, pages, case
             wanted = costmodel.timeline(model, on, plan, framework)
             assert [total, ends] == pytest.approx([wanted.total, wanted.end.sum()], rel=1e-9)
             assert count == len(wanted.end)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_ranks_hold_is_what_they_hold_in_python(browser, pages, case):
+    page, what = pages[case]
+    model, cluster, framework, *_ = what.question
+    load(browser, page)
+    for plan in (what.candidates.first.plan, *what.candidates.plans[:40:8]):
+        wanted = costmodel.timeline(model, cluster, plan, framework)
+        got = browser.run(HELD, as_asked(plan))
+        for (when, count), rank in zip(got, (0, wanted.schedule.ranks - 1), strict=True):
+            moments, held = wanted.held_micro_batches(rank)
+            assert when == pytest.approx([0.0, *moments], rel=1e-9, abs=1e-12)
+            assert count == pytest.approx([0.0, *held], abs=1e-9)
+
+
+def test_what_a_slider_changes_is_drawn_over_what_was_before_on_every_chart(browser, pages):
+    page, _ = pages["dense"]
+    load(browser, page)
+    browser.run(DRAG, "drag-rail-bandwidth", -150)
+    for tab in ("time", "memory", "frontier", "scaling", "sensitivity", "timeline"):
+        browser.run("document.getElementById(`tab-${given[0]}`).click();" + PAUSE, tab, 400)
+        assert "before the change" in browser.run("return document.getElementById('legend').textContent"), tab
+        room, wide = browser.run("""const box = (id) => document.querySelector(id).getBoundingClientRect().width;
+            return [box('#chart'), box('#chart .main-svg')]""")  # fmt: skip
+        assert wide == pytest.approx(room, abs=2.0), tab
 
 
 def test_every_schedule_is_played_as_python_plays_it(browser, tmp_path):

@@ -81,12 +81,12 @@ def test_every_stage_stands_against_the_limit(found):
     assert shown.limit * GiB == pytest.approx(plan.memory.total + plan.memory_margin)
     assert max(shown.totals) * GiB == pytest.approx(plan.memory.total)
     figure = stages.stages_figure(plan)
-    assert "[GiB]" in figure.layout.yaxis.title.text and "limit" in texts(figure)
+    assert "[GiB]" in figure.layout.yaxis.title.text and "fits up to" in texts(figure)
 
 
 def test_the_frontier_is_the_plans_that_none_beats(found):
     every = found.every
-    best = frontier.pareto(every.step_time, every.peak_memory)
+    best = every.frontiers[0]
     for place in range(len(every)):
         beaten = (every.step_time <= every.step_time[place]) & (every.peak_memory <= every.peak_memory[place])
         beaten &= (every.step_time < every.step_time[place]) | (every.peak_memory < every.peak_memory[place])
@@ -154,6 +154,18 @@ def test_a_tornado_has_the_widest_bar_on_top(found):
     assert shown.highs[0] == pytest.approx(100 * (swings[0].time_high / found[0].step_time - 1))
     figure = sensitivity.tornado_figure(found[0], swings)
     assert figure.layout.yaxis.autorange == "reversed" and "[%]" in figure.layout.xaxis.title.text
+
+
+def test_a_tornado_has_the_ends_before_a_change_behind_it(found):
+    one, slower = found[0], estimate(*scaled(MODEL, CLUSTER, {"nvlink.bandwidth": 0.5}), found[0].plan, found[0].framework)
+    swings, then = sensitivities(slower), sensitivities(one)
+    shown = sensitivity.tornado(slower, swings, (one, then))
+    known = {each.quantity: each for each in then}
+    for each, ends in zip(swings, shown.before, strict=True):
+        was = known[each.quantity]
+        assert ends == pytest.approx([100 * (time / one.step_time - 1) for time in (was.time_low, was.time_high)])
+    thin = sensitivity.tornado_figure(slower, swings, (one, then)).data[0]
+    assert thin.name == "before the change" and len(thin.x) == len(swings)
 
 
 def test_measured_stands_against_predicted_with_its_error():

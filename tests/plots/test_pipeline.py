@@ -49,3 +49,15 @@ def test_a_wide_pipeline_is_not_labelled_to_death():
     assert len(what.held) == 8
     assert not any(any(bars.label) for bars in what.bars)
     assert np.unique([rank for rank, _, _ in what.held]).tolist()[-1] == 31
+
+
+def test_the_passes_before_a_change_stand_behind_in_one_path():
+    order = pipeline_schedule("1f1b", stages=2, micro_batches=4)
+    then, now = simulate_schedule(order, 1.0, 1.0), simulate_schedule(order, 2.0, 1.0)
+    rank, start, width = shown(now, then).before
+    passes = then.work > 0.0
+    assert rank.tolist() == order.rank[passes].tolist() and width.tolist() == then.work[passes].tolist()
+    assert (start + width).tolist() == then.end[passes].tolist()
+    ghost = pipeline_figure(now, then).data[0]
+    assert ghost.name == "before the change" and max(x for x in ghost.x if x is not None) == then.total
+    assert sum(x is None for x in ghost.x) == passes.sum()

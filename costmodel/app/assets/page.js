@@ -2,7 +2,7 @@
 (function () {
   "use strict";
   const state = new URLSearchParams(location.search);
-  let busy = false, waiting = false, sent = 0;
+  let busy = false, waiting = false, sent = 0, asked = null;
   const find = (selector, within) => (within || document).querySelector(selector);
   const all = (selector, within) => Array.from((within || document).querySelectorAll(selector));
 
@@ -39,7 +39,6 @@
   }
   function fill() {
     for (const element of all("#ask [name]")) {
-      if (element.type === "number" && state.has(element.name) && !/^[0-9]+$/.test(state.get(element.name))) continue;
       element.value = state.has(element.name) ? state.get(element.name) : element.dataset.default;
       if (state.has(element.name)) element.closest("details").open = true;
     }
@@ -72,7 +71,9 @@
     if (element.id === "file") { take(element.files[0]); element.value = ""; return; }
     if (element.form && element.form.id === "ask" && element.name) {
       state.delete("row"); state.delete("beside");
+      asked = element;
       set([read(element)]);
+      if (!element.value.trim()) element.value = element.dataset.default;
     }
   });
   document.addEventListener("submit", (event) => event.preventDefault());
@@ -109,10 +110,9 @@
   function act(button) {
     const what = button.dataset.do;
     if (what === "compare") {
-      const select = find("#ask [name=against]");
-      select.closest("details").open = true;
-      select.scrollIntoView({ block: "center" });
-      select.focus();
+      const comparing = state.has("beside") || state.has("against");
+      find("#ask [name=against]").value = "";
+      set([["against", ""], ["beside", comparing ? "" : state.has("row") ? "0" : "1"]]);
     } else if (what === "link") {
       const told = (text) => { button.textContent = text; setTimeout(() => { button.textContent = "Copy link"; }, 1500); };
       if (navigator.clipboard) navigator.clipboard.writeText(location.href).then(() => told("Copied"), () => told("See address"));
@@ -163,6 +163,14 @@
     });
   }
 
+  // the field whose value is refused, until one is taken
+  function blame(error) {
+    for (const one of all("#ask [aria-invalid]")) one.removeAttribute("aria-invalid");
+    if (!error) { asked = null; return; }
+    if (asked) asked.setAttribute("aria-invalid", "true");
+    requestAnimationFrame(() => find("#wrong").scrollIntoView({ block: "nearest" }));
+  }
+
   function plotted() { window.costmodel.plotted.push(performance.now() - sent); }
   function listen() {
     const graph = find("#chart .js-plotly-plot");
@@ -174,6 +182,9 @@
     took: [], // milliseconds from asking to the answer
     plotted: [], // the same to the redrawn chart
     shown(strip) {
+      find("[data-do=compare]").setAttribute("aria-pressed", String(state.has("beside") || state.has("against")));
+      if (strip && !strip.error) document.body.classList.remove("unanswered");
+      blame(strip && strip.error);
       for (const slider of strip && !strip.error ? all("[data-slider]") : []) {
         const about = strip[slider.dataset.slider];
         slider.hidden = !about.shown;
@@ -183,8 +194,8 @@
       }
       hold();
       listen();
-      const asked = sent;
-      requestAnimationFrame(() => setTimeout(() => window.costmodel.took.push(performance.now() - asked), 0));
+      const since = sent;
+      requestAnimationFrame(() => setTimeout(() => window.costmodel.took.push(performance.now() - since), 0));
       done();
     },
     opened(answer) {

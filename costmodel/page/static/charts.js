@@ -23,14 +23,16 @@ const bars = (shown, part, of, [colour, pattern], look, unit) => ({
   marker: {color: colour, pattern: {shape: pattern, bgcolor: colour, fgcolor: "#fff", size: 6, solidity: 0.25}, line: {width: 0}},
   hovertemplate: `%{y}<br>${title(part)}: %{x:.4g} ${unit}<extra></extra>`,
 });
+const BEFORE = "before the change";
+const ghostBars = (shown, of, look, unit) => ({type: "bar", orientation: "h", name: BEFORE, y: shown.map((one) => one.name), x: shown.map((one) => of(one) ?? null),
+  offset: -0.46, width: 0.1, base: 0, marker: {color: look.ghost}, hovertemplate: `before: %{x:.4g} ${unit}<extra></extra>`});
 const label = (axis) => ({title: {text: axis, standoff: 6}});
 
 // Plans side by side, their parts stacked; a thin bar: before the change; a whisker: 90 %.
 function timeChart(shown, view, look, narrow) {
   const data = Object.entries(view.time).filter(([part]) => shown.some((one) => one.parts[part] > 1e-4 * one.step_time_s))
     .map(([part, looks]) => bars(shown, part, (one) => one.parts[part], looks, look, "s"));
-  data.push({type: "bar", orientation: "h", name: "before the change", y: shown.map((one) => one.name), x: shown.map((one) => one.before?.step_time_s ?? null),
-    xaxis: "x", offset: -0.46, width: 0.1, base: 0, marker: {color: look.ghost}, hovertemplate: "before: %{x:.4g} s<extra></extra>", visible: shown.some((one) => one.before)});
+  if (shown.some((one) => one.before)) data.push(ghostBars(shown, (one) => one.before?.step_time_s, look, "s"));
   const low = Math.exp(-view.error), high = Math.exp(view.error);
   data.push({type: "scatter", mode: "markers", name: "90 %", y: shown.map((one) => one.name), x: shown.map((one) => one.step_time_s), marker: {size: 1, color: look.ink},
     error_x: {type: "data", symmetric: false, array: shown.map((one) => one.step_time_s * (high - 1)), arrayminus: shown.map((one) => one.step_time_s * (1 - low)), color: look.ink, thickness: 1.2, width: 4},
@@ -41,24 +43,35 @@ function timeChart(shown, view, look, narrow) {
 function memoryChart(shown, view, look, narrow, limit, capacity) {
   const data = Object.entries(view.memory).filter(([part]) => shown.some((one) => one.memory_parts[part] > 1e-4 * one.peak_memory_bytes))
     .map(([part, looks]) => bars(shown, part, (one) => one.memory_parts[part] / GIB, looks, look, "GiB"));
+  if (shown.some((one) => one.before)) data.push(ghostBars(shown, (one) => one.before && one.before.peak_memory_bytes / GIB, look, "GiB"));
   const line = (x, colour, dash) => ({type: "line", x0: x / GIB, x1: x / GIB, y0: 0, y1: 1, yref: "paper", line: {color: colour, width: 1.6, dash}});
   return [data, frame(look, narrow, {xaxis: {...label("GiB on the fullest GPU"), rangemode: "tozero"},
     yaxis: {autorange: "reversed"}, shapes: [line(limit, look.ink, "solid"), line(capacity, look.soft, "dot")]})];
 }
 
 // Time against memory of all plans: the frontier joined, what doesn't fit hollow.
-function frontierChart(times, bytes, names, limit, chosen, look, narrow) {
-  const order = [...times.keys()].sort((a, b) => times[a] - times[b] || bytes[a] - bytes[b]);
-  const edge = [], shown = times[order[0]] * 8;
+const MOST_POINTS = 1200;
+function ordered(times, bytes) {
+  return Uint32Array.from(times.keys()).sort((a, b) => times[a] - times[b] || bytes[a] - bytes[b]);
+}
+function edgeOf(order, bytes) {
+  const edge = [];
   let least = Infinity;
   for (const row of order) if (bytes[row] < least) { least = bytes[row]; edge.push(row); }
-  const near = order.filter((row) => times[row] <= shown && bytes[row] <= 4 * limit).slice(0, 2500);
+  return edge;
+}
+function frontierChart(now, was, names, limit, chosen, look, narrow) {
+  const {times, bytes} = now, order = ordered(times, bytes), edge = edgeOf(order, bytes), shown = times[order[0]] * 8;
+  const all = Array.from(order).filter((row) => times[row] <= shown && bytes[row] <= 4 * limit), every = Math.ceil(all.length / MOST_POINTS);
+  const near = all.filter((row, place) => place % every === 0);
+  const ghost = was ? edgeOf(ordered(was.times, was.bytes), was.bytes).filter((row) => was.bytes[row] <= 4 * limit && was.times[row] <= shown) : [];
   const points = (rows, name, marker) => ({type: "scatter", mode: "markers", name, x: rows.map((row) => bytes[row] / GIB), y: rows.map((row) => times[row]),
     text: rows.map(names), marker, hovertemplate: "%{text}<br>%{y:.4g} s, %{x:.4g} GiB<extra></extra>"});
   const front = edge.filter((row) => bytes[row] <= 4 * limit && times[row] <= shown);
   const data = [
     points(near.filter((row) => bytes[row] <= limit), "fits", {color: look.ghost, size: 5}),
     points(near.filter((row) => bytes[row] > limit), "does not fit", {color: look.ghost, size: 5, symbol: "circle-open"}),
+    ...(ghost.length ? [{type: "scatter", mode: "lines", name: `frontier ${BEFORE}`, x: ghost.map((row) => was.bytes[row] / GIB), y: ghost.map((row) => was.times[row]), line: {color: look.ghost, width: 5, shape: "hv"}, hoverinfo: "skip"}] : []),
     {...points(front, "frontier", {color: look.accent, size: 7, symbol: "diamond"}), mode: "lines+markers", line: {color: look.accent, width: 1.2, shape: "hv"}},
   ];
   if (chosen >= 0) data.push(points([chosen], "chosen", {color: "#d55e00", size: 13, symbol: "star"}));
@@ -66,23 +79,28 @@ function frontierChart(times, bytes, names, limit, chosen, look, narrow) {
     shapes: [{type: "line", x0: limit / GIB, x1: limit / GIB, y0: 0, y1: 1, yref: "paper", line: {color: look.ink, width: 1.4}}]})];
 }
 
-function scalingChart(points, look, narrow) {
+function scalingChart(points, was, look, narrow) {
+  const ghost = (kind) => ({type: "scatter", mode: "lines", name: kind === "weak" ? BEFORE : "", x: was.map((one) => one.gpus), y: was.map((one) => one[kind]), line: {color: look.ghost, width: 5}, hoverinfo: "skip", connectgaps: false});
   const line = (name, key, dash, symbol, colour) => ({type: "scatter", mode: "lines+markers", name, x: points.map((one) => one.gpus), y: points.map((one) => one[key]),
     line: {dash, color: colour, width: 1.6}, marker: {symbol, size: 8, color: colour}, hovertemplate: `${name}<br>%{x} GPUs: %{y:.4g} tokens/s<extra></extra>`, connectgaps: false});
-  return [[line("ideal", "ideal", "dot", "line-ew", look.soft), line("the batch grows with the GPUs (weak)", "weak", "solid", "circle", "#0072b2"), line("the same batch (strong)", "strong", "dash", "square", "#d55e00")],
+  return [[...(was ? [ghost("weak"), ghost("strong")] : []), line("ideal", "ideal", "dot", "line-ew", look.soft), line("the batch grows with the GPUs (weak)", "weak", "solid", "circle", "#0072b2"), line("the same batch (strong)", "strong", "dash", "square", "#d55e00")],
     frame(look, narrow, {xaxis: {...label("GPUs (logarithmic)"), type: "log", tickvals: points.map((one) => one.gpus), ticktext: points.map((one) => String(one.gpus))}, yaxis: {...label("tokens a second (logarithmic)"), type: "log", tickformat: "~s", dtick: "D2"}})];
 }
 
-function sensitivityChart(slopes, look, narrow) {
+function sensitivityChart(slopes, was, look, narrow) {
+  const then = new Map(was?.map((one) => [one.label, one])), ends = slopes.map((one) => then.get(one.label));
+  const ghost = {type: "bar", orientation: "h", name: BEFORE, y: slopes.map((one) => one.label), base: ends.map((one) => one ? Math.min(one.less, one.more) : 0), x: ends.map((one) => one ? Math.abs(one.more - one.less) : null),
+    offset: -0.46, width: 0.1, marker: {color: look.ghost}, hoverinfo: "skip"};
   const side = (name, key, colour, pattern) => ({type: "bar", orientation: "h", name, y: slopes.map((one) => one.label), x: slopes.map((one) => one[key]), base: 0,
     marker: {color: colour, pattern: {shape: pattern, bgcolor: colour, fgcolor: "#fff", size: 6, solidity: 0.25}}, hovertemplate: `%{y} ${name}: %{x:+.2f} %<extra></extra>`});
-  return [[side("a fifth less", "less", "#d55e00", "/"), side("a fifth more", "more", "#0072b2", "")],
+  return [[side("a fifth less", "less", "#d55e00", "/"), side("a fifth more", "more", "#0072b2", ""), ...(was ? [ghost] : [])],
     frame(look, narrow, {barmode: "overlay", xaxis: {...label("step time [%]"), zeroline: true, zerolinecolor: look.ink}, yaxis: {autorange: "reversed"}})];
 }
 
 // What each rank does over a step: all of it, or where that is too much its beginning and its end, as long as are returned beside.
-const DRAWN_PASSES = 500;
-function timelineChart(got, view, look, narrow) {
+const DRAWN_PASSES = 400, HOLDERS = 4;
+const HELD = [["#0072b2", "solid"], ["#d55e00", "dash"], ["#009e73", "dot"], ["#cc79a7", "dashdot"]];
+function timelineChart(got, was, view, look, narrow) {
   const {kind, rank, micro, stage, duration, end, kinds, ranks, total} = got, most = narrow ? DRAWN_PASSES / 2 : DRAWN_PASSES;
   const drawn = kinds.map((name) => name in view.passes), passes = [], begun = (e) => end[e] - duration[e];
   for (let e = 0; e < kind.length; e++) if (drawn[kind[e]] && duration[e] > 0) passes.push(e);
@@ -103,10 +121,40 @@ function timelineChart(got, view, look, narrow) {
       x: shape((e) => [begun(e) / unit, begun(e) / unit, end[e] / unit, end[e] / unit]), y: shape((e) => [rank[e] + 0.43, rank[e] - 0.43, rank[e] - 0.43, rank[e] + 0.43]),
       text: shape((e) => Array(4).fill(said(e))), hoveron: "points", hoverinfo: "text"};
   })).filter(({x}) => x.length);
-  const time = {zeroline: false, showgrid: false, nticks: narrow ? 3 : 8};
-  const axes = shown ? {xaxis: {...label(`beginning [${of}]`), ...time, domain: [0, narrow ? 0.46 : 0.49], range: [0, shown[0] / unit]}, xaxis2: {...frame(look, narrow, {}).xaxis, ...label(`end [${of}]`), ...time, domain: [narrow ? 0.54 : 0.51, 1], range: [(total - shown[1]) / unit, total / unit], anchor: "y"}}
-    : {xaxis: {...label(`time [${of}]`), ...time, range: [0, total / unit]}};
-  return [[data, frame(look, narrow, {hovermode: "closest", ...axes, yaxis: {...label("rank"), range: [ranks - 0.4, -0.6], tickmode: "linear", dtick: Math.max(1, Math.ceil(ranks / 8)), showgrid: false, zeroline: false}})], shown];
+  const spans = shown ? [[0, shown[0]], [total - shown[1], total]] : [[0, total]];
+  if (was) spans.forEach(([from, to], place) => {
+    const x = [], y = [];
+    for (let e = 0; e < was.kind.length; e++) {
+      const first = Math.max(was.end[e] - was.duration[e], from), last = Math.min(was.end[e], to);
+      if (first >= last || !(was.kinds[was.kind[e]] in view.passes)) continue;
+      x.push(first / unit, first / unit, last / unit, last / unit, null);
+      y.push(was.rank[e] - 0.47, was.rank[e] - 0.37, was.rank[e] - 0.37, was.rank[e] - 0.47, null);
+    }
+    data.unshift({type: "scatter", mode: "lines", name: place ? "" : BEFORE, xaxis: place ? "x2" : "x", fill: "toself", fillcolor: look.ghost, line: {width: 0, color: look.ghost}, x, y, hoverinfo: "skip"});
+  });
+  const holders = [...new Set(Array.from({length: Math.min(ranks, HOLDERS)}, (_, place) => Math.round(place * (ranks - 1) / Math.max(1, Math.min(ranks, HOLDERS) - 1))))];
+  holders.forEach((holder, order) => {
+    const [when, count] = got.held(holder);
+    spans.forEach(([from, to], place) => {
+      const x = [], y = [];
+      when.forEach((at, step) => {
+        if (at > to || (when[step + 1] ?? Infinity) < from) return;
+        x.push(Math.max(at, from) / unit); y.push(count[step]);
+      });
+      if (x.length) { x.push(to / unit); y.push(y.at(-1)); }
+      const [color, dash] = HELD[order];
+      data.push({type: "scatter", mode: "lines", name: place ? "" : `held by rank ${holder}`, xaxis: place ? "x4" : "x3", yaxis: "y2", x, y, line: {shape: "hv", width: 1.6, color, dash}, hovertemplate: `rank ${holder} holds %{y:.3g} micro-batches from %{x:.4g} ${of}<extra></extra>`});
+    });
+  });
+  const time = {zeroline: false, showgrid: false, nticks: narrow ? 3 : 8}, plain = frame(look, narrow, {});
+  const domains = shown ? [[0, narrow ? 0.46 : 0.49], [narrow ? 0.54 : 0.51, 1]] : [[0, 1]], axes = {};
+  spans.forEach(([from, to], place) => {
+    const common = {...plain.xaxis, ...time, domain: domains[place], range: [from / unit, to / unit]};
+    axes[place ? "xaxis2" : "xaxis"] = {...common, anchor: "y", showticklabels: false};
+    axes[place ? "xaxis4" : "xaxis3"] = {...common, anchor: "y2", ...label(shown ? `${place ? "end" : "beginning"} [${of}]` : `time [${of}]`)};
+  });
+  return [[data, frame(look, narrow, {hovermode: "closest", ...axes, yaxis: {...label("rank"), domain: [0.36, 1], range: [ranks - 0.4, -0.6], tickmode: "linear", dtick: Math.max(1, Math.ceil(ranks / 8)), showgrid: false, zeroline: false},
+    yaxis2: {...plain.yaxis, ...label("held"), domain: [0, 0.28], rangemode: "tozero", nticks: 3, anchor: "x3"}})], shown];
 }
 
 // Why one plan is slower than another, part by part.

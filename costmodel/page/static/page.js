@@ -34,6 +34,8 @@ function details(plan) {
   const more = Object.keys(view.columns).filter((name) => !known.has(name) && view.columns[name].index).map((name) => `${title(name)} ${plan[name]}`);
   return [...OTHERS.map(([name, words]) => words(plan[name])), ...more].filter(Boolean).join(", ");
 }
+const named = new Map();
+const nameOf = (row) => { if (!named.has(row)) named.set(row, degrees(fieldsOf(row))); return named.get(row); };
 const fieldsOf = (row) => Object.fromEntries(Object.entries(view.columns).map(([name, {values, index}]) => [name, values[index ? index[row] : 0]]));
 const timeline = timelineOf(costmodel, JSON.parse($("orders").textContent));
 const wholePlan = (plan) => ({...costmodel.asked, ...plan});
@@ -211,32 +213,41 @@ function step(event) {
   $(`tab-${state.tab}`).focus();
 }
 function tab(key) { state.tab = key; keepAddress(); tabs(); draw(entries()); }
-function scaling(one) {
-  const points = [];
-  const base = {...one.plan, ...modelChanges()}, batch = costmodel.asked.global_batch, copies = wholePlan(one.plan).data_parallel;
+function scaling(one, changes = modelChanges()) {
+  const points = [], first = costmodel.evaluate({...one.plan, ...changes}), ideal = first.error ? null : view.tokens / first.step_time_s;
+  const base = {...one.plan, ...changes}, batch = costmodel.asked.global_batch, copies = wholePlan(one.plan).data_parallel;
   for (const share of [1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16]) {
     const data = copies * share, gpus = view.gpus * share;
     if (!Number.isInteger(data) || !Number.isInteger(gpus)) continue;
     const rate = (more) => { const got = costmodel.evaluate({...base, data_parallel: data, gpus, ...more}); return got.error ? null : (more.global_batch ?? batch) * costmodel.asked.seq_len / got.step_time_s; };
     const weak = Number.isInteger(batch * share) && batch * share >= 1 ? rate({global_batch: batch * share}) : null;
-    points.push({gpus, weak, strong: rate({}), ideal: throughput(one) * share});
+    points.push({gpus, weak, strong: rate({}), ideal: ideal * share});
   }
   return points;
 }
-function slopes(one) {
-  const base = {...one.plan, ...modelChanges()};
+function slopes(one, changes = modelChanges()) {
+  const base = {...one.plan, ...changes}, first = costmodel.evaluate(base).step_time_s;
   const list = view.sliders.filter(({field}) => field !== "price").map(({field, label: words, value, most, least}) => {
-    const now = state.changes[field] ?? value;
-    const change = (by) => { const got = costmodel.evaluate({...base, [field]: now * by}); return got.error ? 0 : 100 * (got.step_time_s / one.step_time_s - 1); };
+    const now = changes[field] ?? value;
+    const change = (by) => { const got = costmodel.evaluate({...base, [field]: now * by}); return got.error ? 0 : 100 * (got.step_time_s / first - 1); };
     return {label: words, less: change(0.8), more: change(1.2)};
   });
   return list.sort((a, b) => Math.max(Math.abs(b.less), Math.abs(b.more)) - Math.max(Math.abs(a.less), Math.abs(a.more)));
+}
+// What a chart showed before the sliders moved: worked out once for each plan.
+const ghosts = new Map();
+function ghost(kind, one, make) {
+  if (!moved()) return null;
+  const key = `${kind} ${JSON.stringify(one.plan)}`;
+  if (!ghosts.has(key)) ghosts.set(key, make(one, {}));
+  return ghosts.get(key);
 }
 function played(one, look, narrow) {
   const got = timeline({...one.plan, ...modelChanges()});
   if (got instanceof Promise) { got.then(() => { if (state.tab === "timeline" && found) draw(entries()); }); return [[[], frame(look, narrow, {})], "…"]; }
   if (got.error) return [[[], frame(look, narrow, {})], got.error];
-  const [drawing, shown] = timelineChart(got, view, look, narrow), name = one.name.replaceAll(" · ", ", ");
+  const was = ghost("timeline", one, () => timeline(one.plan));
+  const [drawing, shown] = timelineChart(got, was?.total ? was : null, view, look, narrow), name = one.name.replaceAll(" · ", ", ");
   const apart = seconds(got.total) === seconds(one.step_time_s) ? ", as is estimated" : `, where ${seconds(one.step_time_s)} are estimated`;
   const part = shown ? ` Drawn: its first ${seconds(shown[0])} and its last ${seconds(shown[1])}; between them it goes on in the same way.` : "";
   return [drawing, `${name}: one pipeline's step under ${got.name}, ${got.micro_batches.toLocaleString("en")} micro-batches, ${seconds(got.total)}${apart}.${part}`];
@@ -247,16 +258,16 @@ function draw(list) {
   const few = [chosen, ...(state.comparing && beside ? [beside] : list.filter((one) => one !== chosen).slice(0, DRAWN - 1))].map(shortly);
   const draws = {
     timeline: () => played(chosen, colours, narrow),
-    time: () => [timeChart(few, view, colours, narrow), "Thin bar: before the change. Whisker: 90 % of such estimates."],
+    time: () => [timeChart(few, view, colours, narrow), "Whisker: 90 % of such estimates."],
     memory: () => [memoryChart(few, view, colours, narrow, found.limit, found.limit / view.margin), "The fullest GPU of each plan, by part. Line: up to which a plan is judged to fit; dotted: what a process can use."],
-    frontier: () => [frontierChart(found.times, found.bytes, (row) => degrees(fieldsOf(row)), found.limit, Number.isInteger(chosen.row) ? chosen.row : -1, colours, narrow), `${view.plans.toLocaleString("en")} of ${view.legal.toLocaleString("en")} legal plans; those on the frontier give least time for their memory.`],
-    scaling: () => [scalingChart(scaling(chosen), colours, narrow), `${chosen.name} with more or fewer data-parallel copies; what breaks a rule is left out.`],
-    sensitivity: () => [sensitivityChart(slopes(chosen), colours, narrow), `${chosen.name}: each constant a fifth less and a fifth more, the others as they are.`],
+    frontier: () => [frontierChart(found, moved() ? unchanged : null, nameOf, found.limit, Number.isInteger(chosen.row) ? chosen.row : -1, colours, narrow), `${view.plans.toLocaleString("en")} of ${view.legal.toLocaleString("en")} legal plans; those on the frontier give least time for their memory.`],
+    scaling: () => [scalingChart(scaling(chosen), ghost("scaling", chosen, scaling), colours, narrow), `${chosen.name} with more or fewer data-parallel copies; what breaks a rule is left out.`],
+    sensitivity: () => [sensitivityChart(slopes(chosen), ghost("sensitivity", chosen, slopes), colours, narrow), `${chosen.name}: each constant a fifth less and a fifth more, the others as they are.`],
     difference: () => beside ? [differenceChart(wrapped(chosen), wrapped(beside), view, colours, narrow), `Why ${beside.name} takes ${signed(beside.step_time_s / chosen.step_time_s - 1)} against ${chosen.name}. Press Compare, then choose the other plan.`] : [[[], frame(colours, narrow, {})], "There is no second plan."],
   };
   const [[data, layout], reading] = draws[state.tab]();
-  $("chart").hidden = !data.length;  // then words stand for it
-  Plotly.react("chart", data, layout, {displayModeBar: false, responsive: true, scrollZoom: false});
+  $("chart").hidden = !data.length;  // then words stand for it; what is hidden has no size to be drawn in
+  if (data.length) Plotly.react("chart", data, layout, {displayModeBar: false, responsive: true, scrollZoom: false});
   $("js-plotly-tester")?.setAttribute("aria-hidden", "true");  // where Plotly measures its texts
   $("chart").setAttribute("role", "img");
   $("chart").setAttribute("aria-label", `${TABS[state.tab]}: ${reading}`);
@@ -302,7 +313,7 @@ function sliders() {
     const show = (held = false) => {
       const value = state.changes[slider.field] ?? slider.value, unit = slider.unit ? ` ${slider.unit}` : "";
       if (!held) input.value = placed(slider, value);
-      output.textContent = `${slider.field === "price" ? value.toFixed(2) : amount(value / slider.scale)}${unit} ${slider.logarithmic ? factor(value / slider.value) : ""}`.trim();
+      output.textContent = `${slider.field === "price" ? value.toFixed(2) : amount(value / slider.scale)}${unit}`;
       input.setAttribute("aria-valuetext", output.textContent);
       reset.disabled = !(slider.field in state.changes);
       box.classList.toggle("moved", slider.field in state.changes);

@@ -38,6 +38,15 @@ function makeTimeline(DATA, formulas, kernel) {
     for (let e = 0; e < end.length; e++) if (end[e] > last) last = end[e];
     return last;
   }
+  // When what a rank holds changes [s], and the micro-batches that it holds from then on.
+  function held({offsets, kind, start, end}, chunks, rank) {
+    const when = [0], count = [0];
+    for (let e = offsets[rank]; e < offsets[rank + 1]; e++) {
+      const change = kind[e] === code.forward ? 1 : kind[e] === code.backward || kind[e] === code["backward-weight"] ? -1 : 0;
+      if (change) { when.push(change > 0 ? start[e] : end[e]); count.push(count.at(-1) + change / chunks); }
+    }
+    return [when, count];
+  }
   // Start and end of every event [s].
   function played(made, step, micro_batches, order, events) {
     const {layers, ranks, syncs, chunks} = order, {offsets, kind, match, rank, place, link, sends, groups} = events, count = kind.length;
@@ -63,7 +72,7 @@ function makeTimeline(DATA, formulas, kernel) {
     const start = new Float64Array(count), end = new Float64Array(count), cursor = new Int32Array(ranks);
     const sending = made.settings.overlap.pipeline > 0 ? kernel.NON_BLOCKING : kernel.BLOCKING;
     kernel.play(kernel.Program(offsets, kind, match, rank, link, duration, occupancy, late, groups), ranks * ranks, sending, start, end, cursor);
-    return {...events, name: order.name, ranks, micro_batches, duration, start, end, kinds, total: latest(end)};
+    return {...events, name: order.name, ranks, micro_batches, duration, start, end, kinds, total: latest(end), held: (one) => held({...events, start, end}, chunks, one)};
   }
 
   return (model, orders) => {
