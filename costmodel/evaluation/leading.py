@@ -180,7 +180,7 @@ class _Leads(NamedTuple):
 def _leading(every: Evaluated, most: int) -> np.ndarray:
     """Places of the first frontiers of time and memory, of the fastest plans of all, and of the fastest that fit.
 
-    However much memory there is, the fastest plan that fits stands on the first frontier.
+    However much memory there is, the fastest plan that fits stands on the first frontier, but for what little room slows it.
     """
     if len(every) <= most:
         return np.arange(len(every))

@@ -70,8 +70,8 @@ LINKS = "{}: all-reduces of four ranks reach less; at 0.7 of the catalogue's rat
 
 
 @pytest.mark.parametrize(("name", "replicas", "published"), [
-    row("2.5B", 1, 95), row("1.2B", 64, 96), row("8.3B", 64, 74), row("8.3B", 1, 77, LINKS.format("82.2")),
-    row("4.2B", 1, 82, LINKS.format("90.5")), row("4.2B", 64, 79, LINKS.format("86.8")), row("2.5B", 64, 83, UNLIKE),
+    row("2.5B", 1, 95), row("1.2B", 64, 96), row("8.3B", 64, 74), row("8.3B", 1, 77),
+    row("4.2B", 1, 82, LINKS.format("90.3")), row("4.2B", 64, 79, LINKS.format("87.0")), row("2.5B", 64, 83, UNLIKE),
 ])  # fmt: skip
 def test_weak_scaling_is_as_published_within_five_points(name, replicas, published):
     assert efficiency(name, replicas, speed()) == pytest.approx(published, abs=5.0)
@@ -93,9 +93,9 @@ def test_no_exchange_costs_2_5_b_three_times_what_it_costs_the_others():
 
 
 @pytest.mark.parametrize(("name", "replicas", "published"), [
-    row("2.5B", 1, 95), row("4.2B", 1, 82, LINKS.format("87.3")), row("1.2B", 64, 96), row("4.2B", 64, 79),
+    row("2.5B", 1, 95), row("4.2B", 1, 82), row("1.2B", 64, 96), row("4.2B", 64, 79),
     row("8.3B", 1, 77), row("8.3B", 64, 74),
-    row("2.5B", 64, 83, UNLIKE.replace("96", "93.8")),
+    row("2.5B", 64, 83, UNLIKE.replace("96", "94.1")),
 ])  # fmt: skip
 def test_weak_scaling_with_the_kernels_of_2021_is_within_five_points(name, replicas, published):
     assert efficiency(name, replicas, 1.0) == pytest.approx(published, abs=5.0)
@@ -137,7 +137,15 @@ def test_tensor_pipeline_and_data_parallel_rows_are_within_ten_per_cent(name, ba
     assert float(answer.step.hardware_flop) / answer.step_time / gpus / 1e12 == pytest.approx(published, rel=0.10)
 
 
-@pytest.mark.parametrize(("name", "batch", "gpus", "micro_batch", "published"), ZERO_3)
+HOPS = pytest.mark.xfail(
+    strict=True, reason="30: a hop inside a node takes 4.8 times what NCCL's model has by the runs with tensor parallelism, "
+    "which adds up over rings of 1,536 ranks in some thirty calls a layer; at 3.3 times it was 36",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "batch", "gpus", "micro_batch", "published"), [
+    pytest.param(*line, marks=HOPS if line[2] == 1536 else ()) for line in ZERO_3
+])  # fmt: skip
 def test_zero_3_rows_are_within_twenty_per_cent(name, batch, gpus, micro_batch, published):
     assert zero_3(name, batch, gpus, micro_batch, **CODE_OF_2021) == pytest.approx(published, rel=0.20)
 
