@@ -5,6 +5,7 @@ Models, clusters from 8 to 16,384 GPUs, frameworks and the schedules that `simul
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 import sys
@@ -58,7 +59,7 @@ def powers(random_: random.Random, most: int) -> int:
 
 def plans(seed: int = 0) -> Iterator[Estimate]:
     """Estimates of drawn legal plans, without end."""
-    draw = random.Random(seed)
+    draw, apart = random.Random(seed), random.Random(seed + 1)
     while True:
         model, framework = load_model(draw.choice(MODELS)), draw.choice(FRAMEWORKS)
         gpus = int(2 ** draw.randint(3, 14))
@@ -81,16 +82,19 @@ def plans(seed: int = 0) -> Iterator[Estimate]:
         order = draw.choice([DIMENSIONS, ("tensor", "context", "pipeline", "data"), ("tensor", "data", "context", "pipeline")])
         shards = [None, None, *(size for size in (8, 16) if size < d * c)]
         zero = draw.choice(list(software.zero_stages))
+        modules = [name for name in software.recompute_modules if name != "operators"]
         try:
             plan = Plan(
                 global_batch=d * micro_batch * m, seq_len=draw.choice([2048, 4096, 8192]), tensor_parallel=t,
                 pipeline_parallel=p, context_parallel=c, data_parallel=d, micro_batch=micro_batch, schedule=schedule,
                 virtual_stages=v, zero_stage=zero, shard_group=draw.choice(shards) if zero else None,
                 expert_parallel=powers(draw, min(model.experts, d * c * t, 8)) if model.experts and "expert" in splits else 1,
-                recompute=draw.choice(["none", "full", *software.recompute_modules]), rank_order=order,
+                recompute=draw.choice(["none", "full", *modules]), rank_order=order,
                 overlap_gradients=draw.choice([None, None, True, False]),
                 overlap_parameters=draw.choice([None, None, True, False]),
             )  # fmt: skip
+            if plan.recompute == "full" and software.recomputes("operators") and apart.random() < 0.5:
+                plan = dataclasses.replace(plan, recompute="operators")
             yield estimate(model, cluster, plan, software)
         except (IllegalPlan, InvalidValue):
             continue

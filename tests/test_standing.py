@@ -67,7 +67,7 @@ def test_a_framework_without_measurements_has_a_wider_error():
     strange = costmodel.estimate(model, cluster, plan, "oneflow")
     assert known.spread.calibrated
     assert not strange.spread.calibrated
-    assert strange.time_spread > known.time_spread
+    assert strange.spread.typical > known.spread.typical  # on the median of such questions; one may follow known constants alone
 
 
 def test_plans_of_several_dtypes_stand_together_and_share_what_they_share():

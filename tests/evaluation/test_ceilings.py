@@ -51,7 +51,7 @@ def best_plan(model, device, framework):
         return None
 
 
-MISSED = ("nemo", "torchtune", "nanotron", "internevo")
+MISSED = ("nemo", "torchtune", "internevo")
 ABOVE = pytest.mark.xfail(strict=True, reason="73 to 78 % on the H20, whose FLOP are few beside its memory's speed")
 
 
