@@ -171,20 +171,33 @@ def influences(
     software = framework_on(cluster, framework)
     measured = read_runs(runs)
     constants, update = updated(cluster, software, measured)
+    disagreeing = _disagreeing(cluster, software, measured)
     found = []
     for place, (run, weight) in enumerate(zip(measured, update.weights, strict=True)):
         before = math.log(run[2] / _predict(cluster, software, software.constants, run))
         after = math.log(run[2] / _predict(cluster, software, constants, run))
-        others = [*measured[:place], *measured[place + 1 :]]
-        apart = False
-        if len(others) >= LEAST_OTHERS:
-            without, told = updated(cluster, software, others)
-            apart = abs(math.log(run[2] / _predict(cluster, software, without, run))) > DISAGREES * told.spread
         push = update.gain[:, place] * before
         most = int(np.abs(push).argmax())
         name = update.fields[most] if most < len(update.fields) else "common factor of the cluster"
-        found.append(Influence(place, before, after, float(weight), name, math.exp(push[most]), apart))
+        found.append(Influence(place, before, after, float(weight), name, math.exp(push[most]), place in disagreeing))
     return found
+
+
+def _disagreeing(cluster: Cluster, software: Framework, measured: Sequence[Run]) -> set[int]:
+    """Places of the runs that are too far from what the others say: the farthest first, and the rest judged without it."""
+    left, apart = list(range(len(measured))), set()
+    while len(left) > LEAST_OTHERS:
+        far = {}
+        for place in left:
+            without, told = updated(cluster, software, [measured[other] for other in left if other != place])
+            run = measured[place]
+            far[place] = abs(math.log(run[2] / _predict(cluster, software, without, run))) / told.spread
+        farthest = max(left, key=lambda place: far[place])
+        if far[farthest] <= DISAGREES:
+            break
+        left.remove(farthest)
+        apart.add(farthest)
+    return apart
 
 
 def next_run(
