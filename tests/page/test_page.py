@@ -70,11 +70,12 @@ def test_the_page_gives_the_digits_of_python_on_a_thousand_questions(browser, pa
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_search_in_the_browser_ranks_as_the_library_does(browser, pages, case):
+def test_the_search_in_the_browser_ranks_by_time_what_the_library_ranks(browser, pages, case):
+    """The library puts the simplest of plans first that can't be told apart; the page, which has no error of each, the fastest."""
     page, what = pages[case]
     load(browser, page)
     found = browser.run("return (await window.costmodel.search({})).ranked.map((one) => one.step_time_s)")
-    wanted = [one.step_time for one in what.candidates.found.ranked]
+    wanted = sorted(one.step_time for one in what.candidates.found.ranked)
     assert found[: len(wanted)] == pytest.approx(wanted, rel=1e-9)
 
 
@@ -309,7 +310,7 @@ def test_a_timeline_that_the_page_cannot_draw_is_said_in_words(browser, pages):
     load(browser, page)
     plan = as_asked(what.candidates.first.plan)
     degrees = {"tensor_parallel": 4, "context_parallel": 1, "pipeline_parallel": 4, "data_parallel": 4, "expert_parallel": 1}
-    other = plan | degrees | {"schedule": "zb-h1", "virtual_stages": 1, "micro_batch": 1}
+    other = plan | degrees | {"schedule": "zb-h1", "virtual_stages": 1, "micro_batch": 1, "zero_stage": 1}
     assert "holds no order of passes" in browser.run(PLAYED, other)
     assert "tensor_parallel=3" in browser.run(PLAYED, plan | {"tensor_parallel": 3})
     browser.run("document.getElementById('tab-timeline').click();" + PAUSE, 300)

@@ -133,7 +133,7 @@ function say(list) {
   answer.className = fits ? "" : "bad";
   answer.replaceChildren(element("b", {}, seconds(one.step_time_s)), ` a step with ${degrees(one.plan).replaceAll(" · ", ", ")}: ${percent(utilisation(one))} MFU, ${gib(one.peak_memory_bytes)} of ${gib(found.limit / view.margin)} GiB${fits ? "" : ": does not fit"}`);
   const words = [`${seconds(one.step_time_s * low)} to ${seconds(one.step_time_s * high)} with 90 %`];
-  if (one.place === 1) words.push(`first of ${found.fitting.toLocaleString("en")} plans that fit`);
+  if (one.place === 1) words.push(`fastest of ${found.fitting.toLocaleString("en")} plans that fit`);
   if (one.place === 1 && !moved() && view.fastest !== null && !state.own) words.push(`P(fastest) ${percent(view.fastest)}`);
   words.push(`${cost(one).toPrecision(3)} a step at ${price().toFixed(2)} a GPU-hour`);
   const evidence = view.calibrated ? `${view.runs} measured runs behind the error` : "no measurement of this software on this GPU";
