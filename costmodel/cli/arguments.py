@@ -25,20 +25,8 @@ class Misused(CostModelError):
     """Arguments that can't be understood."""
 
 
-def _columns() -> int:
-    """Columns of the terminal (`argparse` would load `shutil`, and all that reads archives with it, to ask for them)."""
-    given = os.environ.get("COLUMNS", "")
-    try:
-        return int(given) if given.isdecimal() and int(given) else os.get_terminal_size(1).columns or 80
-    except OSError:
-        return 80
-
-
 class Helper(argparse.RawDescriptionHelpFormatter):
     """Shows the default of an option that has one and doesn't say so itself."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=_columns() - 2)
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         words = action.help or ""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
-from unicodedata import east_asian_width
 
 from costmodel.description.dimensions import WRITTEN
 from costmodel.words import part_name
 
 if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate
+
+
+WIDE = 10_000
+"""Columns of a page, so that nothing is ever wrapped."""
 
 
 class Table(NamedTuple):
@@ -53,31 +56,22 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1,
     return Table(tuple(columns), tuple(tuple(row) for row in rows), words, total)
 
 
-def _width(text: str) -> int:
-    """Columns of a terminal that a text takes."""
-    return len(text) if text.isascii() else len(text) + sum(east_asian_width(letter) in "WF" for letter in text)
-
-
 def _laid(shown: Table, markdown: bool) -> str:
     """A table as lines, or as Markdown's, never cut to the width of the terminal."""
-    rows = [[cell.replace("|", "\\|") for cell in row] if markdown else row for row in shown.rows]
-    widths = [max(map(_width, cells)) for cells in zip(shown.columns, *rows, strict=True)]
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as Drawn
 
-    def line(cells: Sequence[str]) -> str:
-        gaps = [" " * (width - _width(cell)) for width, cell in zip(widths, cells, strict=True)]
-        texts = [
-            cell + gap if place < shown.words else gap + cell for place, (cell, gap) in enumerate(zip(cells, gaps, strict=True))
-        ]
-        return f"| {' | '.join(texts)} |" if markdown else "   ".join(texts).rstrip()
-
-    if markdown:
-        rule = "|".join(["", *("-" * (width + 2) for width in widths), ""])
-    else:
-        rule = "─" * (sum(widths) + 3 * (len(widths) - 1))
-    lines = [line(shown.columns), rule, *map(line, rows)]
-    if shown.total and not markdown and len(rows) > 1:
-        lines.insert(-1, "")
-    return "\n".join(lines)
+    drawn = Drawn(box=box.MARKDOWN if markdown else box.SIMPLE_HEAD, pad_edge=markdown, show_edge=markdown)
+    for place, column in enumerate(shown.columns):
+        drawn.add_column(column, justify="left" if place < shown.words else "right", no_wrap=True)
+    for place, row in enumerate(shown.rows, 1):
+        cells = [cell.replace("|", "\\|") for cell in row] if markdown else row
+        drawn.add_row(*cells, end_section=shown.total and not markdown and place == len(shown.rows) - 1)
+    console = Console(width=WIDE, highlight=False, markup=False, emoji=False)
+    with console.capture() as page:
+        console.print(drawn)
+    return "\n".join(line.rstrip() for line in page.get().splitlines() if line.strip() or not markdown)
 
 
 def print_page(*parts: Table | str, markdown: bool = False) -> None:
