@@ -144,9 +144,9 @@ def in_a_step(place: Place, framework: Framework, sharded: bool) -> CollectiveTi
         raise InvalidValue("sharded", sharded, f"all-gather or reduce-scatter, not {place.op}")
     asked = place.nbytes, place.ranks, place.stride, place.network, framework.numbers()
     time = float(price_of(place.op, "shard" if sharded else "all")(*asked)) if place.ranks > 1.0 else 0.0
-    links = collectives.group_links(*asked[1:])
-    tree = place.op == "all-reduce" and links.tree + links.byte * place.nbytes < links.ring + links.piece * place.nbytes
-    name = {"all-to-all": "point-to-point", "send": "point-to-point"}.get(place.op, "tree" if tree else "ring")
+    ring, tree = collectives.ring_and_tree(place.nbytes, collectives.group_links(*asked[1:]))
+    shape = "tree" if place.op == "all-reduce" and tree < ring else "ring"
+    name = {"all-to-all": "point-to-point", "send": "point-to-point"}.get(place.op, shape)
     chosen = Alternative(algorithm=name if time else "none", protocol="", time=time)
     return place.answer([chosen], "auto" if time else "none", framework.name, f"a step of {framework.name}")
 

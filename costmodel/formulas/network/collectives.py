@@ -128,6 +128,17 @@ def group_links(ranks: Number, stride: Number, network: NetworkNumbers, software
     )  # fmt: skip
 
 
+def ring_and_tree(nbytes: Number, links: Links) -> tuple[Number, Number]:
+    """Time of half an all-reduce by a ring and by a double binary tree, its launch left out [s].
+
+    Parameters
+    ----------
+    nbytes : buffer on each rank [bytes]
+    links : of `group_links`
+    """
+    return links.ring + links.piece * nbytes, links.tree + links.byte * nbytes
+
+
 def all_reduce_over(nbytes: Number, links: Links) -> Number:
     """As `all_reduce`, over a group that is known [s].
 
@@ -136,7 +147,7 @@ def all_reduce_over(nbytes: Number, links: Links) -> Number:
     nbytes : buffer on each rank [bytes]
     links : of `group_links`
     """
-    ring, tree = links.ring + links.piece * nbytes, links.tree + links.byte * nbytes
+    ring, tree = ring_and_tree(nbytes, links)
     return ops.where((links.exists > 0.0) & (nbytes > 0.0), links.launch + 2.0 * ops.minimum(ring, tree), 0.0)
 
 

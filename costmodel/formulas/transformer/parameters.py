@@ -24,19 +24,7 @@ def attention_parameters(model: ModelNumbers) -> Number:
     ----------
     [ainslie2023]_ (grouped queries), [deepseek2024v2]_ section 2.1 (latent attention)
     """
-    attention = model.attention
-    queries = attention.heads * attention.head_dim
-    values = attention.heads * attention.value_head_dim
-    plain = model.hidden * (queries + 2.0 * attention.kv_heads * attention.head_dim)
-    plain_bias = attention.bias * (queries + 2.0 * attention.kv_heads * attention.head_dim)
-    down = attention.query_latent * (model.hidden + model.norm_vectors)
-    query = ops.where(attention.query_latent > 0.0, down + attention.query_latent * queries, model.hidden * queries)
-    compressed = model.hidden * (attention.kv_latent + attention.rope_head_dim) + attention.kv_latent * model.norm_vectors
-    expanded = attention.kv_latent * attention.heads * (attention.head_dim - attention.rope_head_dim + attention.value_head_dim)
-    latent_bias = attention.bias * (attention.query_latent + attention.kv_latent + attention.rope_head_dim)
-    projections = ops.where(attention.latent > 0.0, query + compressed + expanded + latent_bias, plain + plain_bias)
-    output = values * model.hidden + attention.output_bias * model.hidden + index_parameters(model)
-    return projections + output + attention.qk_norm_channels * model.norm_vectors + attention.sinks * attention.heads
+    return attention_split(model) + key_parameters(model) + attention_whole(model)
 
 
 def attention_whole(model: ModelNumbers) -> Number:
@@ -67,6 +55,21 @@ def key_parameters(model: ModelNumbers) -> Number:
     return ops.where(attention.latent > 0.0, 0.0, plain)
 
 
+def attention_split(model: ModelNumbers) -> Number:
+    """Parameters of one layer's attention that the tensor ranks split evenly: queries, what expands latents, the output, sinks.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    """
+    attention = model.attention
+    queries = attention.heads * attention.head_dim
+    source = ops.where(attention.query_latent > 0.0, attention.query_latent, model.hidden)
+    expanded = attention.kv_latent * attention.heads * (attention.head_dim - attention.rope_head_dim + attention.value_head_dim)
+    projected = ops.where(attention.latent > 0.0, source * queries + expanded, (model.hidden + attention.bias) * queries)
+    return projected + attention.heads * attention.value_head_dim * model.hidden + attention.sinks * attention.heads
+
+
 def attention_of_rank(model: ModelNumbers, tensor: Number) -> Number:
     """Parameters of one layer's attention on one rank.
 
@@ -82,9 +85,8 @@ def attention_of_rank(model: ModelNumbers, tensor: Number) -> Number:
     >>> int(attention_of_rank(gemma, 4.0)), int(attention_of_rank(gemma, 8.0))  # four heads of keys and values
     (3932672, 2621952)
     """
-    whole, keys = attention_whole(model), key_parameters(model)
-    split = attention_parameters(model) - whole - keys
-    return split / tensor + keys / ops.minimum(tensor, model.attention.kv_heads) + whole
+    keys = key_parameters(model) / ops.minimum(tensor, model.attention.kv_heads)
+    return attention_split(model) / tensor + keys + attention_whole(model)
 
 
 def index_parameters(model: ModelNumbers) -> Number:
@@ -204,6 +206,17 @@ def expert_layer_shared_of_rank(model: ModelNumbers, tensor: Number) -> Number:
     return attention_of_rank(model, tensor) + shared + norm_parameters(model) + router_parameters(model)
 
 
+def embedding_channels(model: ModelNumbers) -> Number:
+    """Channels of a token's embedding before it is projected to the hidden state, where it is.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    """
+    width = model.vocabulary.embedding_width
+    return ops.where(width > 0.0, width, model.hidden)
+
+
 def embedding_parameters(model: ModelNumbers) -> Number:
     """Parameters of the input embedding (or projection of patches), learned positions and embedding norm.
 
@@ -211,11 +224,7 @@ def embedding_parameters(model: ModelNumbers) -> Number:
     ----------
     model : `ModelNumbers`
     """
-    vocabulary = model.vocabulary
-    width = ops.where(vocabulary.embedding_width > 0.0, vocabulary.embedding_width, model.hidden)
-    table = ops.where(vocabulary.patch_values > 0.0, vocabulary.patch_values * model.hidden, vocabulary.size * width)
-    widened = vocabulary.embedding_width * model.hidden
-    return table + widened + (vocabulary.positions + vocabulary.norm * model.norm_vectors) * model.hidden
+    return embedding_of_rank(model, 1.0)
 
 
 def embedding_of_rank(model: ModelNumbers, tensor: Number) -> Number:
@@ -227,9 +236,10 @@ def embedding_of_rank(model: ModelNumbers, tensor: Number) -> Number:
     tensor : ranks that split the table
     """
     vocabulary = model.vocabulary
-    width = ops.where(vocabulary.embedding_width > 0.0, vocabulary.embedding_width, model.hidden)
-    table = ops.where(vocabulary.patch_values > 0.0, vocabulary.patch_values * model.hidden, vocabulary.size * width)
-    return embedding_parameters(model) - (1.0 - 1.0 / tensor) * table
+    tokens = vocabulary.size * embedding_channels(model)
+    table = ops.where(vocabulary.patch_values > 0.0, vocabulary.patch_values * model.hidden, tokens)
+    widened = vocabulary.embedding_width * model.hidden
+    return table / tensor + widened + (vocabulary.positions + vocabulary.norm * model.norm_vectors) * model.hidden
 
 
 def head_of_rank(model: ModelNumbers, tensor: Number) -> Number:
@@ -241,9 +251,10 @@ def head_of_rank(model: ModelNumbers, tensor: Number) -> Number:
     tensor : ranks that split the table
     """
     vocabulary = model.vocabulary
-    width = ops.where(vocabulary.embedding_width > 0.0, vocabulary.embedding_width, model.hidden)
-    table = (1.0 - vocabulary.tied) * vocabulary.size * width + vocabulary.head_bias * vocabulary.size
-    return head_parameters(model) - (1.0 - 1.0 / tensor) * table
+    table = (1.0 - vocabulary.tied) * vocabulary.size * embedding_channels(model) + vocabulary.head_bias * vocabulary.size
+    transform = vocabulary.head_transform * (model.hidden + 1.0 + model.norm_vectors) * model.hidden
+    narrowed = vocabulary.embedding_width * model.hidden
+    return table / tensor + transform + narrowed + model.last_norm * model.norm_vectors * model.hidden
 
 
 def head_parameters(model: ModelNumbers) -> Number:
@@ -253,41 +264,22 @@ def head_parameters(model: ModelNumbers) -> Number:
     ----------
     model : `ModelNumbers`
     """
-    vocabulary = model.vocabulary
-    width = ops.where(vocabulary.embedding_width > 0.0, vocabulary.embedding_width, model.hidden)
-    projection = (1.0 - vocabulary.tied) * vocabulary.size * width + vocabulary.head_bias * vocabulary.size
-    transform = vocabulary.head_transform * (model.hidden + 1.0 + model.norm_vectors) * model.hidden
-    narrowed = vocabulary.embedding_width * model.hidden
-    return projection + transform + narrowed + model.last_norm * model.norm_vectors * model.hidden
-
-
-def prediction_parameters(model: ModelNumbers) -> Number:
-    """Parameters of the multi-token-prediction modules: a projection of two hidden states, two norms, one layer each.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-
-    References
-    ----------
-    [deepseek2024v3]_ section 2.2 (embedding and head are shared)
-    """
-    joined = 2.0 * model.hidden * model.hidden + 3.0 * model.norm_vectors * model.hidden
-    layer = ops.where(
-        model.experts.layers > 0.0,
-        expert_layer_shared_parameters(model) + expert_parameters(model),
-        dense_layer_parameters(model),
-    )
-    return model.prediction_layers * (joined + layer)
+    return head_of_rank(model, 1.0)
 
 
 def prediction_of_rank(model: ModelNumbers, tensor: Number) -> Number:
     """Parameters of the multi-token-prediction modules on one rank outside their routed experts.
 
+    Each is a projection of two hidden states, three norms and one layer.
+
     Parameters
     ----------
     model : `ModelNumbers`
     tensor : ranks that split their matrices
+
+    References
+    ----------
+    [deepseek2024v3]_ section 2.2 (embedding and head are shared)
     """
     joined = 2.0 * model.hidden * model.hidden / tensor + 3.0 * model.norm_vectors * model.hidden
     layer = ops.where(
