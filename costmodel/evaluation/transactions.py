@@ -261,16 +261,20 @@ class Book:
             tensor=plan.tensor_parallel, expert=plan.expert_parallel, expert_tensor=plan.expert_tensor_parallel,
         )  # fmt: skip
 
+    def holders(self, held: LocalTensors) -> tuple[tuple[str, NDArray[np.bool_], float, float], ...]:
+        """Groups of ranks that hold the same weights: which tensors, how many ranks, and the distance of neighbours."""
+        plan = self.plan
+        return (
+            ("data", ~held.routed, float(plan.data * plan.context), float(plan.data_stride)),
+            ("expert data", held.routed, float(communication.expert_ranks(plan)), float(plan.expert * plan.expert_tensor)),
+        )
+
     def synchronisation(self, stage: Stage) -> list[Exchanged]:
         """What sums a stage's gradients and gathers its weights."""
         plan, settings, held = self.plan, self.settings, self.tensors(stage)
-        groups = (
-            ("data", ~held.routed, plan.data * plan.context, plan.data_stride),
-            ("expert data", held.routed, communication.expert_ranks(plan), plan.expert * plan.expert_tensor),
-        )
         found = []
         compressed = self.asked.compression != "none"
-        for group, kept, ranks, stride in groups:
+        for group, kept, ranks, stride in self.holders(held):
             if ranks <= 1.0 or not kept.any():
                 continue
             shard = communication.sharing(ranks, plan)
@@ -306,21 +310,11 @@ class Book:
 
     def summed_elsewhere(self, stage: Stage) -> float:
         """What a rank sends of gradients in a step that servers, levels or rare averages sum, not all-reduces [bytes]."""
-        held, plan, width = (
-            self.tensors(stage),
-            self.plan,
-            self.settings.widths.reduce * self.settings.trainable,
-        )
-        groups = (
-            (~held.routed, plan.data * plan.context, plan.data_stride),
-            (held.routed, communication.expert_ranks(plan), plan.expert * plan.expert_tensor),
-        )
+        held, width = self.tensors(stage), self.settings.widths.reduce * self.settings.trainable
         sent = 0.0
-        for kept, ranks, stride in groups:
+        for _, kept, ranks, stride in self.holders(held):
             nbytes = width * float(held.numel[kept].sum())
-            _, one = communication.sum_over_copies(
-                nbytes, ranks, stride, self.settings, self.network, self.software
-            )
+            _, one = communication.sum_over_copies(nbytes, ranks, stride, self.settings, self.network, self.software)
             sent += self.updates * float(one)
         return sent
 
