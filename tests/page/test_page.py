@@ -71,7 +71,7 @@ def test_the_page_gives_the_digits_of_python_on_a_thousand_questions(browser, pa
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_search_in_the_browser_ranks_by_time_what_the_library_ranks(browser, pages, case):
-    """The library puts the simplest of plans first that can't be told apart; the page, which has no error of each, the fastest."""
+    """The library puts the simplest of plans first that can't be told apart; the page, which knows no errors, the fastest."""
     page, what = pages[case]
     load(browser, page)
     found = browser.run("return (await window.costmodel.search({})).ranked.map((one) => one.step_time_s)")
