@@ -116,6 +116,15 @@ def _log2(a):
     return log2
 
 
+@overload(ops.floor_log2, jit_options={"forceinline": True})
+def _floor_log2(a):
+    def floor_log2(a):
+        bits = np.float64(a).view(np.int64)
+        return np.int64((bits >> 52) | _MAGIC_BITS).view(np.float64) - _MAGIC - 1023.0
+
+    return floor_log2
+
+
 def _register(module: types.ModuleType) -> None:
     for formula in vars(module).values():
         if isinstance(formula, types.FunctionType) and formula.__module__ == module.__name__:

@@ -128,6 +128,25 @@ def log2(a: float) -> float:
     return library.log2(a) if hasattr(library, "log2") else library.log(a, 2)
 
 
+def floor_log2(a: float) -> float:
+    """Largest whole number whose power of two is not above `a`, as a float.
+
+    Examples
+    --------
+    >>> floor_log2(8.0), floor_log2(15.0)
+    (3.0, 3.0)
+    """
+    library = _library(a)
+    if library is math:
+        return math.frexp(a)[1] - 1.0
+    if _is_numpy(library):
+        found: float = library.frexp(a)[1] - 1.0
+        return found
+    if hasattr(library, "floor_log2"):
+        return library.floor_log2(a)
+    return -library.ceiling(-library.log(a, 2) - 1e-12)  # logarithms of whole powers may fall short by a rounding
+
+
 def ceil_div(a: float, b: float) -> float:
     """`a / b` rounded up.
 

@@ -47,17 +47,27 @@ def _whole(value: int) -> str:
     return "<" + ", ".join([f"i64 {value}"] * LANES) + ">"
 
 
-def _logarithm() -> str:
-    """Exponent bits plus the arctanh series of the mantissa: ten terms of z^2 <= 0.0295 leave less than 1e-16."""
-    magic = 4503599627370496.0
-    lines = [
-        f"define internal {VECTOR} @log2({VECTOR} %x) {{",
+def _exponent() -> list[str]:
+    """Exponent of a positive number, from its bits."""
+    return [
         f"%bits = bitcast {VECTOR} %x to {BITS}",
         f"%high = lshr {BITS} %bits, {_whole(52)}",
         f"%biased = or {BITS} %high, {_whole(0x4330000000000000)}",
         f"%lifted = bitcast {BITS} %biased to {VECTOR}",
-        f"%whole = fsub {VECTOR} %lifted, {_splat(magic)}",
+        f"%whole = fsub {VECTOR} %lifted, {_splat(4503599627370496.0)}",
         f"%exponent = fsub {VECTOR} %whole, {_splat(1023.0)}",
+    ]
+
+
+def _floor_of_logarithm() -> str:
+    lines = [f"define internal {VECTOR} @floor_log2({VECTOR} %x) {{", *_exponent(), f"ret {VECTOR} %exponent", "}"]
+    return "\n".join(lines)
+
+
+def _logarithm() -> str:
+    """Exponent bits plus the arctanh series of the mantissa: ten terms of z^2 <= 0.0295 leave less than 1e-16."""
+    lines = [
+        f"define internal {VECTOR} @log2({VECTOR} %x) {{", *_exponent(),
         f"%low = and {BITS} %bits, {_whole(0x000FFFFFFFFFFFFF)}",
         f"%one = or {BITS} %low, {_whole(0x3FF0000000000000)}",
         f"%mantissa = bitcast {BITS} %one to {VECTOR}",
@@ -84,7 +94,8 @@ def _logarithm() -> str:
 
 
 _HEAD = "\n".join([
-    f"declare {VECTOR} @llvm.ceil.v{LANES}f64({VECTOR})", f"declare {VECTOR} @llvm.sqrt.v{LANES}f64({VECTOR})", _logarithm(), "",
+    f"declare {VECTOR} @llvm.ceil.v{LANES}f64({VECTOR})", f"declare {VECTOR} @llvm.sqrt.v{LANES}f64({VECTOR})", _logarithm(),
+    _floor_of_logarithm(), "",
 ])  # fmt: skip
 
 
@@ -107,8 +118,8 @@ def _line(name: str, place: Place, operands: Sequence[str]) -> list[str]:
         return [f"{into} select {MASK} {left}, {VECTOR} {operands[1]}, {VECTOR} {operands[2]}"]
     if name == "neg":
         return [f"{into} fneg {VECTOR} {left}"]
-    if name == "log2":
-        return [f"{into} call {VECTOR} @log2({VECTOR} {left})"]
+    if name in ("log2", "floor_log2"):
+        return [f"{into} call {VECTOR} @{name}({VECTOR} {left})"]
     return [f"{into} call {VECTOR} @llvm.{name}.v{LANES}f64({VECTOR} {left})"]
 
 
