@@ -1,5 +1,6 @@
 """Collectives on clusters: NCCL's decision, groups on a topology, and what no answer may violate."""
 
+import itertools
 import math
 
 import numpy as np
@@ -8,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costmodel import Plan, load_cluster, load_framework
+from costmodel.catalogue.communication import constants_of_a_step, family_of, network_kind, overhead
+from costmodel.catalogue.software import software_that_adds_nothing
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.topology import Group, groups_of, landings
 from costmodel.errors import InvalidValue, NotModelled
@@ -22,9 +25,10 @@ from costmodel.evaluation.collectives import (
     expected_by_nccl,
     expected_by_rccl,
     library_of,
-    network_kind,
 )
+from costmodel.evaluation.prices import price_of
 from costmodel.formulas.network import nccl
+from costmodel.records import replaced
 from costmodel.solvers import nccl as tuner
 
 approx = pytest.approx
@@ -501,3 +505,56 @@ def test_what_rccl_lacks_is_refused(words, change):
         collective_time("all-reduce", GIB, 8, MI300X, **change)
     with pytest.raises(NotModelled, match="RCCL is modelled on AMD's GPUs"):
         collective_time("all-reduce", GIB, 8, H200, library="rccl")
+
+
+# Inside a step: straight lines over the size where NCCL's tuner has channels, corrections and tables
+
+OVERHEAD = 8e-6
+"""What NCCL's own constants take to start, which a step's launch holds: 6.6 to 14 us by protocol (src/graph/tuning.cc)."""
+
+
+def alone_and_in_a_step(name, ranks, op, nbytes):
+    """Price of a collective alone, without switches that reduce, and by a step's formula with the same constants."""
+    cluster = load_cluster(name, gpus=2048)
+    architecture, network = cluster.device.architecture, network_kind(cluster.levels[-1].name)
+    inside = overhead("architecture", family_of(architecture))
+    gain = (overhead("network", network) if ranks > cluster.gpus_per_node else inside).gain
+    measured = constants_of_a_step(architecture, network) | {
+        "network_quality": 1.0 / gain, "network_latency": gain, "network_node_latency": gain
+    }  # fmt: skip
+    software = replaced(software_that_adds_nothing(inside.launch + OVERHEAD), measured)
+    step = price_of(op, "all")(float(nbytes), float(ranks), 1.0, cluster.numbers(), software)
+    return collective_time(op, nbytes, ranks, cluster, nvls=False).time, float(step)
+
+
+def test_a_step_s_price_is_that_of_nccl_s_tuner():
+    found = []
+    for name in ("dgx-a100", "dgx-h100", "dgx-b200", "aws-p5"):
+        for ranks in (2, 4, 8, 16, 64, 256, 1024, 2048):
+            for op in ("all-reduce", "all-gather", "reduce-scatter"):
+                for nbytes in (128 * 1024, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB):
+                    tuned, step = alone_and_in_a_step(name, ranks, op, nbytes)
+                    found.append(step / tuned)
+    assert np.median(found) == pytest.approx(1.0, abs=0.06)
+    assert np.mean(np.abs(np.log(found)) < np.log(1.25)) > 0.9
+    assert min(found) > 0.65 and max(found) < 1.5
+
+
+def test_a_step_takes_the_protocols_that_nccl_takes():
+    cluster = load_cluster("dgx-h100", gpus=2048)
+    same = 0
+    questions = list(itertools.product(("all-reduce", "all-gather"), (8, 64, 512), (MIB, 16 * MIB)))
+    for op, ranks, nbytes in questions:
+        alone = collective_time(op, nbytes, ranks, cluster, nvls=False)
+        inside = collective_time(op, nbytes, ranks, cluster, framework="megatron-core")
+        same += (alone.algorithm, alone.protocol) == (inside.algorithm, inside.protocol)
+    assert same == len(questions)
+
+
+def test_a_large_group_gathers_small_messages_by_the_protocol_of_least_latency():
+    """A ring of 512 ranks: its latency by Simple would be 2.4 ms, where NCCL's model expects 0.7 ms for 1 MiB."""
+    cluster = load_cluster("dgx-h100", gpus=512)
+    found = collective_time("all-gather", MIB, 512, cluster, framework="fsdp2")
+    assert (found.algorithm, found.protocol) == ("ring", "ll")
+    simple = next(one for one in found.alternatives if one.protocol == "simple")
+    assert simple.time > 2.0 * found.time

@@ -480,7 +480,7 @@ def test_fsdp_saves_the_second_gather_of_what_lies_around_the_layers():
     assert least.sent_bytes["only"] - real.sent_bytes["only"] == pytest.approx(2.0 * outer * 63 / 64)
 
 
-def test_each_further_bucket_costs_a_launch_and_a_trip_around_the_ring():
+def test_each_further_bucket_costs_a_launch_at_least_and_every_call_its_own_price():
     plan = Plan(global_batch=64, seq_len=512, data_parallel=64, zero_stage=1)
     cluster = load_cluster("dgx-h100", gpus=64)
     one, many = (ledger(BLOOM, cluster, plan, buckets=rule) for rule in (OneBucket(), Megatron()))
@@ -489,9 +489,11 @@ def test_each_further_bucket_costs_a_launch_and_a_trip_around_the_ring():
     _, _, _, network, software = numbers(one.estimate)
     from costmodel.formulas.network import communication
 
-    overhead = communication.shard_exchange(1e-30, 64.0, 1.0, network, software)
     assert calls > 2
-    assert many.times["only"] - one.times["only"] == pytest.approx((calls - 2) * overhead)
+    assert many.times["only"] - one.times["only"] > (calls - 2) * software.host.collective_launch
+    for made in (one, many):
+        prices = [row.count * communication.shard_exchange(row.nbytes, 64.0, 1.0, network, software) for row in made.transactions]
+        assert made.times["only"] == pytest.approx(sum(prices))
 
 
 # Sizes

@@ -16,6 +16,7 @@ from costmodel import (
     load_model,
     search,
 )
+from costmodel.catalogue.communication import constants_of_a_step
 from costmodel.errors import NotModelled
 from costmodel.formulas.network import communication
 from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
@@ -30,7 +31,8 @@ MODEL = load_model("llama3-8b")
 PLAN = Plan(global_batch=64, seq_len=2048, data_parallel=64, zero_stage=0)
 IDEAL = replaced(
     FRAMEWORK.constants,
-    {"network_quality": 1.0, "network_latency": 0.0, "network_node_latency": 0.0, "host_collective_launch": 0.0},
+    {"network_quality": 1.0, "network_latency": 0.0, "network_node_latency": 0.0, "host_collective_launch": 0.0}
+    | constants_of_a_step(None, ""),
 )
 
 

@@ -12,6 +12,7 @@ from calibration.data import arguments as megatron
 from calibration.data.datasets import dataset_of, words_of
 from calibration.data.recipes import Recipe, recipe_of
 from calibration.data.runs import Run
+from costmodel.catalogue.communication import network_kind
 from costmodel.catalogue.loader import load_device, load_model, names
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.framework import Framework
@@ -177,13 +178,14 @@ def cluster_of(run: Run) -> Cluster:
     fabric = run.text.get("inter_node_link", "").lower()
     latency = 3.0e-5 if "efa" in fabric else 1.4e-5
     inside = Level(name="nvlink", size=domain, latency=3.4e-6, bandwidth=NODE_BANDWIDTH.get(architecture, 100e9))
-    between = Level(name="rail", size=domain * 1_000, latency=latency, bandwidth=NIC_SHARE * nic)
+    between = Level(name="efa" if "efa" in fabric else "rail", size=domain * 1_000, latency=latency, bandwidth=NIC_SHARE * nic)
     return Cluster(name=f"{device.name} x {gpus}", device=device, levels=(inside, between), gpus=gpus)
 
 
 def framework_of(run: Run) -> Framework:
     """The framework profile of a row's stack, on its device."""
-    return datasets.framework_of(run, cluster_of(run).device.architecture)
+    cluster = cluster_of(run)
+    return datasets.framework_of(run, cluster.device.architecture, network_kind(cluster.levels[-1].name))
 
 
 def plan_of(run: Run, framework: Framework) -> Plan:

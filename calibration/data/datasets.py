@@ -26,6 +26,7 @@ class Dataset:
     vocabulary : of its models where rows leave it out [tokens]; 0: not known
     classic : its models are GPTs with LayerNorm, biases and learned positions, whatever the framework
     software : framework that its rows' stack stands for; empty: what the stack says
+    releases : of what its rows name only by their software: the catalogue's framework
     like : framework by whose habits its runs are read where the catalogue hasn't their software
     untuned : deterministic kernels, tiny models, nothing tuned: a framework's own tests, whose host times are not a user's
     logging_stage : of the pipeline, whose rank logs its memory; -1: the fullest
@@ -37,6 +38,7 @@ class Dataset:
     vocabulary: int = 0
     classic: bool = False
     software: str = ""
+    releases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     like: str = ""
     untuned: bool = False
     logging_stage: int = -1
@@ -73,6 +75,8 @@ DATASETS = {
         "packed", "compile", "chunked ce", "activation checkpointing", "optimizer in backward", "activation offloading",
         "8-bit adamw", "lora", "qlora",
     )),
+    # Narayanan et al. 2021 (arXiv 2104.04473) table 2, the only rows of the papers that DeepSpeed ran
+    "papers": Dataset(releases={"deepspeed": "deepspeed-2021"}),
     # PyTorch's DistributedDataParallel under torch.compile: nearest to FSDP2 without sharding
     "modded_nanogpt": Dataset({"zero_stage": 0}, software="fsdp2"),
     # world rank 0 writes the table of a benchmark (huggingface/nanotron src/nanotron/helpers.py, ``log_throughput``)
@@ -122,16 +126,18 @@ def software_of(run: Run) -> str | None:
     run : a row
     """
     stack = run.text["stack"]
-    return dataset_of(run).software or SOFTWARE.get(stack, stack if stack in STACKS else None)
+    dataset = dataset_of(run)
+    return dataset.software or dataset.releases.get(stack) or SOFTWARE.get(stack, stack if stack in STACKS else None)
 
 
-def framework_of(run: Run, architecture: str) -> Framework:
+def framework_of(run: Run, architecture: str, network: str) -> Framework:
     """The framework of a row's stack with the habits of its source.
 
     Parameters
     ----------
     run : a row
     architecture : of its devices
+    network : kind of network between its nodes
     """
     name = software_of(run) or dataset_of(run).like or NEAREST
     if name == "hf-trainer" and "fsdp" in run.text["fsdp_mode"].lower():
@@ -143,7 +149,7 @@ def framework_of(run: Run, architecture: str) -> Framework:
         habits |= FP16_OPTIMIZER
     if has_accelerated_kernels(run) and name == "hf-trainer":
         habits["logit_bytes"] = IN_PLACE_LOSS
-    return changed(load_framework(name, architecture), habits)
+    return changed(load_framework(name, architecture, network), habits)
 
 
 def dispatcher_of(run: Run) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 import costmodel
 from calibration.data.reference import DEFAULT_FOLDER
 from costmodel import records
+from costmodel.catalogue.communication import family_of, network_kind
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.topology import Group
 from costmodel.errors import UnreadableFile
@@ -26,9 +27,7 @@ from costmodel.evaluation.collectives import (
     bus_factor,
     expected_by_nccl,
     expected_by_rccl,
-    family_of,
     library_of,
-    network_kind,
     phases_of,
 )
 from costmodel.formulas.network import nccl

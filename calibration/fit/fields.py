@@ -73,8 +73,8 @@ TIME = (
     _of("host_pressure_time", 0.01, field=1.0, framework=1.0, start=0.03),
     # a cluster's: no software sends above the line rate
     _of("network_quality", 0.85, 0.0, 1.0, field=0.7, cluster=0.7),
-    _of("network_latency", 1.5, field=0.5, cluster=1.0, start=3.0),
-    _of("network_node_latency", 1.0, field=0.5, architecture=0.4),
+    _of("network_latency", 1.0, field=0.3, cluster=0.7),
+    _of("network_node_latency", 1.0, field=0.3, architecture=0.3),
     _of("network_sharding_quality", 0.9, 0.0, 1.0, framework=0.7),
     _of("overlap_tensor", 0.5, 0.0, 1.0, framework=0.7),
     _of("overlap_gradients", 0.7, 0.0, 1.0, framework=0.7),

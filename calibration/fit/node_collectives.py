@@ -15,7 +15,7 @@ from calibration.fit.devices import Fitted, pooled
 from calibration.fit.operator_times import given
 from costmodel.catalogue.loader import link_bandwidth
 from costmodel.errors import UnreadableFile
-from costmodel.evaluation.collectives.place import WITHOUT_NVLINK
+from costmodel.formulas.network.nccl import WITHOUT_NVLINK
 from costmodel.formulas.network.node_links import NodeLinks, node_collective
 from costmodel.solvers.fitting import Constant, fit
 

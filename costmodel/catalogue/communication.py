@@ -7,9 +7,13 @@ import tomllib
 from typing import NamedTuple
 
 from costmodel.catalogue.loader import text_of
+from costmodel.formulas.network import nccl, rccl
 from costmodel.records import Row
 
 FILE = "communication.toml"
+NETWORKS = {"efa": "efa", "tcp": "tcp", "ethernet": "tcp"}
+"""Kind of network by what its level's name holds; every other is RDMA over InfiniBand or Ethernet."""
+USUAL_NETWORK = "rdma"
 
 
 class Overhead(NamedTuple):
@@ -56,3 +60,46 @@ def launch_of(launcher: str) -> float:
     launcher : ``"native"`` or ``"pytorch"``
     """
     return float(_tables().get("launcher", {}).get(launcher, {}).get("launch", 0.0))
+
+
+def network_kind(name: str) -> str:
+    """Kind of network that a level's name tells: ``"efa"``, ``"tcp"`` or ``"rdma"``.
+
+    Parameters
+    ----------
+    name : of the level
+
+    Examples
+    --------
+    >>> network_kind("efa"), network_kind("rail")
+    ('efa', 'rdma')
+    """
+    return next((found for part, found in NETWORKS.items() if part in name.lower()), USUAL_NETWORK)
+
+
+def family_of(architecture: str) -> str:
+    """Whose measured constants an architecture shares: NVIDIA's generations, ``"cdna"``; empty where neither library runs.
+
+    Parameters
+    ----------
+    architecture : of GPUs
+    """
+    return (nccl.FAMILIES | rccl.FAMILIES).get(architecture, "")
+
+
+def constants_of_a_step(architecture: str | None, network: str) -> dict[str, float]:
+    """What sweeps say of collectives inside a step: constants of `Software` by their paths.
+
+    How long a framework takes to launch one is its own constant, which its runs tell.
+
+    Parameters
+    ----------
+    architecture : of the GPUs; None where it isn't known
+    network : kind of network between the nodes
+    """
+    inside, between = overhead("architecture", family_of(architecture or "")), overhead("network", network)
+    return {
+        "network_crossing_launch": between.launch,
+        "network_node_filling": inside.filling, "network_node_round_bytes": inside.round_bytes,
+        "network_filling": between.filling, "network_round_bytes": between.round_bytes,
+    }  # fmt: skip

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import os
 
-from costmodel.catalogue import loader, readings
+from costmodel.catalogue import communication, loader, readings
 from costmodel.catalogue.server_systems import server_system
 from costmodel.checks import kind, text
 from costmodel.description.cluster import Cluster
@@ -28,17 +28,34 @@ def framework_names() -> list[str]:
     return list(loader.entries(FRAMEWORKS))
 
 
+OWN = {"network_piece_copy": 0.0}
+"""Constants that no calibration fits: a framework of the catalogue may state its own, in a table ``constants``."""
+
+
 def default_constants() -> dict[str, float]:
     """Constants of a software stack that was never calibrated."""
-    values = loader.entry_of(CONSTANTS, "default")
+    values = loader.entry_of(CONSTANTS, "default") | communication.constants_of_a_step(None, communication.USUAL_NETWORK) | OWN
     return {path: float(values[path]) for path in paths(Software)}
+
+
+def software_that_adds_nothing(launch_time: float = 0.0) -> Software:
+    """Software whose factors are one, and that takes nothing on top of what links take but the launch of a collective.
+
+    Parameters
+    ----------
+    launch_time : of a collective [s]
+    """
+    added = communication.constants_of_a_step(None, "") | OWN | {"host_collective_launch": launch_time}
+    return nested(Software, dict.fromkeys(paths(Software), 1.0) | added)
 
 
 FORMER_NAMES = {"aleph-alpha": "megatron-lm-2023", "megatron-core-ci": "megatron-core"}
 """Names that stood for a source of measurements, and the software that it ran."""
 
 
-def load_framework(name: str | os.PathLike[str], architecture: str | None = None) -> Framework:
+def load_framework(
+    name: str | os.PathLike[str], architecture: str | None = None, network: str = communication.USUAL_NETWORK
+) -> Framework:
     """A framework of the catalogue, or of a TOML file.
 
     A file holds the fields of Framework that differ from those of the framework that it names as ``base``, and in a table
@@ -49,6 +66,7 @@ def load_framework(name: str | os.PathLike[str], architecture: str | None = None
     name : as `framework_names` lists it, or a path
     architecture : of the devices it runs on: the constants are those that calibration, pooled over frameworks and
         architectures, expects of the framework there, whether or not it was measured there
+    network : kind of network between the nodes, as `costmodel.catalogue.communication.network_kind` has it
 
     Raises
     ------
@@ -61,14 +79,14 @@ def load_framework(name: str | os.PathLike[str], architecture: str | None = None
     """
     name = loader.path_or_name(name)
     if name not in loader.entries(FRAMEWORKS) and loader.is_file(name):
-        return _of_file(name, architecture)
-    return _of_catalogue(name, architecture)
+        return _of_file(name, architecture, network)
+    return _of_catalogue(name, architecture, network)
 
 
-def _of_file(path: str, architecture: str | None) -> Framework:
+def _of_file(path: str, architecture: str | None, network: str) -> Framework:
     fields = [field.name for field in dataclasses.fields(Framework) if field.name not in ("constants", "server_systems")]
     name, entry = loader.read_entry(path, (*fields, "base", "constants"))
-    base = _of_catalogue(text("base", entry.get("base", "megatron-core")), architecture)
+    base = _of_catalogue(text("base", entry.get("base", "megatron-core")), architecture, network)
     own = entry.get("constants", {})
     if not isinstance(own, dict):
         raise InvalidValue("constants", own, "a table of calibrated constants")
@@ -79,16 +97,18 @@ def _of_file(path: str, architecture: str | None) -> Framework:
 
 
 @functools.cache
-def _of_catalogue(name: str, architecture: str | None) -> Framework:
+def _of_catalogue(name: str, architecture: str | None, network: str) -> Framework:
     name = FORMER_NAMES.get(name, name)
     if name not in loader.entries(FRAMEWORKS):
         raise UnknownName("framework", name, loader.entries(FRAMEWORKS))
     calibrated = loader.entries(CONSTANTS)
     owner = next((known for known in (f"{name}@{architecture}", f"{name}@") if known in calibrated), name)
     measured = loader.entry_of(CONSTANTS, owner) if owner in calibrated else {}
-    values = {**loader.entry_of(CONSTANTS, "default"), **measured}
+    entry = loader.entry_of(FRAMEWORKS, name)
+    values = loader.entry_of(CONSTANTS, "default") | measured | communication.constants_of_a_step(architecture, network) | OWN
+    values |= entry.get("constants", {})
     stack = nested(Software, {path: float(values[path]) for path in paths(Software)})
-    defaults = {key: value for key, value in loader.entry_of(FRAMEWORKS, name).items() if key != "source"}
+    defaults = {key: value for key, value in entry.items() if key not in ("source", "constants")}
     servers = [server_system(system) for system in PLANNED_SERVERS]
     return Framework(name=name, constants=stack, owner=owner, server_systems=servers, **defaults)
 
@@ -104,7 +124,8 @@ def framework_on(cluster: Cluster, framework: Framework | str) -> Framework:
     if isinstance(framework, Framework):
         return framework
     text("framework", framework)
-    return cluster.frameworks.get(framework) or load_framework(framework, cluster.device.architecture)
+    network = communication.network_kind(cluster.levels[-1].name)
+    return cluster.frameworks.get(framework) or load_framework(framework, cluster.device.architecture, network)
 
 
 def ask(model: Transformer, cluster: Cluster, framework: Framework | str) -> Question:

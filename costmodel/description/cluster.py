@@ -9,6 +9,7 @@ from costmodel.checks import choice, listing, positive_int, real, text
 from costmodel.description.device import Device
 from costmodel.description.framework import Framework
 from costmodel.errors import InvalidValue
+from costmodel.formulas.network import nccl, rccl
 from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
 from costmodel.units import quantity
 
@@ -121,7 +122,27 @@ class Cluster:
         channels = CHANNELS.get(self.device.architecture, OTHER_CHANNELS)
         if "pcie" in self.levels[0].name.lower():
             channels = PCIE_CHANNELS
-        levels = [level.numbers()._replace(channels=channels) for level in self.levels]
+        known = [self._with_library(place, level.numbers()) for place, level in enumerate(self.levels)]
+        levels = [level._replace(channels=channels) for level in known]
         last = levels[-1]._replace(size=float(MAX_GPUS))
         padded = [*levels[:-1], *[last] * (MAX_LEVELS + 1 - len(levels))]
         return NetworkNumbers(*padded)
+
+    @property
+    def linked(self) -> bool:
+        """Whether the GPUs of a node reach each other over links of their own, and not over PCIe alone."""
+        return self.levels[0].topology != "tree" and self.device.architecture not in nccl.WITHOUT_NVLINK
+
+    def _with_library(self, place: int, level: LevelNumbers) -> LevelNumbers:
+        """A level with what the communication library's protocols reach on it; of a device without NCCL or RCCL, as it is."""
+        architecture = self.device.architecture
+        if architecture in rccl.TABLES:
+            share = rccl.TABLES[architecture].shares["ring"].ll
+            return level._replace(ll_bandwidth=share * level.bandwidth)
+        if architecture not in nccl.FAMILIES:
+            return level
+        newest = nccl.RELEASES[max(nccl.RELEASES)]
+        limits = newest.limits[nccl.FAMILIES[architecture] if place == 0 else nccl.HOSTS["intel"]]
+        wide = self.linked and architecture not in nccl.WITHOUT_LL128
+        trees = newest.limits[nccl.FAMILIES[architecture]].tree[-1]
+        return level._replace(ll_bandwidth=limits.ll[0 if place == 0 else -1], ll128=float(wide), tree_bandwidth=trees)

@@ -155,6 +155,9 @@ class LevelNumbers(NamedTuple):
     peer_bandwidth: Number = 1e30  # between two ranks; below `bandwidth` where each pair has a link of its own
     root_bandwidth: Number = 1e30  # between the halves of a unit; one link's in a tree, without limit in a switch
     channels: Number = 24.0  # that the communication library lays over the links inside a node
+    ll_bandwidth: Number = 0.0  # that a collective in the library's protocol LL reaches at most; 0: it has none
+    ll128: Number = 0.0  # 1: the links carry its protocol LL128
+    tree_bandwidth: Number = 1e30  # that its trees between nodes reach at most, for each member on a node
 
 
 class NetworkNumbers(NamedTuple):
@@ -197,6 +200,12 @@ class NetworkConstants(NamedTuple):
     sharding_quality: Number  # factor on the speed of gathering and scattering what ZeRO shards
     latency: Number  # factor on the latency of their hops between nodes
     node_latency: Number  # factor on the latency of their hops inside a node
+    crossing_launch: Number  # that a collective between nodes takes on top [s]
+    node_filling: Number  # inside a node, until its channels' buffers have been filled once [s/byte]
+    node_round_bytes: Number  # which so many bytes do
+    filling: Number  # the same two between nodes
+    round_bytes: Number
+    piece_copy: Number  # to copy each rank's part of what ZeRO gathers or scatters by a kernel of its own; 0: in place [s]
 
 
 class OverlapConstants(NamedTuple):

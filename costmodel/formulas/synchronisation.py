@@ -59,7 +59,9 @@ class Groups(NamedTuple):
     copying: collectives.Links
     gatherers: Number
     gathering: collectives.Links
-    slowness: Number  # of gathers and scatters: over the time of their bytes
+    slowness: Number  # of gathers and scatters: over the time of the collective
+    scattered: Number  # copies of the ranks' parts, for a sum that is scattered [s]
+    gathered: Number  # and for a gather
 
 
 def groups(
@@ -80,6 +82,7 @@ def groups(
         ranks, shard, collectives.group_links(shard, stride, network, software), copies,
         collectives.group_links(copies, stride * shard, network, software), gatherers,
         collectives.group_links(gatherers, stride, network, software), 1.0 / software.network.sharding_quality,
+        communication.piece_copies(shard, software), communication.piece_copies(gatherers, software),
     )  # fmt: skip
 
 
@@ -102,7 +105,7 @@ def reduction(nbytes: Number, calls: Number, group: Groups) -> Part:
     many = ops.maximum(calls, 1e-9)  # of nothing there are none
     kept = nbytes / group.shard
     one = nbytes / many
-    scatter = group.slowness * collectives.all_gather_over(one, group.scattering)
+    scatter = group.slowness * collectives.all_gather_over(one, group.scattering) + group.scattered
     reduce = collectives.all_reduce_over(one / group.shard, group.copying)
     load = group.scattering.piece * nbytes + 2.0 * group.copying.piece * kept
     return Part(many * (scatter + reduce), load)
@@ -118,8 +121,8 @@ def gathering(nbytes: Number, calls: Number, group: Groups) -> Part:
     group : `Groups`
     """
     many = ops.maximum(calls, 1e-9)
-    time = group.slowness * many * collectives.all_gather_over(nbytes / many, group.gathering)
-    return Part(time, group.gathering.piece * nbytes)
+    each = group.slowness * collectives.all_gather_over(nbytes / many, group.gathering) + group.gathered
+    return Part(many * each, group.gathering.piece * nbytes)
 
 
 def padding(rows: Number, shard: Number, padded: Number) -> Number:

@@ -9,7 +9,16 @@ import dataclasses
 import math
 
 from costmodel.formulas.network import nccl
-from costmodel.formulas.network.nccl import LL, LL128, SIMPLE, Limits, Release
+from costmodel.formulas.network.nccl import (
+    FAMILIES,
+    LL,
+    LL128,
+    LL128_SHARE,
+    SIMPLE,
+    TREE_SHARE,
+    Limits,
+    Release,
+)
 
 GB = 1e9
 MOST_CHANNELS = 16
@@ -17,15 +26,6 @@ MOST_CHANNELS = 16
 MOST_HEADS = 32
 OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce")
 """What NCCL's tuner decides on."""
-FAMILIES = {
-    "pascal": "volta", "turing": "volta", "volta": "volta", "ampere": "ampere", "ada": "ampere",
-    "hopper": "hopper", "blackwell": "blackwell", "blackwell-ultra": "blackwell", "blackwell-rtx": "blackwell",
-}  # fmt: skip
-"""Whose constants NCCL uses for an architecture."""
-LL128_SHARE = TREE_SHARE = 0.92
-"""Of the bus that LL128's flags leave a ring, and that trees reach."""
-NET_LATENCY = 14e-6
-"""Of a hop between nodes in NCCL's own constants [s]; what a network takes beyond is reported by its plugin."""
 
 
 def posting(overhead: float, protocol: str, amd: bool) -> float:
@@ -180,7 +180,7 @@ class _Model:
         self.tabled = family in self.table.limits
         self.limits: Limits = self.table.limits[family if self.tabled else "hopper"]
         self.scale = min(communicator.nodes, 3) - 1
-        vendor = "ampere" if communicator.amd else "volta"
+        vendor = nccl.HOSTS["amd" if communicator.amd else "intel"]
         by_host = self.limits if communicator.nodes == 1 else self.table.limits[vendor]
         self.ll_limit = by_host.ll[self.scale]
         self.protocols = [LL, SIMPLE]

@@ -10,12 +10,10 @@ import dataclasses
 import math
 
 from costmodel.formulas.network import nccl, rccl
-from costmodel.formulas.network.nccl import LL, LL128, SIMPLE
+from costmodel.formulas.network.nccl import LL, LL128, LL128_SHARE, SIMPLE, TREE_SHARE
 from costmodel.formulas.network.rccl import Table
-from costmodel.solvers.nccl import LL128_SHARE, OPERATIONS, TREE_SHARE, Candidate, posting
+from costmodel.solvers.nccl import OPERATIONS, Candidate, posting
 
-FAMILIES = {"cdna3": "cdna", "cdna4": "cdna"}
-"""Whose measured constants an architecture shares."""
 NODE = 8
 """GPUs of a node that RCCL recognises."""
 SHARES = {LL: 0.5, LL128: LL128_SHARE, SIMPLE: 1.0}
@@ -23,7 +21,7 @@ SHARES = {LL: 0.5, LL128: LL128_SHARE, SIMPLE: 1.0}
 HOST_OVERHEAD = 1e-6
 """Of posting a network operation [s]."""
 
-__all__ = ["FAMILIES", "OPERATIONS", "Mesh", "candidates", "gathers_directly"]
+__all__ = ["OPERATIONS", "Mesh", "candidates", "gathers_directly"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from costmodel.catalogue.software import software_that_adds_nothing
 from costmodel.checks import choice, flag, kind, positive_int, real
 from costmodel.description.buckets import cut_after
 from costmodel.description.buckets import overlap as bucketed
@@ -15,8 +16,8 @@ from costmodel.description.cluster import Cluster
 from costmodel.description.layers import LayerChain
 from costmodel.errors import InvalidValue
 from costmodel.formulas.network import collectives, wiring
-from costmodel.formulas.quantities import NetworkNumbers, Software
-from costmodel.records import as_number, nested, paths
+from costmodel.formulas.quantities import NetworkNumbers
+from costmodel.records import as_number
 
 Wiring = Literal["switch", "bus", "mesh", "cube-mesh"]
 CUBE_MESH_GPUS = 8
@@ -155,7 +156,7 @@ def data_parallel_step(
     forward = sum(layer.forward for layer in chain.layers)
     backward = sum(layer.backward for layer in chain.layers)
     network = _network(cluster, gpus, wiring)
-    software = nested(Software, dict.fromkeys(paths(Software), 1.0) | {"host_collective_launch": launch_time})
+    software = software_that_adds_nothing(launch_time)
     nbytes = np.array([layer.parameter_bytes for layer in reversed(chain.layers)])
     passed = np.cumsum([layer.backward for layer in reversed(chain.layers)])
     ends = cut_after(nbytes, [bucket])

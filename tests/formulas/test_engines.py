@@ -175,8 +175,9 @@ def drawn_tuple(kind, draw):
 
 
 def drawn_links(draw):
-    launch, ring, tree, piece, byte = (draw.uniform(low, 10.0 * low) for low in (1e-5, 1e-4, 1e-5, 1e-11, 1e-11))
-    return collectives.Links(float(draw.choice([0, 1])), launch, ring, tree, piece, byte)
+    lines = [collectives.Line(draw.uniform(1e-5, 1e-3), draw.uniform(1e-12, 1e-10)) for _ in range(5)]
+    rest = [draw.uniform(low, 10.0 * low) for low in (1e-12, 1e-13, 1e7, 1e-12)]
+    return collectives.Links(float(draw.choice([0, 1])), 1e-5, *lines[:3], draw.uniform(1.0, 2.0), *lines[3:], *rest)
 
 
 def drawn_node(draw):
@@ -186,7 +187,8 @@ def drawn_node(draw):
 def drawn_group(draw):
     shard, copies = float(draw.choice([1, 2, 8])), float(draw.choice([1, 4]))
     links = [drawn_links(draw) for _ in range(3)]
-    return synchronisation.Groups(shard * copies, shard, links[0], copies, links[1], shard, links[2], draw.uniform(1.0, 3.0))
+    slow = draw.uniform(1.0, 3.0), 1e-4, 2e-4
+    return synchronisation.Groups(shard * copies, shard, links[0], copies, links[1], shard, links[2], *slow)
 
 
 def drawn_window(draw):

@@ -2,13 +2,12 @@
 
 import dataclasses
 import inspect
-import math
 
 import pytest
 
 from costmodel import Plan, Transformer, estimate, ledger, load_cluster, load_framework
 from costmodel.formulas import training_step
-from costmodel.formulas.network import collectives, communication
+from costmodel.formulas.network import collectives, communication, nccl
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers, Software
 from costmodel.formulas.transformer import activations, flops, memory, parameters
@@ -38,7 +37,8 @@ def exact(software):
     """Software without what calibration adds: factors are one, nothing waits."""
     ones = ("_quality", "_scale", "_overhead", "_latency", "_traffic")
     factors = {path: 1.0 for path in paths(Software) if path.endswith(ones)}
-    nothing = {"host_collective_launch": 0.0, "memory_backward_overhead": 0.0, "memory_fragmentation": 0.0}
+    zero = "host_collective_launch memory_backward_overhead memory_fragmentation network_crossing_launch network_filling"
+    nothing = dict.fromkeys([*zero.split(), "network_node_filling"], 0.0)
     return replaced(software, factors | nothing)
 
 
@@ -333,10 +333,9 @@ def test_an_all_reduce_moves_the_least_that_any_can(p, n):  # patarasuk2009, the
 def test_a_rings_latency_grows_with_its_ranks_and_a_trees_with_their_logarithm():  # NVIDIA/nccl src/graph/tuning.cc
     node, net = LevelNumbers(1.0, 0.0, 1e15), LevelNumbers(4096.0, 1e-5, 1e15)
     network = NetworkNumbers(node, net, net)
-    ring = [collectives.ring_latency(float(p), 1.0, network, QUIET) for p in (64, 128)]
-    tree = [collectives.tree_latency(float(p), 1.0, network, QUIET) for p in (64, 128)]
-    assert ring == pytest.approx([63e-5, 127e-5])
-    assert tree == pytest.approx([6e-5, 7e-5])
+    links = [collectives.group_links(float(p), 1.0, network, QUIET) for p in (64, 128)]
+    assert [one.simple.latency for one in links] == pytest.approx([63e-5, 127e-5])
+    assert [one.tree.latency for one in links] == pytest.approx([6e-5, 7e-5])
 
 
 @pytest.mark.parametrize("ranks", [1.0])
@@ -373,5 +372,5 @@ def test_a_stage_boundary_carries_b_s_h_elements():  # narayanan2021, section 3.
 
 def test_logarithms_of_ranks_are_exact_for_powers_of_two():
     for k in range(1, 15):
-        network = NetworkNumbers(LevelNumbers(1.0, 0.0, 1e9), LevelNumbers(2.0**15, 0.0, 1e9), LevelNumbers(1e7, 1.0, 1e9))
-        assert math.isclose(collectives.tree_latency(2.0**k, 1.0, network, QUIET), k, rel_tol=1e-15)
+        assert nccl.levels_of(2.0**k) == k
+        assert nccl.levels_of(2.0**k - 0.5) == k - 1

@@ -5,13 +5,14 @@ import pytest
 from hypothesis import given, settings
 
 from costmodel import load_framework
+from costmodel.catalogue.communication import constants_of_a_step
 from costmodel.formulas.network import collectives, traffic
 from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
 from costmodel.records import replaced
 
 NETWORK = NetworkNumbers(LevelNumbers(4.0, 1e-6, 4e11), LevelNumbers(16.0, 5e-6, 5e10), LevelNumbers(1e7, 9e-6, 2.5e10))
 QUIET = {"network_quality": 1.0, "host_collective_launch": 0.0, "network_latency": 0.0, "network_node_latency": 0.0}
-STACK = replaced(load_framework("megatron-core").numbers(), QUIET)
+STACK = replaced(load_framework("megatron-core").numbers(), QUIET | constants_of_a_step(None, ""))
 quick = settings(deadline=None, max_examples=100, derandomize=True)
 groups = st.tuples(st.sampled_from([2, 4, 8, 16, 64]), st.sampled_from([1, 2, 4, 16]))
 

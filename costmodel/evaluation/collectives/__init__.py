@@ -17,9 +17,7 @@ from costmodel.evaluation.collectives.libraries import (
     LIBRARIES,
     NCCL_NAMES,
     RCCL_NAMES,
-    family_of,
     library_of,
-    network_kind,
 )
 from costmodel.evaluation.collectives.place import TEXTBOOK
 from costmodel.evaluation.collectives.questions import (
@@ -31,6 +29,5 @@ from costmodel.evaluation.collectives.questions import (
 
 __all__ = [
     "LATEST", "LIBRARIES", "NCCL_NAMES", "OPERATIONS", "RCCL_NAMES", "TEXTBOOK", "Alternative", "CollectiveTime",
-    "bus_factor", "collective_time", "expected_by_nccl", "expected_by_rccl", "family_of", "library_of", "network_kind",
-    "phases_of",
+    "bus_factor", "collective_time", "expected_by_nccl", "expected_by_rccl", "library_of", "phases_of",
 ]  # fmt: skip

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from costmodel.solvers import nccl as tuner
-from costmodel.solvers import rccl as mesh_tuner
+from costmodel.formulas.network import nccl, rccl
 
 LIBRARIES = ("nccl", "rccl", "textbook")
-NETWORKS = {"efa": "efa", "tcp": "tcp", "ethernet": "tcp"}
-"""Kind of network by what its level's name holds; every other is RDMA over InfiniBand or Ethernet."""
 NCCL_NAMES = ("ring", "tree", "nvls", "nvls-tree", "collnet-direct", "collnet-chain", "pat", "point-to-point")
 RCCL_NAMES = ("ring", "tree", "point-to-point")
 LIBRARY_NAMES: dict[str, tuple[str, ...]] = {"nccl": NCCL_NAMES, "rccl": RCCL_NAMES, "textbook": ()}
@@ -32,31 +29,6 @@ def library_of(architecture: str) -> str:
     >>> library_of("hopper"), library_of("cdna3"), library_of("tpu")
     ('nccl', 'rccl', 'textbook')
     """
-    if architecture in tuner.FAMILIES:
+    if architecture in nccl.FAMILIES:
         return "nccl"
-    return "rccl" if architecture in mesh_tuner.FAMILIES else "textbook"
-
-
-def family_of(architecture: str) -> str:
-    """Whose measured constants an architecture shares: NVIDIA's generations, ``"cdna"``.
-
-    Parameters
-    ----------
-    architecture : of GPUs that NCCL or RCCL runs on
-    """
-    return (tuner.FAMILIES | mesh_tuner.FAMILIES)[architecture]
-
-
-def network_kind(name: str) -> str:
-    """Kind of network that a level's name tells: ``"efa"``, ``"tcp"`` or ``"rdma"``.
-
-    Parameters
-    ----------
-    name : of the level
-
-    Examples
-    --------
-    >>> network_kind("efa"), network_kind("rail")
-    ('efa', 'rdma')
-    """
-    return next((found for part, found in NETWORKS.items() if part in name.lower()), "rdma")
+    return "rccl" if architecture in rccl.FAMILIES else "textbook"

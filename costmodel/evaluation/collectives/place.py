@@ -6,24 +6,22 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from costmodel.catalogue import communication as constants
+from costmodel.catalogue.software import software_that_adds_nothing
 from costmodel.description.cluster import Cluster
 from costmodel.description.topology import Group, Landing, landings
 from costmodel.errors import NotModelled
 from costmodel.evaluation.collectives.answer import Alternative, CollectiveTime, phases_of
-from costmodel.evaluation.collectives.libraries import family_of, library_of, network_kind
+from costmodel.evaluation.collectives.libraries import library_of
 from costmodel.formulas.network import algorithms, bounds, collectives, nccl, rccl
-from costmodel.formulas.quantities import NetworkNumbers, Software
-from costmodel.records import nested, paths
+from costmodel.formulas.quantities import NetworkNumbers
 from costmodel.solvers import nccl as tuner
 from costmodel.solvers import rccl as mesh_tuner
 from costmodel.solvers.blocks import binary_blocks_all_reduce
 
 NIC_SHARE = 0.96
 """Of a NIC's line rate that NCCL reckons with: 12 GB/s of 100 Gbit/s."""
-WITHOUT_NVLINK = ("ada", "turing", "blackwell-rtx")
 
-_NEUTRAL = nested(Software, dict.fromkeys(paths(Software), 1.0) | {"host_collective_launch": 0.0})
-"""Software that adds nothing to what the levels of a network take."""
+_NEUTRAL = software_that_adds_nothing()
 
 
 class _Links(NamedTuple):
@@ -241,8 +239,8 @@ class Place:
         device, levels = self.cluster.device, self.cluster.levels
         inner, nodes = levels[0], self.lands[0].units
         line = inner.line_rate or inner.bandwidth
-        linked = inner.topology != "tree" and device.architecture not in WITHOUT_NVLINK
-        specified, reckoned = nccl.LINK_BANDWIDTH.get(tuner.FAMILIES[device.architecture], (1.0, 1.0))
+        linked = inner.topology != "tree" and device.architecture not in nccl.WITHOUT_NVLINK
+        specified, reckoned = nccl.LINK_BANDWIDTH.get(nccl.FAMILIES[device.architecture], (1.0, 1.0))
         nic, latency = float("inf"), 0.0
         for place in range(1, len(levels)):
             if self.lands[place - 1].crossed:
@@ -253,15 +251,15 @@ class Place:
         return tuner.Communicator(
             ranks=self.group.ranks, nodes=nodes, architecture=device.architecture,
             link=line / specified * reckoned if linked else 0.0, pci=inner.bandwidth, nic=nic if nodes > 1 else 0.0,
-            net_latency=latency if latency > tuner.NET_LATENCY else 0.0, nvls=nvls, sharp=sharp, amd=amd,
+            net_latency=latency if latency > nccl.NET_LATENCY else 0.0, nvls=nvls, sharp=sharp, amd=amd,
         )  # fmt: skip
 
     def overhead(self, launcher: str) -> constants.Overhead:
         """What measurements add: of the architecture, between nodes of the network, and of who launches."""
-        inside = constants.overhead("architecture", family_of(self.cluster.device.architecture))
+        inside = constants.overhead("architecture", constants.family_of(self.cluster.device.architecture))
         launch = inside.launch + constants.launch_of(launcher)
         if self.lands[0].crossed:
-            between = constants.overhead("network", network_kind(self.crossed()[-1].level.name))
+            between = constants.overhead("network", constants.network_kind(self.crossed()[-1].level.name))
             return between._replace(launch=launch + between.launch)
         return inside._replace(launch=launch)
 

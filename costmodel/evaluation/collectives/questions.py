@@ -43,8 +43,9 @@ def collective_time(
 
     A benchmark calls a library over and over with nothing beside it, and its tuner decides. Inside a step the same library
     is launched by a framework among passes and other exchanges: `estimate`, `ledger` and `simulate` price every transaction
-    by one formula (`formulas.network.collectives`), with the launch, the latencies and the share of the links that calibration
-    found for the framework; ``framework=...`` asks for that price.
+    by the same model as straight lines over its size (`formulas.network.collectives`), with the launch and the share of the
+    links that calibration found for the framework; ``framework=...`` asks for that price, and says which algorithm and
+    protocol it is.
 
     Parameters
     ----------
@@ -98,7 +99,7 @@ def collective_time(
         }  # fmt: skip
         asked = [f"{name}={value!r}" for name, value in unknown.items() if value]
         if asked:
-            raise NotModelled(f"{asked[0]} with framework={framework!r}: a step has a ring or a tree at rates that were fitted")
+            raise NotModelled(f"{asked[0]} with framework={framework!r}: a step takes the fastest at rates that were fitted")
         return in_a_step(place, framework_on(cluster, framework), sharded)
     if sharded:
         raise InvalidValue("sharded", sharded, "a framework whose sharded states they are")
@@ -143,12 +144,35 @@ def in_a_step(place: Place, framework: Framework, sharded: bool) -> CollectiveTi
     if sharded and place.op not in ("all-gather", "reduce-scatter"):
         raise InvalidValue("sharded", sharded, f"all-gather or reduce-scatter, not {place.op}")
     asked = place.nbytes, place.ranks, place.stride, place.network, framework.numbers()
-    time = float(price_of(place.op, "shard" if sharded else "all")(*asked)) if place.ranks > 1.0 else 0.0
-    ring, tree = collectives.ring_and_tree(place.nbytes, collectives.group_links(*asked[1:]))
-    shape = "tree" if place.op == "all-reduce" and tree < ring else "ring"
-    name = {"all-to-all": "point-to-point", "send": "point-to-point"}.get(place.op, shape)
-    chosen = Alternative(algorithm=name if time else "none", protocol="", time=time)
-    return place.answer([chosen], "auto" if time else "none", framework.name, f"a step of {framework.name}")
+    if place.ranks == 1.0 or place.nbytes == 0.0:
+        nothing = Alternative(algorithm="none", protocol="", time=0.0)
+        return place.answer([nothing], "none", framework.name, f"a step of {framework.name}")
+    time = float(price_of(place.op, "shard" if sharded else "all")(*asked))
+    if place.op in ("all-to-all", "send"):
+        found = [Alternative(algorithm="point-to-point", protocol="simple", time=time)]
+    else:
+        found = _of_a_step(place, framework, sharded, time)
+    return place.answer(found, "auto", framework.name, f"a step of {framework.name}")
+
+
+def _of_a_step(place: Place, framework: Framework, sharded: bool, time: float) -> list[Alternative]:
+    """The algorithms and protocols that a step's price is the best of, the rest of the price the same for all."""
+    software = framework.numbers()
+    links = collectives.group_links(place.ranks, place.stride, place.network, software)
+    nbytes = place.nbytes * place.ranks / (place.ranks - 1.0) if place.op == "reduce" else place.nbytes
+    half = collectives.halves(nbytes, links)
+    rings = {("ring", "ll"): half.ll, ("ring", "ll128"): half.ll128}
+    if place.op == "all-reduce":
+        rings |= {("ring", "simple"): half.simple, ("tree", "ll128"): half.low_tree, ("tree", "simple"): half.tree}
+    else:
+        rings |= {("ring", "simple"): links.simple.latency + links.simple.byte * nbytes}
+    least = min(rings.values())
+    factor = 2.0 if place.op == "all-reduce" else 1.0 / software.network.sharding_quality if sharded else 1.0
+    return [
+        Alternative(algorithm=algorithm, protocol=protocol, time=float(time + factor * (one - least)))
+        for (algorithm, protocol), one in rings.items()
+        if one < collectives.NEVER
+    ]
 
 
 def expected_by_nccl(
@@ -177,7 +201,7 @@ def expected_by_nccl(
         on other GPUs than NVIDIA's
     """
     place, release = _asked(op, nbytes, group, cluster, tuner.OPERATIONS, version, nvls, sharp, processor)
-    if cluster.device.architecture not in tuner.FAMILIES:
+    if cluster.device.architecture not in nccl.FAMILIES:
         raise NotModelled(f"NCCL on {cluster.device.name}: it runs on NVIDIA's GPUs")
     if place.ranks == 1.0:
         raise InvalidValue("group", group, "at least two ranks: one has nothing to exchange")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from costmodel import ops
-from costmodel.formulas.network import algorithms
+from costmodel.formulas.network import algorithms, nccl
 from costmodel.formulas.quantities import ExpertNumbers, NetworkNumbers, Number, Software
 
 
@@ -86,57 +86,202 @@ def ring_latency(ranks: Number, stride: Number, network: NetworkNumbers, softwar
     return (ranks - nodes) * software.network.node_latency * network.node.latency + software.network.latency * hops
 
 
-def tree_latency(ranks: Number, stride: Number, network: NetworkNumbers, software: Software) -> Number:
-    """Latency from the leaves of a tree to its root [s]: a chain inside a node, a binary tree between nodes.
+_RELEASE = nccl.RELEASES[max(nccl.RELEASES)]
+_RING, _TREE = _RELEASE.algorithms["ring"], _RELEASE.algorithms["tree"]
 
-    Parameters
-    ----------
-    ranks, stride : the group
-    network : `NetworkNumbers`
-    software : `Software`: its factors on latency inside nodes and between them
-    """
-    node = members_inside(ranks, stride, network.node.size)
-    nodes = ops.ceil_div(ranks, node)
-    between = ops.where(nodes > 1.0, network.spine.latency, 0.0) * ops.log2(nodes)
-    return (node - 1.0) * software.network.node_latency * network.node.latency + software.network.latency * between
+
+class _Shares(NamedTuple):
+    """Latency of a hop in a protocol over that of a ring in Simple."""
+
+    inside: float
+    between: float
+
+
+def _shares(inside: float, between: float) -> _Shares:
+    return _Shares(inside / _RING.nvlink.simple, between / _RING.net.simple)
+
+
+_LL, _LL128 = _shares(_RING.nvlink.ll, _RING.net.ll), _shares(_RING.nvlink.ll128, _RING.net.ll128)
+_SIMPLE, _LOW_TREE = _Shares(1.0, 1.0), _shares(_TREE.nvlink.ll128, _TREE.net.ll128)
+_HIGH_TREE = _shares(_TREE.nvlink.simple, _TREE.net.simple)
+_POSTING, _PLATEAU = _RELEASE.host_overhead, _RELEASE.plateau
+_LL_BYTE, _LL128_BYTE, _TREE_BYTE = 1.0 / _RELEASE.ring_ll_share, 1.0 / nccl.LL128_SHARE, 1.0 / nccl.TREE_SHARE
+NEVER = 1e6
+"""Latency of a protocol that links don't carry [s]."""
+LOW_TREE = 128.0 / 120.0 / 0.6
+"""What a byte takes a tree in LL128 over what it takes in Simple, with NCCL's correction where that is fast, up to 4 MiB."""
+TREE_RAMP, TREE_FULL = 1.0 / 3.0, 128e6
+"""What a byte takes a tree in Simple beyond its share of the bus, up to so many bytes: NCCL's corrections of 0.7 to 0.8 from 4 to
+64 MiB, of 0.9 up to 256 MiB, and of none beyond."""
+
+
+class Line(NamedTuple):
+    """Half an all-reduce by one algorithm and protocol: what it takes whatever its size [s], and for a byte [s/byte]."""
+
+    latency: Number
+    byte: Number
 
 
 class Links(NamedTuple):
-    """A group of ranks as its collectives see it: what a call takes whatever its size [s], and what a byte takes [s/byte]."""
+    """A group of ranks as its collectives see it: the algorithms and protocols that the library chooses from."""
 
     exists: Number  # 1 where there are at least two ranks
-    launch: Number
-    ring: Number  # latency of a trip around the ring
-    tree: Number  # latency from the leaves of a tree to its root
-    piece: Number  # a byte of the buffer, of which a ring passes all but one rank's part
-    byte: Number  # a byte past a link
+    launch: Number  # [s]
+    ll: Line  # a ring in the protocol LL
+    ll128: Line
+    simple: Line
+    plateau: Number  # factor on the latency of a ring in Simple in an all-reduce
+    low_tree: Line  # a double binary tree in LL128
+    tree: Line  # in Simple
+    tree_ramp: Number  # its further time for each of the first bytes [s/byte]
+    filling: Number  # until the buffers of the channels have been filled once [s/byte]
+    round_bytes: Number  # which so many bytes do
+    piece: Number  # a byte of the buffer over the links, of which all but one rank's part passes [s/byte]
+
+
+def hop_between(latency: Number, share: Number, crossings: Number) -> Number:
+    """Latency of a hop between nodes in one protocol [s].
+
+    A network that is slower than NCCL's constants have it adds its whole latency, in Simple twice: the data, and a flush.
+
+    Parameters
+    ----------
+    latency : of a hop of a ring in Simple, or of a slower network [s]
+    share : of NCCL's latency in this protocol over that of a ring in Simple
+    crossings : of the network by a hop
+
+    References
+    ----------
+    NVIDIA/nccl src/graph/tuning.cc
+
+    Examples
+    --------
+    >>> round(1e6 * hop_between(14e-6, 4.0 / 14.0, 1.0), 3), round(1e6 * hop_between(75e-6, 4.0 / 14.0, 1.0), 3)
+    (4.0, 79.0)
+    """
+    return share * ops.minimum(latency, nccl.NET_LATENCY) + crossings * ops.where(latency > nccl.NET_LATENCY, latency, 0.0)
+
+
+class _Hops(NamedTuple):
+    """Hops of a group's rings and trees, and the latencies of its levels."""
+
+    inside: Number  # a ring's, in nodes
+    nodes: Number  # a ring's, between nodes
+    leaves: Number  # of these between leaves
+    chain: Number  # a tree's, in a node
+    depth: Number  # between nodes
+    node: Number  # latency of a hop [s]
+    leaf: Number
+    spine: Number
+    least: Number  # of a hop inside a node beside some between nodes [s]
+    factor: Number  # of the software on latencies between nodes
+
+
+def _ring(hops: _Hops, shares: _Shares, crossings: Number) -> Number:
+    """Latency of a trip around the ring in a protocol [s]."""
+    near, far = hop_between(hops.leaf, shares.between, crossings), hop_between(hops.spine, shares.between, crossings)
+    within = hops.inside * ops.maximum(shares.inside * hops.node, hops.least)
+    return within + hops.factor * (hops.nodes * near + hops.leaves * (far - near))
+
+
+def _tree(hops: _Hops, shares: _Shares, crossings: Number) -> Number:
+    """Latency from the leaves of a tree to its root in a protocol [s]."""
+    between = hops.depth * hop_between(hops.spine, shares.between, crossings)
+    return hops.chain * shares.inside * hops.node + hops.factor * between
+
+
+def _inverse(bandwidth: Number) -> Number:
+    """What a byte takes; a second where there is no bandwidth [s/byte]."""
+    return 1.0 / ops.maximum(bandwidth, 1.0)
 
 
 def group_links(ranks: Number, stride: Number, network: NetworkNumbers, software: Software) -> Links:
     """A group as its collectives see it, `Links`, for many calls of different size.
 
+    What NCCL's tuning model says of rings and double binary trees in its three protocols, as straight lines over the size,
+    with what measured sweeps add to it. `costmodel.solvers.nccl` has the model whole: channel by channel, release by
+    release, with switches that reduce, which a step does without (NeMo and Megatron-LM turn them off).
+
     Parameters
     ----------
     ranks, stride : the group
     network : `NetworkNumbers`
-    software : `Software`: the time to launch, and its factors on bandwidth and latency
+    software : `Software`: the time to launch, its factors on bandwidth and latency, and what sweeps add
+
+    References
+    ----------
+    NVIDIA/nccl src/graph/tuning.cc
     """
-    byte = 1.0 / (software.network.quality * bus_bandwidth(ranks, stride, network))
+    node = members_inside(ranks, stride, network.node.size)
+    leaf = members_inside(ranks, stride, network.leaf.size)
+    nodes, leaves = ops.ceil_div(ranks, node), ops.ceil_div(ranks, leaf)
+    own, crosses = software.network, nodes > 1.0
+    least = ops.where(crosses, own.node_latency * ops.minimum(_POSTING, network.node.latency), 0.0)
+    hops = _Hops(
+        ranks - nodes, nodes - 1.0, leaves - 1.0, node - 1.0, nccl.levels_of(nodes), own.node_latency * network.node.latency,
+        network.leaf.latency, network.spine.latency, least, own.latency,
+    )  # fmt: skip
+    share = 1.0 / ranks
+    byte, part = 1.0 / (own.quality * bus_bandwidth(ranks, stride, network)), 1.0 - share
+    slowest = ops.where(crosses, _inverse(network.leaf.ll_bandwidth), _inverse(network.node.ll_bandwidth))
+    low = ops.maximum(_LL_BYTE * byte, slowest)
+    # of two nodes each is the other's only neighbour, so that a tree carries a byte once over a NIC instead of twice
+    inside = 1.0 / (own.quality * network.node.bandwidth)
+    carried = ops.where(crosses & (nodes < 2.5), ops.maximum(0.5 * byte, inside), byte)
+    tree = ops.maximum(_TREE_BYTE * carried, share * nodes * (1.0 / network.leaf.tree_bandwidth))
+    never = ops.where(network.node.ll128 > 0.0, 0.0, NEVER)
     return Links(
-        ops.where(ranks > 1.0, 1.0, 0.0), software.host.collective_launch, ring_latency(ranks, stride, network, software),
-        tree_latency(ranks, stride, network, software), (ranks - 1.0) / ranks * byte, byte,
+        ops.where(ranks > 1.0, 1.0, 0.0), software.host.collective_launch + ops.where(crosses, own.crossing_launch, 0.0),
+        Line(_ring(hops, _LL, 1.0), part * low),
+        Line(never + _ring(hops, _LL128, 1.0), _LL128_BYTE * part * byte),
+        Line(_ring(hops, _SIMPLE, 2.0), part * byte),
+        ops.where(crosses, _PLATEAU, 1.0),
+        Line(never + _tree(hops, _LOW_TREE, 1.0), LOW_TREE * tree),
+        Line(_tree(hops, _HIGH_TREE, 2.0), tree), TREE_RAMP * tree,
+        ops.where(crosses, own.filling, own.node_filling), ops.where(crosses, own.round_bytes, own.node_round_bytes),
+        part * byte,
     )  # fmt: skip
 
 
-def ring_and_tree(nbytes: Number, links: Links) -> tuple[Number, Number]:
-    """Time of half an all-reduce by a ring and by a double binary tree, its launch left out [s].
+class Halves(NamedTuple):
+    """Time of half an all-reduce by each algorithm and protocol, launch and filling left out [s]."""
+
+    ll: Number
+    ll128: Number
+    simple: Number
+    low_tree: Number
+    tree: Number
+
+
+def halves(nbytes: Number, links: Links) -> Halves:
+    """Time of half an all-reduce by each algorithm and protocol, `Halves` [s].
 
     Parameters
     ----------
     nbytes : buffer on each rank [bytes]
     links : of `group_links`
     """
-    return links.ring + links.piece * nbytes, links.tree + links.byte * nbytes
+    return Halves(
+        links.ll.latency + links.ll.byte * nbytes, links.ll128.latency + links.ll128.byte * nbytes,
+        links.plateau * links.simple.latency + links.simple.byte * nbytes,
+        links.low_tree.latency + links.low_tree.byte * nbytes,
+        links.tree.latency + links.tree.byte * nbytes + links.tree_ramp * ops.minimum(nbytes, TREE_FULL),
+    )  # fmt: skip
+
+
+def filling_time(nbytes: Number, links: Links) -> Number:
+    """What half an all-reduce takes beyond NCCL's model while the buffers of its channels fill [s].
+
+    Parameters
+    ----------
+    nbytes : buffer on each rank [bytes]
+    links : of `group_links`
+
+    References
+    ----------
+    `costmodel.formulas.network.nccl.measured`
+    """
+    return links.filling * ops.minimum(nbytes, links.round_bytes)
 
 
 def all_reduce_over(nbytes: Number, links: Links) -> Number:
@@ -147,8 +292,10 @@ def all_reduce_over(nbytes: Number, links: Links) -> Number:
     nbytes : buffer on each rank [bytes]
     links : of `group_links`
     """
-    ring, tree = ring_and_tree(nbytes, links)
-    return ops.where((links.exists > 0.0) & (nbytes > 0.0), links.launch + 2.0 * ops.minimum(ring, tree), 0.0)
+    half = halves(nbytes, links)
+    ring = ops.minimum(ops.minimum(half.ll, half.ll128), half.simple)
+    chosen = ops.minimum(ring, ops.minimum(half.low_tree, half.tree)) + filling_time(nbytes, links)
+    return ops.where((links.exists > 0.0) & (nbytes > 0.0), links.launch + 2.0 * chosen, 0.0)
 
 
 def all_gather_over(nbytes: Number, links: Links) -> Number:
@@ -159,7 +306,9 @@ def all_gather_over(nbytes: Number, links: Links) -> Number:
     nbytes : whole buffer, gathered or before scattering [bytes]
     links : of `group_links`
     """
-    return ops.where((links.exists > 0.0) & (nbytes > 0.0), links.launch + links.ring + links.piece * nbytes, 0.0)
+    low = ops.minimum(links.ll.latency + links.ll.byte * nbytes, links.ll128.latency + links.ll128.byte * nbytes)
+    chosen = ops.minimum(low, links.simple.latency + links.simple.byte * nbytes) + filling_time(nbytes, links)
+    return ops.where((links.exists > 0.0) & (nbytes > 0.0), links.launch + chosen, 0.0)
 
 
 def all_reduce(
@@ -229,7 +378,8 @@ def _side_by_side(
     node = members_inside(ranks, stride, network.node.size)
     within = ops.maximum(inside / inside_bandwidth(node, network), rooted / network.node.root_bandwidth)
     hop = software.network.node_latency * network.node.latency
-    latency = ops.where(ranks > node, software.network.latency * network.leaf.latency, hop)
+    beyond = software.network.crossing_launch + software.network.latency * network.leaf.latency
+    latency = ops.where(ranks > node, beyond, hop)
     outside = ops.maximum(across / network.leaf.bandwidth, above / network.spine.bandwidth)
     slowest = ops.maximum(within, outside) / software.network.quality
     return ops.where((ranks > 1.0) & (nbytes > 0.0), software.host.collective_launch + latency + slowest, 0.0)
@@ -354,6 +504,6 @@ def send(
     bandwidth = ops.where(crosses_node, outer, inside_bandwidth(2.0, network))
     outer_latency = ops.where(crosses_leaf, network.spine.latency, network.leaf.latency)
     hop = software.network.node_latency * network.node.latency
-    latency = ops.where(crosses_node, software.network.latency * outer_latency, hop)
+    latency = ops.where(crosses_node, software.network.crossing_launch + software.network.latency * outer_latency, hop)
     moving = algorithms.message(nbytes, latency, software.network.quality * bandwidth)
     return ops.where(ranks > 1.0, software.host.collective_launch + moving, 0.0)

@@ -322,6 +322,29 @@ def sum_over_copies(
     return chosen, sent / settings.synchronisation.local_steps
 
 
+def piece_copies(ranks: Number, software: Software) -> Number:
+    """Time of copies between a buffer of the communication library and each rank's part of what ZeRO shards [s].
+
+    `torch.distributed.all_gather` fills a list of tensors by a copy for each; only later software gathers in place.
+
+    Parameters
+    ----------
+    ranks : that share a tensor
+    software : `Software`
+
+    References
+    ----------
+    pytorch/pytorch#56315 (of April 2021), pytorch/pytorch#33924
+
+    Examples
+    --------
+    >>> from costmodel import load_framework
+    >>> [round(1e3 * piece_copies(1536.0, load_framework(name).numbers()), 1) for name in ("deepspeed-2021", "deepspeed")]
+    [15.4, 0.0]
+    """
+    return ops.where(ranks > 1.0, software.network.piece_copy * ranks, 0.0)
+
+
 def shard_exchange(
     nbytes: Number, ranks: Number, stride: Number, network: NetworkNumbers, software: Software,
 ) -> Number:  # fmt: skip
@@ -335,4 +358,5 @@ def shard_exchange(
     ranks, stride : the group
     network, software : `NetworkNumbers`, `Software`
     """
-    return collectives.all_gather(nbytes, ranks, stride, network, software) / software.network.sharding_quality
+    gathered = collectives.all_gather(nbytes, ranks, stride, network, software) / software.network.sharding_quality
+    return gathered + ops.where(nbytes > 0.0, piece_copies(ranks, software), 0.0)

@@ -151,6 +151,23 @@ V2_30 = V2_23._replace(
 RELEASES = {(2, 12): V2_12, (2, 18): V2_18, (2, 21): V2_21, (2, 23): V2_23, (2, 30): V2_30}
 """NVIDIA/nccl src/graph/tuning.cc: 2.12 @5d3ab08, 2.18 @b647562, 2.21 (its LL bandwidth), 2.23 @72d2432, 2.30 @5067397."""
 
+FAMILIES = {
+    "pascal": "volta", "turing": "volta", "volta": "volta", "ampere": "ampere", "ada": "ampere",
+    "hopper": "hopper", "blackwell": "blackwell", "blackwell-ultra": "blackwell", "blackwell-rtx": "blackwell",
+}  # fmt: skip
+"""Whose constants NCCL uses for an architecture."""
+HOSTS = {"intel": "volta", "amd": "ampere"}
+"""Whose limit on LL NCCL uses between nodes, by the maker of the hosts' processors."""
+WITHOUT_NVLINK = ("ada", "turing", "blackwell-rtx")
+"""Architectures whose GPUs reach each other over PCIe alone."""
+WITHOUT_LL128 = ("pascal", "turing")
+"""Architectures on which NCCL doesn't run LL128 whatever the links."""
+LL128_SHARE = TREE_SHARE = 0.92
+"""Of the bus that LL128's flags leave a ring, and that trees reach."""
+
+NET_LATENCY = 14e-6
+"""Of a hop between nodes in NCCL's own constants [s]; what a network takes beyond is reported by its plugin."""
+
 LINK_BANDWIDTH = {"volta": (25e9, 20e9), "ampere": (25e9, 20e9), "hopper": (25e9, 20.6e9), "blackwell": (50e9, 40.1e9)}
 """Of one NVLink and direction, as specified and as NCCL reckons with it [bytes/s]: src/graph/topo.h."""
 
@@ -306,7 +323,7 @@ def levels_of(nodes: Number) -> Number:
     >>> levels_of(4.0), levels_of(7.0)
     (2.0, 2.0)
     """
-    return -ops.ceil(-ops.log2(nodes))
+    return ops.floor_log2(nodes)
 
 
 def tree_latency(base: Number, intra: Number, inter: Number, per_node: Number, nodes: Number) -> Number:

@@ -14,6 +14,8 @@ from typing import NamedTuple
 from costmodel.formulas.network.nccl import LL, LL128, SIMPLE, Algorithm, Protocols
 from costmodel.formulas.quantities import Number
 
+FAMILIES = {"cdna3": "cdna", "cdna4": "cdna"}
+"""Whose measured constants an architecture shares."""
 LINK, SPECIFIED = 48e9, 64e9
 """Of an xGMI link of an MI300X and direction, as RCCL reckons with it and as specified [bytes/s]. It reckons the same
 for an MI355X, whose links are faster: ROCm/rccl#1210 explains the share as what CRC and headers leave."""
