@@ -144,7 +144,9 @@ def test_each_zero_stage_holds_no_more_than_the_one_before(question):
             held.append(estimate(model, cluster, dataclasses.replace(plan, zero_stage=stage), framework).memory.total)
         except IllegalPlan:
             assume(False)
-    assert held == sorted(held, reverse=True)
+    # DeepSpeed adds buckets of gradients to shards, and gathers a billion weights, however few a shard spares
+    room = 5e9 if framework.buckets == "deepspeed" else 0.0
+    assert all(after <= before + room for before, after in itertools.pairwise(held))
 
 
 def test_zero_stage_3_holds_no_more_than_stage_2_where_experts_are_split_over_all_ranks():

@@ -62,7 +62,8 @@ class Case:
     @property
     def peak_bytes(self) -> float | None:
         """Measured peak memory [bytes]."""
-        return self.run.number["peak_memory_gib"] * 2**30 if self.run.flag("usable_mem") else None
+        gigabyte = 1e9 if dataset_of(self.run).decimal else 2**30
+        return self.run.number["peak_memory_gib"] * gigabyte if self.run.flag("usable_mem") else None
 
 
 @functools.cache
@@ -201,6 +202,7 @@ def plan_of(run: Run, framework: Framework) -> Plan:
     fused_norms, fused_loss = _fusions(run)
     optimizer, offload = _optimizer(run)
     recipe = recipe_of(run)
+    offloaded = "activation offloading" in words_of(run) or datasets.offloads_checkpoints(run)
     return Plan(
         global_batch=_whole(run, "global_batch"), seq_len=_whole(run, "seq_len"), tensor_parallel=tensor,
         context_parallel=context, pipeline_parallel=pipeline, data_parallel=data, expert_parallel=expert,
@@ -214,7 +216,7 @@ def plan_of(run: Run, framework: Framework) -> Plan:
         overlap_tensor=True if "async tp" in words_of(run) else recipe.overlap_tensor,
         overlap_experts=True if recipe.overlap_experts else None,
         dispatcher="deduplicated" if datasets.dispatcher_of(run) in datasets.ONCE_A_RANK else None,
-        activation_offload=1.0 if "activation offloading" in words_of(run) else megatron.offloaded_share(stated),
+        activation_offload=1.0 if offloaded else megatron.offloaded_share(stated),
         optimizer=optimizer, optimizer_offload=offload,
     )  # fmt: skip
 
@@ -245,7 +247,7 @@ def _sharding(run: Run, ranks: int) -> tuple[int | None, int | None]:
         zero = 3
     elif "shard_grad_op" in mode:
         zero = 2
-    elif "fsdp" in mode or "full_shard" in mode or "zero-3" in mode or "optim_grads_params" in mode:
+    elif datasets.is_old_zero(run) or "fsdp" in mode or "full_shard" in mode or "zero-3" in mode or "optim_grads_params" in mode:
         zero = 3
     elif "zero_stage" in run.number:
         zero = int(run.number["zero_stage"])
@@ -281,7 +283,8 @@ def _fusions(run: Run) -> tuple[bool | None, bool | None]:
     if run.text["stack"] in ("fsdp2", "torchtune"):
         norms: bool | None = "compile" in words_of(run)  # torch.compile fuses what lies between the products
     else:
-        norms = True if accelerated or "rms kernel" in run.text.get("flash_attention", "").lower() else None
+        kernel = "rms kernel" in run.text.get("flash_attention", "").lower()
+        norms = True if accelerated or kernel or datasets.uses_liger(run) else None
     said = re.sub(r"without (liger|fused ce)", "", words_of(run) + _label(run))
     named = re.search(r"cross-entropy fusion|fused ce|chunked ce|liger", said)
     # FSDP's wrapper casts the logits before a fused kernel sees them

@@ -31,7 +31,11 @@ class Dataset:
     untuned : deterministic kernels, tiny models, nothing tuned: a framework's own tests, whose host times are not a user's
     logging_stage : of the pipeline, whose rank logs its memory; -1: the fullest
     lora_targets : matrices with an adapter, where rows leave them out; empty: every projection
+    adapter_habits : `habits` of its runs that train adapters, beside those of all
     cumulative : what rows change, in their order, where each keeps what those before it changed
+    decimal : its gigabytes are of 1e9 bytes
+    memory_kind : of its peak memory, in the rows' words, where they leave it open
+    trainer : its own, by the habits of the rows' stack: buffers and temporaries are that one's, and say nothing of the stack's
     """
 
     habits: Mapping[str, object] = dataclasses.field(default_factory=dict)
@@ -43,7 +47,11 @@ class Dataset:
     untuned: bool = False
     logging_stage: int = -1
     lora_targets: tuple[str, ...] = ()
+    adapter_habits: Mapping[str, object] = dataclasses.field(default_factory=dict)
     cumulative: tuple[str, ...] = ()
+    decimal: bool = False
+    memory_kind: str = ""
+    trainer: str = ""
 
 
 DATASETS = {
@@ -52,9 +60,9 @@ DATASETS = {
     "alephalpha_layouts": Dataset(
         {
             "gather_logits": True, "fused_norms": False, "sequence_parallel": False, "gradient_bytes": 2.0,
-            "reduce_bytes": 2.0, "attention": "flash", "scatter_boundary": False,
+            "reduce_bytes": 2.0, "attention": "flash", "scatter_boundary": False, "logit_bytes": 16.0,
         },
-        vocabulary=128_000,
+        vocabulary=128_000, trainer="aleph-alpha",
     ),
     # Megatron-LM's functional tests run Megatron-Core with nothing tuned: plain data parallelism
     "megatron_ci_golden": Dataset(
@@ -64,12 +72,27 @@ DATASETS = {
     # it has the same one, ``lora_tuning.target_modules: [attention_qkv]``
     "nvidia_perf": Dataset(lora_targets=("fused",)),
     "dgxc_benchmarking": Dataset(lora_targets=("fused",)),
-    # mlcommons/training_results_v5.0@0fdc28f: the products of queries, keys and values, and of the output
-    "mlperf": Dataset(lora_targets=("fused", "output")),
+    # mlcommons/training_results_v4.0@62f111b NVIDIA/benchmarks/llama2_70b_lora/implementations/nemo/conf/
+    # megatron_gpt_peft_tuning_config.yaml: adapters of the attention's products, the frozen weights in 8 bit (``fp8_params``),
+    # transposed when needed (``disable_parameter_transpose_cache``); mlcommons/training_results_v5.0@0fdc28f has the same
+    "mlperf": Dataset(lora_targets=("fused", "output"), adapter_habits={"parameter_bytes": 1.0}),
+    # foundation-model-stack/fms-acceleration@01e0035 scripts/benchmarks/scenarios.yaml: ``target_modules``
+    "finetune_memory_fms": Dataset(lora_targets=("query", "key", "value", "output")),
     # modelscope/swift swift/llm/utils/model.py (``LoRATM``): DEFAULT are the projections of queries, keys and values
-    "ms_swift": Dataset(lora_targets=("query", "key", "value")),
-    # Lightning-AI/litgpt@2685705 litgpt/finetune: eager PyTorch, weights, gradients and Adam's moments in bf16 ("bf16-true")
-    "litgpt_finetune": Dataset(like="torchtune"),
+    # under autocast: logits in 16 bits and their shifted copy, both of them, their log-softmax and its two gradients in 32
+    # (huggingface/accelerate src/accelerate/utils/operations.py, ``convert_outputs_to_fp32``)
+    # its samples are of lengths between some tens and 8,192 tokens, unpacked, and blocks of each length stay reserved
+    "ms_swift": Dataset({"logit_bytes": 20.0}, lora_targets=("query", "key", "value"), trainer="ms-swift"),
+    # QwenLM/Qwen README: a 72B model in bf16 (144.6e9 bytes) generates 2,048 tokens in "144.69GB", one of 14B (28.3e9) in
+    # "30.15GB"; its fine-tunes hold 1.6 GB and more over their tensors whatever the model, as processes are counted
+    "qwen_finetune": Dataset(decimal=True, memory_kind="process"),
+    # Lightning-AI/litgpt@2685705 litgpt/finetune: eager PyTorch, weights, gradients and Adam's moments in bf16 ("bf16-true");
+    # litgpt/model.py: norms cast to 32 bit, values are a view of the fused product of queries, keys and values, which lives on
+    # beside the rotated ones, keys and values are expanded, a gated MLP keeps its activated gate; pyproject.toml pins
+    # bitsandbytes 0.42, whose 4-bit products keep their inputs
+    "litgpt_finetune": Dataset(
+        {"fused_norms": False, "keep_rotated": True, "keep_activated": True, "keep_quantised_inputs": True}, like="torchtune",
+    ),
     # meta-pytorch/torchtune@bd2a0fc7c3 README, optimization flags: each row of the table adds one to those above it
     "misc_training": Dataset(cumulative=(
         "packed", "compile", "chunked ce", "activation checkpointing", "optimizer in backward", "activation offloading",
@@ -95,13 +118,26 @@ NEAREST = "megatron-core"
 """Framework of a stack that the catalogue doesn't have."""
 GRADIENT_OF_ONE_TENSOR = 0.01
 """Bytes of gradient per parameter where each is freed by its own update: of a hundred tensors and more one is whole."""
-FP16_OPTIMIZER = {"gradient_bytes": 2.0, "backward_gradient_bytes": 0.0, "reduce_bytes": 2.0, "update_bytes": 4.0}
-"""DeepSpeed's optimizer for fp16, where the one for bf16 keeps whole gradients in 32 bit: of its shard alone it makes such a
-copy, for the update (deepspeedai/DeepSpeed deepspeed/runtime/zero/stage_1_and_2.py @edaa722; BLOOM's chronicles have both, 44 GB
-in fp16 and 67 in bf16 of one plan)."""
+FP16_OPTIMIZER = {
+    "gradient_bytes": 2.0, "backward_gradient_bytes": 0.0, "reduce_bytes": 2.0, "update_bytes": 8.0, "flat_gradient_bytes": 2.0,
+}  # fmt: skip
+"""DeepSpeed's optimizer for fp16 of 2021, where the one for bf16 keeps whole gradients in 32 bit: all gradients are laid out flat
+to be scattered, those of its shard are cast to 32 bit and laid out flat in turn (microsoft/DeepSpeed@0420d51
+deepspeed/runtime/zero/stage1.py, ``reduce_scatter_gradients`` and ``get_flat_sub_partitions``; BLOOM's chronicles have both, 44
+GB in fp16 and 67 in bf16 of one plan)."""
 IN_PLACE_LOSS = 8.0
 """Bytes per logit where transformers makes a 32-bit copy of the logits that fms-acceleration's kernel overwrites by their
 gradient: the copy, the logits in 16 bits and the gradient in 16 bits."""
+UPCAST = {"gradient_bytes": 4.0, "optimizer_bytes": 10.0, "update_bytes": 4.0, "logit_bytes": IN_PLACE_LOSS}
+"""FSDP as accelerate prepares it: weights that train are held in 32 bit, and gathered in 16 (the optimizer's part has the two
+bytes more): 20 bytes a parameter at the update, 67.46 GiB of a Mistral 7B on 2 GPUs, 33.74 on 4; its loss is in place there
+(huggingface/accelerate@16cb6eb src/accelerate/accelerator.py; foundation-model-stack/fms-acceleration@876e2ed
+scripts/benchmarks/refs/a100_80gb_liger.csv)."""
+COMPILED_LOSSES = ("torchtitan e7c0cae",)
+"""Releases that compile the loss with the model (pytorch/torchtitan torchtitan/components/loss.py, ``build_cross_entropy_loss``);
+that of December 2024 leaves it eager."""
+COMPILED_LOSS = 4.0
+"""Bytes per logit of a compiled loss: the logits in 16 bits and their gradient; what is in 32 stays in registers."""
 DISPATCHERS = ("hybridep", "deepep", "alltoall", "allgather")
 """Ways of carrying tokens to experts, in the order in which a row's words are searched."""
 ONCE_A_RANK = DISPATCHERS[:2]
@@ -140,13 +176,23 @@ def framework_of(run: Run, architecture: str, network: str) -> Framework:
     network : kind of network between its nodes
     """
     name = software_of(run) or dataset_of(run).like or NEAREST
+    if is_old_zero(run):
+        name = "deepspeed-2021"
     if name == "hf-trainer" and "fsdp" in run.text["fsdp_mode"].lower():
         name = "hf-fsdp"
-    habits = dict(dataset_of(run).habits)
+    habits = {**dataset_of(run).habits, **(dataset_of(run).adapter_habits if run.flag("adapter_tuning") else {})}
     if "optimizer in backward" in words_of(run):  # a gradient lives until its own update, which the backward pass makes
         habits["gradient_bytes"] = GRADIENT_OF_ONE_TENSOR
     if name == "megatron-deepspeed" and run.text["compute_dtype"] == "fp16":
         habits |= FP16_OPTIMIZER
+    if run.text["stack"] in ("fsdp2", "torchtune") and "compile" not in words_of(run):
+        habits["keep_activated"] = True  # a product of a gate and its partner keeps both; compiled, what is cheap is made again
+    if name == "hf-fsdp" and upcasts(run):
+        habits |= UPCAST
+    if uses_liger(run):
+        habits |= {"keep_activated": False, "keep_rotated": False}
+    if any(release in run.text["framework"] for release in COMPILED_LOSSES) and "compile" in words_of(run):
+        habits["logit_bytes"] = COMPILED_LOSS
     if has_accelerated_kernels(run) and name == "hf-trainer":
         habits["logit_bytes"] = IN_PLACE_LOSS
     return changed(load_framework(name, architecture, network), habits)
@@ -176,6 +222,53 @@ def words_of(run: Run) -> str:
         return notes
     reached = max((place for place, step in enumerate(steps) if step in notes), default=-1)
     return "; ".join((notes, *steps[:reached]))
+
+
+def upcasts(run: Run) -> bool:
+    """Whether a full fine-tune under FSDP is of the second campaign of its source, with an accelerate that upcasts.
+
+    Parameters
+    ----------
+    run : a row
+    """
+    second = "a100_80gb_liger" in run.text.get("source_location", "")
+    return second and not run.flag("adapter_tuning")
+
+
+def uses_liger(run: Run) -> bool:
+    """Whether a run names Liger's kernels: norms, rotary embedding, gated activation and loss are one kernel each.
+
+    linkedin/Liger-Kernel@ead96b6 src/liger_kernel/ops
+
+    Parameters
+    ----------
+    run : a row
+    """
+    words = words_of(run) + run.text["framework"].lower()
+    return "liger" in words and "without liger" not in words
+
+
+def offloads_checkpoints(run: Run) -> bool:
+    """Whether a run of Megatron's old branch with ZeRO-3 keeps the inputs of its recomputed layers on the host.
+
+    bigscience-workshop/bigscience@1b92f33 experiments/gpt2-meg-ds-zero/meg_ds_zero_gpt2_perf_n16.slurm: ``--zero-stage 3``,
+    ``--checkpoint-in-cpu`` but where a row says ``PA_CPU=N``.
+
+    Parameters
+    ----------
+    run : a row
+    """
+    return is_old_zero(run) and "pa_cpu=n" not in words_of(run)
+
+
+def is_old_zero(run: Run) -> bool:
+    """Whether a run is of Megatron's old branch with DeepSpeed's ZeRO-3, as its source names it.
+
+    Parameters
+    ----------
+    run : a row
+    """
+    return "deepspeed zero (old branch)" in run.text["framework"].lower()
 
 
 def has_accelerated_kernels(run: Run) -> bool:

@@ -91,9 +91,11 @@ MEMORY = (
     _of("memory_backward_overhead", 0.7, field=0.5, framework=0.4),
     # beside logits in 16 bits at most their softmax and its gradient, in 32: ten bytes where six are counted
     _of("memory_logit_overhead", 1.0, 0.0, 1.67, field=0.3, framework=0.4),
-    _of("memory_workspace", 3e8, field=0.8, framework=0.5),
-    _of("memory_fixed", 1.5e9, field=0.5, framework=0.4),
+    # cuBLAS holds 8 to 32 MiB a handle and stream; a context is CUDA's, whatever the framework
+    _of("memory_workspace", 1e8, field=0.5),
+    _of("memory_fixed", 1.5e9, field=0.5),
     _of("memory_library_overhead", 1.0, field=0.7, architecture=0.4),
-    _of("memory_fragmentation", 0.04, 0.0, 0.5, field=0.7, framework=0.7),
+    # of what comes and goes in a step
+    _of("memory_fragmentation", 0.1, 0.0, 0.6, field=0.7, framework=0.7),
 )
 """Constants of the peak memory."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -35,6 +35,12 @@ def framework_owner(case: Case) -> str:
     return f"{case.framework.name} untuned" if dataset_of(case.run).untuned else case.framework.name
 
 
+def memory_owner(case: Case) -> str:
+    """The owner of a framework's effects on memory: a trainer of a source's own has its own buffers and temporaries,
+    whosever schedule and kernels it runs by."""
+    return dataset_of(case.run).trainer or framework_owner(case)
+
+
 def model_name(case: Case) -> str:
     """The model of a row by its shape."""
     model = case.model
@@ -48,9 +54,9 @@ def group_name(case: Case) -> str:
     return "|".join((text["dataset"], model_name(case), case.cluster.device.name, case.plan.dtype, text["framework"]))
 
 
-def grouping_of(cases: Sequence[Case]) -> Grouping:
-    """To whom each case belongs."""
-    framework = np.array([framework_owner(case) for case in cases])
+def grouping_of(cases: Sequence[Case], owner: Callable[[Case], str] = framework_owner) -> Grouping:
+    """To whom each case belongs; `owner` says to which framework's effects."""
+    framework = np.array([owner(case) for case in cases])
     architecture = np.array([case.cluster.device.architecture for case in cases])
     cluster = np.array([cluster_name(case) for case in cases])
     owners = {
@@ -122,7 +128,7 @@ def memory_model(cases: Sequence[Case], columns: Inputs | None = None) -> Model:
         held = np.log(logged_memory([cases[int(row)] for row in chosen], at, bill))
         return np.where(np.isnan(peak[chosen]), np.where(told[chosen], wrong, 0.0), held)
 
-    return Model(MEMORY, grouping_of(cases), np.where(np.isnan(peak), 0.0, np.log(peak)), predict)
+    return Model(MEMORY, grouping_of(cases, memory_owner), np.where(np.isnan(peak), 0.0, np.log(peak)), predict)
 
 
 def thinned(grouping: Grouping, most: int = ROWS_OF_GROUP) -> Array:

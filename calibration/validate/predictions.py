@@ -14,7 +14,7 @@ from costmodel.evaluation.error_model import interval, spread_of
 from costmodel.formulas.pipeline.layout import micro_batches
 from costmodel.formulas.quantities import Inputs, Memory, Step
 from costmodel.formulas.training_step import step
-from costmodel.formulas.transformer.memory import stage_bills
+from costmodel.formulas.transformer.memory import idle_stages, outside, stage_bills
 from costmodel.records import flat, nested
 from costmodel.solvers.fitting import Array
 
@@ -34,8 +34,8 @@ def columns_of(cases: Sequence[Case]) -> Inputs:
 def logged_memory(cases: Sequence[Case], columns: Inputs, fullest: Memory) -> Array:
     """Peak bytes as each run counted them: of the stage whose rank logs, in the terms of its source.
 
-    Allocated: what tensors hold. Reserved: with the allocator's fragmentation. Process: with the context and the
-    communication library, which is also what a verdict has to count. Unstated counts as allocated.
+    Allocated: what tensors hold. Reserved: with the allocator's gaps, and what it keeps idle. Process: with the context and
+    the communication library. A verdict counts all but what is idle. Unstated counts as allocated.
 
     Parameters
     ----------
@@ -44,19 +44,24 @@ def logged_memory(cases: Sequence[Case], columns: Inputs, fullest: Memory) -> Ar
     fullest : the fullest stage of each [bytes]
     """
     stage = np.array([dataset_of(case.run).logging_stage for case in cases])
+    m = micro_batches(columns.settings, columns.plan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bills = stage_bills(columns.model, columns.settings, columns.plan, columns.network, columns.software, m)
+        idles = idle_stages(columns.model, columns.settings, columns.plan, columns.software, m)
     total, overhead = np.asarray(fullest.total), np.asarray(fullest.overhead)
-    if (stage >= 0).any():
-        m = micro_batches(columns.settings, columns.plan)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            bills = stage_bills(columns.model, columns.settings, columns.plan, columns.network, columns.software, m)
-        for place, bill in enumerate(bills):
-            total = np.where(stage == place, bill.total, total)
-            overhead = np.where(stage == place, bill.overhead, overhead)
+    idle = np.zeros(len(cases))
+    for bill, unused in zip(bills, idles, strict=True):
+        idle = np.where(np.asarray(bill.total) >= np.asarray(fullest.total), unused, idle)
+    for place, (bill, unused) in enumerate(zip(bills, idles, strict=True)):
+        total = np.where(stage == place, bill.total, total)
+        overhead = np.where(stage == place, bill.overhead, overhead)
+        idle = np.where(stage == place, unused, idle)
     allocated = total - overhead
-    reserved = allocated * (1.0 + columns.software.memory.fragmentation)
-    kind = np.array([case.run.text["memory_kind"] for case in cases])
+    process = total + np.clip(columns.device.memory - total, 0.0, idle)  # given back before memory runs out
+    reserved = process - np.asarray(outside(columns.plan, columns.network, columns.software))
+    kind = np.array([dataset_of(case.run).memory_kind or case.run.text["memory_kind"] for case in cases])
     within = np.where((kind == "reserved") | (kind == "allocated-or-reserved"), reserved, allocated)
-    return np.where(kind == "process", total, within)
+    return np.where(kind == "process", process, within)
 
 
 def predictions_of(cases: Sequence[Case], columns: Inputs | None = None) -> list[Prediction]:

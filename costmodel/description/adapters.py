@@ -61,7 +61,7 @@ def targets_of(names: Sequence[str] | str) -> tuple[str, ...]:
     return tuple(name for name in TARGETS if name in found)
 
 
-def choice_of(kind: str, rank: int | None, targets: Sequence[str] | None) -> AdapterChoice:
+def choice_of(kind: str, rank: int | None, targets: Sequence[str] | None, keep_inputs: bool = False) -> AdapterChoice:
     """An adapter as the numbers that formulas take.
 
     Parameters
@@ -69,12 +69,17 @@ def choice_of(kind: str, rank: int | None, targets: Sequence[str] | None) -> Ada
     kind : one of `KINDS`
     rank : `RANK` if None
     targets : as `targets_of` gives them; every projection if None
+    keep_inputs : products with quantised weights keep their inputs
     """
     if kind == "none":
         return AdapterChoice(*[0.0] * len(AdapterChoice._fields))
     chosen = targets_of("all") if targets is None else targets
     flags = {name: float(name in chosen) for name in TARGETS}
-    return AdapterChoice(frozen=1.0, quantised=float(kind == "qlora"), rank=float(RANK if rank is None else rank), **flags)
+    quantised = kind == "qlora"
+    return AdapterChoice(
+        frozen=1.0, quantised=float(quantised), rank=float(RANK if rank is None else rank), **flags,
+        keep_inputs=float(quantised and keep_inputs),
+    )  # fmt: skip
 
 
 __all__ = ["GROUPS", "KINDS", "NAMED", "RANK", "TARGETS", "choice_of", "targets_of"]

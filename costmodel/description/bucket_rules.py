@@ -10,6 +10,9 @@ DISTRIBUTED_CAP = 25.0 * MiB
 """Of a bucket of PyTorch's DistributedDataParallel [bytes]."""
 DEEPSPEED_REDUCED, DEEPSPEED_PREFETCHED = 500_000_000, 50_000_000
 """Of a bucket of DeepSpeed's gradients, and of weights gathered ahead at stage 3 [elements]."""
+DEEPSPEED_LIVE, DEEPSPEED_UPDATED = 1_000_000_000, 1_000_000_000
+"""Of DeepSpeed's weights that are whole at once at stage 3, and of a group of its shard that is updated at once [elements]:
+deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/config.py, ``max_live_parameters`` and ``sub_group_size``."""
 MEGATRON_BUCKET, MEGATRON_BUCKET_PER_RANK = 40_000_000, 1_000_000
 """Of a bucket of Megatron-Core, at least, and for each rank that shares it [elements]."""
 RULES = ("one", "ddp", "megatron", "fsdp1", "fsdp2", "deepspeed")
@@ -36,6 +39,7 @@ def numbers(
     one = BucketRule(
         elements=1e30, elements_per_rank=0.0, overshoot=0.0, first_stage_only=0.0, gathered_in_buckets=0.0, all_reduced=0.0,
         units_second=0.0, units_third=1.0, padded=0.0, edge_again=1.0, prefetched=1e30,
+        held=0.0, live=0.0, updated=1e30,
     )  # fmt: skip
     if bucket_bytes is not None and name == "one":
         raise InvalidValue("bucket_bytes", bucket_bytes, "None: the framework's buckets are not modelled, it has one")
@@ -43,6 +47,7 @@ def numbers(
         raise InvalidValue("prefetch_bytes", prefetch_bytes, "None: only DeepSpeed gathers by buckets, others by layer")
     deepspeed = {
         "elements": float(DEEPSPEED_REDUCED), "overshoot": -0.5, "all_reduced": 1.0, "units_third": 0.0,
+        "held": 1.0, "live": float(DEEPSPEED_LIVE), "updated": float(DEEPSPEED_UPDATED),
         "prefetched": float(DEEPSPEED_PREFETCHED) if prefetch_bytes is None else prefetch_bytes / weight_bytes,
     }  # fmt: skip
     megatron = {

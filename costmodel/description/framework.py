@@ -65,12 +65,17 @@ class Framework:
     overlap_experts, dispatcher : defaults
     scatter_boundary : a tensor group splits what it sends to the next pipeline stage
     keep_rotated : queries and keys are kept before and after their rotation
+    repeat_keys : keys and values that several queries share are copied for each before the attention kernel
+    keep_quantised_inputs : products with quantised weights keep their inputs, which nothing reads
     keep_activated : a gated MLP keeps its activated gate beside gate and product
     narrow_copies : in 8 and 4 bit, what products save are their inputs as cast, and each weight is held cast twice (also
         transposed); else they are cast again when needed
     backward_gradient_bytes : of a second copy of each gradient, as the backward pass leaves it, held all step [bytes]
     retained_logit_bytes : per logit of the micro-batch before, still held at the next one's loss [bytes]
     lazy_gradients : gradients are freed after the update, and come up as the next backward pass makes them
+    flat_gradient_bytes : of a flat copy of all gradients that several ranks sum, made before the update [bytes]
+    double_registers : with several micro-batches every tensor that comes and goes is there twice, filled in turns
+    flat_updates : what an update holds lies in buffers as large as a shard, which no freed block can hold
     update_bytes : held per updated parameter while the optimizer runs [bytes]
     keep_gathered : under sequence parallelism the gathered inputs of products are kept for the backward pass
     balanced_stages : layers are dealt to pipeline stages by cost, the vocabulary projection counted in
@@ -110,12 +115,17 @@ class Framework:
     gather_logits: bool = False
     keep_gathered: bool = False
     keep_rotated: bool = False
+    repeat_keys: bool = False
+    keep_quantised_inputs: bool = False
     keep_activated: bool = False
     narrow_copies: bool = False
     lazy_gradients: bool = False
     backward_gradient_bytes: float = 0.0
     retained_logit_bytes: float = 0.0
     update_bytes: float = 0.0
+    flat_gradient_bytes: float = 0.0
+    double_registers: bool = False
+    flat_updates: bool = False
     balanced_stages: bool = False
     buckets: str = "one"
     server_systems: Sequence[ServerSystem] = ()
@@ -148,12 +158,12 @@ class Framework:
         choice("buckets", self.buckets, RULES)
         choice("dispatcher", self.dispatcher, DISPATCHERS)
         for field in ("gradient_bytes", "reduce_bytes", "optimizer_bytes", "parameter_bytes", "logit_bytes",
-                      "backward_gradient_bytes", "retained_logit_bytes", "update_bytes"):  # fmt: skip
+                      "backward_gradient_bytes", "retained_logit_bytes", "update_bytes", "flat_gradient_bytes"):  # fmt: skip
             real(field, getattr(self, field), 0.0, 64.0)
         for field in ("sequence_parallel", "fused_cross_entropy", "fused_norms", "overlap_gradients", "overlap_parameters",
                       "overlap_tensor", "overlap_pipeline", "overlap_experts", "scatter_boundary", "keep_gathered",
                       "gather_logits", "balanced_stages", "keep_rotated", "keep_activated", "narrow_copies",
-                      "lazy_gradients"):  # fmt: skip
+                      "lazy_gradients", "repeat_keys", "keep_quantised_inputs", "flat_updates", "double_registers"):  # fmt: skip
             flag(field, getattr(self, field))
         if self.time_error is not None:
             real("time_error", self.time_error, 0.0, 10.0)

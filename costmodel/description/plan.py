@@ -323,9 +323,12 @@ class Plan:
         copied = narrow.get(plan.dtype, 0.0) if framework.narrow_copies else 0.0
         widths = Widths(
             compute=narrow.get(plan.dtype, bytes_), activation=bytes_, input=copied or bytes_, input_copy=copied,
-            weight_copy=2.0 * copied, parameter=stored, stored=QUANTISED_BYTES if plan.adapter == "qlora" else stored,
+            # weights that are stored as narrow are read as they are, and transposed when needed
+            weight_copy=2.0 * copied if stored > copied else 0.0,
+            parameter=stored, stored=QUANTISED_BYTES if plan.adapter == "qlora" else stored,
             backward_gradient=framework.backward_gradient_bytes, retained_logit=framework.retained_logit_bytes,
-            update=updating, gradient=gradient, reduce=min(max(framework.reduce_bytes, least), gradient),
+            update=updating, flat_gradient=framework.flat_gradient_bytes,
+            gradient=gradient, reduce=min(max(framework.reduce_bytes, least), gradient),
             optimizer=0.0 if served else optimizer, outer=OUTER_BYTES if plan.synchronisation == "local-sgd" else 0.0,
             logit=2.0 if plan.fused_cross_entropy else framework.logit_bytes,
         )  # fmt: skip
@@ -338,12 +341,14 @@ class Plan:
         habits = FrameworkHabits(
             gather_logits=float(framework.gather_logits), balanced_stages=float(framework.balanced_stages),
             keep_gathered=float(framework.keep_gathered), keep_rotated=float(framework.keep_rotated),
-            keep_activated=float(framework.keep_activated), lazy_gradients=float(framework.lazy_gradients),
+            repeat_keys=float(framework.repeat_keys), keep_activated=float(framework.keep_activated),
+            lazy_gradients=float(framework.lazy_gradients),
+            double_registers=float(framework.double_registers), flat_updates=float(framework.flat_updates),
             scatter_boundary=float(framework.scatter_boundary),
         )  # fmt: skip
         return Settings(
             seq_len=float(plan.seq_len), global_batch=float(plan.global_batch), trainable=1.0,
-            adapter=choice_of(plan.adapter, plan.lora_rank, plan.lora_targets),
+            adapter=choice_of(plan.adapter, plan.lora_rank, plan.lora_targets, framework.keep_quantised_inputs),
             optimizer=OptimizerChoice(
                 newton_schulz_steps=NEWTON_SCHULZ_STEPS if plan.optimizer == "muon" else 0.0,
                 passing_bytes=PASSING_BYTES.get(plan.optimizer or "", 0.0),

@@ -17,9 +17,10 @@ from costmodel.evaluation import engine as engines
 from costmodel.evaluation.error_model import spread_of
 from costmodel.evaluation.estimation import FIT_PROBABILITY, NO_PLAN, Estimate, StepParts
 from costmodel.evaluation.plan_search import SearchResult
-from costmodel.evaluation.search_result import Evaluated
+from costmodel.evaluation.search_result import Evaluated, leaner_than_all_before
 from costmodel.evaluation.simplicity import simplest_first
-from costmodel.formulas.quantities import Inputs
+from costmodel.formulas.quantities import Inputs, PlanNumbers
+from costmodel.formulas.training_step import pressure
 
 MOST = 2000
 """Plans that are evaluated anew."""
@@ -137,7 +138,7 @@ class _Leads(NamedTuple):
         every = found.every
         if every is None:
             raise InvalidValue("found", "a search that kept nothing", "the result of search(..., keep_evaluated=True)")
-        places = np.sort(_leading(every, most))
+        places = np.sort(_leading(every, _with_room(found, every), most))
         question = Question(model, cluster, found.framework)
         return cls(found, every, question, places, np.empty((len(engines.PARTS), len(places))))
 
@@ -177,17 +178,29 @@ class _Leads(NamedTuple):
         )  # fmt: skip
 
 
-def _leading(every: Evaluated, most: int) -> np.ndarray:
+def _with_room(found: SearchResult, every: Evaluated) -> np.ndarray:
+    """Step time of every plan, were there memory enough for its allocator never to wait [s]."""
+    software, limit = found.framework.constants, float(found.cluster.device.usable_memory or 0.0)
+    numbers = dict(zip(PlanNumbers._fields, np.concatenate(every.numbers, axis=1), strict=True))
+    sequences = np.array([float(one.global_batch) for one in every.settings])[every.rows[1]]
+    waits = software.host.pressure_time * pressure(every.peak_memory, limit)  # type: ignore[arg-type]
+    return every.step_time - waits * sequences / (numbers["data"] * numbers["micro_batch"])
+
+
+def _leading(every: Evaluated, with_room: np.ndarray, most: int) -> np.ndarray:
     """Places of the first frontiers of time and memory, of the fastest plans of all, and of the fastest that fit.
 
-    However much memory there is, the fastest plan that fits stands on the first frontier, but for what little room slows it.
+    However much memory there is, the fastest plan that fits stands on the first frontier of memory and of the time that it
+    takes `with_room`.
     """
     if len(every) <= most:
         return np.arange(len(every))
     third = max(most // 3, 1)
     fitting = every.by_time[every.fits[every.by_time]]
     layers = np.concatenate(every.frontiers)[: max(third, len(every.frontiers[0]))]
-    return np.unique(np.concatenate((layers, every.by_time[:third], fitting[:third])))
+    order = np.lexsort((every.peak_memory, with_room))
+    roomy = order[leaner_than_all_before(every.peak_memory[order])]
+    return np.unique(np.concatenate((layers, roomy, every.by_time[:third], fitting[:third])))
 
 
 __all__ = ["MOST", "shortlist", "shortlists"]

@@ -141,7 +141,11 @@ class Bill:
     @property
     def reserved(self) -> float:
         """Bytes that the allocator holds, as ``torch.cuda.max_memory_reserved`` counts them."""
-        return self.allocated * (1.0 + float(self.asked.software.memory.fragmentation))
+        asked, stage = self.asked, self.fullest.stage
+        idle = formula.idle_bytes(
+            formula.stage_contents(*arguments_of(asked, stage)), asked.settings, asked.plan, float(asked.micro_batches)
+        )
+        return self.total - float(formula.outside(asked.plan, asked.network, asked.software)) + float(idle)
 
     @functools.cached_property
     def stages(self) -> tuple[StageBill, ...]:
@@ -321,7 +325,8 @@ def timeline_of(asked: Asked, stage: int) -> MemoryTimeline:
         bill = formula.billed(
             has.weights, has.gradients if late else has.gradients - has.late_gradients, has.optimizer,
             has.captured + running * has.saved,
-            temporaries, logits, software.memory.workspace + (0.0 if updating else has.gathered), plan, asked.network, software,
+            temporaries, logits, software.memory.workspace + has.buckets + (0.0 if updating else has.gathered), plan,
+            asked.network, software,
         )  # fmt: skip
         moments.append(Moment(event, number, Memory._make(map(float, formula.buffered(bill, kept, software)))))
 

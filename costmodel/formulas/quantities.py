@@ -259,6 +259,7 @@ class Widths(NamedTuple):
     backward_gradient: Number  # of a second copy of a gradient, as the backward pass leaves it, held all step
     retained_logit: Number  # per logit of the micro-batch before, still held at the next one's loss
     update: Number  # held per updated parameter while the optimizer runs
+    flat_gradient: Number  # of a flat copy of all gradients that several ranks sum, made before the update
 
 
 class KernelChoices(NamedTuple):
@@ -279,8 +280,11 @@ class FrameworkHabits(NamedTuple):
     balanced_stages: Number  # 1: layers are dealt to stages by cost, the vocabulary projection counted in
     keep_gathered: Number  # 1: under sequence parallelism the gathered inputs of products are kept, not gathered again
     keep_rotated: Number  # 1: queries and keys are kept before and after their rotation
+    repeat_keys: Number  # 1: keys and values that several queries share are copied for each
     keep_activated: Number  # 1: a gated MLP keeps its activated gate beside gate and product
     lazy_gradients: Number  # 1: gradients are freed after the update, and come up as the next backward pass makes them
+    double_registers: Number  # 1: with several micro-batches every tensor that comes and goes is there twice
+    flat_updates: Number  # 1: what an update holds for a shard lies in buffers as large as that
     scatter_boundary: Number  # 1: the tensor group splits what it sends to the next stage
 
 
@@ -317,6 +321,9 @@ class BucketRule(NamedTuple):
     padded: Number  # 1: every tensor of a unit is padded along its rows to a multiple of the ranks that share it
     edge_again: Number  # 1: embedding and head are gathered for the backward pass again
     prefetched: Number  # elements of a gather at stage 3 where layers are no units
+    held: Number  # 1: a bucket of gradients stays allocated, whole
+    live: Number  # elements that are gathered at once at stage 3 where layers are no units
+    updated: Number  # elements of a shard that are updated at once at stage 3
 
 
 class AdapterChoice(NamedTuple):
@@ -333,6 +340,7 @@ class AdapterChoice(NamedTuple):
     gate: Number
     up: Number
     down: Number
+    keep_inputs: Number  # 1: quantised products keep their inputs, though they have no gradient
 
 
 class OptimizerChoice(NamedTuple):
@@ -562,6 +570,7 @@ class Contents(NamedTuple):
     late_gradients: Number  # of them, those that come up only during the backward pass
     optimizer: Number
     gathered: Number
+    buckets: Number  # in which gradients wait for their reduction, where they stay allocated
     captured: Number  # what graphs keep for good: saved activations and temporaries, which then don't come and go
     saved: Number  # of one micro-batch, for its backward pass
     in_flight: Number  # micro-batches held at the fullest

@@ -7,8 +7,10 @@ from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Set
 from costmodel.formulas.transformer import adapters, layer
 from costmodel.formulas.transformer.repetition import experts_again
 
-UNFUSED_NORM_BYTES = 8.0
-"""Kept per channel by a norm of separate kernels: its input and its scaled input in 32 bit."""
+WIDE_INPUT_BYTES = 4.0
+"""Of a channel of a norm's input in 32 bit, which an RMSNorm of separate kernels keeps for its square and its product."""
+LAYERNORM_VECTORS = 2.0
+"""Weights and biases of a LayerNorm: PyTorch has it as one kernel, whatever else is fused."""
 
 
 def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
@@ -16,7 +18,8 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
 
     Queries, keys, values and the output (2 bytes each), and for separate kernels the softmax, the dropped-out
     softmax and its mask: :math:`5 a s` bytes a token with dropout, :math:`2 a s` without. The output is the input of the
-    projection; a flash kernel saves it too, so that beside a narrow copy it is kept whole.
+    projection; a flash kernel saves it too, so that beside a narrow copy it is kept whole. Keys and values that several
+    queries share are saved once for all of them, or once for each where a framework repeats them first.
 
     Parameters
     ----------
@@ -31,7 +34,8 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     attention, widths = model.attention, settings.widths
     bytes_ = widths.activation
     kv_heads = ops.maximum(attention.kv_heads, plan.tensor)
-    plain = attention.heads * attention.head_dim + kv_heads * (attention.head_dim + attention.value_head_dim)
+    repeated = ops.where(settings.framework.repeat_keys > 0.0, attention.heads, kv_heads)
+    plain = attention.heads * attention.head_dim + repeated * (attention.head_dim + attention.value_head_dim)
     full = attention.heads * (2.0 * attention.head_dim + attention.value_head_dim)
     rotated = settings.framework.keep_rotated * (attention.heads + kv_heads) * attention.head_dim
     compressed = 2.0 * plan.tensor * (attention.query_latent + attention.kv_latent + attention.rope_head_dim)
@@ -141,6 +145,26 @@ def operators_kept(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     return bytes_ * outer + tokens / plan.tensor * (bytes_ * inner + statistics)
 
 
+def norm_input_bytes(model: ModelNumbers, settings: Settings) -> Number:
+    """Bytes that one norm keeps per channel and token beside its output.
+
+    One kernel keeps its input. An RMSNorm of separate kernels casts its input to 32 bit and keeps that copy, and where its
+    weight trains, what that multiplies.
+
+    Parameters
+    ----------
+    model, settings : `ModelNumbers`, `Settings`
+
+    References
+    ----------
+    huggingface/transformers src/transformers/models/llama/modeling_llama.py (``LlamaRMSNorm``), Lightning-AI/litgpt@2685705
+    litgpt/model.py (``RMSNorm``), pytorch/torchtune torchtune/modules/rms_norm.py
+    """
+    separate = WIDE_INPUT_BYTES + (1.0 - settings.adapter.frozen) * settings.widths.activation
+    kernels = settings.kernels.fused_norms + ops.where(model.norm_vectors < LAYERNORM_VECTORS, 0.0, 1.0)
+    return ops.where(kernels > 0.0, settings.widths.activation, separate)
+
+
 def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     r"""Bytes that an average layer saves for the backward pass of one micro-batch, on one rank.
 
@@ -162,12 +186,10 @@ def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     [korthikanti2022]_ equations 1 to 4; NVIDIA/TransformerEngine@0004dbd transformer_engine/pytorch/module/linear.py
     (what a product saves in 8 bit)
     """
-    bytes_ = settings.widths.activation
     tokens = layer.local_tokens(settings, plan)
     split = layer.norm_tokens(settings, plan)
     gathered = ops.where(settings.framework.keep_gathered > 0.0, tokens, split)
-    separate = (1.0 - settings.kernels.fused_norms) * UNFUSED_NORM_BYTES
-    outer = model.hidden * split * (model.norms * (bytes_ + separate) + 2.0 * model.dropout)
+    outer = model.hidden * split * (model.norms * norm_input_bytes(model, settings) + 2.0 * model.dropout)
     projections, _, first, _ = adapters.kept_inputs(settings.adapter)
     outer = outer + model.hidden * gathered * model.norms * 0.5 * (projections + first) * settings.widths.input
     inner = tokens / plan.tensor * (attention_activations(model, settings, plan) + mlp_activations(model, settings, plan))

@@ -147,9 +147,10 @@ def dequantisation(settings: Settings, nparameters: Number, device: DeviceNumber
 
 
 def kept_inputs(adapter: AdapterChoice) -> tuple[Number, Number, Number, Number]:
-    """Whether products keep their inputs for a weight gradient: of the first projections, the last, the MLP's first and last.
+    """Copies that products keep of their inputs: of the first projections, the last, the MLP's first and last.
 
-    A frozen product keeps nothing; its adapter keeps the input.
+    One for a weight gradient. A frozen product keeps nothing; its adapter keeps the input, dropped out, and each of the two
+    of a gated MLP its own. Of quantised products some keep theirs all the same.
 
     Parameters
     ----------
@@ -158,13 +159,13 @@ def kept_inputs(adapter: AdapterChoice) -> tuple[Number, Number, Number, Number]
     References
     ----------
     PyTorch's linear saves its input where its weight requires a gradient; so do NVIDIA/TransformerEngine@d0067d0
-    transformer_engine/pytorch/module/linear.py and NVIDIA/Megatron-LM@d98e8a6 ``LinearWithFrozenWeight``
+    transformer_engine/pytorch/module/linear.py and NVIDIA/Megatron-LM@d98e8a6 ``LinearWithFrozenWeight``; bitsandbytes 0.42
+    bitsandbytes/autograd/_functions.py, ``MatMul4Bit`` (``ctx.tensors = (A, B)``)
     """
-    trained = 1.0 - adapter.frozen
+    own = 1.0 - adapter.frozen * (1.0 - adapter.keep_inputs)
     return (
-        ops.maximum(trained, ops.minimum(adapter.query + adapter.key + adapter.value + adapter.fused, 1.0)),
-        ops.maximum(trained, adapter.output), ops.maximum(trained, ops.minimum(adapter.gate + adapter.up, 1.0)),
-        ops.maximum(trained, adapter.down),
+        own + ops.minimum(adapter.query + adapter.key + adapter.value + adapter.fused, 1.0), own + adapter.output,
+        own + adapter.gate + adapter.up, own + adapter.down,
     )  # fmt: skip
 
 

@@ -31,8 +31,6 @@ TREE_NEIGHBOURS = 2.0
 """Of a member of a double binary tree, on average, beside its neighbour in the ring."""
 POOL_CHUNKS, NEAR_CHUNK_BYTES, FAR_CHUNK_BYTES = 16.0, 524_288.0, 131_072.0
 """Chunks of NCCL's pool for messages on one channel, and their size inside a node of NVLinks and elsewhere."""
-GATHERED_LAYERS = 2.0
-"""Layers whose weights are whole at once under ZeRO-3: the one at work and the one prefetched."""
 
 
 def stage_activations(
@@ -116,7 +114,7 @@ def shard_of(sharded: Number, dense: Number, routed: Number, shard: Number, expe
 def states(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, layers: Number, first: Number, last: Number,
 ) -> tuple[Number, Number, Number, Number]:  # fmt: skip
-    """Weights, gradients, optimizer state and gathered weights of a stage on one rank [bytes each].
+    """Weights, gradients, optimizer state and `gathered_weights` of a stage on one rank [bytes each].
 
     Parameters
     ----------
@@ -149,16 +147,78 @@ def states(
     weights = widths.stored * held + (widths.parameter - widths.stored) * apart + widths.weight_copy * cast
     gradients = trained * (widths.gradient * summed + widths.backward_gradient * held)
     optimizer = on_device * trained * (widths.optimizer + widths.outer) * updated
-    split = ops.where(shard > 1.0, others, 0.0) + ops.where(expert_shard > 1.0, experts, 0.0)
-    whole = ops.where(plan.shard_weights > 0.0, split, 0.0)
-    gathered = GATHERED_LAYERS * (widths.stored + settings.trainable * widths.reduce) * whole
-    return weights, gradients, optimizer, gathered
+    return weights, gradients, optimizer, gathered_weights(model, settings, plan, layers, first, last)
+
+
+def split_parameters(dense: Number, routed: Number, plan: PlanNumbers) -> Number:
+    """Parameters of some that ZeRO-3 shards, those of a rank's whole copy.
+
+    Parameters
+    ----------
+    dense, routed : outside the routed experts, and in them
+    plan : `PlanNumbers`
+    """
+    shard, expert_shard = communication.shards(plan)
+    split = ops.where(shard > 1.0, dense, 0.0) + ops.where(expert_shard > 1.0, routed, 0.0)
+    return plan.shard_weights * split
+
+
+def gathered_weights(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, layers: Number, first: Number, last: Number,
+) -> Number:  # fmt: skip
+    """Bytes of the weights that ZeRO-3 has gathered on one rank, from the first forward pass on.
+
+    Where a layer is a unit, that of one layer, and embedding and head, which are one more and stay whole until their own
+    backward pass; the next layer's, `gathered_backward`, come only beside the backward pass. DeepSpeed gathers up to a
+    number of parameters, whatever they belong to.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    layers : of the stage
+    first, last : 1 where the stage holds the embedding, the head
+
+    References
+    ----------
+    pytorch/pytorch torch/distributed/fsdp/_runtime_utils.py (the root is not resharded after its forward pass);
+    deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/config.py, ``max_live_parameters``.
+    foundation-model-stack/fms-acceleration@876e2ed: over states and what grows with tokens, a Mixtral with adapters on 2 GPUs
+    holds 2.9 GiB, with a base in NF4 1.3; a Mistral 7B 0.95 and 0.7
+    """
+    widths = settings.widths
+    others, experts = layer.layer_parameters_apart(model, plan)
+    edges, edge_experts = edge_parameters(model, plan, first, last)
+    dense, routed = stage_parameters(model, plan, layers, first, last)
+    units = widths.stored * split_parameters(others, experts, plan)
+    units = units + widths.parameter * split_parameters(edges, edge_experts, plan)
+    live = widths.stored * ops.minimum(split_parameters(dense, routed, plan), settings.buckets.live)
+    return ops.where(settings.buckets.live > 0.0, live, units)
+
+
+def gathered_backward(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, first: Number, last: Number,
+) -> Number:  # fmt: skip
+    """Bytes that ZeRO-3 adds beside a backward pass where a layer is a unit: the next layer's weights, and whole gradients.
+
+    Gradients are whole until they are scattered, those of embedding and head until the last layer's backward pass.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    first, last : 1 where the stage holds the embedding, the head
+    """
+    widths = settings.widths
+    unit = split_parameters(*layer.layer_parameters_apart(model, plan), plan)
+    edges = split_parameters(*edge_parameters(model, plan, first, last), plan)
+    units = widths.stored * unit + settings.trainable * widths.reduce * (unit + edges)
+    return ops.where(settings.buckets.live > 0.0, 0.0, units)
 
 
 def update_temporaries(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, layers: Number, first: Number, last: Number,
 ) -> Number:  # fmt: skip
-    """Bytes that the optimizer of a stage holds beside its state while it updates.
+    """Bytes that the optimizer of a stage holds beside its state while it updates: what its shard needs, and where gradients
+    are laid out flat to be sent, that copy of all of them.
 
     Parameters
     ----------
@@ -168,8 +228,31 @@ def update_temporaries(
     """
     dense, routed = stage_parameters(model, plan, layers, first, last)
     shard, expert_shard = communication.shards(plan)
-    updated = shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
-    return settings.trainable * settings.widths.update * (1.0 - settings.offload.optimizer) * updated
+    updated = settings.trainable * shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
+    updated = ops.where(plan.shard_weights > 0.0, ops.minimum(updated, settings.buckets.updated), updated)
+    sent = ops.where(shard > 1.0, dense, 0.0) + ops.where(expert_shard > 1.0, routed, 0.0)
+    flat = (1.0 - settings.offload.optimizer) * settings.trainable * settings.widths.flat_gradient * sent
+    return flat + settings.widths.update * (1.0 - settings.offload.optimizer) * updated
+
+
+def bucket_buffers(settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes of the buckets in which a framework collects gradients to reduce them, where they stay allocated.
+
+    One, or two that are filled in turns where their reduction overlaps with the backward pass, but at stage 3; allocated
+    whole, whatever the model. None where gradients sum up whole, in a width of their own, or are laid out flat.
+
+    Parameters
+    ----------
+    settings, plan : `Settings`, `PlanNumbers`
+
+    References
+    ----------
+    deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/stage_1_and_2.py (``ipg_buffer``), stage3.py
+    """
+    rule, widths = settings.buckets, settings.widths
+    there = ops.where((widths.flat_gradient > 0.0) | (rule.held <= 0.0), 0.0, plan.shard_optimizer)
+    buckets = 1.0 + settings.overlap.gradients * (1.0 - plan.shard_weights)
+    return there * buckets * rule.elements * widths.reduce
 
 
 def embedding_mask(model: ModelNumbers, settings: Settings, plan: PlanNumbers, first: Number) -> Number:
@@ -252,6 +335,36 @@ def library_bytes(plan: PlanNumbers, network: NetworkNumbers) -> Number:
     return reducing + around + along + message_buffers(plan.expert, plan.expert_tensor, network)
 
 
+def fragments(
+    activations: Number, temporaries: Number, logits: Number, buffers: Number, software: Software,
+) -> Number:  # fmt: skip
+    """Bytes that the allocator reserves over what tensors hold.
+
+    A block that is freed is kept for tensors of its size: what comes and goes in a step leaves gaps. Weights, gradients and
+    optimizer state are allocated once.
+
+    Parameters
+    ----------
+    activations, temporaries, logits, buffers : parts of a bill that come and go [bytes]
+    software : `Software`
+
+    References
+    ----------
+    pytorch/pytorch c10/cuda/CUDACachingAllocator.cpp
+    """
+    return software.memory.fragmentation * (activations + temporaries + logits + buffers)
+
+
+def outside(plan: PlanNumbers, network: NetworkNumbers, software: Software) -> Number:
+    """Bytes of a process outside PyTorch's allocator: its context and the communication library.
+
+    Parameters
+    ----------
+    plan, network, software : `PlanNumbers`, `NetworkNumbers`, `Software`
+    """
+    return software.memory.fixed + software.memory.library_overhead * library_bytes(plan, network)
+
+
 def billed(
     weights: Number, gradients: Number, optimizer: Number, activations: Number, temporaries: Number,
     logits: Number, buffers: Number, plan: PlanNumbers, network: NetworkNumbers, software: Software,
@@ -264,8 +377,7 @@ def billed(
     plan, network, software : `PlanNumbers`, `NetworkNumbers`, `Software`
     """
     allocated = weights + gradients + optimizer + activations + temporaries + logits + buffers
-    library = software.memory.library_overhead * library_bytes(plan, network)
-    overhead = software.memory.fixed + library + software.memory.fragmentation * allocated
+    overhead = outside(plan, network, software) + fragments(activations, temporaries, logits, buffers, software)
     return Memory(
         allocated + overhead, weights, gradients, optimizer, activations, temporaries, logits, buffers, overhead
     )
@@ -285,7 +397,8 @@ def stage_contents(
     first, last : 1 where the stage holds the embedding, the head
     micro_batches : of a step
 
-    Assumes one graph of a layer for every micro-batch in flight, on one pool that nothing else takes from.
+    Assumes one graph of a layer for every micro-batch in flight, on one pool that nothing else takes from. A compiled
+    program of actors has every tensor that comes and goes twice, to fill the one while the other is read.
 
     References
     ----------
@@ -293,8 +406,10 @@ def stage_contents(
     """
     weights, gradients, optimizer, gathered = states(model, settings, plan, layers, first, last)
     saved = stage_activations(model, settings, plan, software, layers, 1.0) + embedding_mask(model, settings, plan, first)
-    backward = ops.where(layers > 0.0, activations.backward_temporaries(model, settings, plan, software), 0.0)
+    inner = ops.where(layers > 0.0, activations.backward_temporaries(model, settings, plan, software), 0.0)
+    backward = inner + gathered_backward(model, settings, plan, first, last)
     eager = 1.0 - settings.kernels.cuda_graphs
+    turns = 1.0 + ops.where(micro_batches > 1.0, settings.framework.double_registers, 0.0)
     held = schedules.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, stage)
     return Contents(
         weights=schedules.weight_versions(plan.schedule, held) * weights,
@@ -302,13 +417,46 @@ def stage_contents(
         late_gradients=absent_gradients(settings, gradients, micro_batches),
         optimizer=optimizer,
         gathered=gathered,
+        buckets=bucket_buffers(settings, plan),
         captured=settings.kernels.cuda_graphs * (held * saved + backward),
-        saved=eager * saved,
+        saved=turns * eager * saved,
         in_flight=held,
-        logits=last * software.memory.logit_overhead * logits(model, settings, plan, micro_batches),
-        backward=eager * backward,
+        logits=turns * last * software.memory.logit_overhead * logits(model, settings, plan, micro_batches),
+        backward=turns * eager * backward,
         update=update_temporaries(model, settings, plan, layers, first, last),
     )
+
+
+def passing_bytes(contents: Contents, plan: PlanNumbers, micro_batches: Number) -> Number:
+    """Bytes over its states that a stage holds at the fullest moment of its passes.
+
+    Parameters
+    ----------
+    contents : `Contents`
+    plan : `PlanNumbers`
+    micro_batches : of a step
+    """
+    paired = schedules.paired(plan.schedule)
+    others = (schedules.losses_in_flight(plan.schedule, micro_batches) - 1.0 + paired) * contents.logits
+    alone = (1.0 - paired) * contents.logits
+    saved = contents.in_flight * contents.saved
+    return saved + others + ops.maximum(alone, contents.backward) + contents.gathered - contents.late_gradients
+
+
+def idle_bytes(contents: Contents, settings: Settings, plan: PlanNumbers, micro_batches: Number) -> Number:
+    """Bytes that the allocator keeps idle at a stage's fullest moment where an update works in flat buffers.
+
+    No block that the passes have freed is large enough for a buffer of a whole shard, nor does a pass need one: what the
+    lesser of the two moments took stays reserved beside the other. It is given back before memory runs out.
+
+    Parameters
+    ----------
+    contents : `Contents`
+    settings, plan : `Settings`, `PlanNumbers`
+    micro_batches : of a step
+    """
+    lesser = ops.minimum(contents.update, passing_bytes(contents, plan, micro_batches))
+    return settings.framework.flat_updates * ops.maximum(lesser, 0.0)
 
 
 def fullest_moment(
@@ -329,8 +477,7 @@ def fullest_moment(
     paired = schedules.paired(plan.schedule)
     others = (schedules.losses_in_flight(plan.schedule, micro_batches) - 1.0 + paired) * contents.logits
     alone = (1.0 - paired) * contents.logits
-    saved = contents.in_flight * contents.saved
-    passing = saved + others + ops.maximum(alone, contents.backward) + contents.gathered - contents.late_gradients
+    passing = passing_bytes(contents, plan, micro_batches)
     ending = ops.where(contents.late_gradients > 0.0, contents.backward + contents.gathered, 0.0)
     updating = ops.where(contents.update > ops.maximum(passing, ending), 1.0, 0.0)
     early = ops.where((passing >= ending) & (contents.update <= passing), 1.0, 0.0)
@@ -354,7 +501,7 @@ def stage_memory(
         contents.weights, contents.gradients - early * contents.late_gradients, contents.optimizer,
         contents.captured + early * contents.in_flight * contents.saved,
         ops.where(updating > 0.0, contents.update, (1.0 - at_loss) * contents.backward), early * waiting,
-        software.memory.workspace + (1.0 - updating) * contents.gathered, plan, network, software,
+        software.memory.workspace + contents.buckets + (1.0 - updating) * contents.gathered, plan, network, software,
     )  # fmt: skip
 
 
@@ -454,6 +601,27 @@ def stage_bills(
         stage_memory(one, plan, network, software, micro_batches),
         stage_memory(two, plan, network, software, micro_batches),
         stage_memory(end, plan, network, software, micro_batches),
+    )
+
+
+def idle_stages(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, micro_batches: Number,
+) -> tuple[Number, Number, Number]:  # fmt: skip
+    """`idle_bytes` of each of `stage_places`.
+
+    Parameters
+    ----------
+    model, settings, plan, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`
+    micro_batches : of a step
+    """
+    front, inner, back = stage_places(model, settings, plan)
+    one = stage_contents(front[0], settings, plan, software, front[1], front[2], front[3], front[4], micro_batches)
+    two = stage_contents(inner[0], settings, plan, software, inner[1], inner[2], inner[3], inner[4], micro_batches)
+    end = stage_contents(back[0], settings, plan, software, back[1], back[2], back[3], back[4], micro_batches)
+    return (
+        idle_bytes(one, settings, plan, micro_batches),
+        idle_bytes(two, settings, plan, micro_batches),
+        idle_bytes(end, settings, plan, micro_batches),
     )
 
 
