@@ -367,10 +367,7 @@ def _synchronised(
 ) -> _Stages:  # fmt: skip
     """What the ranks of a pipeline exchange of gradients and weights, beside passes of so long."""
     _, middle_layers, _ = layout.rank_layers(model, settings, plan)
-    piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
-    fold = piped * schedules.folded(plan.schedule)
-    mirrored = piped * schedules.two_way(plan.schedule)
-    chunks = plan.virtual_stages * (1.0 + fold * (1.0 - 0.5 * mirrored) - 0.5 * fold * mirrored)
+    chunks = layout.chunks(plan)
     copies = schedules.weight_copies(plan.schedule)
     width = settings.widths.reduce * settings.trainable
     # what compression leaves of a gradient that is summed as gradients are
