@@ -113,6 +113,12 @@ class Timeline:
         return float(self.span.max())
 
     @property
+    def step_time(self) -> float:
+        """Of each of many such steps [s]: `total`, or `period` where the optimizer waits for no other stage."""
+        traits = SCHEDULES.get(self.schedule.name)
+        return self.period if traits is not None and traits.staggered else self.total
+
+    @property
     def bubble(self) -> Floats:
         """Time of a period that each rank neither computes nor syncs [s]."""
         return self.period - self.busy
