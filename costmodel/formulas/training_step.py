@@ -257,7 +257,6 @@ class _Pass(NamedTuple):
 
     forward: Number
     backward: Number
-    weight: Number
     forward_hidden: Number
     backward_hidden: Number
 
@@ -400,27 +399,27 @@ def _slowest(
     first_layers, middle_layers, last_layers = layout.rank_layers(model, settings, plan)
     depth = model.prediction_layers
     with_head = ends.head + depth * one.total
+    at_ends = front.forward + front.backward, back.forward + back.backward
+    between = inner.forward + inner.backward
     first = first_layers * one.total + ends.embedding_on_first * ends.embedding + ends.head_on_first * with_head
-    first = first + front.forward + front.backward
+    first = first + at_ends[0]
     last = last_layers * one.total + ends.embedding_on_last * ends.embedding + ends.head_on_last * with_head
-    last = last + back.forward + back.backward
-    middle = middle_layers * one.total + inner.forward + inner.backward
-    is_last = ops.where((p > 1.0) & (last >= first), 1.0, 0.0)
+    last = last + at_ends[1]
+    middle = middle_layers * one.total + between
     edge = ops.maximum(first, piped * last)
     is_middle = ops.where((p > 2.0) & (middle > edge), 1.0, 0.0)
-    has_head = (1.0 - is_middle) * (is_last * ends.head_on_last + (1.0 - is_last) * ends.head_on_first)
-    has_embedding = (1.0 - is_middle) * (is_last * ends.embedding_on_last + (1.0 - is_last) * ends.embedding_on_first)
-    edge_layers = is_last * last_layers + (1.0 - is_last) * first_layers
-    layers = is_middle * middle_layers + (1.0 - is_middle) * edge_layers + has_head * depth
-    gathered = front.forward + front.backward + piped * (
-        back.forward + back.backward + ops.maximum(p - 2.0, 0.0) * (inner.forward + inner.backward)
-    )
+    at_back = ops.where((p > 1.0) & (last >= first), 1.0 - is_middle, 0.0)
+    at_front = 1.0 - is_middle - at_back
+    has_head = _of(at_front, at_back, ends.head_on_first, 0.0, ends.head_on_last)
+    has_embedding = _of(at_front, at_back, ends.embedding_on_first, 0.0, ends.embedding_on_last)
+    layers = _of(at_front, at_back, first_layers, middle_layers, last_layers) + has_head * depth
+    gathered = at_ends[0] + piped * (at_ends[1] + ops.maximum(p - 2.0, 0.0) * between)
     ahead = ends.head_forward + depth * one.total_forward
     later = ends.head_weight + depth * one.weight
     half = ops.ceil(0.5 * first_layers)
     every = (model.layers + depth) * one.total + ends.embedding + ends.head + gathered
     return _Slowest(
-        (1.0 - is_middle) * (1.0 - is_last), (1.0 - is_middle) * is_last, is_middle, has_head, has_embedding, layers,
+        at_front, at_back, is_middle, has_head, has_embedding, layers,
         ops.maximum(edge, is_middle * middle), every,
         Passes(
             first_layers * one.total_forward + ends.embedding_on_first * ends.embed_forward + ends.head_on_first * ahead
@@ -435,21 +434,24 @@ def _slowest(
         ),
         Passes(
             half * one.total_forward + ends.embed_forward + 0.5 * front.forward, half * one.weight + 0.5 * front.weight,
-            half * one.total + ends.embedding + 0.5 * (front.forward + front.backward),
+            half * one.total + ends.embedding + 0.5 * at_ends[0],
         ),
     )  # fmt: skip
+
+
+def _of(at_front: Number, at_back: Number, front: Number, inner: Number, back: Number) -> Number:
+    """What one rank has, of what the first, those between and the last have."""
+    return ops.where(at_front > 0.0, front, ops.where(at_back > 0.0, back, inner))
 
 
 def _exchanged_each(stages: _Stages, slow: _Slowest) -> _Pass:
     """What the slowest rank exchanges of gradients and weights for every micro-batch."""
     front, back, inner = stages
-    at_front, at_back, is_middle = slow.at_front, slow.at_back, slow.is_middle
+    at = slow.at_front, slow.at_back
     return _Pass(
-        at_front * front.forward + at_back * back.forward + is_middle * inner.forward,
-        at_front * front.backward + at_back * back.backward + is_middle * inner.backward,
-        at_front * front.weight + at_back * back.weight + is_middle * inner.weight,
-        at_front * front.forward_hidden + at_back * back.forward_hidden + is_middle * inner.forward_hidden,
-        at_front * front.backward_hidden + at_back * back.backward_hidden + is_middle * inner.backward_hidden,
+        _of(*at, front.forward, inner.forward, back.forward), _of(*at, front.backward, inner.backward, back.backward),
+        _of(*at, front.forward_hidden, inner.forward_hidden, back.forward_hidden),
+        _of(*at, front.backward_hidden, inner.backward_hidden, back.backward_hidden),
     )
 
 
@@ -469,20 +471,21 @@ def _filled(plan: PlanNumbers, slow: _Slowest, send: Number, exposed: Number, ha
     p, v = plan.pipeline, plan.virtual_stages
     piped = ops.where(p > 1.0, 1.0, 0.0)
     front, inner, back, down = slow.front, slow.inner, slow.back, slow.down
-    forward = slow.at_front * front.forward + slow.at_back * back.forward + slow.is_middle * inner.forward
-    weight = slow.at_front * front.weight + slow.at_back * back.weight + slow.is_middle * inner.weight
+    forward = _of(slow.at_front, slow.at_back, front.forward, inner.forward, back.forward)
+    weight = _of(slow.at_front, slow.at_back, front.weight, inner.weight, back.weight)
     data = ops.maximum(slow.time - forward - weight, 0.0)
 
     way, edge = schedules.crossings(plan.schedule, v), schedules.crossings(plan.schedule, 1.0)
-    inward = (way - edge + 1.0) * exposed
-    outer = (2.0 * way - edge) * exposed
+    crossed, missing = way * exposed, edge * exposed
+    both = crossed + crossed
+    outer = both - missing
     taken = span(
         plan.schedule, p, v, m,
-        Passes(front.forward + inward, front.weight, front.total + outer),
-        Passes(inner.forward + way * exposed, inner.weight, inner.total + 2.0 * way * exposed),
-        Passes(back.forward + (way - 1.0) * exposed, back.weight, back.total + outer),
+        Passes(front.forward + (crossed - missing + exposed), front.weight, front.total + outer),
+        Passes(inner.forward + crossed, inner.weight, inner.total + both),
+        Passes(back.forward + (crossed - exposed), back.weight, back.total + outer),
         Passes(down.forward + exposed, down.weight, down.total + exposed),
-        slow.every + 2.0 * (p * way - edge) * exposed, send - exposed,
+        slow.every + (p * both - 2.0 * missing), send - exposed,
     )  # fmt: skip
     # where micro-batches enter at both ends, or none waits for a flush: ranks alike, those that fill and drain on average
     other = ops.where(p > 1.0, (slow.every - slow.time) / ops.maximum(slow.time * (p - 1.0), 1e-30), 1.0)

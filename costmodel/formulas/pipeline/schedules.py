@@ -91,15 +91,15 @@ def bubble_zb_v(stages: Number, forward: Number, data: Number, weight: Number) -
     >>> bubble_zb_v(4.0, 1.0, 1.0, 1.0), bubble_zb_v(4.0, 1.0, 1.0, 0.5)
     (0.0, 1.5)
     """
-    others, between = stages - 1.0, stages - 2.0
-    longest = ops.maximum(others * (data - weight), others * (forward - 0.5 * (data + weight)))
-    longest = ops.maximum(longest, 0.5 * others * (data - forward))
-    longest = ops.maximum(longest, 0.5 * (data + between * weight - others * forward))
-    longest = ops.maximum(longest, 0.5 * between * (weight - forward))
-    longest = ops.maximum(longest, 0.5 * ((others + between) * forward + data - 2.0 * others * weight))
-    longest = ops.maximum(longest, 0.5 * between * (forward - data))
-    longest = ops.maximum(longest, others * forward - (others + 0.5) * weight)
-    return ops.where(stages > 1.0, ops.maximum(longest, 0.0), 0.0)
+    others = stages - 1.0
+    forwards, datas, weights = others * forward, others * data, others * weight
+    ahead, behind = forwards - weights, datas - forwards
+    longest = ops.maximum(2.0 * (datas - weights), ahead - behind)
+    longest = ops.maximum(longest, behind)
+    longest = ops.maximum(longest, ops.maximum(data, forward) - weight - ahead)
+    longest = ops.maximum(longest, 2.0 * ahead + ops.maximum(data - forward, -weight))
+    longest = ops.maximum(longest, (data - forward) - behind)
+    return ops.where(stages > 1.0, ops.maximum(0.5 * longest, 0.0), 0.0)
 
 
 def bubble_two_way(schedule: Number, stages: Number, forward: Number, data: Number, weight: Number) -> Number:
