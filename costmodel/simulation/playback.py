@@ -420,7 +420,8 @@ def timeline(
     """Play out one training step of a plan on one of its pipelines.
 
     Every stage takes what the library's formulas say of its layers, the embedding and the head; transfers go beside
-    computation where the plan overlaps them, all but the share that the software leaves exposed, else the sender waits. What `estimate` says that a step has besides (gradient
+    computation where the plan overlaps them, all but the share that the software leaves exposed, else the sender waits.
+    What `estimate` says that a step has besides (gradient
     exchange, optimizer, the host) is divided evenly among the syncs of each rank: one for each of its stages at its end,
     or under ``pipedream-2bw`` one after every as many micro-batches as ranks. Where a rank has no sync, as under
     ``pipedream``, which updates after every micro-batch, each backward pass takes its share. `Timeline.total` is the step's

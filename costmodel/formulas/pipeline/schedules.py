@@ -91,14 +91,13 @@ def bubble_zb_v(stages: Number, forward: Number, data: Number, weight: Number) -
     >>> bubble_zb_v(4.0, 1.0, 1.0, 1.0), bubble_zb_v(4.0, 1.0, 1.0, 0.5)
     (0.0, 1.5)
     """
-    others = stages - 1.0
-    forwards, datas, weights = others * forward, others * data, others * weight
-    ahead, behind = forwards - weights, datas - forwards
-    longest = ops.maximum(2.0 * (datas - weights), ahead - behind)
-    longest = ops.maximum(longest, behind)
-    longest = ops.maximum(longest, ops.maximum(data, forward) - weight - ahead)
-    longest = ops.maximum(longest, 2.0 * ahead + ops.maximum(data - forward, -weight))
-    longest = ops.maximum(longest, (data - forward) - behind)
+    others, between = stages - 1.0, stages - 2.0
+    ahead, behind = forward - weight, data - forward
+    longest = ops.maximum(2.0 * others * (data - weight), others * (ahead - behind))
+    longest = ops.maximum(longest, others * behind)
+    longest = ops.maximum(longest, ops.maximum(behind, 0.0) - between * ahead)
+    longest = ops.maximum(longest, 2.0 * others * ahead + ops.maximum(behind, -weight))
+    longest = ops.maximum(longest, -between * behind)
     return ops.where(stages > 1.0, ops.maximum(0.5 * longest, 0.0), 0.0)
 
 

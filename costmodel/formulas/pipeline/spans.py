@@ -4,7 +4,7 @@ A way stays on one rank for most micro-batches, and crosses the others as the pi
 last and those between (all alike) are :math:`f, l, m`; :math:`F, B, W` are a micro-batch's forward pass and its backward
 passes by data and by weights on a rank, :math:`T` all three, each with what its sends keep it; :math:`n` micro-batches,
 :math:`p` ranks, :math:`h` what a message takes beyond what it keeps its sender. Each sum is the length of one path through
-the events of the order, so that none is longer than the schedule played out.
+the events of the order; where yet another path is longer, as where messages take about as long as passes, what is played is.
 """
 
 from __future__ import annotations
@@ -115,8 +115,10 @@ def _chunked(
     crossing = every + (m - 1.0) * last_chunk + (m - alone) * others + 2.0 * (stages * v - 1.0) * h
     filling = (stages - 2.0) * chunk + 2.0 * before * h
     last = m * back.total + filling + first_chunk + (alone - 1.0) * ops.maximum(first_chunk - chunk, 0.0)
-    first = m * front.total + filling + last_chunk - 2.0 * rounds * before * inner.forward / v
-    middle = ops.where(stages > 2.0, m * inner.total + filling - chunk + first_chunk + last_chunk, 0.0)
+    # in rounds a rank runs two forward passes more ahead of its first backward pass for each rank behind it
+    ahead = 2.0 * rounds * inner.forward / v
+    first = m * front.total + filling + last_chunk - before * ahead
+    middle = ops.where(stages > 2.0, m * inner.total + filling - chunk + first_chunk + last_chunk - ahead, 0.0)
     return ops.maximum(ops.maximum(crossing, last), ops.maximum(first, middle))
 
 
