@@ -87,7 +87,10 @@ def _linear(
         (m - 1.0) * inner.total + between * (inner_kept - 2.0 * inner.weight + 2.0 * h)
         + ops.maximum(back_kept - 2.0 * inner.forward, 0.0)
     )  # fmt: skip
-    own = m * inner.total + (1.0 - again) * (filling - inner.forward)
+    own = (
+        m * inner.total + (stages - 3.0) * ops.maximum(inner_kept - 2.0 * inner.forward + (1.0 + again) * h, 0.0)
+        + (1.0 - again) * (filling - inner.forward - h + ops.maximum(back_kept - inner.forward, 0.0))
+    )  # fmt: skip
     middle = between_any * ops.maximum(front.total + ops.where(again > 0.0, once, twice), own)
 
     forwards = ops.maximum(ops.maximum(front.forward, back.forward), between_any * inner.forward)
@@ -134,6 +137,8 @@ def _valley(
     opening = before * ops.maximum(other.forward - 2.0 * down.forward + 2.0 * late, 0.0)
     closing = before * (data - backward + 2.0 * late)
     weights = 0.5 * p * data - p * backward + (p - 0.5) * other.weight - down.forward - 0.5 * (p - 2.0) * other.forward
+    # where passes by data take longer than all others, the wait for the last chunk's is met once more
+    closing = closing + before * ops.maximum(data + 2.0 * late - (front.total - down.total), 0.0)
     waits = ops.maximum(closing, weights) - (front.weight - down.weight) + opening
     own = m * front.total + ops.maximum(waits, 0.0)
     idle = schedules.bubble_zb_v(stages, other.forward, data, other.weight)
