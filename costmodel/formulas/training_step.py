@@ -250,6 +250,7 @@ class _Slowest(NamedTuple):
     inner: Passes
     back: Passes
     down: Passes  # of the first rank's first chunk, where it has the last too
+    share: Number  # of a rank between, its first chunk's of two
 
 
 class _Pass(NamedTuple):
@@ -436,6 +437,7 @@ def _slowest(
             half * one.total_forward + ends.embed_forward + 0.5 * front.forward, half * one.weight + 0.5 * front.weight,
             half * one.total + ends.embedding + 0.5 * at_ends[0],
         ),
+        ops.ceil(0.5 * middle_layers) / ops.maximum(middle_layers, 1.0),
     )  # fmt: skip
 
 
@@ -485,7 +487,7 @@ def _filled(plan: PlanNumbers, slow: _Slowest, send: Number, exposed: Number, ha
         Passes(inner.forward + crossed, inner.weight, inner.total + both),
         Passes(back.forward + (crossed - exposed), back.weight, back.total + outer),
         Passes(down.forward + exposed, down.weight, down.total + exposed),
-        slow.every + (p * both - 2.0 * missing), send - exposed,
+        slow.share, slow.every + (p * both - 2.0 * missing), send - exposed,
     )  # fmt: skip
     # where micro-batches enter at both ends, or none waits for a flush: ranks alike, those that fill and drain on average
     other = ops.where(p > 1.0, (slow.every - slow.time) / ops.maximum(slow.time * (p - 1.0), 1e-30), 1.0)

@@ -212,6 +212,7 @@ SCALARS = {
     "causal": one_of(0, 1), "first": one_of(0, 1), "last": one_of(0, 1), "sharded": one_of(0, 1),
     "front": lambda draw: drawn_passes(draw), "inner": lambda draw: drawn_passes(draw),
     "back": lambda draw: drawn_passes(draw), "down": lambda draw: drawn_passes(draw),
+    "share": one_of(0.5, 0.6),
     "schedule": one_of(*SCHEDULES.values()), "stages": one_of(1, 2, 4, 8, 12), "stage": one_of(0, 1, 3),
     "virtual_stages": one_of(1, 2, 4), "micro_batches": one_of(1, 2, 8, 24, 96), "layers": one_of(1, 2, 8, 31, 80, 126),
     "groups": one_of(0, 1, 8, 64), "m": one_of(0, 1, 100, 4096), "n": one_of(0, 1, 768, 8192), "k": one_of(0, 64, 5120),

@@ -26,7 +26,7 @@ class Passes(NamedTuple):
 
 def span(
     schedule: Number, stages: Number, virtual_stages: Number, micro_batches: Number, front: Passes, inner: Passes, back: Passes,
-    down: Passes, every: Number, late: Number,
+    down: Passes, share: Number, every: Number, late: Number,
 ) -> Number:  # fmt: skip
     """Time in which a pipeline runs the passes of a step [s], for schedules that flush and enter at one end.
 
@@ -40,13 +40,14 @@ def span(
     micro_batches : of a step
     front, inner, back : `Passes` of the first rank, of each between and of the last
     down : of the first rank's first chunk, where it also has the last
+    share : of a rank between, its first chunk's of two
     every : all passes of one micro-batch on all ranks [s]
     late : of a message, beyond what it keeps its sender [s]
     """
     valley = schedules.folded(schedule) > 0.0
     flat = _linear(schedule, stages, micro_batches, front, inner, back, every, late)
     deep = _chunked(schedule, stages, virtual_stages, micro_batches, front, inner, back, every, late)
-    one_chunk = ops.where(valley, _valley(stages, micro_batches, front, inner, back, down, late), flat)
+    one_chunk = ops.where(valley, _valley(stages, micro_batches, front, inner, back, down, share, late), flat)
     return ops.where(virtual_stages > 1.0, deep, one_chunk)
 
 
@@ -126,7 +127,7 @@ def _chunked(
 
 
 def _valley(
-    stages: Number, micro_batches: Number, front: Passes, inner: Passes, back: Passes, down: Passes, late: Number
+    stages: Number, micro_batches: Number, front: Passes, inner: Passes, back: Passes, down: Passes, share: Number, late: Number
 ) -> Number:
     """ZB-V: the first rank, which has the embedding and the head, never waits, or for the others at the end of its passes; or
     the others take longest, among whom the first rank counts once."""
@@ -136,10 +137,20 @@ def _valley(
     backward = down.total - down.forward
     opening = before * ops.maximum(other.forward - 2.0 * down.forward + 2.0 * late, 0.0)
     closing = before * (data - backward + 2.0 * late)
-    weights = 0.5 * p * data - p * backward + (p - 0.5) * other.weight - down.forward - 0.5 * (p - 2.0) * other.forward
+    short = 1.0 - share
+    weights = (
+        (1.0 + (p - 2.0) * short) * data - p * backward + (p - short) * other.weight - down.forward
+        - (p - 2.0) * share * other.forward
+    )  # fmt: skip
     # where passes by data take longer than all others, the wait for the last chunk's is met once more
     closing = closing + before * ops.maximum(data + 2.0 * late - (front.total - down.total), 0.0)
     waits = ops.maximum(closing, weights) - (front.weight - down.weight) + opening
     own = m * front.total + ops.maximum(waits, 0.0)
     idle = schedules.bubble_zb_v(stages, other.forward, data, other.weight)
+    # where the second chunk is shorter by an odd layer, ways that pass it where the first might be
+    odd = share - short
+    idle = ops.maximum(idle, before * (data - other.weight) + (p - 2.0) * odd * other.forward)
+    idle = ops.maximum(idle, before * (other.forward - short * (data + other.weight)))
+    uneven = before * (share * other.forward + odd * data - short * other.weight) + short * (data - other.forward)
+    idle = ops.maximum(idle, uneven)
     return ops.maximum(own, front.total + (m - 1.0) * other.total + idle)
