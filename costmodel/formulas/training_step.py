@@ -487,7 +487,7 @@ def _filled(plan: PlanNumbers, slow: _Slowest, send: Number, exposed: Number, ha
         Passes(inner.forward + crossed, inner.weight, inner.total + both),
         Passes(back.forward + (crossed - exposed), back.weight, back.total + outer),
         Passes(down.forward + exposed, down.weight, down.total + exposed),
-        slow.share, slow.every + (p * both - 2.0 * missing), send - exposed,
+        slow.share, slow.every + (p * both - 2.0 * missing), exposed, send - exposed,
     )  # fmt: skip
     # where micro-batches enter at both ends, or none waits for a flush: ranks alike, those that fill and drain on average
     other = ops.where(p > 1.0, (slow.every - slow.time) / ops.maximum(slow.time * (p - 1.0), 1e-30), 1.0)

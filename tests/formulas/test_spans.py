@@ -50,7 +50,7 @@ def of_formula(name, p, m, v, send, kept, times):
     every = times.sum() + 2 * (p * way - edge) * own
     inner, down = passes(middle, way, 2 * way, own), passes(times[0], 1, 1, own)
     code = schedules.CODES[name]
-    return span(code, float(p), float(v), float(m), front, inner, back, down, 0.5, every, send - own)
+    return span(code, float(p), float(v), float(m), front, inner, back, down, 0.5, every, own, send - own)
 
 
 @pytest.mark.parametrize("name", WITHIN)

@@ -26,7 +26,7 @@ class Passes(NamedTuple):
 
 def span(
     schedule: Number, stages: Number, virtual_stages: Number, micro_batches: Number, front: Passes, inner: Passes, back: Passes,
-    down: Passes, share: Number, every: Number, late: Number,
+    down: Passes, share: Number, every: Number, kept: Number, late: Number,
 ) -> Number:  # fmt: skip
     """Time in which a pipeline runs the passes of a step [s], for schedules that flush and enter at one end.
 
@@ -42,10 +42,11 @@ def span(
     down : of the first rank's first chunk, where it also has the last
     share : of a rank between, its first chunk's of two
     every : all passes of one micro-batch on all ranks [s]
-    late : of a message, beyond what it keeps its sender [s]
+    kept : of a message, for which its sender waits [s]
+    late : of a message, beyond that [s]
     """
     valley = schedules.folded(schedule) > 0.0
-    flat = _linear(schedule, stages, micro_batches, front, inner, back, every, late)
+    flat = _linear(schedule, stages, micro_batches, front, inner, back, every, kept, late)
     deep = _chunked(schedule, stages, virtual_stages, micro_batches, front, inner, back, every, late)
     one_chunk = ops.where(valley, _valley(stages, micro_batches, front, inner, back, down, share, late), flat)
     return ops.where(virtual_stages > 1.0, deep, one_chunk)
@@ -53,7 +54,7 @@ def span(
 
 def _linear(
     schedule: Number, stages: Number, micro_batches: Number, front: Passes, inner: Passes, back: Passes, every: Number,
-    late: Number,
+    kept: Number, late: Number,
 ) -> Number:  # fmt: skip
     r"""GPipe, 1F1B, ZB-H1 and ZB-H2, one stage a rank.
 
@@ -83,7 +84,9 @@ def _linear(
         around + front.total + (m - 1.0) * back.total - ahead * split * back.weight, m * back.total + filling
     )
     waits = ops.maximum(back_kept, inner.forward) + ops.maximum(back_kept, rest_inner)
-    twice = (m - stages) * inner.total + 2.0 * between * inner_kept + (4.0 * stages - 10.0) * h + waits
+    # as many micro-batches as ranks between go to and fro over all of these, where that takes longer than to stay on one
+    to_and_fro = ops.maximum(2.0 * (stages - 3.0) * h - 2.0 * kept, 0.0) / ops.maximum(between, 1.0)
+    twice = (m - stages) * (inner.total + to_and_fro) + 2.0 * between * inner_kept + (4.0 * stages - 10.0) * h + waits
     once = (
         (m - 1.0) * inner.total + between * (inner_kept - 2.0 * inner.weight + 2.0 * h)
         + ops.maximum(back_kept - 2.0 * inner.forward, 0.0)
