@@ -37,7 +37,7 @@ class Agreement(NamedTuple):
     ----------
     result : the estimate
     framework : its software
-    simulated, played : step time by `simulate` and by `timeline` over the estimate's
+    simulated, played : step time by `simulate` and by `timeline` over the estimate's, from step to step
     ledger_bytes, moved_bytes : sent by a rank of the stage that sends most, in the ledger over the estimate, and among the
         simulator's events over the ledger
     busiest : share of its bandwidth at which any link carries bytes at the most, over 200 parts of the step
@@ -108,7 +108,7 @@ def agreements(count: int, seed: int = 0) -> Iterator[Agreement]:
         try:
             step = simulate(*asked)
             made = ledger_of(result)
-            played = timeline(*asked).total
+            played = timeline(*asked).step_time
         except CostModelError:
             continue
         rates = step.utilisation(200).links
@@ -119,7 +119,7 @@ def agreements(count: int, seed: int = 0) -> Iterator[Agreement]:
         most = max(made.sent_bytes.values())
         own = result.step.exchange_bytes
         yield Agreement(
-            result, result.framework, step.total / result.step_time, played / result.step_time,
+            result, result.framework, step.step_time / result.step_time, played / result.step_time,
             most / own if own else 1.0 + most, simulated / most if most else 1.0 + simulated, busiest,
         )  # fmt: skip
         found += 1

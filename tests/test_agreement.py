@@ -24,6 +24,11 @@ def test_the_simulator_takes_what_is_estimated_within_15_percent_on_every_plan(d
         assert abs(one.simulated - 1.0) <= 0.15, one.result.plan
 
 
+def test_the_timeline_takes_what_is_estimated_within_1_percent_on_every_plan(drawn):
+    for one in drawn:
+        assert one.played == pytest.approx(1.0, abs=0.01), one.result.plan
+
+
 def test_the_simulators_events_move_the_ledgers_bytes(drawn):
     assert [one.moved_bytes for one in drawn] == pytest.approx([1.0] * len(drawn), rel=1e-9)
 

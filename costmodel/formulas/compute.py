@@ -85,9 +85,10 @@ def tiled_product(
     ----------
     [williams2009]_ (roofline), [nvidia2023matmul]_ (wave and tile quantisation)
     """
-    tiles = TILE * TILE * ops.ceil(m / TILE) * ops.ceil(n / TILE)
-    work = 2.0 * (tiles + output) * (k + depth) / flop_rate
-    move = product_bytes(m, n, k, element_bytes) / device.product_bandwidth
+    tiles = TILE * TILE * ops.ceil(m * (1.0 / TILE)) * ops.ceil(n * (1.0 / TILE))
+    # one division serves all plans of a question where it is of its own numbers alone
+    work = (tiles + output) * (k + depth) * (2.0 / flop_rate)
+    move = product_bytes(m, n, k, element_bytes) * (1.0 / device.product_bandwidth)
     return ops.where(n * k > 0.0, rounded_maximum(work, move) + device.kernel_time, 0.0)
 
 
@@ -176,9 +177,9 @@ def grouped_gemm(
     """
     met = groups * ops.minimum(m, 1.0)
     padded = groups * m + met * device.grouped_rows
-    work = 2.0 * (padded * n + device.grouped_output) * (k + device.gemm_depth) / flop_rate
+    work = (padded * n + device.grouped_output) * (k + device.gemm_depth) * (2.0 / flop_rate)
     moved = element_bytes * (groups * m * k + met * k * n) + ops.maximum(element_bytes, 2.0) * groups * m * n
-    time = rounded_maximum(work, moved / device.grouped_bandwidth)
+    time = rounded_maximum(work, moved * (1.0 / device.grouped_bandwidth))
     return ops.where(groups * m * n > 0.0, time + device.kernel_time, 0.0)
 
 

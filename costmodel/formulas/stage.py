@@ -21,7 +21,7 @@ from costmodel.formulas.transformer import layer
 
 def stage_pass(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
-    device: DeviceNumbers, layers: Number, first: Number, last: Number,
+    device: DeviceNumbers, layers: Number, first: Number, last: Number, chunks: Number = 1.0,
 ) -> tuple[Number, Number, Number]:  # fmt: skip
     """Forward pass, backward pass by data and by weights of a stage on one micro-batch [s each].
 
@@ -33,6 +33,7 @@ def stage_pass(
     model, settings, plan, network, software, device : numbers of the question and of the plan
     layers : of the stage
     first, last : 1 where the stage holds the embedding, the head
+    chunks : in which a micro-batch passes it, where it is all that a rank holds
     """
     one = layer_pass(model, settings, plan, network, software, device)
     head = layer.head_work(model, settings, plan, software, device)
@@ -43,7 +44,7 @@ def stage_pass(
     together = holders(plan, settings, network, software)
     units = layer_units(model, settings, plan, *together)
     moved = stage_synchronisation(
-        model, settings, plan, software, *together, one, units, Part(0.0, 0.0), layers, first, last, 1.0, width, width
+        model, settings, plan, software, *together, one, units, Part(0.0, 0.0), layers, first, last, chunks, width, width
     )
     head_forward = last * (head.forward + head.stream_forward)
     head_weight = last * (head.weight + head.accumulate)

@@ -8,6 +8,7 @@ from costmodel import ops
 from costmodel.formulas import compute, gradients, synchronisation
 from costmodel.formulas.network import collectives, communication
 from costmodel.formulas.pipeline import layout, schedules
+from costmodel.formulas.pipeline.spans import Passes, span
 from costmodel.formulas.quantities import (
     DeviceNumbers,
     Layer,
@@ -245,7 +246,11 @@ class _Slowest(NamedTuple):
     layers: Number
     time: Number
     every: Number  # of all ranks
-    unlike: Number  # by which one chunk makes the others wait that another rank has beside its own short ones
+    front: Passes
+    inner: Passes
+    back: Passes
+    down: Passes  # of the first rank's first chunk, where it has the last too
+    share: Number  # of a rank between, its first chunk's of two
 
 
 class _Pass(NamedTuple):
@@ -253,7 +258,6 @@ class _Pass(NamedTuple):
 
     forward: Number
     backward: Number
-    weight: Number
     forward_hidden: Number
     backward_hidden: Number
 
@@ -289,7 +293,7 @@ def _composed(
     stages = _synchronised(model, settings, plan, network, software, one, summed)
     send, _ = communication.boundary(model, settings, plan, network, software)
     exposed = piped * send * (1.0 - settings.overlap.pipeline * software.overlap.pipeline)
-    slow = _slowest(model, settings, plan, one, ends, stages, exposed)
+    slow = _slowest(model, settings, plan, one, ends, stages)
     each = _exchanged_each(stages, slow)
 
     layers = slow.layers
@@ -309,7 +313,7 @@ def _composed(
     waiting = _waiting(plan, software, device, one, held, layers, m)
 
     handing = m * exposed * schedules.messages(plan.schedule, v, 1.0 - slow.is_middle)
-    filled = _filled(plan, one, ends, slow, each, weight / m, send, m)
+    filled = _filled(plan, slow, send, exposed, handing, m)
 
     after = _after_passes(model, settings, plan, network, software, summed, stages, filled, send)
     reduce_hidden, gather_hidden = stages.front.reduce_hidden, stages.front.gather_hidden
@@ -367,10 +371,7 @@ def _synchronised(
 ) -> _Stages:  # fmt: skip
     """What the ranks of a pipeline exchange of gradients and weights, beside passes of so long."""
     _, middle_layers, _ = layout.rank_layers(model, settings, plan)
-    piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
-    fold = piped * schedules.folded(plan.schedule)
-    mirrored = piped * schedules.two_way(plan.schedule)
-    chunks = plan.virtual_stages * (1.0 + fold * (1.0 - 0.5 * mirrored) - 0.5 * fold * mirrored)
+    chunks = layout.chunks(plan)
     copies = schedules.weight_copies(plan.schedule)
     width = settings.widths.reduce * settings.trainable
     # what compression leaves of a gradient that is summed as gradients are
@@ -390,52 +391,69 @@ def _synchronised(
 
 
 def _slowest(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, one: Layer, ends: _Ends, stages: _Stages, exposed: Number
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, one: Layer, ends: _Ends, stages: _Stages
 ) -> _Slowest:
-    """The rank of a pipeline that takes longest for a micro-batch, each of whose messages leaves `exposed` seconds of its
-    transfer unhidden: its first, its last or one between them."""
+    """The rank of a pipeline that takes longest for a micro-batch: its first, its last or one between them."""
     p = plan.pipeline
     piped = ops.where(p > 1.0, 1.0, 0.0)
     front, back, inner = stages
     first_layers, middle_layers, last_layers = layout.rank_layers(model, settings, plan)
     depth = model.prediction_layers
     with_head = ends.head + depth * one.total
+    at_ends = front.forward + front.backward, back.forward + back.backward
+    between = inner.forward + inner.backward
     first = first_layers * one.total + ends.embedding_on_first * ends.embedding + ends.head_on_first * with_head
-    first = first + front.forward + front.backward
+    first = first + at_ends[0]
     last = last_layers * one.total + ends.embedding_on_last * ends.embedding + ends.head_on_last * with_head
-    last = last + back.forward + back.backward
-    middle = middle_layers * one.total + inner.forward + inner.backward
-    is_last = ops.where((p > 1.0) & (last >= first), 1.0, 0.0)
+    last = last + at_ends[1]
+    middle = middle_layers * one.total + between
     edge = ops.maximum(first, piped * last)
-    more = exposed * schedules.crossings(plan.schedule, 1.0)  # of both neighbours, where an end has one
-    is_middle = ops.where((p > 2.0) & (middle + more > edge), 1.0, 0.0)
-    has_head = (1.0 - is_middle) * (is_last * ends.head_on_last + (1.0 - is_last) * ends.head_on_first)
-    has_embedding = (1.0 - is_middle) * (is_last * ends.embedding_on_last + (1.0 - is_last) * ends.embedding_on_first)
-    edge_layers = is_last * last_layers + (1.0 - is_last) * first_layers
-    layers = is_middle * middle_layers + (1.0 - is_middle) * edge_layers + has_head * depth
-    gathered = front.forward + front.backward + piped * (
-        back.forward + back.backward + ops.maximum(p - 2.0, 0.0) * (inner.forward + inner.backward)
-    )
-    # of several chunks the first waits for the embedding's rank and the last for the head's, though no rank has both
-    chunked = ops.where((p > 1.0) & (plan.virtual_stages > 1.0), 1.0, 0.0)
-    unlike = chunked * ops.maximum(ops.minimum(first, last) - middle, 0.0)
+    is_middle = ops.where((p > 2.0) & (middle > edge), 1.0, 0.0)
+    at_back = ops.where((p > 1.0) & (last >= first), 1.0 - is_middle, 0.0)
+    at_front = 1.0 - is_middle - at_back
+    has_head = _of(at_front, at_back, ends.head_on_first, 0.0, ends.head_on_last)
+    has_embedding = _of(at_front, at_back, ends.embedding_on_first, 0.0, ends.embedding_on_last)
+    layers = _of(at_front, at_back, first_layers, middle_layers, last_layers) + has_head * depth
+    gathered = at_ends[0] + piped * (at_ends[1] + ops.maximum(p - 2.0, 0.0) * between)
+    ahead = ends.head_forward + depth * one.total_forward
+    later = ends.head_weight + depth * one.weight
+    half = ops.ceil(0.5 * first_layers)
     every = (model.layers + depth) * one.total + ends.embedding + ends.head + gathered
     return _Slowest(
-        (1.0 - is_middle) * (1.0 - is_last), (1.0 - is_middle) * is_last, is_middle, has_head, has_embedding, layers,
-        ops.maximum(edge, is_middle * middle), every, unlike,
+        at_front, at_back, is_middle, has_head, has_embedding, layers,
+        ops.maximum(edge, is_middle * middle), every,
+        Passes(
+            first_layers * one.total_forward + ends.embedding_on_first * ends.embed_forward + ends.head_on_first * ahead
+            + front.forward,
+            first_layers * one.weight + ends.head_on_first * later + front.weight, first,
+        ),
+        Passes(middle_layers * one.total_forward + inner.forward, middle_layers * one.weight + inner.weight, middle),
+        Passes(
+            last_layers * one.total_forward + ends.embedding_on_last * ends.embed_forward + ends.head_on_last * ahead
+            + back.forward,
+            last_layers * one.weight + ends.head_on_last * later + back.weight, last,
+        ),
+        Passes(
+            half * one.total_forward + ends.embed_forward + 0.5 * front.forward, half * one.weight + 0.5 * front.weight,
+            half * one.total + ends.embedding + 0.5 * at_ends[0],
+        ),
+        ops.ceil(0.5 * middle_layers) / ops.maximum(middle_layers, 1.0),
     )  # fmt: skip
+
+
+def _of(at_front: Number, at_back: Number, front: Number, inner: Number, back: Number) -> Number:
+    """What one rank has, of what the first, those between and the last have."""
+    return ops.where(at_front > 0.0, front, ops.where(at_back > 0.0, back, inner))
 
 
 def _exchanged_each(stages: _Stages, slow: _Slowest) -> _Pass:
     """What the slowest rank exchanges of gradients and weights for every micro-batch."""
     front, back, inner = stages
-    at_front, at_back, is_middle = slow.at_front, slow.at_back, slow.is_middle
+    at = slow.at_front, slow.at_back
     return _Pass(
-        at_front * front.forward + at_back * back.forward + is_middle * inner.forward,
-        at_front * front.backward + at_back * back.backward + is_middle * inner.backward,
-        at_front * front.weight + at_back * back.weight + is_middle * inner.weight,
-        at_front * front.forward_hidden + at_back * back.forward_hidden + is_middle * inner.forward_hidden,
-        at_front * front.backward_hidden + at_back * back.backward_hidden + is_middle * inner.backward_hidden,
+        _of(*at, front.forward, inner.forward, back.forward), _of(*at, front.backward, inner.backward, back.backward),
+        _of(*at, front.forward_hidden, inner.forward_hidden, back.forward_hidden),
+        _of(*at, front.backward_hidden, inner.backward_hidden, back.backward_hidden),
     )
 
 
@@ -450,25 +468,34 @@ def _waiting(
     return m * (layers * one.host + software.host.micro_batch + stall + flushing)
 
 
-def _filled(
-    plan: PlanNumbers, one: Layer, ends: _Ends, slow: _Slowest, each: _Pass, weight: Number, send: Number, m: Number
-) -> _Filled:
-    """How long a pipeline fills and drains, whose slowest rank spends `weight` on a micro-batch's gradients of weights."""
+def _filled(plan: PlanNumbers, slow: _Slowest, send: Number, exposed: Number, handing: Number, m: Number) -> _Filled:
+    """How long a pipeline fills and drains, each of whose messages takes `send`, of which its sender waits for `exposed`."""
     p, v = plan.pipeline, plan.virtual_stages
     piped = ops.where(p > 1.0, 1.0, 0.0)
-    weight_once = weight + each.weight
-    forward_once = (
-        slow.layers * one.total_forward + slow.has_head * ends.head_forward + slow.has_embedding * ends.embed_forward
-        + each.forward
+    front, inner, back, down = slow.front, slow.inner, slow.back, slow.down
+    forward = _of(slow.at_front, slow.at_back, front.forward, inner.forward, back.forward)
+    weight = _of(slow.at_front, slow.at_back, front.weight, inner.weight, back.weight)
+    data = ops.maximum(slow.time - forward - weight, 0.0)
+
+    way, edge = schedules.crossings(plan.schedule, v), schedules.crossings(plan.schedule, 1.0)
+    crossed, missing = way * exposed, edge * exposed
+    both = crossed + crossed
+    outer = both - missing
+    taken = span(
+        plan.schedule, p, v, m,
+        Passes(front.forward + (crossed - missing + exposed), front.weight, front.total + outer),
+        Passes(inner.forward + crossed, inner.weight, inner.total + both),
+        Passes(back.forward + (crossed - exposed), back.weight, back.total + outer),
+        Passes(down.forward + exposed, down.weight, down.total + exposed),
+        slow.share, slow.every + (p * both - 2.0 * missing), exposed, send - exposed,
     )  # fmt: skip
-    data_once = ops.maximum(slow.time - forward_once - weight_once, 0.0)
-    apart = ops.where(schedules.rounds(plan.schedule) > 0.0, p, m)  # micro-batches that pass one chunk with no pass of another
-    # others fill and drain; where weights have passes of their own, the slowest rank's fill its waits
+    # where micro-batches enter at both ends, or none waits for a flush: ranks alike, those that fill and drain on average
     other = ops.where(p > 1.0, (slow.every - slow.time) / ops.maximum(slow.time * (p - 1.0), 1e-30), 1.0)
-    filling = ops.where(schedules.splits_backward(plan.schedule) > 0.0, 1.0, other) * weight_once
-    around = schedules.bubble(plan.schedule, p, v, other * forward_once, other * data_once, filling)
-    idle = piped * (around + 2.0 * (p - 1.0) * send) + apart * slow.unlike
-    return _Filled(idle, forward_once, data_once, weight_once)
+    around = schedules.bubble_two_way(plan.schedule, p, other * forward, other * data, other * weight)
+    alike = around + 2.0 * (p - 1.0) * send
+    one_way = (1.0 - schedules.two_way(plan.schedule)) * schedules.flushes(plan.schedule)
+    idle = ops.where(one_way > 0.0, ops.maximum(taken - m * slow.time - handing, 0.0), alike)
+    return _Filled(piped * idle, forward, data, weight)
 
 
 def _after_passes(

@@ -67,6 +67,7 @@ class Program(NamedTuple):
     duration: Floats
     occupancy: Floats
     latency: Floats
+    kept: Floats
     groups: Integers
 
 
@@ -195,6 +196,7 @@ def run_ahead(program, state, r, sending):
             if sending == BLOCKING:
                 state.waiting[r] = True
                 break
+            now += program.kept[e]
         else:
             if state.arrival[e] < 0.0:
                 state.waiting[r] = True
@@ -242,8 +244,8 @@ def play(program, links, sending, start, end, cursor):
     Parameters
     ----------
     program : `offsets`, `kind`, `match`, `rank` of the `Schedule`; the `link` that each send takes; the `duration` of
-        each pass and sync, how long a send takes its link (`occupancy`) and its `latency` after it [s]; how many ranks
-        each group of syncs waits for (`groups`)
+        each pass and sync, how long a send takes its link (`occupancy`), its `latency` after it, and how long it keeps a
+        sender that doesn't wait for its arrival (`kept`) [s]; how many ranks each group of syncs waits for (`groups`)
     links : how many
     sending : what a rank waits for when it sends: nothing; the arrival; or, for all transfers between two passes, that
         they have met their other end and are done

@@ -18,7 +18,7 @@ from costmodel.page.question import STEPS
 
 PRINTED: tuple[Callable[..., object], ...] = (*STEPS, violations)
 PLAYED: tuple[Callable[..., object], ...] = (
-    stage_pass, outside_passes, layout.rank_shares, layout.micro_batches, communication.boundary_parts,
+    stage_pass, outside_passes, layout.rank_shares, layout.chunks, layout.micro_batches, communication.boundary_parts,
 )  # fmt: skip
 """Those of a timeline."""
 ROOT = Path(formulas.__file__).parent

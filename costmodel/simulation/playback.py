@@ -113,6 +113,12 @@ class Timeline:
         return float(self.span.max())
 
     @property
+    def step_time(self) -> float:
+        """Of each of many such steps [s]: `total`, or `period` where the optimizer waits for no other stage."""
+        traits = SCHEDULES.get(self.schedule.name)
+        return self.period if traits is not None and traits.staggered else self.total
+
+    @property
     def bubble(self) -> Floats:
         """Time of a period that each rank neither computes nor syncs [s]."""
         return self.period - self.busy
@@ -187,8 +193,8 @@ def _table(field: str, value: ArrayLike, shape: tuple[int, ...], kinds: str, mos
 def simulate_schedule(
     schedule: Schedule, forward: ArrayLike, backward_input: ArrayLike, backward_weight: ArrayLike = 0.0, *,
     transfer_latency: float = 0.0, transfer_bytes: ArrayLike = 0.0, transfer_bandwidth: float = math.inf,
-    links: ArrayLike | None = None, sends: str = "non-blocking", sync: ArrayLike = 0.0, jitter: float = 0.0, seed: int = 0,
-    activation_bytes: ArrayLike = 1.0, context_bytes: ArrayLike | None = None,
+    links: ArrayLike | None = None, sends: str = "non-blocking", exposed: float = 0.0, sync: ArrayLike = 0.0,
+    jitter: float = 0.0, seed: int = 0, activation_bytes: ArrayLike = 1.0, context_bytes: ArrayLike | None = None,
 ) -> Timeline:  # fmt: skip
     """Play a schedule out, event by event.
 
@@ -206,6 +212,7 @@ def simulate_schedule(
     sends : ``"non-blocking"``: they go on beside what follows; ``"blocking"``: the sender waits for the arrival;
         ``"rendezvous"``: a rank waits until all its transfers between two passes have met their other end and are done,
         as Megatron-LM's batches of sends and receives do for 1F1B
+    exposed : share of its time for which a non-blocking send keeps its sender from what follows
     sync : of each stage, once all its ranks are there [s]
     jitter : standard deviation of the logarithm of each pass' time, whose mean stays
     seed : of the jitter
@@ -260,6 +267,7 @@ def simulate_schedule(
     boundary = np.clip(schedule.stage - (schedule.kind == SEND_BACKWARD), 0, max(stages - 2, 0))
     occupancy = np.where(sent, moved[boundary] / bandwidth, 0.0)
     latency = np.where(sent, real("transfer_latency", plain(transfer_latency), 0.0, LONGEST), 0.0)
+    kept = real("exposed", plain(exposed), 0.0, 1.0) * (occupancy + latency)
     receiver = schedule.rank[np.where(sent, schedule.match, 0)]
     if links is None:
         link = schedule.rank * ranks + receiver
@@ -272,7 +280,7 @@ def simulate_schedule(
     start, end = np.zeros(len(duration)), np.zeros(len(duration))
     cursor = np.zeros(ranks, dtype=np.int64)
     events = (schedule.offsets, schedule.kind, schedule.match, schedule.rank)
-    program = Program(*events, link, duration, occupancy, latency, groups)
+    program = Program(*events, link, duration, occupancy, latency, kept, groups)
     play(program, count, SENDS.index(choice("sends", sends, SENDS)), start, end, cursor)
     deadlocked(schedule, cursor.tolist())
     held = _held(schedule, activation_bytes, context_bytes)
@@ -412,7 +420,8 @@ def timeline(
     """Play out one training step of a plan on one of its pipelines.
 
     Every stage takes what the library's formulas say of its layers, the embedding and the head; transfers go beside
-    computation where the plan overlaps them, else the sender waits. What `estimate` says that a step has besides (gradient
+    computation where the plan overlaps them, all but the share that the software leaves exposed, else the sender waits.
+    What `estimate` says that a step has besides (gradient
     exchange, optimizer, the host) is divided evenly among the syncs of each rank: one for each of its stages at its end,
     or under ``pipedream-2bw`` one after every as many micro-batches as ranks. Where a rank has no sync, as under
     ``pipedream``, which updates after every micro-batch, each backward pass takes its share. `Timeline.total` is the step's
@@ -473,7 +482,7 @@ def timeline(
         schedule, forward, data, weight + each, transfer_latency=latency, transfer_bytes=nbytes,
         transfer_bandwidth=nbytes / moving if moving > 0.0 else math.inf,
         sends="non-blocking" if settings.overlap.pipeline > 0.0 else "blocking",
-        sync=sync, jitter=jitter, seed=seed, activation_bytes=held * layers,
+        exposed=float(1.0 - software.overlap.pipeline), sync=sync, jitter=jitter, seed=seed, activation_bytes=held * layers,
     )  # fmt: skip
 
 
@@ -488,16 +497,25 @@ def _playable(plan: Plan) -> None:
 
 
 def _passes(layers: Floats, inputs: Inputs) -> tuple[Floats, Floats, Floats]:
-    """Forward pass, backward pass by inputs and by weights of stages with so many layers [s]."""
+    """Forward pass, backward pass by inputs and by weights of stages with so many layers [s].
+
+    At the end of a valley is what its first rank has besides its first stage: an embedding tied to the head it has once.
+    """
     first, last = np.zeros(len(layers)), np.zeros(len(layers))
     first[0] = last[-1] = 1.0
-    return _staged(inputs, layers, first, last)
+    passes = _staged(inputs, layers, first, last, 1.0)
+    plan = inputs[2]
+    if plan.virtual_stages * plan.pipeline < len(layers):
+        ranks = _staged(inputs, layers[:1] + layers[-1:], first[:1], last[-1:], float(layout.chunks(plan)))
+        for one, rank in zip(passes, ranks, strict=True):
+            one[-1] = max(rank[0] - one[0], 0.0)
+    return passes
 
 
-def _staged(inputs: Inputs, layers: Floats, first: Floats, last: Floats) -> tuple[Floats, Floats, Floats]:
-    """A pass of each of some stages."""
-    passes = stage_pass(*inputs, as_number(layers), as_number(first), as_number(last))
-    forward, data, weight = (np.asarray(one, dtype=np.float64) for one in passes)
+def _staged(inputs: Inputs, layers: Floats, first: Floats, last: Floats, chunks: float) -> tuple[Floats, Floats, Floats]:
+    """A pass of each of some stages, or all passes of ranks of so many chunks."""
+    passes = stage_pass(*inputs, as_number(layers), as_number(first), as_number(last), chunks)
+    forward, data, weight = (np.array(one, dtype=np.float64) for one in passes)
     return forward, data, weight
 
 
@@ -515,4 +533,4 @@ def _slowest_rank(inputs: Inputs) -> float:
     """All passes of one micro-batch on the slowest of the first rank, one between and the last [s]."""
     shares = [share for *share, there in layout.rank_shares(*inputs[:3]) if there]
     layers, first, last = np.array(shares, dtype=np.float64).T
-    return float(np.sum(_staged(inputs, layers, first, last), axis=0).max())
+    return float(np.sum(_staged(inputs, layers, first, last, float(layout.chunks(inputs[2]))), axis=0).max())

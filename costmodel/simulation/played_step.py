@@ -247,11 +247,17 @@ class Simulation:
 
     @functools.cached_property
     def period(self) -> float:
-        """The longest time from a rank's first work to its end [s]."""
-        worked = np.where((self.entries.kind == WAIT) | (self.entries.kind == START), np.inf, self.start)
-        first = np.minimum.reduceat(worked, self.entries.offsets[:-1], axis=1)
-        last = np.maximum.reduceat(self.end, self.entries.offsets[:-1], axis=1)
-        return float((last - first).max())
+        """The longest time from a rank's first work to its end, and what it waits before for weights that it gathers [s]."""
+        kind, offsets = self.entries.kind, self.entries.offsets
+        worked = np.where((kind == WAIT) | (kind == START), np.inf, self.start)
+        first = np.minimum.reduceat(worked, offsets[:-1], axis=1)
+        last = np.maximum.reduceat(self.end, offsets[:-1], axis=1)
+        own = np.zeros(len(kind), dtype=np.bool_)
+        waits = np.flatnonzero(kind == WAIT)
+        own[waits] = self.transfers.stream[self.entries.transfer[waits]] < STREAMS.index("embedding")
+        before = own & (self.start < np.repeat(first, np.diff(offsets), axis=1))
+        gathers = np.add.reduceat(np.where(before, self.end - self.start, 0.0), offsets[:-1], axis=1)
+        return float((last - first + gathers).max())
 
     @property
     def step_time(self) -> float:

@@ -30,7 +30,7 @@ from costmodel.evaluation.estimation import TIME_PARTS
 from costmodel.formulas import quantities, synchronisation
 from costmodel.formulas.convolution import counts
 from costmodel.formulas.network import collectives, node_links
-from costmodel.formulas.pipeline import schedules
+from costmodel.formulas.pipeline import schedules, spans
 from costmodel.formulas.training_step import step
 
 PACKAGE = Path(costmodel.__file__).parent
@@ -50,7 +50,7 @@ FORMULAS = {
 TUPLES = quantities.Inputs._fields
 WITHIN_A_STEP = {
     "adapters", "attention", "collectives", "communication", "compression", "compute", "flops", "gradients", "layer", "layout",
-    "low_rank", "memory", "parameters", "schedules", "stage", "synchronisation", "training_step", "update",
+    "low_rank", "memory", "parameters", "schedules", "spans", "stage", "synchronisation", "training_step", "update",
 }  # fmt: skip
 """Modules whose formulas a step is composed of: compiled as a whole they are compared on thousands of plans, always; one by
 one, which takes minutes, with ``-m slow``."""
@@ -174,6 +174,11 @@ def drawn_tuple(kind, draw):
     return kind(*(draw.uniform(1e4, 1e8) for _ in kind._fields))
 
 
+def drawn_passes(draw):
+    forward, weight, data = (draw.uniform(1e-3, 1.0) for _ in range(3))
+    return spans.Passes(forward, weight, forward + weight + data)
+
+
 def drawn_links(draw):
     lines = [collectives.Line(draw.uniform(1e-5, 1e-3), draw.uniform(1e-12, 1e-10)) for _ in range(5)]
     rest = [draw.uniform(low, 10.0 * low) for low in (1e-12, 1e-13, 1e7, 1e-12)]
@@ -207,6 +212,9 @@ SCALARS = {
     "nbytes": logarithmic(1.0, 1e11), "quality": logarithmic(0.3, 1.0), "launch": logarithmic(1e-6, 1e-4),
     "size": one_of(1, 4, 8, 32, 72), "seq_len": one_of(128, 2048, 8192, 131072), "window": one_of(128, 4096, 1e18),
     "causal": one_of(0, 1), "first": one_of(0, 1), "last": one_of(0, 1), "sharded": one_of(0, 1),
+    "front": lambda draw: drawn_passes(draw), "inner": lambda draw: drawn_passes(draw),
+    "back": lambda draw: drawn_passes(draw), "down": lambda draw: drawn_passes(draw),
+    "share": one_of(0.5, 0.6),
     "schedule": one_of(*SCHEDULES.values()), "stages": one_of(1, 2, 4, 8, 12), "stage": one_of(0, 1, 3),
     "virtual_stages": one_of(1, 2, 4), "micro_batches": one_of(1, 2, 8, 24, 96), "layers": one_of(1, 2, 8, 31, 80, 126),
     "groups": one_of(0, 1, 8, 64), "m": one_of(0, 1, 100, 4096), "n": one_of(0, 1, 768, 8192), "k": one_of(0, 64, 5120),

@@ -51,6 +51,16 @@ def rank_shares(
     )  # fmt: skip
 
 
+def chunks(plan: PlanNumbers) -> Number:
+    """Passes each way that a micro-batch makes on a rank: one for each chunk of the model, two for each of a valley.
+
+    Parameters
+    ----------
+    plan : `PlanNumbers`
+    """
+    return ops.where(plan.pipeline > 1.0, schedules.crossings(plan.schedule, plan.virtual_stages), plan.virtual_stages)
+
+
 def micro_batches(settings: Settings, plan: PlanNumbers) -> Number:
     """Micro-batches that one pipeline works through in a step.
 

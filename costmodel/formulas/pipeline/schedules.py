@@ -92,14 +92,34 @@ def bubble_zb_v(stages: Number, forward: Number, data: Number, weight: Number) -
     (0.0, 1.5)
     """
     others, between = stages - 1.0, stages - 2.0
-    longest = ops.maximum(others * (data - weight), others * (forward - 0.5 * (data + weight)))
-    longest = ops.maximum(longest, 0.5 * others * (data - forward))
-    longest = ops.maximum(longest, 0.5 * (data + between * weight - others * forward))
-    longest = ops.maximum(longest, 0.5 * between * (weight - forward))
-    longest = ops.maximum(longest, 0.5 * ((others + between) * forward + data - 2.0 * others * weight))
-    longest = ops.maximum(longest, 0.5 * between * (forward - data))
-    longest = ops.maximum(longest, others * forward - (others + 0.5) * weight)
-    return ops.where(stages > 1.0, ops.maximum(longest, 0.0), 0.0)
+    ahead, behind = forward - weight, data - forward
+    longest = ops.maximum(2.0 * others * (data - weight), others * (ahead - behind))
+    longest = ops.maximum(longest, others * behind)
+    longest = ops.maximum(longest, ops.maximum(behind, 0.0) - between * ahead)
+    longest = ops.maximum(longest, 2.0 * others * ahead + ops.maximum(behind, -weight))
+    longest = ops.maximum(longest, -between * behind)
+    return ops.where(stages > 1.0, ops.maximum(0.5 * longest, 0.0), 0.0)
+
+
+def bubble_two_way(schedule: Number, stages: Number, forward: Number, data: Number, weight: Number) -> Number:
+    r"""Idle time of one stage under DualPipe or Chimera [s]; 0 under any other schedule.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    stages : :math:`p`
+    forward, data, weight : :math:`F, B, W` of a micro-batch [s]
+
+    Examples
+    --------
+    >>> bubble_two_way(DUALPIPE, 8.0, 1.0, 1.0, 1.0), bubble_two_way(CHIMERA, 8.0, 1.0, 1.0, 1.0)
+    (6.0, 12.0)
+    """
+    pairs = ops.maximum(0.5 * stages - 1.0, 0.0)
+    entering = ops.maximum(2.0 * pairs * forward, ops.maximum(pairs - 1.0, 0.0) * forward + pairs * data)
+    dual = pairs * ops.maximum(data - weight, 0.0) + entering
+    both = 2.0 * pairs * ops.maximum(forward, data + weight)
+    return two_way(schedule) * ops.where(ops.equal(schedule, DUALPIPE), dual, both)
 
 
 def bubble(
@@ -143,17 +163,15 @@ def bubble(
     >>> bubble(ONE_F_ONE_B, 4.0, 1.0, 1.0, 1.0, 1.0), bubble(ZB_H1, 4.0, 1.0, 1.0, 1.0, 1.0)
     (9.0, 3.0)
     """
-    others, pairs = stages - 1.0, ops.maximum(0.5 * stages - 1.0, 0.0)
+    others = stages - 1.0
     fused = others * (forward + data + weight) / virtual_stages
     filled = ops.minimum(forward, weight)
     first = others * (forward + data - filled)
     second = others * ops.maximum(forward + data - 2.0 * filled, 0.0)
-    entering = ops.maximum(2.0 * pairs * forward, ops.maximum(pairs - 1.0, 0.0) * forward + pairs * data)
-    dual = pairs * ops.maximum(data - weight, 0.0) + entering
-    both_ways = 2.0 * pairs * ops.maximum(forward, data + weight)
+    both_ways = bubble_two_way(schedule, stages, forward, data, weight)
     valley = bubble_zb_v(stages, forward, data, weight)
     halves = ops.where(ops.equal(schedule, ZB_H1), first, ops.where(ops.equal(schedule, ZB_H2), second, valley))
-    split = ops.where(ops.equal(schedule, DUALPIPE), dual, ops.where(ops.equal(schedule, CHIMERA), both_ways, halves))
+    split = ops.where(two_way(schedule) > 0.0, both_ways, halves)
     known = ops.pick(schedule, _OWN_BUBBLE)
     return ops.pick(schedule, _FLUSHES) * ops.where(known > 0.0, split, fused)
 
@@ -228,6 +246,16 @@ def folded(schedule: Number) -> Number:
     schedule : code of the schedule
     """
     return ops.pick(schedule, _FOLDED)
+
+
+def flushes(schedule: Number) -> Number:
+    """1 where the pipeline drains before the weights change.
+
+    Parameters
+    ----------
+    schedule : code of the schedule
+    """
+    return ops.pick(schedule, _FLUSHES)
 
 
 def splits_backward(schedule: Number) -> Number:

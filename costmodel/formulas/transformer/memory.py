@@ -107,8 +107,8 @@ def shard_of(sharded: Number, dense: Number, routed: Number, shard: Number, expe
     shard : ranks that share one copy
     expert_shard : the same for the experts
     """
-    over = ops.where(sharded > 0.0, shard, 1.0)
-    return dense / over + routed / ops.where(sharded > 0.0, expert_shard, 1.0)
+    share = 1.0 / ops.where(sharded > 0.0, shard, 1.0)
+    return dense * share + routed * (1.0 / ops.where(sharded > 0.0, expert_shard, 1.0))
 
 
 def states(

@@ -51,27 +51,32 @@ function makeTimeline(DATA, formulas, kernel) {
   function played(made, step, micro_batches, order, events) {
     const {layers, ranks, syncs, chunks} = order, {offsets, kind, match, rank, place, link, sends, groups} = events, count = kind.length;
     const known = new Map();
-    const passes = (layers, first, last) => {
-      const key = `${layers}|${first}|${last}`;
-      if (!known.has(key)) known.set(key, call("stage_pass", {...made, layers, first, last}));
+    const passes = (layers, first, last, chunks = 1) => {
+      const key = `${layers}|${first}|${last}|${chunks}`;
+      if (!known.has(key)) known.set(key, call("stage_pass", {...made, layers, first, last, chunks}));
       return known.get(key);
     };
-    const slowest = Math.max(...call("rank_shares", made).filter(([, , , there]) => there).map(([layers, first, last]) => passes(layers, first, last).reduce((a, b) => a + b)));
+    const own = call("chunks", made);
+    const slowest = Math.max(...call("rank_shares", made).filter(([, , , there]) => there).map(([layers, first, last]) => passes(layers, first, last, own).reduce((a, b) => a + b)));
     const {total, bubble, pipeline_exchange: exchange} = step;
     const [sync, each] = call("outside_passes", {total, bubble, exchange, micro_batches, slowest, syncs, chunks});
     const [latency, moving] = call("boundary_parts", made);
     const times = new Float64Array(kinds.length * layers.length);
     layers.forEach((held, at) => {
-      const [forward, data, weight] = passes(held, Number(at === 0), Number(at === layers.length - 1));
+      // at the end of a valley is what its first rank has besides its first stage: an embedding tied to the head it has once
+      const valley = at === layers.length - 1 && made.plan.virtual_stages * ranks < layers.length, front = passes(layers[0], 1, 0);
+      const [forward, data, weight] = valley
+        ? passes(layers[0] + held, 1, 1, own).map((time, part) => Math.max(time - front[part], 0))
+        : passes(held, Number(at === 0), Number(at === layers.length - 1));
       const taken = {forward, "backward-input": data, "backward-weight": weight + each, backward: data + (weight + each), sync};
       for (const [name, time] of Object.entries(taken)) times[code[name] * layers.length + at] = time;
     });
-    const duration = new Float64Array(count), occupancy = new Float64Array(count), late = new Float64Array(count);
+    const duration = new Float64Array(count), occupancy = new Float64Array(count), late = new Float64Array(count), kept = new Float64Array(count);
     for (let e = 0; e < count; e++) duration[e] = times[place[e]];
-    for (const e of sends) { occupancy[e] = moving; late[e] = latency; }
+    for (const e of sends) { occupancy[e] = moving; late[e] = latency; kept[e] = (1 - made.software.overlap.pipeline) * (moving + latency); }
     const start = new Float64Array(count), end = new Float64Array(count), cursor = new Int32Array(ranks);
     const sending = made.settings.overlap.pipeline > 0 ? kernel.NON_BLOCKING : kernel.BLOCKING;
-    kernel.play(kernel.Program(offsets, kind, match, rank, link, duration, occupancy, late, groups), ranks * ranks, sending, start, end, cursor);
+    kernel.play(kernel.Program(offsets, kind, match, rank, link, duration, occupancy, late, kept, groups), ranks * ranks, sending, start, end, cursor);
     return {...events, name: order.name, ranks, micro_batches, duration, start, end, kinds, total: latest(end), held: (one) => held({...events, start, end}, chunks, one)};
   }
 
