@@ -33,7 +33,7 @@ from costmodel.formulas.quantities import (
 from costmodel.formulas.transformer import memory
 from costmodel.kernels import machine_code
 from costmodel.kernels.fields import INNER, LANES, OUTER
-from costmodel.kernels.tape import Place, Traced, needed, supports, trace, with_reciprocals
+from costmodel.kernels.tape import Place, Traced, needed, supports, trace
 from costmodel.records import Row
 
 Array: TypeAlias = NDArray[np.float64]
@@ -124,7 +124,7 @@ class _Writer:
     """The source of a program: what is done once, then loops that read its scalars."""
 
     def __init__(self, traced: Traced, bits: Callable[[str], int] = _bits) -> None:
-        self.tape, self.results = with_reciprocals(traced, bits)
+        self.tape, self.results = traced
         self.support = supports(self.tape, bits)
         self.scalars: list[Place] = []
         self.parts: dict[str, tuple[list[str], int]] = {}

@@ -7,7 +7,6 @@ the formula for any numbers; `costmodel.kernels.machine_code` makes vector code 
 from __future__ import annotations
 
 import typing
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -240,44 +239,4 @@ def supports(tape: Tape, bits: Callable[[str], int]) -> list[int]:
     return found
 
 
-RATES = ("device.", "network.", "software.")
-"""Where inputs that are measured come from; what a model or a plan gives is counted, and its quotients are exact."""
-_EXACT = ("ceil", "floor_log2", "eq")
-
-
-def with_reciprocals(traced: Traced, bits: Callable[[str], int]) -> Traced:
-    """The same operations with a product by a reciprocal for every quotient by a rate that serves several of them.
-
-    A division takes a processor as long as four to eight products. The last digit may differ, so that whole numbers, which
-    are compared and rounded up, are divided as they were.
-
-    Parameters
-    ----------
-    traced : the operations
-    bits : of an input, by its path; 0 for what is the same for all rows
-
-    Examples
-    --------
-    >>> from costmodel.formulas.quantities import Inputs
-    >>> traced = trace(lambda *given: (given[2].data / given[3].leaf.bandwidth,), Inputs, ())
-    >>> made = with_reciprocals(traced, lambda path: path.startswith("plan."))
-    >>> [operation.name for operation in made.tape.operations if operation.name in ("mul", "div")]
-    ['div', 'mul']
-    """
-    operations = traced.tape.operations
-    rows, rated = supports(traced.tape, bits), supports(traced.tape, lambda path: path.startswith(RATES))
-    divided = Counter(operation.arguments[1] for operation in operations if operation.name == "div")
-    exact = {place for operation in operations if operation.name in _EXACT for place in operation.arguments}
-    tape, places = Tape(), list[Place]()
-    for place, operation in enumerate(operations):
-        moved = [places[one] for one in operation.arguments]
-        shared = operation.name == "div" and rated[operation.arguments[1]] and rows[operation.arguments[0]]
-        if shared and place not in exact and (not rows[operation.arguments[1]] or divided[operation.arguments[1]] > 1):
-            inverse = tape.put("div", tape.put("constant", given=1.0), moved[1])
-            places.append(tape.put("mul", moved[0], inverse))
-        else:
-            places.append(tape.put(operation.name, *moved, given=operation.given))
-    return Traced(tape, tuple(places[place] for place in traced.results))
-
-
-__all__ = ["Condition", "Operation", "Place", "Tape", "Traced", "Value", "needed", "supports", "trace", "with_reciprocals"]
+__all__ = ["Condition", "Operation", "Place", "Tape", "Traced", "Value", "needed", "supports", "trace"]

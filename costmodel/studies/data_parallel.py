@@ -80,6 +80,10 @@ def expected_largest(count: int) -> float:
     return NormalDist().inv_cdf((count - 0.375) / (count + 0.25)) if count > 1 else 0.0
 
 
+NO_TREES = 1e-3
+"""Bandwidth of a library's trees where it has none [bytes/s]: so slow that rings are taken."""
+
+
 def _network(cluster: Cluster, gpus: int, wired: Wiring) -> NetworkNumbers:
     network = cluster.numbers()
     size = float(cluster.gpus_per_node)
@@ -90,7 +94,10 @@ def _network(cluster: Cluster, gpus: int, wired: Wiring) -> NetworkNumbers:
         bandwidth = wiring.mesh_bandwidth_of_members(bandwidth, members, size)
     elif members > 1.0 and wired == "cube-mesh":
         bandwidth = wiring.cube_mesh_bandwidth_of_members(bandwidth, members)
-    return network._replace(node=network.node._replace(bandwidth=bandwidth))
+    # rings alone, in NCCL's protocol Simple: its trees came with release 2.4, of 2019, when the measured studies had run
+    levels = (level._replace(ll_bandwidth=0.0, ll128=0.0, tree_bandwidth=NO_TREES) for level in network)
+    rings = NetworkNumbers(*levels)
+    return rings._replace(node=rings.node._replace(bandwidth=bandwidth))
 
 
 def data_parallel_step(

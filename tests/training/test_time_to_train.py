@@ -36,14 +36,7 @@ def test_published_rates_give_the_published_days(name, parameters, tokens, gpus,
     assert training_run.time_of_tokens(tokens, parameters, gpus, rate) / DAY == pytest.approx(days, abs=0.5)
 
 
-SLOW = pytest.mark.xfail(
-    strict=True, reason="37.8 days, 11 %: 126 TFLOP/s a GPU by the constants of the code's year, 140 published"
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "parameters", "tokens", "gpus", "rate", "days", "split"), [
-    pytest.param(*line, marks=SLOW if line[0] == "gpt3-175b" else ()) for line in PUBLISHED
-])  # fmt: skip
+@pytest.mark.parametrize(("name", "parameters", "tokens", "gpus", "rate", "days", "split"), PUBLISHED)
 def test_the_library_s_own_step_gives_the_published_days_within_ten_per_cent(
     name, parameters, tokens, gpus, rate, days, split
 ):  # fmt: skip
