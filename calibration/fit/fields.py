@@ -50,7 +50,8 @@ def _of(
 CLOCK = "sustained_clock"
 
 TIME = (
-    # operators are measured in bursts: under a step's power the clock falls, by no more than three tenths
+    # operators are measured in bursts: under a step's power the clock falls, by no more than three tenths;
+    # devices of one die and power keep nearly the same, so that what is slow of one source is its software's
     _of(CLOCK, 0.93, 0.7, 1.0, device=0.25, architecture=0.5),
     # near 1 by the device's own constants; above it they make up for those constants' error, not for the device's ceiling
     _of("compute_gemm_efficiency_scale", 0.95, 0.0, 1.25, field=0.5, framework=0.35, both=0.25),
