@@ -2,6 +2,7 @@ r"""What formulas take and give: tuples of numbers, of columns or of symbols.
 
 The same NamedTuple holds a float (one plan), a NumPy column (many plans) or a SymPy symbol. Units are SI:
 seconds, bytes, bytes/s, FLOP, FLOP/s; yes/no fields are 1.0 or 0.0; a bandwidth is per GPU and direction.
+Longer than other modules, as it is the one list of all words that formulas share.
 
 Nomenclature of the docstrings' mathematics
 

@@ -1,4 +1,8 @@
-r"""Bytes that one rank holds at its fullest, part by part."""
+r"""Bytes that one rank holds at its fullest, part by part.
+
+Longer than other modules, as every part of a bill stands beside those that it is held with at one moment: what is fullest is
+a maximum over moments, and which one it is decides what each part is.
+"""
 
 from __future__ import annotations
 
