@@ -68,8 +68,7 @@ def test_every_usable_row_of_the_reference_is_predicted(document):
 
 
 SHIPPED = {
-    "alephalpha_layouts": "7.3", "simumax_b200": "5.7", "internevo": "8.3", "torchtitan": "14.3", "papers": "18.9",
-    "megatron_tables": "15.7",
+    "simumax_b200": "5.5", "internevo": "8.0", "torchtitan": "16", "papers": "15", "megatron_tables": "16",
 }  # fmt: skip
 """Per cent, of sources that miss their bar until a run of theirs tells the common factor of their group: constants are shared
 by all clusters with a framework and an architecture, and none is a source's own."""
@@ -122,7 +121,7 @@ MEMORY = {"simumax_b200": 0.01, "papers": 0.04, "finetune_memory_fms": 0.08}
 
 @pytest.mark.slow
 @reference
-@pytest.mark.parametrize(("source", "bar"), missed(MEMORY, {"simumax_b200": "2.2", "finetune_memory_fms": "9.5"}))
+@pytest.mark.parametrize(("source", "bar"), missed(MEMORY, {"simumax_b200": "2.5"}))
 def test_errors_of_memory_on_the_reference_stay_below_the_bar(document, source, bar):
     assert entry(document, source)["memory"]["mape"] <= bar
 

@@ -30,7 +30,7 @@ from costmodel.evaluation.estimation import TIME_PARTS
 from costmodel.formulas import quantities, synchronisation
 from costmodel.formulas.convolution import counts
 from costmodel.formulas.network import collectives, node_links
-from costmodel.formulas.pipeline import schedules, spans
+from costmodel.formulas.pipeline import spans
 from costmodel.formulas.training_step import step
 
 PACKAGE = Path(costmodel.__file__).parent
@@ -553,7 +553,7 @@ def test_an_edited_formula_never_meets_a_stale_kernel(tmp_path):
     assert folder.startswith(cache)
     assert list(Path(folder).rglob("*.code")), "no kernel was cached"
     assert compiled == pytest.approx(python, rel=SAME)
-    edit(package / "costmodel" / "formulas" / "pipeline" / "schedules.py", schedules.bubble.__name__, "2.0 * ({})")
+    edit(package / "costmodel" / "formulas" / "pipeline" / "spans.py", spans.span.__name__, "2.0 * ({})")
     edited, recompiled, other = compared(package, COSTMODEL_CACHE_DIR=cache)
     assert other != folder
     part = engine.PARTS.index("bubble")

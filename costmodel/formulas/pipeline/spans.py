@@ -135,7 +135,11 @@ def _valley(
     """ZB-V: the first rank, which has the embedding and the head, never waits, or for the others at the end of its passes; or
     the others take longest, among whom the first rank counts once."""
     m, p, before = micro_batches, stages, stages - 1.0
-    other = Passes(*(ops.where(stages > 2.0, ours, last) for ours, last in zip(inner, back, strict=True)))
+    between = stages > 2.0
+    other = Passes(
+        ops.where(between, inner.forward, back.forward), ops.where(between, inner.weight, back.weight),
+        ops.where(between, inner.total, back.total),
+    )  # fmt: skip
     data = other.total - other.forward - other.weight
     backward = down.total - down.forward
     opening = before * ops.maximum(other.forward - 2.0 * down.forward + 2.0 * late, 0.0)
