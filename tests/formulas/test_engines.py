@@ -247,7 +247,7 @@ def settings():
         known |= {name: drawn_tuple(quantities.Part, drawn) for name in ("part", "beside", "besides")}
         known |= {"mixture": known["model"].experts, "adapter": known["settings"].adapter}
         known |= {"units": synchronisation.Units(known["part"], known["beside"], known["part"])}
-        known |= {"links": drawn_links(drawn), "group": drawn_group(drawn)}
+        known |= {"links": drawn_links(drawn), "line": drawn_links(drawn).simple, "group": drawn_group(drawn)}
         known |= {"node": drawn_node(drawn), "moved": drawn_tuple(quantities.Moved, drawn)}
         known |= {"cast": drawn_tuple(quantities.Cast, drawn)}
         known |= {"dense_group": drawn_group(drawn), "routed_group": drawn_group(drawn)}

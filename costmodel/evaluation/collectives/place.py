@@ -239,7 +239,6 @@ class Place:
         device, levels = self.cluster.device, self.cluster.levels
         inner, nodes = levels[0], self.lands[0].units
         line = inner.line_rate or inner.bandwidth
-        linked = inner.topology != "tree" and device.architecture not in nccl.WITHOUT_NVLINK
         specified, reckoned = nccl.LINK_BANDWIDTH.get(nccl.FAMILIES[device.architecture], (1.0, 1.0))
         nic, latency = float("inf"), 0.0
         for place in range(1, len(levels)):
@@ -250,7 +249,7 @@ class Place:
                 latency = max(latency, level.latency)
         return tuner.Communicator(
             ranks=self.group.ranks, nodes=nodes, architecture=device.architecture,
-            link=line / specified * reckoned if linked else 0.0, pci=inner.bandwidth, nic=nic if nodes > 1 else 0.0,
+            link=line / specified * reckoned if self.cluster.linked else 0.0, pci=inner.bandwidth, nic=nic if nodes > 1 else 0.0,
             net_latency=latency if latency > nccl.NET_LATENCY else 0.0, nvls=nvls, sharp=sharp, amd=amd,
         )  # fmt: skip
 

@@ -165,7 +165,7 @@ def _of_a_step(place: Place, framework: Framework, sharded: bool, time: float) -
     if place.op == "all-reduce":
         rings |= {("ring", "simple"): half.simple, ("tree", "ll128"): half.low_tree, ("tree", "simple"): half.tree}
     else:
-        rings |= {("ring", "simple"): links.simple.latency + links.simple.byte * nbytes}
+        rings |= {("ring", "simple"): collectives.along(links.simple, nbytes)}
     least = min(rings.values())
     factor = 2.0 if place.op == "all-reduce" else 1.0 / software.network.sharding_quality if sharded else 1.0
     return [

@@ -243,6 +243,17 @@ def group_links(ranks: Number, stride: Number, network: NetworkNumbers, software
     )  # fmt: skip
 
 
+def along(line: Line, nbytes: Number) -> Number:
+    """Time of half an all-reduce by one algorithm and protocol [s].
+
+    Parameters
+    ----------
+    line : `Line`
+    nbytes : buffer on each rank [bytes]
+    """
+    return line.latency + line.byte * nbytes
+
+
 class Halves(NamedTuple):
     """Time of half an all-reduce by each algorithm and protocol, launch and filling left out [s]."""
 
@@ -262,10 +273,10 @@ def halves(nbytes: Number, links: Links) -> Halves:
     links : of `group_links`
     """
     return Halves(
-        links.ll.latency + links.ll.byte * nbytes, links.ll128.latency + links.ll128.byte * nbytes,
+        along(links.ll, nbytes), along(links.ll128, nbytes),
         links.plateau * links.simple.latency + links.simple.byte * nbytes,
-        links.low_tree.latency + links.low_tree.byte * nbytes,
-        links.tree.latency + links.tree.byte * nbytes + links.tree_ramp * ops.minimum(nbytes, TREE_FULL),
+        along(links.low_tree, nbytes),
+        along(links.tree, nbytes) + links.tree_ramp * ops.minimum(nbytes, TREE_FULL),
     )  # fmt: skip
 
 
@@ -306,8 +317,8 @@ def all_gather_over(nbytes: Number, links: Links) -> Number:
     nbytes : whole buffer, gathered or before scattering [bytes]
     links : of `group_links`
     """
-    low = ops.minimum(links.ll.latency + links.ll.byte * nbytes, links.ll128.latency + links.ll128.byte * nbytes)
-    chosen = ops.minimum(low, links.simple.latency + links.simple.byte * nbytes) + filling_time(nbytes, links)
+    low = ops.minimum(along(links.ll, nbytes), along(links.ll128, nbytes))
+    chosen = ops.minimum(low, along(links.simple, nbytes)) + filling_time(nbytes, links)
     return ops.where((links.exists > 0.0) & (nbytes > 0.0), links.launch + chosen, 0.0)
 
 

@@ -431,8 +431,8 @@ def stage_contents(
     )
 
 
-def passing_bytes(contents: Contents, plan: PlanNumbers, micro_batches: Number) -> Number:
-    """Bytes over its states that a stage holds at the fullest moment of its passes.
+def waiting_logits(contents: Contents, plan: PlanNumbers, micro_batches: Number) -> tuple[Number, Number]:
+    """Bytes of the logits that wait beside a backward pass, and of those whose loss is at work beside none.
 
     Parameters
     ----------
@@ -443,6 +443,19 @@ def passing_bytes(contents: Contents, plan: PlanNumbers, micro_batches: Number) 
     paired = schedules.paired(plan.schedule)
     others = (schedules.losses_in_flight(plan.schedule, micro_batches) - 1.0 + paired) * contents.logits
     alone = (1.0 - paired) * contents.logits
+    return others, alone
+
+
+def passing_bytes(contents: Contents, plan: PlanNumbers, micro_batches: Number) -> Number:
+    """Bytes over its states that a stage holds at the fullest moment of its passes.
+
+    Parameters
+    ----------
+    contents : `Contents`
+    plan : `PlanNumbers`
+    micro_batches : of a step
+    """
+    others, alone = waiting_logits(contents, plan, micro_batches)
     saved = contents.in_flight * contents.saved
     return saved + others + ops.maximum(alone, contents.backward) + contents.gathered - contents.late_gradients
 
@@ -478,9 +491,7 @@ def fullest_moment(
     plan : `PlanNumbers`
     micro_batches : of a step
     """
-    paired = schedules.paired(plan.schedule)
-    others = (schedules.losses_in_flight(plan.schedule, micro_batches) - 1.0 + paired) * contents.logits
-    alone = (1.0 - paired) * contents.logits
+    others, alone = waiting_logits(contents, plan, micro_batches)
     passing = passing_bytes(contents, plan, micro_batches)
     ending = ops.where(contents.late_gradients > 0.0, contents.backward + contents.gathered, 0.0)
     updating = ops.where(contents.update > ops.maximum(passing, ending), 1.0, 0.0)
