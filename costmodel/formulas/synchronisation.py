@@ -160,6 +160,23 @@ def filled(elements: Number, tensor: Number, cap: Number, overshoot: Number) -> 
     return elements / ops.maximum(tensor, cap + overshoot * tensor)
 
 
+def filled_by_equals(elements: Number, tensor: Number, cap: Number, overshoot: Number) -> Number:
+    """Buckets that tensors of one size fill, where no other lies between: as many whole ones to each as the cap lets in.
+
+    Parameters
+    ----------
+    elements, tensor, cap, overshoot : as of `filled`
+
+    Examples
+    --------
+    >>> filled_by_equals(90.0, 9.0, 10.0, 0.5), filled_by_equals(90.0, 9.0, 10.0, -0.5), filled_by_equals(90.0, 9.0, 5.0, 0.5)
+    (5.0, 10.0, 10.0)
+    """
+    size = ops.maximum(tensor, 1.0)
+    fitting = ops.where(overshoot > 0.0, ops.ceil(cap / size), -ops.ceil(-cap / size))
+    return elements / (size * ops.maximum(fitting, 1.0))
+
+
 def dense_buckets(
     model: ModelNumbers, plan: PlanNumbers, layers: Number, edge: Number, cap: Number, overshoot: Number,
 ) -> Number:  # fmt: skip
@@ -275,9 +292,9 @@ def layer_units(
     whole = (1.0 - plan.shard_weights) * rule.units_second + plan.shard_weights * rule.units_third > 0.0
     matrix = model.hidden * model.experts.width / plan.expert_tensor
     fetched = ops.where(whole, 1.0, dense_buckets(model, plan, 1.0, 0.0, rule.prefetched, 0.5))
-    routed_fetched = ops.where(whole, 1.0, filled(experts, matrix, rule.prefetched, 0.5))
+    routed_fetched = ops.where(whole, 1.0, filled_by_equals(experts, matrix, rule.prefetched, 0.5))
     summed = ops.where(whole, 1.0, dense_buckets(model, plan, 1.0, 0.0, rule.elements, rule.overshoot))
-    routed_summed = ops.where(whole, 1.0, filled(experts, matrix, rule.elements, rule.overshoot))
+    routed_summed = ops.where(whole, 1.0, filled_by_equals(experts, matrix, rule.elements, rule.overshoot))
     stored = adapters.gathered_width(settings, plan)
     attended = gathering(stored * others, fetched, dense_group)
     routed = gathering(stored * experts, routed_fetched, routed_group)
@@ -368,7 +385,7 @@ def _stage_buckets(
     parts = ops.where(rule.first_stage_only > 0.0, chunks, 1.0)
     cut = ops.maximum(dense_buckets(model, plan, layers, edge, cap, rule.overshoot) / parts, 1.0)
     matrix = model.hidden * model.experts.width / plan.expert_tensor
-    cut_routed = ops.maximum(filled(routed, matrix, routed_cap, rule.overshoot) / parts, 1.0)
+    cut_routed = ops.maximum(filled_by_equals(routed, matrix, routed_cap, rule.overshoot) / parts, 1.0)
     return ops.where(single > 0.0, 1.0, cut) + parts - 1.0, ops.where(single > 0.0, 1.0, cut_routed) + parts - 1.0
 
 
