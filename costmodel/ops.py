@@ -111,6 +111,8 @@ def ceil(a: float) -> float:
     >>> ceil(2.25)
     3.0
     """
+    if a.__class__ is float:
+        return float(math.ceil(a))
     library = _library(a)
     if library is math:
         return float(math.ceil(a))
@@ -119,7 +121,7 @@ def ceil(a: float) -> float:
 
 def sqrt(a: float) -> float:
     """Square root."""
-    return _library(a).sqrt(a)
+    return math.sqrt(a) if a.__class__ is float else _library(a).sqrt(a)
 
 
 def log2(a: float) -> float:
@@ -136,6 +138,8 @@ def floor_log2(a: float) -> float:
     >>> floor_log2(8.0), floor_log2(15.0)
     (3.0, 3.0)
     """
+    if a.__class__ is float:
+        return math.frexp(a)[1] - 1.0
     library = _library(a)
     if library is math:
         return math.frexp(a)[1] - 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from costmodel.checks import choice
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
-from costmodel.formulas import training_step
+from costmodel.formulas import gradients, training_step
+from costmodel.formulas.pipeline import layout
 from costmodel.formulas.quantities import Inputs, Memory, Number, PlanNumbers, Settings, Step
+from costmodel.formulas.transformer import memory
 from costmodel.records import as_number
 
 if TYPE_CHECKING:
@@ -87,8 +90,24 @@ def evaluate_one(question: Question, plan: Plan) -> Step:
     question : model, cluster and framework
     plan : a legal one, the framework's defaults filled in
     """
-    inputs = question.inputs(plan)
-    return step_formula(inputs.settings)(*inputs)
+    return _step(question.inputs(plan))
+
+
+def _bill(inputs: Inputs) -> Memory:
+    """Memory of a plan, or of columns."""
+    of = gradients if inputs.settings.compression.kind else memory
+    model, settings, plan, network, software, _ = inputs
+    return of.fullest_stage(model, settings, plan, network, software, layout.micro_batches(settings, plan))
+
+
+_held = functools.lru_cache(256)(_bill)
+"""Memory of one plan, in plain Python."""
+
+
+@functools.lru_cache(256)
+def _step(inputs: Inputs) -> Step:
+    """The step of one plan, in plain Python: a search ranks it, and its estimate asks again."""
+    return timed_formula(inputs.settings)(*inputs, _held(inputs))
 
 
 def evaluate_several(inputs: Sequence[Inputs], alike: Sequence[int]) -> list[Step]:
@@ -100,7 +119,7 @@ def evaluate_several(inputs: Sequence[Inputs], alike: Sequence[int]) -> list[Ste
     alike : of each a number, the same for those that differ in nothing but the plan
     """
     if "costmodel.kernels.rows" not in sys.modules:
-        return [step_formula(one.settings)(*one) for one in inputs]
+        return [_step(one) for one in inputs]
     import numpy as np
 
     found: list[Step] = [None] * len(inputs)  # type: ignore[list-item]
@@ -130,9 +149,12 @@ def total_time(inputs: Inputs, bill: Memory, rows: int) -> Number:
 
 
 def _python(inputs: Inputs, plans: Columns, out: Columns) -> None:
-    formula = step_formula(inputs.settings)
     for row in range(plans.shape[1]):
-        out[:, row] = flatten(formula(*inputs._replace(plan=PlanNumbers(*map(float, plans[:, row])))))
+        out[:, row] = flatten(_step(_of_row(inputs, plans, row)))
+
+
+def _of_row(inputs: Inputs, plans: Columns, row: int) -> Inputs:
+    return inputs._replace(plan=PlanNumbers(*map(float, plans[:, row])))
 
 
 def _numpy(inputs: Inputs, plans: Columns, out: Columns) -> None:
@@ -144,6 +166,28 @@ def _numpy(inputs: Inputs, plans: Columns, out: Columns) -> None:
             out[part] = values
 
 
+def _rank_python(boundary: float, inputs: Inputs, plans: Columns, out: Columns) -> None:
+    for row in range(plans.shape[1]):
+        one = _of_row(inputs, plans, row)
+        out[1, row] = held = _held(one).total
+        if held <= boundary:
+            out[0, row] = _step(one).total
+
+
+def _rank_numpy(boundary: float, inputs: Inputs, plans: Columns, out: Columns) -> None:
+    import numpy as np
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bill = _bill(inputs._replace(plan=PlanNumbers(*plans)))
+        out[1] = bill.total
+        near = out[1] <= boundary
+        if not near.any():
+            return
+        whole = [np.broadcast_to(part, near.shape)[near] for part in bill]
+        inside = inputs._replace(plan=PlanNumbers(*plans[:, near]))
+        out[0, near] = timed_formula(inputs.settings)(*inside, Memory(*whole)).total
+
+
 def _numba(inputs: Inputs, plans: Columns, out: Columns) -> None:
     from costmodel.kernels import rows
 
@@ -152,7 +196,7 @@ def _numba(inputs: Inputs, plans: Columns, out: Columns) -> None:
     out[:] = rows.results_of(program.parts["rows"], scalars, rows.Planned(PlanNumbers(*plans)), plans.shape[1])
 
 
-def rank(inputs: Inputs, product: Product, engine: str = "auto") -> tuple[Columns, Columns]:
+def rank(inputs: Inputs, product: Product, engine: str = "auto", boundary: float = math.inf) -> tuple[Columns, Columns]:
     """Step time and peak memory of every plan of a product, what a ranking needs [s, bytes].
 
     Parameters
@@ -160,11 +204,12 @@ def rank(inputs: Inputs, product: Product, engine: str = "auto") -> tuple[Column
     inputs : of the question, as `Question.inputs` gives them for any plan of the same settings
     product : of `costmodel.evaluation.plan_products`
     engine : one of `ENGINES`
+    boundary : memory beyond which nobody asks for the time of a plan [bytes]
 
     Returns
     -------
     tuple
-        two arrays of the shape of ``product.legal``, infinite where no plan is legal
+        two arrays of the shape of ``product.legal``, infinite where no plan is legal; the time also where that was left out
     """
     import numpy as np
 
@@ -172,9 +217,11 @@ def rank(inputs: Inputs, product: Product, engine: str = "auto") -> tuple[Column
     if chosen == "numba":
         return _numba_product(inputs, product)
     flat = np.flatnonzero(product.legal)
-    parts = evaluate(inputs, np.stack(product.plans(flat)), chosen)
+    plans = np.stack(product.plans(flat))
     found = np.full((2, product.legal.size), np.inf)
-    found[0, flat], found[1, flat] = parts[0], parts[PARTS.index("memory_total")]
+    ranked = np.full((2, len(flat)), np.inf)
+    _in_chunks(functools.partial(_rank_python if chosen == "python" else _rank_numpy, boundary), inputs, plans, ranked, None)
+    found[:, flat] = ranked
     return found[0].reshape(product.legal.shape), found[1].reshape(product.legal.shape)
 
 

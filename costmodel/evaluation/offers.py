@@ -108,13 +108,17 @@ def _tried(result: SearchResult, changes: Row, cluster: Cluster | None = None, w
 
 
 def _shorter(result: SearchResult) -> Iterator[Offer]:
-    """The longest sequence, halved as often as needed, with which a plan fits."""
-    length = int(result.asked["seq_len"]) // 2
+    """The longest sequence, halved as often as needed, with which a plan fits.
+
+    What fits with a sequence fits with a shorter one: the shortest is tried first, as it often doesn't fit either.
+    """
+    length, lengths = int(result.asked["seq_len"]) // 2, []
     while length >= SHORTEST:
-        if offer := _tried(result, {"seq_len": length}):
-            yield offer
-            return
+        lengths.append(length)
         length //= 2
+    if lengths and (shortest := _tried(result, {"seq_len": lengths[-1]})):
+        longer = (offer for length in lengths[:-1] if (offer := _tried(result, {"seq_len": length})))
+        yield next(longer, shortest)
 
 
 def _larger(result: SearchResult) -> Iterator[Offer]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -117,7 +118,7 @@ def search(
         for place, sample, product in tally.blocks():
             inputs = question.inputs(sample)
             inside = engines.within(inputs, product, selection.boundary) if bounded else product
-            times, held = engines.rank(inputs, inside, engine)
+            times, held = engines.rank(inputs, inside, engine, selection.boundary if bounded else math.inf)
             selection.take(place, inside, times, held, ruled_out=product.number - inside.number)
             if keep_evaluated:
                 kept.append(_kept(place, product, times, held))

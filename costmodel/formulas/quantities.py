@@ -563,6 +563,15 @@ class Memory(NamedTuple):
     overhead: Number
 
 
+class RankParameters(NamedTuple):
+    """Parameters on one rank of a pipeline stage: of a layer, and of what is none of its layers'."""
+
+    layer: Number  # outside the routed experts
+    layer_routed: Number
+    edges: Number  # embedding, head, and what predicts further tokens, outside their routed experts
+    edges_routed: Number
+
+
 class Contents(NamedTuple):
     """What a pipeline stage holds on one rank [bytes]: states, and what comes and goes in a step."""
 

@@ -249,7 +249,7 @@ def settings():
         known |= {"units": synchronisation.Units(known["part"], known["beside"], known["part"])}
         known |= {"links": drawn_links(drawn), "line": drawn_links(drawn).simple, "group": drawn_group(drawn)}
         known |= {"node": drawn_node(drawn), "moved": drawn_tuple(quantities.Moved, drawn)}
-        known |= {"cast": drawn_tuple(quantities.Cast, drawn)}
+        known |= {"cast": drawn_tuple(quantities.Cast, drawn), "owned": drawn_tuple(quantities.RankParameters, drawn)}
         known |= {"dense_group": drawn_group(drawn), "routed_group": drawn_group(drawn)}
         known |= {"body": drawn_tuple(quantities.Layer, drawn)}
         rows.append(known | {"payload": drawn_tuple(quantities.Payload, drawn)})

@@ -18,6 +18,7 @@ from costmodel.formulas.quantities import (
     NetworkNumbers,
     Number,
     PlanNumbers,
+    RankParameters,
     Settings,
     Software,
 )
@@ -68,6 +69,28 @@ def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_bat
     return inputs + (widths.logit + before) * layer.local_tokens(settings, plan) * columns
 
 
+def rank_parameters(model: ModelNumbers, plan: PlanNumbers, first: Number, last: Number) -> RankParameters:
+    """Parameters on one rank of a stage, of a layer and of what is none of its layers', `RankParameters`.
+
+    Parameters
+    ----------
+    model, plan : `ModelNumbers`, `PlanNumbers`
+    first, last : 1 where the stage holds the embedding, the head; tied embeddings live on both
+    """
+    return RankParameters(*layer.layer_parameters_apart(model, plan), *edge_parameters(model, plan, first, last))
+
+
+def whole_parameters(owned: RankParameters, layers: Number) -> tuple[Number, Number]:
+    """Parameters of a stage on one rank: outside the routed experts, and in them.
+
+    Parameters
+    ----------
+    owned : `RankParameters`
+    layers : of the stage
+    """
+    return layers * owned.layer + owned.edges, layers * owned.layer_routed + owned.edges_routed
+
+
 def stage_parameters(
     model: ModelNumbers, plan: PlanNumbers, layers: Number, first: Number, last: Number,
 ) -> tuple[Number, Number]:  # fmt: skip
@@ -80,9 +103,7 @@ def stage_parameters(
     layers : of the stage
     first, last : 1 where the stage holds the embedding, the head; tied embeddings live on both
     """
-    others, experts = layer.layer_parameters_apart(model, plan)
-    edges, routed = edge_parameters(model, plan, first, last)
-    return layers * others + edges, layers * experts + routed
+    return whole_parameters(rank_parameters(model, plan, first, last), layers)
 
 
 def edge_parameters(model: ModelNumbers, plan: PlanNumbers, first: Number, last: Number) -> tuple[Number, Number]:
@@ -125,6 +146,20 @@ def states(
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     layers : of the stage
     first, last : 1 where the stage holds the embedding, the head
+    """
+    return states_of(rank_parameters(model, plan, first, last), settings, plan, layers)
+
+
+def states_of(
+    owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number
+) -> tuple[Number, Number, Number, Number]:
+    """As `states`, of parameters that are known.
+
+    Parameters
+    ----------
+    owned : `RankParameters`
+    settings, plan : `Settings`, `PlanNumbers`
+    layers : of the stage
 
     References
     ----------
@@ -133,7 +168,7 @@ def states(
     """
     widths = settings.widths
     copies = schedules.weight_copies(plan.schedule)
-    dense, routed = stage_parameters(model, plan, copies * layers, first, last)
+    dense, routed = whole_parameters(owned, copies * layers)
     shard, expert_shard = communication.shards(plan)
 
     trained = settings.trainable
@@ -143,15 +178,14 @@ def states(
     # the state of a stage that two ranks run is sharded over both
     once = ops.where(plan.shard_optimizer > 0.0, 1.0 / copies, 1.0)
     updated = once * shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
-    others, experts = layer.layer_parameters_apart(model, plan)
-    cast = shard_of(plan.shard_weights, copies * layers * others, copies * layers * experts, shard, expert_shard)
+    depth = copies * layers
+    cast = shard_of(plan.shard_weights, depth * owned.layer, depth * owned.layer_routed, shard, expert_shard)
     # quantised are the matrices of layers: embedding, head and what predicts further tokens keep their width
-    outer, outer_routed = edge_parameters(model, plan, first, last)
-    apart = copies * shard_of(plan.shard_weights, outer, outer_routed, shard, expert_shard)
+    apart = copies * shard_of(plan.shard_weights, owned.edges, owned.edges_routed, shard, expert_shard)
     weights = widths.stored * held + (widths.parameter - widths.stored) * apart + widths.weight_copy * cast
     gradients = trained * (widths.gradient * summed + widths.backward_gradient * held)
     optimizer = on_device * trained * (widths.optimizer + widths.outer) * updated
-    return weights, gradients, optimizer, gathered_weights(model, settings, plan, layers, first, last)
+    return weights, gradients, optimizer, gathered_weights(owned, settings, plan, layers)
 
 
 def split_parameters(dense: Number, routed: Number, plan: PlanNumbers) -> Number:
@@ -167,9 +201,7 @@ def split_parameters(dense: Number, routed: Number, plan: PlanNumbers) -> Number
     return plan.shard_weights * split
 
 
-def gathered_weights(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, layers: Number, first: Number, last: Number,
-) -> Number:  # fmt: skip
+def gathered_weights(owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number) -> Number:
     """Bytes of the weights that ZeRO-3 has gathered on one rank, from the first forward pass on.
 
     Where a layer is a unit, that of one layer, and embedding and head, which are one more and stay whole until their own
@@ -178,9 +210,9 @@ def gathered_weights(
 
     Parameters
     ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    owned : `RankParameters`
+    settings, plan : `Settings`, `PlanNumbers`
     layers : of the stage
-    first, last : 1 where the stage holds the embedding, the head
 
     References
     ----------
@@ -190,47 +222,41 @@ def gathered_weights(
     holds 2.9 GiB, with a base in NF4 1.3; a Mistral 7B 0.95 and 0.7
     """
     widths = settings.widths
-    others, experts = layer.layer_parameters_apart(model, plan)
-    edges, edge_experts = edge_parameters(model, plan, first, last)
-    dense, routed = stage_parameters(model, plan, layers, first, last)
-    units = widths.stored * split_parameters(others, experts, plan)
-    units = units + widths.parameter * split_parameters(edges, edge_experts, plan)
+    dense, routed = whole_parameters(owned, layers)
+    units = widths.stored * split_parameters(owned.layer, owned.layer_routed, plan)
+    units = units + widths.parameter * split_parameters(owned.edges, owned.edges_routed, plan)
     live = widths.stored * ops.minimum(split_parameters(dense, routed, plan), settings.buckets.live)
     return ops.where(settings.buckets.live > 0.0, live, units)
 
 
-def gathered_backward(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, first: Number, last: Number,
-) -> Number:  # fmt: skip
+def gathered_backward(owned: RankParameters, settings: Settings, plan: PlanNumbers) -> Number:
     """Bytes that ZeRO-3 adds beside a backward pass where a layer is a unit: the next layer's weights, and whole gradients.
 
     Gradients are whole until they are scattered, those of embedding and head until the last layer's backward pass.
 
     Parameters
     ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    first, last : 1 where the stage holds the embedding, the head
+    owned : `RankParameters`
+    settings, plan : `Settings`, `PlanNumbers`
     """
     widths = settings.widths
-    unit = split_parameters(*layer.layer_parameters_apart(model, plan), plan)
-    edges = split_parameters(*edge_parameters(model, plan, first, last), plan)
+    unit = split_parameters(owned.layer, owned.layer_routed, plan)
+    edges = split_parameters(owned.edges, owned.edges_routed, plan)
     units = widths.stored * unit + settings.trainable * widths.reduce * (unit + edges)
     return ops.where(settings.buckets.live > 0.0, 0.0, units)
 
 
-def update_temporaries(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, layers: Number, first: Number, last: Number,
-) -> Number:  # fmt: skip
+def update_temporaries(owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number) -> Number:
     """Bytes that the optimizer of a stage holds beside its state while it updates: what its shard needs, and where gradients
     are laid out flat to be sent, that copy of all of them.
 
     Parameters
     ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    owned : `RankParameters`
+    settings, plan : `Settings`, `PlanNumbers`
     layers : of the stage
-    first, last : 1 where the stage holds the embedding, the head
     """
-    dense, routed = stage_parameters(model, plan, layers, first, last)
+    dense, routed = whole_parameters(owned, layers)
     shard, expert_shard = communication.shards(plan)
     updated = settings.trainable * shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
     updated = ops.where(plan.shard_weights > 0.0, ops.minimum(updated, settings.buckets.updated), updated)
@@ -408,10 +434,11 @@ def stage_contents(
     ----------
     NVIDIA/Megatron-LM megatron/core/transformer/cuda_graphs.py (``_CudaGraphRunner``)
     """
-    weights, gradients, optimizer, gathered = states(model, settings, plan, layers, first, last)
+    owned = rank_parameters(model, plan, first, last)
+    weights, gradients, optimizer, gathered = states_of(owned, settings, plan, layers)
     saved = stage_activations(model, settings, plan, software, layers, 1.0) + embedding_mask(model, settings, plan, first)
     inner = ops.where(layers > 0.0, activations.backward_temporaries(model, settings, plan, software), 0.0)
-    backward = inner + gathered_backward(model, settings, plan, first, last)
+    backward = inner + gathered_backward(owned, settings, plan)
     eager = 1.0 - settings.kernels.cuda_graphs
     turns = 1.0 + ops.where(micro_batches > 1.0, settings.framework.double_registers, 0.0)
     held = schedules.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, stage)
@@ -427,7 +454,7 @@ def stage_contents(
         in_flight=held,
         logits=turns * last * software.memory.logit_overhead * logits(model, settings, plan, micro_batches),
         backward=turns * eager * backward,
-        update=update_temporaries(model, settings, plan, layers, first, last),
+        update=update_temporaries(owned, settings, plan, layers),
     )
 
 
