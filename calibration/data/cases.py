@@ -33,6 +33,8 @@ NODE_BANDWIDTH = {"volta": 120e9, "ampere": 235e9, "hopper": 365e9, "blackwell":
 NODE_SIZE = {"gb200": 72, "gb300": 72}
 NIC_BANDWIDTH = {"volta": 12.5e9, "ampere": 25e9, "hopper": 50e9, "blackwell": 50e9, "blackwell-ultra": 100e9}
 NIC_SHARE = 0.92
+FUSED_FROM = "26.06"
+"""Container of Megatron-Bridge whose recipes first fuse experts."""
 CLOSE = 0.01
 """Relative difference from the stated number of parameters up to which the plainest reading of a row is taken."""
 SCHEDULES = {"zb-1p": "zb-h1", "zb-2p": "zb-h2", "zb-v": "zb-v", "1f1b-i": "interleaved", "1f1b": "1f1b"}
@@ -213,6 +215,7 @@ def plan_of(run: Run, framework: Framework) -> Plan:
         adapter=adapters.kind(run), lora_rank=adapters.rank(run), lora_targets=adapters.targets(run),
         attention=run.text["attention_kind"] or megatron.attention(stated),
         fused_norms=fused_norms, fused_cross_entropy=fused_loss, cuda_graphs=_captured(run, recipe),
+        fused_experts=_fused(run, recipe),
         overlap_tensor=True if "async tp" in words_of(run) else recipe.overlap_tensor,
         overlap_experts=True if recipe.overlap_experts else None,
         dispatcher="deduplicated" if datasets.dispatcher_of(run) in datasets.ONCE_A_RANK else None,
@@ -222,9 +225,18 @@ def plan_of(run: Run, framework: Framework) -> Plan:
 
 
 def _captured(run: Run, recipe: Recipe) -> bool:
-    """Whether the passes of a layer are launched as a graph; graphs of experts are not modelled."""
+    """Whether the passes of a layer are launched as a graph; those of experts if they are fused."""
     named = re.search(r"config_\w+_cg\b", run.text.get("derived", ""))
-    return (recipe.cuda_graphs or named is not None) and not _whole(run, "n_experts", 0)
+    return (recipe.cuda_graphs or named is not None) and (not _whole(run, "n_experts", 0) or _fused(run, recipe))
+
+
+def _fused(run: Run, recipe: Recipe) -> bool:
+    """Whether the experts of a row are fused: as its recipe says, from the release on that first did it.
+
+    NVIDIA-NeMo/Megatron-Bridge scripts/performance/configs: v0.4.2, of container 26.04.01, fuses none, v0.5.0, of 26.06, does.
+    """
+    release = re.search(r"Megatron-Bridge (\d+\.\d+)", run.text["framework"])
+    return recipe.fused_experts and release is not None and release.group(1) >= FUSED_FROM
 
 
 def _label(run: Run) -> str:

@@ -161,6 +161,8 @@ def software_of(run: Run) -> str | None:
     ----------
     run : a row
     """
+    if is_old_zero(run):
+        return "deepspeed-2021"
     stack = run.text["stack"]
     dataset = dataset_of(run)
     return dataset.software or dataset.releases.get(stack) or SOFTWARE.get(stack, stack if stack in STACKS else None)
@@ -176,8 +178,6 @@ def framework_of(run: Run, architecture: str, network: str) -> Framework:
     network : kind of network between its nodes
     """
     name = software_of(run) or dataset_of(run).like or NEAREST
-    if is_old_zero(run):
-        name = "deepspeed-2021"
     if name == "hf-trainer" and "fsdp" in run.text["fsdp_mode"].lower():
         name = "hf-fsdp"
     habits = {**dataset_of(run).habits, **(dataset_of(run).adapter_habits if run.flag("adapter_tuning") else {})}

@@ -32,6 +32,7 @@ class Recipe:
     recompute : modules of every layer, with a plus between them; empty: none
     dispatcher : of tokens to their experts, in the recipe's words
     cuda_graphs : a layer is launched as one graph
+    fused_experts : bias, activation and cast of experts are fused into their products
     overlap_experts : tokens travel beside another micro-batch's work
     overlap_tensor : exchange of tensor parallelism beside products; None where the recipe leaves it to the framework
     """
@@ -39,6 +40,7 @@ class Recipe:
     recompute: str = ""
     dispatcher: str = ""
     cuda_graphs: bool = False
+    fused_experts: bool = False
     overlap_experts: bool = False
     overlap_tensor: bool | None = None
 
@@ -69,6 +71,7 @@ def _recipe(row: dict[str, str]) -> Recipe:
     return Recipe(
         recompute=megatron.modules(named) if row["recompute_granularity"] == "selective" else "",
         dispatcher=row["moe_dispatcher"].lower(), cuda_graphs=CAPTURED.search(row["cuda_graph"].replace("[]", "")) is not None,
+        fused_experts=re.search(r'op_fuser"?[:=] ?true', settings.lower()) is not None,
         overlap_experts=row["a2a_overlap"] == "True", overlap_tensor=False if apart else None,
     )  # fmt: skip
 

@@ -113,7 +113,9 @@ class Plan:
     fused_cross_entropy : one kernel from logits to their gradient
     fused_norms : a norm is one kernel
     cuda_graphs : the passes of a layer are captured once and replayed: the host launches a graph for all their kernels, and
-        what they hold stays, for every micro-batch in flight; not with experts, whose tokens vary
+        what they hold stays, for every micro-batch in flight; with experts, whose tokens vary, only if they are fused
+    fused_experts : bias, activation, router's probability and cast of an expert are part of its grouped products' kernels
+        (``--use-transformer-engine-op-fuser`` of Megatron-Core on Blackwell), which takes ``dtype="mxfp8"``
     dispatcher : of tokens to their experts: ``"all-to-all"``, one copy for each expert, or ``"deduplicated"``, as DeepEP and
         HybridEP send them: once to each node, and there once to each rank
     overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline : which exchange runs beside compute
@@ -168,6 +170,7 @@ class Plan:
     fused_cross_entropy: bool | None = None
     fused_norms: bool | None = None
     cuda_graphs: bool = False
+    fused_experts: bool = False
     overlap_gradients: bool | None = None
     overlap_parameters: bool | None = None
     overlap_tensor: bool | None = None
@@ -199,12 +202,15 @@ class Plan:
             if getattr(self, field) is not None:
                 flag(field, getattr(self, field))
         flag("cuda_graphs", self.cuda_graphs)
+        flag("fused_experts", self.fused_experts)
         if self.zero_stage is not None:
             whole("zero_stage", self.zero_stage, 3)
         if self.shard_group is not None:
             positive_int("shard_group", self.shard_group, MOST)
         object.__setattr__(self, "recompute", recomputation.recomputation(self.recompute))
         choice("dtype", self.dtype, DTYPES)
+        if self.fused_experts and self.dtype != "mxfp8":
+            raise InvalidValue("fused_experts", True, f"False with dtype={self.dtype!r}: their kernels multiply in mxfp8")
         self._check_adapter()
         if self.gradient_bytes is not None:
             choice("gradient_bytes", self.gradient_bytes, (2, 4))
@@ -333,7 +339,8 @@ class Plan:
             logit=2.0 if plan.fused_cross_entropy else framework.logit_bytes,
         )  # fmt: skip
         kernels = KernelChoices(
-            cuda_graphs=float(plan.cuda_graphs), flash_attention=float(plan.attention == "flash"),
+            cuda_graphs=float(plan.cuda_graphs), fused_experts=float(plan.fused_experts),
+            flash_attention=float(plan.attention == "flash"),
             fused_softmax=float(plan.attention == "fused-softmax"), fused_norms=float(bool(plan.fused_norms)),
             fused_cross_entropy=float(bool(plan.fused_cross_entropy)),
             deduplicated_dispatch=float(plan.dispatcher == "deduplicated"),
@@ -504,7 +511,9 @@ def explain(reason: str, plan: Plan, model: Transformer, cluster: Cluster) -> st
         "compression": f"compression={plan.compression!r} with zero_stage={plan.zero_stage}: every rank must have its gradients "
         "whole to compress them, zero_stage=0 or 1",
         "cuda_graphs": f"cuda_graphs={plan.cuda_graphs} with the {model.experts} experts of {model.name!r}: a graph has fixed "
-        "shapes, and the tokens of an expert vary",
+        "shapes, and the tokens of an expert vary but for fused_experts",
+        "fused_experts": f"fused_experts={plan.fused_experts} with {model.experts} experts of {model.name!r} and "
+        f"expert_tensor_parallel={plan.expert_tensor_parallel}: it fuses experts that no tensor group splits",
         "unfused_context": f"attention={plan.attention!r} with context_parallel={plan.context_parallel}: ring "
         "attention needs the flash kernel",
     }  # fmt: skip

@@ -43,6 +43,7 @@ SPLIT = (
 CHOICES = (
     "dtype", "adapter", "lora_rank", "lora_targets",
     "attention", "optimizer", "gradient_bytes", "fused_cross_entropy", "fused_norms", "cuda_graphs",
+    "fused_experts",
     "overlap_gradients", "overlap_parameters", "overlap_tensor", "overlap_pipeline", "overlap_experts", "dispatcher",
     "optimizer_offload", "activation_offload",
     "rank_order", "synchronisation", "servers", "local_steps", "compression", *COMPRESSION_PARAMETERS,

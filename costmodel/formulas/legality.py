@@ -27,6 +27,7 @@ class Violations(NamedTuple):
     expert_feed_forward: Number
     shard_group: Number
     cuda_graphs: Number
+    fused_experts: Number
     unfused_context: Number
     synchronisation: Number
     compression: Number
@@ -103,7 +104,8 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
         shard_group=ops.maximum(
             indivisible(ranks, plan.shard_group), ops.where(plan.shard_group > ranks, 1.0, 0.0)
         ) * plan.shard_optimizer,
-        cuda_graphs=settings.kernels.cuda_graphs * has_experts,
+        cuda_graphs=settings.kernels.cuda_graphs * has_experts * (1.0 - settings.kernels.fused_experts),
+        fused_experts=settings.kernels.fused_experts * ops.where((has_experts > 0.0) & (plan.expert_tensor <= 1.0), 0.0, 1.0),
         unfused_context=(1.0 - settings.kernels.flash_attention) * ops.where(plan.context > 1.0, 1.0, 0.0),
         synchronisation=ops.where(settings.synchronisation.kind > 0.5, 1.0, 0.0) * plan.shard_optimizer,
         compression=ops.where(settings.compression.kind > 0.5, 1.0, 0.0) * plan.shard_gradients,

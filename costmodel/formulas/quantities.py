@@ -267,6 +267,7 @@ class KernelChoices(NamedTuple):
     """Which kernels run."""
 
     cuda_graphs: Number  # 1: a layer's passes are captured once and replayed
+    fused_experts: Number  # 1: bias, activation and cast of experts are part of their grouped products' kernels
     flash_attention: Number
     fused_softmax: Number  # 1: mask, scale and softmax of unfused attention are one kernel
     fused_norms: Number  # 1: a norm is one kernel

@@ -20,6 +20,10 @@ from costmodel.formulas.transformer.repetition import experts_again
 
 UNFUSED_NORM = 4.0
 """Bytes that a norm of separate kernels moves over those of a fused one: it squares, averages and scales in 32 bit."""
+EXPERT_BIAS = 64.0 / 3.0
+"""Bytes that kernels of their own move forward, and twice backward, for each output of an expert to which they add a bias times
+its router's probability, in 32 bit: forward 28, of a product, a sum, a copy that joins the experts and a cast; backward 36
+(NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/moe/experts.py, ``_apply_bias``)."""
 LOSS_BYTES = 18.0
 """Bytes moved per logit by an unfused loss, forward and backward: 16-bit logits and their gradient written and read
 by the products' neighbours, a 32-bit copy written, read twice, and overwritten by its gradient."""
@@ -177,7 +181,7 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
 
     Norms read and write their input, residual additions read two and write one, the activation reads its
     inputs and writes its output, rotary embedding reads and writes queries and keys; experts' tokens are permuted
-    there and back. Casts to 8 bit are `cast_bytes`.
+    there and back, and activation and biases are kernels of their own unless they are fused. Casts to 8 bit are `cast_bytes`.
 
     Parameters
     ----------
@@ -190,11 +194,12 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     rotary = 2.0 * tokens * (model.attention.heads + model.attention.kv_heads) * model.attention.head_dim / plan.tensor * bytes_
     activated = (2.0 + model.mlp.gated) * bytes_
     routed = tokens * model.experts.per_token / plan.tensor * model.experts.load
+    apart = 1.0 - settings.kernels.fused_experts
     return Moved(
         residuals=outer * (2.0 + model.dropout) * 3.0, norms=outer * model.norms * 2.0 * norm, rotary=rotary,
-        mlp=activated * tokens * model.mlp.width / plan.tensor, experts=activated * routed * model.experts.width,
+        mlp=activated * tokens * model.mlp.width / plan.tensor, experts=apart * activated * routed * model.experts.width,
         shared_experts=activated * tokens * model.experts.shared_width / plan.tensor,
-        permutation=4.0 * routed * model.hidden * bytes_,
+        permutation=routed * model.hidden * (4.0 * bytes_ + apart * model.mlp.bias * EXPERT_BIAS),
     )  # fmt: skip
 
 
@@ -210,9 +215,10 @@ def cast_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Ca
     tokens = local_tokens(settings, plan)
     routed = tokens * model.experts.per_token / plan.tensor * model.experts.load
     element = ops.where(settings.widths.compute < 2.0, settings.widths.activation + settings.widths.compute, 0.0)
+    apart = 1.0 - settings.kernels.fused_experts
     return Cast(
         attention=element * tokens * model.hidden, mlp=element * tokens * (model.hidden + model.mlp.width / plan.tensor),
-        permuted=element * routed * model.hidden, activated=element * routed * model.experts.width,
+        permuted=element * routed * model.hidden, activated=apart * element * routed * model.experts.width,
         shared_experts=element * tokens * model.experts.shared_width / plan.tensor,
     )  # fmt: skip
 

@@ -204,7 +204,7 @@ PLAN_ROWS = (
     Row(
         "cuda_graph_impl",
         "cuda_graphs",
-        one_of({"none": False, "local": True, "transformer_engine": True}),
+        one_of({"none": False, "local": True, "transformer_engine": True, "full_iteration": True}),
         "none",
         "from core 0.15",
     ),
