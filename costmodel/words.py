@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from costmodel.description.dimensions import WRITTEN
+from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, WRITTEN
 from costmodel.units import GiB
 
 if TYPE_CHECKING:
@@ -43,6 +43,32 @@ def degrees(plan: Plan) -> str:
     return ", ".join(words) or "one GPU"
 
 
+def ordered(plan: Plan) -> str:
+    """The order of a plan's ranks, innermost first.
+
+    Examples
+    --------
+    >>> from costmodel import Plan
+    >>> ordered(Plan(global_batch=64, seq_len=2048))
+    'TP-CP-DP-PP'
+    """
+    short = {one.column: one.short for one in DIMENSIONS}
+    return "-".join(short[name] for name in plan.rank_order)
+
+
+def placed(plan: Plan) -> list[str]:
+    """How a plan's ranks share and stand where that isn't the commonest way: groups that share a copy, the order of ranks.
+
+    Examples
+    --------
+    >>> from costmodel import Plan
+    >>> placed(Plan(global_batch=64, seq_len=2048, data_parallel=64, shard_group=8))
+    ['shard group 8']
+    """
+    words = [f"shard group {plan.shard_group}"] if plan.shard_group is not None else []
+    return [*words, f"ranks {ordered(plan)}"] if tuple(plan.rank_order) != RANK_ORDER else words
+
+
 def label(plan: Plan) -> str:
     """A plan in a few words: its degrees, and what else differs from the commonest.
 
@@ -63,7 +89,7 @@ def label(plan: Plan) -> str:
         words.append(str(plan.schedule))
     if plan.dtype != "bf16":
         words.append(plan.dtype)
-    return ", ".join(words)
+    return ", ".join([*words, *placed(plan)])
 
 
 def between(low: float, high: float | None = None) -> str:

@@ -21,10 +21,12 @@ from costmodel.cli.arguments import plan_fields
 from costmodel.description.plan import Plan
 from costmodel.evaluation.estimation import estimate
 from costmodel.evaluation.plan_search import CHOICES, SPLIT, search
+from costmodel.simulation.checking import checked
 from tests.commanding import refused, strict
 
 ROOT = Path(__file__).parents[1]
 BATCH = ["--global-batch", "64", "--seq-len", "4096"]
+ONE_GPU = ["llama3.2-1b", "--device", "rtx-4090", "--gpus", "1", *BATCH]
 SMALL = ["llama3-8b", "--cluster", "dgx-h100", "--nodes", "1", *BATCH]
 MODEL = """
 [mine]
@@ -70,7 +72,7 @@ def test_search_in_json_holds_what_the_library_says(run):
     assert (code, err) == (0, "")
     document = strict(out)
     model, cluster = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-h100", gpus=8)
-    found = search(model, cluster, global_batch=64, seq_len=4096, top=4)
+    found = checked(search(model, cluster, global_batch=64, seq_len=4096, top=4))
     assert document["plans"] == found.to_rows()
     assert document["considered"] == found.considered
     assert document["search_time_s"] > 0
@@ -407,8 +409,9 @@ HEAVY = ("numba", "scipy", "sympy", "plotly", "pandas", "polars", "numpy", "rich
         ("import costmodel; costmodel.load_model('llama3-8b'); costmodel.load_cluster('dgx-h100')", ()),
         (f"from costmodel.cli import main; main({['estimate', *SMALL, '--json']!r})", ("numpy",)),
         (f"from costmodel.cli import main; main({['estimate', *SMALL]!r})", ("rich",)),
-        (f"from costmodel.cli import main; main({['search', *SMALL, '--json']!r})", ("numpy",)),
-        (f"from costmodel.cli import main; main({['search', *SMALL]!r})", ("numpy", "rich")),
+        (f"from costmodel.cli import main; main({['search', *SMALL, '--no-check', '--json']!r})", ("numpy",)),
+        (f"from costmodel.cli import main; main({['search', *SMALL, '--no-check']!r})", ("numpy", "rich")),
+        (f"from costmodel.cli import main; main({['search', *ONE_GPU]!r})", ("numpy", "rich")),
         (f"from costmodel.cli import main; main({['ledger', *SMALL, '--json']!r})", ("numpy",)),
         ("from costmodel.cli import main; main(['collective', 'all-reduce', '1GiB', '--cluster', 'dgx-h100', '--json'])", ()),
     ],

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from costmodel.description.dimensions import WRITTEN
-from costmodel.words import part_name
+from costmodel.words import part_name, placed
 
 if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate
@@ -116,6 +116,7 @@ def split(estimate: Estimate) -> str:
         if one.field in COMMON or getattr(plan, one.field) > 1 or (one.column == "expert" and estimate.model.experts)
     ]  # fmt: skip
     parts = [" ".join(words), f"micro-batch {plan.micro_batch}", f"ZeRO {plan.zero_stage}", f"recompute {plan.recompute}"]
+    parts += placed(plan)
     if plan.synchronisation != "all-reduce":
         parts.append(plan.synchronisation)
     if plan.compression != "none":

@@ -31,6 +31,7 @@ from costmodel.cli.training import add_run, run_columns, runs_of
 from costmodel.description.dimensions import WRITTEN
 from costmodel.description.plan import Plan
 from costmodel.records import Row
+from costmodel.words import ordered
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from costmodel.evaluation.plan_search import SearchResult
     from costmodel.training.duration import TrainingRun
 
+PLACED = ("shard_group", "rank_order")
+"""Choices of a default search that stand in a column of their own where a plan has made one."""
 PATIENCE = 0.5
 """Seconds that a search may take before a progress bar shows."""
 WORDS = {
@@ -85,7 +88,10 @@ def add(commands: Commands) -> None:
     add_run(searching)
     output = add_output(searching)
     output.add_argument("--top", type=whole, default=10, metavar="K", help="plans to show (default: 10)")
-    output.add_argument("--check", action="store_true", help="play the first ten plans out; say which leave their interval")
+    output.add_argument(
+        "--check", action=argparse.BooleanOptionalAction, default=None,
+        help="play the first ten plans out; say which leave their interval (default: where there are several GPUs)",
+    )
     output.add_argument("--csv", metavar="FILE", help="also write the ranked plans to a file")
     output.add_argument("--write", metavar="FORMAT:FILE", help="also write the best plan as a launch file; all into a FOLDER/")
     add_figures(output, several=True)
@@ -99,7 +105,7 @@ def add(commands: Commands) -> None:
 def _search(arguments: argparse.Namespace) -> int:
     import time
 
-    from costmodel.simulation.checking import search
+    from costmodel.simulation.checking import checked, search
 
     check_figures(arguments)
     if arguments.json and arguments.csv:
@@ -123,13 +129,15 @@ def _search(arguments: argparse.Namespace) -> int:
         result = search(
             model, cluster, global_batch=arguments.global_batch, seq_len=arguments.seq_len,
             framework=arguments.framework, fit_probability=arguments.fit_probability, top=arguments.top,
-            engine=arguments.engine, space=arguments.space, progress=progress, check=arguments.check,
+            engine=arguments.engine, space=arguments.space, progress=progress,
             keep_evaluated=bool(arguments.html or arguments.png), **tried,
         )  # fmt: skip
     finally:
         if progress:
             progress.stop()
     seconds = time.perf_counter() - started
+    if (cluster.gpus or 1) > 1 if arguments.check is None else arguments.check:
+        result = checked(result)
     written = None
     if result.ranked and arguments.write:
         from costmodel.cli.launchers import save
@@ -154,6 +162,8 @@ def _search(arguments: argparse.Namespace) -> int:
     if result.ranked and arguments.csv:
         write_csv(arguments.csv, list(rows[0]), [list(row.values()) for row in rows])
     several = [name for name, values in tried.items() if len(values) > 1]
+    made = [name for name in PLACED if any(getattr(one.plan, name) != getattr(Plan, name) for one in result.ranked)]
+    several += [name for name in made if name not in several]
     if arguments.space == "full":  # tries every dimension: those in which the plans differ are shown
         plans = [found.plan for found in result.ranked]
         several = [one.name for one in dataclasses.fields(Plan) if len({str(getattr(plan, one.name)) for plan in plans}) > 1]
@@ -255,7 +265,7 @@ def _ranking(result: SearchResult, several: Sequence[str], runs: Sequence[Traini
     rows = []
     taken, amounts = run_columns(runs) if runs else ([], [[] for _ in result.ranked])
     for rank, (found, standing) in enumerate(zip(result.ranked, result.standings.plans, strict=True), 1):
-        values = [shown(getattr(found.plan, name)) for name in columns]
+        values = [ordered(found.plan) if name == "rank_order" else shown(getattr(found.plan, name)) for name in columns]
         rows.append([
             f"{rank:>{len(str(len(result.ranked)))}} {'~' if standing.tied and rank > 1 else ' '}",
             format_seconds(found.step_time),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from costmodel.checks import choice, flag, kind, listing, real, text, whole
 from costmodel.description.bucket_rules import RULES
 from costmodel.description.device import DTYPES
-from costmodel.description.dimensions import DIMENSIONS, Dimension
+from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, Dimension
 from costmodel.description.recomputation import MODULES, WHOLE, modules_of
 from costmodel.errors import InvalidValue
 from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS
@@ -50,6 +50,8 @@ class Framework:
     zero_stage : default sharding of states over data-parallel ranks, 0 to 3
     zero_stages : every stage that it has
     largest_pipelined_zero_stage : highest stage that it runs with pipeline parallelism
+    grouped_zero_stages : those at which ranks can share a copy in groups, each group a copy of its own
+    rank_orders : degrees from innermost to outermost, every order that it can place ranks in; the first is its default
     dimensions : along which it can split, columns of `costmodel.description.dimensions.DIMENSIONS`; data it always can
     schedules : of pipelines that it has
     dtypes : in which it multiplies
@@ -92,6 +94,8 @@ class Framework:
     zero_stage: int = 1
     zero_stages: Sequence[int] = (0, 1, 2, 3)
     largest_pipelined_zero_stage: int = 1
+    grouped_zero_stages: Sequence[int] = ()
+    rank_orders: Sequence[Sequence[str]] = (RANK_ORDER,)
     dimensions: Sequence[str] = SPLITTING
     schedules: Sequence[str] = SCHEDULES
     dtypes: Sequence[str] = DTYPES
@@ -142,8 +146,13 @@ class Framework:
         text("name", self.name)
         whole("zero_stage", self.zero_stage, 3)
         whole("largest_pipelined_zero_stage", self.largest_pipelined_zero_stage, 3)
-        stages = tuple(whole("zero_stages", stage, 3) for stage in listing("zero_stages", self.zero_stages))
-        object.__setattr__(self, "zero_stages", stages)
+        for field in ("zero_stages", "grouped_zero_stages"):
+            object.__setattr__(self, field, tuple(whole(field, stage, 3) for stage in listing(field, getattr(self, field))))
+        orders = tuple(tuple(listing("rank_orders", order)) for order in listing("rank_orders", self.rank_orders))
+        object.__setattr__(self, "rank_orders", orders)
+        for order in orders:
+            if sorted(order) != sorted(RANK_ORDER):
+                raise InvalidValue("rank_orders", order, "an order of " + ", ".join(RANK_ORDER))
         choice("zero_stage", self.zero_stage, self.zero_stages)
         systems = listing("server_systems", self.server_systems)
         object.__setattr__(self, "server_systems", systems)

@@ -107,7 +107,11 @@ def search(
     template = Plan(global_batch=global_batch, seq_len=seq_len)
     check_length(model, seq_len)
     given = _given(dimensions, template)
-    tried = Space(question, global_batch, seq_len, full_space(question, given) if space == "full" else given)
+    if space == "full":
+        given = full_space(question, given)
+    elif given["rank_order"] is None and len(question.framework.rank_orders) > 1:
+        given["rank_order"] = list(question.framework.rank_orders)
+    tried = Space(question, global_batch, seq_len, given)
     tried.refuse_what_the_framework_lacks()
     spread = spread_of(question.framework, cluster.device, bool(model.experts))
     limit = spread.margin(fit_probability) * float(cluster.device.usable_memory or 0.0)
@@ -120,7 +124,8 @@ def search(
             inputs = question.inputs(sample)
             inside = engines.within(inputs, product, selection.boundary) if bounded else product
             times, held = engines.rank(inputs, inside, engine, selection.boundary if bounded else math.inf)
-            selection.take(place, inside, times, held, ruled_out=product.number - inside.number)
+            turned = tuple(sample.rank_order) != tuple(question.framework.rank_orders[0])
+            selection.take(place, inside, times, held, product.number - inside.number, turned)
             if keep_evaluated:
                 kept.append(_kept(place, product, times, held))
         return selection, tally

@@ -12,8 +12,8 @@ import functools
 import itertools
 import operator
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ LARGEST_MICRO_BATCH = 16
 Tried: TypeAlias = dict[str, list[Any] | None]
 """Values to try by the name of a dimension; None where it was left open."""
 Table: TypeAlias = NDArray[Any]
+Value = TypeVar("Value", bound=Hashable)
 SPLIT = ("tensor", "context", "pipeline", "data")
 NEUTRAL: Mapping[str, Column | float] = {
     "expert": 1.0, "expert_tensor": 1.0, "virtual_stages": 1.0, "schedule": ONE_F_ONE_B, "micro_batch": 1.0,
@@ -224,13 +225,19 @@ class Space:
         wanted = self.given["sequence_parallel"] or [self.question.framework.sequence_parallel]
         return tuple(dict.fromkeys(float(bool(value) and t > 1) for value in wanted))
 
-    def shards(self, ranks: int) -> tuple[tuple[float, float], ...]:
-        """ZeRO stage and shard group; ZeRO's default group is all ranks."""
+    def shards(self, ranks: int, tensor: int) -> tuple[tuple[float, float], ...]:
+        """ZeRO stage and shard group: all ranks, and where the framework has such groups, those inside a node."""
         stages = self.given["zero_stage"] or list(self.question.framework.zero_stages)
         if ranks == 1 and not self.question.model.experts:  # nothing is shared out, whatever the stage is called
             stages = [min(stages)]  # the one that is refused least
-        groups = list(dict.fromkeys(group or ranks for group in self.given["shard_group"] or [0]))
-        return tuple((float(stage), float(group)) for stage in stages for group in groups[: None if stage else 1])
+        inside = self.question.cluster.gpus_per_node // tensor
+        grouped = self.question.framework.grouped_zero_stages if 1 < inside < ranks and ranks % inside == 0 else ()
+
+        def groups(stage: int) -> list[int]:
+            wanted = self.given["shard_group"] or ([0, inside] if stage in grouped else [0])
+            return list(dict.fromkeys(group or ranks for group in wanted))[: None if stage else 1]
+
+        return tuple((float(stage), float(group)) for stage in stages for group in groups(stage))
 
     def factors(self, splits: Sequence[tuple[int, int, int, int]]) -> Factors:
         """The factors of every split: experts, how a pipeline runs, shards.
@@ -262,10 +269,11 @@ class Space:
             apart &= ~(lone & (columns["virtual_stages"] == 1) & _among(columns["schedule"], plain[1:]))
         ranks = [c * d for c, d in zip(context, data, strict=True)]
         tensor_ranks = [t * r for t, r in zip(tensor, ranks, strict=True)]
+        beside = list(zip(ranks, tensor, strict=True))
         return Factors(
             _factor(EXPERT_RULES, ("expert", "expert_tensor"), tensor_ranks, self.experts),
             Factor(PIPELINE_RULES, columns, rows, apart),
-            _factor(SHARD_RULES, ("zero_stage", "shard_group"), ranks, self.shards),
+            _factor(SHARD_RULES, ("zero_stage", "shard_group"), beside, lambda one: self.shards(*one)),
             batches, split_parallel,
         )  # fmt: skip
 
@@ -332,8 +340,8 @@ def _of_each(values: Sequence[int], row: Callable[[int], Sequence[object]]) -> T
 
 
 def _factor(
-    rules: tuple[str, ...], names: tuple[str, ...], values: Sequence[int],
-    rows: Callable[[int], tuple[tuple[float, ...], ...]],
+    rules: tuple[str, ...], names: tuple[str, ...], values: Sequence[Value],
+    rows: Callable[[Value], tuple[tuple[float, ...], ...]],
 ) -> Factor:  # fmt: skip
     """A factor whose rows a value of each split decides; those of equal values are made once."""
     tables = {value: np.array(rows(value), dtype=float) for value in set(values)}

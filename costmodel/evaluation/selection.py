@@ -66,12 +66,15 @@ class Selection:
         """Memory beyond which a plan is neither among those that fit nor a near miss [bytes]."""
         return NEAR * self.limit
 
-    def take(self, choice: int, product: Product, times: Column, held: Column, ruled_out: int = 0) -> None:
+    def take(
+        self, choice: int, product: Product, times: Column, held: Column, ruled_out: int = 0, turned: bool = False
+    ) -> None:
         """Look at a block.
 
         Parameters
         ----------
         ruled_out : legal plans of it besides, which hold more than `boundary`
+        turned : its ranks stand in another order than the framework's own
         choice : place of what its plans have in common
         product : the plans
         times, held : of each [s, bytes], infinite where no plan is legal
@@ -93,7 +96,7 @@ class Selection:
             ]
 
         self._take_best(found, times, inside)
-        self._take_kinds(found, product, np.where(fits, times, np.inf).reshape(product.legal.shape))
+        self._take_kinds(found, product, np.where(fits, times, np.inf).reshape(product.legal.shape), turned)
         outside = np.flatnonzero(legal & ~fits)
         if len(outside):
             near = outside[held[outside] <= NEAR * self.limit]
@@ -128,17 +131,22 @@ class Selection:
         before = self.undecided if last == worst else 0
         self.undecided = before + sum(one.time == last for one in over) + int((times[cut] == last).sum())
 
-    def _take_kinds(self, found: Callable[[Whole], list[Found]], product: Product, times: Column) -> None:
-        """Keep the fastest plan with each number of dimensions, tensor ranks inside a node and across nodes apart."""
+    def _take_kinds(self, found: Callable[[Whole], list[Found]], product: Product, times: Column, turned: bool) -> None:
+        """Keep the fastest plan with each number of dimensions, tensor ranks inside a node and across nodes apart.
+
+        As `costmodel.evaluation.simplicity` counts them.
+        """
         if not self.best:
             return
         column = times.argmin(axis=1)
         fastest = times[np.arange(len(times)), column]
         rows = np.flatnonzero(fastest <= FAR * self.best[0].time)
-        split = sum((product.outer[dimension.column][rows] > 1).astype(int) for dimension in DIMENSIONS)
+        outer = {name: column[rows] for name, column in product.outer.items()}
+        grouped = outer["shard_group"] < outer["data"] * outer["context"]
+        split = sum((outer[dimension.column] > 1).astype(int) for dimension in DIMENSIONS) + grouped + turned
         stride = np.asarray(product.outer_plans.tensor_stride)[rows]
         kinds = 2 * np.asarray(split) + np.asarray(
-            spans_nodes(as_number(stride), as_number(product.outer["tensor"][rows]), self.gpus_per_node)
+            spans_nodes(as_number(stride), as_number(outer["tensor"]), self.gpus_per_node)
         )
         faster: dict[int, int] = {}
         for kind in sorted(set(kinds.tolist())):  # `unique` loads masked arrays, which takes as long as a small search

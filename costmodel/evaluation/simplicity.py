@@ -6,7 +6,8 @@ The rule, in this order, among the plans that can't be told from the fastest wit
 
 and among those of them that are by their estimates at most a fiftieth slower,
 
-2. fewer dimensions: degrees above one, model chunks of a pipeline rank included;
+2. fewer dimensions: degrees above one, model chunks of a pipeline rank included, groups that share a copy apart, and ranks in
+   another order than the framework's own;
 3. more memory to spare, where that changes how surely the plan fits: the probability, in whole per cent;
 4. the shorter step.
 
@@ -38,7 +39,7 @@ class Simplicity(NamedTuple):
     Parameters
     ----------
     spans_nodes : 1 where tensor ranks of one group lie in several nodes
-    dimensions : degrees above one
+    dimensions : degrees above one, and what else is of its own
     unsure : per cent of certainty to fit that it lacks
     """
 
@@ -73,7 +74,8 @@ def simplicity(estimate: Estimate) -> Simplicity:
     """
     plan, numbers = estimate.plan, estimate.inputs.plan
     across = spans_nodes(numbers.tensor_stride, numbers.tensor, estimate.cluster.gpus_per_node)
-    split = sum(getattr(plan, dimension.field) > 1 for dimension in DIMENSIONS)
+    split = sum(getattr(plan, dimension.field) > 1 for dimension in DIMENSIONS) + (plan.shard_group is not None)
+    split += tuple(plan.rank_order) != tuple(estimate.framework.rank_orders[0])
     return Simplicity(int(across), split, SURE - min(SURE, math.floor(100.0 * estimate.fit_probability)))
 
 

@@ -82,7 +82,8 @@ def search(
     dimensions : any field of `Plan`, fixed to a value or tried over a list. Left out: degrees try every divisor of
         the GPUs, virtual stages every even split up to 8, micro-batch the powers of two up to 16, recompute none,
         the light modules of a model of experts or with latent attention, and full (and selective where attention is not
-        flash), ZeRO every stage the framework has; all else is the framework's default.
+        flash), ZeRO every stage the framework has, a copy of what it shards over all ranks or over those inside a node,
+        ranks in each order that the framework can place them in; all else is the framework's default.
 
     Returns
     -------

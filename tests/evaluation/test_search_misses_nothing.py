@@ -73,6 +73,7 @@ def spaces(draw):
 def brute_force(model, cluster, framework: Framework, given, **asked):
     """Every legal plan, by `estimate`: the fields that were varied, with the sequence parallelism that a search means."""
     found = {}
+    given = {"rank_order": framework.rank_orders, "shard_group": [None, "node"], **given}
     names = list(given)
     for values in itertools.product(*given.values()):
         fields = dict(zip(names, values, strict=True))
@@ -85,7 +86,11 @@ def brute_force(model, cluster, framework: Framework, given, **asked):
             defaults = framework.default_schedules if fields["pipeline_parallel"] > 1 else ("1f1b", "interleaved")
             fields["schedule"] = defaults[fields["virtual_stages"] > 1]
         ranks = fields["data_parallel"] * fields["context_parallel"]
-        if fields.get("shard_group") == ranks:
+        if fields["shard_group"] == "node":  # what a search tries by itself where the framework has such groups
+            fields["shard_group"] = cluster.gpus_per_node // fields["tensor_parallel"]
+            if fields["zero_stage"] not in framework.grouped_zero_stages or not 1 < fields["shard_group"] < ranks:
+                continue
+        if fields["shard_group"] == ranks:
             fields["shard_group"] = None
         key = tuple(sorted((name, str(value)) for name, value in fields.items()))
         try:
