@@ -208,6 +208,7 @@ PLAN_ROWS = (
         "none",
         "from core 0.15",
     ),
+    Row("use_transformer_engine_op_fuser", "_op_fuser", flag, False, "from core 0.18"),
     Row("use_tp_pp_dp_mapping", "_tp_pp_dp", flag, False, "from core 0.9"),
     Row("tuner_type train_type", "_tuner", one_of({"full": "none", "lora": "lora"}), "full", "ms-swift"),
 )
@@ -412,6 +413,8 @@ def precision(reading: Reading) -> None:
     if narrow == "fp8" and reading.one("_fp8_recipe") == "mxfp8":
         narrow = "mxfp8"
     reading.put("dtype", narrow or reading.one("_wide"))
+    if reading.one("_op_fuser") and narrow == "mxfp8" and reading.one("_experts"):  # elsewhere it changes no kernel
+        reading.put("fused_experts", True)
 
 
 def states(reading: Reading) -> None:

@@ -76,7 +76,7 @@ UNPRICED = words(
     tp_only_amax_red train_with_neg transformer_impl use_contiguous_buffers_in_ddp use_fused_weighted_squared_relu
     use_grouped_gemm_for_dense_mlp use_grouped_gemm_for_shared_expert use_kitchen use_kitchen_attention
     use_layer_wise_distributed_optimizer use_legacy_models use_nccl_ub use_ring_exchange_p2p use_sharp
-    use_te_activation_func use_torch_optimizer_for_cpu_offload use_transformer_engine_op_fuser use_tutel
+    use_te_activation_func use_torch_optimizer_for_cpu_offload use_tutel
     variable_seq_lengths vit_attn_impl vit_gradient_checkpointing wgrad_deferral_limit
     """
 )

@@ -60,7 +60,9 @@ def megatron(w: Writing) -> None:
     if plan.overlap_pipeline is False:
         w.put("no_overlap_p2p_communication", True)
     if plan.cuda_graphs:
-        w.put("cuda_graph_impl", "local")
+        w.put("cuda_graph_impl", "full_iteration" if plan.fused_experts else "local")
+    if plan.fused_experts:
+        w.put("use_transformer_engine_op_fuser", True)
     if tuple(plan.rank_order) == ("tensor", "context", "pipeline", "data"):
         w.put("use_tp_pp_dp_mapping", True)
 
