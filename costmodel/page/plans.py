@@ -49,11 +49,14 @@ class Candidates(NamedTuple):
 def candidates(model: Transformer, cluster: Cluster, framework: Framework, **asked: object) -> Candidates:
     """Search, and keep all legal plans, or the fastest at every corner of what may be changed.
 
+    Ranks stand in the framework's own order unless another is asked for: a page holds one order.
+
     Parameters
     ----------
     model, cluster, framework : what is trained, on what, with which software
     asked : ``global_batch``, ``seq_len`` and dimensions, as `costmodel.search` takes them
     """
+    asked = {"rank_order": framework.rank_orders[:1], **asked}
     found = search_by_name(model, cluster, framework=framework, top=SHOWN, **asked)
     roomy = _memory(cluster, 1e3)
     every = search_by_name(model, roomy, framework=framework, top=MOST, **asked)

@@ -25,7 +25,7 @@ const signed = (share) => `${share >= 0 ? "+" : "−"}${(100 * Math.abs(share)).
 const amount = (x) => x === 0 ? "0" : Math.abs(x) >= 99.95 ? Math.round(x).toLocaleString("en") : String(Number(x.toPrecision(3)));
 const factor = (f) => Math.abs(f - 1) < 0.005 ? "" : Math.abs(f - 0.5) < 0.005 ? "½×" : Math.abs(f - 0.25) < 0.003 ? "¼×" : `${Number(f.toPrecision(f < 1 ? 2 : 3))}×`;
 const DEGREES = [["tensor_parallel", "TP"], ["context_parallel", "CP"], ["pipeline_parallel", "PP"], ["expert_parallel", "EP"], ["data_parallel", "DP"]];
-const OTHERS = [["micro_batch", (v) => `micro-batch ${v}`], ["zero_stage", (v) => v === null ? "" : `ZeRO ${v}`], ["recompute", (v) => v === "none" ? "" : Number.isInteger(v) ? `recompute every ${v}.` : `recompute ${v}`]];
+const OTHERS = [["micro_batch", (v) => `micro-batch ${v}`], ["zero_stage", (v) => v === null ? "" : `ZeRO ${v}`], ["recompute", (v) => v === "none" ? "" : Number.isInteger(v) ? `recompute every ${v}.` : `recompute ${v}`], ["shard_group", (v) => v ? `shard group ${v}` : ""]];
 function degrees(plan) {
   return DEGREES.filter(([name]) => plan[name] > 1).map(([name, short]) => `${short} ${plan[name]}${name === "pipeline_parallel" && plan.virtual_stages > 1 ? `×${plan.virtual_stages}` : ""}`).join(" · ") || "one GPU";
 }
