@@ -274,9 +274,10 @@ def test_help_says_a_default_or_what_is_tried_of_every_dimension(run, command):
 
 
 def test_what_help_says_a_search_tries_is_what_it_tries():
-    columns = found("mixtral-8x7b", 32).every.columns
-    tried = {name for name, column in columns.items() if len(set(column.tolist())) > 1}
-    follows = {"schedule", "sequence_parallel", "shard_group"}  # of other dimensions
+    every = found("mixtral-8x7b", 32).every
+    tried = {name for name, column in every.columns.items() if len(set(column.tolist())) > 1}
+    tried |= {name for name in every.chosen[0] if len({str(one[name]) for one in every.chosen}) > 1}
+    follows = {"schedule", "sequence_parallel"}  # of other dimensions
     assert tried - follows == set(TRIED) - {"expert_tensor_parallel"} | (tried & {"expert_tensor_parallel"})
     assert {dimension.field for dimension in DIMENSIONS} <= set(TRIED)
     assert set(SOFTWARE) <= set(CHOICES) and set(RARE) <= {*SPLIT, *CHOICES}

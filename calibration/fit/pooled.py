@@ -270,7 +270,7 @@ def _searched(objective: Callable[[Array], float], start: Array, step: Array) ->
 def fit(
     model: Model, rows: Array, start: tuple[Sequence[Effect], Array] | None = None, iterations: int = 10, inner: int = 4,
     only: frozenset[Effect] | None = None,
-    settled: int = SETTLED, report: Callable[[str], None] | None = None,
+    settled: int = SETTLED, averaged: bool = False, report: Callable[[str], None] | None = None,
 ) -> Posterior:  # fmt: skip
     """Fit effects and spreads to some rows.
 
@@ -283,6 +283,8 @@ def fit(
     only : effects that are fitted; the others stay at their field's mean
     inner : steps of expectation-maximisation within each
     settled : iterations before spreads are estimated
+    averaged : take the mean of the later half of the iterations: where roofs and floors of a sum take turns, they go to and fro
+        over the optimum
     report : is told of each iteration
     """
     effects = [effect for effect in model.effects(rows) if only is None or effect.field < 0 or effect in only]
@@ -297,7 +299,7 @@ def fit(
     tails = np.ones(len(rows))
     measured = model.measured[rows]
     fielded = np.array([effect.field >= 0 for effect in effects])
-    latest = math.inf
+    latest, places = math.inf, []
     for iteration in range(iterations):
         base, slopes = model.slopes(model.places(effects, mean, rows), rows)
         columns = model.columns(effects, slopes, rows)
@@ -319,12 +321,15 @@ def fit(
             return _distance(left, of, group, tau) + float(np.sum((values / before) ** 2))
 
         here, mean, share = _searched(objective, mean, solved.mean - mean)
+        places.append(mean)
         if report:
             typical = float(np.median(np.abs(measured - base)))
             report(f"{iteration}: objective {here:.1f}, share of the step {share:g}, median |error| {typical:.4f}")
         if iteration > settled and abs(latest - here) < CONVERGED * here:
             break
         latest = here
+    if averaged:
+        mean = np.mean(places[-max(1, len(places) // 2) :], axis=0)
     residuals = measured - model.predict(model.places(effects, mean, rows), rows)
     names, _ = _indexed(model.grouping.group[rows])
     groups = {str(n): (float(b), float(v)) for n, b, v in zip(names, solved.group, solved.group_variance, strict=True)}

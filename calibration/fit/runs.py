@@ -13,9 +13,9 @@ import numpy as np
 from calibration.data.cases import Case
 from calibration.data.datasets import software_of
 from calibration.fit import pooled
-from calibration.fit.fields import CLOCK, Field
+from calibration.fit.fields import CLOCK, MEMORY, Field
 from calibration.fit.pooled import Effect, Model, Posterior
-from calibration.fit.problem import memory_model, take, thinned, time_model
+from calibration.fit.problem import columns_at, memory_model, take, thinned, time_model
 from calibration.validate.predictions import columns_of
 from costmodel.catalogue.software import framework_names
 from costmodel.formulas.quantities import Inputs
@@ -24,6 +24,8 @@ from costmodel.solvers.fitting import Array
 
 CUTS = (0.8, 0.66)
 """Share of its prior's spread above which an effect is not fitted, pass by pass: the data don't identify it."""
+FEWER = 10
+"""Iterations of a pass over some of the effects."""
 IDENTIFIED = 0.5
 AT_BOUND = 0.02
 """Share of a constant's range within which it counts as at its bound."""
@@ -52,21 +54,23 @@ def without_clock(case: Case) -> Case:
     return dataclasses.replace(case, cluster=dataclasses.replace(case.cluster, device=plain))
 
 
-def solve(model: Model, iterations: int, report: Callable[[str], None] | None = None) -> Posterior:
+def solve(model: Model, iterations: int, averaged: bool, report: Callable[[str], None] | None = None) -> Posterior:
     """The fit of every effect, then of those that the data identify.
 
     Parameters
     ----------
     model : rows and unknowns
     iterations : of the first pass
+    averaged : as of `pooled.fit`
     report : is told of each iteration
     """
     rows = thinned(model.grouping)
-    found = pooled.fit(model, rows, None, iterations, report=report)
+    found = pooled.fit(model, rows, None, iterations, averaged=averaged, report=report)
     for cut in CUTS:
         ratio = np.sqrt(np.diag(found.covariance)) / found.prior()
         kept = frozenset(effect for effect, r in zip(found.effects, ratio, strict=True) if effect.field >= 0 and r < cut)
-        found = pooled.fit(model, rows, (found.effects, found.mean), 4, only=kept, settled=0, report=report)
+        start = (found.effects, found.mean)
+        found = pooled.fit(model, rows, start, FEWER, only=kept, settled=0, averaged=averaged, report=report)
     return found
 
 
@@ -87,12 +91,15 @@ def fit_runs(
     fits: dict[str, Fitted] = {}
     judged = [bool(c.peak_bytes or c.run.flag("usable_oom") or c.seconds) for c in plain]
     timed = [c.seconds is not None for c in plain]
-    for name, wanted, of in (("time", timed, time_model), ("memory", judged, memory_model)):
+    for name, wanted, of in (("memory", judged, memory_model), ("time", timed, time_model)):
         if name in what:
             rows = np.flatnonzero(wanted)
             some = [plain[row] for row in rows]
             model = of(some, take(columns, rows))
-            fits[name] = Fitted(some, model, solve(model, iterations, report))
+            fits[name] = Fitted(some, model, solve(model, iterations, name == "time", report))
+            if name == "memory":  # a step takes longer where memory is short: time is fitted beside what memory is found to be
+                every, found = memory_model(plain, columns), fits[name].posterior
+                columns = columns_at(columns, MEMORY, every.places(found.effects, found.mean, np.arange(len(plain))))
     return fits["time"], fits.get("memory")
 
 

@@ -23,7 +23,7 @@ from costmodel.evaluation.error_model import NINETY
 from costmodel.solvers.fitting import Array
 
 FOLDS = {"plan": 4, "model": 5, "cluster": 8, "device": 5, "framework": 5}
-WARM_ITERATIONS = 3
+WARM_ITERATIONS = 6
 LEAST_SPREAD = 0.04
 """Of any prediction: runs of one plan on two days differ by this much."""
 

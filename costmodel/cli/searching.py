@@ -65,6 +65,8 @@ WORDS = {
     "expert_ranks": "expert degree against ranks",
     "expert_feed_forward": "expert-tensor degree against the expert",
     "shard_group": "shard group against ranks",
+    "cuda_graphs": "graphs of experts that are not fused",
+    "fused_experts": "fused experts where there are none, or split ones",
     "repeated": "the same as another but in name",
     "unfused_context": "context parallelism without flash attention",
 }
@@ -225,9 +227,9 @@ def _page(
         inside = sum(replay.seconds is not None and not replay.left for replay in result.replays)
         lines.append(f"Played out, {inside} of the first {len(result.replays)} stay within their interval")
         lines += [f"Plan {rank}: {replay.left}" for rank, replay in enumerate(result.replays, 1) if replay.left]
-    if result.rejected:
+    if any(result.rejected.values()):
         counts = sorted(result.rejected.items(), key=lambda item: -item[1])
-        lines.append("Rejected: " + ", ".join(f"{count:,} {WORDS.get(reason, reason)}" for reason, count in counts))
+        lines.append("Rejected: " + ", ".join(f"{count:,} {WORDS.get(reason, reason)}" for reason, count in counts if count))
     lines.append(
         f"Looked at {result.considered:,} combinations, {result.evaluated:,} of them legal, "
         f"{result.fitting:,} that fit, in {format_seconds(seconds)}"

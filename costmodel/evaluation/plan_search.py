@@ -109,7 +109,7 @@ def search(
     given = _given(dimensions, template)
     if space == "full":
         given = full_space(question, given)
-    elif given["rank_order"] is None and len(question.framework.rank_orders) > 1:
+    elif given["rank_order"] is None and len(question.framework.rank_orders) > 1 and (cluster.gpus or 1) > 1:
         given["rank_order"] = list(question.framework.rank_orders)
     tried = Space(question, global_batch, seq_len, given)
     tried.refuse_what_the_framework_lacks()

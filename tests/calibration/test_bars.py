@@ -68,7 +68,8 @@ def test_every_usable_row_of_the_reference_is_predicted(document):
 
 
 SHIPPED = {
-    "simumax_b200": "5.5", "internevo": "8.0", "torchtitan": "16", "papers": "15", "megatron_tables": "16",
+    "alephalpha_layouts": "7.9", "simumax_b200": "5.6", "internevo": "8.7", "torchtitan": "15", "nvidia_perf": "14",
+    "papers": "13", "megatron_tables": "16",
 }  # fmt: skip
 """Per cent, of sources that miss their bar until a run of theirs tells the common factor of their group: constants are shared
 by all clusters with a framework and an architecture, and none is a source's own."""
@@ -128,7 +129,6 @@ def test_errors_of_memory_on_the_reference_stay_below_the_bar(document, source, 
 
 @pytest.mark.slow
 @reference
-@pytest.mark.xfail(strict=True, reason="the 90th percentile is 19 % since constants are pooled")
 def test_memory_of_megatrons_own_tests_is_within_5_per_cent_on_the_median_and_15_at_the_90th_percentile(reported):
     errors = sorted(
         abs(p.nbytes / p.case.peak_bytes - 1.0)

@@ -113,15 +113,7 @@ def zero_3(name, batch, gpus, micro_batch, framework):
     return float(answer.step.hardware_flop) / answer.step_time / gpus / 1e12
 
 
-POOLED = pytest.mark.xfail(
-    strict=True, reason="125.8 and 142.9, 10.8 and 10.1 %: constants of 2021's Megatron are those of slower V100 runs too",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "batch", "gpus", "pipeline", "published"), [
-    pytest.param(*line, marks=POOLED if (line[0], line[2]) in (("gpt3-175b", 1536), ("megatron-530b", 2240)) else ())
-    for line in PTD_P
-])  # fmt: skip
+@pytest.mark.parametrize(("name", "batch", "gpus", "pipeline", "published"), PTD_P)
 def test_tensor_pipeline_and_data_parallel_rows_are_within_ten_per_cent(name, batch, gpus, pipeline, published):
     plan = Plan(
         global_batch=batch, seq_len=2048, tensor_parallel=8, pipeline_parallel=pipeline, data_parallel=gpus // 8 // pipeline,
