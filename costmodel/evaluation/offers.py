@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -48,8 +49,8 @@ class Offer(NamedTuple):
 def offers(result: SearchResult) -> list[Offer]:
     """The cheapest changes of a question after which a plan fits, the one of the least GPU time a token first.
 
-    Tried are adapters, an 8-bit optimizer, offload, dimensions that the question fixes left open, shorter sequences and
-    more GPUs; where none of them is enough, adapters together with each of the others.
+    Tried are adapters, an 8-bit optimizer, offload (of two kinds where neither is enough), dimensions that the question fixes
+    left open, shorter sequences and more GPUs; where none of them is enough, adapters together with each of the others.
 
     Parameters
     ----------
@@ -70,7 +71,12 @@ def offers(result: SearchResult) -> list[Offer]:
     kind("result", result, SearchResult, "search(...)")
     if result.ranked or not result.asked:
         return []
-    found = [offer for changes in _changes(result.asked) if (offer := _tried(result, changes))]
+    found: list[Offer] = []
+    enough: list[Row] = []
+    for changes in _changes(result.asked):
+        if not any(one.items() <= changes.items() for one in enough) and (offer := _tried(result, changes)):
+            found.append(offer)
+            enough.append(changes)
     if not found:
         pairs = ({**less, **lean} for less in _new(result.asked, TRAINED_LESS) for lean in _new(result.asked, LEANER))
         found = [offer for changes in pairs if (offer := _tried(result, changes))]
@@ -94,7 +100,8 @@ def _tried(result: SearchResult, changes: Row, cluster: Cluster | None = None, w
     """The offer of some changes, or None where nothing fits with them either, or they can't be made."""
     from costmodel.evaluation.plan_search import search
 
-    asked: Row = {**result.asked, **changes}
+    # what fits, fits in any order of ranks
+    asked: Row = {"rank_order": result.framework.rank_orders[:1], **result.asked, **changes}
     asked = {name: value for name, value in asked.items() if value is not None}
     try:
         found = search(result.model, cluster or result.cluster, framework=result.framework, **{**asked, "top": 1})
@@ -122,9 +129,10 @@ def _shorter(result: SearchResult) -> Iterator[Offer]:
 
 
 def _larger(result: SearchResult) -> Iterator[Offer]:
-    """The fewest GPUs, doubled as often as needed, on which a plan fits."""
-    start = result.cluster.gpus or 1
-    gpus = 2 * start
+    """The fewest GPUs, doubled as often as needed, on which a plan fits: as many as can share what the leanest plan holds."""
+    start, leanest = result.cluster.gpus or 1, result.closest_miss
+    shares = 2.0 if leanest is None else max(2.0, float(leanest.memory.total) / leanest.memory_limit)
+    gpus = start * 2 ** math.ceil(math.log2(shares))
     while gpus <= MOST_TIMES * start:
         cluster = _grown(result.cluster, gpus)
         if cluster is None:
