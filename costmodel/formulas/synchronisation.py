@@ -375,18 +375,21 @@ def _hiding(settings: Settings, plan: PlanNumbers, software: Software, body: Lay
 
 def _stage_buckets(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, dense_group: Groups, routed_group: Groups, layers: Number,
-    routed: Number, edge: Number, first: Number, chunks: Number,
+    routed: Number, edge: Number, first: Number, last: Number, chunks: Number,
 ) -> tuple[Number, Number]:  # fmt: skip
-    """Buckets that a stage's gradients fill, outside and in the routed experts."""
+    """Buckets that a stage's gradients fill, outside and in the routed experts; a sharded embedding that two stages hold has one
+    of its own in Megatron."""
     rule = settings.buckets
+    one_end = first * (1.0 - last) + last * (1.0 - first)
+    own = rule.first_stage_only * plan.shard_optimizer * model.vocabulary.tied * one_end
     cap = ops.maximum(rule.elements, rule.elements_per_rank * dense_group.ranks)
     routed_cap = ops.maximum(rule.elements, rule.elements_per_rank * routed_group.ranks)
     single = rule.first_stage_only * ops.where((first > 0.0) & (settings.overlap.gradients > 0.0), 0.0, 1.0)
     parts = ops.where(rule.first_stage_only > 0.0, chunks, 1.0)
-    cut = ops.maximum(dense_buckets(model, plan, layers, edge, cap, rule.overshoot) / parts, 1.0)
+    cut = ops.maximum(dense_buckets(model, plan, layers, (1.0 - own) * edge, cap, rule.overshoot) / parts, 1.0)
     matrix = model.hidden * model.experts.width / plan.expert_tensor
     cut_routed = ops.maximum(filled_by_equals(routed, matrix, routed_cap, rule.overshoot) / parts, 1.0)
-    return ops.where(single > 0.0, 1.0, cut) + parts - 1.0, ops.where(single > 0.0, 1.0, cut_routed) + parts - 1.0
+    return ops.where(single > 0.0, 1.0, cut) + own + parts - 1.0, ops.where(single > 0.0, 1.0, cut_routed) + parts - 1.0
 
 
 def _each_micro_batch(
@@ -462,7 +465,7 @@ def stage_synchronisation(
 
     # a whole stage in buckets
     buckets, routed_buckets = _stage_buckets(
-        model, settings, plan, dense_group, routed_group, copied, routed, edge, first, chunks
+        model, settings, plan, dense_group, routed_group, copied, routed, edge, first, last, chunks
     )
     allreduced = together(
         reduction(dense_bytes * dense, buckets, dense_group),
