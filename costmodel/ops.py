@@ -111,9 +111,7 @@ def ceil(a: float) -> float:
     >>> ceil(2.25)
     3.0
     """
-    if a.__class__ is float:
-        return float(math.ceil(a))
-    library = _library(a)
+    library = math if a.__class__ is float else _library(a)
     if library is math:
         return float(math.ceil(a))
     return library.ceil(a) if hasattr(library, "ceil") else library.ceiling(a)
@@ -138,9 +136,7 @@ def floor_log2(a: float) -> float:
     >>> floor_log2(8.0), floor_log2(15.0)
     (3.0, 3.0)
     """
-    if a.__class__ is float:
-        return math.frexp(a)[1] - 1.0
-    library = _library(a)
+    library = math if a.__class__ is float else _library(a)
     if library is math:
         return math.frexp(a)[1] - 1.0
     if _is_numpy(library):

@@ -75,32 +75,33 @@ def solve(model: Model, iterations: int, averaged: bool, report: Callable[[str],
 
 
 def fit_runs(
-    cases: Sequence[Case], iterations: int, report: Callable[[str], None], what: Sequence[str] = ("time", "memory")
+    cases: Sequence[Case], iterations: int, report: Callable[[str], None], with_memory: bool = True
 ) -> tuple[Fitted, Fitted | None]:
-    """The fits of time and of memory.
+    """The fits of time, and of memory or None.
 
     Parameters
     ----------
     cases : runs
     iterations : of Gauss-Newton, at most
     report : is told of each iteration
-    what : is fitted; of what isn't, None
+    with_memory : fit it too, and time beside it; else time beside the catalogue's
     """
     plain = [without_clock(case) for case in cases]
     columns = columns_of(plain)
-    fits: dict[str, Fitted] = {}
-    judged = [bool(c.peak_bytes or c.run.flag("usable_oom") or c.seconds) for c in plain]
-    timed = [c.seconds is not None for c in plain]
-    for name, wanted, of in (("memory", judged, memory_model), ("time", timed, time_model)):
-        if name in what:
-            rows = np.flatnonzero(wanted)
-            some = [plain[row] for row in rows]
-            model = of(some, take(columns, rows))
-            fits[name] = Fitted(some, model, solve(model, iterations, name == "time", report))
-            if name == "memory":  # a step takes longer where memory is short: time is fitted beside what memory is found to be
-                every, found = memory_model(plain, columns), fits[name].posterior
-                columns = columns_at(columns, MEMORY, every.places(found.effects, found.mean, np.arange(len(plain))))
-    return fits["time"], fits.get("memory")
+
+    def fitted(of: Callable[[Sequence[Case], Inputs], Model], wanted: Sequence[bool], averaged: bool) -> Fitted:
+        rows = np.flatnonzero(wanted)
+        some = [plain[row] for row in rows]
+        model = of(some, take(columns, rows))
+        return Fitted(some, model, solve(model, iterations, averaged, report))
+
+    memory = None
+    if with_memory:
+        memory = fitted(memory_model, [bool(c.peak_bytes or c.run.flag("usable_oom") or c.seconds) for c in plain], False)
+        # a step takes longer where memory is short: time is fitted beside what memory is found to be
+        found, every = memory.posterior, memory_model(plain, columns)
+        columns = columns_at(columns, MEMORY, every.places(found.effects, found.mean, np.arange(len(plain))))
+    return fitted(time_model, [c.seconds is not None for c in plain], True), memory
 
 
 def identification(fitted: Fitted) -> dict[str, int]:

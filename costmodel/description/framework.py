@@ -191,6 +191,10 @@ class Framework:
         """Dimensions along which it can't split."""
         return tuple(one for one in DIMENSIONS if one.column in SPLITTING and one.column not in self.dimensions)
 
+    def turns(self, rank_order: Sequence[str]) -> bool:
+        """Whether ranks in an order stand otherwise than in its own."""
+        return tuple(rank_order) != self.rank_orders[0]
+
     def recomputes(self, recompute: str | int) -> bool:
         """Whether it has a kind of recomputation, as a plan names it."""
         return recompute in WHOLE or set(modules_of(recompute)) <= set(self.recompute_modules)

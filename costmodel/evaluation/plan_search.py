@@ -124,7 +124,7 @@ def search(
             inputs = question.inputs(sample)
             inside = engines.within(inputs, product, selection.boundary) if bounded else product
             times, held = engines.rank(inputs, inside, engine, selection.boundary if bounded else math.inf)
-            turned = tuple(sample.rank_order) != tuple(question.framework.rank_orders[0])
+            turned = question.framework.turns(sample.rank_order)
             selection.take(place, inside, times, held, product.number - inside.number, turned)
             if keep_evaluated:
                 kept.append(_kept(place, product, times, held))

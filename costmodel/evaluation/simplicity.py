@@ -75,7 +75,7 @@ def simplicity(estimate: Estimate) -> Simplicity:
     plan, numbers = estimate.plan, estimate.inputs.plan
     across = spans_nodes(numbers.tensor_stride, numbers.tensor, estimate.cluster.gpus_per_node)
     split = sum(getattr(plan, dimension.field) > 1 for dimension in DIMENSIONS) + (plan.shard_group is not None)
-    split += tuple(plan.rank_order) != tuple(estimate.framework.rank_orders[0])
+    split += estimate.framework.turns(plan.rank_order)
     return Simplicity(int(across), split, SURE - min(SURE, math.floor(100.0 * estimate.fit_probability)))
 
 

@@ -459,8 +459,9 @@ def stage_synchronisation(
     rule = settings.buckets
     copies = schedules.weight_copies(plan.schedule)  # of which a micro-batch passes one
     copied = copies * layers
-    dense, routed = memory.stage_parameters(model, plan, copied, first, last)
-    edge, _ = memory.edge_parameters(model, plan, first, last)
+    owned = memory.rank_parameters(model, plan, first, last)
+    dense, routed = memory.whole_parameters(owned, copied)
+    edge = owned.edges
     stored = adapters.gathered_width(settings, plan)
 
     # a whole stage in buckets
