@@ -188,6 +188,7 @@ class HostConstants(NamedTuple):
     micro_batch: Number
     step: Number
     unfused_launches: Number  # that separate softmax kernels add, over those of a layer
+    expert_launches: Number  # that routing to experts adds, over those of a layer
     jitter: Number  # growth of host time per further tensor rank that has to keep step
     pipeline_jitter: Number  # the same in a pipeline, on top of it
     straggler_time: Number  # lost per micro-batch of a long pipeline on 512 ranks; grows with their cube

@@ -1,0 +1,53 @@
+r"""What the host launches for a layer, over what it launches for a plain dense one.
+
+A constant of the software says how long a plain layer takes to launch. Adapters, rings of attention, casts to few bits and routing
+launch kernels of their own, so many times as long as they have kernels, each about as long as any other.
+"""
+
+from __future__ import annotations
+
+from costmodel import ops
+from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings, Software
+
+PLAIN = 30.0
+"""Kernels of a plain layer forward: two norms, four or seven products, rotation, attention, activation, residuals and dropout."""
+OF_ADAPTER = 5.0
+"""Dropout, two products, a scaling and a sum (huggingface/peft@b28a09c src/peft/tuners/lora/layer.py, ``Linear.forward``)."""
+OF_UNPACKING = 2.0
+"""To unpack a quantised weight: its scales, then its values."""
+OF_HOP = 10.0
+"""Of attention on one part of a ring: the kernel, the copy that goes on, the sum's rescaling (NVIDIA/TransformerEngine
+transformer_engine/common/fused_attn/context_parallel.cu has a kernel for each of the last)."""
+OF_CAST = 2.0
+"""To bring an operand to 8 or 4 bits: its largest value, then the cast."""
+
+
+def launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software) -> Number:
+    """Launches of an average layer's pass over those of a plain dense layer.
+
+    Backward there are about twice as many of each, as of a plain layer.
+
+    Parameters
+    ----------
+    model, settings, plan, software : numbers of the question and of the plan
+
+    Examples
+    --------
+    Five matrices with an adapter each nearly double what a layer launches.
+
+    >>> from costmodel import load_model
+    """
+    adapter = settings.adapter
+    attention = adapter.query + adapter.key + adapter.value + adapter.fused + adapter.output
+    adapted = attention + adapter.gate * model.mlp.gated + adapter.up + adapter.down
+    adapting = ops.where(adapter.rank > 0.0, adapter.frozen * adapted * OF_ADAPTER, 0.0)
+    products = 6.0 + model.mlp.gated
+    unpacking = adapter.quantised * products * OF_UNPACKING
+    ring = (plan.context - 1.0) * OF_HOP
+    narrow = ops.where(settings.widths.compute < 2.0, 1.0, 0.0)
+    casting = narrow * 4.0 * OF_CAST
+    share = model.experts.layers / model.layers
+    local = model.experts.number / plan.expert
+    of_each = narrow * (1.0 - settings.kernels.fused_experts) * 2.0 * OF_CAST * local
+    routing = share * (software.host.expert_launches + of_each / PLAIN)
+    return 1.0 + (adapting + unpacking + ring + casting) / PLAIN + routing
