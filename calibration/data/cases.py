@@ -213,7 +213,7 @@ def plan_of(run: Run, framework: Framework) -> Plan:
         sequence_parallel=None if not parallel else parallel.lower() == "true" and tensor > 1,
         zero_stage=zero, shard_group=shard, recompute=_recompute(run, stated, recipe), dtype=_dtype(run),
         adapter=adapters.kind(run), lora_rank=adapters.rank(run), lora_targets=adapters.targets(run),
-        attention=run.text["attention_kind"] or megatron.attention(stated),
+        attention=_attention(run, framework) or megatron.attention(stated),
         fused_norms=fused_norms, fused_cross_entropy=fused_loss, cuda_graphs=_captured(run, recipe),
         fused_experts=_fused(run, recipe),
         overlap_tensor=True if "async tp" in words_of(run) else recipe.overlap_tensor,
@@ -222,6 +222,13 @@ def plan_of(run: Run, framework: Framework) -> Plan:
         activation_offload=1.0 if offloaded else megatron.offloaded_share(stated),
         optimizer=optimizer, optimizer_offload=offload,
     )  # fmt: skip
+
+
+def _attention(run: Run, framework: Framework) -> str:
+    """The attention kernel that a row names; where it only denies flash attention, what its framework runs without it."""
+    named = run.text["attention_kind"]
+    denied = run.text.get("flash_attention", "").lower() == "false"
+    return framework.attention if denied and named == "unfused" and framework.attention != "flash" else named
 
 
 def _captured(run: Run, recipe: Recipe) -> bool:
