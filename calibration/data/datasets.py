@@ -100,8 +100,9 @@ DATASETS = {
     )),
     # Narayanan et al. 2021 (arXiv 2104.04473) table 2, the only rows of the papers that DeepSpeed ran
     "papers": Dataset(releases={"deepspeed": "deepspeed-2021"}),
-    # PyTorch's DistributedDataParallel under torch.compile: nearest to FSDP2 without sharding
-    "modded_nanogpt": Dataset({"zero_stage": 0}, software="fsdp2"),
+    # PyTorch's DistributedDataParallel under torch.compile, norms and loss inside it (KellerJordan/modded-nanogpt train_gpt2.py,
+    # ``GPT.forward``), and llm.c, whose classifier is one kernel: nearest to FSDP2 without sharding
+    "modded_nanogpt": Dataset({"zero_stage": 0, "fused_norms": True, "fused_cross_entropy": True}, software="fsdp2"),
     # world rank 0 writes the table of a benchmark (huggingface/nanotron src/nanotron/helpers.py, ``log_throughput``)
     "nanotron_ultrascale": Dataset(logging_stage=0),
 }  # fmt: skip

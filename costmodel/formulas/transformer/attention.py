@@ -10,9 +10,13 @@ from costmodel.formulas.transformer.flops import mean_attended_keys
 FLASH_BACKWARD = 2.5
 """FLOP of the flash backward over its forward: five products for two [dao2023]_."""
 
-FUSED_PASSES, UNFUSED_PASSES = 5.0, 9.0
-"""Reads and writes of the score matrix forward: product, softmax (mask and scale apart or in it), dropout, product."""
-
+SOFTMAX_FORWARD, SOFTMAX_BACKWARD = 2.0, 3.0
+"""Reads and writes of the score matrix by the softmax between its products, which move it besides: forward scores to
+probabilities, backward probabilities and their gradient to that of the scores."""
+APART = 4.0
+"""The same of mask and scale where they are kernels of their own, either way."""
+DROPOUT_PASSES = 2.5
+"""The same of dropout, whose mask is a byte an element."""
 
 WIDTH_STEP = 32.0
 """Channels to which flash kernels pad a head (Dao-AILab/flash-attention csrc/flash_attn, instances by head dimension)."""
@@ -167,7 +171,7 @@ def softmax_is_fused(settings: Settings, heads: Number, plan: PlanNumbers) -> Nu
 
 
 def unfused(
-    model: ModelNumbers, tokens: Number, seq_len: Number, heads: Number, passes: Number, software: Software,
+    model: ModelNumbers, tokens: Number, seq_len: Number, heads: Number, fused: Number, software: Software,
     device: DeviceNumbers,
 ) -> tuple[Number, Number]:  # fmt: skip
     r"""Forward and backward time of attention as separate kernels [s]: all :math:`s^2` scores are made and moved.
@@ -178,7 +182,7 @@ def unfused(
     tokens : queries on this rank
     seq_len : [tokens]
     heads : on this rank
-    passes : times the score matrix is read or written forward, in 16 bit; backward twice as often
+    fused : 1 where mask, scale and softmax are one kernel
     software : `Software`
     device : `DeviceNumbers`
     """
@@ -187,8 +191,10 @@ def unfused(
     scores = base_gemm(batched * seq_len, seq_len, model.attention.head_dim, rate, device)
     values = base_gemm(batched * seq_len, model.attention.value_head_dim, seq_len, rate, device)
     reached = ops.minimum(software.compute.attention_efficiency_scale, 1.0) * device.memory_bandwidth
-    moved = passes * 2.0 * tokens * heads * seq_len / reached
-    return scores + values + moved, 2.0 * (scores + values + moved)
+    once = 2.0 * tokens * heads * seq_len / reached
+    beside = APART * (1.0 - fused) + DROPOUT_PASSES * model.dropout
+    products = scores + values
+    return products + (SOFTMAX_FORWARD + beside) * once, 2.0 * products + (SOFTMAX_BACKWARD + beside) * once
 
 
 def core(
@@ -205,8 +211,7 @@ def core(
     heads = model.attention.heads / plan.tensor
     flash_forward, flash_backward = flash(model, tokens, settings.seq_len, 1.0 / plan.tensor, software, device)
     fused = softmax_is_fused(settings, heads, plan)
-    passes = UNFUSED_PASSES + fused * (FUSED_PASSES - UNFUSED_PASSES)
-    plain_forward, plain_backward = unfused(model, tokens, settings.seq_len, heads, passes, software, device)
+    plain_forward, plain_backward = unfused(model, tokens, settings.seq_len, heads, fused, software, device)
     forward = ops.where(settings.kernels.flash_attention > 0.0, flash_forward, plain_forward)
     backward = ops.where(settings.kernels.flash_attention > 0.0, flash_backward, plain_backward)
     return forward, backward

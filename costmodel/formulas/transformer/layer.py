@@ -18,6 +18,9 @@ from costmodel.formulas.quantities import (
 from costmodel.formulas.transformer import adapters, attention, flops, parameters
 from costmodel.formulas.transformer.repetition import experts_again
 
+NORM_BACKWARD = 1.5
+"""Bytes that a norm moves backward over forward: its input and two gradients, for input and output. A residual's sum, a rotation
+and a permutation move as many either way, a gated activation five tensors for three, a plain one three for two."""
 UNFUSED_NORM = 4.0
 """Bytes that a norm of separate kernels moves over those of a fused one: it squares, averages and scales in 32 bit."""
 EXPERT_BIAS = 64.0 / 3.0
@@ -274,11 +277,15 @@ def layer_work(
         model, local_tokens(settings, plan), settings, plan, software, device
     )
     moved, cast = elementwise_bytes(model, settings, plan), cast_bytes(model, settings, plan)
-    inner = moved.mlp + share * (moved.experts + moved.shared_experts + moved.permutation - moved.mlp)
-    between = software.compute.elementwise_traffic * (moved.residuals + moved.norms + moved.rotary + inner)
+    inner = moved.mlp + share * (moved.experts + moved.shared_experts - moved.mlp)
+    around = moved.residuals + moved.rotary + share * moved.permutation
+    between = software.compute.elementwise_traffic * (around + moved.norms + inner)
+    activated = (3.0 + 2.0 * model.mlp.gated) / (2.0 + model.mlp.gated)
+    back = software.compute.elementwise_traffic * (around + NORM_BACKWARD * moved.norms + activated * inner)
     casts = cast.attention + cast.mlp + share * (cast.permuted + cast.activated + cast.shared_experts - cast.mlp)
     reached = ops.minimum(device.cast_bandwidth, device.cache_bandwidth)
     streams = compute.stream(between, 6.0, device) + casts / reached
+    streams_back = compute.stream(back, 12.0, device) + 2.0 * casts / reached
     local = layer_parameters(model, plan)
     accumulate = gradient_accumulation_bytes(local, settings) / device.memory_bandwidth
     beside = adapters.adapter_work(model, settings, plan, local_tokens(settings, plan), device)
@@ -293,7 +300,7 @@ def layer_work(
     inside = (1.0 - share) * dense[0] + share * (shared[0] + routed[0])
     every = first * projections[0] + second * inside + streams
     again = again + plan.recompute_operators * (every - again)
-    return Work(forward, data, weight, core_forward, core_backward, streams, 2.0 * streams, accumulate, again)
+    return Work(forward, data, weight, core_forward, core_backward, streams, streams_back, accumulate, again)
 
 
 def layer_parameters(model: ModelNumbers, plan: PlanNumbers) -> Number:
