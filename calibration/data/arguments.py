@@ -112,7 +112,7 @@ def expert_tensor_parallel(run: Run, tensor: int, expert: int) -> int:
     return int(named.group(1)) if named and expert > 1 else tensor
 
 
-def recompute(arguments: dict[str, object], stated: str) -> str:
+def recompute(arguments: dict[str, object], stated: str | int) -> str | int:
     """The row's recomputation, by modules where ``--recompute-modules`` names them."""
     named = megatron.modules(arguments.get("recompute-modules"))
     return named if stated == "selective" and named else stated

@@ -210,7 +210,7 @@ def plan_of(run: Run, framework: Framework) -> Plan:
         context_parallel=context, pipeline_parallel=pipeline, data_parallel=data, expert_parallel=expert,
         expert_tensor_parallel=megatron.expert_tensor_parallel(run, tensor, expert) if sparse else 1,
         virtual_stages=chunks if pipeline > 1 else 1, micro_batch=_whole(run, "micro_batch"), schedule=schedule,
-        sequence_parallel=None if not parallel else parallel.lower() == "true" and tensor > 1,
+        sequence_parallel=None if not parallel else parallel.lower() in ("true", "1") and tensor > 1,
         zero_stage=zero, shard_group=shard, recompute=_recompute(run, stated, recipe), dtype=_dtype(run),
         adapter=adapters.kind(run), lora_rank=adapters.rank(run), lora_targets=adapters.targets(run),
         attention=_attention(run, framework) or megatron.attention(stated),
@@ -283,7 +283,7 @@ def _sharding(run: Run, ranks: int) -> tuple[int | None, int | None]:
 
 
 def _recompute(run: Run, stated: dict[str, object], recipe: Recipe) -> str | int:
-    recompute = megatron.recompute(stated, run.text["recompute_kind"] or "none")
+    recompute = megatron.recompute(stated, run.text["recompute_kind"] or dataset_of(run).recompute)
     if recompute == "none" and recipe.recompute:
         return recipe.recompute
     # torchtitan's selective checkpointing keeps the attention core and every second matrix product

@@ -35,6 +35,7 @@ class Dataset:
     cumulative : what rows change, in their order, where each keeps what those before it changed
     decimal : its gigabytes are of 1e9 bytes
     memory_kind : of its peak memory, in the rows' words, where they leave it open
+    recompute : what its rows recompute where they don't say, as `Plan.recompute`
     trainer : its own, by the habits of the rows' stack: buffers and temporaries are that one's, and say nothing of the stack's
     """
 
@@ -52,6 +53,7 @@ class Dataset:
     decimal: bool = False
     memory_kind: str = ""
     trainer: str = ""
+    recompute: str | int = "none"
 
 
 DATASETS = {
@@ -75,7 +77,11 @@ DATASETS = {
     # mlcommons/training_results_v4.0@62f111b NVIDIA/benchmarks/llama2_70b_lora/implementations/nemo/conf/
     # megatron_gpt_peft_tuning_config.yaml: adapters of the attention's products, the frozen weights in 8 bit (``fp8_params``),
     # transposed when needed (``disable_parameter_transpose_cache``); mlcommons/training_results_v5.0@0fdc28f has the same
-    "mlperf": Dataset(lora_targets=("fused", "output"), adapter_habits={"parameter_bytes": 1.0}),
+    # AMD and its partners recompute 21 of 80 layers, about every fourth: ``ACG=full``, ``ACM=block``, ``ACL=21`` (config_MI300X_1x8x1.sh, _2x8x1.sh), which
+    # the rows leave out
+    "mlperf": Dataset(lora_targets=("fused", "output"), adapter_habits={"parameter_bytes": 1.0}, recompute=4),
+    # Oneflow-Inc/DLPerf@10f7979 Megatron-LM/scripts/mutil_perf_pretrain_gpt_dp_mp_pp.sh: ``--checkpoint-activations``
+    "oneflow_libai": Dataset(recompute="full"),
     # foundation-model-stack/fms-acceleration@01e0035 scripts/benchmarks/scenarios.yaml: ``target_modules``
     "finetune_memory_fms": Dataset(lora_targets=("query", "key", "value", "output")),
     # modelscope/swift swift/llm/utils/model.py (``LoRATM``): DEFAULT are the projections of queries, keys and values
