@@ -77,8 +77,8 @@ DATASETS = {
     # mlcommons/training_results_v4.0@62f111b NVIDIA/benchmarks/llama2_70b_lora/implementations/nemo/conf/
     # megatron_gpt_peft_tuning_config.yaml: adapters of the attention's products, the frozen weights in 8 bit (``fp8_params``),
     # transposed when needed (``disable_parameter_transpose_cache``); mlcommons/training_results_v5.0@0fdc28f has the same
-    # AMD and its partners recompute 21 of 80 layers, about every fourth: ``ACG=full``, ``ACM=block``, ``ACL=21`` (config_MI300X_1x8x1.sh, _2x8x1.sh), which
-    # the rows leave out
+    # AMD and its partners recompute 21 of 80 layers, about every fourth, which the rows leave out: ``ACG=full``, ``ACM=block``,
+    # ``ACL=21`` (config_MI300X_1x8x1.sh and _2x8x1.sh)
     "mlperf": Dataset(lora_targets=("fused", "output"), adapter_habits={"parameter_bytes": 1.0}, recompute=4),
     # Oneflow-Inc/DLPerf@10f7979 Megatron-LM/scripts/mutil_perf_pretrain_gpt_dp_mp_pp.sh: ``--checkpoint-activations``
     "oneflow_libai": Dataset(recompute="full"),

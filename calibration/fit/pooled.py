@@ -26,6 +26,8 @@ from costmodel.solvers.fitting import Array
 STEP = 1e-3
 """On the line of a link, by which slopes are taken."""
 LARGEST_STEP = 2.0
+DAMPINGS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""Shares of the diagonal by which Gauss and Newton's system is weighted down, as Levenberg and Marquardt do."""
 SETTLED = 3
 """Iterations before spreads are estimated: far from the optimum errors are those of the start."""
 CONVERGED = 1e-3
@@ -195,6 +197,7 @@ def _indexed(names: NDArray[np.str_]) -> tuple[NDArray[np.str_], NDArray[np.int6
 @dataclasses.dataclass
 class _Solved:
     mean: Array
+    precision: Array
     covariance: Array
     group: Array
     group_variance: Array
@@ -217,7 +220,7 @@ def _linear(columns: Array, target: Array, weights: Array, group: NDArray[np.int
     mean = covariance @ right
     left = target - columns @ mean
     intercept = shrunk * np.bincount(group, weights * left, count)
-    return _Solved(mean, covariance, intercept, shrunk, left - intercept[group])
+    return _Solved(mean, precision, covariance, intercept, shrunk, left - intercept[group])
 
 
 def _updated(spreads: Spreads, believed: Spreads, effects: Sequence[Effect], solved: _Solved, source: NDArray[np.str_],
@@ -253,17 +256,17 @@ def _distance(left: Array, weights: Array, group: NDArray[np.int64], tau: float)
     return float(np.sum(weights * left**2) - np.sum(sums**2 / (1.0 / tau**2 + total)))
 
 
-def _searched(objective: Callable[[Array], float], start: Array, step: Array) -> tuple[float, Array, float]:
-    """The best of some shares of a step, no effect moved by more than `LARGEST_STEP`: objective, place and share."""
-    most = min(1.0, LARGEST_STEP / float(np.abs(step).max() or 1.0))
-    best, where, taken = objective(start), start, 0.0
-    for share in (most, most / 2, most / 4, most / 16):
-        tried = start + share * step
+def _searched(objective: Callable[[Array], float], start: Array, solved: _Solved) -> tuple[float, Array, float]:
+    """The best of some damped steps, no effect moved by more than `LARGEST_STEP`: objective, place and damping."""
+    towards = solved.precision @ (solved.mean - start)
+    scale = np.diag(np.diag(solved.precision))
+    best, where, taken = objective(start), start, math.inf
+    for damping in DAMPINGS:
+        step = np.linalg.solve(solved.precision + damping * scale, towards)
+        tried = start + step * min(1.0, LARGEST_STEP / float(np.abs(step).max() or 1.0))
         value = objective(tried)
         if value < best:
-            best, where, taken = value, tried, share
-        elif taken:
-            break
+            best, where, taken = value, tried, damping
     return best, where, taken
 
 
@@ -320,11 +323,11 @@ def fit(
             left = measured - predicted - at[:, ~fielded] @ values[~fielded]
             return _distance(left, of, group, tau) + float(np.sum((values / before) ** 2))
 
-        here, mean, share = _searched(objective, mean, solved.mean - mean)
+        here, mean, damping = _searched(objective, mean, solved)
         places.append(mean)
         if report:
             typical = float(np.median(np.abs(measured - base)))
-            report(f"{iteration}: objective {here:.1f}, share of the step {share:g}, median |error| {typical:.4f}")
+            report(f"{iteration}: objective {here:.1f}, damping {damping:g}, median |error| {typical:.4f}")
         if iteration > settled and abs(latest - here) < CONVERGED * here:
             break
         latest = here
