@@ -455,6 +455,7 @@ class Moved(NamedTuple):
     experts: Number
     shared_experts: Number
     permutation: Number
+    expert_biases: Number
 
 
 class Cast(NamedTuple):

@@ -31,11 +31,10 @@ def launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, softwar
     ----------
     model, settings, plan, software : numbers of the question and of the plan
 
-    Examples
-    --------
-    Five matrices with an adapter each nearly double what a layer launches.
-
-    >>> from costmodel import load_model
+    Assumptions
+    -----------
+    Every kernel takes as long to launch; those of the products of 8 or 4 bit cast four operands, experts' one for each expert on
+    the rank, unless they are fused.
     """
     adapter = settings.adapter
     attention = adapter.query + adapter.key + adapter.value + adapter.fused + adapter.output

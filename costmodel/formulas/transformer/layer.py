@@ -23,10 +23,10 @@ NORM_BACKWARD = 1.5
 and a permutation move as many either way, a gated activation five tensors for three, a plain one three for two."""
 UNFUSED_NORM = 4.0
 """Bytes that a norm of separate kernels moves over those of a fused one: it squares, averages and scales in 32 bit."""
-EXPERT_BIAS = 64.0 / 3.0
-"""Bytes that kernels of their own move forward, and twice backward, for each output of an expert to which they add a bias times
-its router's probability, in 32 bit: forward 28, of a product, a sum, a copy that joins the experts and a cast; backward 36
-(NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/moe/experts.py, ``_apply_bias``)."""
+EXPERT_BIAS, EXPERT_BIAS_BACKWARD = 28.0, 36.0
+"""Bytes that kernels of their own move for each output of an expert to which they add a bias times its router's probability, in 32
+bit: forward of a product, a sum, a copy that joins the experts and a cast (NVIDIA/Megatron-LM@d98e8a6
+megatron/core/transformer/moe/experts.py, ``_apply_bias``)."""
 LOSS_BYTES = 18.0
 """Bytes moved per logit by an unfused loss, forward and backward: 16-bit logits and their gradient written and read
 by the products' neighbours, a 32-bit copy written, read twice, and overwritten by its gradient."""
@@ -202,7 +202,7 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
         residuals=outer * (2.0 + model.dropout) * 3.0, norms=outer * model.norms * 2.0 * norm, rotary=rotary,
         mlp=activated * tokens * model.mlp.width / plan.tensor, experts=apart * activated * routed * model.experts.width,
         shared_experts=activated * tokens * model.experts.shared_width / plan.tensor,
-        permutation=routed * model.hidden * (4.0 * bytes_ + apart * model.mlp.bias * EXPERT_BIAS),
+        permutation=routed * model.hidden * 4.0 * bytes_, expert_biases=routed * model.hidden * apart * model.mlp.bias * EXPERT_BIAS,
     )  # fmt: skip
 
 
@@ -239,7 +239,8 @@ def repeated_bytes(moved: Moved, cast: Cast, model: ModelNumbers, plan: PlanNumb
     dense, again = (1.0 - share) * plan.recompute_mlp, experts_again(plan)
     attention = plan.recompute_latent_projections * latent * moved.rotary
     norms = plan.recompute_norms * 0.5 * (latent + (1.0 - again.routed) * share) * moved.norms
-    sparse = again.activation * moved.experts + again.shared * moved.shared_experts + again.routed * moved.permutation
+    sparse = again.activation * moved.experts + again.shared * moved.shared_experts
+    sparse = sparse + again.routed * (moved.permutation + moved.expert_biases)
     narrow = again.activation * cast.activated + again.shared * cast.shared_experts + again.routed * cast.permuted
     return attention + norms + dense * moved.mlp + share * sparse, dense * cast.mlp + share * narrow
 
@@ -278,10 +279,11 @@ def layer_work(
     )
     moved, cast = elementwise_bytes(model, settings, plan), cast_bytes(model, settings, plan)
     inner = moved.mlp + share * (moved.experts + moved.shared_experts - moved.mlp)
-    around = moved.residuals + moved.rotary + share * moved.permutation
-    between = software.compute.elementwise_traffic * (around + moved.norms + inner)
+    around, biases = moved.residuals + moved.rotary + share * moved.permutation, share * moved.expert_biases
+    between = software.compute.elementwise_traffic * (around + biases + moved.norms + inner)
     activated = (3.0 + 2.0 * model.mlp.gated) / (2.0 + model.mlp.gated)
-    back = software.compute.elementwise_traffic * (around + NORM_BACKWARD * moved.norms + activated * inner)
+    biases_back = EXPERT_BIAS_BACKWARD / EXPERT_BIAS * biases
+    back = software.compute.elementwise_traffic * (around + biases_back + NORM_BACKWARD * moved.norms + activated * inner)
     casts = cast.attention + cast.mlp + share * (cast.permuted + cast.activated + cast.shared_experts - cast.mlp)
     reached = ops.minimum(device.cast_bandwidth, device.cache_bandwidth)
     streams = compute.stream(between, 6.0, device) + casts / reached

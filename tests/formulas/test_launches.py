@@ -1,0 +1,44 @@
+"""What the host launches for a layer, counted by hand."""
+
+import pytest
+
+from costmodel import Plan, load_cluster, load_framework, load_model
+from costmodel.formulas.training_step import layer_pass
+from costmodel.formulas.transformer.launches import launches
+from costmodel.records import replaced
+
+DENSE, SPARSE = load_model("llama3-8b"), load_model("mixtral-8x7b")
+FRAMEWORK = load_framework("megatron-core")
+
+
+def counted(model, routing=0.0, **choices):
+    plan = Plan(global_batch=64, seq_len=4096, micro_batch=1, **choices)
+    software = replaced(FRAMEWORK.numbers(), {"host_expert_launches": routing})
+    return float(launches(model.numbers(), plan.settings(FRAMEWORK), plan.numbers(FRAMEWORK, model.layers), software))
+
+
+@pytest.mark.parametrize(("choices", "kernels"), [
+    ({}, 0), ({"dtype": "fp8"}, 4 * 2), ({"context_parallel": 4}, 3 * 10), ({"adapter": "lora"}, 7 * 5),
+    ({"adapter": "lora", "lora_targets": ("query", "value")}, 2 * 5), ({"adapter": "qlora"}, 7 * 5 + 7 * 2),
+])  # fmt: skip
+def test_what_a_dense_layer_launches_beyond_its_thirty_kernels(choices, kernels):
+    assert counted(DENSE, **choices) == pytest.approx(1.0 + kernels / 30.0)
+
+
+@pytest.mark.parametrize(("choices", "kernels"), [
+    ({}, 0), ({"expert_parallel": 4, "data_parallel": 4}, 0), ({"dtype": "mxfp8"}, 8 + 4 * 8),
+    ({"dtype": "mxfp8", "expert_parallel": 4, "data_parallel": 4}, 8 + 4 * 2), ({"dtype": "mxfp8", "fused_experts": True}, 8),
+])  # fmt: skip
+def test_routing_is_launched_once_a_layer_and_casts_for_every_expert_of_the_rank(choices, kernels):
+    assert counted(SPARSE, 1.5, **choices) == pytest.approx(1.0 + 1.5 + kernels / 30.0)
+
+
+def test_a_host_that_is_slower_than_its_device_takes_as_much_longer_as_it_launches():
+    cluster = load_cluster("dgx-h100", gpus=8)
+    took = []
+    for adapter in ("none", "lora"):
+        plan = Plan(global_batch=8, seq_len=1024, data_parallel=8, adapter=adapter)
+        stack = replaced(FRAMEWORK.numbers(), {"host_forward": 10.0, "host_backward": 20.0})
+        numbers = plan.settings(FRAMEWORK), plan.numbers(FRAMEWORK, DENSE.layers)
+        took.append(layer_pass(DENSE.numbers(), *numbers, cluster.numbers(), stack, cluster.device.numbers("bf16")).total)
+    assert took[1] / took[0] == pytest.approx(1.0 + 35.0 / 30.0, rel=1e-3)
