@@ -22,7 +22,7 @@ from costmodel.formulas.quantities import Inputs
 from costmodel.records import Row
 from costmodel.solvers.fitting import Array
 
-CUTS = (0.8, 0.66)
+CUTS = (0.85, 0.72)
 """Share of its prior's spread above which an effect is not fitted, pass by pass: the data don't identify it."""
 FEWER = 10
 """Iterations of a pass over some of the effects."""

@@ -24,7 +24,16 @@ from costmodel.formulas.quantities import (
     Summed,
     Synchronised,
 )
-from costmodel.formulas.transformer import activations, adapters, attention, flops, launches, layer, memory, update
+from costmodel.formulas.transformer import (
+    activations,
+    adapters,
+    attention,
+    flops,
+    launches,
+    layer,
+    memory,
+    update,
+)
 
 PRESSED = 0.9
 """Share of a device's memory beyond which its allocator runs short of blocks to reuse."""
@@ -95,7 +104,7 @@ def layer_pass(
     fused = attention.softmax_is_fused(settings, model.attention.heads / plan.tensor, plan)
     separate = (1.0 - settings.kernels.flash_attention) * (1.0 - fused)
     jitter = software.host.jitter + ops.where(plan.pipeline > 1.0, software.host.pipeline_jitter, 0.0)
-    kernels = launches.launches(model, settings, plan, software) + software.host.unfused_launches * separate
+    kernels = launches.layer_launches(model, settings, plan, software) + software.host.unfused_launches * separate
     launching = kernels * (1.0 + jitter * (plan.tensor - 1.0))
     reductions = communication.tensor_reductions(model, model.experts.layers / model.layers)
     calls = ops.where(plan.tensor > 1.0, (1.0 + plan.sequence_parallel) * reductions, 0.0)

@@ -4,7 +4,7 @@ import pytest
 
 from costmodel import Plan, load_cluster, load_framework, load_model
 from costmodel.formulas.training_step import layer_pass
-from costmodel.formulas.transformer.launches import launches
+from costmodel.formulas.transformer.launches import layer_launches
 from costmodel.records import replaced
 
 DENSE, SPARSE = load_model("llama3-8b"), load_model("mixtral-8x7b")
@@ -14,7 +14,7 @@ FRAMEWORK = load_framework("megatron-core")
 def counted(model, routing=0.0, **choices):
     plan = Plan(global_batch=64, seq_len=4096, micro_batch=1, **choices)
     software = replaced(FRAMEWORK.numbers(), {"host_expert_launches": routing})
-    return float(launches(model.numbers(), plan.settings(FRAMEWORK), plan.numbers(FRAMEWORK, model.layers), software))
+    return float(layer_launches(model.numbers(), plan.settings(FRAMEWORK), plan.numbers(FRAMEWORK, model.layers), software))
 
 
 @pytest.mark.parametrize(("choices", "kernels"), [

@@ -1,7 +1,7 @@
 r"""What the host launches for a layer, over what it launches for a plain dense one.
 
-A constant of the software says how long a plain layer takes to launch. Adapters, rings of attention, casts to few bits and routing
-launch kernels of their own, so many times as long as they have kernels, each about as long as any other.
+A constant of the software says how long a plain layer takes to launch. Adapters, rings of attention, casts to few bits and
+routing launch kernels of their own, each about as long as any other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OF_CAST = 2.0
 """To bring an operand to 8 or 4 bits: its largest value, then the cast."""
 
 
-def launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software) -> Number:
+def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software) -> Number:
     """Launches of an average layer's pass over those of a plain dense layer.
 
     Backward there are about twice as many of each, as of a plain layer.

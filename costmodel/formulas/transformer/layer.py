@@ -24,8 +24,8 @@ and a permutation move as many either way, a gated activation five tensors for t
 UNFUSED_NORM = 4.0
 """Bytes that a norm of separate kernels moves over those of a fused one: it squares, averages and scales in 32 bit."""
 EXPERT_BIAS, EXPERT_BIAS_BACKWARD = 28.0, 36.0
-"""Bytes that kernels of their own move for each output of an expert to which they add a bias times its router's probability, in 32
-bit: forward of a product, a sum, a copy that joins the experts and a cast (NVIDIA/Megatron-LM@d98e8a6
+"""Bytes that kernels of their own move for each output of an expert to which they add a bias times its router's probability, in
+32 bit: forward of a product, a sum, a copy that joins the experts and a cast (NVIDIA/Megatron-LM@d98e8a6
 megatron/core/transformer/moe/experts.py, ``_apply_bias``)."""
 LOSS_BYTES = 18.0
 """Bytes moved per logit by an unfused loss, forward and backward: 16-bit logits and their gradient written and read
@@ -202,7 +202,8 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
         residuals=outer * (2.0 + model.dropout) * 3.0, norms=outer * model.norms * 2.0 * norm, rotary=rotary,
         mlp=activated * tokens * model.mlp.width / plan.tensor, experts=apart * activated * routed * model.experts.width,
         shared_experts=activated * tokens * model.experts.shared_width / plan.tensor,
-        permutation=routed * model.hidden * 4.0 * bytes_, expert_biases=routed * model.hidden * apart * model.mlp.bias * EXPERT_BIAS,
+        permutation=routed * model.hidden * 4.0 * bytes_,
+        expert_biases=routed * model.hidden * apart * model.mlp.bias * EXPERT_BIAS,
     )  # fmt: skip
 
 
