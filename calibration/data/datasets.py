@@ -7,6 +7,7 @@ that one can install.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 
 from calibration.data.recipes import recipe_of
@@ -200,6 +201,8 @@ def framework_of(run: Run, architecture: str, network: str) -> Framework:
         habits |= {"keep_activated": False, "keep_rotated": False}
     if any(release in run.text["framework"] for release in COMPILED_LOSSES) and "compile" in words_of(run):
         habits["logit_bytes"] = COMPILED_LOSS
+    if re.search(r"FA[34]", run.text.get("flash_attention", "")):
+        habits["older_flash"] = False
     if has_accelerated_kernels(run) and name == "hf-trainer":
         habits["logit_bytes"] = IN_PLACE_LOSS
     return changed(load_framework(name, architecture, network), habits)

@@ -79,7 +79,7 @@ def attention_core(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, 
     window = as_number(np.where(of["window"] > 0.0, of["window"], seq_len))
     keys = flops.attended_keys(seq_len, window, 1.0)
     windowed = as_number(np.where(window < seq_len, 1.0, 0.0))
-    masked, _ = attention.causal_flash(rows, keys, windowed, width, 1.0, device)
+    masked, _ = attention.causal_flash(rows, keys, windowed, width, 0.0, 1.0, device)
     plain = attention.full_flash(rows, seq_len, width, device)
     return collector["slowdown"] * as_number(np.where(of["causal"] > 0.0, masked, plain)) + collector["overhead"]
 
@@ -90,7 +90,7 @@ def attention_backward(sweep: Sweep, device: DeviceNumbers, collector: Mapping[s
     seq_len = of["seq_len"]
     keys = flops.attended_keys(seq_len, seq_len, of["causal"])
     rows = of["batch"] * of["heads"] * seq_len
-    forward, backward = attention.causal_flash(rows, keys, 0.0, of["head_dim"], 1.0, device)
+    forward, backward = attention.causal_flash(rows, keys, 0.0, of["head_dim"], 0.0, 1.0, device)
     return of["forward"] * forward + of["backward"] * backward
 
 

@@ -199,7 +199,7 @@ def predict(operator: Operator, device: DeviceNumbers) -> Number:
         wide = {"attention_heads": sizes["heads"], "attention_head_dim": head_dim, "attention_value_head_dim": head_dim}
         shape = replaced(shape, wide)
         causal = sizes["batch"] * sizes["seq_len"] * (2.0 - sizes["causal"])
-        forward, backward = attention.flash(shape, causal, sizes["seq_len"], 1.0, software, device)
+        forward, backward = attention.flash(shape, causal, sizes["seq_len"], 1.0, 0.0, software, device)
         return sizes["forward"] * forward + sizes["backward"] * backward
     return compute.stream(sizes["nbytes"], 1.0, device)
 

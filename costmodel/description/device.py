@@ -23,6 +23,11 @@ PerDtype = float | Mapping[str, float]
 """One value for all dtypes, or one by dtype; a dtype that isn't named takes the nearest that is."""
 
 
+OLDER_FLASH = {"hopper": 0.47}
+"""Rate of FlashAttention 2's kernels over those of a device's own generation: 350 TFLOP/s on H100, of 740 [shah2024]_; on newer
+devices it is not known, and taken as theirs."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Efficiency:
     """Calibrated constants of a device; `costmodel.formulas.compute` and `.transformer.attention` say how they act.
@@ -263,6 +268,7 @@ class Device:
             attention_width=float(constants.attention_width),
             attention_rows=float(constants.attention_rows),
             attention_unaligned=float(constants.attention_unaligned),
+            attention_older=OLDER_FLASH.get(self.architecture, 1.0),
             full_attention_efficiency=float(constants.full_attention),
             full_attention_length=float(constants.full_attention_length),
             full_attention_width=float(constants.full_attention_width),

@@ -134,6 +134,7 @@ class DeviceNumbers(NamedTuple):
     attention_width: Number  # channels of a head that the softmax costs as much as
     attention_rows: Number  # queries of all heads that unfilled waves lose
     attention_unaligned: Number  # factor on the rate where a head's channels are no multiple of 16
+    attention_older: Number  # the same of kernels written for the tensor cores of an older generation
     full_attention_efficiency: Number  # of kernels without a mask
     full_attention_length: Number
     full_attention_width: Number
@@ -270,6 +271,7 @@ class KernelChoices(NamedTuple):
     cuda_graphs: Number  # 1: a layer's passes are captured once and replayed
     fused_experts: Number  # 1: bias, activation and cast of experts are part of their grouped products' kernels
     flash_attention: Number
+    older_flash: Number  # 1: it is FlashAttention 2, written for Ampere's tensor cores
     fused_softmax: Number  # 1: mask, scale and softmax of unfused attention are one kernel
     fused_norms: Number  # 1: a norm is one kernel
     fused_cross_entropy: Number

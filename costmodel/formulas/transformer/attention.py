@@ -76,7 +76,7 @@ def full_flash(rows: Number, keys: Number, width: Number, device: DeviceNumbers)
 
 
 def causal_flash(
-    rows: Number, keys: Number, windowed: Number, width: Number, quality: Number, device: DeviceNumbers,
+    rows: Number, keys: Number, windowed: Number, width: Number, older: Number, quality: Number, device: DeviceNumbers,
 ) -> tuple[Number, Number]:  # fmt: skip
     """Forward and backward time of a causal flash kernel [s].
 
@@ -86,6 +86,7 @@ def causal_flash(
     keys : that an average query meets
     windowed : share of the layers whose window is shorter than the sequence
     width : channels of a head, mean of those of keys and of values
+    older : 1 where the kernel is of an older generation of tensor cores
     quality : factor of the software on the device's efficiency
     device : `DeviceNumbers`
 
@@ -96,7 +97,8 @@ def causal_flash(
     """
     lost = device.attention_length + windowed * device.attention_window
     flop = flash_flop(rows, keys, width, lost, device.attention_width, device)
-    rate = device.sustained_clock * device.base_flop_rate * aligned_share(width, device)
+    share = ops.where(older > 0.0, device.attention_older, aligned_share(width, device))
+    rate = device.sustained_clock * device.base_flop_rate * share
     best = device.sustained_clock * device.base_best_flop_rate
     forward = flop / ops.minimum(rate * device.attention_forward_efficiency * quality, best)
     backward = FLASH_BACKWARD * flop / ops.minimum(rate * device.attention_backward_efficiency * quality, best)
@@ -104,7 +106,7 @@ def causal_flash(
 
 
 def flash(
-    model: ModelNumbers, tokens: Number, seq_len: Number, heads_share: Number, software: Software,
+    model: ModelNumbers, tokens: Number, seq_len: Number, heads_share: Number, older: Number, software: Software,
     device: DeviceNumbers,
 ) -> tuple[Number, Number]:  # fmt: skip
     """Forward and backward time of a flash kernel on one rank, of an average layer [s].
@@ -115,6 +117,7 @@ def flash(
     tokens : queries on this rank
     seq_len : of the whole sequence [tokens]
     heads_share : share of the heads on this rank
+    older : 1 where the kernel is of an older generation of tensor cores
     software : `Software`
     device : `DeviceNumbers`
 
@@ -128,7 +131,7 @@ def flash(
     keys = mean_attended_keys(model, seq_len, 1.0)
     windowed = ops.where(attention.window < seq_len, attention.windowed_layers / model.layers, 0.0)
     width = 0.5 * (attention.head_dim + attention.value_head_dim)
-    return causal_flash(rows, keys, windowed, width, software.compute.attention_efficiency_scale, device)
+    return causal_flash(rows, keys, windowed, width, older, software.compute.attention_efficiency_scale, device)
 
 
 def flash_bytes(model: ModelNumbers, tokens: Number, plan: PlanNumbers) -> Number:
@@ -209,7 +212,8 @@ def core(
     tokens : queries on this rank
     """
     heads = model.attention.heads / plan.tensor
-    flash_forward, flash_backward = flash(model, tokens, settings.seq_len, 1.0 / plan.tensor, software, device)
+    older = settings.kernels.older_flash
+    flash_forward, flash_backward = flash(model, tokens, settings.seq_len, 1.0 / plan.tensor, older, software, device)
     fused = softmax_is_fused(settings, heads, plan)
     plain_forward, plain_backward = unfused(model, tokens, settings.seq_len, heads, fused, software, device)
     forward = ops.where(settings.kernels.flash_attention > 0.0, flash_forward, plain_forward)
