@@ -1,0 +1,36 @@
+"""Generations of flash attention's kernels."""
+
+import dataclasses
+
+import pytest
+
+from costmodel import Plan, load_device, load_framework, load_model
+from costmodel.formulas.transformer import attention
+from costmodel.records import replaced
+
+
+@pytest.mark.parametrize(("older", "least", "most"), [(0.0, 0.5, 0.75), (1.0, 0.32, 0.38)])
+def test_flash_attention_uses_of_an_h100_what_shah_et_al_state(older, least, most):
+    """Abstract of shah2024: the second version 35 % of the peak, the third up to 75 %."""
+    device, seq_len, software = load_device("h100-sxm"), 131072, load_framework("megatron-core").numbers()
+    plain = replaced(software, {"compute_attention_efficiency_scale": 1.0})
+    numbers = device.numbers("fp16")._replace(sustained_clock=1.0)
+    model = dataclasses.replace(load_model("llama2-7b"), heads=16, kv_heads=16, head_dim=128).numbers()
+    forward, _ = attention.flash(model, seq_len, seq_len, 1.0, older, plain, numbers)
+    rate = 4 * 16 * 128 * seq_len * seq_len / 2 / forward
+    assert least < rate / 989.4e12 < most
+
+
+@pytest.mark.parametrize("name", ["nemo", "fsdp2"])
+def test_kernels_for_ampere_are_slower_on_hopper_alone(name):
+    framework = load_framework(name)
+    settings = Plan(global_batch=1, seq_len=8192).settings(framework)
+    model, tokens = load_model("llama3-8b").numbers(), 8192
+    for device, slower in (("h100-sxm", name == "fsdp2"), ("a100-sxm-80gb", False)):
+        numbers = load_device(device).numbers("bf16")
+        newest = settings._replace(kernels=settings.kernels._replace(older_flash=0.0))
+        plan = Plan(global_batch=1, seq_len=8192).numbers(framework, 32)
+        took, least = (
+            attention.core(model, tokens, one, plan, framework.numbers(), numbers)[0] for one in (settings, newest)
+        )
+        assert (took > 1.5 * least) is slower and (took == least) is not slower
