@@ -57,7 +57,7 @@ TIME = (
     _of("compute_gemm_efficiency_scale", 0.95, 0.0, 1.25, field=0.5, framework=0.35, both=0.25),
     _of("compute_attention_efficiency_scale", 0.85, 0.0, 1.3, field=0.7, framework=0.5, both=0.4),
     # no kernel moves fewer bytes than the fused minimum
-    _of("compute_elementwise_traffic", 1.8, 1.0, framework=0.7, architecture=0.3, both=0.5),
+    _of("compute_elementwise_traffic", 1.8, 1.0, framework=0.4, architecture=0.3, both=0.3),
     _of("compute_optimizer_traffic", 1.6, 1.0, framework=0.7),
     _of("compute_contention", 0.2, 0.0, 0.8, field=0.7, framework=0.5),
     _of("host_forward", 3e-4, framework=0.7, architecture=0.3, both=0.4),

@@ -96,7 +96,7 @@ def test_flash_attention_is_no_faster_than_a_product(framework):
         quality = software_of(framework, device).compute.attention_efficiency_scale
         for keys in SIZES:
             flop = 4.0 * 1e6 * keys * 128.0
-            forward, backward = attention.causal_flash(1e6, keys, 0.0, 128.0, quality, numbers)
+            forward, backward = attention.causal_flash(1e6, keys, 0.0, 128.0, 0.0, quality, numbers)
             assert max(flop / forward, attention.FLASH_BACKWARD * flop / backward) <= numbers.base_best_flop_rate, (name, keys)
 
 

@@ -18,23 +18,29 @@ BASELINE = 39e12
 """FLOP/s of 1.2 B on one GPU, recomputation counted: with it the 15.1 PFLOP/s of 8.3 B give 1.9 days an epoch (2.1 published)."""
 
 
-def megatron_2019(speed):
-    """The stack of 2021 with every kernel on the GPU so many times as fast, element-wise ones too, which were not yet fused.
+UNFUSED = (2 * (2.0 + 2.5 + 3.0) + 4.0) / (2 * 4.5 + 4.0)
+"""Reads and writes of a hidden state by separate kernels of bias, dropout and residual, beside two norms, over those of fused ones
+(NVIDIA/Megatron-LM fused them after 2019: arXiv 2104.04473 section 4.2)."""
 
-    It reduces 16 bits behind the backward pass.
+
+def megatron_2019(speed, separate=UNFUSED):
+    """The stack of 2021 with every kernel on the GPU so many times as fast, and element-wise ones apart.
+
+    It reduces 16 bits behind the backward pass. Its softmax is one in 16 bit, of 6 reads and writes of the scores forward and 5
+    backward, for which the fused one's 2 and 3 are nearer than the 12 and 14 of a softmax in 32 bit between two casts.
     """
     framework = load_framework("megatron-lm-2021", "volta")
     constants = framework.constants
     known = flat(constants)
     factors = {
         "compute_gemm_efficiency_scale": speed, "compute_attention_efficiency_scale": speed,
-        "compute_elementwise_traffic": 1.0 / speed,
+        "compute_elementwise_traffic": separate / speed,
     }  # fmt: skip
     slower = replaced(constants, {name: known[name] * factor for name, factor in factors.items()})
     return dataclasses.replace(framework, constants=slower)
 
 
-def reached(name, replicas, speed):
+def reached(name, replicas, speed, separate=UNFUSED):
     """FLOP/s of a GPU."""
     hidden, layers, heads, tensor = SHAPES[name]
     model = Transformer(
@@ -44,9 +50,9 @@ def reached(name, replicas, speed):
     )  # fmt: skip
     plan = Plan(
         global_batch=8 * replicas, seq_len=1024, tensor_parallel=tensor, data_parallel=replicas, micro_batch=8, recompute="full",
-        dtype="fp16", attention="unfused", gradient_bytes=2, overlap_gradients=True,
+        dtype="fp16", attention="fused-softmax", gradient_bytes=2, overlap_gradients=True,
     )  # fmt: skip
-    answer = estimate(model, load_cluster("dgx-2", gpus=tensor * replicas), plan, megatron_2019(speed))
+    answer = estimate(model, load_cluster("dgx-2", gpus=tensor * replicas), plan, megatron_2019(speed, separate))
     return float(answer.step.hardware_flop) / answer.step_time / plan.gpus
 
 
@@ -56,8 +62,8 @@ def speed():
     return brentq(lambda factor: reached("1.2B", 1, factor) - BASELINE, 0.2, 1.5)
 
 
-def efficiency(name, replicas, factor):
-    return 100 * reached(name, replicas, factor) / reached("1.2B", 1, factor)
+def efficiency(name, replicas, factor, separate=UNFUSED):
+    return 100 * reached(name, replicas, factor, separate) / reached("1.2B", 1, factor, separate)
 
 
 def row(name, replicas, published, why=None):
@@ -65,7 +71,7 @@ def row(name, replicas, published, why=None):
     return pytest.param(name, replicas, published, id=f"{name} x {replicas}", marks=marks)
 
 
-UNLIKE = "93.9: it loses 12 points to data parallelism, with the bytes and the time of the three that lose 3 or 4 (below)"
+UNLIKE = "93.2: it loses 12 points to data parallelism, with the bytes and the time of the three that lose 3 or 4 (below)"
 
 
 @pytest.mark.parametrize(("name", "replicas", "published"), [
@@ -86,11 +92,11 @@ def test_no_exchange_costs_2_5_b_three_times_what_it_costs_the_others():
 
 @pytest.mark.parametrize(("name", "replicas", "published"), [
     row("2.5B", 1, 95), row("4.2B", 1, 82), row("1.2B", 64, 96), row("4.2B", 64, 79),
-    row("8.3B", 1, 77), row("8.3B", 64, 74, "68.0: kernels as fast as those of 2021 leave communication a larger share"),
-    row("2.5B", 64, 83, UNLIKE.replace("93.9", "92.3")),
+    row("8.3B", 1, 77), row("8.3B", 64, 74, "67.2: kernels as fast as those of 2021 leave communication a larger share"),
+    row("2.5B", 64, 83, UNLIKE.replace("93.2", "91.2")),
 ])  # fmt: skip
 def test_weak_scaling_with_the_kernels_of_2021_is_within_five_points(name, replicas, published):
-    assert efficiency(name, replicas, 1.0) == pytest.approx(published, abs=5.0)
+    assert efficiency(name, replicas, 1.0, 1.0) == pytest.approx(published, abs=5.0)
 
 
 # Table 2 of Narayanan et al. 2021: TFLOP/s a GPU on Selene, 2048 tokens

@@ -36,15 +36,7 @@ def test_published_rates_give_the_published_days(name, parameters, tokens, gpus,
     assert training_run.time_of_tokens(tokens, parameters, gpus, rate) / DAY == pytest.approx(days, abs=0.5)
 
 
-SLOW = pytest.mark.xfail(
-    strict=True, reason="37.6 days, 10.7 %: constants of 2021's Megatron are pooled over A100s, whose runs take "
-    "12 to 17 % less than they say, and V100s on a network that its source calls 40 % variable, which take half as much again",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "parameters", "tokens", "gpus", "rate", "days", "split"), [
-    pytest.param(*line, marks=SLOW if line[0] == "gpt3-175b" else ()) for line in PUBLISHED
-])  # fmt: skip
+@pytest.mark.parametrize(("name", "parameters", "tokens", "gpus", "rate", "days", "split"), PUBLISHED)
 def test_the_library_s_own_step_gives_the_published_days_within_ten_per_cent(
     name, parameters, tokens, gpus, rate, days, split
 ):  # fmt: skip

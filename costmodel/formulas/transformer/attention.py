@@ -13,8 +13,9 @@ FLASH_BACKWARD = 2.5
 SOFTMAX_FORWARD, SOFTMAX_BACKWARD = 2.0, 3.0
 """Reads and writes of the score matrix by the softmax between its products, which move it besides: forward scores to
 probabilities, backward probabilities and their gradient to that of the scores."""
-APART = 4.0
-"""The same of mask and scale where they are kernels of their own, either way."""
+APART_FORWARD, APART_BACKWARD = 10.0, 11.0
+"""The same of the mask, a kernel of its own, and of a softmax in 32 bit between two casts, beyond those of a fused one
+(NVIDIA/Megatron-LM megatron/legacy/model/fused_softmax.py, ``forward_torch_softmax``)."""
 DROPOUT_PASSES = 2.5
 """The same of dropout, whose mask is a byte an element."""
 
@@ -195,9 +196,10 @@ def unfused(
     values = base_gemm(batched * seq_len, model.attention.value_head_dim, seq_len, rate, device)
     reached = ops.minimum(software.compute.attention_efficiency_scale, 1.0) * device.memory_bandwidth
     once = 2.0 * tokens * heads * seq_len / reached
-    beside = APART * (1.0 - fused) + DROPOUT_PASSES * model.dropout
-    products = scores + values
-    return products + (SOFTMAX_FORWARD + beside) * once, 2.0 * products + (SOFTMAX_BACKWARD + beside) * once
+    dropout, apart, products = DROPOUT_PASSES * model.dropout, 1.0 - fused, scores + values
+    forward = SOFTMAX_FORWARD + APART_FORWARD * apart + dropout
+    backward = SOFTMAX_BACKWARD + APART_BACKWARD * apart + dropout
+    return products + forward * once, 2.0 * products + backward * once
 
 
 def core(
