@@ -19,8 +19,8 @@ BASELINE = 39e12
 
 
 UNFUSED = (2 * (2.0 + 2.5 + 3.0) + 4.0) / (2 * 4.5 + 4.0)
-"""Reads and writes of a hidden state by separate kernels of bias, dropout and residual, beside two norms, over those of fused ones
-(NVIDIA/Megatron-LM fused them after 2019: arXiv 2104.04473 section 4.2)."""
+"""Reads and writes of a hidden state by separate kernels of bias, dropout and residual, beside two norms, over those of fused
+ones (NVIDIA/Megatron-LM fused them after 2019: arXiv 2104.04473 section 4.2)."""
 
 
 def megatron_2019(speed, separate=UNFUSED):
