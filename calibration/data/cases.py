@@ -200,7 +200,6 @@ def plan_of(run: Run, framework: Framework) -> Plan:
     sparse = stated and _whole(run, "n_experts", 0)
     schedule, chunks = _schedule(run)
     zero, shard = _sharding(run, data * context)
-    parallel = run.text["sequence_parallel"]
     fused_norms, fused_loss = _fusions(run)
     optimizer, offload = _optimizer(run)
     recipe = recipe_of(run)
@@ -210,7 +209,7 @@ def plan_of(run: Run, framework: Framework) -> Plan:
         context_parallel=context, pipeline_parallel=pipeline, data_parallel=data, expert_parallel=expert,
         expert_tensor_parallel=megatron.expert_tensor_parallel(run, tensor, expert) if sparse else 1,
         virtual_stages=chunks if pipeline > 1 else 1, micro_batch=_whole(run, "micro_batch"), schedule=schedule,
-        sequence_parallel=None if not parallel else parallel.lower() in ("true", "1") and tensor > 1,
+        sequence_parallel=run.flag("sequence_parallel") and tensor > 1 if run.text["sequence_parallel"] else None,
         zero_stage=zero, shard_group=shard, recompute=_recompute(run, stated, recipe), dtype=_dtype(run),
         adapter=adapters.kind(run), lora_rank=adapters.rank(run), lora_targets=adapters.targets(run),
         attention=_attention(run, framework) or megatron.attention(stated),

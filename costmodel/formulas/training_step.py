@@ -27,7 +27,6 @@ from costmodel.formulas.quantities import (
 from costmodel.formulas.transformer import (
     activations,
     adapters,
-    attention,
     flops,
     launches,
     layer,
@@ -101,21 +100,17 @@ def layer_pass(
     forward_share = share / (tensor + context + expert + 1e-30)
     busy_forward = forward * slowdown + exposed * forward_share
     busy_backward = (again + data + weight) * slowdown + exposed * (1.0 - forward_share)
-    fused = attention.softmax_is_fused(settings, model.attention.heads / plan.tensor, plan)
-    separate = (1.0 - settings.kernels.flash_attention) * (1.0 - fused)
     jitter = software.host.jitter + ops.where(plan.pipeline > 1.0, software.host.pipeline_jitter, 0.0)
-    kernels = launches.layer_launches(model, settings, plan, software) + software.host.unfused_launches * separate
-    launching = kernels * (1.0 + jitter * (plan.tensor - 1.0))
+    launched = launches.layer_launches(model, settings, plan, software) * (1.0 + jitter * (plan.tensor - 1.0))
     reductions = communication.tensor_reductions(model, model.experts.layers / model.layers)
     calls = ops.where(plan.tensor > 1.0, (1.0 + plan.sequence_parallel) * reductions, 0.0)
     # modules have as much of a layer's launches as of its time
     again_host = (plan.recompute_layers + partly * work.again / forward) * software.host.forward
     repeated = 1.0 + communication.repeated_reductions(model, plan, model.experts.layers / model.layers) / reductions
     graphs = settings.kernels.cuda_graphs > 0.0
-    host_forward = ops.where(graphs, GRAPH_LAUNCH, launching * software.host.forward + calls * software.host.collective_launch)
-    launching_backward = launching * (software.host.backward + again_host)
-    launched = launching_backward + repeated * calls * software.host.collective_launch
-    host_backward = ops.where(graphs, GRAPH_LAUNCH, launched)
+    host_forward = ops.where(graphs, GRAPH_LAUNCH, launched * software.host.forward + calls * software.host.collective_launch)
+    launching = launched * (software.host.backward + again_host) + repeated * calls * software.host.collective_launch
+    host_backward = ops.where(graphs, GRAPH_LAUNCH, launching)
     # the host runs ahead from one pass into the next, but for a pipeline, where it waits for what it sends and receives
     ahead = ops.where(plan.pipeline > 1.0, 0.0, 1.0)
     share = host_forward / (host_forward + host_backward + 1e-30)

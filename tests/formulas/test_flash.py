@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from costmodel import Plan, load_device, load_framework, load_model
+from costmodel import Plan, estimate, load_cluster, load_device, load_framework, load_model
+from costmodel.evaluation.operators import roofline
 from costmodel.formulas.transformer import attention
 from costmodel.records import replaced
 
@@ -34,3 +35,13 @@ def test_kernels_for_ampere_are_slower_on_hopper_alone(name):
             attention.core(model, tokens, one, plan, framework.numbers(), numbers)[0] for one in (settings, newest)
         )
         assert (took > 1.5 * least) is slower and (took == least) is not slower
+
+
+def test_a_roofline_counts_the_same_work_whatever_kernel_does_it():
+    model, cluster, older = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), load_framework("fsdp2")
+    plan = Plan(global_batch=8, seq_len=8192, data_parallel=8, zero_stage=3)
+    first, second = (
+        {one.name: one.flop for one in roofline(estimate(model, cluster, plan, framework)).operators}
+        for framework in (older, dataclasses.replace(older, older_flash=False))
+    )
+    assert older.older_flash and first == pytest.approx(second)

@@ -1,13 +1,14 @@
 r"""What the host launches for a layer, over what it launches for a plain dense one.
 
-A constant of the software says how long a plain layer takes to launch. Adapters, rings of attention, casts to few bits and
-routing launch kernels of their own, each about as long as any other.
+A constant of the software says how long a plain layer takes to launch. A softmax apart, adapters, rings of attention, casts to
+few bits and routing launch kernels of their own, each about as long as any other.
 """
 
 from __future__ import annotations
 
 from costmodel import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings, Software
+from costmodel.formulas.transformer.attention import softmax_is_fused
 
 PLAIN = 30.0
 """Kernels of a plain layer forward: two norms, four or seven products, rotation, attention, activation, residuals and dropout."""
@@ -33,8 +34,8 @@ def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, s
 
     Assumptions
     -----------
-    Every kernel takes as long to launch; those of the products of 8 or 4 bit cast four operands, experts' one for each expert on
-    the rank, unless they are fused.
+    Every kernel takes as long to launch; products of 8 or 4 bit cast four operands, and two for each expert on the rank, unless
+    experts are fused.
     """
     adapter = settings.adapter
     attention = adapter.query + adapter.key + adapter.value + adapter.fused + adapter.output
@@ -49,4 +50,6 @@ def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, s
     local = model.experts.number / plan.expert
     of_each = narrow * (1.0 - settings.kernels.fused_experts) * 2.0 * OF_CAST * local
     routing = share * (software.host.expert_launches + of_each / PLAIN)
-    return 1.0 + (adapting + unpacking + ring + casting) / PLAIN + routing
+    fused = softmax_is_fused(settings, model.attention.heads / plan.tensor, plan)
+    separate = (1.0 - settings.kernels.flash_attention) * (1.0 - fused)
+    return 1.0 + (adapting + unpacking + ring + casting) / PLAIN + routing + software.host.unfused_launches * separate

@@ -207,6 +207,24 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     )  # fmt: skip
 
 
+def between_products(moved: Moved, model: ModelNumbers) -> tuple[Number, Number]:
+    """Bytes moved between the products of an average layer, forward and backward.
+
+    Parameters
+    ----------
+    moved : forward, by modules
+    model : `ModelNumbers`
+    """
+    share = model.experts.layers / model.layers
+    inner = moved.mlp + share * (moved.experts + moved.shared_experts - moved.mlp)
+    around, biases = moved.residuals + moved.rotary + share * moved.permutation, share * moved.expert_biases
+    activated = (3.0 + 2.0 * model.mlp.gated) / (2.0 + model.mlp.gated)
+    return (
+        around + biases + moved.norms + inner,
+        around + EXPERT_BIAS_BACKWARD / EXPERT_BIAS * biases + NORM_BACKWARD * moved.norms + activated * inner,
+    )
+
+
 def cast_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Cast:
     """Bytes moved forward to make operands of 8 or 4 bit, by a layer's modules, `Cast`.
 
@@ -279,16 +297,12 @@ def layer_work(
         model, local_tokens(settings, plan), settings, plan, software, device
     )
     moved, cast = elementwise_bytes(model, settings, plan), cast_bytes(model, settings, plan)
-    inner = moved.mlp + share * (moved.experts + moved.shared_experts - moved.mlp)
-    around, biases = moved.residuals + moved.rotary + share * moved.permutation, share * moved.expert_biases
-    between = software.compute.elementwise_traffic * (around + biases + moved.norms + inner)
-    activated = (3.0 + 2.0 * model.mlp.gated) / (2.0 + model.mlp.gated)
-    biases_back = EXPERT_BIAS_BACKWARD / EXPERT_BIAS * biases
-    back = software.compute.elementwise_traffic * (around + biases_back + NORM_BACKWARD * moved.norms + activated * inner)
+    between, back = between_products(moved, model)
+    traffic = software.compute.elementwise_traffic
     casts = cast.attention + cast.mlp + share * (cast.permuted + cast.activated + cast.shared_experts - cast.mlp)
     reached = ops.minimum(device.cast_bandwidth, device.cache_bandwidth)
-    streams = compute.stream(between, 6.0, device) + casts / reached
-    streams_back = compute.stream(back, 12.0, device) + 2.0 * casts / reached
+    streams = compute.stream(traffic * between, 6.0, device) + casts / reached
+    streams_back = compute.stream(traffic * back, 12.0, device) + 2.0 * casts / reached
     local = layer_parameters(model, plan)
     accumulate = gradient_accumulation_bytes(local, settings) / device.memory_bandwidth
     beside = adapters.adapter_work(model, settings, plan, local_tokens(settings, plan), device)
@@ -298,7 +312,7 @@ def layer_work(
     of_experts = experts_again(plan)
     sparse = of_experts.routed * routed[0] + of_experts.shared * shared[0]
     again = plan.recompute_latent_projections * projections[3] + (1.0 - share) * plan.recompute_mlp * dense[0] + share * sparse
-    again = again + software.compute.elementwise_traffic * moved_again / device.memory_bandwidth + cast_again / reached
+    again = again + traffic * moved_again / device.memory_bandwidth + cast_again / reached
     first, second = flops.repeated_shares(model)
     inside = (1.0 - share) * dense[0] + share * (shared[0] + routed[0])
     every = first * projections[0] + second * inside + streams
