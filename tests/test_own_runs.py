@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import costmodel
+from costmodel.catalogue.software import framework_on
 from costmodel.errors import InvalidValue
-from costmodel.evaluation.own_runs import influences, next_run
+from costmodel.evaluation.own_runs import MODEL_SPREAD, influences, next_run, updated
 
 MODEL = costmodel.load_model("llama3-8b")
 CLUSTER = costmodel.load_cluster("dgx-h100", gpus=8)
@@ -40,6 +44,27 @@ def test_the_run_that_disagrees_is_named_and_loses_weight():
     assert [one.disagrees for one in found] == [False, False, False, True]
     assert found[3].weight == min(one.weight for one in found)
     assert abs(found[0].after) < abs(found[0].before) + 0.1
+
+
+def test_a_run_that_disagrees_does_not_outweigh_the_others():
+    mine = costmodel.calibrate(CLUSTER, runs(1.1, 1.1, 1.1, 4.0))
+    for plan in PLANS[:3]:
+        before, after = (costmodel.estimate(MODEL, cluster, plan).step_time for cluster in (CLUSTER, mine))
+        assert after / before == pytest.approx(1.1, rel=0.05)
+
+
+def test_one_run_alone_is_believed():
+    mine = costmodel.calibrate(CLUSTER, runs(2.0))
+    before, after = (costmodel.estimate(MODEL, cluster, PLANS[0]).step_time for cluster in (CLUSTER, mine))
+    assert after / before > 1.6
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.floats(0.4, 2.5), min_size=2, max_size=4))
+def test_what_is_found_explains_runs_at_least_as_well_as_the_catalogue(factors):
+    _, found = updated(CLUSTER, framework_on(CLUSTER, "megatron-core"), runs(*factors))
+    before = np.log(factors)
+    assert np.sum(np.log1p(found.errors**2 / MODEL_SPREAD**2)) <= np.sum(np.log1p(before**2 / MODEL_SPREAD**2)) + 1e-9
 
 
 def test_the_next_run_is_not_one_that_was_just_measured():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -22,7 +22,7 @@ from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue, UnreadableFile
 from costmodel.evaluation.engine import step_formula
 from costmodel.evaluation.error_model import covariance_of
-from costmodel.formulas.quantities import Software
+from costmodel.formulas.quantities import Inputs, Software, Step
 from costmodel.records import flat, made, paths, replaced
 from costmodel.solvers.fitting import Array
 
@@ -36,7 +36,7 @@ SLOWER = {
 LARGEST = {path: 1.0 for path in paths(Software) if path.startswith("overlap_")}
 FARTHEST = 8.0
 """A measured step farther than this from its estimate is a mistake in units, or another run."""
-COMMON, MODEL_SPREAD, SCATTER, UNLIKE = 0.15, 0.06, 0.03, 0.05
+COMMON, MODEL_SPREAD, SCATTER, UNLIKE = 0.15, 0.06, 0.03, 0.06
 """Standard deviations, in logarithms, of what clusters have in common for all runs, of what is a model's own there, of runs
 of one model, and of plans unlike those that were measured: cross-validation by source shows them (`python -m calibration
 validate --own-runs`)."""
@@ -48,7 +48,11 @@ DISAGREES = 3.0
 """Standard deviations from what the other runs say of a run beyond which it is flagged."""
 LEAST_OTHERS = 2
 """Other runs that it takes to say that one disagrees."""
-ROUNDS = 3
+ROUNDS = 8
+SETTLED = 1e-3
+"""Largest change of a constant's logarithm in a round after which there is nothing more to find."""
+SHORTER = (1.0, 0.5, 0.25, 0.1)
+"""Shares of a round's step, of which the first that betters the fit is taken: steps have maxima, which turn slopes around."""
 STEP = 1e-3
 if TYPE_CHECKING:
     import pandas
@@ -57,6 +61,8 @@ if TYPE_CHECKING:
     Frame: TypeAlias = pandas.DataFrame | polars.DataFrame
 
 Run = tuple[Transformer, Plan, float]
+Asked: TypeAlias = list[tuple[Callable[..., Step], Inputs]]
+"""Runs as the formula of each, and what it takes."""
 SECONDS = "step_time_s"
 """Column of a table of runs with the measured time; ``model`` has the model's name, all others are fields of `Plan`."""
 WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None, "": None}
@@ -224,7 +230,7 @@ def next_run(
     wanted = [(model, plan, 1.0) for model, plan in candidates]
     every = [*runs, *wanted]
     fields, prior = _prior(software)
-    slopes = _slopes(cluster, software, software.constants, every, fields)
+    slopes = _slopes(_asked(cluster, software, every), software.constants, fields)
     covariance = prior
     for row in range(len(runs)):
         covariance, _ = _told(covariance, slopes[row], MODEL_SPREAD**2 + SCATTER**2)
@@ -315,9 +321,7 @@ def _cell(value: object) -> object:
 
 
 def _predict(cluster: Cluster, software: Framework, constants: Software, run: Run) -> float:
-    model, plan, _ = run
-    inputs = Question(model, cluster, software).inputs(plan)._replace(software=constants)
-    return float(step_formula(inputs.settings)(*inputs).total)
+    return float(np.exp(_logarithms(_asked(cluster, software, [run]), constants)[0]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -380,17 +384,31 @@ def _at(constants: Software, fields: Sequence[str], change: Array) -> Software:
     })  # fmt: skip
 
 
-def _slopes(
-    cluster: Cluster, software: Framework, constants: Software, runs: Sequence[Run], fields: Sequence[str]
-) -> Array:
+def _asked(cluster: Cluster, software: Framework, runs: Sequence[Run]) -> Asked:
+    """Each run as a formula and what it takes."""
+    inputs = [Question(model, cluster, software).inputs(plan) for model, plan, _ in runs]
+    return [(step_formula(one.settings), one) for one in inputs]
+
+
+def _logarithms(asked: Asked, constants: Software) -> Array:
+    """Logarithms of the runs' estimates."""
+    return np.log([float(formula(*inputs._replace(software=constants)).total) for formula, inputs in asked])
+
+
+def _weights(errors: Array) -> Array:
+    """Weight of each run, by what stays of its error."""
+    freed = (TAILS + 1.0) / (TAILS + (errors / math.hypot(MODEL_SPREAD, SCATTER)) ** 2)
+    return np.asarray(np.minimum(freed, 1.0))
+
+
+def _slopes(asked: Asked, constants: Software, fields: Sequence[str]) -> Array:
     """Slopes of each run's logarithm in the logarithms of the constants, and of the common factor."""
-    base = np.log([_predict(cluster, software, constants, run) for run in runs])
-    out = np.empty((len(runs), len(fields) + 1))
+    base = _logarithms(asked, constants)
+    out = np.empty((len(asked), len(fields) + 1))
     for column in range(len(fields) + 1):
         step = np.zeros(len(fields) + 1)
         step[column] = STEP
-        at = _at(constants, fields, step)
-        out[:, column] = (np.log([_predict(cluster, software, at, run) for run in runs]) - base) / STEP
+        out[:, column] = (_logarithms(asked, _at(constants, fields, step)) - base) / STEP
     return out
 
 
@@ -403,7 +421,7 @@ def _told(covariance: Array, slope: Array, noise: float) -> tuple[Array, Array]:
 def updated(
     cluster: Cluster, software: Framework, runs: Sequence[Run], believed: Prior | None = None
 ) -> tuple[Software, Update]:
-    """Constants after some runs: the posterior's mode, by Gauss-Newton, with a run's weight as its error allows.
+    """Constants after some runs: the posterior's mode, by damped Gauss-Newton, with a run's weight as its error allows.
 
     Parameters
     ----------
@@ -415,20 +433,33 @@ def updated(
     models = [run[0] for run in runs]
     same = np.array([[one == other for other in models] for one in models], dtype=float)
     times = np.log([run[2] for run in runs])
-    change, weights = np.zeros(len(fields) + 1), np.ones(len(runs))
+    precision = np.linalg.pinv(prior, hermitian=True)
+    asked = _asked(cluster, software, runs)
+    change = np.zeros(len(fields) + 1)
+    apart = times - _logarithms(asked, software.constants)
     for _ in range(ROUNDS):
-        constants = _at(software.constants, fields, change)
-        slopes = _slopes(cluster, software, constants, runs, fields)
-        errors = times - np.log([_predict(cluster, software, constants, run) for run in runs]) + slopes @ change
-        noise = MODEL_SPREAD**2 * same + np.diag(SCATTER**2 / weights)
+        slopes = _slopes(asked, _at(software.constants, fields, change), fields)
+        weights = _weights(apart)
+        # a run that disagrees with others says less of its model, too; one alone disagrees with none
+        doubt = min(len(runs) - 1.0, 1.0) * MODEL_SPREAD**2 * (1.0 / weights - 1.0)
+        noise = MODEL_SPREAD**2 * same + np.diag(SCATTER**2 / weights + doubt)
+        certain = np.linalg.inv(noise)
         gain = prior @ slopes.T @ np.linalg.inv(slopes @ prior @ slopes.T + noise)
-        change = change + np.clip(gain @ errors - change, -1.0, 1.0)
-        apart = errors - slopes @ change
-        weights = (TAILS + 1.0) / (TAILS + (apart / math.hypot(MODEL_SPREAD, SCATTER)) ** 2)
-        weights = np.minimum(weights, 1.0)
+        step = np.clip(gain @ (apart + slopes @ change) - change, -1.0, 1.0)
+        before = change @ precision @ change + apart @ certain @ apart
+        moved = 0.0
+        for share in SHORTER:
+            tried = change + share * step
+            errors = times - _logarithms(asked, _at(software.constants, fields, tried))
+            if tried @ precision @ tried + errors @ certain @ errors < before:
+                moved, change, apart = float(np.abs(tried - change).max()), tried, errors
+                break
+        if moved < SETTLED:
+            break
     posterior = prior - gain @ slopes @ prior
     left = max(float(np.mean(np.einsum("ij,jk,ik->i", slopes, posterior, slopes))), 0.0)
     constants = _at(software.constants, fields, change)
     # what a model has of its own is known the better the more runs of it there are
     own = MODEL_SPREAD**2 * (1.0 + 1.0 / len(runs)) / 2.0
-    return constants, Update(fields, change, gain, apart, weights, HEAVIER * math.sqrt(left + own + SCATTER**2 + UNLIKE**2))
+    spread = HEAVIER * math.sqrt(left + own + SCATTER**2 + UNLIKE**2)
+    return constants, Update(fields, change, gain, apart, _weights(apart), spread)
