@@ -219,7 +219,7 @@ def plan_of(run: Run, framework: Framework) -> Plan:
         overlap_experts=True if recipe.overlap_experts else None,
         dispatcher="deduplicated" if datasets.dispatcher_of(run) in datasets.ONCE_A_RANK else None,
         activation_offload=1.0 if offloaded else megatron.offloaded_share(stated),
-        optimizer=optimizer, optimizer_offload=offload,
+        optimizer=optimizer, optimizer_offload=offload, bucket_bytes=datasets.bucket_bytes(run, zero, framework),
     )  # fmt: skip
 
 
@@ -332,7 +332,10 @@ def case_of(run: Run) -> Case:
     framework = framework_of(run)
     if run.text["compute_dtype"] in ("", "int8"):
         raise InvalidValue("compute_dtype", run.text["compute_dtype"], "a floating-point dtype")
-    case = Case(run, model_of(run), cluster_of(run), plan_of(run, framework), framework)
+    model = model_of(run)
+    if datasets.dataset_of(run).untied:
+        model = dataclasses.replace(model, tied_embeddings=False)
+    case = Case(run, model, cluster_of(run), plan_of(run, framework), framework)
     case.plan.settings(framework)
     device = case.cluster.device
     device.peak(case.plan.dtype)

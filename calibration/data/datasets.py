@@ -37,6 +37,9 @@ class Dataset:
     decimal : its gigabytes are of 1e9 bytes
     memory_kind : of its peak memory, in the rows' words, where they leave it open
     recompute : what its rows recompute where they don't say, as `Plan.recompute`
+    reduced : gradients in a bucket of DeepSpeed's by ZeRO stage [elements], where its configuration has others than the
+        default's; 0: "auto", the hidden size squared
+    untied : its head is a copy of the embedding where models share them
     trainer : its own, by the habits of the rows' stack: buffers and temporaries are that one's, and say nothing of the stack's
     """
 
@@ -55,6 +58,8 @@ class Dataset:
     memory_kind: str = ""
     trainer: str = ""
     recompute: str | int = "none"
+    reduced: Mapping[int, float] = dataclasses.field(default_factory=dict)
+    untied: bool = False
 
 
 DATASETS = {
@@ -91,14 +96,17 @@ DATASETS = {
     # its samples are of lengths between some tens and 8,192 tokens, unpacked, and blocks of each length stay reserved
     "ms_swift": Dataset({"logit_bytes": 20.0}, lora_targets=("query", "key", "value"), trainer="ms-swift"),
     # QwenLM/Qwen README: a 72B model in bf16 (144.6e9 bytes) generates 2,048 tokens in "144.69GB", one of 14B (28.3e9) in
-    # "30.15GB"; its fine-tunes hold 1.6 GB and more over their tensors whatever the model, as processes are counted
-    "qwen_finetune": Dataset(decimal=True, memory_kind="process"),
+    # "30.15GB"; its fine-tunes hold 1.6 GB and more over their tensors whatever the model, as processes are counted;
+    # QwenLM/Qwen@2df8e8a finetune/ds_config_zero2.json, ds_config_zero3.json (``reduce_bucket_size``)
+    "qwen_finetune": Dataset(decimal=True, memory_kind="process", reduced={2: 2e8, 3: 0.0}),
     # Lightning-AI/litgpt@2685705 litgpt/finetune: eager PyTorch, weights, gradients and Adam's moments in bf16 ("bf16-true");
     # litgpt/model.py: norms cast to 32 bit, values are a view of the fused product of queries, keys and values, which lives on
     # beside the rotated ones, keys and values are expanded, a gated MLP keeps its activated gate; pyproject.toml pins
-    # bitsandbytes 0.42, whose 4-bit products keep their inputs
+    # bitsandbytes 0.42, whose 4-bit products keep their inputs; a head that a checkpoint shares with the embedding is copied
+    # (litgpt/scripts/convert_hf_checkpoint.py)
     "litgpt_finetune": Dataset(
         {"fused_norms": False, "keep_rotated": True, "keep_activated": True, "keep_quantised_inputs": True}, like="torchtune",
+        untied=True,
     ),
     # meta-pytorch/torchtune@bd2a0fc7c3 README, optimization flags: each row of the table adds one to those above it
     "misc_training": Dataset(cumulative=(
@@ -256,6 +264,19 @@ def uses_liger(run: Run) -> bool:
     """
     words = words_of(run) + run.text["framework"].lower()
     return "liger" in words and "without liger" not in words
+
+
+def bucket_bytes(run: Run, stage: int | None, framework: Framework) -> float | None:
+    """Bytes of a bucket of gradients by the configuration of a row's source; None where it has the framework's default.
+
+    Parameters
+    ----------
+    run : a row
+    stage : of ZeRO
+    framework : that it ran
+    """
+    elements = dataset_of(run).reduced.get(stage or 0) if framework.buckets == "deepspeed" else None
+    return None if elements is None else framework.reduce_bytes * (elements or run.number["hidden"] ** 2)
 
 
 def offloads_checkpoints(run: Run) -> bool:

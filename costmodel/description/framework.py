@@ -69,7 +69,7 @@ class Framework:
     scatter_boundary : a tensor group splits what it sends to the next pipeline stage
     keep_rotated : queries and keys are kept before and after their rotation
     repeat_keys : keys and values that several queries share are copied for each before the attention kernel
-    keep_quantised_inputs : products with quantised weights keep their inputs, which nothing reads
+    keep_quantised_inputs : products with quantised weights keep their inputs, unread, until the next loss replaces the last
     keep_activated : a gated MLP keeps its activated gate beside gate and product
     narrow_copies : in 8 and 4 bit, what products save are their inputs as cast, and each weight is held cast twice (also
         transposed); else they are cast again when needed

@@ -36,7 +36,7 @@ SLOWER = {
 LARGEST = {path: 1.0 for path in paths(Software) if path.startswith("overlap_")}
 FARTHEST = 8.0
 """A measured step farther than this from its estimate is a mistake in units, or another run."""
-COMMON, MODEL_SPREAD, SCATTER, UNLIKE = 0.15, 0.06, 0.03, 0.06
+COMMON, MODEL_SPREAD, SCATTER, UNLIKE = 0.15, 0.06, 0.03, 0.055
 """Standard deviations, in logarithms, of what clusters have in common for all runs, of what is a model's own there, of runs
 of one model, and of plans unlike those that were measured: cross-validation by source shows them (`python -m calibration
 validate --own-runs`)."""

@@ -273,6 +273,14 @@ def test_sources_say_what_their_rows_leave_out_of_sharding_and_offloading():
 
 
 @pytest.mark.skipif(not FILES, reason=f"no reference folder at {DEFAULT_FOLDER}")
+def test_sources_say_how_large_buckets_are_and_whether_a_shared_head_is_copied():
+    """QwenLM/Qwen finetune/ds_config_zero2.json: 2e8 gradients a bucket; "auto" at stage 3, the hidden size squared."""
+    fine_tunes = {row: case_of(named("runs2/qwen_finetune.csv", row)).plan for row in (2, 14, 20)}
+    assert [plan.bucket_bytes for plan in fine_tunes.values()] == [None, 4e8, 2.0 * 2048**2]
+    assert not case_of(named("runs2/litgpt_finetune.csv", 29)).model.tied_embeddings  # Llama 3.2 1B, whose checkpoint has no head
+
+
+@pytest.mark.skipif(not FILES, reason=f"no reference folder at {DEFAULT_FOLDER}")
 def test_gigabytes_are_of_the_size_that_a_source_has_them_in():
     """QwenLM/Qwen README: "144.69GB" of a 72B model in 16 bits, 144.6e9 bytes."""
     assert case_of(named("runs2/qwen_finetune.csv", 2)).peak_bytes == pytest.approx(6.7e9)

@@ -196,6 +196,31 @@ def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     return outer + inner
 
 
+def retained_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes of an average layer's inputs of quantised products that outlive their backward pass, on one rank.
+
+    Where such a product keeps its input outside what autograd frees, it goes with the graph: when the loss of the next
+    micro-batch, or of the next step's first, takes the place of this one's. A recomputed layer has no graph of its own.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+
+    References
+    ----------
+    bitsandbytes 0.42 bitsandbytes/autograd/_functions.py, ``MatMul4Bit`` (``ctx.tensors``); Lightning-AI/litgpt@2685705
+    litgpt/finetune/lora.py, ``fit`` (``loss`` lives on)
+    """
+    attention, mixture = model.attention, model.experts
+    share = mixture.layers / model.layers
+    routed = mixture.load * mixture.per_token * (model.hidden + mixture.width)
+    inner = (1.0 - share) * model.mlp.width + share * (routed + mixture.shared_width)
+    split = plan.tensor * layer.norm_tokens(settings, plan) * model.norms * model.hidden
+    inputs = split + layer.local_tokens(settings, plan) * (attention.heads * attention.value_head_dim + inner)
+    whole = settings.widths.input * inputs / plan.tensor
+    return settings.adapter.keep_inputs * (1.0 - plan.recompute_layers) * whole
+
+
 def checkpoint(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """Bytes of one recomputed layer's saved input, on one rank.
 
