@@ -176,16 +176,16 @@ def influences(
     """
     software = framework_on(cluster, framework)
     measured = read_runs(runs)
-    constants, update = updated(cluster, software, measured)
+    _, update = updated(cluster, software, measured)
     disagreeing = _disagreeing(cluster, software, measured)
+    earlier = np.log([run[2] for run in measured]) - _logarithms(_asked(cluster, software, measured), software.constants)
     found = []
-    for place, (run, weight) in enumerate(zip(measured, update.weights, strict=True)):
-        before = math.log(run[2] / _predict(cluster, software, software.constants, run))
-        after = math.log(run[2] / _predict(cluster, software, constants, run))
+    for place, before in enumerate(map(float, earlier)):
         push = update.gain[:, place] * before
         most = int(np.abs(push).argmax())
         name = update.fields[most] if most < len(update.fields) else "common factor of the cluster"
-        found.append(Influence(place, before, after, float(weight), name, math.exp(push[most]), place in disagreeing))
+        after, weight = float(update.errors[place]), float(update.weights[place])
+        found.append(Influence(place, before, after, weight, name, math.exp(push[most]), place in disagreeing))
     return found
 
 
@@ -321,7 +321,7 @@ def _cell(value: object) -> object:
 
 
 def _predict(cluster: Cluster, software: Framework, constants: Software, run: Run) -> float:
-    return float(np.exp(_logarithms(_asked(cluster, software, [run]), constants)[0]))
+    return math.exp(_logarithms(_asked(cluster, software, [run]), constants)[0])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -441,7 +441,7 @@ def updated(
         slopes = _slopes(asked, _at(software.constants, fields, change), fields)
         weights = _weights(apart)
         # a run that disagrees with others says less of its model, too; one alone disagrees with none
-        doubt = min(len(runs) - 1.0, 1.0) * MODEL_SPREAD**2 * (1.0 / weights - 1.0)
+        doubt = float(len(runs) > 1) * MODEL_SPREAD**2 * (1.0 / weights - 1.0)
         noise = MODEL_SPREAD**2 * same + np.diag(SCATTER**2 / weights + doubt)
         certain = np.linalg.inv(noise)
         gain = prior @ slopes.T @ np.linalg.inv(slopes @ prior @ slopes.T + noise)

@@ -586,7 +586,7 @@ class Contents(NamedTuple):
     optimizer: Number
     gathered: Number
     buckets: Number  # in which gradients wait for their reduction, where they stay allocated
-    captured: Number  # what graphs keep for good: saved activations and temporaries, which then don't come and go
+    captured: Number  # what doesn't come and go: saved activations and temporaries of graphs, inputs that outlive their pass
     saved: Number  # of one micro-batch, for its backward pass
     in_flight: Number  # micro-batches held at the fullest
     logits: Number  # of one micro-batch at its loss

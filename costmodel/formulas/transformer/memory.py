@@ -442,7 +442,7 @@ def stage_contents(
     eager = 1.0 - settings.kernels.cuda_graphs
     turns = 1.0 + ops.where(micro_batches > 1.0, settings.framework.double_registers, 0.0)
     held = schedules.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, stage)
-    before = layers * activations.retained_inputs(model, settings, plan)
+    outliving = layers * activations.retained_inputs(model, settings, plan)
     return Contents(
         weights=schedules.weight_versions(plan.schedule, held) * weights,
         gradients=gradients,
@@ -450,7 +450,7 @@ def stage_contents(
         optimizer=optimizer,
         gathered=gathered,
         buckets=bucket_buffers(settings, plan),
-        captured=settings.kernels.cuda_graphs * (held * saved + backward) + before,
+        captured=settings.kernels.cuda_graphs * (held * saved + backward) + outliving,
         saved=turns * eager * saved,
         in_flight=held,
         logits=turns * last * software.memory.logit_overhead * logits(model, settings, plan, micro_batches),
