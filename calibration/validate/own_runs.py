@@ -15,9 +15,10 @@ from calibration.fit.problem import clocked, cluster_name, framework_owner, mode
 from calibration.fit.runs import Fitted, base_columns, expected
 from calibration.validate.distance import Unseen, unseen
 from calibration.validate.predictions import evaluated
+from costmodel.description.question import Question
 from costmodel.evaluation.error_model import NINETY
 from costmodel.evaluation.own_runs import Prior, updated
-from costmodel.formulas.quantities import Inputs, Software
+from costmodel.formulas.quantities import Inputs, OwnRun, Software
 from costmodel.records import flat, replaced
 from costmodel.solvers.fitting import Array
 
@@ -99,13 +100,19 @@ class _Group:
         self.source = source
         self.others = np.setdiff1d(np.flatnonzero(same), rows)
 
-    def logarithms(self, rows: Array, constants: Software) -> Array:
+    def logarithms(self, rows: Array, constants: Software, own_runs: Sequence[OwnRun] = ()) -> Array:
         """Predicted logarithms of rows of this cluster."""
         some = take(self.columns, rows)
         values = {path: np.full(len(rows), value) for path, value in flat(constants).items()}
         memory = {path: value for path, value in flat(some.software).items() if path.startswith("memory_")}
         at = some._replace(software=replaced(some.software, values | memory), device=clocked(some.device, self.clock))
-        return np.log(np.asarray(evaluated(at).total))
+        return np.log(np.asarray(evaluated(at).total)) + [self._longer(row, own_runs) for row in rows]
+
+    def _longer(self, row: int, own_runs: Sequence[OwnRun]) -> float:
+        """What own runs say of the plan of a row."""
+        case = self.cases[row]
+        question = Question(case.model, self.cluster, dataclasses.replace(self.framework, own_runs=own_runs))
+        return float(question.longer(question.settings(case.plan), case.plan.numbers(question.framework, case.model.layers)))
 
     def calibrated(self, chosen: Array, random: np.random.Generator) -> Drawn:
         """The group calibrated on some of its rows."""
@@ -116,7 +123,7 @@ class _Group:
         others = random.permutation(self.others)[:MOST_ROWS]
         both = np.concatenate([rest, others]).astype(int)
         measured = np.log([float(self.cases[row].seconds or 0.0) for row in both])
-        error = measured - self.logarithms(both, constants)
+        error = measured - self.logarithms(both, constants, after.own_runs)
         before = measured - self.logarithms(both, self.framework.constants)
         size, first = (np.abs(np.exp(-one) - 1.0) for one in (error, before))
         count = len(rest)

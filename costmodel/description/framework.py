@@ -13,7 +13,7 @@ from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, Dimension
 from costmodel.description.recomputation import MODULES, WHOLE, modules_of
 from costmodel.errors import InvalidValue
 from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS
-from costmodel.formulas.quantities import Software
+from costmodel.formulas.quantities import OwnRun, Software
 from costmodel.records import flat
 
 SPLITTING = tuple(one.column for one in DIMENSIONS if one.column not in ("data", "virtual_stages"))
@@ -86,6 +86,7 @@ class Framework:
     gather_logits : the loss sees the whole vocabulary on every tensor rank
     server_systems : constants of parameter servers and of BytePS, by the plan's `synchronisation`; links alone where it has none
     time_error : standard deviation of log(measured / predicted) where it was measured on the user's own runs
+    own_runs : what these say of plans like theirs, `costmodel.formulas.quantities.OwnRun`, as `costmodel.calibrate` found it
     owner : under what name calibration keeps the errors of the constants
     title : one line about it
     """
@@ -136,6 +137,7 @@ class Framework:
     buckets: str = "one"
     server_systems: Sequence[ServerSystem] = ()
     time_error: float | None = None
+    own_runs: Sequence[OwnRun] = dataclasses.field(default=(), repr=False)
     owner: str = ""
     title: str = ""
 
@@ -179,6 +181,9 @@ class Framework:
             flag(field, getattr(self, field))
         if self.time_error is not None:
             real("time_error", self.time_error, 0.0, 10.0)
+        object.__setattr__(self, "own_runs", listing("own_runs", self.own_runs))
+        for run in self.own_runs:
+            kind("own_runs", run, OwnRun, "what costmodel.calibrate found")
         if not isinstance(self.constants, Software):
             raise InvalidValue("constants", self.constants, "a Software of calibrated constants")
         for field, value in flat(self.constants).items():

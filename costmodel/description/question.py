@@ -9,11 +9,15 @@ from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
+from costmodel.formulas import discrepancy
 from costmodel.formulas.quantities import (
     DeviceNumbers,
     Inputs,
     ModelNumbers,
     NetworkNumbers,
+    Number,
+    OwnRun,
+    PlanNumbers,
     Settings,
     Software,
 )
@@ -75,8 +79,35 @@ class Question:
         degrees = plan.numbers(self.framework, self.model.layers)
         return Inputs(self.shape, self.settings(plan), degrees, self.network, self.software, self.device(plan.dtype))
 
+    @functools.cached_property
+    def own_runs(self) -> tuple[OwnRun, ...]:
+        """What measured steps of this very model, whatever its experts' load, say of plans like theirs."""
+        return tuple(run for run in self.framework.own_runs if unloaded(run.model) == unloaded(self.shape))
+
+    def longer(self, settings: Settings, plan: PlanNumbers) -> Number:
+        """Logarithm by which own runs of plans alike took longer than the constants say; of a plan, or of columns.
+
+        Parameters
+        ----------
+        settings, plan : as the formulas take them
+        """
+        found: Number = 0.0
+        for run in self.own_runs:
+            found = found + run.longer * discrepancy.alike(discrepancy.apart(settings, plan, run.settings, run.plan))
+        return found
+
     def accepted(self, plan: Plan) -> Plan:
         """The plan with the framework's defaults; IllegalPlan with the reason where it can't run."""
         resolved = plan.resolve(self.framework)
         resolved.check(self.model, self.cluster, self.framework)
         return resolved
+
+
+def unloaded(model: ModelNumbers) -> ModelNumbers:
+    """A model but for the load of its experts, which is a run's rather than its own.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    """
+    return model._replace(experts=model.experts._replace(load=1.0))

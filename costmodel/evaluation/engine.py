@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from costmodel.checks import choice
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
-from costmodel.formulas import gradients, training_step
+from costmodel.formulas import discrepancy, gradients, training_step
 from costmodel.formulas.pipeline import layout
 from costmodel.formulas.quantities import Inputs, Memory, Number, PlanNumbers, Settings, Step
 from costmodel.formulas.transformer import memory
@@ -31,6 +31,8 @@ HANDFUL, COMPILE_FROM = 8, 2_000
 CHUNK = 4096
 RUNS = 2048
 """Runs of a product for which a thread is worth its start."""
+
+TIMES = Step._fields[: Step._fields.index("model_flop")]
 
 Columns: TypeAlias = "NDArray[np.float64]"
 
@@ -82,6 +84,18 @@ def timed_formula(settings: Settings) -> Callable[..., Step]:
     return training_step.timed_step if settings.compression.kind else training_step.timed_uncompressed_step
 
 
+def stretched(step: Step, longer: float) -> Step:
+    """A step all of whose times are longer.
+
+    Parameters
+    ----------
+    step : of one plan
+    longer : logarithm by which
+    """
+    factor = math.exp(longer)
+    return step._replace(**{field: factor * getattr(step, field) for field in TIMES}) if longer else step
+
+
 def evaluate_one(question: Question, plan: Plan) -> Step:
     """Every part of the step of one plan, in plain Python.
 
@@ -90,7 +104,8 @@ def evaluate_one(question: Question, plan: Plan) -> Step:
     question : model, cluster and framework
     plan : a legal one, the framework's defaults filled in
     """
-    return _step(question.inputs(plan))
+    inputs = question.inputs(plan)
+    return stretched(_step(inputs), question.longer(inputs.settings, inputs.plan))
 
 
 def _bill(inputs: Inputs) -> Memory:
@@ -111,7 +126,7 @@ def _step(inputs: Inputs) -> Step:
 
 
 def evaluate_several(inputs: Sequence[Inputs], alike: Sequence[int]) -> list[Step]:
-    """Every part of the step of some plans: in vector code where that is loaded.
+    """Every part of the step of some plans, as the constants have it: in vector code where that is loaded.
 
     Parameters
     ----------
@@ -194,6 +209,33 @@ def _numba(inputs: Inputs, plans: Columns, out: Columns) -> None:
     program = rows.every_part(bool(inputs.settings.compression.kind))
     scalars = rows.scalars_of(program, inputs)
     out[:] = rows.results_of(program.parts["rows"], scalars, rows.Planned(PlanNumbers(*plans)), plans.shape[1])
+
+
+def longer(question: Question, settings: Settings, product: Product) -> Columns:
+    """As `Question.longer`, of every plan of a product: its tables are asked once each.
+
+    Parameters
+    ----------
+    question : model, cluster and framework
+    settings : of all plans
+    product : of `costmodel.evaluation.plan_products`
+
+    Returns
+    -------
+    array
+        of the shape of ``product.legal``
+    """
+    import numpy as np
+
+    found = np.zeros(product.legal.shape)
+    for run in question.own_runs:
+        common = run.longer * discrepancy.alike(discrepancy.choices_apart(settings, run.settings))
+        outer = discrepancy.alike(discrepancy.split_apart(product.outer_plans, run.plan))
+        inner = discrepancy.alike(discrepancy.passes_apart(product.inner_plans, run.plan))
+        groups = int(product.group.max(initial=0)) + 1
+        table = np.broadcast_to(inner, (groups, product.legal.shape[1]))
+        found += common * np.broadcast_to(outer, product.group.shape)[:, None] * table[product.group]
+    return found
 
 
 def rank(inputs: Inputs, product: Product, engine: str = "auto", boundary: float = math.inf) -> tuple[Columns, Columns]:

@@ -15,7 +15,7 @@ from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue
-from costmodel.evaluation.engine import evaluate_one, evaluate_several, timed_formula, total_time
+from costmodel.evaluation.engine import evaluate_one, evaluate_several, stretched, timed_formula, total_time
 from costmodel.evaluation.error_model import (
     Slopes,
     Spread,
@@ -114,6 +114,11 @@ class Estimate:
     def step_time(self) -> float:
         """Seconds of one optimizer step."""
         return float(self.step.total)
+
+    @functools.cached_property
+    def longer(self) -> float:
+        """Logarithm by which own runs of plans alike took longer than the constants say; every part of the step does so."""
+        return float(self.question.longer(self.inputs.settings, self.inputs.plan))
 
     @property
     def times(self) -> dict[str, float]:
@@ -251,7 +256,8 @@ def estimate_several(
     ]
     found = []
     for plan, one, step in zip(plans, inputs, evaluate_several(inputs, alike), strict=True):
-        parts = StepParts.of(step, question, plan)
+        longer = question.longer(one.settings, one.plan)
+        parts = StepParts.of(stretched(step, longer), question, plan)
         made = Estimate(question=question, plan=plan, step=parts, required_probability=fit_probability)
         made.__dict__["inputs"] = one  # where `cached_property` looks
         found.append(made)

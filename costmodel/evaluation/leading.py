@@ -98,10 +98,12 @@ def shortlists(
 
 
 class _Batch(NamedTuple):
-    """Leading plans of one search with the same settings: their numbers, and where in the search's `parts` they belong."""
+    """Leading plans of one search with the same settings: their numbers, by how much they take `Question.longer`, and where in
+    the search's `parts` they belong."""
 
     inputs: Inputs
     rows: np.ndarray
+    longer: np.ndarray
     parts: np.ndarray
     here: np.ndarray
 
@@ -120,6 +122,7 @@ def _evaluate(batches: Sequence[_Batch]) -> None:
     start = 0
     for one in batches:
         one.parts[:, one.here] = parts[:, start : start + len(one.here)]
+        one.parts[: len(engines.TIMES), one.here] *= np.exp(one.longer)
         start += len(one.here)
 
 
@@ -151,7 +154,9 @@ class _Leads(NamedTuple):
                 device = self.question.device(str(self.every.chosen[batch].get("dtype", "bf16")))
                 inputs = self.question.inputs(self.every.plan(int(self.places[here[0]])))
                 inputs = inputs._replace(settings=settings, device=device)
-                yield _Batch(inputs, numbers[:, self.places[here] - begin], self.parts, here)
+                rows = numbers[:, self.places[here] - begin]
+                longer = self.question.longer(settings, PlanNumbers(*rows))
+                yield _Batch(inputs, rows, np.broadcast_to(longer, here.shape), self.parts, here)
             begin += numbers.shape[1]
 
     def ranked(self, top: int) -> SearchResult:

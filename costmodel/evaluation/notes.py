@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from costmodel.description.plan import Plan
+from costmodel.description.question import Question
 from costmodel.errors import CostModelError
 from costmodel.evaluation.engine import evaluate_one
 from costmodel.evaluation.estimation import Estimate
@@ -23,6 +25,8 @@ WHY = {
 }
 """Why a choice may change nothing, in words."""
 DIVIDED = ("global_batch", "seq_len")
+WORTH_SAYING = 0.005
+"""Change of a step by what own runs say of plans alike."""
 
 
 def inert_fields(answer: Estimate) -> tuple[str, ...]:
@@ -40,6 +44,9 @@ def inert_fields(answer: Estimate) -> tuple[str, ...]:
     ('sequence_parallel',)
     """
     found = []
+    constants_alone = dataclasses.replace(answer.framework, own_runs=())  # of a choice that changes nothing, runs say nothing
+    question = Question(answer.model, answer.cluster, constants_alone)
+    step = evaluate_one(question, answer.plan)
     for field in dataclasses.fields(Plan):
         if field.name in DIVIDED or field.default is dataclasses.MISSING:
             continue
@@ -50,7 +57,7 @@ def inert_fields(answer: Estimate) -> tuple[str, ...]:
             usual.check(answer.model, answer.cluster, answer.framework)
         except CostModelError:  # the default can't run here, so that the choice does change something
             continue
-        if evaluate_one(answer.question, usual) == answer.step:
+        if evaluate_one(question, usual) == step:
             found.append(field.name)
     return tuple(found)
 
@@ -75,6 +82,12 @@ def notes(answer: Estimate) -> tuple[str, ...]:
         found.append(
             f"seq_len={plan.seq_len} is beyond the {model.trained_length:,} tokens that {model.name} was trained with: time and "
             "memory hold, but its positions need scaling or more training"
+        )
+    if abs(math.expm1(answer.longer)) >= WORTH_SAYING:
+        than = "longer" if answer.longer > 0.0 else "less"
+        found.append(
+            f"own runs of plans like this one took {abs(math.expm1(answer.longer)):.1%} {than} than the constants fitted to them "
+            "say, and so it is taken to"
         )
     for name in inert_fields(answer):
         value = getattr(plan, name)

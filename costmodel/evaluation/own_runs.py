@@ -17,12 +17,13 @@ from costmodel.checks import kind, listing, plain
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
-from costmodel.description.question import Question
+from costmodel.description.question import Question, unloaded
 from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue, UnreadableFile
-from costmodel.evaluation.engine import step_formula
+from costmodel.evaluation.engine import evaluate_one, step_formula
 from costmodel.evaluation.error_model import covariance_of
-from costmodel.formulas.quantities import Inputs, Software, Step
+from costmodel.formulas import discrepancy
+from costmodel.formulas.quantities import Inputs, OwnRun, Software, Step
 from costmodel.records import flat, made, paths, replaced
 from costmodel.solvers.fitting import Array
 
@@ -38,8 +39,10 @@ FARTHEST = 8.0
 """A measured step farther than this from its estimate is a mistake in units, or another run."""
 COMMON, MODEL_SPREAD, SCATTER, UNLIKE = 0.15, 0.06, 0.03, 0.055
 """Standard deviations, in logarithms, of what clusters have in common for all runs, of what is a model's own there, of runs
-of one model, and of plans unlike those that were measured: cross-validation by source shows them (`python -m calibration
-validate --own-runs`)."""
+of one model, and of what is a plan's own, which plans alike have in common: cross-validation by source shows them (`python -m
+calibration validate --own-runs`)."""
+ODD = 0.2
+"""Error in its logarithm beyond which a run is taken for a mistake rather than for what its plan is like."""
 TAILS = 4.0
 """Degrees of freedom of a run's scatter: one that disagrees with the others loses its weight."""
 HEAVIER = 2.1318 / 1.6449
@@ -127,13 +130,13 @@ def calibrate(
             raise InvalidValue("seconds", seconds, "a positive number")
     for model, plan, seconds in measured:
         plan.resolve(software).check(model, cluster.with_gpus(plan.gpus), software)
-        prior = _predict(cluster, software, software.constants, (model, plan, seconds))
+        prior = _predicted(cluster, software, (model, plan, seconds))
         if not 1.0 / FARTHEST < seconds / prior < FARTHEST:
             raise InvalidValue(
                 "seconds", seconds, f"a time within {FARTHEST:g} times {prior:.4g} s, which the catalogue's constants give"
             )
     constants, found = updated(cluster, software, measured)
-    calibrated = dataclasses.replace(software, constants=constants, time_error=found.spread, owner="")
+    calibrated = dataclasses.replace(software, constants=constants, time_error=found.spread, own_runs=found.own_runs, owner="")
     return dataclasses.replace(cluster, frameworks={**cluster.frameworks, software.name: calibrated})
 
 
@@ -195,9 +198,9 @@ def _disagreeing(cluster: Cluster, software: Framework, measured: Sequence[Run])
     while len(left) > LEAST_OTHERS:
         far = {}
         for place in left:
-            without, told = updated(cluster, software, [measured[other] for other in left if other != place])
-            run = measured[place]
-            far[place] = abs(math.log(run[2] / _predict(cluster, software, without, run))) / told.spread
+            constants, told = updated(cluster, software, [measured[other] for other in left if other != place])
+            without = dataclasses.replace(software, constants=constants, own_runs=told.own_runs)
+            far[place] = abs(math.log(measured[place][2] / _predicted(cluster, without, measured[place]))) / told.spread
         farthest = max(left, key=lambda place: far[place])
         if far[farthest] <= DISAGREES:
             break
@@ -320,8 +323,11 @@ def _cell(value: object) -> object:
     return plain(value)
 
 
-def _predict(cluster: Cluster, software: Framework, constants: Software, run: Run) -> float:
-    return math.exp(_logarithms(_asked(cluster, software, [run]), constants)[0])
+def _predicted(cluster: Cluster, software: Framework, run: Run) -> float:
+    """The estimate of a run's step [s]."""
+    model, plan, _ = run
+    question = Question(model, cluster, software)
+    return float(evaluate_one(question, plan.resolve(software)).total)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -347,9 +353,10 @@ class Update:
     fields : paths of the constants; the common factor comes last
     change : of their logarithms
     gain : change for each unit of each run's error
-    errors : log(measured / predicted) that stays of each run
+    errors : log(measured / estimated) that stays of each run
     weights : of each run
     spread : standard deviation of the logarithm of a run of these models that was not measured
+    own_runs : what the runs say of plans like theirs, beyond the constants
     """
 
     fields: list[str]
@@ -358,6 +365,7 @@ class Update:
     errors: Array
     weights: Array
     spread: float
+    own_runs: tuple[OwnRun, ...]
 
 
 def _prior(software: Framework, believed: Prior | None = None) -> tuple[list[str], Array]:
@@ -372,16 +380,18 @@ def _prior(software: Framework, believed: Prior | None = None) -> tuple[list[str
 
 
 def _at(constants: Software, fields: Sequence[str], change: Array) -> Software:
-    """The constants after a change of their logarithms, and of that of the common factor, which comes last."""
+    """The constants after a change of their logarithms, and of that of the common factor, which comes last.
+
+    Several changes, one a column, make columns of constants.
+    """
     known = flat(constants)
-    moved = dict.fromkeys([*fields, *SLOWER], 0.0)
+    moved: dict[str, Array] = {field: np.zeros(change.shape[1:]) for field in (*fields, *SLOWER)}
     for field, value in zip(fields, change, strict=False):
-        moved[field] += float(value)
+        moved[field] = moved[field] + value
     for field, power in SLOWER.items():
-        moved[field] += power * float(change[-1])
-    return replaced(constants, {
-        field: min(known[field] * math.exp(by), LARGEST.get(field, math.inf)) for field, by in moved.items()
-    })  # fmt: skip
+        moved[field] = moved[field] + power * change[-1]
+    found = {field: np.minimum(known[field] * np.exp(by), LARGEST.get(field, math.inf)) for field, by in moved.items()}
+    return replaced(constants, found if change.ndim > 1 else {field: float(value) for field, value in found.items()})
 
 
 def _asked(cluster: Cluster, software: Framework, runs: Sequence[Run]) -> Asked:
@@ -391,25 +401,21 @@ def _asked(cluster: Cluster, software: Framework, runs: Sequence[Run]) -> Asked:
 
 
 def _logarithms(asked: Asked, constants: Software) -> Array:
-    """Logarithms of the runs' estimates."""
-    return np.log([float(formula(*inputs._replace(software=constants)).total) for formula, inputs in asked])
+    """Logarithms of the runs' estimates; with columns of constants a row of them for each run."""
+    with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
+        return np.log([formula(*inputs._replace(software=constants)).total for formula, inputs in asked])
 
 
-def _weights(errors: Array) -> Array:
-    """Weight of each run, by what stays of its error."""
-    freed = (TAILS + 1.0) / (TAILS + (errors / math.hypot(MODEL_SPREAD, SCATTER)) ** 2)
-    return np.asarray(np.minimum(freed, 1.0))
+def _weights(errors: Array, spread: float = math.hypot(MODEL_SPREAD, SCATTER)) -> Array:
+    """Weight of each run, by what stays of its error, whose spread is `spread`."""
+    return np.asarray(np.minimum((TAILS + 1.0) / (TAILS + (errors / spread) ** 2), 1.0))
 
 
 def _slopes(asked: Asked, constants: Software, fields: Sequence[str]) -> Array:
     """Slopes of each run's logarithm in the logarithms of the constants, and of the common factor."""
-    base = _logarithms(asked, constants)
-    out = np.empty((len(asked), len(fields) + 1))
-    for column in range(len(fields) + 1):
-        step = np.zeros(len(fields) + 1)
-        step[column] = STEP
-        out[:, column] = (_logarithms(asked, _at(constants, fields, step)) - base) / STEP
-    return out
+    steps = np.hstack([np.zeros((len(fields) + 1, 1)), STEP * np.eye(len(fields) + 1)])
+    found = _logarithms(asked, _at(constants, fields, steps))
+    return np.asarray((found[:, 1:] - found[:, :1]) / STEP)
 
 
 def _told(covariance: Array, slope: Array, noise: float) -> tuple[Array, Array]:
@@ -461,5 +467,20 @@ def updated(
     constants = _at(software.constants, fields, change)
     # what a model has of its own is known the better the more runs of it there are
     own = MODEL_SPREAD**2 * (1.0 + 1.0 / len(runs)) / 2.0
-    spread = HEAVIER * math.sqrt(left + own + SCATTER**2 + UNLIKE**2)
-    return constants, Update(fields, change, gain, apart, _weights(apart), spread)
+    # what constants leave is their plans' own as far as plans alike have it too: the mean of a random function of the plan
+    inputs = [one for _, one in asked]
+    common = np.array([[_in_common(one, other) for other in inputs] for one in inputs])
+    scattered = UNLIKE**2 * common + np.diag(SCATTER**2 / _weights(apart, ODD))
+    longer = UNLIKE**2 * np.linalg.solve(scattered, apart)
+    # of a plan that is as far from them as they are from each other: what each run would be, told by the others
+    unlike = float(np.mean(1.0 / np.diag(np.linalg.inv(UNLIKE**2 * common + SCATTER**2 * np.eye(len(runs))))))
+    spread = HEAVIER * math.sqrt(left + own + unlike)
+    told = tuple(OwnRun(float(by), one.model, one.settings, one.plan) for by, one in zip(longer, inputs, strict=True))
+    return constants, Update(fields, change, gain, apart - common @ longer, _weights(apart), spread, told)
+
+
+def _in_common(one: Inputs, other: Inputs) -> float:
+    """What two runs have in common of what is their plans' own."""
+    if unloaded(one.model) != unloaded(other.model):
+        return 0.0
+    return float(discrepancy.alike(discrepancy.apart(one.settings, one.plan, other.settings, other.plan)))

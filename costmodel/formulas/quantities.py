@@ -433,6 +433,15 @@ class Inputs(NamedTuple):
     device: DeviceNumbers
 
 
+class OwnRun(NamedTuple):
+    """What a step that was measured says of plans like its own, beyond the constants."""
+
+    longer: Number  # they take, in the logarithm, at its own plan
+    model: ModelNumbers
+    settings: Settings
+    plan: PlanNumbers
+
+
 class Work(NamedTuple):
     """Device time of one layer, or of the head, on one micro-batch [s]."""
 

@@ -7,6 +7,7 @@ import inspect
 import json
 from importlib import resources
 
+from costmodel.description.question import Question
 from costmodel.description.schedule import KINDS
 from costmodel.evaluation.estimation import TIME_PARTS
 from costmodel.formulas.legality import violations
@@ -44,6 +45,10 @@ def tables(question: Asked, price: float = 0.0, conversion: Conversion | None = 
         "parameters": {formula.__name__: list(inspect.signature(formula).parameters) for formula in printed.PRINTED},
         "steps": {"by": FORMULA, "names": [formula.__name__ for formula in STEPS]}, "legality": violations.__name__,
         "parts": TIME_PARTS, "gpus": "gpus",
+        "own_runs": [
+            {"longer": run.longer, "of": {"other_settings": nested_numbers(run.settings), "other_plan": nested_numbers(run.plan)}}
+            for run in Question(question.model, question.cluster, question.framework).own_runs
+        ],
         "peak": question.cluster.device.peak(question.plan.dtype),
     }  # fmt: skip
 
@@ -52,6 +57,20 @@ def _constant(rule: Rule) -> float | None:
     """The value of an argument that nothing changes."""
     terms = list(rule.terms.values())
     return None if len(terms) != 1 or rule.by or terms[0].powers else terms[0].factor
+
+
+def nested_numbers(record: tuple[object, ...]) -> dict[str, object]:
+    """A nested tuple of numbers as JSON has it, by the names of its fields.
+
+    Parameters
+    ----------
+    record : a NamedTuple of numbers and of such tuples
+    """
+    names: tuple[str, ...] = getattr(record, "_fields", ())
+    return {
+        name: nested_numbers(value) if isinstance(value, tuple) else float(value)  # type: ignore[arg-type]
+        for name, value in zip(names, record, strict=True)
+    }
 
 
 def _flat(term: Term) -> list[object]:

@@ -10,13 +10,14 @@ from importlib import metadata
 from pathlib import Path
 
 from costmodel import formulas
+from costmodel.formulas import discrepancy
 from costmodel.formulas.legality import violations
 from costmodel.formulas.network import communication
 from costmodel.formulas.pipeline import layout
 from costmodel.formulas.stage import outside_passes, stage_pass
 from costmodel.page.question import STEPS
 
-PRINTED: tuple[Callable[..., object], ...] = (*STEPS, violations)
+PRINTED: tuple[Callable[..., object], ...] = (*STEPS, violations, discrepancy.apart, discrepancy.alike)
 PLAYED: tuple[Callable[..., object], ...] = (
     stage_pass, outside_passes, layout.rank_shares, layout.chunks, layout.micro_batches, communication.boundary_parts,
 )  # fmt: skip

@@ -470,12 +470,14 @@ def timeline(
     shape, settings, numbers, network, software, _ = inputs
     stages = schedule.stages
     layers = stage_layers(model.layers, stages, numbers, shape, settings)
-    forward, data, weight = _passes(layers, inputs)
+    longer = math.exp(result.longer)
+    forward, data, weight = (longer * part for part in _passes(layers, inputs))
     latency, moving, nbytes = communication.boundary_parts(shape, settings, numbers, network, software)
+    latency, moving = longer * latency, longer * moving
     step = result.step
     sync, each = outside_passes(
-        step.total, step.bubble, step.pipeline_exchange, plan.micro_batches, _slowest_rank(inputs), syncs_of(schedule),
-        schedule.chunks,
+        step.total, step.bubble, step.pipeline_exchange, plan.micro_batches, longer * _slowest_rank(inputs),
+        syncs_of(schedule), schedule.chunks,
     )  # fmt: skip
     held = (1.0 - settings.offload.activations) * activations.kept_activations(shape, settings, numbers, software)
     return simulate_schedule(

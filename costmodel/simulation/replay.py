@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,7 @@ import numpy as np
 from costmodel.checks import real, whole
 from costmodel.description.schedule import BACKWARD
 from costmodel.errors import InvalidValue, NotModelled
-from costmodel.evaluation.estimation import estimate
+from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.formulas.pipeline.schedules import SCHEDULES
 from costmodel.simulation.playback import schedule_of
 from costmodel.simulation.played_step import (
@@ -96,8 +98,9 @@ def simulate(
 
     spread = real("jitter", jitter, 0.0, 10.0)
     whole("seed", seed, 2**63 - 1)
-    result = estimate(model, cluster, plan, framework)
-    plan = result.plan
+    asked = estimate(model, cluster, plan, framework)
+    plan, longer = asked.plan, asked.longer
+    result = asked if not longer else estimate(model, cluster, plan, dataclasses.replace(asked.framework, own_runs=()))
     name = str(plan.schedule)
     if not SCHEDULES[name].flushes:
         raise NotModelled(f"a step of schedule={name!r}, which never flushes: `timeline` plays it")
@@ -151,7 +154,7 @@ def simulate(
         room = many
     bills = result.memory.stages
     base = np.array([sum(bill.parts[1:4]) + bill.parts.buffers + bill.parts.overhead for bill in bills], dtype=np.float64)
-    return Simulation(
+    played_step = Simulation(
         ledger=made, schedule=schedule, replicas=replicas.many, entries=entries, start=played.start, end=played.end,
         duration=duration, transfers=moves,
         instances=Instances(of, number, np.bincount(number.ravel(), minlength=len(of)), played.asked, played.begun, played.done),
@@ -159,4 +162,27 @@ def simulate(
             played.piece[:many], played.entry[:many], played.since[:many], played.until[:many], played.rate[:many]
         ),
         base=base,
+    )  # fmt: skip
+    return stretched(played_step, asked, math.exp(longer)) if longer else played_step
+
+
+def stretched(played: Simulation, asked: Estimate, factor: float) -> Simulation:
+    """A played step all of whose times are so many times as long, as own runs have it whatever part takes them.
+
+    Parameters
+    ----------
+    played : as the constants have it
+    asked : the estimate with what own runs say
+    factor : of every time
+    """
+    entries, moves, groups, pieces = played.entries, played.transfers, played.instances, played.pieces
+    return dataclasses.replace(
+        played, ledger=ledger_of(asked), start=factor * played.start, end=factor * played.end,
+        duration=factor * played.duration,
+        entries=entries._replace(
+            duration=factor * entries.duration, exchange=factor * entries.exchange, host=factor * entries.host
+        ),
+        transfers=moves._replace(time=factor * moves.time),
+        instances=groups._replace(asked=factor * groups.asked, start=factor * groups.start, end=factor * groups.end),
+        pieces=pieces._replace(start=factor * pieces.start, end=factor * pieces.end),
     )  # fmt: skip

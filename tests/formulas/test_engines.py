@@ -252,6 +252,8 @@ def settings():
         known |= {"cast": drawn_tuple(quantities.Cast, drawn), "owned": drawn_tuple(quantities.RankParameters, drawn)}
         known |= {"dense_group": drawn_group(drawn), "routed_group": drawn_group(drawn)}
         known |= {"body": drawn_tuple(quantities.Layer, drawn)}
+        beside = rows[drawn.randrange(len(rows))] if rows else known
+        known |= {"other_settings": beside["settings"], "other_plan": beside["plan"]}
         rows.append(known | {"payload": drawn_tuple(quantities.Payload, drawn)})
     return rows
 

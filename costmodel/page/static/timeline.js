@@ -48,7 +48,7 @@ function makeTimeline(DATA, formulas, kernel) {
     return [when, count];
   }
   // Start and end of every event [s].
-  function played(made, step, micro_batches, order, events) {
+  function played(made, step, stretch, micro_batches, order, events) {
     const {layers, ranks, syncs, chunks} = order, {offsets, kind, match, rank, place, link, sends, groups} = events, count = kind.length;
     const known = new Map();
     const passes = (layers, first, last, chunks = 1) => {
@@ -72,8 +72,8 @@ function makeTimeline(DATA, formulas, kernel) {
       for (const [name, time] of Object.entries(taken)) times[code[name] * layers.length + at] = time;
     });
     const duration = new Float64Array(count), occupancy = new Float64Array(count), late = new Float64Array(count), kept = new Float64Array(count);
-    for (let e = 0; e < count; e++) duration[e] = times[place[e]];
-    for (const e of sends) { occupancy[e] = moving; late[e] = latency; kept[e] = (1 - made.software.overlap.pipeline) * (moving + latency); }
+    for (let e = 0; e < count; e++) duration[e] = stretch * times[place[e]];
+    for (const e of sends) { occupancy[e] = stretch * moving; late[e] = stretch * latency; kept[e] = stretch * (1 - made.software.overlap.pipeline) * (moving + latency); }
     const start = new Float64Array(count), end = new Float64Array(count), cursor = new Int32Array(ranks);
     const sending = made.settings.overlap.pipeline > 0 ? kernel.NON_BLOCKING : kernel.BLOCKING;
     kernel.play(kernel.Program(offsets, kind, match, rank, link, duration, occupancy, late, kept, groups), ranks * ranks, sending, start, end, cursor);
@@ -89,7 +89,7 @@ function makeTimeline(DATA, formulas, kernel) {
       const {schedule, pipeline, virtual_stages} = made.plan, micro_batches = call("micro_batches", made);
       const key = [schedule, pipeline, virtual_stages, micro_batches].join("|"), order = orders[key];
       if (!order) return {error: `This page holds no order of passes for ${pipeline} stages of ${virtual_stages} chunks and ${micro_batches.toLocaleString("en")} micro-batches under this schedule: only those of its own plans, of no more than a quarter of a million events. costmodel.timeline in Python plays any.`};
-      const play = (events) => played(made, model.step(made), micro_batches, order, events);
+      const play = (events) => played(made, model.known(made), model.stretch(made), micro_batches, order, events);
       if (held.has(key)) return play(held.get(key));
       return unpacked(order).then((events) => { held.set(key, events); return play(events); });
     };
