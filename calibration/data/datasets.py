@@ -40,6 +40,7 @@ class Dataset:
     reduced : gradients in a bucket of DeepSpeed's by ZeRO stage [elements], where its configuration has others than the
         default's; 0: "auto", the hidden size squared
     untied : its head is a copy of the embedding where models share them
+    loaded_whole : its scripts bring the whole model to every GPU before ZeRO-3 shards it, which peaks of whole runs count
     trainer : its own, by the habits of the rows' stack: buffers and temporaries are that one's, and say nothing of the stack's
     """
 
@@ -60,6 +61,7 @@ class Dataset:
     recompute: str | int = "none"
     reduced: Mapping[int, float] = dataclasses.field(default_factory=dict)
     untied: bool = False
+    loaded_whole: bool = False
 
 
 DATASETS = {
@@ -108,16 +110,25 @@ DATASETS = {
         {"fused_norms": False, "keep_rotated": True, "keep_activated": True, "keep_quantised_inputs": True}, like="torchtune",
         untied=True,
     ),
-    # meta-pytorch/torchtune@bd2a0fc7c3 README, optimization flags: each row of the table adds one to those above it
-    "misc_training": Dataset(cumulative=(
-        "packed", "compile", "chunked ce", "activation checkpointing", "optimizer in backward", "activation offloading",
-        "8-bit adamw", "lora", "qlora",
-    )),
+    # meta-pytorch/torchtune@bd2a0fc7c3 README, optimization flags: each row of the table adds one to those above it.
+    # stas00/ml-engineering@744d01e18b insights/when-to-upgrade-gpus: benchmark.py and bench_decompose.py log
+    # ``max_memory_reserved``; the former makes the model outside ``zero.Init``, so that ``deepspeed.initialize`` brings it
+    # to the GPU whole (deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/engine.py, ``_configure_distributed_model``)
+    "misc_training": Dataset(
+        cumulative=(
+            "packed", "compile", "chunked ce", "activation checkpointing", "optimizer in backward", "activation offloading",
+            "8-bit adamw", "lora", "qlora",
+        ),
+        memory_kind="reserved", loaded_whole=True,
+    ),
     # Narayanan et al. 2021 (arXiv 2104.04473) table 2, the only rows of the papers that DeepSpeed ran
     "papers": Dataset(releases={"deepspeed": "deepspeed-2021"}),
     # PyTorch's DistributedDataParallel under torch.compile, norms and loss inside it (KellerJordan/modded-nanogpt train_gpt2.py,
     # ``GPT.forward``), and llm.c, whose classifier is one kernel: nearest to FSDP2 without sharding
     "modded_nanogpt": Dataset({"zero_stage": 0, "fused_norms": True, "fused_cross_entropy": True}, software="fsdp2"),
+    # nvidia-smi on the first node (bigscience-workshop/bigscience@1b92f33 train/tr11-176B-ml/chronicles-prequel.md: ``pdsh -w
+    # jean-zay-iam01``); on tr3m's pages memory grows with the micro-batch by what a stage before the last holds of one
+    "bigscience": Dataset(logging_stage=0),
     # world rank 0 writes the table of a benchmark (huggingface/nanotron src/nanotron/helpers.py, ``log_throughput``)
     "nanotron_ultrascale": Dataset(logging_stage=0),
 }  # fmt: skip
@@ -251,6 +262,17 @@ def upcasts(run: Run) -> bool:
     """
     second = "a100_80gb_liger" in run.text.get("source_location", "")
     return second and not run.flag("adapter_tuning")
+
+
+def memory_kind(run: Run) -> str:
+    """What a row's peak memory counts, in the rows' words: by itself, or as its source logs it.
+
+    Parameters
+    ----------
+    run : a row
+    """
+    said = run.text["memory_kind"]
+    return dataset_of(run).memory_kind or said if said in ("", "unstated") else said
 
 
 def uses_liger(run: Run) -> bool:

@@ -7,14 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from calibration.data.cases import Case
-from calibration.data.datasets import dataset_of
+from calibration.data.datasets import dataset_of, memory_kind
 from calibration.validate.metrics import Prediction
 from costmodel.description.question import Question
 from costmodel.evaluation.error_model import interval, spread_of
 from costmodel.formulas.pipeline.layout import micro_batches
 from costmodel.formulas.quantities import Inputs, Memory, Step
 from costmodel.formulas.training_step import step
-from costmodel.formulas.transformer.memory import idle_stages, outside, stage_bills
+from costmodel.formulas.transformer.memory import (
+    idle_stages,
+    outside,
+    rank_parameters,
+    stage_bills,
+    whole_parameters,
+)
 from costmodel.records import flat, nested
 from costmodel.solvers.fitting import Array
 
@@ -35,7 +41,8 @@ def logged_memory(cases: Sequence[Case], columns: Inputs, fullest: Memory) -> Ar
     """Peak bytes as each run counted them: of the stage whose rank logs, in the terms of its source.
 
     Allocated: what tensors hold. Reserved: with the allocator's gaps, and what it keeps idle. Process: with the context and
-    the communication library. A verdict counts all but what is idle. Unstated counts as allocated.
+    the communication library. A verdict counts all but what is idle. Unstated counts as allocated. Where a source's scripts
+    load the whole model before it is sharded, that is a moment of the run, too.
 
     Parameters
     ----------
@@ -59,9 +66,12 @@ def logged_memory(cases: Sequence[Case], columns: Inputs, fullest: Memory) -> Ar
     allocated = total - overhead
     process = total + np.clip(columns.device.memory - total, 0.0, idle)  # given back before memory runs out
     reserved = process - np.asarray(outside(columns.plan, columns.network, columns.software))
-    kind = np.array([dataset_of(case.run).memory_kind or case.run.text["memory_kind"] for case in cases])
+    kind = np.array([memory_kind(case.run) for case in cases])
     within = np.where((kind == "reserved") | (kind == "allocated-or-reserved"), reserved, allocated)
-    return np.where(kind == "process", process, within)
+    whole = np.array([dataset_of(case.run).loaded_whole for case in cases]) * np.asarray(columns.plan.shard_weights)
+    owned = rank_parameters(columns.model, columns.plan, 1.0, 1.0)
+    loaded = whole * columns.settings.widths.parameter * sum(whole_parameters(owned, columns.model.layers))
+    return np.where(kind == "process", process, np.maximum(within, loaded))
 
 
 def predictions_of(cases: Sequence[Case], columns: Inputs | None = None) -> list[Prediction]:

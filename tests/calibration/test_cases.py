@@ -9,7 +9,7 @@ import pytest
 
 import costmodel
 from calibration.data.cases import case_of, cases_of, framework_of, is_modelled, plan_of
-from calibration.data.datasets import DATASETS, STACKS, Dataset
+from calibration.data.datasets import DATASETS, STACKS, Dataset, memory_kind
 from calibration.data.recipes import NOTHING, recipe_of
 from calibration.data.reference import DEFAULT_FOLDER, default_files
 from calibration.data.runs import Run, read_runs, usable
@@ -296,3 +296,30 @@ def test_idle_blocks_are_no_part_of_what_a_plan_needs_and_fill_a_device_at_most(
     assert needed < seen <= case.cluster.device.usable_memory
     small = columns._replace(device=columns.device._replace(memory=columns.device.memory * 0.0 + needed * 1.01))
     assert float(logged_memory([case], small, bill)[0]) == pytest.approx(1.01 * needed)
+
+
+@pytest.mark.skipif(not FILES, reason=f"no reference folder at {DEFAULT_FOLDER}")
+def test_a_script_that_loads_a_model_whole_has_peaked_by_that_much_before_it_shards_it():
+    """stas00/ml-engineering: 16.3 GiB reserved at 8,192 tokens, 8.03e9 parameters in 16 bits with little beside them."""
+    short, long = (case_of(named("runs/misc_training.csv", row)) for row in (33, 39))
+    columns = columns_of([short, long])
+    held = logged_memory([short, long], columns, evaluated(columns).memory)
+    assert held[0] == pytest.approx(2.0 * short.model.parameters, rel=1e-6)
+    assert held[0] == pytest.approx(16.3 * 2**30, rel=0.1)
+    assert held[1] > 4.0 * held[0]
+    assert memory_kind(case_of(named("runs/misc_training.csv", 45)).run) == "reserved"  # its script says what its page doesn't
+    assert memory_kind(case_of(named("runs/misc_training.csv", 58)).run) == "allocated"
+
+
+@pytest.mark.skipif(not FILES, reason=f"no reference folder at {DEFAULT_FOLDER}")
+def test_memory_grows_with_the_micro_batch_as_the_stages_of_a_pipeline_hold_it():
+    """bigscience-workshop/bigscience experiments/tr3m-1B3.md: from two sequences to eight 17 to 25 GB where one stage has the
+    loss too, whose logits DeepSpeed's engine holds beside those of the micro-batch before; 11 to 15 on the first of two."""
+    grown = {}
+    for stages, rows in ((1, (152, 154)), (2, (156, 157))):
+        cases = [case_of(named("runs/bigscience.csv", row)) for row in rows]
+        columns = columns_of(cases)
+        two, eight = logged_memory(cases, columns, evaluated(columns).memory)
+        grown[stages] = eight - two
+    assert grown[1] == pytest.approx(8.0 * 2**30, rel=0.25)
+    assert grown[2] == pytest.approx(4.0 * 2**30, rel=0.4)
