@@ -22,11 +22,15 @@ from costmodel.formulas.quantities import Inputs
 from costmodel.records import Row
 from costmodel.solvers.fitting import Array
 
-CUTS = (0.85, 0.72)
-"""Share of its prior's spread above which an effect is not fitted, pass by pass: the data don't identify it."""
-FEWER = 10
+CUTS = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65)
+"""Shares of its prior's spread above which an effect is not fitted, pass by pass: the data don't identify it. Little by little,
+since of two effects that make up for each other both seem unidentified until one is gone."""
+FEWER = 15
 """Iterations of a pass over some of the effects."""
 IDENTIFIED = 0.5
+"""Share of its prior's spread below which an effect is identified."""
+MOSTLY = 0.6
+"""Share of the effects that has to be identified: no more are dropped than that takes."""
 AT_BOUND = 0.02
 """Share of a constant's range within which it counts as at its bound."""
 
@@ -55,7 +59,7 @@ def without_clock(case: Case) -> Case:
 
 
 def solve(model: Model, iterations: int, averaged: bool, report: Callable[[str], None] | None = None) -> Posterior:
-    """The fit of every effect, then of those that the data identify.
+    """The fit of every effect, then of those that the data identify, until most are.
 
     Parameters
     ----------
@@ -67,11 +71,19 @@ def solve(model: Model, iterations: int, averaged: bool, report: Callable[[str],
     rows = thinned(model.grouping)
     found = pooled.fit(model, rows, None, iterations, averaged=averaged, report=report)
     for cut in CUTS:
-        ratio = np.sqrt(np.diag(found.covariance)) / found.prior()
-        kept = frozenset(effect for effect, r in zip(found.effects, ratio, strict=True) if effect.field >= 0 and r < cut)
+        left = _left_open(found)
+        if np.mean(np.array(list(left.values())) < IDENTIFIED) >= MOSTLY:
+            break
+        kept = frozenset(effect for effect, share in left.items() if share < cut)
         start = (found.effects, found.mean)
         found = pooled.fit(model, rows, start, FEWER, only=kept, settled=0, averaged=averaged, report=report)
     return found
+
+
+def _left_open(found: Posterior) -> dict[Effect, float]:
+    """What the data leave of each effect's prior spread."""
+    ratio = np.sqrt(np.diag(found.covariance)) / found.prior()
+    return {effect: float(share) for effect, share in zip(found.effects, ratio, strict=True) if effect.field >= 0}
 
 
 def fit_runs(
@@ -112,7 +124,7 @@ def identification(fitted: Fitted) -> dict[str, int]:
     fitted : of time or of memory
     """
     posterior, fields = fitted.posterior, fitted.model.fields
-    ratio = np.sqrt(np.diag(posterior.covariance)) / posterior.prior()
+    left = _left_open(posterior)
     mine = [n for n, effect in enumerate(posterior.effects) if effect.field >= 0]
     bound = 0
     for n in mine:
@@ -122,7 +134,7 @@ def identification(fitted: Fitted) -> dict[str, int]:
             mean = posterior.mean[n] + field.link.to_line(field.prior)
             share = (field.link.to_constant(mean) - field.low) / (field.high - field.low)
             bound += not AT_BOUND / 2 < share < 1.0 - AT_BOUND / 2
-    return {"fitted": len(mine), "identified": int((ratio[mine] < IDENTIFIED).sum()), "at_bound": int(bound)}
+    return {"fitted": len(mine), "identified": sum(share < IDENTIFIED for share in left.values()), "at_bound": int(bound)}
 
 
 def _owners(framework: str, architecture: str, device: str) -> dict[str, str]:

@@ -68,8 +68,8 @@ def test_every_usable_row_of_the_reference_is_predicted(document):
 
 
 SHIPPED = {
-    "alephalpha_layouts": "8.1", "simumax_b200": "5.7", "torchtitan": "13", "papers": "10.4", "megatron_tables": "9.9",
-    "internevo": "8.2", "nvidia_perf": "12.5",
+    "alephalpha_layouts": "8.3", "simumax_b200": "5.4", "torchtitan": "14", "papers": "9.7", "megatron_tables": "8.1",
+    "nvidia_perf": "13.3",
 }  # fmt: skip
 """Per cent, of sources that miss their bar until a run of theirs tells the common factor of their group: constants are shared
 by all clusters with a framework and an architecture, and none is a source's own."""
@@ -101,7 +101,7 @@ def test_the_plan_predicted_fastest_is_near_the_best_on_aleph_alphas_layouts(doc
 
 @pytest.mark.slow
 @reference
-@pytest.mark.xfail(strict=True, reason="67 % of vtrain's groups since constants are pooled; above 70 before")
+@pytest.mark.xfail(strict=True, reason="63 % of vtrain's groups since constants are pooled; above 70 before")
 def test_the_best_plan_is_found_in_most_groups_of_vtrain_and_half_of_nanotrons_choices_are_near_it(document):
     assert entry(document, "vtrain_single")["rank"]["top1"] >= 0.7
     assert entry(document, "nanotron_ultrascale")["rank"]["median_regret"] <= 0.04
@@ -109,7 +109,7 @@ def test_the_best_plan_is_found_in_most_groups_of_vtrain_and_half_of_nanotrons_c
 
 @pytest.mark.slow
 @reference
-@pytest.mark.xfail(strict=True, reason="188 of 257 that ran out are told so since constants are pooled; 90 % before")
+@pytest.mark.xfail(strict=True, reason="213 of 257 that ran out are told so since constants are pooled; 90 % before")
 def test_verdicts_on_memory_are_right_on_aleph_alphas_layouts(document):
     verdicts = entry(document, "alephalpha_layouts")["verdicts"]
     assert verdicts["oom_right"] >= 0.9 * (verdicts["oom_right"] + verdicts["oom_wrong"])
@@ -122,7 +122,7 @@ MEMORY = {"simumax_b200": 0.01, "papers": 0.04, "finetune_memory_fms": 0.08}
 
 @pytest.mark.slow
 @reference
-@pytest.mark.parametrize(("source", "bar"), missed(MEMORY, {"simumax_b200": "2.5"}))
+@pytest.mark.parametrize(("source", "bar"), missed(MEMORY, {"simumax_b200": "3.0"}))
 def test_errors_of_memory_on_the_reference_stay_below_the_bar(document, source, bar):
     assert entry(document, source)["memory"]["mape"] <= bar
 

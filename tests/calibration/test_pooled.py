@@ -13,6 +13,7 @@ from calibration.fit import pooled
 from calibration.fit.fields import MEMORY, TIME, Field
 from calibration.fit.pooled import Effect, Grouping, Model
 from calibration.fit.problem import constants_of, thinned
+from calibration.fit.runs import IDENTIFIED, solve
 from calibration.validate.distance import Unseen, factor_of, folds_of, predicted_by, spreads_of
 from costmodel.catalogue.posterior import Link
 from costmodel.evaluation.error_model import NINETY
@@ -51,6 +52,26 @@ def test_rates_that_made_the_runs_are_found():
     found = pooled.fit(model, np.arange(len(model.measured)))
     for number, rate in enumerate(truth):
         assert rate_of(found, f"f{number}") == pytest.approx(rate, rel=0.12)
+
+
+def test_of_constants_that_make_up_for_each_other_the_one_that_is_known_least_stays():
+    random = np.random.default_rng(3)
+    fields = [Field(name, 1.0, 0.0, math.inf, {"field": spread}) for name, spread in (("a", 1.0), ("b", 0.95), ("c", 0.9))]
+    names = np.array([f"f{n % 20}" for n in range(200)])
+    work = np.exp(random.uniform(0.0, 4.0, len(names)))
+    measured = np.log(work) - 0.8 + random.normal(0.0, 0.03, len(names))  # three rates whose product alone is seen
+
+    def predict(places, wanted):
+        return np.log(work if wanted is None else work[wanted]) - places.sum(axis=1)
+
+    grouping = Grouping({"field": np.full(len(names), "")}, names, names, names)
+    found = solve(Model(fields, grouping, measured, predict), iterations=6, averaged=False)
+    left = {effect: (mean, math.sqrt(variance)) for effect, mean, variance in zip(
+        found.effects, found.mean, np.diag(found.covariance), strict=True) if effect.field >= 0}  # fmt: skip
+    assert list(left) == [Effect(0, "field", "")]
+    mean, error = left[Effect(0, "field", "")]
+    assert error < IDENTIFIED
+    assert mean == pytest.approx(0.8, abs=3.0 * error)
 
 
 def test_the_spread_over_frameworks_is_estimated():
