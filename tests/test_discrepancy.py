@@ -15,7 +15,7 @@ from costmodel.catalogue.software import framework_on
 from costmodel.description.question import Question
 from costmodel.evaluation.leading import shortlist
 from costmodel.evaluation.notes import notes
-from costmodel.evaluation.own_runs import SCATTER, UNLIKE, updated
+from costmodel.evaluation.own_runs import PLAN_SPREAD, SCATTER, updated
 from costmodel.formulas import discrepancy
 from tests.browser import opened
 
@@ -40,13 +40,17 @@ def runs(factors=FACTORS):
 @pytest.fixture(scope="module")
 def mine():
     found = costmodel.calibrate(CLUSTER, runs())
-    assert any(abs(run.longer) > 0.01 for run in found.frameworks["megatron-core"].own_runs)
+    assert any(abs(run.discrepancy) > 0.01 for run in found.frameworks["megatron-core"].own_runs)
     return found
 
 
 def numbers(plan, framework):
     plan = plan.resolve(framework)
     return plan.settings(framework), plan.numbers(framework, MODEL.layers)
+
+
+def steps(one, other, model=MODEL):
+    return discrepancy.distance(model.numbers(), *one, *other)
 
 
 @st.composite
@@ -65,11 +69,9 @@ def plans(draw):
 def test_steps_between_plans_are_a_distance(one, two, three):
     framework = costmodel.load_framework("megatron-core")
     first, second, third = (numbers(plan, framework) for plan in (one, two, three))
-    assert discrepancy.apart(*first, *first) == 0.0
-    assert discrepancy.apart(*first, *second) == discrepancy.apart(*second, *first)
-    assert discrepancy.apart(*first, *second) == 0.0 or first != second
-    around = discrepancy.apart(*first, *second) + discrepancy.apart(*second, *third)
-    assert discrepancy.apart(*first, *third) <= around + 1e-9
+    assert steps(first, first) == 0.0
+    assert steps(first, second) == steps(second, first)
+    assert steps(first, third) <= steps(first, second) + steps(second, third) + 1e-9
 
 
 @pytest.fixture(scope="module")
@@ -88,12 +90,12 @@ def test_what_runs_say_of_a_plan_is_the_conditional_mean_of_a_random_function(to
     """By the joint covariance of the runs and of the plan, as a draw of the function at all of them would have it."""
     framework, (found, left) = framework_on(CLUSTER, "megatron-core"), told
     every = [numbers(one, framework) for one in (*PLANS, plan)]
-    joint = np.array([[UNLIKE**2 * 2.0 ** (-discrepancy.apart(*a, *b) / discrepancy.HALVED) for b in every] for a in every])
+    joint = np.array([[PLAN_SPREAD**2 * 2.0 ** (-steps(a, b) / discrepancy.HALF_DISTANCE) for b in every] for a in every])
     seen = joint[:-1, :-1] + SCATTER**2 * np.eye(len(PLANS))
     wanted = joint[-1, :-1] @ np.linalg.inv(seen) @ left
     question = Question(MODEL, CLUSTER, dataclasses.replace(framework, own_runs=found.own_runs))
-    assert question.longer(*_of(question, plan)) == pytest.approx(wanted, rel=1e-6, abs=1e-9)
-    said = [question.longer(*_of(question, one)) for one in PLANS]
+    assert question.discrepancy(*_of(question, plan)) == pytest.approx(wanted, rel=1e-6, abs=1e-9)
+    said = [question.discrepancy(*_of(question, one)) for one in PLANS]
     assert found.errors == pytest.approx(left - said, rel=1e-6, abs=1e-9)
 
 
@@ -102,39 +104,87 @@ def _of(question, plan):
     return inputs.settings, inputs.plan
 
 
-def test_an_error_stays_with_plans_alike_and_fades():
+def test_an_error_stays_with_similar_plans_and_fades():
     slow = costmodel.calibrate(CLUSTER, runs((1.0, 1.0, 1.0, 1.5)))
     framework = slow.frameworks["megatron-core"]
     question = Question(MODEL, slow, framework)
-    said = [question.longer(*_of(question, plan)) for plan in (PLANS[3], PLANS[2], PLANS[0])]
+    said = [question.discrepancy(*_of(question, plan)) for plan in (PLANS[3], PLANS[2], PLANS[0])]
     assert said[0] > 0.05
     assert said[0] > 2.0 * abs(said[1]) and said[0] > 2.0 * abs(said[2])
 
 
-def test_choices_that_change_nothing_set_no_plans_apart():
-    framework = costmodel.load_framework("megatron-core")
-    alone = costmodel.Plan(**ASKED)
-    for field, value in (("zero_stage", 0), ("sequence_parallel", True)):
-        other = dataclasses.replace(alone, **{field: value})
-        assert discrepancy.apart(*numbers(alone, framework), *numbers(other, framework)) == 0.0
+LONE = {
+    "overlap_gradients": (True, False), "overlap_parameters": (True, False), "zero_stage": (0, 1), "bucket_bytes": (None, 1e7),
+}  # fmt: skip
+"""Choices of what ranks with the same weights exchange, without any."""
+DENSE = {
+    "overlap_experts": (True, False), "dispatcher": ("all-to-all", "deduplicated"),
+    "recompute": ("none", "selective", "norms", "latent-projections", "experts", "shared-experts", "expert-activation"),
+}  # fmt: skip
+ONE_STAGE = {"overlap_pipeline": (True, False)}
+UNSPLIT = {"sequence_parallel": (True, False), "overlap_tensor": (True, False)}
+
+
+@pytest.mark.parametrize(
+    ("degrees", "choices"),
+    [
+        ({}, LONE | ONE_STAGE | UNSPLIT | DENSE), ({"data_parallel": 8}, ONE_STAGE | UNSPLIT | DENSE),
+        ({"tensor_parallel": 8}, LONE | ONE_STAGE),
+    ],
+    ids=["alone", "data parallel", "tensor parallel"],
+)  # fmt: skip
+def test_choices_that_change_nothing_set_no_plans_apart(degrees, choices):
+    framework, cluster = costmodel.load_framework("megatron-core"), costmodel.load_cluster("dgx-h100", gpus=8)
+    cluster = cluster.with_gpus(math.prod(degrees.values()))
+    for field, values in choices.items():
+        asked = [costmodel.Plan(**ASKED, **degrees, **{field: value}) for value in values]
+        assert len({costmodel.estimate(MODEL, cluster, plan).step_time for plan in asked}) == 1
+        for plan in asked:
+            assert steps(numbers(asked[0], framework), numbers(plan, framework)) == 0.0
+
+
+def test_modules_of_experts_set_plans_of_experts_apart():
+    model, framework = costmodel.load_model("mixtral-8x7b"), costmodel.load_framework("megatron-core")
+    first, *others = (
+        costmodel.Plan(**ASKED, data_parallel=8, expert_parallel=8, recompute=what)
+        for what in ("none", "experts", "expert-activation")
+    )
+    for plan in others:
+        assert steps(numbers(first, framework), numbers(plan, framework), model) > 0.0
+
+
+def test_runs_of_one_plan_say_nothing_of_how_unlike_others_are():
+    """However often a plan is measured, a run of another keeps the spread of plans."""
+    framework = framework_on(CLUSTER, "megatron-core")
+    spreads = [updated(CLUSTER, framework, runs((1.0,)) * many)[1].spread for many in (1, 5, 20)]
+    assert all(spread > math.hypot(PLAN_SPREAD, SCATTER) for spread in spreads)
+    assert spreads[0] > spreads[1] > spreads[2] > 0.85 * spreads[0]
+
+
+def test_a_calibrated_cluster_that_is_calibrated_again_keeps_what_it_was_told(mine):
+    """A run that takes just as long as is estimated changes nothing."""
+    said = [costmodel.estimate(MODEL, mine, plan).step_time for plan in PLANS]
+    again = costmodel.calibrate(mine, [(MODEL, PLANS[0], said[0])])
+    assert [costmodel.estimate(MODEL, again, plan).step_time for plan in PLANS] == pytest.approx(said, rel=1e-6)
 
 
 def test_a_note_says_what_own_runs_change(mine):
-    asked = max((costmodel.estimate(MODEL, mine, plan) for plan in PLANS), key=lambda one: abs(one.longer))
-    assert f"took {abs(math.expm1(asked.longer)):.1%} " in notes(asked)[0]
+    asked = max((costmodel.estimate(MODEL, mine, plan) for plan in PLANS), key=lambda one: abs(one.discrepancy))
+    word = "lengthen" if asked.discrepancy > 0.0 else "shorten"
+    assert f"own runs of similar plans {word} this estimate by {abs(math.expm1(asked.discrepancy)):.1%} " in notes(asked)[0]
     assert not any("own runs" in note for note in notes(costmodel.estimate(MODEL, CLUSTER, PLANS[0])))
 
 
 def test_other_models_hear_nothing_of_plans(mine):
     other = costmodel.load_model("llama2-7b")
-    assert costmodel.estimate(other, mine, PLANS[0]).longer == 0.0
+    assert costmodel.estimate(other, mine, PLANS[0]).discrepancy == 0.0
     assert Question(other, mine, mine.frameworks["megatron-core"]).own_runs == ()
 
 
 def test_parts_add_up_and_memory_stays(mine):
     known = costmodel.estimate(MODEL, mine, PLANS[2], _constants_alone(mine))
     asked = costmodel.estimate(MODEL, mine, PLANS[2])
-    assert asked.step_time == pytest.approx(math.exp(asked.longer) * known.step_time, rel=1e-12)
+    assert asked.step_time == pytest.approx(math.exp(asked.discrepancy) * known.step_time, rel=1e-12)
     assert sum(asked.times.values()) == pytest.approx(asked.step_time, rel=1e-9)
     assert asked.memory.total == known.memory.total
     assert asked.step.model_flop == known.step.model_flop
@@ -164,11 +214,15 @@ def test_a_step_that_is_played_takes_as_much_longer(mine):
     for plan in PLANS:
         asked = costmodel.estimate(MODEL, mine, plan)
         whole, known = (costmodel.simulate(MODEL, mine, plan, which) for which in ("megatron-core", _constants_alone(mine)))
-        factor = math.exp(asked.longer)
+        factor = math.exp(asked.discrepancy)
         assert whole.total == pytest.approx(factor * known.total, rel=1e-12)
         assert whole.estimate.step_time == pytest.approx(asked.step_time)
         for part, seconds in known.times.items():
             assert np.asarray(whole.times[part]) == pytest.approx(factor * np.asarray(seconds), rel=1e-9, abs=1e-12)
+        ledgers = [costmodel.ledger(MODEL, mine, plan, which) for which in ("megatron-core", _constants_alone(mine))]
+        for with_runs, without in zip(ledgers[0].transactions, ledgers[1].transactions, strict=True):
+            assert with_runs.time == pytest.approx(factor * without.time, rel=1e-12)
+        assert whole.ledger.transactions == ledgers[0].transactions
         if plan.pipeline_parallel > 1:
             played = [costmodel.timeline(MODEL, mine, plan, which).total for which in ("megatron-core", _constants_alone(mine))]
             assert played[0] == pytest.approx(factor * played[1], rel=1e-9)

@@ -24,13 +24,13 @@ from costmodel.solvers.fitting import Array
 
 CUTS = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65)
 """Shares of its prior's spread above which an effect is not fitted, pass by pass: the data don't identify it. Little by little,
-since of two effects that make up for each other both seem unidentified until one is gone."""
+since without one the data know those better that made up for it; what is known equally little goes at once."""
 FEWER = 15
 """Iterations of a pass over some of the effects."""
 IDENTIFIED = 0.5
 """Share of its prior's spread below which an effect is identified."""
 MOSTLY = 0.6
-"""Share of the effects that has to be identified: no more are dropped than that takes."""
+"""Share of the effects that has to be identified: with so many no further pass drops any."""
 AT_BOUND = 0.02
 """Share of a constant's range within which it counts as at its bound."""
 
@@ -72,7 +72,7 @@ def solve(model: Model, iterations: int, averaged: bool, report: Callable[[str],
     found = pooled.fit(model, rows, None, iterations, averaged=averaged, report=report)
     for cut in CUTS:
         left = _left_open(found)
-        if np.mean(np.array(list(left.values())) < IDENTIFIED) >= MOSTLY:
+        if sum(share < IDENTIFIED for share in left.values()) >= MOSTLY * len(left):
             break
         kept = frozenset(effect for effect, share in left.items() if share < cut)
         start = (found.effects, found.mean)

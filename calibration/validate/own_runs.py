@@ -106,13 +106,13 @@ class _Group:
         values = {path: np.full(len(rows), value) for path, value in flat(constants).items()}
         memory = {path: value for path, value in flat(some.software).items() if path.startswith("memory_")}
         at = some._replace(software=replaced(some.software, values | memory), device=clocked(some.device, self.clock))
-        return np.log(np.asarray(evaluated(at).total)) + [self._longer(row, own_runs) for row in rows]
+        return np.log(np.asarray(evaluated(at).total)) + [self._discrepancy(row, own_runs) for row in rows]
 
-    def _longer(self, row: int, own_runs: Sequence[OwnRun]) -> float:
+    def _discrepancy(self, row: int, own_runs: Sequence[OwnRun]) -> float:
         """What own runs say of the plan of a row."""
         case = self.cases[row]
         question = Question(case.model, self.cluster, dataclasses.replace(self.framework, own_runs=own_runs))
-        return float(question.longer(question.settings(case.plan), case.plan.numbers(question.framework, case.model.layers)))
+        return float(question.discrepancy(question.settings(case.plan), case.plan.numbers(question.framework, case.model.layers)))
 
     def calibrated(self, chosen: Array, random: np.random.Generator) -> Drawn:
         """The group calibrated on some of its rows."""

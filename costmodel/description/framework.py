@@ -137,7 +137,7 @@ class Framework:
     buckets: str = "one"
     server_systems: Sequence[ServerSystem] = ()
     time_error: float | None = None
-    own_runs: Sequence[OwnRun] = dataclasses.field(default=(), repr=False)
+    own_runs: Sequence[OwnRun] = ()
     owner: str = ""
     title: str = ""
 
@@ -184,6 +184,7 @@ class Framework:
         object.__setattr__(self, "own_runs", listing("own_runs", self.own_runs))
         for run in self.own_runs:
             kind("own_runs", run, OwnRun, "what costmodel.calibrate found")
+            real("own_runs", run.discrepancy, -10.0, 10.0)
         if not isinstance(self.constants, Software):
             raise InvalidValue("constants", self.constants, "a Software of calibrated constants")
         for field, value in flat(self.constants).items():

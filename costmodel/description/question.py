@@ -84,7 +84,7 @@ class Question:
         """What measured steps of this very model, whatever its experts' load, say of plans like theirs."""
         return tuple(run for run in self.framework.own_runs if unloaded(run.model) == unloaded(self.shape))
 
-    def longer(self, settings: Settings, plan: PlanNumbers) -> Number:
+    def discrepancy(self, settings: Settings, plan: PlanNumbers) -> Number:
         """Logarithm by which own runs of plans alike took longer than the constants say; of a plan, or of columns.
 
         Parameters
@@ -93,7 +93,7 @@ class Question:
         """
         found: Number = 0.0
         for run in self.own_runs:
-            found = found + run.longer * discrepancy.alike(discrepancy.apart(settings, plan, run.settings, run.plan))
+            found = found + run.discrepancy * discrepancy.correlation(self.shape, settings, plan, run.settings, run.plan)
         return found
 
     def accepted(self, plan: Plan) -> Plan:

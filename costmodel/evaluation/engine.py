@@ -33,6 +33,7 @@ RUNS = 2048
 """Runs of a product for which a thread is worth its start."""
 
 TIMES = Step._fields[: Step._fields.index("model_flop")]
+"""Parts of a step that are times."""
 
 Columns: TypeAlias = "NDArray[np.float64]"
 
@@ -84,16 +85,16 @@ def timed_formula(settings: Settings) -> Callable[..., Step]:
     return training_step.timed_step if settings.compression.kind else training_step.timed_uncompressed_step
 
 
-def stretched(step: Step, longer: float) -> Step:
+def stretched(step: Step, by: float) -> Step:
     """A step all of whose times are longer.
 
     Parameters
     ----------
     step : of one plan
-    longer : logarithm by which
+    by : logarithm of how much
     """
-    factor = math.exp(longer)
-    return step._replace(**{field: factor * getattr(step, field) for field in TIMES}) if longer else step
+    factor = math.exp(by)
+    return step._replace(**{field: factor * getattr(step, field) for field in TIMES}) if by else step
 
 
 def evaluate_one(question: Question, plan: Plan) -> Step:
@@ -105,7 +106,7 @@ def evaluate_one(question: Question, plan: Plan) -> Step:
     plan : a legal one, the framework's defaults filled in
     """
     inputs = question.inputs(plan)
-    return stretched(_step(inputs), question.longer(inputs.settings, inputs.plan))
+    return stretched(_step(inputs), question.discrepancy(inputs.settings, inputs.plan))
 
 
 def _bill(inputs: Inputs) -> Memory:
@@ -211,8 +212,8 @@ def _numba(inputs: Inputs, plans: Columns, out: Columns) -> None:
     out[:] = rows.results_of(program.parts["rows"], scalars, rows.Planned(PlanNumbers(*plans)), plans.shape[1])
 
 
-def longer(question: Question, settings: Settings, product: Product) -> Columns:
-    """As `Question.longer`, of every plan of a product: its tables are asked once each.
+def discrepancies(question: Question, settings: Settings, product: Product) -> Columns:
+    """As `Question.discrepancy`, of every plan of a product: its tables are asked once each.
 
     Parameters
     ----------
@@ -229,9 +230,10 @@ def longer(question: Question, settings: Settings, product: Product) -> Columns:
 
     found = np.zeros(product.legal.shape)
     for run in question.own_runs:
-        common = run.longer * discrepancy.alike(discrepancy.choices_apart(settings, run.settings))
-        outer = discrepancy.alike(discrepancy.split_apart(product.outer_plans, run.plan))
-        inner = discrepancy.alike(discrepancy.passes_apart(product.inner_plans, run.plan))
+        common = run.discrepancy * discrepancy.correlation_at(discrepancy.choice_distance(settings, run.settings))
+        outer = discrepancy.correlation_at(discrepancy.split_distance(settings, product.outer_plans, run.settings, run.plan))
+        passes = discrepancy.pass_distance(question.shape, settings, product.inner_plans, run.settings, run.plan)
+        inner = discrepancy.correlation_at(passes)
         groups = int(product.group.max(initial=0)) + 1
         table = np.broadcast_to(inner, (groups, product.legal.shape[1]))
         found += common * np.broadcast_to(outer, product.group.shape)[:, None] * table[product.group]

@@ -116,9 +116,9 @@ class Estimate:
         return float(self.step.total)
 
     @functools.cached_property
-    def longer(self) -> float:
+    def discrepancy(self) -> float:
         """Logarithm by which own runs of plans alike took longer than the constants say; every part of the step does so."""
-        return float(self.question.longer(self.inputs.settings, self.inputs.plan))
+        return float(self.question.discrepancy(self.inputs.settings, self.inputs.plan))
 
     @property
     def times(self) -> dict[str, float]:
@@ -256,8 +256,8 @@ def estimate_several(
     ]
     found = []
     for plan, one, step in zip(plans, inputs, evaluate_several(inputs, alike), strict=True):
-        longer = question.longer(one.settings, one.plan)
-        parts = StepParts.of(stretched(step, longer), question, plan)
+        discrepancy = question.discrepancy(one.settings, one.plan)
+        parts = StepParts.of(stretched(step, discrepancy), question, plan)
         made = Estimate(question=question, plan=plan, step=parts, required_probability=fit_probability)
         made.__dict__["inputs"] = one  # where `cached_property` looks
         found.append(made)

@@ -98,12 +98,12 @@ def shortlists(
 
 
 class _Batch(NamedTuple):
-    """Leading plans of one search with the same settings: their numbers, by how much they take `Question.longer`, and where in
-    the search's `parts` they belong."""
+    """Leading plans of one search with the same settings: their numbers, the `Question.discrepancy` of each, and where in the
+    search's `parts` they belong."""
 
     inputs: Inputs
     rows: np.ndarray
-    longer: np.ndarray
+    discrepancy: np.ndarray
     parts: np.ndarray
     here: np.ndarray
 
@@ -122,7 +122,7 @@ def _evaluate(batches: Sequence[_Batch]) -> None:
     start = 0
     for one in batches:
         one.parts[:, one.here] = parts[:, start : start + len(one.here)]
-        one.parts[: len(engines.TIMES), one.here] *= np.exp(one.longer)
+        one.parts[: len(engines.TIMES), one.here] *= np.exp(one.discrepancy)
         start += len(one.here)
 
 
@@ -155,8 +155,8 @@ class _Leads(NamedTuple):
                 inputs = self.question.inputs(self.every.plan(int(self.places[here[0]])))
                 inputs = inputs._replace(settings=settings, device=device)
                 rows = numbers[:, self.places[here] - begin]
-                longer = self.question.longer(settings, PlanNumbers(*rows))
-                yield _Batch(inputs, rows, np.broadcast_to(longer, here.shape), self.parts, here)
+                discrepancy = self.question.discrepancy(settings, PlanNumbers(*rows))
+                yield _Batch(inputs, rows, np.broadcast_to(discrepancy, here.shape), self.parts, here)
             begin += numbers.shape[1]
 
     def ranked(self, top: int) -> SearchResult:
@@ -189,6 +189,12 @@ def _with_room(found: SearchResult, every: Evaluated) -> np.ndarray:
     numbers = dict(zip(PlanNumbers._fields, np.concatenate(every.numbers, axis=1), strict=True))
     sequences = np.array([float(one.global_batch) for one in every.settings])[every.rows[1]]
     waits = software.host.pressure_time * pressure(every.peak_memory, limit)  # type: ignore[arg-type]
+    question = Question(found.model, found.cluster, found.framework)
+    by_batch = [
+        np.broadcast_to(question.discrepancy(settings, PlanNumbers(*degrees)), degrees.shape[1:])
+        for settings, degrees in zip(every.settings, every.numbers, strict=True)
+    ]
+    waits = np.exp(np.concatenate(by_batch)) * waits
     return every.step_time - waits * sequences / (numbers["data"] * numbers["micro_batch"])
 
 

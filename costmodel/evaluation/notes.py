@@ -26,7 +26,7 @@ WHY = {
 """Why a choice may change nothing, in words."""
 DIVIDED = ("global_batch", "seq_len")
 WORTH_SAYING = 0.005
-"""Change of a step by what own runs say of plans alike."""
+"""Share of a step by which own runs of similar plans change it."""
 
 
 def inert_fields(answer: Estimate) -> tuple[str, ...]:
@@ -83,11 +83,10 @@ def notes(answer: Estimate) -> tuple[str, ...]:
             f"seq_len={plan.seq_len} is beyond the {model.trained_length:,} tokens that {model.name} was trained with: time and "
             "memory hold, but its positions need scaling or more training"
         )
-    if abs(math.expm1(answer.longer)) >= WORTH_SAYING:
-        than = "longer" if answer.longer > 0.0 else "less"
+    if abs(change := math.expm1(answer.discrepancy)) >= WORTH_SAYING:
         found.append(
-            f"own runs of plans like this one took {abs(math.expm1(answer.longer)):.1%} {than} than the constants fitted to them "
-            "say, and so it is taken to"
+            f"own runs of similar plans {'lengthen' if change > 0.0 else 'shorten'} this estimate by {abs(change):.1%} beyond "
+            "what the constants fitted to them give"
         )
     for name in inert_fields(answer):
         value = getattr(plan, name)

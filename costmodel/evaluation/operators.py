@@ -73,7 +73,8 @@ def roofline(estimate: Estimate) -> Roofline:
 
     The FLOP and bytes of an operator are those by which its formula prices it: the formula is evaluated on a device
     that computes one FLOP a second and moves bytes in no time, and on one of the reverse. A flash kernel is priced by its
-    FLOP alone; its bytes are the least that it has to move.
+    FLOP alone; its bytes are the least that it has to move. Times are those by the constants: what own runs say of a plan
+    is no operator's.
 
     Parameters
     ----------

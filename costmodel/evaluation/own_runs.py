@@ -37,11 +37,11 @@ SLOWER = {
 LARGEST = {path: 1.0 for path in paths(Software) if path.startswith("overlap_")}
 FARTHEST = 8.0
 """A measured step farther than this from its estimate is a mistake in units, or another run."""
-COMMON, MODEL_SPREAD, SCATTER, UNLIKE = 0.15, 0.06, 0.03, 0.055
+COMMON, MODEL_SPREAD, SCATTER, PLAN_SPREAD = 0.15, 0.06, 0.03, 0.055
 """Standard deviations, in logarithms, of what clusters have in common for all runs, of what is a model's own there, of runs
-of one model, and of what is a plan's own, which plans alike have in common: cross-validation by source shows them (`python -m
+of one model, and of what is a plan's own, which plans like it share: cross-validation by source shows them (`python -m
 calibration validate --own-runs`)."""
-ODD = 0.2
+OUTLIER = 0.2
 """Error in its logarithm beyond which a run is taken for a mistake rather than for what its plan is like."""
 TAILS = 4.0
 """Degrees of freedom of a run's scatter: one that disagrees with the others loses its weight."""
@@ -89,7 +89,8 @@ def calibrate(
     -------
     Cluster
         the same with `frameworks` holding the calibrated one, which `estimate` and `search` take when asked for its
-        name; its `time_error` is what the runs leave unknown of the constants, with the spread of models and of runs
+        name; its `time_error` is what the runs leave unknown of the constants, with the spread of models and of runs, its
+        `own_runs` what they say of plans like theirs. A cluster that is calibrated already keeps what it was told
 
     Raises
     ------
@@ -105,7 +106,8 @@ def calibrate(
     The constants move together, by the covariance that calibration found for them, and with them a factor that all steps
     of a cluster have in common. Runs of one model share what is that model's own, so that they don't outvote a run of
     another. The scatter of a run is Student's: a run that disagrees with the others loses its weight, and `influences`
-    names it; `next_run` says what to measure next.
+    names it; `next_run` says what to measure next. What constants leave of a run stays with its model and with plans like its
+    own (`costmodel.formulas.discrepancy`).
 
     Examples
     --------
@@ -133,7 +135,7 @@ def calibrate(
         prior = _predicted(cluster, software, (model, plan, seconds))
         if not 1.0 / FARTHEST < seconds / prior < FARTHEST:
             raise InvalidValue(
-                "seconds", seconds, f"a time within {FARTHEST:g} times {prior:.4g} s, which the catalogue's constants give"
+                "seconds", seconds, f"a time within {FARTHEST:g} times {prior:.4g} s, which is estimated"
             )
     constants, found = updated(cluster, software, measured)
     calibrated = dataclasses.replace(software, constants=constants, time_error=found.spread, own_runs=found.own_runs, owner="")
@@ -147,7 +149,7 @@ class Influence:
     Parameters
     ----------
     run : its place among the runs
-    before, after : log(measured / estimated) with the catalogue's constants, and with the calibrated ones
+    before, after : log(measured / estimated) by the framework as it was, and as it is calibrated
     weight : that it kept: 1, and less the more it disagrees with the others
     moved : the constant that it moved most, by its path
     by : factor on that constant
@@ -181,7 +183,8 @@ def influences(
     measured = read_runs(runs)
     _, update = updated(cluster, software, measured)
     disagreeing = _disagreeing(cluster, software, measured)
-    earlier = np.log([run[2] for run in measured]) - _logarithms(_asked(cluster, software, measured), software.constants)
+    asked = _asked(cluster, software, measured)
+    earlier = _beyond(cluster, software, measured, asked) - _logarithms(asked, software.constants)
     found = []
     for place, before in enumerate(map(float, earlier)):
         push = update.gain[:, place] * before
@@ -406,6 +409,15 @@ def _logarithms(asked: Asked, constants: Software) -> Array:
         return np.log([formula(*inputs._replace(software=constants)).total for formula, inputs in asked])
 
 
+def _beyond(cluster: Cluster, software: Framework, runs: Sequence[Run], asked: Asked) -> Array:
+    """Logarithms of the measured times, without what earlier own runs say of such plans."""
+    known = [
+        Question(run[0], cluster, software).discrepancy(inputs.settings, inputs.plan)
+        for run, (_, inputs) in zip(runs, asked, strict=True)
+    ]
+    return np.asarray(np.log([run[2] for run in runs]) - np.array(known))
+
+
 def _weights(errors: Array, spread: float = math.hypot(MODEL_SPREAD, SCATTER)) -> Array:
     """Weight of each run, by what stays of its error, whose spread is `spread`."""
     return np.asarray(np.minimum((TAILS + 1.0) / (TAILS + (errors / spread) ** 2), 1.0))
@@ -438,9 +450,9 @@ def updated(
     fields, prior = _prior(software, believed)
     models = [run[0] for run in runs]
     same = np.array([[one == other for other in models] for one in models], dtype=float)
-    times = np.log([run[2] for run in runs])
     precision = np.linalg.pinv(prior, hermitian=True)
     asked = _asked(cluster, software, runs)
+    times = _beyond(cluster, software, runs, asked)
     change = np.zeros(len(fields) + 1)
     apart = times - _logarithms(asked, software.constants)
     for _ in range(ROUNDS):
@@ -467,20 +479,33 @@ def updated(
     constants = _at(software.constants, fields, change)
     # what a model has of its own is known the better the more runs of it there are
     own = MODEL_SPREAD**2 * (1.0 + 1.0 / len(runs)) / 2.0
-    # what constants leave is their plans' own as far as plans alike have it too: the mean of a random function of the plan
+    # what constants leave is their plans' own as far as plans like them share it: the mean of a random function of the plan
     inputs = [one for _, one in asked]
-    common = np.array([[_in_common(one, other) for other in inputs] for one in inputs])
-    scattered = UNLIKE**2 * common + np.diag(SCATTER**2 / _weights(apart, ODD))
-    longer = UNLIKE**2 * np.linalg.solve(scattered, apart)
-    # of a plan that is as far from them as they are from each other: what each run would be, told by the others
-    unlike = float(np.mean(1.0 / np.diag(np.linalg.inv(UNLIKE**2 * common + SCATTER**2 * np.eye(len(runs))))))
-    spread = HEAVIER * math.sqrt(left + own + unlike)
-    told = tuple(OwnRun(float(by), one.model, one.settings, one.plan) for by, one in zip(longer, inputs, strict=True))
-    return constants, Update(fields, change, gain, apart - common @ longer, _weights(apart), spread, told)
+    common = np.eye(len(runs))
+    for place, one in enumerate(inputs):
+        for other in range(place):
+            common[place, other] = common[other, place] = _in_common(one, inputs[other])
+    scattered = PLAN_SPREAD**2 * common + np.diag(SCATTER**2 / _weights(apart, OUTLIER))
+    discrepancies = PLAN_SPREAD**2 * np.linalg.solve(scattered, apart)
+    spread = HEAVIER * math.sqrt(left + own + _of_another_plan(common))
+    told = [OwnRun(float(by), one.model, one.settings, one.plan) for by, one in zip(discrepancies, inputs, strict=True)]
+    errors = apart - common @ discrepancies
+    return constants, Update(fields, change, gain, errors, _weights(apart), spread, (*software.own_runs, *told))
+
+
+def _of_another_plan(common: Array) -> float:
+    """Variance of a run of a plan as far from the runs as they are from each other: of each, told by those of other plans."""
+    found = []
+    for row in common:
+        others = np.flatnonzero(row < 1.0)
+        shared = PLAN_SPREAD**2 * row[others]
+        covariance = PLAN_SPREAD**2 * common[np.ix_(others, others)] + SCATTER**2 * np.eye(len(others))
+        found.append(PLAN_SPREAD**2 + SCATTER**2 - shared @ np.linalg.solve(covariance, shared))
+    return float(np.mean(found))
 
 
 def _in_common(one: Inputs, other: Inputs) -> float:
     """What two runs have in common of what is their plans' own."""
     if unloaded(one.model) != unloaded(other.model):
         return 0.0
-    return float(discrepancy.alike(discrepancy.apart(one.settings, one.plan, other.settings, other.plan)))
+    return float(discrepancy.correlation(one.model, one.settings, one.plan, other.settings, other.plan))

@@ -125,7 +125,7 @@ def search(
             inside = engines.within(inputs, product, selection.boundary) if bounded else product
             times, held = engines.rank(inputs, inside, engine, selection.boundary if bounded else math.inf)
             if question.own_runs:
-                times = times * np.exp(engines.longer(question, inputs.settings, inside))
+                times = times * np.exp(engines.discrepancies(question, inputs.settings, inside))
             turned = question.framework.turns(sample.rank_order)
             selection.take(place, inside, times, held, product.number - inside.number, turned)
             if keep_evaluated:

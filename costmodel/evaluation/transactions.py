@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -120,6 +121,7 @@ class Book:
         self.question, self.asked = question, plan
         self.rule = rule_of_plan(question, plan) if rule is None else rule
         self.model, self.settings, self.plan, self.network, self.software, self.device = question.inputs(plan)
+        self.stretch = math.exp(question.discrepancy(self.settings, self.plan))  # by what own runs say of plans like this one
         self.micro_batches = float(layout.micro_batches(self.settings, self.plan))
         self.updates = float(schedules.updates(self.plan.schedule, self.micro_batches))
         self.passes = self.micro_batches / float(schedules.weight_copies(self.plan.schedule))
@@ -152,7 +154,7 @@ class Book:
 
     @property
     def backward(self) -> tuple[Layer, float, float]:
-        """A layer's pass, and the backward times of head and embedding [s]."""
+        """A layer's pass, and the backward times of head and embedding, by the constants alone [s]."""
         arguments = self.model, self.settings, self.plan
         one = training_step.layer_pass(*arguments, self.network, self.software, self.device)
         head = layer.head_work(*arguments, self.software, self.device)
@@ -183,7 +185,7 @@ class Book:
             if size > 0.0 and made > 0.0:
                 self.rows.append(Transaction(
                     stage=stage, phase=phase, group=group, collective=collective, ranks=int(ranks), stride=int(stride),
-                    level=level, nbytes=size, count=made, time=time, sent=out, links=tuple(load),
+                    level=level, nbytes=size, count=made, time=self.stretch * time, sent=out, links=tuple(load),
                 ))  # fmt: skip
 
     def _priced(

@@ -436,7 +436,7 @@ class Inputs(NamedTuple):
 class OwnRun(NamedTuple):
     """What a step that was measured says of plans like its own, beyond the constants."""
 
-    longer: Number  # they take, in the logarithm, at its own plan
+    discrepancy: Number  # of their time, in the logarithm, at its own plan
     model: ModelNumbers
     settings: Settings
     plan: PlanNumbers

@@ -9,6 +9,7 @@ from importlib import resources
 
 from costmodel.description.question import Question
 from costmodel.description.schedule import KINDS
+from costmodel.evaluation.engine import TIMES
 from costmodel.evaluation.estimation import TIME_PARTS
 from costmodel.formulas.legality import violations
 from costmodel.page import kernels, printed
@@ -44,9 +45,12 @@ def tables(question: Asked, price: float = 0.0, conversion: Conversion | None = 
         "texts": texts(question), "follows": {"field": FOLLOWING, "by": LEADING, "text": LEFT},
         "parameters": {formula.__name__: list(inspect.signature(formula).parameters) for formula in printed.PRINTED},
         "steps": {"by": FORMULA, "names": [formula.__name__ for formula in STEPS]}, "legality": violations.__name__,
-        "parts": TIME_PARTS, "gpus": "gpus",
+        "parts": TIME_PARTS, "times": TIMES, "gpus": "gpus",
         "own_runs": [
-            {"longer": run.longer, "of": {"other_settings": nested_numbers(run.settings), "other_plan": nested_numbers(run.plan)}}
+            {
+                "discrepancy": run.discrepancy,
+                "of": {"other_settings": nested_numbers(run.settings), "other_plan": nested_numbers(run.plan)},
+            }
             for run in Question(question.model, question.cluster, question.framework).own_runs
         ],
         "peak": question.cluster.device.peak(question.plan.dtype),

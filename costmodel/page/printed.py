@@ -17,7 +17,7 @@ from costmodel.formulas.pipeline import layout
 from costmodel.formulas.stage import outside_passes, stage_pass
 from costmodel.page.question import STEPS
 
-PRINTED: tuple[Callable[..., object], ...] = (*STEPS, violations, discrepancy.apart, discrepancy.alike)
+PRINTED: tuple[Callable[..., object], ...] = (*STEPS, violations, discrepancy.correlation)
 PLAYED: tuple[Callable[..., object], ...] = (
     stage_pass, outside_passes, layout.rank_shares, layout.chunks, layout.micro_batches, communication.boundary_parts,
 )  # fmt: skip

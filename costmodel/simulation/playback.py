@@ -470,7 +470,7 @@ def timeline(
     shape, settings, numbers, network, software, _ = inputs
     stages = schedule.stages
     layers = stage_layers(model.layers, stages, numbers, shape, settings)
-    longer = math.exp(result.longer)
+    longer = math.exp(result.discrepancy)
     forward, data, weight = (longer * part for part in _passes(layers, inputs))
     latency, moving, nbytes = communication.boundary_parts(shape, settings, numbers, network, software)
     latency, moving = longer * latency, longer * moving

@@ -99,8 +99,8 @@ def simulate(
     spread = real("jitter", jitter, 0.0, 10.0)
     whole("seed", seed, 2**63 - 1)
     asked = estimate(model, cluster, plan, framework)
-    plan, longer = asked.plan, asked.longer
-    result = asked if not longer else estimate(model, cluster, plan, dataclasses.replace(asked.framework, own_runs=()))
+    plan, discrepancy = asked.plan, asked.discrepancy
+    result = asked if not discrepancy else estimate(model, cluster, plan, dataclasses.replace(asked.framework, own_runs=()))
     name = str(plan.schedule)
     if not SCHEDULES[name].flushes:
         raise NotModelled(f"a step of schedule={name!r}, which never flushes: `timeline` plays it")
@@ -163,10 +163,10 @@ def simulate(
         ),
         base=base,
     )  # fmt: skip
-    return stretched(played_step, asked, math.exp(longer)) if longer else played_step
+    return stretched_play(played_step, asked, math.exp(discrepancy)) if discrepancy else played_step
 
 
-def stretched(played: Simulation, asked: Estimate, factor: float) -> Simulation:
+def stretched_play(played: Simulation, asked: Estimate, factor: float) -> Simulation:
     """A played step all of whose times are so many times as long, as own runs have it whatever part takes them.
 
     Parameters

@@ -204,7 +204,9 @@ class Ledger:
         ready = np.concatenate(full or [np.empty(0)])
         order = np.argsort(ready, kind="stable")
         duration = np.concatenate(times or [np.empty(0)])[order]
-        return rules.overlap(ready[order], duration, float(layers.sum() + sum(outer)))
+        return rules.overlap(
+            book.stretch * ready[order], book.stretch * duration, book.stretch * float(layers.sum() + sum(outer))
+        )  # fmt: skip
 
     def synchronisation(self, stage: str | None = None) -> tuple[Exchanged, ...]:
         """Calls that sum a stage's gradients and gather its weights, in order.

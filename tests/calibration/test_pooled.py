@@ -54,7 +54,7 @@ def test_rates_that_made_the_runs_are_found():
         assert rate_of(found, f"f{number}") == pytest.approx(rate, rel=0.12)
 
 
-def test_of_constants_that_make_up_for_each_other_the_one_that_is_known_least_stays():
+def test_of_constants_that_make_up_for_each_other_the_one_of_the_widest_prior_stays():
     random = np.random.default_rng(3)
     fields = [Field(name, 1.0, 0.0, math.inf, {"field": spread}) for name, spread in (("a", 1.0), ("b", 0.95), ("c", 0.9))]
     names = np.array([f"f{n % 20}" for n in range(200)])

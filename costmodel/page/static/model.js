@@ -76,12 +76,12 @@ function makeModel(DATA, formulas) {
   const call = (name, made) => formulas[name](...parameters[name].map((parameter) => made[parameter]));
   const known = (made) => call(DATA.steps.names[made[DATA.steps.by]], made);
   // Factor on every time by which own runs of plans alike took longer than the constants say.
-  const stretch = (made) => Math.exp(DATA.own_runs.reduce((sum, {longer, of}) => sum + longer * formulas.alike(call("apart", {...made, ...of})), 0));
+  const stretch = (made) => Math.exp(DATA.own_runs.reduce((sum, {discrepancy, of}) => sum + discrepancy * call("correlation", {...made, ...of}), 0));
   function step(made) {
     const found = known(made);
     if (!DATA.own_runs.length) return found;
     const factor = stretch(made);
-    for (const time of ["total", "hidden_exchange", ...parts]) found[time] *= factor;
+    for (const time of DATA.times) found[time] *= factor;
     return found;
   }
 
