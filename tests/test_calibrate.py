@@ -26,11 +26,7 @@ def unknown(name: str) -> costmodel.Framework:
 
 
 @pytest.mark.skipif(not REFERENCE.is_dir(), reason="the optional reference folder is absent")
-@pytest.mark.parametrize("source", [
-    pytest.param("internevo", marks=pytest.mark.xfail(
-        strict=True, reason="software that was never calibrated is right here within 5.4 %, its scatter: after five steps 5.6",
-    )), "llmfoundry", "dgxc_benchmarking",
-])  # fmt: skip
+@pytest.mark.parametrize("source", ["internevo", "llmfoundry", "dgxc_benchmarking"])
 def test_five_measured_steps_improve_the_estimates_of_the_others(source):
     cases, _ = cases_of([run for run in usable(read_runs(REFERENCE / f"{source}.csv"))])
     first = cases[0]
