@@ -90,7 +90,8 @@ def calibrate(
     Cluster
         the same with `frameworks` holding the calibrated one, which `estimate` and `search` take when asked for its
         name; its `time_error` is what the runs leave unknown of the constants, with the spread of models and of runs, its
-        `own_runs` what they say of plans like theirs. A cluster that is calibrated already keeps what it was told
+        `own_runs` what they say of plans like theirs. A cluster that is calibrated already keeps what it was told, but not
+        how sure that is: better give all runs at once
 
     Raises
     ------

@@ -106,12 +106,18 @@ def split_distance(settings: Settings, plan: PlanNumbers, other_settings: Settin
         + _size(copies * plan.shard_optimizer - other_copies * other_plan.shard_optimizer)
         + _size(copies * plan.shard_gradients - other_copies * other_plan.shard_gradients)
         + _size(copies * plan.shard_weights - other_copies * other_plan.shard_weights)
-        + _exchange_distance(settings, plan, other_settings, other_plan)
+        + exchange_distance(settings, plan, other_settings, other_plan)
     )  # fmt: skip
 
 
-def _exchange_distance(settings: Settings, plan: PlanNumbers, other_settings: Settings, other_plan: PlanNumbers) -> Number:
-    """Steps in how copies agree, stages take turns, tokens get to experts, and tensor ranks hide what they exchange."""
+def exchange_distance(settings: Settings, plan: PlanNumbers, other_settings: Settings, other_plan: PlanNumbers) -> Number:
+    """Steps from one plan to another in how copies agree, stages take turns, tokens get to experts, tensor ranks hide exchanges.
+
+    Parameters
+    ----------
+    settings, plan : of one
+    other_settings, other_plan : of the other
+    """
     these, those = settings.overlap, other_settings.overlap
     copies, other_copies = _several(plan.data * plan.context), _several(other_plan.data * other_plan.context)
     stages, other_stages = _several(plan.pipeline), _several(other_plan.pipeline)
