@@ -15,6 +15,7 @@ from calibration.fit.problem import clocked, cluster_name, framework_owner, mode
 from calibration.fit.runs import Fitted, base_columns, expected
 from calibration.validate.distance import Unseen, unseen
 from calibration.validate.predictions import evaluated
+from costmodel.description.framework import Framework
 from costmodel.description.question import Question
 from costmodel.evaluation.error_model import NINETY
 from costmodel.evaluation.own_runs import Prior, updated
@@ -106,13 +107,14 @@ class _Group:
         values = {path: np.full(len(rows), value) for path, value in flat(constants).items()}
         memory = {path: value for path, value in flat(some.software).items() if path.startswith("memory_")}
         at = some._replace(software=replaced(some.software, values | memory), device=clocked(some.device, self.clock))
-        return np.log(np.asarray(evaluated(at).total)) + [self._discrepancy(row, own_runs) for row in rows]
+        told = dataclasses.replace(self.framework, own_runs=own_runs)
+        return np.log(np.asarray(evaluated(at).total)) + [self._discrepancy(row, told) for row in rows]
 
-    def _discrepancy(self, row: int, own_runs: Sequence[OwnRun]) -> float:
+    def _discrepancy(self, row: int, told: Framework) -> float:
         """What own runs say of the plan of a row."""
         case = self.cases[row]
-        question = Question(case.model, self.cluster, dataclasses.replace(self.framework, own_runs=own_runs))
-        return float(question.discrepancy(question.settings(case.plan), case.plan.numbers(question.framework, case.model.layers)))
+        question = Question(case.model, self.cluster, told)
+        return float(question.discrepancy(question.settings(case.plan), case.plan.numbers(told, case.model.layers)))
 
     def calibrated(self, chosen: Array, random: np.random.Generator) -> Drawn:
         """The group calibrated on some of its rows."""

@@ -82,7 +82,7 @@ class Question:
     @functools.cached_property
     def own_runs(self) -> tuple[OwnRun, ...]:
         """What measured steps of this very model, whatever its experts' load, say of plans like theirs."""
-        return tuple(run for run in self.framework.own_runs if unloaded(run.model) == unloaded(self.shape))
+        return tuple(run for run in self.framework.own_runs if same_model(run.model, self.shape))
 
     def discrepancy(self, settings: Settings, plan: PlanNumbers) -> Number:
         """Logarithm by which own runs of plans alike took longer than the constants say; of a plan, or of columns.
@@ -103,11 +103,11 @@ class Question:
         return resolved
 
 
-def unloaded(model: ModelNumbers) -> ModelNumbers:
-    """A model but for the load of its experts, which is a run's rather than its own.
+def same_model(one: ModelNumbers, other: ModelNumbers) -> bool:
+    """Whether two models differ in nothing but the load of their experts, which is a run's rather than their own.
 
     Parameters
     ----------
-    model : `ModelNumbers`
+    one, other : `ModelNumbers`
     """
-    return model._replace(experts=model.experts._replace(load=1.0))
+    return one._replace(experts=one.experts._replace(load=other.experts.load)) == other

@@ -229,12 +229,12 @@ def discrepancies(question: Question, settings: Settings, product: Product) -> C
     import numpy as np
 
     found = np.zeros(product.legal.shape)
+    groups = int(product.group.max(initial=0)) + 1
     for run in question.own_runs:
         common = run.discrepancy * discrepancy.correlation_at(discrepancy.choice_distance(settings, run.settings))
         outer = discrepancy.correlation_at(discrepancy.split_distance(settings, product.outer_plans, run.settings, run.plan))
         passes = discrepancy.pass_distance(question.shape, settings, product.inner_plans, run.settings, run.plan)
         inner = discrepancy.correlation_at(passes)
-        groups = int(product.group.max(initial=0)) + 1
         table = np.broadcast_to(inner, (groups, product.legal.shape[1]))
         found += common * np.broadcast_to(outer, product.group.shape)[:, None] * table[product.group]
     return found

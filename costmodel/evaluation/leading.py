@@ -190,12 +190,14 @@ def _with_room(found: SearchResult, every: Evaluated) -> np.ndarray:
     sequences = np.array([float(one.global_batch) for one in every.settings])[every.rows[1]]
     waits = software.host.pressure_time * pressure(every.peak_memory, limit)  # type: ignore[arg-type]
     question = Question(found.model, found.cluster, found.framework)
-    by_batch = [
-        np.broadcast_to(question.discrepancy(settings, PlanNumbers(*degrees)), degrees.shape[1:])
-        for settings, degrees in zip(every.settings, every.numbers, strict=True)
-    ]
-    waits = np.exp(np.concatenate(by_batch)) * waits
-    return every.step_time - waits * sequences / (numbers["data"] * numbers["micro_batch"])
+    stretch: np.ndarray | float = 1.0
+    if question.own_runs:
+        by_batch = [
+            question.discrepancy(settings, PlanNumbers(*degrees))
+            for settings, degrees in zip(every.settings, every.numbers, strict=True)
+        ]
+        stretch = np.exp(np.concatenate(by_batch))  # type: ignore[arg-type]
+    return every.step_time - stretch * waits * sequences / (numbers["data"] * numbers["micro_batch"])
 
 
 def _leading(every: Evaluated, with_room: np.ndarray, most: int) -> np.ndarray:

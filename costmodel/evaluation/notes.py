@@ -6,7 +6,6 @@ import dataclasses
 import math
 
 from costmodel.description.plan import Plan
-from costmodel.description.question import Question
 from costmodel.errors import CostModelError
 from costmodel.evaluation.engine import evaluate_one
 from costmodel.evaluation.estimation import Estimate
@@ -44,9 +43,6 @@ def inert_fields(answer: Estimate) -> tuple[str, ...]:
     ('sequence_parallel',)
     """
     found = []
-    constants_alone = dataclasses.replace(answer.framework, own_runs=())  # of a choice that changes nothing, runs say nothing
-    question = Question(answer.model, answer.cluster, constants_alone)
-    step = evaluate_one(question, answer.plan)
     for field in dataclasses.fields(Plan):
         if field.name in DIVIDED or field.default is dataclasses.MISSING:
             continue
@@ -57,7 +53,7 @@ def inert_fields(answer: Estimate) -> tuple[str, ...]:
             usual.check(answer.model, answer.cluster, answer.framework)
         except CostModelError:  # the default can't run here, so that the choice does change something
             continue
-        if evaluate_one(question, usual) == step:
+        if evaluate_one(answer.question, usual) == answer.step:
             found.append(field.name)
     return tuple(found)
 

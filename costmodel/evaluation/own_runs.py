@@ -17,7 +17,7 @@ from costmodel.checks import kind, listing, plain
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
-from costmodel.description.question import Question, unloaded
+from costmodel.description.question import Question, same_model
 from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue, UnreadableFile
 from costmodel.evaluation.engine import evaluate_one, step_formula
@@ -507,6 +507,6 @@ def _of_another_plan(common: Array) -> float:
 
 def _in_common(one: Inputs, other: Inputs) -> float:
     """What two runs have in common of what is their plans' own."""
-    if unloaded(one.model) != unloaded(other.model):
+    if not same_model(one.model, other.model):
         return 0.0
     return float(discrepancy.correlation(one.model, one.settings, one.plan, other.settings, other.plan))

@@ -16,6 +16,7 @@ from costmodel.page import kernels, printed
 from costmodel.page.conversion import Conversion, Rule, Term, learn
 from costmodel.page.question import FOLLOWING, FORMULA, LEADING, LEFT, STEPS, Asked, Domain
 from costmodel.page.rules import refused_by_framework, texts
+from costmodel.records import flat
 
 PRICES = Domain(bounds=(0.0, 1e6), wish="a number from 0 to 1e+06")
 """Of a GPU-hour, in any currency."""
@@ -47,10 +48,7 @@ def tables(question: Asked, price: float = 0.0, conversion: Conversion | None = 
         "steps": {"by": FORMULA, "names": [formula.__name__ for formula in STEPS]}, "legality": violations.__name__,
         "parts": TIME_PARTS, "times": TIMES, "gpus": "gpus",
         "own_runs": [
-            {
-                "discrepancy": run.discrepancy,
-                "of": {"other_settings": nested_numbers(run.settings), "other_plan": nested_numbers(run.plan)},
-            }
+            {"discrepancy": run.discrepancy, "of": flat({"other_settings": run.settings, "other_plan": run.plan}, ".")}
             for run in Question(question.model, question.cluster, question.framework).own_runs
         ],
         "peak": question.cluster.device.peak(question.plan.dtype),
@@ -61,20 +59,6 @@ def _constant(rule: Rule) -> float | None:
     """The value of an argument that nothing changes."""
     terms = list(rule.terms.values())
     return None if len(terms) != 1 or rule.by or terms[0].powers else terms[0].factor
-
-
-def nested_numbers(record: tuple[object, ...]) -> dict[str, object]:
-    """A nested tuple of numbers as JSON has it, by the names of its fields.
-
-    Parameters
-    ----------
-    record : a NamedTuple of numbers and of such tuples
-    """
-    names: tuple[str, ...] = getattr(record, "_fields", ())
-    return {
-        name: nested_numbers(value) if isinstance(value, tuple) else float(value)  # type: ignore[arg-type]
-        for name, value in zip(names, record, strict=True)
-    }
 
 
 def _flat(term: Term) -> list[object]:

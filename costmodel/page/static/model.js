@@ -75,11 +75,16 @@ function makeModel(DATA, formulas) {
   }
   const call = (name, made) => formulas[name](...parameters[name].map((parameter) => made[parameter]));
   const known = (made) => call(DATA.steps.names[made[DATA.steps.by]], made);
+  const ownRuns = DATA.own_runs.map(({discrepancy, of}) => {
+    const other = {};
+    for (const [path, value] of Object.entries(of)) nest(other, path, value);
+    return {discrepancy, other};
+  });
   // Factor on every time by which own runs of plans alike took longer than the constants say.
-  const stretch = (made) => Math.exp(DATA.own_runs.reduce((sum, {discrepancy, of}) => sum + discrepancy * call("correlation", {...made, ...of}), 0));
+  const stretch = (made) => Math.exp(ownRuns.reduce((sum, {discrepancy, other}) => sum + discrepancy * call("correlation", {...made, ...other}), 0));
   function step(made) {
     const found = known(made);
-    if (!DATA.own_runs.length) return found;
+    if (!ownRuns.length) return found;
     const factor = stretch(made);
     for (const time of DATA.times) found[time] *= factor;
     return found;
