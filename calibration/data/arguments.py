@@ -17,6 +17,10 @@ LATENT = {"q-lora-rank": 0, "kv-lora-rank": 32, "qk-head-dim": 128, "qk-pos-emb-
 """Sizes of latent attention, with Megatron's defaults."""
 OFFLOADED = 7
 """Modules whose inputs Megatron can offload."""
+STEADY = 1.25
+"""Median of a run's steps over the fastest of them, up to which it says what a step takes. Megatron's own tests on part of a
+node share its host with others: there the median is up to five times the fastest, and twenty times what the same test takes on
+whole nodes, where nine runs in ten stay within 1.1."""
 
 
 def arguments_of(run: Run) -> dict[str, object]:
@@ -36,6 +40,17 @@ def arguments_of(run: Run) -> dict[str, object]:
         raise InvalidValue("notes", notes[:40], "arguments as JSON") from error
     assert isinstance(found, dict)  # it begins with a brace
     return found
+
+
+def is_steady(run: Run) -> bool:
+    """Whether the median of a run's steps is near the fastest, where the notes quote that; else it waited for something else.
+
+    Parameters
+    ----------
+    run : a row
+    """
+    fastest = arguments_of(run).get("t_min")
+    return not isinstance(fastest, int | float) or run.number.get("step_time_s", 0.0) <= STEADY * fastest
 
 
 def _count(arguments: dict[str, object], name: str, default: int = 0) -> int:

@@ -52,9 +52,9 @@ class Case:
 
     @property
     def seconds(self) -> float | None:
-        """Measured step time [s]."""
+        """Measured step time [s]; None where the row has none, or one that its own steps contradict."""
         number = self.run.number
-        if not self.run.flag("usable_time"):
+        if not self.run.flag("usable_time") or not megatron.is_steady(self.run):
             return None
         if "step_time_s" in number:
             return number["step_time_s"]

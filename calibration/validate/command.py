@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import costmodel
+from calibration.data.arguments import STEADY, is_steady
 from calibration.data.cases import cases_of, is_modelled
 from calibration.data.reference import default_files
 from calibration.data.runs import SECOND, Run, read_runs
@@ -25,6 +26,7 @@ from costmodel.records import Row
 QUOTED = Path(__file__).parents[1] / "reference"
 """Small tables of figures quoted from papers, for checkouts without the reference folder."""
 LEAST_PREDICTED = 0.9
+UNSTEADY = f"time: the median step takes over {STEADY:g} times the fastest (memory is used)"
 ROOT = Path(__file__).resolve().parents[2]
 README, PAGE = ROOT / "README.md", ROOT / "docs" / "accuracy.md"
 BEGIN, END = "<!-- accuracy:begin -->", "<!-- accuracy:end -->"
@@ -37,7 +39,7 @@ def complete(run: Run) -> bool:
 
 
 def evaluate(runs: Sequence[Run]) -> tuple[list[Prediction], dict[str, int]]:
-    """Predictions of the usable rows, and the count of the others by reason."""
+    """Predictions of the usable rows, and by reason the count of the others, and of those of which only memory is used."""
     skipped: dict[str, int] = {}
     wanted = []
     for run in runs:
@@ -49,6 +51,8 @@ def evaluate(runs: Sequence[Run]) -> tuple[list[Prediction], dict[str, int]]:
     cases, missing = cases_of(wanted)
     for reason, labels in missing.items():
         skipped[reason] = skipped.get(reason, 0) + len(labels)
+    if unsteady := sum(run.flag("usable_time") and not is_steady(run) for run in wanted):
+        skipped[UNSTEADY] = unsteady
     return predictions_of(cases), skipped
 
 

@@ -134,6 +134,16 @@ def test_rows_that_are_not_usable_are_counted_by_their_status(capsys, table):
     assert entry["skipped"] == {"two numbers swapped": 1}
 
 
+@pytest.mark.parametrize(("fastest", "timed"), [(1.0, 8), (0.5, 7)])
+def test_a_time_that_its_own_steps_contradict_is_not_used_and_said(capsys, table, fastest, timed):
+    seconds = 1.1  # nine in ten of Megatron's own tests have their median within a tenth of the fastest step
+    path = table(1, step_time_s=str(seconds), tokens_per_s_per_gpu="", notes=f'{{"t_min": {fastest}}}')
+    assert main(["validate", "--json", str(path)]) == 0
+    (entry,) = parsed(capsys.readouterr().out)["sources"]
+    assert entry["time"]["n"] == timed
+    assert list(entry["skipped"].values()) == [1] * (8 - timed)
+
+
 def test_rows_of_a_kind_that_is_not_modelled_are_listed_with_the_reason_and_fail_nothing(capsys, table):
     assert main(["validate", "--json", str(table(3, model_name="BERT-large"))]) == 0
     said = capsys.readouterr()
