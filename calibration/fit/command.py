@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reference", type=Path, metavar="DIR", help="reference folder (default: ../shared/reference)")
     parser.add_argument("--devices", action="store_true", help="fit devices to their operators too, and write them")
     parser.add_argument("--plots", type=Path, metavar="FILE", help="write measured against fitted, a plot for each family")
-    parser.add_argument("--iterations", type=int, default=12, help="most iterations (default: 12)")
+    parser.add_argument("--iterations", type=int, default=20, help="most iterations (default: 20)")
     parser.add_argument("--dry-run", action="store_true", help="print the errors, write nothing")
 
 

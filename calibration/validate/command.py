@@ -212,7 +212,7 @@ def _own_runs(by_source: dict[str, list[Run]], counts: Sequence[int]) -> dict[st
 
     wanted = [run for runs in by_source.values() for run in runs if run.flag("usable_time")]
     cases, _ = cases_of(wanted)
-    time, _ = fit_runs(cases, 12, lambda line: print(line, file=sys.stderr), with_memory=False)
+    time, _ = fit_runs(cases, 20, lambda line: print(line, file=sys.stderr), with_memory=False)
     return own_runs(time, counts)
 
 
