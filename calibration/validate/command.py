@@ -26,7 +26,6 @@ from costmodel.records import Row
 QUOTED = Path(__file__).parents[1] / "reference"
 """Small tables of figures quoted from papers, for checkouts without the reference folder."""
 LEAST_PREDICTED = 0.9
-UNSTEADY = f"time: the median step takes over {STEADY:g} times the fastest (memory is used)"
 ROOT = Path(__file__).resolve().parents[2]
 README, PAGE = ROOT / "README.md", ROOT / "docs" / "accuracy.md"
 BEGIN, END = "<!-- accuracy:begin -->", "<!-- accuracy:end -->"
@@ -39,7 +38,7 @@ def complete(run: Run) -> bool:
 
 
 def evaluate(runs: Sequence[Run]) -> tuple[list[Prediction], dict[str, int]]:
-    """Predictions of the usable rows, and by reason the count of the others, and of those of which only memory is used."""
+    """Predictions of the usable rows, and the count of the others by reason."""
     skipped: dict[str, int] = {}
     wanted = []
     for run in runs:
@@ -51,8 +50,6 @@ def evaluate(runs: Sequence[Run]) -> tuple[list[Prediction], dict[str, int]]:
     cases, missing = cases_of(wanted)
     for reason, labels in missing.items():
         skipped[reason] = skipped.get(reason, 0) + len(labels)
-    if unsteady := sum(run.flag("usable_time") and not is_steady(run) for run in wanted):
-        skipped[UNSTEADY] = unsteady
     return predictions_of(cases), skipped
 
 
@@ -71,7 +68,8 @@ def report(by_source: dict[str, list[Run]]) -> tuple[dict[str, object], list[Pre
         if usable and len(predictions) < LEAST_PREDICTED * usable:
             failures.append(f"{source}: only {len(predictions)} of {usable} usable rows are predicted")
         figures = {**summary(predictions), "unseen": unseen_of(source), "distance": distance_of(source)}
-        sources.append({"source": source, "rows": len(runs), "skipped": skipped, **figures})
+        unsteady = sum(run.flag("usable_time") and not is_steady(run) for run in runs)
+        sources.append({"source": source, "rows": len(runs), "skipped": skipped, "unsteady": unsteady, **figures})
         everything += predictions
         rows += len(runs)
         for reason, count in skipped.items():
@@ -281,3 +279,6 @@ def print_table(document: Row) -> None:
     for entry in document["sources"]:
         for reason, count in entry["skipped"].items():
             console.print(f"  {entry['source']}: {count} rows skipped: {reason}", markup=False, highlight=False)
+        if entry["unsteady"]:
+            why = f"times not used, whose median step takes over {STEADY:g} times the fastest"
+            console.print(f"  {entry['source']}: {entry['unsteady']} {why}", markup=False, highlight=False)
