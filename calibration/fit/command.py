@@ -21,7 +21,7 @@ from calibration.data.cases import Case, cases_of
 from calibration.data.reference import DEFAULT_FOLDER, default_files
 from calibration.data.runs import read_runs, usable
 from calibration.fit.operators import Operator, fit_operators, read_measurement, read_micro
-from calibration.fit.runs import clocks, evidence_table, fit_runs, identification, owner_tables
+from calibration.fit.runs import ITERATIONS, clocks, evidence_table, fit_runs, identification, owner_tables
 from costmodel.errors import CostModelError
 from costmodel.records import Row
 from costmodel.solvers.fitting import Fit
@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reference", type=Path, metavar="DIR", help="reference folder (default: ../shared/reference)")
     parser.add_argument("--devices", action="store_true", help="fit devices to their operators too, and write them")
     parser.add_argument("--plots", type=Path, metavar="FILE", help="write measured against fitted, a plot for each family")
-    parser.add_argument("--iterations", type=int, default=20, help="most iterations (default: 20)")
+    parser.add_argument("--iterations", type=int, default=ITERATIONS, help=f"most iterations (default: {ITERATIONS})")
     parser.add_argument("--dry-run", action="store_true", help="print the errors, write nothing")
 
 

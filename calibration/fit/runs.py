@@ -25,6 +25,8 @@ from costmodel.solvers.fitting import Array
 CUTS = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65)
 """Shares of its prior's spread above which an effect is not fitted, pass by pass: the data don't identify it. Little by little,
 since without one the data know those better that made up for it; what is known equally little goes at once."""
+ITERATIONS = 20
+"""Of the first pass, at most, unless others are asked for."""
 FEWER = 15
 """Iterations of a pass over some of the effects."""
 IDENTIFIED = 0.5

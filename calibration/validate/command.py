@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import costmodel
-from calibration.data.arguments import STEADY, is_steady
+from calibration.data.arguments import STEADY
 from calibration.data.cases import cases_of, is_modelled
 from calibration.data.reference import default_files
 from calibration.data.runs import SECOND, Run, read_runs
@@ -68,7 +68,7 @@ def report(by_source: dict[str, list[Run]]) -> tuple[dict[str, object], list[Pre
         if usable and len(predictions) < LEAST_PREDICTED * usable:
             failures.append(f"{source}: only {len(predictions)} of {usable} usable rows are predicted")
         figures = {**summary(predictions), "unseen": unseen_of(source), "distance": distance_of(source)}
-        unsteady = sum(run.flag("usable_time") and not is_steady(run) for run in runs)
+        unsteady = sum(p.case.run.flag("usable_time") and p.case.seconds is None for p in predictions)
         sources.append({"source": source, "rows": len(runs), "skipped": skipped, "unsteady": unsteady, **figures})
         everything += predictions
         rows += len(runs)
@@ -205,12 +205,12 @@ def _counts(text: str) -> list[int]:
 
 
 def _own_runs(by_source: dict[str, list[Run]], counts: Sequence[int]) -> dict[str, object]:
-    from calibration.fit.runs import fit_runs
+    from calibration.fit.runs import ITERATIONS, fit_runs
     from calibration.validate.own_runs import own_runs
 
     wanted = [run for runs in by_source.values() for run in runs if run.flag("usable_time")]
     cases, _ = cases_of(wanted)
-    time, _ = fit_runs(cases, 20, lambda line: print(line, file=sys.stderr), with_memory=False)
+    time, _ = fit_runs(cases, ITERATIONS, lambda line: print(line, file=sys.stderr), with_memory=False)
     return own_runs(time, counts)
 
 

@@ -145,6 +145,16 @@ def test_a_time_that_its_own_steps_contradict_is_not_used_and_said(capsys, table
     assert not entry["skipped"]
 
 
+def test_notes_that_break_off_cost_their_row_alone(capsys, table):
+    assert main(["validate", "--json", str(table(1, notes='{"t_min": '))]) == 1
+    (entry,) = parsed(capsys.readouterr().out)["sources"]
+    assert entry["time"]["n"] == 7
+    assert entry["unsteady"] == 0
+    ((reason, count),) = entry["skipped"].items()
+    assert reason.startswith("notes=")
+    assert count == 1
+
+
 def test_rows_of_a_kind_that_is_not_modelled_are_listed_with_the_reason_and_fail_nothing(capsys, table):
     assert main(["validate", "--json", str(table(3, model_name="BERT-large"))]) == 0
     said = capsys.readouterr()
