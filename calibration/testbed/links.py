@@ -46,6 +46,7 @@ PATIENCE = 3.0
 """Seconds in which a process may end by itself."""
 PREFIX = "costmodel-"
 KERNEL, RELAY = "netem", "relay"
+ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 class NetworkFailure(CostModelError):
@@ -104,12 +105,13 @@ def missing_here() -> str | None:
 
 
 def command(*words: str) -> None:
-    """Run a command of iproute2; one line of why, if it fails."""
+    """Run a command of iproute2 to its end; one line of why, if it fails."""
     try:
         # in a session of its own: Ctrl-C is for this process, which cleans up
-        finished = subprocess.run(
-            words, capture_output=True, text=True, timeout=COMMAND_TIMEOUT, start_new_session=True, check=False
-        )
+        with deferred():
+            finished = subprocess.run(
+                words, capture_output=True, text=True, timeout=COMMAND_TIMEOUT, start_new_session=True, check=False
+            )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NetworkFailure(f"{' '.join(words)}: {error}") from error
     if finished.returncode:
@@ -131,9 +133,27 @@ def remove_left_over() -> None:
 
 
 @contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """Hear Ctrl-C and a request to end only after what is under way.
+
+    An exception amid the start of a process would leave the process running with nobody to know of it, and what it
+    makes after the cleaning up would stay.
+    """
+    heard: list[int] = []
+    before = {number: signal.signal(number, lambda heard_of, _: heard.append(heard_of)) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for late in heard:
+            signal.raise_signal(late)
+
+
+@contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
     """Ignore Ctrl-C and a request to end, so that cleaning up comes to its end."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
     try:
         yield
     finally:

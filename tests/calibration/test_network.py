@@ -300,6 +300,23 @@ def test_a_small_testbed_measures_what_the_formulas_say(tmp_path):
     assert testbed.write_table(rows, environment, tmp_path).read_text(encoding="utf-8").count("\n") == 4
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_under_way_comes_to_its_end_before_a_request_to_end_is_heard(number, tmp_path):
+    def leave(number, frame):
+        sys.exit(128 + number)
+
+    made = tmp_path / "made"
+    before = signal.signal(number, leave)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            link_setup.command("sh", "-c", f"kill -{int(number)} {os.getpid()}; sleep 0.2; touch {made}")
+        assert signal.getsignal(number) is leave
+    finally:
+        signal.signal(number, before)
+    assert ended.value.code == 128 + number
+    assert made.exists()
+
+
 @on_a_testbed
 @pytest.mark.parametrize("measuring", [False, True])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
