@@ -18,7 +18,7 @@ from calibration.validate.predictions import evaluated
 from costmodel.description.framework import Framework
 from costmodel.description.question import Question
 from costmodel.evaluation.error_model import NINETY
-from costmodel.evaluation.own_runs import Prior, updated
+from costmodel.evaluation.own_runs import FARTHEST, Prior, updated
 from costmodel.formulas.quantities import Inputs, OwnRun, Software
 from costmodel.records import flat, replaced
 from costmodel.solvers.fitting import Array
@@ -46,6 +46,9 @@ def own_runs(
 ) -> dict[str, object]:
     """Errors of the rest of each group after calibrating on some of its runs, by how many.
 
+    Drawn are runs that `costmodel.calibrate` takes, judged are all others, those that it refuses as out of all proportion among
+    them.
+
     Parameters
     ----------
     time : a fit of all runs, whose folds by source are what is calibrated
@@ -66,8 +69,8 @@ def own_runs(
         posterior = posteriors[used.index(int(found.fold[rows[0]]))]
         group = _Group(cases, columns, time, posterior, rows, found.predicted)
         for count in counts:
-            for _ in range(DRAWS):
-                drawn[count].append(group.calibrated(random.permutation(rows)[:count], random))
+            for _ in range(DRAWS if len(group.taken) >= count else 0):
+                drawn[count].append(group.calibrated(random.permutation(group.taken)[:count], random))
     return {str(count): _figures(of) for count, of in drawn.items()}
 
 
@@ -101,6 +104,8 @@ class _Group:
         same = [cluster_name(c) == cluster_name(case) and c.framework.name == case.framework.name for c in cases]
         self.source = source
         self.others = np.setdiff1d(np.flatnonzero(same), rows)
+        apart = self._measured(rows) - self.logarithms(rows, self.framework.constants)
+        self.taken = rows[np.abs(apart) < math.log(FARTHEST)]
 
     def logarithms(self, rows: Array, constants: Software, own_runs: Sequence[OwnRun] = ()) -> Array:
         """Predicted logarithms of rows of this cluster."""
@@ -117,6 +122,10 @@ class _Group:
         question = Question(case.model, self.cluster, told)
         return float(question.discrepancy(question.settings(case.plan), case.plan.numbers(told, case.model.layers)))
 
+    def _measured(self, rows: Array) -> Array:
+        """Logarithms of measured steps."""
+        return np.log([float(self.cases[row].seconds or math.nan) for row in rows])
+
     def calibrated(self, chosen: Array, random: np.random.Generator) -> Drawn:
         """The group calibrated on some of its rows."""
         runs = [(self.cases[row].model, self.cases[row].plan, float(self.cases[row].seconds or 0.0)) for row in chosen]
@@ -125,7 +134,7 @@ class _Group:
         rest = random.permutation(rest)[:MOST_ROWS]
         others = random.permutation(self.others)[:MOST_ROWS]
         both = np.concatenate([rest, others]).astype(int)
-        measured = np.log([float(self.cases[row].seconds or 0.0) for row in both])
+        measured = self._measured(both)
         error = measured - self.logarithms(both, constants, after.own_runs)
         before = measured - self.logarithms(both, self.framework.constants)
         size, first = (np.abs(np.exp(-one) - 1.0) for one in (error, before))
