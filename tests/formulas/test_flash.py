@@ -22,6 +22,19 @@ def test_flash_attention_uses_of_an_h100_what_shah_et_al_state(older, least, mos
     assert least < rate / 989.4e12 < most
 
 
+def test_the_ceiling_of_flash_attention_is_that_of_products_whatever_softmax_and_tiles_cost_besides():
+    """FlashAttention 4 reaches 1,613 TFLOP/s on a B200 (Zadouri et al. 2026, abstract), near the best product measured there."""
+    numbers = load_device("b200-sxm").numbers("bf16")._replace(sustained_clock=1.0)
+    rates = []
+    for quality in (1.0, 1.3, 1.6, 2.0, 100.0):
+        forward, backward = attention.causal_flash(1e7, 65536.0, 0.0, 128.0, 0.0, quality, numbers)
+        rates.append(4e7 * 65536.0 * 128.0 / forward)
+        assert attention.FLASH_BACKWARD * 4e7 * 65536.0 * 128.0 / backward <= numbers.base_best_flop_rate
+    assert rates[-1] == pytest.approx(numbers.base_best_flop_rate, rel=1e-3)
+    assert rates[1] == pytest.approx(1.3 * rates[0], rel=1e-3)
+    assert rates[0] < 1613e12 < rates[-1]
+
+
 @pytest.mark.parametrize("name", ["nemo", "fsdp2"])
 def test_kernels_for_ampere_are_slower_on_hopper_alone(name):
     framework = load_framework(name)

@@ -100,9 +100,10 @@ def causal_flash(
     flop = flash_flop(rows, keys, width, lost, device.attention_width, device)
     share = ops.where(older > 0.0, device.attention_older, aligned_share(width, device))
     rate = device.sustained_clock * device.base_flop_rate * share
-    best = device.sustained_clock * device.base_best_flop_rate
-    forward = flop / ops.minimum(rate * device.attention_forward_efficiency * quality, best)
-    backward = FLASH_BACKWARD * flop / ops.minimum(rate * device.attention_backward_efficiency * quality, best)
+    # the ceiling is that of products: what tiles and the softmax cost besides is none
+    least = 4.0 * rows * keys * width / (device.sustained_clock * device.base_best_flop_rate)
+    forward = ops.maximum(flop / (rate * device.attention_forward_efficiency * quality), least)
+    backward = FLASH_BACKWARD * ops.maximum(flop / (rate * device.attention_backward_efficiency * quality), least)
     return forward + device.kernel_time, backward + 2.0 * device.kernel_time
 
 
