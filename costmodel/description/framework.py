@@ -67,10 +67,10 @@ class Framework:
     fused_cross_entropy, fused_norms, overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline,
     overlap_experts, dispatcher : defaults
     scatter_boundary : a tensor group splits what it sends to the next pipeline stage
-    keep_rotated : queries and keys are kept before and after their rotation
+    keep_rotated : queries and keys are rotated by separate kernels, and kept before and after
     repeat_keys : keys and values that several queries share are copied for each before the attention kernel
     keep_quantised_inputs : products with quantised weights keep their inputs, unread, until the next loss replaces the last
-    keep_activated : a gated MLP keeps its activated gate beside gate and product
+    keep_activated : activation and product of a gated MLP are separate kernels, and the activated gate is kept beside both
     narrow_copies : in 8 and 4 bit, what products save are their inputs as cast, and each weight is held cast twice (also
         transposed); else they are cast again when needed
     backward_gradient_bytes : of a second copy of each gradient, as the backward pass leaves it, held all step [bytes]

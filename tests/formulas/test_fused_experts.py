@@ -12,10 +12,12 @@ PLAN = Plan(global_batch=1280, seq_len=4096, data_parallel=64, expert_parallel=6
 FUSED = dataclasses.replace(PLAN, fused_experts=True)
 
 
+FRAMEWORK = load_framework("nemo", "blackwell")
+
+
 def moved(model, plan):
-    framework = load_framework("nemo", "blackwell")
-    resolved = plan.resolve(framework)
-    numbers = (model.numbers(), resolved.settings(framework), resolved.numbers(framework, model.layers))
+    resolved = plan.resolve(FRAMEWORK)
+    numbers = (model.numbers(), resolved.settings(FRAMEWORK), resolved.numbers(FRAMEWORK, model.layers))
     return elementwise_bytes(*numbers), cast_bytes(*numbers)
 
 
@@ -29,7 +31,10 @@ def test_only_the_permutation_of_tokens_and_the_cast_of_what_comes_in_are_left()
     # forward a product (write 4), a sum (read 2 + 4, write 4), a copy (4 + 4) and a cast (4 + 2)
     assert fused.permutation == apart.permutation == pytest.approx(copies * model.hidden * 4 * 2)
     assert fused.expert_biases == 0.0 and apart.expert_biases == pytest.approx(copies * model.hidden * 28)
-    with_biases, without = (between_products(one, model.numbers()) for one in (apart, apart._replace(expert_biases=0.0)))
+    settings = PLAN.resolve(FRAMEWORK).settings(FRAMEWORK)
+    with_biases, without = (
+        between_products(one, model.numbers(), settings) for one in (apart, apart._replace(expert_biases=0.0))
+    )
     assert sum(with_biases) - sum(without) == pytest.approx(copies * model.hidden * (28 + 36))
     assert apart.experts == pytest.approx(copies * model.expert_feed_forward * 3 * 2)
     assert fused.residuals == apart.residuals and fused.norms == apart.norms

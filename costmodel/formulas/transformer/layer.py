@@ -20,9 +20,13 @@ from costmodel.formulas.transformer.repetition import experts_again
 
 NORM_BACKWARD = 1.5
 """Bytes that a norm moves backward over forward: its input and two gradients, for input and output. A residual's sum, a rotation
-and a permutation move as many either way, a gated activation five tensors for three, a plain one three for two."""
+and a permutation move as many either way."""
 UNFUSED_NORM = 4.0
 """Bytes that a norm of separate kernels moves over those of a fused one: it squares, averages and scales in 32 bit."""
+APART_ROTARY = 5.0
+"""Bytes that a rotation of separate kernels moves over those of a fused one: two products, half a negation, a concatenation and a
+sum read or write ten tensors for two (huggingface/transformers src/transformers/models/llama/modeling_llama.py,
+``apply_rotary_pos_emb``), backward as many."""
 EXPERT_BIAS, EXPERT_BIAS_BACKWARD = 28.0, 36.0
 """Bytes that kernels of their own move for each output of an expert to which they add a bias times its router's probability, in
 32 bit: forward of a product, a sum, a copy that joins the experts and a cast (NVIDIA/Megatron-LM@d98e8a6
@@ -183,7 +187,8 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     """Bytes moved forward by the kernels between the products of a layer, by its modules, `Moved`.
 
     Norms read and write their input, residual additions read two and write one, the activation reads its
-    inputs and writes its output, rotary embedding reads and writes queries and keys; experts' tokens are permuted
+    inputs and writes its output, rotary embedding reads and writes queries and keys, each of them more where a framework makes
+    separate kernels of it; experts' tokens are permuted
     there and back, and activation and biases are kernels of their own unless they are fused. Casts to 8 bit are `cast_bytes`.
 
     Parameters
@@ -194,8 +199,9 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     bytes_ = settings.widths.activation
     norm = settings.kernels.fused_norms + (1.0 - settings.kernels.fused_norms) * UNFUSED_NORM
     outer = norm_tokens(settings, plan) * model.hidden * bytes_
-    rotary = 2.0 * tokens * (model.attention.heads + model.attention.kv_heads) * model.attention.head_dim / plan.tensor * bytes_
-    activated = (2.0 + model.mlp.gated) * bytes_
+    rotated = tokens * (model.attention.heads + model.attention.kv_heads) * model.attention.head_dim / plan.tensor * bytes_
+    rotary = 2.0 * rotated * (1.0 + (APART_ROTARY - 1.0) * settings.framework.keep_rotated)
+    activated = _activated(model, settings)[0] * bytes_
     routed = tokens * model.experts.per_token / plan.tensor * model.experts.load
     apart = 1.0 - settings.kernels.fused_experts
     return Moved(
@@ -207,21 +213,35 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     )  # fmt: skip
 
 
-def between_products(moved: Moved, model: ModelNumbers) -> tuple[Number, Number]:
+def _activated(model: ModelNumbers, settings: Settings) -> tuple[Number, Number]:
+    """Tensors of an MLP's width that its activation reads and writes, forward and backward.
+
+    A plain one moves two and three, a gated one three and five in one kernel. As two kernels, of which the product's keeps the
+    activated gate, it moves five and nine.
+
+    Parameters
+    ----------
+    model, settings : `ModelNumbers`, `Settings`
+    """
+    apart = 2.0 * settings.framework.keep_activated
+    return 2.0 + model.mlp.gated * (1.0 + apart), 3.0 + model.mlp.gated * (2.0 + 2.0 * apart)
+
+
+def between_products(moved: Moved, model: ModelNumbers, settings: Settings) -> tuple[Number, Number]:
     """Bytes moved between the products of an average layer, forward and backward.
 
     Parameters
     ----------
     moved : forward, by modules
-    model : `ModelNumbers`
+    model, settings : `ModelNumbers`, `Settings`
     """
     share = model.experts.layers / model.layers
     inner = moved.mlp + share * (moved.experts + moved.shared_experts - moved.mlp)
     around, biases = moved.residuals + moved.rotary + share * moved.permutation, share * moved.expert_biases
-    activated = (3.0 + 2.0 * model.mlp.gated) / (2.0 + model.mlp.gated)
+    activated, back = _activated(model, settings)
     return (
         around + biases + moved.norms + inner,
-        around + EXPERT_BIAS_BACKWARD / EXPERT_BIAS * biases + NORM_BACKWARD * moved.norms + activated * inner,
+        around + EXPERT_BIAS_BACKWARD / EXPERT_BIAS * biases + NORM_BACKWARD * moved.norms + back / activated * inner,
     )
 
 
@@ -297,7 +317,7 @@ def layer_work(
         model, local_tokens(settings, plan), settings, plan, software, device
     )
     moved, cast = elementwise_bytes(model, settings, plan), cast_bytes(model, settings, plan)
-    between, back = between_products(moved, model)
+    between, back = between_products(moved, model, settings)
     traffic = software.compute.elementwise_traffic
     casts = cast.attention + cast.mlp + share * (cast.permuted + cast.activated + cast.shared_experts - cast.mlp)
     reached = ops.minimum(device.cast_bandwidth, device.cache_bandwidth)

@@ -1,0 +1,70 @@
+"""What kernels between products move where a framework makes several of what others make one."""
+
+import dataclasses
+
+import pytest
+
+from costmodel import Plan, estimate, load_cluster, load_framework, load_model
+from costmodel.formulas.transformer.layer import between_products, elementwise_bytes
+
+MODEL = load_model("llama2-7b")
+PLAN = Plan(global_batch=8, seq_len=4096, data_parallel=8, micro_batch=1, zero_stage=2, sequence_parallel=False)
+TOKENS, WIDE, GATED = 4096, 4096, 11008
+
+# Tensors read and written by each kernel, in those of its output's width.
+ROTATION_APART = [
+    (1, 1),  # times the cosine
+    (0.5, 0.5),  # the second half negated
+    (1, 1),  # halves joined the other way round
+    (1, 1),  # times the sine
+    (2, 1),  # sum
+]
+ACTIVATION_APART, ACTIVATION_BACKWARD = [(1, 1), (2, 1)], [(2, 1), (2, 1), (2, 1)]
+
+
+def moved(**habits):
+    framework = dataclasses.replace(load_framework("hf-trainer"), keep_rotated=False, keep_activated=False)
+    framework = dataclasses.replace(framework, **habits)
+    plan = PLAN.resolve(framework)
+    settings = plan.settings(framework)
+    by_module = elementwise_bytes(MODEL.numbers(), settings, plan.numbers(framework, MODEL.layers))
+    return by_module, between_products(by_module, MODEL.numbers(), settings)
+
+
+def bytes_of(kernels, width):
+    return 2 * TOKENS * width * sum(map(sum, kernels))
+
+
+def test_a_rotation_of_separate_kernels_moves_what_each_of_them_does():
+    (fused, passes), (apart, longer) = moved(), moved(keep_rotated=True)
+    assert fused.rotary == bytes_of([(1, 1)], 2 * WIDE)  # queries and keys
+    assert apart.rotary == bytes_of(ROTATION_APART, 2 * WIDE)
+    assert apart._replace(rotary=0.0) == fused._replace(rotary=0.0)
+    assert [b - a for a, b in zip(passes, longer, strict=True)] == pytest.approx([apart.rotary - fused.rotary] * 2)
+
+
+def test_a_gated_activation_of_two_kernels_moves_what_each_of_them_does():
+    (fused, passes), (apart, longer) = moved(), moved(keep_activated=True)
+    assert fused.mlp == bytes_of([(2, 1)], GATED)
+    assert apart.mlp == bytes_of(ACTIVATION_APART, GATED)
+    backward = longer[1] - passes[1]
+    assert backward == pytest.approx(bytes_of(ACTIVATION_BACKWARD, GATED) - bytes_of([(3, 2)], GATED))
+
+
+def test_a_plain_activation_is_one_kernel_either_way():
+    plain = dataclasses.replace(MODEL, gated=False)
+    framework = load_framework("hf-trainer")
+    assert framework.keep_activated and framework.keep_rotated
+    fused = dataclasses.replace(framework, keep_activated=False)
+    one, other = (
+        elementwise_bytes(plain.numbers(), PLAN.resolve(f).settings(f), PLAN.numbers(f, 32)).mlp for f in (framework, fused)
+    )
+    assert one == other == bytes_of([(1, 1)], GATED)
+
+
+def test_fused_kernels_take_less_time_and_keep_less():
+    cluster, eager = load_cluster("dgx-h100", gpus=8), load_framework("hf-trainer")
+    fused = dataclasses.replace(eager, keep_rotated=False, keep_activated=False)
+    slow, fast = (estimate(MODEL, cluster, PLAN, framework) for framework in (eager, fused))
+    assert fast.step_time < slow.step_time
+    assert fast.memory.total < slow.memory.total
