@@ -66,13 +66,11 @@ class Dataset:
 
 DATASETS = {
     # Hagemann et al. 2023 (arXiv 2311.05610): an own trainer after Megatron-LM, with ZeRO-1, 16-bit gradients and the
-    # whole vocabulary on every rank; that many tokens reproduce the source's own MFU. Separate kernels rotate, activate and
-    # multiply (Aleph-Alpha/scaling@737f855 src/scaling/core/nn/mlp.py, rotary.py)
+    # whole vocabulary on every rank; that many tokens reproduce the source's own MFU
     "alephalpha_layouts": Dataset(
         {
             "gather_logits": True, "fused_norms": False, "sequence_parallel": False, "gradient_bytes": 2.0,
-            "reduce_bytes": 2.0, "attention": "flash", "scatter_boundary": False, "logit_bytes": 16.0, "keep_rotated": True,
-            "keep_activated": True,
+            "reduce_bytes": 2.0, "attention": "flash", "scatter_boundary": False, "logit_bytes": 16.0,
         },
         vocabulary=128_000, trainer="aleph-alpha",
     ),
