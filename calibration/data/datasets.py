@@ -66,7 +66,9 @@ class Dataset:
 
 DATASETS = {
     # Hagemann et al. 2023 (arXiv 2311.05610): an own trainer after Megatron-LM, with ZeRO-1, 16-bit gradients and the
-    # whole vocabulary on every rank; that many tokens reproduce the source's own MFU
+    # whole vocabulary on every rank; that many tokens reproduce the source's own MFU. Its rotation and activation are separate
+    # kernels (Aleph-Alpha/scaling@737f855 src/scaling/core/nn/mlp.py, rotary.py), but with what such kernels keep elsewhere some
+    # of its runs that fitted would not
     "alephalpha_layouts": Dataset(
         {
             "gather_logits": True, "fused_norms": False, "sequence_parallel": False, "gradient_bytes": 2.0,

@@ -38,6 +38,7 @@ from calibration.testbed.links import (
     NetworkFailure,
     Switch,
     command,
+    deferred,
     end,
     missing_here,
     uninterrupted,
@@ -75,13 +76,13 @@ class Workers:
         try:
             for machine in range(self.switch.machines):
                 inside = ("ip", "netns", "exec", self.switch.name(machine))
-                self.processes.append(
-                    subprocess.Popen(
+                with deferred():
+                    process = subprocess.Popen(
                         [*inside, self.python, "-P", str(script), str(machine), *addresses],
                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
                         env={**os.environ, **single, "GLOO_SOCKET_IFNAME": "eth0"},
-                    )
-                )  # fmt: skip
+                    )  # fmt: skip
+                    self.processes.append(process)
         except BaseException:
             self.__exit__()
             raise

@@ -140,8 +140,10 @@ def deferred() -> Iterator[None]:
     makes after the cleaning up would stay.
     """
     heard: list[int] = []
-    before = {number: signal.signal(number, lambda heard_of, _: heard.append(heard_of)) for number in ENDING}
+    before = {number: signal.getsignal(number) for number in ENDING}
     try:
+        for number in ENDING:
+            signal.signal(number, lambda heard_of, _: heard.append(heard_of))
         yield
     finally:
         for number, handler in before.items():
@@ -261,10 +263,11 @@ class Switch:
     def _start_relay(self, ports: int, latency: float) -> None:
         script = Path(__file__).with_name("frame_relay.py")
         words = ["ip", "netns", "exec", self.hub, sys.executable, str(script), str(latency)]
-        self.relay = subprocess.Popen(
-            [*words, *(f"port{port}" for port in range(ports))],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
+        with deferred():
+            self.relay = subprocess.Popen(
+                [*words, *(f"port{port}" for port in range(ports))],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+            )  # fmt: skip
         assert self.relay.stdout is not None
         heard = select.select([self.relay.stdout], (), (), COMMAND_TIMEOUT)[0]
         if not heard or self.relay.stdout.readline() != b"ready\n":

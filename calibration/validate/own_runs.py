@@ -46,8 +46,8 @@ def own_runs(
 ) -> dict[str, object]:
     """Errors of the rest of each group after calibrating on some of its runs, by how many.
 
-    Drawn are runs that `costmodel.calibrate` takes, judged are all others, those that it refuses as out of all proportion among
-    them.
+    Runs are drawn from those that `costmodel.calibrate` takes; all others are judged, also those that it refuses as out of all
+    proportion. A group of which it takes too few, or of which none would be left, is left out.
 
     Parameters
     ----------
@@ -69,9 +69,9 @@ def own_runs(
         posterior = posteriors[used.index(int(found.fold[rows[0]]))]
         group = _Group(cases, columns, time, posterior, rows, found.predicted)
         for count in counts:
-            for _ in range(DRAWS if len(group.taken) >= count else 0):
+            for _ in range(DRAWS if len(group.taken) >= count < len(rows) else 0):
                 drawn[count].append(group.calibrated(random.permutation(group.taken)[:count], random))
-    return {str(count): _figures(of) for count, of in drawn.items()}
+    return {str(count): _figures(of) for count, of in drawn.items() if of}
 
 
 class _Group:

@@ -286,7 +286,7 @@ class FrameworkHabits(NamedTuple):
     keep_gathered: Number  # 1: under sequence parallelism the gathered inputs of products are kept, not gathered again
     keep_rotated: Number  # 1: kernels of their own rotate queries and keys, which are kept before and after
     repeat_keys: Number  # 1: keys and values that several queries share are copied for each
-    keep_activated: Number  # 1: gate and product are kernels of their own, between which the activated gate is kept
+    keep_activated: Number  # 1: activation and product are kernels of their own, between which the activated gate is kept
     lazy_gradients: Number  # 1: gradients are freed after the update, and come up as the next backward pass makes them
     double_registers: Number  # 1: with several micro-batches every tensor that comes and goes is there twice
     flat_updates: Number  # 1: what an update holds for a shard lies in buffers as large as that

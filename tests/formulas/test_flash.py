@@ -32,7 +32,7 @@ def test_the_ceiling_of_flash_attention_is_that_of_products_whatever_softmax_and
         assert attention.FLASH_BACKWARD * 4e7 * 65536.0 * 128.0 / backward <= numbers.base_best_flop_rate
     assert rates[-1] == pytest.approx(numbers.base_best_flop_rate, rel=1e-3)
     assert rates[1] == pytest.approx(1.3 * rates[0], rel=1e-3)
-    assert rates[0] < 1613e12 < rates[-1]
+    assert rates[0] < 1613e12 < rates[2]  # which the fit of training's kernels may reach
 
 
 @pytest.mark.parametrize("name", ["nemo", "fsdp2"])

@@ -68,3 +68,13 @@ def test_fused_kernels_take_less_time_and_keep_less():
     slow, fast = (estimate(MODEL, cluster, PLAN, framework) for framework in (eager, fused))
     assert fast.step_time < slow.step_time
     assert fast.memory.total < slow.memory.total
+
+
+def test_learned_positions_rotate_nothing_that_separate_kernels_could_move():
+    learned = dataclasses.replace(MODEL, learned_positions=4096)
+    framework = load_framework("hf-trainer")
+    fused = dataclasses.replace(framework, keep_rotated=False)
+    one, other = (
+        elementwise_bytes(learned.numbers(), PLAN.resolve(f).settings(f), PLAN.numbers(f, 32)).rotary for f in (framework, fused)
+    )
+    assert one == other

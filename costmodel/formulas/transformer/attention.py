@@ -100,8 +100,9 @@ def causal_flash(
     flop = flash_flop(rows, keys, width, lost, device.attention_width, device)
     share = ops.where(older > 0.0, device.attention_older, aligned_share(width, device))
     rate = device.sustained_clock * device.base_flop_rate * share
-    # the ceiling is that of products: what tiles and the softmax cost besides is none
-    least = 4.0 * rows * keys * width / (device.sustained_clock * device.base_best_flop_rate)
+    # only products count towards the ceiling, padded ones among them, not what tiles and softmax cost besides
+    padded = WIDTH_STEP * ops.ceil(width / WIDTH_STEP)
+    least = 4.0 * rows * keys * padded / (device.sustained_clock * device.base_best_flop_rate)
     forward = ops.maximum(flop / (rate * device.attention_forward_efficiency * quality), least)
     backward = FLASH_BACKWARD * ops.maximum(flop / (rate * device.attention_backward_efficiency * quality), least)
     return forward + device.kernel_time, backward + 2.0 * device.kernel_time

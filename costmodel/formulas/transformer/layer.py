@@ -26,7 +26,7 @@ UNFUSED_NORM = 4.0
 APART_ROTARY = 5.0
 """Bytes that a rotation of separate kernels moves over those of a fused one: two products, half a negation, a concatenation and a
 sum read or write ten tensors for two (huggingface/transformers src/transformers/models/llama/modeling_llama.py,
-``apply_rotary_pos_emb``), backward as many."""
+``apply_rotary_pos_emb``). Backward is taken for as many."""
 EXPERT_BIAS, EXPERT_BIAS_BACKWARD = 28.0, 36.0
 """Bytes that kernels of their own move for each output of an expert to which they add a bias times its router's probability, in
 32 bit: forward of a product, a sum, a copy that joins the experts and a cast (NVIDIA/Megatron-LM@d98e8a6
@@ -187,9 +187,9 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     """Bytes moved forward by the kernels between the products of a layer, by its modules, `Moved`.
 
     Norms read and write their input, residual additions read two and write one, the activation reads its
-    inputs and writes its output, rotary embedding reads and writes queries and keys, each of them more where a framework makes
-    separate kernels of it; experts' tokens are permuted
-    there and back, and activation and biases are kernels of their own unless they are fused. Casts to 8 bit are `cast_bytes`.
+    inputs and writes its output, rotary embedding reads and writes queries and keys; the last two move more where a framework
+    makes several kernels of each. Experts' tokens are permuted there and back, and activation and biases are kernels of their
+    own unless they are fused. Casts to 8 bit are `cast_bytes`.
 
     Parameters
     ----------
@@ -200,7 +200,8 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     norm = settings.kernels.fused_norms + (1.0 - settings.kernels.fused_norms) * UNFUSED_NORM
     outer = norm_tokens(settings, plan) * model.hidden * bytes_
     rotated = tokens * (model.attention.heads + model.attention.kv_heads) * model.attention.head_dim / plan.tensor * bytes_
-    rotary = 2.0 * rotated * (1.0 + (APART_ROTARY - 1.0) * settings.framework.keep_rotated)
+    learned = ops.where(model.vocabulary.positions > 0.0, 1.0, 0.0)  # positions that rotate nothing
+    rotary = 2.0 * rotated * (1.0 + (APART_ROTARY - 1.0) * settings.framework.keep_rotated * (1.0 - learned))
     activated = _activated(model, settings)[0] * bytes_
     routed = tokens * model.experts.per_token / plan.tensor * model.experts.load
     apart = 1.0 - settings.kernels.fused_experts
@@ -216,8 +217,8 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
 def _activated(model: ModelNumbers, settings: Settings) -> tuple[Number, Number]:
     """Tensors of an MLP's width that its activation reads and writes, forward and backward.
 
-    A plain one moves two and three, a gated one three and five in one kernel. As two kernels, of which the product's keeps the
-    activated gate, it moves five and nine.
+    A plain one moves two and three, a gated one three and five in one kernel. As two, activation and product, it moves five
+    and nine.
 
     Parameters
     ----------
