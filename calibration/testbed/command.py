@@ -28,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from calibration.testbed.experiments import BAR, LONG, Setting, predict, settings
@@ -40,6 +40,7 @@ from calibration.testbed.links import (
     command,
     deferred,
     end,
+    handled,
     missing_here,
     uninterrupted,
 )
@@ -294,18 +295,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--delay", choices=(KERNEL, RELAY), help="what makes latency: the kernel, or a switch in user space")
 
 
-@contextlib.contextmanager
-def _ended_cleanly() -> Iterator[None]:
+def _ended_cleanly() -> contextlib.AbstractContextManager[None]:
     """Let a request to end run what cleans up, as Ctrl-C does."""
 
     def leave(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    return handled(leave, (signal.SIGTERM,))
 
 
 def run(arguments: argparse.Namespace) -> int:

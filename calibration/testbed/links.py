@@ -28,7 +28,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from costmodel.errors import CostModelError
@@ -133,6 +133,25 @@ def remove_left_over() -> None:
 
 
 @contextlib.contextmanager
+def handled(handler: Callable[[int, object], object] | signal.Handlers, numbers: Sequence[int] = ENDING) -> Iterator[None]:
+    """Handle signals so, and as before afterwards.
+
+    Parameters
+    ----------
+    handler : as of `signal.signal`
+    numbers : of the signals; Ctrl-C and a request to end if not given
+    """
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        for number in numbers:
+            signal.signal(number, handler)
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+@contextlib.contextmanager
 def deferred() -> Iterator[None]:
     """Hear Ctrl-C and a request to end only after what is under way.
 
@@ -140,27 +159,17 @@ def deferred() -> Iterator[None]:
     makes after the cleaning up would stay.
     """
     heard: list[int] = []
-    before = {number: signal.getsignal(number) for number in ENDING}
     try:
-        for number in ENDING:
-            signal.signal(number, lambda heard_of, _: heard.append(heard_of))
-        yield
+        with handled(lambda number, _: heard.append(number)):
+            yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for late in heard:
-            signal.raise_signal(late)
+        for number in heard:
+            signal.raise_signal(number)
 
 
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
+def uninterrupted() -> contextlib.AbstractContextManager[None]:
     """Ignore Ctrl-C and a request to end, so that cleaning up comes to its end."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return handled(signal.SIG_IGN)
 
 
 class Switch:

@@ -10,8 +10,6 @@ from costmodel.formulas.transformer.layer import between_products, cast_bytes, e
 
 PLAN = Plan(global_batch=1280, seq_len=4096, data_parallel=64, expert_parallel=64, micro_batch=4, dtype="mxfp8")
 FUSED = dataclasses.replace(PLAN, fused_experts=True)
-
-
 FRAMEWORK = load_framework("nemo", "blackwell")
 
 

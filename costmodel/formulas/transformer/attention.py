@@ -25,6 +25,11 @@ ALIGNMENT = 16.0
 """Channels of which a head must be a multiple for the kernels of the newest tensor cores; else an older one runs."""
 
 
+def _padded(width: Number) -> Number:
+    """Channels that a flash kernel multiplies for a head of so many."""
+    return WIDTH_STEP * ops.ceil(width / WIDTH_STEP)
+
+
 def flash_flop(
     rows: Number, keys: Number, width: Number, length: Number, softmax_width: Number, device: DeviceNumbers,
 ) -> Number:  # fmt: skip
@@ -45,8 +50,7 @@ def flash_flop(
     ----------
     [dao2023]_ (tiles), [shah2024]_ section 3.2 (exponentials against products)
     """
-    padded = WIDTH_STEP * ops.ceil(width / WIDTH_STEP)
-    return 4.0 * (rows + device.attention_rows) * (keys + length) * (padded + softmax_width)
+    return 4.0 * (rows + device.attention_rows) * (keys + length) * (_padded(width) + softmax_width)
 
 
 def aligned_share(width: Number, device: DeviceNumbers) -> Number:
@@ -101,8 +105,7 @@ def causal_flash(
     share = ops.where(older > 0.0, device.attention_older, aligned_share(width, device))
     rate = device.sustained_clock * device.base_flop_rate * share
     # only products count towards the ceiling, padded ones among them, not what tiles and softmax cost besides
-    padded = WIDTH_STEP * ops.ceil(width / WIDTH_STEP)
-    least = 4.0 * rows * keys * padded / (device.sustained_clock * device.base_best_flop_rate)
+    least = 4.0 * rows * keys * _padded(width) / (device.sustained_clock * device.base_best_flop_rate)
     forward = ops.maximum(flop / (rate * device.attention_forward_efficiency * quality), least)
     backward = FLASH_BACKWARD * ops.maximum(flop / (rate * device.attention_backward_efficiency * quality), least)
     return forward + device.kernel_time, backward + 2.0 * device.kernel_time
