@@ -57,7 +57,7 @@ def _fields(kind: type) -> tuple[str, ...]:
 
 
 _MODEL_KEYS = (*_fields(Transformer), *_FOR_READERS)
-_DEVICE_KEYS = (*_fields(Device), "provenance", *_FOR_READERS_OF_DEVICES)
+_DEVICE_KEYS = (*_fields(Device), "best_product", "provenance", *_FOR_READERS_OF_DEVICES)
 _CLUSTER_KEYS = (*_fields(Cluster), "provenance")
 _LEVEL_KEYS = _fields(Level)
 _LEVEL_NEEDED = ("name", "size", "latency", "bandwidth")
@@ -299,6 +299,8 @@ def load_cluster(name: str | os.PathLike[str], gpus: int | None = None) -> Clust
 
 
 _POOLED = "pooled"
+_MEASURED_ERROR = 0.05
+"""Of the logarithm of a rate that was published for one device: those of one node differ by as much."""
 
 
 @functools.cache
@@ -342,12 +344,33 @@ def sustained_clock(name: str, architecture: str) -> float:
     return clock
 
 
-def _constants(name: str, architecture: str) -> Row:
+def _constants(name: str, entry: Row) -> Row:
+    architecture = entry.get("architecture", "unknown")
     pooled = _pooled(_relation(architecture))
     measured = name in _places(_EFFICIENCIES) and name != _POOLED
     own = _entry_of(_EFFICIENCIES, name) if measured else {}
     known = {key: copy.copy(own.get(key, pooled.get(key))) for key in _EFFICIENCY_KEYS if key in own or key in pooled}
+    if "best_product" in entry and not measured:
+        known |= _as_fast(known, {dtype: rate / entry["dense_peak"][dtype] for dtype, rate in entry["best_product"].items()})
     return {**known, "sustained_clock": sustained_clock(name, architecture)}
+
+
+def _as_fast(pooled: Row, best: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Efficiencies of products where the best one alone was measured: those of other devices, as far from their best.
+
+    A best product nearer to the peak than those of other devices is a ceiling, and no promise of what others reach.
+
+    Parameters
+    ----------
+    pooled : constants of other devices
+    best : share of the peak by dtype, one of them ``"bf16"``, which speaks for those that are left out
+    """
+    of_dtypes = {dtype: share / pooled["best"][dtype] for dtype, share in best.items()}
+    shares = {dtype: of_dtypes.get(dtype.split("-")[0], of_dtypes["bf16"]) for dtype in pooled["gemm"]}
+    return {
+        key: {dtype: (shares[dtype] if key == "best" else min(shares[dtype], 1.0)) * pooled[key][dtype] for dtype in pooled[key]}
+        for key in ("best", "gemm", "grouped")
+    }
 
 
 def efficiency_source(name: str) -> str:
@@ -360,8 +383,10 @@ def efficiency_source(name: str) -> str:
     """
     if name in _places(_EFFICIENCIES) and name != _POOLED:
         return "measured"
-    relation = _relation(_entry("device", name).get("architecture", "unknown"))
-    return f"pooled over {'all devices' if relation == 'default' else relation}"
+    entry = _entry("device", name)
+    relation = _relation(entry.get("architecture", "unknown"))
+    known = ", at its own best product" if "best_product" in entry else ""
+    return f"pooled over {'all devices' if relation == 'default' else relation}{known}"
 
 
 def link_bandwidth(name: str) -> float:
@@ -422,8 +447,14 @@ def constant_errors(name: str) -> tuple[dict[str, float], str]:
     source = efficiency_source(name)
     if source == "measured":
         return dict(_entry_of(_EFFICIENCIES, name).get("standard_error", {})), name
-    relation = _relation(_entry("device", name).get("architecture", "unknown"))
-    return dict(_pooled(relation)["standard_error"]), source
+    entry = _entry("device", name)
+    errors: dict[str, float] = dict(_pooled(_relation(entry.get("architecture", "unknown")))["standard_error"])
+    for dtype in entry.get("best_product", {}):  # of the others' spread what is not that of their best
+        spread = errors[f"best.{dtype}"]
+        for key in ("gemm", "grouped"):
+            errors[f"{key}.{dtype}"] = math.sqrt(max(errors[f"{key}.{dtype}"] ** 2 - spread**2, _MEASURED_ERROR**2))
+        errors[f"best.{dtype}"] = _MEASURED_ERROR
+    return errors, source
 
 
 def operator_overheads(name: str) -> dict[str, float]:
@@ -450,7 +481,7 @@ def _layer_constants(name: str) -> Row:
 
 
 def _device(name: str, entry: Row) -> Device:
-    constants = _constants(name, entry.get("architecture", "unknown")) | entry.get("efficiency", {})
+    constants = _constants(name, entry) | entry.get("efficiency", {})
     layers = _layer_constants(name) | entry.get("layer_efficiency", {})
     ours = {key: value for key, value in entry.items() if key in _fields(Device)}
     ours["dense_peak"] = dict(ours["dense_peak"])
@@ -552,12 +583,25 @@ def _checked_device(path: str | Path, name: str, entry: Row) -> Device:
             text(key, entry[key])
     if "multiprocessors" in entry:
         whole("multiprocessors", entry["multiprocessors"], 10**6)
+    if "best_product" in entry:
+        _check_best(entry)
     efficiency = _table("efficiency", entry.get("efficiency", {}))
     _known(path, efficiency, _EFFICIENCY_KEYS)
     for dtype in _table("gemm", efficiency.get("gemm", {})):
         choice("gemm", dtype, DTYPES)
     _known(path, _table("layer_efficiency", entry.get("layer_efficiency", {})), _LAYER_EFFICIENCY_KEYS)
     return _device(name, entry)
+
+
+def _check_best(entry: Row) -> None:
+    """Refuse best products in a dtype without a peak, above it, or without one of 16 bits."""
+    peaks, best = entry["dense_peak"], _table("best_product", entry["best_product"])
+    if "bf16" not in best:
+        raise InvalidValue("best_product", dict(best), "a rate for bf16")
+    for dtype, rate in best.items():
+        if dtype not in ("bf16", "fp8") or dtype not in peaks:
+            raise InvalidValue("best_product", dtype, "bf16 or fp8, with a rate in dense_peak")
+        real(f"best_product.{dtype}", rate, 1e9, peaks[dtype])
 
 
 def read_entry(path: str | Path, keys: Collection[str]) -> tuple[str, Row]:

@@ -25,9 +25,10 @@ SHARED = ("bandwidth_per_node", "bandwidth_per_nic", "line_rate_per_node", "line
 def si(entry: dict[str, object]) -> dict[str, object]:
     """A table with its quantities in SI units, those of peaks by dtype included."""
     found = {key: quantity(key, value, KINDS[key]) if key in KINDS else value for key, value in entry.items()}
-    peaks = found.get("dense_peak")
-    if isinstance(peaks, dict):
-        found["dense_peak"] = {dtype: quantity(f"dense_peak.{dtype}", rate, "flop_rate") for dtype, rate in peaks.items()}
+    for key in ("dense_peak", "best_product"):
+        rates = found.get(key)
+        if isinstance(rates, dict):
+            found[key] = {dtype: quantity(f"{key}.{dtype}", rate, "flop_rate") for dtype, rate in rates.items()}
     efficiency = found.get("efficiency")
     if isinstance(efficiency, dict):
         shares = {key: value for key, value in efficiency.items() if key != "kernel_time"}

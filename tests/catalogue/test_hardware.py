@@ -1,6 +1,7 @@
 """Devices and clusters of the catalogue, and files that users write."""
 
 import ast
+import math
 import operator
 import re
 import tomllib
@@ -200,6 +201,68 @@ def test_a_device_without_measurement_takes_what_is_pooled_and_says_so():
     assert loader.efficiency_source("h800") == "pooled over hopper"
     assert loader.load_device("h800").efficiency == loader.load_device("h20").efficiency
     assert loader.efficiency_source("tpu-v4") == "pooled over all devices"
+
+
+BEST_PRODUCTS = [  # stas00/ml-engineering@744d01e compute/accelerator/README.md
+    ("mi355x", {"bf16": 1565e12}), ("gaudi2", {"bf16": 418.7e12, "fp8": 826.5e12}),
+    ("gaudi3", {"bf16": 1243e12, "fp8": 1289.5e12}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "best"), BEST_PRODUCTS)
+def test_a_device_of_which_only_the_best_product_was_measured_reaches_it_and_no_more(name, best):
+    assert loader.efficiency_source(name) == "pooled over all devices, at its own best product"
+    device, other = loader.load_device(name), loader.load_device("tpu-v4").efficiency
+    for dtype, rate in best.items():
+        numbers = device.numbers(dtype)
+        assert numbers.best_flop_rate == pytest.approx(rate)
+        assert 0.6 * rate < numbers.gemm_efficiency * numbers.flop_rate < rate
+    ratio = {dtype: rate / device.peak(dtype) / other.best[dtype] for dtype, rate in best.items()}
+    for field in ("best", "gemm", "grouped"):
+        found, pooled = getattr(device.efficiency, field), getattr(other, field)
+        of = {dtype: ratio["bf16"] if dtype == "bf16" else ratio.get(dtype[:3], ratio["bf16"]) for dtype in pooled}
+        limit = math.inf if field == "best" else 1.0  # a better best product than others' is a ceiling alone
+        assert found == pytest.approx({dtype: min(of[dtype], limit) * value for dtype, value in pooled.items()})
+
+
+def test_a_published_best_product_is_known_better_than_what_is_pooled():
+    known, source = loader.constant_errors("mi355x")
+    pooled, _ = loader.constant_errors("tpu-v4")
+    assert source == "pooled over all devices, at its own best product"
+    assert known["best.bf16"] == 0.05
+    assert known["gemm.bf16"] ** 2 == pytest.approx(pooled["gemm.bf16"] ** 2 - pooled["best.bf16"] ** 2)
+    assert 0.05 <= known["grouped.bf16"] < pooled["grouped.bf16"]
+    assert known["memory"] == pooled["memory"] and known["best.fp8"] == pooled["best.fp8"]
+
+
+ACCELERATOR = """
+dense_peak = {{ bf16 = "400 TFLOP/s", fp8 = "800 TFLOP/s" }}
+memory = "96 GiB"
+memory_bandwidth = "2 TB/s"
+best_product = {{ {best} }}
+"""
+
+
+def test_a_users_device_may_tell_its_best_product(tmp_path):
+    path = tmp_path / "accelerator.toml"
+    path.write_text(ACCELERATOR.format(best='bf16 = "200 TFLOP/s"'))
+    assert loader.read_device_file(path).numbers("bf16").best_flop_rate == pytest.approx(200e12)
+
+
+@pytest.mark.parametrize(
+    ("best", "told"),
+    [
+        ("fp8 = 7e14", "best_product.*for bf16"),
+        ("bf16 = 5e14", "best_product.bf16"),
+        ("bf16 = 2e14, fp4 = 1e14", "best_product.*fp4.*bf16 or fp8"),
+        ('bf16 = "fast"', "best_product.bf16"),
+    ],
+)
+def test_a_best_product_that_cannot_be_is_refused(tmp_path, best, told):
+    path = tmp_path / "accelerator.toml"
+    path.write_text(ACCELERATOR.format(best=best))
+    with pytest.raises(CostModelError, match=told):
+        loader.read_device_file(path)
 
 
 def test_what_is_pooled_lies_among_what_was_measured():
