@@ -344,10 +344,15 @@ def sustained_clock(name: str, architecture: str) -> float:
     return clock
 
 
+def _is_measured(name: str) -> bool:
+    """Whether operators of a device were measured."""
+    return name in _places(_EFFICIENCIES) and name != _POOLED
+
+
 def _constants(name: str, entry: Row) -> Row:
     architecture = entry.get("architecture", "unknown")
     pooled = _pooled(_relation(architecture))
-    measured = name in _places(_EFFICIENCIES) and name != _POOLED
+    measured = _is_measured(name)
     own = _entry_of(_EFFICIENCIES, name) if measured else {}
     known = {key: copy.copy(own.get(key, pooled.get(key))) for key in _EFFICIENCY_KEYS if key in own or key in pooled}
     if "best_product" in entry and not measured:
@@ -381,7 +386,7 @@ def efficiency_source(name: str) -> str:
     >>> efficiency_source("a100-sxm-80gb"), efficiency_source("a800"), efficiency_source("tpu-v4")
     ('measured', 'pooled over ampere', 'pooled over all devices')
     """
-    if name in _places(_EFFICIENCIES) and name != _POOLED:
+    if _is_measured(name):
         return "measured"
     entry = _entry("device", name)
     relation = _relation(entry.get("architecture", "unknown"))
