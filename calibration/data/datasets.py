@@ -218,13 +218,16 @@ def framework_of(run: Run, architecture: str, network: str) -> Framework:
         habits["keep_activated"] = True  # a product of a gate and its partner keeps both; compiled, what is cheap is made again
     if name == "hf-fsdp" and upcasts(run):
         habits |= UPCAST
-    if uses_liger(run):
-        habits |= {"keep_activated": False, "keep_rotated": False}
+    plugin = has_accelerated_kernels(run)
+    if plugin or uses_liger(run):
+        habits["keep_rotated"] = False
+    if uses_liger(run) and not plugin:
+        habits["keep_activated"] = False
     if any(release in run.text["framework"] for release in COMPILED_LOSSES) and "compile" in words_of(run):
         habits["logit_bytes"] = COMPILED_LOSS
     if re.search(r"FA[34]", run.text.get("flash_attention", "")):
         habits["older_flash"] = False
-    if has_accelerated_kernels(run) and name == "hf-trainer":
+    if plugin and name == "hf-trainer":
         habits["logit_bytes"] = IN_PLACE_LOSS
     return changed(load_framework(name, architecture, network), habits)
 
@@ -278,7 +281,7 @@ def memory_kind(run: Run) -> str:
 
 
 def uses_liger(run: Run) -> bool:
-    """Whether a run names Liger's kernels: norms, rotary embedding, gated activation and loss are one kernel each.
+    """Whether a run names Liger's kernels: the loss, and but for fms-acceleration's plugin norms, rotation and gated activation.
 
     linkedin/Liger-Kernel@ead96b6 src/liger_kernel/ops
 
@@ -327,7 +330,9 @@ def is_old_zero(run: Run) -> bool:
 
 
 def has_accelerated_kernels(run: Run) -> bool:
-    """Whether a fine-tune names fms-acceleration's fused operations and kernels (its plugin ``foak``).
+    """Whether a fine-tune names fms-acceleration's fused operations and kernels (its plugin ``foak``): norms, rotation and loss.
+
+    foundation-model-stack/fms-acceleration@876e2ed plugins/fused-ops-and-kernels/README.md
 
     Parameters
     ----------

@@ -163,7 +163,7 @@ def predict(sweep: Sweep, device: Device, values: Mapping[str, float]) -> Array:
     device : of the catalogue, whose data sheet counts
     values : constants by key; the catalogue's, and what is believed of any collector, where they lack one
     """
-    efficiency = dataclasses.replace(efficiency_of(values, device.efficiency), sustained_clock=1.0)
+    efficiency = dataclasses.replace(efficiency_of(values, device.efficiency), sustained_clock=1.0, narrow_clock=1.0)
     numbers = dataclasses.replace(device, efficiency=efficiency).numbers(sweep.dtype)
     collector = {
         name: values.get(f"{sweep.label}/{name}", values.get(f"{sweep.kind} {sweep.dtype}/{name}", value))

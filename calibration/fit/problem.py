@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from calibration.data.cases import Case
 from calibration.data.datasets import dataset_of, software_of
-from calibration.fit.fields import CLOCK, MEMORY, TIME, Field
+from calibration.fit.fields import CLOCKS, MEMORY, TIME, Field
 from calibration.fit.pooled import Grouping, Model
 from calibration.validate.predictions import columns_of, evaluated, logged_memory
 from costmodel.formulas.quantities import DeviceNumbers, Inputs
@@ -17,14 +18,27 @@ from costmodel.records import as_number, flat, nested, replaced
 from costmodel.solvers.fitting import Array
 
 ROWS_OF_GROUP = 40
+FABRICS = {"roce": "roce", "efa": r"\befa\b", "omni-path": "omni|opa", "infiniband": r"infiniband|\bib\b|\b[hn]dr\b"}
+"""Kinds of network, by what names them in lower case, in the order in which they are looked for."""
 LARGEST_PULL = 0.25
 """Log distance from the limit beyond which a run that was marked out of memory no longer pulls at the constants."""
 
 
 def cluster_name(case: Case) -> str:
-    """The machine that a row ran on, as far as a source tells: its device and its NICs."""
-    between = case.cluster.levels[-1].bandwidth
-    return f"{case.run.text['dataset']}|{case.cluster.device.name}|{between:.3g}"
+    """The machine that a row ran on, as far as a source tells: its device, its NICs, and the kind of network between nodes."""
+    between, text = case.cluster.levels[-1].bandwidth, case.run.text
+    return f"{text['dataset']}|{case.cluster.device.name}|{between:.3g}|{fabric_of(text.get('inter_node_link', ''))}"
+
+
+def fabric_of(words: str) -> str:
+    """Kind of network in a source's words; empty where they name none.
+
+    Examples
+    --------
+    >>> fabric_of("8x HDR 200 Gb/s InfiniBand per node"), fabric_of("ROCE2; 504 GB/s"), fabric_of("n/a (single node)")
+    ('infiniband', 'roce', '')
+    """
+    return next((kind for kind, named in FABRICS.items() if re.search(named, words.lower())), "")
 
 
 def framework_owner(case: Case) -> str:
@@ -79,16 +93,19 @@ def constants_of(fields: Sequence[Field], places: Array) -> dict[str, Array]:
     return found
 
 
-def clocked(device: DeviceNumbers, clock: Array | float) -> DeviceNumbers:
-    """Devices at a share of the clock of short bursts, a number or a column."""
-    return device._replace(sustained_clock=as_number(device.sustained_clock * clock))
+def clocked(device: DeviceNumbers, clocks: Sequence[Array | float]) -> DeviceNumbers:
+    """Devices at shares of the clock of short bursts, numbers or columns, as `calibration.fit.fields.CLOCKS` orders them."""
+    wide, narrow = clocks
+    return device._replace(
+        sustained_clock=as_number(device.sustained_clock * wide), narrow_clock=as_number(device.narrow_clock * narrow)
+    )
 
 
 def columns_at(columns: Inputs, fields: Sequence[Field], places: Array) -> Inputs:
     """The columns with the constants at some places."""
     constants = constants_of(fields, places)
-    clock = constants.pop(CLOCK, None)
-    device = columns.device if clock is None else clocked(columns.device, clock)
+    clocks = [constants.pop(clock) for clock in CLOCKS if clock in constants]
+    device = clocked(columns.device, clocks) if clocks else columns.device
     return columns._replace(software=replaced(columns.software, constants), device=device)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from calibration.data.cases import Case
 from calibration.data.datasets import software_of
 from calibration.fit import pooled
-from calibration.fit.fields import CLOCK, MEMORY, Field
+from calibration.fit.fields import CLOCKS, MEMORY, Field
 from calibration.fit.pooled import Effect, Model, Posterior
 from calibration.fit.problem import columns_at, memory_model, take, thinned, time_model
 from calibration.validate.predictions import columns_of
@@ -22,9 +22,9 @@ from costmodel.formulas.quantities import Inputs
 from costmodel.records import Row
 from costmodel.solvers.fitting import Array
 
-CUTS = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65)
-"""Shares of its prior's spread above which an effect is not fitted, pass by pass: the data don't identify it. Little by little,
-since without one the data know those better that made up for it; what is known equally little goes at once."""
+PASSES = 12
+"""Most fits of some of the effects: each is without half of those that are too many, since without them the data know others
+better, which would have had to go as well."""
 ITERATIONS = 20
 """Of the first pass, at most, unless others are asked for."""
 FEWER = 15
@@ -56,7 +56,7 @@ class Fitted:
 def without_clock(case: Case) -> Case:
     """The case on its device as benchmarks have it, at the clock of short bursts."""
     device = case.cluster.device
-    plain = dataclasses.replace(device, efficiency=dataclasses.replace(device.efficiency, sustained_clock=1.0))
+    plain = dataclasses.replace(device, efficiency=dataclasses.replace(device.efficiency, sustained_clock=1.0, narrow_clock=1.0))
     return dataclasses.replace(case, cluster=dataclasses.replace(case.cluster, device=plain))
 
 
@@ -72,11 +72,13 @@ def solve(model: Model, iterations: int, averaged: bool, report: Callable[[str],
     """
     rows = thinned(model.grouping)
     found = pooled.fit(model, rows, None, iterations, averaged=averaged, report=report)
-    for cut in CUTS:
+    for _ in range(PASSES):
         left = _left_open(found)
-        if sum(share < IDENTIFIED for share in left.values()) >= MOSTLY * len(left):
+        known = sum(share < IDENTIFIED for share in left.values())
+        surplus = len(left) - int(known / MOSTLY)
+        if surplus <= 0:
             break
-        kept = frozenset(effect for effect, share in left.items() if share < cut)
+        kept = frozenset(sorted(left, key=left.__getitem__)[: len(left) - math.ceil(surplus / 2)])
         start = (found.effects, found.mean)
         found = pooled.fit(model, rows, start, FEWER, only=kept, settled=0, averaged=averaged, report=report)
     return found
@@ -213,7 +215,8 @@ def owner_tables(time: Fitted, memory: Fitted, date: str) -> tuple[dict[str, obj
                         "standard_error": [round(float(e), 4) for e in errors],
                         "matrix": [[round(float(x), 2) for x in row] for row in logs / np.outer(errors, errors)],
                     }
-            values.pop(CLOCK)
+            for clock in CLOCKS:
+                del values[clock]
             runs = sum(devices.values())
             name = f"{framework}@{architecture}" if framework or architecture else "default"
             stacks[name] = values if name == "default" else {**values, "fit": {"date": date, "runs": runs}}
@@ -221,24 +224,22 @@ def owner_tables(time: Fitted, memory: Fitted, date: str) -> tuple[dict[str, obj
 
 
 def clocks(time: Fitted) -> dict[str, dict[str, float]]:
-    """Sustained clock of every device that runs were timed on, and of their kinds, for those that none was timed on.
+    """Clocks of every device that runs were timed on, and of their kinds, for those that none was timed on.
 
     Parameters
     ----------
     time : fit
     """
     fields = time.model.fields
-    number = next(n for n, field in enumerate(fields) if field.path == CLOCK)
 
-    def clock(architecture: str, device: str) -> float:
+    def of(architecture: str, device: str) -> dict[str, float]:
         places, _ = expected(time.posterior, fields, _owners("", architecture, device))
-        return _rounded(fields[number].link.to_constant(places[number]))
+        known = zip(fields, places, strict=True)
+        return {field.path: _rounded(field.link.to_constant(place)) for field, place in known if field.path in CLOCKS}
 
     devices = {case.cluster.device.name: case.cluster.device.architecture for case in time.cases}
-    return {
-        "architecture": {"default": clock("", ""), **{kind: clock(kind, "") for kind in sorted(set(devices.values()))}},
-        "device": {name: clock(kind, name) for name, kind in sorted(devices.items())},
-    }
+    kinds = {kind: of(kind, "") for kind in sorted(set(devices.values()))}
+    return {"default": of("", ""), **kinds, **{name: of(kind, name) for name, kind in sorted(devices.items())}}
 
 
 def evidence_table(cases: Sequence[Case]) -> dict[str, object]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from calibration.data.cases import Case
-from calibration.fit.fields import CLOCK
+from calibration.fit.fields import CLOCKS
 from calibration.fit.pooled import Posterior
 from calibration.fit.problem import clocked, cluster_name, framework_owner, model_name, take
 from calibration.fit.runs import Fitted, base_columns, expected
@@ -91,14 +91,14 @@ class _Group:
         values = {f.path: f.link.to_constant(p) for f, p in zip(fields, places, strict=True)}
         moved = {f.path: f.link.to_constant(p + 1e-4) for f, p in zip(fields, places, strict=True)}
         slopes = np.array([math.log(moved[f.path] / values[f.path]) / 1e-4 for f in fields])
-        self.clock = values.pop(CLOCK)
-        kept = [n for n, f in enumerate(fields) if f.path != CLOCK]
+        self.clocks = wide, narrow = [values.pop(clock) for clock in CLOCKS]
+        kept = [n for n, f in enumerate(fields) if f.path not in CLOCKS]
         logs = (covariance * np.outer(slopes, slopes))[np.ix_(kept, kept)]
         self.prior = Prior([fields[n].path for n in kept], logs)
         self.cases, self.columns, self.rows, self.predicted = cases, columns, rows, predicted
         constants = replaced(case.framework.constants, values)
         self.framework = dataclasses.replace(case.framework, constants=constants)
-        efficiency = dataclasses.replace(device.efficiency, sustained_clock=self.clock)
+        efficiency = dataclasses.replace(device.efficiency, sustained_clock=wide, narrow_clock=narrow)
         self.cluster = dataclasses.replace(case.cluster, device=dataclasses.replace(device, efficiency=efficiency))
         source = case.run.text["dataset"]
         same = [cluster_name(c) == cluster_name(case) and c.framework.name == case.framework.name for c in cases]
@@ -112,7 +112,7 @@ class _Group:
         some = take(self.columns, rows)
         values = {path: np.full(len(rows), value) for path, value in flat(constants).items()}
         memory = {path: value for path, value in flat(some.software).items() if path.startswith("memory_")}
-        at = some._replace(software=replaced(some.software, values | memory), device=clocked(some.device, self.clock))
+        at = some._replace(software=replaced(some.software, values | memory), device=clocked(some.device, self.clocks))
         told = dataclasses.replace(self.framework, own_runs=own_runs)
         return np.log(np.asarray(evaluated(at).total)) + [self._discrepancy(row, told) for row in rows]
 

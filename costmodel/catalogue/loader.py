@@ -325,23 +325,25 @@ def _relation(architecture: str) -> str:
     return architecture if architecture in _relations() else "default"
 
 
-def sustained_clock(name: str, architecture: str) -> float:
-    """Clock of a device in a training step over that of a short benchmark, as whole runs say it of it or of its kind.
+def clocks(name: str, architecture: str) -> dict[str, float]:
+    """Clocks of a device in a training step over those of a short benchmark, as whole runs say them of it or of its kind.
 
     Parameters
     ----------
     name : of a device
     architecture : whose mean serves a device that no run was timed on
 
+    Returns
+    -------
+    dict
+        `sustained_clock` and `narrow_clock` of `costmodel.description.device.Efficiency`
+
     Examples
     --------
-    >>> 0.7 <= sustained_clock("h100-sxm", "hopper") <= 1.0
+    >>> all(0.7 <= clock <= 1.0 for clock in clocks("h100-sxm", "hopper").values())
     True
     """
-    of_devices, of_kinds = _entry_of(_CLOCKS, "device"), _entry_of(_CLOCKS, "architecture")
-    kind = architecture if architecture in of_kinds else "default"
-    clock: float = of_devices[name] if name in of_devices else of_kinds[kind]
-    return clock
+    return _entry_of(_CLOCKS, next(one for one in (name, architecture, "default") if one in _places(_CLOCKS)))
 
 
 def _is_measured(name: str) -> bool:
@@ -357,7 +359,7 @@ def _constants(name: str, entry: Row) -> Row:
     known = {key: copy.copy(own.get(key, pooled.get(key))) for key in _EFFICIENCY_KEYS if key in own or key in pooled}
     if "best_product" in entry and not measured:
         known |= _as_fast(known, {dtype: rate / entry["dense_peak"][dtype] for dtype, rate in entry["best_product"].items()})
-    return {**known, "sustained_clock": sustained_clock(name, architecture)}
+    return {**known, **clocks(name, architecture)}
 
 
 def _as_fast(pooled: Row, best: Mapping[str, float]) -> dict[str, dict[str, float]]:
@@ -589,7 +591,7 @@ def _checked_device(path: str | Path, name: str, entry: Row) -> Device:
     if "multiprocessors" in entry:
         whole("multiprocessors", entry["multiprocessors"], 10**6)
     if "best_product" in entry:
-        _check_best(entry)
+        _check_best(name, entry)
     efficiency = _table("efficiency", entry.get("efficiency", {}))
     _known(path, efficiency, _EFFICIENCY_KEYS)
     for dtype in _table("gemm", efficiency.get("gemm", {})):
@@ -598,9 +600,11 @@ def _checked_device(path: str | Path, name: str, entry: Row) -> Device:
     return _device(name, entry)
 
 
-def _check_best(entry: Row) -> None:
-    """Refuse best products in a dtype without a peak, above it, or without one of 16 bits."""
+def _check_best(name: str, entry: Row) -> None:
+    """Refuse best products in a dtype without a peak, above it, without one of 16 bits, or of a measured device."""
     peaks, best = entry["dense_peak"], _table("best_product", entry["best_product"])
+    if _is_measured(name):
+        raise InvalidValue("best_product", dict(best), f"none under the name {name!r}, which was measured: another name")
     if "bf16" not in best:
         raise InvalidValue("best_product", dict(best), "a rate for bf16")
     for dtype, rate in best.items():

@@ -55,7 +55,8 @@ class Efficiency:
     cache : share of the last-level cache that a benchmark's next call finds filled
     cache_bandwidth : that the same kernels reach in the cache, and do not pass in memory [bytes/s]
     kernel_time : shortest kernel with the gap to the next [s]
-    sustained_clock : clock in a training step over that of a short benchmark
+    sustained_clock : clock in a training step over that of a short benchmark, of kernels of 16 bits and wider
+    narrow_clock : the same of products of 8 and 4 bits
     """
 
     gemm: Mapping[str, float]
@@ -83,6 +84,7 @@ class Efficiency:
     cache_bandwidth: float
     kernel_time: float
     sustained_clock: float = 1.0
+    narrow_clock: float = 1.0
 
     def __post_init__(self) -> None:
         for field in ("gemm", "best", "grouped"):
@@ -96,7 +98,7 @@ class Efficiency:
             for dtype, value in values.items() if isinstance(values, Mapping) else (("", values),):
                 real(f"{field}.{dtype}".rstrip("."), value, 0.0, 1e9)
         for field in ("attention_forward", "attention_backward", "full_attention", "attention_unaligned", "memory", "cast",
-                      "product_memory", "grouped_memory", "sustained_clock"):  # fmt: skip
+                      "product_memory", "grouped_memory", "sustained_clock", "narrow_clock"):  # fmt: skip
             real(field, getattr(self, field), 1e-4, 1.2)
         for field in ("attention_length", "attention_window", "attention_width", "attention_rows", "full_attention_length",
                       "full_attention_width"):  # fmt: skip
@@ -104,7 +106,6 @@ class Efficiency:
         real("cache", self.cache, 0.0, 1.0)
         real("cache_bandwidth", self.cache_bandwidth, 1e9, 1e15)
         real("kernel_time", self.kernel_time, 0.0, 1.0)
-        real("sustained_clock", self.sustained_clock, 1e-4, 1.2)
 
     def at(self, field: str, dtype: str) -> float:
         """A constant at a dtype; an unmeasured dtype takes the value of the nearest measured one.
@@ -278,6 +279,7 @@ class Device:
             cache_bandwidth=float(constants.cache_bandwidth),
             kernel_time=float(constants.kernel_time),
             sustained_clock=float(constants.sustained_clock),
+            narrow_clock=float(constants.narrow_clock),
             memory=float(filled(self.usable_memory)),
             host_bandwidth=float(self.host_bandwidth),
         )

@@ -111,7 +111,7 @@ class Plan:
         projection if None
     attention : ``"flash"``, ``"fused-softmax"`` or ``"unfused"``
     fused_cross_entropy : one kernel from logits to their gradient
-    fused_norms : a norm is one kernel
+    fused_norms : an RMSNorm is one kernel, as a LayerNorm always is
     cuda_graphs : the passes of a layer are captured once and replayed: the host launches a graph for all their kernels, and
         what they hold stays, for every micro-batch in flight; with experts, whose tokens vary, only if they are fused
     fused_experts : bias, activation, router's probability and cast of an expert are part of its grouped products' kernels

@@ -110,7 +110,7 @@ def roofline(estimate: Estimate) -> Roofline:
         base_gemm_depth=0.0, grouped_efficiency=1.0, grouped_rows=0.0, grouped_output=0.0, attention_forward_efficiency=1.0,
         attention_backward_efficiency=1.0, attention_length=0.0, attention_window=0.0, attention_width=0.0, attention_rows=0.0,
         attention_unaligned=1.0, attention_older=1.0, full_attention_efficiency=1.0, full_attention_length=0.0,
-        full_attention_width=0.0, kernel_time=0.0, sustained_clock=1.0,
+        full_attention_width=0.0, kernel_time=0.0, sustained_clock=1.0, narrow_clock=1.0,
     )  # fmt: skip
     plain = replaced(software, {"compute_gemm_efficiency_scale": 1.0, "compute_attention_efficiency_scale": 1.0})
     counting = _rated(ideal, 1.0, BOUNDLESS)

@@ -9,6 +9,16 @@ TILE = 64.0
 """Outputs on a side of the smallest tile that kernels of dense products on tensor cores use."""
 
 
+def product_clock(device: DeviceNumbers) -> Number:
+    """Clock of products in the compute dtype in a training step, over that of a short benchmark.
+
+    Parameters
+    ----------
+    device : `DeviceNumbers`
+    """
+    return ops.where(device.flop_rate > device.base_flop_rate, device.narrow_clock, device.sustained_clock)
+
+
 def product_rate(quality: Number, device: DeviceNumbers) -> Number:
     """Rate of a large product in the compute dtype [FLOP/s]: whatever the software, not above the best that was measured.
 
@@ -18,7 +28,7 @@ def product_rate(quality: Number, device: DeviceNumbers) -> Number:
     device : `DeviceNumbers`
     """
     reached = ops.minimum(device.flop_rate * device.gemm_efficiency * quality, device.best_flop_rate)
-    return device.sustained_clock * reached
+    return product_clock(device) * reached
 
 
 def base_product_rate(quality: Number, device: DeviceNumbers) -> Number:
@@ -42,7 +52,7 @@ def grouped_product_rate(quality: Number, device: DeviceNumbers) -> Number:
     device : `DeviceNumbers`
     """
     reached = ops.minimum(device.flop_rate * device.grouped_efficiency * quality, device.best_flop_rate)
-    return device.sustained_clock * reached
+    return product_clock(device) * reached
 
 
 def product_bytes(m: Number, n: Number, k: Number, element_bytes: Number) -> Number:

@@ -143,7 +143,8 @@ class DeviceNumbers(NamedTuple):
     cache: Number  # bytes that a benchmark's next call finds in the cache
     cache_bandwidth: Number
     kernel_time: Number  # shortest kernel, and the gap to the next
-    sustained_clock: Number  # clock in a training step over that of a short benchmark
+    sustained_clock: Number  # clock in a training step over that of a short benchmark, of kernels of 16 bits and wider
+    narrow_clock: Number  # the same of products of 8 and 4 bits
     memory: Number  # bytes that a process can use
     host_bandwidth: Number  # of the link to host memory
 
@@ -192,7 +193,7 @@ class HostConstants(NamedTuple):
     expert_launches: Number  # that routing to experts adds, over those of a layer
     jitter: Number  # growth of host time per further tensor rank that has to keep step
     pipeline_jitter: Number  # the same in a pipeline, on top of it
-    straggler_time: Number  # lost per micro-batch of a long pipeline on 512 ranks; grows with their cube
+    straggler_time: Number  # lost per message of a pipeline on 512 ranks; grows with their cube
     pressure_time: Number  # lost per micro-batch to the allocator where memory is full
 
 
@@ -273,7 +274,7 @@ class KernelChoices(NamedTuple):
     flash_attention: Number
     older_flash: Number  # 1: it is FlashAttention 2, written for Ampere's tensor cores
     fused_softmax: Number  # 1: mask, scale and softmax of unfused attention are one kernel
-    fused_norms: Number  # 1: a norm is one kernel
+    fused_norms: Number  # 1: an RMSNorm is one kernel, as a LayerNorm always is
     fused_cross_entropy: Number
     deduplicated_dispatch: Number  # 1: a token is sent once to each rank that holds any of its experts
 

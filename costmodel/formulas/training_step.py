@@ -37,7 +37,7 @@ from costmodel.formulas.transformer import (
 PRESSED = 0.9
 """Share of a device's memory beyond which its allocator runs short of blocks to reuse."""
 STALL_RANKS = 512.0
-"""Ranks at which `Stack.stall_time` is stated; what is measured ends there, and nothing is extrapolated beyond."""
+"""Ranks at which `HostConstants.straggler_time` is stated; what is measured ends there, and nothing is extrapolated beyond."""
 
 OVERLAPPED_EXPERTS = 0.95
 """Share of the experts' exchange that another micro-batch's work can hide: NVIDIA-NeMo/Megatron-Bridge, on DeepSeek-V3 on H100,
@@ -467,11 +467,22 @@ def _waiting(
     plan: PlanNumbers, software: Software, device: DeviceNumbers, one: Layer, held: Memory, layers: Number, m: Number
 ) -> Number:
     """Time in which the slowest rank waits for its host, for stragglers and for memory [s]."""
-    gpus = plan.tensor * plan.context * plan.pipeline * plan.data
-    crowd = ops.minimum(gpus / STALL_RANKS, 1.0)
-    stall = (1.0 - 1.0 / plan.pipeline) * software.host.straggler_time * crowd * crowd * crowd
     flushing = software.host.pressure_time * pressure(held.total, device.memory)
-    return m * (layers * one.host + software.host.micro_batch + stall + flushing)
+    return m * (layers * one.host + software.host.micro_batch + flushing) + _stalled(plan, software, m)
+
+
+def _stalled(plan: PlanNumbers, software: Software, m: Number) -> Number:
+    """What messages of a pipeline wait for stragglers [s]: those that a rank with two neighbours sends, and where the pipeline
+    drains before the weights change those that fill and drain it.
+
+    Where stages have more than two, a rank between sets the pace of messages, whichever computes longest.
+    """
+    p = plan.pipeline
+    gpus = plan.tensor * plan.context * p * plan.data
+    crowd = ops.minimum(gpus / STALL_RANKS, 1.0)
+    each = software.host.straggler_time * crowd * crowd * crowd
+    sent = m * schedules.messages(plan.schedule, plan.virtual_stages, ops.where(p > 2.0, 0.0, 1.0))
+    return ops.where(p > 1.0, each * (sent + 2.0 * (p - 1.0) * schedules.flushes(plan.schedule)), 0.0)
 
 
 def _filled(plan: PlanNumbers, slow: _Slowest, send: Number, exposed: Number, handing: Number, m: Number) -> _Filled:

@@ -13,6 +13,7 @@ from calibration.data.datasets import DATASETS, STACKS, Dataset, memory_kind
 from calibration.data.recipes import NOTHING, recipe_of
 from calibration.data.reference import DEFAULT_FOLDER, default_files
 from calibration.data.runs import Run, read_runs, usable
+from calibration.fit.problem import cluster_name, fabric_of
 from calibration.validate.command import LEAST_PREDICTED, QUOTED
 from calibration.validate.predictions import columns_of, evaluated, logged_memory
 from costmodel import estimate
@@ -323,3 +324,29 @@ def test_memory_grows_with_the_micro_batch_as_the_stages_of_a_pipeline_hold_it()
         grown[stages] = eight - two
     assert grown[1] == pytest.approx(8.0 * 2**30, rel=0.25)
     assert grown[2] == pytest.approx(4.0 * 2**30, rel=0.4)
+
+
+@pytest.mark.skipif(not FILES, reason=f"no reference folder at {DEFAULT_FOLDER}")
+@pytest.mark.parametrize(
+    ("file", "row", "rotated", "activated"),
+    [
+        ("runs/finetune_memory_fms.csv", 10, True, True),  # transformers' own kernels
+        ("runs/finetune_memory_fms.csv", 14, False, True),  # fms-acceleration's: norms, rotation, loss
+        ("runs/finetune_memory_fms.csv", 254, False, True),  # and of Liger's the loss alone
+        ("runs/misc_training.csv", 33, False, False),  # Liger's
+    ],
+)
+def test_fused_kernels_keep_what_the_plugin_leaves_separate(file, row, rotated, activated):
+    """foundation-model-stack/fms-acceleration@876e2ed plugins/fused-ops-and-kernels/configs; linkedin/Liger-Kernel README."""
+    framework = case_of(named(file, row)).framework
+    assert (framework.keep_rotated, framework.keep_activated) == (rotated, activated)
+
+
+@pytest.mark.skipif(not FILES, reason=f"no reference folder at {DEFAULT_FOLDER}")
+def test_machines_of_one_source_are_told_apart_by_their_network_but_not_by_its_wording():
+    selene, roce = (cluster_name(case_of(named(*of))) for of in (("runs2/papers.csv", 39), ("runs/papers.csv", 57)))
+    assert selene != roce
+    wordings = ("8x 200 Gb/s HDR InfiniBand per node (paper sec. 5)", "8x HDR 200 Gb/s InfiniBand per node")
+    assert len({fabric_of(words) for words in wordings}) == 1
+    assert fabric_of("") == fabric_of("n/a (single node)") == fabric_of("not stated") == ""
+    assert [fabric_of(words) for words in ("ROCE2; 504 GB/s", "AWS EFA", "Intel OPA, 400 Gb/s")] == ["roce", "efa", "omni-path"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -12,11 +13,13 @@ from hypothesis import strategies as st
 from calibration.fit import pooled
 from calibration.fit.fields import MEMORY, TIME, Field
 from calibration.fit.pooled import Effect, Grouping, Model
-from calibration.fit.problem import constants_of, thinned
+from calibration.fit.problem import clocked, constants_of, thinned
 from calibration.fit.runs import IDENTIFIED, solve
 from calibration.validate.distance import Unseen, factor_of, folds_of, predicted_by, spreads_of
+from costmodel.catalogue.loader import load_device
 from costmodel.catalogue.posterior import Link
 from costmodel.evaluation.error_model import NINETY
+from costmodel.formulas.compute import product_clock
 
 RATE = Field("rate", 1.0, 0.0, math.inf, {"field": 1.0, "framework": 0.4})
 FIXED = Field("fixed", 1.0, 0.0, math.inf, {"field": 1.0, "framework": 0.4})
@@ -72,6 +75,22 @@ def test_of_constants_that_make_up_for_each_other_the_one_of_the_widest_prior_st
     mean, error = left[Effect(0, "field", "")]
     assert error < IDENTIFIED
     assert mean == pytest.approx(0.8, abs=3.0 * error)
+
+
+def test_no_more_effects_are_dropped_than_leave_most_of_them_identified():
+    slopes = np.array([1.0] * 6 + [0.08, 0.081, 0.082, 0.083, 0.084, 0.085])  # the last six leave three quarters of their spread
+    fields = [Field(str(n), 1.0, 0.0, math.inf, {"field": 1.0}) for n in range(len(slopes))]
+    of = np.concatenate([np.repeat(np.arange(6), 20), np.arange(6, 12)])
+    names = of.astype(str)
+
+    def predict(places, wanted):
+        chosen = of if wanted is None else of[wanted]
+        return slopes[chosen] * places[np.arange(len(chosen)), chosen]
+
+    grouping = Grouping({"field": np.full(len(of), "")}, names, names, np.full(len(of), "source"))
+    found = solve(Model(fields, grouping, 0.3 * slopes[of], predict), 5, averaged=False)
+    left = {fields[effect.field].path for effect in found.effects if effect.field >= 0}
+    assert left == {"0", "1", "2", "3", "4", "5", "8", "9", "10", "11"}  # six of ten
 
 
 def test_the_spread_over_frameworks_is_estimated():
@@ -169,3 +188,14 @@ def test_a_group_is_left_out_whole(level):
     for case, number in zip(cases, fold, strict=True):
         folds.setdefault(KEYS[level](case), set()).add(int(number))
     assert all(len(numbers) == 1 for numbers in folds.values())
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8", "fp8-block", "tf32"])
+def test_a_fit_sets_the_clocks_that_a_device_would_have_at_each_width(dtype):
+    device = load_device("h100-sxm")
+    plain = dataclasses.replace(device.efficiency, sustained_clock=1.0, narrow_clock=1.0)
+    known = dataclasses.replace(device.efficiency, sustained_clock=0.8, narrow_clock=0.9)
+    fitted = clocked(dataclasses.replace(device, efficiency=plain).numbers(dtype), (0.8, 0.9))
+    assert fitted == dataclasses.replace(device, efficiency=known).numbers(dtype)
+    assert fitted.sustained_clock == 0.8
+    assert product_clock(fitted) == (0.9 if dtype.startswith("fp8") else 0.8)

@@ -204,8 +204,8 @@ def test_a_device_without_measurement_takes_what_is_pooled_and_says_so():
 
 
 BEST_PRODUCTS = [  # stas00/ml-engineering@744d01e compute/accelerator/README.md
-    ("mi355x", {"bf16": 1565e12}), ("gaudi2", {"bf16": 418.7e12, "fp8": 826.5e12}),
-    ("gaudi3", {"bf16": 1243e12, "fp8": 1289.5e12}),
+    ("mi300x", {"bf16": 668.4e12}), ("mi325x", {"bf16": 784.9e12}), ("mi355x", {"bf16": 1565e12}),
+    ("gaudi2", {"bf16": 418.7e12, "fp8": 826.5e12}), ("gaudi3", {"bf16": 1243e12, "fp8": 1289.5e12}),
 ]  # fmt: skip
 
 
@@ -226,7 +226,7 @@ def test_a_device_of_which_only_the_best_product_was_measured_reaches_it_and_no_
 
 
 def test_a_published_best_product_is_known_better_than_what_is_pooled():
-    known, source = loader.constant_errors("mi355x")
+    known, source = loader.constant_errors("mi300x")
     pooled, _ = loader.constant_errors("tpu-v4")
     assert source == "pooled over all devices, at its own best product"
     assert known["best.bf16"] == 0.05
@@ -262,6 +262,13 @@ def test_a_best_product_that_cannot_be_is_refused(tmp_path, best, told):
     path = tmp_path / "accelerator.toml"
     path.write_text(ACCELERATOR.format(best=best))
     with pytest.raises(CostModelError, match=told):
+        loader.read_device_file(path)
+
+
+def test_a_best_product_under_the_name_of_a_measured_device_is_refused(tmp_path):
+    path = tmp_path / "h100-sxm.toml"
+    path.write_text(ACCELERATOR.format(best="bf16 = 2e14"))
+    with pytest.raises(CostModelError, match=r"best_product.*h100-sxm.*another name"):
         loader.read_device_file(path)
 
 

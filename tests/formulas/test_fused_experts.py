@@ -4,9 +4,16 @@ import dataclasses
 
 import pytest
 
-from costmodel import Plan, estimate, load_cluster, load_framework, load_model
+from costmodel import Plan, estimate, load_cluster, load_device, load_framework, load_model
 from costmodel.errors import IllegalPlan, InvalidValue
-from costmodel.formulas.transformer.layer import between_products, cast_bytes, elementwise_bytes
+from costmodel.formulas import compute
+from costmodel.formulas.transformer.layer import (
+    between_products,
+    cast_bytes,
+    elementwise_bytes,
+    expert_product,
+    product,
+)
 
 PLAN = Plan(global_batch=1280, seq_len=4096, data_parallel=64, expert_parallel=64, micro_batch=4, dtype="mxfp8")
 FUSED = dataclasses.replace(PLAN, fused_experts=True)
@@ -25,9 +32,9 @@ def test_only_the_permutation_of_tokens_and_the_cast_of_what_comes_in_are_left()
     copies = 4 * 4096 * model.experts_per_token
     assert fused.experts == narrow.activated == 0.0
     assert narrow.permuted == casts.permuted
-    # a token's copies are read and written there and back; unfused, a bias in 32 bit is added to each output besides:
-    # forward a product (write 4), a sum (read 2 + 4, write 4), a copy (4 + 4) and a cast (4 + 2)
-    assert fused.permutation == apart.permutation == pytest.approx(copies * model.hidden * 4 * 2)
+    # a token's copies are read and written there and back, by sender and by expert; unfused, a bias in 32 bit is added to each
+    # output besides: forward a product (write 4), a sum (read 2 + 4, write 4), a copy (4 + 4) and a cast (4 + 2)
+    assert fused.permutation == apart.permutation == pytest.approx(copies * model.hidden * 8 * 2)
     assert fused.expert_biases == 0.0 and apart.expert_biases == pytest.approx(copies * model.hidden * 28)
     settings = PLAN.resolve(FRAMEWORK).settings(FRAMEWORK)
     with_biases, without = (
@@ -36,6 +43,24 @@ def test_only_the_permutation_of_tokens_and_the_cast_of_what_comes_in_are_left()
     assert sum(with_biases) - sum(without) == pytest.approx(copies * model.hidden * (28 + 36))
     assert apart.experts == pytest.approx(copies * model.expert_feed_forward * 3 * 2)
     assert fused.residuals == apart.residuals and fused.norms == apart.norms
+
+
+@pytest.mark.parametrize(
+    ("fields", "times"),
+    [
+        ({}, 2),  # ordered by expert before they are sent, and where they arrive, by sender then
+        ({"dispatcher": "deduplicated"}, 1),
+        ({"expert_parallel": 1}, 1),
+        ({"expert_parallel": 128, "data_parallel": 128}, 1),  # one expert on each rank
+        # where they arrive those of the expert-tensor group all, which are twice a rank's
+        ({"tensor_parallel": 2, "data_parallel": 32, "expert_tensor_parallel": 2}, 0.5 * (1 + 2)),
+    ],
+)
+def test_tokens_are_ordered_once_or_twice_there_and_back(fields, times):  # megatron/core/transformer/moe/token_dispatcher.py
+    model, plan = load_model("gpt-oss-120b"), dataclasses.replace(PLAN, **fields)
+    by_module, _ = moved(model, plan)
+    there_and_back = 2 * (1 + 1)  # read and written
+    assert by_module.permutation == pytest.approx(times * there_and_back * 4 * 4096 * model.experts_per_token * model.hidden * 2)
 
 
 def test_experts_without_biases_lose_their_activation_alone():
@@ -62,3 +87,19 @@ def test_where_nothing_can_be_fused_it_is_refused():
     split = dataclasses.replace(FUSED, tensor_parallel=2, data_parallel=32, expert_parallel=32, expert_tensor_parallel=2)
     with pytest.raises(IllegalPlan, match="expert_tensor_parallel=2"):
         estimate(load_model("gpt-oss-120b"), cluster, split, framework)
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype"), [("a100-sxm-80gb", "bf16"), ("h100-sxm", "bf16"), ("gb300", "bf16"), ("gb300", "mxfp8")]
+)
+@pytest.mark.parametrize("tokens", [16, 256, 4096])
+def test_products_of_experts_run_in_one_kernel_or_one_by_one_whichever_is_faster(device, dtype, tokens):
+    plan = dataclasses.replace(PLAN, dtype=dtype)
+    settings, numbers = plan.settings(FRAMEWORK), load_device(device).numbers(dtype)
+    software, width = FRAMEWORK.numbers(), settings.widths.compute
+    rate = compute.grouped_product_rate(software.compute.gemm_efficiency_scale, numbers)
+    together = compute.grouped_gemm(8, tokens, 4096, 7168, width, rate, numbers)
+    alone = product(tokens, 4096, 7168, settings, software, numbers)[0]
+    forward = expert_product(8, tokens, 4096, 7168, settings, software, numbers)[0]
+    assert forward == min(together, 8 * alone)
+    assert 2 * 8 * tokens * 4096 * 7168 / forward <= numbers.best_flop_rate  # no more than the best product measured

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from costmodel import Plan, estimate, load_cluster, load_framework, load_model
+from costmodel.formulas.transformer.activations import attention_activations
 from costmodel.formulas.transformer.layer import between_products, elementwise_bytes
 
 MODEL = load_model("llama2-7b")
@@ -19,6 +20,13 @@ ROTATION_APART = [
     (1, 1),  # times the sine
     (2, 1),  # sum
 ]
+ROTATION_BACKWARD = [
+    (1, 1),  # times the cosine
+    (1, 1),  # times the sine
+    (0.5, 0.5),  # a half negated
+    (0.5, 1.5), (0.5, 1.5),  # each half copied into zeros
+    (2, 1), (2, 1),  # sums of the three
+]  # fmt: skip
 ACTIVATION_APART, ACTIVATION_BACKWARD = [(1, 1), (2, 1)], [(2, 1), (2, 1), (2, 1)]
 
 
@@ -40,7 +48,8 @@ def test_a_rotation_of_separate_kernels_moves_what_each_of_them_does():
     assert fused.rotary == bytes_of([(1, 1)], 2 * WIDE)  # queries and keys
     assert apart.rotary == bytes_of(ROTATION_APART, 2 * WIDE)
     assert apart._replace(rotary=0.0) == fused._replace(rotary=0.0)
-    assert [b - a for a, b in zip(passes, longer, strict=True)] == pytest.approx([apart.rotary - fused.rotary] * 2)
+    assert longer[0] - passes[0] == pytest.approx(apart.rotary - fused.rotary)
+    assert longer[1] - passes[1] == pytest.approx(bytes_of(ROTATION_BACKWARD, 2 * WIDE) - bytes_of([(1, 1)], 2 * WIDE))
 
 
 def test_a_gated_activation_of_two_kernels_moves_what_each_of_them_does():
@@ -70,11 +79,35 @@ def test_fused_kernels_take_less_time_and_keep_less():
     assert fast.memory.total < slow.memory.total
 
 
-def test_learned_positions_rotate_nothing_that_separate_kernels_could_move():
+def test_learned_positions_rotate_nothing():
     learned = dataclasses.replace(MODEL, learned_positions=4096)
-    framework = load_framework("hf-trainer")
-    fused = dataclasses.replace(framework, keep_rotated=False)
-    one, other = (
-        elementwise_bytes(learned.numbers(), PLAN.resolve(f).settings(f), PLAN.numbers(f, 32)).rotary for f in (framework, fused)
-    )
-    assert one == other
+    eager = load_framework("hf-trainer")
+    for framework in (eager, dataclasses.replace(eager, keep_rotated=False)):
+        settings, degrees = PLAN.resolve(framework).settings(framework), PLAN.numbers(framework, 32)
+        assert elementwise_bytes(learned.numbers(), settings, degrees).rotary == 0.0
+        assert elementwise_bytes(MODEL.numbers(), settings, degrees).rotary > 0.0
+
+
+def test_separate_kernels_keep_no_rotated_copy_of_what_learned_positions_leave():
+    learned = dataclasses.replace(MODEL, learned_positions=4096).numbers()
+    eager = load_framework("hf-trainer")
+    kept = []
+    for framework in (eager, dataclasses.replace(eager, keep_rotated=False)):
+        settings, degrees = PLAN.resolve(framework).settings(framework), PLAN.numbers(framework, 32)
+        kept.append([attention_activations(model, settings, degrees) for model in (learned, MODEL.numbers())])
+    (eager_learned, eager_rotated), (fused_learned, fused_rotated) = kept
+    assert eager_learned == fused_learned == fused_rotated
+    assert eager_rotated - fused_rotated == 2 * 2 * WIDE  # bytes a token: queries and keys
+
+
+def test_a_layer_norm_of_separate_kernels_is_one():
+    eager = dataclasses.replace(load_framework("hf-trainer"), fused_norms=False)
+    fused = dataclasses.replace(eager, fused_norms=True)
+    plan = Plan(global_batch=8, seq_len=4096, data_parallel=8, zero_stage=2)
+    for norm, ratio in (("layernorm", 1), ("rmsnorm", 4), ("none", 1)):
+        model = dataclasses.replace(load_model("llama2-7b"), norm=norm)
+        apart, one = (
+            elementwise_bytes(model.numbers(), plan.resolve(f).settings(f), plan.resolve(f).numbers(f, model.layers)).norms
+            for f in (eager, fused)
+        )
+        assert apart == ratio * one

@@ -9,8 +9,6 @@ from costmodel.formulas.transformer.repetition import experts_again
 
 WIDE_INPUT_BYTES = 4.0
 """Of a channel of a norm's input in 32 bit, which an RMSNorm of separate kernels keeps for its square and its product."""
-LAYERNORM_VECTORS = 2.0
-"""Weights and biases of a LayerNorm: PyTorch has it as one kernel, whatever else is fused."""
 
 
 def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
@@ -37,7 +35,7 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     repeated = ops.where(settings.framework.repeat_keys > 0.0, attention.heads, kv_heads)
     plain = attention.heads * attention.head_dim + repeated * (attention.head_dim + attention.value_head_dim)
     full = attention.heads * (2.0 * attention.head_dim + attention.value_head_dim)
-    rotated = settings.framework.keep_rotated * (attention.heads + kv_heads) * attention.head_dim
+    rotated = layer.rotates(model) * settings.framework.keep_rotated * (attention.heads + kv_heads) * attention.head_dim
     compressed = 2.0 * plan.tensor * (attention.query_latent + attention.kv_latent + attention.rope_head_dim)
     saved = ops.where(attention.latent > 0.0, full + compressed, plain + rotated)
     kept_twice = bytes_ + widths.input_copy
@@ -161,8 +159,7 @@ def norm_input_bytes(model: ModelNumbers, settings: Settings) -> Number:
     litgpt/model.py (``RMSNorm``), pytorch/torchtune torchtune/modules/rms_norm.py
     """
     separate = WIDE_INPUT_BYTES + (1.0 - settings.adapter.frozen) * settings.widths.activation
-    kernels = settings.kernels.fused_norms + ops.where(model.norm_vectors < LAYERNORM_VECTORS, 0.0, 1.0)
-    return ops.where(kernels > 0.0, settings.widths.activation, separate)
+    return ops.where(layer.norm_is_fused(model, settings) > 0.0, settings.widths.activation, separate)
 
 
 def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:

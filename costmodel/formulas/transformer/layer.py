@@ -19,18 +19,26 @@ from costmodel.formulas.transformer import adapters, attention, flops, parameter
 from costmodel.formulas.transformer.repetition import experts_again
 
 NORM_BACKWARD = 1.5
-"""Bytes that a norm moves backward over forward: its input and two gradients, for input and output. A residual's sum, a rotation
-and a permutation move as many either way."""
+"""Bytes that a norm moves backward over forward: its input and two gradients, for input and output. A residual's sum, a fused
+rotation and a permutation move as many either way."""
+RMSNORM_VECTORS = 1.0
+"""Weights of an RMSNorm; a LayerNorm has biases too, or neither."""
 UNFUSED_NORM = 4.0
 """Bytes that a norm of separate kernels moves over those of a fused one: it squares, averages and scales in 32 bit."""
-APART_ROTARY = 5.0
-"""Bytes that a rotation of separate kernels moves over those of a fused one: two products, half a negation, a concatenation and a
-sum read or write ten tensors for two (huggingface/transformers src/transformers/models/llama/modeling_llama.py,
-``apply_rotary_pos_emb``). Backward is taken for as many."""
+APART_ROTARY, APART_ROTARY_BACKWARD = 5.0, 7.5
+"""Bytes that a rotation of separate kernels moves over those of a fused one: forward two products, half a negation, a
+concatenation and a sum read or write ten tensors for two (huggingface/transformers
+src/transformers/models/llama/modeling_llama.py, ``apply_rotary_pos_emb``); backward autograd fills each half's gradient up with
+zeros and sums all three, fifteen for two."""
 EXPERT_BIAS, EXPERT_BIAS_BACKWARD = 28.0, 36.0
 """Bytes that kernels of their own move for each output of an expert to which they add a bias times its router's probability, in
 32 bit: forward of a product, a sum, a copy that joins the experts and a cast (NVIDIA/Megatron-LM@d98e8a6
 megatron/core/transformer/moe/experts.py, ``_apply_bias``)."""
+PERMUTED, SORTED = 4.0, 4.0
+"""Hidden states of routed tokens that a rank reads or writes forward to order them by expert, before they are sent and after
+they came back; and again in between where it has several experts and they come ordered by sender, those of its expert-tensor
+group all (NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/moe/token_dispatcher.py, ``sort_chunks_by_idxs``; its copies in
+the same order, where nobody else sends, are left out). DeepEP and HybridEP order them once."""
 LOSS_BYTES = 18.0
 """Bytes moved per logit by an unfused loss, forward and backward: 16-bit logits and their gradient written and read
 by the products' neighbours, a 32-bit copy written, read twice, and overwritten by its gradient."""
@@ -61,7 +69,7 @@ def expert_product(
     groups: Number, m: Number, n: Number, k: Number, settings: Settings, software: Software,
     device: DeviceNumbers,
 ) -> tuple[Number, Number, Number]:  # fmt: skip
-    """As `product`, for `groups` experts with `m` tokens each.
+    """As `product`, for `groups` experts with `m` tokens each: in one kernel for all, or in one for each, where those are faster.
 
     Parameters
     ----------
@@ -69,13 +77,25 @@ def expert_product(
     m : tokens of one expert
     n, k : outputs and inputs of the weight
     settings, software, device : `Settings`, `Software`, `DeviceNumbers`
+
+    Assumptions
+    -----------
+    Products of experts that run one by one don't overlap, though several streams may carry them, and take no host time beyond
+    `HostConstants.expert_launches`, a mean over both ways. Kernels that fuse what surrounds the products (``fused_experts``) are
+    as fast as the faster of the two: none was measured by itself.
+
+    References
+    ----------
+    NVIDIA/TransformerEngine#853, #1386: cuBLAS for each expert on several streams, which at sizes of training beats kernels for
+    groups; huggingface/transformers loops over experts.
     """
-    rate = compute.grouped_product_rate(software.compute.gemm_efficiency_scale, device)
-    width = settings.widths.compute
+    quality, width = software.compute.gemm_efficiency_scale, settings.widths.compute
+    rate = compute.grouped_product_rate(quality, device)
     forward = compute.grouped_gemm(groups, m, n, k, width, rate, device)
     data = compute.grouped_gemm(groups, m, k, n, width, rate, device)
     weight = compute.grouped_gemm(groups, n, k, m, width, rate, device)
-    return forward, data, weight
+    alone = product(m, n, k, settings, software, device)
+    return ops.minimum(forward, groups * alone[0]), ops.minimum(data, groups * alone[1]), ops.minimum(weight, groups * alone[2])
 
 
 def local_tokens(settings: Settings, plan: PlanNumbers) -> Number:
@@ -188,7 +208,7 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
 
     Norms read and write their input, residual additions read two and write one, the activation reads its
     inputs and writes its output, rotary embedding reads and writes queries and keys; the last two move more where a framework
-    makes several kernels of each. Experts' tokens are permuted there and back, and activation and biases are kernels of their
+    makes several kernels of each. Experts' tokens are ordered there and back, and activation and biases are kernels of their
     own unless they are fused. Casts to 8 bit are `cast_bytes`.
 
     Parameters
@@ -197,21 +217,51 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     """
     tokens = local_tokens(settings, plan)
     bytes_ = settings.widths.activation
-    norm = settings.kernels.fused_norms + (1.0 - settings.kernels.fused_norms) * UNFUSED_NORM
+    norm = UNFUSED_NORM + (1.0 - UNFUSED_NORM) * norm_is_fused(model, settings)
     outer = norm_tokens(settings, plan) * model.hidden * bytes_
     rotated = tokens * (model.attention.heads + model.attention.kv_heads) * model.attention.head_dim / plan.tensor * bytes_
-    learned = ops.where(model.vocabulary.positions > 0.0, 1.0, 0.0)  # positions that rotate nothing
-    rotary = 2.0 * rotated * (1.0 + (APART_ROTARY - 1.0) * settings.framework.keep_rotated * (1.0 - learned))
+    rotary = 2.0 * rotates(model) * rotated * (1.0 + (APART_ROTARY - 1.0) * settings.framework.keep_rotated)
     activated = _activated(model, settings)[0] * bytes_
     routed = tokens * model.experts.per_token / plan.tensor * model.experts.load
     apart = 1.0 - settings.kernels.fused_experts
+    senders = (plan.expert * plan.expert_tensor > 1.0) & (settings.kernels.deduplicated_dispatch <= 0.0)
+    by_sender = ops.where(senders & (model.experts.number > plan.expert), SORTED * plan.expert_tensor, 0.0)
     return Moved(
         residuals=outer * (2.0 + model.dropout) * 3.0, norms=outer * model.norms * 2.0 * norm, rotary=rotary,
         mlp=activated * tokens * model.mlp.width / plan.tensor, experts=apart * activated * routed * model.experts.width,
         shared_experts=activated * tokens * model.experts.shared_width / plan.tensor,
-        permutation=routed * model.hidden * 4.0 * bytes_,
+        permutation=routed * model.hidden * (PERMUTED + by_sender) * bytes_,
         expert_biases=routed * model.hidden * apart * model.mlp.bias * EXPERT_BIAS,
     )  # fmt: skip
+
+
+def rotates(model: ModelNumbers) -> Number:
+    """1 where queries and keys are rotated by their positions, 0 where a table of positions is learned.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+
+    Assumptions
+    -----------
+    A model without a table rotates: of biases on the scores (ALiBi) a model does not tell.
+    """
+    return ops.where(model.vocabulary.positions > 0.0, 0.0, 1.0)
+
+
+def norm_is_fused(model: ModelNumbers, settings: Settings) -> Number:
+    """1 where a norm is one kernel: PyTorch has a LayerNorm as one, whatever else is fused.
+
+    Parameters
+    ----------
+    model, settings : `ModelNumbers`, `Settings`
+
+    Assumptions
+    -----------
+    A norm with weights and no biases is an RMSNorm.
+    """
+    rms = ops.equal(model.norm_vectors, RMSNORM_VECTORS)
+    return ops.where(rms, settings.kernels.fused_norms, 1.0)
 
 
 def _activated(model: ModelNumbers, settings: Settings) -> tuple[Number, Number]:
@@ -238,11 +288,13 @@ def between_products(moved: Moved, model: ModelNumbers, settings: Settings) -> t
     """
     share = model.experts.layers / model.layers
     inner = moved.mlp + share * (moved.experts + moved.shared_experts - moved.mlp)
-    around, biases = moved.residuals + moved.rotary + share * moved.permutation, share * moved.expert_biases
+    around, biases = moved.residuals + share * moved.permutation, share * moved.expert_biases
     activated, back = _activated(model, settings)
+    turned_back = 1.0 + (APART_ROTARY_BACKWARD / APART_ROTARY - 1.0) * settings.framework.keep_rotated
+    biases_back = EXPERT_BIAS_BACKWARD / EXPERT_BIAS * biases
     return (
-        around + biases + moved.norms + inner,
-        around + EXPERT_BIAS_BACKWARD / EXPERT_BIAS * biases + NORM_BACKWARD * moved.norms + back / activated * inner,
+        around + moved.rotary + biases + moved.norms + inner,
+        around + turned_back * moved.rotary + biases_back + NORM_BACKWARD * moved.norms + back / activated * inner,
     )
 
 
