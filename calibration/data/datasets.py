@@ -73,12 +73,15 @@ DATASETS = {
         {
             "gather_logits": True, "fused_norms": False, "sequence_parallel": False, "gradient_bytes": 2.0,
             "reduce_bytes": 2.0, "attention": "flash", "scatter_boundary": False, "logit_bytes": 16.0,
+            "fused_accumulation": False,
         },
         vocabulary=128_000, trainer="aleph-alpha",
     ),
-    # Megatron-LM's functional tests run Megatron-Core with nothing tuned: plain data parallelism
+    # Megatron-LM's functional tests run Megatron-Core with nothing tuned: plain data parallelism, and two thirds of them with
+    # ``--no-gradient-accumulation-fusion``
     "megatron_ci_golden": Dataset(
-        {"zero_stage": 0, "overlap_gradients": False, "overlap_parameters": False}, classic=True, untuned=True,
+        {"zero_stage": 0, "overlap_gradients": False, "overlap_parameters": False, "fused_accumulation": False},
+        classic=True, untuned=True,
     ),
     # NVIDIA-NeMo/Megatron-Bridge@067f987df0 src/megatron/bridge/perf_recipes/llama (``cfg.peft.target_modules``); NeMo before
     # it has the same one, ``lora_tuning.target_modules: [attention_qkv]``
@@ -162,6 +165,8 @@ UPCAST = {"gradient_bytes": 4.0, "optimizer_bytes": 10.0, "update_bytes": 4.0, "
 bytes more): 20 bytes a parameter at the update, 67.46 GiB of a Mistral 7B on 2 GPUs, 33.74 on 4; its loss is in place there
 (huggingface/accelerate@16cb6eb src/accelerate/accelerator.py; foundation-model-stack/fms-acceleration@876e2ed
 scripts/benchmarks/refs/a100_80gb_liger.csv)."""
+ACCUMULATING = "Megatron-LM 2022"
+"""Release whose products of weight gradients add them (NVIDIA/Megatron-LM@83b1e42, of February 2022)."""
 COMPILED_LOSSES = ("torchtitan e7c0cae",)
 """Releases that compile the loss with the model (pytorch/torchtitan torchtitan/components/loss.py, ``build_cross_entropy_loss``);
 that of December 2024 leaves it eager."""
@@ -216,6 +221,8 @@ def framework_of(run: Run, architecture: str, network: str) -> Framework:
         habits |= FP16_OPTIMIZER
     if run.text["stack"] in ("fsdp2", "torchtune") and "compile" not in words_of(run):
         habits["keep_activated"] = True  # a product of a gate and its partner keeps both; compiled, what is cheap is made again
+    if ACCUMULATING in run.text["framework"]:
+        habits["fused_accumulation"] = True
     if name == "hf-fsdp" and upcasts(run):
         habits |= UPCAST
     plugin = has_accelerated_kernels(run)

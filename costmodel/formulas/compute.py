@@ -55,20 +55,21 @@ def grouped_product_rate(quality: Number, device: DeviceNumbers) -> Number:
     return product_clock(device) * reached
 
 
-def product_bytes(m: Number, n: Number, k: Number, element_bytes: Number) -> Number:
+def product_bytes(m: Number, n: Number, k: Number, element_bytes: Number, added_bytes: Number = 0.0) -> Number:
     r"""Bytes of the operands and of the result of a product; results of 8 and 4 bit operands are 16 bit wide.
 
     Parameters
     ----------
     m, n, k : sizes
     element_bytes : of an operand [bytes]
+    added_bytes : read and written where the kernel adds an element of the result to an earlier one, 0 where it writes it [bytes]
     """
-    return element_bytes * (m * k + k * n) + ops.maximum(element_bytes, 2.0) * m * n
+    return element_bytes * (m * k + k * n) + ops.maximum(ops.maximum(element_bytes, 2.0), added_bytes) * m * n
 
 
 def tiled_product(
     m: Number, n: Number, k: Number, element_bytes: Number, flop_rate: Number, output: Number, depth: Number,
-    device: DeviceNumbers,
+    device: DeviceNumbers, added_bytes: Number = 0.0,
 ) -> Number:  # fmt: skip
     r"""Time of one matrix product :math:`(m \times k)(k \times n)` on tensor cores [s].
 
@@ -90,6 +91,7 @@ def tiled_product(
     output : :math:`A` [elements]
     depth : :math:`K`
     device : `DeviceNumbers`
+    added_bytes : as `product_bytes`
 
     References
     ----------
@@ -98,7 +100,7 @@ def tiled_product(
     tiles = TILE * TILE * ops.ceil(m * (1.0 / TILE)) * ops.ceil(n * (1.0 / TILE))
     # one division serves all plans of a question where it is of its own numbers alone
     work = (tiles + output) * (k + depth) * (2.0 / flop_rate)
-    move = product_bytes(m, n, k, element_bytes) * (1.0 / device.product_bandwidth)
+    move = product_bytes(m, n, k, element_bytes, added_bytes) * (1.0 / device.product_bandwidth)
     return ops.where(n * k > 0.0, rounded_maximum(work, move) + device.kernel_time, 0.0)
 
 
@@ -120,6 +122,7 @@ def rounded_maximum(a: Number, b: Number) -> Number:
 
 def gemm(
     m: Number, n: Number, k: Number, element_bytes: Number, flop_rate: Number, device: DeviceNumbers,
+    added_bytes: Number = 0.0,
 ) -> Number:  # fmt: skip
     """Time of one matrix product in the compute dtype [s], as `tiled_product`.
 
@@ -129,11 +132,14 @@ def gemm(
     element_bytes : of an operand [bytes]
     flop_rate : reached by a large product [FLOP/s]
     device : `DeviceNumbers`
+    added_bytes : as `product_bytes`
     """
-    return tiled_product(m, n, k, element_bytes, flop_rate, device.gemm_output, device.gemm_depth, device)
+    return tiled_product(m, n, k, element_bytes, flop_rate, device.gemm_output, device.gemm_depth, device, added_bytes)
 
 
-def base_gemm(m: Number, n: Number, k: Number, flop_rate: Number, device: DeviceNumbers) -> Number:
+def base_gemm(
+    m: Number, n: Number, k: Number, flop_rate: Number, device: DeviceNumbers, added_bytes: Number = 0.0
+) -> Number:
     """Time of one matrix product in the 16-bit dtype [s], as `tiled_product` with that dtype's own losses.
 
     Parameters
@@ -141,8 +147,9 @@ def base_gemm(m: Number, n: Number, k: Number, flop_rate: Number, device: Device
     m, n, k : sizes; a product with ``n = 0`` or ``k = 0`` is absent and takes no time
     flop_rate : reached by a large product [FLOP/s]
     device : `DeviceNumbers`
+    added_bytes : as `product_bytes`
     """
-    return tiled_product(m, n, k, 2.0, flop_rate, device.base_gemm_output, device.base_gemm_depth, device)
+    return tiled_product(m, n, k, 2.0, flop_rate, device.base_gemm_output, device.base_gemm_depth, device, added_bytes)
 
 
 def vector_gemm(
@@ -166,6 +173,7 @@ def vector_gemm(
 
 def grouped_gemm(
     groups: Number, m: Number, n: Number, k: Number, element_bytes: Number, flop_rate: Number, device: DeviceNumbers,
+    added_bytes: Number = 0.0,
 ) -> Number:  # fmt: skip
     r"""Time of `groups` products of the same shape in one kernel [s].
 
@@ -184,11 +192,13 @@ def grouped_gemm(
     element_bytes : of an operand [bytes]
     flop_rate : reached by a large product [FLOP/s]
     device : `DeviceNumbers`
+    added_bytes : as `product_bytes`
     """
     met = groups * ops.minimum(m, 1.0)
     padded = groups * m + met * device.grouped_rows
     work = (padded * n + device.grouped_output) * (k + device.gemm_depth) * (2.0 / flop_rate)
-    moved = element_bytes * (groups * m * k + met * k * n) + ops.maximum(element_bytes, 2.0) * groups * m * n
+    result = ops.maximum(ops.maximum(element_bytes, 2.0), added_bytes)
+    moved = element_bytes * (groups * m * k + met * k * n) + result * groups * m * n
     time = rounded_maximum(work, moved * (1.0 / device.grouped_bandwidth))
     return ops.where(groups * m * n > 0.0, time + device.kernel_time, 0.0)
 

@@ -61,8 +61,18 @@ def product(
     width = settings.widths.compute
     forward = compute.gemm(m, n, k, width, rate, device)
     data = compute.gemm(m, k, n, width, rate, device)
-    weight = compute.gemm(n, k, m, width, rate, device)
+    weight = compute.gemm(n, k, m, width, rate, device, added_bytes(settings))
     return forward, data, weight
+
+
+def added_bytes(settings: Settings) -> Number:
+    """Bytes of an accumulated gradient that the product which makes another one reads and writes; 0 where other kernels add it.
+
+    Parameters
+    ----------
+    settings : `Settings`
+    """
+    return 2.0 * settings.framework.fused_accumulation * settings.widths.gradient
 
 
 def expert_product(
@@ -93,7 +103,7 @@ def expert_product(
     rate = compute.grouped_product_rate(quality, device)
     forward = compute.grouped_gemm(groups, m, n, k, width, rate, device)
     data = compute.grouped_gemm(groups, m, k, n, width, rate, device)
-    weight = compute.grouped_gemm(groups, n, k, m, width, rate, device)
+    weight = compute.grouped_gemm(groups, n, k, m, width, rate, device, added_bytes(settings))
     alone = product(m, n, k, settings, software, device)
     return ops.minimum(forward, groups * alone[0]), ops.minimum(data, groups * alone[1]), ops.minimum(weight, groups * alone[2])
 
@@ -338,14 +348,17 @@ def repeated_bytes(moved: Moved, cast: Cast, model: ModelNumbers, plan: PlanNumb
 
 
 def gradient_accumulation_bytes(nparameters: Number, settings: Settings) -> Number:
-    """Bytes moved to add one micro-batch's weight gradients to the accumulated ones [bytes].
+    """Bytes that kernels of their own move to add one micro-batch's weight gradients to the accumulated ones [bytes].
+
+    They read both and write the sum; none where the products themselves add.
 
     Parameters
     ----------
     nparameters : parameters on this rank
     settings : `Settings`
     """
-    return 2.0 * settings.widths.gradient * settings.trainable * nparameters
+    moved = 2.0 * settings.widths.gradient + settings.widths.activation
+    return (1.0 - settings.framework.fused_accumulation) * moved * settings.trainable * nparameters
 
 
 def layer_work(
@@ -451,7 +464,7 @@ def head_work(
     columns = model.vocabulary.size / plan.tensor
     forward = compute.base_gemm(tokens, columns, model.hidden, rate, device)
     data = compute.base_gemm(tokens, model.hidden, columns, rate, device)
-    weight = compute.base_gemm(columns, model.hidden, tokens, rate, device)
+    weight = compute.base_gemm(columns, model.hidden, tokens, rate, device, added_bytes(settings))
     passes = 1.0 + model.prediction_layers
     trained = ops.where(settings.trainable < 1.0, 0.0, 1.0)
     logit_bytes = ops.where(settings.kernels.fused_cross_entropy > 0.0, FUSED_LOSS_BYTES, LOSS_BYTES)
