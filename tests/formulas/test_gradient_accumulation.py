@@ -72,7 +72,7 @@ def test_a_step_of_many_small_micro_batches_gains_most():
     apart, fused = (dataclasses.replace(apart, fused_accumulation=one) for one in (False, True))
 
     def gain(micro_batch):
-        plan = Plan(global_batch=64, seq_len=4096, tensor_parallel=8, micro_batch=micro_batch, recompute="full")
+        plan = Plan(global_batch=64, seq_len=4096, data_parallel=8, micro_batch=micro_batch, recompute="full")
         return estimate(model, cluster, plan, apart).step_time / estimate(model, cluster, plan, fused).step_time
 
     assert gain(1) > gain(8) > 1.0
