@@ -15,6 +15,7 @@ from calibration.data.runs import Run
 from costmodel.catalogue.communication import network_kind
 from costmodel.catalogue.loader import load_device, load_model, names
 from costmodel.description.cluster import Cluster, Level
+from costmodel.description.device import Device
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
@@ -173,6 +174,7 @@ def cluster_of(run: Run) -> Cluster:
     if _device_name(run) in HALF_RATE:
         raise NotModelled(f"gpu_id={run.text['gpu_id']}: no operator was measured on a GPU that sums in 32 bit at half its rate")
     device = load_device(_device_name(run))
+    device = at_clocks(device, run, device.efficiency.sustained_clock, device.efficiency.narrow_clock)
     gpus = _whole(run, "n_gpus")
     per_node = _whole(run, "gpus_per_node", 8) or 8
     architecture = device.architecture
@@ -183,6 +185,20 @@ def cluster_of(run: Run) -> Cluster:
     inside = Level(name="nvlink", size=domain, latency=3.4e-6, bandwidth=NODE_BANDWIDTH.get(architecture, 100e9))
     between = Level(name="efa" if "efa" in fabric else "rail", size=domain * 1_000, latency=latency, bandwidth=NIC_SHARE * nic)
     return Cluster(name=f"{device.name} x {gpus}", device=device, levels=(inside, between), gpus=gpus)
+
+
+def at_clocks(device: Device, run: Run, wide: float, narrow: float) -> Device:
+    """A device at the clocks that it sustains, on the machine of a row.
+
+    Parameters
+    ----------
+    device : of the catalogue
+    run : a row, whose source may have measured its machine's own products
+    wide, narrow : in a training step over a short benchmark, of kernels of 16 bits and of products of 8 and 4
+    """
+    own = datasets.dataset_of(run).clock
+    efficiency = dataclasses.replace(device.efficiency, sustained_clock=own * wide, narrow_clock=own * narrow)
+    return dataclasses.replace(device, efficiency=efficiency)
 
 
 def framework_of(run: Run) -> Framework:

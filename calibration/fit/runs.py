@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from calibration.data.cases import Case
+from calibration.data.cases import Case, at_clocks
 from calibration.data.datasets import software_of
 from calibration.fit import pooled
 from calibration.fit.fields import CLOCKS, MEMORY, Field
@@ -55,8 +55,7 @@ class Fitted:
 
 def without_clock(case: Case) -> Case:
     """The case on its device as benchmarks have it, at the clock of short bursts."""
-    device = case.cluster.device
-    plain = dataclasses.replace(device, efficiency=dataclasses.replace(device.efficiency, sustained_clock=1.0, narrow_clock=1.0))
+    plain = at_clocks(case.cluster.device, case.run, 1.0, 1.0)
     return dataclasses.replace(case, cluster=dataclasses.replace(case.cluster, device=plain))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from calibration.data.cases import Case
+from calibration.data.cases import Case, at_clocks
 from calibration.fit.fields import CLOCKS
 from calibration.fit.pooled import Posterior
 from calibration.fit.problem import clocked, cluster_name, framework_owner, model_name, take
@@ -98,8 +98,7 @@ class _Group:
         self.cases, self.columns, self.rows, self.predicted = cases, columns, rows, predicted
         constants = replaced(case.framework.constants, values)
         self.framework = dataclasses.replace(case.framework, constants=constants)
-        efficiency = dataclasses.replace(device.efficiency, sustained_clock=wide, narrow_clock=narrow)
-        self.cluster = dataclasses.replace(case.cluster, device=dataclasses.replace(device, efficiency=efficiency))
+        self.cluster = dataclasses.replace(case.cluster, device=at_clocks(device, case.run, wide, narrow))
         source = case.run.text["dataset"]
         same = [cluster_name(c) == cluster_name(case) and c.framework.name == case.framework.name for c in cases]
         self.source = source

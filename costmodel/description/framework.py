@@ -71,6 +71,7 @@ class Framework:
     repeat_keys : keys and values that several queries share are copied for each before the attention kernel
     keep_quantised_inputs : products with quantised weights keep their inputs, unread, until the next loss replaces the last
     keep_activated : activation and product of a gated MLP are separate kernels, and the activated gate is kept beside both
+    grouped_experts : one kernel multiplies for all experts of a rank; else they are multiplied one by one, if no plan fuses them
     fused_accumulation : products of weight gradients add them to the accumulated ones in their own kernel
     narrow_copies : in 8 and 4 bit, what products save are their inputs as cast, and each weight is held cast twice (also
         transposed); else they are cast again when needed
@@ -126,6 +127,7 @@ class Framework:
     repeat_keys: bool = False
     keep_quantised_inputs: bool = False
     keep_activated: bool = False
+    grouped_experts: bool = True
     fused_accumulation: bool = False
     narrow_copies: bool = False
     lazy_gradients: bool = False
@@ -179,7 +181,7 @@ class Framework:
                       "overlap_tensor", "overlap_pipeline", "overlap_experts", "scatter_boundary", "keep_gathered",
                       "gather_logits", "balanced_stages", "keep_rotated", "keep_activated", "narrow_copies",
                       "lazy_gradients", "repeat_keys", "keep_quantised_inputs", "flat_updates", "double_registers",
-                      "older_flash", "fused_accumulation"):  # fmt: skip
+                      "older_flash", "fused_accumulation", "grouped_experts"):  # fmt: skip
             flag(field, getattr(self, field))
         if self.time_error is not None:
             real("time_error", self.time_error, 0.0, 10.0)

@@ -288,6 +288,7 @@ class FrameworkHabits(NamedTuple):
     keep_rotated: Number  # 1: kernels of their own rotate queries and keys, which are kept before and after
     repeat_keys: Number  # 1: keys and values that several queries share are copied for each
     keep_activated: Number  # 1: activation and product are kernels of their own, between which the activated gate is kept
+    grouped_experts: Number  # 1: one kernel multiplies for all experts of a rank; 0: one for each
     fused_accumulation: Number  # 1: products of weight gradients add them to the accumulated ones in their own kernel
     lazy_gradients: Number  # 1: gradients are freed after the update, and come up as the next backward pass makes them
     double_registers: Number  # 1: with several micro-batches every tensor that comes and goes is there twice

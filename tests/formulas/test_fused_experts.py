@@ -93,13 +93,15 @@ def test_where_nothing_can_be_fused_it_is_refused():
     ("device", "dtype"), [("a100-sxm-80gb", "bf16"), ("h100-sxm", "bf16"), ("gb300", "bf16"), ("gb300", "mxfp8")]
 )
 @pytest.mark.parametrize("tokens", [16, 256, 4096])
-def test_products_of_experts_run_in_one_kernel_or_one_by_one_whichever_is_faster(device, dtype, tokens):
+def test_products_of_experts_run_one_by_one_or_where_there_is_one_kernel_for_all_as_the_faster_of_both(device, dtype, tokens):
     plan = dataclasses.replace(PLAN, dtype=dtype)
     settings, numbers = plan.settings(FRAMEWORK), load_device(device).numbers(dtype)
+    grouped = plan.settings(dataclasses.replace(FRAMEWORK, grouped_experts=True))
     software, width = FRAMEWORK.numbers(), settings.widths.compute
     rate = compute.grouped_product_rate(software.compute.gemm_efficiency_scale, numbers)
     together = compute.grouped_gemm(8, tokens, 4096, 7168, width, rate, numbers)
     alone = product(tokens, 4096, 7168, settings, software, numbers)[0]
-    forward = expert_product(8, tokens, 4096, 7168, settings, software, numbers)[0]
+    assert expert_product(8, tokens, 4096, 7168, settings, software, numbers)[0] == 8 * alone
+    forward = expert_product(8, tokens, 4096, 7168, grouped, software, numbers)[0]
     assert forward == min(together, 8 * alone)
     assert 2 * 8 * tokens * 4096 * 7168 / forward <= numbers.best_flop_rate  # no more than the best product measured

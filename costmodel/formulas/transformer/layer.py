@@ -79,7 +79,7 @@ def expert_product(
     groups: Number, m: Number, n: Number, k: Number, settings: Settings, software: Software,
     device: DeviceNumbers,
 ) -> tuple[Number, Number, Number]:  # fmt: skip
-    """As `product`, for `groups` experts with `m` tokens each: in one kernel for all, or in one for each, where those are faster.
+    """As `product`, for `groups` experts with `m` tokens each: one by one, or in one kernel for all.
 
     Parameters
     ----------
@@ -91,13 +91,14 @@ def expert_product(
     Assumptions
     -----------
     Products of experts that run one by one don't overlap, though several streams may carry them, and take no host time beyond
-    `HostConstants.expert_launches`, a mean over both ways. Kernels that fuse what surrounds the products (``fused_experts``) are
-    as fast as the faster of the two: none was measured by itself.
+    `HostConstants.expert_launches`, a mean over both ways. Kernels for groups, and those that fuse what surrounds the products
+    (``fused_experts``), are as fast as the faster of the two: those of training were not measured by themselves.
 
     References
     ----------
     NVIDIA/TransformerEngine#853, #1386: cuBLAS for each expert on several streams, which at sizes of training beats kernels for
-    groups; huggingface/transformers loops over experts.
+    groups; MooreThreads/SimuMax@4dcaae513b configs/system/a100_pcie.json (``group_matmul``): its groups of experts take 0.95 to
+    1.0 of the products one by one.
     """
     quality, width = software.compute.gemm_efficiency_scale, settings.widths.compute
     rate = compute.grouped_product_rate(quality, device)
@@ -105,7 +106,12 @@ def expert_product(
     data = compute.grouped_gemm(groups, m, k, n, width, rate, device)
     weight = compute.grouped_gemm(groups, n, k, m, width, rate, device, added_bytes(settings))
     alone = product(m, n, k, settings, software, device)
-    return ops.minimum(forward, groups * alone[0]), ops.minimum(data, groups * alone[1]), ops.minimum(weight, groups * alone[2])
+    together = ops.maximum(settings.framework.grouped_experts, settings.kernels.fused_experts)
+    return (
+        ops.where(together > 0.0, ops.minimum(forward, groups * alone[0]), groups * alone[0]),
+        ops.where(together > 0.0, ops.minimum(data, groups * alone[1]), groups * alone[1]),
+        ops.where(together > 0.0, ops.minimum(weight, groups * alone[2]), groups * alone[2]),
+    )
 
 
 def local_tokens(settings: Settings, plan: PlanNumbers) -> Number:
