@@ -60,7 +60,10 @@ def without_clock(case: Case) -> Case:
 
 
 def solve(model: Model, iterations: int, averaged: bool, report: Callable[[str], None] | None = None) -> Posterior:
-    """The fit of every effect, then of those that the data identify, until most are.
+    """The fit of every effect, then of fewer, until most of them are identified.
+
+    Of those that are not, the ones go first that lie nearest to what is believed without them, by their own error: one that lies
+    far from it explains something, however wide it is.
 
     Parameters
     ----------
@@ -77,7 +80,9 @@ def solve(model: Model, iterations: int, averaged: bool, report: Callable[[str],
         surplus = len(left) - int(known / MOSTLY)
         if surplus <= 0:
             break
-        kept = frozenset(sorted(left, key=left.__getitem__)[: len(left) - math.ceil(surplus / 2)])
+        apart = dict(zip(found.effects, np.abs(found.mean) / np.sqrt(np.diag(found.covariance)), strict=True))
+        told = sorted(left, key=lambda effect: (left[effect] >= IDENTIFIED, -apart[effect]))
+        kept = frozenset(told[: len(left) - math.ceil(surplus / 2)])
         start = (found.effects, found.mean)
         found = pooled.fit(model, rows, start, FEWER, only=kept, settled=0, averaged=averaged, report=report)
     return found
