@@ -27,6 +27,18 @@ ROTATION_BACKWARD = [
     (0.5, 1.5), (0.5, 1.5),  # each half copied into zeros
     (2, 1), (2, 1),  # sums of the three
 ]  # fmt: skip
+NORM_APART = [
+    (2, 4),  # cast to 32 bit
+    (4, 4), (4, 0), (4, 4),  # squared, averaged, scaled
+    (4, 2), (2, 2),  # cast to 16 bit, weighed
+]  # fmt: skip
+NORM_AUTOGRAD = [
+    (2, 2), (4, 2), (2, 0),  # of what was weighed; of the weight, and its sum
+    (2, 4), (4, 4), (8, 4), (4, 0),  # cast; of what was scaled; of the scale, and its sum
+    (0, 4), (4, 4), (4, 4), (8, 4),  # the mean's spread out; the input to the power of 1, doubled, times it
+    (8, 4), (4, 2),  # both sums, cast
+]  # fmt: skip
+"""Bytes read and written by each kernel for a 16-bit channel."""
 ACTIVATION_APART, ACTIVATION_BACKWARD = [(1, 1), (2, 1)], [(2, 1), (2, 1), (2, 1)]
 
 
@@ -58,6 +70,15 @@ def test_a_gated_activation_of_two_kernels_moves_what_each_of_them_does():
     assert apart.mlp == bytes_of(ACTIVATION_APART, GATED)
     backward = longer[1] - passes[1]
     assert backward == pytest.approx(bytes_of(ACTIVATION_BACKWARD, GATED) - bytes_of([(3, 2)], GATED))
+
+
+def test_a_norm_of_separate_kernels_moves_what_each_of_them_does():
+    (fused, passes), (apart, longer) = moved(fused_norms=True), moved(fused_norms=False)
+    channels = TOKENS * WIDE * MODEL.numbers().norms
+    assert apart.norms == channels * sum(map(sum, NORM_APART))
+    assert longer[0] - passes[0] == pytest.approx(apart.norms - fused.norms)
+    backward = longer[1] - passes[1]
+    assert backward == pytest.approx(channels * (sum(map(sum, NORM_AUTOGRAD)) - 6))  # a fused one reads two and writes one
 
 
 def test_a_plain_activation_is_one_kernel_either_way():
@@ -104,7 +125,7 @@ def test_a_layer_norm_of_separate_kernels_is_one():
     eager = dataclasses.replace(load_framework("hf-trainer"), fused_norms=False)
     fused = dataclasses.replace(eager, fused_norms=True)
     plan = Plan(global_batch=8, seq_len=4096, data_parallel=8, zero_stage=2)
-    for norm, ratio in (("layernorm", 1), ("rmsnorm", 4), ("none", 1)):
+    for norm, ratio in (("layernorm", 1), ("rmsnorm", 9), ("none", 1)):
         model = dataclasses.replace(load_model("llama2-7b"), norm=norm)
         apart, one = (
             elementwise_bytes(model.numbers(), plan.resolve(f).settings(f), plan.resolve(f).numbers(f, model.layers)).norms

@@ -23,8 +23,11 @@ NORM_BACKWARD = 1.5
 rotation and a permutation move as many either way."""
 RMSNORM_VECTORS = 1.0
 """Weights of an RMSNorm; a LayerNorm has biases too, or neither."""
-UNFUSED_NORM = 4.0
-"""Bytes that a norm of separate kernels moves over those of a fused one: it squares, averages and scales in 32 bit."""
+UNFUSED_NORM, UNFUSED_NORM_BACKWARD = 9.0, 23.0
+"""Bytes that a norm of separate kernels moves over those of a fused one forward: it casts, squares, averages, scales, casts again
+and weighs, 36 bytes of a 16-bit channel for 4 (huggingface/transformers src/transformers/models/llama/modeling_llama.py,
+``LlamaRMSNorm``); backward autograd undoes each, 92 bytes (pytorch/pytorch torch/csrc/autograd/FunctionsManual.cpp,
+``pow_backward`` and ``mean_backward``)."""
 APART_ROTARY, APART_ROTARY_BACKWARD = 5.0, 7.5
 """Bytes that a rotation of separate kernels moves over those of a fused one: forward two products, half a negation, a
 concatenation and a sum read or write ten tensors for two (huggingface/transformers
@@ -307,10 +310,12 @@ def between_products(moved: Moved, model: ModelNumbers, settings: Settings) -> t
     around, biases = moved.residuals + share * moved.permutation, share * moved.expert_biases
     activated, back = _activated(model, settings)
     turned_back = 1.0 + (APART_ROTARY_BACKWARD / APART_ROTARY - 1.0) * settings.framework.keep_rotated
+    fused = norm_is_fused(model, settings)
+    normed_back = NORM_BACKWARD * fused + UNFUSED_NORM_BACKWARD / UNFUSED_NORM * (1.0 - fused)
     biases_back = EXPERT_BIAS_BACKWARD / EXPERT_BIAS * biases
     return (
         around + moved.rotary + biases + moved.norms + inner,
-        around + turned_back * moved.rotary + biases_back + NORM_BACKWARD * moved.norms + back / activated * inner,
+        around + turned_back * moved.rotary + biases_back + normed_back * moved.norms + back / activated * inner,
     )
 
 
