@@ -279,6 +279,7 @@ class Device:
             cache_bandwidth=float(constants.cache_bandwidth),
             kernel_time=float(constants.kernel_time),
             sustained_clock=float(constants.sustained_clock),
+            narrow=float(base != dtype),
             narrow_clock=float(constants.narrow_clock),
             memory=float(filled(self.usable_memory)),
             host_bandwidth=float(self.host_bandwidth),

@@ -16,7 +16,7 @@ def product_clock(device: DeviceNumbers) -> Number:
     ----------
     device : `DeviceNumbers`
     """
-    return ops.where(device.flop_rate > device.base_flop_rate, device.narrow_clock, device.sustained_clock)
+    return ops.where(device.narrow > 0.0, device.narrow_clock, device.sustained_clock)
 
 
 def product_rate(quality: Number, device: DeviceNumbers) -> Number:

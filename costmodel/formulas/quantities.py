@@ -144,7 +144,8 @@ class DeviceNumbers(NamedTuple):
     cache_bandwidth: Number
     kernel_time: Number  # shortest kernel, and the gap to the next
     sustained_clock: Number  # clock in a training step over that of a short benchmark, of kernels of 16 bits and wider
-    narrow_clock: Number  # the same of products of 8 and 4 bits
+    narrow: Number  # 1: the compute dtype has less than 16 bits
+    narrow_clock: Number  # as the sustained clock, of products in such a dtype
     memory: Number  # bytes that a process can use
     host_bandwidth: Number  # of the link to host memory
 

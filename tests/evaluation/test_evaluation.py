@@ -178,7 +178,6 @@ def test_differences_of_two_plans_add_up(found):
     assert differences(first, first) == ()
 
 
-@pytest.mark.xfail(strict=True, reason="0.09 of all frameworks, 0.25 of Megatron-Core: what is pruned has no error in the pool")
 def test_an_error_of_a_constant_that_nobody_fitted_is_the_widest_known():
     errors = [constant_error("compute_gemm_efficiency_scale", load_cluster("dgx-h100").device, one)[0] for one in (
         dataclasses.replace(estimate(MODEL, CLUSTER, Plan(**QUESTION, data_parallel=16)).framework, owner="nobody"),
