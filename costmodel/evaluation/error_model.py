@@ -104,6 +104,10 @@ def _errors_of_owners() -> dict[str, dict[str, float]]:
     return {one["owner"]: dict(zip(one["fields"], one["standard_error"], strict=True)) for one in table}
 
 
+NOVELTIES = ("cluster", "device", "framework")
+"""What may be new to calibration about a question on a cluster that it has not seen, the less measured the later."""
+
+
 def novelty(framework: Framework, device: Device) -> str:
     """How new a question about a cluster is to calibration: ``"cluster"``, ``"device"`` or ``"framework"``.
 
@@ -150,17 +154,23 @@ def spread_of(framework: Framework, device: Device, experts: bool = False) -> Sp
     ----------
     framework, device : of the estimate
     experts : whether the model is a mixture of experts
+
+    Assumptions
+    -----------
+    A question about a new device or framework is about a new cluster too, and is told as at least as unsure.
     """
     table = _table("residuals.toml")
     level = novelty(framework, device)
-    time, memory = table["time"][level], table["memory"][level]
+    levels = NOVELTIES[: NOVELTIES.index(level) + 1]
+    time = {name: max(table["time"][one][name] for one in levels) for name in ("spread", "widening", "typical")}
+    memory = max(table["memory"][one]["spread"] for one in levels)
     family = table["framework"].get(framework.name, {"rows": 0})
     spread, widening, typical = time["widening"] * time["spread"], time["widening"], time["typical"]
     if framework.time_error is not None:
         spread = typical = framework.time_error
         widening = 1.0
     return Spread(
-        spread, memory["spread"], min(table["time"]["plan"]["spread"], spread), widening, typical, family["rows"],
+        spread, memory, min(table["time"]["plan"]["spread"], spread), widening, typical, family["rows"],
         level == "cluster", evidence_of(framework, device, experts),
     )  # fmt: skip
 
@@ -396,7 +406,8 @@ def _moved_constants(
     numbers: DeviceNumbers, software: Software, owner: str, of_device: tuple[tuple[str, ...], ...]
 ) -> _Moves:
     """The same for every plan of a search: the framework's constants moved, then those of the device."""
-    entry = _correlations(owner)
+    # a framework whose owner is unknown has the errors of any; one with none was calibrated, and has an error of its own
+    entry = (_correlations(owner) or _correlations("@")) if owner else None
     constants = flat(software)
     moved = [(numbers, software)]
     for field in entry["fields"] if entry else []:
