@@ -330,7 +330,8 @@ def _optimizer(run: Run) -> tuple[str | None, float]:
     """The plan's optimizer, None for the framework's own, and the share of its states in host memory."""
     text = (run.text.get("optimizer", "") + run.text["fsdp_mode"] + words_of(run) * ("(cumulative)" in words_of(run))).lower()
     named = "adam-8bit" if "8-bit" in text else "muon" if "muon" in text else None
-    return named, 1.0 if "cpu" in text or "offload" in run.text["framework"].lower() else 0.0
+    offloads = "offload" in run.text["framework"].lower() and "opt offl=n" not in words_of(run)
+    return named, 1.0 if "cpu" in text or offloads else 0.0
 
 
 NOT_DECODERS = re.compile(r"bert|t5|mamba|hybrid|llava|vlm|mimo|multimodal|grpo|distill")

@@ -78,6 +78,8 @@ DATASETS = {
         },
         vocabulary=128_000, trainer="aleph-alpha",
     ),
+    # mosaicml/llm-foundry@8bcf644 scripts/train/benchmarking/submit_benchmarks.py, until March 2024: ``--attn_impl`` is "triton"
+    "llmfoundry": Dataset({"first_flash": True}),
     # Megatron-LM's functional tests run Megatron-Core with nothing tuned: plain data parallelism, and two thirds of them with
     # ``--no-gradient-accumulation-fusion``
     "megatron_ci_golden": Dataset(
@@ -199,7 +201,7 @@ def software_of(run: Run) -> str | None:
     ----------
     run : a row
     """
-    if is_old_zero(run):
+    if is_old_zero(run) or "hf + deepspeed zero 3" in run.text["framework"].lower():  # of May 2021, beside Megatron's old branch
         return "deepspeed-2021"
     stack = run.text["stack"]
     dataset = dataset_of(run)

@@ -48,7 +48,7 @@ _EFFICIENCIES = "efficiencies.toml"
 _CLOCKS = "clocks.toml"
 _LAYER_EFFICIENCIES = "layer_efficiencies.toml"
 _FOR_READERS = ("title", "provenance")
-_FOR_READERS_OF_DEVICES = ("link_bandwidth_per_direction", "power_w")
+_FOR_READERS_OF_DEVICES = ("link_bandwidth_per_direction", "power_w", "rated_power_w")
 _LARGEST = 1e30
 
 
@@ -493,7 +493,7 @@ def _device(name: str, entry: Row) -> Device:
     ours = {key: value for key, value in entry.items() if key in _fields(Device)}
     ours["dense_peak"] = dict(ours["dense_peak"])
     if "power_w" in entry:
-        ours["power"] = entry["power_w"]
+        ours["power"], ours["rated_power"] = entry["power_w"], entry.get("rated_power_w", entry["power_w"])
     calibrated = {"efficiency": Efficiency(**constants), "layer_efficiency": LayerEfficiency(**layers)}
     return Device(**{"name": name, **ours, **calibrated})
 

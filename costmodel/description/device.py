@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from costmodel.checks import filled, mapping, positive_int, real, text
 from costmodel.errors import InvalidValue, NotModelled
+from costmodel.formulas.compute import limited_clock
 from costmodel.formulas.quantities import DeviceNumbers
 from costmodel.units import quantity
 
@@ -178,6 +179,7 @@ class Device:
     architecture : the family whose constants a device without its own measurement borrows
     layer_efficiency : constants of fp32 kernels of convolutions and recurrences; those of `efficiency` if not given
     power : limit of the whole device [W]; None if unknown
+    rated_power : limit of the devices of its die on which its clock was measured [W]; its own if None
 
     Raises
     ------
@@ -198,6 +200,7 @@ class Device:
     layer_efficiency: LayerEfficiency | None = None
     title: str = ""
     power: float | None = None
+    rated_power: float | None = None
 
     def __post_init__(self) -> None:
         text("name", self.name)
@@ -217,8 +220,9 @@ class Device:
         real("cache", self.cache, 0.0, 1e12)
         if self.multiprocessors:
             positive_int("multiprocessors", self.multiprocessors, 10**6)
-        if self.power is not None:
-            real("power", self.power, 1e-3, 1e6)
+        for field in ("power", "rated_power"):
+            if getattr(self, field) is not None:
+                real(field, getattr(self, field), 1e-3, 1e6)
 
     def peak(self, dtype: str) -> float:
         """Dense peak at a GEMM dtype [FLOP/s]; NotModelled where the device has none."""
@@ -246,6 +250,7 @@ class Device:
         base = self.base_dtype(dtype)
         constants, peak, base_peak = self.efficiency, self.peak(dtype), self.peak(base)
         bandwidth = float(self.memory_bandwidth)
+        limited = limited_clock(float(self.power), float(self.rated_power)) if self.power and self.rated_power else 1.0
         return DeviceNumbers(
             flop_rate=peak,
             base_flop_rate=base_peak,
@@ -278,9 +283,9 @@ class Device:
             cache=float(self.cache) * float(constants.cache),
             cache_bandwidth=float(constants.cache_bandwidth),
             kernel_time=float(constants.kernel_time),
-            sustained_clock=float(constants.sustained_clock),
+            sustained_clock=limited * float(constants.sustained_clock),
             narrow=float(base != dtype),
-            narrow_clock=float(constants.narrow_clock),
+            narrow_clock=limited * float(constants.narrow_clock),
             memory=float(filled(self.usable_memory)),
             host_bandwidth=float(self.host_bandwidth),
         )

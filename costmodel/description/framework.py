@@ -63,6 +63,7 @@ class Framework:
     logit_bytes : kept per logit between forward and backward [bytes]
     recompute_modules : of a layer, that it recomputes alone, of `costmodel.description.recomputation.MODULES`
     attention : default kernel
+    first_flash : its flash attention is FlashAttention 1, or Triton's of its time
     older_flash : its flash attention is FlashAttention 2, written for Ampere, on newer devices too
     fused_cross_entropy, fused_norms, overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline,
     overlap_experts, dispatcher : defaults
@@ -112,6 +113,7 @@ class Framework:
     logit_bytes: float = 6.0
     attention: str = "flash"
     older_flash: bool = False
+    first_flash: bool = False
     fused_cross_entropy: bool = False
     fused_norms: bool = True
     overlap_gradients: bool = True
@@ -181,7 +183,7 @@ class Framework:
                       "overlap_tensor", "overlap_pipeline", "overlap_experts", "scatter_boundary", "keep_gathered",
                       "gather_logits", "balanced_stages", "keep_rotated", "keep_activated", "narrow_copies",
                       "lazy_gradients", "repeat_keys", "keep_quantised_inputs", "flat_updates", "double_registers",
-                      "older_flash", "fused_accumulation", "grouped_experts"):  # fmt: skip
+                      "older_flash", "first_flash", "fused_accumulation", "grouped_experts"):  # fmt: skip
             flag(field, getattr(self, field))
         if self.time_error is not None:
             real("time_error", self.time_error, 0.0, 10.0)

@@ -340,7 +340,8 @@ class Plan:
         )  # fmt: skip
         kernels = KernelChoices(
             cuda_graphs=float(plan.cuda_graphs), fused_experts=float(plan.fused_experts),
-            flash_attention=float(plan.attention == "flash"), older_flash=float(framework.older_flash),
+            flash_attention=float(plan.attention == "flash"),
+            older_flash=max(float(framework.older_flash), 2.0 * framework.first_flash),
             fused_softmax=float(plan.attention == "fused-softmax"), fused_norms=float(bool(plan.fused_norms)),
             fused_cross_entropy=float(bool(plan.fused_cross_entropy)),
             deduplicated_dispatch=float(plan.dispatcher == "deduplicated"),

@@ -9,6 +9,25 @@ TILE = 64.0
 """Outputs on a side of the smallest tile that kernels of dense products on tensor cores use."""
 
 
+def limited_clock(power: Number, rated_power: Number) -> Number:
+    r"""Clock of a device that may draw less than another of its die, over that one's: :math:`\min(1, (P/P_0)^{1/3})`.
+
+    Parameters
+    ----------
+    power, rated_power : limits of this device and of the one whose clock is known [W]
+
+    Assumptions
+    -----------
+    Both are at their limits, as dense products on tensor cores are, and what they draw is dynamic: :math:`P \propto f V^2` with
+    the voltage in proportion to the clock.
+
+    References
+    ----------
+    Hennessy and Patterson, Computer Architecture, 6th edition, section 1.5
+    """
+    return ops.minimum(1.0, (power / rated_power) ** (1.0 / 3.0))
+
+
 def product_clock(device: DeviceNumbers) -> Number:
     """Clock of products in the compute dtype in a training step, over that of a short benchmark.
 

@@ -273,7 +273,7 @@ class KernelChoices(NamedTuple):
     cuda_graphs: Number  # 1: a layer's passes are captured once and replayed
     fused_experts: Number  # 1: bias, activation and cast of experts are part of their grouped products' kernels
     flash_attention: Number
-    older_flash: Number  # 1: it is FlashAttention 2, written for Ampere's tensor cores
+    older_flash: Number  # 1: it is FlashAttention 2, written for Ampere's tensor cores; 2: FlashAttention 1 or Triton's
     fused_softmax: Number  # 1: mask, scale and softmax of unfused attention are one kernel
     fused_norms: Number  # 1: an RMSNorm is one kernel, as a LayerNorm always is
     fused_cross_entropy: Number

@@ -266,6 +266,11 @@ def test_sources_say_what_their_rows_leave_out_of_sharding_and_offloading():
     case = case_of(named("runs/bigscience.csv", 257))
     assert (case.framework.name, case.plan.zero_stage, case.plan.activation_offload) == ("deepspeed-2021", 3, 1.0)
     assert case_of(named("runs/bigscience.csv", 256)).plan.activation_offload == 0.0  # PA_CPU=N
+    said = [case_of(named("runs/bigscience.csv", row)) for row in (262, 265, 270)]  # experiments/gpt2.md: all, "Opt Offl=N", "=Y"
+    assert [(case.framework.name, case.plan.optimizer_offload) for case in said] == [
+        ("deepspeed-2021", 1.0), ("deepspeed-2021", 0.0), ("deepspeed-2021", 1.0)
+    ]  # fmt: skip
+    assert framework_of(named("runs/llmfoundry.csv", 2)).first_flash  # Triton's kernel is its benchmarks' default until 2024
     full, adapter = (framework_of(named("runs2/mlperf.csv", row)) for row in (58, 15))
     assert (full.parameter_bytes, adapter.parameter_bytes) == (2.0, 1.0)
     upcast, plain = (framework_of(named("runs/finetune_memory_fms.csv", row)) for row in (282, 11))

@@ -22,6 +22,13 @@ def test_flash_attention_uses_of_an_h100_what_shah_et_al_state(older, least, mos
     assert least < rate / 989.4e12 < most
 
 
+def test_the_first_flash_attention_uses_of_an_a100_what_dao_states():
+    """Abstract of dao2023: 25 to 40 % of the peak."""
+    numbers = load_device("a100-sxm-80gb").numbers("fp16")._replace(sustained_clock=1.0)
+    forward, _ = attention.causal_flash(1e6, 8192.0, 0.0, 128.0, 2.0, 1.0, numbers)
+    assert 0.25 < 4e6 * 8192.0 * 128.0 / forward / 312e12 < 0.4
+
+
 def test_the_ceiling_of_flash_attention_is_that_of_products_whatever_softmax_and_tiles_cost_besides():
     """FlashAttention 4 reaches 1,613 TFLOP/s on a B200 (Zadouri et al. 2026, abstract), near the best product measured there."""
     numbers = load_device("b200-sxm").numbers("bf16")._replace(sustained_clock=1.0)

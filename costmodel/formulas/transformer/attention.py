@@ -9,6 +9,9 @@ from costmodel.formulas.transformer.flops import mean_attended_keys
 
 FLASH_BACKWARD = 2.5
 """FLOP of the flash backward over its forward: five products for two [dao2023]_."""
+FIRST_FLASH = 1.0 / 1.7
+"""Rate of FlashAttention 1, and of Triton's kernel of its time, over that of FlashAttention 2, which is 1.7 to 3 times as fast as
+the one and 1.3 to 2.5 times as the other ([dao2023]_ section 4.1)."""
 
 SOFTMAX_FORWARD, SOFTMAX_BACKWARD = 2.0, 3.0
 """Reads and writes of the score matrix by the softmax between its products, which move it besides: forward scores to
@@ -91,7 +94,7 @@ def causal_flash(
     keys : that an average query meets
     windowed : share of the layers whose window is shorter than the sequence
     width : channels of a head, mean of those of keys and of values
-    older : 1 where the kernel is of an older generation of tensor cores
+    older : 1 where the kernel is of an older generation of tensor cores, 2 where it is FlashAttention 1's or Triton's
     quality : factor of the software on the device's efficiency
     device : `DeviceNumbers`
 
@@ -103,6 +106,7 @@ def causal_flash(
     lost = device.attention_length + windowed * device.attention_window
     flop = flash_flop(rows, keys, width, lost, device.attention_width, device)
     share = ops.where(older > 0.0, device.attention_older, aligned_share(width, device))
+    share = share * ops.where(older > 1.0, FIRST_FLASH, 1.0)
     rate = device.sustained_clock * device.base_flop_rate * share
     # only products count towards the ceiling, padded ones among them, not what tiles and softmax cost besides
     least = 4.0 * rows * keys * _padded(width) / (device.sustained_clock * device.base_best_flop_rate)
@@ -123,7 +127,7 @@ def flash(
     tokens : queries on this rank
     seq_len : of the whole sequence [tokens]
     heads_share : share of the heads on this rank
-    older : 1 where the kernel is of an older generation of tensor cores
+    older : 1 where the kernel is of an older generation of tensor cores, 2 where it is FlashAttention 1's or Triton's
     software : `Software`
     device : `DeviceNumbers`
 
