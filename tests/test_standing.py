@@ -73,6 +73,8 @@ def test_a_framework_without_measurements_has_a_wider_error_and_one_without_any_
     nobody = costmodel.estimate(model, cluster, plan, dataclasses.replace(known.framework, name="mine", owner="mine"))
     assert nobody.step_time == known.step_time
     assert nobody.time_spread > 1.2 * nobody.spread.time  # its constants are as unsure as any framework's
+    unnamed = costmodel.estimate(model, cluster, plan, dataclasses.replace(nobody.framework, owner=""))
+    assert unnamed.time_spread == nobody.time_spread
 
 
 def test_plans_of_several_dtypes_stand_together_and_share_what_they_share():

@@ -23,8 +23,8 @@ from costmodel.records import Row
 from costmodel.solvers.fitting import Array
 
 PASSES = 12
-"""Most fits of some of the effects: each is without half of those that are too many, since without them the data know others
-better, which would have had to go as well."""
+"""Most rounds of dropping effects. A round drops half of those that are too many: what is left is then better known, and fewer
+have to go than at once."""
 ITERATIONS = 20
 """Of the first pass, at most, unless others are asked for."""
 FEWER = 15

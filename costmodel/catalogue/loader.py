@@ -492,8 +492,11 @@ def _device(name: str, entry: Row) -> Device:
     layers = _layer_constants(name) | entry.get("layer_efficiency", {})
     ours = {key: value for key, value in entry.items() if key in _fields(Device)}
     ours["dense_peak"] = dict(ours["dense_peak"])
-    if "power_w" in entry:
-        ours["power"], ours["rated_power"] = entry["power_w"], entry.get("rated_power_w", entry["power_w"])
+    for field in ("power", "rated_power"):
+        if f"{field}_w" in entry:
+            if field in entry:
+                raise InvalidValue(field, entry[field], f"{field}_w alone")
+            ours[field] = entry[f"{field}_w"]
     calibrated = {"efficiency": Efficiency(**constants), "layer_efficiency": LayerEfficiency(**layers)}
     return Device(**{"name": name, **ours, **calibrated})
 

@@ -179,7 +179,7 @@ class Device:
     architecture : the family whose constants a device without its own measurement borrows
     layer_efficiency : constants of fp32 kernels of convolutions and recurrences; those of `efficiency` if not given
     power : limit of the whole device [W]; None if unknown
-    rated_power : limit of the devices of its die on which its clock was measured [W]; its own if None
+    rated_power : limit of the devices of its die on which its clock was measured [W]; `power` if not given
 
     Raises
     ------
@@ -220,6 +220,10 @@ class Device:
         real("cache", self.cache, 0.0, 1e12)
         if self.multiprocessors:
             positive_int("multiprocessors", self.multiprocessors, 10**6)
+        if self.rated_power is not None and self.power is None:
+            raise InvalidValue("rated_power", self.rated_power, "power beside it [W]")
+        if self.rated_power is None:
+            object.__setattr__(self, "rated_power", self.power)
         for field in ("power", "rated_power"):
             if getattr(self, field) is not None:
                 real(field, getattr(self, field), 1e-3, 1e6)

@@ -105,7 +105,8 @@ def _errors_of_owners() -> dict[str, dict[str, float]]:
 
 
 NOVELTIES = ("cluster", "device", "framework")
-"""What may be new to calibration about a question on a cluster that it has not seen, the less measured the later."""
+"""What calibration may never have seen of a question on a new cluster, from the least to the most: no more than the cluster, its
+device with this framework, or the framework at all."""
 
 
 def novelty(framework: Framework, device: Device) -> str:
@@ -398,16 +399,17 @@ def _moves(device: Device, framework: Framework, dtype: str) -> tuple[_Moves, tu
     """Numbers with each constant moved, and the errors of the device's own."""
     errors = device_errors(device, dtype)
     changed = tuple(one.numbers for one in errors)
-    return _moved_constants(device.numbers(dtype), framework.numbers(), framework.owner, changed), errors
+    owner = framework.owner if framework.time_error is None else None
+    return _moved_constants(device.numbers(dtype), framework.numbers(), owner, changed), errors
 
 
 @functools.lru_cache(maxsize=64)
 def _moved_constants(
-    numbers: DeviceNumbers, software: Software, owner: str, of_device: tuple[tuple[str, ...], ...]
+    numbers: DeviceNumbers, software: Software, owner: str | None, of_device: tuple[tuple[str, ...], ...]
 ) -> _Moves:
     """The same for every plan of a search: the framework's constants moved, then those of the device."""
-    # a framework whose owner is unknown has the errors of any; one with none was calibrated, and has an error of its own
-    entry = (_correlations(owner) or _correlations("@")) if owner else None
+    # a framework whose owner is unknown has the errors of any; one that was calibrated has an error of its own
+    entry = None if owner is None else _correlations(owner) or _correlations("@")
     constants = flat(software)
     moved = [(numbers, software)]
     for field in entry["fields"] if entry else []:

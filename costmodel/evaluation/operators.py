@@ -131,7 +131,10 @@ def roofline(estimate: Estimate) -> Roofline:
     if estimate.model.expert_layers < estimate.model.layers:
         found.append(priced("MLP", lambda s, d: layer.mlp(model, width, settings, numbers, s, d)[0]))
     if estimate.model.expert_layers:
-        found.append(priced("experts", lambda s, d: layer.experts(model, settings, numbers, s, d)[0]))
+        # kernels for groups multiply no more rows than there are; how long the plan's own take is priced as the plan has it
+        whole = settings._replace(framework=settings.framework._replace(grouped_experts=1.0))
+        counted = priced("experts", lambda s, d: layer.experts(model, whole, numbers, s, d)[0])
+        found.append(counted._replace(time=float(layer.experts(model, settings, numbers, software, real)[0])))
     if estimate.model.shared_expert_feed_forward:
         found.append(priced("shared expert", lambda s, d: layer.mlp(model, shared, settings, numbers, s, d)[0]))
     work = layer.layer_work(model, settings, numbers, software, real)

@@ -1,19 +1,22 @@
-"""Products that another source measured on its own machines, of which no constant was fitted: MooreThreads/SimuMax@4dcaae513b."""
+"""Products that another source measured on its own machines: MooreThreads/SimuMax@4dcaae513b.
+
+But for the clock of its B200, as its runs are read, no constant was fitted to them.
+"""
 
 from __future__ import annotations
 
 import csv
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from calibration.data.datasets import DATASETS
+from calibration.data.reference import DEFAULT_FOLDER
 from costmodel import load_device
 from costmodel.formulas import compute
 
-MEASURED = Path(__file__).resolve().parents[3] / "shared" / "reference" / "micro" / "op_efficiency_simumax.csv"
+MEASURED = DEFAULT_FOLDER / "micro" / "op_efficiency_simumax.csv"
 pytestmark = pytest.mark.skipif(not MEASURED.is_file(), reason="the optional reference folder is absent")
 
 DEVICES = {"A100-PCIe": "a100-pcie-80gb", "B200-SXM": "b200-sxm"}

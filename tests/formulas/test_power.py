@@ -7,6 +7,8 @@ import dataclasses
 import pytest
 
 from costmodel import Plan, estimate, load_cluster, load_device, load_model
+from costmodel.catalogue.loader import read_device_file
+from costmodel.errors import CostModelError
 from costmodel.formulas.compute import limited_clock
 
 
@@ -21,9 +23,42 @@ def test_the_a100_of_300_w_reaches_of_that_of_400_w_about_what_was_measured():
 
 
 def test_a_device_of_less_power_than_its_die_was_measured_at_runs_slower():
-    limited, full = load_device("h100-96gb-hbm2e").numbers(), load_device("h100-sxm").numbers()
-    assert limited.sustained_clock == pytest.approx((500 / 700) ** (1 / 3) * full.sustained_clock)
-    assert limited.narrow_clock == pytest.approx((500 / 700) ** (1 / 3) * full.narrow_clock)
+    device = load_device("h100-96gb-hbm2e")
+    limited, own = device.numbers(), device.efficiency
+    assert limited.sustained_clock == pytest.approx((500 / 700) ** (1 / 3) * own.sustained_clock)
+    assert limited.narrow_clock == pytest.approx((500 / 700) ** (1 / 3) * own.narrow_clock)
+
+
+DEVICE = """
+dense_peak = {{ bf16 = 1e14 }}
+memory = 24e9
+memory_bandwidth = 1e12
+{}
+"""
+
+
+REFUSED = {
+    "rated_power_w = 700": "rated_power=700: expected power beside it",
+    "power_w = 300\npower = 200": "power=200: expected power_w alone",
+    "power_w = 300\nrated_power_w = -3": "rated_power=-3",
+    "power_w = 300\nrated_power_w = \"x\"": "rated_power='x'",
+}
+
+
+@pytest.mark.parametrize(("power", "told"), REFUSED.items())
+def test_limits_that_cannot_be_are_refused(tmp_path, power, told):
+    path = tmp_path / "mine.toml"
+    path.write_text(DEVICE.format(power))
+    with pytest.raises(CostModelError, match=told):
+        read_device_file(path)
+
+
+def test_a_limit_alone_is_the_one_at_which_clocks_were_measured(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(DEVICE.format("power_w = 300\nrated_power = 450"))
+    device = read_device_file(path)
+    assert (device.power, device.rated_power) == (300, 450)
+    assert dataclasses.replace(device, rated_power=None).rated_power == 300
 
 
 def test_a_cap_lengthens_the_step_of_a_cluster():

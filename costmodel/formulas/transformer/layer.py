@@ -38,10 +38,10 @@ EXPERT_BIAS, EXPERT_BIAS_BACKWARD = 28.0, 36.0
 32 bit: forward of a product, a sum, a copy that joins the experts and a cast (NVIDIA/Megatron-LM@d98e8a6
 megatron/core/transformer/moe/experts.py, ``_apply_bias``)."""
 PERMUTED, SORTED = 4.0, 4.0
-"""Hidden states of routed tokens that a rank reads or writes forward to order them by expert, before they are sent and after
-they came back; and again in between where it has several experts and they come ordered by sender, those of its expert-tensor
-group all (NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/moe/token_dispatcher.py, ``sort_chunks_by_idxs``; its copies in
-the same order, where nobody else sends, are left out). DeepEP and HybridEP order them once."""
+"""Reads and writes of a routed token's hidden state by forward kernels that put tokens in order. The first: a rank orders tokens
+by expert before it sends them, and back after they returned. The second: in between, a rank with several experts orders what
+came from several senders, for its whole expert-tensor group (NVIDIA/Megatron-LM@d98e8a6
+megatron/core/transformer/moe/token_dispatcher.py, ``sort_chunks_by_idxs``). DeepEP and HybridEP need only the first."""
 LOSS_BYTES = 18.0
 """Bytes moved per logit by an unfused loss, forward and backward: 16-bit logits and their gradient written and read
 by the products' neighbours, a 32-bit copy written, read twice, and overwritten by its gradient."""
@@ -108,12 +108,13 @@ def expert_product(
     forward = compute.grouped_gemm(groups, m, n, k, width, rate, device)
     data = compute.grouped_gemm(groups, m, k, n, width, rate, device)
     weight = compute.grouped_gemm(groups, n, k, m, width, rate, device, added_bytes(settings))
-    alone = product(m, n, k, settings, software, device)
+    met = groups * ops.minimum(m, 1.0)  # that have a token, where there are fewer tokens than experts
+    alone = product(ops.maximum(m, 1.0), n, k, settings, software, device)
     together = ops.maximum(settings.framework.grouped_experts, settings.kernels.fused_experts)
     return (
-        ops.where(together > 0.0, ops.minimum(forward, groups * alone[0]), groups * alone[0]),
-        ops.where(together > 0.0, ops.minimum(data, groups * alone[1]), groups * alone[1]),
-        ops.where(together > 0.0, ops.minimum(weight, groups * alone[2]), groups * alone[2]),
+        ops.where(together > 0.0, ops.minimum(forward, met * alone[0]), met * alone[0]),
+        ops.where(together > 0.0, ops.minimum(data, met * alone[1]), met * alone[1]),
+        ops.where(together > 0.0, ops.minimum(weight, met * alone[2]), met * alone[2]),
     )
 
 
