@@ -73,7 +73,8 @@ class Framework:
     keep_quantised_inputs : products with quantised weights keep their inputs, unread, until the next loss replaces the last
     keep_activated : activation and product of a gated MLP are separate kernels, and the activated gate is kept beside both
     grouped_experts : one kernel multiplies for all experts of a rank; else they are multiplied one by one, if no plan fuses them
-    fused_accumulation : products of weight gradients add them to the accumulated ones in their own kernel
+    fused_accumulation : products of weight gradients add them to the accumulated ones in their own kernel, unless gradients are
+        sharded (NVIDIA-NeMo/Megatron-Bridge pull request 1386 turns it off under Megatron-FSDP)
     narrow_copies : in 8 and 4 bit, what products save are their inputs as cast, and each weight is held cast twice (also
         transposed); else they are cast again when needed
     backward_gradient_bytes : of a second copy of each gradient, as the backward pass leaves it, held all step [bytes]

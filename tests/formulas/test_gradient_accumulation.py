@@ -66,6 +66,13 @@ def test_what_is_frozen_is_not_added():
     assert gradient_accumulation_bytes(1e9, settings._replace(trainable=0.0)) == 0.0
 
 
+def test_sharded_gradients_are_added_apart():
+    framework = load_framework("megatron-core", "hopper")
+    plans = [Plan(global_batch=8, seq_len=1024, data_parallel=8, zero_stage=stage).resolve(framework) for stage in (0, 1, 2, 3)]
+    added = [gradient_accumulation_bytes(1e9, plan.settings(framework)) > 0.0 for plan in plans]
+    assert added == [False, False, True, True]
+
+
 def test_a_step_of_many_small_micro_batches_gains_most():
     model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", 8)
     apart = load_framework("nemo", "hopper")

@@ -126,7 +126,7 @@ def adapter_work(
     inputs = attention[0] + (1.0 - share) * dense[0] + share * (shared[0] + visits * routed[0])
     outputs = attention[1] + (1.0 - share) * dense[1] + share * (shared[1] + visits * routed[1])
     read = tokens * bytes_ / device.memory_bandwidth
-    products = 2.0 * adapter.rank * tokens * (inputs + outputs) / device.base_flop_rate
+    products = 2.0 * adapter.rank * tokens * (inputs + outputs) / (device.sustained_clock * device.base_flop_rate)
     there = adapter.frozen * ops.where(adapter.rank > 0.0, 1.0, 0.0)
     return (
         there * ops.maximum(read * (inputs + 3.0 * outputs), products),

@@ -3,6 +3,7 @@ r"""What an optimizer's kind adds to moving its state through memory once."""
 from __future__ import annotations
 
 from costmodel import ops
+from costmodel.formulas import compute
 from costmodel.formulas.quantities import DeviceNumbers, ModelNumbers, Number, PlanNumbers, Settings, Software
 
 NEWTON_SCHULZ_STEPS = 5.0
@@ -86,6 +87,6 @@ def kind_time(
     spread = ops.where(plan.shard_optimizer > 0.0, shard, 1.0)
     expert_spread = ops.where(plan.shard_optimizer > 0.0, expert_shard, 1.0)
     flop = chosen.newton_schulz_steps * layers * (dense / spread + routed / expert_spread)
-    rate = device.base_flop_rate * device.base_gemm_efficiency * software.compute.gemm_efficiency_scale
+    rate = compute.base_product_rate(software.compute.gemm_efficiency_scale, device)
     trained = 1.0 - settings.adapter.frozen  # adapters' matrices are too thin to count
     return trained * flop / rate + chosen.passing_bytes * updated / device.memory_bandwidth
