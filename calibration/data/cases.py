@@ -12,6 +12,7 @@ from calibration.data import arguments as megatron
 from calibration.data.datasets import dataset_of, words_of
 from calibration.data.recipes import Recipe, recipe_of
 from calibration.data.runs import Run
+from calibration.data.twins import contradicted
 from costmodel.catalogue.communication import network_kind
 from costmodel.catalogue.loader import load_device, load_model, names
 from costmodel.description.cluster import Cluster, Level
@@ -32,10 +33,19 @@ CLASSIC = ("megatron-lm-2021", "megatron-lm-2023", "megatron-deepspeed", "oneflo
 DEFAULT_VOCABULARY = 50_257
 NODE_BANDWIDTH = {"volta": 120e9, "ampere": 235e9, "hopper": 365e9, "blackwell": 685e9, "blackwell-ultra": 685e9}
 NODE_SIZE = {"gb200": 72, "gb300": 72}
-NIC_BANDWIDTH = {"volta": 12.5e9, "ampere": 25e9, "hopper": 50e9, "blackwell": 50e9, "blackwell-ultra": 100e9}
+NIC_BANDWIDTH = {
+    "volta": 12.5e9, "ampere": 25e9, "hopper": 50e9, "blackwell": 50e9, "blackwell-ultra": 100e9, "cdna3": 50e9,
+}  # fmt: skip
 NIC_SHARE = 0.92
+OMNI_PATH = 12.5e9
+"""Of a link of Omni-Path 100, the only one there was until 2025 [bytes/s]."""
 FUSED_FROM = "26.06"
 """Container of Megatron-Bridge whose recipes first fuse experts."""
+OF_STAGES = (
+    "dtype", "seq_len", "tensor_parallel", "context_parallel", "expert_parallel", "pipeline_parallel", "virtual_stages",
+    "schedule", "recompute", "attention", "adapter",
+)  # fmt: skip
+"""Fields of a plan that say, beside the size of a micro-batch, what a rank does with one."""
 CLOSE = 0.01
 """Relative difference from the stated number of parameters up to which the plainest reading of a row is taken."""
 SCHEDULES = {"zb-1p": "zb-h1", "zb-2p": "zb-h2", "zb-v": "zb-v", "1f1b-i": "interleaved", "1f1b": "1f1b"}
@@ -43,19 +53,20 @@ SCHEDULES = {"zb-1p": "zb-h1", "zb-2p": "zb-h2", "zb-v": "zb-v", "1f1b-i": "inte
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What a row ran, and what it measured."""
+    """What a row ran, and what it measured; `waited` where other runs of its source contradict its time."""
 
     run: Run
     model: Transformer
     cluster: Cluster
     plan: Plan
     framework: Framework
+    waited: bool = False
 
     @property
     def seconds(self) -> float | None:
-        """Measured step time [s]; None where the row has none, or one that its own steps contradict."""
+        """Measured step time [s]; None where the row has none, or one that its own steps or other runs contradict."""
         number = self.run.number
-        if not self.run.flag("usable_time") or not megatron.is_steady(self.run):
+        if self.waited or not self.run.flag("usable_time") or not megatron.is_steady(self.run):
             return None
         if "step_time_s" in number:
             return number["step_time_s"]
@@ -179,12 +190,35 @@ def cluster_of(run: Run) -> Cluster:
     per_node = _whole(run, "gpus_per_node", 8) or 8
     architecture = device.architecture
     domain = NODE_SIZE.get(device.name, per_node)
-    nic = run.number.get("nic_bandwidth") or NIC_BANDWIDTH.get(architecture, 12.5e9)
     fabric = run.text.get("inter_node_link", "").lower()
     latency = 3.0e-5 if "efa" in fabric else 1.4e-5
+    stated, usual = run.number.get("nic_bandwidth"), NIC_BANDWIDTH.get(architecture, 12.5e9)
     inside = Level(name="nvlink", size=domain, latency=3.4e-6, bandwidth=NODE_BANDWIDTH.get(architecture, 100e9))
-    between = Level(name="efa" if "efa" in fabric else "rail", size=domain * 1_000, latency=latency, bandwidth=NIC_SHARE * nic)
+    between = Level(name="efa" if "efa" in fabric else "rail", size=domain * 1_000, latency=latency,
+                    bandwidth=between_nodes(fabric, per_node) or NIC_SHARE * (stated or usual))  # fmt: skip
     return Cluster(name=f"{device.name} x {gpus}", device=device, levels=(inside, between), gpus=gpus)
+
+
+def between_nodes(words: str, per_node: int) -> float:
+    """Bandwidth of a GPU between nodes as a source's words tell it: measured, or of so many links; 0 where they don't [bytes/s].
+
+    Parameters
+    ----------
+    words : of the link, in lower case
+    per_node : GPUs of a node, which share its links
+
+    Examples
+    --------
+    >>> between_nodes("intel opa, 400 gb/s max per node; measured allreduce 23-90 gb/s", 4)
+    1765625000.0
+    >>> between_nodes("4 omni-path links per node", 8), between_nodes("8x hdr infiniband", 8)
+    (5750000000.0, 0.0)
+    """
+    measured = re.search(r"measured allreduce (\d+)-(\d+) gb/s", words)
+    if measured:
+        return 0.5 * (float(measured.group(1)) + float(measured.group(2))) * 1e9 / 8.0 / per_node
+    links = re.search(r"(\d+) omni-path links per node", words)
+    return NIC_SHARE * int(links.group(1)) * OMNI_PATH / per_node if links else 0.0
 
 
 def at_clocks(device: Device, run: Run, wide: float, narrow: float) -> Device:
@@ -381,4 +415,26 @@ def cases_of(runs: list[Run]) -> tuple[list[Case], dict[str, list[str]]]:
             cases.append(case_of(run))
         except CostModelError as error:
             skipped.setdefault(str(error), []).append(run.label)
-    return cases, skipped
+    return _without_waits(cases), skipped
+
+
+def _without_waits(cases: list[Case]) -> list[Case]:
+    """The cases, those that others of their source contradict marked."""
+    timed = [n for n, case in enumerate(cases) if case.seconds is not None]
+    counts = [cases[n].plan.micro_batches for n in timed]
+    bubbles = [(cases[n].plan.pipeline_parallel - 1) / cases[n].plan.virtual_stages for n in timed]
+    sizes, seconds = [cases[n].plan.micro_batch for n in timed], [float(cases[n].seconds or math.nan) for n in timed]
+    waited = contradicted([_stages(cases[n]) for n in timed], sizes, counts, bubbles, seconds)
+    found = list(cases)
+    for n, yes in zip(timed, waited, strict=True):
+        found[n] = dataclasses.replace(cases[n], waited=yes)
+    return found
+
+
+def _stages(case: Case) -> tuple[object, ...]:
+    """What a rank of a case does with a micro-batch, and on which machines."""
+    plan, text = case.plan, case.run.text
+    return (
+        text["dataset"], text["framework"], case.model, case.cluster.device.name, plan.gpus > case.cluster.levels[0].size,
+        *(getattr(plan, field) for field in OF_STAGES),
+    )  # fmt: skip

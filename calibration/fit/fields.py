@@ -76,8 +76,6 @@ TIME = (
     _of("host_expert_launches", 1.0, field=0.5, framework=0.5),
     _of("host_jitter", 0.03, framework=0.7),
     _of("host_pipeline_jitter", 3e-3, field=1.0, framework=1.5, start=0.1),
-    # of one message: nearly nothing, but half a second on one cluster, whatever it runs
-    _of("host_straggler_time", 1e-4, field=1.0, cluster=2.5, start=0.05),
     _of("host_pressure_time", 0.01, field=1.0, framework=1.0, start=0.03),
     # a cluster's: no software sends above the line rate
     _of("network_quality", 0.85, 0.0, 1.0, field=0.7, cluster=0.7),

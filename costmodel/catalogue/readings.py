@@ -13,7 +13,7 @@ KINDS = {
 """Key: the kind of quantity that it holds."""
 STACK_KINDS = dict.fromkeys(
     (
-        "host_forward", "host_backward", "host_collective_launch", "host_micro_batch", "host_step", "host_straggler_time",
+        "host_forward", "host_backward", "host_collective_launch", "host_micro_batch", "host_step",
         "host_pressure_time",
     ), "time",
 ) | dict.fromkeys(("memory_workspace", "memory_fixed"), "size")  # fmt: skip

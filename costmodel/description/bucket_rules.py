@@ -15,7 +15,7 @@ DEEPSPEED_LIVE, DEEPSPEED_UPDATED = 1_000_000_000, 1_000_000_000
 deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/config.py, ``max_live_parameters`` and ``sub_group_size``."""
 MEGATRON_BUCKET, MEGATRON_BUCKET_PER_RANK = 40_000_000, 1_000_000
 """Of a bucket of Megatron-Core, at least, and for each rank that shares it [elements]."""
-RULES = ("one", "ddp", "megatron", "fsdp1", "fsdp2", "deepspeed")
+RULES = ("one", "nanotron", "ddp", "megatron", "fsdp1", "fsdp2", "deepspeed")
 """Names of the rules by which frameworks form buckets, as `Framework.buckets` has them."""
 
 
@@ -38,10 +38,10 @@ def numbers(
     """
     one = BucketRule(
         elements=1e30, elements_per_rank=0.0, overshoot=0.0, first_stage_only=0.0, gathered_in_buckets=0.0, all_reduced=0.0,
-        units_second=0.0, units_third=1.0, padded=0.0, edge_again=1.0, prefetched=1e30,
+        by_tensor=0.0, units_second=0.0, units_third=1.0, padded=0.0, edge_again=1.0, prefetched=1e30,
         held=0.0, live=0.0, updated=1e30,
     )  # fmt: skip
-    if bucket_bytes is not None and name == "one":
+    if bucket_bytes is not None and name in ("one", "nanotron"):
         raise InvalidValue("bucket_bytes", bucket_bytes, "None: the framework's buckets are not modelled, it has one")
     if prefetch_bytes is not None and name != "deepspeed":
         raise InvalidValue("prefetch_bytes", prefetch_bytes, "None: only DeepSpeed gathers by buckets, others by layer")
@@ -56,7 +56,10 @@ def numbers(
     }  # fmt: skip
     cap = DISTRIBUTED_CAP / gradient_bytes
     ddp = {"elements": cap, "overshoot": 0.5, "units_second": 1.0, "edge_again": 0.0, "padded": float(name == "fsdp2")}
-    made = one._replace(**{"one": {}, "deepspeed": deepspeed, "megatron": megatron}.get(name, ddp))
+    # huggingface/nanotron@2411b022 src/nanotron/optim/gradient_accumulator.py (``dist.all_reduce``), optim/zero.py
+    nanotron = {"all_reduced": 1.0, "by_tensor": 1.0}
+    named = {"one": {}, "nanotron": nanotron, "deepspeed": deepspeed, "megatron": megatron}
+    made = one._replace(**named.get(name, ddp))
     if bucket_bytes is not None:
         made = made._replace(elements=max(bucket_bytes // gradient_bytes, 1.0), elements_per_rank=0.0)
     return made

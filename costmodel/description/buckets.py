@@ -211,6 +211,25 @@ class OneBucket:
         return gathers + _over_copies(units, context, units.elements, True)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WholeGradients:
+    """nanotron's: one all-reduce of all of a stage's gradients, whole under ZeRO-1 too, whose weights are then gathered.
+
+    References
+    ----------
+    huggingface/nanotron@2411b022 src/nanotron/optim/gradient_accumulator.py, ``sync_gradients_across_dp``; optim/zero.py
+    """
+
+    def calls(self, tensors: LocalTensors, context: Context) -> list[Call]:
+        """Every call of one step for `tensors`."""
+        if context.zero_stage > 1:
+            _refuse("WholeGradients", context, "0 and 1")
+        whole = _bucketed(tensors, _reversed(tensors), np.array([len(tensors)]), tensors.numel[_reversed(tensors)])
+        summed = Call("gradient sync", "all-reduce", "all", "gradients", whole.elements, whole.layer, False)
+        gathered = Call("after step", "all-gather", "shard", "weights", whole.elements, whole.layer, False)
+        return [summed, gathered][: 1 + context.zero_stage]
+
+
 def _units(tensors: LocalTensors, numel: Integers | None = None) -> Buckets:
     """One bucket for each layer, and one for what lies around the layers."""
     whole = (tensors.layer == 0).any()
@@ -479,6 +498,8 @@ def rule_of(name: str, zero_stage: int, bucket: int | None = None, prefetch: int
         return DeepSpeed(
             reduce_bucket_size=bucket or own.reduce_bucket_size, prefetch_bucket_size=prefetch or own.prefetch_bucket_size
         )
+    if name == "nanotron" and zero_stage < 2:
+        return WholeGradients()
     if name == "megatron":
         return Megatron(bucket_parameters=bucket) if zero_stage < 2 else FullySharded(by_tensor=False)
     if name in ("fsdp1", "fsdp2", "ddp") and zero_stage != 1:
@@ -557,5 +578,6 @@ def ready_times(layer: Integers, head: float, layers: ArrayLike, embedding: floa
 
 
 __all__ = [
-    "Buckets", "DeepSpeed", "DistributedDataParallel", "FullySharded", "Megatron", "OneBucket", "Overlap", "overlap",
+    "Buckets", "DeepSpeed", "DistributedDataParallel", "FullySharded", "Megatron", "OneBucket", "Overlap", "WholeGradients",
+    "overlap",
 ]  # fmt: skip

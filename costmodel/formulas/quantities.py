@@ -193,8 +193,7 @@ class HostConstants(NamedTuple):
     unfused_launches: Number  # that separate softmax kernels add, over those of a layer
     expert_launches: Number  # that routing to experts adds, over those of a layer
     jitter: Number  # growth of host time per further tensor rank that has to keep step
-    pipeline_jitter: Number  # the same in a pipeline, on top of it
-    straggler_time: Number  # lost per message of a pipeline on 512 ranks; grows with their cube
+    pipeline_jitter: Number  # the same in a pipeline over several nodes, on top of it
     pressure_time: Number  # lost per micro-batch to the allocator where memory is full
 
 
@@ -325,6 +324,7 @@ class BucketRule(NamedTuple):
     first_stage_only: Number  # 1: other stages and chunks have one bucket each
     gathered_in_buckets: Number  # 1: updated weights are gathered by bucket; else at once
     all_reduced: Number  # 1: ZeRO-1 and ZeRO-2 all-reduce whole gradients
+    by_tensor: Number  # 1: updated weights are copied by rank and tensor on their way; else by rank
     units_second: Number  # 1: at stage 2 a layer is a unit, gathered before each forward pass
     units_third: Number  # 1: the same at stage 3
     padded: Number  # 1: every tensor of a unit is padded along its rows to a multiple of the ranks that share it

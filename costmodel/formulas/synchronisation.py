@@ -29,6 +29,9 @@ from costmodel.formulas.quantities import (
 )
 from costmodel.formulas.transformer import adapters, layer, memory, parameters
 
+TENSORS_OF_LAYER = 6.0
+"""Two norms and four matrices, where queries, keys and values are one, and gate and up."""
+
 
 class Units(NamedTuple):
     """A layer's weights gathered for a forward and for a backward pass, and its gradients summed."""
@@ -475,8 +478,9 @@ def stage_synchronisation(
     other = settings.synchronisation.kind > 0.5
     scatter = Part(ops.where(other, 0.0, allreduced.time) + besides.time, allreduced.load)
     gathers = ops.where(rule.gathered_in_buckets > 0.0, buckets, 1.0)
+    pieces = ops.where(rule.by_tensor > 0.0, TENSORS_OF_LAYER * copied, 1.0)
     gather = together(
-        gathering(stored * dense, gathers, dense_group),
+        gathering(stored * dense, gathers, dense_group._replace(gathered=pieces * dense_group.gathered)),
         gathering(stored * routed, ops.where(rule.gathered_in_buckets > 0.0, routed_buckets, 1.0), routed_group),
     )
 

@@ -36,8 +36,6 @@ from costmodel.formulas.transformer import (
 
 PRESSED = 0.9
 """Share of a device's memory beyond which its allocator runs short of blocks to reuse."""
-STALL_RANKS = 512.0
-"""Ranks at which `HostConstants.straggler_time` is stated; what is measured ends there, and nothing is extrapolated beyond."""
 
 OVERLAPPED_EXPERTS = 0.95
 """Share of the experts' exchange that another micro-batch's work can hide: NVIDIA-NeMo/Megatron-Bridge, on DeepSeek-V3 on H100,
@@ -100,7 +98,8 @@ def layer_pass(
     forward_share = share / (tensor + context + expert + 1e-30)
     busy_forward = forward * slowdown + exposed * forward_share
     busy_backward = (again + data + weight) * slowdown + exposed * (1.0 - forward_share)
-    jitter = software.host.jitter + ops.where(plan.pipeline > 1.0, software.host.pipeline_jitter, 0.0)
+    crosses = plan.pipeline * plan.pipeline_stride > network.node.size
+    jitter = software.host.jitter + ops.where((plan.pipeline > 1.0) & crosses, software.host.pipeline_jitter, 0.0)
     launched = launches.layer_launches(model, settings, plan, software) * (1.0 + jitter * (plan.tensor - 1.0))
     reductions = communication.tensor_reductions(model, model.experts.layers / model.layers)
     calls = ops.where(plan.tensor > 1.0, (1.0 + plan.sequence_parallel) * reductions, 0.0)
@@ -316,7 +315,7 @@ def _composed(
     backward_waits = each.backward - contention * each.backward_hidden
     gathering = m * (forward_waits + plan.shard_weights * backward_waits)
     scattering = m * (1.0 - plan.shard_weights) * backward_waits
-    waiting = _waiting(plan, software, device, one, held, layers, m)
+    waiting = _waiting(software, device, one, held, layers, m)
 
     handing = m * exposed * schedules.messages(plan.schedule, v, 1.0 - slow.is_middle)
     filled = _filled(plan, slow, send, exposed, handing, m)
@@ -463,26 +462,10 @@ def _exchanged_each(stages: _Stages, slow: _Slowest) -> _Pass:
     )
 
 
-def _waiting(
-    plan: PlanNumbers, software: Software, device: DeviceNumbers, one: Layer, held: Memory, layers: Number, m: Number
-) -> Number:
-    """Time in which the slowest rank waits for its host, for stragglers and for memory [s]."""
+def _waiting(software: Software, device: DeviceNumbers, one: Layer, held: Memory, layers: Number, m: Number) -> Number:
+    """Time in which the slowest rank waits for its host and for memory [s]."""
     flushing = software.host.pressure_time * pressure(held.total, device.memory)
-    return m * (layers * one.host + software.host.micro_batch + flushing) + _stalled(plan, software, m)
-
-
-def _stalled(plan: PlanNumbers, software: Software, m: Number) -> Number:
-    """What messages of a pipeline wait for stragglers [s]: those that a rank with two neighbours sends, and where the pipeline
-    drains before the weights change those that fill and drain it.
-
-    Where stages have more than two, a rank between sets the pace of messages, whichever computes longest.
-    """
-    p = plan.pipeline
-    gpus = plan.tensor * plan.context * p * plan.data
-    crowd = ops.minimum(gpus / STALL_RANKS, 1.0)
-    each = software.host.straggler_time * crowd * crowd * crowd
-    sent = m * schedules.messages(plan.schedule, plan.virtual_stages, ops.where(p > 2.0, 0.0, 1.0))
-    return ops.where(p > 1.0, each * (sent + 2.0 * (p - 1.0) * schedules.flushes(plan.schedule)), 0.0)
+    return m * (layers * one.host + software.host.micro_batch + flushing)
 
 
 def _filled(plan: PlanNumbers, slow: _Slowest, send: Number, exposed: Number, handing: Number, m: Number) -> _Filled:

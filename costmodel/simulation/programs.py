@@ -108,7 +108,7 @@ class _Shape:
 
     def _host(self, result: Estimate, device: DeviceNumbers) -> float:
         """What `estimate` has of the host, stalls and offloaded activations besides the launches of layers [s]."""
-        silent = {"host_micro_batch": 0.0, "host_step": 0.0, "host_straggler_time": 0.0, "host_pressure_time": 0.0}
+        silent = {"host_micro_batch": 0.0, "host_step": 0.0, "host_pressure_time": 0.0}
         settings = replaced(self.settings, {"offload_activations": 0.0})
         software = replaced(self.software, silent)
         launching = training_step.step(self.model, settings, self.plan, self.network, software, device).host

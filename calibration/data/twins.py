@@ -1,0 +1,56 @@
+"""Runs that others of their source contradict: what those waited for was not in their plan."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+CONTRADICTED = 2.0
+"""Time of a micro-batch over what another run of the source takes for it at most, from which on a run waited for something else.
+
+nanotron's benchmark times one step, the fourth (huggingface/nanotron@2411b022 src/nanotron/trainer.py, ``train_step_logs``). One
+in four of its runs loses 0.55 s a micro-batch, twice that in pipelines of four stages and more, whatever the model, its split and
+the micro-batch: a plan that is there twice takes 19.0 and 88.9 s, another 0.05 s a micro-batch with ZeRO-1 and 1.21 without. Few
+runs on few nodes do, four in five on 512 GPUs.
+"""
+ONCE_A_STEP = 2.0
+"""Micro-batches that the work of a whole step, exchange of gradients above all, is allowed to take."""
+
+
+def contradicted(
+    stages: Sequence[Hashable], micro_batches: Sequence[float], counts: Sequence[float], bubbles: Sequence[float],
+    seconds: Sequence[float],
+) -> list[bool]:  # fmt: skip
+    """Which runs took far longer for a micro-batch than another run of the same stages allows.
+
+    A micro-batch that is larger takes longer, and no longer than in proportion.
+
+    Parameters
+    ----------
+    stages : what a rank does with a micro-batch and on which machines: runs that are alike in it are compared
+    micro_batches : sizes [sequences]
+    counts : micro-batches of a step
+    bubbles : micro-batches in which a pipeline fills and drains
+    seconds : measured step times [s]
+
+    Examples
+    --------
+    >>> contradicted(["a"] * 3, [1.0, 1.0, 2.0], [128.0] * 3, [0.0] * 3, [88.9, 19.0, 37.0])
+    [True, False, False]
+    """
+    alike: dict[Hashable, list[int]] = {}
+    for run, stage in enumerate(stages):
+        alike.setdefault(stage, []).append(run)
+
+    def bound(run: int) -> float:
+        """What a micro-batch of a run takes at most, by its twins [s]."""
+        return min(
+            (
+                max(1.0, micro_batches[run] / micro_batches[twin]) * seconds[twin] / (counts[twin] + bubbles[twin])
+                for twin in alike[stages[run]] if twin != run
+            ),
+            default=float("inf"),
+        )  # fmt: skip
+
+    return [
+        seconds[run] > CONTRADICTED * bound(run) * (counts[run] + bubbles[run] + ONCE_A_STEP) for run in range(len(stages))
+    ]
