@@ -351,8 +351,7 @@ class Plan:
             keep_gathered=float(framework.keep_gathered), keep_rotated=float(framework.keep_rotated),
             repeat_keys=float(framework.repeat_keys), keep_activated=float(framework.keep_activated),
             grouped_experts=float(framework.grouped_experts),
-            fused_accumulation=float(framework.fused_accumulation and (plan.zero_stage or 0) < 2),
-            lazy_gradients=float(framework.lazy_gradients),
+            fused_accumulation=float(framework.fused_accumulation), lazy_gradients=float(framework.lazy_gradients),
             double_registers=float(framework.double_registers), flat_updates=float(framework.flat_updates),
             scatter_boundary=float(framework.scatter_boundary),
         )  # fmt: skip

@@ -100,8 +100,9 @@ def test_products_of_experts_run_one_by_one_or_where_there_is_one_kernel_for_all
     software, width = FRAMEWORK.numbers(), settings.widths.compute
     rate = compute.grouped_product_rate(software.compute.gemm_efficiency_scale, numbers)
     together = compute.grouped_gemm(8, tokens, 4096, 7168, width, rate, numbers)
-    alone = product(tokens, 4096, 7168, settings, software, numbers)[0]
-    assert expert_product(8, tokens, 4096, 7168, settings, software, numbers)[0] == 8 * alone
-    forward = expert_product(8, tokens, 4096, 7168, grouped, software, numbers)[0]
+    split = plan.numbers(FRAMEWORK, 36)
+    alone = product(tokens, 4096, 7168, settings, split, software, numbers)[0]
+    assert expert_product(8, tokens, 4096, 7168, settings, split, software, numbers)[0] == 8 * alone
+    forward = expert_product(8, tokens, 4096, 7168, grouped, split, software, numbers)[0]
     assert forward == min(together, 8 * alone)
     assert 2 * 8 * tokens * 4096 * 7168 / forward <= numbers.best_flop_rate  # no more than the best product measured

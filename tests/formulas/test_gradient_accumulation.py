@@ -62,15 +62,16 @@ def test_a_product_of_few_tokens_takes_what_its_sum_moves():
 
 def test_what_is_frozen_is_not_added():
     framework = dataclasses.replace(FRAMEWORK, fused_accumulation=False)
-    settings = Plan(global_batch=8, seq_len=1024, data_parallel=8).resolve(framework).settings(framework)
-    assert gradient_accumulation_bytes(1e9, settings._replace(trainable=0.0)) == 0.0
+    plan = Plan(global_batch=8, seq_len=1024, data_parallel=8).resolve(framework)
+    frozen = plan.settings(framework)._replace(trainable=0.0)
+    assert gradient_accumulation_bytes(1e9, frozen, plan.numbers(framework, 8)) == 0.0
 
 
 def test_sharded_gradients_are_added_apart():
     framework = load_framework("megatron-core", "hopper")
     plans = [Plan(global_batch=8, seq_len=1024, data_parallel=8, zero_stage=stage).resolve(framework) for stage in (0, 1, 2, 3)]
-    added = [gradient_accumulation_bytes(1e9, plan.settings(framework)) > 0.0 for plan in plans]
-    assert added == [False, False, True, True]
+    numbers = [(plan.settings(framework), plan.numbers(framework, 8)) for plan in plans]
+    assert [gradient_accumulation_bytes(1e9, *each) > 0.0 for each in numbers] == [False, False, True, True]
 
 
 def test_a_step_of_many_small_micro_batches_gains_most():

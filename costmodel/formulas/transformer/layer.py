@@ -50,7 +50,7 @@ FUSED_LOSS_BYTES = 8.0
 
 
 def product(
-    m: Number, n: Number, k: Number, settings: Settings, software: Software, device: DeviceNumbers,
+    m: Number, n: Number, k: Number, settings: Settings, plan: PlanNumbers, software: Software, device: DeviceNumbers,
 ) -> tuple[Number, Number, Number]:  # fmt: skip
     """A weight product in training: forward, data gradient and weight gradient [s each].
 
@@ -58,28 +58,42 @@ def product(
     ----------
     m : tokens
     n, k : outputs and inputs of the weight
-    settings, software, device : `Settings`, `Software`, `DeviceNumbers`
+    settings, plan, software, device : `Settings`, `PlanNumbers`, `Software`, `DeviceNumbers`
     """
     rate = compute.product_rate(software.compute.gemm_efficiency_scale, device)
     width = settings.widths.compute
     forward = compute.gemm(m, n, k, width, rate, device)
     data = compute.gemm(m, k, n, width, rate, device)
-    weight = compute.gemm(n, k, m, width, rate, device, added_bytes(settings))
+    weight = compute.gemm(n, k, m, width, rate, device, added_bytes(settings, plan))
     return forward, data, weight
 
 
-def added_bytes(settings: Settings) -> Number:
+def fused_accumulation(settings: Settings, plan: PlanNumbers) -> Number:
+    """1 where the products of weight gradients add them to the accumulated ones; sharded gradients other kernels add.
+
+    Parameters
+    ----------
+    settings, plan : `Settings`, `PlanNumbers`
+
+    References
+    ----------
+    NVIDIA-NeMo/Megatron-Bridge#1386, which turns it off under Megatron-FSDP
+    """
+    return settings.framework.fused_accumulation * (1.0 - plan.shard_gradients)
+
+
+def added_bytes(settings: Settings, plan: PlanNumbers) -> Number:
     """Bytes of an accumulated gradient that the product which makes another one reads and writes; 0 where other kernels add it.
 
     Parameters
     ----------
-    settings : `Settings`
+    settings, plan : `Settings`, `PlanNumbers`
     """
-    return 2.0 * settings.framework.fused_accumulation * settings.widths.gradient
+    return 2.0 * fused_accumulation(settings, plan) * settings.widths.gradient
 
 
 def expert_product(
-    groups: Number, m: Number, n: Number, k: Number, settings: Settings, software: Software,
+    groups: Number, m: Number, n: Number, k: Number, settings: Settings, plan: PlanNumbers, software: Software,
     device: DeviceNumbers,
 ) -> tuple[Number, Number, Number]:  # fmt: skip
     """As `product`, for `groups` experts with `m` tokens each: one by one, or in one kernel for all.
@@ -89,7 +103,7 @@ def expert_product(
     groups : experts on this rank
     m : tokens of one expert
     n, k : outputs and inputs of the weight
-    settings, software, device : `Settings`, `Software`, `DeviceNumbers`
+    settings, plan, software, device : `Settings`, `PlanNumbers`, `Software`, `DeviceNumbers`
 
     Assumptions
     -----------
@@ -107,9 +121,9 @@ def expert_product(
     rate = compute.grouped_product_rate(quality, device)
     forward = compute.grouped_gemm(groups, m, n, k, width, rate, device)
     data = compute.grouped_gemm(groups, m, k, n, width, rate, device)
-    weight = compute.grouped_gemm(groups, n, k, m, width, rate, device, added_bytes(settings))
+    weight = compute.grouped_gemm(groups, n, k, m, width, rate, device, added_bytes(settings, plan))
     met = groups * ops.minimum(m, 1.0)  # that have a token, where there are fewer tokens than experts
-    alone = product(ops.maximum(m, 1.0), n, k, settings, software, device)
+    alone = product(ops.maximum(m, 1.0), n, k, settings, plan, software, device)
     together = ops.maximum(settings.framework.grouped_experts, settings.kernels.fused_experts)
     return (
         ops.where(together > 0.0, ops.minimum(forward, met * alone[0]), met * alone[0]),
@@ -161,13 +175,13 @@ def attention_projections(
     index = model.attention.index_heads * model.attention.index_head_dim
     first = product(
         tokens, ops.where(latent, queries + index, queries + 2.0 * kv_heads * model.attention.head_dim),
-        ops.where(latent, query_inputs, model.hidden), settings, software, device,
+        ops.where(latent, query_inputs, model.hidden), settings, plan, software, device,
     )  # fmt: skip
     down = product(
-        tokens, ops.where(latent, model.attention.query_latent + compressed, 0.0), model.hidden, settings, software, device
+        tokens, ops.where(latent, model.attention.query_latent + compressed, 0.0), model.hidden, settings, plan, software, device
     )
-    up = product(tokens, ops.where(latent, expanded, 0.0), model.attention.kv_latent, settings, software, device)
-    out = product(tokens, model.hidden, heads * model.attention.value_head_dim, settings, software, device)
+    up = product(tokens, ops.where(latent, expanded, 0.0), model.attention.kv_latent, settings, plan, software, device)
+    out = product(tokens, model.hidden, heads * model.attention.value_head_dim, settings, plan, software, device)
     return (
         first[0] + down[0] + up[0] + out[0],
         first[1] + down[1] + up[1] + out[1],
@@ -189,8 +203,8 @@ def mlp(
     settings, plan, software, device : `Settings`, `PlanNumbers`, `Software`, `DeviceNumbers`
     """
     tokens = local_tokens(settings, plan)
-    up = product(tokens, (1.0 + model.mlp.gated) * width, model.hidden, settings, software, device)
-    down = product(tokens, ops.where(width > 0.0, model.hidden, 0.0), width, settings, software, device)
+    up = product(tokens, (1.0 + model.mlp.gated) * width, model.hidden, settings, plan, software, device)
+    down = product(tokens, ops.where(width > 0.0, model.hidden, 0.0), width, settings, plan, software, device)
     return up[0] + down[0], up[1] + down[1], up[2] + down[2]
 
 
@@ -217,9 +231,9 @@ def experts(
     groups = model.experts.number / plan.expert
     tokens = expert_tokens(model, settings, plan)
     width = model.experts.width / plan.expert_tensor
-    up = expert_product(groups, tokens, (1.0 + model.mlp.gated) * width, model.hidden, settings, software, device)
-    down = expert_product(groups, tokens, model.hidden, width, settings, software, device)
-    router = product(norm_tokens(settings, plan), model.experts.number, model.hidden, settings, software, device)
+    up = expert_product(groups, tokens, (1.0 + model.mlp.gated) * width, model.hidden, settings, plan, software, device)
+    down = expert_product(groups, tokens, model.hidden, width, settings, plan, software, device)
+    router = product(norm_tokens(settings, plan), model.experts.number, model.hidden, settings, plan, software, device)
     return up[0] + down[0] + router[0], up[1] + down[1] + router[1], up[2] + down[2] + router[2]
 
 
@@ -359,7 +373,7 @@ def repeated_bytes(moved: Moved, cast: Cast, model: ModelNumbers, plan: PlanNumb
     return attention + norms + dense * moved.mlp + share * sparse, dense * cast.mlp + share * narrow
 
 
-def gradient_accumulation_bytes(nparameters: Number, settings: Settings) -> Number:
+def gradient_accumulation_bytes(nparameters: Number, settings: Settings, plan: PlanNumbers) -> Number:
     """Bytes that kernels of their own move to add one micro-batch's weight gradients to the accumulated ones [bytes].
 
     They read both and write the sum; none where the products themselves add.
@@ -367,10 +381,10 @@ def gradient_accumulation_bytes(nparameters: Number, settings: Settings) -> Numb
     Parameters
     ----------
     nparameters : parameters on this rank
-    settings : `Settings`
+    settings, plan : `Settings`, `PlanNumbers`
     """
     moved = 2.0 * settings.widths.gradient + settings.widths.activation
-    return (1.0 - settings.framework.fused_accumulation) * moved * settings.trainable * nparameters
+    return (1.0 - fused_accumulation(settings, plan)) * moved * settings.trainable * nparameters
 
 
 def layer_work(
@@ -402,7 +416,7 @@ def layer_work(
     streams = compute.stream(traffic * between, 6.0, device) + casts / reached
     streams_back = compute.stream(traffic * back, 12.0, device) + 2.0 * casts / reached
     local = layer_parameters(model, plan)
-    accumulate = gradient_accumulation_bytes(local, settings) / device.memory_bandwidth
+    accumulate = gradient_accumulation_bytes(local, settings, plan) / device.memory_bandwidth
     beside = adapters.adapter_work(model, settings, plan, local_tokens(settings, plan), device)
     unpacked = adapters.dequantisation(settings, local, device)
     forward, data, weight = forward + beside[0] + unpacked, data + beside[1] + unpacked, weight + beside[2]
@@ -476,12 +490,12 @@ def head_work(
     columns = model.vocabulary.size / plan.tensor
     forward = compute.base_gemm(tokens, columns, model.hidden, rate, device)
     data = compute.base_gemm(tokens, model.hidden, columns, rate, device)
-    weight = compute.base_gemm(columns, model.hidden, tokens, rate, device, added_bytes(settings))
+    weight = compute.base_gemm(columns, model.hidden, tokens, rate, device, added_bytes(settings, plan))
     passes = 1.0 + model.prediction_layers
     trained = ops.where(settings.trainable < 1.0, 0.0, 1.0)
     logit_bytes = ops.where(settings.kernels.fused_cross_entropy > 0.0, FUSED_LOSS_BYTES, LOSS_BYTES)
     loss = compute.stream(tokens * loss_columns(model, settings, plan) * logit_bytes, 4.0, device)
-    accumulate = gradient_accumulation_bytes(columns * model.hidden, settings) / device.memory_bandwidth
+    accumulate = gradient_accumulation_bytes(columns * model.hidden, settings, plan) / device.memory_bandwidth
     return Work(
         passes * forward, passes * data, trained * passes * weight, 0.0 * tokens, 0.0 * tokens,
         0.5 * passes * loss, 0.5 * passes * loss, accumulate, 0.0 * tokens,
