@@ -72,6 +72,7 @@ class Framework:
     repeat_keys : keys and values that several queries share are copied for each before the attention kernel
     keep_quantised_inputs : products with quantised weights keep their inputs, unread, until the next loss replaces the last
     keep_activated : activation and product of a gated MLP are separate kernels, and the activated gate is kept beside both
+    separate_projections : queries, keys and values are products of their own, and so are gate and up of a gated MLP
     grouped_experts : one kernel multiplies for all experts of a rank; else they are multiplied one by one, if no plan fuses them
     fused_accumulation : products of weight gradients add them to the accumulated ones in their own kernel, unless gradients are
         sharded (NVIDIA-NeMo/Megatron-Bridge pull request 1386 turns it off under Megatron-FSDP)
@@ -130,6 +131,7 @@ class Framework:
     repeat_keys: bool = False
     keep_quantised_inputs: bool = False
     keep_activated: bool = False
+    separate_projections: bool = False
     grouped_experts: bool = True
     fused_accumulation: bool = False
     narrow_copies: bool = False
@@ -184,7 +186,8 @@ class Framework:
                       "overlap_tensor", "overlap_pipeline", "overlap_experts", "scatter_boundary", "keep_gathered",
                       "gather_logits", "balanced_stages", "keep_rotated", "keep_activated", "narrow_copies",
                       "lazy_gradients", "repeat_keys", "keep_quantised_inputs", "flat_updates", "double_registers",
-                      "older_flash", "first_flash", "fused_accumulation", "grouped_experts"):  # fmt: skip
+                      "older_flash", "first_flash", "fused_accumulation", "grouped_experts",
+                      "separate_projections"):  # fmt: skip
             flag(field, getattr(self, field))
         if self.time_error is not None:
             real("time_error", self.time_error, 0.0, 10.0)

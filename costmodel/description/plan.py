@@ -328,7 +328,10 @@ class Plan:
         served, system = plan.synchronisation == "parameter-server", framework.server_system(plan.synchronisation)
         copied = narrow.get(plan.dtype, 0.0) if framework.narrow_copies else 0.0
         widths = Widths(
-            compute=narrow.get(plan.dtype, bytes_), activation=bytes_, input=copied or bytes_, input_copy=copied,
+            compute=narrow.get(plan.dtype, bytes_), activation=bytes_,
+            # an operand is gathered as it is cast, but where each of its rows is scaled by itself (torchao's recipe of that name)
+            gathered=bytes_ if plan.dtype == "fp8-rowwise" else narrow.get(plan.dtype, bytes_),
+            input=copied or bytes_, input_copy=copied,
             # weights that are stored as narrow are read as they are, and transposed when needed
             weight_copy=2.0 * copied if stored > copied else 0.0,
             parameter=stored, stored=QUANTISED_BYTES if plan.adapter == "qlora" else stored,
@@ -350,7 +353,7 @@ class Plan:
             gather_logits=float(framework.gather_logits), balanced_stages=float(framework.balanced_stages),
             keep_gathered=float(framework.keep_gathered), keep_rotated=float(framework.keep_rotated),
             repeat_keys=float(framework.repeat_keys), keep_activated=float(framework.keep_activated),
-            grouped_experts=float(framework.grouped_experts),
+            separate_projections=float(framework.separate_projections), grouped_experts=float(framework.grouped_experts),
             fused_accumulation=float(framework.fused_accumulation), lazy_gradients=float(framework.lazy_gradients),
             double_registers=float(framework.double_registers), flat_updates=float(framework.flat_updates),
             scatter_boundary=float(framework.scatter_boundary),

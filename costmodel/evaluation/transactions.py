@@ -214,7 +214,7 @@ class Book:
         """What the layers and the boundaries of a stage exchange."""
         model, settings, plan, m = self.model, self.settings, self.plan, self.passes
         dense, sparse = self.layers_of(stage)
-        hidden = communication.hidden_message(model, settings, plan)
+        hidden, narrow = (of(model, settings, plan) for of in (communication.hidden_message, communication.gathered_message))
         once = dense * communication.tensor_reductions(model, 0.0) + sparse * communication.tensor_reductions(model, 1.0)
         again = dense * communication.repeated_reductions(model, plan, 0.0)
         again = again + sparse * communication.repeated_reductions(model, plan, 1.0)
@@ -226,8 +226,11 @@ class Book:
         for phase, (reductions, share, dispatches) in turns.items():
             edge = stage.embedding * (phase == "forward") + stage.head * (phase == "backward")
             count = m * (reductions + edge)
-            for name in ("all-gather", "reduce-scatter") if scattered else ("all-reduce",):
-                self.add(stage.name, phase, "tensor", name, plan.tensor, plan.tensor_stride, hidden, count)
+            if scattered:  # the embedding and the head have no narrow operands
+                gathers = (hidden, count) if narrow == hidden else (np.array([narrow, hidden]), m * np.array([reductions, edge]))
+                self.add(stage.name, phase, "tensor", "all-gather", plan.tensor, plan.tensor_stride, *gathers)
+            name = "reduce-scatter" if scattered else "all-reduce"
+            self.add(stage.name, phase, "tensor", name, plan.tensor, plan.tensor_stride, hidden, count)
             turn = m * share * (plan.context - 1.0) * (dense + sparse) * (2.0 if phase == "backward" else 1.0)
             keys = communication.context_message(model, settings, plan)
             self.add(stage.name, phase, "context", "send", plan.context, plan.context_stride, keys, turn)

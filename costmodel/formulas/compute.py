@@ -104,7 +104,7 @@ def tiled_product(
 
     Parameters
     ----------
-    m, n, k : sizes; a product with ``n = 0`` or ``k = 0`` is absent and takes no time
+    m, n, k : sizes; a product of which one is 0 is absent and takes no time
     element_bytes : of an operand [bytes]
     flop_rate : reached by a large product [FLOP/s]
     output : :math:`A` [elements]
@@ -120,7 +120,7 @@ def tiled_product(
     # one division serves all plans of a question where it is of its own numbers alone
     work = (tiles + output) * (k + depth) * (2.0 / flop_rate)
     move = product_bytes(m, n, k, element_bytes, added_bytes) * (1.0 / device.product_bandwidth)
-    return ops.where(n * k > 0.0, rounded_maximum(work, move) + device.kernel_time, 0.0)
+    return ops.where(m * n * k > 0.0, rounded_maximum(work, move) + device.kernel_time, 0.0)
 
 
 def rounded_maximum(a: Number, b: Number) -> Number:
@@ -147,7 +147,7 @@ def gemm(
 
     Parameters
     ----------
-    m, n, k : sizes; a product with ``n = 0`` or ``k = 0`` is absent and takes no time
+    m, n, k : sizes; a product of which one is 0 is absent and takes no time
     element_bytes : of an operand [bytes]
     flop_rate : reached by a large product [FLOP/s]
     device : `DeviceNumbers`
@@ -163,7 +163,7 @@ def base_gemm(
 
     Parameters
     ----------
-    m, n, k : sizes; a product with ``n = 0`` or ``k = 0`` is absent and takes no time
+    m, n, k : sizes; a product of which one is 0 is absent and takes no time
     flop_rate : reached by a large product [FLOP/s]
     device : `DeviceNumbers`
     added_bytes : as `product_bytes`
@@ -180,14 +180,14 @@ def vector_gemm(
 
     Parameters
     ----------
-    m, n, k : sizes; a product with ``n = 0`` or ``k = 0`` is absent and takes no time
+    m, n, k : sizes; a product of which one is 0 is absent and takes no time
     element_bytes : of an operand [bytes]
     flop_rate : reached by a large product [FLOP/s]
     device : `DeviceNumbers`
     """
     work = 2.0 * (m * n + device.gemm_output) * (k + device.gemm_depth) / flop_rate
     move = element_bytes * (m * k + k * n + m * n) / device.product_bandwidth
-    return ops.where(n * k > 0.0, ops.maximum(work, move) + device.kernel_time, 0.0)
+    return ops.where(m * n * k > 0.0, ops.maximum(work, move) + device.kernel_time, 0.0)
 
 
 def grouped_gemm(

@@ -257,6 +257,7 @@ class Widths(NamedTuple):
     optimizer: Number  # master copy and moments, per parameter
     outer: Number  # of what local SGD keeps from one synchronisation to the next, per parameter
     logit: Number  # kept per logit between forward and backward
+    gathered: Number  # of an activation that a tensor group gathers for a product
     input: Number  # of a product's saved input: narrower than `activation` where its copy is
     input_copy: Number  # of a narrow copy of an input that is saved wide as well
     weight_copy: Number  # of the narrow copies of a weight that products read
@@ -288,6 +289,7 @@ class FrameworkHabits(NamedTuple):
     keep_rotated: Number  # 1: kernels of their own rotate queries and keys, which are kept before and after
     repeat_keys: Number  # 1: keys and values that several queries share are copied for each
     keep_activated: Number  # 1: activation and product are kernels of their own, between which the activated gate is kept
+    separate_projections: Number  # 1: queries, keys and values, and gate and up, are products of their own
     grouped_experts: Number  # 1: one kernel multiplies for all experts of a rank; 0: one for each
     fused_accumulation: Number  # 1: products of weight gradients add them to the accumulated ones in their own kernel
     lazy_gradients: Number  # 1: gradients are freed after the update, and come up as the next backward pass makes them
@@ -461,7 +463,10 @@ class Work(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """What the kernels between a layer's products read and write in a forward pass [bytes]; its MLP is one or the other."""
+    """What the kernels between a layer's products read and write in a forward pass [bytes]; its MLP is one or the other.
+
+    Only `shared_inputs` is of the backward pass.
+    """
 
     residuals: Number
     norms: Number
@@ -471,6 +476,7 @@ class Moved(NamedTuple):
     shared_experts: Number
     permutation: Number
     expert_biases: Number
+    shared_inputs: Number  # gradients that products of one input send back to it, summed; of an average layer
 
 
 class Cast(NamedTuple):

@@ -23,7 +23,7 @@ from costmodel.formulas import gradients, training_step
 from costmodel.formulas.network import communication
 from costmodel.formulas.quantities import DeviceNumbers
 from costmodel.formulas.stage import stage_pass
-from costmodel.formulas.transformer import memory
+from costmodel.formulas.transformer import layer, memory
 from costmodel.records import as_number, replaced
 from costmodel.simulation.playback import stage_layers
 from costmodel.simulation.played_step import (
@@ -76,7 +76,9 @@ class _Shape:
         self.layers = stage_layers(result.model.layers, schedule.stages, self.plan, self.model, self.settings)
         # what every micro-batch gathers and sums are events, not parts of a pass
         whole = self.plan._replace(shard_weights=0.0, shard_gradients=0.0)
-        arguments = self.model, self.settings, whole, self.network
+        fused = layer.fused_accumulation(self.settings, self.plan)
+        settings = self.settings._replace(framework=self.settings.framework._replace(fused_accumulation=fused))
+        arguments = self.model, settings, whole, self.network
         one = training_step.layer_pass(*arguments, self.software, device)
         unlaunched = replaced(self.software, {"host_forward": 0.0, "host_backward": 0.0})
         quiet = training_step.layer_pass(*arguments, unlaunched, device)

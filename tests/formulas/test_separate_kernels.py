@@ -43,7 +43,8 @@ ACTIVATION_APART, ACTIVATION_BACKWARD = [(1, 1), (2, 1)], [(2, 1), (2, 1), (2, 1
 
 
 def moved(**habits):
-    framework = dataclasses.replace(load_framework("hf-trainer"), keep_rotated=False, keep_activated=False)
+    framework = dataclasses.replace(load_framework("hf-trainer"), keep_rotated=False, keep_activated=False,
+                                    separate_projections=False)  # fmt: skip
     framework = dataclasses.replace(framework, **habits)
     plan = PLAN.resolve(framework)
     settings = plan.settings(framework)

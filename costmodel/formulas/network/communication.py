@@ -33,6 +33,21 @@ def hidden_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     return settings.widths.activation * layer.local_tokens(settings, plan) * model.hidden
 
 
+def gathered_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """What a tensor group gathers of a micro-batch's hidden states before a product: as narrow as its operand [bytes].
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+
+    References
+    ----------
+    NVIDIA/TransformerEngine@d0067d0 transformer_engine/pytorch/distributed.py, ``gather_along_first_dim``; pytorch/ao
+    torchao/float8/float8_tensor_parallel.py
+    """
+    return settings.widths.gathered / settings.widths.activation * hidden_message(model, settings, plan)
+
+
 def context_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """Keys and values of a micro-batch on one rank: what goes around the context ring [bytes].
 
@@ -121,7 +136,7 @@ def repeated_dispatches(plan: PlanNumbers) -> Number:
 def tensor_exchange(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
 ) -> Number:  # fmt: skip
-    """Time of one all-reduce of a micro-batch's hidden states over the tensor group [s].
+    """Time of one all-reduce of a micro-batch's hidden states over the tensor group, at an end of the model [s].
 
     Sequence parallelism replaces each by a reduce-scatter and an all-gather, which move the same bytes.
 
@@ -139,6 +154,22 @@ def tensor_exchange(
     return ops.where(plan.sequence_parallel > 0.0, 2.0 * gathered, reduced)
 
 
+def inner_tensor_exchange(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+) -> Number:  # fmt: skip
+    """As `tensor_exchange`, inside a layer, whose products may take narrower operands than the embedding and the head [s].
+
+    Parameters
+    ----------
+    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
+    """
+    narrow = gathered_message(model, settings, plan)
+    gathered = collectives.all_gather(narrow, plan.tensor, plan.tensor_stride, network, software)
+    scattered = collectives.all_gather(hidden_message(model, settings, plan), plan.tensor, plan.tensor_stride, network, software)
+    reduced = tensor_exchange(model, settings, plan, network, software)
+    return ops.where(plan.sequence_parallel > 0.0, gathered + scattered, reduced)
+
+
 def layer_exchange(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
 ) -> Exchange:  # fmt: skip
@@ -154,7 +185,7 @@ def layer_exchange(
     model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
     """
     share = model.experts.layers / model.layers
-    once = tensor_exchange(model, settings, plan, network, software)
+    once = inner_tensor_exchange(model, settings, plan, network, software)
     reductions = tensor_reductions(model, share)
 
     keys = context_message(model, settings, plan)

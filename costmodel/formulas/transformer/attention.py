@@ -27,6 +27,11 @@ WIDTH_STEP = 32.0
 ALIGNMENT = 16.0
 """Channels of which a head must be a multiple for the kernels of the newest tensor cores; else an older one runs."""
 
+SUM_BYTES = 6.0
+"""Of an element that a hop's part of a result is added to, in 16 bit: both are read, the sum is written."""
+BLOCK = 0.75
+"""Queries of a hop that tiles meet, on average: all of them meet half of the keys, or half of them all."""
+
 
 def _padded(width: Number) -> Number:
     """Channels that a flash kernel multiplies for a head of so many."""
@@ -85,6 +90,7 @@ def full_flash(rows: Number, keys: Number, width: Number, device: DeviceNumbers)
 
 def causal_flash(
     rows: Number, keys: Number, windowed: Number, width: Number, older: Number, quality: Number, device: DeviceNumbers,
+    apart: Number = 0.0,
 ) -> tuple[Number, Number]:  # fmt: skip
     """Forward and backward time of a causal flash kernel [s].
 
@@ -97,13 +103,14 @@ def causal_flash(
     older : 1 where the kernel is of an older generation of tensor cores, 2 where it is FlashAttention 1's or Triton's
     quality : factor of the software on the device's efficiency
     device : `DeviceNumbers`
+    apart : keys that further kernels lose, which take parts of the sequence
 
     Returns
     -------
     tuple
         forward, backward [s]
     """
-    lost = device.attention_length + windowed * device.attention_window
+    lost = device.attention_length + windowed * device.attention_window + apart
     flop = flash_flop(rows, keys, width, lost, device.attention_width, device)
     share = ops.where(older > 0.0, device.attention_older, aligned_share(width, device))
     share = share * ops.where(older > 1.0, FIRST_FLASH, 1.0)
@@ -117,9 +124,11 @@ def causal_flash(
 
 def flash(
     model: ModelNumbers, tokens: Number, seq_len: Number, heads_share: Number, older: Number, software: Software,
-    device: DeviceNumbers,
+    device: DeviceNumbers, ring: Number = 1.0,
 ) -> tuple[Number, Number]:  # fmt: skip
     """Forward and backward time of a flash kernel on one rank, of an average layer [s].
+
+    On a ring a kernel for each part of the keys: every one loses keys to its tiles, by the diagonal or without a mask.
 
     Parameters
     ----------
@@ -130,6 +139,7 @@ def flash(
     older : 1 where the kernel is of an older generation of tensor cores, 2 where it is FlashAttention 1's or Triton's
     software : `Software`
     device : `DeviceNumbers`
+    ring : ranks that share the sequence
 
     Returns
     -------
@@ -141,7 +151,31 @@ def flash(
     keys = mean_attended_keys(model, seq_len, 1.0)
     windowed = ops.where(attention.window < seq_len, attention.windowed_layers / model.layers, 0.0)
     width = 0.5 * (attention.head_dim + attention.value_head_dim)
-    return causal_flash(rows, keys, windowed, width, older, software.compute.attention_efficiency_scale, device)
+    quality = software.compute.attention_efficiency_scale
+    return causal_flash(
+        rows, keys, windowed, width, older, quality, device, BLOCK * (ring - 1.0) * device.full_attention_length
+    )
+
+
+def ring_bytes(model: ModelNumbers, tokens: Number, plan: PlanNumbers) -> tuple[Number, Number]:
+    """Bytes that a fused kernel moves to sum the parts of a ring, forward outputs and backward gradients [bytes].
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    tokens : queries on this rank
+    plan : `PlanNumbers`
+
+    References
+    ----------
+    NVIDIA/TransformerEngine transformer_engine/common/fused_attn/context_parallel.cu, ``OutCorrection`` and ``AddFunctor``
+    """
+    attention = model.attention
+    kv_heads = ops.maximum(attention.kv_heads / plan.tensor, 1.0)
+    queries, widths = attention.heads / plan.tensor, attention.head_dim + attention.value_head_dim
+    hops = ops.where(plan.context > 1.0, BLOCK * plan.context, 0.0)
+    each = hops * SUM_BYTES * tokens
+    return each * queries * attention.value_head_dim, each * (queries * attention.head_dim + kv_heads * widths)
 
 
 def flash_bytes(model: ModelNumbers, tokens: Number, plan: PlanNumbers) -> Number:
@@ -224,7 +258,9 @@ def core(
     """
     heads = model.attention.heads / plan.tensor
     older = settings.kernels.older_flash
-    flash_forward, flash_backward = flash(model, tokens, settings.seq_len, 1.0 / plan.tensor, older, software, device)
+    flash_forward, flash_backward = flash(
+        model, tokens, settings.seq_len, 1.0 / plan.tensor, older, software, device, plan.context
+    )
     fused = softmax_is_fused(settings, heads, plan)
     plain_forward, plain_backward = unfused(model, tokens, settings.seq_len, heads, fused, software, device)
     forward = ops.where(settings.kernels.flash_attention > 0.0, flash_forward, plain_forward)

@@ -42,6 +42,9 @@ PERMUTED, SORTED = 4.0, 4.0
 by expert before it sends them, and back after they returned. The second: in between, a rank with several experts orders what
 came from several senders, for its whole expert-tensor group (NVIDIA/Megatron-LM@d98e8a6
 megatron/core/transformer/moe/token_dispatcher.py, ``sort_chunks_by_idxs``). DeepEP and HybridEP need only the first."""
+SUMMED, SUMMED_BY_PRODUCT = 3.0, 1.0
+"""Tensors moved to add a gradient to another of the same input: autograd reads both and writes the sum; compiled, the product
+that makes the second reads the first (pytorch/pytorch torch/_inductor/fx_passes/post_grad.py, ``addmm``)."""
 LOSS_BYTES = 18.0
 """Bytes moved per logit by an unfused loss, forward and backward: 16-bit logits and their gradient written and read
 by the products' neighbours, a 32-bit copy written, read twice, and overwritten by its gradient."""
@@ -173,19 +176,22 @@ def attention_projections(
     compressed = model.attention.kv_latent + model.attention.rope_head_dim
     # Each rank makes all of the indexer's queries, from the same latent; its key and weights are a hundredth of them.
     index = model.attention.index_heads * model.attention.index_head_dim
+    apart = ops.where(latent, 0.0, settings.framework.separate_projections)
+    keys = kv_heads * model.attention.head_dim
     first = product(
-        tokens, ops.where(latent, queries + index, queries + 2.0 * kv_heads * model.attention.head_dim),
+        tokens, ops.where(latent, queries + index, queries + 2.0 * (1.0 - apart) * keys),
         ops.where(latent, query_inputs, model.hidden), settings, plan, software, device,
     )  # fmt: skip
+    alone = product(tokens, keys, model.hidden, settings, plan, software, device)
     down = product(
         tokens, ops.where(latent, model.attention.query_latent + compressed, 0.0), model.hidden, settings, plan, software, device
     )
     up = product(tokens, ops.where(latent, expanded, 0.0), model.attention.kv_latent, settings, plan, software, device)
     out = product(tokens, model.hidden, heads * model.attention.value_head_dim, settings, plan, software, device)
     return (
-        first[0] + down[0] + up[0] + out[0],
-        first[1] + down[1] + up[1] + out[1],
-        first[2] + down[2] + up[2] + out[2],
+        first[0] + 2.0 * apart * alone[0] + down[0] + up[0] + out[0],
+        first[1] + 2.0 * apart * alone[1] + down[1] + up[1] + out[1],
+        first[2] + 2.0 * apart * alone[2] + down[2] + up[2] + out[2],
         ops.where(latent, first[0] + up[0], 0.0),
     )
 
@@ -203,9 +209,20 @@ def mlp(
     settings, plan, software, device : `Settings`, `PlanNumbers`, `Software`, `DeviceNumbers`
     """
     tokens = local_tokens(settings, plan)
-    up = product(tokens, (1.0 + model.mlp.gated) * width, model.hidden, settings, plan, software, device)
+    products = gate_and_up(model, settings)
+    up = product(tokens, (1.0 + model.mlp.gated) / products * width, model.hidden, settings, plan, software, device)
     down = product(tokens, ops.where(width > 0.0, model.hidden, 0.0), width, settings, plan, software, device)
-    return up[0] + down[0], up[1] + down[1], up[2] + down[2]
+    return products * up[0] + down[0], products * up[1] + down[1], products * up[2] + down[2]
+
+
+def gate_and_up(model: ModelNumbers, settings: Settings) -> Number:
+    """Products that make what an MLP's activation reads: one, or two where gate and up are apart.
+
+    Parameters
+    ----------
+    model, settings : `ModelNumbers`, `Settings`
+    """
+    return 1.0 + settings.framework.separate_projections * model.mlp.gated
 
 
 def expert_tokens(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
@@ -231,10 +248,16 @@ def experts(
     groups = model.experts.number / plan.expert
     tokens = expert_tokens(model, settings, plan)
     width = model.experts.width / plan.expert_tensor
-    up = expert_product(groups, tokens, (1.0 + model.mlp.gated) * width, model.hidden, settings, plan, software, device)
+    products = gate_and_up(model, settings)
+    inner = (1.0 + model.mlp.gated) / products * width
+    up = expert_product(groups, tokens, inner, model.hidden, settings, plan, software, device)
     down = expert_product(groups, tokens, model.hidden, width, settings, plan, software, device)
     router = product(norm_tokens(settings, plan), model.experts.number, model.hidden, settings, plan, software, device)
-    return up[0] + down[0] + router[0], up[1] + down[1] + router[1], up[2] + down[2] + router[2]
+    return (
+        products * up[0] + down[0] + router[0],
+        products * up[1] + down[1] + router[1],
+        products * up[2] + down[2] + router[2],
+    )
 
 
 def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Moved:
@@ -266,7 +289,24 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
         shared_experts=activated * tokens * model.experts.shared_width / plan.tensor,
         permutation=routed * model.hidden * (PERMUTED + by_sender) * bytes_,
         expert_biases=routed * model.hidden * apart * model.mlp.bias * EXPERT_BIAS,
+        shared_inputs=shared_inputs(model, settings, tokens, routed) * model.hidden * bytes_,
     )  # fmt: skip
+
+
+def shared_inputs(model: ModelNumbers, settings: Settings, tokens: Number, routed: Number) -> Number:
+    """Tokens whose gradients are moved in an average layer to sum those that separate products of one input send back to it.
+
+    Parameters
+    ----------
+    model, settings : `ModelNumbers`, `Settings`
+    tokens, routed : on this rank, and those that its experts take
+    """
+    share = model.experts.layers / model.layers
+    attention = ops.where(model.attention.latent > 0.0, 0.0, 2.0) * tokens
+    shared = ops.where(model.experts.shared_width > 0.0, tokens, 0.0)
+    gates = model.mlp.gated * ((1.0 - share) * tokens + share * (routed + shared))
+    each = ops.where(settings.framework.keep_activated > 0.0, SUMMED, SUMMED_BY_PRODUCT)
+    return settings.framework.separate_projections * each * (attention + gates)
 
 
 def rotates(model: ModelNumbers) -> Number:
@@ -330,7 +370,8 @@ def between_products(moved: Moved, model: ModelNumbers, settings: Settings) -> t
     biases_back = EXPERT_BIAS_BACKWARD / EXPERT_BIAS * biases
     return (
         around + moved.rotary + biases + moved.norms + inner,
-        around + turned_back * moved.rotary + biases_back + normed_back * moved.norms + back / activated * inner,
+        around + turned_back * moved.rotary + biases_back + normed_back * moved.norms + back / activated * inner
+        + moved.shared_inputs,
     )
 
 
@@ -413,8 +454,9 @@ def layer_work(
     traffic = software.compute.elementwise_traffic
     casts = cast.attention + cast.mlp + share * (cast.permuted + cast.activated + cast.shared_experts - cast.mlp)
     reached = ops.minimum(device.cast_bandwidth, device.cache_bandwidth)
-    streams = compute.stream(traffic * between, 6.0, device) + casts / reached
-    streams_back = compute.stream(traffic * back, 12.0, device) + 2.0 * casts / reached
+    ring, ring_back = attention.ring_bytes(model, local_tokens(settings, plan), plan)
+    streams = compute.stream(traffic * (between + ring), 6.0, device) + casts / reached
+    streams_back = compute.stream(traffic * (back + ring_back), 12.0, device) + 2.0 * casts / reached
     local = layer_parameters(model, plan)
     accumulate = gradient_accumulation_bytes(local, settings, plan) / device.memory_bandwidth
     beside = adapters.adapter_work(model, settings, plan, local_tokens(settings, plan), device)
