@@ -17,6 +17,7 @@ from calibration.data.arguments import STEADY
 from calibration.data.cases import cases_of, is_modelled
 from calibration.data.reference import default_files
 from calibration.data.runs import SECOND, Run, read_runs
+from calibration.data.twins import CONTRADICTED
 from calibration.validate.levels import LEVELS
 from calibration.validate.metrics import Prediction, summary
 from calibration.validate.predictions import predictions_of
@@ -26,6 +27,11 @@ from costmodel.records import Row
 QUOTED = Path(__file__).parents[1] / "reference"
 """Small tables of figures quoted from papers, for checkouts without the reference folder."""
 LEAST_PREDICTED = 0.9
+UNUSED = {
+    "unsteady": f"whose median step takes over {STEADY:g} times the fastest",
+    "contradicted": f"over {CONTRADICTED:g} times what another run of the same stages in the source allows",
+}
+"""Why a row's time is neither fitted nor judged by."""
 ROOT = Path(__file__).resolve().parents[2]
 README, PAGE = ROOT / "README.md", ROOT / "docs" / "accuracy.md"
 BEGIN, END = "<!-- accuracy:begin -->", "<!-- accuracy:end -->"
@@ -68,8 +74,10 @@ def report(by_source: dict[str, list[Run]]) -> tuple[dict[str, object], list[Pre
         if usable and len(predictions) < LEAST_PREDICTED * usable:
             failures.append(f"{source}: only {len(predictions)} of {usable} usable rows are predicted")
         figures = {**summary(predictions), "unseen": unseen_of(source), "distance": distance_of(source)}
-        unsteady = sum(p.case.run.flag("usable_time") and p.case.seconds is None for p in predictions)
-        sources.append({"source": source, "rows": len(runs), "skipped": skipped, "unsteady": unsteady, **figures})
+        contradicted = sum(p.case.waited for p in predictions)
+        unsteady = sum(p.case.run.flag("usable_time") and p.case.seconds is None for p in predictions) - contradicted
+        unused = {"unsteady": unsteady, "contradicted": contradicted}
+        sources.append({"source": source, "rows": len(runs), "skipped": skipped, **unused, **figures})
         everything += predictions
         rows += len(runs)
         for reason, count in skipped.items():
@@ -279,6 +287,6 @@ def print_table(document: Row) -> None:
     for entry in document["sources"]:
         for reason, count in entry["skipped"].items():
             console.print(f"  {entry['source']}: {count} rows skipped: {reason}", markup=False, highlight=False)
-        if entry["unsteady"]:
-            why = f"times not used, whose median step takes over {STEADY:g} times the fastest"
-            console.print(f"  {entry['source']}: {entry['unsteady']} {why}", markup=False, highlight=False)
+        for unused, why in UNUSED.items():
+            if entry[unused]:
+                console.print(f"  {entry['source']}: {entry[unused]} times not used, {why}", markup=False, highlight=False)
