@@ -43,6 +43,10 @@ of one model, and of what is a plan's own, which plans like it share: cross-vali
 calibration validate --own-runs`)."""
 OUTLIER = 0.2
 """Error in its logarithm beyond which a run is taken for a mistake rather than for what its plan is like."""
+USUAL, SURPRISE = 0.5, 1.0
+"""Of what is believed before the runs: its spread on a usual cluster over the spread over all clusters, and the degrees of
+freedom of its tails. Runs that lie near their estimates may do so by their scatter, and move little; runs that lie far say that
+the cluster is another one, and are believed (Lange, Little and Taylor 1989; cross-validation as above)."""
 TAILS = 4.0
 """Degrees of freedom of a run's scatter: one that disagrees with the others loses its weight."""
 HEAVIER = 2.1318 / 1.6449
@@ -51,7 +55,7 @@ DISAGREES = 3.0
 """Standard deviations from what the other runs say of a run beyond which it is flagged."""
 LEAST_OTHERS = 2
 """Other runs that it takes to say that one disagrees."""
-ROUNDS = 8
+ROUNDS = 12
 SETTLED = 1e-3
 """Largest change of a constant's logarithm in a round after which there is nothing more to find."""
 SHORTER = (1.0, 0.5, 0.25, 0.1)
@@ -104,11 +108,11 @@ def calibrate(
 
     Notes
     -----
-    The constants move together, by the covariance that calibration found for them, and with them a factor that all steps
-    of a cluster have in common. Runs of one model share what is that model's own, so that they don't outvote a run of
-    another. The scatter of a run is Student's: a run that disagrees with the others loses its weight, and `influences`
-    names it; `next_run` says what to measure next. What constants leave of a run stays with its model and with plans like its
-    own (`costmodel.formulas.discrepancy`).
+    The constants move together, by the covariance that calibration found for them, and with them a factor that all steps of a
+    cluster have in common; what is believed of both has heavy tails. Runs of one model share what is that model's own, so
+    that they don't outvote a run of another. The scatter of a run is Student's: a run that disagrees with the others loses
+    its weight, and `influences` names it; `next_run` says what to measure next. What constants leave of a run stays with its
+    model and with plans like its own (`costmodel.formulas.discrepancy`).
 
     Examples
     --------
@@ -448,10 +452,10 @@ def updated(
     runs : model, plan and seconds of each
     believed : of the constants; the catalogue's covariance if not given
     """
-    fields, prior = _prior(software, believed)
+    fields, usual = _prior(software, believed)
     models = [run[0] for run in runs]
     same = np.array([[one == other for other in models] for one in models], dtype=float)
-    precision = np.linalg.pinv(prior, hermitian=True)
+    certainty = np.linalg.pinv(usual, hermitian=True)
     asked = _asked(cluster, software, runs)
     times = _beyond(cluster, software, runs, asked)
     change = np.zeros(len(fields) + 1)
@@ -463,6 +467,10 @@ def updated(
         doubt = float(len(runs) > 1) * MODEL_SPREAD**2 * (1.0 / weights - 1.0)
         noise = MODEL_SPREAD**2 * same + np.diag(SCATTER**2 / weights + doubt)
         certain = np.linalg.inv(noise)
+        # of so many directions the runs say something: repeated runs of one plan of one
+        seen = float(np.trace(slopes @ usual @ slopes.T @ np.linalg.inv(slopes @ usual @ slopes.T + noise)))
+        wider = (SURPRISE * USUAL**2 + change @ certainty @ change) / (SURPRISE + seen)
+        prior, precision = wider * usual, certainty / wider
         gain = prior @ slopes.T @ np.linalg.inv(slopes @ prior @ slopes.T + noise)
         step = np.clip(gain @ (apart + slopes @ change) - change, -1.0, 1.0)
         before = change @ precision @ change + apart @ certain @ apart
