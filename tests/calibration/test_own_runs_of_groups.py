@@ -1,6 +1,7 @@
 """What `validate --own-runs` calibrates on, and what it judges."""
 
 import dataclasses
+import math
 from pathlib import Path
 
 import numpy as np
@@ -33,10 +34,21 @@ def test_runs_that_calibrate_refuses_are_judged_but_not_drawn(monkeypatch):
     def calibrated(group, chosen, random):
         drawn.extend(chosen)
         rest.extend(set(group.rows) - set(chosen))
-        return own_runs.Drawn("internevo", np.ones(1), np.ones(1), np.ones(1), 1.0, 1.0)
+        return own_runs.Drawn("internevo", group.name, np.ones(1), np.ones(1), np.ones(1), 1.0, 1.0)
 
     monkeypatch.setattr(own_runs._Group, "calibrated", calibrated)
     by_source = (Unseen(predicted, plain, variance, np.zeros(len(cases), dtype=int)), [posterior])
     own_runs.own_runs(Fitted(cases, model, posterior), (3, 6), by_source)
     assert len(set(drawn)) > len(cases) / 2
     assert STRANGE not in drawn and STRANGE in rest
+
+
+def test_a_group_is_worse_by_its_mean_over_the_draws():
+    """Of four calibrations of one group one made it worse by half, the others better: the group is not, a draw is."""
+    def drawn(group, after):
+        return own_runs.Drawn("a", group, np.array([0.1]), np.array([after]), np.ones(1), math.nan, math.nan)
+
+    found = own_runs._figures([*(drawn("one", after) for after in (0.15, 0.05, 0.05, 0.05)), drawn("two", 0.12)])
+    assert (found["groups"], found["draws"]) == (2, 5)
+    assert found["groups_a_tenth_worse"] == 0.5
+    assert found["draws_a_tenth_worse"] == pytest.approx(2 / 5)
