@@ -142,7 +142,8 @@ class _Group:
         spread = after.spread
         apart = float(size[count:].mean()) if len(others) else math.nan
         earlier = float(first[count:].mean()) if len(others) else math.nan
-        return Drawn(self.source, self.name, first[:count], size[:count], np.abs(error[:count]) <= NINETY * spread, earlier, apart)
+        held = np.abs(error[:count]) <= NINETY * spread
+        return Drawn(self.source, self.name, first[:count], size[:count], held, earlier, apart)
 
 
 def _is_worse(drawn: Sequence[Drawn]) -> bool:
