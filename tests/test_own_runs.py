@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import costmodel
 from costmodel.catalogue.software import framework_on
-from costmodel.errors import InvalidValue
+from costmodel.errors import CostModelError, InvalidValue
 from costmodel.evaluation.own_runs import MODEL_SPREAD, influences, next_run, updated
 
 MODEL = costmodel.load_model("llama3-8b")
@@ -102,3 +102,8 @@ def test_evidence_says_how_near_measurements_are():
 def test_names_that_stood_for_a_source_answer_with_the_software_that_it_ran(former, software):
     assert costmodel.load_framework(former).name == software
     assert former not in costmodel.framework_names()
+
+
+def test_influences_of_no_runs_are_refused():
+    with pytest.raises(CostModelError, match="no runs"):
+        influences(CLUSTER, [])

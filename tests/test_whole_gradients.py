@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from costmodel import Plan, estimate, ledger, load_cluster, load_framework, load_model
+from costmodel import Plan, estimate, ledger, load_cluster, load_framework, load_model, simulate
 from costmodel.errors import CostModelError
 
 MODEL = load_model("llama3.2-1b")
@@ -34,6 +34,18 @@ def test_weights_are_copied_by_rank_and_tensor(ranks, least, most):
     whole, sharded = (estimate(MODEL, cluster, plan(stage, ranks), FRAMEWORK).times["parameter_exchange"] for stage in (0, 1))
     assert whole == 0.0
     assert least < sharded < most
+
+
+@pytest.mark.parametrize("pipeline", [1, 2])
+@pytest.mark.parametrize("stage", [0, 1])
+def test_what_is_played_out_takes_what_is_estimated(stage, pipeline):
+    split = Plan(
+        global_batch=128, seq_len=2048, micro_batch=1, data_parallel=128 // pipeline, pipeline_parallel=pipeline,
+        zero_stage=stage,
+    )  # fmt: skip
+    cluster = CLUSTER.with_gpus(128)
+    played, summed = simulate(MODEL, cluster, split, FRAMEWORK).step_time, estimate(MODEL, cluster, split, FRAMEWORK).step_time
+    assert played == pytest.approx(summed, rel=0.05)
 
 
 def test_buckets_of_another_size_are_refused():

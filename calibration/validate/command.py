@@ -29,7 +29,7 @@ QUOTED = Path(__file__).parents[1] / "reference"
 LEAST_PREDICTED = 0.9
 UNUSED = {
     "unsteady": f"whose median step takes over {STEADY:g} times the fastest",
-    "contradicted": f"over {CONTRADICTED:g} times what another run of the same stages in the source allows",
+    "contradicted": f"over {CONTRADICTED:g} times what other runs of the same stages in the source allow",
 }
 """Why a row's time is neither fitted nor judged by."""
 ROOT = Path(__file__).resolve().parents[2]

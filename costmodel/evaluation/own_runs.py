@@ -186,6 +186,8 @@ def influences(
     """
     software = framework_on(cluster, framework)
     measured = read_runs(runs)
+    if not measured:
+        raise CostModelError("influences: no runs given")
     _, update = updated(cluster, software, measured)
     disagreeing = _disagreeing(cluster, software, measured)
     asked = _asked(cluster, software, measured)
@@ -240,7 +242,8 @@ def next_run(
     software = framework_on(cluster, framework)
     wanted = [(model, plan, 1.0) for model, plan in candidates]
     every = [*runs, *wanted]
-    fields, prior = _prior(software)
+    fields, everywhere = _prior(software)
+    prior = USUAL**2 * everywhere
     slopes = _slopes(_asked(cluster, software, every), software.constants, fields)
     covariance = prior
     for row in range(len(runs)):
@@ -452,10 +455,10 @@ def updated(
     runs : model, plan and seconds of each
     believed : of the constants; the catalogue's covariance if not given
     """
-    fields, usual = _prior(software, believed)
+    fields, everywhere = _prior(software, believed)
     models = [run[0] for run in runs]
     same = np.array([[one == other for other in models] for one in models], dtype=float)
-    certainty = np.linalg.pinv(usual, hermitian=True)
+    certainty = np.linalg.pinv(everywhere, hermitian=True)
     asked = _asked(cluster, software, runs)
     times = _beyond(cluster, software, runs, asked)
     change = np.zeros(len(fields) + 1)
@@ -468,9 +471,9 @@ def updated(
         noise = MODEL_SPREAD**2 * same + np.diag(SCATTER**2 / weights + doubt)
         certain = np.linalg.inv(noise)
         # of so many directions the runs say something: repeated runs of one plan of one
-        seen = float(np.trace(slopes @ usual @ slopes.T @ np.linalg.inv(slopes @ usual @ slopes.T + noise)))
+        seen = float(np.trace(slopes @ everywhere @ slopes.T @ np.linalg.inv(slopes @ everywhere @ slopes.T + noise)))
         wider = (SURPRISE * USUAL**2 + change @ certainty @ change) / (SURPRISE + seen)
-        prior, precision = wider * usual, certainty / wider
+        prior, precision = wider * everywhere, certainty / wider
         gain = prior @ slopes.T @ np.linalg.inv(slopes @ prior @ slopes.T + noise)
         step = np.clip(gain @ (apart + slopes @ change) - change, -1.0, 1.0)
         before = change @ precision @ change + apart @ certain @ apart

@@ -16,7 +16,7 @@ from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.description.tensors import LocalTensors, stage_tensors
 from costmodel.evaluation.prices import PRICES, price_of
-from costmodel.formulas import training_step
+from costmodel.formulas import synchronisation, training_step
 from costmodel.formulas.network import collectives, communication, compression, traffic
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import Factors, Layer, Number, Settings
@@ -170,9 +170,12 @@ class Book:
     def add(
         self, stage: str, phase: str, group: str, collective: str, ranks: float, stride: float,
         nbytes: float | NDArray[np.float64], count: float | NDArray[np.floating], placed: float | None = None,
-        over: str = "",
+        over: str = "", beside: float = 0.0,
     ) -> None:  # fmt: skip
-        """Write transactions of one kind, of one or of many sizes; on the links of a group with the stride `placed`."""
+        """Write transactions of one kind, of one or of many sizes; on the links of a group with the stride `placed`.
+
+        What each takes `beside` its messages sends nothing [s].
+        """
         if ranks <= 1.0:
             return
         placed = stride if placed is None else placed
@@ -185,7 +188,7 @@ class Book:
             if size > 0.0 and made > 0.0:
                 self.rows.append(Transaction(
                     stage=stage, phase=phase, group=group, collective=collective, ranks=int(ranks), stride=int(stride),
-                    level=level, nbytes=size, count=made, time=self.stretch * time, sent=out, links=tuple(load),
+                    level=level, nbytes=size, count=made, time=self.stretch * (time + beside), sent=out, links=tuple(load),
                 ))  # fmt: skip
 
     def _priced(
@@ -313,6 +316,12 @@ class Book:
         places = float(len(stage.layers)), float(stage.embedding), float(stage.head)
         return low_rank.stage_factors(model, self.plan, *places, rank)
 
+    def copies(self, stage: Stage, ranks: float) -> float:
+        """What copies of gathered weights take by tensor, beyond one by rank [s]."""
+        each = float(communication.piece_copies(ranks, self.software))
+        pieces = synchronisation.TENSORS_OF_LAYER * len(stage.layers)
+        return float(self.settings.buckets.by_tensor) * max(pieces - 1.0, 0.0) * each
+
     def summed_elsewhere(self, stage: Stage) -> float:
         """What a rank sends of gradients in a step that servers, levels or rare averages sum, not all-reduces [bytes]."""
         held, width = self.tensors(stage), self.settings.widths.reduce * self.settings.trainable
@@ -329,7 +338,8 @@ class Book:
         for group, call, ranks, stride, nbytes in self.synchronisation(stage):
             sizes, counts = np.unique(nbytes, return_counts=True)
             times = self.passes if call.every else self.updates
-            self.add(stage.name, call.phase, group, call.collective, ranks, stride, sizes, times * counts, over=call.over)
+            made, beside = times * counts, self.copies(stage, ranks) if group == "data" and call.what == "weights" else 0.0
+            self.add(stage.name, call.phase, group, call.collective, ranks, stride, sizes, made, over=call.over, beside=beside)
         if self.question.model.tied_embeddings and stage.embedding != stage.head:
             apart = plan.pipeline_stride * (plan.pipeline - 1.0)
             table = self.settings.widths.reduce * self.model.vocabulary.size * self.model.hidden / plan.tensor

@@ -109,7 +109,7 @@ class _Shape:
         self.saved: Floats = np.asarray(held, dtype=np.float64)
 
     def _host(self, result: Estimate, device: DeviceNumbers) -> float:
-        """What `estimate` has of the host, stalls and offloaded activations besides the launches of layers [s]."""
+        """What `estimate` has of the host, the allocator and offloaded activations besides the launches of layers [s]."""
         silent = {"host_micro_batch": 0.0, "host_step": 0.0, "host_pressure_time": 0.0}
         settings = replaced(self.settings, {"offload_activations": 0.0})
         software = replaced(self.software, silent)

@@ -25,13 +25,12 @@ def test_the_unit_of_time_and_the_order_of_runs_do_not_matter(runs, power):
 
 
 @given(st.lists(RUN, min_size=1, max_size=12))
-def test_neither_a_run_without_a_twin_nor_the_fastest_of_a_kind_is_marked(runs):
+def test_neither_a_run_without_a_twin_nor_the_fastest_two_of_three_and_more_are_marked(runs):
     found = marks(runs)
     for kind in {run[0] for run in runs}:
         mine = [place for place, run in enumerate(runs) if run[0] == kind]
-        # per sample it is the fastest, whatever the sizes of the others
-        fastest = min(mine, key=lambda place: runs[place][4] / (runs[place][2] + runs[place][3]))
-        assert not found[fastest]
+        order = sorted(mine, key=lambda place: runs[place][4] / (runs[place][2] + runs[place][3]))
+        assert not any(found[place] for place in order[: 1 if len(mine) == 2 else 2])  # by the time of a micro-batch
 
 
 @pytest.mark.parametrize(("factor", "marked"), [(0.99, False), (1.01, True)])

@@ -1,7 +1,5 @@
 """What the host launches for a layer, counted by hand."""
 
-import dataclasses
-
 import pytest
 
 from costmodel import Plan, load_cluster, load_framework, load_model
@@ -25,22 +23,6 @@ def counted(model, routing=0.0, **choices):
 ])  # fmt: skip
 def test_what_a_dense_layer_launches_beyond_its_thirty_kernels(choices, kernels):
     assert counted(DENSE, **choices) == pytest.approx(1.0 + kernels / 30.0)
-
-
-RMS_NORM = ["float", "pow", "mean", "add", "rsqrt", "mul", "cast", "mul"]
-ROTATION = ["mul", "neg", "cat", "mul", "add"]
-"""Kernels of huggingface/transformers' LlamaRMSNorm and of apply_rotary_pos_emb on one of queries and keys, in eager PyTorch."""
-
-
-@pytest.mark.parametrize(("habits", "kernels"), [
-    ({"fused_norms": False}, 2 * (len(RMS_NORM) - 1)), ({"keep_rotated": True}, 2 * (len(ROTATION) - 1)),
-    ({"keep_activated": True}, 1), ({"separate_projections": True}, 3),
-])  # fmt: skip
-def test_what_a_framework_does_not_fuse_is_launched_kernel_by_kernel(habits, kernels):
-    framework = dataclasses.replace(FRAMEWORK, **habits)
-    plan = Plan(global_batch=64, seq_len=4096).resolve(framework)
-    numbers = plan.settings(framework), plan.numbers(framework, DENSE.layers), framework.numbers()
-    assert float(layer_launches(DENSE.numbers(), *numbers)) == pytest.approx(1.0 + kernels / 30.0)
 
 
 @pytest.mark.parametrize(("choices", "kernels"), [

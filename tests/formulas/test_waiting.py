@@ -1,4 +1,4 @@
-"""What a software stack adds to a step: jitter, stalls, slow shards; and what the communication library holds."""
+"""What a software stack adds to a step: jitter, slow shards; and what the communication library holds."""
 
 import pytest
 

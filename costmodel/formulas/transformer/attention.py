@@ -128,7 +128,7 @@ def flash(
 ) -> tuple[Number, Number]:  # fmt: skip
     """Forward and backward time of a flash kernel on one rank, of an average layer [s].
 
-    On a ring a kernel for each part of the keys: every one loses keys to its tiles, by the diagonal or without a mask.
+    On a ring a kernel for each part of the keys that a layer looks back on: every one loses keys to its tiles.
 
     Parameters
     ----------
@@ -152,18 +152,37 @@ def flash(
     windowed = ops.where(attention.window < seq_len, attention.windowed_layers / model.layers, 0.0)
     width = 0.5 * (attention.head_dim + attention.value_head_dim)
     quality = software.compute.attention_efficiency_scale
-    return causal_flash(
-        rows, keys, windowed, width, older, quality, device, BLOCK * (ring - 1.0) * device.full_attention_length
-    )
+    lost = further_parts(model, seq_len, ring) * device.full_attention_length
+    return causal_flash(rows, keys, windowed, width, older, quality, device, lost)
 
 
-def ring_bytes(model: ModelNumbers, tokens: Number, plan: PlanNumbers) -> tuple[Number, Number]:
+def further_parts(model: ModelNumbers, seq_len: Number, ring: Number) -> Number:
+    """Parts of the keys on other ranks of a ring that an average query of an average layer meets.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    seq_len : of the whole sequence [tokens]
+    ring : ranks that share the sequence
+
+    Assumptions
+    -----------
+    A layer whose window is shorter than the sequence meets the parts that lie in its window.
+    """
+    attention = model.attention
+    windowed = ops.where(attention.window < seq_len, attention.windowed_layers / model.layers, 0.0)
+    within = ops.minimum(ring * attention.window / seq_len, ring - 1.0)
+    return BLOCK * ((1.0 - windowed) * (ring - 1.0) + windowed * within)
+
+
+def ring_bytes(model: ModelNumbers, tokens: Number, seq_len: Number, plan: PlanNumbers) -> tuple[Number, Number]:
     """Bytes that a fused kernel moves to sum the parts of a ring, forward outputs and backward gradients [bytes].
 
     Parameters
     ----------
     model : `ModelNumbers`
     tokens : queries on this rank
+    seq_len : of the whole sequence [tokens]
     plan : `PlanNumbers`
 
     References
@@ -173,7 +192,7 @@ def ring_bytes(model: ModelNumbers, tokens: Number, plan: PlanNumbers) -> tuple[
     attention = model.attention
     kv_heads = ops.maximum(attention.kv_heads / plan.tensor, 1.0)
     queries, widths = attention.heads / plan.tensor, attention.head_dim + attention.value_head_dim
-    hops = ops.where(plan.context > 1.0, BLOCK * plan.context, 0.0)
+    hops = ops.where(plan.context > 1.0, further_parts(model, seq_len, plan.context) + BLOCK, 0.0)
     each = hops * SUM_BYTES * tokens
     return each * queries * attention.value_head_dim, each * (queries * attention.head_dim + kv_heads * widths)
 

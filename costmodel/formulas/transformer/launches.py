@@ -1,22 +1,17 @@
 r"""What the host launches for a layer, over what it launches for a plain dense one.
 
-A constant of the software says how long a plain layer takes to launch. Norms, rotations and projections of several kernels, a
-softmax apart, adapters, rings of attention, casts to few bits and routing launch kernels of their own, each about as long as any
-other.
+A constant of the software says how long a plain layer takes to launch. A softmax apart, adapters, rings of attention, casts to
+few bits and routing launch kernels of their own, each about as long as any other.
 """
 
 from __future__ import annotations
 
 from costmodel import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings, Software
-from costmodel.formulas.transformer import layer
 from costmodel.formulas.transformer.attention import softmax_is_fused
 
 PLAIN = 30.0
 """Kernels of a plain layer forward: two norms, four or seven products, rotation, attention, activation, residuals and dropout."""
-OF_NORM, OF_ROTATION = 7.0, 8.0
-"""More than one for a norm, and than two for a rotation of queries and keys, where each of their steps is a kernel
-(huggingface/transformers src/transformers/models/llama/modeling_llama.py, ``LlamaRMSNorm`` and ``apply_rotary_pos_emb``)."""
 OF_ADAPTER = 5.0
 """Dropout, two products, a scaling and a sum (huggingface/peft@b28a09c src/peft/tuners/lora/layer.py, ``Linear.forward``)."""
 OF_UNPACKING = 2.0
@@ -51,25 +46,10 @@ def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, s
     ring = (plan.context - 1.0) * OF_HOP
     narrow = ops.where(settings.widths.compute < 2.0, 1.0, 0.0)
     casting = narrow * 4.0 * OF_CAST
-    eager = eager_kernels(model, settings)
     share = model.experts.layers / model.layers
     local = model.experts.number / plan.expert
     of_each = narrow * (1.0 - settings.kernels.fused_experts) * 2.0 * OF_CAST * local
     routing = share * (software.host.expert_launches + of_each / PLAIN)
     fused = softmax_is_fused(settings, model.attention.heads / plan.tensor, plan)
     separate = (1.0 - settings.kernels.flash_attention) * (1.0 - fused)
-    return 1.0 + (eager + adapting + unpacking + ring + casting) / PLAIN + routing + software.host.unfused_launches * separate
-
-
-def eager_kernels(model: ModelNumbers, settings: Settings) -> Number:
-    """Kernels of a layer's forward pass over those of a plain one, where a framework fuses less.
-
-    Parameters
-    ----------
-    model, settings : `ModelNumbers`, `Settings`
-    """
-    norms = model.norms * OF_NORM * (1.0 - layer.norm_is_fused(model, settings))
-    rotation = layer.rotates(model) * OF_ROTATION * settings.framework.keep_rotated
-    latent = ops.where(model.attention.latent > 0.0, 1.0, 0.0)
-    projections = settings.framework.separate_projections * (2.0 * (1.0 - latent) + model.mlp.gated)
-    return norms + rotation + projections + settings.framework.keep_activated * model.mlp.gated
+    return 1.0 + (adapting + unpacking + ring + casting) / PLAIN + routing + software.host.unfused_launches * separate

@@ -289,20 +289,25 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
         shared_experts=activated * tokens * model.experts.shared_width / plan.tensor,
         permutation=routed * model.hidden * (PERMUTED + by_sender) * bytes_,
         expert_biases=routed * model.hidden * apart * model.mlp.bias * EXPERT_BIAS,
-        shared_inputs=shared_inputs(model, settings, tokens, routed) * model.hidden * bytes_,
+        shared_inputs=shared_inputs(model, settings, plan, tokens, routed) * model.hidden * bytes_,
     )  # fmt: skip
 
 
-def shared_inputs(model: ModelNumbers, settings: Settings, tokens: Number, routed: Number) -> Number:
+def shared_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers, tokens: Number, routed: Number) -> Number:
     """Tokens whose gradients are moved in an average layer to sum those that separate products of one input send back to it.
 
     Parameters
     ----------
-    model, settings : `ModelNumbers`, `Settings`
-    tokens, routed : on this rank, and those that its experts take
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    tokens, routed : on this rank, and those that it sends to experts
+
+    Assumptions
+    -----------
+    What is made from a latent counts as one product, also where the two latents are apart.
     """
     share = model.experts.layers / model.layers
     attention = ops.where(model.attention.latent > 0.0, 0.0, 2.0) * tokens
+    routed = routed * plan.expert_tensor
     shared = ops.where(model.experts.shared_width > 0.0, tokens, 0.0)
     gates = model.mlp.gated * ((1.0 - share) * tokens + share * (routed + shared))
     each = ops.where(settings.framework.keep_activated > 0.0, SUMMED, SUMMED_BY_PRODUCT)
@@ -454,9 +459,9 @@ def layer_work(
     traffic = software.compute.elementwise_traffic
     casts = cast.attention + cast.mlp + share * (cast.permuted + cast.activated + cast.shared_experts - cast.mlp)
     reached = ops.minimum(device.cast_bandwidth, device.cache_bandwidth)
-    ring, ring_back = attention.ring_bytes(model, local_tokens(settings, plan), plan)
-    streams = compute.stream(traffic * (between + ring), 6.0, device) + casts / reached
-    streams_back = compute.stream(traffic * (back + ring_back), 12.0, device) + 2.0 * casts / reached
+    ring, ring_back = attention.ring_bytes(model, local_tokens(settings, plan), settings.seq_len, plan)
+    streams = compute.stream(traffic * between, 6.0, device) + casts / reached
+    streams_back = compute.stream(traffic * back, 12.0, device) + 2.0 * casts / reached
     local = layer_parameters(model, plan)
     accumulate = gradient_accumulation_bytes(local, settings, plan) / device.memory_bandwidth
     beside = adapters.adapter_work(model, settings, plan, local_tokens(settings, plan), device)
@@ -471,6 +476,8 @@ def layer_work(
     inside = (1.0 - share) * dense[0] + share * (shared[0] + routed[0])
     every = first * projections[0] + second * inside + streams
     again = again + plan.recompute_operators * (every - again)
+    core_forward = core_forward + ring / device.memory_bandwidth
+    core_backward = core_backward + ring_back / device.memory_bandwidth
     return Work(forward, data, weight, core_forward, core_backward, streams, streams_back, accumulate, again)
 
 
