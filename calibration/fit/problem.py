@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from calibration.data.datasets import dataset_of, software_of
 from calibration.fit.fields import CLOCKS, MEMORY, TIME, Field
 from calibration.fit.pooled import Grouping, Model
 from calibration.validate.predictions import columns_of, evaluated, logged_memory
+from costmodel.evaluation.error_model import NINETY
 from costmodel.formulas.quantities import DeviceNumbers, Inputs
 from costmodel.records import as_number, flat, nested, replaced
 from costmodel.solvers.fitting import Array
@@ -83,6 +85,18 @@ def grouping_of(cases: Sequence[Case], owner: Callable[[Case], str] = framework_
     )
 
 
+def stated_spread(words: str) -> float:
+    """Standard deviation of the logarithm of a time that its source's notes say to hold within a share, taken for nine in ten.
+
+    Examples
+    --------
+    >>> round(stated_spread("source: JZ results +/-40% (network variability)"), 2), stated_spread("3 runs")
+    (0.24, 0.0)
+    """
+    said = re.search(r"results \+/-\s*(\d+) ?%", words)
+    return int(said.group(1)) / 100.0 / NINETY if said else 0.0
+
+
 def constants_of(fields: Sequence[Field], places: Array) -> dict[str, Array]:
     """Columns of the constants at places on their lines."""
     found = {}
@@ -123,7 +137,9 @@ def time_model(cases: Sequence[Case], columns: Inputs | None = None) -> Model:
         some = known if rows is None else take(known, rows)
         return np.log(np.asarray(evaluated(columns_at(some, TIME, places)).total))
 
-    return Model(TIME, grouping_of(cases), np.log([float(case.seconds or math.nan) for case in cases]), predict)
+    stated = np.array([stated_spread(case.run.text.get("notes", "")) for case in cases])
+    grouping = dataclasses.replace(grouping_of(cases), stated=stated)
+    return Model(TIME, grouping, np.log([float(case.seconds or math.nan) for case in cases]), predict)
 
 
 def memory_model(cases: Sequence[Case], columns: Inputs | None = None) -> Model:
