@@ -114,7 +114,7 @@ def reduction(nbytes: Number, calls: Number, group: Groups) -> Part:
     return Part(many * (scatter + reduce), load)
 
 
-def gathering(nbytes: Number, calls: Number, group: Groups) -> Part:
+def gathering(nbytes: Number, calls: Number, group: Groups, pieces: Number = 1.0) -> Part:
     """Gather of sharded weights, in so many calls of equal size, `Part`.
 
     Parameters
@@ -122,9 +122,10 @@ def gathering(nbytes: Number, calls: Number, group: Groups) -> Part:
     nbytes : on this rank, gathered
     calls : how many
     group : `Groups`
+    pieces : of each rank, which are copied one by one
     """
     many = ops.maximum(calls, 1e-9)
-    each = group.slowness * collectives.all_gather_over(nbytes / many, group.gathering) + group.gathered
+    each = group.slowness * collectives.all_gather_over(nbytes / many, group.gathering) + pieces * group.gathered
     return Part(many * each, group.gathering.piece * nbytes)
 
 
@@ -480,7 +481,7 @@ def stage_synchronisation(
     gathers = ops.where(rule.gathered_in_buckets > 0.0, buckets, 1.0)
     pieces = ops.where(rule.by_tensor > 0.0, TENSORS_OF_LAYER * copied, 1.0)
     gather = together(
-        gathering(stored * dense, gathers, dense_group._replace(gathered=pieces * dense_group.gathered)),
+        gathering(stored * dense, gathers, dense_group, pieces),
         gathering(stored * routed, ops.where(rule.gathered_in_buckets > 0.0, routed_buckets, 1.0), routed_group),
     )
 
