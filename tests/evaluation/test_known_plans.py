@@ -67,7 +67,7 @@ FREED = pytest.mark.xfail(
 
 
 LONG = pytest.mark.xfail(
-    strict=True, reason="17 % behind: with twice the ranks of a sequence all activations fit, where sixteen have to recompute "
+    strict=True, reason="16 % behind: with twice the ranks of a sequence all activations fit, where sixteen have to recompute "
     "them; tensors that were freed by hand are counted here, too",
 )  # fmt: skip
 
