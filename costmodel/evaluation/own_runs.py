@@ -471,10 +471,11 @@ def updated(
         noise = MODEL_SPREAD**2 * same + np.diag(SCATTER**2 / weights + doubt)
         certain = np.linalg.inv(noise)
         # of so many directions the runs say something: repeated runs of one plan of one
-        seen = float(np.trace(slopes @ everywhere @ slopes.T @ np.linalg.inv(slopes @ everywhere @ slopes.T + noise)))
+        reach = slopes @ everywhere @ slopes.T
+        seen = float(np.trace(reach @ np.linalg.inv(reach + noise)))
         wider = (SURPRISE * USUAL**2 + change @ certainty @ change) / (SURPRISE + seen)
         prior, precision = wider * everywhere, certainty / wider
-        gain = prior @ slopes.T @ np.linalg.inv(slopes @ prior @ slopes.T + noise)
+        gain = prior @ slopes.T @ np.linalg.inv(wider * reach + noise)
         step = np.clip(gain @ (apart + slopes @ change) - change, -1.0, 1.0)
         before = change @ precision @ change + apart @ certain @ apart
         moved = 0.0

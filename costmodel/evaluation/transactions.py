@@ -318,9 +318,8 @@ class Book:
 
     def copies(self, stage: Stage, ranks: float) -> float:
         """What copies of gathered weights take by tensor, beyond one by rank [s]."""
-        each = float(communication.piece_copies(ranks, self.software))
-        pieces = synchronisation.TENSORS_OF_LAYER * len(stage.layers)
-        return float(self.settings.buckets.by_tensor) * max(pieces - 1.0, 0.0) * each
+        pieces = synchronisation.pieces_of_rank(self.settings.buckets, float(len(stage.layers)))
+        return float(pieces - 1.0) * float(communication.piece_copies(ranks, self.software))
 
     def summed_elsewhere(self, stage: Stage) -> float:
         """What a rank sends of gradients in a step that servers, levels or rare averages sum, not all-reduces [bytes]."""

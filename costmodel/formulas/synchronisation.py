@@ -17,6 +17,7 @@ from costmodel import ops
 from costmodel.formulas.network import collectives, communication
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import (
+    BucketRule,
     Layer,
     ModelNumbers,
     NetworkNumbers,
@@ -127,6 +128,17 @@ def gathering(nbytes: Number, calls: Number, group: Groups, pieces: Number = 1.0
     many = ops.maximum(calls, 1e-9)
     each = group.slowness * collectives.all_gather_over(nbytes / many, group.gathering) + pieces * group.gathered
     return Part(many * each, group.gathering.piece * nbytes)
+
+
+def pieces_of_rank(rule: BucketRule, layers: Number) -> Number:
+    """Copies of gathered weights for each rank that updated a part of them: one, or one of each tensor.
+
+    Parameters
+    ----------
+    rule : of a framework's buckets
+    layers : whose weights are gathered
+    """
+    return ops.where(rule.by_tensor > 0.0, TENSORS_OF_LAYER * layers, 1.0)
 
 
 def padding(rows: Number, shard: Number, padded: Number) -> Number:
@@ -479,9 +491,8 @@ def stage_synchronisation(
     other = settings.synchronisation.kind > 0.5
     scatter = Part(ops.where(other, 0.0, allreduced.time) + besides.time, allreduced.load)
     gathers = ops.where(rule.gathered_in_buckets > 0.0, buckets, 1.0)
-    pieces = ops.where(rule.by_tensor > 0.0, TENSORS_OF_LAYER * copied, 1.0)
     gather = together(
-        gathering(stored * dense, gathers, dense_group, pieces),
+        gathering(stored * dense, gathers, dense_group, pieces_of_rank(rule, copied)),
         gathering(stored * routed, ops.where(rule.gathered_in_buckets > 0.0, routed_buckets, 1.0), routed_group),
     )
 

@@ -148,10 +148,7 @@ def tensor_exchange(
     ----------
     [shoeybi2019]_ section 3, [korthikanti2022]_ section 4.2.2
     """
-    nbytes = hidden_message(model, settings, plan)
-    reduced = collectives.all_reduce(nbytes, plan.tensor, plan.tensor_stride, network, software)
-    gathered = collectives.all_gather(nbytes, plan.tensor, plan.tensor_stride, network, software)
-    return ops.where(plan.sequence_parallel > 0.0, 2.0 * gathered, reduced)
+    return _reduced(hidden_message(model, settings, plan), model, settings, plan, network, software)
 
 
 def inner_tensor_exchange(
@@ -163,11 +160,16 @@ def inner_tensor_exchange(
     ----------
     model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
     """
-    narrow = gathered_message(model, settings, plan)
-    gathered = collectives.all_gather(narrow, plan.tensor, plan.tensor_stride, network, software)
-    scattered = collectives.all_gather(hidden_message(model, settings, plan), plan.tensor, plan.tensor_stride, network, software)
-    reduced = tensor_exchange(model, settings, plan, network, software)
-    return ops.where(plan.sequence_parallel > 0.0, gathered + scattered, reduced)
+    return _reduced(gathered_message(model, settings, plan), model, settings, plan, network, software)
+
+
+def _reduced(
+    gathered: Number, model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+) -> Number:  # fmt: skip
+    """Time to sum hidden states over the tensor group: at once, or scattered and then gathered as so many bytes [s]."""
+    nbytes, group = hidden_message(model, settings, plan), (plan.tensor, plan.tensor_stride, network, software)
+    apart = collectives.all_gather(nbytes, *group) + collectives.all_gather(gathered, *group)
+    return ops.where(plan.sequence_parallel > 0.0, apart, collectives.all_reduce(nbytes, *group))
 
 
 def layer_exchange(

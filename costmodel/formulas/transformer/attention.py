@@ -30,7 +30,8 @@ ALIGNMENT = 16.0
 SUM_BYTES = 6.0
 """Of an element that a hop's part of a result is added to, in 16 bit: both are read, the sum is written."""
 BLOCK = 0.75
-"""Queries of a hop that tiles meet, on average: all of them meet half of the keys, or half of them all."""
+"""Share of the parts of a causal ring that an average query meets: the second half of the queries all, the first one half
+(NVIDIA/TransformerEngine@d0067d0 transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py)."""
 
 
 def _padded(width: Number) -> Number:
@@ -149,11 +150,22 @@ def flash(
     attention = model.attention
     rows = tokens * heads_share * attention.heads
     keys = mean_attended_keys(model, seq_len, 1.0)
-    windowed = ops.where(attention.window < seq_len, attention.windowed_layers / model.layers, 0.0)
+    windowed = windowed_share(model, seq_len)
     width = 0.5 * (attention.head_dim + attention.value_head_dim)
     quality = software.compute.attention_efficiency_scale
     lost = further_parts(model, seq_len, ring) * device.full_attention_length
     return causal_flash(rows, keys, windowed, width, older, quality, device, lost)
+
+
+def windowed_share(model: ModelNumbers, seq_len: Number) -> Number:
+    """Share of the layers whose window is shorter than the sequence.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    seq_len : of the whole sequence [tokens]
+    """
+    return ops.where(model.attention.window < seq_len, model.attention.windowed_layers / model.layers, 0.0)
 
 
 def further_parts(model: ModelNumbers, seq_len: Number, ring: Number) -> Number:
@@ -169,9 +181,8 @@ def further_parts(model: ModelNumbers, seq_len: Number, ring: Number) -> Number:
     -----------
     A layer whose window is shorter than the sequence meets the parts that lie in its window.
     """
-    attention = model.attention
-    windowed = ops.where(attention.window < seq_len, attention.windowed_layers / model.layers, 0.0)
-    within = ops.minimum(ring * attention.window / seq_len, ring - 1.0)
+    windowed = windowed_share(model, seq_len)
+    within = ops.minimum(ring * model.attention.window / seq_len, ring - 1.0)
     return BLOCK * ((1.0 - windowed) * (ring - 1.0) + windowed * within)
 
 
@@ -284,4 +295,5 @@ def core(
     plain_forward, plain_backward = unfused(model, tokens, settings.seq_len, heads, fused, software, device)
     forward = ops.where(settings.kernels.flash_attention > 0.0, flash_forward, plain_forward)
     backward = ops.where(settings.kernels.flash_attention > 0.0, flash_backward, plain_backward)
-    return forward, backward
+    summed, summed_back = ring_bytes(model, tokens, settings.seq_len, plan)
+    return forward + summed / device.memory_bandwidth, backward + summed_back / device.memory_bandwidth

@@ -459,7 +459,6 @@ def layer_work(
     traffic = software.compute.elementwise_traffic
     casts = cast.attention + cast.mlp + share * (cast.permuted + cast.activated + cast.shared_experts - cast.mlp)
     reached = ops.minimum(device.cast_bandwidth, device.cache_bandwidth)
-    ring, ring_back = attention.ring_bytes(model, local_tokens(settings, plan), settings.seq_len, plan)
     streams = compute.stream(traffic * between, 6.0, device) + casts / reached
     streams_back = compute.stream(traffic * back, 12.0, device) + 2.0 * casts / reached
     local = layer_parameters(model, plan)
@@ -476,8 +475,6 @@ def layer_work(
     inside = (1.0 - share) * dense[0] + share * (shared[0] + routed[0])
     every = first * projections[0] + second * inside + streams
     again = again + plan.recompute_operators * (every - again)
-    core_forward = core_forward + ring / device.memory_bandwidth
-    core_backward = core_backward + ring_back / device.memory_bandwidth
     return Work(forward, data, weight, core_forward, core_backward, streams, streams_back, accumulate, again)
 
 
