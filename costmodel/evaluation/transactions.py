@@ -318,7 +318,7 @@ class Book:
 
     def copies(self, stage: Stage, ranks: float) -> float:
         """What copies of gathered weights take by tensor, beyond one by rank [s]."""
-        pieces = synchronisation.pieces_of_rank(self.settings.buckets, float(len(stage.layers)))
+        pieces = synchronisation.pieces_of_rank(self.settings, float(len(stage.layers)))
         return float(pieces - 1.0) * float(communication.piece_copies(ranks, self.software))
 
     def summed_elsewhere(self, stage: Stage) -> float:

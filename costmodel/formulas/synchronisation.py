@@ -17,7 +17,6 @@ from costmodel import ops
 from costmodel.formulas.network import collectives, communication
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import (
-    BucketRule,
     Layer,
     ModelNumbers,
     NetworkNumbers,
@@ -130,15 +129,15 @@ def gathering(nbytes: Number, calls: Number, group: Groups, pieces: Number = 1.0
     return Part(many * each, group.gathering.piece * nbytes)
 
 
-def pieces_of_rank(rule: BucketRule, layers: Number) -> Number:
+def pieces_of_rank(settings: Settings, layers: Number) -> Number:
     """Copies of gathered weights for each rank that updated a part of them: one, or one of each tensor.
 
     Parameters
     ----------
-    rule : of a framework's buckets
+    settings : `Settings`
     layers : whose weights are gathered
     """
-    return ops.where(rule.by_tensor > 0.0, TENSORS_OF_LAYER * layers, 1.0)
+    return ops.where(settings.buckets.by_tensor > 0.0, TENSORS_OF_LAYER * layers, 1.0)
 
 
 def padding(rows: Number, shard: Number, padded: Number) -> Number:
@@ -492,7 +491,7 @@ def stage_synchronisation(
     scatter = Part(ops.where(other, 0.0, allreduced.time) + besides.time, allreduced.load)
     gathers = ops.where(rule.gathered_in_buckets > 0.0, buckets, 1.0)
     gather = together(
-        gathering(stored * dense, gathers, dense_group, pieces_of_rank(rule, copied)),
+        gathering(stored * dense, gathers, dense_group, pieces_of_rank(settings, copied)),
         gathering(stored * routed, ops.where(rule.gathered_in_buckets > 0.0, routed_buckets, 1.0), routed_group),
     )
 
