@@ -80,6 +80,7 @@ def questions(draw, models=None, frameworks=FRAMEWORKS, pipelines=True, zero=Non
         overlap_gradients=draw(st.booleans()), overlap_parameters=draw(st.booleans()),
         overlap_tensor=draw(st.booleans()), overlap_pipeline=draw(st.booleans()), overlap_experts=draw(st.booleans()),
         dispatcher=draw(st.sampled_from(DISPATCHERS)),
+        context_communication=draw(st.sampled_from(framework.context_communications)),
         optimizer_offload=draw(st.sampled_from([0.0, 0.5, 1.0])), activation_offload=draw(st.sampled_from(offload)),
     )  # fmt: skip
     return model, cluster, plan, framework

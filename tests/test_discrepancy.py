@@ -121,7 +121,7 @@ DENSE = {
     "overlap_experts": (True, False), "dispatcher": ("all-to-all", "deduplicated"),
     "recompute": ("none", "selective", "norms", "latent-projections", "experts", "shared-experts", "expert-activation"),
 }  # fmt: skip
-ONE_STAGE = {"overlap_pipeline": (True, False)}
+ONE_STAGE = {"overlap_pipeline": (True, False), "context_communication": ("ring", "all-gather", "all-to-all")}
 UNSPLIT = {"sequence_parallel": (True, False), "overlap_tensor": (True, False)}
 
 

@@ -268,6 +268,7 @@ def plan_of(run: Run, framework: Framework) -> Plan:
         overlap_tensor=True if "async tp" in words_of(run) else recipe.overlap_tensor,
         overlap_experts=True if recipe.overlap_experts else None,
         dispatcher="deduplicated" if datasets.dispatcher_of(run) in datasets.ONCE_A_RANK else None,
+        context_communication=datasets.context_communication_of(run),
         activation_offload=1.0 if offloaded else megatron.offloaded_share(stated),
         optimizer=optimizer, optimizer_offload=offload, bucket_bytes=datasets.bucket_bytes(run, zero, framework),
     )  # fmt: skip

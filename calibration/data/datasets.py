@@ -14,6 +14,7 @@ from calibration.data.recipes import recipe_of
 from calibration.data.runs import Run
 from costmodel.catalogue.software import load_framework
 from costmodel.description.framework import Framework
+from costmodel.interop.launchers.dialects.megatron import context_communication
 from costmodel.records import changed
 
 
@@ -255,6 +256,17 @@ def dispatcher_of(run: Run) -> str:
     said = (run.text.get("notes", ""), run.text["framework"], run.text.get("overlap", ""), recipe_of(run).dispatcher)
     words = " ".join(said).lower()
     return next((name for name in DISPATCHERS if name in words.replace("-", "").replace("_", "")), "")
+
+
+def context_communication_of(run: Run) -> str | None:
+    """What context ranks exchange, where a row says so in Megatron's word.
+
+    Parameters
+    ----------
+    run : a row
+    """
+    said = re.search(r"cp[-_]comm[-_]type\W{1,4}(\w+)", run.text.get("notes", ""))
+    return str(context_communication(said[1])) if said else None
 
 
 def words_of(run: Run) -> str:

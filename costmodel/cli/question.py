@@ -23,7 +23,8 @@ USAGE = (
 
 SOFTWARE = (
     "attention", "gradient_bytes", "fused_cross_entropy", "fused_norms", "cuda_graphs", "fused_experts", "overlap_gradients",
-    "overlap_parameters", "overlap_tensor", "overlap_pipeline", "overlap_experts", "dispatcher", "bucket_bytes", "prefetch_bytes",
+    "overlap_parameters", "overlap_tensor", "overlap_pipeline", "overlap_experts", "dispatcher", "context_communication",
+    "bucket_bytes", "prefetch_bytes",
 )  # fmt: skip
 """Dimensions of a plan that a framework decides unless it is told."""
 RARE = (

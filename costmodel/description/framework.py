@@ -21,6 +21,7 @@ SCHEDULES = tuple(TRAITS)
 REACHED = 0.9
 """Of a link's line rate, by two machines alone: 90 of 100 Gbit/s where server systems were measured (jiang2020, section 7)."""
 DISPATCHERS = ("all-to-all", "deduplicated")
+CONTEXT_COMMUNICATIONS = ("ring", "all-gather", "all-to-all")
 ATTENTION_KINDS = ("flash", "fused-softmax", "unfused")
 
 
@@ -55,6 +56,7 @@ class Framework:
     dimensions : along which it can split, columns of `costmodel.description.dimensions.DIMENSIONS`; data it always can
     schedules : of pipelines that it has
     dtypes : in which it multiplies
+    context_communications : of context parallelism that it has; the first is its default
     sequence_parallel : default under tensor parallelism
     gradient_bytes : of an accumulated gradient [bytes]
     reduce_bytes : of a gradient on the wire [bytes]
@@ -106,6 +108,7 @@ class Framework:
     dimensions: Sequence[str] = SPLITTING
     schedules: Sequence[str] = SCHEDULES
     dtypes: Sequence[str] = DTYPES
+    context_communications: Sequence[str] = ("ring",)
     recompute_modules: Sequence[str] = ()
     sequence_parallel: bool = True
     gradient_bytes: float = 4.0
@@ -172,7 +175,8 @@ class Framework:
         for system in systems:
             kind("server_systems", system, ServerSystem, "ServerSystem(name=..., ...)")
         for field, known in (("dimensions", SPLITTING), ("schedules", SCHEDULES), ("dtypes", DTYPES),
-                             ("recompute_modules", tuple(MODULES))):  # fmt: skip
+                             ("recompute_modules", tuple(MODULES)),
+                             ("context_communications", CONTEXT_COMMUNICATIONS)):  # fmt: skip
             object.__setattr__(self, field, tuple(listing(field, getattr(self, field))))
             for value in getattr(self, field):
                 choice(field, value, known)

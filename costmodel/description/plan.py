@@ -14,7 +14,7 @@ from costmodel.description import bucket_rules, recomputation
 from costmodel.description.adapters import KINDS, choice_of, targets_of
 from costmodel.description.device import DTYPES
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER
-from costmodel.description.framework import ATTENTION_KINDS, DISPATCHERS, Framework
+from costmodel.description.framework import ATTENTION_KINDS, CONTEXT_COMMUNICATIONS, DISPATCHERS, Framework
 from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.formulas import legality
 from costmodel.formulas.network import communication, compression
@@ -118,6 +118,9 @@ class Plan:
         (``--use-transformer-engine-op-fuser`` of Megatron-Core on Blackwell), which takes ``dtype="mxfp8"``
     dispatcher : of tokens to their experts: ``"all-to-all"``, one copy for each expert, or ``"deduplicated"``, as DeepEP and
         HybridEP send them: once to each node, and there once to each rank
+    context_communication : of context parallelism: ``"ring"``, keys and values in turns beside the attention core,
+        ``"all-gather"``, all of them before it, or ``"all-to-all"``, positions for heads (DeepSpeed-Ulysses); the framework's
+        own if None
     overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline : which exchange runs beside compute
     overlap_experts : tokens are on their way while another micro-batch works (``--overlap-moe-expert-parallel-comm`` of
         Megatron-Core; DualPipe always does)
@@ -177,6 +180,7 @@ class Plan:
     overlap_pipeline: bool | None = None
     overlap_experts: bool | None = None
     dispatcher: str | None = None
+    context_communication: str | None = None
     rank_order: Sequence[str] = RANK_ORDER
     synchronisation: str = "all-reduce"
     servers: int = 0
@@ -220,6 +224,8 @@ class Plan:
             choice("attention", self.attention, ATTENTION_KINDS)
         if self.dispatcher is not None:
             choice("dispatcher", self.dispatcher, DISPATCHERS)
+        if self.context_communication is not None:
+            choice("context_communication", self.context_communication, CONTEXT_COMMUNICATIONS)
         choice("synchronisation", self.synchronisation, tuple(SYNCHRONISATIONS))
         whole("servers", self.servers, 100_000)
         positive_int("local_steps", self.local_steps, 1_000_000)
@@ -297,6 +303,7 @@ class Plan:
             "overlap_pipeline": framework.overlap_pipeline,
             "overlap_experts": framework.overlap_experts,
             "dispatcher": framework.dispatcher,
+            "context_communication": framework.context_communications[0],
         }
         missing = {field: value for field, value in defaults.items() if getattr(self, field) is None}
         return dataclasses.replace(self, **missing) if missing else self
@@ -348,6 +355,8 @@ class Plan:
             fused_softmax=float(plan.attention == "fused-softmax"), fused_norms=float(bool(plan.fused_norms)),
             fused_cross_entropy=float(bool(plan.fused_cross_entropy)),
             deduplicated_dispatch=float(plan.dispatcher == "deduplicated"),
+            gathered_keys=float(plan.context_communication == "all-gather"),
+            exchanged_heads=float(plan.context_communication == "all-to-all"),
         )  # fmt: skip
         habits = FrameworkHabits(
             gather_logits=float(framework.gather_logits), balanced_stages=float(framework.balanced_stages),
@@ -438,6 +447,9 @@ class Plan:
             raise IllegalPlan(
                 "schedule_of_framework", f"schedule={self.schedule!r}: {framework.name} has {', '.join(framework.schedules)}"
             )
+        if self.context_parallel > 1 and self.context_communication not in framework.context_communications:
+            raise IllegalPlan("context_of_framework", f"context_communication={self.context_communication!r}: "
+                              f"{framework.name} has {', '.join(framework.context_communications)}")  # fmt: skip
         if not framework.recomputes(self.recompute):
             raise IllegalPlan("recompute_of_framework", f"recompute={self.recompute!r}: {framework.name} has "
                               + ", ".join((*recomputation.WHOLE, *framework.recompute_modules)))  # fmt: skip
@@ -502,7 +514,10 @@ def explain(reason: str, plan: Plan, model: Transformer, cluster: Cluster) -> st
         "global_batch": f"global_batch={plan.global_batch} is not a multiple of data_parallel={plan.data_parallel} x "
         f"micro_batch={plan.micro_batch}",
         "sequence": f"seq_len={plan.seq_len} does not split over context_parallel={plan.context_parallel} (two chunks "
-        f"each) and, with sequence_parallel, tensor_parallel={t}",
+        f"each, but for 'all-to-all') and, with sequence_parallel, tensor_parallel={t}",
+        "context_heads": f"context_communication={plan.context_communication!r} with context_parallel={plan.context_parallel} "
+        f"and tensor_parallel={t}: their product has to divide {model.heads} heads and {model.kv_heads} kv_heads of "
+        f"{model.name!r}",
         "experts": f"expert_parallel={plan.expert_parallel} x expert_tensor_parallel={plan.expert_tensor_parallel} does "
         f"not fit {model.experts} experts of {model.name!r}",
         "expert_ranks": f"expert_parallel={plan.expert_parallel} x expert_tensor_parallel={plan.expert_tensor_parallel} "
@@ -519,7 +534,7 @@ def explain(reason: str, plan: Plan, model: Transformer, cluster: Cluster) -> st
         "shapes, and the tokens of an expert vary but for fused_experts",
         "fused_experts": f"fused_experts={plan.fused_experts} with {model.experts} experts of {model.name!r} and "
         f"expert_tensor_parallel={plan.expert_tensor_parallel}: it fuses experts that no tensor group splits",
-        "unfused_context": f"attention={plan.attention!r} with context_parallel={plan.context_parallel}: ring "
-        "attention needs the flash kernel",
+        "unfused_context": f"attention={plan.attention!r} with context_parallel={plan.context_parallel}: context "
+        "parallelism needs the flash kernel",
     }  # fmt: skip
     return texts[reason]

@@ -45,6 +45,7 @@ CHOICES = (
     "attention", "optimizer", "gradient_bytes", "fused_cross_entropy", "fused_norms", "cuda_graphs",
     "fused_experts",
     "overlap_gradients", "overlap_parameters", "overlap_tensor", "overlap_pipeline", "overlap_experts", "dispatcher",
+    "context_communication",
     "optimizer_offload", "activation_offload",
     "rank_order", "synchronisation", "servers", "local_steps", "compression", *COMPRESSION_PARAMETERS,
     "bucket_bytes", "prefetch_bytes",
@@ -196,6 +197,9 @@ class _Tally:
             return None
         if sample.dtype not in self.space.question.framework.dtypes:
             refused.append("dtype_of_framework")
+            return None
+        if sample.context_communication not in (None, *self.space.question.framework.context_communications):
+            refused.append("context_of_framework")
             return None
         return sample
 

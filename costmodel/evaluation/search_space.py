@@ -114,9 +114,12 @@ class Space:
     given: Tried
 
     def refuse_what_the_framework_lacks(self) -> None:
-        """InvalidValue where of a schedule, a dtype or a degree only such values are asked for as the framework hasn't."""
+        """InvalidValue where of what frameworks differ in only such values are asked for as this one hasn't."""
         framework = self.question.framework
-        for name, owned in (("schedule", framework.schedules), ("dtype", framework.dtypes)):
+        for name, owned in (
+            ("schedule", framework.schedules), ("dtype", framework.dtypes),
+            ("context_communication", framework.context_communications),
+        ):  # fmt: skip
             values = self.given[name]
             if values and not set(values) & set(owned):
                 raise InvalidValue(name, values[0], f"what {framework.name} has: {', '.join(owned)}")

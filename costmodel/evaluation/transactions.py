@@ -234,14 +234,27 @@ class Book:
                 self.add(stage.name, phase, "tensor", "all-gather", plan.tensor, plan.tensor_stride, *gathers)
             name = "reduce-scatter" if scattered else "all-reduce"
             self.add(stage.name, phase, "tensor", name, plan.tensor, plan.tensor_stride, hidden, count)
-            turn = m * share * (plan.context - 1.0) * (dense + sparse) * (2.0 if phase == "backward" else 1.0)
-            keys = communication.context_message(model, settings, plan)
-            self.add(stage.name, phase, "context", "send", plan.context, plan.context_stride, keys, turn)
+            self._context(stage, phase, m * share * (dense + sparse))
             self._experts(stage, phase, m * dispatches * sparse)
         _, crossing = communication.boundary(model, settings, plan, self.network, self.software)
         for phase, made in self.sends(stage).items():
             count = self.micro_batches * made
             self.add(stage.name, phase, "pipeline", "send", plan.pipeline, plan.pipeline_stride, crossing, count)
+
+    def _context(self, stage: Stage, phase: str, layers: float) -> None:
+        """Keys and values in turns around a ring or gathered at once, or positions for heads, as often as layers pass."""
+        model, settings, plan = self.model, self.settings, self.plan
+        keys, queries = (0.5 * of(model, settings, plan) for of in (communication.context_message, communication.query_message))
+        backward = phase == "backward"
+        group = stage.name, phase, "context"
+        ranks = plan.context, plan.context_stride
+        if settings.kernels.exchanged_heads > 0.0:
+            self.add(*group, "all-to-all", *ranks, np.array([keys, queries]), np.array([2.0 * layers] * 2))
+        elif settings.kernels.gathered_keys > 0.0:
+            self.add(*group, "all-gather", *ranks, plan.context * keys, 2.0 * layers)
+            self.add(*group, "reduce-scatter", *ranks, plan.context * keys, 2.0 * layers * backward)
+        else:
+            self.add(*group, "send", *ranks, 2.0 * keys, (1.0 + backward) * (plan.context - 1.0) * layers)
 
     def sends(self, stage: Stage) -> dict[str, float]:
         """Messages of a micro-batch that a rank sends each way."""

@@ -111,7 +111,8 @@ def split_distance(settings: Settings, plan: PlanNumbers, other_settings: Settin
 
 
 def exchange_distance(settings: Settings, plan: PlanNumbers, other_settings: Settings, other_plan: PlanNumbers) -> Number:
-    """Steps from one plan to another in how copies agree, stages take turns, tokens get to experts, tensor ranks hide exchanges.
+    """Steps from one plan to another in how copies agree, stages take turns, tokens get to experts, context ranks to each other's
+    keys, and tensor ranks hide exchanges.
 
     Parameters
     ----------
@@ -134,8 +135,14 @@ def exchange_distance(settings: Settings, plan: PlanNumbers, other_settings: Set
         stages * these.pipeline - other_stages * those.pipeline
     )
     dispatch = _size(experts * once - other_experts * other_once) + _size(experts * these.experts - other_experts * those.experts)
+    positions, other_positions = _several(plan.context), _several(other_plan.context)
+    gathered, other_gathered = settings.kernels.gathered_keys, other_settings.kernels.gathered_keys
+    exchanged, other_exchanged = settings.kernels.exchanged_heads, other_settings.kernels.exchanged_heads
+    keys = _size(positions * gathered - other_positions * other_gathered) + _size(
+        positions * exchanged - other_positions * other_exchanged
+    )
     hidden = _size(_several(plan.tensor) * these.tensor - _several(other_plan.tensor) * those.tensor)
-    return ops.minimum(agree, 1.0) + ops.minimum(turns, 1.0) + ops.minimum(dispatch, 1.0) + hidden
+    return ops.minimum(agree, 1.0) + ops.minimum(turns, 1.0) + ops.minimum(dispatch, 1.0) + ops.minimum(keys, 1.0) + hidden
 
 
 def pass_distance(

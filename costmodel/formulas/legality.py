@@ -22,6 +22,7 @@ class Violations(NamedTuple):
     schedule: Number
     global_batch: Number
     sequence: Number
+    context_heads: Number
     experts: Number
     expert_ranks: Number
     expert_feed_forward: Number
@@ -76,7 +77,8 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
     uneven = schedules.folded(plan.schedule) * settings.framework.balanced_stages
     piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
     ranks = plan.data * plan.context
-    halves = ops.where(plan.context > 1.0, 2.0, 1.0)
+    heads_exchanged = settings.kernels.exchanged_heads * ops.where(plan.context > 1.0, 1.0, 0.0)
+    halves = ops.where((plan.context > 1.0) & (heads_exchanged <= 0.0), 2.0, 1.0)
     parts = ops.where(plan.sequence_parallel > 0.0, plan.tensor, 1.0)
     has_experts = ops.where(model.experts.number > 0.0, 1.0, 0.0)
     fewer = ops.where(plan.tensor > attention.kv_heads, 1.0, 0.0)
@@ -97,6 +99,10 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
         schedule=ops.maximum(ops.maximum(unfilled, uneven), schedules.needs_pipeline(plan.schedule) * (1.0 - piped)),
         global_batch=ops.maximum(indivisible(micro_batches, 1.0), ops.where(micro_batches < 1.0, 1.0, 0.0)),
         sequence=indivisible(settings.seq_len, plan.context * halves * parts),
+        context_heads=heads_exchanged * ops.maximum(
+            indivisible(attention.heads, plan.tensor * plan.context),
+            (1.0 - attention.latent) * indivisible(attention.kv_heads, plan.tensor * plan.context),
+        ),
         experts=ops.where(has_experts > 0.0, indivisible(model.experts.number, plan.expert), ops.where(
             plan.expert * plan.expert_tensor > 1.0, 1.0, 0.0)),
         expert_ranks=has_experts * indivisible(ranks * plan.tensor, plan.expert * plan.expert_tensor),

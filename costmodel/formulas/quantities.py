@@ -278,6 +278,8 @@ class KernelChoices(NamedTuple):
     fused_norms: Number  # 1: an RMSNorm is one kernel, as a LayerNorm always is
     fused_cross_entropy: Number
     deduplicated_dispatch: Number  # 1: a token is sent once to each rank that holds any of its experts
+    gathered_keys: Number  # 1: context ranks gather all keys and values before the attention core
+    exchanged_heads: Number  # 1: they exchange positions for heads, and each has whole sequences of some; else a ring
 
 
 class FrameworkHabits(NamedTuple):

@@ -55,7 +55,7 @@ def layer_pass(
     """An average layer on one micro-batch as the schedule sees it, `Layer` [s].
 
     Exposed exchange is what its overlap leaves: tensor exchange hides under products where asked for,
-    context exchange under the attention core, expert exchange under a share of the compute, or under all of another
+    a context ring's under the attention core, expert exchange under a share of the compute, or under all of another
     micro-batch's where the plan overlaps the two. Gathers of
     sharded weights are not part of it: `costmodel.formulas.synchronisation`.
 
@@ -80,7 +80,8 @@ def layer_pass(
     expert = moved.expert_forward + moved.expert_again + moved.expert_backward
     products = repeats * work.forward + work.data + work.weight
     tensor_hidden = settings.overlap.tensor * ops.minimum(tensor, overlap.tensor * products)
-    context_hidden = ops.minimum(context, overlap.context * (repeats * work.core_forward + work.core_backward))
+    in_turns = ops.where(settings.kernels.gathered_keys + settings.kernels.exchanged_heads > 0.0, 0.0, 1.0)
+    context_hidden = in_turns * ops.minimum(context, overlap.context * (repeats * work.core_forward + work.core_backward))
     computed = forward + again + data + weight
     beside = ops.maximum(settings.overlap.experts, schedules.paired(plan.schedule))
     under_another = ops.minimum(OVERLAPPED_EXPERTS * expert, computed)

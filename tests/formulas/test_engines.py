@@ -136,6 +136,7 @@ def legal_plans(draw, setting, wanted, **settings):
     if "fp8" in cluster.device.dense_peak and "fp8" in framework.dtypes and draw.random() < 0.33:
         settings["dtype"] = "fp8"
     settings["cuda_graphs"] = not model.experts and draw.random() < 0.33
+    settings["context_communication"] = draw.choice(framework.context_communications)
     plans = []
     for _ in range(200 * wanted):
         try:

@@ -49,7 +49,7 @@ def gathered_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers)
 
 
 def context_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    """Keys and values of a micro-batch on one rank: what goes around the context ring [bytes].
+    """Keys and values of a micro-batch on one rank, which context ranks pass on [bytes].
 
     Parameters
     ----------
@@ -59,6 +59,43 @@ def context_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) 
     kv_heads = ops.maximum(attention.kv_heads / plan.tensor, 1.0)
     keys = ops.where(attention.latent > 0.0, attention.heads / plan.tensor, kv_heads) * attention.head_dim
     return 2.0 * settings.widths.activation * layer.local_tokens(settings, plan) * keys
+
+
+def query_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Queries and outputs of a micro-batch's attention on one rank [bytes].
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    """
+    attention = model.attention
+    widths = attention.heads / plan.tensor * (attention.head_dim + attention.value_head_dim)
+    return settings.widths.activation * layer.local_tokens(settings, plan) * widths
+
+
+def context_exchange(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+) -> tuple[Number, Number]:  # fmt: skip
+    """Time of what context ranks exchange in an average layer, forward and backward [s].
+
+    Around a ring, keys and values go once forward, they and their gradients backward. Gathered, they are gathered forward, again
+    backward, and their gradients scattered; for heads, queries, keys, values and outputs are exchanged, and their gradients.
+
+    Parameters
+    ----------
+    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
+
+    References
+    ----------
+    [liu2023]_, [dubey2024]_ section 3.3.2, [jacobs2023]_
+    """
+    keys, queries = context_message(model, settings, plan), query_message(model, settings, plan)
+    group, kernels = (plan.context, plan.context_stride, network, software), settings.kernels
+    around = (plan.context - 1.0) * collectives.send(keys, *group)
+    gathered = 2.0 * collectives.all_gather(0.5 * plan.context * keys, *group)
+    exchanged = 2.0 * (collectives.all_to_all(0.5 * keys, *group) + collectives.all_to_all(0.5 * queries, *group))
+    forward = ops.where(kernels.gathered_keys > 0.0, gathered, ops.where(kernels.exchanged_heads > 0.0, exchanged, around))
+    return forward, ops.where(kernels.exchanged_heads > 0.0, exchanged, 2.0 * forward)
 
 
 def expert_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
@@ -178,9 +215,8 @@ def layer_exchange(
     """Communication of an average layer on one micro-batch, `Exchange`.
 
     Tensor: one all-reduce after attention and one after the MLP, each way (one where both run side by side;
-    an expert layer's MLP exchanges over the expert group instead). Context: keys and values go once around the
-    ring forward, they and their gradients backward. Experts: dispatch and combine, each way, and under expert
-    tensor parallelism a gather and a scatter of the routed tokens.
+    an expert layer's MLP exchanges over the expert group instead). Context: `context_exchange`. Experts: dispatch
+    and combine, each way, and under expert tensor parallelism a gather and a scatter of the routed tokens.
 
     Parameters
     ----------
@@ -190,17 +226,14 @@ def layer_exchange(
     once = inner_tensor_exchange(model, settings, plan, network, software)
     reductions = tensor_reductions(model, share)
 
-    keys = context_message(model, settings, plan)
-    hop = collectives.send(keys, plan.context, plan.context_stride, network, software)
-    around = (plan.context - 1.0) * hop
-
+    passed, passed_back = context_exchange(model, settings, plan, network, software)
     whole = expert_message(model, settings, plan)
     one_way = expert_all_to_all(whole, model, settings, plan, network, software)
     inside = collectives.all_gather(whole, plan.expert_tensor, plan.tensor_stride, network, software)
     experts = share * 2.0 * (one_way + inside)
     repeated, dispatched = repeated_reductions(model, plan, share), repeated_dispatches(plan)
     return Exchange(
-        reductions * once, reductions * once, repeated * once, around, 2.0 * around, experts, experts, dispatched * experts,
+        reductions * once, reductions * once, repeated * once, passed, passed_back, experts, experts, dispatched * experts,
     )  # fmt: skip
 
 

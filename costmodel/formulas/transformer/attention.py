@@ -29,6 +29,12 @@ ALIGNMENT = 16.0
 
 SUM_BYTES = 6.0
 """Of an element that a hop's part of a result is added to, in 16 bit: both are read, the sum is written."""
+REORDERED, REORDERED_BACK = 4.0, 20.0
+"""Bytes that an element of gathered keys and values moves in 16 bit besides the gather: put in the sequence's order; backward
+that again, and of their gradients zeroed, two parts added and put back in the ranks' order (NVIDIA/TransformerEngine@d0067d0
+transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py, ``AttnFuncWithCPAndKVAllGather``)."""
+REARRANGED = 8.0
+"""The same of an element whose position is exchanged for a head: a copy before, one after (``flash_attn_a2a_communicate``)."""
 BLOCK = 0.75
 """Share of the parts of a causal ring that an average query meets: the second half of the queries all, the first one half
 (NVIDIA/TransformerEngine@d0067d0 transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py)."""
@@ -186,26 +192,44 @@ def further_parts(model: ModelNumbers, seq_len: Number, ring: Number) -> Number:
     return BLOCK * ((1.0 - windowed) * (ring - 1.0) + windowed * within)
 
 
-def ring_bytes(model: ModelNumbers, tokens: Number, seq_len: Number, plan: PlanNumbers) -> tuple[Number, Number]:
-    """Bytes that a fused kernel moves to sum the parts of a ring, forward outputs and backward gradients [bytes].
+def ring_ranks(settings: Settings, plan: PlanNumbers) -> Number:
+    """Ranks whose keys and values come in turns; 1 where the attention core has a whole sequence's at once.
+
+    Parameters
+    ----------
+    settings, plan : `Settings`, `PlanNumbers`
+    """
+    return ops.where(settings.kernels.gathered_keys + settings.kernels.exchanged_heads > 0.0, 1.0, plan.context)
+
+
+def context_bytes(model: ModelNumbers, tokens: Number, settings: Settings, plan: PlanNumbers) -> tuple[Number, Number]:
+    """Bytes that context parallelism makes kernels move beside the attention core, forward and backward [bytes].
+
+    A ring sums the parts of outputs and of gradients; gathered keys and values are brought in the sequence's order, and so are
+    heads that are exchanged.
 
     Parameters
     ----------
     model : `ModelNumbers`
     tokens : queries on this rank
-    seq_len : of the whole sequence [tokens]
-    plan : `PlanNumbers`
+    settings, plan : `Settings`, `PlanNumbers`
 
     References
     ----------
     NVIDIA/TransformerEngine transformer_engine/common/fused_attn/context_parallel.cu, ``OutCorrection`` and ``AddFunctor``
     """
-    attention = model.attention
-    kv_heads = ops.maximum(attention.kv_heads / plan.tensor, 1.0)
+    attention, kernels = model.attention, settings.kernels
+    ring = ring_ranks(settings, plan)
     queries, widths = attention.heads / plan.tensor, attention.head_dim + attention.value_head_dim
-    hops = ops.where(plan.context > 1.0, further_parts(model, seq_len, plan.context) + BLOCK, 0.0)
+    kv_heads = ops.maximum(attention.kv_heads / plan.tensor, 1.0)
+    hops = ops.where(ring > 1.0, further_parts(model, settings.seq_len, ring) + BLOCK, 0.0)
     each = hops * SUM_BYTES * tokens
-    return each * queries * attention.value_head_dim, each * (queries * attention.head_dim + kv_heads * widths)
+    several = ops.where(plan.context > 1.0, tokens, 0.0)
+    gathered = kernels.gathered_keys * several * plan.context * kv_heads * widths
+    exchanged = kernels.exchanged_heads * several * (queries + kv_heads) * widths * REARRANGED
+    forward = each * queries * attention.value_head_dim + REORDERED * gathered + exchanged
+    summed = each * (queries * attention.head_dim + kv_heads * widths)
+    return forward, summed + REORDERED_BACK * gathered + exchanged
 
 
 def flash_bytes(model: ModelNumbers, tokens: Number, plan: PlanNumbers) -> Number:
@@ -289,11 +313,11 @@ def core(
     heads = model.attention.heads / plan.tensor
     older = settings.kernels.older_flash
     flash_forward, flash_backward = flash(
-        model, tokens, settings.seq_len, 1.0 / plan.tensor, older, software, device, plan.context
+        model, tokens, settings.seq_len, 1.0 / plan.tensor, older, software, device, ring_ranks(settings, plan)
     )
     fused = softmax_is_fused(settings, heads, plan)
     plain_forward, plain_backward = unfused(model, tokens, settings.seq_len, heads, fused, software, device)
     forward = ops.where(settings.kernels.flash_attention > 0.0, flash_forward, plain_forward)
     backward = ops.where(settings.kernels.flash_attention > 0.0, flash_backward, plain_backward)
-    summed, summed_back = ring_bytes(model, tokens, settings.seq_len, plan)
-    return forward + summed / device.memory_bandwidth, backward + summed_back / device.memory_bandwidth
+    moved, moved_back = context_bytes(model, tokens, settings, plan)
+    return forward + moved / device.memory_bandwidth, backward + moved_back / device.memory_bandwidth

@@ -1,6 +1,6 @@
 r"""What the host launches for a layer, over what it launches for a plain dense one.
 
-A constant of the software says how long a plain layer takes to launch. A softmax apart, adapters, rings of attention, casts to
+A constant of the software says how long a plain layer takes to launch. A softmax apart, adapters, context parallelism, casts to
 few bits and routing launch kernels of their own, each about as long as any other.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from costmodel import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings, Software
-from costmodel.formulas.transformer.attention import softmax_is_fused
+from costmodel.formulas.transformer.attention import ring_ranks, softmax_is_fused
 
 PLAIN = 30.0
 """Kernels of a plain layer forward: two norms, four or seven products, rotation, attention, activation, residuals and dropout."""
@@ -19,6 +19,13 @@ OF_UNPACKING = 2.0
 OF_HOP = 10.0
 """Of attention on one part of a ring: the kernel, the copy that goes on, the sum's rescaling (NVIDIA/TransformerEngine
 transformer_engine/common/fused_attn/context_parallel.cu has a kernel for each of the last)."""
+OF_GATHERED_KEYS = 10.0
+"""Of keys and values that are gathered: two copies, gathers and reorderings, a second kernel for the second half of the queries,
+copies of both results (NVIDIA/TransformerEngine@d0067d0 transformer_engine/pytorch/attention/dot_product_attention/
+context_parallel.py, ``AttnFuncWithCPAndKVAllGather``)."""
+OF_EXCHANGED_HEADS = 12.0
+"""Of positions exchanged for heads: a copy, an all-to-all and a reordering each of queries, keys, values and outputs (the same,
+``flash_attn_a2a_communicate``)."""
 OF_CAST = 2.0
 """To bring an operand to 8 or 4 bits: its largest value, then the cast."""
 
@@ -43,7 +50,10 @@ def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, s
     adapting = ops.where(adapter.rank > 0.0, adapter.frozen * adapted * OF_ADAPTER, 0.0)
     products = 6.0 + model.mlp.gated
     unpacking = adapter.quantised * products * OF_UNPACKING
-    ring = (plan.context - 1.0) * OF_HOP
+    kernels = settings.kernels
+    in_turns = (ring_ranks(settings, plan) - 1.0) * OF_HOP
+    at_once = kernels.gathered_keys * OF_GATHERED_KEYS + kernels.exchanged_heads * OF_EXCHANGED_HEADS
+    around = in_turns + ops.where(plan.context > 1.0, at_once, 0.0)
     narrow = ops.where(settings.widths.compute < 2.0, 1.0, 0.0)
     casting = narrow * 4.0 * OF_CAST
     share = model.experts.layers / model.layers
@@ -52,4 +62,4 @@ def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, s
     routing = share * (software.host.expert_launches + of_each / PLAIN)
     fused = softmax_is_fused(settings, model.attention.heads / plan.tensor, plan)
     separate = (1.0 - settings.kernels.flash_attention) * (1.0 - fused)
-    return 1.0 + (adapting + unpacking + ring + casting) / PLAIN + routing + software.host.unfused_launches * separate
+    return 1.0 + (adapting + unpacking + around + casting) / PLAIN + routing + software.host.unfused_launches * separate

@@ -246,6 +246,26 @@ def gathered_backward(owned: RankParameters, settings: Settings, plan: PlanNumbe
     return ops.where(settings.buckets.live > 0.0, 0.0, units)
 
 
+def context_temporaries(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes that context parallelism holds beside a layer's backward pass.
+
+    Gathered keys and values, and their gradients, as long as the sequence; or the gradients of exchanged queries, keys and values
+    a second time. What a ring passes on is as small as a rank's own.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+
+    References
+    ----------
+    NVIDIA/TransformerEngine@d0067d0 transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py
+    """
+    keys, kernels = communication.context_message(model, settings, plan), settings.kernels
+    gathered = 2.0 * plan.context * keys
+    exchanged = keys + 0.5 * communication.query_message(model, settings, plan)
+    return ops.where(plan.context > 1.0, kernels.gathered_keys * gathered + kernels.exchanged_heads * exchanged, 0.0)
+
+
 def update_temporaries(owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number) -> Number:
     """Bytes that the optimizer of a stage holds beside its state while it updates: what its shard needs, and where gradients
     are laid out flat to be sent, that copy of all of them.
@@ -437,7 +457,8 @@ def stage_contents(
     owned = rank_parameters(model, plan, first, last)
     weights, gradients, optimizer, gathered = states_of(owned, settings, plan, layers)
     saved = stage_activations(model, settings, plan, software, layers, 1.0) + embedding_mask(model, settings, plan, first)
-    inner = ops.where(layers > 0.0, activations.backward_temporaries(model, settings, plan, software), 0.0)
+    inner = activations.backward_temporaries(model, settings, plan, software) + context_temporaries(model, settings, plan)
+    inner = ops.where(layers > 0.0, inner, 0.0)
     backward = inner + gathered_backward(owned, settings, plan)
     eager = 1.0 - settings.kernels.cuda_graphs
     turns = 1.0 + ops.where(micro_batches > 1.0, settings.framework.double_registers, 0.0)

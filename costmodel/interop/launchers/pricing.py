@@ -259,10 +259,13 @@ def plan_of(launch: Launch, gpus: int | None, notes: list[str]) -> Plan:
     degrees = {
         name: _need(launch, name, 1) for name in ("tensor_parallel", "pipeline_parallel", "context_parallel")
     }
-    if (said.get("ulysses_parallel") or 1) > 1:
+    exchanged = said.get("ulysses_parallel") or 1
+    if exchanged > 1 and degrees["context_parallel"] > 1:
         raise NotModelled(
-            f"{_names(launch)}: Ulysses sequence parallelism (ulysses_parallel={said['ulysses_parallel']}) is not modelled"
+            f"{_names(launch)}: ulysses_parallel={exchanged} beside context_parallel={degrees['context_parallel']}: of two ways "
+            "to split a sequence at once none is modelled"
         )
+    degrees["context_parallel"] *= exchanged
     world = gpus if launch.gpus is None else launch.gpus
     ranks = degrees["tensor_parallel"] * degrees["pipeline_parallel"] * degrees["context_parallel"]
     data = said.get("data_parallel")
@@ -274,7 +277,9 @@ def plan_of(launch: Launch, gpus: int | None, notes: list[str]) -> Plan:
                 "gpus", world, f"a multiple of tensor x pipeline x context parallelism = {ranks}"
             )
         data = world // ranks
-    fields = degrees | {"data_parallel": data} | _batch(launch, data)
+    fields: dict[str, object] = degrees | {"data_parallel": data} | _batch(launch, data)
+    if exchanged > 1:
+        fields["context_communication"] = "all-to-all"
     fields |= {
         "seq_len": _need(launch, "seq_len"),
         "dtype": said.get("dtype") or "bf16",

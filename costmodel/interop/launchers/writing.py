@@ -20,7 +20,9 @@ from costmodel.interop.launchers.reading import read_launch
 from costmodel.interop.launchers.table import Dialect
 
 DEGREES = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel", "data_parallel")
-IDLE = {"overlap_pipeline": "pipeline_parallel", "overlap_tensor": "tensor_parallel"}
+IDLE = {
+    "overlap_pipeline": "pipeline_parallel", "overlap_tensor": "tensor_parallel", "context_communication": "context_parallel",
+}  # fmt: skip
 """Fields that mean nothing where a degree is 1."""
 NEEDED = ("seq_len", "global_batch", "micro_batch")
 """Fields that a plan can't be read without."""
@@ -150,8 +152,10 @@ def written(format: str, plan: Plan, model: Transformer, cluster: Cluster | None
 def _lost(text: str, dialect: Dialect, plan: Plan) -> list[str]:
     """Fields that reading a text back doesn't give, with the values that it would need."""
     launch = read_launch(text if "\n" in text else text + "\n", gpus=plan.gpus, dialect=dialect.name)
-    for field in DEGREES[:-1]:
-        if (launch.plan.get(field) or 1) != getattr(plan, field):
+    degrees = {field: launch.plan.get(field) or 1 for field in DEGREES[:-1]}
+    degrees["context_parallel"] = max(degrees["context_parallel"], launch.plan.get("ulysses_parallel") or 1)
+    for field, degree in degrees.items():
+        if degree != getattr(plan, field):
             raise NotModelled(f"{dialect.framework} can't say {field}={getattr(plan, field)}")
     lost = [field for field in NEEDED if launch.plan.get(field) is None]
     if lost:

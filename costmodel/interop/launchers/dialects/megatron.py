@@ -84,6 +84,12 @@ def window(raw: object) -> object:
     return int(match[1]) if int(match[1]) > 0 else UNSTATED
 
 
+def context_communication(raw: object) -> object:
+    """What context ranks exchange, one way for all layers or a list of them alike."""
+    ways = {"p2p": "ring", "all_gather": "all-gather", "a2a": "all-to-all"}
+    return one_of(ways)(raw[0] if isinstance(raw, list) and len(set(map(str, raw))) == 1 else raw)
+
+
 PLAN_ROWS = (
     Row(
         "tensor_model_parallel_size model_parallel_size intra_layer_model_parallel_size",
@@ -93,6 +99,7 @@ PLAN_ROWS = (
     ),
     Row("pipeline_model_parallel_size", "pipeline_parallel", count, 1, "from 2.0"),
     Row("context_parallel_size", "context_parallel", count, 1, "from core 0.5"),
+    Row("cp_comm_type", "context_communication", context_communication, None, "from core 0.11"),
     Row("expert_model_parallel_size", "expert_parallel", count, 1, "from core 0.4"),
     Row("expert_tensor_parallel_size", "expert_tensor_parallel", count, "tensor_parallel", "from core 0.9"),
     Row(

@@ -13,7 +13,7 @@ UNPRICED = words(
     activation_offload_fraction align_param_gather apply_residual_connection_post_layernorm apply_rope_fusion
     attention_backend_fp8 attention_output_gate attention_softmax_in_fp32 average_in_collective batch_invariant_mode
     batch_p2p_comm batch_p2p_sync bias_activation_fusion bias_dropout_fusion bias_gelu_fusion bnb_4bit_quant_type
-    bucket_size cp_comm_type cp_partition_mode cpu_offloading_activations cpu_offloading_double_buffering
+    bucket_size cp_partition_mode cpu_offloading_activations cpu_offloading_double_buffering
     cpu_offloading_retain_pinned_cpu_buffers cpu_offloading_weights create_all_gather_group cross_entropy_fusion_impl
     cuda_graph_modules cuda_graph_retain_backward_graph cuda_graph_scope cuda_graph_use_single_mempool
     ddp_average_in_collective ddp_bucket_size ddp_num_buckets ddp_reduce_scatter_with_fp32_accumulation

@@ -17,6 +17,9 @@ MODULES = {
 """What a plan calls the modules of ``--recompute-modules``."""
 
 
+COMMUNICATIONS = {"all-gather": "all_gather", "all-to-all": "a2a"}
+
+
 def _wide(dtype: str) -> str:
     return "bf16" if dtype in NARROW else dtype
 
@@ -30,6 +33,8 @@ def megatron(w: Writing) -> None:
     )
     if w.model.experts:
         w.say("expert_parallel", "expert_tensor_parallel")
+    if plan.context_parallel > 1 and plan.context_communication != "ring":
+        w.put("cp_comm_type", COMMUNICATIONS[str(plan.context_communication)])
     if plan.virtual_stages > 1:
         w.put("num_virtual_stages_per_pipeline_rank", plan.virtual_stages)
     w.put("sequence_parallel", plan.sequence_parallel or None)
@@ -235,6 +240,8 @@ def _sections(w: Writing, section: str) -> None:
         plan.virtual_stages if plan.virtual_stages > 1 else None,
     )
     w.put(f"{section}.context_parallel_size", plan.context_parallel)
+    if plan.context_parallel > 1 and plan.context_communication != "ring":
+        w.put(f"{section}.cp_comm_type", COMMUNICATIONS[str(plan.context_communication)])
     if w.model.experts:
         w.put(f"{section}.expert_model_parallel_size", plan.expert_parallel)
         w.put(f"{section}.expert_tensor_parallel_size", plan.expert_tensor_parallel)

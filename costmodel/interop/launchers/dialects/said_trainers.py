@@ -23,6 +23,8 @@ def deepspeed(w: Writing) -> None:
     w.put("zero_optimization.overlap_comm", plan.overlap_gradients)
     if plan.tensor_parallel > 1:
         w.put("tensor_parallel.autotp_size", plan.tensor_parallel)
+    if plan.context_parallel > 1:
+        w.put("sequence_parallel_size", plan.context_parallel)
     w.put("gradient_clipping", 1.0)
 
 
@@ -52,7 +54,8 @@ def accelerate(w: Writing) -> None:
         w.put("parallelism_config.parallelism_config_dp_replicate_size", copies)
         w.put("parallelism_config.parallelism_config_dp_shard_size", max(1, plan.data_parallel // copies))
         w.put("parallelism_config.parallelism_config_tp_size", plan.tensor_parallel)
-        w.put("parallelism_config.parallelism_config_cp_size", plan.context_parallel)
+        kind = "sp" if plan.context_communication == "all-to-all" else "cp"
+        w.put(f"parallelism_config.parallelism_config_{kind}_size", plan.context_parallel)
     if plan.zero_stage != 1:
         w.put("gradient_accumulation_steps", w.accumulation)
     w.put("machine_rank", 0)
@@ -104,7 +107,8 @@ def huggingface(w: Writing) -> None:
     _fsdp(w)
     if plan.tensor_parallel > 1 or plan.context_parallel > 1:
         w.put("parallelism_config.tp_size", plan.tensor_parallel)
-        w.put("parallelism_config.cp_size", plan.context_parallel)
+        kind = "sp" if plan.context_communication == "all-to-all" else "cp"
+        w.put(f"parallelism_config.{kind}_size", plan.context_parallel)
     _adapter(w, {"use_peft": True, "lora_r": 16}, "load_in_4bit")
     w.put("use_liger_kernel", plan.fused_cross_entropy or None)
     w.put("num_train_epochs", 1)
@@ -325,7 +329,7 @@ def colossalai(w: Writing) -> None:
         w.put("ep_size", plan.expert_parallel if plan.expert_parallel > 1 else None)
     if plan.context_parallel > 1:
         w.put("sp", plan.context_parallel)
-        w.put("sp_mode", "ring_attn")
+        w.put("sp_mode", "all_to_all" if plan.context_communication == "all-to-all" else "ring_attn")
     if plan.tensor_parallel > 1 and plan.sequence_parallel:
         w.put("enable_sequence_parallelism", True)
         w.put("sp_mode", "split_gather")
