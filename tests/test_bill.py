@@ -5,10 +5,13 @@ import dataclasses
 import pytest
 from hypothesis import assume, given, settings
 
-from costmodel import Plan, Transformer, load_cluster, load_model
+from costmodel import InvalidValue, Plan, Transformer, load_cluster, load_framework, load_model
 from costmodel.errors import IllegalPlan
 from costmodel.evaluation.estimation import estimate
 from costmodel.evaluation.memory_breakdown import PARTS
+from costmodel.interop.launchers import read_launch
+from costmodel.interop.launchers.pricing import plan_of
+from costmodel.interop.launchers.writing import write_launch
 from tests.drawing import legal, questions, quick
 
 
@@ -62,9 +65,9 @@ def test_the_timelines_peak_is_the_closed_form_on_every_stage(question):
     for stage in found.memory.stages:
         line = found.memory.timeline(stage.stage)
         assert line.peak.held.total == pytest.approx(stage.total, rel=1e-12)
-        if found.plan.cuda_graphs and stage.phase == "backward":  # graphs hold as much all the time
+        if found.plan.cuda_graphs and not found.plan.graph_modules and stage.phase == "backward":  # graphs hold as much all the time
             assert line.peak == line.moments[0]
-        else:
+        elif not found.plan.graph_modules:  # whose parts may leave a pass nothing of its own
             assert stage.phase in line.peak.event or (stage.phase, line.peak.event) == ("backward", "backward-input")
 
 
@@ -75,7 +78,8 @@ def test_a_timeline_begins_and_ends_with_nothing_in_flight_but_the_states(questi
     bill = found.memory
     line = bill.timeline()
     assert line.moments[-1].event == "update"
-    assert (line.moments[-1].held.activations == 0.0) != found.plan.cuda_graphs
+    captured = found.plan.cuda_graphs and found.plan.graph_modules != "mlp"
+    assert (line.moments[-1].held.activations == 0.0) != captured
     assert {moment.held.weights for moment in line.moments} == {bill.weights}
     assert len(line.frame()) == len(line.moments)
 
@@ -99,7 +103,8 @@ def test_graphs_keep_all_that_comes_and_goes_in_their_layers_beside_the_loss_and
     model, cluster, plan, framework = question
     assume(not model.experts)
     eager, graphed = (
-        legal((model, cluster, dataclasses.replace(plan, cuda_graphs=graphs), framework)) for graphs in (False, True)
+        legal((model, cluster, dataclasses.replace(plan, cuda_graphs=graphs, graph_modules=None), framework))
+        for graphs in (False, True)
     )
     for one, other in zip(eager.memory.stages, graphed.memory.stages, strict=True):
         line = eager.memory.timeline(one.stage).moments
@@ -121,6 +126,41 @@ def test_graphs_free_small_layers_of_the_host_and_leave_large_ones_as_they_are()
         estimate(load_model("llama3-70b"), cluster, dataclasses.replace(large, cuda_graphs=on)) for on in (False, True)
     )
     assert graphed.step_time == pytest.approx(eager.step_time, rel=0.01)
+
+
+def test_graphs_of_the_modules_around_experts_free_the_host_of_their_kernels_alone():
+    """Megatron's ``--cuda-graph-scope attn moe_router moe_preprocess``: experts are launched as ever."""
+    model, cluster = load_model("qwen3-30b-a3b"), load_cluster("dgx-h100", gpus=8)
+    plan = Plan(global_batch=64, seq_len=512, data_parallel=8, expert_parallel=8, zero_stage=1)
+    hosts = {}
+    for modules in (None, "attention", "router", "attention+router"):
+        graphed = dataclasses.replace(plan, cuda_graphs=modules is not None, graph_modules=modules)
+        hosts[modules] = estimate(model, cluster, graphed).step.host
+    assert hosts["attention+router"] < min(hosts["attention"], hosts["router"]) and max(hosts.values()) == hosts[None]
+    constants = load_framework("megatron-core", "hopper").constants.host
+    seconds = model.layers * 8 * (constants.forward + constants.backward)
+    assert hosts[None] - hosts["attention"] == pytest.approx(0.5 * seconds, rel=0.05)  # half of thirty kernels
+
+
+def test_modules_of_graphs_are_named_and_need_graphs():
+    fields = {"global_batch": 8, "seq_len": 512, "data_parallel": 8}
+    assert Plan(**fields, cuda_graphs=True, graph_modules="moe_router,moe_preprocess,attn").graph_modules == "attention+router"
+    with pytest.raises(InvalidValue, match="graph_modules='experts'"):
+        Plan(**fields, cuda_graphs=True, graph_modules="experts")
+    with pytest.raises(InvalidValue, match="None with cuda_graphs=False"):
+        Plan(**fields, graph_modules="attention")
+
+
+def test_a_recipe_of_experts_with_graphs_around_them_is_priced():
+    said = (
+        "--num-layers 16 --hidden-size 2048 --num-attention-heads 16 --ffn-hidden-size 4096 --num-experts 64 --moe-router-topk 8 "
+        "--seq-length 4096 --micro-batch-size 1 --global-batch-size 64 --expert-model-parallel-size 8 --bf16 "
+        "--cuda-graph-impl transformer_engine --cuda-graph-scope attn moe_router moe_preprocess"
+    )
+    plan = plan_of(read_launch(said), 8, [])
+    assert (plan.cuda_graphs, plan.graph_modules) == (True, "attention+router")
+    written = write_launch("megatron", plan, load_model("mixtral-8x7b"))
+    assert "attn moe_router moe_preprocess" in written and "transformer_engine" in written
 
 
 def test_graphs_with_experts_are_refused():

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from calibration.data.reference import DEFAULT_FOLDER
 from calibration.data.runs import Run
+from costmodel.description.graphs import OF_MEGATRON, captured
 from costmodel.interop.launchers.dialects import megatron
 
 FOLDER = "recipes"
@@ -20,7 +21,9 @@ DTYPES = {"bf16": "bf16", "fp8cs": "fp8", "fp8ds": "fp8", "fp8mx": "mxfp8", "nvf
 """Precisions of Megatron-Bridge: 8 bit with current or delayed scales, or in blocks."""
 TASKS = {"sft": "[sft]", "peft": "[lora]"}
 CAPTURED = re.compile(r"full_iteration|transformer_engine\W*$")
-"""CUDA graphs of all that a layer does; those of some of its modules leave the rest to the host."""
+"""CUDA graphs of all that a layer does."""
+PARTLY = re.compile(r"(?:transformer_engine|local) \[(.*)\]")
+"""Those of some of its modules, which leave the rest to the host."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Recipe:
     recompute : modules of every layer, with a plus between them; empty: none
     dispatcher : of tokens to their experts, in the recipe's words
     cuda_graphs : a layer is launched as one graph
+    graph_modules : those of its modules that are, where it isn't whole
     fused_experts : bias, activation and cast of experts are fused into their products
     overlap_experts : tokens travel beside another micro-batch's work
     overlap_tensor : exchange of tensor parallelism beside products; None where the recipe leaves it to the framework
@@ -40,6 +44,7 @@ class Recipe:
     recompute: str = ""
     dispatcher: str = ""
     cuda_graphs: bool = False
+    graph_modules: str = ""
     fused_experts: bool = False
     overlap_experts: bool = False
     overlap_tensor: bool | None = None
@@ -66,11 +71,14 @@ def _degrees(row: dict[str, str]) -> Key:
 
 def _recipe(row: dict[str, str]) -> Recipe:
     named = json.loads(row["recompute_modules"] or "[]")
+    partly = PARTLY.match(row["cuda_graph"])
+    scopes = [scope for scope in re.findall(r"\w+", partly[1] if partly else "") if scope in OF_MEGATRON]
     settings = row["all_settings"]
     apart = re.search(r'tp_comm_overlap"?[:=] ?false', settings.lower()) is not None
     return Recipe(
         recompute=megatron.modules(named) if row["recompute_granularity"] == "selective" else "",
         dispatcher=row["moe_dispatcher"].lower(), cuda_graphs=CAPTURED.search(row["cuda_graph"].replace("[]", "")) is not None,
+        graph_modules=captured("+".join(scopes)) if scopes else "",
         fused_experts=re.search(r'op_fuser"?[:=] ?true', settings.lower()) is not None,
         overlap_experts=row["a2a_overlap"] == "True", overlap_tensor=False if apart else None,
     )  # fmt: skip

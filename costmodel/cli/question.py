@@ -22,9 +22,9 @@ USAGE = (
 
 
 SOFTWARE = (
-    "attention", "gradient_bytes", "fused_cross_entropy", "fused_norms", "cuda_graphs", "fused_experts", "overlap_gradients",
-    "overlap_parameters", "overlap_tensor", "overlap_pipeline", "overlap_experts", "dispatcher", "context_communication",
-    "bucket_bytes", "prefetch_bytes",
+    "attention", "gradient_bytes", "fused_cross_entropy", "fused_norms", "cuda_graphs", "graph_modules", "fused_experts",
+    "overlap_gradients", "overlap_parameters", "overlap_tensor", "overlap_pipeline", "overlap_experts", "dispatcher",
+    "context_communication", "bucket_bytes", "prefetch_bytes",
 )  # fmt: skip
 """Dimensions of a plan that a framework decides unless it is told."""
 RARE = (
@@ -34,7 +34,7 @@ RARE = (
 """Dimensions that ``--help-all`` alone shows."""
 GIVEN_BY = {
     "schedule": "1f1b, or interleaved with virtual stages", "data_parallel": "what the other degrees leave of the GPUs",
-    "lora_rank": "16", "lora_targets": "all",
+    "lora_rank": "16", "lora_targets": "all", "graph_modules": "all",
     "shard_group": "all of them", "compression_density": "0.001", "compression_rank": "1", "rank_order": "-".join(RANK_ORDER),
 }  # fmt: skip
 """What a dimension is that isn't given, where neither its default nor the framework's says so."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from costmodel import ops
 from costmodel.checks import choice, flag, listing, plain_fields, positive_int, real, whole
-from costmodel.description import bucket_rules, recomputation
+from costmodel.description import bucket_rules, graphs, recomputation
 from costmodel.description.adapters import KINDS, choice_of, targets_of
 from costmodel.description.device import DTYPES
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER
@@ -113,7 +113,10 @@ class Plan:
     fused_cross_entropy : one kernel from logits to their gradient
     fused_norms : an RMSNorm is one kernel, as a LayerNorm always is
     cuda_graphs : the passes of a layer are captured once and replayed: the host launches a graph for all their kernels, and
-        what they hold stays, for every micro-batch in flight; with experts, whose tokens vary, only if they are fused
+        what they hold stays, for every micro-batch in flight; with experts, whose tokens vary, only if they are fused, or
+        of the modules around them
+    graph_modules : of a layer that graphs hold, ``"attention"``, ``"mlp"`` and ``"router"`` with a plus between them, or
+        Megatron's scopes of them; all if None
     fused_experts : bias, activation, router's probability and cast of an expert are part of its grouped products' kernels
         (``--use-transformer-engine-op-fuser`` of Megatron-Core on Blackwell), which takes ``dtype="mxfp8"``
     dispatcher : of tokens to their experts: ``"all-to-all"``, one copy for each expert, or ``"deduplicated"``, as DeepEP and
@@ -173,6 +176,7 @@ class Plan:
     fused_cross_entropy: bool | None = None
     fused_norms: bool | None = None
     cuda_graphs: bool = False
+    graph_modules: str | None = None
     fused_experts: bool = False
     overlap_gradients: bool | None = None
     overlap_parameters: bool | None = None
@@ -206,6 +210,10 @@ class Plan:
             if getattr(self, field) is not None:
                 flag(field, getattr(self, field))
         flag("cuda_graphs", self.cuda_graphs)
+        if self.graph_modules is not None:
+            object.__setattr__(self, "graph_modules", graphs.captured(self.graph_modules))
+            if not self.cuda_graphs:
+                raise InvalidValue("graph_modules", self.graph_modules, "None with cuda_graphs=False")
         flag("fused_experts", self.fused_experts)
         if self.zero_stage is not None:
             whole("zero_stage", self.zero_stage, 3)
@@ -348,9 +356,11 @@ class Plan:
             optimizer=0.0 if served else optimizer, outer=OUTER_BYTES if plan.synchronisation == "local-sgd" else 0.0,
             logit=2.0 if plan.fused_cross_entropy else framework.logit_bytes,
         )  # fmt: skip
+        modules = (plan.graph_modules or "").split("+")
         kernels = KernelChoices(
-            cuda_graphs=float(plan.cuda_graphs), fused_experts=float(plan.fused_experts),
-            flash_attention=float(plan.attention == "flash"),
+            cuda_graphs=float(plan.cuda_graphs and plan.graph_modules is None),
+            **{number: float(name in modules) for name, number in graphs.MODULES.items()},
+            fused_experts=float(plan.fused_experts), flash_attention=float(plan.attention == "flash"),
             older_flash=max(float(framework.older_flash), 2.0 * framework.first_flash),
             fused_softmax=float(plan.attention == "fused-softmax"), fused_norms=float(bool(plan.fused_norms)),
             fused_cross_entropy=float(bool(plan.fused_cross_entropy)),
@@ -531,7 +541,7 @@ def explain(reason: str, plan: Plan, model: Transformer, cluster: Cluster) -> st
         "compression": f"compression={plan.compression!r} with zero_stage={plan.zero_stage}: every rank must have its gradients "
         "whole to compress them, zero_stage=0 or 1",
         "cuda_graphs": f"cuda_graphs={plan.cuda_graphs} with the {model.experts} experts of {model.name!r}: a graph has fixed "
-        "shapes, and the tokens of an expert vary but for fused_experts",
+        "shapes, and the tokens of an expert vary but for fused_experts; graph_modules='attention+router' leaves them out",
         "fused_experts": f"fused_experts={plan.fused_experts} with {model.experts} experts of {model.name!r} and "
         f"expert_tensor_parallel={plan.expert_tensor_parallel}: it fuses experts that no tensor group splits",
         "unfused_context": f"attention={plan.attention!r} with context_parallel={plan.context_parallel}: context "

@@ -43,7 +43,7 @@ SPLIT = (
 CHOICES = (
     "dtype", "adapter", "lora_rank", "lora_targets",
     "attention", "optimizer", "gradient_bytes", "fused_cross_entropy", "fused_norms", "cuda_graphs",
-    "fused_experts",
+    "graph_modules", "fused_experts",
     "overlap_gradients", "overlap_parameters", "overlap_tensor", "overlap_pipeline", "overlap_experts", "dispatcher",
     "context_communication",
     "optimizer_offload", "activation_offload",
@@ -259,6 +259,8 @@ def _choices(given: dict[str, list[object] | None]) -> list[Row]:
         if len(given["adapter"] or []) > 1 and chosen.get("adapter", "none") == "none":
             chosen.pop("lora_rank", None)
             chosen.pop("lora_targets", None)
+        if len(given["cuda_graphs"] or []) > 1 and not chosen.get("cuda_graphs"):
+            chosen.pop("graph_modules", None)
         if chosen not in found:
             found.append(chosen)
     return found

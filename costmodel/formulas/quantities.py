@@ -270,7 +270,10 @@ class Widths(NamedTuple):
 class KernelChoices(NamedTuple):
     """Which kernels run."""
 
-    cuda_graphs: Number  # 1: a layer's passes are captured once and replayed
+    cuda_graphs: Number  # 1: a layer's passes are captured once and replayed, all of them
+    captured_attention: Number  # 1: of a layer's passes the attention's are, its norm and projections with it
+    captured_mlp: Number  # 1: those of an MLP that is not of experts
+    captured_router: Number  # 1: the router's, and what counts and orders tokens before their dispatch
     fused_experts: Number  # 1: bias, activation and cast of experts are part of their grouped products' kernels
     flash_attention: Number
     older_flash: Number  # 1: it is FlashAttention 2, written for Ampere's tensor cores; 2: FlashAttention 1 or Triton's

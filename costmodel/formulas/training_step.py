@@ -101,15 +101,19 @@ def layer_pass(
     busy_backward = (again + data + weight) * slowdown + exposed * (1.0 - forward_share)
     crosses = plan.pipeline * plan.pipeline_stride > network.node.size
     jitter = software.host.jitter + ops.where((plan.pipeline > 1.0) & crosses, software.host.pipeline_jitter, 0.0)
-    launched = launches.layer_launches(model, settings, plan, software) * (1.0 + jitter * (plan.tensor - 1.0))
+    captured = launches.captured_launches(model, settings, plan, software)
+    launched = (launches.layer_launches(model, settings, plan, software) - captured) * (1.0 + jitter * (plan.tensor - 1.0))
     reductions = communication.tensor_reductions(model, model.experts.layers / model.layers)
-    calls = ops.where(plan.tensor > 1.0, (1.0 + plan.sequence_parallel) * reductions, 0.0)
+    eager = reductions - ops.minimum(launches.captured_reductions(model, settings), reductions)
+    calls = ops.where(plan.tensor > 1.0, (1.0 + plan.sequence_parallel) * eager, 0.0)
     # modules have as much of a layer's launches as of its time
     again_host = (plan.recompute_layers + partly * work.again / forward) * software.host.forward
     repeated = 1.0 + communication.repeated_reductions(model, plan, model.experts.layers / model.layers) / reductions
     graphs = settings.kernels.cuda_graphs > 0.0
-    host_forward = ops.where(graphs, GRAPH_LAUNCH, launched * software.host.forward + calls * software.host.collective_launch)
-    launching = launched * (software.host.backward + again_host) + repeated * calls * software.host.collective_launch
+    graph = ops.where(captured > 0.0, GRAPH_LAUNCH, 0.0)
+    launching_forward = graph + launched * software.host.forward + calls * software.host.collective_launch
+    host_forward = ops.where(graphs, GRAPH_LAUNCH, launching_forward)
+    launching = graph + launched * (software.host.backward + again_host) + repeated * calls * software.host.collective_launch
     host_backward = ops.where(graphs, GRAPH_LAUNCH, launching)
     # the host runs ahead from one pass into the next, but for a pipeline, where it waits for what it sends and receives
     ahead = ops.where(plan.pipeline > 1.0, 0.0, 1.0)

@@ -27,7 +27,7 @@ FORMULA = "formula"
 STEPS = (training_step.uncompressed_step, training_step.step)
 """The formulas among which `costmodel.evaluation.engine.step_formula` chooses; which one, is an argument called `FORMULA`."""
 LEVEL_FIELDS = ("bandwidth", "latency")
-HELD = ("lora_targets",)
+HELD = ("lora_targets", "graph_modules")
 """Fields of a plan that stay as they were asked."""
 DEVICE_FIELDS = ("memory", "memory_bandwidth", "host_bandwidth")
 OF_DTYPE = ("flop_rate", "gemm_efficiency")

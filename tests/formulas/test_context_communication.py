@@ -6,7 +6,16 @@ import dataclasses
 
 import pytest
 
-from costmodel import IllegalPlan, InvalidValue, Plan, estimate, load_cluster, load_framework, load_model, search
+from costmodel import (
+    IllegalPlan,
+    InvalidValue,
+    Plan,
+    estimate,
+    load_cluster,
+    load_framework,
+    load_model,
+    search,
+)
 from costmodel.interop.launchers import read_launch
 from costmodel.interop.launchers.pricing import plan_of
 from costmodel.interop.launchers.writing import write_launch

@@ -32,6 +32,7 @@ from costmodel.formulas.convolution import counts
 from costmodel.formulas.network import collectives, node_links
 from costmodel.formulas.pipeline import spans
 from costmodel.formulas.training_step import step
+from tests.drawing import PARTLY, WHOLE
 
 PACKAGE = Path(costmodel.__file__).parent
 SAME = 1e-12
@@ -135,7 +136,7 @@ def legal_plans(draw, setting, wanted, **settings):
     cluster = load_cluster(setting[1], gpus=setting[2])
     if "fp8" in cluster.device.dense_peak and "fp8" in framework.dtypes and draw.random() < 0.33:
         settings["dtype"] = "fp8"
-    settings["cuda_graphs"] = not model.experts and draw.random() < 0.33
+    settings |= draw.choice([{}] * 4 + PARTLY + [WHOLE] * 2 * (not model.experts))
     settings["context_communication"] = draw.choice(framework.context_communications)
     plans = []
     for _ in range(200 * wanted):

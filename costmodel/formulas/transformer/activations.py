@@ -193,6 +193,23 @@ def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     return outer + inner
 
 
+def captured_share(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Share of what a layer saves that graphs hold, of all of it or of some modules; a norm's inputs go with what follows it.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    """
+    whole, tokens = layer_activations(model, settings, plan), layer.local_tokens(settings, plan)
+    inner = tokens / plan.tensor
+    attended, multiplied = attention_activations(model, settings, plan), mlp_activations(model, settings, plan)
+    around = 0.5 * (whole - inner * (attended + multiplied))
+    attention, mlp = around + inner * attended, around + inner * multiplied
+    kernels, share = settings.kernels, model.experts.layers / model.layers
+    some = kernels.captured_attention * attention + kernels.captured_mlp * (1.0 - share) * mlp
+    return kernels.cuda_graphs + (1.0 - kernels.cuda_graphs) * some / whole
+
+
 def retained_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """Bytes of an average layer's inputs of quantised products that outlive their backward pass, on one rank.
 

@@ -30,6 +30,80 @@ OF_CAST = 2.0
 """To bring an operand to 8 or 4 bits: its largest value, then the cast."""
 
 
+ATTENTION_SHARE = 0.5
+"""Of a plain layer's kernels, those of attention, its norm and its residual."""
+ROUTER_SHARE = 0.5
+"""Of what routing launches, what decides and counts: the rest dispatches, multiplies and combines (NVIDIA/Megatron-LM@d98e8a6
+megatron/core/transformer/moe/router.py and token_dispatcher.py; ``moe_router`` and ``moe_preprocess`` of its graphs' scopes)."""
+
+
+def captured_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software) -> Number:
+    """Of `layer_launches`, what graphs of some modules launch.
+
+    Parameters
+    ----------
+    model, settings, plan, software : numbers of the question and of the plan
+
+    Assumptions
+    -----------
+    Half of what adapters and casts launch is the attention's.
+    """
+    kernels, share = settings.kernels, model.experts.layers / model.layers
+    halved = adapting(settings, model) + casting(settings)
+    attention = ATTENTION_SHARE + (0.5 * halved + around(settings, plan)) / PLAIN
+    mlp = (1.0 - share) * (1.0 - ATTENTION_SHARE + 0.5 * halved / PLAIN)
+    router = share * ROUTER_SHARE * software.host.expert_launches
+    return kernels.captured_attention * attention + kernels.captured_mlp * mlp + kernels.captured_router * router
+
+
+def captured_reductions(model: ModelNumbers, settings: Settings) -> Number:
+    """Sums over the tensor group, of an average layer's pass, that are in graphs of some modules.
+
+    Parameters
+    ----------
+    model, settings : `ModelNumbers`, `Settings`
+    """
+    share = model.experts.layers / model.layers
+    return settings.kernels.captured_attention + settings.kernels.captured_mlp * (1.0 - share)
+
+
+def adapting(settings: Settings, model: ModelNumbers) -> Number:
+    """Kernels of a layer's adapters, and of unpacking the weights beside them.
+
+    Parameters
+    ----------
+    settings, model : `Settings`, `ModelNumbers`
+    """
+    adapter = settings.adapter
+    attention = adapter.query + adapter.key + adapter.value + adapter.fused + adapter.output
+    adapted = attention + adapter.gate * model.mlp.gated + adapter.up + adapter.down
+    added = ops.where(adapter.rank > 0.0, adapter.frozen * adapted * OF_ADAPTER, 0.0)
+    return added + adapter.quantised * (6.0 + model.mlp.gated) * OF_UNPACKING
+
+
+def around(settings: Settings, plan: PlanNumbers) -> Number:
+    """Kernels of context parallelism around the attention core.
+
+    Parameters
+    ----------
+    settings, plan : `Settings`, `PlanNumbers`
+    """
+    kernels = settings.kernels
+    in_turns = (ring_ranks(settings, plan) - 1.0) * OF_HOP
+    at_once = kernels.gathered_keys * OF_GATHERED_KEYS + kernels.exchanged_heads * OF_EXCHANGED_HEADS
+    return in_turns + ops.where(plan.context > 1.0, at_once, 0.0)
+
+
+def casting(settings: Settings) -> Number:
+    """Kernels that cast the operands of a layer's products outside the experts.
+
+    Parameters
+    ----------
+    settings : `Settings`
+    """
+    return ops.where(settings.widths.compute < 2.0, 4.0 * OF_CAST, 0.0)
+
+
 def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software) -> Number:
     """Launches of an average layer's pass over those of a plain dense layer.
 
@@ -44,22 +118,12 @@ def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, s
     Every kernel takes as long to launch; products of 8 or 4 bit cast four operands, and two for each expert on the rank, unless
     experts are fused.
     """
-    adapter = settings.adapter
-    attention = adapter.query + adapter.key + adapter.value + adapter.fused + adapter.output
-    adapted = attention + adapter.gate * model.mlp.gated + adapter.up + adapter.down
-    adapting = ops.where(adapter.rank > 0.0, adapter.frozen * adapted * OF_ADAPTER, 0.0)
-    products = 6.0 + model.mlp.gated
-    unpacking = adapter.quantised * products * OF_UNPACKING
-    kernels = settings.kernels
-    in_turns = (ring_ranks(settings, plan) - 1.0) * OF_HOP
-    at_once = kernels.gathered_keys * OF_GATHERED_KEYS + kernels.exchanged_heads * OF_EXCHANGED_HEADS
-    around = in_turns + ops.where(plan.context > 1.0, at_once, 0.0)
     narrow = ops.where(settings.widths.compute < 2.0, 1.0, 0.0)
-    casting = narrow * 4.0 * OF_CAST
     share = model.experts.layers / model.layers
     local = model.experts.number / plan.expert
     of_each = narrow * (1.0 - settings.kernels.fused_experts) * 2.0 * OF_CAST * local
     routing = share * (software.host.expert_launches + of_each / PLAIN)
     fused = softmax_is_fused(settings, model.attention.heads / plan.tensor, plan)
     separate = (1.0 - settings.kernels.flash_attention) * (1.0 - fused)
-    return 1.0 + (adapting + unpacking + around + casting) / PLAIN + routing + software.host.unfused_launches * separate
+    further = adapting(settings, model) + around(settings, plan) + casting(settings)
+    return 1.0 + further / PLAIN + routing + software.host.unfused_launches * separate

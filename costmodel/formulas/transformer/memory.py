@@ -460,7 +460,8 @@ def stage_contents(
     inner = activations.backward_temporaries(model, settings, plan, software) + context_temporaries(model, settings, plan)
     inner = ops.where(layers > 0.0, inner, 0.0)
     backward = inner + gathered_backward(owned, settings, plan)
-    eager = 1.0 - settings.kernels.cuda_graphs
+    graphed = activations.captured_share(model, settings, plan)
+    eager = 1.0 - graphed
     turns = 1.0 + ops.where(micro_batches > 1.0, settings.framework.double_registers, 0.0)
     held = schedules.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, stage)
     outliving = layers * activations.retained_inputs(model, settings, plan)
@@ -471,7 +472,7 @@ def stage_contents(
         optimizer=optimizer,
         gathered=gathered,
         buckets=bucket_buffers(settings, plan),
-        captured=settings.kernels.cuda_graphs * (held * saved + backward) + outliving,
+        captured=graphed * (held * saved + backward) + outliving,
         saved=turns * eager * saved,
         in_flight=held,
         logits=turns * last * software.memory.logit_overhead * logits(model, settings, plan, micro_batches),

@@ -14,9 +14,9 @@ PLAN_FIELDS = (
 """What every launch is asked for; a file can state more of `costmodel.Plan`."""
 EXTRA_FIELDS = (
     "optimizer_offload", "activation_offload", "shard_group", "gradient_bytes", "fused_cross_entropy", "fused_norms",
-    "cuda_graphs", "fused_experts", "overlap_gradients", "overlap_parameters", "overlap_tensor", "overlap_pipeline",
-    "overlap_experts", "dispatcher", "context_communication", "adapter",
-    "recompute_every", "recompute_modules", "optimizer_states", "rank_order",
+    "cuda_graphs", "graph_modules", "fused_experts", "overlap_gradients", "overlap_parameters", "overlap_tensor",
+    "overlap_pipeline", "overlap_experts", "dispatcher", "context_communication", "adapter", "recompute_every",
+    "recompute_modules", "optimizer_states", "rank_order",
 )  # fmt: skip
 """Further fields of a plan, in a launch only where a file states them."""
 

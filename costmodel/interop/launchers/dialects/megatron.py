@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from costmodel.description.graphs import OF_MEGATRON, captured
 from costmodel.description.recomputation import recomputation
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_megatron
@@ -215,6 +216,7 @@ PLAN_ROWS = (
         "none",
         "from core 0.15",
     ),
+    Row("cuda_graph_scope cuda_graph_modules", "_graph_scopes", anything, None, "from core 0.14"),
     Row("use_transformer_engine_op_fuser", "_op_fuser", flag, False, "from core 0.18"),
     Row("use_tp_pp_dp_mapping", "_tp_pp_dp", flag, False, "from core 0.9"),
     Row("tuner_type train_type", "_tuner", one_of({"full": "none", "lora": "lora"}), "full", "ms-swift"),
@@ -291,6 +293,7 @@ def rules(reading: Reading) -> None:
     chunks(reading)
     sharding(reading)
     precision(reading)
+    graphs(reading)
     states(reading)
     common.offload(reading)
     recompute(reading)
@@ -422,6 +425,15 @@ def precision(reading: Reading) -> None:
     reading.put("dtype", narrow or reading.one("_wide"))
     if reading.one("_op_fuser") and narrow == "mxfp8" and reading.one("_experts"):  # elsewhere it changes no kernel
         reading.put("fused_experts", True)
+
+
+def graphs(reading: Reading) -> None:
+    """Modules that CUDA graphs hold, where a scope names some that can be captured alone."""
+    raw = reading.one("_graph_scopes")
+    scopes = [str(one) for one in raw] if isinstance(raw, list) else re.findall(r"\w+", str(raw or ""))
+    modules = [scope for scope in scopes if scope in OF_MEGATRON]
+    if reading.one("cuda_graphs") and modules and not {"moe", "full", "full_iteration"} & set(scopes):
+        reading.put("graph_modules", captured("+".join(modules)))
 
 
 def states(reading: Reading) -> None:

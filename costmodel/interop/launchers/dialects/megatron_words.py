@@ -15,7 +15,7 @@ UNPRICED = words(
     batch_p2p_comm batch_p2p_sync bias_activation_fusion bias_dropout_fusion bias_gelu_fusion bnb_4bit_quant_type
     bucket_size cp_partition_mode cpu_offloading_activations cpu_offloading_double_buffering
     cpu_offloading_retain_pinned_cpu_buffers cpu_offloading_weights create_all_gather_group cross_entropy_fusion_impl
-    cuda_graph_modules cuda_graph_retain_backward_graph cuda_graph_scope cuda_graph_use_single_mempool
+    cuda_graph_retain_backward_graph cuda_graph_use_single_mempool
     ddp_average_in_collective ddp_bucket_size ddp_num_buckets ddp_reduce_scatter_with_fp32_accumulation
     deallocate_pipeline_outputs decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers
     defer_embedding_wgrad_compute delay_grad_reduce delay_offload_until_cuda_graph delay_param_gather delay_wgrad_compute

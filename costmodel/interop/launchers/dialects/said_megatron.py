@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from costmodel.description.graphs import OF_MEGATRON
 from costmodel.description.recomputation import modules_of
 
 if TYPE_CHECKING:
@@ -66,6 +67,10 @@ def megatron(w: Writing) -> None:
         w.put("no_overlap_p2p_communication", True)
     if plan.cuda_graphs:
         w.put("cuda_graph_impl", "full_iteration" if plan.fused_experts else "local")
+    if plan.graph_modules:
+        w.put("cuda_graph_impl", "transformer_engine")
+        held = plan.graph_modules.split("+")
+        w.put("cuda_graph_scope", [scope for scope, module in OF_MEGATRON.items() if module in held])
     if plan.fused_experts:
         w.put("use_transformer_engine_op_fuser", True)
     if tuple(plan.rank_order) == ("tensor", "context", "pipeline", "data"):

@@ -1,0 +1,38 @@
+"""Modules of a layer that CUDA graphs hold where they don't hold all of it."""
+
+from __future__ import annotations
+
+from costmodel.checks import text
+from costmodel.errors import InvalidValue
+
+MODULES = {"attention": "captured_attention", "mlp": "captured_mlp", "router": "captured_router"}
+"""What can be captured alone, and the number of a plan that says so: experts can't, as their tokens vary."""
+OF_MEGATRON = {"attn": "attention", "mlp": "mlp", "moe_router": "router", "moe_preprocess": "router"}
+"""Scopes of ``--cuda-graph-scope`` (NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/transformer_config.py)."""
+
+
+def captured(modules: str) -> str:
+    """Modules with a plus between them, checked, in the order of `MODULES`.
+
+    Parameters
+    ----------
+    modules : names of `MODULES`, or scopes of Megatron, with a plus or a comma between them
+
+    Raises
+    ------
+    InvalidValue
+        for a name that means none
+
+    Examples
+    --------
+    >>> captured("router+attention"), captured("attn,moe_router,moe_preprocess")
+    ('attention+router', 'attention+router')
+    """
+    names = [name.strip() for name in text("graph_modules", modules).replace(",", "+").split("+")]
+    found = {OF_MEGATRON.get(name, name) for name in names}
+    if not found <= set(MODULES):
+        raise InvalidValue("graph_modules", modules, "modules with a plus between them, of " + ", ".join(MODULES))
+    return "+".join(name for name in MODULES if name in found)
+
+
+__all__ = ["MODULES", "OF_MEGATRON", "captured"]
