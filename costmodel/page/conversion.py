@@ -57,6 +57,11 @@ class Refusal(NamedTuple):
     message: str
 
 
+SHOWN_BY_THIRDS = {"plan.data_stride": {"data_parallel", "context_parallel"}}
+"""Fields on which an argument hangs, as only a third that is changed with them shows: ranks with the same weights are as far
+apart as the order of the degrees and those in between have it, if there are several."""
+
+
 class Conversion(NamedTuple):
     """Everything learnt.
 
@@ -210,6 +215,8 @@ def learn(question: Asked, plans: Collection[Plan] = ()) -> Conversion:
     """
     learner = _Learner(question, plans)
     numbers, choices = _influences(learner)
+    for path, fields in SHOWN_BY_THIRDS.items():
+        choices[path] |= fields
     refusals = _refusals(learner)
     pairs = [set(refusal.tokens.items()) for refusal in refusals]
     rules = {path: _rule(learner, path, numbers[path], choices[path], pairs) for path in numbers}

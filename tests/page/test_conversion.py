@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -52,6 +53,17 @@ def test_the_tables_give_the_arguments_of_plans_drawn_anew(question, learnt):
         assert got == pytest.approx(wanted, rel=1e-12)
         compared += 1
     assert compared > 50
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(("tensor", "context", "data", "pipeline"))))
+def test_ranks_with_the_same_weights_stand_as_far_apart_as_any_order_has_it(question, learnt, order):
+    for t, c, d, p in ((2, 2, 2, 2), (2, 2, 1, 4), (4, 1, 2, 2), (1, 4, 1, 4)):
+        changes = {
+            "tensor_parallel": t, "context_parallel": c, "data_parallel": d, "pipeline_parallel": p, "rank_order": order,
+        }  # fmt: skip
+        wanted = question.changed(changes).numbers()
+        got = learnt.arguments({**question.fields(), **changes})
+        assert got["plan.data_stride"] == wanted["plan.data_stride"]
 
 
 def test_what_a_field_can_be_is_what_its_refusal_says(learnt):
