@@ -65,8 +65,8 @@ def test_the_timelines_peak_is_the_closed_form_on_every_stage(question):
     for stage in found.memory.stages:
         line = found.memory.timeline(stage.stage)
         assert line.peak.held.total == pytest.approx(stage.total, rel=1e-12)
-        if found.plan.cuda_graphs and not found.plan.graph_modules and stage.phase == "backward":  # graphs hold as much all the time
-            assert line.peak == line.moments[0]
+        if found.plan.cuda_graphs and not found.plan.graph_modules and stage.phase == "backward":
+            assert line.peak == line.moments[0]  # graphs hold as much all the time
         elif not found.plan.graph_modules:  # whose parts may leave a pass nothing of its own
             assert stage.phase in line.peak.event or (stage.phase, line.peak.event) == ("backward", "backward-input")
 

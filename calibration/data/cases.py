@@ -320,6 +320,8 @@ def _sharding(run: Run, ranks: int) -> tuple[int | None, int | None]:
         zero = 2
     elif datasets.is_old_zero(run) or "fsdp" in mode or "full_shard" in mode or "zero-3" in mode or "optim_grads_params" in mode:
         zero = 3
+    elif datasets.deals_muon(run):
+        zero = 1
     elif "zero_stage" in run.number:
         zero = int(run.number["zero_stage"])
     else:

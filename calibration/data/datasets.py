@@ -269,6 +269,21 @@ def context_communication_of(run: Run) -> str | None:
     return str(context_communication(said[1])) if said else None
 
 
+MUON_DEALT = "2024-10-17"
+"""From which record on modded-nanogpt deals Muon's matrices to the GPUs (records/track_1_short/2024-10-17_DistributedMuon)."""
+
+
+def deals_muon(run: Run) -> bool:
+    """Whether Muon's matrices, and its momentum with them, are dealt to the GPUs, as ZeRO-1 deals states.
+
+    Parameters
+    ----------
+    run : a row
+    """
+    record = re.search(r"track_1_short/(\d{4}-\d\d-\d\d)_", run.text.get("source_location", ""))
+    return record is not None and record[1] >= MUON_DEALT and "muon" in run.text.get("optimizer", "").lower()
+
+
 def words_of(run: Run) -> str:
     """Notes of a row in lower case; where rows of its source add up, with what those before it changed.
 

@@ -192,6 +192,18 @@ def test_tensor_ranks_orthogonalise_their_blocks_and_sharding_deals_whole_matric
     assert extra[0] == pytest.approx(8 * extra[1], rel=0.02)
 
 
+def test_small_matrices_are_launched_no_faster_than_the_host_can():
+    """KellerJordan/modded-nanogpt records/track_1_short: dealing Muon's matrices to 8 GPUs took steps of 124M parameters from 179
+    to 154 ms, when their products take 3 ms."""
+    model = costmodel.Transformer(name="gpt2", layers=12, hidden=768, heads=6, vocabulary=50_304, feed_forward=3_072, gated=False)
+    plan = Plan(global_batch=512, seq_len=1_024, data_parallel=8, micro_batch=64, optimizer="muon")
+    cluster = costmodel.load_cluster("dgx-h100", gpus=8)
+    spread, whole = (
+        costmodel.estimate(model, cluster, dataclasses.replace(plan, zero_stage=stage)).times["optimizer"] for stage in (1, 0)
+    )
+    assert whole - spread == pytest.approx(25e-3, rel=0.3)
+
+
 # Wrong input
 
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 from costmodel import ops
 from costmodel.formulas import compute
 from costmodel.formulas.quantities import DeviceNumbers, ModelNumbers, Number, PlanNumbers, Settings, Software
+from costmodel.formulas.transformer import launches
 
 NEWTON_SCHULZ_STEPS = 5.0
 """Of Muon: KellerJordan/Muon@d4a8f3a muon.py, ``zeropower_via_newtonschulz5``; NVIDIA-NeMo/Emerging-Optimizers alike."""
+
+
+LAUNCHES_OF_MATRIX = 16.0
+"""Kernels of a layer that take the host as long as Muon's for one matrix: three products a step and some ten around them
+(NVIDIA-NeMo/Emerging-Optimizers, ``newton_schulz_step``), without a module's hooks and autograd's records. KellerJordan/
+modded-nanogpt records/track_1_short: dealing 72 matrices to 8 GPUs took 25 ms off a step, products of 3 ms."""
 
 
 def newton_schulz_flop(rows: Number, columns: Number) -> Number:
@@ -66,14 +73,30 @@ def layer_flop(model: ModelNumbers, plan: PlanNumbers) -> tuple[Number, Number]:
     return projections + (1.0 - share) * dense + share * shared, share * mixture.number / plan.expert * expert
 
 
+def layer_matrices(model: ModelNumbers, plan: PlanNumbers) -> tuple[Number, Number]:
+    """Matrices of an average layer on a rank that `layer_flop` counts: outside the routed experts, and in them.
+
+    Parameters
+    ----------
+    model, plan : `ModelNumbers`, `PlanNumbers`
+    """
+    attention, mixture = model.attention, model.experts
+    share = mixture.layers / model.layers
+    latent = 4.0 + ops.where(attention.query_latent > 0.0, 1.0, 0.0)
+    projections = ops.where(attention.latent > 0.0, latent, 4.0)
+    matrices = 2.0 + model.mlp.gated
+    shared = ops.where(mixture.shared_width > 0.0, matrices, 0.0)
+    return projections + (1.0 - share) * matrices + share * shared, share * mixture.number / plan.expert * matrices
+
+
 def kind_time(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, device: DeviceNumbers,
     layers: Number, shard: Number, expert_shard: Number, updated: Number,
 ) -> Number:  # fmt: skip
     """Time that the optimizer's kind adds to an update of a stage on one rank [s].
 
-    Muon multiplies matrices in 16 bit; where the optimizer's state is sharded, whole matrices are dealt to the ranks. Others
-    move what their intermediate tensors take beside the state.
+    Muon multiplies matrices in 16 bit, if the host launches that fast; where the optimizer's state is sharded, whole matrices
+    are dealt to the ranks. Others move what their intermediate tensors take beside the state.
 
     Parameters
     ----------
@@ -89,4 +112,8 @@ def kind_time(
     flop = chosen.newton_schulz_steps * layers * (dense / spread + routed / expert_spread)
     rate = compute.base_product_rate(software.compute.gemm_efficiency_scale, device)
     trained = 1.0 - settings.adapter.frozen  # adapters' matrices are too thin to count
-    return trained * flop / rate + chosen.passing_bytes * updated / device.memory_bandwidth
+    matrices, routed_matrices = layer_matrices(model, plan)
+    held = layers * (matrices / spread + routed_matrices / expert_spread)
+    iterates = ops.where(chosen.newton_schulz_steps > 0.0, LAUNCHES_OF_MATRIX, 0.0)
+    launching = iterates * held * software.host.forward / launches.PLAIN
+    return trained * ops.maximum(flop / rate, launching) + chosen.passing_bytes * updated / device.memory_bandwidth
