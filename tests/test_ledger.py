@@ -278,7 +278,7 @@ def test_each_backward_pass_sums_the_gradients_of_the_stage_that_it_is_of_from_z
         global_batch=16 * (4 if schedule == "chimera" else 8), seq_len=512, data_parallel=16, pipeline_parallel=4,
         schedule=schedule, virtual_stages=2 if schedule in CHUNKED else 1, zero_stage=zero_stage,
     )  # fmt: skip
-    sharding = dataclasses.replace(load_framework("fsdp2"), schedules=(schedule,))
+    sharding = dataclasses.replace(load_framework("fsdp2"), schedules=(schedule,), deferred_sums=False)
     question = SMALL, load_cluster("dgx-h100", gpus=64), plan, sharding
     made, (order, ranks) = ledger(*question, buckets=OneBucket()), orders_of(question)
     settings = made.estimate.plan.settings(made.estimate.framework)
@@ -293,6 +293,27 @@ def test_each_backward_pass_sums_the_gradients_of_the_stage_that_it_is_of_from_z
             rows = (row for row in made.of(name) if row.collective == what and row.phase == phase)
             wanted = width * sum(parameters_of(question, order, int(stage)) for stage in stages)
             assert sum(row.count * row.nbytes for row in rows) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("buckets", [OneBucket(), FullySharded()])
+@pytest.mark.parametrize("zero_stage", [2, 3])
+def test_pytorchs_pipelines_sum_sharded_gradients_once_a_step_and_hold_them_whole_until_then(zero_stage, buckets):
+    """pytorch/pytorch@0138610 torch/distributed/pipelining/stage.py, ``backward_maybe_with_nosync``."""
+    plan = Plan(global_batch=256, seq_len=512, data_parallel=16, pipeline_parallel=4, zero_stage=zero_stage)
+    question = SMALL, load_cluster("dgx-h100", gpus=64), plan, "fsdp2"
+    made, (order, ranks) = ledger(*question, buckets=buckets), orders_of((*question[:3], load_framework("fsdp2")))
+    width = made.estimate.plan.settings(made.estimate.framework).widths.reduce
+    for rank, name in ranks:
+        own = {int(stage) for stage in passes_of(order, rank, (BACKWARD,))}
+        wanted = width * sum(parameters_of(question, order, stage) for stage in own)
+        rows = [row for row in made.of(name) if row.collective == "reduce-scatter" and row.phase == "gradient sync"]
+        assert sum(row.count * row.nbytes for row in rows) == pytest.approx(wanted, rel=1e-6)
+        gathers = [row for row in made.of(name) if row.collective == "all-gather"]
+        once = {row.phase for row in gathers} == {"after step"}
+        assert once is (zero_stage == 2)
+    states = made.estimate.memory
+    assert states.gradients == pytest.approx(2.0 * states.weights if zero_stage == 2 else states.gradients)
+    assert states.gradients > 0.5 * states.optimizer * 16 / 3
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1])

@@ -154,7 +154,8 @@ def without_network(question):
     """The question with links of no latency and next to no end of bandwidth, and exchanges that need no launch."""
     model, cluster, plan, software = question
     levels = [dataclasses.replace(level, bandwidth=1e15, latency=0.0) for level in cluster.levels]
-    quiet = dataclasses.replace(software, constants=replaced(software.constants, {"host_collective_launch": 0.0}))
+    silent = {"host_collective_launch": 0.0, "network_crossing_launch": 0.0}
+    quiet = dataclasses.replace(software, constants=replaced(software.constants, silent))
     return model, dataclasses.replace(cluster, levels=levels), plan, quiet
 
 

@@ -41,6 +41,7 @@ class Context(NamedTuple):
     overlapped : gradients travel beside the backward pass
     first_stage : of the pipeline
     chunks : model chunks of the stage (virtual stages)
+    deferred : gradients that are sharded are summed once a step
     """
 
     ranks: int
@@ -50,6 +51,7 @@ class Context(NamedTuple):
     overlapped: bool = True
     first_stage: bool = True
     chunks: int = 1
+    deferred: bool = False
 
 
 class Call(NamedTuple):
@@ -201,14 +203,14 @@ class OneBucket:
             whole = _bucketed(tensors, order, np.array([len(tensors)]), tensors.numel[order])
             if context.zero_stage == 0:
                 return [Call("gradient sync", "all-reduce", "all", "gradients", whole.elements, whole.layer, False)]
-            calls = _over_copies(whole, context, whole.elements, context.zero_stage > 1)
+            calls = _over_copies(whole, context, whole.elements, context.zero_stage > 1 and not context.deferred)
             return [*calls, Call("after step", "all-gather", "shard", "weights", whole.elements, whole.layer, False)]
         units = _units(tensors)
         gathers = [
             Call(phase, "all-gather", "shard", "weights", units.elements, units.layer, True)
             for phase in ("forward", "backward")
         ]
-        return gathers + _over_copies(units, context, units.elements, True)
+        return gathers + _over_copies(units, context, units.elements, not context.deferred)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -364,11 +366,13 @@ class FullySharded:
         if context.zero_stage < 2:
             _refuse("FullySharded", context, "2 and 3")
         made = self.buckets(tensors, context)
-        calls = [Call("forward", "all-gather", "shard", "weights", made.elements[::-1], made.layer[::-1], True)]
+        every = context.zero_stage == 3 or not context.deferred
+        phase = "forward" if every else "after step"
+        calls = [Call(phase, "all-gather", "shard", "weights", made.elements[::-1], made.layer[::-1], every)]
         if context.zero_stage == 3:
             again = self.outer_again | ((made.layer > 0) & (made.layer <= tensors.layers))
             calls += [Call("backward", "all-gather", "shard", "weights", made.elements[again], made.layer[again], True)]
-        return calls + _over_copies(made, context, made.elements, True)
+        return calls + _over_copies(made, context, made.elements, not context.deferred)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -302,6 +302,7 @@ class Book:
             context = Context(
                 int(ranks), int(shard), int(self.asked.zero_stage or 0), settings.widths.reduce,
                 bool(settings.overlap.gradients), stage.embedding, int(plan.virtual_stages) * (1 + self.folded),
+                float(layer.sharded_gradients(settings, plan)) < float(plan.shard_gradients),
             )  # fmt: skip
             members = {"all": (ranks, stride), "shard": (shard, stride), "copies": (ranks / shard, stride * shard)}
             tensors = held.where(kept)

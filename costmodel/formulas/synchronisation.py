@@ -416,9 +416,9 @@ def _each_micro_batch(
     `edge` are the times to gather and to sum what lies around the layers, `tail` is 1 where that is behind them.
     """
     rule = settings.buckets
-    third = plan.shard_weights
-    second = plan.shard_gradients - third
-    edge_gather, edge_scatter = edge
+    third, sharded = plan.shard_weights, layer.sharded_gradients(settings, plan)
+    second = sharded * (1.0 - third)
+    edge_gather, edge_scatter = edge[0], sharded * edge[1]
     depth = layers / chunks
     behind = ops.maximum(depth - 1.0, 0.0)
     gather_hidden = behind * ops.minimum(units.forward.time, hiding.ahead * hiding.forward)
@@ -429,9 +429,10 @@ def _each_micro_batch(
     split = schedules.splits_backward(plan.schedule)
     ends = ops.minimum(behind, 1.0)
     between = ops.maximum(depth - 2.0, 0.0)
-    both = units.backward.time + units.summed.time
+    summed = sharded * units.summed.time
+    both = units.backward.time + summed
     again_hidden = ops.minimum(units.backward.time, hiding.beside * hiding.data)
-    summed_hidden = ops.minimum(units.summed.time, hiding.beside * hiding.weight)
+    summed_hidden = ops.minimum(summed, hiding.beside * hiding.weight)
     paired_hidden = ops.where(
         split > 0.0, behind * (again_hidden + summed_hidden),
         ends * (again_hidden + summed_hidden) + between * ops.minimum(both, hiding.beside * hiding.backward),
@@ -439,7 +440,7 @@ def _each_micro_batch(
     tail_hidden = tail * ops.minimum(edge_scatter, hiding.beside * hiding.weight)
     third_time = chunks * depth * both + edge_scatter + rule.edge_again * edge_gather
     third_hidden = chunks * paired_hidden + tail_hidden
-    unit_time = chunks * depth * units.summed.time + edge_scatter
+    unit_time = chunks * depth * summed + edge_scatter
     unit_hidden = chunks * behind * summed_hidden + tail_hidden
     bucket_hidden = (1.0 - 1.0 / buckets) * ops.minimum(bucket_time, hiding.beside * layers * hiding.weight)
     second_time = ops.where(rule.units_second > 0.0, unit_time, bucket_time)
@@ -479,20 +480,24 @@ def stage_synchronisation(
     edge = owned.edges
     stored = adapters.gathered_width(settings, plan)
 
-    # a whole stage in buckets
-    buckets, routed_buckets = _stage_buckets(
+    # a whole stage in buckets, or in units once a step
+    sharded = layer.sharded_gradients(settings, plan)
+    in_units = ops.where((rule.units_second > 0.0) & (plan.shard_gradients > sharded), copied, 0.0)
+    cut, routed_cut = _stage_buckets(
         model, settings, plan, dense_group, routed_group, copied, routed, edge, first, last, chunks
     )
+    buckets, routed_buckets = ops.where(in_units > 0.0, in_units, cut), ops.where(in_units > 0.0, in_units, routed_cut)
     allreduced = together(
         reduction(dense_bytes * dense, buckets, dense_group),
         reduction(routed_bytes * routed, routed_buckets, routed_group),
     )
     other = settings.synchronisation.kind > 0.5
     scatter = Part(ops.where(other, 0.0, allreduced.time) + besides.time, allreduced.load)
-    gathers = ops.where(rule.gathered_in_buckets > 0.0, buckets, 1.0)
+    in_buckets = rule.gathered_in_buckets + in_units
+    gathers = ops.where(in_buckets > 0.0, buckets, 1.0)
     gather = together(
         gathering(stored * dense, gathers, dense_group, pieces_of_rank(settings, copied)),
-        gathering(stored * routed, ops.where(rule.gathered_in_buckets > 0.0, routed_buckets, 1.0), routed_group),
+        gathering(stored * routed, ops.where(in_buckets > 0.0, routed_buckets, 1.0), routed_group),
     )
 
     # what lies around the layers, and every pass of a micro-batch by a chunk
@@ -506,13 +511,13 @@ def stage_synchronisation(
     )  # fmt: skip
 
     # once a step, beside the last passes of each chunk
-    once = 1.0 - plan.shard_gradients
+    once = 1.0 - sharded
     m = layout.micro_batches(settings, plan)
     rounds = ops.where(schedules.rounds(plan.schedule) > 0.0, plan.pipeline, m)
     span = ops.where(chunks > 1.0, (1.0 + (chunks - 1.0) * rounds) / chunks, 1.0)
     averaged = ops.where(ops.equal(settings.synchronisation.kind, communication.LOCAL_SGD), 0.0, hiding.beside)
     step_hidden = once * (1.0 - 1.0 / buckets) * ops.minimum(scatter.time, averaged * span * layers * hiding.weight)
-    third, second = plan.shard_weights, plan.shard_gradients - plan.shard_weights
+    third, second = plan.shard_weights, sharded * (1.0 - plan.shard_weights)
     after = plan.shard_optimizer * (1.0 - (third + second * rule.units_second))
     opening = ops.minimum(gather.time, hiding.ahead * span * layers * hiding.forward)
     opening_hidden = after * (1.0 - 1.0 / gathers) * opening

@@ -71,6 +71,23 @@ def product(
     return forward, data, weight
 
 
+def sharded_gradients(settings: Settings, plan: PlanNumbers) -> Number:
+    """1 where gradients are summed after every micro-batch, and a rank keeps its part of the sums.
+
+    From ZeRO-2 on, but where a framework has a pipeline wait with it for the last micro-batch.
+
+    Parameters
+    ----------
+    settings, plan : `Settings`, `PlanNumbers`
+
+    References
+    ----------
+    pytorch/pytorch@0138610 torch/distributed/pipelining/stage.py, ``backward_maybe_with_nosync``: FSDP's modules neither reduce
+    gradients nor reshard weights before a stage's last backward pass
+    """
+    return plan.shard_gradients * (1.0 - settings.framework.deferred_sums * ops.where(plan.pipeline > 1.0, 1.0, 0.0))
+
+
 def fused_accumulation(settings: Settings, plan: PlanNumbers) -> Number:
     """1 where the products of weight gradients add them to the accumulated ones; sharded gradients other kernels add.
 
@@ -82,7 +99,7 @@ def fused_accumulation(settings: Settings, plan: PlanNumbers) -> Number:
     ----------
     NVIDIA-NeMo/Megatron-Bridge#1386, which turns it off under Megatron-FSDP
     """
-    return settings.framework.fused_accumulation * (1.0 - plan.shard_gradients)
+    return settings.framework.fused_accumulation * (1.0 - sharded_gradients(settings, plan))
 
 
 def added_bytes(settings: Settings, plan: PlanNumbers) -> Number:

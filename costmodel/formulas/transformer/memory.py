@@ -175,6 +175,12 @@ def states_of(
     on_device = 1.0 - settings.offload.optimizer
     held = shard_of(plan.shard_weights, dense, routed, shard, expert_shard)
     summed = shard_of(plan.shard_gradients, dense, routed, shard, expert_shard)
+    # where sums wait for the last micro-batch, gradients are whole: of a chunk after the other if each has all micro-batches
+    chunk_by_chunk = schedules.chunked(plan.schedule) * (1.0 - schedules.rounds(plan.schedule))
+    waiting = (plan.shard_gradients - layer.sharded_gradients(settings, plan)) * ops.where(
+        chunk_by_chunk > 0.0, 1.0 / plan.virtual_stages, 1.0
+    )
+    summed = waiting * (dense + routed) + (1.0 - waiting) * summed
     # the state of a stage that two ranks run is sharded over both
     once = ops.where(plan.shard_optimizer > 0.0, 1.0 / copies, 1.0)
     updated = once * shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
@@ -242,7 +248,8 @@ def gathered_backward(owned: RankParameters, settings: Settings, plan: PlanNumbe
     widths = settings.widths
     unit = split_parameters(owned.layer, owned.layer_routed, plan)
     edges = split_parameters(owned.edges, owned.edges_routed, plan)
-    units = widths.stored * unit + settings.trainable * widths.reduce * (unit + edges)
+    whole = layer.sharded_gradients(settings, plan) * (unit + edges)
+    units = widths.stored * unit + settings.trainable * widths.reduce * whole
     return ops.where(settings.buckets.live > 0.0, 0.0, units)
 
 
