@@ -10,7 +10,7 @@ import re
 from calibration.data import adapters, datasets
 from calibration.data import arguments as megatron
 from calibration.data.datasets import dataset_of, words_of
-from calibration.data.recipes import Recipe, recipe_of
+from calibration.data.recipes import Recipe, graphs_of, recipe_of
 from calibration.data.runs import Run
 from calibration.data.twins import contradicted
 from costmodel.catalogue.communication import network_kind
@@ -18,9 +18,11 @@ from costmodel.catalogue.loader import load_device, load_model, names
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.device import Device
 from costmodel.description.framework import Framework
+from costmodel.description.graphs import captured
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue, NotModelled
+from costmodel.records import Row
 
 DEVICES = {"a800-sxm-80gb": "a800", "mi250x": "mi250x-gcd"}
 """Names that sources use for devices of the catalogue."""
@@ -264,8 +266,7 @@ def plan_of(run: Run, framework: Framework) -> Plan:
         adapter=adapters.kind(run), lora_rank=adapters.rank(run), lora_targets=adapters.targets(run),
         attention=_attention(run, framework) or megatron.attention(stated),
         fused_norms=fused_norms, fused_cross_entropy=fused_loss,
-        cuda_graphs=_captured(run, recipe) or bool(recipe.graph_modules),
-        graph_modules=None if _captured(run, recipe) else recipe.graph_modules or None,
+        **_graphs(run, recipe),
         fused_experts=_fused(run, recipe),
         overlap_tensor=True if "async tp" in words_of(run) else recipe.overlap_tensor,
         overlap_experts=True if recipe.overlap_experts else None,
@@ -283,10 +284,20 @@ def _attention(run: Run, framework: Framework) -> str:
     return framework.attention if denied and named == "unfused" and framework.attention != "flash" else named
 
 
-def _captured(run: Run, recipe: Recipe) -> bool:
-    """Whether the passes of a layer are launched as a graph; those of experts if they are fused."""
-    named = re.search(r"config_\w+_cg\b", run.text.get("derived", ""))
-    return (recipe.cuda_graphs or named is not None) and (not _whole(run, "n_experts", 0) or _fused(run, recipe))
+def _graphs(run: Run, recipe: Recipe) -> Row:
+    """What of a layer is launched as a graph: all of it, with experts if they are fused, some of its modules, or nothing.
+
+    NVIDIA-NeMo/Megatron-Bridge scripts/performance/configs: what v0.5.0 captures whole, as experts are fused, v0.2.0 to v0.4.2
+    capture the router of.
+    """
+    whole, modules = graphs_of(run)
+    experts = _whole(run, "n_experts", 0)
+    whole = whole or re.search(r"config_\w+_cg\b", run.text.get("derived", "")) is not None
+    if whole and experts and not _fused(run, recipe):
+        whole, modules = False, "router"
+    said = re.search(r"cuda graph ((?:moe_\w+|attn|mlp)(?:\+\w+)*)", words_of(run))
+    modules = captured(said[1]) if said else modules
+    return {"cuda_graphs": whole or bool(modules), "graph_modules": None if whole else modules or None}
 
 
 def _fused(run: Run, recipe: Recipe) -> bool:

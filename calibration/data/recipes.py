@@ -24,6 +24,8 @@ CAPTURED = re.compile(r"full_iteration|transformer_engine\W*$")
 """CUDA graphs of all that a layer does."""
 PARTLY = re.compile(r"(?:transformer_engine|local) \[(.*)\]")
 """Those of some of its modules, which leave the rest to the host."""
+CAPTURED_FROM = "25.11"
+"""Container whose recipes first capture modules around experts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +100,44 @@ def _recipes(path: Path) -> dict[Key, Recipe]:
                 recipe = _recipe(row)
                 found[key] = recipe if found.get(key, recipe) == recipe else None
     return {key: recipe for key, recipe in found.items() if recipe is not None}
+
+
+@functools.cache
+def _graphs(path: Path) -> dict[Key, tuple[bool, str]]:
+    """Graphs on which all recipes of a model on a device in a precision agree, whatever their plan."""
+    found: dict[Key, set[tuple[bool, str]]] = {}
+    for key, recipe in _recipes(path).items():
+        model, task, device, _, dtype, *_ = key
+        found.setdefault((model, task, device, dtype), set()).add((recipe.cuda_graphs, recipe.graph_modules))
+    return {key: next(iter(graphs)) for key, graphs in found.items() if len(graphs) == 1}
+
+
+def graphs_of(run: Run, folder: Path | None = None) -> tuple[bool, str]:
+    """Whether a layer of a row is launched as a graph, and of what modules if not of all, as recipes have it.
+
+    Its own recipe's, else what those of its model agree on, on its device in its precision; from container 25.11 on
+    (NVIDIA-NeMo/Megatron-Bridge scripts/performance/configs: v0.2.0 first captures modules of mixtures of experts).
+
+    Parameters
+    ----------
+    run, folder : as of `recipe_of`
+    """
+    text = run.text
+    release = re.search(r"Megatron-Bridge (\d+\.\d+)", text["framework"])
+    if not _whole_number(text.get("n_experts", "")):
+        own = recipe_of(run, folder)
+        return own.cuda_graphs, own.graph_modules
+    if release is None or release[1] < CAPTURED_FROM:
+        return False, ""
+    own = recipe_of(run, folder)
+    if own != NOTHING:
+        return own.cuda_graphs, own.graph_modules
+    path = (folder or DEFAULT_FOLDER) / FOLDER / f"{text['dataset']}.csv"
+    return _graphs(path).get((_model(text["model_name"]), "", text["gpu_id"], text["compute_dtype"]), (False, ""))
+
+
+def _whole_number(text: str) -> int:
+    return int(float(text)) if text else 0
 
 
 def recipe_of(run: Run, folder: Path | None = None) -> Recipe:

@@ -222,8 +222,18 @@ def test_a_table_s_row_runs_the_recipe_of_its_plan():
     assert (plan.recompute, plan.dispatcher, plan.overlap_experts) == ("latent-projections", "deduplicated", True)
     whole = case_of(named("runs/nvidia_perf.csv", 244)).plan  # Llama 3 8B on 8 GB200: one graph of an iteration
     assert whole.cuda_graphs
-    assert whole.overlap_tensor is False
+    assert whole.overlap_tensor is False and whole.graph_modules is None
     assert recipe_of(named("runs/nvidia_perf.csv", 295)) == NOTHING  # NeMo of 2024
+
+
+@pytest.mark.skipif(not FILES, reason=f"no reference folder at {DEFAULT_FOLDER}")
+@pytest.mark.parametrize(
+    ("row", "modules"), [(99, "router"), (430, "router"), (93, "attention+router"), (265, None), (292, None)]
+)
+def test_graphs_hold_what_surrounds_experts_from_the_release_on_that_first_did(row, modules):
+    """NVIDIA-NeMo/Megatron-Bridge scripts/performance/configs @v0.2.0 to @v0.4.2: ``cuda_graph_scope``; row 430 says it itself."""
+    plan = case_of(named("runs2/nvidia_perf.csv", row)).plan
+    assert (plan.cuda_graphs, plan.graph_modules) == (modules is not None, modules)
 
 
 @pytest.mark.skipif(not FILES, reason=f"no reference folder at {DEFAULT_FOLDER}")
