@@ -14,7 +14,7 @@ from calibration.data.recipes import recipe_of
 from calibration.data.runs import Run
 from costmodel.catalogue.software import load_framework
 from costmodel.description.framework import Framework
-from costmodel.interop.launchers.dialects.megatron import context_communication
+from costmodel.interop.launchers.dialects.said_megatron import COMMUNICATIONS
 from costmodel.records import changed
 
 
@@ -265,8 +265,8 @@ def context_communication_of(run: Run) -> str | None:
     ----------
     run : a row
     """
-    said = re.search(r"cp[-_]comm[-_]type\W{1,4}(\w+)", run.text.get("notes", ""))
-    return str(context_communication(said[1])) if said else None
+    said = re.search(r"cp[-_]comm[-_]type\W{1,4}([\w+]+)", run.text.get("notes", ""))
+    return COMMUNICATIONS.get(said[1]) if said else None
 
 
 MUON_DEALT = "2024-10-17"

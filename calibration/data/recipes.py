@@ -11,7 +11,7 @@ from pathlib import Path
 
 from calibration.data.reference import DEFAULT_FOLDER
 from calibration.data.runs import Run
-from costmodel.description.graphs import OF_MEGATRON, captured
+from costmodel.description.graphs import of_scopes
 from costmodel.interop.launchers.dialects import megatron
 
 FOLDER = "recipes"
@@ -74,13 +74,12 @@ def _degrees(row: dict[str, str]) -> Key:
 def _recipe(row: dict[str, str]) -> Recipe:
     named = json.loads(row["recompute_modules"] or "[]")
     partly = PARTLY.match(row["cuda_graph"])
-    scopes = [scope for scope in re.findall(r"\w+", partly[1] if partly else "") if scope in OF_MEGATRON]
     settings = row["all_settings"]
     apart = re.search(r'tp_comm_overlap"?[:=] ?false', settings.lower()) is not None
     return Recipe(
         recompute=megatron.modules(named) if row["recompute_granularity"] == "selective" else "",
         dispatcher=row["moe_dispatcher"].lower(), cuda_graphs=CAPTURED.search(row["cuda_graph"].replace("[]", "")) is not None,
-        graph_modules=captured("+".join(scopes)) if scopes else "",
+        graph_modules=of_scopes(re.findall(r"\w+", partly[1] if partly else "")),
         fused_experts=re.search(r'op_fuser"?[:=] ?true', settings.lower()) is not None,
         overlap_experts=row["a2a_overlap"] == "True", overlap_tensor=False if apart else None,
     )  # fmt: skip

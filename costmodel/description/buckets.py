@@ -208,7 +208,7 @@ class OneBucket:
         units = _units(tensors)
         gathers = [
             Call(phase, "all-gather", "shard", "weights", units.elements, units.layer, True)
-            for phase in ("forward", "backward")
+            for phase in ("forward", "backward")[: 1 if context.deferred else 2]
         ]
         return gathers + _over_copies(units, context, units.elements, not context.deferred)
 
@@ -334,7 +334,9 @@ class FullySharded:
     """PyTorch's FSDP with one unit for each layer, and one for what lies around the layers.
 
     Weights are gathered before each forward pass and, at stage 3, again before each backward pass (but for the outer
-    unit, which stays); gradients are scattered after each backward pass.
+    unit, which stays); gradients are scattered after each backward pass. Deferred, they are scattered once a step, behind the
+    last pass, and weights stay whole from a backward pass on: those of stage 2 are gathered once a step, those of stage 3 once a
+    micro-batch, by whichever pass doesn't find them so.
 
     Parameters
     ----------
@@ -369,7 +371,7 @@ class FullySharded:
         every = context.zero_stage == 3 or not context.deferred
         phase = "forward" if every else "after step"
         calls = [Call(phase, "all-gather", "shard", "weights", made.elements[::-1], made.layer[::-1], every)]
-        if context.zero_stage == 3:
+        if context.zero_stage == 3 and not context.deferred:
             again = self.outer_again | ((made.layer > 0) & (made.layer <= tensors.layers))
             calls += [Call("backward", "all-gather", "shard", "weights", made.elements[again], made.layer[again], True)]
         return calls + _over_copies(made, context, made.elements, not context.deferred)

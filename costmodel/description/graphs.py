@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from costmodel.checks import text
 from costmodel.errors import InvalidValue
 
@@ -35,4 +37,20 @@ def captured(modules: str) -> str:
     return "+".join(name for name in MODULES if name in found)
 
 
-__all__ = ["MODULES", "OF_MEGATRON", "captured"]
+def of_scopes(scopes: Sequence[str]) -> str:
+    """Modules that scopes of Megatron name, with a plus between them; "" where they name all of a layer, or none of `MODULES`.
+
+    Parameters
+    ----------
+    scopes : of its graphs
+
+    Examples
+    --------
+    >>> of_scopes(["attn", "moe_router"]), of_scopes(["attn", "moe"]), of_scopes([])
+    ('attention+router', '', '')
+    """
+    named = [scope for scope in scopes if scope in OF_MEGATRON]
+    return captured("+".join(named)) if named and not {"moe", "full", "full_iteration"} & set(scopes) else ""
+
+
+__all__ = ["MODULES", "OF_MEGATRON", "captured", "of_scopes"]

@@ -116,7 +116,7 @@ class Plan:
         what they hold stays, for every micro-batch in flight; with experts, whose tokens vary, only if they are fused, or
         of the modules around them
     graph_modules : of a layer that graphs hold, ``"attention"``, ``"mlp"`` and ``"router"`` with a plus between them, or
-        Megatron's scopes of them; all if None
+        Megatron's scopes of them; ``"all"``, which is None
     fused_experts : bias, activation, router's probability and cast of an expert are part of its grouped products' kernels
         (``--use-transformer-engine-op-fuser`` of Megatron-Core on Blackwell), which takes ``dtype="mxfp8"``
     dispatcher : of tokens to their experts: ``"all-to-all"``, one copy for each expert, or ``"deduplicated"``, as DeepEP and
@@ -210,10 +210,12 @@ class Plan:
             if getattr(self, field) is not None:
                 flag(field, getattr(self, field))
         flag("cuda_graphs", self.cuda_graphs)
+        if self.graph_modules == "all":
+            object.__setattr__(self, "graph_modules", None)
         if self.graph_modules is not None:
             object.__setattr__(self, "graph_modules", graphs.captured(self.graph_modules))
             if not self.cuda_graphs:
-                raise InvalidValue("graph_modules", self.graph_modules, "None with cuda_graphs=False")
+                raise InvalidValue("graph_modules", self.graph_modules, "None, or cuda_graphs=True with it")
         flag("fused_experts", self.fused_experts)
         if self.zero_stage is not None:
             whole("zero_stage", self.zero_stage, 3)
@@ -438,7 +440,7 @@ class Plan:
                 f"zero_stage={plan.zero_stage} with pipeline_parallel={plan.pipeline_parallel}: {framework.name} "
                 f"shards at most stage {framework.largest_pipelined_zero_stage} under a pipeline",
             )
-        self._check_framework(framework)
+        plan._check_framework(framework)
         broken = legality.violations(
             model.numbers(), plan.settings(framework), plan.numbers(framework, model.layers), float(cluster.gpus or 0)
         )

@@ -44,6 +44,7 @@ def full_space(question: Question, given: Tried) -> Tried:
     others = itertools.permutations([name for name in RANK_ORDER if name != "tensor"])
     every: dict[str, list[Any]] = {
         "schedule": list(framework.schedules), "recompute": kinds,
+        "context_communication": list(framework.context_communications) if "context" in framework.dimensions else [],
         "shard_group": [0, cluster.gpus_per_node, 8 * cluster.gpus_per_node],
         "sequence_parallel": [True, False], "rank_order": [("tensor", *order) for order in others],
         "optimizer_offload": [0.0, 1.0], "activation_offload": [0.0, 0.5, 1.0],

@@ -19,6 +19,8 @@ WHY = {
     "recompute": "the layers of this model keep nothing that it would make again (a flash kernel keeps no scores)",
     "zero_stage": "there are no ranks to shard over",
     "shard_group": "all ranks that could share a copy do",
+    "context_communication": "there are no context ranks to exchange anything",
+    "graph_modules": "this model has none of them, or its host is faster than its device",
     "rank_order": "groups lie on the same links in either order",
     "fused_cross_entropy": "the framework's loss is this one",
 }

@@ -184,6 +184,9 @@ class _Tally:
             self._legal[read] = legal_plans(self.space, settings, sample.rank_order, self.most)
         found = dataclasses.replace(self._legal[read], order=sample.rank_order)
         repeated = self.space.repeated(found.split, sample.rank_order)
+        ways = self.space.given["context_communication"] or [sample.context_communication]
+        if sample.context_communication != ways[0]:  # a dimension of one rank exchanges nothing
+            repeated = repeated | (np.asarray(found.split["context"]) == 1.0)
         return found.without(repeated) if repeated.any() else found
 
     def _sample(self, chosen: Row, refused: list[str]) -> Plan | None:

@@ -430,15 +430,17 @@ def _each_micro_batch(
     ends = ops.minimum(behind, 1.0)
     between = ops.maximum(depth - 2.0, 0.0)
     summed = sharded * units.summed.time
-    both = units.backward.time + summed
-    again_hidden = ops.minimum(units.backward.time, hiding.beside * hiding.data)
+    again = 1.0 - (plan.shard_gradients - sharded)  # weights that wait for deferred sums are whole when a pass comes back
+    again_time = again * units.backward.time
+    both = again_time + summed
+    again_hidden = ops.minimum(again_time, hiding.beside * hiding.data)
     summed_hidden = ops.minimum(summed, hiding.beside * hiding.weight)
     paired_hidden = ops.where(
         split > 0.0, behind * (again_hidden + summed_hidden),
         ends * (again_hidden + summed_hidden) + between * ops.minimum(both, hiding.beside * hiding.backward),
     )  # fmt: skip
     tail_hidden = tail * ops.minimum(edge_scatter, hiding.beside * hiding.weight)
-    third_time = chunks * depth * both + edge_scatter + rule.edge_again * edge_gather
+    third_time = chunks * depth * both + edge_scatter + again * rule.edge_again * edge_gather
     third_hidden = chunks * paired_hidden + tail_hidden
     unit_time = chunks * depth * summed + edge_scatter
     unit_hidden = chunks * behind * summed_hidden + tail_hidden
@@ -516,7 +518,8 @@ def stage_synchronisation(
     rounds = ops.where(schedules.rounds(plan.schedule) > 0.0, plan.pipeline, m)
     span = ops.where(chunks > 1.0, (1.0 + (chunks - 1.0) * rounds) / chunks, 1.0)
     averaged = ops.where(ops.equal(settings.synchronisation.kind, communication.LOCAL_SGD), 0.0, hiding.beside)
-    step_hidden = once * (1.0 - 1.0 / buckets) * ops.minimum(scatter.time, averaged * span * layers * hiding.weight)
+    beside = once - (plan.shard_gradients - sharded)  # deferred sums follow a stage's last pass, unit by unit
+    step_hidden = beside * (1.0 - 1.0 / buckets) * ops.minimum(scatter.time, averaged * span * layers * hiding.weight)
     third, second = plan.shard_weights, sharded * (1.0 - plan.shard_weights)
     after = plan.shard_optimizer * (1.0 - (third + second * rule.units_second))
     opening = ops.minimum(gather.time, hiding.ahead * span * layers * hiding.forward)

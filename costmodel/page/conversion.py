@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from costmodel.description.plan import Plan
 from costmodel.errors import CostModelError, InvalidValue, NotModelled
-from costmodel.page.question import Asked, Domain, Fields, domains
+from costmodel.page.question import HELD, Asked, Domain, Fields, domains
 
 Values = dict[str, float]
 """Arguments of the formulas by their path, as ``settings.seq_len``."""
@@ -212,7 +212,12 @@ def learn(question: Asked, plans: Collection[Plan] = ()) -> Conversion:
     ------
     InvalidValue
         where an argument is no product of fields
+    NotModelled
+        where a field is asked that tables don't have
     """
+    for name in HELD:
+        if (value := getattr(question.plan, name)) is not None:
+            raise NotModelled(f"a page of {name}={value!r}: its tables are of {name}=None")
     learner = _Learner(question, plans)
     numbers, choices = _influences(learner)
     for path, fields in SHOWN_BY_THIRDS.items():

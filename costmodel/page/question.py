@@ -28,7 +28,7 @@ STEPS = (training_step.uncompressed_step, training_step.step)
 """The formulas among which `costmodel.evaluation.engine.step_formula` chooses; which one, is an argument called `FORMULA`."""
 LEVEL_FIELDS = ("bandwidth", "latency")
 HELD = ("lora_targets", "graph_modules")
-"""Fields of a plan that stay as they were asked."""
+"""Fields of a plan that a page doesn't change, and that are left as they are by default."""
 DEVICE_FIELDS = ("memory", "memory_bandwidth", "host_bandwidth")
 OF_DTYPE = ("flop_rate", "gemm_efficiency")
 """Of a device at the plan's dtype; where they aren't given, what the device has for it."""

@@ -84,6 +84,7 @@ def refused_by_framework(question: Asked, conversion: Conversion) -> list[Refusa
     sharding = {name for rule in conversion.rules.values() if leading[0] in rule.by for name in rule.by}
     groups = [
         (*leading, *sorted(sharding - {leading[0]})), ("schedule", "virtual_stages", "pipeline_parallel"), ("dtype",),
+        ("context_communication", "context_parallel"),
         *((one.field,) for one in DIMENSIONS if one.column in SPLITTING),
     ]  # fmt: skip
     found = []

@@ -192,7 +192,9 @@ class ProgramWriter:
         self.offsets = [0]
         self.draws = 0
         settings = self.shape.settings
-        self.gathers_ahead, self.sums_beside = settings.overlap.parameters > 0.0, settings.overlap.gradients > 0.0
+        deferred = layer.sharded_gradients(settings, self.shape.plan) < self.shape.plan.shard_gradients
+        self.gathers_ahead = settings.overlap.parameters > 0.0
+        self.sums_beside = bool((settings.overlap.gradients > 0.0) and not deferred)
         calls = {stage.name: self._calls(stage.name, rows) for stage in made.stages}
         self.found: dict[tuple[int, int, int, int], list[tuple[int, float]]] = {}
         self.sends: dict[int, int] = {}

@@ -231,7 +231,7 @@ def test_a_table_s_row_runs_the_recipe_of_its_plan():
     ("row", "modules"), [(99, "router"), (430, "router"), (93, "attention+router"), (265, None), (292, None)]
 )
 def test_graphs_hold_what_surrounds_experts_from_the_release_on_that_first_did(row, modules):
-    """NVIDIA-NeMo/Megatron-Bridge scripts/performance/configs @v0.2.0 to @v0.4.2: ``cuda_graph_scope``; row 430 says it itself."""
+    """NVIDIA-NeMo/Megatron-Bridge scripts/performance/configs @v0.2.0 to @v0.4.2, ``cuda_graph_scope``; row 430 says so."""
     plan = case_of(named("runs2/nvidia_perf.csv", row)).plan
     assert (plan.cuda_graphs, plan.graph_modules) == (modules is not None, modules)
 

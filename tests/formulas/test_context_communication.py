@@ -130,6 +130,23 @@ def test_launchers_say_it(word, way):
         assert len(said) == 1 if way == "ring" else word in said[1]
 
 
+@pytest.mark.parametrize("words", ["a2a+p2p", "p2p a2a"])
+def test_ways_that_are_mixed_are_said_to_be_unpriced(words):
+    said = "--context-parallel-size 4 --seq-length 8192 --micro-batch-size 1 --global-batch-size 8 --bf16 --cp-comm-type "
+    launch = read_launch(said + words)
+    assert any("cp-comm-type" in one for one in launch.unpriced) and not launch.unknown
+    assert read_launch(said + "a2a a2a").plan["context_communication"] == "all-to-all"
+
+
+def test_latent_attention_passes_values_as_wide_as_they_are():
+    model = load_model("deepseek-v2-lite")  # keys of 192 channels, values of 128
+    plan = dataclasses.replace(PLAN, context_communication="all-gather")
+    made = ledger_of(estimate(model, CLUSTER, plan))
+    rows = [row for row in made.transactions if row.group == "context" and row.phase == "forward"]
+    whole = sum(row.nbytes * row.count for row in rows) / model.layers / plan.micro_batches
+    assert whole == pytest.approx(TOKENS * model.heads * (192 + 128) * 2)
+
+
 def test_sequences_split_by_heads_are_read_from_deepspeed_and_written_back():
     said = '{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 1, "sequence_parallel_size": 4, "bf16": {"enabled": true}}'
     launch = read_launch(said, gpus=8, settings={"seq_len": "8192"})

@@ -22,6 +22,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "overlap_pipeline": (False, True), "shard_group": (1, 2, 4), "optimizer_offload": (0.0, 0.3, 1.0),
     "activation_offload": (0.0, 0.25, 1.0), "seq_len": (2048, 4096, 32768), "global_batch": (64, 128, 960),
     "rank_order": (("tensor", "data", "context", "pipeline"), ("pipeline", "data", "context", "tensor")),
+    "context_communication": ("ring", "all-gather", "all-to-all"),
 }  # fmt: skip
 TOGETHER: tuple[dict[str, Any], ...] = (
     {"compression": "top-k", "compression_density": 0.01, "zero_stage": 0}, {"compression": "power-sgd", "compression_rank": 4},

@@ -66,6 +66,15 @@ def test_ranks_with_the_same_weights_stand_as_far_apart_as_any_order_has_it(ques
         assert got["plan.data_stride"] == wanted["plan.data_stride"]
 
 
+@pytest.mark.parametrize("fields", [
+    {"cuda_graphs": True, "graph_modules": "attention"}, {"adapter": "lora", "lora_targets": ("query", "value")},
+])  # fmt: skip
+def test_what_the_tables_don_t_have_is_refused(question, fields):
+    plan = costmodel.Plan(global_batch=64, seq_len=4096, data_parallel=16, **fields)
+    with pytest.raises(costmodel.NotModelled, match=list(fields)[1]):
+        learn(question._replace(plan=plan, open=()))
+
+
 def test_what_a_field_can_be_is_what_its_refusal_says(learnt):
     domains = learnt.domains
     assert domains["zero_stage"].choices == (0, 1, 2, 3) and domains["zero_stage"].empty

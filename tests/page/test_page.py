@@ -11,6 +11,7 @@ import pytest
 
 import costmodel
 from costmodel.description.plan import SCHEDULES
+from costmodel.page.question import HELD as UNCHANGED
 from tests.browser import Browser, opened
 from tests.page.questions import asked_of_library, difference, drawn
 
@@ -210,7 +211,7 @@ def test_keys_alone_move_tabs_and_sliders(browser, pages):
 
 def as_asked(plan):
     """A plan as the page is asked for it."""
-    fields = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan) if field.name != "lora_targets"}
+    fields = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan) if field.name not in UNCHANGED}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
 
 

@@ -57,8 +57,9 @@ def context_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) 
     """
     attention = model.attention
     kv_heads = ops.maximum(attention.kv_heads / plan.tensor, 1.0)
-    keys = ops.where(attention.latent > 0.0, attention.heads / plan.tensor, kv_heads) * attention.head_dim
-    return 2.0 * settings.widths.activation * layer.local_tokens(settings, plan) * keys
+    heads = ops.where(attention.latent > 0.0, attention.heads / plan.tensor, kv_heads)
+    widths = heads * (attention.head_dim + attention.value_head_dim)
+    return settings.widths.activation * layer.local_tokens(settings, plan) * widths
 
 
 def query_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:

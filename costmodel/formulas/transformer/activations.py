@@ -204,7 +204,8 @@ def captured_share(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     inner = tokens / plan.tensor
     attended, multiplied = attention_activations(model, settings, plan), mlp_activations(model, settings, plan)
     around = 0.5 * (whole - inner * (attended + multiplied))
-    attention, mlp = around + inner * attended, around + inner * multiplied
+    dense, _, _, _ = mlp_parts(model, settings)
+    attention, mlp = around + inner * attended, around + inner * dense
     kernels, share = settings.kernels, model.experts.layers / model.layers
     some = kernels.captured_attention * attention + kernels.captured_mlp * (1.0 - share) * mlp
     return kernels.cuda_graphs + (1.0 - kernels.cuda_graphs) * some / whole

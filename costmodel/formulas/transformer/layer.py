@@ -83,7 +83,7 @@ def sharded_gradients(settings: Settings, plan: PlanNumbers) -> Number:
     References
     ----------
     pytorch/pytorch@0138610 torch/distributed/pipelining/stage.py, ``backward_maybe_with_nosync``: FSDP's modules neither reduce
-    gradients nor reshard weights before a stage's last backward pass
+    gradients nor reshard weights in a stage's backward passes, but after the last of them
     """
     return plan.shard_gradients * (1.0 - settings.framework.deferred_sums * ops.where(plan.pipeline > 1.0, 1.0, 0.0))
 

@@ -211,8 +211,9 @@ def gathered_weights(owned: RankParameters, settings: Settings, plan: PlanNumber
     """Bytes of the weights that ZeRO-3 has gathered on one rank, from the first forward pass on.
 
     Where a layer is a unit, that of one layer, and embedding and head, which are one more and stay whole until their own
-    backward pass; the next layer's, `gathered_backward`, come only beside the backward pass. DeepSpeed gathers up to a
-    number of parameters, whatever they belong to.
+    backward pass; the next layer's, `gathered_backward`, come only beside the backward pass. Where sums wait for a pipeline's
+    last micro-batch, weights are whole from a backward pass on: all layers'. DeepSpeed gathers up to a number of parameters,
+    whatever they belong to.
 
     Parameters
     ----------
@@ -229,7 +230,9 @@ def gathered_weights(owned: RankParameters, settings: Settings, plan: PlanNumber
     """
     widths = settings.widths
     dense, routed = whole_parameters(owned, layers)
-    units = widths.stored * split_parameters(owned.layer, owned.layer_routed, plan)
+    deferred = plan.shard_gradients - layer.sharded_gradients(settings, plan)
+    kept = ops.where(deferred > 0.0, layers, 1.0)
+    units = kept * widths.stored * split_parameters(owned.layer, owned.layer_routed, plan)
     units = units + widths.parameter * split_parameters(owned.edges, owned.edges_routed, plan)
     live = widths.stored * ops.minimum(split_parameters(dense, routed, plan), settings.buckets.live)
     return ops.where(settings.buckets.live > 0.0, live, units)
@@ -248,8 +251,7 @@ def gathered_backward(owned: RankParameters, settings: Settings, plan: PlanNumbe
     widths = settings.widths
     unit = split_parameters(owned.layer, owned.layer_routed, plan)
     edges = split_parameters(owned.edges, owned.edges_routed, plan)
-    whole = layer.sharded_gradients(settings, plan) * (unit + edges)
-    units = widths.stored * unit + settings.trainable * widths.reduce * whole
+    units = layer.sharded_gradients(settings, plan) * (widths.stored * unit + settings.trainable * widths.reduce * (unit + edges))
     return ops.where(settings.buckets.live > 0.0, 0.0, units)
 
 

@@ -134,6 +134,8 @@ def _sequence(reading: Reading) -> None:
         reading.put("sequence_parallel", True)
     elif ranks and ranks > 1:
         reading.put("ulysses_parallel" if mode == "all_to_all" else "context_parallel", ranks)
+        if mode != "all_to_all":
+            reading.put("context_communication", "ring")
 
 
 COLOSSALAI = Dialect(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from costmodel.description.graphs import OF_MEGATRON, captured
+from costmodel.description.graphs import of_scopes
 from costmodel.description.recomputation import recomputation
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_megatron
@@ -85,12 +85,6 @@ def window(raw: object) -> object:
     return int(match[1]) if int(match[1]) > 0 else UNSTATED
 
 
-def context_communication(raw: object) -> object:
-    """What context ranks exchange, one way for all layers or a list of them alike."""
-    ways = {"p2p": "ring", "all_gather": "all-gather", "a2a": "all-to-all"}
-    return one_of(ways)(raw[0] if isinstance(raw, list) and len(set(map(str, raw))) == 1 else raw)
-
-
 PLAN_ROWS = (
     Row(
         "tensor_model_parallel_size model_parallel_size intra_layer_model_parallel_size",
@@ -100,7 +94,7 @@ PLAN_ROWS = (
     ),
     Row("pipeline_model_parallel_size", "pipeline_parallel", count, 1, "from 2.0"),
     Row("context_parallel_size", "context_parallel", count, 1, "from core 0.5"),
-    Row("cp_comm_type", "context_communication", context_communication, None, "from core 0.11"),
+    Row("cp_comm_type", "_cp_comm", anything, None, "from core 0.11"),
     Row("expert_model_parallel_size", "expert_parallel", count, 1, "from core 0.4"),
     Row("expert_tensor_parallel_size", "expert_tensor_parallel", count, "tensor_parallel", "from core 0.9"),
     Row(
@@ -294,6 +288,7 @@ def rules(reading: Reading) -> None:
     sharding(reading)
     precision(reading)
     graphs(reading)
+    context(reading)
     states(reading)
     common.offload(reading)
     recompute(reading)
@@ -429,11 +424,20 @@ def precision(reading: Reading) -> None:
 
 def graphs(reading: Reading) -> None:
     """Modules that CUDA graphs hold, where a scope names some that can be captured alone."""
-    raw = reading.one("_graph_scopes")
-    scopes = [str(one) for one in raw] if isinstance(raw, list) else re.findall(r"\w+", str(raw or ""))
-    modules = [scope for scope in scopes if scope in OF_MEGATRON]
-    if reading.one("cuda_graphs") and modules and not {"moe", "full", "full_iteration"} & set(scopes):
-        reading.put("graph_modules", captured("+".join(modules)))
+    modules = of_scopes(_words(reading.one("_graph_scopes")))
+    if reading.one("cuda_graphs") and modules:
+        reading.put("graph_modules", modules)
+
+
+def context(reading: Reading) -> None:
+    """What context ranks exchange, where all layers do it alike and in one way."""
+    raw = reading.one("_cp_comm")
+    named = set(re.findall(r"[\w+]+", " ".join(map(str, raw if isinstance(raw, list) else [raw or ""]))))
+    known = [said_megatron.COMMUNICATIONS[name] for name in named if name in said_megatron.COMMUNICATIONS]
+    if len(named) == 1 and known:
+        reading.put("context_communication", known[0])
+    elif named:
+        reading.unpriced.append(f"--cp-comm-type {' '.join(sorted(named))}")
 
 
 def states(reading: Reading) -> None:

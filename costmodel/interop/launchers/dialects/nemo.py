@@ -187,6 +187,7 @@ def _shared(reading: Reading) -> None:
     megatron.sharding(reading)
     megatron.precision(reading)
     megatron.graphs(reading)
+    megatron.context(reading)
     if reading.one("_offload_layers") and not reading.has("_offload_activations"):
         reading.say("_offload_activations", True, "cpu_offloading_num_layers")
     common.offload(reading)

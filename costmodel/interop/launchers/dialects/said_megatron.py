@@ -18,7 +18,15 @@ MODULES = {
 """What a plan calls the modules of ``--recompute-modules``."""
 
 
-COMMUNICATIONS = {"all-gather": "all_gather", "all-to-all": "a2a"}
+COMMUNICATIONS = {"p2p": "ring", "all_gather": "all-gather", "a2a": "all-to-all"}
+"""What ``--cp-comm-type`` calls what context ranks exchange."""
+
+
+def _context(w: Writing, flag: str) -> None:
+    """What context ranks exchange, if it isn't Megatron's default."""
+    words = {ours: theirs for theirs, ours in COMMUNICATIONS.items()}
+    if w.plan.context_parallel > 1 and w.plan.context_communication != "ring":
+        w.put(flag, words[str(w.plan.context_communication)])
 
 
 def _wide(dtype: str) -> str:
@@ -34,8 +42,7 @@ def megatron(w: Writing) -> None:
     )
     if w.model.experts:
         w.say("expert_parallel", "expert_tensor_parallel")
-    if plan.context_parallel > 1 and plan.context_communication != "ring":
-        w.put("cp_comm_type", COMMUNICATIONS[str(plan.context_communication)])
+    _context(w, "cp_comm_type")
     if plan.virtual_stages > 1:
         w.put("num_virtual_stages_per_pipeline_rank", plan.virtual_stages)
     w.put("sequence_parallel", plan.sequence_parallel or None)
@@ -245,8 +252,7 @@ def _sections(w: Writing, section: str) -> None:
         plan.virtual_stages if plan.virtual_stages > 1 else None,
     )
     w.put(f"{section}.context_parallel_size", plan.context_parallel)
-    if plan.context_parallel > 1 and plan.context_communication != "ring":
-        w.put(f"{section}.cp_comm_type", COMMUNICATIONS[str(plan.context_communication)])
+    _context(w, f"{section}.cp_comm_type")
     if w.model.experts:
         w.put(f"{section}.expert_model_parallel_size", plan.expert_parallel)
         w.put(f"{section}.expert_tensor_parallel_size", plan.expert_tensor_parallel)

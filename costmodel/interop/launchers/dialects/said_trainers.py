@@ -44,6 +44,8 @@ def accelerate(w: Writing) -> None:
         w.put("deepspeed_config.gradient_accumulation_steps", w.accumulation)
         if plan.optimizer_offload:
             w.put("deepspeed_config.offload_optimizer_device", "cpu")
+        if plan.context_parallel > 1:
+            w.put("parallelism_config.parallelism_config_sp_size", plan.context_parallel)
     elif plan.zero_stage:
         w.put("fsdp_config.fsdp_version", 2)
         w.put("fsdp_config.fsdp_reshard_after_forward", plan.zero_stage == 3)
@@ -54,8 +56,7 @@ def accelerate(w: Writing) -> None:
         w.put("parallelism_config.parallelism_config_dp_replicate_size", copies)
         w.put("parallelism_config.parallelism_config_dp_shard_size", max(1, plan.data_parallel // copies))
         w.put("parallelism_config.parallelism_config_tp_size", plan.tensor_parallel)
-        kind = "sp" if plan.context_communication == "all-to-all" else "cp"
-        w.put(f"parallelism_config.parallelism_config_{kind}_size", plan.context_parallel)
+        w.put("parallelism_config.parallelism_config_cp_size", plan.context_parallel)
     if plan.zero_stage != 1:
         w.put("gradient_accumulation_steps", w.accumulation)
     w.put("machine_rank", 0)
