@@ -13,6 +13,9 @@ DEEPSPEED_REDUCED, DEEPSPEED_PREFETCHED = 500_000_000, 50_000_000
 DEEPSPEED_LIVE, DEEPSPEED_UPDATED = 1_000_000_000, 1_000_000_000
 """Of DeepSpeed's weights that are whole at once at stage 3, and of a group of its shard that is updated at once [elements]:
 deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/config.py, ``max_live_parameters`` and ``sub_group_size``."""
+DEEPSPEED_REUSED = 1_000_000_000
+"""Of other weights between two uses of one within which it stays whole at stage 3 [elements]: the same file,
+``max_reuse_distance``."""
 MEGATRON_BUCKET, MEGATRON_BUCKET_PER_RANK = 40_000_000, 1_000_000
 """Of a bucket of Megatron-Core, at least, and for each rank that shares it [elements]."""
 RULES = ("one", "nanotron", "ddp", "megatron", "fsdp1", "fsdp2", "deepspeed")
@@ -39,7 +42,7 @@ def numbers(
     one = BucketRule(
         elements=1e30, elements_per_rank=0.0, overshoot=0.0, first_stage_only=0.0, gathered_in_buckets=0.0, all_reduced=0.0,
         by_tensor=0.0, units_second=0.0, units_third=1.0, padded=0.0, edge_again=1.0, prefetched=1e30,
-        held=0.0, live=0.0, updated=1e30,
+        held=0.0, live=0.0, updated=1e30, reused=0.0,
     )  # fmt: skip
     if bucket_bytes is not None and name in ("one", "nanotron"):
         raise InvalidValue("bucket_bytes", bucket_bytes, "None: the framework's buckets are not modelled, it has one")
@@ -47,7 +50,7 @@ def numbers(
         raise InvalidValue("prefetch_bytes", prefetch_bytes, "None: only DeepSpeed gathers by buckets, others by layer")
     deepspeed = {
         "elements": float(DEEPSPEED_REDUCED), "overshoot": -0.5, "all_reduced": 1.0, "units_third": 0.0,
-        "held": 1.0, "live": float(DEEPSPEED_LIVE), "updated": float(DEEPSPEED_UPDATED),
+        "held": 1.0, "live": float(DEEPSPEED_LIVE), "updated": float(DEEPSPEED_UPDATED), "reused": float(DEEPSPEED_REUSED),
         "prefetched": float(DEEPSPEED_PREFETCHED) if prefetch_bytes is None else prefetch_bytes / weight_bytes,
     }  # fmt: skip
     megatron = {

@@ -42,6 +42,7 @@ class Context(NamedTuple):
     first_stage : of the pipeline
     chunks : model chunks of the stage (virtual stages)
     deferred : gradients that are sharded are summed once a step
+    again : share of a layer's sharded weights that are gathered twice for its backward pass
     """
 
     ranks: int
@@ -52,6 +53,7 @@ class Context(NamedTuple):
     first_stage: bool = True
     chunks: int = 1
     deferred: bool = False
+    again: float = 0.0
 
 
 class Call(NamedTuple):
@@ -188,6 +190,13 @@ def _over_copies(buckets: Buckets, context: Context, elements: Integers, every: 
     return calls
 
 
+def _again(buckets: Buckets, context: Context, layers: int) -> list[Call]:
+    """Gathers of what a recomputed layer's passes release between each other."""
+    inside = (buckets.layer > 0) & (buckets.layer <= layers)
+    elements = np.rint(context.again * buckets.elements[inside]).astype(np.int64)
+    return [Call("backward", "all-gather", "shard", "weights", elements, buckets.layer[inside], True)] if elements.any() else []
+
+
 def _refuse(rule: str, context: Context, stages: str) -> None:
     raise NotModelled(f"{rule} with zero_stage={context.zero_stage}: its buckets are known for stages {stages}")
 
@@ -210,6 +219,7 @@ class OneBucket:
             Call(phase, "all-gather", "shard", "weights", units.elements, units.layer, True)
             for phase in ("forward", "backward")[: 1 if context.deferred else 2]
         ]
+        gathers += _again(units, context, tensors.layers)
         return gathers + _over_copies(units, context, units.elements, not context.deferred)
 
 
@@ -481,6 +491,8 @@ class DeepSpeed:
                 ends = cut_after(tensors.numel[order], [self.prefetch_bucket_size])
                 groups = _bucketed(tensors, order, ends, numel[order])
                 calls.append(Call(phase, "all-gather", "shard", "weights", groups.elements, groups.layer, True))
+                if phase == "backward":
+                    calls += _again(groups, context, tensors.layers)
         scattered = _bucketed(tensors, made.order, made.ends, numel[made.order])
         calls += _over_copies(scattered, context, scattered.elements, True)
         if (~large).any():

@@ -341,6 +341,7 @@ class BucketRule(NamedTuple):
     held: Number  # 1: a bucket of gradients stays allocated, whole
     live: Number  # elements that are gathered at once at stage 3 where layers are no units
     updated: Number  # elements of a shard that are updated at once at stage 3
+    reused: Number  # elements within which weights that are used again at stage 3 stay whole; 0: a recomputed layer's all do
 
 
 class AdapterChoice(NamedTuple):

@@ -316,10 +316,46 @@ def layer_units(
     ahead = together(attended, routed)
     one_by_one = attended.time + routed.time
     forward = Part(ops.where(settings.overlap.parameters > 0.0, ahead.time, one_by_one), ahead.load)
-    backward = Part(ops.where(settings.overlap.gradients > 0.0, ahead.time, one_by_one), ahead.load)
+    again = gathered_again(model, settings, plan)
+    repeated = ops.where(again > 0.0, 1.0, 0.0)
+    more = gathering(again * stored * others, fetched, dense_group)
+    more_routed = gathering(again * stored * experts, routed_fetched, routed_group)
+    beside = together(more, more_routed)
+    load = ahead.load + repeated * beside.load
+    backward = Part(ops.where(
+        settings.overlap.gradients > 0.0, ahead.time + repeated * beside.time,
+        one_by_one + repeated * (more.time + more_routed.time),
+    ), load)  # fmt: skip
     return Units(forward, backward, together(
         reduction(width * others, summed, dense_group), reduction(width * experts, routed_summed, routed_group)
     ))  # fmt: skip
+
+
+def gathered_again(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Share of a layer's sharded weights that are gathered twice for its backward pass, as they are released in between.
+
+    A recomputed layer's weights are used by its forward pass and then, in the other order, by its backward pass: between both
+    uses of a matrix lie those of all behind it, twice. It stays whole if these are fewer than a framework's reuse distance.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+
+    Assumptions
+    -----------
+    All matrices are as large as one of the MLP.
+
+    References
+    ----------
+    deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/partitioned_param_coordinator.py, ``__params_to_release``
+    """
+    others, experts = layer.layer_parameters_apart(model, plan)
+    sparse = model.experts.layers >= model.layers
+    width = ops.where(sparse, model.experts.width / plan.expert_tensor, model.mlp.width / plan.tensor)
+    matrix = ops.maximum(model.hidden * width, 1.0)
+    kept = matrix * ops.ceil(0.5 * settings.buckets.reused / matrix)
+    released = ops.maximum(1.0 - kept / (others + experts), 0.0)
+    return ops.where(settings.buckets.reused > 0.0, plan.recompute_layers * released, 0.0)
 
 
 def holders(
