@@ -13,6 +13,10 @@ OF_MEGATRON = {"attn": "attention", "mlp": "mlp", "moe_router": "router", "moe_p
 """Scopes of ``--cuda-graph-scope`` (NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/transformer_config.py)."""
 
 
+WHOLE = ("moe", "full", "full_iteration")
+"""Scopes that leave nothing of a layer out."""
+
+
 def captured(modules: str) -> str:
     """Modules with a plus between them, checked, in the order of `MODULES`.
 
@@ -50,7 +54,7 @@ def of_scopes(scopes: Sequence[str]) -> str:
     ('attention+router', '', '')
     """
     named = [scope for scope in scopes if scope in OF_MEGATRON]
-    return captured("+".join(named)) if named and not {"moe", "full", "full_iteration"} & set(scopes) else ""
+    return captured("+".join(named)) if named and not set(WHOLE) & set(scopes) else ""
 
 
-__all__ = ["MODULES", "OF_MEGATRON", "captured", "of_scopes"]
+__all__ = ["MODULES", "OF_MEGATRON", "WHOLE", "captured", "of_scopes"]

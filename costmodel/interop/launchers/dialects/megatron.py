@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from costmodel.description.graphs import of_scopes
+from costmodel.description.graphs import OF_MEGATRON, WHOLE, of_scopes
 from costmodel.description.recomputation import recomputation
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_megatron
@@ -424,9 +424,12 @@ def precision(reading: Reading) -> None:
 
 def graphs(reading: Reading) -> None:
     """Modules that CUDA graphs hold, where a scope names some that can be captured alone."""
-    modules = of_scopes(_words(reading.one("_graph_scopes")))
-    if reading.one("cuda_graphs") and modules:
-        reading.put("graph_modules", modules)
+    scopes = _words(reading.one("_graph_scopes"))
+    if reading.one("cuda_graphs") and of_scopes(scopes):
+        reading.put("graph_modules", of_scopes(scopes))
+    foreign = [scope for scope in scopes if scope not in (*OF_MEGATRON, *WHOLE)]
+    if foreign:
+        reading.note(f"cuda_graph_scope: {', '.join(foreign)} is not modelled")
 
 
 def context(reading: Reading) -> None:
