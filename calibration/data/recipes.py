@@ -121,22 +121,20 @@ def graphs_of(run: Run, folder: Path | None = None) -> tuple[bool, str]:
     ----------
     run, folder : as of `recipe_of`
     """
-    text = run.text
+    own, text = recipe_of(run, folder), run.text
     release = re.search(r"Megatron-Bridge (\d+\.\d+)", text["framework"])
-    if not _whole_number(text.get("n_experts", "")):
-        own = recipe_of(run, folder)
-        return own.cuda_graphs, own.graph_modules
-    if release is None or release[1] < CAPTURED_FROM:
+    experts = run.number.get("n_experts", 0.0) > 0.0
+    if experts and (release is None or release[1] < CAPTURED_FROM):
         return False, ""
-    own = recipe_of(run, folder)
-    if own != NOTHING:
+    if not experts or own != NOTHING:
         return own.cuda_graphs, own.graph_modules
-    path = (folder or DEFAULT_FOLDER) / FOLDER / f"{text['dataset']}.csv"
-    return _graphs(path).get((_model(text["model_name"]), "", text["gpu_id"], text["compute_dtype"]), (False, ""))
+    model = _model(text["model_name"]), "", text["gpu_id"], text["compute_dtype"]
+    return _graphs(_path(run, folder)).get(model, (False, ""))
 
 
-def _whole_number(text: str) -> int:
-    return int(float(text)) if text else 0
+def _path(run: Run, folder: Path | None) -> Path:
+    """File of the recipes of a row's source."""
+    return (folder or DEFAULT_FOLDER) / FOLDER / f"{run.text['dataset']}.csv"
 
 
 def recipe_of(run: Run, folder: Path | None = None) -> Recipe:
@@ -152,7 +150,6 @@ def recipe_of(run: Run, folder: Path | None = None) -> Recipe:
     text = run.text
     if not text["framework"].startswith("Megatron-Bridge"):
         return NOTHING
-    path = (folder or DEFAULT_FOLDER) / FOLDER / f"{text['dataset']}.csv"
     task = next((word for word in TASKS.values() if word in text["model_name"].lower()), "")
     key = (_model(text["model_name"]), task, text["gpu_id"], text["n_gpus"], text["compute_dtype"], *_degrees(text))
-    return _recipes(path).get(key, NOTHING)
+    return _recipes(_path(run, folder)).get(key, NOTHING)

@@ -190,9 +190,14 @@ def _over_copies(buckets: Buckets, context: Context, elements: Integers, every: 
     return calls
 
 
+def _inside(buckets: Buckets, layers: int) -> NDArray[np.bool_]:
+    """Which buckets are of layers, not of what lies around them."""
+    return np.asarray((buckets.layer > 0) & (buckets.layer <= layers))
+
+
 def _again(buckets: Buckets, context: Context, layers: int) -> list[Call]:
     """Gathers of what a recomputed layer's passes release between each other."""
-    inside = (buckets.layer > 0) & (buckets.layer <= layers)
+    inside = _inside(buckets, layers)
     elements = np.rint(context.again * buckets.elements[inside]).astype(np.int64)
     return [Call("backward", "all-gather", "shard", "weights", elements, buckets.layer[inside], True)] if elements.any() else []
 
@@ -382,7 +387,7 @@ class FullySharded:
         phase = "forward" if every else "after step"
         calls = [Call(phase, "all-gather", "shard", "weights", made.elements[::-1], made.layer[::-1], every)]
         if context.zero_stage == 3 and not context.deferred:
-            again = self.outer_again | ((made.layer > 0) & (made.layer <= tensors.layers))
+            again = self.outer_again | _inside(made, tensors.layers)
             calls += [Call("backward", "all-gather", "shard", "weights", made.elements[again], made.layer[again], True)]
         return calls + _over_copies(made, context, made.elements, not context.deferred)
 

@@ -11,8 +11,6 @@ MODULES = {"attention": "captured_attention", "mlp": "captured_mlp", "router": "
 """What can be captured alone, and the number of a plan that says so: experts can't, as their tokens vary."""
 OF_MEGATRON = {"attn": "attention", "mlp": "mlp", "moe_router": "router", "moe_preprocess": "router"}
 """Scopes of ``--cuda-graph-scope`` (NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/transformer_config.py)."""
-
-
 WHOLE = ("moe", "full", "full_iteration")
 """Scopes that leave nothing of a layer out."""
 

@@ -183,10 +183,7 @@ class _Tally:
         if read not in self._legal:
             self._legal[read] = legal_plans(self.space, settings, sample.rank_order, self.most)
         found = dataclasses.replace(self._legal[read], order=sample.rank_order)
-        repeated = self.space.repeated(found.split, sample.rank_order)
-        ways = self.space.given["context_communication"] or [sample.context_communication]
-        if sample.context_communication != ways[0]:  # a dimension of one rank exchanges nothing
-            repeated = repeated | (np.asarray(found.split["context"]) == 1.0)
+        repeated = self.space.repeated(found.split, sample)
         return found.without(repeated) if repeated.any() else found
 
     def _sample(self, chosen: Row, refused: list[str]) -> Plan | None:

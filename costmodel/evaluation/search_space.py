@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from costmodel.checks import positive_int
 from costmodel.description import recomputation
 from costmodel.description.dimensions import DIMENSIONS
-from costmodel.description.plan import MOST, divisors, plan_numbers
+from costmodel.description.plan import MOST, Plan, divisors, plan_numbers
 from costmodel.description.question import Question
 from costmodel.errors import InvalidValue
 from costmodel.formulas import legality
@@ -204,16 +204,18 @@ class Space:
             (float(v), CODES[name]) for v in self.chunks(p) for name in self.given["schedule"] or [defaults[v > 1]]
         )  # fmt: skip
 
-    def repeated(self, split: Mapping[str, Column], order: Sequence[str]) -> NDArray[np.bool_]:
-        """Splits whose ranks an earlier order that is tried places alike, as a dimension of one rank has no place.
+    def repeated(self, split: Mapping[str, Column], sample: Plan) -> NDArray[np.bool_]:
+        """Splits that an earlier choice has too: a dimension of one rank has no place in an order, and exchanges nothing.
 
         Parameters
         ----------
         split : columns of degrees
-        order : of ranks
+        sample : a plan with the choices, of which the order of ranks and what context ranks exchange are read
         """
+        order = sample.rank_order
         apart = {name: np.asarray(column) > 1.0 for name, column in split.items()}
-        found = np.zeros(len(next(iter(split.values()))), dtype=bool)
+        ways = self.given["context_communication"] or [sample.context_communication]
+        found = ~apart["context"] & (sample.context_communication != ways[0])
         for earlier in itertools.takewhile(lambda one: tuple(one) != tuple(order), self.given["rank_order"] or []):
             turned = [
                 apart[one] & apart[other]

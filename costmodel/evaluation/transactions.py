@@ -302,7 +302,7 @@ class Book:
             context = Context(
                 int(ranks), int(shard), int(self.asked.zero_stage or 0), settings.widths.reduce,
                 bool(settings.overlap.gradients), stage.embedding, int(plan.virtual_stages) * (1 + self.folded),
-                float(layer.sharded_gradients(settings, plan)) < float(plan.shard_gradients),
+                bool(layer.deferred_sums(settings, plan) > 0.0),
                 float(synchronisation.gathered_again(self.model, settings, plan)),
             )  # fmt: skip
             members = {"all": (ranks, stride), "shard": (shard, stride), "copies": (ranks / shard, stride * shard)}

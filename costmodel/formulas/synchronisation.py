@@ -466,7 +466,7 @@ def _each_micro_batch(
     ends = ops.minimum(behind, 1.0)
     between = ops.maximum(depth - 2.0, 0.0)
     summed = sharded * units.summed.time
-    again = 1.0 - (plan.shard_gradients - sharded)  # weights that wait for deferred sums are whole when a pass comes back
+    again = 1.0 - layer.deferred_sums(settings, plan)  # weights that wait for these are whole when a pass comes back
     again_time = again * units.backward.time
     both = again_time + summed
     again_hidden = ops.minimum(again_time, hiding.beside * hiding.data)
@@ -520,7 +520,7 @@ def stage_synchronisation(
 
     # a whole stage in buckets, or in units once a step
     sharded = layer.sharded_gradients(settings, plan)
-    in_units = ops.where((rule.units_second > 0.0) & (plan.shard_gradients > sharded), copied, 0.0)
+    in_units = ops.where((rule.units_second > 0.0) & (layer.deferred_sums(settings, plan) > 0.0), copied, 0.0)
     cut, routed_cut = _stage_buckets(
         model, settings, plan, dense_group, routed_group, copied, routed, edge, first, last, chunks
     )
@@ -554,7 +554,7 @@ def stage_synchronisation(
     rounds = ops.where(schedules.rounds(plan.schedule) > 0.0, plan.pipeline, m)
     span = ops.where(chunks > 1.0, (1.0 + (chunks - 1.0) * rounds) / chunks, 1.0)
     averaged = ops.where(ops.equal(settings.synchronisation.kind, communication.LOCAL_SGD), 0.0, hiding.beside)
-    beside = once - (plan.shard_gradients - sharded)  # deferred sums follow a stage's last pass, unit by unit
+    beside = 1.0 - plan.shard_gradients  # deferred sums follow a stage's last pass, unit by unit
     step_hidden = beside * (1.0 - 1.0 / buckets) * ops.minimum(scatter.time, averaged * span * layers * hiding.weight)
     third, second = plan.shard_weights, sharded * (1.0 - plan.shard_weights)
     after = plan.shard_optimizer * (1.0 - (third + second * rule.units_second))

@@ -27,6 +27,7 @@ from costmodel.formulas.quantities import (
 from costmodel.formulas.transformer import (
     activations,
     adapters,
+    attention,
     flops,
     launches,
     layer,
@@ -80,8 +81,8 @@ def layer_pass(
     expert = moved.expert_forward + moved.expert_again + moved.expert_backward
     products = repeats * work.forward + work.data + work.weight
     tensor_hidden = settings.overlap.tensor * ops.minimum(tensor, overlap.tensor * products)
-    in_turns = ops.where(settings.kernels.gathered_keys + settings.kernels.exchanged_heads > 0.0, 0.0, 1.0)
-    context_hidden = in_turns * ops.minimum(context, overlap.context * (repeats * work.core_forward + work.core_backward))
+    core = repeats * work.core_forward + work.core_backward
+    context_hidden = attention.in_turns(settings) * ops.minimum(context, overlap.context * core)
     computed = forward + again + data + weight
     beside = ops.maximum(settings.overlap.experts, schedules.paired(plan.schedule))
     under_another = ops.minimum(OVERLAPPED_EXPERTS * expert, computed)

@@ -192,9 +192,8 @@ class ProgramWriter:
         self.offsets = [0]
         self.draws = 0
         settings = self.shape.settings
-        deferred = layer.sharded_gradients(settings, self.shape.plan) < self.shape.plan.shard_gradients
         self.gathers_ahead = settings.overlap.parameters > 0.0
-        self.sums_beside = bool((settings.overlap.gradients > 0.0) and not deferred)
+        self.sums_beside = settings.overlap.gradients > layer.deferred_sums(settings, self.shape.plan)
         calls = {stage.name: self._calls(stage.name, rows) for stage in made.stages}
         self.found: dict[tuple[int, int, int, int], list[tuple[int, float]]] = {}
         self.sends: dict[int, int] = {}

@@ -192,14 +192,24 @@ def further_parts(model: ModelNumbers, seq_len: Number, ring: Number) -> Number:
     return BLOCK * ((1.0 - windowed) * (ring - 1.0) + windowed * within)
 
 
+def in_turns(settings: Settings) -> Number:
+    """1 where context ranks pass keys and values around a ring; 0 where the attention core has a whole sequence's at once.
+
+    Parameters
+    ----------
+    settings : `Settings`
+    """
+    return 1.0 - settings.kernels.gathered_keys - settings.kernels.exchanged_heads
+
+
 def ring_ranks(settings: Settings, plan: PlanNumbers) -> Number:
-    """Ranks whose keys and values come in turns; 1 where the attention core has a whole sequence's at once.
+    """Ranks whose keys and values come `in_turns`, else 1.
 
     Parameters
     ----------
     settings, plan : `Settings`, `PlanNumbers`
     """
-    return ops.where(settings.kernels.gathered_keys + settings.kernels.exchanged_heads > 0.0, 1.0, plan.context)
+    return ops.where(in_turns(settings) > 0.0, plan.context, 1.0)
 
 
 def context_bytes(model: ModelNumbers, tokens: Number, settings: Settings, plan: PlanNumbers) -> tuple[Number, Number]:

@@ -71,10 +71,8 @@ def product(
     return forward, data, weight
 
 
-def sharded_gradients(settings: Settings, plan: PlanNumbers) -> Number:
-    """1 where gradients are summed after every micro-batch, and a rank keeps its part of the sums.
-
-    From ZeRO-2 on, but where a framework has a pipeline wait with it for the last micro-batch.
+def deferred_sums(settings: Settings, plan: PlanNumbers) -> Number:
+    """1 where a pipeline waits for the last micro-batch with the sums of gradients that are sharded then.
 
     Parameters
     ----------
@@ -85,7 +83,17 @@ def sharded_gradients(settings: Settings, plan: PlanNumbers) -> Number:
     pytorch/pytorch@0138610 torch/distributed/pipelining/stage.py, ``backward_maybe_with_nosync``: FSDP's modules neither reduce
     gradients nor reshard weights in a stage's backward passes, but after the last of them
     """
-    return plan.shard_gradients * (1.0 - settings.framework.deferred_sums * ops.where(plan.pipeline > 1.0, 1.0, 0.0))
+    return plan.shard_gradients * settings.framework.deferred_sums * ops.where(plan.pipeline > 1.0, 1.0, 0.0)
+
+
+def sharded_gradients(settings: Settings, plan: PlanNumbers) -> Number:
+    """1 where gradients are summed after every micro-batch, and a rank keeps its part of the sums: from ZeRO-2 on, if none wait.
+
+    Parameters
+    ----------
+    settings, plan : `Settings`, `PlanNumbers`
+    """
+    return plan.shard_gradients - deferred_sums(settings, plan)
 
 
 def fused_accumulation(settings: Settings, plan: PlanNumbers) -> Number:

@@ -177,9 +177,7 @@ def states_of(
     summed = shard_of(plan.shard_gradients, dense, routed, shard, expert_shard)
     # where sums wait for the last micro-batch, gradients are whole: of a chunk after the other if each has all micro-batches
     chunk_by_chunk = schedules.chunked(plan.schedule) * (1.0 - schedules.rounds(plan.schedule))
-    waiting = (plan.shard_gradients - layer.sharded_gradients(settings, plan)) * ops.where(
-        chunk_by_chunk > 0.0, 1.0 / plan.virtual_stages, 1.0
-    )
+    waiting = layer.deferred_sums(settings, plan) * ops.where(chunk_by_chunk > 0.0, 1.0 / plan.virtual_stages, 1.0)
     summed = waiting * (dense + routed) + (1.0 - waiting) * summed
     # the state of a stage that two ranks run is sharded over both
     once = ops.where(plan.shard_optimizer > 0.0, 1.0 / copies, 1.0)
@@ -230,8 +228,7 @@ def gathered_weights(owned: RankParameters, settings: Settings, plan: PlanNumber
     """
     widths = settings.widths
     dense, routed = whole_parameters(owned, layers)
-    deferred = plan.shard_gradients - layer.sharded_gradients(settings, plan)
-    kept = ops.where(deferred > 0.0, layers, 1.0)
+    kept = ops.where(layer.deferred_sums(settings, plan) > 0.0, layers, 1.0)
     units = kept * widths.stored * split_parameters(owned.layer, owned.layer_routed, plan)
     units = units + widths.parameter * split_parameters(owned.edges, owned.edges_routed, plan)
     live = widths.stored * ops.minimum(split_parameters(dense, routed, plan), settings.buckets.live)

@@ -9,8 +9,6 @@ from costmodel.formulas.transformer import launches
 
 NEWTON_SCHULZ_STEPS = 5.0
 """Of Muon: KellerJordan/Muon@d4a8f3a muon.py, ``zeropower_via_newtonschulz5``; NVIDIA-NeMo/Emerging-Optimizers alike."""
-
-
 LAUNCHES_OF_MATRIX = 16.0
 """Kernels of a layer that take the host as long as Muon's for one matrix: three products a step and some ten around them
 (NVIDIA-NeMo/Emerging-Optimizers, ``newton_schulz_step``), without a module's hooks and autograd's records. KellerJordan/

@@ -72,12 +72,12 @@ def megatron(w: Writing) -> None:
             w.say(field)
     if plan.overlap_pipeline is False:
         w.put("no_overlap_p2p_communication", True)
-    if plan.cuda_graphs:
-        w.put("cuda_graph_impl", "full_iteration" if plan.fused_experts else "local")
     if plan.graph_modules:
-        w.put("cuda_graph_impl", "transformer_engine")
         held = plan.graph_modules.split("+")
+        w.put("cuda_graph_impl", "transformer_engine")
         w.put("cuda_graph_scope", [scope for scope, module in OF_MEGATRON.items() if module in held])
+    elif plan.cuda_graphs:
+        w.put("cuda_graph_impl", "full_iteration" if plan.fused_experts else "local")
     if plan.fused_experts:
         w.put("use_transformer_engine_op_fuser", True)
     if tuple(plan.rank_order) == ("tensor", "context", "pipeline", "data"):
