@@ -156,7 +156,7 @@ def test_modules_of_experts_set_plans_of_experts_apart():
 def test_runs_of_one_plan_say_nothing_of_how_unlike_others_are():
     """However often a plan is measured, a run of another keeps the spread of plans."""
     framework = framework_on(CLUSTER, "megatron-core")
-    spreads = [updated(CLUSTER, framework, runs((1.0,)) * many)[1].spread for many in (1, 5, 20)]
+    spreads = [updated(CLUSTER, framework, runs((1.0,)) * many)[1].spread for many in (2, 5, 20)]
     assert all(spread > math.hypot(PLAN_SPREAD, SCATTER) for spread in spreads)
     assert spreads[0] > spreads[1] > spreads[2] > 0.85 * spreads[0]
 

@@ -24,8 +24,9 @@ from costmodel.records import flat, replaced
 from costmodel.solvers.fitting import Array
 
 SMALLEST_GROUP = 8
-DRAWS = 4
-"""Calibrations of a group on other runs of it: with one, the mean after one run differed by a hundredth from draw to draw."""
+DRAWS = 12
+"""Calibrations of a group on other runs of it: with one, the mean after one run differed by a hundredth from draw to draw; with
+four, chance decided which of two groups came out a tenth worse."""
 MOST_ROWS = 40
 
 

@@ -37,13 +37,17 @@ SLOWER = {
 LARGEST = {path: 1.0 for path in paths(Software) if path.startswith("overlap_")}
 FARTHEST = 8.0
 """A measured step farther than this from its estimate is a mistake in units, or another run."""
-COMMON, MODEL_SPREAD, SCATTER, PLAN_SPREAD = 0.15, 0.06, 0.03, 0.055
+COMMON, MODEL_SPREAD, SCATTER, PLAN_SPREAD = 0.15, 0.06, 0.03, 0.042
 """Standard deviations, in logarithms, of what clusters have in common for all runs, of what is a model's own there, of runs
-of one model, and of what is a plan's own, which plans like it share: cross-validation by source shows them (`python -m
+of one plan, and of what is a plan's own, which plans like it share: cross-validation by source shows them (`python -m
 calibration validate --own-runs`)."""
+ALONE, BELIEF = 0.15, 0.5
+"""Standard deviation of the runs of one model about what they have in common, as long as there is but one; and the number of
+runs that this counts as beside others. On most clusters runs scatter by a third of it, on some by twice as much, which one run
+can't tell and two that agree can (cross-validation as above)."""
 OUTLIER = 0.2
-"""Error in its logarithm beyond which a run is taken for a mistake rather than for what its plan is like."""
-USUAL, SURPRISE = 0.5, 1.0
+"""Error in its logarithm beyond which a run among others is taken for a mistake rather than for what its plan is like."""
+USUAL, SURPRISE = 0.6, 1.0
 """Of what is believed before the runs: its spread on a usual cluster over the spread over all clusters, and the degrees of
 freedom of its tails. Runs that lie near their estimates may do so by their scatter, and move little; runs that lie far say that
 the cluster is another one, and are believed (Lange, Little and Taylor 1989; cross-validation as above)."""
@@ -110,9 +114,10 @@ def calibrate(
     -----
     The constants move together, by the covariance that calibration found for them, and with them a factor that all steps of a
     cluster have in common; what is believed of both has heavy tails. Runs of one model share what is that model's own, so
-    that they don't outvote a run of another. The scatter of a run is Student's: a run that disagrees with the others loses
-    its weight, and `influences` names it; `next_run` says what to measure next. What constants leave of a run stays with its
-    model and with plans like its own (`costmodel.formulas.discrepancy`).
+    that they don't outvote a run of another. By how much runs scatter is what they show: of one alone a good part may be its
+    own, several that agree are believed. A run that disagrees with the others loses its weight, and `influences` names it;
+    `next_run` says what to measure next. What constants leave of a run stays with its model and with plans like its own
+    (`costmodel.formulas.discrepancy`).
 
     Examples
     --------
@@ -431,6 +436,21 @@ def _weights(errors: Array, spread: float = math.hypot(MODEL_SPREAD, SCATTER)) -
     return np.asarray(np.minimum((TAILS + 1.0) / (TAILS + (errors / spread) ** 2), 1.0))
 
 
+def _scatter(errors: Array, same: Array, believed: float) -> float:
+    """Variance of the runs of one model about their mean, as they show it and as it is believed before.
+
+    Parameters
+    ----------
+    errors : of each run
+    same : 1 where two runs are of one model
+    believed : standard deviation
+    """
+    runs = same.sum(axis=1)
+    free = len(errors) - float((1.0 / runs).sum())
+    seen = float(((errors - same @ errors / runs) ** 2).sum())
+    return max((seen + BELIEF * believed**2) / (free + BELIEF), SCATTER**2)
+
+
 def _slopes(asked: Asked, constants: Software, fields: Sequence[str]) -> Array:
     """Slopes of each run's logarithm in the logarithms of the constants, and of the common factor."""
     steps = np.hstack([np.zeros((len(fields) + 1, 1)), STEP * np.eye(len(fields) + 1)])
@@ -463,12 +483,15 @@ def updated(
     times = _beyond(cluster, software, runs, asked)
     change = np.zeros(len(fields) + 1)
     apart = times - _logarithms(asked, software.constants)
+    wider = USUAL**2
     for _ in range(ROUNDS):
         slopes = _slopes(asked, _at(software.constants, fields, change), fields)
-        weights = _weights(apart)
+        # where constants lie far from what is believed, runs may scatter as much more as they do
+        scatter = _scatter(apart, same, ALONE * max(1.0, math.sqrt(wider) / USUAL))
+        weights = _weights(apart, math.hypot(MODEL_SPREAD, SCATTER if len(runs) > 1 else ALONE))
         # a run that disagrees with others says less of its model, too; one alone disagrees with none
         doubt = float(len(runs) > 1) * MODEL_SPREAD**2 * (1.0 / weights - 1.0)
-        noise = MODEL_SPREAD**2 * same + np.diag(SCATTER**2 / weights + doubt)
+        noise = MODEL_SPREAD**2 * same + np.diag(scatter / weights + doubt)
         certain = np.linalg.inv(noise)
         # of so many directions the runs say something: repeated runs of one plan of one
         reach = slopes @ everywhere @ slopes.T
@@ -498,9 +521,11 @@ def updated(
     for place, one in enumerate(inputs):
         for other in range(place):
             common[place, other] = common[other, place] = _in_common(one, inputs[other])
-    scattered = PLAN_SPREAD**2 * common + np.diag(SCATTER**2 / _weights(apart, OUTLIER))
+    # alone, a run is what its plan is like; among others it may be a mistake
+    trusted = _weights(apart, OUTLIER) if len(runs) > 1 else np.ones(1)
+    scattered = PLAN_SPREAD**2 * common + np.diag(SCATTER**2 / trusted)
     discrepancies = PLAN_SPREAD**2 * np.linalg.solve(scattered, apart)
-    spread = HEAVIER * math.sqrt(left + own + _of_another_plan(common))
+    spread = HEAVIER * math.sqrt(left + own + max(_of_another_plan(common), _scatter(apart, same, 0.0)))
     told = [OwnRun(float(by), one.model, one.settings, one.plan) for by, one in zip(discrepancies, inputs, strict=True)]
     errors = apart - common @ discrepancies
     return constants, Update(fields, change, gain, errors, _weights(apart), spread, (*software.own_runs, *told))

@@ -13,9 +13,10 @@ from costmodel import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings
 from costmodel.formulas.transformer.repetition import experts_again
 
-HALF_DISTANCE = 2.0
+HALF_DISTANCE = 1.0
 """Steps from one plan to another at which they have half of what is their own in common: doublings of a degree or a size,
-choices that differ. Over all sources of measured runs anything from one step to four serves nearly as well."""
+choices that differ. Over all sources of measured runs anything from one step to four serves nearly as well on average; with more
+than one there are groups of runs that a single run of theirs makes worse."""
 
 
 def correlation(
