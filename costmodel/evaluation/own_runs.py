@@ -496,7 +496,7 @@ def updated(
         # of so many directions the runs say something: repeated runs of one plan of one
         reach = slopes @ everywhere @ slopes.T
         seen = float(np.trace(reach @ np.linalg.inv(reach + noise)))
-        wider = (SURPRISE * USUAL**2 + change @ certainty @ change) / (SURPRISE + seen)
+        wider = float(SURPRISE * USUAL**2 + change @ certainty @ change) / (SURPRISE + seen)
         prior, precision = wider * everywhere, certainty / wider
         gain = prior @ slopes.T @ np.linalg.inv(wider * reach + noise)
         step = np.clip(gain @ (apart + slopes @ change) - change, -1.0, 1.0)
