@@ -249,14 +249,18 @@ def next_run(
     every = [*runs, *wanted]
     fields, everywhere = _prior(software)
     prior = USUAL**2 * everywhere
-    slopes = _slopes(_asked(cluster, software, every), software.constants, fields)
+    formulas = _asked(cluster, software, every)
+    slopes = _slopes(formulas, software.constants, fields)
+    noise = MODEL_SPREAD**2 + ALONE**2
+    if runs:
+        measured = formulas[: len(runs)]
+        apart = _beyond(cluster, software, runs, measured) - _logarithms(measured, software.constants)
+        noise = MODEL_SPREAD**2 + _scatter(apart, _same(runs), ALONE)
     covariance = prior
     for row in range(len(runs)):
-        covariance, _ = _told(covariance, slopes[row], MODEL_SPREAD**2 + SCATTER**2)
+        covariance, _ = _told(covariance, slopes[row], noise)
     asked = slopes[len(runs) :]
-    left = [
-        float(np.einsum("ij,jk,ik->", asked, _told(covariance, row, MODEL_SPREAD**2 + SCATTER**2)[0], asked)) for row in asked
-    ]
+    left = [float(np.einsum("ij,jk,ik->", asked, _told(covariance, row, noise)[0], asked)) for row in asked]
     return int(np.argmin(left))
 
 
@@ -431,9 +435,14 @@ def _beyond(cluster: Cluster, software: Framework, runs: Sequence[Run], asked: A
     return np.asarray(np.log([run[2] for run in runs]) - np.array(known))
 
 
-def _weights(errors: Array, spread: float = math.hypot(MODEL_SPREAD, SCATTER)) -> Array:
+def _weights(errors: Array, spread: float) -> Array:
     """Weight of each run, by what stays of its error, whose spread is `spread`."""
     return np.asarray(np.minimum((TAILS + 1.0) / (TAILS + (errors / spread) ** 2), 1.0))
+
+
+def _same(runs: Sequence[Run]) -> Array:
+    """1 where two runs are of one model, 0 elsewhere."""
+    return np.array([[one[0] == other[0] for other in runs] for one in runs], dtype=float)
 
 
 def _scatter(errors: Array, same: Array, believed: float) -> float:
@@ -476,11 +485,12 @@ def updated(
     believed : of the constants; the catalogue's covariance if not given
     """
     fields, everywhere = _prior(software, believed)
-    models = [run[0] for run in runs]
-    same = np.array([[one == other for other in models] for one in models], dtype=float)
+    same = _same(runs)
     certainty = np.linalg.pinv(everywhere, hermitian=True)
     asked = _asked(cluster, software, runs)
     times = _beyond(cluster, software, runs, asked)
+    alone = len(runs) == 1
+    usual = math.hypot(MODEL_SPREAD, ALONE if alone else SCATTER)
     change = np.zeros(len(fields) + 1)
     apart = times - _logarithms(asked, software.constants)
     wider = USUAL**2
@@ -488,9 +498,9 @@ def updated(
         slopes = _slopes(asked, _at(software.constants, fields, change), fields)
         # where constants lie far from what is believed, runs may scatter as much more as they do
         scatter = _scatter(apart, same, ALONE * max(1.0, math.sqrt(wider) / USUAL))
-        weights = _weights(apart, math.hypot(MODEL_SPREAD, SCATTER if len(runs) > 1 else ALONE))
+        weights = _weights(apart, usual)
         # a run that disagrees with others says less of its model, too; one alone disagrees with none
-        doubt = float(len(runs) > 1) * MODEL_SPREAD**2 * (1.0 / weights - 1.0)
+        doubt = np.zeros(1) if alone else MODEL_SPREAD**2 * (1.0 / weights - 1.0)
         noise = MODEL_SPREAD**2 * same + np.diag(scatter / weights + doubt)
         certain = np.linalg.inv(noise)
         # of so many directions the runs say something: repeated runs of one plan of one
@@ -522,13 +532,13 @@ def updated(
         for other in range(place):
             common[place, other] = common[other, place] = _in_common(one, inputs[other])
     # alone, a run is what its plan is like; among others it may be a mistake
-    trusted = _weights(apart, OUTLIER) if len(runs) > 1 else np.ones(1)
+    trusted = np.ones(1) if alone else _weights(apart, OUTLIER)
     scattered = PLAN_SPREAD**2 * common + np.diag(SCATTER**2 / trusted)
     discrepancies = PLAN_SPREAD**2 * np.linalg.solve(scattered, apart)
     spread = HEAVIER * math.sqrt(left + own + max(_of_another_plan(common), _scatter(apart, same, 0.0)))
     told = [OwnRun(float(by), one.model, one.settings, one.plan) for by, one in zip(discrepancies, inputs, strict=True)]
     errors = apart - common @ discrepancies
-    return constants, Update(fields, change, gain, errors, _weights(apart), spread, (*software.own_runs, *told))
+    return constants, Update(fields, change, gain, errors, _weights(apart, usual), spread, (*software.own_runs, *told))
 
 
 def _of_another_plan(common: Array) -> float:
