@@ -8,7 +8,8 @@ from calibration.data.datasets import dataset_of, words_of
 from calibration.data.runs import Run
 from costmodel.description.adapters import GROUPS
 
-QUANTISED = re.compile(r"qlora|q-lora|bnb|gptq|nf4|4-bit")
+QUANTISED = re.compile(r"qlora|q-lora|bnb|nf4|4-bit")
+GPTQ = re.compile(r"gptq")
 """Words of a base in 4 bit."""
 RANK = re.compile(r"\blora:? r(?:ank)?[ =]?(\d+)|\br=(\d+)|\blora r(\d+)")
 NAMED = {
@@ -33,6 +34,8 @@ def kind(run: Run) -> str:
     if not (run.flag("adapter_tuning") or added):
         return "none"
     said = f"{run.text['model_name']} {run.text['framework']} {words if added else ''}".lower()
+    if GPTQ.search(said):
+        return "gptq-lora"
     return "qlora" if QUANTISED.search(said) else "lora"
 
 

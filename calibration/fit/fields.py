@@ -74,7 +74,7 @@ TIME = (
     _of("host_step", 1e-2, framework=0.7, both=0.4),
     _of("host_unfused_launches", 0.2, field=0.5),
     _of("host_expert_launches", 1.0, field=0.5, framework=0.5),
-    _of("host_jitter", 0.03, framework=0.7),
+    _of("host_jitter", 0.05, framework=0.7),
     _of("host_pipeline_jitter", 3e-3, field=1.0, framework=1.5, start=0.1),
     _of("host_pressure_time", 0.01, field=1.0, framework=1.0, start=0.03),
     # a cluster's: no software sends above the line rate

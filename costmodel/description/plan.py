@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from costmodel import ops
 from costmodel.checks import choice, flag, listing, plain_fields, positive_int, real, whole
 from costmodel.description import bucket_rules, graphs, recomputation
-from costmodel.description.adapters import KINDS, choice_of, targets_of
+from costmodel.description.adapters import KINDS, PACKED, choice_of, targets_of
 from costmodel.description.device import DTYPES
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER
 from costmodel.description.framework import ATTENTION_KINDS, CONTEXT_COMMUNICATIONS, DISPATCHERS, Framework
@@ -54,8 +54,6 @@ PASSING_BYTES = {"adafactor": 52.0}
 """Moved per parameter for tensors that live for one update alone: Adafactor squares the gradient, averages it over rows and
 columns, multiplies both out, and scales, measures and clips the update in kernels of their own (huggingface/transformers
 src/transformers/optimization.py, ``Adafactor.step``)."""
-QUANTISED_BYTES = precision.block_bytes(4.0, 8.0 + 32.0 / 256.0, 64.0)
-"""Of a weight in NF4, its block's scale in 8 bits and that of 256 scales in 32 [dettmers2023]_."""
 SYNCHRONISATIONS = {
     "all-reduce": communication.ALL_REDUCE, "hierarchical": communication.HIERARCHICAL,
     "parameter-server": communication.PARAMETER_SERVER, "byteps": communication.BYTEPS, "local-sgd": communication.LOCAL_SGD,
@@ -105,7 +103,7 @@ class Plan:
     gradient_bytes : of an accumulated gradient: 2 or 4
     optimizer : one of `OPTIMIZERS`
     adapter : ``"none"`` trains every weight; ``"lora"`` freezes them and trains low-rank adapters beside them; ``"qlora"`` also
-        holds the frozen weights in 4 bits, and unpacks them for every pass
+        holds the frozen weights in NF4, and unpacks them for every pass; ``"gptq-lora"`` in GPTQ's 4 bits, unpacked by AutoGPTQ
     lora_rank : of the adapters; 16 if None
     lora_targets : matrices that have one, as ``"all"``, ``"attention"``, ``"mlp"`` or ``"q-v"``, in PEFT's names too; every
         projection if None
@@ -262,7 +260,7 @@ class Plan:
         choice("adapter", self.adapter, KINDS)
         for field in ("lora_rank", "lora_targets"):
             if getattr(self, field) is not None and self.adapter == "none":
-                raise InvalidValue(field, getattr(self, field), "None with adapter='none': 'lora' and 'qlora' have it")
+                raise InvalidValue(field, getattr(self, field), "None with adapter='none': the others have it")
         if self.lora_rank is not None:
             positive_int("lora_rank", self.lora_rank, 65_536)
         if self.lora_targets is not None:
@@ -351,7 +349,7 @@ class Plan:
             input=copied or bytes_, input_copy=copied,
             # weights that are stored as narrow are read as they are, and transposed when needed
             weight_copy=2.0 * copied if stored > copied else 0.0,
-            parameter=stored, stored=QUANTISED_BYTES if plan.adapter == "qlora" else stored,
+            parameter=stored, stored=PACKED[plan.adapter].parameter if plan.adapter in PACKED else stored,
             backward_gradient=framework.backward_gradient_bytes, retained_logit=framework.retained_logit_bytes,
             update=updating, flat_gradient=framework.flat_gradient_bytes,
             gradient=gradient, reduce=min(max(framework.reduce_bytes, least), gradient),

@@ -192,8 +192,8 @@ class HostConstants(NamedTuple):
     step: Number
     unfused_launches: Number  # that separate softmax kernels add, over those of a layer
     expert_launches: Number  # that routing to experts adds, over those of a layer
-    jitter: Number  # growth of host time per further tensor rank that has to keep step
-    pipeline_jitter: Number  # the same in a pipeline over several nodes, on top of it
+    jitter: Number  # growth of host time per doubling of the tensor ranks, of which the slowest is waited for
+    pipeline_jitter: Number  # growth per further tensor rank in a pipeline over several nodes, on top of it
     pressure_time: Number  # lost per micro-batch to the allocator where memory is full
 
 
@@ -348,7 +348,7 @@ class AdapterChoice(NamedTuple):
     """Low-rank adapters beside frozen weights; all 0 where every weight trains."""
 
     frozen: Number  # 1: the weights themselves don't train
-    quantised: Number  # 1: they are held in 4 bits and unpacked for every pass
+    quantised: Number  # 1: they are held in 4 bits and unpacked to be multiplied
     rank: Number
     query: Number  # 1: this matrix has an adapter; so the others
     key: Number
@@ -359,6 +359,9 @@ class AdapterChoice(NamedTuple):
     up: Number
     down: Number
     keep_inputs: Number  # 1: quantised products keep their inputs, though they have no gradient
+    unpacked_bytes: Number  # of a parameter, as if they went over the device's memory, to unpack it once
+    unpacking_launches: Number  # kernels that unpack a matrix
+    keep_unpacked: Number  # 1: what the forward pass unpacked is kept for the backward pass
 
 
 class OptimizerChoice(NamedTuple):

@@ -101,9 +101,10 @@ def layer_pass(
     busy_forward = forward * slowdown + exposed * forward_share
     busy_backward = (again + data + weight) * slowdown + exposed * (1.0 - forward_share)
     crosses = plan.pipeline * plan.pipeline_stride > network.node.size
-    jitter = software.host.jitter + ops.where((plan.pipeline > 1.0) & crosses, software.host.pipeline_jitter, 0.0)
+    across = ops.where((plan.pipeline > 1.0) & crosses, software.host.pipeline_jitter, 0.0)
+    slowest = 1.0 + software.host.jitter * ops.log2(plan.tensor) + across * (plan.tensor - 1.0)
     captured = launches.captured_launches(model, settings, plan, software)
-    launched = (launches.layer_launches(model, settings, plan, software) - captured) * (1.0 + jitter * (plan.tensor - 1.0))
+    launched = (launches.layer_launches(model, settings, plan, software) - captured) * slowest
     reductions = communication.tensor_reductions(model, model.experts.layers / model.layers)
     eager = reductions - ops.minimum(launches.captured_reductions(model, settings), reductions)
     calls = ops.where(plan.tensor > 1.0, (1.0 + plan.sequence_parallel) * eager, 0.0)

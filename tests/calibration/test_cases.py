@@ -244,7 +244,7 @@ def test_graphs_hold_what_surrounds_experts_from_the_release_on_that_first_did(r
 ])  # fmt: skip
 def test_rows_have_the_adapters_that_they_or_their_source_state(file, row, rank, targets):
     plan = case_of(named(file, row)).plan
-    assert plan.adapter in ("lora", "qlora")
+    assert plan.adapter in ("lora", "qlora", "gptq-lora")
     assert (plan.lora_rank, plan.lora_targets) == (rank, targets)
 
 

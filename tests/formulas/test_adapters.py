@@ -8,8 +8,7 @@ import pytest
 
 import costmodel
 from costmodel import Plan
-from costmodel.description.adapters import GROUPS, NAMED, choice_of, targets_of
-from costmodel.description.plan import QUANTISED_BYTES
+from costmodel.description.adapters import GROUPS, NAMED, PACKED, choice_of, targets_of
 from costmodel.errors import CostModelError
 from costmodel.formulas.transformer.activations import layer_activations, retained_inputs
 from costmodel.formulas.transformer.adapters import adapter_parameters, kept_inputs, trained_share
@@ -140,8 +139,28 @@ def test_unpacking_four_bits_takes_the_time_that_was_measured_on_an_a100():
         assert four.step_time - four.times["host"] - sixteen.step_time + sixteen.times["host"] == pytest.approx(measured, rel=0.3)
 
 
-@pytest.mark.parametrize("fields", [{"adapter": "lora", "lora_rank": 4}, {"adapter": "qlora"}, {"optimizer": "muon"},
-                                    {"optimizer": "adafactor"}, {"optimizer": "lion"}])  # fmt: skip
+def test_gptq_is_unpacked_again_by_what_recomputes_and_kept_by_what_does_not():
+    """AutoGPTQ multiplies a tensor that PyTorch unpacked: autograd keeps it, and only another forward pass unpacks it again."""
+    model, cluster = costmodel.load_model("llama2-7b"), costmodel.load_cluster("dgx-a100", gpus=1)
+    plan = Plan(global_batch=1, seq_len=512, recompute="none")
+    found = {
+        (adapter, recompute): costmodel.estimate(model, cluster, dataclasses.replace(plan, adapter=adapter, recompute=recompute))
+        for adapter in ("lora", "gptq-lora") for recompute in ("none", "full")
+    }  # fmt: skip
+    matrices = 6_476_005_376 + 65 * 4096 - 4096  # of 32 layers: 4 x 4096 x 4096 + 3 x 4096 x 11,008, and two norms
+    once = matrices * PACKED["gptq-lora"].moved / found["lora", "none"].inputs.device.memory_bandwidth
+    for recompute, part in (("none", "forward"), ("full", "forward"), ("full", "recompute")):
+        longer = found["gptq-lora", recompute].times[part] - found["lora", recompute].times[part]
+        assert longer == pytest.approx(once, rel=1e-3)
+    for recompute in ("none", "full"):
+        assert found["gptq-lora", recompute].times["backward"] == pytest.approx(found["lora", recompute].times["backward"])
+    for recompute, layers in (("none", 32), ("full", 0)):
+        bills = [found[adapter, recompute].memory.activations for adapter in ("gptq-lora", "lora")]
+        assert bills[0] - bills[1] == pytest.approx(2.0 * matrices * layers / 32, rel=1e-3)
+
+
+@pytest.mark.parametrize("fields", [{"adapter": "lora", "lora_rank": 4}, {"adapter": "qlora"}, {"adapter": "gptq-lora"},
+                                    {"optimizer": "muon"}, {"optimizer": "adafactor"}, {"optimizer": "lion"}])  # fmt: skip
 def test_engines_agree_on_adapters_and_optimizers(fields):
     model, cluster = costmodel.load_model("mixtral-8x7b"), costmodel.load_cluster("dgx-h100", gpus=16)
     question = {"global_batch": 32, "seq_len": 4096, "tensor_parallel": [1, 2], "context_parallel": 1, "pipeline_parallel": 2}
@@ -156,7 +175,7 @@ def test_a_quantised_base_keeps_its_embedding_and_its_head_in_16_bit():
     plan = Plan(global_batch=4, seq_len=4096, micro_batch=4, recompute="full", adapter="qlora")
     weights = costmodel.estimate(model, cluster, plan, framework="hf-trainer").memory.weights
     layers, outer = 6_979_588_096 + 4096, 2 * 128_256 * 4096
-    assert weights == pytest.approx(layers * QUANTISED_BYTES + outer * 2, rel=1e-4)
+    assert weights == pytest.approx(layers * PACKED["qlora"].parameter + outer * 2, rel=1e-4)
     assert weights / 2**30 == pytest.approx(5.3, abs=0.05)
 
 

@@ -251,14 +251,16 @@ def kept_activations(
 ) -> Number:  # fmt: skip
     """Bytes that an average layer keeps from its forward to its backward pass, for one micro-batch.
 
-    What recomputed modules make again is not kept.
+    What recomputed modules make again is not kept. Weights that the backward pass multiplies as the forward pass unpacked them
+    are.
 
     Parameters
     ----------
     model, settings, plan, software : as named
     """
     saved = layer_activations(model, settings, plan) - module_activations(model, settings, plan)
-    whole = software.memory.activation_overhead * saved
+    unpacked = adapters.unpacked_weights(settings, layer.layer_parameters(model, plan))
+    whole = software.memory.activation_overhead * saved + unpacked
     return whole + plan.recompute_layers * (checkpoint(model, settings, plan) - whole)
 
 
@@ -276,7 +278,8 @@ def backward_temporaries(
     """
     layer_ = layer_activations(model, settings, plan)
     kept = kept_activations(model, settings, plan, software)
-    fresh = software.memory.activation_overhead * layer_
+    unpacked = adapters.unpacked_weights(settings, layer.layer_parameters(model, plan))
+    fresh = software.memory.activation_overhead * layer_ + unpacked
     modules = software.memory.activation_overhead * module_activations(model, settings, plan)
     again = ops.where(plan.recompute_layers > 0.0, fresh, modules + settings.offload.activations * kept)
     return again + software.memory.backward_overhead * layer_

@@ -18,11 +18,6 @@ from costmodel.formulas.quantities import (
 )
 from costmodel.formulas.transformer import flops
 
-DEQUANTISED_BYTES = 13.6
-"""Of a parameter, as if they went over the device's memory, to unpack it from NF4: 150e9 parameters a second on an A100 with
-2.039e12 bytes/s. Lightning-AI/litgpt@2685705 tutorials/resource-tables.md: QLoRA takes 79 ms a micro-batch more than LoRA at 7
-billion parameters and 191 ms at 13, each unpacked once forward and once backward."""
-
 
 def attention_sides(model: ModelNumbers, adapter: AdapterChoice, tensor: Number) -> tuple[Number, Number]:
     """Inputs and outputs of the adapters of one layer's attention on one rank.
@@ -78,7 +73,7 @@ def adapter_parameters(model: ModelNumbers, adapter: AdapterChoice) -> Number:
     Rank 16 on the fused first projection and the last one, as in MLPerf's fine-tune of Llama 2 70B.
 
     >>> from costmodel import load_model
-    >>> chosen = AdapterChoice(1.0, 0.0, 16.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0)
+    >>> chosen = AdapterChoice(1.0, 0.0, 16.0, 0.0, 0.0, 0.0, 1.0, 1.0, *[0.0] * 7)
     >>> adapter_parameters(load_model("llama2-70b").numbers(), chosen)
     44564480.0
     """
@@ -136,14 +131,25 @@ def adapter_work(
 
 
 def dequantisation(settings: Settings, nparameters: Number, device: DeviceNumbers) -> Number:
-    """Time to unpack quantised weights for one pass [s]; 0 where they are stored as they are multiplied.
+    """Time to unpack quantised weights once [s]; 0 where they are stored as they are multiplied.
 
     Parameters
     ----------
     settings, device : `Settings`, `DeviceNumbers`
     nparameters : that the pass multiplies
     """
-    return settings.adapter.quantised * nparameters * DEQUANTISED_BYTES / device.memory_bandwidth
+    return nparameters * settings.adapter.unpacked_bytes / device.memory_bandwidth
+
+
+def unpacked_weights(settings: Settings, nparameters: Number) -> Number:
+    """Bytes of weights that stay unpacked from the forward to the backward pass.
+
+    Parameters
+    ----------
+    settings : `Settings`
+    nparameters : that the pass multiplies
+    """
+    return settings.adapter.keep_unpacked * nparameters * settings.widths.input
 
 
 def kept_inputs(adapter: AdapterChoice) -> tuple[Number, Number, Number, Number]:

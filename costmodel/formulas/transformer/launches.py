@@ -14,8 +14,6 @@ PLAIN = 30.0
 """Kernels of a plain layer forward: two norms, four or seven products, rotation, attention, activation, residuals and dropout."""
 OF_ADAPTER = 5.0
 """Dropout, two products, a scaling and a sum (huggingface/peft@b28a09c src/peft/tuners/lora/layer.py, ``Linear.forward``)."""
-OF_UNPACKING = 2.0
-"""To unpack a quantised weight: its scales, then its values."""
 OF_HOP = 10.0
 """Of attention on one part of a ring: the kernel, the copy that goes on, the sum's rescaling (NVIDIA/TransformerEngine
 transformer_engine/common/fused_attn/context_parallel.cu has a kernel for each of the last)."""
@@ -78,7 +76,7 @@ def adapting(settings: Settings, model: ModelNumbers) -> Number:
     attention = adapter.query + adapter.key + adapter.value + adapter.fused + adapter.output
     adapted = attention + adapter.gate * model.mlp.gated + adapter.up + adapter.down
     added = ops.where(adapter.rank > 0.0, adapter.frozen * adapted * OF_ADAPTER, 0.0)
-    return added + adapter.quantised * (6.0 + model.mlp.gated) * OF_UNPACKING
+    return added + (6.0 + model.mlp.gated) * adapter.unpacking_launches
 
 
 def around(settings: Settings, plan: PlanNumbers) -> Number:

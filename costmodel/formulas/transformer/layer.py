@@ -490,7 +490,8 @@ def layer_work(
     accumulate = gradient_accumulation_bytes(local, settings, plan) / device.memory_bandwidth
     beside = adapters.adapter_work(model, settings, plan, local_tokens(settings, plan), device)
     unpacked = adapters.dequantisation(settings, local, device)
-    forward, data, weight = forward + beside[0] + unpacked, data + beside[1] + unpacked, weight + beside[2]
+    again_unpacked = (1.0 - settings.adapter.keep_unpacked) * unpacked
+    forward, data, weight = forward + beside[0] + unpacked, data + beside[1] + again_unpacked, weight + beside[2]
     moved_again, cast_again = repeated_bytes(moved, cast, model, plan)
     of_experts = experts_again(plan)
     sparse = of_experts.routed * routed[0] + of_experts.shared * shared[0]

@@ -73,7 +73,8 @@ ROWS = (
     Row("gradient_checkpointing activation_checkpointing", "_recompute", recompute, False),
     Row("activation_offloading layer_offloading", "_offload_activations", moved, False),
     Row("optimizer", "optimizer", word, "adamw_torch_fused"),
-    Row("adapter", "adapter", adapter),
+    Row("adapter", "_adapter", adapter),
+    Row("gptq", "_gptq", flag, False),
     Row("bf16", "_bf16", wide, "auto"),
     Row("bfloat16", "_load_bf16", flag, False),
     Row("float16", "_load_fp16", flag, False),
@@ -137,6 +138,8 @@ def rules(reading: Reading) -> None:
         reading.put("recompute", "full")
         reading.say("_offload_activations", True, "gradient_checkpointing offload")
     reading.put("recompute", reading.one("_recompute") or reading.one("_fsdp_recompute"))
+    gptq = reading.one("_gptq") and reading.one("_adapter") == "lora"
+    reading.put("adapter", "gptq-lora" if gptq else reading.one("_adapter"))
     common.devices(reading)
     common.offload(reading)
     if reading.one("_fused_loss"):
@@ -162,7 +165,7 @@ AXOLOTL = Dialect(
         """
         sample_packing sample_packing_* multipack_real_batches pad_to_sequence_len excess_length_strategy lora_r
         lora_target_linear lora_target_modules lora_target_parameters lora_modules_to_save lora_*_kernel lora_on_cpu peft*
-        relora* lisa_* unfrozen_parameters load_in_8bit gptq flash_attn_fuse_* flash_attn_rms_norm liger_* unsloth_*
+        relora* lisa_* unfrozen_parameters load_in_8bit flash_attn_fuse_* flash_attn_rms_norm liger_* unsloth_*
         torch_compile* tiled_mlp* tf32 use_kernels experts_implementation quantize_moe_experts
         llama4_linearized_experts heads_k_stride chunked_cross_entropy* selective_checkpointing
         gradient_checkpointing_kwargs gradient_checkpointing_kwargs.* recompute_layer_types dynamic_checkpoint*

@@ -159,7 +159,8 @@ def axolotl(w: Writing) -> None:
         w.put("bf16", False)
     w.put("attn_implementation", "flash_attention_2" if plan.attention == "flash" else "eager")
     w.put("optimizer", OPTIM.get(str(plan.optimizer)))
-    w.put("adapter", None if plan.adapter == "none" else plan.adapter)
+    w.put("adapter", {"none": None, "gptq-lora": "lora"}.get(plan.adapter, plan.adapter))
+    w.put("gptq", plan.adapter == "gptq-lora" or None)
     if plan.tensor_parallel > 1:
         w.put("tensor_parallel_size", plan.tensor_parallel)
     if plan.context_parallel > 1:
