@@ -245,22 +245,23 @@ def next_run(
     if not candidates:
         raise CostModelError("next_run: no candidates given")
     software = framework_on(cluster, framework)
-    wanted = [(model, plan, 1.0) for model, plan in candidates]
-    every = [*runs, *wanted]
+    every = [*runs, *((model, plan, 1.0) for model, plan in candidates)]
+    asked, known = _asked(cluster, software, every), len(runs)
     fields, everywhere = _prior(software)
-    prior = USUAL**2 * everywhere
-    formulas = _asked(cluster, software, every)
-    slopes = _slopes(formulas, software.constants, fields)
-    noise = MODEL_SPREAD**2 + ALONE**2
+    scatter = ALONE**2
     if runs:
-        measured = formulas[: len(runs)]
-        apart = _beyond(cluster, software, runs, measured) - _logarithms(measured, software.constants)
-        noise = MODEL_SPREAD**2 + _scatter(apart, _same(runs), ALONE)
-    covariance = prior
-    for row in range(len(runs)):
-        covariance, _ = _told(covariance, slopes[row], noise)
-    asked = slopes[len(runs) :]
-    left = [float(np.einsum("ij,jk,ik->", asked, _told(covariance, row, noise)[0], asked)) for row in asked]
+        apart = _beyond(cluster, software, runs, asked[:known]) - _logarithms(asked[:known], software.constants)
+        scatter = _scatter(apart, _same(runs), ALONE)
+    slopes = _slopes(asked, software.constants, fields)
+    reach = USUAL**2 * slopes @ everywhere @ slopes.T
+    # a plan that was measured already would only repeat what is its own
+    noise = MODEL_SPREAD**2 * _same(every) + scatter * _common([one for _, one in asked]) + SCATTER**2 * np.eye(len(every))
+    left = []
+    for place in range(known, len(every)):
+        told = [*range(known), place]
+        certain = np.linalg.inv((reach + noise)[np.ix_(told, told)])
+        narrowed = reach[known:, told] @ certain @ reach[told, known:]
+        left.append(float((reach[known:, known:] - narrowed).trace()))
     return int(np.argmin(left))
 
 
@@ -467,12 +468,6 @@ def _slopes(asked: Asked, constants: Software, fields: Sequence[str]) -> Array:
     return np.asarray((found[:, 1:] - found[:, :1]) / STEP)
 
 
-def _told(covariance: Array, slope: Array, noise: float) -> tuple[Array, Array]:
-    """Covariance after one run, and the change for each unit of its error."""
-    gain = covariance @ slope / (slope @ covariance @ slope + noise)
-    return covariance - np.outer(gain, slope @ covariance), gain
-
-
 def updated(
     cluster: Cluster, software: Framework, runs: Sequence[Run], believed: Prior | None = None
 ) -> tuple[Software, Update]:
@@ -527,10 +522,7 @@ def updated(
     own = MODEL_SPREAD**2 * (1.0 + 1.0 / len(runs)) / 2.0
     # what constants leave is their plans' own as far as plans like them share it: the mean of a random function of the plan
     inputs = [one for _, one in asked]
-    common = np.eye(len(runs))
-    for place, one in enumerate(inputs):
-        for other in range(place):
-            common[place, other] = common[other, place] = _in_common(one, inputs[other])
+    common = _common(inputs)
     # alone, a run is what its plan is like; among others it may be a mistake
     trusted = np.ones(1) if alone else _weights(apart, OUTLIER)
     scattered = PLAN_SPREAD**2 * common + np.diag(SCATTER**2 / trusted)
@@ -539,6 +531,15 @@ def updated(
     told = [OwnRun(float(by), one.model, one.settings, one.plan) for by, one in zip(discrepancies, inputs, strict=True)]
     errors = apart - common @ discrepancies
     return constants, Update(fields, change, gain, errors, _weights(apart, usual), spread, (*software.own_runs, *told))
+
+
+def _common(inputs: Sequence[Inputs]) -> Array:
+    """What every two runs have in common of what is their plans' own."""
+    common = np.eye(len(inputs))
+    for place, one in enumerate(inputs):
+        for other in range(place):
+            common[place, other] = common[other, place] = _in_common(one, inputs[other])
+    return common
 
 
 def _of_another_plan(common: Array) -> float:
