@@ -258,6 +258,7 @@ class Device:
         return DeviceNumbers(
             flop_rate=peak,
             base_flop_rate=base_peak,
+            vector_flop_rate=min(self.dense_peak.get("fp32", base_peak), base_peak),
             gemm_efficiency=constants.at("gemm", dtype),
             base_gemm_efficiency=constants.at("gemm", base),
             gemm_output=constants.at("gemm_output", dtype) * peak,

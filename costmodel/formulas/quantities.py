@@ -114,6 +114,7 @@ class DeviceNumbers(NamedTuple):
 
     flop_rate: Number  # dense peak of the GEMM dtype
     base_flop_rate: Number  # dense peak of the 16-bit dtype, in which attention and the head run
+    vector_flop_rate: Number  # dense peak in 32 bit outside tensor cores, where it is known; else as the last
     gemm_efficiency: Number  # of the peak, for a product large in every dimension
     base_gemm_efficiency: Number  # the same in the 16-bit dtype
     gemm_output: Number  # output elements at which half the efficiency is lost to unfilled waves

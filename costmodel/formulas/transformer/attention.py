@@ -27,6 +27,10 @@ WIDTH_STEP = 32.0
 ALIGNMENT = 16.0
 """Channels of which a head must be a multiple for the kernels of the newest tensor cores; else an older one runs."""
 
+TENSOR_CORES = 8.0
+"""Channels of which a head must be a multiple in 16 bit for products by cuBLAS to run on tensor cores: 16 bytes (NVIDIA, Matrix
+Multiplication Background User's Guide, "Tensor Core Requirements")."""
+
 SUM_BYTES = 6.0
 """Of an element that a hop's part of a result is added to, in 16 bit: both are read, the sum is written."""
 REORDERED, REORDERED_BACK = 4.0, 20.0
@@ -281,6 +285,12 @@ def softmax_is_fused(settings: Settings, heads: Number, plan: PlanNumbers) -> Nu
     return settings.kernels.fused_softmax * ops.where(ops.equal(ops.ceil(matrices), matrices), 1.0, 0.0)
 
 
+def _by_alignment(width: Number, rate: Number, device: DeviceNumbers) -> Number:
+    """Rate of products with heads of so many channels: on tensor cores, or outside them [FLOP/s]."""
+    units = width / TENSOR_CORES
+    return rate * ops.where(ops.equal(ops.ceil(units), units), 1.0, device.vector_flop_rate / device.base_flop_rate)
+
+
 def unfused(
     model: ModelNumbers, tokens: Number, seq_len: Number, heads: Number, fused: Number, software: Software,
     device: DeviceNumbers,
@@ -296,11 +306,23 @@ def unfused(
     fused : 1 where mask, scale and softmax are one kernel
     software : `Software`
     device : `DeviceNumbers`
+
+    Notes
+    -----
+    A head of channels that are no multiple of 8 is multiplied outside tensor cores: also by cuBLAS 11, which the guide below has
+    slower on them and no more. BLOOM's prototypes of 150 and 450 channels a head took 8 ms more of each layer and micro-batch on
+    eight A100s than their arithmetic takes on tensor cores, which is 13e12 to 15e12 FLOP/s (bigscience-workshop/bigscience
+    train/tr11-176B-ml/chronicles-prequel.md, 80 layers of 14,400).
+
+    References
+    ----------
+    NVIDIA, Matrix Multiplication Background User's Guide, "Tensor Core Requirements"
     """
     rate = base_product_rate(software.compute.gemm_efficiency_scale, device)
+    width, value_width = model.attention.head_dim, model.attention.value_head_dim
     batched = tokens / seq_len * heads
-    scores = base_gemm(batched * seq_len, seq_len, model.attention.head_dim, rate, device)
-    values = base_gemm(batched * seq_len, model.attention.value_head_dim, seq_len, rate, device)
+    scores = base_gemm(batched * seq_len, seq_len, width, _by_alignment(width, rate, device), device)
+    values = base_gemm(batched * seq_len, value_width, seq_len, _by_alignment(value_width, rate, device), device)
     reached = ops.minimum(software.compute.attention_efficiency_scale, 1.0) * device.memory_bandwidth
     once = 2.0 * tokens * heads * seq_len / reached
     dropout, apart, products = DROPOUT_PASSES * model.dropout, 1.0 - fused, scores + values
