@@ -78,6 +78,7 @@ class Framework:
     grouped_experts : one kernel multiplies for all experts of a rank; else they are multiplied one by one, if no plan fuses them
     fused_accumulation : products of weight gradients add them to the accumulated ones in their own kernel, unless gradients are
         sharded (NVIDIA-NeMo/Megatron-Bridge pull request 1386 turns it off under Megatron-FSDP)
+    module_hooks : where weights are sharded, hooks around every module gather and release its own
     deferred_sums : under a pipeline gradients that are sharded are summed once a step, and whole until then
     narrow_copies : in 8 and 4 bit, what products save are their inputs as cast, and each weight is held cast twice (also
         transposed); else they are cast again when needed
@@ -138,6 +139,7 @@ class Framework:
     separate_projections: bool = False
     grouped_experts: bool = True
     fused_accumulation: bool = False
+    module_hooks: bool = False
     deferred_sums: bool = False
     narrow_copies: bool = False
     lazy_gradients: bool = False
@@ -193,7 +195,7 @@ class Framework:
                       "gather_logits", "balanced_stages", "keep_rotated", "keep_activated", "narrow_copies",
                       "lazy_gradients", "repeat_keys", "keep_quantised_inputs", "flat_updates", "double_registers",
                       "older_flash", "first_flash", "fused_accumulation", "grouped_experts",
-                      "separate_projections", "deferred_sums"):  # fmt: skip
+                      "separate_projections", "module_hooks", "deferred_sums"):  # fmt: skip
             flag(field, getattr(self, field))
         if self.time_error is not None:
             real("time_error", self.time_error, 0.0, 10.0)

@@ -373,7 +373,8 @@ class Plan:
             keep_gathered=float(framework.keep_gathered), keep_rotated=float(framework.keep_rotated),
             repeat_keys=float(framework.repeat_keys), keep_activated=float(framework.keep_activated),
             separate_projections=float(framework.separate_projections), grouped_experts=float(framework.grouped_experts),
-            fused_accumulation=float(framework.fused_accumulation), deferred_sums=float(framework.deferred_sums),
+            fused_accumulation=float(framework.fused_accumulation), module_hooks=float(framework.module_hooks),
+            deferred_sums=float(framework.deferred_sums),
             lazy_gradients=float(framework.lazy_gradients), double_registers=float(framework.double_registers),
             flat_updates=float(framework.flat_updates), scatter_boundary=float(framework.scatter_boundary),
         )  # fmt: skip

@@ -298,6 +298,7 @@ class FrameworkHabits(NamedTuple):
     separate_projections: Number  # 1: queries, keys and values, and gate and up, are products of their own
     grouped_experts: Number  # 1: one kernel multiplies for all experts of a rank; 0: one for each
     fused_accumulation: Number  # 1: products of weight gradients add them to the accumulated ones in their own kernel
+    module_hooks: Number  # 1: where weights are sharded, hooks around every module gather and release its own
     deferred_sums: Number  # 1: under a pipeline sharded gradients are summed once a step, and whole until then
     lazy_gradients: Number  # 1: gradients are freed after the update, and come up as the next backward pass makes them
     double_registers: Number  # 1: with several micro-batches every tensor that comes and goes is there twice
