@@ -20,9 +20,19 @@ def counted(model, routing=0.0, **choices):
 @pytest.mark.parametrize(("choices", "kernels"), [
     ({}, 0), ({"dtype": "fp8"}, 4 * 2), ({"context_parallel": 4}, 3 * 10), ({"adapter": "lora"}, 7 * 5),
     ({"adapter": "lora", "lora_targets": ("query", "value")}, 2 * 5), ({"adapter": "qlora"}, 7 * 5 + 7 * 2),
+    ({"adapter": "gptq-lora"}, 7 * 5 + 7 * 10),
 ])  # fmt: skip
 def test_what_a_dense_layer_launches_beyond_its_thirty_kernels(choices, kernels):
     assert counted(DENSE, **choices) == pytest.approx(1.0 + kernels / 30.0)
+
+
+@pytest.mark.parametrize(("framework", "stage", "hooks"), [("deepspeed", 3, 13), ("deepspeed", 2, 0), ("fsdp2", 3, 0)])
+def test_deepspeed_has_hooks_around_every_module_where_it_shards_weights(framework, stage, hooks):
+    # Hugging Face's Llama: q, k, v, o, gate, up and down, two norms, the layer, its attention, its MLP and that one's activation
+    software = load_framework(framework)
+    plan = Plan(global_batch=64, seq_len=4096, data_parallel=8, zero_stage=stage)
+    numbers = plan.settings(software), plan.numbers(software, DENSE.layers), software.numbers()
+    assert float(layer_launches(DENSE.numbers(), *numbers)) == pytest.approx(1.0 + hooks * 3.5 / 30.0)
 
 
 @pytest.mark.parametrize(("choices", "kernels"), [

@@ -1,8 +1,10 @@
 """A layer's passes from shapes, against those that Korthikanti et al. 2022 measured (arXiv 2205.05198, table 4)."""
 
+import dataclasses
+
 import pytest
 
-from costmodel import Plan, Transformer, load_cluster, load_framework
+from costmodel import Plan, Transformer, estimate, load_cluster, load_framework, load_model
 from costmodel.formulas.training_step import layer_pass
 
 MODEL = Transformer(
@@ -42,3 +44,25 @@ def test_a_backward_pass_is_as_many_forward_passes_as_published(sequence_paralle
 def test_recomputing_the_core_costs_what_was_published_within_a_quarter():
     found = passes(False, "selective")[1] - passes(False, "none")[1]
     assert found == pytest.approx(13.2e-3 - 11.9e-3, rel=0.25)
+
+
+def prototype(layers, heads, attention="fused-softmax"):
+    """A prototype of BLOOM on A100s: tensor parallelism of 8, eight layers a pipeline stage."""
+    head = 14_400 // heads
+    shape = {"layers": layers, "hidden": 14_400, "heads": heads, "kv_heads": heads, "head_dim": head, "value_head_dim": head}
+    model = dataclasses.replace(load_model("bloom-176b"), name="prototype", feed_forward=4 * 14_400, **shape)
+    plan = Plan(global_batch=2048, seq_len=2048, tensor_parallel=8, pipeline_parallel=layers // 8, micro_batch=1, dtype="fp16",
+                recompute="full", attention=attention)  # fmt: skip
+    return estimate(model, load_cluster("dgx-a100", gpus=layers), plan, framework="megatron-deepspeed")
+
+
+@pytest.mark.parametrize(("layers", "heads", "measured"), [(8, 32, 769.99), (80, 96, 844.81)])
+def test_heads_that_are_not_aligned_are_multiplied_outside_tensor_cores(layers, heads, measured):
+    """bigscience-workshop/bigscience train/tr11-176B-ml/chronicles-prequel.md, "fp16": heads of 450 and of 150 channels."""
+    assert prototype(layers, heads).step_time == pytest.approx(measured, rel=0.12)
+    # as many heads of 360 and of 120 channels would run on tensor cores
+    assert prototype(layers, heads * 5 // 4).step_time < 0.9 * measured
+
+
+def test_flash_kernels_pad_heads_that_are_not_aligned():
+    assert prototype(8, 32, "flash").step_time == pytest.approx(prototype(8, 40, "flash").step_time, rel=0.05)
