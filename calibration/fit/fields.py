@@ -70,7 +70,8 @@ TIME = (
     # small collectives inside a node take 24 to 32 us over what NCCL's own model says (stas00/ml-engineering@744d01e): frameworks
     # that wait besides have effects of their own, and the mean of all is known
     _of("host_collective_launch", 2e-5, field=0.3, framework=0.5, architecture=0.3),
-    _of("host_micro_batch", 1e-3, framework=0.7, both=0.4),
+    # a turn of the loop in Python: the next batch, its copy to the device, what waits for the loss
+    _of("host_micro_batch", 2e-3, framework=0.7, both=0.4),
     _of("host_step", 1e-2, framework=0.7, both=0.4),
     _of("host_unfused_launches", 0.2, field=0.5),
     _of("host_expert_launches", 1.0, field=0.5, framework=0.5),
