@@ -27,7 +27,7 @@ WIDTH_STEP = 32.0
 ALIGNMENT = 16.0
 """Channels of which a head must be a multiple for the kernels of the newest tensor cores; else an older one runs."""
 
-TENSOR_CORES = 8.0
+TENSOR_CORE_CHANNELS = 8.0
 """Channels of which a head must be a multiple in 16 bit for products by cuBLAS to run on tensor cores: 16 bytes (NVIDIA, Matrix
 Multiplication Background User's Guide, "Tensor Core Requirements")."""
 
@@ -287,7 +287,7 @@ def softmax_is_fused(settings: Settings, heads: Number, plan: PlanNumbers) -> Nu
 
 def _by_alignment(width: Number, rate: Number, device: DeviceNumbers) -> Number:
     """Rate of products with heads of so many channels: on tensor cores, or outside them [FLOP/s]."""
-    units = width / TENSOR_CORES
+    units = width / TENSOR_CORE_CHANNELS
     return rate * ops.where(ops.equal(ops.ceil(units), units), 1.0, device.vector_flop_rate / device.base_flop_rate)
 
 
