@@ -9,10 +9,11 @@ from costmodel.formulas.transformer import launches
 
 NEWTON_SCHULZ_STEPS = 5.0
 """Of Muon: KellerJordan/Muon@d4a8f3a muon.py, ``zeropower_via_newtonschulz5``; NVIDIA-NeMo/Emerging-Optimizers alike."""
-LAUNCHES_OF_MATRIX = 16.0
+LAUNCHES_OF_MATRIX = 10.0
 """Kernels of a layer that take the host as long as Muon's for one matrix: three products a step and some ten around them
 (NVIDIA-NeMo/Emerging-Optimizers, ``newton_schulz_step``), without a module's hooks and autograd's records. KellerJordan/
-modded-nanogpt records/track_1_short: dealing 72 matrices to 8 GPUs took 25 ms off a step, products of 3 ms."""
+modded-nanogpt records/track_1_short: dealing 72 matrices to 8 GPUs took 25 ms off a step, products of 3 ms; a layer's pass of
+PyTorch's own sharding takes its host 1.2 ms."""
 
 
 def newton_schulz_flop(rows: Number, columns: Number) -> Number:
