@@ -446,7 +446,7 @@ def _same(runs: Sequence[Run]) -> Array:
     return np.array([[one[0] == other[0] for other in runs] for one in runs], dtype=float)
 
 
-def _scatter(errors: Array, same: Array, believed: float) -> float:
+def _scatter(errors: Array, same: Array, believed: float, weights: Array | float = 1.0) -> float:
     """Variance of the runs of one model about their mean, as they show it and as it is believed before.
 
     Parameters
@@ -454,10 +454,11 @@ def _scatter(errors: Array, same: Array, believed: float) -> float:
     errors : of each run
     same : 1 where two runs are of one model
     believed : standard deviation
+    weights : of each run
     """
     runs = same.sum(axis=1)
     free = len(errors) - float((1.0 / runs).sum())
-    seen = float(((errors - same @ errors / runs) ** 2).sum())
+    seen = float((weights * (errors - same @ errors / runs) ** 2).sum())
     return max((seen + BELIEF * believed**2) / (free + BELIEF), SCATTER**2)
 
 
@@ -520,6 +521,7 @@ def updated(
     constants = _at(software.constants, fields, change)
     # what a model has of its own is known the better the more runs of it there are
     own = MODEL_SPREAD**2 * (1.0 + 1.0 / len(runs)) / 2.0
+    weights = _weights(apart, usual)
     # what constants leave is their plans' own as far as plans like them share it: the mean of a random function of the plan
     inputs = [one for _, one in asked]
     common = _common(inputs)
@@ -527,10 +529,10 @@ def updated(
     trusted = np.ones(1) if alone else _weights(apart, OUTLIER)
     scattered = PLAN_SPREAD**2 * common + np.diag(SCATTER**2 / trusted)
     discrepancies = PLAN_SPREAD**2 * np.linalg.solve(scattered, apart)
-    spread = HEAVIER * math.sqrt(left + own + max(_of_another_plan(common), _scatter(apart, same, 0.0)))
+    spread = HEAVIER * math.sqrt(left + own + max(_of_another_plan(common), _scatter(apart, same, 0.0, weights)))
     told = [OwnRun(float(by), one.model, one.settings, one.plan) for by, one in zip(discrepancies, inputs, strict=True)]
     errors = apart - common @ discrepancies
-    return constants, Update(fields, change, gain, errors, _weights(apart, usual), spread, (*software.own_runs, *told))
+    return constants, Update(fields, change, gain, errors, weights, spread, (*software.own_runs, *told))
 
 
 def _common(inputs: Sequence[Inputs]) -> Array:
