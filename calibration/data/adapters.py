@@ -8,9 +8,8 @@ from calibration.data.datasets import dataset_of, words_of
 from calibration.data.runs import Run
 from costmodel.description.adapters import GROUPS
 
-QUANTISED = re.compile(r"qlora|q-lora|bnb|nf4|4-bit")
-GPTQ = re.compile(r"gptq")
-"""Words of a base in 4 bit."""
+GPTQ, QUANTISED = re.compile(r"gptq"), re.compile(r"qlora|q-lora|bnb|nf4|4-bit")
+"""Words of a base in GPTQ's 4 bits, and else of one in NF4."""
 RANK = re.compile(r"\blora:? r(?:ank)?[ =]?(\d+)|\br=(\d+)|\blora r(\d+)")
 NAMED = {
     "query": ("query",), "key": ("key",), "value": ("value",), "projection": ("output",), "mlp": GROUPS["mlp"],

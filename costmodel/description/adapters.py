@@ -107,7 +107,7 @@ def choice_of(kind: str, rank: int | None, targets: Sequence[str] | None, keep_i
     flags = {name: float(name in chosen) for name in TARGETS}
     packing = PACKED.get(kind, Packing(0.0, 0.0, 0.0, False))
     return AdapterChoice(
-        frozen=1.0, quantised=float(kind in PACKED), unpacked_bytes=packing.moved, unpacking_launches=packing.launches,
+        frozen=1.0, unpacked_bytes=packing.moved, unpacking_launches=packing.launches,
         keep_unpacked=float(packing.kept), rank=float(RANK if rank is None else rank), **flags,
         keep_inputs=float(kind == "qlora" and keep_inputs),
     )  # fmt: skip

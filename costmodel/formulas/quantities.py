@@ -350,7 +350,6 @@ class AdapterChoice(NamedTuple):
     """Low-rank adapters beside frozen weights; all 0 where every weight trains."""
 
     frozen: Number  # 1: the weights themselves don't train
-    quantised: Number  # 1: they are held in 4 bits and unpacked to be multiplied
     rank: Number
     query: Number  # 1: this matrix has an adapter; so the others
     key: Number
@@ -361,7 +360,7 @@ class AdapterChoice(NamedTuple):
     up: Number
     down: Number
     keep_inputs: Number  # 1: quantised products keep their inputs, though they have no gradient
-    unpacked_bytes: Number  # of a parameter, as if they went over the device's memory, to unpack it once
+    unpacked_bytes: Number  # of a parameter held in 4 bits, as if they went over the device's memory, to unpack it once
     unpacking_launches: Number  # kernels that unpack a matrix
     keep_unpacked: Number  # 1: what the forward pass unpacked is kept for the backward pass
 

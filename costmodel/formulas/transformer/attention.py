@@ -44,6 +44,12 @@ BLOCK = 0.75
 (NVIDIA/TransformerEngine@d0067d0 transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py)."""
 
 
+def _unless_multiple(number: Number, step: Number, rest: Number) -> Number:
+    """1 where a number is a multiple of a step, else the rest."""
+    steps = number / step
+    return ops.where(ops.equal(ops.ceil(steps), steps), 1.0, rest)
+
+
 def _padded(width: Number) -> Number:
     """Channels that a flash kernel multiplies for a head of so many."""
     return WIDTH_STEP * ops.ceil(width / WIDTH_STEP)
@@ -80,8 +86,7 @@ def aligned_share(width: Number, device: DeviceNumbers) -> Number:
     width : channels of a head
     device : `DeviceNumbers`
     """
-    steps = width / ALIGNMENT
-    return ops.where(ops.equal(ops.ceil(steps), steps), 1.0, device.attention_unaligned)
+    return _unless_multiple(width, ALIGNMENT, device.attention_unaligned)
 
 
 def full_flash(rows: Number, keys: Number, width: Number, device: DeviceNumbers) -> Number:
@@ -281,14 +286,12 @@ def softmax_is_fused(settings: Settings, heads: Number, plan: PlanNumbers) -> Nu
     NVIDIA/Megatron-LM megatron/legacy/model/fused_softmax.py, ``is_kernel_available``: micro-batch x local heads
     must be a multiple of 4
     """
-    matrices = plan.micro_batch * heads / 4.0
-    return settings.kernels.fused_softmax * ops.where(ops.equal(ops.ceil(matrices), matrices), 1.0, 0.0)
+    return settings.kernels.fused_softmax * _unless_multiple(plan.micro_batch * heads, 4.0, 0.0)
 
 
 def _by_alignment(width: Number, rate: Number, device: DeviceNumbers) -> Number:
     """Rate of products with heads of so many channels: on tensor cores, or outside them [FLOP/s]."""
-    units = width / TENSOR_CORE_CHANNELS
-    return rate * ops.where(ops.equal(ops.ceil(units), units), 1.0, device.vector_flop_rate / device.base_flop_rate)
+    return rate * _unless_multiple(width, TENSOR_CORE_CHANNELS, device.vector_flop_rate / device.base_flop_rate)
 
 
 def unfused(
