@@ -138,6 +138,11 @@ DATASETS = {
     # PyTorch's DistributedDataParallel under torch.compile, norms and loss inside it (KellerJordan/modded-nanogpt train_gpt2.py,
     # ``GPT.forward``), and llm.c, whose classifier is one kernel: nearest to FSDP2 without sharding
     "modded_nanogpt": Dataset({"zero_stage": 0, "fused_norms": True, "fused_cross_entropy": True}, software="fsdp2"),
+    # Hugging Face's trainer and model of transformers 4.39, the model in 32 bit, gathered in 16 and its gradients summed in 32
+    # (yandex/YaFSDP@669fc36 patches/transformers.diff: ``MixedPrecision``, ``flash_attention_2``; examples/clm.md)
+    "yafsdp": Dataset(
+        {"gradient_bytes": 4.0, "reduce_bytes": 4.0, "optimizer_bytes": 10.0, "update_bytes": 4.0}, software="hf-fsdp",
+    ),
     # nvidia-smi on the first node (bigscience-workshop/bigscience@1b92f33 train/tr11-176B-ml/chronicles-prequel.md: ``pdsh -w
     # jean-zay-iam01``); on tr3m's pages memory grows with the micro-batch by what a stage before the last holds of one
     "bigscience": Dataset(logging_stage=0),

@@ -39,6 +39,7 @@ class Transformer:
         part without position plus `rope_head_dim`
     value_head_dim : channels of a value head; `head_dim` if not given
     gated : SwiGLU-like MLP with two input matrices
+    clamped_activation : both of them are held within limits before the activation (gpt-oss)
     norm : ``"rmsnorm"``, ``"layernorm"``, or ``"none"`` for norms without weights (OLMo); a LayerNorm without biases has
         one vector, as an RMSNorm
     norms_per_layer : norms of hidden width in one layer
@@ -97,6 +98,7 @@ class Transformer:
     head_dim: int | None = None
     value_head_dim: int | None = None
     gated: bool = True
+    clamped_activation: bool = False
     norm: Literal["rmsnorm", "layernorm", "none"] = "rmsnorm"
     norms_per_layer: int = 2
     qk_norm: Literal["none", "head", "full"] = "none"
@@ -161,7 +163,7 @@ class Transformer:
             whole(field, getattr(self, field), MAX_VOCABULARY)
         whole("sliding_window", self.sliding_window, MAX_VOCABULARY)
         positive_int("norms_per_layer", self.norms_per_layer, 16)
-        for field in ("gated", "tied_embeddings", "embedding_norm", "attention_bias", "output_bias",
+        for field in ("gated", "clamped_activation", "tied_embeddings", "embedding_norm", "attention_bias", "output_bias",
                       "feed_forward_bias", "attention_sinks", "parallel_block", "dropout", "shared_expert_gate", "causal",
                       "last_norm", "head_bias", "head_transform"):  # fmt: skip
             flag(field, getattr(self, field))
@@ -295,6 +297,7 @@ class Transformer:
             ),
             mlp=MlpNumbers(
                 width=float(self.feed_forward), gated=float(self.gated), bias=float(self.feed_forward_bias),
+                clamped=float(self.clamped_activation),
             ),
             experts=ExpertNumbers(
                 layers=float(self.expert_layers), number=float(self.experts), per_token=float(self.experts_per_token),

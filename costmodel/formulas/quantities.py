@@ -63,6 +63,7 @@ class MlpNumbers(NamedTuple):
     width: Number
     gated: Number  # 1: two matrices in, one out (SwiGLU); 0: one in, one out
     bias: Number
+    clamped: Number  # 1: what a gated activation reads is held within limits first
 
 
 class ExpertNumbers(NamedTuple):

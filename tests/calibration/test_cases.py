@@ -109,6 +109,14 @@ def test_a_row_that_is_no_run_is_refused_with_a_reason(cells, named):
     assert "\n" not in str(caught.value)
 
 
+def test_yafsdps_runs_are_hugging_faces_trainer_in_32_bit_states():
+    """yandex/YaFSDP patches/transformers.diff: bf16 parameters are gathered, gradients are summed in fp32."""
+    run = changed(KORTHIKANTI[0], dataset="yafsdp", stack="fsdp1", framework="PyTorch FSDP")
+    framework = framework_of(run)
+    assert framework.name == "hf-fsdp" and framework.reduce_bytes == framework.gradient_bytes == 4.0
+    assert framework.parameter_bytes + framework.optimizer_bytes == 12.0  # 32-bit weights, which train, and two moments
+
+
 def test_refused_rows_are_kept_by_reason():
     runs = [changed(run, gpu_id="abacus") for run in KORTHIKANTI[:2]] + KORTHIKANTI[2:]
     cases, skipped = cases_of(runs)

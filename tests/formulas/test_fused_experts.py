@@ -7,6 +7,7 @@ import pytest
 from costmodel import Plan, estimate, load_cluster, load_device, load_framework, load_model
 from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.formulas import compute
+from costmodel.formulas.transformer.activations import layer_activations, module_activations
 from costmodel.formulas.transformer.layer import (
     between_products,
     cast_bytes,
@@ -41,7 +42,8 @@ def test_only_the_permutation_of_tokens_and_the_cast_of_what_comes_in_are_left()
         between_products(one, model.numbers(), settings) for one in (apart, apart._replace(expert_biases=0.0))
     )
     assert sum(with_biases) - sum(without) == pytest.approx(copies * model.hidden * (28 + 36))
-    assert apart.experts == pytest.approx(copies * model.expert_feed_forward * 3 * 2)
+    # the activation reads two and writes one; two limits before it read and write one each, their concatenation two
+    assert apart.experts == pytest.approx(copies * model.expert_feed_forward * (3 + 2 * 2 + 4) * 2)
     assert fused.residuals == apart.residuals and fused.norms == apart.norms
 
 
@@ -67,6 +69,35 @@ def test_experts_without_biases_lose_their_activation_alone():
     model = load_model("qwen3-30b-a3b")
     (apart, _), (fused, _) = moved(model, PLAN), moved(model, FUSED)
     assert fused.permutation == apart.permutation and apart.experts > fused.experts == 0.0
+
+
+@pytest.mark.parametrize(("name", "limits"), [("nemo", 1), ("hf-trainer", 1), ("fsdp2", 0)])
+def test_limits_before_an_activation_are_kernels_of_their_own_unless_compiled(name, limits):
+    """Megatron-Core's ``weighted_bias_quick_geglu_impl`` and transformers' ``GptOssExperts`` clamp; torch.compile joins that."""
+    model, framework = load_model("gpt-oss-120b"), load_framework(name, "blackwell")
+    plan = Plan(global_batch=64, seq_len=4096, data_parallel=64, expert_parallel=64).resolve(framework)
+    routed = 4096 * model.experts_per_token * model.expert_feed_forward
+    found = {}
+    for one in (model, dataclasses.replace(model, clamped_activation=False)):
+        numbers = one.numbers(), plan.settings(framework), plan.numbers(framework, model.layers)
+        by_module = elementwise_bytes(*numbers)
+        found[one.clamped_activation] = (*between_products(by_module, *numbers[:2]), layer_activations(*numbers))
+    forward, backward, kept = (a - b for a, b in zip(found[True], found[False], strict=True))
+    assert forward == pytest.approx(limits * routed * (2 + 2 + 4) * 2)
+    # each limit reads a gradient and its input and writes a gradient, which a concatenation reads and writes
+    assert backward == pytest.approx(limits * routed * (3 + 3 + 2 + 2) * 2)
+    assert kept == pytest.approx(limits * routed * 2 * 2)  # what the limits made beside what they read
+
+
+def test_a_recomputed_activation_makes_its_limits_again():
+    model = load_model("gpt-oss-120b")
+    plan = dataclasses.replace(PLAN, dtype="bf16", recompute="expert-activation").resolve(FRAMEWORK)
+    routed = 4 * 4096 * model.experts_per_token * model.expert_feed_forward
+    again = [
+        module_activations(one.numbers(), plan.settings(FRAMEWORK), plan.numbers(FRAMEWORK, model.layers))
+        for one in (model, dataclasses.replace(model, clamped_activation=False))
+    ]
+    assert again[0] - again[1] == pytest.approx(routed * 2 * 2)
 
 
 def test_a_graph_holds_experts_if_they_are_fused():

@@ -43,6 +43,15 @@ def test_routing_is_launched_once_a_layer_and_casts_for_every_expert_of_the_rank
     assert counted(SPARSE, 1.5, **choices) == pytest.approx(1.0 + 1.5 + kernels / 30.0)
 
 
+def test_biases_are_added_expert_by_expert_and_limits_are_kernels_before_the_activation():
+    # megatron/core/transformer/moe/experts.py, ``_apply_bias``: of each of 16 experts a product and a sum; two limits joined
+    model = load_model("gpt-oss-120b")
+    apart = counted(model, 1.5, expert_parallel=8, data_parallel=8)
+    assert apart == pytest.approx(1.0 + 1.5 + (2 * 16 + 3) / 30.0)
+    fused = counted(model, 1.5, expert_parallel=8, data_parallel=8, dtype="mxfp8", fused_experts=True)
+    assert fused == pytest.approx(1.0 + 1.5 + 4 * 2 / 30.0)
+
+
 def test_a_host_that_is_slower_than_its_device_takes_as_much_longer_as_it_launches():
     cluster = load_cluster("dgx-h100", gpus=8)
     took = []

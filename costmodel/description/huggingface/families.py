@@ -363,6 +363,7 @@ FAMILIES: dict[str, Family] = {
     "gpt_oss": family(
         f"{ROUTED} kv_heads", windows(every_other, length=128), mixture(), keys=SMALL_EXPERTS, optional={"head_dim": 64},
         switches={"attention_bias": (LINEAR, True)}, feed_forward_bias=True, attention_sinks=True,
+        clamped_activation=True,
     ),
     "dbrx": family(
         "layers hidden heads vocabulary",

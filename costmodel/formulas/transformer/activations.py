@@ -66,7 +66,8 @@ def mlp_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) 
 def mlp_parts(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, Number, Number]:
     """Bytes saved for one token by a dense MLP, by routed experts, by shared ones, and by the routed ones' activation alone.
 
-    The last is the input of an expert's second product, and of a gated one the activated gate where that is kept.
+    The last is the input of an expert's second product, and of a gated one the activated gate where that is kept. Where limits on
+    the activation's inputs are kernels of their own, what they limited is kept beside what they made of it.
 
     Parameters
     ----------
@@ -75,11 +76,14 @@ def mlp_parts(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, 
     widths, mixture = settings.widths, model.experts
     _, _, first, last = adapters.kept_inputs(settings.adapter)
     beside = model.mlp.gated * settings.framework.keep_activated
+    limited = widths.activation * 2.0 * layer.clamps_apart(model, settings)
+    of_experts = (1.0 - settings.kernels.fused_experts) * limited
     width = widths.activation * (1.0 + model.mlp.gated * (1.0 + settings.framework.keep_activated)) + last * widths.input
     routed = mixture.load * mixture.per_token
     permuted = (first * widths.input + widths.activation) * model.hidden
-    activated = routed * (widths.activation * beside + last * widths.input) * mixture.width
-    return width * model.mlp.width, routed * (width * mixture.width + permuted), width * mixture.shared_width, activated
+    activated = routed * (widths.activation * beside + last * widths.input + of_experts) * mixture.width
+    experts = routed * ((width + of_experts) * mixture.width + permuted)
+    return (width + limited) * model.mlp.width, experts, (width + limited) * mixture.shared_width, activated
 
 
 def module_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:

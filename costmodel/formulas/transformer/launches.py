@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from costmodel import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings, Software
+from costmodel.formulas.transformer import layer
 from costmodel.formulas.transformer.attention import ring_ranks, softmax_is_fused
 
 PLAIN = 30.0
@@ -33,6 +34,12 @@ OF_EXCHANGED_HEADS = 12.0
 ``flash_attn_a2a_communicate``)."""
 OF_CAST = 2.0
 """To bring an operand to 8 or 4 bits: its largest value, then the cast."""
+
+OF_EXPERT_BIAS = 2.0
+"""Of each expert on the rank whose second product has a bias: times the probabilities, then to the outputs (NVIDIA/Megatron-LM
+@d98e8a6 megatron/core/transformer/moe/experts.py, ``_apply_bias``)."""
+OF_LIMITS = 3.0
+"""Two limits on an activation's inputs, and what joins them (the same, megatron/core/fusions/fused_bias_geglu.py)."""
 
 
 ATTENTION_SHARE = 0.5
@@ -133,14 +140,16 @@ def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, s
     Assumptions
     -----------
     Every kernel takes as long to launch; products of 8 or 4 bit cast four operands, and two for each expert on the rank, unless
-    experts are fused.
+    experts are fused; biases of experts are then theirs, too.
     """
     narrow = ops.where(settings.widths.compute < 2.0, 1.0, 0.0)
     share = model.experts.layers / model.layers
     local = model.experts.number / plan.expert
     of_each = narrow * (1.0 - settings.kernels.fused_experts) * 2.0 * OF_CAST * local
-    routing = share * (software.host.expert_launches + of_each / PLAIN)
+    biases = (1.0 - settings.kernels.fused_experts) * model.mlp.bias * OF_EXPERT_BIAS * local
+    routing = share * (software.host.expert_launches + (of_each + biases) / PLAIN)
     fused = softmax_is_fused(settings, model.attention.heads / plan.tensor, plan)
     separate = (1.0 - settings.kernels.flash_attention) * (1.0 - fused)
-    further = adapting(settings, model) + around(settings, plan) + casting(settings) + hooking(settings, model, plan)
+    limits = (1.0 - share * settings.kernels.fused_experts) * layer.clamps_apart(model, settings) * OF_LIMITS
+    further = adapting(settings, model) + around(settings, plan) + casting(settings) + hooking(settings, model, plan) + limits
     return 1.0 + further / PLAIN + routing + software.host.unfused_launches * separate

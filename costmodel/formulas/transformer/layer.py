@@ -37,6 +37,11 @@ EXPERT_BIAS, EXPERT_BIAS_BACKWARD = 28.0, 36.0
 """Bytes that kernels of their own move for each output of an expert to which they add a bias times its router's probability, in
 32 bit: forward of a product, a sum, a copy that joins the experts and a cast (NVIDIA/Megatron-LM@d98e8a6
 megatron/core/transformer/moe/experts.py, ``_apply_bias``)."""
+CLAMPED, CLAMPED_BACK = 8.0, 10.0
+"""Tensors of an MLP's width that kernels of their own move to hold both inputs of its gated activation within limits: forward two
+limits and a concatenation read and write four each; backward each limit reads a gradient and what it limited and writes a
+gradient, and a concatenation joins them (NVIDIA/Megatron-LM@d98e8a6 megatron/core/fusions/fused_bias_geglu.py,
+``weighted_bias_quick_geglu_impl``)."""
 PERMUTED, SORTED = 4.0, 4.0
 """Reads and writes of a routed token's hidden state by forward kernels that put tokens in order. The first: a rank orders tokens
 by expert before it sends them, and back after they returned. The second: in between, a rank with several experts orders what
@@ -372,14 +377,31 @@ def _activated(model: ModelNumbers, settings: Settings) -> tuple[Number, Number]
     """Tensors of an MLP's width that its activation reads and writes, forward and backward.
 
     A plain one moves two and three, a gated one three and five in one kernel. As two, activation and product, it moves five
-    and nine.
+    and nine. Limits on its inputs are kernels of their own before it.
 
     Parameters
     ----------
     model, settings : `ModelNumbers`, `Settings`
     """
     apart = 2.0 * settings.framework.keep_activated
-    return 2.0 + model.mlp.gated * (1.0 + apart), 3.0 + model.mlp.gated * (2.0 + 2.0 * apart)
+    clamps = clamps_apart(model, settings)
+    forward = 2.0 + model.mlp.gated * (1.0 + apart) + clamps * CLAMPED
+    return forward, 3.0 + model.mlp.gated * (2.0 + 2.0 * apart) + clamps * CLAMPED_BACK
+
+
+def clamps_apart(model: ModelNumbers, settings: Settings) -> Number:
+    """1 where kernels of their own hold the inputs of a gated activation within limits.
+
+    Parameters
+    ----------
+    model, settings : `ModelNumbers`, `Settings`
+
+    Assumptions
+    -----------
+    A compiler, which joins activation and product of frameworks that make each of a layer's products apart, joins limits too.
+    """
+    compiled = settings.framework.separate_projections * (1.0 - settings.framework.keep_activated)
+    return model.mlp.clamped * model.mlp.gated * (1.0 - compiled)
 
 
 def between_products(moved: Moved, model: ModelNumbers, settings: Settings) -> tuple[Number, Number]:

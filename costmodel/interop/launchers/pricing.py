@@ -218,7 +218,8 @@ def shaped(launch: Launch, stated: Row, notes: list[str]) -> Transformer:
     fields: dict[str, object] = {
         "name": "model of the launch file", "layers": shape["num_layers"], "hidden": hidden, "heads": shape["num_heads"],
         "vocabulary": shape.get("vocab_size", VOCABULARY), "feed_forward": width, "kv_heads": shape.get("num_kv_heads"),
-        "head_dim": shape.get("head_dim"), "gated": gated, "norm": shape["norm"],
+        "head_dim": shape.get("head_dim"), "gated": gated,
+        "clamped_activation": gated and bool(shape.get("clamped_activation")), "norm": shape["norm"],
         "tied_embeddings": bool(shape["tied_embeddings"]),
         "qk_norm": "head" if shape.get("qk_norm") else "none", "embedding_norm": bool(shape.get("embedding_norm")),
         "attention_bias": bias or bool(shape.get("qkv_bias")), "output_bias": bias, "feed_forward_bias": bias,

@@ -4,7 +4,7 @@ import pytest
 
 from costmodel import Plan, estimate, load_cluster, load_model
 from costmodel.errors import CostModelError, InvalidValue, NotModelled, UnreadableFile
-from costmodel.interop.launchers import read_launch, resolve
+from costmodel.interop.launchers import read_launch, resolve, write_launch
 from costmodel.interop.launchers.dialects import DIALECTS
 from costmodel.interop.launchers.pricing import allowed_config, catalogue_name
 
@@ -101,6 +101,14 @@ def test_a_pipeline_layout_gives_the_chunks_of_a_rank():
     assert launch.plan["virtual_stages"] == 4  # sixteen stages
     uneven = read_launch(LLAMA + "--pipeline-model-parallel-size 3 --num-layers-per-virtual-pipeline-stage 5")
     assert uneven.conflicts
+
+
+@pytest.mark.parametrize(("activation", "clamped"), [("--quick-geglu", True), ("--swiglu", None)])
+def test_limits_on_an_activations_inputs_are_its_own_kernels_but_of_swiglu(activation, clamped):
+    launch = read_launch(LLAMA.replace("--swiglu", activation) + "--activation-func-clamp-value 7.0")
+    assert launch.model.get("clamped_activation") is clamped
+    written = write_launch("megatron", Plan(global_batch=64, seq_len=4096, data_parallel=8), load_model("gpt-oss-20b"))
+    assert read_launch(written, gpus=8, dialect="megatron").model["clamped_activation"]
 
 
 def test_a_trainers_file_and_its_deepspeed_json_are_one_run(tmp_path):

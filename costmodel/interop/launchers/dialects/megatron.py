@@ -247,6 +247,7 @@ MODEL_ROWS = (
     Row("untie_embeddings_and_output_weights", "model.tied_embeddings", yields(False, True), True),
     Row("swiglu", "_activation", yields("swiglu")),
     Row("quick_geglu", "_activation", yields("quick_geglu")),
+    Row("activation_func_clamp_value", "_clamp", number),
     Row("squared_relu", "_activation", yields("squared_relu (not gated)")),
     Row("xielu", "_activation", yields("xielu (not gated)"), None, "swiss-ai fork"),
     Row("openai_gelu", "_activation", yields("gelu (not gated)")),
@@ -348,6 +349,9 @@ def shape(reading: Reading) -> None:
         reading.say("model.num_kv_heads", reading.one("_groups"), reading.said["_groups"][0].shown)
     if reading.has("_activation"):
         reading.say("model.activation", reading.one("_activation"), "activation")
+        # of SwiGLU the limits are part of its kernel (megatron/core/fusions/fused_bias_swiglu.py)
+        if reading.has("_clamp") and reading.one("_activation") == "quick_geglu":
+            reading.say("model.clamped_activation", True, "activation_func_clamp_value")
     if reading.has("model.window"):
         freq = reading.one("_window_freq")
         layers = reading.one("model.num_layers") or 0

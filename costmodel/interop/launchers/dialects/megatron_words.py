@@ -84,7 +84,7 @@ UNPRICED = words(
 
 IRRELEVANT = words(
     """
-    _teacher_use_disable_adapter activation_func_clamp_value adalora_beta1 adalora_beta2 adalora_deltaT adalora_init_r
+    _teacher_use_disable_adapter adalora_beta1 adalora_beta2 adalora_deltaT adalora_init_r
     adalora_orth_reg_weight adalora_target_r adalora_tfinal adalora_tinit adam_beta1 adam_beta2 adam_eps adapter_act
     adapter_length adapters adaptive_muon_beta2 adaptive_muon_eps adaptive_muon_moment2_method adaptive_seq_len
     add_bias_linear add_non_thinking_prefix add_version adlr_autoresume adlr_autoresume_interval advantage_estimator

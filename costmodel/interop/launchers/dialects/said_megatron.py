@@ -143,7 +143,11 @@ def megatron_shape(w: Writing) -> None:
         w.put("position_embedding_type", "rope")
     w.put("max_position_embeddings", model.learned_positions or w.plan.seq_len)
     w.put("normalization", "RMSNorm" if model.norm == "rmsnorm" else "LayerNorm")
-    w.put("swiglu", model.gated or None)
+    w.put("swiglu", (model.gated and not model.clamped_activation) or None)
+    if model.clamped_activation:  # as gpt-oss has it
+        w.put("quick_geglu", True)
+        w.put("glu_linear_offset", 1.0)
+        w.put("activation_func_clamp_value", 7.0)
     w.put("disable_bias_linear", None if model.feed_forward_bias else True)
     w.put("add_qkv_bias", (model.attention_bias and not model.feed_forward_bias) or None)
     w.put("untie_embeddings_and_output_weights", None if model.tied_embeddings else True)
