@@ -476,7 +476,10 @@ def written_out(nbytes, ranks, stride, network):
     ring = 2 * plateau * trip + 2 * (ranks - 1) / ranks * nbytes / (0.8 * bandwidth)
     carried = max(0.5 / bandwidth, 1.0 / network.node.bandwidth) if nodes == 2 else 1.0 / bandwidth  # the other's only neighbour
     tree = 2 * depth + 2 * (nbytes + min(nbytes, 128e6) / 3) * carried / (0.8 * 0.92)
-    gather = trip + (ranks - 1) / ranks * nbytes / (0.8 * bandwidth)
+    # a ring that gathers moves at the pace of its slowest hop
+    slowest = 0.9 * (network.spine.latency if leaves > 1 else network.leaf.latency)
+    waits = (ranks - nodes) * max(slowest - 0.7 * network.node.latency, 0.0) if nodes > 1 else 0.0
+    gather = trip + waits + (ranks - 1) / ranks * nbytes / (0.8 * bandwidth)
     return 1e-5 + min(ring, tree), 1e-5 + gather
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -266,7 +267,20 @@ class Place:
         """Every algorithm and protocol that NCCL has for the operation, with what measurements add to its own model."""
         if self.op not in tuner.OPERATIONS:
             return [self.point_to_point(self.op, launcher)]
-        return self.measured(tuner.candidates(self.op, self.nbytes, self.communicator(nvls, sharp, amd), version), launcher)
+        found = tuner.candidates(self.op, self.nbytes, self.communicator(nvls, sharp, amd), version)
+        waits = self.paces()
+        return [
+            dataclasses.replace(one, time=one.time + waits.get((one.algorithm, one.protocol), 0.0))
+            for one in self.measured(found, launcher)
+        ]
+
+    def paces(self) -> dict[tuple[str, str], float]:
+        """What rings that gather or scatter wait for their slowest hop, by protocol [s]."""
+        if self.op not in ("all-gather", "reduce-scatter"):
+            return {}
+        links = collectives.group_links(self.ranks, self.stride, self.network, _NEUTRAL)
+        times = {"ll": links.ll_pace, "ll128": links.ll128_pace, "simple": links.simple_pace}
+        return {("ring", protocol): float(time) for protocol, time in times.items()}
 
     def measured(self, found: list[tuner.Candidate], launcher: str) -> list[Alternative]:
         """Candidates with what measurements add to a library's own model."""

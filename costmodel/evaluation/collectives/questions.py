@@ -160,12 +160,12 @@ def _of_a_step(place: Place, framework: Framework, sharded: bool, time: float) -
     software = framework.numbers()
     links = collectives.group_links(place.ranks, place.stride, place.network, software)
     nbytes = place.nbytes * place.ranks / (place.ranks - 1.0) if place.op == "reduce" else place.nbytes
-    half = collectives.halves(nbytes, links)
-    rings = {("ring", "ll"): half.ll, ("ring", "ll128"): half.ll128}
-    if place.op == "all-reduce":
-        rings |= {("ring", "simple"): half.simple, ("tree", "ll128"): half.low_tree, ("tree", "simple"): half.tree}
-    else:
-        rings |= {("ring", "simple"): collectives.along(links.simple, nbytes)}
+    summed = place.op == "all-reduce"
+    half, gathered = collectives.halves(nbytes, links), collectives.gathering_rings(nbytes, links)
+    ring = half if summed else gathered
+    rings = {("ring", "ll"): ring.ll, ("ring", "ll128"): ring.ll128, ("ring", "simple"): ring.simple}
+    if summed:
+        rings |= {("tree", "ll128"): half.low_tree, ("tree", "simple"): half.tree}
     least = min(rings.values())
     factor = 2.0 if place.op == "all-reduce" else 1.0 / software.network.sharding_quality if sharded else 1.0
     return [

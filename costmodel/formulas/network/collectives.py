@@ -137,6 +137,9 @@ class Links(NamedTuple):
     filling: Number  # until the buffers of the channels have been filled once [s/byte]
     round_bytes: Number  # which so many bytes do
     piece: Number  # a byte of the buffer over the links, of which all but one rank's part passes [s/byte]
+    ll_pace: Number  # what a ring that gathers waits for its slowest hop, in each protocol [s]
+    ll128_pace: Number
+    simple_pace: Number
 
 
 def hop_between(latency: Number, share: Number, crossings: Number) -> Number:
@@ -182,6 +185,14 @@ def _ring(hops: _Hops, shares: _Shares, crossings: Number) -> Number:
     near, far = hop_between(hops.leaf, shares.between, crossings), hop_between(hops.spine, shares.between, crossings)
     within = hops.inside * ops.maximum(shares.inside * hops.node, hops.least)
     return within + hops.factor * (hops.nodes * near + hops.leaves * (far - near))
+
+
+def _pace(hops: _Hops, shares: _Shares, crossings: Number) -> Number:
+    """What a ring in a protocol waits for its slowest hop [s], `costmodel.formulas.network.nccl.pace`."""
+    slowest = ops.where(hops.leaves > 0.0, ops.maximum(hops.leaf, hops.spine), hops.leaf)
+    inside = ops.where(hops.nodes > 0.0, hops.inside, 0.0)
+    between = hops.factor * hop_between(slowest, shares.between, crossings)
+    return nccl.pace(inside, ops.maximum(shares.inside * hops.node, hops.least), between)
 
 
 def _tree(hops: _Hops, shares: _Shares, crossings: Number) -> Number:
@@ -239,7 +250,7 @@ def group_links(ranks: Number, stride: Number, network: NetworkNumbers, software
         Line(never + _tree(hops, _LOW_TREE, 1.0), LOW_TREE * tree),
         Line(_tree(hops, _HIGH_TREE, 2.0), tree), TREE_RAMP * tree,
         ops.where(crosses, own.filling, own.node_filling), ops.where(crosses, own.round_bytes, own.node_round_bytes),
-        part * byte,
+        part * byte, _pace(hops, _LL, 1.0), _pace(hops, _LL128, 1.0), _pace(hops, _SIMPLE, 2.0),
     )  # fmt: skip
 
 
@@ -309,6 +320,28 @@ def all_reduce_over(nbytes: Number, links: Links) -> Number:
     return ops.where((links.exists > 0.0) & (nbytes > 0.0), links.launch + 2.0 * chosen, 0.0)
 
 
+class Rings(NamedTuple):
+    """Time of a ring in each protocol, launch and filling left out [s]."""
+
+    ll: Number
+    ll128: Number
+    simple: Number
+
+
+def gathering_rings(nbytes: Number, links: Links) -> Rings:
+    """Time of an all-gather, or of a reduce-scatter, by a ring in each protocol, `Rings` [s].
+
+    Parameters
+    ----------
+    nbytes : whole buffer, gathered or before scattering [bytes]
+    links : of `group_links`
+    """
+    return Rings(
+        links.ll_pace + along(links.ll, nbytes), links.ll128_pace + along(links.ll128, nbytes),
+        links.simple_pace + along(links.simple, nbytes),
+    )  # fmt: skip
+
+
 def all_gather_over(nbytes: Number, links: Links) -> Number:
     """As `all_gather`, over a group that is known [s].
 
@@ -317,8 +350,8 @@ def all_gather_over(nbytes: Number, links: Links) -> Number:
     nbytes : whole buffer, gathered or before scattering [bytes]
     links : of `group_links`
     """
-    low = ops.minimum(along(links.ll, nbytes), along(links.ll128, nbytes))
-    chosen = ops.minimum(low, along(links.simple, nbytes)) + filling_time(nbytes, links)
+    rings = gathering_rings(nbytes, links)
+    chosen = ops.minimum(ops.minimum(rings.ll, rings.ll128), rings.simple) + filling_time(nbytes, links)
     return ops.where((links.exists > 0.0) & (nbytes > 0.0), links.launch + chosen, 0.0)
 
 
@@ -349,6 +382,8 @@ def all_gather(
     r"""Time of an all-gather, or of a reduce-scatter, by a ring [s].
 
     .. math:: T = t_0 + \alpha_{ring} + \frac{p - 1}{p} \frac{n}{B}
+
+    Over several nodes each of the ring's hops takes as long as the slowest, `costmodel.formulas.network.nccl.pace`.
 
     Parameters
     ----------

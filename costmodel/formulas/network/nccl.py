@@ -395,6 +395,28 @@ def pat_latency(base: Number, inter: Number, ranks: Number, nodes: Number) -> Nu
 # What NCCL leaves out
 
 
+def pace(inside: Number, intra: Number, inter: Number) -> Number:
+    r"""What a ring that gathers or scatters over several nodes takes beyond its latency by NCCL [s].
+
+    Each step waits for its slowest hop, so that all of them take as long as one between nodes:
+    :math:`(p - 1) \alpha` as the textbook has it, where NCCL counts the hops inside nodes as they are by themselves. 256 MB
+    gathered over 16, 64 and 512 GPUs of p5 instances take 1.36, 3.83 and 24.3 ms, which comes out as 0.92, 1.33 and 3.48 ms
+    without this and as 1.37, 2.57 and 13.4 ms with it (vinjn/nanotron-ultrascale-playbook@924e4d0
+    assets/data/benchmarks/pp_comm_bandwidth.html).
+
+    Parameters
+    ----------
+    inside : hops inside nodes; 0 of a ring within one node
+    intra, inter : of a hop inside a node, of one between nodes [s]
+
+    Examples
+    --------
+    >>> round(1e6 * pace(14.0, 3.4e-6, 54e-6), 1)
+    708.4
+    """
+    return inside * ops.maximum(inter - intra, 0.0)
+
+
 def measured(
     expected: Number, launch: Number, gain: Number, nbytes: Number, filling: Number, round_bytes: Number,
 ) -> Number:  # fmt: skip
