@@ -41,7 +41,7 @@ COMMON, MODEL_SPREAD, SCATTER, PLAN_SPREAD = 0.15, 0.06, 0.03, 0.042
 """Standard deviations, in logarithms, of what clusters have in common for all runs, of what is a model's own there, of runs
 of one plan, and of what is a plan's own, which plans like it share: cross-validation by source shows them (`python -m
 calibration validate --own-runs`)."""
-ALONE, BELIEF = 0.18, 0.4
+ALONE, BELIEF = 0.179, 0.4
 """Standard deviation of the runs of one model about what they have in common, as long as there is but one; and the number of
 runs that this counts as beside others. On most clusters runs scatter by a third of it, on some by twice as much, which one run
 can't tell and two that agree can (cross-validation as above)."""

@@ -183,7 +183,7 @@ def drawn_passes(draw):
 
 def drawn_links(draw):
     lines = [collectives.Line(draw.uniform(1e-5, 1e-3), draw.uniform(1e-12, 1e-10)) for _ in range(5)]
-    rest = [draw.uniform(low, 10.0 * low) for low in (1e-12, 1e-13, 1e7, 1e-12)]
+    rest = [draw.uniform(low, 10.0 * low) for low in (1e-12, 1e-13, 1e7, 1e-12, 1e-6, 1e-6, 1e-6)]
     return collectives.Links(float(draw.choice([0, 1])), 1e-5, *lines[:3], draw.uniform(1.0, 2.0), *lines[3:], *rest)
 
 
