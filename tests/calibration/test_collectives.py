@@ -92,6 +92,8 @@ def test_the_library_answers_what_the_fit_predicts(problem):
         row = problem.rows[place]
         if row.owner == "network.tcp":
             continue  # never fitted: the catalogue takes NCCL's own figure, the fit its prior
+        if row.nodes > 1 and row.op != "all-reduce":
+            continue  # never fitted: these rings wait for their slowest hop besides, `costmodel.formulas.network.nccl.pace`
         answer = collective_time(
             row.op, row.nbytes, row.ranks, row.cluster, launcher=row.launcher, nvls=row.nvls, sharp=row.sharp
         )
