@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -38,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from calibration.measure.command import main as measure
 
         return measure(arguments[1:])
+    # folds are fitted side by side, a process on each core; read when NumPy is loaded, which is below
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from costmodel.errors import CostModelError
 
     parser = _Parser(prog="python -m calibration", description=__doc__)

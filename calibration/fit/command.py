@@ -125,7 +125,7 @@ def _run_tables(cases: Sequence[Case], date: str, arguments: argparse.Namespace)
         from calibration.validate.figures import fit_page
 
         measured = np.array([float(case.seconds or 0.0) for case in time.cases])
-        places = time.model.places(time.posterior.effects, time.posterior.mean, np.arange(len(measured)))
+        places = time.model.incidence(time.posterior.effects, np.arange(len(measured))).places(time.posterior.mean)
         fit_page(arguments.plots, time.cases, np.exp(time.model.predict(places, None)), {}, [])
     for name, fitted in (("time", time), ("memory", memory)):
         counts = identification(fitted)

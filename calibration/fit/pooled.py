@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 from calibration.fit.fields import Field
@@ -118,6 +119,41 @@ Logarithms = Callable[[Array, Array | None], Array]
 """Logarithms of what is predicted, of places (rows x fields) and of the rows that they are of."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Incidence:
+    """Which effects the constants of some rows have.
+
+    Parameters
+    ----------
+    centre : the fields' priors on the line
+    pairs : of a field at a level its number, and of each row the place of the effect, or `count` where there is none
+    cluster : of each row the place of its cluster's intercept, or `count`
+    count : of effects
+    """
+
+    centre: Array
+    pairs: list[tuple[int, Array]]
+    cluster: Array
+    count: int
+
+    def places(self, mean: Array) -> Array:
+        """Where each constant of each row is on its line, by the values of the effects."""
+        value = np.append(mean, 0.0)
+        out = np.tile(self.centre, (len(self.cluster), 1))
+        for number, effect in self.pairs:
+            out[:, number] += value[effect]
+        return out
+
+    def columns(self, slopes: Array) -> Array:
+        """Slopes in the effects, by those in the constants."""
+        every = np.arange(len(self.cluster))
+        out = np.zeros((len(self.cluster), self.count + 1))
+        for number, effect in self.pairs:
+            out[every, effect] = slopes[:, number]
+        out[every, self.cluster] = 1.0
+        return out[:, : self.count]
+
+
 @dataclasses.dataclass
 class Model:
     """Rows with their unknowns.
@@ -158,16 +194,24 @@ class Model:
         ]
         return found + [Effect(-1, "cluster", str(owner)) for owner in np.unique(self.grouping.cluster[rows])]
 
-    def places(self, effects: Sequence[Effect], mean: Array, rows: Array) -> Array:
-        """Where each constant of each row is on its line."""
-        value = {(e.field, e.level, e.owner): m for e, m in zip(effects, mean, strict=True)}
-        out = np.tile(self.centre, (len(rows), 1))
+    def incidence(self, effects: Sequence[Effect], rows: Array) -> Incidence:
+        """Which of some effects each constant of each row has.
+
+        Parameters
+        ----------
+        effects : in the order in which their values will be given
+        rows : of the model
+        """
+        where = {(effect.field, effect.level, effect.owner): place for place, effect in enumerate(effects)}
+        members = {level: np.unique(names[rows], return_inverse=True) for level, names in self.grouping.owners.items()}
+        pairs = []
         for number, field in enumerate(self.fields):
             for level in field.spreads:
-                names = self.grouping.owners[level][rows]
-                known = {name: value.get((number, level, str(name)), 0.0) for name in np.unique(names)}
-                out[:, number] += np.array([known[name] for name in names])
-        return out
+                names, index = members[level]
+                pairs.append((number, np.array([where.get((number, level, str(name)), len(effects)) for name in names])[index]))
+        names, index = np.unique(self.grouping.cluster[rows], return_inverse=True)
+        cluster = np.array([where.get((-1, "cluster", str(name)), len(effects)) for name in names])[index]
+        return Incidence(self.centre, pairs, cluster, len(effects))
 
     def slopes(self, places: Array, rows: Array) -> tuple[Array, Array]:
         """Predicted logarithms, and their slopes in every place."""
@@ -178,19 +222,6 @@ class Model:
             moved[:, number] += STEP
             out[:, number] = (self.predict(moved, rows) - base) / STEP
         return base, out
-
-    def columns(self, effects: Sequence[Effect], slopes: Array, rows: Array) -> Array:
-        """Slopes in the effects."""
-        out = np.zeros((len(rows), len(effects)))
-        owners = {level: names[rows] for level, names in self.grouping.owners.items()}
-        cluster = self.grouping.cluster[rows]
-        for column, effect in enumerate(effects):
-            if effect.field < 0:
-                out[:, column] = cluster == effect.owner
-            else:
-                mine = owners[effect.level] == effect.owner
-                out[mine, column] = slopes[mine, effect.field]
-        return out
 
     def believed(self, rows: Array) -> Spreads:
         """Spreads before measuring."""
@@ -218,8 +249,8 @@ def _linear(columns: Array, target: Array, weights: Array, group: NDArray[np.int
     count = int(group.max()) + 1
     weighted = columns * weights[:, None]
     total = np.bincount(group, weights, count)
-    sums = np.zeros((count, columns.shape[1]))
-    np.add.at(sums, group, weighted)
+    order = np.argsort(group, kind="stable")
+    sums = np.add.reduceat(weighted[order], np.searchsorted(group[order], np.arange(count)))
     shrunk = 1.0 / (1.0 / tau**2 + total)
     precision = columns.T @ weighted - sums.T @ (sums * shrunk[:, None])
     sums_of_target = np.bincount(group, weights * target, count)
@@ -272,7 +303,7 @@ def _searched(objective: Callable[[Array], float], start: Array, solved: _Solved
     scale = np.diag(np.diag(solved.precision))
     best, where, taken = objective(start), start, math.inf
     for damping in DAMPINGS:
-        step = np.linalg.solve(solved.precision + damping * scale, towards)
+        step = scipy.linalg.solve(solved.precision + damping * scale, towards, assume_a="pos")
         tried = start + step * min(1.0, LARGEST_STEP / float(np.abs(step).max() or 1.0))
         value = objective(tried)
         if value < best:
@@ -301,6 +332,7 @@ def fit(
     report : is told of each iteration
     """
     effects = [effect for effect in model.effects(rows) if only is None or effect.field < 0 or effect in only]
+    incidence = model.incidence(effects, rows)
     known = {e: m for e, m in zip(*start, strict=True)} if start else {}
     mean = np.array([known.get(effect, 0.0) for effect in effects])
     if start is None:
@@ -314,8 +346,8 @@ def fit(
     fielded = np.array([effect.field >= 0 for effect in effects])
     latest, places = math.inf, []
     for iteration in range(iterations):
-        base, slopes = model.slopes(model.places(effects, mean, rows), rows)
-        columns = model.columns(effects, slopes, rows)
+        base, slopes = model.slopes(incidence.places(mean), rows)
+        columns = incidence.columns(slopes)
         target = measured - base + columns[:, fielded] @ mean[fielded]
         for _ in range(inner):
             scale = np.hypot([spreads.scatter[str(name)] for name in source], stated)
@@ -329,7 +361,7 @@ def fit(
         def objective(
             values: Array, of: Array = weights, tau: float = spreads.group, before: Array = prior, at: Array = columns
         ) -> float:
-            predicted = model.predict(model.places(effects, values, rows), rows)
+            predicted = model.predict(incidence.places(values), rows)
             left = measured - predicted - at[:, ~fielded] @ values[~fielded]
             return _distance(left, of, group, tau) + float(np.sum((values / before) ** 2))
 
@@ -343,7 +375,7 @@ def fit(
         latest = here
     if averaged:
         mean = np.mean(places[-max(1, len(places) // 2) :], axis=0)
-    residuals = measured - model.predict(model.places(effects, mean, rows), rows)
+    residuals = measured - model.predict(incidence.places(mean), rows)
     names, _ = _indexed(model.grouping.group[rows])
     groups = {str(n): (float(b), float(v)) for n, b, v in zip(names, solved.group, solved.group_variance, strict=True)}
     return Posterior(effects, mean, solved.covariance, spreads, groups, residuals)

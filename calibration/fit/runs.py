@@ -120,7 +120,7 @@ def fit_runs(
         memory = fitted(memory_model, [bool(c.peak_bytes or c.run.flag("usable_oom") or c.seconds) for c in plain], False)
         # a step takes longer where memory is short: time is fitted beside what memory is found to be
         found, every = memory.posterior, memory_model(plain, columns)
-        columns = columns_at(columns, MEMORY, every.places(found.effects, found.mean, np.arange(len(plain))))
+        columns = columns_at(columns, MEMORY, every.incidence(found.effects, np.arange(len(plain))).places(found.mean))
     return fitted(time_model, [c.seconds is not None for c in plain], True), memory
 
 

@@ -96,13 +96,13 @@ def predicted_by(model: Model, posterior: Posterior, rows: Array) -> tuple[Array
     """
     known = set(posterior.effects)
     unseen = [effect for effect in model.effects(rows) if effect not in known]
-    places = model.places(posterior.effects, posterior.mean, rows)
-    base, slopes = model.slopes(places, rows)
-    columns = model.columns(posterior.effects, slopes, rows)
+    incidence = model.incidence(posterior.effects, rows)
+    base, slopes = model.slopes(incidence.places(posterior.mean), rows)
+    columns = incidence.columns(slopes)
     variance = np.einsum("ij,jk,ik->i", columns, posterior.covariance, columns)
     spreads = posterior.spreads
     prior = np.array([spreads.effects[e.field, e.level] if e.field >= 0 else spreads.cluster for e in unseen])
-    variance += (model.columns(unseen, slopes, rows) ** 2) @ prior**2
+    variance += (model.incidence(unseen, rows).columns(slopes) ** 2) @ prior**2
     intercepts = np.array([effect.field < 0 for effect in posterior.effects])
     found = base + columns[:, intercepts] @ posterior.mean[intercepts]
     for position, name in enumerate(model.grouping.group[rows]):

@@ -13,7 +13,6 @@ from costmodel.description.question import Question
 from costmodel.evaluation.error_model import interval, spread_of
 from costmodel.formulas.pipeline.layout import micro_batches
 from costmodel.formulas.quantities import Inputs, Memory, Step
-from costmodel.formulas.training_step import step
 from costmodel.formulas.transformer.memory import (
     idle_stages,
     outside,
@@ -21,20 +20,24 @@ from costmodel.formulas.transformer.memory import (
     stage_bills,
     whole_parameters,
 )
+from costmodel.kernels import rows
 from costmodel.records import flat, nested
 from costmodel.solvers.fitting import Array
 
 
 def evaluated(columns: Inputs) -> Step:
     """Every part of every case's step."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return step(*columns)
+    program = rows.every_part_of_runs()
+    count = len(np.asarray(columns.model.layers))
+    parts = rows.results_of(program.parts["rows"], rows.scalars_of(program, columns), columns, count)
+    times = len(Step._fields) - 1
+    return Step._make([*parts[:times], Memory._make(parts[times:])])
 
 
 def columns_of(cases: Sequence[Case]) -> Inputs:
     """Everything that formulas take, one entry a case."""
-    rows = [flat(Question(case.model, case.cluster, case.framework).inputs(case.plan)) for case in cases]
-    return nested(Inputs, {path: np.array([row[path] for row in rows], dtype=float) for path in rows[0]})
+    table = [flat(Question(case.model, case.cluster, case.framework).inputs(case.plan)) for case in cases]
+    return nested(Inputs, {path: np.array([row[path] for row in table], dtype=float) for path in table[0]})
 
 
 def logged_memory(cases: Sequence[Case], columns: Inputs, fullest: Memory) -> Array:

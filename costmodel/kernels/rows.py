@@ -236,6 +236,16 @@ def total(compressed: bool) -> Program:
 
 
 @functools.cache
+def every_part_of_runs() -> Program:
+    """Every part of a step where nothing is the same from row to row: of other models, on other clusters, by other software."""
+
+    def bits(path: str) -> int:
+        return _SPLIT
+
+    return _program("every-run", ("rows",), False, lambda: trace(training_step.step, Inputs, EVERY), bits)
+
+
+@functools.cache
 def rules() -> Program:
     """Every rule of legality, plan by plan."""
     return _program("rules", ("rows",), False, lambda: trace(legality.violations, Ruled, ()))
@@ -443,6 +453,6 @@ def results_of(
 
 __all__ = [
     "EVERY", "LANES", "RANKED", "Held", "Part", "Planned", "Program", "Ruled", "Runs", "compile_all", "every_part",
-    "least_memory", "packed", "packed_blocks", "ranking", "results_of", "rules", "run_product", "runs_of", "scalars_of",
-    "tabled", "total",
+    "every_part_of_runs", "least_memory", "packed", "packed_blocks", "ranking", "results_of", "rules", "run_product", "runs_of",
+    "scalars_of", "tabled", "total",
 ]  # fmt: skip

@@ -11,10 +11,13 @@ import pytest
 
 from costmodel import Plan, load_cluster, load_framework, load_model, ops
 from costmodel.description.question import Question
+from costmodel.evaluation.engine import flatten
+from costmodel.formulas import training_step
 from costmodel.formulas.quantities import Inputs, LevelNumbers, NetworkNumbers
 from costmodel.kernels import machine_code, rows
 from costmodel.kernels.fields import INNER, LANES, OUTER
 from costmodel.kernels.tape import needed, supports, trace
+from costmodel.records import flat, nested
 
 
 def compiled(formula, results, tmp_path, monkeypatch):
@@ -90,14 +93,33 @@ def test_a_product_gives_what_its_plans_give_one_by_one(compression):
         program, scalars, rows.packed(program.parts["outer"], rows.Planned(outer), len(plans), runs.rows),
         rows.packed(program.parts["inner"], rows.Planned(inner), 8), runs.table, out,
     )
-    flat = rows.every_part(compression != "none")
+    program_of_rows = rows.every_part(compression != "none")
     each = rows.results_of(
-        flat.parts["rows"], rows.scalars_of(flat, inputs),
+        program_of_rows.parts["rows"], rows.scalars_of(program_of_rows, inputs),
         rows.Planned(plans[0][0]._make(table.reshape(-1, len(fields)).T)), table.shape[0] * 8,
     )
     time, held = rows.EVERY.index("total"), rows.EVERY.index("memory.total")
     assert np.array_equal(out[:, 0].ravel(), each[time])
     assert np.array_equal(out[:, 1].ravel(), each[held])
+
+
+def test_runs_of_unlike_models_clusters_and_frameworks_are_worked_on_as_each_by_itself():
+    asked = [
+        ("llama3-8b", "dgx-h100", "fsdp2", {"tensor_parallel": 2, "zero_stage": 3}),
+        ("mixtral-8x7b", "dgx-a100", "nemo", {"expert_parallel": 8, "pipeline_parallel": 2}),
+        ("gpt3-175b", "dgx-a100", "megatron-deepspeed", {"tensor_parallel": 8, "pipeline_parallel": 8, "recompute": "full"}),
+        ("llama3-8b", "dgx-h100", "hf-trainer", {"compression": "top-k", "zero_stage": 0}),
+    ]  # fmt: skip
+    inputs = []
+    for model, cluster, framework, choices in asked:
+        question = Question(load_model(model), load_cluster(cluster, gpus=128), load_framework(framework))
+        shared = choices.get("tensor_parallel", 1) * choices.get("pipeline_parallel", 1)
+        inputs.append(question.inputs(Plan(global_batch=256, seq_len=2048, data_parallel=128 // shared, **choices)))
+    columns = nested(Inputs, {path: np.array([flat(one)[path] for one in inputs]) for path in flat(inputs[0])})
+    program = rows.every_part_of_runs()
+    found = rows.results_of(program.parts["rows"], rows.scalars_of(program, columns), columns, len(inputs))
+    alone = np.array([flatten(training_step.step(*one)) for one in inputs]).T
+    assert found == pytest.approx(alone, rel=1e-12)
 
 
 def test_code_that_was_damaged_on_the_disk_is_compiled_anew(tmp_path, monkeypatch):
