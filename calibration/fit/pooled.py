@@ -203,14 +203,14 @@ class Model:
         rows : of the model
         """
         where = {(effect.field, effect.level, effect.owner): place for place, effect in enumerate(effects)}
-        members = {level: np.unique(names[rows], return_inverse=True) for level, names in self.grouping.owners.items()}
-        pairs = []
-        for number, field in enumerate(self.fields):
-            for level in field.spreads:
-                names, index = members[level]
-                pairs.append((number, np.array([where.get((number, level, str(name)), len(effects)) for name in names])[index]))
-        names, index = np.unique(self.grouping.cluster[rows], return_inverse=True)
-        cluster = np.array([where.get((-1, "cluster", str(name)), len(effects)) for name in names])[index]
+        members = {level: _indexed(names[rows]) for level, names in self.grouping.owners.items()}
+
+        def places(number: int, level: str, owners: tuple[NDArray[np.str_], NDArray[np.int64]]) -> NDArray[np.int64]:
+            names, index = owners
+            return np.array([where.get((number, level, str(name)), len(effects)) for name in names])[index]
+
+        pairs = [(n, places(n, level, members[level])) for n, field in enumerate(self.fields) for level in field.spreads]
+        cluster = places(-1, "cluster", _indexed(self.grouping.cluster[rows]))
         return Incidence(self.centre, pairs, cluster, len(effects))
 
     def slopes(self, places: Array, rows: Array) -> tuple[Array, Array]:

@@ -10,6 +10,7 @@ from calibration.data.cases import Case
 from calibration.data.datasets import dataset_of, memory_kind
 from calibration.validate.metrics import Prediction
 from costmodel.description.question import Question
+from costmodel.evaluation.engine import unflatten
 from costmodel.evaluation.error_model import interval, spread_of
 from costmodel.formulas.pipeline.layout import micro_batches
 from costmodel.formulas.quantities import Inputs, Memory, Step
@@ -29,9 +30,7 @@ def evaluated(columns: Inputs) -> Step:
     """Every part of every case's step."""
     program = rows.every_part_of_runs()
     count = len(np.asarray(columns.model.layers))
-    parts = rows.results_of(program.parts["rows"], rows.scalars_of(program, columns), columns, count)
-    times = len(Step._fields) - 1
-    return Step._make([*parts[:times], Memory._make(parts[times:])])
+    return unflatten(list(rows.results_of(program.parts["rows"], rows.scalars_of(program, columns), columns, count)))
 
 
 def columns_of(cases: Sequence[Case]) -> Inputs:

@@ -58,11 +58,10 @@ def flatten(result: Step) -> tuple[Number, ...]:
     return (*result[:-1], *result.memory)
 
 
-def unflatten(parts: Columns) -> Step:
-    """A step from its parts in the order of `PARTS`."""
+def unflatten(parts: Sequence[Number]) -> Step:
+    """A step from its parts in the order of `PARTS`, numbers or columns."""
     times = len(Step._fields) - 1
-    values = [float(part) for part in parts]
-    return Step._make([*values[:times], Memory._make(values[times:])])
+    return Step._make([*parts[:times], Memory._make(parts[times:])])
 
 
 def step_formula(settings: Settings) -> Callable[..., Step]:
@@ -143,7 +142,7 @@ def evaluate_several(inputs: Sequence[Inputs], alike: Sequence[int]) -> list[Ste
         places = [place for place, one in enumerate(alike) if one == same]
         parts = evaluate(inputs[places[0]], np.array([inputs[place].plan for place in places]).T, "numba")
         for column, place in enumerate(places):
-            found[place] = unflatten(parts[:, column])
+            found[place] = unflatten(parts[:, column].tolist())
     return found
 
 

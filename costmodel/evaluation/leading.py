@@ -167,7 +167,7 @@ class _Leads(NamedTuple):
         fits = held <= limit * float(device.usable_memory or 0.0)
 
         def rebuilt(place: int) -> Estimate:
-            plan, step = every.plan(int(self.places[place])), engines.unflatten(parts[:, place])
+            plan, step = every.plan(int(self.places[place])), engines.unflatten(parts[:, place].tolist())
             return Estimate(question=self.question, plan=plan, step=StepParts.of(step, self.question, plan))
 
         inside, outside = np.flatnonzero(fits), np.flatnonzero(~fits)

@@ -258,7 +258,7 @@ def least_memory() -> Program:
 
 
 def compile_all() -> int:
-    """Compile every program, or load it where it was compiled before; how many there are."""
+    """Compile every program that questions need (runs by the thousand are calibration's), or load it; how many there are."""
     every = [make(compressed) for make in (ranking, every_part, total) for compressed in (False, True)]
     return len([*every, rules(), least_memory()])
 
