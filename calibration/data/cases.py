@@ -41,8 +41,6 @@ NIC_BANDWIDTH = {
 NIC_SHARE = 0.92
 OMNI_PATH = 12.5e9
 """Of a link of Omni-Path 100, the only one there was until 2025 [bytes/s]."""
-FUSED_FROM = "26.06"
-"""Container of Megatron-Bridge whose recipes first fuse experts."""
 OF_STAGES = (
     "dtype", "seq_len", "tensor_parallel", "context_parallel", "expert_parallel", "pipeline_parallel", "virtual_stages",
     "schedule", "recompute", "attention", "adapter",
@@ -68,7 +66,7 @@ class Case:
     def seconds(self) -> float | None:
         """Measured step time [s]; None where the row has none, or one that its own steps or other runs contradict."""
         number = self.run.number
-        if self.waited or not self.run.flag("usable_time") or not megatron.is_steady(self.run):
+        if self.waited or not self.run.flag("usable_time") or not megatron.is_steady(self.run) or datasets.untimed(self.run):
             return None
         if "step_time_s" in number:
             return number["step_time_s"]
@@ -267,14 +265,20 @@ def plan_of(run: Run, framework: Framework) -> Plan:
         attention=_attention(run, framework) or megatron.attention(stated),
         fused_norms=fused_norms, fused_cross_entropy=fused_loss,
         **_graphs(run, recipe),
-        fused_experts=_fused(run, recipe),
-        overlap_tensor=True if "async tp" in words_of(run) else recipe.overlap_tensor,
-        overlap_experts=True if recipe.overlap_experts else None,
+        fused_experts=recipe.fused_experts, overlap_tensor=_overlap_tensor(run, recipe),
+        overlap_experts=True if datasets.overlaps_experts(run) else None,
         dispatcher="deduplicated" if datasets.dispatcher_of(run) in datasets.ONCE_A_RANK else None,
         context_communication=datasets.context_communication_of(run),
         activation_offload=1.0 if offloaded else megatron.offloaded_share(stated),
         optimizer=optimizer, optimizer_offload=offload, bucket_bytes=datasets.bucket_bytes(run, zero, framework),
     )  # fmt: skip
+
+
+def _overlap_tensor(run: Run, recipe: Recipe) -> bool | None:
+    """Whether products hide what tensor ranks exchange, None where a row leaves it to the framework."""
+    if datasets.exchanges_apart(run):
+        return False
+    return True if "async tp" in words_of(run) else recipe.overlap_tensor
 
 
 def _attention(run: Run, framework: Framework) -> str:
@@ -292,21 +296,12 @@ def _graphs(run: Run, recipe: Recipe) -> Row:
     """
     whole, modules = graphs_of(run)
     experts = _whole(run, "n_experts", 0)
-    whole = whole or re.search(r"config_\w+_cg\b", run.text.get("derived", "")) is not None
-    if whole and experts and not _fused(run, recipe):
+    whole = whole or datasets.is_captured(run)
+    if whole and experts and not recipe.fused_experts:
         whole, modules = False, "router"
     said = re.search(r"cuda graph ((?:moe_\w+|attn|mlp)(?:\+\w+)*)", words_of(run))
     modules = captured(said[1]) if said else modules
     return {"cuda_graphs": whole or bool(modules), "graph_modules": None if whole else modules or None}
-
-
-def _fused(run: Run, recipe: Recipe) -> bool:
-    """Whether the experts of a row are fused: as its recipe says, from the release on that first did it.
-
-    NVIDIA-NeMo/Megatron-Bridge scripts/performance/configs: v0.4.2, of container 26.04.01, fuses none, v0.5.0, of 26.06, does.
-    """
-    release = re.search(r"Megatron-Bridge (\d+\.\d+)", run.text["framework"])
-    return recipe.fused_experts and release is not None and release.group(1) >= FUSED_FROM
 
 
 def _label(run: Run) -> str:
@@ -351,6 +346,9 @@ def _recompute(run: Run, stated: dict[str, object], recipe: Recipe) -> str | int
     recompute = megatron.recompute(stated, run.text["recompute_kind"] or dataset_of(run).recompute)
     if recompute == "none" and recipe.recompute:
         return recipe.recompute
+    if recompute == "none" and recipe.whole_layers:  # as many as every k-th of a chunk's layers are
+        chunks = _whole(run, "pp", 1) * _whole(run, "vpp", 1)
+        return math.ceil(_whole(run, "n_layers") / chunks / recipe.whole_layers)
     # torchtitan's selective checkpointing keeps the attention core and every second matrix product
     return "operators" if recompute == "selective" and run.text["stack"] == "fsdp2" else recompute
 
@@ -392,6 +390,8 @@ def case_of(run: Run) -> Case:
     """The case of a row; a CostModelError says what it lacks."""
     if NOT_DECODERS.search(run.text["model_name"].lower()):
         raise NotModelled("model_name: more, or other, than one decoder of the sizes given")
+    if refused := recipe_of(run).refused:
+        raise NotModelled(f"framework={run.text['framework']} with {run.text['model_name']}: {refused}")
     if "(unpacked)" in words_of(run):
         raise NotModelled("notes: sequences that are not packed, of lengths that the row does not say")
     if datasets.dispatcher_of(run) in datasets.ONCE_A_RANK and _whole(run, "n_experts", 0) and "ep" not in run.number:
@@ -440,7 +440,8 @@ def _without_waits(cases: list[Case]) -> list[Case]:
     counts = [cases[n].plan.micro_batches for n in timed]
     bubbles = [(cases[n].plan.pipeline_parallel - 1) / cases[n].plan.virtual_stages for n in timed]
     sizes, seconds = [cases[n].plan.micro_batch for n in timed], [float(cases[n].seconds or math.nan) for n in timed]
-    waited = contradicted([_stages(cases[n]) for n in timed], sizes, counts, bubbles, seconds)
+    polls = [dataset_of(cases[n].run).polls * (cases[n].plan.pipeline_parallel > 1) for n in timed]
+    waited = contradicted([_stages(cases[n]) for n in timed], sizes, counts, bubbles, seconds, polls)
     found = list(cases)
     for n, yes in zip(timed, waited, strict=True):
         found[n] = dataclasses.replace(cases[n], waited=yes)

@@ -7,6 +7,7 @@ that one can install.
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping
 
@@ -43,6 +44,7 @@ class Dataset:
     untied : its head is a copy of the embedding where models share them
     clock : of its machine's products over other devices' of the same kind, where the source has measured its own
     loaded_whole : its scripts bring the whole model to every GPU before ZeRO-3 shards it, which peaks of whole runs count
+    polls : what a micro-batch of those runs takes longer at least that polled for the messages of their pipeline [s]; 0: none did
     trainer : its own, by the habits of the rows' stack: buffers and temporaries are that one's, and say nothing of the stack's
     """
 
@@ -65,6 +67,7 @@ class Dataset:
     untied: bool = False
     clock: float = 1.0
     loaded_whole: bool = False
+    polls: float = 0.0
 
 
 DATASETS = {
@@ -112,7 +115,8 @@ DATASETS = {
     # QwenLM/Qwen README: a 72B model in bf16 (144.6e9 bytes) generates 2,048 tokens in "144.69GB", one of 14B (28.3e9) in
     # "30.15GB"; its fine-tunes hold 1.6 GB and more over their tensors whatever the model, as processes are counted;
     # QwenLM/Qwen@2df8e8a finetune/ds_config_zero2.json, ds_config_zero3.json (``reduce_bucket_size``)
-    "qwen_finetune": Dataset(decimal=True, memory_kind="process", reduced={2: 2e8, 3: 0.0}),
+    # its image installs flash-attention's norms, which the model then calls (docker/Dockerfile; modeling_qwen.py, ``RMSNorm``)
+    "qwen_finetune": Dataset({"fused_norms": True}, decimal=True, memory_kind="process", reduced={2: 2e8, 3: 0.0}),
     # Lightning-AI/litgpt@2685705 litgpt/finetune: eager PyTorch, weights, gradients and Adam's moments in bf16 ("bf16-true");
     # litgpt/model.py: norms cast to 32 bit, values are a view of the fused product of queries, keys and values, which lives on
     # beside the rotated ones, keys and values are expanded, a gated MLP keeps its activated gate; pyproject.toml pins
@@ -147,7 +151,9 @@ DATASETS = {
     # jean-zay-iam01``); on tr3m's pages memory grows with the micro-batch by what a stage before the last holds of one
     "bigscience": Dataset(logging_stage=0),
     # world rank 0 writes the table of a benchmark (huggingface/nanotron src/nanotron/helpers.py, ``log_throughput``)
-    "nanotron_ultrascale": Dataset(logging_stage=0),
+    # on the branch of its benchmarks a rank of a pipeline polls for each of its messages every 0.1 s, twice a message
+    # (huggingface/nanotron@67c5ebb src/nanotron/parallel/pipeline_parallel/p2p.py, ``is_completed``)
+    "nanotron_ultrascale": Dataset(logging_stage=0, polls=0.4),
 }  # fmt: skip
 """Sources with habits of their own."""
 
@@ -244,23 +250,73 @@ def framework_of(run: Run, architecture: str, network: str) -> Framework:
         habits["keep_activated"] = False
     if any(release in run.text["framework"] for release in COMPILED_LOSSES) and "compile" in words_of(run):
         habits["logit_bytes"] = COMPILED_LOSS
-    if re.search(r"FA[34]", run.text.get("flash_attention", "")):
+    if re.search(r"FA[34]", run.text.get("flash_attention", "")) or has_new_attention(run):
         habits["older_flash"] = False
     if plugin and name == "hf-trainer":
         habits["logit_bytes"] = IN_PLACE_LOSS
     return changed(load_framework(name, architecture, network), habits)
 
 
-def dispatcher_of(run: Run) -> str:
-    """How a row, or its recipe, says that tokens reach their experts; empty where it doesn't.
+CHECKING = {
+    # NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/attention.py (``run_realtime_tests``)
+    "qk_layernorm_test_mode": "--test-mode: every layer compares its weights of norms over the ranks, on the host",
+    # the same, tests/functional_tests/test_cases/moe/gpt3_moe_mcore_te_ep8_resume_torch_dist_muon/model_config.yaml
+    "ep8_resume_torch_dist_muon": "--check-weight-hash-across-dp-replicas-interval 1: every step hashes all weights on the host",
+}
+"""Of Megatron-Core's own tests, those whose every step does more than train."""
+POLLED = 32
+"""Tensor ranks of nanotron's runs that all poll for the messages of their pipelines: none is there to compare them with."""
+SAMPLES = 1000
+"""Of an epoch whose time bigscience gives for Hugging Face's trainer (bigscience-workshop/bigscience@1b92f33 experiments/
+gpt2-hf-ds, ``--max_train_samples``)."""
+
+
+def untimed(run: Run) -> str:
+    """Why a row's time is not that of a training step of its plan; empty where it is.
 
     Parameters
     ----------
     run : a row
     """
+    dataset, text, number = run.text["dataset"], run.text, run.number
+    if dataset == "megatron_ci_golden":
+        return next((why for name, why in CHECKING.items() if name in text["model_name"]), "")
+    if dataset == "nanotron_ultrascale":
+        tensor, pipeline = number.get("tp", 1.0), number.get("pp", 1.0)
+        polled = tensor >= POLLED and pipeline > 1.0
+        return "messages of its pipeline are polled for every 0.1 s" if polled else ""
+    if text["framework"].lower().startswith("hf + deepspeed zero 3"):
+        share = math.ceil(SAMPLES / number["n_gpus"])
+        if share % number["micro_batch"]:
+            return "the last step of its short epoch is a smaller one"
+    return ""
+
+
+def dispatcher_of(run: Run) -> str:
+    """How a row, or its recipe, says that tokens reach their experts; empty where it doesn't.
+
+    Models whose name says that tokens are dropped have a dispatcher that can (NVIDIA-NeMo/Megatron-Bridge@v0.1.0rc4
+    src/megatron/bridge/training/utils/moe_token_drop.py:39).
+
+    Parameters
+    ----------
+    run : a row
+    """
+    if re.search(r"token[ -]?drop(?!less)", run.text["model_name"].lower()):
+        return "alltoall"
     said = (run.text.get("notes", ""), run.text["framework"], run.text.get("overlap", ""), recipe_of(run).dispatcher)
     words = " ".join(said).lower()
     return next((name for name in DISPATCHERS if name in words.replace("-", "").replace("_", "")), "")
+
+
+def overlaps_experts(run: Run) -> bool:
+    """Whether a row, or its recipe, says that tokens travel beside another micro-batch's work.
+
+    Parameters
+    ----------
+    run : a row
+    """
+    return recipe_of(run).overlap_experts or re.search(r"\bep overlap", words_of(run)) is not None
 
 
 def context_communication_of(run: Run) -> str | None:
@@ -272,6 +328,36 @@ def context_communication_of(run: Run) -> str | None:
     """
     said = re.search(r"cp[-_]comm[-_]type\W{1,4}([\w+]+)", run.text.get("notes", ""))
     return COMMUNICATIONS.get(said[1]) if said else None
+
+
+SERIAL = re.compile(r"v4\.0.*(?:XE9680x8|GX2560M7|AS-8125GS)|v4\.1.*(?:XE8640x4|XE9640x4)")
+"""Rounds and machines of MLPerf whose configurations turn off what NeMo overlaps of tensor parallelism
+(mlcommons/training_results_v4.0@6fe9543 and v4.1@b87b9e3, llama2_70b_lora, ``TP_COMM_OVERLAP=False``)."""
+CAPTURED, CAPTURED_LATER = re.compile(r"config_\w+_cg\b"), re.compile(r"config_DGXH100_\d+x8x1xtp4pp1cp2")
+"""Configurations of MLPerf that launch layers as graphs: by their name, and from round 4.1 on (v4.1@b87b9e3, llama2_70b_lora,
+``LAYER_CUDA_GRAPH=1``)."""
+
+
+def exchanges_apart(run: Run) -> bool:
+    """Whether a row's configuration says that products don't hide what tensor ranks exchange.
+
+    Parameters
+    ----------
+    run : a row
+    """
+    return SERIAL.search(run.text.get("source", "") + run.text.get("source_location", "")) is not None
+
+
+def is_captured(run: Run) -> bool:
+    """Whether a row's configuration of MLPerf launches every layer as a graph.
+
+    Parameters
+    ----------
+    run : a row
+    """
+    derived = run.text.get("derived", "")
+    later = re.search(r"training_results_v(?:4\.[1-9]|[5-9])", run.text.get("source", "")) is not None
+    return CAPTURED.search(derived) is not None or (later and CAPTURED_LATER.search(derived) is not None)
 
 
 MUON_DEALT = "2024-10-17"
@@ -301,6 +387,19 @@ def words_of(run: Run) -> str:
         return notes
     reached = max((place for place, step in enumerate(steps) if step in notes), default=-1)
     return "; ".join((notes, *steps[:reached]))
+
+
+def has_new_attention(run: Run) -> bool:
+    """Whether scaled dot-product attention is cuDNN's: PyTorch 2.5 first takes it on Hopper, llm.c is built with it.
+
+    PyTorch 2.5.0's release notes; 2.5.1 takes it where it is enabled, as KellerJordan/modded-nanogpt@f411b3d does in
+    records/track_1_short/2024-11-03_UntieEmbed; karpathy/llm.c@f1e2ace scripts/run_gpt2_124M.sh (``USE_CUDNN=1``).
+
+    Parameters
+    ----------
+    run : a row
+    """
+    return run.text["dataset"] == "modded_nanogpt" and ("torch 2.5" in words_of(run) or run.text["stack"] == "llm.c")
 
 
 def upcasts(run: Run) -> bool:

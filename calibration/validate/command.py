@@ -15,6 +15,7 @@ from pathlib import Path
 import costmodel
 from calibration.data.arguments import STEADY
 from calibration.data.cases import cases_of, is_modelled
+from calibration.data.datasets import untimed
 from calibration.data.reference import default_files
 from calibration.data.runs import SECOND, Run, read_runs
 from calibration.data.twins import CONTRADICTED
@@ -29,6 +30,7 @@ QUOTED = Path(__file__).parents[1] / "reference"
 LEAST_PREDICTED = 0.9
 UNUSED = {
     "unsteady": f"whose median step takes over {STEADY:g} times the fastest",
+    "beside": "of steps that do more, or other, than train by their plan (`calibration.data.datasets.untimed`)",
     "contradicted": f"over {CONTRADICTED:g} times what other runs of the same stages in the source allow",
 }
 """Why a row's time is neither fitted nor judged by."""
@@ -75,8 +77,9 @@ def report(by_source: dict[str, list[Run]]) -> tuple[dict[str, object], list[Pre
             failures.append(f"{source}: only {len(predictions)} of {usable} usable rows are predicted")
         figures = {**summary(predictions), "unseen": unseen_of(source), "distance": distance_of(source)}
         contradicted = sum(p.case.waited for p in predictions)
-        unsteady = sum(p.case.run.flag("usable_time") and p.case.seconds is None for p in predictions) - contradicted
-        unused = {"unsteady": unsteady, "contradicted": contradicted}
+        beside = sum(p.case.run.flag("usable_time") and bool(untimed(p.case.run)) for p in predictions)
+        unsteady = sum(p.case.run.flag("usable_time") and p.case.seconds is None for p in predictions) - contradicted - beside
+        unused = {"unsteady": unsteady, "beside": beside, "contradicted": contradicted}
         sources.append({"source": source, "rows": len(runs), "skipped": skipped, **unused, **figures})
         everything += predictions
         rows += len(runs)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
+import re
 
 import pytest
 
 import costmodel
 from calibration.data.cases import case_of, cases_of, framework_of, is_modelled, plan_of
-from calibration.data.datasets import DATASETS, STACKS, Dataset, memory_kind
-from calibration.data.recipes import NOTHING, recipe_of
+from calibration.data.datasets import DATASETS, STACKS, Dataset, dispatcher_of, memory_kind, untimed
+from calibration.data.recipes import NOTHING, RELEASES, Recipe, graphs_of, recipe_of
 from calibration.data.reference import DEFAULT_FOLDER, default_files
 from calibration.data.runs import Run, read_runs, usable
 from calibration.fit.problem import cluster_name, fabric_of
@@ -52,7 +54,8 @@ def test_cases_keep_the_degrees_and_sizes_of_their_rows(path):
         assert plan.global_batch == number["global_batch"], case.run.label
         assert case.model.layers == number["n_layers"], case.run.label
         assert case.model.hidden == number["hidden"], case.run.label
-        assert case.seconds is not None or case.peak_bytes is not None or case.run.flag("usable_oom"), case.run.label
+        measured = case.seconds is not None or case.peak_bytes is not None or case.run.flag("usable_oom")
+        assert measured or case.waited or untimed(case.run), case.run.label
 
 
 @pytest.mark.parametrize("file", sorted(path.name for path in QUOTED.glob("*.csv")))
@@ -203,7 +206,8 @@ def test_a_llama_that_states_its_count_is_gated_and_tied_where_that_gives_it():
 @pytest.mark.parametrize("first_logs", [False, True])
 @pytest.mark.parametrize("kind", ["allocated", "reserved", "process"])
 def test_memory_is_that_of_the_stage_whose_rank_logs_it(first_logs, kind, monkeypatch):
-    case = case_of(changed(KORTHIKANTI[2], recompute_kind="full", vocab="8000000", memory_kind=kind, vpp="1"))
+    differing = {"recompute_kind": "full", "vocab": "8000000", "memory_kind": kind, "vpp": "1", "compute_dtype": "bf16"}
+    case = case_of(changed(KORTHIKANTI[2], **differing))
     if first_logs:
         monkeypatch.setitem(DATASETS, case.run.text["dataset"], Dataset(logging_stage=0))
     columns = columns_of([case])
@@ -231,7 +235,72 @@ def test_a_table_s_row_runs_the_recipe_of_its_plan():
     whole = case_of(named("runs/nvidia_perf.csv", 244)).plan  # Llama 3 8B on 8 GB200: one graph of an iteration
     assert whole.cuda_graphs
     assert whole.overlap_tensor is False and whole.graph_modules is None
+    fused = case_of(named("runs2/nvidia_perf.csv", 9)).plan  # Qwen3 30B on 8 GB200, whose recipe overlaps inside a call
+    assert fused.cuda_graphs and fused.fused_experts and fused.overlap_experts and fused.graph_modules is None
+    assert case_of(named("runs2/nvidia_perf.csv", 430)).plan.overlap_experts  # "EP overlap"
+    assert not case_of(named("runs/nvidia_perf.csv", 77)).plan.cuda_graphs  # Llama 3 70B in NVFP4: none, beside "full_iteration"
+    assert case_of(named("runs/nvidia_perf.csv", 261)).plan.recompute == 7  # every seventh of Llama 3 8B's 32 layers: five
     assert recipe_of(named("runs/nvidia_perf.csv", 295)) == NOTHING  # NeMo of 2024
+
+
+def of_megatron_bridge(release: str, model: str, device: str, dtype: str, **cells: str) -> Run:
+    """A row of a container of Megatron-Bridge."""
+    return changed(
+        KORTHIKANTI[0], dataset="nvidia_perf", stack="nemo", framework=f"Megatron-Bridge {release} NeMo Container",
+        model_name=model, gpu_id=device, compute_dtype=dtype, **cells,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("release", "model", "device", "dtype", "wanted"), [
+    ("25.09", "DeepSeekV3 (dropless)", "h100-sxm", "fp8",
+     Recipe(recompute="latent-projections+mlp", dispatcher="flex deepep", overlap_experts=True)),
+    ("26.02", "DeepSeekV3", "gb200", "mxfp8",
+     Recipe(recompute="latent-projections", dispatcher="flex hybridep", graph_modules="attention+router")),
+    ("26.04", "DeepSeekV3", "gb200", "mxfp8",
+     Recipe(recompute="mlp", dispatcher="flex hybridep", graph_modules="attention+router")),
+    ("26.06", "DeepSeekV3", "gb200", "mxfp8", Recipe(
+        recompute="latent-projections", dispatcher="flex hybridep", cuda_graphs=True, fused_experts=True, overlap_experts=True,
+    )),
+    ("26.04", "GPT OSS 120B", "gb200", "bf16",
+     Recipe(recompute="norms+expert-activation", dispatcher="flex hybridep", overlap_experts=True)),
+    ("26.04.01", "Qwen3_30B_a3B", "h100-sxm", "fp8", Recipe(dispatcher="flex hybridep")),
+    ("25.11", "LLAMA3_8B", "gb300", "mxfp8", Recipe(cuda_graphs=True)),
+    ("25.11", "LLAMA3_8B [SFT]", "gb300", "mxfp8", NOTHING),
+])  # fmt: skip
+def test_a_row_runs_what_its_own_release_had(release, model, device, dtype, wanted, tmp_path):
+    """NVIDIA-NeMo/Megatron-Bridge at the release's tag: scripts/performance."""
+    run = of_megatron_bridge(release, model, device, dtype)
+    assert recipe_of(run, tmp_path) == wanted
+    assert graphs_of(run, tmp_path) == (wanted.cuda_graphs, wanted.graph_modules)
+
+
+def test_a_row_that_states_another_releases_plan_is_refused_with_the_reason():
+    run = of_megatron_bridge("26.02.01", "Qwen3_30B_a3B", "h100-sxm", "fp8", pp="2", vpp="12", ep="8")
+    with pytest.raises(NotModelled, match=r"26\.02\.01 .* with Qwen3_30B_a3B: states the plan of the release before"):
+        case_of(run)
+    assert not recipe_of(changed(run, pp="1", vpp="", ep="16")).refused
+
+
+@pytest.mark.skipif(not FILES, reason=f"no reference folder at {DEFAULT_FOLDER}")
+@pytest.mark.parametrize(("file", "row", "reason"), [
+    ("runs2/nvidia_perf.csv", 22, "ten times slower"), ("runs2/nvidia_perf.csv", 192, "plan of the release before"),
+    ("runs/nvidia_perf.csv", 166, "no recipe of its release"), ("runs/nvidia_perf.csv", 168, "no recipe of its release"),
+])  # fmt: skip
+def test_rows_that_say_nothing_of_their_plan_are_left_out(file, row, reason):
+    _, skipped = cases_of([named(file, row)])
+    assert [reason in why for why in skipped] == [True]
+
+
+def test_every_line_about_a_release_has_its_source():
+    with RELEASES.open(encoding="utf-8") as file:
+        assert all(re.search(r":\d+", line["source"]) for line in csv.DictReader(file))
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("Qwen3_30B_a3B (tokendrop)", "alltoall"), ("Qwen3_30B_a3B", "hybridep")])
+def test_tokens_are_dropped_by_a_dispatcher_that_can(name, wanted):
+    """NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/training/utils/moe_token_drop.py; every row's notes have the word."""
+    notes = "MoE: force-balanced routing, token-dropless unless named tokendrop; HybridEP"
+    assert dispatcher_of(of_megatron_bridge("25.09", name, "gb200", "fp8", notes=notes)) == wanted
 
 
 @pytest.mark.skipif(not FILES, reason=f"no reference folder at {DEFAULT_FOLDER}")

@@ -13,8 +13,8 @@ RUN = st.tuples(
 )  # fmt: skip
 
 
-def marks(runs):
-    return contradicted(*(list(column) for column in zip(*runs, strict=True)))
+def marks(runs, polls=0.0):
+    return contradicted(*(list(column) for column in zip(*runs, strict=True)), [polls] * len(runs))
 
 
 @given(st.lists(RUN, min_size=1, max_size=12), st.integers(-4, 4))
@@ -42,5 +42,17 @@ def test_a_run_is_marked_from_the_stated_multiple_of_its_twin_on(factor, marked)
 
 def test_a_larger_micro_batch_may_take_longer_in_proportion():
     twin = ("a", 1, 10, 0.0, 10.0)
-    for size, seconds, marked in ((4, 4 * 2.0 * 12.0, False), (4, 4 * 2.0 * 12.0 + 1.0, True), (1, 4 * 2.0 * 12.0, True)):
+    most = CONTRADICTED * (10.0 + ONCE_A_STEP)
+    for size, seconds, marked in ((4, 4 * most, False), (4, 4 * most + 1.0, True), (1, 4 * most, True)):
         assert marks([twin, ("a", size, 10, 0.0, seconds)])[1] is marked
+
+
+@pytest.mark.parametrize(("polls", "beyond", "marked"), [(0.0, 4.5, False), (0.4, 3.5, False), (0.4, 4.5, True)])
+def test_a_run_that_polls_is_marked_from_what_that_takes_its_micro_batches_on(polls, beyond, marked):
+    twin = ("a", 1, 10, 0.0, 10.0)
+    assert marks([twin, ("a", 1, 10, 0.0, 10.0 + ONCE_A_STEP + beyond)], polls)[1] is marked
+
+
+@given(st.lists(RUN, min_size=1, max_size=12), st.floats(0.0, 2.0))
+def test_polling_only_adds_marks(runs, polls):
+    assert all(more or not mark for mark, more in zip(marks(runs), marks(runs, polls), strict=True))

@@ -145,6 +145,13 @@ def test_a_time_that_its_own_steps_contradict_is_not_used_and_said(capsys, table
     assert not entry["skipped"]
 
 
+def test_a_step_that_checks_more_than_it_trains_is_not_timed_and_said(capsys, table):
+    path = table(1, dataset="megatron_ci_golden", model_name="gpt/gpt3_mcore_te_tp4_pp1_qk_layernorm_test_mode")
+    assert main(["validate", "--json", str(path)]) == 0
+    (entry,) = parsed(capsys.readouterr().out)["sources"]
+    assert (entry["time"]["n"], entry["beside"], entry["unsteady"]) == (7, 1, 0)
+
+
 def test_notes_that_break_off_cost_their_row_alone(capsys, table):
     assert main(["validate", "--json", str(table(1, notes='{"t_min": '))]) == 1
     (entry,) = parsed(capsys.readouterr().out)["sources"]
