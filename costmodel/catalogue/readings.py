@@ -13,8 +13,8 @@ KINDS = {
 """Key: the kind of quantity that it holds."""
 STACK_KINDS = dict.fromkeys(
     (
-        "host_forward", "host_backward", "host_collective_launch", "host_micro_batch", "host_step",
-        "host_pressure_time",
+        "host_forward", "host_backward", "host_collective_launch", "host_collective_call", "host_micro_batch", "host_step",
+        "host_layer_update", "host_pipeline_call", "host_pressure_time",
     ), "time",
 ) | dict.fromkeys(("memory_workspace", "memory_fixed"), "size")  # fmt: skip
 """The same of a framework's constants; the others are plain numbers."""

@@ -60,6 +60,7 @@ class Framework:
     sequence_parallel : default under tensor parallelism
     gradient_bytes : of an accumulated gradient [bytes]
     reduce_bytes : of a gradient on the wire [bytes]
+    half_gradients : in fp16 gradients are summed in fp16, and copied to 32 bit by the update
     optimizer_bytes : master weights and moments per parameter [bytes]
     parameter_bytes : of the weights that are multiplied [bytes]
     logit_bytes : kept per logit between forward and backward [bytes]
@@ -139,6 +140,7 @@ class Framework:
     separate_projections: bool = False
     grouped_experts: bool = True
     fused_accumulation: bool = False
+    half_gradients: bool = False
     module_hooks: bool = False
     deferred_sums: bool = False
     narrow_copies: bool = False
@@ -195,7 +197,7 @@ class Framework:
                       "gather_logits", "balanced_stages", "keep_rotated", "keep_activated", "narrow_copies",
                       "lazy_gradients", "repeat_keys", "keep_quantised_inputs", "flat_updates", "double_registers",
                       "older_flash", "first_flash", "fused_accumulation", "grouped_experts",
-                      "separate_projections", "module_hooks", "deferred_sums"):  # fmt: skip
+                      "separate_projections", "module_hooks", "deferred_sums", "half_gradients"):  # fmt: skip
             flag(field, getattr(self, field))
         if self.time_error is not None:
             real("time_error", self.time_error, 0.0, 10.0)

@@ -331,7 +331,9 @@ class Plan:
         wide = plan.dtype in ("fp32", "tf32")
         bytes_ = 4.0 if wide else 2.0
         least = 4.0 if wide else 0.0  # what is in the weights' width in 16 bit is in 32
-        gradient = max(framework.gradient_bytes, least) if plan.gradient_bytes is None else float(plan.gradient_bytes)
+        half = framework.half_gradients and plan.dtype == "fp16" and plan.gradient_bytes is None
+        usual = 2.0 if half else max(framework.gradient_bytes, least)
+        gradient = usual if plan.gradient_bytes is None else float(plan.gradient_bytes)
         stored = 4.0 if wide else framework.parameter_bytes
         optimizer = precision.optimizer_bytes(stored, *OPTIMIZERS["adam"]) if wide else framework.optimizer_bytes
         if plan.optimizer is not None:
@@ -339,7 +341,8 @@ class Plan:
             # where the framework updates 16-bit weights themselves, quantised moments have no master copy beside them either
             own = plan.optimizer == "adam-8bit" and optimizer <= sum(OPTIMIZERS["adam-bf16"])
             optimizer = precision.optimizer_bytes(stored, 0.0 if own else master, moments)
-        updating = max(framework.update_bytes, least) if framework.update_bytes else 0.0
+        copied_up = 4.0 if half else 0.0  # of a gradient in 32 bit
+        updating = max(framework.update_bytes, least) if framework.update_bytes else copied_up
         served, system = plan.synchronisation == "parameter-server", framework.server_system(plan.synchronisation)
         copied = narrow.get(plan.dtype, 0.0) if framework.narrow_copies else 0.0
         widths = Widths(

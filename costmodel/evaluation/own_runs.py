@@ -29,9 +29,8 @@ from costmodel.solvers.fitting import Array
 
 SLOWER = {
     "compute_gemm_efficiency_scale": -1.0, "compute_attention_efficiency_scale": -1.0, "compute_elementwise_traffic": 1.0,
-    "compute_optimizer_traffic": 1.0, "host_forward": 1.0, "host_backward": 1.0, "host_collective_launch": 1.0,
-    "host_micro_batch": 1.0, "host_step": 1.0, "network_quality": -1.0, "network_latency": 1.0,
-    "network_node_latency": 1.0,
+    "compute_optimizer_traffic": 1.0, "host_pace": 1.0, "host_collective_launch": 1.0, "network_quality": -1.0,
+    "network_latency": 1.0, "network_node_latency": 1.0,
 }  # fmt: skip
 """Powers of a cluster's common factor in the constants: with all of them, every part of a step takes that much longer."""
 LARGEST = {path: 1.0 for path in paths(Software) if path.startswith("overlap_")}

@@ -189,9 +189,13 @@ class HostConstants(NamedTuple):
 
     forward: Number  # to launch one layer forward
     backward: Number
-    collective_launch: Number  # to launch one collective, on the host and on the device
+    collective_launch: Number  # of one collective on the device, beyond what NCCL's own model says
+    collective_call: Number  # to call one from a layer
     micro_batch: Number
     step: Number
+    layer_update: Number  # to launch the update of one layer
+    pipeline_call: Number  # to hand a micro-batch on to another stage, or to be handed one
+    pace: Number  # factor on all of these times: that of the host's processor
     unfused_launches: Number  # that separate softmax kernels add, over those of a layer
     expert_launches: Number  # that routing to experts adds, over those of a layer
     jitter: Number  # growth of host time per doubling of the tensor ranks, of which the slowest is waited for

@@ -85,7 +85,10 @@ def layer_pass(
     context_hidden = attention.in_turns(settings) * ops.minimum(context, overlap.context * core)
     computed = forward + again + data + weight
     beside = ops.maximum(settings.overlap.experts, schedules.paired(plan.schedule))
-    under_another = ops.minimum(OVERLAPPED_EXPERTS * expert, computed)
+    # without a pipeline the first forward and the last backward pass have none beside them (NVIDIA/Megatron-LM@d98e8a6
+    # megatron/core/pipeline_parallel/combined_1f1b.py)
+    accompanied = 1.0 - ops.where(plan.pipeline > 1.0, 0.0, 1.0 / layout.micro_batches(settings, plan))
+    under_another = accompanied * ops.minimum(OVERLAPPED_EXPERTS * expert, computed)
     under_its_own = ops.minimum(expert, overlap.experts * (forward + data + weight))
     expert_hidden = ops.where(beside > 0.0, ops.maximum(under_another, under_its_own), under_its_own)
 
@@ -113,12 +116,18 @@ def layer_pass(
     repeated = 1.0 + communication.repeated_reductions(model, plan, model.experts.layers / model.layers) / reductions
     graphs = settings.kernels.cuda_graphs > 0.0
     graph = ops.where(captured > 0.0, GRAPH_LAUNCH, 0.0)
-    launching_forward = graph + launched * software.host.forward + calls * software.host.collective_launch
+    pace, calling = software.host.pace, calls * software.host.collective_call
+    hooks = launches.hooking(settings, model, plan)
+    launching_forward = graph + pace * (launched * software.host.forward + calling + hooks)
     host_forward = ops.where(graphs, GRAPH_LAUNCH, launching_forward)
-    launching = graph + launched * (software.host.backward + again_host) + repeated * calls * software.host.collective_launch
+    hooks_backward = (2.0 + plan.recompute_layers) * hooks
+    launching = graph + pace * (launched * (software.host.backward + again_host) + repeated * calling + hooks_backward)
     host_backward = ops.where(graphs, GRAPH_LAUNCH, launching)
-    # the host runs ahead from one pass into the next, but for a pipeline, where it waits for what it sends and receives
-    ahead = ops.where(plan.pipeline > 1.0, 0.0, 1.0)
+    # the host runs ahead from one pass into the next, but for a pipeline, where it waits for what it sends and receives, and for
+    # experts whose products need the number of their tokens (NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/moe/experts.py,
+    # ``tokens_per_expert.tolist``)
+    counted = ops.where(model.experts.layers > 0.0, 1.0 - settings.kernels.fused_experts, 0.0)
+    ahead = ops.where(plan.pipeline > 1.0, 0.0, 1.0 - counted)
     share = host_forward / (host_forward + host_backward + 1e-30)
     wait = compute.host_wait(busy_forward + ahead * busy_backward, host_forward + ahead * host_backward)
     wait_forward = ops.where(ahead > 0.0, share * wait, wait)
@@ -322,7 +331,7 @@ def _composed(
     backward_waits = each.backward - contention * each.backward_hidden
     gathering = m * (forward_waits + plan.shard_weights * backward_waits)
     scattering = m * (1.0 - plan.shard_weights) * backward_waits
-    waiting = _waiting(software, device, one, held, layers, m)
+    waiting = _waiting(software, device, one, held, layers, piped * v, m)
 
     handing = m * exposed * schedules.messages(plan.schedule, v, 1.0 - slow.is_middle)
     filled = _filled(plan, slow, send, exposed, handing, m)
@@ -336,7 +345,7 @@ def _composed(
     transfer = 2.0 * offloaded / device.host_bandwidth
     work = forward + backward + recompute + tensor + context + expert + gathering + scattering + waiting
     transfer_exposed = ops.maximum(transfer - work, 0.0)
-    host = waiting + transfer_exposed + software.host.step
+    host = waiting + transfer_exposed + software.host.pace * software.host.step
 
     backward_total = backward + slowed
     reduce_exposed = scattering + updates * (after.reduce + after.tied + summed.coding) + after.mirrored
@@ -469,10 +478,14 @@ def _exchanged_each(stages: _Stages, slow: _Slowest) -> _Pass:
     )
 
 
-def _waiting(software: Software, device: DeviceNumbers, one: Layer, held: Memory, layers: Number, m: Number) -> Number:
-    """Time in which the slowest rank waits for its host and for memory [s]."""
-    flushing = software.host.pressure_time * pressure(held.total, device.memory)
-    return m * (layers * one.host + software.host.micro_batch + flushing)
+def _waiting(
+    software: Software, device: DeviceNumbers, one: Layer, held: Memory, layers: Number, chunks: Number, m: Number
+) -> Number:
+    """Time in which the slowest rank waits for its host and for memory [s]; `chunks` of it hand micro-batches on."""
+    host = software.host
+    flushing = host.pressure_time * pressure(held.total, device.memory)
+    # a chunk's forward pass ends in one call to its neighbours, its backward pass in another
+    return m * (layers * one.host + host.pace * (host.micro_batch + 2.0 * chunks * host.pipeline_call) + flushing)
 
 
 def _filled(plan: PlanNumbers, slow: _Slowest, send: Number, exposed: Number, handing: Number, m: Number) -> _Filled:
@@ -561,6 +574,7 @@ def _updating(
     on_device = on_device + updates * update.kind_time(
         model, settings, plan, software, device, layers, shard, expert_shard, updated
     )
+    on_device = ops.maximum(on_device, updates * layers * software.host.pace * software.host.layer_update)
     return served * ((1.0 - settings.offload.optimizer) * on_device + settings.offload.optimizer * on_host)
 
 

@@ -80,7 +80,7 @@ class _Shape:
         settings = self.settings._replace(framework=self.settings.framework._replace(fused_accumulation=fused))
         arguments = self.model, settings, whole, self.network
         one = training_step.layer_pass(*arguments, self.software, device)
-        unlaunched = replaced(self.software, {"host_forward": 0.0, "host_backward": 0.0})
+        unlaunched = replaced(self.software, {"host_pace": 0.0})
         quiet = training_step.layer_pass(*arguments, unlaunched, device)
         once = communication.tensor_exchange(*arguments, self.software)
         moved = communication.layer_exchange(*arguments, self.software)
@@ -110,7 +110,7 @@ class _Shape:
 
     def _host(self, result: Estimate, device: DeviceNumbers) -> float:
         """What `estimate` has of the host, the allocator and offloaded activations besides the launches of layers [s]."""
-        silent = {"host_micro_batch": 0.0, "host_step": 0.0, "host_pressure_time": 0.0}
+        silent = {"host_micro_batch": 0.0, "host_step": 0.0, "host_pipeline_call": 0.0, "host_pressure_time": 0.0}
         settings = replaced(self.settings, {"offload_activations": 0.0})
         software = replaced(self.software, silent)
         launching = training_step.step(self.model, settings, self.plan, self.network, software, device).host

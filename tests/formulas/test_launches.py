@@ -4,7 +4,7 @@ import pytest
 
 from costmodel import Plan, load_cluster, load_framework, load_model
 from costmodel.formulas.training_step import layer_pass
-from costmodel.formulas.transformer.launches import layer_launches
+from costmodel.formulas.transformer.launches import hooking, layer_launches
 from costmodel.records import replaced
 
 DENSE, SPARSE = load_model("llama3-8b"), load_model("mixtral-8x7b")
@@ -31,8 +31,12 @@ def test_deepspeed_has_hooks_around_every_module_where_it_shards_weights(framewo
     # Hugging Face's Llama: q, k, v, o, gate, up and down, two norms, the layer, its attention, its MLP and that one's activation
     software = load_framework(framework)
     plan = Plan(global_batch=64, seq_len=4096, data_parallel=8, zero_stage=stage)
-    numbers = plan.settings(software), plan.numbers(software, DENSE.layers), software.numbers()
-    assert float(layer_launches(DENSE.numbers(), *numbers)) == pytest.approx(1.0 + hooks * 3.5 / 30.0)
+    found = hooking(plan.settings(software), DENSE.numbers(), plan.numbers(software, DENSE.layers))
+    assert float(found) == pytest.approx(hooks * 2e-4)
+
+
+def test_latent_attention_launches_half_as_much_again_as_a_layer():
+    assert counted(load_model("deepseek-v2-lite"), dtype="bf16") == pytest.approx(1.0 + 15 / 30.0)
 
 
 @pytest.mark.parametrize(("choices", "kernels"), [

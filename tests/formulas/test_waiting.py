@@ -51,12 +51,34 @@ def test_the_host_launches_the_tensor_groups_collectives(tensor, sequence, calls
     for launch in (1e-4, 3e-4):  # beside a host so slow that the device always waits
         stack = replaced(
             software.numbers(),
-            {"host_forward": 10.0, "host_backward": 10.0, "host_collective_launch": launch, "host_jitter": 0.0},
+            {"host_forward": 10.0, "host_backward": 10.0, "host_collective_call": launch, "host_jitter": 0.0},
         )
         one = layer_pass(*arguments, stack, device)
         took.append(one.total)
     passes = 3 if recompute == "full" else 2
     assert took[1] - took[0] == pytest.approx(passes * calls * 2e-4, rel=1e-6, abs=1e-12)
+
+
+def test_a_slower_processor_takes_everything_that_the_host_does_as_much_longer():
+    plan = plan_of(4, 4)
+    times = ["forward", "backward", "collective_call", "micro_batch", "step", "layer_update", "pipeline_call"]
+    slow = {f"host_{name}": 2.0 * float(getattr(load_framework("megatron-core").constants.host, name)) for name in times}
+    one = {"host_pressure_time": 0.0}
+    assert step(plan, **one, host_pace=2.0).step_time == pytest.approx(step(plan, **one, **slow).step_time, rel=1e-12)
+
+
+@pytest.mark.parametrize(("pipeline", "virtual", "calls"), [(1, 1, 0), (4, 1, 2), (4, 4, 8)])
+def test_a_chunk_calls_its_neighbours_twice_a_micro_batch(pipeline, virtual, calls):
+    plan = plan_of(1, pipeline, virtual_stages=virtual)
+    less, more = (step(plan, host_pipeline_call=call).step.host for call in (0.0, 1e-3))
+    assert more - less == pytest.approx(plan.micro_batches * calls * 1e-3, rel=1e-9, abs=1e-12)
+
+
+def test_the_host_launches_the_update_of_every_layer_while_the_device_makes_it():
+    plan = plan_of(1, 4)
+    quick, slow = (float(step(plan, host_layer_update=time).step.optimizer) for time in (0.0, 0.1))
+    assert 0.0 < quick < 0.1
+    assert slow == pytest.approx(0.1 * MODEL.layers / 4)
 
 
 def test_shards_at_half_the_speed_take_twice_the_time_to_gather_and_scatter():

@@ -158,6 +158,10 @@ def repeated_reductions(model: ModelNumbers, plan: PlanNumbers, share: Number) -
     shared = ops.where(model.experts.shared_width > 0.0, 1.0, 0.0)
     sparse = shared * experts_again(plan).shared
     modules = (1.0 - share) * plan.recompute_mlp * (1.0 - model.parallel_block) + share * sparse
+    # torchtitan keeps what is scattered and gathers again (pytorch/torchtitan@820504e torchtitan/parallelisms/
+    # parallelize_llama.py, ``_save_list``): half of each pair
+    gathers = 0.5 * plan.sequence_parallel * tensor_reductions(model, share)
+    modules = modules + plan.recompute_operators * ops.maximum(gathers - modules, 0.0)
     return plan.recompute_layers * tensor_reductions(model, share) + (1.0 - plan.recompute_layers) * modules
 
 

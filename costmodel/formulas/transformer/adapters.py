@@ -103,13 +103,18 @@ def adapter_work(
 ) -> tuple[Number, Number, Number]:  # fmt: skip
     """Forward, data-gradient and weight-gradient time of an average layer's adapters on one rank [s].
 
-    Their products are thin and bound by memory: forward they read the input, write and read the narrow product, and add the
-    wide one to that of the frozen weight; backward the same from the other side; for their gradients they read both.
+    Their products are thin and bound by memory. Forward the input is dropped out (read, written, a mask of a byte) and read; the
+    wide product is written, scaled, and added to that of the frozen weight. Backward the same from the other side; for their
+    gradients they read both.
 
     Parameters
     ----------
     model, settings, plan, device : `ModelNumbers`, `Settings`, `PlanNumbers`, `DeviceNumbers`
     tokens : of a micro-batch on this rank
+
+    References
+    ----------
+    huggingface/peft@3d9ceb5 src/peft/tuners/lora.py, ``Linear.forward``: dropout, two products, a scaling and a sum
     """
     adapter, bytes_ = settings.adapter, settings.widths.activation
     share = model.experts.layers / model.layers
@@ -124,8 +129,8 @@ def adapter_work(
     products = 2.0 * adapter.rank * tokens * (inputs + outputs) / (device.sustained_clock * device.base_flop_rate)
     there = adapter.frozen * ops.where(adapter.rank > 0.0, 1.0, 0.0)
     return (
-        there * ops.maximum(read * (inputs + 3.0 * outputs), products),
-        there * ops.maximum(read * (3.0 * inputs + outputs), products),
+        there * ops.maximum(read * (3.5 * inputs + 6.0 * outputs), products),
+        there * ops.maximum(read * (6.5 * inputs + 3.0 * outputs), products),
         there * ops.maximum(read * (inputs + outputs), products),
     )
 

@@ -15,11 +15,11 @@ PLAIN = 30.0
 """Kernels of a plain layer forward: two norms, four or seven products, rotation, attention, activation, residuals and dropout."""
 OF_ADAPTER = 5.0
 """Dropout, two products, a scaling and a sum (huggingface/peft@b28a09c src/peft/tuners/lora/layer.py, ``Linear.forward``)."""
-OF_HOOKS = 3.5
-"""As long take the hooks of a module, in Python, that gather its weights before it and release them after it
-(deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/parameter_offload.py, ``_register_hooks_recursively``): eight micro-batches
-of 256 to 2,048 tokens take Qwen-1.8B 2.1 to 2.3 s at ZeRO-3, and 1 s of 256 with adapters and no ZeRO (QwenLM/Qwen@2df8e8a
-README.md)."""
+OF_HOOKS = 2e-4
+"""Time of a module's hooks around one pass, in Python, that gather its weights before it and release them after it [s]
+(deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/parameter_offload.py, ``_register_hooks_recursively``): a micro-batch of 256
+to 2,048 tokens takes Qwen-1.8B 260 to 290 ms at ZeRO-3, and 125 ms of 256 with adapters and no ZeRO, of which a plain layer's
+launches are 74 (QwenLM/Qwen@2df8e8a README.md): 188 ms for three passes of 13 modules in 24 layers."""
 CONTAINERS = 4.0
 """Modules of a layer without weights of their own, which have hooks all the same: it, attention, the MLP, its activation."""
 OF_HOP = 10.0
@@ -38,6 +38,10 @@ OF_CAST = 2.0
 OF_EXPERT_BIAS = 2.0
 """Of each expert on the rank whose second product has a bias: times the probabilities, then to the outputs (NVIDIA/Megatron-LM
 @d98e8a6 megatron/core/transformer/moe/experts.py, ``_apply_bias``)."""
+OF_LATENT = 15.0
+"""Of latent attention beyond a plain one's: products of queries, and of keys and values, down and up in place of one, two norms,
+two rotations, two joints of what is rotated with what isn't, copies of keys for every head and of what kernels need contiguous
+(NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/multi_latent_attention.py, ``get_query_key_value_tensors``)."""
 OF_LIMITS = 3.0
 """Two limits on an activation's inputs, and what joins them (the same, megatron/core/fusions/fused_bias_geglu.py)."""
 
@@ -62,7 +66,8 @@ def captured_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     """
     kernels, share = settings.kernels, model.experts.layers / model.layers
     halved = adapting(settings, model) + casting(settings)
-    attention = ATTENTION_SHARE + (0.5 * halved + around(settings, plan)) / PLAIN
+    latent = ops.where(model.attention.latent > 0.0, OF_LATENT, 0.0)
+    attention = ATTENTION_SHARE + (0.5 * halved + latent + around(settings, plan)) / PLAIN
     mlp = (1.0 - share) * (1.0 - ATTENTION_SHARE + 0.5 * halved / PLAIN)
     router = share * ROUTER_SHARE * software.host.expert_launches
     return kernels.captured_attention * attention + kernels.captured_mlp * mlp + kernels.captured_router * router
@@ -94,7 +99,7 @@ def adapting(settings: Settings, model: ModelNumbers) -> Number:
 
 
 def hooking(settings: Settings, model: ModelNumbers, plan: PlanNumbers) -> Number:
-    """What hooks around every module of a layer take, in launches of kernels.
+    """What hooks around every module of a layer take the host for one pass [s].
 
     Parameters
     ----------
@@ -151,5 +156,6 @@ def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, s
     fused = softmax_is_fused(settings, model.attention.heads / plan.tensor, plan)
     separate = (1.0 - settings.kernels.flash_attention) * (1.0 - fused)
     limits = (1.0 - share * settings.kernels.fused_experts) * layer.clamps_apart(model, settings) * OF_LIMITS
-    further = adapting(settings, model) + around(settings, plan) + casting(settings) + hooking(settings, model, plan) + limits
+    latent = ops.where(model.attention.latent > 0.0, OF_LATENT, 0.0)
+    further = adapting(settings, model) + around(settings, plan) + casting(settings) + latent + limits
     return 1.0 + further / PLAIN + routing + software.host.unfused_launches * separate

@@ -430,7 +430,8 @@ def between_products(moved: Moved, model: ModelNumbers, settings: Settings) -> t
 def cast_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Cast:
     """Bytes moved forward to make operands of 8 or 4 bit, by a layer's modules, `Cast`.
 
-    Each activation that is multiplied is read and written once.
+    Each activation that is multiplied is read and written once; where software keeps it cast for the weight's gradient, in a
+    second layout too. Rows and columns that are scaled by themselves are cast by kernels apart.
 
     Parameters
     ----------
@@ -438,10 +439,16 @@ def cast_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Ca
     """
     tokens = local_tokens(settings, plan)
     routed = tokens * model.experts.per_token / plan.tensor * model.experts.load
-    element = ops.where(settings.widths.compute < 2.0, settings.widths.activation + settings.widths.compute, 0.0)
+    widths = settings.widths
+    kept = ops.where(widths.input_copy > 0.0, settings.trainable, 0.0)
+    by_row = ops.where(widths.gathered > widths.compute, 2.0, 1.0)
+    one = by_row * (widths.activation + widths.compute) + kept * widths.compute
+    element = ops.where(widths.compute < 2.0, one, 0.0)
+    heads = model.attention.heads * model.attention.value_head_dim / plan.tensor
     apart = 1.0 - settings.kernels.fused_experts
     return Cast(
-        attention=element * tokens * model.hidden, mlp=element * tokens * (model.hidden + model.mlp.width / plan.tensor),
+        attention=element * tokens * (model.hidden + heads),
+        mlp=element * tokens * (model.hidden + model.mlp.width / plan.tensor),
         permuted=element * routed * model.hidden, activated=apart * element * routed * model.experts.width,
         shared_experts=element * tokens * model.experts.shared_width / plan.tensor,
     )  # fmt: skip

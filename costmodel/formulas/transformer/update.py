@@ -5,15 +5,13 @@ from __future__ import annotations
 from costmodel import ops
 from costmodel.formulas import compute
 from costmodel.formulas.quantities import DeviceNumbers, ModelNumbers, Number, PlanNumbers, Settings, Software
-from costmodel.formulas.transformer import launches
 
 NEWTON_SCHULZ_STEPS = 5.0
 """Of Muon: KellerJordan/Muon@d4a8f3a muon.py, ``zeropower_via_newtonschulz5``; NVIDIA-NeMo/Emerging-Optimizers alike."""
-LAUNCHES_OF_MATRIX = 10.0
-"""Kernels of a layer that take the host as long as Muon's for one matrix: three products a step and some ten around them
-(NVIDIA-NeMo/Emerging-Optimizers, ``newton_schulz_step``), without a module's hooks and autograd's records. KellerJordan/
-modded-nanogpt records/track_1_short: dealing 72 matrices to 8 GPUs took 25 ms off a step, products of 3 ms; a layer's pass of
-PyTorch's own sharding takes its host 1.2 ms."""
+MATRIX_TIME = 4e-4
+"""Host's time of Muon's update of one matrix: three products a step and some ten kernels around them (NVIDIA-NeMo/
+Emerging-Optimizers, ``newton_schulz_step``) [s]. KellerJordan/modded-nanogpt records/track_1_short: dealing 72 matrices to 8 GPUs
+took 25 ms off a step."""
 
 
 def newton_schulz_flop(rows: Number, columns: Number) -> Number:
@@ -113,6 +111,6 @@ def kind_time(
     trained = 1.0 - settings.adapter.frozen  # adapters' matrices are too thin to count
     matrices, routed_matrices = layer_matrices(model, plan)
     held = layers * (matrices / spread + routed_matrices / expert_spread)
-    iterates = ops.where(chosen.newton_schulz_steps > 0.0, LAUNCHES_OF_MATRIX, 0.0)
-    launching = iterates * held * software.host.forward / launches.PLAIN
+    iterates = ops.where(chosen.newton_schulz_steps > 0.0, MATRIX_TIME, 0.0)
+    launching = iterates * held * software.host.pace
     return trained * ops.maximum(flop / rate, launching) + chosen.passing_bytes * updated / device.memory_bandwidth
