@@ -40,7 +40,7 @@ MOST = 2.0
 BELIEF = 6.0
 """Observations that the spread believed before measuring counts as."""
 FREEDOM = 4.0
-"""Degrees of freedom of the scatter's tails."""
+"""Degrees of freedom of the scatter's tails, where a model says no other."""
 LEAST_SCATTER, MOST_SCATTER = 0.04, 0.12
 """Bounds of a source's scatter: beyond the upper a source that fits badly would cease to be fitted."""
 CLUSTER, GROUP, SCATTER = 0.05, 0.05, 0.06
@@ -164,13 +164,14 @@ class Model:
     grouping : of the rows
     measured : logarithms
     predict : of places and rows
-    censored : rows of which only the sign of the error counts: +1 it is known to be above, -1 below, 0 measured
+    freedom : degrees of freedom of the scatter's tails
     """
 
     fields: Sequence[Field]
     grouping: Grouping
     measured: Array
     predict: Logarithms
+    freedom: float = FREEDOM
 
     @property
     def centre(self) -> Array:
@@ -355,7 +356,7 @@ def fit(
             solved = _linear(columns, target, tails / scale**2, group, spreads.group, prior)
             if iteration >= settled:
                 spreads = _updated(spreads, believed, effects, solved, source, tails, stated)
-            tails = (FREEDOM + 1.0) / (FREEDOM + (solved.left / scale) ** 2)
+            tails = (model.freedom + 1.0) / (model.freedom + (solved.left / scale) ** 2)
         weights = tails / scale**2
 
         def objective(
