@@ -5,6 +5,7 @@ Longer than other files, as every claim is held on the same drawn questions and 
 
 import dataclasses
 import math
+from collections import Counter
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -668,3 +669,16 @@ def test_wrong_arguments_are_named():
 def test_it_belongs_to_the_estimate_of_the_same_question():
     question = zero2(64)
     assert ledger(*question).estimate == estimate(*question)
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+def test_what_keeps_every_second_product_gathers_again_and_scatters_nothing(sequence):
+    """pytorch/torchtitan@820504e torchtitan/parallelisms/parallelize_llama.py, ``_save_list``: ``reduce_scatter`` is in it."""
+    split = {"tensor_parallel": 8, "data_parallel": 8, "sequence_parallel": sequence}
+    plan = Plan(global_batch=16, seq_len=2048, recompute="operators", **split)
+    made = ledger(SMALL, load_cluster("dgx-h100", gpus=64), plan, "fsdp2")
+    counts = Counter()
+    for row in made.of():
+        if row.group == "tensor" and row.phase == "recompute":
+            counts[row.collective] += row.count
+    assert +counts == (Counter({"all-gather": 2 * SMALL.layers * plan.micro_batches}) if sequence else Counter())

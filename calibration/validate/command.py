@@ -31,7 +31,7 @@ LEAST_PREDICTED = 0.9
 UNUSED = {
     "unsteady": f"whose median step takes over {STEADY:g} times the fastest",
     "beside": "of steps that do more, or other, than train by their plan (`calibration.data.datasets.untimed`)",
-    "contradicted": f"over {CONTRADICTED:g} times what other runs of the same stages in the source allow",
+    "contradicted": f"over {CONTRADICTED:g} times what other runs of the same stages in the source allow, or what polling takes",
 }
 """Why a row's time is neither fitted nor judged by."""
 ROOT = Path(__file__).resolve().parents[2]

@@ -221,19 +221,22 @@ class Book:
         once = dense * communication.tensor_reductions(model, 0.0) + sparse * communication.tensor_reductions(model, 1.0)
         again = dense * communication.repeated_reductions(model, plan, 0.0)
         again = again + sparse * communication.repeated_reductions(model, plan, 1.0)
+        halves = dense * communication.gathers_again(model, plan, 0.0) + sparse * communication.gathers_again(model, plan, 1.0)
         scattered = plan.sequence_parallel > 0.0
         turns = {
-            "forward": (once, 1.0, 1.0), "backward": (once, 1.0, 1.0),
-            "recompute": (again, float(plan.recompute_layers), float(communication.repeated_dispatches(plan))),
+            "forward": (once, 0.0, 1.0, 1.0), "backward": (once, 0.0, 1.0, 1.0),
+            "recompute": (again, halves, float(plan.recompute_layers), float(communication.repeated_dispatches(plan))),
         }  # fmt: skip
-        for phase, (reductions, share, dispatches) in turns.items():
+        for phase, (reductions, gathered, share, dispatches) in turns.items():
             edge = stage.embedding * (phase == "forward") + stage.head * (phase == "backward")
             count = m * (reductions + edge)
             if scattered:  # the embedding and the head have no narrow operands
-                gathers = (hidden, count) if narrow == hidden else (np.array([narrow, hidden]), m * np.array([reductions, edge]))
+                inner = reductions + gathered
+                whole = (hidden, count + m * gathered)
+                gathers = whole if narrow == hidden else (np.array([narrow, hidden]), m * np.array([inner, edge]))
                 self.add(stage.name, phase, "tensor", "all-gather", plan.tensor, plan.tensor_stride, *gathers)
             name = "reduce-scatter" if scattered else "all-reduce"
-            self.add(stage.name, phase, "tensor", name, plan.tensor, plan.tensor_stride, hidden, count)
+            self.add(stage.name, phase, "tensor", name, plan.tensor, plan.tensor_stride, hidden, count - m * gathered)
             self._context(stage, phase, m * share * (dense + sparse))
             self._experts(stage, phase, m * dispatches * sparse)
         _, crossing = communication.boundary(model, settings, plan, self.network, self.software)

@@ -195,7 +195,7 @@ class HostConstants(NamedTuple):
     step: Number
     layer_update: Number  # to launch the update of one layer
     pipeline_call: Number  # to hand a micro-batch on to another stage, or to be handed one
-    pace: Number  # factor on all of these times: that of the host's processor
+    pace: Number  # factor of the host's processor on all that it launches and calls
     unfused_launches: Number  # that separate softmax kernels add, over those of a layer
     expert_launches: Number  # that routing to experts adds, over those of a layer
     jitter: Number  # growth of host time per doubling of the tensor ranks, of which the slowest is waited for

@@ -558,7 +558,10 @@ def _updating(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
     device: DeviceNumbers, summed: Summed, layers: Number,
 ) -> Number:  # fmt: skip
-    """Time of the optimizer's updates in a step, on the device and on the host [s]."""
+    """Time of the optimizer's updates in a step, on the device and on the host [s].
+
+    The host launches them for every layer of a rank, however small its shards, or adapters, are; not where others update.
+    """
     widths = settings.widths
     shard, expert_shard = communication.shards(plan)
     updates = schedules.updates(plan.schedule, layout.micro_batches(settings, plan))

@@ -4,7 +4,7 @@ import pytest
 
 from costmodel import Plan, estimate, load_cluster, load_framework, load_model
 from costmodel.formulas.network.communication import layer_exchange
-from costmodel.formulas.training_step import layer_pass
+from costmodel.formulas.training_step import OVERLAPPED_EXPERTS, layer_pass
 from costmodel.formulas.transformer import memory
 from costmodel.records import replaced
 from costmodel.solvers import nccl
@@ -135,3 +135,18 @@ def test_what_the_library_holds_is_in_the_bill():
     held = memory.library_bytes(plan.numbers(software, MODEL.layers), CLUSTER.numbers())
     without = step(plan, memory_library_overhead=0.0).memory
     assert step(plan, memory_library_overhead=2.0).memory.overhead - without.overhead == pytest.approx(2.0 * held)
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2, 8])
+def test_without_a_pipeline_the_first_and_the_last_pass_have_no_other_micro_batch_beside_them(micro_batches):
+    """NVIDIA/Megatron-LM@d98e8a6 megatron/core/pipeline_parallel/combined_1f1b.py; nothing else hides the exchange here."""
+    model, cluster = load_model("mixtral-8x7b"), load_cluster("dgx-h100", gpus=16)
+    split = {"data_parallel": 16, "expert_parallel": 8, "zero_stage": 1}
+    plan = Plan(global_batch=16 * micro_batches, seq_len=4096, overlap_experts=True, **split)
+    software = load_framework("megatron-core")
+    stack = replaced(software.numbers(), {"overlap_experts": 0.0})
+    numbers = model.numbers(), plan.settings(software), plan.numbers(software, model.layers), cluster.numbers(), stack
+    whole = layer_exchange(*numbers)
+    exposed = layer_pass(*numbers, cluster.device.numbers("bf16")).expert
+    exchanged = whole.expert_forward + whole.expert_again + whole.expert_backward
+    assert exposed / exchanged == pytest.approx(1.0 - OVERLAPPED_EXPERTS * (1.0 - 1.0 / micro_batches))

@@ -148,7 +148,8 @@ def repeated_reductions(model: ModelNumbers, plan: PlanNumbers, share: Number) -
     """All-reduces of a layer's forward pass that its backward pass makes again, for what is recomputed.
 
     Those of an MLP or of shared experts go with their module, and the only one of a block whose attention and MLP run
-    side by side with the layer alone.
+    side by side with the layer alone. Under sequence parallelism each is a scatter and a gather, and what is only gathered again
+    counts as half, `gathers_again`.
 
     Parameters
     ----------
@@ -158,11 +159,22 @@ def repeated_reductions(model: ModelNumbers, plan: PlanNumbers, share: Number) -
     shared = ops.where(model.experts.shared_width > 0.0, 1.0, 0.0)
     sparse = shared * experts_again(plan).shared
     modules = (1.0 - share) * plan.recompute_mlp * (1.0 - model.parallel_block) + share * sparse
-    # torchtitan keeps what is scattered and gathers again (pytorch/torchtitan@820504e torchtitan/parallelisms/
-    # parallelize_llama.py, ``_save_list``): half of each pair
-    gathers = 0.5 * plan.sequence_parallel * tensor_reductions(model, share)
-    modules = modules + plan.recompute_operators * ops.maximum(gathers - modules, 0.0)
-    return plan.recompute_layers * tensor_reductions(model, share) + (1.0 - plan.recompute_layers) * modules
+    some = modules + gathers_again(model, plan, share)
+    return plan.recompute_layers * tensor_reductions(model, share) + (1.0 - plan.recompute_layers) * some
+
+
+def gathers_again(model: ModelNumbers, plan: PlanNumbers, share: Number) -> Number:
+    """Halves of a layer's all-reduces that its backward pass gathers again where it keeps every second product.
+
+    torchtitan's policy keeps what is scattered, and gathers it again (pytorch/torchtitan@820504e torchtitan/parallelisms/
+    parallelize_llama.py, ``_save_list``).
+
+    Parameters
+    ----------
+    model, plan : `ModelNumbers`, `PlanNumbers`
+    share : of the layers that have routed experts
+    """
+    return 0.5 * plan.recompute_operators * plan.sequence_parallel * tensor_reductions(model, share)
 
 
 def repeated_dispatches(plan: PlanNumbers) -> Number:

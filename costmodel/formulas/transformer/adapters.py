@@ -105,7 +105,7 @@ def adapter_work(
 
     Their products are thin and bound by memory. Forward the input is dropped out (read, written, a mask of a byte) and read; the
     wide product is written, scaled, and added to that of the frozen weight. Backward the same from the other side; for their
-    gradients they read both.
+    gradients they read both. A dropout of nothing is taken to move as much as another.
 
     Parameters
     ----------
