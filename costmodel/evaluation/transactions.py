@@ -229,14 +229,13 @@ class Book:
         }  # fmt: skip
         for phase, (reductions, gathered, share, dispatches) in turns.items():
             edge = stage.embedding * (phase == "forward") + stage.head * (phase == "backward")
-            count = m * (reductions + edge)
             if scattered:  # the embedding and the head have no narrow operands
-                inner = reductions + gathered
-                whole = (hidden, count + m * gathered)
-                gathers = whole if narrow == hidden else (np.array([narrow, hidden]), m * np.array([inner, edge]))
+                made = reductions + gathered
+                whole = (hidden, m * (made + edge))
+                gathers = whole if narrow == hidden else (np.array([narrow, hidden]), m * np.array([made, edge]))
                 self.add(stage.name, phase, "tensor", "all-gather", plan.tensor, plan.tensor_stride, *gathers)
-            name = "reduce-scatter" if scattered else "all-reduce"
-            self.add(stage.name, phase, "tensor", name, plan.tensor, plan.tensor_stride, hidden, count - m * gathered)
+            name, summed = "reduce-scatter" if scattered else "all-reduce", m * (reductions - gathered + edge)
+            self.add(stage.name, phase, "tensor", name, plan.tensor, plan.tensor_stride, hidden, summed)
             self._context(stage, phase, m * share * (dense + sparse))
             self._experts(stage, phase, m * dispatches * sparse)
         _, crossing = communication.boundary(model, settings, plan, self.network, self.software)

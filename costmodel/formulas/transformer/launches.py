@@ -66,8 +66,7 @@ def captured_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     """
     kernels, share = settings.kernels, model.experts.layers / model.layers
     halved = adapting(settings, model) + casting(settings)
-    latent = ops.where(model.attention.latent > 0.0, OF_LATENT, 0.0)
-    attention = ATTENTION_SHARE + (0.5 * halved + latent + around(settings, plan)) / PLAIN
+    attention = ATTENTION_SHARE + (0.5 * halved + projecting(model) + around(settings, plan)) / PLAIN
     mlp = (1.0 - share) * (1.0 - ATTENTION_SHARE + 0.5 * halved / PLAIN)
     router = share * ROUTER_SHARE * software.host.expert_launches
     return kernels.captured_attention * attention + kernels.captured_mlp * mlp + kernels.captured_router * router
@@ -96,6 +95,16 @@ def adapting(settings: Settings, model: ModelNumbers) -> Number:
     adapted = attention + adapter.gate * model.mlp.gated + adapter.up + adapter.down
     added = ops.where(adapter.rank > 0.0, adapter.frozen * adapted * OF_ADAPTER, 0.0)
     return added + (6.0 + model.mlp.gated) * adapter.unpacking_launches
+
+
+def projecting(model: ModelNumbers) -> Number:
+    """Kernels by which latent attention makes queries, keys and values, beyond a plain one's.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    """
+    return ops.where(model.attention.latent > 0.0, OF_LATENT, 0.0)
 
 
 def hooking(settings: Settings, model: ModelNumbers, plan: PlanNumbers) -> Number:
@@ -156,6 +165,5 @@ def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, s
     fused = softmax_is_fused(settings, model.attention.heads / plan.tensor, plan)
     separate = (1.0 - settings.kernels.flash_attention) * (1.0 - fused)
     limits = (1.0 - share * settings.kernels.fused_experts) * layer.clamps_apart(model, settings) * OF_LIMITS
-    latent = ops.where(model.attention.latent > 0.0, OF_LATENT, 0.0)
-    further = adapting(settings, model) + around(settings, plan) + casting(settings) + latent + limits
+    further = adapting(settings, model) + around(settings, plan) + casting(settings) + projecting(model) + limits
     return 1.0 + further / PLAIN + routing + software.host.unfused_launches * separate
