@@ -1,19 +1,24 @@
 """``python -m costmodel``, and the command ``costmodel``: whatever is loaded, an interruption ends in one line."""
 
 import os
-import sys
+import signal
+from typing import NoReturn
+
+
+def _leave(*_: object) -> NoReturn:
+    """Leave at once: an exception would meet C code that reports it in its own words, or a class being made."""
+    os.write(2, b"costmodel: interrupted\n")
+    os._exit(130)
 
 
 def run() -> None:
     """Answer the command line of this process and leave it."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads that wait for the next small matrix keep all cores busy
-    try:
-        from costmodel.cli import run as answer
+    if callable(signal.getsignal(signal.SIGINT)):  # the parent has not turned interruptions off
+        signal.signal(signal.SIGINT, _leave)
+    from costmodel.cli import run as answer
 
-        answer()
-    except KeyboardInterrupt:  # before the command line was there to take it
-        print("costmodel: interrupted", file=sys.stderr, flush=True)
-        os._exit(130)  # an exit in good order would die of the signal where it met a class being made
+    answer()
 
 
 if __name__ == "__main__":

@@ -208,6 +208,19 @@ def test_an_interruption_at_any_moment_ends_in_one_line(after):
     )
 
 
+def test_an_interruption_inside_an_import_is_not_left_to_the_module_that_imports(tmp_path):
+    (tmp_path / "slow.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    program = (
+        "from costmodel import cli\ncli._listen()\n"
+        "try:\n    import slow\nexcept BaseException as met:\n    print(met, 'in words of its own')"  # as modules in C do
+    )
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=environment(PYTHONPATH=path),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (codes.INTERRUPTED, "", "costmodel: interrupted\n")
+
+
 @pytest.mark.parametrize("closed", ["1", "2"])
 def test_a_closed_stream_is_no_success(closed):
     if shutil.which("sh") is None:

@@ -11,6 +11,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterable, Sequence
+from types import FrameType
 from typing import NoReturn
 
 from costmodel import __version__, progress
@@ -102,25 +103,33 @@ def _note(message: str) -> None:
         print(f"costmodel: note: {_one_line(message)}", file=sys.stderr)
 
 
-def _interrupt_once(*_: object) -> NoReturn:
+def _importing(frame: FrameType | None) -> bool:
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None
+
+
+def _interrupt_once(_: int, frame: FrameType | None) -> NoReturn:
     """The first interruption ends the command; what comes while it unwinds is passed over."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if _importing(frame):  # modules in C report an exception in words of their own
+        print(INTERRUPTED, file=sys.stderr)
+        _leave_interrupted()
+    sys.unraisablehook = _interrupted_where_nobody_listens
     raise KeyboardInterrupt
 
 
 def _interrupted_where_nobody_listens(report: sys.UnraisableHookArgs) -> None:
-    """An interruption inside a destructor or a callback ends the command, too: Python would print it and go on."""
+    """An interruption inside a destructor or a callback ends the command, too; destructors of what it left half made may fail."""
     if isinstance(report.exc_value, KeyboardInterrupt):
         print(INTERRUPTED, file=sys.stderr, flush=True)
         os._exit(codes.INTERRUPTED)
-    sys.__unraisablehook__(report)
 
 
 def _listen() -> None:
     """Take interruptions in hand, where the parent has not turned them off."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if callable(signal.getsignal(signal.SIGINT)):
         signal.signal(signal.SIGINT, _interrupt_once)
-        sys.unraisablehook = _interrupted_where_nobody_listens
 
 
 def _leave_interrupted() -> NoReturn:
