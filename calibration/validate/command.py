@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,12 +29,8 @@ from costmodel.records import Row
 QUOTED = Path(__file__).parents[1] / "reference"
 """Small tables of figures quoted from papers, for checkouts without the reference folder."""
 LEAST_PREDICTED = 0.9
-UNUSED = {
-    "unsteady": f"whose median step takes over {STEADY:g} times the fastest",
-    "beside": "of steps that do more, or other, than train by their plan (`calibration.data.datasets.untimed`)",
-    "contradicted": f"over {CONTRADICTED:g} times what other runs of the same stages in the source allow, or what polling takes",
-}
-"""Why a row's time is neither fitted nor judged by."""
+WAITED = f"over {CONTRADICTED:g} times what other runs of the same stages in the source allow, or what polling takes"
+UNSTEADY = f"the median step takes over {STEADY:g} times the fastest"
 ROOT = Path(__file__).resolve().parents[2]
 README, PAGE = ROOT / "README.md", ROOT / "docs" / "accuracy.md"
 BEGIN, END = "<!-- accuracy:begin -->", "<!-- accuracy:end -->"
@@ -61,6 +58,12 @@ def evaluate(runs: Sequence[Run]) -> tuple[list[Prediction], dict[str, int]]:
     return predictions_of(cases), skipped
 
 
+def unused(predictions: Sequence[Prediction]) -> dict[str, int]:
+    """Measured times that are neither fitted nor judged by, by reason."""
+    timed = [p.case for p in predictions if p.case.run.flag("usable_time") and p.case.seconds is None]
+    return dict(Counter(WAITED if case.waited else untimed(case.run) or UNSTEADY for case in timed))
+
+
 def report(by_source: dict[str, list[Run]]) -> tuple[dict[str, object], list[Prediction], list[str]]:
     """The document that ``--json`` prints, all predictions, and the sources that failed.
 
@@ -76,11 +79,7 @@ def report(by_source: dict[str, list[Run]]) -> tuple[dict[str, object], list[Pre
         if usable and len(predictions) < LEAST_PREDICTED * usable:
             failures.append(f"{source}: only {len(predictions)} of {usable} usable rows are predicted")
         figures = {**summary(predictions), "unseen": unseen_of(source), "distance": distance_of(source)}
-        contradicted = sum(p.case.waited for p in predictions)
-        beside = sum(p.case.run.flag("usable_time") and bool(untimed(p.case.run)) for p in predictions)
-        unsteady = sum(p.case.run.flag("usable_time") and p.case.seconds is None for p in predictions) - contradicted - beside
-        unused = {"unsteady": unsteady, "beside": beside, "contradicted": contradicted}
-        sources.append({"source": source, "rows": len(runs), "skipped": skipped, **unused, **figures})
+        sources.append({"source": source, "rows": len(runs), "skipped": skipped, "unused": unused(predictions), **figures})
         everything += predictions
         rows += len(runs)
         for reason, count in skipped.items():
@@ -290,6 +289,5 @@ def print_table(document: Row) -> None:
     for entry in document["sources"]:
         for reason, count in entry["skipped"].items():
             console.print(f"  {entry['source']}: {count} rows skipped: {reason}", markup=False, highlight=False)
-        for unused, why in UNUSED.items():
-            if entry[unused]:
-                console.print(f"  {entry['source']}: {entry[unused]} times not used, {why}", markup=False, highlight=False)
+        for reason, count in entry["unused"].items():
+            console.print(f"  {entry['source']}: {count} times not used: {reason}", markup=False, highlight=False)
