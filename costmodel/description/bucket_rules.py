@@ -8,6 +8,8 @@ from costmodel.units import MiB
 
 DISTRIBUTED_CAP = 25.0 * MiB
 """Of a bucket of PyTorch's DistributedDataParallel [bytes]."""
+ONEFLOW_CAP = 16.0 * MiB
+"""Of gradients that OneFlow sums in one call [bytes]: Oneflow-Inc/libai configs/common/train.py, ``nccl_fusion_threshold_mb``."""
 DEEPSPEED_REDUCED, DEEPSPEED_PREFETCHED = 500_000_000, 50_000_000
 """Of a bucket of DeepSpeed's gradients, and of weights gathered ahead at stage 3 [elements]."""
 DEEPSPEED_LIVE, DEEPSPEED_UPDATED = 1_000_000_000, 1_000_000_000
@@ -18,7 +20,7 @@ DEEPSPEED_REUSED = 1_000_000_000
 ``max_reuse_distance``."""
 MEGATRON_BUCKET, MEGATRON_BUCKET_PER_RANK = 40_000_000, 1_000_000
 """Of a bucket of Megatron-Core, at least, and for each rank that shares it [elements]."""
-RULES = ("one", "nanotron", "ddp", "megatron", "fsdp1", "fsdp2", "deepspeed")
+RULES = ("one", "nanotron", "ddp", "megatron", "fsdp1", "fsdp2", "deepspeed", "oneflow")
 """Names of the rules by which frameworks form buckets, as `Framework.buckets` has them."""
 
 
@@ -57,7 +59,7 @@ def numbers(
         "elements": float(MEGATRON_BUCKET), "elements_per_rank": float(MEGATRON_BUCKET_PER_RANK), "overshoot": 0.5,
         "first_stage_only": 1.0, "gathered_in_buckets": 1.0, "units_second": 1.0, "edge_again": 0.0,
     }  # fmt: skip
-    cap = DISTRIBUTED_CAP / gradient_bytes
+    cap = (ONEFLOW_CAP if name == "oneflow" else DISTRIBUTED_CAP) / gradient_bytes
     ddp = {"elements": cap, "overshoot": 0.5, "units_second": 1.0, "edge_again": 0.0, "padded": float(name == "fsdp2")}
     # huggingface/nanotron@2411b022 src/nanotron/optim/gradient_accumulator.py (``dist.all_reduce``), optim/zero.py
     nanotron = {"all_reduced": 1.0, "by_tensor": 1.0}

@@ -21,6 +21,7 @@ from costmodel.description.bucket_rules import (
     DISTRIBUTED_CAP,
     MEGATRON_BUCKET,
     MEGATRON_BUCKET_PER_RANK,
+    ONEFLOW_CAP,
 )
 from costmodel.description.tensors import Integers, LocalTensors
 from costmodel.errors import InvalidValue, NotModelled
@@ -525,6 +526,8 @@ def rule_of(name: str, zero_stage: int, bucket: int | None = None, prefetch: int
         return WholeGradients()
     if name == "megatron":
         return Megatron(bucket_parameters=bucket) if zero_stage < 2 else FullySharded(by_tensor=False)
+    if name == "oneflow" and zero_stage == 0:
+        return DistributedDataParallel(cap=ONEFLOW_CAP, first_cap=ONEFLOW_CAP)
     if name in ("fsdp1", "fsdp2", "ddp") and zero_stage != 1:
         return FullySharded(by_tensor=name == "fsdp2") if zero_stage else DistributedDataParallel()
     return OneBucket()

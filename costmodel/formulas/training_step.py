@@ -120,7 +120,7 @@ def layer_pass(
     hooks = launches.hooking(settings, model, plan)
     launching_forward = graph + pace * (launched * software.host.forward + calling + hooks)
     host_forward = ops.where(graphs, GRAPH_LAUNCH, launching_forward)
-    hooks_backward = (2.0 + plan.recompute_layers) * hooks
+    hooks_backward = (1.0 + plan.recompute_layers) * hooks
     launching = graph + pace * (launched * (software.host.backward + again_host) + repeated * calling + hooks_backward)
     host_backward = ops.where(graphs, GRAPH_LAUNCH, launching)
     # the host runs ahead from one pass into the next, but for a pipeline, where it waits for what it sends and receives, and for
@@ -331,7 +331,7 @@ def _composed(
     backward_waits = each.backward - contention * each.backward_hidden
     gathering = m * (forward_waits + plan.shard_weights * backward_waits)
     scattering = m * (1.0 - plan.shard_weights) * backward_waits
-    waiting = _waiting(software, device, one, held, layers, piped * v, m)
+    waiting = _waiting(software, device, one, held, layers, piped * schedules.crossings(plan.schedule, v), m)
 
     handing = m * exposed * schedules.messages(plan.schedule, v, 1.0 - slow.is_middle)
     filled = _filled(plan, slow, send, exposed, handing, m)
@@ -481,7 +481,7 @@ def _exchanged_each(stages: _Stages, slow: _Slowest) -> _Pass:
 def _waiting(
     software: Software, device: DeviceNumbers, one: Layer, held: Memory, layers: Number, chunks: Number, m: Number
 ) -> Number:
-    """Time in which the slowest rank waits for its host and for memory [s]; `chunks` of it hand micro-batches on."""
+    """Time in which the slowest rank waits for its host and for memory [s]; `chunks` of it hand a micro-batch on."""
     host = software.host
     flushing = host.pressure_time * pressure(held.total, device.memory)
     # a chunk's forward pass ends in one call to its neighbours, its backward pass in another

@@ -13,6 +13,7 @@ from costmodel.errors import CostModelError
 from costmodel.formulas.transformer.activations import layer_activations, retained_inputs
 from costmodel.formulas.transformer.adapters import adapter_parameters, kept_inputs, trained_share
 from costmodel.formulas.transformer.flops import forward_flop_per_token
+from costmodel.formulas.transformer.launches import adapting
 from costmodel.formulas.transformer.update import layer_flop, newton_schulz_flop
 
 
@@ -157,6 +158,20 @@ def test_gptq_is_unpacked_again_by_what_recomputes_and_kept_by_what_does_not():
     for recompute, layers in (("none", 32), ("full", 0)):
         bills = [found[adapter, recompute].memory.activations for adapter in ("gptq-lora", "lora")]
         assert bills[0] - bills[1] == pytest.approx(2.0 * matrices * layers / 32, rel=1e-3)
+
+
+def test_one_matrix_of_queries_keys_and_values_is_unpacked_at_once():
+    """As Qwen's ``c_attn``: five matrices a layer where Llama has seven."""
+    model, cluster = costmodel.load_model("llama2-7b"), costmodel.load_cluster("dgx-a100", gpus=1)
+    waits = {}
+    for adapter in ("lora", "gptq-lora"):
+        for targets in ("query-key-value", "fused"):
+            plan = Plan(global_batch=1, seq_len=32, recompute="none", adapter=adapter, lora_targets=targets)
+            answer = costmodel.estimate(model, cluster, plan, "hf-trainer")
+            inputs = answer.inputs
+            waits[adapter, targets] = adapting(inputs.settings, inputs.model)
+    unpacking = {name: waits["gptq-lora", name] - waits["lora", name] for name in ("query-key-value", "fused")}
+    assert unpacking["fused"] == pytest.approx(5 / 7 * unpacking["query-key-value"])
 
 
 @pytest.mark.parametrize("fields", [{"adapter": "lora", "lora_rank": 4}, {"adapter": "qlora"}, {"adapter": "gptq-lora"},

@@ -6,6 +6,7 @@ from costmodel import Plan, estimate, load_cluster, load_framework, load_model
 from costmodel.formulas.network.communication import layer_exchange
 from costmodel.formulas.training_step import OVERLAPPED_EXPERTS, layer_pass
 from costmodel.formulas.transformer import memory
+from costmodel.formulas.transformer.launches import OF_HOOKS
 from costmodel.records import replaced
 from costmodel.solvers import nccl
 
@@ -14,7 +15,11 @@ CLUSTER = load_cluster("dgx-h100", gpus=512)
 
 
 def step(plan, **constants):
-    software = load_framework("megatron-core")
+    return software_step("megatron-core", plan, **constants)
+
+
+def software_step(name, plan, **constants):
+    software = load_framework(name)
     quiet = {"host_pipeline_jitter": 0.0, "network_sharding_quality": 1.0, **constants}
     changed = replaced(software.constants, quiet)
     return estimate(MODEL, CLUSTER.with_gpus(plan.gpus), plan, type(software)(**{**vars(software), "constants": changed}))
@@ -72,6 +77,31 @@ def test_a_chunk_calls_its_neighbours_twice_a_micro_batch(pipeline, virtual, cal
     plan = plan_of(1, pipeline, virtual_stages=virtual)
     less, more = (step(plan, host_pipeline_call=call).step.host for call in (0.0, 1e-3))
     assert more - less == pytest.approx(plan.micro_batches * calls * 1e-3, rel=1e-9, abs=1e-12)
+
+
+def test_a_valley_calls_the_neighbours_of_both_its_stages():
+    """Each micro-batch passes a rank of ZB-V on its way down and on its way up."""
+    calls = {}
+    for schedule in ("1f1b", "zb-v"):
+        plan = plan_of(1, 4, schedule=schedule)
+        less, more = (software_step("fsdp2", plan, host_pipeline_call=call).step.host for call in (0.0, 1e-3))
+        calls[schedule] = (more - less) / plan.micro_batches / 1e-3
+    assert calls == {"1f1b": pytest.approx(2.0, rel=1e-6), "zb-v": pytest.approx(4.0, rel=1e-6)}
+
+
+@pytest.mark.parametrize(("recompute", "passes"), [("none", 2), ("full", 3)])
+def test_every_pass_through_a_module_meets_its_hooks_once(recompute, passes):
+    """Gathered before it and released after it, backward too (deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/
+    parameter_offload.py, ``_register_hooks_recursively``): seven projections, two norms, four modules without weights."""
+    software, network, device = load_framework("deepspeed"), CLUSTER.numbers(), CLUSTER.device.numbers("bf16")
+    plan = plan_of(data=512, zero_stage=3, recompute=recompute)
+    took = []
+    for hooks in (True, False):
+        framework = type(software)(**{**vars(software), "module_hooks": hooks})
+        arguments = MODEL.numbers(), plan.settings(framework), plan.numbers(framework, MODEL.layers), network
+        slow = replaced(framework.numbers(), {"host_forward": 10.0, "host_backward": 10.0})
+        took.append(layer_pass(*arguments, slow, device).total)
+    assert took[0] - took[1] == pytest.approx(passes * 13 * OF_HOOKS, rel=1e-6)
 
 
 def test_the_host_launches_the_update_of_every_layer_while_the_device_makes_it():

@@ -94,7 +94,8 @@ def adapting(settings: Settings, model: ModelNumbers) -> Number:
     attention = adapter.query + adapter.key + adapter.value + adapter.fused + adapter.output
     adapted = attention + adapter.gate * model.mlp.gated + adapter.up + adapter.down
     added = ops.where(adapter.rank > 0.0, adapter.frozen * adapted * OF_ADAPTER, 0.0)
-    return added + (6.0 + model.mlp.gated) * adapter.unpacking_launches
+    matrices = 6.0 + model.mlp.gated - 2.0 * adapter.fused  # queries, keys and values of one matrix are unpacked at once
+    return added + matrices * adapter.unpacking_launches
 
 
 def projecting(model: ModelNumbers) -> Number:
