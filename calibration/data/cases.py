@@ -248,18 +248,19 @@ def plan_of(run: Run, framework: Framework) -> Plan:
     data = _whole(run, "dp", 0) or _whole(run, "n_gpus") // (tensor * context * pipeline)
     expert = _whole(run, "ep", 1) or 1
     sparse = stated and _whole(run, "n_experts", 0)
-    schedule, chunks = _schedule(run)
+    recipe = recipe_of(run)
+    sequence = run.flag("sequence_parallel") and tensor > 1 if run.text["sequence_parallel"] else recipe.sequence_parallel
+    schedule, chunks = _schedule(run, recipe)
     zero, shard = _sharding(run, data * context)
     fused_norms, fused_loss = _fusions(run)
     optimizer, offload = _optimizer(run)
-    recipe = recipe_of(run)
     offloaded = "activation offloading" in words_of(run) or datasets.offloads_checkpoints(run)
     return Plan(
         global_batch=_whole(run, "global_batch"), seq_len=_whole(run, "seq_len"), tensor_parallel=tensor,
         context_parallel=context, pipeline_parallel=pipeline, data_parallel=data, expert_parallel=expert,
         expert_tensor_parallel=megatron.expert_tensor_parallel(run, tensor, expert) if sparse else 1,
         virtual_stages=chunks if pipeline > 1 else 1, micro_batch=_whole(run, "micro_batch"), schedule=schedule,
-        sequence_parallel=run.flag("sequence_parallel") and tensor > 1 if run.text["sequence_parallel"] else None,
+        sequence_parallel=sequence,
         zero_stage=zero, shard_group=shard, recompute=_recompute(run, stated, recipe), dtype=_dtype(run),
         adapter=adapters.kind(run), lora_rank=adapters.rank(run), lora_targets=adapters.targets(run),
         attention=_attention(run, framework) or megatron.attention(stated),
@@ -308,11 +309,11 @@ def _label(run: Run) -> str:
     return (run.text["model_name"] + run.text["framework"]).lower()
 
 
-def _schedule(run: Run) -> tuple[str | None, int]:
+def _schedule(run: Run, recipe: Recipe) -> tuple[str | None, int]:
     """Schedule of the pipeline, and the model chunks on each rank."""
     stated = re.search(r"schedule ([\w-]+)", run.text["framework"].lower())
     schedule = SCHEDULES.get(stated.group(1)) if stated else None
-    return schedule, 1 if schedule == "zb-v" else _whole(run, "vpp", 1) or 1
+    return schedule, 1 if schedule == "zb-v" else _whole(run, "vpp", recipe.virtual_stages) or 1
 
 
 def _sharding(run: Run, ranks: int) -> tuple[int | None, int | None]:

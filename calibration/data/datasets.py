@@ -168,6 +168,8 @@ NEAREST = "megatron-core"
 """Framework of a stack that the catalogue doesn't have."""
 GRADIENT_OF_ONE_TENSOR = 0.01
 """Bytes of gradient per parameter where each is freed by its own update: of a hundred tensors and more one is whole."""
+CAST, COPIED, ADDED = 6.0, 8.0, 12.0
+"""Bytes that one kernel moves between 16 and 32 bits, from 32 to 32, and to add two of 32 [bytes an element]."""
 FP16_OPTIMIZER = {
     "gradient_bytes": 2.0, "backward_gradient_bytes": 0.0, "reduce_bytes": 2.0, "update_bytes": 8.0, "flat_gradient_bytes": 2.0,
 }  # fmt: skip
@@ -252,9 +254,28 @@ def framework_of(run: Run, architecture: str, network: str) -> Framework:
         habits["logit_bytes"] = COMPILED_LOSS
     if re.search(r"FA[34]", run.text.get("flash_attention", "")) or has_new_attention(run):
         habits["older_flash"] = False
+    if "autocast" in run.text.get("precision", ""):
+        habits["weight_traffic"] = autocast_traffic(run)
     if plugin and name == "hf-trainer":
         habits["logit_bytes"] = IN_PLACE_LOSS
     return changed(load_framework(name, architecture, network), habits)
+
+
+def autocast_traffic(run: Run) -> float:
+    """Bytes that PyTorch's DistributedDataParallel moves of each weight in a micro-batch under autocast, weights in 32 bits.
+
+    Forward the weight is cast; backward its gradient is cast, added to that of earlier micro-batches, copied into its bucket and
+    back, and divided by their number once a step. Forward passes outside ``no_sync`` have gradients summed after each of them
+    (KellerJordan/modded-nanogpt@f411b3d records/track_1_short, the training section of every log; pytorch/pytorch
+    torch/nn/parallel/distributed.py, ``no_sync``; torch/csrc/distributed/c10d/reducer.cpp, ``mark_variable_ready_dense``).
+
+    Parameters
+    ----------
+    run : a row
+    """
+    number = run.number
+    turns = number["global_batch"] / number["micro_batch"] / number.get("dp", 1.0)
+    return CAST + CAST + 2.0 * COPIED + (COPIED + ADDED * (turns - 1.0)) / turns
 
 
 CHECKING = {

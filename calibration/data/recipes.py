@@ -57,6 +57,8 @@ class Recipe:
     fused_experts : bias, activation and cast of experts are fused into their products
     overlap_experts : tokens travel beside another micro-batch's work
     overlap_tensor : exchange of tensor parallelism beside products; None where the recipe leaves it to the framework
+    sequence_parallel : activations between products split over tensor ranks; None where the recipe leaves it to the framework
+    virtual_stages : model chunks on a rank of a pipeline
     refused : why a run of it says nothing of its plan; empty: it does
     """
 
@@ -68,10 +70,23 @@ class Recipe:
     fused_experts: bool = False
     overlap_experts: bool = False
     overlap_tensor: bool | None = None
+    sequence_parallel: bool | None = None
+    virtual_stages: int = 1
     refused: str = ""
 
 
 NOTHING = Recipe()
+LAUNCHER = ("NeMo 24.07", "NeMo Framework Launcher")
+"""Releases whose runs NeMo's launcher starts, as rows name them."""
+LAUNCHED = {
+    ("gpt3175b", ""): Recipe(virtual_stages=6), ("nemotron22b", ""): Recipe(virtual_stages=10),
+    ("llama213b", ""): Recipe(virtual_stages=10), ("llama270b", ""): Recipe(virtual_stages=5),
+    ("llama370b", ""): Recipe(virtual_stages=5), ("llama213b", "[sft]"): Recipe(virtual_stages=10),
+    ("llama270b", "[sft]"): Recipe(virtual_stages=20), ("llama270b", "[lora]"): Recipe(sequence_parallel=False),
+}  # fmt: skip
+"""What the tables of NeMo's containers 24.05 and 24.07 leave out of what their scripts run, by model and task (NVIDIA/
+NeMo-Framework-Launcher@26e42fa launcher_scripts/conf/training/{gpt3,nemotron,llama}, conf/peft/llama/sft.yaml and
+examples/peft/llama/h100/{13b_1node,70b_2node,70b_1node_lora}.sh)."""
 Key = tuple[str, ...]
 
 
@@ -212,6 +227,8 @@ def recipe_of(run: Run, folder: Path | None = None) -> Recipe:
     folder : reference folder with a folder `recipes`; the optional one beside the checkout if not given
     """
     text = run.text
+    if text["framework"].startswith(LAUNCHER):
+        return LAUNCHED.get((_model(text["model_name"]), _task(run)), NOTHING)
     if not text["framework"].startswith("Megatron-Bridge"):
         return NOTHING
     said = _of_release(run)

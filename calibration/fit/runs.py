@@ -27,7 +27,7 @@ PASSES = 12
 have to go than at once."""
 ITERATIONS = 20
 """Of the first pass, at most, unless others are asked for."""
-FEWER = 15
+FEWER = 25
 """Iterations of a pass over some of the effects."""
 IDENTIFIED = 0.5
 """Share of its prior's spread below which an effect is identified."""

@@ -79,6 +79,8 @@ class Framework:
     grouped_experts : one kernel multiplies for all experts of a rank; else they are multiplied one by one, if no plan fuses them
     fused_accumulation : products of weight gradients add them to the accumulated ones in their own kernel, unless gradients are
         sharded (NVIDIA-NeMo/Megatron-Bridge pull request 1386 turns it off under Megatron-FSDP)
+    weight_traffic : of each weight, that kernels beside products move in a micro-batch to cast it, and to cast, copy and add its
+        gradient [bytes]; 0: what it takes to add a gradient to the accumulated one
     module_hooks : where weights are sharded, hooks around every module gather and release its own
     deferred_sums : under a pipeline gradients that are sharded are summed once a step, and whole until then
     narrow_copies : in 8 and 4 bit, what products save are their inputs as cast, and each weight is held cast twice (also
@@ -141,6 +143,7 @@ class Framework:
     grouped_experts: bool = True
     fused_accumulation: bool = False
     half_gradients: bool = False
+    weight_traffic: float = 0.0
     module_hooks: bool = False
     deferred_sums: bool = False
     narrow_copies: bool = False
@@ -189,7 +192,7 @@ class Framework:
         choice("attention", self.attention, ATTENTION_KINDS)
         choice("buckets", self.buckets, RULES)
         choice("dispatcher", self.dispatcher, DISPATCHERS)
-        for field in ("gradient_bytes", "reduce_bytes", "optimizer_bytes", "parameter_bytes", "logit_bytes",
+        for field in ("gradient_bytes", "reduce_bytes", "optimizer_bytes", "parameter_bytes", "logit_bytes", "weight_traffic",
                       "backward_gradient_bytes", "retained_logit_bytes", "update_bytes", "flat_gradient_bytes"):  # fmt: skip
             real(field, getattr(self, field), 0.0, 64.0)
         for field in ("sequence_parallel", "fused_cross_entropy", "fused_norms", "overlap_gradients", "overlap_parameters",

@@ -377,7 +377,7 @@ class Plan:
             repeat_keys=float(framework.repeat_keys), keep_activated=float(framework.keep_activated),
             separate_projections=float(framework.separate_projections), grouped_experts=float(framework.grouped_experts),
             fused_accumulation=float(framework.fused_accumulation), module_hooks=float(framework.module_hooks),
-            deferred_sums=float(framework.deferred_sums),
+            deferred_sums=float(framework.deferred_sums), weight_traffic=float(framework.weight_traffic),
             lazy_gradients=float(framework.lazy_gradients), double_registers=float(framework.double_registers),
             flat_updates=float(framework.flat_updates), scatter_boundary=float(framework.scatter_boundary),
         )  # fmt: skip

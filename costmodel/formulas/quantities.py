@@ -303,6 +303,7 @@ class FrameworkHabits(NamedTuple):
     separate_projections: Number  # 1: queries, keys and values, and gate and up, are products of their own
     grouped_experts: Number  # 1: one kernel multiplies for all experts of a rank; 0: one for each
     fused_accumulation: Number  # 1: products of weight gradients add them to the accumulated ones in their own kernel
+    weight_traffic: Number  # bytes a weight and micro-batch of casts, copies and sums beside products; 0: of sums by their widths
     module_hooks: Number  # 1: where weights are sharded, hooks around every module gather and release its own
     deferred_sums: Number  # 1: under a pipeline sharded gradients are summed once a step, and whole until then
     lazy_gradients: Number  # 1: gradients are freed after the update, and come up as the next backward pass makes them

@@ -228,6 +228,25 @@ def named(file: str, row: int) -> Run:
 
 
 @pytest.mark.skipif(not FILES, reason=f"no reference folder at {DEFAULT_FOLDER}")
+@pytest.mark.parametrize(("row", "chunks", "sequence"), [
+    (307, 10, None), (308, 20, None), (311, 1, False), (300, 20, None), (352, 5, None),
+])  # fmt: skip
+def test_rows_of_nemo_s_launcher_have_what_its_scripts_run(row, chunks, sequence):
+    """NVIDIA/NeMo-Framework-Launcher@26e42fa examples/peft/llama/h100/*.sh, launcher_scripts/conf/training/llama/llama2_70b.yaml;
+    what a table states itself comes first."""
+    run = named("runs/nvidia_perf.csv", row)
+    plan = plan_of(run, framework_of(run))
+    assert (plan.virtual_stages, plan.sequence_parallel) == (chunks, sequence)
+
+
+@pytest.mark.skipif(not FILES, reason=f"no reference folder at {DEFAULT_FOLDER}")
+@pytest.mark.parametrize(("row", "moved"), [(5, 36.0), (13, 39.2), (15, 0.0)])
+def test_weights_under_autocast_are_cast_and_their_gradients_copied(row, moved):
+    """One micro-batch and five a step; llm.c's weights are in 16 bits."""
+    assert framework_of(named("runs2/modded_nanogpt.csv", row)).weight_traffic == pytest.approx(moved)
+
+
+@pytest.mark.skipif(not FILES, reason=f"no reference folder at {DEFAULT_FOLDER}")
 def test_a_table_s_row_runs_the_recipe_of_its_plan():
     """NVIDIA-NeMo/Megatron-Bridge@067f987df0 src/megatron/bridge/perf_recipes: what its tables leave out."""
     plan = case_of(named("runs/nvidia_perf.csv", 43)).plan  # DeepSeek-V3 on 256 GB200

@@ -54,6 +54,17 @@ def test_without_it_kernels_that_read_both_and_write_the_sum_follow():
     assert apart.weight <= fused.weight <= apart.weight + (8 - 2) * parameters / DEVICE.product_bandwidth
 
 
+def test_casts_and_copies_that_a_framework_has_besides_are_moved_for_every_micro_batch():
+    """Of a model that autocast trains in 32 bits under DistributedDataParallel, 36 bytes a weight (torch/csrc/distributed/c10d/
+    reducer.cpp): a forward and a backward cast of 6, a copy into a bucket and one back of 8, and a division of 8."""
+    plan, parameters = Plan(global_batch=8, seq_len=1024, data_parallel=8), 1e9
+    for fused in (True, False):
+        framework = dataclasses.replace(FRAMEWORK, fused_accumulation=fused, weight_traffic=6.0 + 6.0 + 8.0 + 8.0 + 8.0)
+        resolved = plan.resolve(framework)
+        moved = gradient_accumulation_bytes(parameters, resolved.settings(framework), resolved.numbers(framework, 8))
+        assert moved == 36.0 * parameters
+
+
 def test_a_product_of_few_tokens_takes_what_its_sum_moves():
     size, added = 8192.0, 8.0
     seconds = gemm(size, size, 1.0, 2.0, DEVICE.flop_rate, DEVICE, added) - DEVICE.kernel_time

@@ -476,15 +476,16 @@ def repeated_bytes(moved: Moved, cast: Cast, model: ModelNumbers, plan: PlanNumb
 def gradient_accumulation_bytes(nparameters: Number, settings: Settings, plan: PlanNumbers) -> Number:
     """Bytes that kernels of their own move to add one micro-batch's weight gradients to the accumulated ones [bytes].
 
-    They read both and write the sum; none where the products themselves add.
+    They read both and write the sum; none where the products themselves add. Where a framework says what it moves, that.
 
     Parameters
     ----------
     nparameters : parameters on this rank
     settings, plan : `Settings`, `PlanNumbers`
     """
-    moved = 2.0 * settings.widths.gradient + settings.widths.activation
-    return (1.0 - fused_accumulation(settings, plan)) * moved * settings.trainable * nparameters
+    added = (1.0 - fused_accumulation(settings, plan)) * (2.0 * settings.widths.gradient + settings.widths.activation)
+    said = settings.framework.weight_traffic
+    return ops.where(said > 0.0, said, added) * settings.trainable * nparameters
 
 
 def layer_work(
