@@ -313,7 +313,12 @@ def _schedule(run: Run, recipe: Recipe) -> tuple[str | None, int]:
     """Schedule of the pipeline, and the model chunks on each rank."""
     stated = re.search(r"schedule ([\w-]+)", run.text["framework"].lower())
     schedule = SCHEDULES.get(stated.group(1)) if stated else None
-    return schedule, 1 if schedule == "zb-v" else _whole(run, "vpp", recipe.virtual_stages) or 1
+    return schedule, 1 if schedule == "zb-v" else _chunks(run, recipe)
+
+
+def _chunks(run: Run, recipe: Recipe) -> int:
+    """Model chunks on each rank of a pipeline that a row states, else its recipe."""
+    return _whole(run, "vpp", recipe.virtual_stages)
 
 
 def _sharding(run: Run, ranks: int) -> tuple[int | None, int | None]:
@@ -348,7 +353,7 @@ def _recompute(run: Run, stated: dict[str, object], recipe: Recipe) -> str | int
     if recompute == "none" and recipe.recompute:
         return recipe.recompute
     if recompute == "none" and recipe.whole_layers:  # as many as every k-th of a chunk's layers are
-        chunks = _whole(run, "pp", 1) * _whole(run, "vpp", 1)
+        chunks = _whole(run, "pp", 1) * _chunks(run, recipe)
         return math.ceil(_whole(run, "n_layers") / chunks / recipe.whole_layers)
     # torchtitan's selective checkpointing keeps the attention core and every second matrix product
     return "operators" if recompute == "selective" and run.text["stack"] == "fsdp2" else recompute

@@ -31,6 +31,7 @@ QUOTED = Path(__file__).parents[1] / "reference"
 LEAST_PREDICTED = 0.9
 WAITED = f"over {CONTRADICTED:g} times what other runs of the same stages in the source allow, or what polling takes"
 UNSTEADY = f"the median step takes over {STEADY:g} times the fastest"
+"""Why a row's time is neither fitted nor judged by, beside what `calibration.data.datasets.untimed` says."""
 ROOT = Path(__file__).resolve().parents[2]
 README, PAGE = ROOT / "README.md", ROOT / "docs" / "accuracy.md"
 BEGIN, END = "<!-- accuracy:begin -->", "<!-- accuracy:end -->"
@@ -60,8 +61,8 @@ def evaluate(runs: Sequence[Run]) -> tuple[list[Prediction], dict[str, int]]:
 
 def unused(predictions: Sequence[Prediction]) -> dict[str, int]:
     """Measured times that are neither fitted nor judged by, by reason."""
-    timed = [p.case for p in predictions if p.case.run.flag("usable_time") and p.case.seconds is None]
-    return dict(Counter(WAITED if case.waited else untimed(case.run) or UNSTEADY for case in timed))
+    left = [p.case for p in predictions if p.case.run.flag("usable_time") and p.case.seconds is None]
+    return dict(Counter(WAITED if case.waited else untimed(case.run) or UNSTEADY for case in left))
 
 
 def report(by_source: dict[str, list[Run]]) -> tuple[dict[str, object], list[Prediction], list[str]]:

@@ -1,5 +1,7 @@
 """What a software stack adds to a step: jitter, slow shards; and what the communication library holds."""
 
+import dataclasses
+
 import pytest
 
 from costmodel import Plan, estimate, load_cluster, load_framework, load_model
@@ -22,7 +24,7 @@ def software_step(name, plan, **constants):
     software = load_framework(name)
     quiet = {"host_pipeline_jitter": 0.0, "network_sharding_quality": 1.0, **constants}
     changed = replaced(software.constants, quiet)
-    return estimate(MODEL, CLUSTER.with_gpus(plan.gpus), plan, type(software)(**{**vars(software), "constants": changed}))
+    return estimate(MODEL, CLUSTER.with_gpus(plan.gpus), plan, dataclasses.replace(software, constants=changed))
 
 
 def plan_of(tensor=1, pipeline=1, data=None, **fields):
@@ -97,7 +99,7 @@ def test_every_pass_through_a_module_meets_its_hooks_once(recompute, passes):
     plan = plan_of(data=512, zero_stage=3, recompute=recompute)
     took = []
     for hooks in (True, False):
-        framework = type(software)(**{**vars(software), "module_hooks": hooks})
+        framework = dataclasses.replace(software, module_hooks=hooks)
         arguments = MODEL.numbers(), plan.settings(framework), plan.numbers(framework, MODEL.layers), network
         slow = replaced(framework.numbers(), {"host_forward": 10.0, "host_backward": 10.0})
         took.append(layer_pass(*arguments, slow, device).total)
