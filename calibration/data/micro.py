@@ -24,6 +24,9 @@ _NUMBERS = {
     "quantize_aic.csv": ("m", "k", "latency_s"),
 }
 FILES = tuple(_NUMBERS)
+SERVING, TRAINING, REPEATED = "serving", "training", "repeated"
+"""What an attention kernel is for, in `Sweep.kernel` after its mask: prompts of one pass, or training; and whether its calls
+followed each other so closely that nothing but the kernel was timed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +105,7 @@ def _read(path: Path) -> Iterator[Sweep]:
 
 def _kernel(row: dict[str, str]) -> str:
     if "mask" in row:
-        return row["mask"]
+        return f"{row['mask']} {SERVING}"
     # the collector's plumbing is in front, the kernel's own name behind
     return row.get("kernel_source", "").rsplit("flashinfer_", 1)[-1].removeprefix("moe_torch_flow").strip("_")
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 import costmodel
-from calibration.data.micro import Array, Sweep
+from calibration.data.micro import REPEATED, SERVING, TRAINING, Array, Sweep
 from calibration.fit import operator_times
 from costmodel.description.device import Device, Efficiency
 from costmodel.records import changed, made
@@ -35,7 +35,8 @@ PRIORS = {
     "full_attention": (0.65, 0.3, 0.02, 1.0), "full_attention_length": (300.0, 0.7, 10.0, 5e3),
     "full_attention_width": (40.0, 0.7, 0.1, 500.0),
     "overhead": (5e-6, 1.0, 1e-8, 1e-4), "traffic": (1.0, 0.5, 0.05, 20.0), "spread": (0.9, 2.0, 1e-3, 1.2),
-    "slowdown": (1.0, 0.5, 0.3, 5.0), "kept": (0.1, 1.5, 1e-4, 1.0),
+    "slowdown": (1.0, 0.5, 0.3, 5.0), "lost": (1.5, 0.5, 0.3, 10.0), "floor": (5e-5, 1.0, 1e-6, 1e-3),
+    "kept": (0.1, 1.5, 1e-4, 1.0),
 }  # fmt: skip
 """Before any device is measured: value, spread of its logarithm, bounds."""
 BY_KIND = {
@@ -49,11 +50,13 @@ BY_KIND = {
 }  # fmt: skip
 """Constants that each kind of operator identifies, of a device and of it at each dtype, in the order they are fitted."""
 COLLECTOR = {
-    "cast": (), "product": ("overhead", "slowdown", "kept"), "attention": ("overhead", "slowdown"), "attention backward": (),
-    "stream": (),
+    "cast": (), "product": ("overhead", "slowdown", "kept"), "attention": ("overhead", "slowdown", "lost", "floor"),
+    "attention backward": (), "stream": (),
     "grouped product": ("overhead", "traffic", "spread", "slowdown"),
 }  # fmt: skip
 """Constants of the collector that each kind identifies beside them."""
+TOGETHER = (("cast",), ("product",), ("grouped product",), ("attention", "attention backward"), ("stream",))
+"""Kinds that share constants are fitted at once."""
 WITHOUT_WINDOW = ("attention_window",)
 SAME_UNITS = {"fp16": "bf16"}
 """Dtypes whose products run on the units of another, at its rate."""
@@ -172,22 +175,19 @@ def predict(sweep: Sweep, device: Device, values: Mapping[str, float]) -> Array:
     return operator_times.seconds(sweep, numbers, collector)
 
 
-def unknowns(kind: str, sweeps: Sequence[Sweep], known: Mapping[str, float], priors: Mapping[str, tuple[float, float]],
+def unknowns(sweeps: Sequence[Sweep], known: Mapping[str, float], priors: Mapping[str, tuple[float, float]],
              ) -> list[Constant]:  # fmt: skip
-    """Constants that a device's sweeps of one kind identify, around their priors."""
-    shared, by_dtype = BY_KIND[kind]
-    masks = {sweep.kernel.split(" ")[0] for sweep in sweeps} if kind == "attention" else set()
+    """Constants that a device's sweeps identify, of kinds that are fitted together, around their priors."""
+    kinds = {sweep.kind for sweep in sweeps}
+    masks = {sweep.kernel.split(" ")[0] for sweep in sweeps if sweep.kind == "attention"}
     windowed = any(np.any(sweep.columns.get("window", np.zeros(1)) > 0.0) for sweep in sweeps)
-    keys = [name for name in shared if _identified(name, masks, windowed)]
     dtypes = dict.fromkeys(SAME_UNITS.get(sweep.dtype, sweep.dtype) for sweep in sweeps)
-    keys += [f"{name}.{dtype}" for dtype in dtypes for name in by_dtype]
-    for dtype in dict.fromkeys(sweep.dtype for sweep in sweeps):
-        mine = sorted((sweep for sweep in sweeps if sweep.dtype == dtype), key=lambda sweep: -len(sweep.seconds))
-        first: set[str] = set()
-        for sweep in mine:  # the kernel that ran most often is what the device's constants are of
-            told = sweep.kernel.split(" ")[0] if kind == "attention" else ""
-            keys += [f"{sweep.label}/{name}" for name in COLLECTOR[kind] if name != "slowdown" or told in first]
-            first.add(told)
+    keys: list[str] = []
+    for kind in (kind for kind in BY_KIND if kind in kinds):
+        shared, by_dtype = BY_KIND[kind]
+        keys += [name for name in shared if _identified(name, masks, windowed)]
+        keys += [f"{name}.{dtype}" for dtype in dtypes for name in by_dtype]
+    keys += _of_collectors(sweeps)
     found = []
     for key in keys:
         value, spread, low, high = PRIORS[field_of(key)]
@@ -196,6 +196,33 @@ def unknowns(kind: str, sweeps: Sequence[Sweep], known: Mapping[str, float], pri
             high = known.get("best." + key.split(".", 1)[1], high)
         found.append(Constant("device", key, min(max(value, low * 1.001), high * 0.999), spread, low, high))
     return found
+
+
+def _of_collectors(sweeps: Sequence[Sweep]) -> list[str]:
+    """Keys of what is the collectors' own: the device's constants are of the kernel that ran most often, of attention training's.
+
+    How much slower another kernel is, and how many more keys serving loses where training was measured beside it; what is spent
+    around a call of serving, and how long a call of training takes at least where it waits for the host.
+    """
+    keys: list[str] = []
+    for dtype, kind in dict.fromkeys((sweep.dtype, sweep.kind) for sweep in sweeps):
+        mine = [sweep for sweep in sweeps if (sweep.dtype, sweep.kind) == (dtype, kind)]
+        mine.sort(key=lambda sweep: (_serves(sweep), -len(sweep.seconds)))
+        first: set[str] = set()
+        for sweep in mine:
+            told = sweep.kernel.split(" ")[0] if kind == "attention" else ""
+            both = told == "causal" and any(TRAINING in s.kernel for s in sweeps)  # a backward pass tells of causal kernels
+            apart = {
+                "slowdown": told in first, "lost": _serves(sweep) and (told in first or both),
+                "overhead": TRAINING not in sweep.kernel, "floor": TRAINING in sweep.kernel and REPEATED not in sweep.kernel,
+            }  # fmt: skip
+            keys += [f"{sweep.label}/{name}" for name in COLLECTOR[kind] if apart.get(name, True)]
+            first.add(told)
+    return keys
+
+
+def _serves(sweep: Sweep) -> bool:
+    return SERVING in sweep.kernel
 
 
 def _identified(name: str, masks: set[str], windowed: bool) -> bool:
@@ -219,13 +246,14 @@ def fit_device(sweeps: Sequence[Sweep], device: Device, priors: Mapping[str, tup
     """
     values: Values = {key: value for key, (value, _) in priors.items()} | best_shares(sweeps)
     own: Values = dict.fromkeys(best_shares(sweeps), 0.01)
-    for kind in BY_KIND:
-        mine = [sweep for sweep in sweeps if sweep.kind == kind]
+    for kinds in TOGETHER:
+        mine = [sweep for sweep in sweeps if sweep.kind in kinds]
         if not mine:
             continue
-        constants = unknowns(kind, mine, values, priors)
+        constants = unknowns(mine, values, priors)
         told = {constant.field for constant in constants}
-        values |= {f"{sweep.label}/slowdown": 1.0 for sweep in mine if f"{sweep.label}/slowdown" not in told}
+        of_the_device = [f"{sweep.label}/slowdown" for sweep in mine if not _serves(sweep)]
+        values |= {key: 1.0 for key in of_the_device if key not in told}
         measured = np.log(np.concatenate([sweep.seconds for sweep in mine]))
         weights = np.concatenate([_weights(sweep) for sweep in mine])
 

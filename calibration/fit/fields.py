@@ -58,9 +58,8 @@ TIME = (
     *(_of(clock, 0.93, 0.7, 1.0, device=0.25, architecture=0.5) for clock in CLOCKS),
     # software calls the kernels that were measured: near 1 by the device's own constants, above it by those constants' error
     _of("compute_gemm_efficiency_scale", 0.98, 0.0, 1.1, field=0.15, framework=0.35, both=0.25),
-    # devices' attention is that of serving kernels; those of training are others on every generation, the newest nearly as
-    # fast on a B200 as its products (FlashAttention 4), which are the ceiling
-    _of("compute_attention_efficiency_scale", 1.0, 0.0, 1.6, field=0.7, framework=0.5, architecture=0.3, both=0.4),
+    # devices' attention is that of training's kernels: software differs by the generation of those that it calls
+    _of("compute_attention_efficiency_scale", 1.0, 0.0, 1.6, field=0.15, framework=0.25, architecture=0.15, both=0.2),
     # no kernel moves fewer bytes than the fused minimum
     _of("compute_elementwise_traffic", 1.8, 1.0, framework=0.4, architecture=0.3, both=0.3),
     # norm, scaling, update and copies read and write a parameter's gradient and state at most some times over

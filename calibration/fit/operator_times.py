@@ -17,10 +17,11 @@ ELEMENT_BYTES = {
     "bf16": 2.0, "fp16": 2.0, "tf32": 4.0, "fp32": 4.0, "fp8": 1.0, "fp8-block": 1.0, "nvfp4": block_bytes(4.0, 8.0, 16.0),
 }  # fmt: skip
 ACTIVATION_BYTES = 2.0
-COLLECTOR = {"overhead": 5e-6, "traffic": 1.0, "spread": 1.0, "slowdown": 1.0, "kept": 0.0}
+COLLECTOR = {"overhead": 5e-6, "traffic": 1.0, "spread": 1.0, "slowdown": 1.0, "lost": 1.0, "floor": 0.0, "kept": 0.0}
 """What is the collector's and not the device's, before measuring: time around the operator [s], bytes of a mixture's
 kernels between its products over those that must move, power of the ranks by which copies thin out, the time of a
-kernel over that of the others, and the share of the cache that a product finds filled by the call before it."""
+kernel over that of the others, the keys that it loses over those that training's kernels lose, the time that a call takes
+at least, as the host launches it [s], and the share of the cache that a product finds filled by the call before it."""
 
 
 def seconds(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, float]) -> Array:
@@ -79,9 +80,15 @@ def attention_core(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, 
     window = as_number(np.where(of["window"] > 0.0, of["window"], seq_len))
     keys = flops.attended_keys(seq_len, window, 1.0)
     windowed = as_number(np.where(window < seq_len, 1.0, 0.0))
-    masked, _ = attention.causal_flash(rows, keys, windowed, width, 0.0, 1.0, device)
-    plain = attention.full_flash(rows, seq_len, width, device)
-    return collector["slowdown"] * as_number(np.where(of["causal"] > 0.0, masked, plain)) + collector["overhead"]
+    lost = collector["lost"]
+    kernel = device._replace(
+        attention_length=lost * device.attention_length, attention_window=lost * device.attention_window,
+        full_attention_length=lost * device.full_attention_length,
+    )
+    masked, _ = attention.causal_flash(rows, keys, windowed, width, 0.0, 1.0, kernel)
+    plain = attention.full_flash(rows, seq_len, width, kernel)
+    time = collector["slowdown"] * as_number(np.where(of["causal"] > 0.0, masked, plain)) + collector["overhead"]
+    return as_number(np.maximum(time, collector["floor"]))
 
 
 def attention_backward(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, float]) -> Number:

@@ -64,5 +64,7 @@ def test_experts_take_as_long_as_their_products_one_by_one(stage):
     assert np.median(ratios("B200-SXM", "group_matmul", stage=stage)) == pytest.approx(1.4, rel=0.15)
 
 
-def test_the_clock_of_the_sources_machine_is_that_of_its_products():
-    assert DATASETS["simumax_b200"].clock == pytest.approx(1.0 / np.median(ratios("B200-SXM", "matmul")), abs=0.02)
+def test_the_clock_of_the_sources_machine_is_half_way_to_what_its_products_leave():
+    """They ran on end, neither in a burst nor as long as a step, in which B200 of other sources keep 0.81 of their clock."""
+    least = 1.0 / np.median(ratios("B200-SXM", "matmul"))
+    assert DATASETS["simumax_b200"].clock == pytest.approx(np.sqrt(least * least / 0.81), abs=0.02)

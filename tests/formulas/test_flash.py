@@ -33,13 +33,13 @@ def test_the_ceiling_of_flash_attention_is_that_of_products_whatever_softmax_and
     """FlashAttention 4 reaches 1,613 TFLOP/s on a B200 (Zadouri et al. 2026, abstract), near the best product measured there."""
     numbers = load_device("b200-sxm").numbers("bf16")._replace(sustained_clock=1.0)
     rates = []
-    for quality in (1.0, 1.3, 1.6, 2.0, 100.0):
+    for quality in (1.0, 1.2, 1.6, 2.0, 100.0):
         forward, backward = attention.causal_flash(1e7, 65536.0, 0.0, 128.0, 0.0, quality, numbers)
         rates.append(4e7 * 65536.0 * 128.0 / forward)
         assert attention.FLASH_BACKWARD * 4e7 * 65536.0 * 128.0 / backward <= numbers.base_best_flop_rate
     assert rates[-1] == pytest.approx(numbers.base_best_flop_rate, rel=1e-3)
-    assert rates[1] == pytest.approx(1.3 * rates[0], rel=1e-3)
-    assert rates[0] < 1613e12 < rates[2]  # which the fit of training's kernels may reach
+    assert rates[1] == pytest.approx(1.2 * rates[0], rel=1e-3)
+    assert rates[0] < 1613e12 < rates[2]  # which the fit of a framework may reach
 
 
 @pytest.mark.parametrize("name", ["nemo", "fsdp2"])
