@@ -52,9 +52,6 @@ freedom of its tails. Runs that lie near their estimates may do so by their scat
 the cluster is another one, and are believed (Lange, Little and Taylor 1989; cross-validation as above)."""
 TAILS = 4.0
 """Degrees of freedom of a run's scatter: one that disagrees with the others loses its weight."""
-HEAVIER = 1.9432 / 1.6449
-"""Width of the 90 % interval of what is not measured over a normal one's: that of 6 degrees of freedom, by cross-validation as
-above (with the 4 of a single run it held on 95 %)."""
 DISAGREES = 3.0
 """Standard deviations from what the other runs say of a run beyond which it is flagged."""
 LEAST_OTHERS = 2
@@ -529,7 +526,7 @@ def updated(
     trusted = np.ones(1) if alone else _weights(apart, OUTLIER)
     scattered = PLAN_SPREAD**2 * common + np.diag(SCATTER**2 / trusted)
     discrepancies = PLAN_SPREAD**2 * np.linalg.solve(scattered, apart)
-    spread = HEAVIER * math.sqrt(left + own + max(_of_another_plan(common), _scatter(apart, same, 0.0, weights)))
+    spread = math.sqrt(left + own + max(_of_another_plan(common), _scatter(apart, same, 0.0, weights)))
     told = [OwnRun(float(by), one.model, one.settings, one.plan) for by, one in zip(discrepancies, inputs, strict=True)]
     errors = apart - common @ discrepancies
     return constants, Update(fields, change, gain, errors, weights, spread, (*software.own_runs, *told))
