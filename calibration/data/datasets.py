@@ -99,7 +99,10 @@ DATASETS = {
     # transposed when needed (``disable_parameter_transpose_cache``); mlcommons/training_results_v5.0@0fdc28f has the same
     # AMD and its partners recompute 21 of 80 layers, about every fourth, which the rows leave out: ``ACG=full``, ``ACM=block``,
     # ``ACL=21`` (config_MI300X_1x8x1.sh and _2x8x1.sh)
-    "mlperf": Dataset(lora_targets=("fused", "output"), adapter_habits={"parameter_bytes": 1.0}, recompute=4),
+    # adapters drop out 0.1 of their inputs (mlcommons/training@00baefa llama2_70b_lora/README.md: ``--lora_dropout 0.1``)
+    "mlperf": Dataset(
+        lora_targets=("fused", "output"), adapter_habits={"parameter_bytes": 1.0, "adapter_dropout": True}, recompute=4,
+    ),
     # MooreThreads/SimuMax@4dcaae513b configs/system/b200_bf16_ceperm.json: 514 products of its own machine, in any layout, take
     # 1.40 times what they take on the B200 that the catalogue's was measured on in short bursts; experts' 1.4 too. Each was run
     # a hundred times on end (simu_tools/efficency_test/test_gemm_efficiency.py), a tenth of a second: part of the 1.40 is what
@@ -124,11 +127,16 @@ DATASETS = {
     # beside the rotated ones, keys and values are expanded, a gated MLP keeps its activated gate; pyproject.toml pins
     # bitsandbytes 0.42, whose 4-bit products keep their inputs; a head that a checkpoint shares with the embedding is copied
     # (litgpt/scripts/convert_hf_checkpoint.py)
+    # ``lora_dropout`` is 0.05 (litgpt/finetune/lora.py)
     "litgpt_finetune": Dataset(
-        {"fused_norms": False, "keep_rotated": True, "keep_activated": True, "keep_quantised_inputs": True}, like="torchtune",
-        untied=True,
+        {
+            "fused_norms": False, "keep_rotated": True, "keep_activated": True, "keep_quantised_inputs": True,
+            "adapter_dropout": True,
+        },
+        like="torchtune", untied=True,
     ),
-    # meta-pytorch/torchtune@bd2a0fc7c3 README, optimization flags: each row of the table adds one to those above it.
+    # meta-pytorch/torchtune@bd2a0fc7c3 README, optimization flags: each row of the table adds one to those above it. Its adapters
+    # are those of recipes/configs/llama3_2/3B_lora_single_device.yaml.
     # stas00/ml-engineering@744d01e18b insights/when-to-upgrade-gpus: benchmark.py and bench_decompose.py log
     # ``max_memory_reserved``; the former makes the model outside ``zero.Init``, so that ``deepspeed.initialize`` brings it
     # to the GPU whole (deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/engine.py, ``_configure_distributed_model``)
@@ -137,7 +145,7 @@ DATASETS = {
             "packed", "compile", "chunked ce", "activation checkpointing", "optimizer in backward", "activation offloading",
             "8-bit adamw", "lora", "qlora",
         ),
-        memory_kind="reserved", loaded_whole=True,
+        memory_kind="reserved", loaded_whole=True, lora_targets=("query", "value", "output", "gate", "up", "down"),
     ),
     # Narayanan et al. 2021 (arXiv 2104.04473) table 2, the only rows of the papers that DeepSpeed ran
     "papers": Dataset(releases={"deepspeed": "deepspeed-2021"}),

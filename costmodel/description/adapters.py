@@ -91,7 +91,8 @@ def targets_of(names: Sequence[str] | str) -> tuple[str, ...]:
     return tuple(name for name in TARGETS if name in found)
 
 
-def choice_of(kind: str, rank: int | None, targets: Sequence[str] | None, keep_inputs: bool = False) -> AdapterChoice:
+def choice_of(kind: str, rank: int | None, targets: Sequence[str] | None, keep_inputs: bool = False,
+              dropout: bool = True) -> AdapterChoice:  # fmt: skip
     """An adapter as the numbers that formulas take.
 
     Parameters
@@ -100,6 +101,7 @@ def choice_of(kind: str, rank: int | None, targets: Sequence[str] | None, keep_i
     rank : `RANK` if None
     targets : as `targets_of` gives them; every projection if None
     keep_inputs : products with weights in NF4 keep their inputs
+    dropout : inputs of adapters are dropped out
     """
     if kind == "none":
         return AdapterChoice(*[0.0] * len(AdapterChoice._fields))
@@ -109,7 +111,7 @@ def choice_of(kind: str, rank: int | None, targets: Sequence[str] | None, keep_i
     return AdapterChoice(
         frozen=1.0, unpacked_bytes=packing.moved, unpacking_launches=packing.launches,
         keep_unpacked=float(packing.kept), rank=float(RANK if rank is None else rank), **flags,
-        keep_inputs=float(kind == "qlora" and keep_inputs),
+        keep_inputs=float(kind == "qlora" and keep_inputs), dropout=float(dropout),
     )  # fmt: skip
 
 

@@ -74,6 +74,7 @@ class Framework:
     keep_rotated : queries and keys are rotated by separate kernels, and kept before and after
     repeat_keys : keys and values that several queries share are copied for each before the attention kernel
     keep_quantised_inputs : products with quantised weights keep their inputs, unread, until the next loss replaces the last
+    adapter_dropout : what its adapters take is dropped out, as its recipes have it
     keep_activated : activation and product of a gated MLP are separate kernels, and the activated gate is kept beside both
     separate_projections : queries, keys and values are products of their own, and so are gate and up of a gated MLP
     grouped_experts : one kernel multiplies for all experts of a rank; else they are multiplied one by one, if no plan fuses them
@@ -138,6 +139,7 @@ class Framework:
     keep_rotated: bool = False
     repeat_keys: bool = False
     keep_quantised_inputs: bool = False
+    adapter_dropout: bool = True
     keep_activated: bool = False
     separate_projections: bool = False
     grouped_experts: bool = True
@@ -198,8 +200,8 @@ class Framework:
         for field in ("sequence_parallel", "fused_cross_entropy", "fused_norms", "overlap_gradients", "overlap_parameters",
                       "overlap_tensor", "overlap_pipeline", "overlap_experts", "scatter_boundary", "keep_gathered",
                       "gather_logits", "balanced_stages", "keep_rotated", "keep_activated", "narrow_copies",
-                      "lazy_gradients", "repeat_keys", "keep_quantised_inputs", "flat_updates", "double_registers",
-                      "older_flash", "first_flash", "fused_accumulation", "grouped_experts",
+                      "lazy_gradients", "repeat_keys", "keep_quantised_inputs", "adapter_dropout", "flat_updates",
+                      "double_registers", "older_flash", "first_flash", "fused_accumulation", "grouped_experts",
                       "separate_projections", "module_hooks", "deferred_sums", "half_gradients"):  # fmt: skip
             flag(field, getattr(self, field))
         if self.time_error is not None:

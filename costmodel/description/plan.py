@@ -383,7 +383,9 @@ class Plan:
         )  # fmt: skip
         return Settings(
             seq_len=float(plan.seq_len), global_batch=float(plan.global_batch), trainable=1.0,
-            adapter=choice_of(plan.adapter, plan.lora_rank, plan.lora_targets, framework.keep_quantised_inputs),
+            adapter=choice_of(
+                plan.adapter, plan.lora_rank, plan.lora_targets, framework.keep_quantised_inputs, framework.adapter_dropout
+            ),
             optimizer=OptimizerChoice(
                 newton_schulz_steps=NEWTON_SCHULZ_STEPS if plan.optimizer == "muon" else 0.0,
                 passing_bytes=PASSING_BYTES.get(plan.optimizer or "", 0.0),

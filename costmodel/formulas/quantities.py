@@ -365,6 +365,7 @@ class AdapterChoice(NamedTuple):
     gate: Number
     up: Number
     down: Number
+    dropout: Number  # 1: an adapter's input is dropped out first
     keep_inputs: Number  # 1: quantised products keep their inputs, though they have no gradient
     unpacked_bytes: Number  # of a parameter held in 4 bits, as if they went over the device's memory, to unpack it once
     unpacking_launches: Number  # kernels that unpack a matrix

@@ -11,7 +11,12 @@ from costmodel import Plan
 from costmodel.description.adapters import GROUPS, NAMED, PACKED, choice_of, targets_of
 from costmodel.errors import CostModelError
 from costmodel.formulas.transformer.activations import layer_activations, retained_inputs
-from costmodel.formulas.transformer.adapters import adapter_parameters, kept_inputs, trained_share
+from costmodel.formulas.transformer.adapters import (
+    adapter_parameters,
+    adapter_work,
+    kept_inputs,
+    trained_share,
+)
 from costmodel.formulas.transformer.flops import forward_flop_per_token
 from costmodel.formulas.transformer.launches import adapting
 from costmodel.formulas.transformer.update import layer_flop, newton_schulz_flop
@@ -49,7 +54,23 @@ def test_without_an_adapter_everything_trains_and_every_input_is_kept():
     assert kept_inputs(choice_of("lora", 8, targets_of("q-v"))) == (1.0, 0.0, 0.0, 0.0)
 
 
-HELD = dataclasses.replace(costmodel.load_framework("torchtune"), keep_quantised_inputs=True)
+def test_adapters_that_drop_nothing_move_and_keep_no_copy_of_their_input():
+    """A dropout reads, writes and masks each input in both passes; without it both matrices of a gated MLP share theirs."""
+    framework, device = costmodel.load_framework("hf-trainer"), costmodel.load_device("a100-sxm-80gb").numbers("bf16")
+    model = costmodel.load_model("llama3-8b")
+    plan = Plan(global_batch=1, seq_len=4096, adapter="lora", lora_targets=("up", "gate"))
+    works, inputs = [], []
+    for dropout in (True, False):
+        software = dataclasses.replace(framework, adapter_dropout=dropout)
+        settings = plan.settings(software)
+        works.append(adapter_work(model.numbers(), settings, plan.numbers(software, 32), 4096.0, device))
+        inputs.append(kept_inputs(settings.adapter)[2])
+    moved = (2.0 + 2.0 + 1.0) * 2 * 4096 * 4096 / device.memory_bandwidth
+    assert [a - b for a, b in zip(*works, strict=True)] == pytest.approx([moved, moved, 0.0])
+    assert inputs == [2.0, 1.0]
+
+
+HELD = dataclasses.replace(costmodel.load_framework("torchtune"), keep_quantised_inputs=True, adapter_dropout=True)
 
 
 @pytest.mark.parametrize("name", ["llama3-8b", "mixtral-8x7b", "gpt2-xl"])

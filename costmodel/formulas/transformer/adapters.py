@@ -18,6 +18,9 @@ from costmodel.formulas.quantities import (
 )
 from costmodel.formulas.transformer import flops
 
+DROPPED = 2.5
+"""Tensors that a dropout moves, forward or backward: one read, one written, and a mask of a byte an element."""
+
 
 def attention_sides(model: ModelNumbers, adapter: AdapterChoice, tensor: Number) -> tuple[Number, Number]:
     """Inputs and outputs of the adapters of one layer's attention on one rank.
@@ -105,7 +108,7 @@ def adapter_work(
 
     Their products are thin and bound by memory. Forward the input is dropped out (read, written, a mask of a byte) and read; the
     wide product is written, scaled, and added to that of the frozen weight. Backward the same from the other side; for their
-    gradients they read both. A dropout of nothing is taken to move as much as another.
+    gradients they read both. A dropout of nothing gives its input back.
 
     Parameters
     ----------
@@ -128,9 +131,10 @@ def adapter_work(
     read = tokens * bytes_ / device.memory_bandwidth
     products = 2.0 * adapter.rank * tokens * (inputs + outputs) / (device.sustained_clock * device.base_flop_rate)
     there = adapter.frozen * ops.where(adapter.rank > 0.0, 1.0, 0.0)
+    dropped = DROPPED * adapter.dropout
     return (
-        there * ops.maximum(read * (3.5 * inputs + 6.0 * outputs), products),
-        there * ops.maximum(read * (6.5 * inputs + 3.0 * outputs), products),
+        there * ops.maximum(read * ((1.0 + dropped) * inputs + 6.0 * outputs), products),
+        there * ops.maximum(read * ((4.0 + dropped) * inputs + 3.0 * outputs), products),
         there * ops.maximum(read * (inputs + outputs), products),
     )
 
@@ -160,8 +164,8 @@ def unpacked_weights(settings: Settings, nparameters: Number) -> Number:
 def kept_inputs(adapter: AdapterChoice) -> tuple[Number, Number, Number, Number]:
     """Copies that products keep of their inputs: of the first projections, the last, the MLP's first and last.
 
-    One for a weight gradient. A frozen product keeps nothing; its adapter keeps the input, dropped out, and each of the two
-    of a gated MLP its own. Of quantised products some keep theirs all the same.
+    One for a weight gradient. A frozen product keeps nothing; its adapter keeps the input; where that is dropped out, each of the
+    two of a gated MLP its own. Of quantised products some keep theirs all the same.
 
     Parameters
     ----------
@@ -174,9 +178,10 @@ def kept_inputs(adapter: AdapterChoice) -> tuple[Number, Number, Number, Number]
     bitsandbytes/autograd/_functions.py, ``MatMul4Bit`` (``ctx.tensors = (A, B)``)
     """
     own = 1.0 - adapter.frozen * (1.0 - adapter.keep_inputs)
+    gated = adapter.gate + adapter.up
     return (
         own + ops.minimum(adapter.query + adapter.key + adapter.value + adapter.fused, 1.0), own + adapter.output,
-        own + adapter.gate + adapter.up, own + adapter.down,
+        own + ops.where(adapter.dropout > 0.0, gated, ops.minimum(gated, 1.0)), own + adapter.down,
     )  # fmt: skip
 
 
