@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import costmodel
 from calibration.data import datasets
 from calibration.data.micro import REPEATED, TRAINING, Sweep
 from calibration.data.reference import DEFAULT_FOLDER
-from calibration.fit.operators import DEVICE_NAMES, Operator, read_micro
+from calibration.fit.operators import DEVICE_NAMES, Operator, read_micro, rows_of
 
 KINDS = {"gemm": "product", "stream": "stream"}
 NEWEST = ("FlashAttention-3", "cuDNN")
@@ -54,7 +53,7 @@ def read_earlier(folder: Path | None = None) -> list[Sweep]:
 def _attention(path: Path) -> list[Sweep]:
     """Passes of flash attention whose shapes the notes give, of which the rates count all keys, or a paper's figures."""
     groups: Groups = {}
-    for row in _rows(path):
+    for row in rows_of(path):
         device, sizes = DEVICE_NAMES.get(row["gpu"]), dict(re.findall(r"(\w+)=(\d+)", row["notes"] or ""))
         if device is None or row["direction"] not in _ATTENTION:
             continue
@@ -81,7 +80,7 @@ def _kernels(path: Path) -> list[Sweep]:
     NVIDIA/cudnn-frontend@3929da2 benchmark/sdpa_benchmark_training/results (cuDNN 9.19 and 9.22).
     """
     groups: Groups = {}
-    for row in _rows(path):
+    for row in rows_of(path):
         kind, _ = _ATTENTION[row["direction"]]
         kernel = f"causal {TRAINING} {REPEATED}" if kind == "attention" else f"{TRAINING} {REPEATED}"
         batch, heads, seq_len = (float(row[name]) for name in ("batch", "heads", "seq_len"))
@@ -89,13 +88,6 @@ def _kernels(path: Path) -> list[Sweep]:
         of_group = groups.setdefault((kind, row["device"], kernel), [])
         of_group.append((batch, heads, width, seq_len, 1.0, 1e-3 * float(row["milliseconds"])))
     return _sweeps(groups, path.name)
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    if not path.is_file():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def _sweeps(groups: Groups, file: str) -> list[Sweep]:

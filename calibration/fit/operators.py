@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -114,7 +114,7 @@ def _measured(device: str, row: Row, source: str) -> Operator | None:
 def read_micro(folder: Path) -> list[Operator]:
     """Operators in the reference folder's microbenchmarks: products, flash attention, streams."""
     operators: list[Operator] = []
-    for row in _rows(folder / "gemm.csv"):
+    for row in rows_of(folder / "gemm.csv"):
         device = DEVICE_NAMES.get(row["gpu"])
         if device and row["dtype"] in ELEMENT_BYTES and row["m"] and float(row["achieved_tflops"]) > 0:
             m, n, k = (float(row[key]) for key in ("m", "n", "k"))
@@ -123,9 +123,9 @@ def read_micro(folder: Path) -> list[Operator]:
             if batch == 1.0:
                 sizes = {"m": m, "n": n, "k": k, "element_bytes": ELEMENT_BYTES[row["dtype"]]}
                 operators.append(Operator(device, "gemm", sizes, row["dtype"], seconds, "gemm.csv"))
-    for row in _rows(folder / "ops_aceso_v100.csv"):
+    for row in rows_of(folder / "ops_aceso_v100.csv"):
         operators += _profiled_products(row)
-    for row in _rows(folder / "attention.csv"):
+    for row in rows_of(folder / "attention.csv"):
         device = DEVICE_NAMES.get(row["gpu"])
         kernels = ("FlashAttention-2", "FlashAttention-3")
         if not device or row["direction"] not in ("fwd", "fwd+bwd") or row["impl"] not in kernels:
@@ -139,7 +139,7 @@ def read_micro(folder: Path) -> list[Operator]:
             flop *= 3.5 if sizes["backward"] else 1.0
             seconds = flop / (float(row["tflops"]) * 1e12)
             operators.append(Operator(device, "attention", sizes, "bf16", seconds, "attention.csv"))
-    for row in _rows(folder / "membw.csv"):
+    for row in rows_of(folder / "membw.csv"):
         device = DEVICE_NAMES.get(row["gpu"])
         if device and row["kernel"] in ("scale", "triad") and row["occupancy_pct"] == "100.0":
             nbytes = 1e9
@@ -173,7 +173,13 @@ def _profiled_products(row: dict[str, str]) -> list[Operator]:
     return [Operator(device, "gemm", sizes, "fp16", seconds, "ops_aceso_v100.csv")]
 
 
-def _rows(path: Path) -> Iterable[dict[str, str]]:
+def rows_of(path: Path) -> list[dict[str, str]]:
+    """Rows of a CSV file by column; none where there is no such file.
+
+    Parameters
+    ----------
+    path : of the file
+    """
     if not path.is_file():
         return []
     with path.open(newline="", encoding="utf-8") as file:

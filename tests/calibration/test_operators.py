@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calibration.__main__ import main
-from calibration.data.micro import Sweep, busiest_share, read_sweeps
+from calibration.data.micro import FILES, Sweep, busiest_share, read_sweeps
 from calibration.data.reference import DEFAULT_FOLDER
 from calibration.fit.devices import Fitted, blank, field_of, fit_device, pooled, predict
 from calibration.fit.earlier_sweeps import read_earlier
@@ -122,10 +122,13 @@ def test_operators_of_a_device_are_met(name):
     sweeps = [sweep for sweep in read_sweeps() + trained if sweep.device == name]
     found = fit_device(sweeps, blank(name), {})
     bars = {"product": 0.08, "grouped product": 0.12, "attention": 0.10, "attention backward": 0.10, "cast": 0.10}
-    for kind, dtype, file in {(sweep.kind, sweep.dtype, sweep.file) for sweep in sweeps}:
-        mine = [sweep for sweep in sweeps if (sweep.kind, sweep.dtype, sweep.file) == (kind, dtype, file)]
-        bar = 0.12 if dtype == "fp8-block" else bars[kind]
-        assert np.median(errors(mine, found.values, blank(name))) <= bar, (kind, dtype, file)
+    for sweep in sweeps:
+        bar = 0.12 if sweep.dtype == "fp8-block" else bars[sweep.kind]
+        if sweep.file in FILES:
+            assert np.median(errors([sweep], found.values, blank(name))) <= bar, sweep.label
+    for kind in {sweep.kind for sweep in sweeps if sweep.file not in FILES}:  # of FlashAttention 3 and cuDNN together
+        mine = [sweep for sweep in sweeps if sweep.file not in FILES and sweep.kind == kind]
+        assert np.median(errors(mine, found.values, blank(name))) <= bars[kind], kind
 
 
 @measured

@@ -56,12 +56,20 @@ def prototype(layers, heads, attention="fused-softmax", hidden=14_400, stages=No
     return estimate(model, load_cluster("dgx-a100", gpus=8 * stages), plan, framework="megatron-deepspeed")
 
 
-@pytest.mark.parametrize(("layers", "heads", "measured"), [(8, 32, 769.99), (80, 96, 844.81)])
-def test_heads_that_are_not_aligned_are_multiplied_outside_tensor_cores(layers, heads, measured):
-    """bigscience-workshop/bigscience train/tr11-176B-ml/chronicles-prequel.md, "fp16": heads of 450 and of 150 channels.
+MISSED = pytest.mark.xfail(strict=True, reason="740.9 s as shipped, with constants pooled over clusters: 12.3 % too fast")
 
-    Against ten layers of 14,336 with 64 heads of 224, which took 205.52 s for 512 sequences.
-    """
+
+@pytest.mark.parametrize(("layers", "heads", "measured"), [
+    (8, 32, 769.99), pytest.param(80, 96, 844.81, marks=MISSED),
+])  # fmt: skip
+def test_heads_that_are_not_aligned_are_multiplied_outside_tensor_cores(layers, heads, measured):
+    """bigscience-workshop/bigscience train/tr11-176B-ml/chronicles-prequel.md, "fp16": heads of 450 and of 150 channels."""
+    assert prototype(layers, heads).step_time == pytest.approx(measured, rel=0.12)
+
+
+@pytest.mark.parametrize(("layers", "heads", "measured"), [(8, 32, 769.99), (80, 96, 844.81)])
+def test_heads_that_are_not_aligned_take_longer_than_aligned_ones_as_measured(layers, heads, measured):
+    """The same, against ten layers of 14,336 with 64 heads of 224, which took 205.52 s for 512 sequences."""
     found, aligned = prototype(layers, heads), prototype(10, 64, hidden=14_336, stages=1, sequences=512)
     assert found.step_time / aligned.step_time == pytest.approx(measured / 205.52, rel=0.12)
     assert found.time_interval[0] < measured < found.time_interval[1]
