@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, WRITTEN
@@ -17,6 +18,53 @@ PARTS = {
     "gradient_exchange": "gradient communication", "parameter_exchange": "parameter communication",
 }  # fmt: skip
 """Parts of a step whose field is not their name."""
+RULES = {
+    "zero_stage": "with a ZeRO stage that the framework lacks",
+    "zero_pipeline": "with a ZeRO stage that the framework doesn't have under a pipeline",
+    "degrees_of_framework": "with degrees that the framework lacks",
+    "dtype_of_framework": "with a dtype that the framework lacks",
+    "schedule_of_framework": "with a schedule that the framework lacks",
+    "context_of_framework": "with context communication that the framework lacks",
+    "recompute_of_framework": "with recomputation that the framework lacks",
+    "world_size": "with degrees that don't multiply to the GPUs",
+    "tensor_heads": "with a tensor degree that doesn't divide the heads",
+    "tensor_kv_heads": "with a tensor degree that doesn't fit the key/value heads",
+    "tensor_feed_forward": "with a tensor degree that doesn't divide the MLP",
+    "pipeline_layers": "with layers that don't split into the stages",
+    "virtual_stages": "with virtual stages without interleaving",
+    "pipeline_micro_batches": "with micro-batches that don't go round the pipeline",
+    "schedule": "with a schedule without its pipeline",
+    "global_batch": "with a global batch that doesn't split",
+    "sequence": "with a sequence that doesn't split",
+    "context_heads": "with heads that don't split over the context ranks",
+    "experts": "with an expert degree that doesn't divide the experts",
+    "expert_ranks": "with an expert degree that doesn't divide the ranks",
+    "expert_feed_forward": "with an expert-tensor degree that doesn't divide the expert",
+    "shard_group": "with a shard group that doesn't divide the ranks",
+    "cuda_graphs": "with graphs of experts that are not fused",
+    "fused_experts": "with fused experts where there are none, or split ones",
+    "unfused_context": "with context parallelism without flash attention",
+    "synchronisation": "with a synchronisation that its other choices rule out",
+    "compression": "with a compression that its other choices rule out",
+    "repeated": "the same as another but in name",
+}  # fmt: skip
+"""Combinations that a search rejects, by the rule that they broke."""
+
+
+def rejections(counts: Mapping[str, int]) -> str:
+    """How many combinations broke which rule, in words, the commonest first.
+
+    Parameters
+    ----------
+    counts : by the rule, as `SearchResult.rejected` has them
+
+    Examples
+    --------
+    >>> rejections({"tensor_heads": 12, "pipeline_layers": 4000})
+    "4,000 with layers that don't split into the stages, 12 with a tensor degree that doesn't divide the heads"
+    """
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    return ", ".join(f"{count:,} {RULES[rule]}" for rule, count in ordered if count)
 
 
 def part_name(part: str) -> str:

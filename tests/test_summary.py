@@ -10,9 +10,10 @@ import pytest
 
 import costmodel
 from costmodel import Plan, load_cluster, load_model
+from costmodel.evaluation.search_space import RULES
 from costmodel.studies.partitioning import transformer_chain
 from costmodel.summary import ROWS, table
-from costmodel.words import between
+from costmodel.words import between, rejections
 
 MODEL, CLUSTER = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
 PLAN = Plan(global_batch=32, seq_len=8192, pipeline_parallel=4, data_parallel=2)
@@ -92,3 +93,13 @@ assert not {"plotly", "rich", "dash", "kaleido", "pandas", "sympy"} & set(sys.mo
 """
     root = Path(costmodel.__file__).parents[1]
     subprocess.run([sys.executable, "-c", program], check=True, cwd=root)
+
+
+def test_why_nothing_is_legal_is_said_in_words_not_in_codes():
+    for rule in (*RULES, "repeated"):
+        said = rejections({rule: 4000})
+        assert said.startswith("4,000 ") and "_" not in said, rule
+    found = costmodel.search(
+        MODEL, CLUSTER, global_batch=32, seq_len=8192, framework="deepspeed", zero_stage=3, pipeline_parallel=[2, 4]
+    )
+    assert not found.evaluated and "_" not in found.why_none() and "under a pipeline" in found.why_none()

@@ -31,7 +31,7 @@ from costmodel.cli.training import add_run, run_columns, runs_of
 from costmodel.description.dimensions import WRITTEN
 from costmodel.description.plan import Plan
 from costmodel.records import Row
-from costmodel.words import ordered
+from costmodel.words import ordered, rejections
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -45,34 +45,6 @@ PLACED = ("shard_group", "rank_order")
 """Choices of a default search that stand in a column of their own where a plan has made one."""
 PATIENCE = 0.5
 """Seconds that a search may take before a progress bar shows."""
-WORDS = {
-    "zero_stage": "ZeRO stage that the framework lacks",
-    "zero_pipeline": "ZeRO stage under a pipeline",
-    "degrees_of_framework": "degrees that the framework hasn't",
-    "dtype_of_framework": "dtypes that the framework hasn't",
-    "schedule_of_framework": "schedules that the framework hasn't",
-    "context_of_framework": "context communication that the framework hasn't",
-    "world_size": "degrees that don't multiply to the GPUs",
-    "tensor_heads": "tensor degree against heads",
-    "tensor_kv_heads": "tensor degree against key/value heads",
-    "tensor_feed_forward": "tensor degree against the MLP",
-    "pipeline_layers": "layers that don't split into stages",
-    "virtual_stages": "virtual stages without interleaving",
-    "pipeline_micro_batches": "micro-batches that interleaving can't use",
-    "schedule": "schedule without its pipeline",
-    "global_batch": "global batch that doesn't split",
-    "sequence": "sequence that doesn't split",
-    "context_heads": "heads that context ranks can't exchange",
-    "experts": "expert degree against experts",
-    "expert_ranks": "expert degree against ranks",
-    "expert_feed_forward": "expert-tensor degree against the expert",
-    "shard_group": "shard group against ranks",
-    "cuda_graphs": "graphs of experts that are not fused",
-    "fused_experts": "fused experts where there are none, or split ones",
-    "repeated": "the same as another but in name",
-    "unfused_context": "context parallelism without flash attention",
-}
-"""What a rejected plan broke, in words; a rule without an entry is shown by its name."""
 
 
 def add(commands: Commands) -> None:
@@ -230,8 +202,7 @@ def _page(
         lines.append(f"Played out, {inside} of the first {len(result.replays)} stay within their interval")
         lines += [f"Plan {rank}: {replay.left}" for rank, replay in enumerate(result.replays, 1) if replay.left]
     if any(result.rejected.values()):
-        counts = sorted(result.rejected.items(), key=lambda item: -item[1])
-        lines.append("Rejected: " + ", ".join(f"{count:,} {WORDS.get(reason, reason)}" for reason, count in counts if count))
+        lines.append(f"Rejected: {rejections(result.rejected)}")
     lines.append(
         f"Looked at {result.considered:,} combinations, {result.evaluated:,} of them legal, "
         f"{result.fitting:,} that fit, in {format_seconds(seconds)}"

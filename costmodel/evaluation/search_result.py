@@ -22,6 +22,7 @@ from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.ranking import Standings, standings
 from costmodel.formulas.quantities import Settings
 from costmodel.records import Row
+from costmodel.words import rejections
 
 if TYPE_CHECKING:
     import pandas
@@ -182,10 +183,10 @@ class SearchResult:
     def why_none(self) -> str:
         """One line about why nothing fits."""
         if self.evaluated == 0:
-            counts = ", ".join(f"{reason} {count}" for reason, count in self.rejected.items()) or (
-                "the degrees asked for don't multiply to the GPUs"
-            )
-            return f"no legal plan for {self.model.name} on {self.cluster.gpus} x {self.cluster.name}: {counts}"
+            why = "; rejected were " + rejections(self.rejected) if any(self.rejected.values()) else (
+                ": the degrees asked for don't multiply to the GPUs"
+            )  # fmt: skip
+            return f"no legal plan for {self.model.name} on {self.cluster.gpus} x {self.cluster.name}{why}"
         assert self.closest_miss is not None
         return (
             f"no plan of {self.evaluated} fits {self.model.name} on {self.cluster.gpus} x {self.cluster.name}; "
