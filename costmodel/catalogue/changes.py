@@ -1,13 +1,13 @@
-"""One number of a description scaled or replaced: what a question of the form "what if" starts with."""
+"""One number of a description scaled or replaced, as a question of the form "what if" does it, and what was changed, in words."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from costmodel.catalogue.readings import KINDS
+from costmodel.catalogue.readings import KINDS, STACK_KINDS
 from costmodel.checks import real
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.device import Device, Efficiency
@@ -16,15 +16,23 @@ from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue
 from costmodel.formulas.quantities import Software
 from costmodel.records import changed, flat, paths, replaced
-from costmodel.units import quantity
+from costmodel.units import GB, GiB, format_bytes, format_seconds, quantity
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Description = TypeVar("Description", Transformer, Device, Cluster, Framework)
 Value = float | int | bool | str
+FOLLOWERS = {"line_rate": "bandwidth", "usable_memory": "memory", "rated_power": "power"}
+"""Fields that change with another by the same factor, so that a change of the other says it."""
+NOT_COMPARED = (
+    "name", "title", "gpus", "frameworks", "own_runs", "owner", "server_systems", "time_error", "published_parameters",
+)  # fmt: skip
+"""Fields that no change of one number is about: names, a size that is asked for, what calibration keeps."""
 
 _SCALE = re.compile(r"(?:x\s*([0-9.eE+-]+)|([0-9.eE+-]+)\s*x)")
+_ALSO = {"kernel_time": "time", "power": "power", "rated_power": "power", "cache": "size"}
+"""Kinds of quantities of fields that files give as plain numbers."""
 _WORDS = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
 
 
@@ -162,7 +170,8 @@ def _new(thing: DataclassInstance, field: str, value: Value) -> Any:
         near = difflib.get_close_matches(field[:100], known, n=3, cutoff=0.4)
         hint = f"; did you mean {', '.join(near)}?" if near else f"; one of {', '.join(fields)}"
         raise InvalidValue("path", field, f"a field of {type(thing).__name__}{hint}")
-    return _value(field, getattr(thing, field), value, KINDS.get(field))
+    shares = isinstance(thing, Efficiency)  # its `memory` is a share of a bandwidth
+    return _value(field, getattr(thing, field), value, None if shares else KINDS.get(field))
 
 
 def _factor(value: Value) -> float | None:
@@ -206,3 +215,139 @@ def _read(field: str, old: object, value: str) -> object:
     except ValueError:
         raise InvalidValue(field, value, "a number, or a factor such as 2x") from None
     return int(number) if number.is_integer() and not isinstance(old, float) else number
+
+
+# What was changed
+
+
+class Difference(NamedTuple):
+    """A number of a description that differs from another's, with its unit in words."""
+
+    path: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        """Path, old and new value, a unit that both have written once."""
+        unit = self.before.partition(" ")[2]
+        same = unit and self.after.partition(" ")[2] == unit
+        return f"{self.path} {self.before.partition(' ')[0] if same else self.before} -> {self.after}"
+
+
+def differences(original: Description, changed: Description) -> tuple[Difference, ...]:
+    """Numbers in which a description differs from another of its kind, by the paths that `replace` takes.
+
+    Parameters
+    ----------
+    original : what it is compared with: of the catalogue, the entry of the same name
+    changed : of the same class
+
+    Returns
+    -------
+    tuple of Difference
+        (path, before, after); a field that follows another by the same factor isn't told beside it, names aren't compared
+
+    Examples
+    --------
+    >>> from costmodel import load_cluster
+    >>> cluster = load_cluster("hgx-h200")
+    >>> for one in differences(cluster, replace(cluster, {"network.bandwidth": "2x", "device.memory": "141 GB"})):
+    ...     print(one)
+    device.memory 141 GiB (151.4 GB) -> 131.3 GiB (141 GB)
+    rail.bandwidth 46 -> 92 GB/s per GPU
+    """
+    return tuple(_differences("", original, changed))
+
+
+def _differences(path: str, old: object, new: object) -> Iterator[Difference]:
+    if old == new:
+        return
+    if isinstance(old, Cluster) and isinstance(new, Cluster):
+        yield from _of_clusters(old, new)
+    elif isinstance(old, Device) and isinstance(new, Device) and old.name != new.name:
+        yield Difference(path, old.name, new.name)
+    elif (one := _parts(old)) is not None and (other := _parts(new)) is not None:
+        yield from _of_parts(path, one, other)
+    else:
+        yield Difference(path, _said(path, old), _said(path, new))
+
+
+def _of_clusters(old: Cluster, new: Cluster) -> Iterator[Difference]:
+    yield from _differences("device", old.device, new.device)
+    before, after = ({level.name: level for level in cluster.levels} for cluster in (old, new))
+    for name in dict.fromkeys((*before, *after)):
+        if name in before and name in after:
+            yield from _differences(name, before[name], after[name])
+        else:
+            yield Difference(name, *("a level" if name in levels else "none" for levels in (before, after)))
+
+
+def _of_parts(path: str, old: Mapping[str, object], new: Mapping[str, object]) -> Iterator[Difference]:
+    """Of two tables, each of which may hold tables; peaks that all changed by one factor are told as one."""
+    if path.endswith("dense_peak") and len(old) > 1 and old.keys() == new.keys():
+        dtype = next(iter(old))
+        if len({_ratio(old[name], new[name]) for name in old}) == 1:
+            yield Difference(path, *(f"{_said(path, peaks[dtype])} in {dtype}, every dtype alike" for peaks in (old, new)))
+            return
+    for name in dict.fromkeys((*old, *new)):
+        if name in NOT_COMPARED or _follows(name, old, new):
+            continue
+        place = f"{path}.{name}".lstrip(".")
+        if name in old and name in new:
+            yield from _differences(place, old[name], new[name])
+        else:
+            yield Difference(place, *(_said(place, table.get(name)) for table in (old, new)))
+
+
+def _follows(name: str, old: Mapping[str, object], new: Mapping[str, object]) -> bool:
+    """Whether a field changed by the factor of the one that it goes with."""
+    lead = FOLLOWERS.get(name)
+    if lead is None or old[name] == new[name]:
+        return False
+    return _ratio(old[name], new[name]) == _ratio(old[lead], new[lead]) or (old[name] == old[lead] and new[name] == new[lead])
+
+
+def _parts(value: object) -> Mapping[str, object] | None:
+    """The fields of a description, or the numbers of a group; None of what is one value."""
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, Software):
+        return flat(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return None
+
+
+def _ratio(old: object, new: object) -> float | None:
+    """By which factor a number changed, to nine digits; None of what is no number."""
+    numbers = [value for value in (old, new) if isinstance(value, int | float) and not isinstance(value, bool)]
+    return float(f"{numbers[1] / numbers[0]:.9g}") if len(numbers) == 2 and numbers[0] else None
+
+
+def _said(path: str, value: object) -> str:
+    """A value with its unit."""
+    owner, _, field = path.rpartition(".")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(_said("", one) for one in value) or "none"
+    if not isinstance(value, int | float):
+        return "none" if value is None else str(value)
+    kind = (KINDS | STACK_KINDS | _ALSO).get(field)
+    if "dense_peak" in path.split("."):
+        kind = "flop_rate"
+    elif "efficiency" in path.split(".") and kind != "time":
+        kind = None
+    if kind == "bandwidth" and owner not in ("", "device"):
+        return f"{value / GB:.4g} GB/s per GPU"
+    if kind in ("bandwidth", "memory_bandwidth"):
+        return f"{value / GB:.4g} GB/s"
+    if kind == "memory":
+        return f"{value / GiB:.4g} GiB ({value / GB:.4g} GB)"
+    if kind == "flop_rate":
+        return f"{value / 1e12:.4g} TFLOP/s"
+    if kind in ("latency", "time"):
+        return format_seconds(value)
+    if kind == "size":
+        return format_bytes(value)
+    return f"{value:.4g} W" if kind == "power" else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
