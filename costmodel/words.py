@@ -79,16 +79,16 @@ def part_name(part: str) -> str:
 
 
 def degrees(plan: Plan) -> str:
-    """Degrees of a plan above one, in the letters of frameworks: VP is the model chunks on a pipeline rank.
+    """Degrees of a plan above one as one word, in the letters of frameworks: VP is the model chunks on a pipeline rank.
 
     Examples
     --------
     >>> from costmodel import Plan
     >>> degrees(Plan(global_batch=64, seq_len=2048, tensor_parallel=4, pipeline_parallel=2, virtual_stages=3))
-    'TP 4, PP 2, VP 3'
+    'TP4 PP2 VP3'
     """
-    words = [f"{one.short} {getattr(plan, one.field)}" for one in WRITTEN if getattr(plan, one.field) > 1]
-    return ", ".join(words) or "one GPU"
+    words = [f"{one.short}{getattr(plan, one.field)}" for one in WRITTEN if getattr(plan, one.field) > 1]
+    return " ".join(words) or "one GPU"
 
 
 def ordered(plan: Plan) -> str:
@@ -124,7 +124,7 @@ def label(plan: Plan) -> str:
     --------
     >>> from costmodel import Plan
     >>> label(Plan(global_batch=64, seq_len=2048, data_parallel=8, micro_batch=2, recompute="full", zero_stage=1))
-    'DP 8, micro-batch 2, recompute full'
+    'DP8, micro-batch 2, recompute full'
     """
     words = [degrees(plan)]
     if plan.micro_batch > 1:
@@ -138,6 +138,35 @@ def label(plan: Plan) -> str:
     if plan.dtype != "bf16":
         words.append(plan.dtype)
     return ", ".join([*words, *placed(plan)])
+
+
+def of_limit(estimate: Estimate) -> str:
+    """Memory of the fullest GPU against the limit that the plan is judged by, such as ``62.9 of 70.5 GiB``.
+
+    Parameters
+    ----------
+    estimate : of the plan
+    """
+    return f"{float(estimate.memory.total) / GiB:.1f} of {estimate.memory_limit / GiB:.1f} GiB"
+
+
+def memory_limit(estimate: Estimate) -> str:
+    """The limit that a plan is judged by, with its margin, in words.
+
+    Parameters
+    ----------
+    estimate : of the plan, or of any other of its framework on its device
+
+    Returns
+    -------
+    str
+        such as ``70.5 GiB a GPU: 79.2 GiB usable, less 11.0 % so that a plan there fits with 90 %``
+    """
+    usable, limit, sure = estimate.usable_memory, estimate.memory_limit, 100.0 * estimate.required_probability
+    if limit == usable:
+        return f"{limit / GiB:.1f} GiB a GPU, all that is usable"
+    margin = f"{'less' if limit < usable else 'and'} {100.0 * abs(1.0 - limit / usable):.1f} %"
+    return f"{limit / GiB:.1f} GiB a GPU: {usable / GiB:.1f} GiB usable, {margin} so that a plan there fits with {sure:g} %"
 
 
 def between(low: float, high: float | None = None) -> str:

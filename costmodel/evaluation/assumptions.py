@@ -71,7 +71,7 @@ def _of_device(estimate: Estimate) -> list[Assumption]:
             _quoted(entry, "dense_peak"),
         ),
         Assumption(
-            "memory that a process can use", format_bytes(estimate.memory_limit), "",
+            "memory that a process can use", format_bytes(estimate.usable_memory), "",
             _quoted(entry, "usable_memory" if "usable_memory" in entry else "memory"),
         ),
         Assumption(

@@ -133,9 +133,14 @@ class Estimate:
         return Bill(**{part: float(value) for part, value in self.step.memory._asdict().items()}, asked=asked)
 
     @property
-    def memory_limit(self) -> float:
+    def usable_memory(self) -> float:
         """Bytes that a process can use on a GPU."""
         return float(self.cluster.device.usable_memory or self.cluster.device.memory)
+
+    @property
+    def memory_limit(self) -> float:
+        """Bytes up to which the plan is judged to fit: what a process can use, less a margin for the estimate's error."""
+        return self.spread.margin(self.required_probability) * self.usable_memory
 
     @functools.cached_property
     def spread(self) -> Spread:
@@ -150,12 +155,12 @@ class Estimate:
     @property
     def memory_margin(self) -> float:
         """Bytes to spare before the plan is judged not to fit; negative where it doesn't."""
-        return self.spread.margin(self.required_probability) * self.memory_limit - float(self.step.memory.total)
+        return self.memory_limit - float(self.step.memory.total)
 
     @property
     def fit_probability(self) -> float:
         """Probability that the plan fits, given the error of the memory estimate."""
-        return probability_below(float(self.step.memory.total), self.memory_limit, self.spread.memory)
+        return probability_below(float(self.step.memory.total), self.usable_memory, self.spread.memory)
 
     @functools.cached_property
     def slopes(self) -> Slopes:
@@ -232,9 +237,9 @@ class Estimate:
         row |= {"mfu": self.mfu, "causal_mfu": self.causal_mfu, "hfu": self.hfu}
         row |= {"tokens_per_second": self.tokens_per_second, "peak_memory_bytes": float(self.memory.total)}
         row |= {f"{part}_bytes": float(getattr(self.memory, part)) for part in MEMORY_PARTS}
-        return row | {"memory_limit_bytes": self.memory_limit, "memory_margin_bytes": self.memory_margin} | {
-            "fits": self.fits, "fit_probability": self.fit_probability, "evidence": self.evidence,
-        }  # fmt: skip
+        row |= {"usable_memory_bytes": self.usable_memory, "memory_limit_bytes": self.memory_limit}
+        row |= {"memory_margin_bytes": self.memory_margin, "fits": self.fits}
+        return row | {"fit_probability": self.fit_probability, "evidence": self.evidence}
 
 
 def estimate_several(

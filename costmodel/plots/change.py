@@ -52,7 +52,7 @@ def change(rows: Sequence[str], estimates: Sequence[Estimate]) -> Change:
     rows : what each estimate is
     estimates : the unchanged one first, the one whose limit is drawn last
     """
-    limit = estimates[-1].spread.margin(estimates[-1].required_probability) * estimates[-1].memory_limit
+    limit = estimates[-1].memory_limit
     second, time_unit = seconds_unit(max(one.step_time for one in estimates))
     byte, memory_unit = bytes_unit(max(limit, *(float(one.memory.total) for one in estimates)))
     times = tuple(Piece(part, tuple(one.times[part] / second for one in estimates)) for part in TIME_PARTS)

@@ -24,7 +24,7 @@ from costmodel.plots.style import (
     seconds_unit,
 )
 from costmodel.simulation.played_step import Simulation
-from costmodel.units import GB, format_seconds
+from costmodel.units import GB, GiB, format_seconds
 
 LOOKS = ((BLUE, "solid", 2.2), (VERMILLION, "dash", 1.6), (GREEN, "dot", 1.8))
 """Okabe-Ito colour, dash and width of the lines of a row."""
@@ -79,7 +79,7 @@ def shown(step: Simulation, bins: int = 400) -> Use:
     fullest = int(step.peak_bytes.argmax())
     rows = [
         Row("computing", "% of the time", mean(100.0 * use.compute, last), 100.0),
-        Row("held on a GPU", "GB", lines(use.held / GB, (0, fullest, last)), question.memory_limit / GB),
+        Row("held on a GPU", "GiB", lines(use.held / GiB, (0, fullest, last)), question.memory_limit / GiB),
     ]
     for load in step.loads:
         rows.append(Row(f"{load.level} link", "GB/s", mean(use.links[load.level] / GB, load.stage), load.bandwidth / GB))

@@ -55,7 +55,7 @@ def stages(estimate: Estimate) -> Stages:
     rows = estimate.memory.stages
     least, most = estimate.memory_interval
     whole = float(estimate.memory.total)
-    limit = whole + estimate.memory_margin
+    limit = estimate.memory_limit
     factor, unit = bytes_unit(max(limit, most))
     parts = []
     for name in PARTS:

@@ -24,6 +24,7 @@ from costmodel.studies.sandblaster_lbfgs import sandblaster
 from costmodel.studies.servers import parameter_server
 from costmodel.studies.staleness import Staleness
 from costmodel.training.compare import Settings, System, waiting
+from costmodel.words import degrees
 
 GRADIENT_BYTES = 2.0
 """Of a gradient on the way to a server or a peer."""
@@ -146,10 +147,7 @@ class _Transformer:
         if not found.ranked:
             raise IllegalPlan("memory", f"no combination of degrees is legal and fits on {self.gpus} GPUs")
         plan = found.best.plan
-        setting = (
-            f"TP {plan.tensor_parallel} CP {plan.context_parallel} PP {plan.pipeline_parallel} DP {plan.data_parallel} "
-            f"ZeRO {plan.zero_stage}"
-        )  # fmt: skip
+        setting = f"{degrees(plan)}, ZeRO {plan.zero_stage}"
         return self.planned("best combination", setting, found.best, stale.synchronous())
 
     def synchronised(self, name: str, kind: str, staleness: Staleness, setting: str, **fields: object) -> System:

@@ -189,7 +189,7 @@ def test_the_closest_miss_is_the_fastest_of_those_that_nearly_fit():
     cluster = load_cluster("dgx-h100", gpus=64)
     asked = {"global_batch": 256, "seq_len": 8192}
     found = search(load_model("llama3-70b"), cluster, keep_evaluated=True, **asked)
-    every, limit = found.every, found.best.memory_limit * found.best.spread.margin(0.9)
+    every, limit = found.every, found.best.usable_memory * found.best.spread.margin(0.9)
     near = (every.peak_memory > limit) & (every.peak_memory <= 1.5 * limit)
     fastest = every.step_time[near].min()
     assert (found.closest_miss is not None) == (fastest < found.best.step_time)

@@ -35,8 +35,7 @@ def test_the_figure_s_parts_add_up_to_step_and_memory(what):
     for row, one in enumerate(found):
         assert sum(piece.amounts[row] for piece in shown.times) == pytest.approx(shown.totals[row])
         total = sum(piece.amounts[row] for piece in shown.memory)
-        room = one.spread.margin(one.required_probability) * found[-1].memory_limit
-        assert total / shown.limit == pytest.approx(one.memory.total / room)
+        assert total / shown.limit == pytest.approx(one.memory.total / found[-1].memory_limit)
     assert len(change_figure(shown).data) == len(shown.times) + len(shown.memory) + 1
 
 

@@ -23,13 +23,13 @@ def step(request):
 def test_rows_are_compute_memory_and_every_level_of_links(step):
     shown = plots.shown(step, 100)
     levels = [level.name for level in step.estimate.cluster.levels]
-    assert [row.unit for row in shown.rows] == ["% of the time", "GB", *["GB/s"] * len(levels)]
+    assert [row.unit for row in shown.rows] == ["% of the time", "GiB", *["GB/s"] * len(levels)]
     assert [row.title for row in shown.rows[2:]] == [f"{level} link" for level in levels]
     for row in shown.rows:
         assert all(len(line.values) == 100 and line.values.max() <= row.limit * (1 + 1e-6) for line in row.lines)
     use = step.utilisation(100)
     assert shown.rows[0].lines[0].values == pytest.approx(100 * use.compute.mean(0))
-    assert shown.rows[1].lines[0].values == pytest.approx(use.held[0] / 1e9)
+    assert shown.rows[1].lines[0].values == pytest.approx(use.held[0] / 2**30)
     assert shown.rows[3].lines[0].values == pytest.approx(use.links[levels[1]].mean(0) / 1e9)
 
 
