@@ -46,6 +46,37 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds / 1e-9:.3g} ns"
 
 
+COUNTS = {"T": 1e12, "B": 1e9, "M": 1e6, "k": 1e3}
+
+
+def read_count(field: str, text: str) -> float:
+    """A number of things, such as 300e9, 300B or 15T.
+
+    Parameters
+    ----------
+    field : what is counted
+    text : a number, or one with a suffix of `COUNTS`
+
+    Raises
+    ------
+    InvalidValue
+        for anything else
+
+    Examples
+    --------
+    >>> read_count("tokens", "15T")
+    15000000000000.0
+    """
+    scale = COUNTS.get(text[-1:], 1.0)
+    try:
+        number = float(text if scale == 1.0 else text[:-1])
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise InvalidValue(field, text[:40], "a number, such as 300e9, 300B or 15T")
+    return scale * number
+
+
 def format_count(count: float) -> str:
     """`count` with a decimal suffix.
 
@@ -54,7 +85,7 @@ def format_count(count: float) -> str:
     >>> format_count(70.55e9)
     '70.55 B'
     """
-    for unit, factor in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
+    for unit, factor in COUNTS.items():
         if abs(count) >= factor:
             return f"{count / factor:.4g} {unit}"
     return f"{count:.4g}"

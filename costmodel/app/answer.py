@@ -8,15 +8,19 @@ from collections.abc import Sequence
 from shlex import join
 from typing import NamedTuple
 
-from costmodel.app.state import SLIDERS, State, read_fields
+from costmodel.app.state import CONSTRAINTS, LARGEST_FACTOR, SLIDERS, State, read_fields
 from costmodel.catalogue.loader import load_cluster, load_model
+from costmodel.catalogue.machines import machine
 from costmodel.description.cluster import Cluster
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.estimation import Estimate, estimate, fill_slopes
 from costmodel.evaluation.factors import IMBALANCE, quantities, scaled
 from costmodel.evaluation.leading import MOST, shortlists
+from costmodel.evaluation.offers import Offer, offers
 from costmodel.evaluation.plan_search import SearchResult, search_by_name
+from costmodel.training.cost import Tariff
+from costmodel.training.duration import TrainingRun, time_to_train
 from costmodel.units import format_seconds
 from costmodel.words import label
 
@@ -24,6 +28,10 @@ TOP = 8
 """Ranked plans of the table."""
 MOST_COMBINATIONS = 120_000
 """Of a search that the page starts."""
+
+
+PEAK = "the peak"
+"""What ends the efficiency: no product is faster."""
 
 
 class Answer(NamedTuple):
@@ -58,6 +66,8 @@ def described(state: State, cluster: str = "") -> tuple[Transformer, Cluster]:
     cluster : another than the state's
     """
     model = read_fields(state.config) if state.config else load_model(state.model)
+    if state.device and not cluster:
+        return model, machine(state.device, gpus=state.gpus)
     return model, load_cluster(cluster or state.cluster, gpus=state.gpus)
 
 
@@ -84,16 +94,39 @@ def factors_of(state: State, model: Transformer, cluster: Cluster) -> dict[str, 
     state : of the page
     model, cluster : of its question
     """
-    given, found = dict(state.factors), {}
+    given, found = dict(state.factors), dict[str, float]()
     for name, level in zip(SLIDERS, cluster.levels, strict=False):
         found[f"{level.name}.bandwidth"] = given.get(name, 1.0)
         found[f"{level.name}.latency"] = given.get("latency", 1.0)
     found["device.memory"] = given.get("memory", 1.0)
-    reached = max(*cluster.device.efficiency.gemm.values(), cluster.device.efficiency.attention_forward)
-    found["device.efficiency"] = min(given.get("efficiency", 1.0), 1.0 / min(reached, 1.0))
+    found["device.efficiency"] = given.get("efficiency", 1.0)
     found[IMBALANCE] = given.get("imbalance", 1.0)
     known = quantities(model, cluster)
+    for name, (least, most) in ends(model, cluster).items():
+        field = {"efficiency": "device.efficiency", "imbalance": IMBALANCE}[name]
+        found[field] = min(max(found[field], least), most)
     return {name: factor for name, factor in found.items() if name in known and factor != 1.0}
+
+
+def ends(model: Transformer, cluster: Cluster) -> dict[str, tuple[float, float]]:
+    """The least and the most that sliders of some quantities can be moved to, as factors; others reach `LARGEST_FACTOR`.
+
+    No product is faster than the peak, and the busiest expert rank has at least the mean of the tokens.
+
+    Parameters
+    ----------
+    model, cluster : of the question
+    """
+    return {
+        "efficiency": (1.0 / LARGEST_FACTOR, min(1.0 / min(reached(cluster), 1.0), LARGEST_FACTOR)),
+        "imbalance": (min(1.0 / model.expert_imbalance, 1.0), LARGEST_FACTOR),
+    }
+
+
+def reached(cluster: Cluster) -> float:
+    """Share of the peak that the best of a device's products and its attention reach."""
+    constants = cluster.device.efficiency
+    return max(*constants.gemm.values(), constants.attention_forward, constants.attention_backward)
 
 
 def under_sliders(state: State, before: SearchResult, top: int = TOP) -> SearchResult:
@@ -159,10 +192,50 @@ def unmoved(question: State, plan: Plan) -> Estimate:
     return estimate(before.model, before.cluster, plan, before.framework)
 
 
+@functools.lru_cache(maxsize=16)
+def offered(question: State) -> tuple[Offer, ...]:
+    """Changes with which a plan would fit where none does, the cheapest first.
+
+    Parameters
+    ----------
+    question : `State.question` of a state
+    """
+    return tuple(offers(searched(question)))
+
+
+def taken(change: str) -> dict[str, str]:
+    """What an offer's change is in a link, by name; an empty value leaves the field open.
+
+    Parameters
+    ----------
+    change : in words, as `Offer.change` has it
+
+    Examples
+    --------
+    >>> taken("adapter=lora, optimizer_offload=1.0"), taken("seq_len=4096"), taken("tensor_parallel=any")
+    ({'adapter': 'lora', 'oo': '1.0'}, {'seq': '4096'}, {'tp': ''})
+    """
+    short = {field: name for name, field in CONSTRAINTS.items()} | {"seq_len": "seq", "gpus": "gpus"}
+    pairs = (part.split("=") for part in change.split(", "))
+    return {short[name]: "" if value == "any" else value for name, value in pairs if name in short}
+
+
+def run_of(answer: Answer) -> TrainingRun | None:
+    """The whole run of the chosen plan; None where no tokens are asked for, or nothing fits.
+
+    Parameters
+    ----------
+    answer : to a state
+    """
+    if not answer.state.tokens or answer.chosen is None:
+        return None
+    return time_to_train(answer.chosen, answer.state.tokens, tariff=Tariff(gpu_hour=answer.state.price or None))
+
+
 def _beside(state: State, found: SearchResult) -> Estimate | None:
     """The plan to compare with: the best of a second cluster, or another row of the table."""
     if state.against:
-        other = searched(dataclasses.replace(state.question, cluster=state.against))
+        other = searched(dataclasses.replace(state.question, cluster=state.against, device=""))
         return under_sliders(state, other, 1).ranked[0] if other.ranked else None
     return found[state.beside] if 0 <= state.beside < len(found) and state.beside != state.row else None
 
@@ -177,7 +250,8 @@ def difference(answer: Answer) -> str:
     if not answer.moved:
         return ""
     factors = factors_of(answer.state, answer.before.model, answer.before.cluster)
-    moved = ", ".join(_moved(name, factor) for name, factor in factors.items())
+    most = ends(answer.before.model, answer.before.cluster)["efficiency"][1]
+    moved = ", ".join(_moved(name, factor, most) for name, factor in factors.items())
     head = moved[0].upper() + moved[1:]
     if answer.chosen is None or answer.unmoved is None:
         return f"{head}: nothing fits any more"
@@ -193,12 +267,13 @@ def difference(answer: Answer) -> str:
     return f"{text}; the best plan is now {label(best.plan)}, before it was {label(first.plan)}{fate}"
 
 
-def _moved(name: str, factor: float) -> str:
+def _moved(name: str, factor: float, ceiling: float) -> str:
     own = {"device.memory": "GPU memory", "device.efficiency": "efficiency", IMBALANCE: "imbalance of experts"}
     what = own.get(name, name.replace(".", " "))
     near = {0.5: "half the ", 2.0: "twice the ", 0.25: "a quarter of the ", 4.0: "four times the "}
     word = next((text for value, text in near.items() if abs(factor / value - 1.0) < 0.02), None)
-    return f"{word}{what}" if word else f"{factor:.2g} times the {what}"
+    at = f" ({PEAK})" if name == "device.efficiency" and factor == ceiling else ""
+    return f"{word}{what}{at}" if word else f"{factor:.2g} times the {what}{at}"
 
 
 def _change(then: float, now: float) -> str:
@@ -211,7 +286,8 @@ def _change(then: float, now: float) -> str:
 def command(state: State) -> str:
     """The command line that asks the same question, without sliders."""
     words = [
-        "costmodel", "report", state.model if not state.config else "config.json", "--cluster", state.cluster,
+        "costmodel", "report", state.model if not state.config else "config.json",
+        *(("--device", state.device) if state.device else ("--cluster", state.cluster)),
         "--gpus", str(state.gpus), "--global-batch", str(state.batch), "--seq-len", str(state.seq),
         "--framework", state.framework,
     ]  # fmt: skip
@@ -221,6 +297,6 @@ def command(state: State) -> str:
 
 
 __all__ = [
-    "TOP", "Answer", "all_under_sliders", "answered", "command", "described", "difference", "factors_of", "searched",
-    "under_sliders", "unmoved",
+    "PEAK", "TOP", "Answer", "all_under_sliders", "answered", "command", "described", "difference", "ends", "factors_of",
+    "offered", "reached", "run_of", "searched", "taken", "under_sliders", "unmoved",
 ]  # fmt: skip

@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterable
 from html import escape
 
-from costmodel.app.state import CONSTRAINTS, LARGEST_FACTOR, SLIDERS, State
+from costmodel.app.state import LARGEST_FACTOR, SLIDERS, State
 from costmodel.catalogue.loader import names
 from costmodel.catalogue.software import framework_names
+from costmodel.description.adapters import KINDS
 from costmodel.description.device import DTYPES
+from costmodel.description.plan import OPTIMIZERS
 
 DOUBLINGS = math.log2(LARGEST_FACTOR)
 """To either side of a slider's middle."""
@@ -17,6 +19,7 @@ HINTS = {
     "tp": "1,2,4,8", "cp": "all", "pp": "all", "ep": "all", "dp": "all", "mb": "1,2,4", "zero": "0 to 3",
     "recompute": "none,full",
 }  # fmt: skip
+OFFLOADS = '<option value="" selected>none</option><option value="0.5">half</option><option value="1.0">all</option>'
 TITLES = {
     "tp": "tensor parallel", "cp": "context parallel", "pp": "pipeline parallel", "ep": "expert parallel", "dp": "data parallel",
     "mb": "micro-batch", "zero": "ZeRO stage", "recompute": "recompute",
@@ -46,7 +49,7 @@ def _form() -> str:
     fixed = "".join(
         f'<label>{TITLES[name]}<input name="{name}" type="text" placeholder="{HINTS[name]}" data-default="" autocomplete="off">'
         "</label>"
-        for name in CONSTRAINTS if name != "dtype"
+        for name in HINTS
     )  # fmt: skip
     return f"""<form class="ask" id="ask" aria-label="question"><p class="brand">costmodel <small>what if</small></p>
 <details open><summary>Model</summary>{_select("model", "model", _options(names("model"), plain.model), plain.model)}
@@ -55,12 +58,18 @@ def _form() -> str:
 <label class="drop" id="drop">or drop a config.json here
 <input type="file" id="file" accept=".json,application/json" class="unseen"></label></details>
 <details open><summary>Cluster</summary>{_select("cluster", "cluster", _options(names("cluster"), plain.cluster), plain.cluster)}
+{_select("device", "GPU", _options(names("device"), plain.device, "the cluster's"), plain.device)}
 {_number("gpus", "GPUs", plain.gpus)}
 {_select("framework", "framework", _options(framework_names(), plain.framework), plain.framework)}
 {_select("against", "compare with", _options(names("cluster"), "", "no other"), "")}</details>
-<details><summary>Plan</summary>{_select("dtype", "dtype", _options(DTYPES, "", "bf16 alone"), "")}{fixed}
+<details><summary>Plan</summary>{_select("dtype", "dtype", _options(DTYPES, "", "the GPU's default"), "")}
+{_select("adapter", "adapter", _options([kind for kind in KINDS if kind != "none"], "", "none: all weights"), "")}
+{_select("optimizer", "optimizer", _options(OPTIMIZERS, "", "the framework's"), "")}
+{_select("oo", "optimizer offload", OFFLOADS, "")}{_select("ao", "activation offload", OFFLOADS, "")}{fixed}
 <p class="hint">Empty: every value is tried. Several: commas between them.</p></details>
-<details><summary>Cost</summary>{_slider("price", 0.0, 20.0, 0.05, 0.0)}
+<details><summary>Run and cost</summary>
+<label>tokens<input name="tokens" type="text" placeholder="300B or 15T" data-default="" autocomplete="off"></label>
+<p class="hint">Of the whole run: how long it takes.</p>{_slider("price", 0.0, 20.0, 0.05, 0.0)}
 <p class="hint">Of one GPU for an hour, in your currency.</p></details></form>"""
 
 

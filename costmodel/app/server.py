@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import socket
 import sys
@@ -123,7 +124,7 @@ def show(query: str) -> tuple[object, ...]:
     return (
         view.said(answer), view.table(answer), view.tabs(answer.state), figures[0] if figures else empty,
         _named(drawn, 0), figures[1] if second else no_update, _named(drawn, 1),  # what is hidden is not drawn anew
-        {} if second else {"display": "none"}, view.changed(answer), view.strip(answer), "",
+        {} if second else {"display": "none"}, view.changed(answer), {**view.strip(answer), "other": view.other(answer)}, "",
         {} if figures else {"display": "none"},
     )  # fmt: skip
 
@@ -139,12 +140,12 @@ def _named(drawn: Charts, place: int) -> list[object]:
     return [html.H2(drawn.headings[place]), html.P(keys, className="keys")]
 
 
-def opened(upload: str) -> dict[str, str]:
+def opened(upload: dict[str, str]) -> dict[str, str]:
     """A visitor's ``config.json`` as the fields of a model, or why it can't be read.
 
     Parameters
     ----------
-    upload : the text of the file
+    upload : the file's ``"name"`` and its ``"text"``
     """
     try:
         return {"config": write_fields(read_upload(upload)), "error": ""}
@@ -153,28 +154,37 @@ def opened(upload: str) -> dict[str, str]:
 
 
 def read_upload(upload: object) -> Transformer:
-    """A model from the text of a ``config.json``, by the library's own reader.
+    """A model from the text of a ``config.json``, by the library's own reader: of its own name, or of its file's.
 
     Parameters
     ----------
-    upload : the text of the file
+    upload : the file's ``"name"`` and its ``"text"``
 
     Raises
     ------
     CostModelError
         where it is no text, too large, or no model that is known
     """
-    if not isinstance(upload, str) or len(upload.encode("utf-8", "replace")) > LARGEST_CONFIG:
+    given = upload.get("text") if isinstance(upload, dict) else None
+    called = str(upload.get("name") or "config.json") if isinstance(upload, dict) else ""
+    if not isinstance(given, str) or len(given.encode("utf-8", "replace")) > LARGEST_CONFIG:
         raise UnreadableFile(f"config.json: expected a text of at most {LARGEST_CONFIG} bytes")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "config.json"
-        file.write_text(upload, encoding="utf-8", errors="replace")
+        file.write_text(given, encoding="utf-8", errors="replace")
         try:
-            return Transformer.from_huggingface(file)
+            found = Transformer.from_huggingface(file)
+            return found if found.name != file.parent.name else dataclasses.replace(found, name=_file_name(called))
         except UnreadableFile as refused:
             raise UnreadableFile(str(refused).replace(str(file), "config.json")) from None
         except CostModelError as refused:
             raise CostModelError(str(refused).replace(str(file), "config.json")) from None
+
+
+def _file_name(called: str) -> str:
+    """What a model without a name of its own is called after its file."""
+    name = "".join(letter for letter in called.replace("\\", "/").rpartition("/")[2] if letter.isprintable())[:100]
+    return (name if name == "config.json" else name.removesuffix(".json")) or "config.json"
 
 
 def exported(kind: dict[str, object], query: str) -> tuple[object, str]:

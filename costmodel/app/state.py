@@ -14,17 +14,22 @@ from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue, UnknownName
 from costmodel.records import changed, made
+from costmodel.units import read_count
 
 LONGEST = 8000
 """Characters of a query."""
+MOST_TOKENS = 1e18
 MOST_GPUS, MOST_BATCH, MOST_LENGTH, MOST_VALUES = 131_072, 1_000_000, 4_194_304, 12
 TABS = ("time", "memory", "frontier", "scaling", "sensitivity", "timeline")
 SORTS = ("place", "plan", "besides", "step", "rate", "state", "memory", "fastest")
 CONSTRAINTS = {
     "tp": "tensor_parallel", "cp": "context_parallel", "pp": "pipeline_parallel", "ep": "expert_parallel", "dp": "data_parallel",
-    "mb": "micro_batch", "zero": "zero_stage", "recompute": "recompute", "dtype": "dtype",
+    "mb": "micro_batch", "zero": "zero_stage", "recompute": "recompute", "dtype": "dtype", "optimizer": "optimizer",
+    "adapter": "adapter", "oo": "optimizer_offload", "ao": "activation_offload",
 }  # fmt: skip
 """Fields of a plan that the page can fix, by their name in a link; values with commas between them."""
+WORDS, SHARES = ("recompute", "dtype", "optimizer", "adapter"), ("optimizer_offload", "activation_offload")
+"""Constraints whose values are words, and those whose values are shares; those of the others are whole numbers."""
 SLIDERS = ("inner", "middle", "outer", "latency", "memory", "efficiency", "imbalance")
 """Factors: bandwidth of each level from the innermost, latency of all, memory, efficiency, imbalance of experts."""
 LARGEST_FACTOR = 8.0
@@ -39,8 +44,10 @@ class State:
     model : name in the catalogue, where `config` holds none
     config : fields of a model of the visitor's own, as JSON
     cluster, framework : names in the catalogue
+    device : a GPU of the catalogue, in nodes as its clusters have, in place of the cluster; empty: the cluster's own
     against : a second cluster, or none
     gpus, batch, seq : GPUs, sequences per step, tokens of a sequence
+    tokens : of the whole run; 0 where it isn't asked for
     fixed : values of fields of a plan, by the names of `CONSTRAINTS`
     factors : of `SLIDERS` that are moved
     price : of a GPU-hour, in any currency; 0 where it doesn't matter
@@ -52,11 +59,13 @@ class State:
     model: str = "llama3-70b"
     config: str = ""
     cluster: str = "dgx-h100"
+    device: str = ""
     framework: str = "megatron-core"
     against: str = ""
     gpus: int = 64
     batch: int = 1024
     seq: int = 8192
+    tokens: float = 0.0
     fixed: tuple[tuple[str, str], ...] = ()
     factors: tuple[tuple[str, float], ...] = ()
     price: float = 0.0
@@ -73,6 +82,7 @@ class State:
         else:
             _known("model", self.model, names("model"))
         _known("cluster", self.cluster, names("cluster"))
+        _known("device", self.device, ("", *names("device")))
         _known("framework", self.framework, framework_names())
         _known("cluster", self.against, ("", *names("cluster")))
         positive_int("gpus", self.gpus, MOST_GPUS)
@@ -81,6 +91,7 @@ class State:
         for name, factor in self.factors:
             real(choice("factor", name, SLIDERS), factor, 1.0 / LARGEST_FACTOR, LARGEST_FACTOR)
         real("price", self.price, 0.0, 1e6)
+        real("tokens", self.tokens, 0.0, MOST_TOKENS)
         whole("row", self.row, 99)
         whole("beside", self.beside + 1, 100)
         choice("tab", self.tab, TABS)
@@ -88,9 +99,9 @@ class State:
         _ = self.dimensions
 
     @property
-    def dimensions(self) -> dict[str, list[int | str]]:
+    def dimensions(self) -> dict[str, list[float | str]]:
         """What `costmodel.search` takes of the constraints."""
-        found: dict[str, list[int | str]] = {}
+        found: dict[str, list[float | str]] = {}
         template = Plan(global_batch=1, seq_len=1)
         for name, text in self.fixed:
             field = CONSTRAINTS[choice("constraint", name, tuple(CONSTRAINTS))]
@@ -106,7 +117,7 @@ class State:
     def question(self) -> State:
         """The part that the first search depends on: no slider, no view."""
         plain = State()
-        views = ("factors", "price", "row", "beside", "tab", "sort", "down", "more", "against")
+        views = ("factors", "price", "tokens", "row", "beside", "tab", "sort", "down", "more", "against")
         kept = {name: getattr(plain, name) for name in views}
         return dataclasses.replace(self, **kept)
 
@@ -122,8 +133,12 @@ class State:
             elif field.name == "factors":
                 pairs += [(f"x.{name}", f"{factor:.6g}") for name, factor in value]
             else:
-                pairs.append((field.name, f"{value:d}" if isinstance(value, bool) else str(value)))
+                pairs.append((field.name, f"{value:d}" if isinstance(value, bool) else _written(value)))
         return urlencode(pairs)
+
+
+def _written(value: object) -> str:
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def _known(kind: str, name: str, known: Sequence[str]) -> None:
@@ -131,12 +146,14 @@ def _known(kind: str, name: str, known: Sequence[str]) -> None:
         raise UnknownName(kind, name[:80], known)
 
 
-def _value(field: str, text: str) -> int | str:
-    if field == "dtype" or not (text.isascii() and text.isdigit() and len(text) < 8):
-        if field not in ("dtype", "recompute"):
-            raise InvalidValue(field, text[:40], "whole numbers with commas between them")
-        return text[:40]
-    return int(text)
+def _value(field: str, text: str) -> float | str:
+    if field in SHARES:
+        return _number(field, text)
+    if text.isascii() and text.isdigit() and len(text) < 8 and field != "dtype":
+        return int(text)
+    if field not in WORDS:
+        raise InvalidValue(field, text[:40], "whole numbers with commas between them")
+    return text[:40]
 
 
 def read_state(query: str) -> State:
@@ -190,6 +207,8 @@ def _number(name: str, text: str) -> float:
 def _read(name: str, text: str, plain: object) -> object:
     if isinstance(plain, str):
         return text
+    if name == "tokens":
+        return read_count(name, text)
     if isinstance(plain, float):
         return _number(name, text)
     digits = text.replace(",", "").strip().removeprefix("-")
@@ -237,4 +256,4 @@ def read_fields(text: str) -> Transformer:
         raise InvalidValue("config", text[:40], "all fields that a model needs") from None
 
 
-__all__ = ["CONSTRAINTS", "SLIDERS", "SORTS", "TABS", "State", "read_fields", "read_state", "write_fields"]
+__all__ = ["CONSTRAINTS", "LARGEST_FACTOR", "SLIDERS", "SORTS", "TABS", "State", "read_fields", "read_state", "write_fields"]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from urllib.parse import urlencode
 
 from dash import html
 
-from costmodel.app.answer import Answer, difference
-from costmodel.app.state import SLIDERS, TABS, State
+from costmodel.app.answer import PEAK, Answer, difference, ends, offered, reached, run_of, taken
+from costmodel.app.state import LARGEST_FACTOR, SLIDERS, TABS, State
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.memory_breakdown import PARTS
 from costmodel.evaluation.price import price_per_billion_tokens
 from costmodel.evaluation.ranking import Standing
 from costmodel.plots.step import LOOKS
 from costmodel.plots.style import BLACK, colour
-from costmodel.units import GB, GiB, format_seconds
+from costmodel.units import GB, GiB, format_count, format_seconds
 from costmodel.words import between, label, part_name
 
 GROUPS = {
@@ -25,6 +27,11 @@ GROUPS = {
 """Parts of a step that share a stretch of the bar in the table."""
 FEW = 6
 """Rows that the table has unless it is asked for more, so that nothing below moves while a slider does."""
+DAY = 86400.0
+SIZES = {"gpus": "GPUs", "seq_len": "tokens a sequence"}
+"""Of a question, as an offer changes them."""
+TWIN = 1e-3
+"""Share of time and of memory by which plans must differ to be worth comparing."""
 HEADS = (
     ("place", "#", ""), ("plan", "plan", "text"), ("besides", "step time by part", "bar text"), ("step", "s", ""),
     ("rate", "tokens/s/GPU", "wide"), ("state", "memory by part", "bar text"), ("memory", "GiB", "wide"),
@@ -56,9 +63,16 @@ def said(answer: Answer) -> list[object]:
         f"{between(*chosen.time_interval)} with 90 %, number {place + 1} {of}, P(fastest) "
         f"{100 * standing.probability_fastest:.0f} % ", html.Span(runs + here, className="evidence"),
     ]  # fmt: skip
-    if answer.state.price:
+    if answer.state.price and not answer.state.tokens:
         line.append(f" {price_per_billion_tokens(chosen, answer.state.price):,.2f} per billion tokens")
     parts = [head, html.P(line)]
+    if (run := run_of(answer)) is not None:
+        paid = f", {run.cost.price:,.0f} at {answer.state.price:,.2f} a GPU-hour" if run.cost.price is not None else ""
+        least, most = (_days(end) for end in run.time_interval)
+        parts.append(html.P(
+            f"{format_count(run.tokens)} tokens take {_days(run.time)} days, {least} to {most} with 90 %: "
+            f"{run.cost.gpu_hours:,.0f} GPU-hours{paid}", className="run",
+        ))  # fmt: skip
     if answer.state.beside >= 0 and answer.beside is None:
         parts.append(html.P("There is no second plan to compare it with.", className="beside"))
     if answer.beside is not None:
@@ -72,8 +86,55 @@ def said(answer: Answer) -> list[object]:
     return parts
 
 
+def _days(seconds: float) -> str:
+    days = seconds / DAY
+    return f"{days:,.0f}" if days >= 100.0 else f"{days:.3g}"
+
+
 def _why(answer: Answer) -> str:
-    return answer.found.why_none() if not answer.moved else "No leading plan fits under the moved sliders"
+    if answer.moved:
+        return "No leading plan fits under the moved sliders."
+    why = answer.found.why_none()
+    return f"{why[0].upper()}{why[1:]}."
+
+
+def would_fit(answer: Answer) -> list[object]:
+    """Changes with which a plan would fit, each of which can be made; nothing where a plan fits as it is asked."""
+    if answer.before.ranked:
+        return []
+    found = offered(answer.state.question)
+    if not found:
+        return [html.P("No change that was tried makes a plan fit: adapters, an 8-bit optimizer, offload, shorter sequences, "
+                       "more GPUs.")]  # fmt: skip
+    rows = []
+    for offer in found:
+        best, pairs = offer.best, taken(offer.change)
+        rows.append(html.Tr([
+            html.Td(html.Button(
+                _spoken(offer.change), type="button", className="plain plan", **{"data-set": urlencode(pairs), "data-anew": "1"}
+            ), className="text"),
+            html.Td(f"{best.plan.gpus:,}", className="wide"), html.Td(format_seconds(best.step_time)),
+            html.Td(f"{best.tokens_per_second / best.plan.gpus:,.0f}", className="wide"),
+            html.Td(f"{float(best.memory.total) / GiB:.1f} of {best.memory_limit / GiB:.1f} GiB"),
+            html.Td(label(best.plan), className="text wide"),
+        ]))  # fmt: skip
+    heads = (("would fit with", "text"), ("GPUs", "wide"), ("step", ""), ("tokens/s/GPU", "wide"), ("memory", ""),
+             ("its best plan", "text wide"))  # fmt: skip
+    head = html.Tr([html.Th(text, className=kind, scope="col") for text, kind in heads])
+    caption = html.Caption("Changes with which a plan would fit; choose one to make it", className="unseen")
+    return [html.Table([caption, html.Thead(head), html.Tbody(rows)])]
+
+
+def _spoken(change: str) -> str:
+    """An offer's change in words."""
+    pairs = (part.split("=") for part in change.split(", "))
+    return ", ".join(f"any {name.replace('_', ' ')}" if value == "any" else _change(name, value) for name, value in pairs)
+
+
+def _change(name: str, value: str) -> str:
+    if name in ("optimizer_offload", "activation_offload"):
+        return f"{name.removesuffix('_offload')} in host memory"
+    return f"{int(value):,} {SIZES[name]}" if name in SIZES else f"{name.replace('_', ' ')} {value}"
 
 
 def changed(answer: Answer) -> str:
@@ -84,6 +145,8 @@ def changed(answer: Answer) -> str:
 def table(answer: Answer) -> object:
     """The ranked plans, sorted as the state says; below them the plan that would be faster but does not fit."""
     state, found = answer.state, answer.found
+    if offers := would_fit(answer):
+        return offers
     rows = list(enumerate(zip(found.ranked, found.standings.plans, strict=True)))
     keys: dict[str, Callable[[tuple[int, tuple[Estimate, Standing]]], float | str]] = {
         "plan": lambda row: label(row[1][0].plan),
@@ -198,21 +261,30 @@ def tabs(state: State) -> list[object]:
 
 
 def strip(answer: Answer) -> dict[str, dict[str, object]]:
-    """For each slider whether it is there, what it is called, and what it stands at."""
+    """For each slider whether it is there, what it is called, what it stands at, and in doublings how far it goes."""
     cluster, model = answer.before.cluster, answer.before.model
     given: Mapping[str, float] = dict(answer.state.factors)
     levels = list(zip(SLIDERS, cluster.levels, strict=False))
-    shown = {name: {"shown": False, "label": "", "text": ""} for name in SLIDERS}
+    shown: dict[str, dict[str, object]] = {name: {"shown": False, "label": "", "text": ""} for name in SLIDERS}
     for name, level in levels:
         now = level.bandwidth / level.oversubscription * given.get(name, 1.0) / GB
         shown[name] = {"shown": True, "label": f"{level.name} bandwidth", "text": f"{now:,.3g} GB/s"}
-    shown["latency"] = {"shown": True, "label": "latency of the network", "text": _times(given.get("latency", 1.0))}
+    if any(level.latency for level in cluster.levels):
+        shown["latency"] = {"shown": True, "label": "latency of the network", "text": _times(given.get("latency", 1.0))}
     memory = float(cluster.device.usable_memory or cluster.device.memory) * given.get("memory", 1.0) / GiB
     shown["memory"] = {"shown": True, "label": "GPU memory", "text": f"{memory:,.3g} GiB"}
-    shown["efficiency"] = {"shown": True, "label": "efficiency", "text": _times(given.get("efficiency", 1.0))}
+    limits = ends(model, cluster)
+    factor = min(given.get("efficiency", 1.0), limits["efficiency"][1])
+    share = 100.0 * factor * reached(cluster)
+    of = PEAK if factor == limits["efficiency"][1] else f"{share:.0f} % of peak"
+    shown["efficiency"] = {"shown": True, "label": "efficiency", "text": f"{_times(factor)}, {of}"}
     if model.experts and model.expert_capacity is None:
-        load = f"{max(1.0, model.expert_imbalance * given.get('imbalance', 1.0)):.2f}"
-        shown["imbalance"] = {"shown": True, "label": "token imbalance", "text": load}
+        load = max(1.0, model.expert_imbalance * given.get("imbalance", 1.0))
+        even = ", even" if load == 1.0 else ""
+        shown["imbalance"] = {"shown": True, "label": "token imbalance", "text": f"{load:.2f}{even}"}
+    for name in SLIDERS:
+        least, most = limits.get(name, (1.0 / LARGEST_FACTOR, LARGEST_FACTOR))
+        shown[name] |= {"least": math.log2(least), "most": math.log2(most)}
     price = answer.state.price
     shown["price"] = {"shown": True, "label": "price of a GPU-hour", "text": f"{price:.2f}" if price else "not asked"}
     return shown
@@ -222,4 +294,16 @@ def _times(factor: float) -> str:
     return f"{factor:.2g}\N{MULTIPLICATION SIGN}"
 
 
-__all__ = ["changed", "said", "strip", "table", "tabs"]
+def other(answer: Answer) -> int:
+    """The place of the first plan that is worth comparing with the chosen one: no twin of it; -1 where there is none."""
+    chosen = answer.chosen
+    if chosen is None:
+        return -1
+    return next((
+        place for place, one in enumerate(answer.found)
+        if abs(one.step_time / chosen.step_time - 1.0) > TWIN
+        or abs(float(one.memory.total) / float(chosen.memory.total) - 1.0) > TWIN
+    ), -1)  # fmt: skip
+
+
+__all__ = ["changed", "other", "said", "strip", "table", "tabs", "would_fit"]

@@ -22,6 +22,7 @@ from costmodel.cli.arguments import (
 from costmodel.cli.output import Table, print_json, print_page, share, table, whole_plan
 from costmodel.cli.question import USAGE, add_question, read_asked_model, read_hardware, read_plan
 from costmodel.errors import IllegalPlan, InvalidValue
+from costmodel.units import read_count
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
@@ -38,8 +39,10 @@ DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_par
 
 def tokens(text: str) -> float:
     """A number of tokens, such as 300e9, 300B or 15T."""
-    scale = {"k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}.get(text[-1:], 1.0)
-    return scale * number(text if scale == 1.0 else text[:-1])
+    try:
+        return read_count("tokens", text)
+    except InvalidValue as refused:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not {refused.expected}") from None
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:

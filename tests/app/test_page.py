@@ -36,7 +36,7 @@ pytestmark = [
     pytest.mark.skipif(not (BROWSER and DRIVER), reason="no Chromium with its driver: apt-get install chromium chromium-driver"),
     pytest.mark.filterwarnings("ignore"),
 ]
-WIDTHS = {"laptop": (1440, 900), "phone": (390, 844)}
+WIDTHS = {"laptop": (1440, 900), "tablet": (1024, 768), "phone": (390, 844)}
 SMALL = "model=llama3-8b&gpus=16&batch=64"
 
 
@@ -225,7 +225,9 @@ def test_a_wrong_input_is_said_in_one_line_and_loses_nothing(page):
             assert 0 < len(wrong) < 260 and "\n" not in wrong, (name, value, wrong)
             assert field.get_attribute("value") == value and field.get_attribute("aria-invalid") == "true", (name, value)
             assert page.text("h1") == shown
+            assert page.browser.execute_script("return document.body.classList.contains('stale')"), name
         page.types(f"[name={name}]", before)
+        assert not page.browser.execute_script("return document.body.classList.contains('stale')")
         assert page.text("#wrong") == "" and page.text("h1") == shown and not field.get_attribute("aria-invalid"), name
     page.types("[name=gpus]", "")  # what is left empty is as it came
     assert page.find("[name=gpus]").get_attribute("value") == "64" and "gpus" not in page.query

@@ -8,9 +8,12 @@ import pytest
 pytest.importorskip("dash")
 
 from costmodel import load_model
-from costmodel.app.answer import answered
+from costmodel.app.answer import answered, command, described, difference, factors_of
+from costmodel.app.page import template
 from costmodel.app.server import LARGEST_REQUEST, exported, make_app, opened, show
-from costmodel.app.state import SORTS, TABS, read_fields, read_state
+from costmodel.app.state import SLIDERS, SORTS, TABS, read_fields, read_state
+from costmodel.app.view import strip
+from costmodel.evaluation.factors import scaled
 from costmodel.interop.launchers import read_launch
 from tests.commanding import refused
 
@@ -125,14 +128,88 @@ def test_a_config_is_read_by_the_strict_reader():
     config = {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
               "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": False,
               "_name_or_path": "ours", "hidden_act": "silu", "rms_norm_eps": 1e-5}  # fmt: skip
-    answer = opened(json.dumps(config))
+    answer = opened({"name": "config.json", "text": json.dumps(config)})
     assert not answer["error"] and read_fields(answer["config"]).parameters == load_model("llama3-8b").parameters
     for bad, hint in (
         ("{", "not a JSON"), ("[]", "an object"), (json.dumps({**config, "num_hidden_layers": -1}), "num_hidden_layers"),
         (json.dumps({**config, "model_type": "luck"}), "luck"), ("x" * (2**20 + 1), "at most"), (None, "text"),
     ):  # fmt: skip
-        answer = opened(bad)
+        answer = opened({"name": "config.json", "text": bad})
         assert hint in answer["error"] and not answer["config"] and "/tmp" not in answer["error"], bad
+
+
+@pytest.mark.parametrize(("file", "own", "called"), [
+    ("config.json", "ours", "ours"), ("config.json", "/home/me/secret", "config.json"), ("config.json", None, "config.json"),
+    ("llama-of-ours.json", None, "llama-of-ours"), ("..\\..\\x/evil.json", None, "evil"), (None, None, "config.json"),
+])  # fmt: skip
+def test_a_dropped_config_is_called_as_it_calls_itself_or_as_its_file(file, own, called):
+    config = {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+              "num_hidden_layers": 32, "vocab_size": 128256, "hidden_act": "silu", "_name_or_path": own}  # fmt: skip
+    answer = opened({"name": file, "text": json.dumps(config)})
+    assert not answer["error"] and read_fields(answer["config"]).name == called
+
+
+@pytest.mark.parametrize("cluster", ["dgx-h100", "dgx-a100", "dgx-b200", "mi300x-8"])
+@pytest.mark.parametrize("name", SLIDERS)
+def test_a_slider_reaches_as_far_as_the_answer_follows_and_says_where_it_ends(cluster, name):
+    query = f"model=mixtral-8x7b&gpus=8&batch=64&cluster={cluster}"
+    for factor in (0.125, 8.0):
+        state = read_state(f"{query}&x.{name}={factor}")
+        model, machine = described(state)
+        about = strip(answered(state))[name]
+        if not about["shown"]:
+            assert factors_of(state, model, machine) == {}
+            continue
+        assert about["least"] < 0.0 < about["most"] or name == "imbalance"
+        held = read_state(f"{query}&x.{name}={min(max(factor, 2 ** about['least']), 2 ** about['most'])}")
+        assert factors_of(state, model, machine) == pytest.approx(factors_of(held, model, machine))
+        if name == "efficiency":
+            constants = scaled(model, machine, factors_of(state, model, machine))[1].device.efficiency
+            fastest = max(*constants.gemm.values(), constants.attention_forward, constants.attention_backward)
+            assert ("the peak" in about["text"]) == (factor == 8.0) == (fastest == pytest.approx(1.0))
+            assert ("the peak" in difference(answered(state))) == (factor == 8.0)
+
+
+def test_what_would_fit_is_offered_and_each_offer_is_a_question_that_fits():
+    parts = asked("model=llama3-70b&gpus=8&batch=64")
+    assert "Nothing fits" in words(parts["said"]) and "would fit with" in words(parts["table"])
+    buttons = [row.children[0].children for row in parts["table"][0].children[2].children]
+    assert len(buttons) >= 3
+    for button in buttons:
+        changes = getattr(button, "data-set")
+        assert answered(read_state(f"model=llama3-70b&batch=64&{changes}" + ("" if "gpus" in changes else "&gpus=8"))).chosen
+    assert "would fit with" not in words(asked(SMALL)["table"])
+
+
+@pytest.mark.parametrize(("query", "said"), [
+    ("model=llama3-70b&gpus=8&batch=64&framework=deepspeed&pp=2,4&zero=3", "under a pipeline"),
+    ("model=llama3-8b&gpus=8&batch=8&tp=3", "don't multiply to the GPUs"),
+])  # fmt: skip
+def test_why_no_plan_is_legal_is_said_in_words(query, said):
+    text = words(asked(query)["said"])
+    assert "Nothing fits" in text and said in text and "_" not in text
+
+
+def test_device_adapter_optimizer_and_tokens_are_asked_and_answered():
+    page = template()
+    for name in ("device", "adapter", "optimizer", "tokens", "oo", "ao"):
+        assert f'name="{name}"' in page, name
+    chosen = answered(read_state("model=llama3-8b&device=rtx-4090&gpus=8&batch=64&seq=2048&adapter=lora&optimizer=adam-8bit"))
+    assert chosen.chosen.cluster.device.name == "rtx-4090" and chosen.chosen.plan.adapter == "lora"
+    assert chosen.chosen.plan.optimizer == "adam-8bit" and "--device rtx-4090" in command(chosen.state)
+    text = words(asked(f"{SMALL}&tokens=15T&price=2")["said"])
+    best = answered(read_state(SMALL)).found.best
+    seconds = 15e12 / (best.plan.global_batch * best.plan.seq_len) * best.step_time
+    days = float(text.partition("15 T tokens take ")[2].partition(" days")[0].replace(",", ""))
+    assert days >= 0.99 * seconds / 86400.0 and days < 1.3 * seconds / 86400.0
+
+
+def test_compare_never_opens_on_a_twin_of_the_chosen_plan():
+    for query in ("", SMALL, f"{SMALL}&row=1", f"{SMALL}&x.inner=0.5", "model=mixtral-8x7b&gpus=16&batch=64"):
+        answer = answered(read_state(query))
+        beside, chosen = answer.found[asked(query)["strip"]["other"]], answer.chosen
+        ratios = (beside.step_time / chosen.step_time, float(beside.memory.total) / float(chosen.memory.total))
+        assert max(abs(ratio - 1.0) for ratio in ratios) > 1e-3
 
 
 def test_the_ranked_plans_and_the_report_are_saved():

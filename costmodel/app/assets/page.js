@@ -2,7 +2,7 @@
 (function () {
   "use strict";
   const state = new URLSearchParams(location.search);
-  let busy = false, waiting = false, sent = 0, asked = null;
+  let busy = false, waiting = false, sent = 0, asked = null, other = -1;
   const find = (selector, within) => (within || document).querySelector(selector);
   const all = (selector, within) => Array.from((within || document).querySelectorAll(selector));
 
@@ -51,6 +51,7 @@
     own();
   }
   function own() {
+    find("#ask [name=cluster]").disabled = state.has("device"); // a GPU alone stands in its catalogue's nodes
     const line = find("#own");
     line.hidden = !state.has("config");
     find("#ask [name=model]").disabled = state.has("config");
@@ -73,6 +74,7 @@
       state.delete("row"); state.delete("beside");
       asked = element;
       set([read(element)]);
+      own();
       if (!element.value.trim()) element.value = element.dataset.default;
     }
   });
@@ -93,13 +95,14 @@
     const reset = event.target.closest(".reset");
     if (setter) {
       const pairs = new URLSearchParams(setter.dataset.set);
-      if (pairs.has("config")) { state.delete("row"); state.delete("beside"); }
+      const anew = pairs.has("config") || "anew" in setter.dataset; // another question, not another look at this one
+      if (anew) { state.delete("row"); state.delete("beside"); }
       for (const [name, plain] of [["row", "0"], ["beside", "-1"], ["tab", "time"], ["down", "0"], ["more", "0"], ["sort", "place"]]) {
         if (pairs.get(name) === plain) pairs.set(name, "");
       }
       if (pairs.has("against")) find("#ask [name=against]").value = "";
       set(pairs);
-      if (pairs.has("config")) fill();
+      if (anew) fill();
     } else if (reset) {
       const slider = reset.closest("[data-slider]"), input = find("input", slider);
       input.value = 0;
@@ -112,7 +115,7 @@
     if (what === "compare") {
       const comparing = state.has("beside") || state.has("against");
       find("#ask [name=against]").value = "";
-      set([["against", ""], ["beside", comparing ? "" : state.has("row") ? "0" : "1"]]);
+      set([["against", ""], ["beside", comparing || other < 0 ? "" : String(other)]]);
     } else if (what === "link") {
       const told = (text) => { button.textContent = text; setTimeout(() => { button.textContent = "Copy link"; }, 1500); };
       if (navigator.clipboard) navigator.clipboard.writeText(location.href).then(() => told("Copied"), () => told("See address"));
@@ -150,7 +153,7 @@
   function take(file) {
     if (!file) return;
     if (file.size > 1048576) { wrong("config.json: larger than 1 MiB"); return; }
-    file.text().then((text) => window.dash_clientside.set_props("upload", { data: text }));
+    file.text().then((text) => window.dash_clientside.set_props("upload", { data: { name: file.name, text: text } }));
   }
   function wrong(text) { window.dash_clientside.set_props("wrong", { children: text }); }
   for (const kind of ["dragover", "dragleave", "drop"]) {
@@ -182,12 +185,17 @@
     took: [], // milliseconds from asking to the answer
     plotted: [], // the same to the redrawn chart
     shown(strip) {
-      find("[data-do=compare]").setAttribute("aria-pressed", String(state.has("beside") || state.has("against")));
-      if (strip && !strip.error) document.body.classList.remove("unanswered");
+      const compare = find("[data-do=compare]"), comparing = state.has("beside") || state.has("against");
+      compare.setAttribute("aria-pressed", String(comparing));
+      if (strip && !strip.error) { document.body.classList.remove("unanswered"); other = strip.other; }
+      compare.disabled = other < 0 && !comparing;
+      document.body.classList.toggle("stale", Boolean(strip && strip.error)); // what is below answers an earlier question
+      find("#answer").setAttribute("aria-disabled", String(Boolean(strip && strip.error)));
       blame(strip && strip.error);
       for (const slider of strip && !strip.error ? all("[data-slider]") : []) {
         const about = strip[slider.dataset.slider];
         slider.hidden = !about.shown;
+        if ("most" in about) { find("input", slider).min = about.least; find("input", slider).max = about.most; }
         find("label", slider).textContent = about.label;
         find("output", slider).textContent = about.text;
         find(".reset", slider).setAttribute("aria-label", "reset " + about.label);
