@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, WRITTEN
@@ -115,6 +116,36 @@ def placed(plan: Plan) -> list[str]:
     """
     words = [f"shard group {plan.shard_group}"] if plan.shard_group is not None else []
     return [*words, f"ranks {ordered(plan)}"] if tuple(plan.rank_order) != RANK_ORDER else words
+
+
+def alternatives(plan: Plan, twins: Sequence[Plan]) -> str:
+    """In what the plans of one row of a ranking differ: what changes neither time nor memory; empty where there is one.
+
+    Parameters
+    ----------
+    plan : that the row shows
+    twins : the others
+
+    Examples
+    --------
+    >>> import dataclasses
+    >>> from costmodel import Plan
+    >>> plan = Plan(global_batch=64, seq_len=2048, zero_stage=1)
+    >>> turned = dataclasses.replace(plan, rank_order=("tensor", "context", "pipeline", "data"))
+    >>> alternatives(plan, [turned]), alternatives(plan, [dataclasses.replace(plan, zero_stage=2)])
+    ('either rank order', 'ZeRO 1 or 2')
+    """
+    named = {"zero_stage": "ZeRO", **{one.field: one.short for one in WRITTEN}}
+    words = []
+    for field in dataclasses.fields(plan):
+        values = list(dict.fromkeys(getattr(one, field.name) for one in (plan, *twins)))
+        if len(values) == 1:
+            continue
+        if field.name == "rank_order":
+            words.append("either rank order" if len(values) == 2 else f"any of {len(values)} rank orders")
+        else:
+            words.append(f"{named.get(field.name, field.name.replace('_', ' '))} " + " or ".join(map(str, values)))
+    return ", ".join(words)
 
 
 def label(plan: Plan) -> str:

@@ -257,9 +257,13 @@ def test_search_finds_what_trying_every_plan_finds(name, framework):
     times, first = [one.step_time for one in found.ranked], simplest_first(fit)[0]
     assert times[0] == pytest.approx(first.step_time, rel=1e-12)  # the simplest of those tied with the fastest, then by time
     assert times[1:] == sorted(times[1:])
-    assert sorted(times) == pytest.approx([one.step_time for one in fit], rel=1e-12)
-    as_set = {dataclasses.replace(one.plan, shard_group=None) for one in found.ranked}
-    assert as_set == {dataclasses.replace(one.plan, shard_group=None) for one in fit}
+    by_plan = {dataclasses.replace(one.plan, shard_group=None): one.step_time for one in fit}
+    rows = [[dataclasses.replace(plan, shard_group=None) for plan in (one.plan, *twins)]
+            for one, twins in zip(found.ranked, found.twins, strict=True)]  # fmt: skip
+    assert len(by_plan) == len(fit) == sum(map(len, rows)) and set(by_plan) == {plan for row in rows for plan in row}
+    for time, row in zip(times, rows, strict=True):  # twins are no further from each other than from the one that is shown
+        assert [by_plan[plan] for plan in row] == pytest.approx([time] * len(row), rel=2e-3)
+        assert by_plan[row[0]] == pytest.approx(time, rel=1e-12)
     assert all(one.fits for one in found.ranked)
     near = [one for one in misses if one.memory.total <= NEAR * (one.memory.total + one.memory_margin)]
     nearest = min((one.step_time for one in near), default=math.inf)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -28,12 +29,53 @@ def test_ninety_per_cent_of_log_normal_draws_lie_in_the_interval():
     assert pytest.approx(1.645, abs=1e-3) == NINETY
 
 
-def test_probabilities_of_being_fastest_add_up_and_follow_the_ranking():
+def test_probabilities_of_being_fastest_add_up_over_the_leaders_and_follow_the_ranking():
     result = found()
+    everyone = standings(result.leaders).plans
+    assert sum(standing.probability_fastest for standing in everyone) == pytest.approx(1.0)
     chances = [standing.probability_fastest for standing in result.standings.plans]
-    assert sum(chances) == pytest.approx(1.0)
+    assert sum(chances) < 1.0  # plans that aren't shown may be the fastest too
     assert chances[0] == max(chances) or result.standings.plans[chances.index(max(chances))].tied
     assert result.standings.plans[0].expected_regret >= 0.0
+
+
+@pytest.mark.parametrize("asked", [{}, {"recompute": ["none", "full"], "micro_batch": [1, 2, 4]}, {"space": "full"}])
+def test_how_sure_the_first_is_does_not_follow_how_many_plans_are_shown(asked):
+    results = [found(top=top, **asked) for top in (1, 3, 10, 64, 200)]
+    for one in results[:-1]:
+        most = results[-1]
+        assert one.best.plan == most.best.plan
+        assert [plan.plan for plan in one.ranked] == [plan.plan for plan in most.ranked[: len(one.ranked)]]
+        assert one.standings.plans == most.standings.plans[: len(one.ranked)]
+        assert one.standings.optimism == most.standings.optimism
+        assert one.corrected_step_time == most.corrected_step_time
+
+
+def test_as_many_leaders_are_drawn_as_any_probability_needs():
+    result = found(top=400, keep_evaluated=True)
+    fewer, more = standings(result.ranked[:10], result.leaders), standings(result.ranked[:10], result.ranked)
+    for one, other in zip(fewer.plans, more.plans, strict=True):
+        assert one.probability_fastest == pytest.approx(other.probability_fastest, abs=0.03)
+
+
+def test_plans_that_differ_only_in_what_changes_neither_time_nor_memory_are_one_row():
+    model, cluster = costmodel.load_model("llama3-70b"), costmodel.load_cluster("dgx-h100", gpus=64)
+    result = costmodel.search(model, cluster, global_batch=1024, seq_len=8192, top=50)
+    assert "either rank order" in result.alternatives
+    assert len(result.twins) == len(result.alternatives) == len(result.ranked) == 50
+    rows = [(one.plan, *twins) for one, twins in zip(result.ranked, result.twins, strict=True)]
+    assert len({plan for row in rows for plan in row}) == sum(map(len, rows))
+    for shown, twins in zip(result.ranked, result.twins, strict=True):
+        for twin in twins:
+            again = costmodel.estimate(model, cluster, twin)
+            assert again.step_time == pytest.approx(shown.step_time, rel=2e-3)
+            assert float(again.memory.total) == pytest.approx(float(shown.memory.total), rel=2e-3)
+    for one, other in itertools.combinations(result.ranked, 2):  # and no two rows are twins
+        apart = [field.name for field in dataclasses.fields(one.plan)
+                 if getattr(one.plan, field.name) != getattr(other.plan, field.name)]  # fmt: skip
+        near = abs(one.step_time / other.step_time - 1.0) < 0.9e-3
+        near &= abs(float(one.memory.total) / float(other.memory.total) - 1.0) < 0.9e-3
+        assert len(apart) > 1 or not near
 
 
 def test_the_same_search_has_the_same_standings():
@@ -75,6 +117,14 @@ def test_a_framework_without_measurements_has_a_wider_error_and_one_without_any_
     assert nobody.time_spread > 1.2 * nobody.spread.time  # its constants are as unsure as any framework's
     unnamed = costmodel.estimate(model, cluster, plan, dataclasses.replace(nobody.framework, owner=""))
     assert unnamed.time_spread == nobody.time_spread
+
+
+def test_the_covariance_is_that_of_the_slopes_taken_pair_by_pair():
+    ranked = found(top=8).ranked
+    matrix = covariance(ranked)
+    for (i, one), (j, other) in itertools.product(enumerate(ranked), repeat=2):
+        own = one.spread.within**2 if i == j else 0.0
+        assert matrix[i, j] == pytest.approx(one.slopes.covariance(other.slopes) + own, rel=1e-9, abs=1e-12)
 
 
 def test_plans_of_several_dtypes_stand_together_and_share_what_they_share():

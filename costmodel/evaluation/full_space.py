@@ -7,12 +7,10 @@ from typing import Any
 
 from costmodel.description.dimensions import RANK_ORDER
 from costmodel.description.question import Question
-from costmodel.errors import NotModelled
 from costmodel.evaluation.search_space import Tried, modules_of_model
+from costmodel.formulas.pipeline.schedules import SCHEDULES
 
 SPACES = ("default", "full")
-NARROW = ("bf16", "fp8", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4")
-"""Dtypes of products that a run may choose among; others are an earlier device's, or a wider one's."""
 
 
 def full_space(question: Question, given: Tried) -> Tried:
@@ -20,8 +18,8 @@ def full_space(question: Question, given: Tried) -> Tried:
 
     Schedules; recomputation of no, every fourth, every second or every layer, of the attention core and of ever more modules;
     shard groups of a node, of eight nodes and of all ranks; sequence parallelism on and off; every order of ranks with tensor
-    ranks innermost; an optimizer on the device or in host memory; activations on the device, half and half or in host memory;
-    and the precisions of products that framework and device have.
+    ranks innermost; an optimizer on the device or in host memory; activations on the device, half and half or in host memory.
+    What changes the numbers that a run computes stays as asked: the dtype, and schedules that update with late gradients.
 
     Parameters
     ----------
@@ -32,8 +30,8 @@ def full_space(question: Question, given: Tried) -> Tried:
     --------
     >>> from costmodel import load_cluster, load_framework, load_model
     >>> question = Question(load_model("llama3-8b"), load_cluster("dgx-a100"), load_framework("megatron-core"))
-    >>> full_space(question, {"dtype": None, "recompute": ["none"], "rank_order": None})["dtype"]
-    ['bf16']
+    >>> full_space(question, {"dtype": None, "recompute": ["none"], "optimizer_offload": None})
+    {'dtype': None, 'recompute': ['none'], 'optimizer_offload': [0.0, 1.0]}
     """
     framework, cluster = question.framework, question.cluster
     kinds: list[str | int] = ["none", "full", 2, 4]
@@ -43,23 +41,13 @@ def full_space(question: Question, given: Tried) -> Tried:
     kinds += ["+".join(modules[:many]) for many in range(1, len(modules) + 1)]
     others = itertools.permutations([name for name in RANK_ORDER if name != "tensor"])
     every: dict[str, list[Any]] = {
-        "schedule": list(framework.schedules), "recompute": kinds,
+        "schedule": [name for name in framework.schedules if SCHEDULES[name].flushes], "recompute": kinds,
         "context_communication": list(framework.context_communications) if "context" in framework.dimensions else [],
         "shard_group": [0, cluster.gpus_per_node, 8 * cluster.gpus_per_node],
         "sequence_parallel": [True, False], "rank_order": [("tensor", *order) for order in others],
         "optimizer_offload": [0.0, 1.0], "activation_offload": [0.0, 0.5, 1.0],
-        "dtype": [dtype for dtype in NARROW if dtype in framework.dtypes and _has(question, dtype)],
     }  # fmt: skip
     return {name: values if values is not None else every.get(name) or None for name, values in given.items()}
-
-
-def _has(question: Question, dtype: str) -> bool:
-    """Whether the device has a rate at a dtype."""
-    try:
-        question.cluster.device.peak(dtype)
-    except NotModelled:
-        return False
-    return True
 
 
 __all__ = ["SPACES", "full_space"]

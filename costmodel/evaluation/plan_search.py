@@ -24,13 +24,21 @@ from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue
 from costmodel.evaluation import engine as engines
 from costmodel.evaluation.error_model import spread_of
-from costmodel.evaluation.estimation import FIT_PROBABILITY, check_length, estimate_several, probability
+from costmodel.evaluation.estimation import (
+    FIT_PROBABILITY,
+    Estimate,
+    check_length,
+    estimate_several,
+    probability,
+)
 from costmodel.evaluation.full_space import SPACES, full_space
 from costmodel.evaluation.plan_products import LegalPlans, Product, legal_plans
+from costmodel.evaluation.ranking import LEADERS
 from costmodel.evaluation.search_result import Evaluated, SearchResult
 from costmodel.evaluation.search_space import Column, Space
 from costmodel.evaluation.selection import Found, Selection
 from costmodel.evaluation.simplicity import simplest_first
+from costmodel.evaluation.twins import groups_of_twins
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import CODES
 from costmodel.records import Row, changed
@@ -52,6 +60,8 @@ CHOICES = (
 )  # fmt: skip
 """Dimensions that are the same for a whole batch of columns."""
 LARGEST_SEARCH = 50_000_000
+WITH_TWINS = 4
+"""Plans kept for each row of a ranking, as a row may stand for several."""
 
 
 class Kept(NamedTuple):
@@ -119,7 +129,7 @@ def search(
     kept: list[Kept] = []
 
     def look(bounded: bool, heard: Callable[[int, int], None] | None) -> tuple[Selection, _Tally]:
-        selection = Selection(top, limit, cluster.gpus_per_node, keep_frontier)
+        selection = Selection(WITH_TWINS * max(top, LEADERS), limit, cluster.gpus_per_node, keep_frontier)
         tally = _Tally(tried, template, most_combinations, heard)
         for place, sample, product in tally.blocks():
             inputs = question.inputs(sample)
@@ -136,7 +146,7 @@ def search(
     selection, tally = look(not keep_evaluated, progress)
     if selection.ruled_out and not selection.best:  # the leanest of all may be one of those ruled out
         selection, tally = look(False, None)
-    found = _result(question, selection, tally, fit_probability, _every(tally, kept, limit) if keep_evaluated else None)
+    found = _result(question, selection, tally, top, fit_probability, _every(tally, kept, limit) if keep_evaluated else None)
     asked: Row = {"global_batch": global_batch, "seq_len": seq_len, "fit_probability": fit_probability, **dimensions}
     return dataclasses.replace(found, asked=asked)
 
@@ -267,30 +277,53 @@ def _choices(given: dict[str, list[object] | None]) -> list[Row]:
 
 
 def _result(
-    question: Question, selection: Selection, tally: _Tally, fit_probability: float, every: Evaluated | None
+    question: Question, selection: Selection, tally: _Tally, top: int, fit_probability: float, every: Evaluated | None
 ) -> SearchResult:
-    """The fastest plans that fit, the simplest of those tied with the fastest first, and the closest miss."""
+    """The fastest plans that fit, twins in one row, the simplest of those tied with the fastest first, and the closest miss."""
+    known: dict[int, Estimate] = {}
 
     def plan(found: Found) -> Plan:
         sample = tally.samples[found.choice]
         assert sample is not None
         return _plan(sample, found.values, tally.space.recompute)
 
-    miss = [] if selection.miss is None else [selection.miss]
-    front = sorted(selection.frontier or [], key=lambda found: found.time)
-    kinds = [found for found in selection.kinds if found != selection.best[0]]
-    chosen = [*selection.best, *kinds, *miss, *front]
-    plans = [plan(found) for found in chosen]
-    estimates = estimate_several(question, plans, [found.choice for found in chosen], fit_probability)
-    candidates = len(chosen) - len(miss) - len(front)
-    fastest, several = estimates[: len(selection.best)], estimates[len(selection.best) : candidates]
-    first = simplest_first([*fastest[:1], *several])[:1]  # whatever the number of plans that are asked for
-    ranked = [*first, *(one for one in fastest if one.plan != first[0].plan)][: selection.top]
+    def estimates(several: Sequence[Found]) -> list[Estimate]:
+        new = [one for one in several if id(one) not in known]
+        made = estimate_several(question, [plan(one) for one in new], [one.choice for one in new], fit_probability)
+        known.update(zip(map(id, new), made, strict=True))
+        return [known[id(one)] for one in several]
+
+    fitting, kinds = selection.best, selection.kinds
+    rows = groups_of_twins(sorted([*fitting, *(one for one in kinds if one not in fitting)], key=_time), tally.combinations)
+    leaders: list[Estimate] = []
+    if rows:
+        candidates = [rows[0][0], *kinds]
+        first = simplest_first(estimates(candidates))[0]  # whatever the number of plans that are asked for
+        rows = _led_by(next(one for one in candidates if known[id(one)] is first), rows)
+        slowest = fitting[min(len(fitting), WITH_TWINS * LEADERS) - 1].time
+        leaders = estimates([group[0] for group in rows[:LEADERS] if group[0].time <= slowest or group is rows[0]])
+    ranked = estimates([group[0] for group in rows[:top]])
+    last = max((one.step_time for one in ranked), default=0.0)
+    undecided = sum(group[0].time == last for group in rows[top:])
+    undecided += selection.undecided if fitting and fitting[-1].time == last else 0
+    miss = estimates([selection.miss])[0] if selection.miss else None
+    front = None if selection.frontier is None else tuple(estimates(sorted(selection.frontier, key=_time)))
     return SearchResult(
         question.model, question.cluster, question.framework, tally.considered, selection.evaluated, selection.fitting,
-        tally.rejected, ranked, estimates[candidates] if miss else None, every, undecided=selection.undecided,
-        frontier=None if selection.frontier is None else tuple(estimates[candidates + len(miss) :]),
+        tally.rejected, ranked, miss, every, undecided=undecided, frontier=front,
+        twins=tuple(tuple(plan(one) for one in group[1:]) for group in rows[:top]), leaders=tuple(leaders),
     )  # fmt: skip
+
+
+def _time(found: Found) -> float:
+    return found.time
+
+
+def _led_by(first: Found, rows: Sequence[list[Found]]) -> list[list[Found]]:
+    """Rows of a ranking with the one that holds a plan put first, and the plan first in it."""
+    its = next(row for row in rows if any(one is first or one == first for one in row))
+    led = [first, *(one for one in its if one != first)]
+    return [led, *(row for row in rows if row is not its)]
 
 
 def _plan(sample: Plan, values: Mapping[str, float], recompute: Sequence[str | int]) -> Plan:

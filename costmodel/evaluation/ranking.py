@@ -5,23 +5,30 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from costmodel.evaluation.estimation import Estimate, fill_slopes
 from costmodel.evaluation.simplicity import TIE
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LEADERS = 64
+"""The fastest distinct plans among which the truly fastest is looked for, however many are shown; with twice as many no
+probability moves by more than its draws scatter."""
 DRAWS = 4000
 SEED = 20
 
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """Where a plan stands among those ranked with it.
+    """Where a plan stands among the leading plans of a search.
 
     Parameters
     ----------
-    probability_fastest : that no other ranked plan is faster
+    probability_fastest : that no other leading plan is faster
     probability_beats_first : that it is faster than the plan ranked first
     expected_regret : mean of its time over that of the truly fastest, minus one
     tied : whether it can't be told from the first
@@ -48,7 +55,26 @@ class Standings:
     optimism: float
 
 
-def covariance(estimates: Sequence[Estimate]) -> np.ndarray:
+def shared_errors(estimates: Sequence[Estimate]) -> NDArray[np.float64]:
+    """Errors of the estimates' logarithms that shared constants cause, plans x independent causes of unit variance.
+
+    The product of this table with its transpose is the covariance of the errors.
+
+    Parameters
+    ----------
+    estimates : of one model, cluster and framework
+    """
+    fill_slopes(estimates)
+    names = sorted({name for one in estimates for name in one.slopes.device})
+    columns = [np.array([[one.slopes.device.get(name, 0.0) for name in names] for one in estimates]).reshape(len(estimates), -1)]
+    for place, (_, matrix) in enumerate(estimates[0].slopes.blocks):
+        variances, directions = np.linalg.eigh(np.array(matrix))
+        slopes = np.array([one.slopes.blocks[place][0] for one in estimates])
+        columns.append(slopes @ (directions * np.sqrt(np.maximum(variances, 0.0))))
+    return np.concatenate(columns, axis=1)
+
+
+def covariance(estimates: Sequence[Estimate]) -> NDArray[np.float64]:
     """Covariance of the estimates' logarithms: shared constants, and what is a plan's own.
 
     Plans of one model on one cluster share most of their error: what calibration found between such plans is the
@@ -58,45 +84,54 @@ def covariance(estimates: Sequence[Estimate]) -> np.ndarray:
     ----------
     estimates : of one model, cluster and framework
     """
-    count = len(estimates)
-    fill_slopes(estimates)
-    matrix = np.zeros((count, count))
-    for i, one in enumerate(estimates):
-        for j in range(i, count):
-            matrix[i, j] = matrix[j, i] = one.slopes.covariance(estimates[j].slopes)
-        matrix[i, i] += one.spread.within**2
-    return matrix
+    shared = shared_errors(estimates)
+    found: NDArray[np.float64] = shared @ shared.T + np.diag([one.spread.within**2 for one in estimates])
+    return found
 
 
-def standings(estimates: Sequence[Estimate]) -> Standings:
-    """Standings of ranked plans, by drawing their true times.
+def standings(estimates: Sequence[Estimate], leaders: Sequence[Estimate] | None = None) -> Standings:
+    """Standings of ranked plans, by drawing the true times of the leading ones.
 
     Parameters
     ----------
     estimates : best first, of one model, cluster and framework
+    leaders : plans that may be the fastest, whether they are among `estimates` or not; the estimates themselves if None
 
     Returns
     -------
     Standings
-        the same for the same plans: the draws have a fixed seed
+        of the estimates. For the same leaders a plan has the same standing, whichever others are asked about: the draws have
+        fixed seeds, and those of the leaders come first
     """
     if not estimates:
         return Standings((), 0.0)
-    matrix = covariance(estimates)
-    root = np.linalg.cholesky(matrix + 1e-12 * np.eye(len(estimates)))
-    noise = np.random.default_rng(SEED).standard_normal((DRAWS, len(estimates))) @ root.T
-    predicted = np.log([estimate.step_time for estimate in estimates])
+    drawn = list(estimates if leaders is None else leaders)
+    count, known = len(drawn), {id(one): place for place, one in enumerate(drawn)}
+    for one in estimates:
+        if id(one) not in known:
+            known[id(one)] = len(drawn)
+            drawn.append(one)
+    shared = shared_errors(drawn)
+    noise = shared @ _draws(0, shared.shape[1])
+    noise += np.array([[one.spread.within] for one in drawn]) * _draws(1, len(drawn))
+    predicted = np.log([[one.step_time] for one in drawn])
     true = predicted + noise
-    best = true.min(axis=1)
-    fastest = true.argmin(axis=1)
-    regret = np.exp(true - best[:, None]).mean(axis=0) - 1.0
+    best = true[:count].min(axis=0)
     # if these predictions were the truth and others were made with the same error, how flattered is their winner?
-    again = predicted - noise
-    winner = again.argmin(axis=1)
-    rows = np.arange(DRAWS)
-    optimism = float(np.mean(predicted[winner] - again[rows, winner]))
-    plans = []
-    for index in range(len(estimates)):
-        beats = float(np.mean(true[:, index] < true[:, 0])) if index else 0.5
-        plans.append(Standing(float(np.mean(fastest == index)), beats, float(regret[index]), index == 0 or beats >= TIE))
+    again = (predicted - noise)[:count]
+    winner = again.argmin(axis=0)
+    optimism = float(np.mean(predicted[winner, 0] - again[winner, np.arange(DRAWS)]))
+    first, plans = true[known[id(estimates[0])]], []
+    for one in estimates:
+        mine = true[known[id(one)]]
+        beats = 0.5 if one is estimates[0] else float(np.mean(mine < first))
+        plans.append(Standing(
+            float(np.mean(mine <= best)), beats, float(np.mean(np.exp(mine - best))) - 1.0, one is estimates[0] or beats >= TIE
+        ))  # fmt: skip
     return Standings(tuple(plans), max(optimism, 0.0) if math.isfinite(optimism) else 0.0)
+
+
+def _draws(stream: int, rows: int) -> NDArray[np.float64]:
+    """Standard normal draws, each with its mirror image, so that their mean is 0; more rows leave the first as they are."""
+    half = np.random.default_rng([SEED, stream]).standard_normal((rows, DRAWS // 2))
+    return np.concatenate([half, -half], axis=1)

@@ -22,7 +22,7 @@ from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.ranking import Standings, standings
 from costmodel.formulas.quantities import Settings
 from costmodel.records import Row
-from costmodel.words import rejections
+from costmodel.words import alternatives, rejections
 
 if TYPE_CHECKING:
     import pandas
@@ -129,7 +129,10 @@ class SearchResult:
     every : all evaluated plans as columns, where they were asked for (``keep_evaluated=True``)
     replays : of the first ranked plans, where they were asked for (``check=True``)
     asked : the question as `search` takes it, model, cluster and framework aside
-    undecided : further plans that fit and are exactly as fast as the slowest ranked one, for which `top` left no place
+    undecided : further rows of plans that fit and are exactly as fast as the slowest ranked one, for which `top` left no place
+    twins : for each ranked plan those that differ from it in something that changes neither time nor memory by a thousandth
+        (`costmodel.evaluation.twins`); they have no row of their own
+    leaders : the distinct plans among which the truly fastest is looked for, the same whatever `top` is
     frontier : plans that fit and that no other beats in both time and memory, equals among them, fastest first, where they
         were asked for (``keep_frontier=True``)
     """
@@ -148,6 +151,8 @@ class SearchResult:
     asked: Row = dataclasses.field(default_factory=dict, repr=False, compare=False)
     undecided: int = 0
     frontier: tuple[Estimate, ...] | None = dataclasses.field(default=None, repr=False, compare=False)
+    twins: tuple[tuple[Plan, ...], ...] = ()
+    leaders: tuple[Estimate, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.ranked)
@@ -204,8 +209,14 @@ class SearchResult:
 
     @functools.cached_property
     def standings(self) -> Standings:
-        """How sure the ranking is: for each ranked plan the probability that it is the fastest, and its regret."""
-        return standings(self.ranked)
+        """How sure the ranking is: for each ranked plan the probability that it is the fastest of `leaders`, and its regret."""
+        return standings(self.ranked, self.leaders or None)
+
+    @property
+    def alternatives(self) -> list[str]:
+        """For each ranked plan, in words, what its twins have otherwise, such as ``"either rank order"``; empty without twins."""
+        rows = zip(self.ranked, self.twins or [()] * len(self.ranked), strict=True)
+        return [alternatives(plan.plan, twins) for plan, twins in rows]
 
     def uneven_split(self, place: int = 0) -> StageSplit | None:
         """The split of layers over stages that makes a ranked plan's slowest stage fastest; None without a pipeline.
@@ -242,6 +253,7 @@ class SearchResult:
                 "rank": i + 1, "tied": standing.tied, "probability_fastest": standing.probability_fastest,
                 "expected_regret": standing.expected_regret, "step_time_low_s": plan.time_interval[0],
                 "step_time_high_s": plan.time_interval[1],
+                "alternatives": self.alternatives[i],
                 **({"replayed_s": self.replays[i].seconds} if i < len(self.replays) else {}), **plan.to_dict(),
             }
             for i, (plan, standing) in enumerate(zip(self.ranked, self.standings.plans, strict=True))

@@ -185,7 +185,7 @@ def test_a_cell_that_fails_is_a_row_with_its_reason_and_the_rest_goes_on(tmp_pat
                   data_parallel=8)  # fmt: skip
     rows = pyarrow.parquet.read_table(found.path).to_pylist()
     assert [row["status"] for row in rows] == ["ranked", "no legal plan"]
-    assert "global_batch" in rows[1]["reason"]
+    assert "global batch" in rows[1]["reason"]
 
 
 def test_an_executor_that_loses_a_worker_says_that_all_is_kept(tmp_path):

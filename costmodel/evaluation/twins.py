@@ -1,0 +1,54 @@
+"""Plans that are the same but for something that changes neither time nor memory: one row of a ranking."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping, Sequence
+
+from costmodel.evaluation.selection import Found
+from costmodel.records import Row
+
+TWIN = 1e-3
+"""Share of time and of memory by which twins may differ."""
+
+
+def groups_of_twins(found: Sequence[Found], choices: Sequence[Mapping[str, object]]) -> list[list[Found]]:
+    """Plans in groups of twins, the fastest of each first, the groups by their fastest.
+
+    Twins take the time and the memory of the first of their group within `TWIN`, and each differs from another of the group
+    in one thing alone.
+
+    Parameters
+    ----------
+    found : the fastest first
+    choices : of each `Found.choice`, what plans of it have in common
+    """
+    groups: list[list[Found]] = []
+    times: list[float] = []
+    made: dict[int, Row] = {}
+
+    def features(one: Found) -> Row:
+        if id(one) not in made:
+            made[id(one)] = {**one.values, **{f"choice.{name}": value for name, value in choices[one.choice].items()}}
+        return made[id(one)]
+
+    for one in found:
+        near = bisect.bisect_left(times, one.time * (1.0 - TWIN))
+        for group in groups[near:]:
+            first = group[0]
+            alike = abs(one.held - first.held) <= TWIN * first.held
+            if alike and any(_differences(features(one), features(other)) <= 1 for other in group):
+                group.append(one)
+                break
+        else:
+            groups.append([one])
+            times.append(one.time)
+    return groups
+
+
+def _differences(one: Mapping[str, object], other: Mapping[str, object]) -> int:
+    """In how many things two plans differ."""
+    return sum(one.get(name) != other.get(name) for name in one.keys() | other.keys())
+
+
+__all__ = ["TWIN", "groups_of_twins"]
