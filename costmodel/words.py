@@ -79,6 +79,14 @@ def part_name(part: str) -> str:
     return PARTS.get(part, part.replace("_", " "))
 
 
+SAID: tuple[tuple[str, tuple[object, ...], str], ...] = (
+    ("micro_batch", (1,), "micro-batch {}"), ("recompute", ("none",), "recompute {}"), ("zero_stage", (None, 1), "ZeRO {}"),
+    ("schedule", ("1f1b", "interleaved"), "{}"), ("dtype", ("bf16",), "{}"), ("shard_group", (None,), "shard group {}"),
+    ("rank_order", (RANK_ORDER,), "ranks {}"),
+)  # fmt: skip
+"""What is said of a plan beside its degrees: a field, its values of which nothing is said, and the words for others."""
+
+
 def degrees(plan: Plan) -> str:
     """Degrees of a plan above one as one word, in the letters of frameworks: VP is the model chunks on a pipeline rank.
 
@@ -103,19 +111,6 @@ def ordered(plan: Plan) -> str:
     """
     short = {one.column: one.short for one in DIMENSIONS}
     return "-".join(short[name] for name in plan.rank_order)
-
-
-def placed(plan: Plan) -> list[str]:
-    """How a plan's ranks share and stand where that isn't the commonest way: groups that share a copy, the order of ranks.
-
-    Examples
-    --------
-    >>> from costmodel import Plan
-    >>> placed(Plan(global_batch=64, seq_len=2048, data_parallel=64, shard_group=8))
-    ['shard group 8']
-    """
-    words = [f"shard group {plan.shard_group}"] if plan.shard_group is not None else []
-    return [*words, f"ranks {ordered(plan)}"] if tuple(plan.rank_order) != RANK_ORDER else words
 
 
 def alternatives(plan: Plan, twins: Sequence[Plan]) -> str:
@@ -158,17 +153,11 @@ def label(plan: Plan) -> str:
     'DP8, micro-batch 2, recompute full'
     """
     words = [degrees(plan)]
-    if plan.micro_batch > 1:
-        words.append(f"micro-batch {plan.micro_batch}")
-    if plan.recompute != "none":
-        words.append(f"recompute {plan.recompute}")
-    if plan.zero_stage not in (None, 1):
-        words.append(f"ZeRO {plan.zero_stage}")
-    if plan.schedule not in ("1f1b", "interleaved"):
-        words.append(str(plan.schedule))
-    if plan.dtype != "bf16":
-        words.append(plan.dtype)
-    return ", ".join([*words, *placed(plan)])
+    for field, commonest, text in SAID:
+        value = getattr(plan, field)
+        if (tuple(value) if isinstance(value, list) else value) not in commonest:
+            words.append(text.format(ordered(plan) if field == "rank_order" else value))
+    return ", ".join(words)
 
 
 def of_limit(estimate: Estimate) -> str:
