@@ -1,4 +1,4 @@
-r"""A formula as algebra: traced with SymPy symbols, then printed as LaTeX or JavaScript, or differentiated.
+r"""A formula as algebra: traced with SymPy symbols, then printed as LaTeX, or differentiated; or printed as JavaScript.
 
 A formula is traced by calling it. What is given as a number stays a number; every argument left out, and every
 None, becomes a symbol, and so does every None field of a NamedTuple. A field's symbol is named by its path, as
@@ -9,7 +9,6 @@ nested expression it would be too large to write down.
 
 from __future__ import annotations
 
-import inspect
 import math
 import operator
 import typing
@@ -21,6 +20,8 @@ from sympy.printing.pycode import PythonCodePrinter
 
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.errors import InvalidValue
+from costmodel.kernels.javascript import javascript
+from costmodel.kernels.tape import opened
 
 _NEVER_ZERO = frozenset({
     "activation", "attention_backward_efficiency", "attention_efficiency_scale", "attention_forward_efficiency", "bandwidth",
@@ -119,41 +120,23 @@ def _map(value: object, function: Callable[[sympy.Expr], object]) -> object:
     return function(value)
 
 
-def _argument(path: str, kind: type | None, given: object, algebra: _Algebra) -> object:
-    """`given` with a symbol in place of every None, all of it if it is None."""
-    fields: tuple[str, ...] | None = getattr(type(given) if kind is None else kind, "_fields", None)
-    if fields is not None:
-        kind = kind or type(given)
-        if given is not None and not isinstance(given, kind):
-            raise InvalidValue(path, given, f"a {kind.__name__} of costmodel.formulas.quantities, or None")
-        kinds = typing.get_type_hints(kind)
-        values = given if isinstance(given, tuple) else (None,) * len(fields)
-        made: Callable[..., object] = kind
-        return made(*(
-            _argument(f"{path}.{field}", kinds[field] if hasattr(kinds[field], "_fields") else None, value, algebra)
-            for field, value in zip(fields, values, strict=True)
-        ))  # fmt: skip
-    if given is None:
-        positive = path.rpartition(".")[2] in _NEVER_ZERO and not path.endswith(_MAY_BE_ZERO)
-        sign = "positive" if positive else "nonnegative"
-        algebra.symbols[path] = sympy.Symbol(path, **{sign: True})
-        return algebra.named(algebra.symbols[path])
-    if isinstance(given, sympy.Expr):
-        algebra.symbols.update({str(symbol): symbol for symbol in sorted(given.free_symbols, key=str)})
-        return algebra.named(given)
-    if not isinstance(given, typing.SupportsFloat):
-        raise InvalidValue(path, given, "a number, a SymPy expression, or None for a symbol")
-    return float(given)
+def _symbols(algebra: _Algebra) -> Callable[[str, object], object]:
+    """What makes the symbols of an algebra, by the paths of arguments."""
 
+    def symbol(path: str, given: object) -> object:
+        if given is None:
+            positive = path.rpartition(".")[2] in _NEVER_ZERO and not path.endswith(_MAY_BE_ZERO)
+            sign = "positive" if positive else "nonnegative"
+            algebra.symbols[path] = sympy.Symbol(path, **{sign: True})
+            return algebra.named(algebra.symbols[path])
+        if isinstance(given, sympy.Expr):
+            algebra.symbols.update({str(symbol): symbol for symbol in sorted(given.free_symbols, key=str)})
+            return algebra.named(given)
+        if not isinstance(given, typing.SupportsFloat):
+            raise InvalidValue(path, given, "a number, a SymPy expression, or None for a symbol")
+        return float(given)
 
-def _argument_of(path: str, kind: object, given: object, algebra: _Algebra) -> object:
-    """`given` with symbols, by the parameter's annotation: a NamedTuple, a tuple of some, or a number."""
-    if typing.get_origin(kind) is tuple:
-        kinds = typing.get_args(kind)
-        parts = given if isinstance(given, tuple) else (None,) * len(kinds)
-        pairs = enumerate(zip(kinds, parts, strict=True))
-        return tuple(_argument_of(f"{path}.{place}", one, part, algebra) for place, (one, part) in pairs)
-    return _argument(path, kind if isinstance(kind, type) and hasattr(kind, "_fields") else None, given, algebra)
+    return symbol
 
 
 def trace(formula: Callable[..., object], *arguments: object) -> Trace:
@@ -182,27 +165,13 @@ def trace(formula: Callable[..., object], *arguments: object) -> Trace:
     >>> trace(members_inside).lines
     ((x0, Max(1.0, size/stride)), (x1, Min(ranks, x0)))
     """
-    algebra, names, values = _opened(formula, arguments)
-    return _traced(formula, algebra, names, values)
-
-
-def _opened(
-    formula: Callable[..., object], arguments: tuple[object, ...]
-) -> tuple[_Algebra, tuple[str, ...], list[object]]:
-    """The algebra of a formula's symbols, the names of its arguments, and their values with symbols in them."""
-    names = tuple(inspect.signature(formula).parameters)
-    if len(arguments) > len(names):
-        raise InvalidValue("arguments", len(arguments), f"at most {len(names)}: {', '.join(names)}")
     algebra = _Algebra()
-    padded = (*arguments, *[None] * (len(names) - len(arguments)))
-    kinds = typing.get_type_hints(formula)
-    values = [_argument_of(name, kinds.get(name), given, algebra) for name, given in zip(names, padded, strict=True)]
-    return algebra, names, values
+    return _traced(formula, algebra, opened(formula, arguments, _symbols(algebra)))
 
 
-def _traced(formula: Callable[..., object], algebra: _Algebra, names: tuple[str, ...], values: list[object]) -> Trace:
-    lines, result = _fewer(algebra.lines, _map(formula(*values), _bare))
-    return Trace(names, algebra.symbols, lines, result)
+def _traced(formula: Callable[..., object], algebra: _Algebra, values: dict[str, object]) -> Trace:
+    lines, result = _fewer(algebra.lines, _map(formula(**values), _bare))
+    return Trace(tuple(values), algebra.symbols, lines, result)
 
 
 class _Algebra:
@@ -364,47 +333,6 @@ def _words(field: str) -> str:
     return field if len(field) == 1 else rf"\mathrm{{{field.replace('_', chr(92) + ' ')}}}"
 
 
-def javascript(formula: Callable[..., object], *arguments: object) -> str:
-    """A formula as a JavaScript function of the same name, arguments and result.
-
-    NamedTuples are objects with the same fields. An argument of which nothing was left open stays in the list, so
-    that calls look alike, but is not read.
-
-    Parameters
-    ----------
-    formula, arguments : as `trace` takes them
-
-    Examples
-    --------
-    >>> from costmodel.formulas.network.collectives import members_inside
-    >>> print(javascript(members_inside, None, 1.0))
-    function members_inside(ranks, stride, size) {
-      const x0 = Math.max(1.0, size);
-      const x1 = Math.min(ranks, x0);
-      return x1;
-    }
-    """
-    traced = trace(formula, *arguments)
-    body = [f"  const {symbol} = {_code(definition)};" for symbol, definition in traced.lines]
-    return "\n".join([
-        f"function {formula.__name__}({', '.join(traced.parameters)}) {{", *body,
-        f"  return {_literal(traced.result)};", "}",
-    ])  # fmt: skip
-
-
-def _code(expression: object) -> str:
-    return " ".join(sympy.jscode(sympy.sympify(expression)).split())
-
-
-def _literal(value: object) -> str:
-    if isinstance(value, tuple) and not isinstance(value, sympy.Basic):
-        if not hasattr(value, "_fields"):
-            return "[" + ", ".join(map(_literal, value)) + "]"
-        parts = (f"{field}: {_literal(part)}" for field, part in zip(value._fields, value, strict=True))
-        return "{" + ", ".join(parts) + "}"
-    return _code(value)
-
-
 def derivative(formula: Callable[..., object], *arguments: object, by: str, of: str | None = None) -> Trace:
     """How a formula's result changes with one of its symbols.
 
@@ -433,10 +361,11 @@ def derivative(formula: Callable[..., object], *arguments: object, by: str, of: 
     >>> derivative(stream, 1e9, 1.0, by="device.memory_bandwidth").expression
     -1000000000.0/device.memory_bandwidth**2
     """
-    algebra, names, values = _opened(formula, arguments)
+    algebra = _Algebra()
+    values = opened(formula, arguments, _symbols(algebra))
     if by not in algebra.symbols:
         raise InvalidValue("by", by, "one of " + ", ".join(algebra.symbols))
-    traced = _traced(formula, algebra, names, values)
+    traced = _traced(formula, algebra, values)
     part = traced.result
     for field in of.split(".") if of else ():
         if field not in getattr(part, "_fields", ()):

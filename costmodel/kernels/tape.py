@@ -1,14 +1,18 @@
 """A formula as a tape: its operations one after another, each once, and what every one of them depends on.
 
 A formula is called once with values that write down what is done to them. Formulas are straight lines, so that the tape is
-the formula for any numbers; `costmodel.kernels.machine_code` makes vector code of it.
+the formula for any numbers; `costmodel.kernels.machine_code` makes vector code of it, `costmodel.kernels.javascript` a function
+for browsers.
 """
 
 from __future__ import annotations
 
+import inspect
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
+
+from costmodel.errors import InvalidValue
 
 Place: TypeAlias = int
 """Of an operation on the tape."""
@@ -134,6 +138,12 @@ class Value(_Traced):
     def __rtruediv__(self, other: object) -> Value:
         return self.__algebra__.value("div", other, self)
 
+    def __pow__(self, other: object) -> Value:
+        return self.__algebra__.value("pow", self, other)
+
+    def __rpow__(self, other: object) -> Value:
+        return self.__algebra__.value("pow", other, self)
+
     def __neg__(self) -> Value:
         return self.__algebra__.value("neg", self)
 
@@ -203,6 +213,47 @@ def trace(formula: Callable[..., Any], arguments: type, results: Sequence[str]) 
     return Traced(tape, tuple(kept))
 
 
+def opened(
+    formula: Callable[..., object], given: Sequence[object], symbol: Callable[[str, object], object]
+) -> dict[str, object]:
+    """What a formula is called with to be traced, by the names of its arguments.
+
+    Parameters
+    ----------
+    formula : to be called
+    given : one an argument: a number, a NamedTuple of `costmodel.formulas.quantities` with None for what is left open, or None
+        for all of it; those left out are None
+    symbol : what stands for a number, of its path, as ``"device.memory_bandwidth"``, and of what was given for it
+
+    Raises
+    ------
+    InvalidValue
+        for more arguments than the formula takes, or a tuple of the wrong kind
+    """
+    names = tuple(inspect.signature(formula).parameters)
+    if len(given) > len(names):
+        raise InvalidValue("arguments", len(given), f"at most {len(names)}: {', '.join(names)}")
+    kinds = typing.get_type_hints(formula)
+    padded = (*given, *[None] * (len(names) - len(given)))
+    return {name: _opened(name, kinds.get(name), value, symbol) for name, value in zip(names, padded, strict=True)}
+
+
+def _opened(path: str, annotation: object, given: object, symbol: Callable[[str, object], object]) -> object:
+    if typing.get_origin(annotation) is tuple:
+        kinds = typing.get_args(annotation)
+        parts = given if isinstance(given, tuple) else (None,) * len(kinds)
+        numbered = enumerate(zip(kinds, parts, strict=True))
+        return tuple(_opened(f"{path}.{place}", one, part, symbol) for place, (one, part) in numbered)
+    kind: Any = annotation if hasattr(annotation, "_fields") else type(given)
+    if not hasattr(kind, "_fields"):
+        return symbol(path, given)
+    if given is not None and not isinstance(given, kind):
+        raise InvalidValue(path, given, f"a {kind.__name__} of costmodel.formulas.quantities, or None")
+    hints, values = typing.get_type_hints(kind), given or (None,) * len(kind._fields)
+    pairs = zip(kind._fields, values, strict=True)
+    return kind(*(_opened(f"{path}.{field}", hints[field], value, symbol) for field, value in pairs))
+
+
 def needed(tape: Tape, wanted: Iterable[Place], known: frozenset[Place] = frozenset()) -> list[Place]:
     """Places of what has to be done for some results, in order; what is known already is a leaf and left out.
 
@@ -239,4 +290,4 @@ def supports(tape: Tape, bits: Callable[[str], int]) -> list[int]:
     return found
 
 
-__all__ = ["Condition", "Operation", "Place", "Tape", "Traced", "Value", "needed", "supports", "trace"]
+__all__ = ["Condition", "Operation", "Place", "Tape", "Traced", "Value", "needed", "opened", "supports", "trace"]

@@ -5,19 +5,31 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+from collections.abc import Callable
 from importlib import resources
 
 from costmodel.description.question import Question
 from costmodel.description.schedule import KINDS
 from costmodel.evaluation.engine import TIMES
 from costmodel.evaluation.estimation import TIME_PARTS
+from costmodel.formulas import discrepancy
 from costmodel.formulas.legality import violations
-from costmodel.page import kernels, printed
+from costmodel.formulas.network import communication
+from costmodel.formulas.pipeline import layout
+from costmodel.formulas.stage import outside_passes, stage_pass
+from costmodel.kernels.javascript import javascript
+from costmodel.page import kernels
 from costmodel.page.conversion import Conversion, Rule, Term, learn
 from costmodel.page.question import FOLLOWING, FORMULA, LEADING, LEFT, STEPS, Asked, Domain
 from costmodel.page.rules import refused_by_framework, texts
 from costmodel.records import flat
 
+PRINTED: tuple[Callable[..., object], ...] = (*STEPS, violations, discrepancy.correlation)
+"""Formulas of the model."""
+PLAYED: tuple[Callable[..., object], ...] = (
+    stage_pass, outside_passes, layout.rank_shares, layout.chunks, layout.micro_batches, communication.boundary_parts,
+)  # fmt: skip
+"""Those of a timeline."""
 PRICES = Domain(bounds=(0.0, 1e6), wish="a number from 0 to 1e+06")
 """Of a GPU-hour, in any currency."""
 
@@ -44,7 +56,7 @@ def tables(question: Asked, price: float = 0.0, conversion: Conversion | None = 
         ],
         "refusals": [refusal._asdict() for refusal in (*learnt.refusals, *refused_by_framework(question, learnt))],
         "texts": texts(question), "follows": {"field": FOLLOWING, "by": LEADING, "text": LEFT},
-        "parameters": {formula.__name__: list(inspect.signature(formula).parameters) for formula in printed.PRINTED},
+        "parameters": {formula.__name__: list(inspect.signature(formula).parameters) for formula in PRINTED},
         "steps": {"by": FORMULA, "names": [formula.__name__ for formula in STEPS]}, "legality": violations.__name__,
         "parts": TIME_PARTS, "times": TIMES, "gpus": "gpus",
         "own_runs": [
@@ -80,6 +92,10 @@ def embedded(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
+def _printed(formulas: tuple[Callable[..., object], ...]) -> str:
+    return "".join(f"{javascript(formula)}\n" for formula in formulas)
+
+
 def static(name: str) -> str:
     """The text of a file of the page.
 
@@ -99,18 +115,18 @@ def script(question: Asked, price: float = 0.0, conversion: Conversion | None = 
     price : of a GPU-hour
     conversion : learnt from it; learnt here if not given
     """
-    names = ", ".join(formula.__name__ for formula in printed.PRINTED)
+    names = ", ".join(formula.__name__ for formula in PRINTED)
     data = embedded(tables(question, price, conversion))
-    return f"(() => {{\n{printed.javascript()}{static('model.js')}\nreturn makeModel({data}, {{{names}}});\n}})()"
+    return f"(() => {{\n{_printed(PRINTED)}{static('model.js')}\nreturn makeModel({data}, {{{names}}});\n}})()"
 
 
 def timeline_script() -> str:
     """JavaScript that plays a plan's timeline: an expression whose value makes one of a model and its orders."""
-    names = ", ".join(formula.__name__ for formula in printed.PLAYED)
-    parameters = {formula.__name__: list(inspect.signature(formula).parameters) for formula in printed.PLAYED}
+    names = ", ".join(formula.__name__ for formula in PLAYED)
+    parameters = {formula.__name__: list(inspect.signature(formula).parameters) for formula in PLAYED}
     facts = embedded({"parameters": parameters, "kinds": KINDS})
     made = f"makeTimeline({facts}, {{{names}}}, {{play, Program, BLOCKING, NON_BLOCKING}})"
-    source = printed.javascript(printed.PLAYED) + kernels.javascript("events") + static("timeline.js")
+    source = _printed(PLAYED) + kernels.javascript("events") + static("timeline.js")
     return f"(() => {{\n{source}\nreturn {made};\n}})()"
 
 

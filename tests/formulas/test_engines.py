@@ -10,6 +10,7 @@ import math
 import os
 import pkgutil
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -365,21 +366,53 @@ def test_numba_gives_what_plain_python_gives(module, settings):
         assert differ(expected, found) <= SAME, name
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("node") is None, reason="no node")
-def test_javascript_gives_what_plain_python_gives(settings, tmp_path):
-    def plain(value):
-        return {f: plain(v) for f, v in value._asdict().items()} if isinstance(value, tuple) else value
+FLAT = "const flat = (value) => typeof value === 'object' ? Object.values(value).flatMap(flat) : [Number(value)];"
 
-    rows = arguments(step, settings)
-    program = tmp_path / "step.js"
-    program.write_text(
-        symbolic.javascript(step)
-        + "\nconst flat = value => typeof value === 'object' ? Object.values(value).flatMap(flat) : [value];\n"
-        + f"console.log(JSON.stringify({json.dumps([[plain(a) for a in row] for row in rows])}.map(row => flat(step(...row)))));"
-    )
-    ran = subprocess.run(["node", program], capture_output=True, text=True, check=True)
-    assert differ(by_python(step, rows), np.array(json.loads(ran.stdout)), near=1.0) <= SAME
+
+@pytest.fixture(scope="module")
+def by_node(settings, tmp_path_factory):
+    """What every formula gives under Node, printed with all its arguments left open; of all in one run."""
+    if shutil.which("node") is None:
+        pytest.skip("no node")
+
+    def plain(value):
+        if not isinstance(value, tuple):
+            return value
+        return {f: plain(v) for f, v in value._asdict().items()} if hasattr(value, "_fields") else list(map(plain, value))
+
+    lines = [FLAT, "const found = {};"]
+    for name, formula in FORMULAS.items():
+        rows = json.dumps([[plain(a) for a in row] for row in arguments(formula, settings)])
+        lines.append(f"{{{symbolic.javascript(formula, *map(opened, arguments(formula, settings)[0]))}\n"
+                     f"found['{name}'] = {rows}.map((row) => flat({formula.__name__}(...row)));}}")  # fmt: skip
+    program = tmp_path_factory.mktemp("printed") / "formulas.js"
+    program.write_text("\n".join([*lines, "console.log(JSON.stringify(found));"]))
+    ran = subprocess.run(["node", program], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_javascript_gives_what_plain_python_gives(name, settings, by_node):
+    expected = by_python(FORMULAS[name], arguments(FORMULAS[name], settings))
+    assert differ(expected, np.array(by_node[name], dtype=float)) <= SAME
+
+
+def test_a_step_in_javascript_has_the_bits_of_python(settings, by_node):
+    """The same operations in the same order: of the basic ones, roots and roundings IEEE 754 leaves one result."""
+    expected = by_python(step, arguments(step, settings))
+    same = expected == np.array(by_node["training_step.step"], dtype=float)
+    assert same.mean() > 0.99, "logarithms and powers alone may differ in their last bit"
+
+
+def test_what_is_given_to_javascript_is_a_number_in_it():
+    level = quantities.LevelNumbers(8.0, None, 1e9)
+    network = quantities.NetworkNumbers(level, level, level)
+    text = symbolic.javascript(MODULES["collectives"].ring_latency, 16.0, 1.0, network, load_framework("megatron-core").numbers())
+    assert text.startswith("function ring_latency(ranks, stride, network, software) {")
+    assert set(re.findall(r"[a-z]\w*(?:\.\w+)+", text)) - {"Math.min", "Math.max", "Math.ceil"} <= {
+        "network.node.latency", "network.leaf.latency", "network.spine.latency"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("by", ["network.leaf.bandwidth", "device.flop_rate", "software.memory.fixed", "device.memory_bandwidth"])
@@ -434,6 +467,9 @@ def test_latex_of_every_part_is_written():
     [
         lambda: symbolic.trace(MODULES["collectives"].members_inside, 1.0, 2.0, 3.0, 4.0),
         lambda: symbolic.trace(step, quantities.LevelNumbers(1.0, 1.0, 1.0)),
+        lambda: symbolic.javascript(MODULES["collectives"].members_inside, 1.0, 2.0, 3.0, 4.0),
+        lambda: symbolic.javascript(step, quantities.LevelNumbers(1.0, 1.0, 1.0)),
+        lambda: symbolic.javascript(MODULES["collectives"].members_inside, "8"),
         lambda: symbolic.derivative(step, by="model.colour", of="total"),
         lambda: symbolic.derivative(MODULES["compute"].gemm, by="m", of="total"),
         lambda: symbolic.derivative(MODULES["communication"].boundary, by="model.hidden"),

@@ -100,7 +100,6 @@ def test_an_unknown_field_is_refused_by_name(question):
         question.changed({"tensor": 2})
 
 
-@pytest.mark.slow  # a formula printed whole; the page's own tests compare it in a browser
 @pytest.mark.skipif(shutil.which("node") is None, reason="no Node here: apt-get install nodejs")
 def test_javascript_gives_the_digits_of_python(question, learnt, tmp_path):
     chance = random.Random(11)
