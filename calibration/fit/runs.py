@@ -17,7 +17,7 @@ from calibration.fit.fields import CLOCKS, MEMORY, Field
 from calibration.fit.pooled import Effect, Model, Posterior
 from calibration.fit.problem import columns_at, memory_model, take, thinned, time_model
 from calibration.validate.predictions import columns_of
-from costmodel.catalogue.software import framework_names
+from costmodel.catalogue.software import framework_names, load_framework
 from costmodel.formulas.quantities import Inputs
 from costmodel.records import Row
 from costmodel.solvers.fitting import Array
@@ -200,7 +200,7 @@ def owner_tables(time: Fitted, memory: Fitted, date: str) -> tuple[dict[str, obj
     architectures = sorted({architecture for _, architecture, _ in counts})
     stacks: dict[str, object] = {}
     correlations: dict[str, Row] = {}
-    for framework in ("", *framework_names()):
+    for framework in ("", *dict.fromkeys(load_framework(name).owner.partition("@")[0] for name in framework_names())):
         for architecture in ("", *architectures):
             devices = {d: n for (f, a, d), n in counts.items() if a == architecture and f == framework}
             every = {d: n for (_, a, d), n in counts.items() if a == architecture}

@@ -101,14 +101,17 @@ def _of_catalogue(name: str, architecture: str | None, network: str) -> Framewor
     name = FORMER_NAMES.get(name, name)
     if name not in loader.entries(FRAMEWORKS):
         raise UnknownName("framework", name, loader.entries(FRAMEWORKS))
+    entry, base = loader.entry_of(FRAMEWORKS, name), name
+    if "base" in entry:  # the same code beside other options: the fields that differ, and the constants of the other
+        base = str(entry["base"])
+        entry = loader.entry_of(FRAMEWORKS, base) | entry
     calibrated = loader.entries(CONSTANTS)
-    owner = next((known for known in (f"{name}@{architecture}", f"{name}@") if known in calibrated), name)
+    owner = next((known for known in (f"{base}@{architecture}", f"{base}@") if known in calibrated), base)
     measured = loader.entry_of(CONSTANTS, owner) if owner in calibrated else {}
-    entry = loader.entry_of(FRAMEWORKS, name)
     values = loader.entry_of(CONSTANTS, "default") | measured | communication.constants_of_a_step(architecture, network) | OWN
     values |= entry.get("constants", {})
     stack = nested(Software, {path: float(values[path]) for path in paths(Software)})
-    defaults = {key: value for key, value in entry.items() if key not in ("source", "constants")}
+    defaults = {key: value for key, value in entry.items() if key not in ("base", "source", "constants")}
     servers = [server_system(system) for system in PLANNED_SERVERS]
     return Framework(name=name, constants=stack, owner=owner, server_systems=servers, **defaults)
 

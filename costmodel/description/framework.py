@@ -54,6 +54,8 @@ class Framework:
     grouped_zero_stages : those at which ranks can share a copy in groups, each group a copy of its own
     rank_orders : degrees from innermost to outermost, every order that it can place ranks in; the first is its default
     dimensions : along which it can split, columns of `costmodel.description.dimensions.DIMENSIONS`; data it always can
+    apart : pairs of those that it can't split at once
+    elsewhere : of those that it lacks, each with names of frameworks that have it, for whoever asks for it
     schedules : of pipelines that it has
     dtypes : in which it multiplies
     context_communications : of context parallelism that it has; the first is its default
@@ -112,6 +114,8 @@ class Framework:
     grouped_zero_stages: Sequence[int] = ()
     rank_orders: Sequence[Sequence[str]] = (RANK_ORDER,)
     dimensions: Sequence[str] = SPLITTING
+    apart: Sequence[Sequence[str]] = ()
+    elsewhere: Sequence[Sequence[str]] = ()
     schedules: Sequence[str] = SCHEDULES
     dtypes: Sequence[str] = DTYPES
     context_communications: Sequence[str] = ("ring",)
@@ -191,6 +195,16 @@ class Framework:
             object.__setattr__(self, field, tuple(listing(field, getattr(self, field))))
             for value in getattr(self, field):
                 choice(field, value, known)
+        for field in ("apart", "elsewhere"):
+            rows = tuple(tuple(listing(field, row)) for row in listing(field, getattr(self, field)))
+            object.__setattr__(self, field, rows)
+        for pair in self.apart:
+            if len(pair) != 2 or pair[0] == pair[1] or not set(pair) <= set(SPLITTING):
+                raise InvalidValue("apart", pair, f"two of {', '.join(SPLITTING)}")
+        for row in self.elsewhere:
+            choice("elsewhere", row[0] if row else "", SPLITTING)
+            for name in row[1:]:
+                text("elsewhere", name)
         choice("attention", self.attention, ATTENTION_KINDS)
         choice("buckets", self.buckets, RULES)
         choice("dispatcher", self.dispatcher, DISPATCHERS)
@@ -224,6 +238,17 @@ class Framework:
     def lacking(self) -> tuple[Dimension, ...]:
         """Dimensions along which it can't split."""
         return tuple(one for one in DIMENSIONS if one.column in SPLITTING and one.column not in self.dimensions)
+
+    @property
+    def exclusive(self) -> tuple[tuple[Dimension, Dimension], ...]:
+        """Pairs of dimensions that it can't split at once."""
+        known = {one.column: one for one in DIMENSIONS}
+        return tuple((known[first], known[second]) for first, second in self.apart)
+
+    def instead(self, lacking: Dimension) -> str:
+        """Which frameworks split along a dimension that this one lacks, as the end of a refusal; empty where none is named."""
+        names = next((row[1:] for row in self.elsewhere if row[0] == lacking.column), ())
+        return f"; {' and '.join(names)} {'has' if len(names) == 1 else 'have'} {lacking.field}" if names else ""
 
     def turns(self, rank_order: Sequence[str]) -> bool:
         """Whether ranks in an order stand otherwise than in its own."""

@@ -433,6 +433,7 @@ class Plan:
     def check(self, model: Transformer, cluster: Cluster, framework: Framework) -> None:
         """Raise `IllegalPlan` with the reason where the plan can't run on this model and cluster."""
         plan = self.resolve(framework)
+        plan._check_degrees(framework)
         if plan.zero_stage not in framework.zero_stages:
             raise IllegalPlan(
                 "zero_stage",
@@ -453,12 +454,20 @@ class Plan:
                 raise IllegalPlan(reason, explain(reason, plan, model, cluster))
 
 
-    def _check_framework(self, framework: Framework) -> None:
-        """Raise `IllegalPlan` where the framework has no such dimension, schedule or dtype."""
+    def _check_degrees(self, framework: Framework) -> None:
+        """Raise `IllegalPlan` where the framework doesn't split so."""
         for one in framework.lacking:
             degree = getattr(self, one.field)
             if degree > 1:
-                raise IllegalPlan("degrees_of_framework", f"{one.field}={degree}: {framework.name} has {framework.degrees}")
+                raise IllegalPlan("degrees_of_framework", f"{one.field}={degree}: {framework.name} has {framework.degrees}"
+                                  + framework.instead(one))  # fmt: skip
+        for pair in framework.exclusive:
+            if all(getattr(self, one.field) > 1 for one in pair):
+                both = " with ".join(f"{one.field}={getattr(self, one.field)}" for one in pair)
+                raise IllegalPlan("degrees_of_framework", f"{both}: {framework.name} has one of them at a time")
+
+    def _check_framework(self, framework: Framework) -> None:
+        """Raise `IllegalPlan` where the framework has no such schedule or dtype."""
         if self.pipeline_parallel > 1 and self.schedule not in framework.schedules:
             raise IllegalPlan(
                 "schedule_of_framework", f"schedule={self.schedule!r}: {framework.name} has {', '.join(framework.schedules)}"

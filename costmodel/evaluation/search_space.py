@@ -43,7 +43,7 @@ NEUTRAL: Mapping[str, Column | float] = {
 """What a factor that is not looked at has while the rules of another are checked."""
 EXPERT_RULES = ("degrees_of_framework", "experts", "expert_ranks", "expert_feed_forward")
 SHARD_RULES = ("zero_stage", "zero_pipeline", "shard_group", "synchronisation", "compression")
-RULES = ("zero_stage", "zero_pipeline", "degrees_of_framework", "schedule_of_framework", *legality.Violations._fields)
+RULES = ("degrees_of_framework", "zero_stage", "zero_pipeline", "schedule_of_framework", *legality.Violations._fields)
 """Every rule, in the order in which a combination that breaks several is counted."""
 PIPELINE_RULES = tuple(rule for rule in RULES if rule not in (*EXPERT_RULES, *SHARD_RULES))
 
@@ -130,7 +130,13 @@ class Space:
         for one in framework.lacking:
             values = self.given[one.field] or [1]
             if min(values) > 1:
-                raise InvalidValue(one.field, values[0], f"1: {framework.name} splits by {framework.degrees}")
+                raise InvalidValue(one.field, values[0], f"1: {framework.name} splits by {framework.degrees}"
+                                   + framework.instead(one))  # fmt: skip
+        for pair in framework.exclusive:
+            if all(min(self.given[one.field] or [1]) > 1 for one in pair):
+                first, second = pair
+                raise InvalidValue(first.field, min(self.given[first.field] or [1]), f"1 with {second.field}: {framework.name} "
+                                   "has one of them at a time")  # fmt: skip
 
     @property
     def recompute(self) -> list[Any]:
@@ -294,6 +300,7 @@ class Space:
         plans = columns_of(columns, dict.fromkeys(recomputation.FIELDS, 0.0), order)
         broken = violations(question.shape, settings, plans, float(question.cluster.gpus or 1), rows)
         lacking = [columns[one.column] > 1 for one in framework.lacking]
+        lacking += [(columns[one.column] > 1) & (columns[other.column] > 1) for one, other in framework.exclusive]
         of_framework: dict[str, Callable[[], object]] = {
             "zero_stage": lambda: ~_among(stage, framework.zero_stages),
             "zero_pipeline": lambda: piped & (stage > framework.largest_pipelined_zero_stage),

@@ -86,6 +86,7 @@ def refused_by_framework(question: Asked, conversion: Conversion) -> list[Refusa
         (*leading, *sorted(sharding - {leading[0]})), ("schedule", "virtual_stages", "pipeline_parallel"), ("dtype",),
         ("context_communication", "context_parallel"),
         *((one.field,) for one in DIMENSIONS if one.column in SPLITTING),
+        *((one.field, other.field) for one, other in question.framework.exclusive),
     ]  # fmt: skip
     found = []
     for fields in (
