@@ -6,7 +6,16 @@ import itertools
 import pytest
 
 import costmodel
-from costmodel import IllegalPlan, InvalidValue, Plan, estimate, load_cluster, load_framework, load_model, search
+from costmodel import (
+    IllegalPlan,
+    InvalidValue,
+    Plan,
+    estimate,
+    load_cluster,
+    load_framework,
+    load_model,
+    search,
+)
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.formulas.quantities import Software
 from costmodel.records import flat
@@ -84,7 +93,8 @@ def test_degrees_that_a_framework_has_one_at_a_time_are_refused_together_and_nev
     with pytest.raises(IllegalPlan, match=f"{first}=2 with {second}=2: {framework} has one of them at a time"):
         split(framework, model, **{first: 2, second: 2})
     wide = load_cluster("dgx-h100", gpus=16)
-    plans = [answer.plan for answer in search(model, wide, **ASKED, framework=framework, attention="flash", engine="numpy").ranked]
+    found = search(model, wide, **ASKED, framework=framework, attention="flash", engine="numpy")
+    plans = [answer.plan for answer in found.ranked]
     assert any(getattr(plan, first) > 1 for plan in plans) or any(getattr(plan, second) > 1 for plan in plans)
     assert not [plan for plan in plans if getattr(plan, first) > 1 and getattr(plan, second) > 1]
     with pytest.raises(InvalidValue, match="one of them at a time"):
