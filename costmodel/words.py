@@ -152,12 +152,28 @@ def label(plan: Plan) -> str:
     >>> label(Plan(global_batch=64, seq_len=2048, data_parallel=8, micro_batch=2, recompute="full", zero_stage=1))
     'DP8, micro-batch 2, recompute full'
     """
-    words = [degrees(plan)]
+    return ", ".join([degrees(plan), *_said(plan)])
+
+
+def placed(plan: Plan) -> list[str]:
+    """How a plan's ranks share and stand where that isn't the commonest way: groups that share a copy, the order of ranks.
+
+    Examples
+    --------
+    >>> from costmodel import Plan
+    >>> placed(Plan(global_batch=64, seq_len=2048, data_parallel=64, shard_group=8))
+    ['shard group 8']
+    """
+    return _said(plan, ("shard_group", "rank_order"))
+
+
+def _said(plan: Plan, fields: Sequence[str] = ()) -> list[str]:
+    words = []
     for field, commonest, text in SAID:
         value = getattr(plan, field)
-        if (tuple(value) if isinstance(value, list) else value) not in commonest:
+        if (not fields or field in fields) and (tuple(value) if isinstance(value, list) else value) not in commonest:
             words.append(text.format(ordered(plan) if field == "rank_order" else value))
-    return ", ".join(words)
+    return words
 
 
 def of_limit(estimate: Estimate) -> str:
