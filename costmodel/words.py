@@ -68,6 +68,23 @@ def rejections(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {RULES[rule]}" for rule, count in ordered if count)
 
 
+def counted(count: float, thing: str, things: str = "") -> str:
+    """A number of things: one GPU is no GPUs.
+
+    Parameters
+    ----------
+    count : how many
+    thing : one of them
+    things : several of them; with an s where it isn't given
+
+    Examples
+    --------
+    >>> counted(1, "GPU"), counted(1024, "GPU"), counted(2, "micro-batch", "micro-batches")
+    ('1 GPU', '1,024 GPUs', '2 micro-batches')
+    """
+    return f"{count:,} {thing if count == 1 else things or thing + 's'}"
+
+
 def part_name(part: str) -> str:
     """A part of the step or of the memory in words.
 
@@ -196,13 +213,14 @@ def memory_limit(estimate: Estimate) -> str:
     Returns
     -------
     str
-        such as ``70.5 GiB a GPU: 79.2 GiB usable, less 11.0 % so that a plan there fits with 90 %``
+        such as ``70.5 GiB a GPU: 79.2 GiB usable less 10.9 % for the estimate's error (90 % sure to fit)``
     """
     usable, limit, sure = estimate.usable_memory, estimate.memory_limit, 100.0 * estimate.required_probability
     if limit == usable:
         return f"{limit / GiB:.1f} GiB a GPU, all that is usable"
-    margin = f"{'less' if limit < usable else 'and'} {100.0 * abs(1.0 - limit / usable):.1f} %"
-    return f"{limit / GiB:.1f} GiB a GPU: {usable / GiB:.1f} GiB usable, {margin} so that a plan there fits with {sure:g} %"
+    margin = f"{'less' if limit < usable else 'plus'} {100.0 * abs(1.0 - limit / usable):.1f} %"
+    room = f"{limit / GiB:.1f} GiB a GPU: {usable / GiB:.1f} GiB usable"
+    return f"{room} {margin} for the estimate's error ({sure:g} % sure to fit)"
 
 
 def between(low: float, high: float | None = None) -> str:

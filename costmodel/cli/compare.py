@@ -3,64 +3,138 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.output import Table, gib, print_json, print_page, split, table
+from costmodel.cli.arguments import Misused
+from costmodel.cli.figures import write_figures
+from costmodel.cli.output import (
+    Table,
+    gib,
+    named,
+    print_json,
+    print_page,
+    share,
+    table,
+    write_csv,
+    written,
+)
 from costmodel.cli.question import cluster_names, of_one_cluster
+from costmodel.cli.training import run_columns, runs_of
 from costmodel.errors import IllegalPlan, NotModelled
+from costmodel.records import Row
+from costmodel.words import counted
 
 if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate
+    from costmodel.training.duration import TrainingRun
 
 
-def compare(arguments: argparse.Namespace, answer: Callable[[argparse.Namespace], Estimate | str]) -> int:
-    """Print what each cluster gives; exit code 1 where nothing fits on any.
+def refuse_with_several(arguments: argparse.Namespace, *options: str) -> None:
+    """Refuse options that mean one cluster alone.
 
     Parameters
     ----------
     arguments : with several clusters
-    answer : gives the estimate on one of them, or why there is none
+    options : by their names in `arguments`
     """
-    if getattr(arguments, "csv", None):
-        from costmodel.cli.arguments import Misused
+    for option in options:
+        if getattr(arguments, option, None):
+            raise Misused(f"--{option.replace('_', '-')} is of one cluster: give --cluster one name")
 
-        raise Misused("--csv is written for one cluster at a time")
-    found: dict[str, Estimate | str] = {}
+
+def compare(
+    arguments: argparse.Namespace, answer: Callable[[argparse.Namespace], list[Estimate] | str],
+    lines: Sequence[str] = (), run: Callable[[Estimate], TrainingRun] | None = None,
+) -> int:  # fmt: skip
+    """Print what each cluster gives, with all that was asked for besides; exit code 1 where nothing fits on any.
+
+    Parameters
+    ----------
+    arguments : with several clusters
+    answer : gives the estimates on one of them, the best first, or why there are none
+    lines : more to say, filled in while answers are given
+    run : makes a whole run of an estimate, where the command does it in its own way
+    """
+    found: dict[str, list[Estimate] | str] = {}
     for name in cluster_names(arguments):
         try:
             found[name] = answer(of_one_cluster(arguments, name))
         except (IllegalPlan, NotModelled) as error:
             found[name] = str(error)
-    fits = any(not isinstance(one, str) and one.fits for one in found.values())
+    places = [(name, one) for name, many in found.items() if not isinstance(many, str) for one in many]
+    estimates = [one for _, one in places]
+    runs = [run(one) for one in estimates] if run else runs_of(estimates, arguments)
+    files = _write(arguments, places, runs)
     if arguments.json:
-        print_json({"clusters": [_figures(name, one) for name, one in found.items()]})
-        return codes.ANSWERED if fits else codes.NOTHING_FITS
-    columns = ["cluster", "GPUs", "step", "tokens/s", "tokens/s/GPU", "MFU", "peak memory / usable", "plan"]
-    rows = [_row(name, one) for name, one in found.items() if not isinstance(one, str)]
+        print_json({"clusters": _figures(found, runs)})
+    else:
+        print_page(*_page(arguments, found, runs), "\n".join(lines), written(*files), markdown=arguments.markdown)
+    return codes.ANSWERED if any(one.fits for one in estimates) else codes.NOTHING_FITS
+
+
+def _page(
+    arguments: argparse.Namespace, found: dict[str, list[Estimate] | str], runs: Sequence[TrainingRun]
+) -> list[Table | str]:
+    places = [(name, one) for name, many in found.items() if not isinstance(many, str) for one in many]
+    sizes = {one.plan.gpus for _, one in places}
+    where = f" on {counted(sizes.pop(), 'GPU')}" if len(sizes) == 1 else ""
     page: list[Table | str] = [
-        f"{arguments.model}: {arguments.global_batch} sequences of {arguments.seq_len} tokens a step"
-        + (", the best plan of each cluster" if arguments.command == "search" else "")
+        f"{arguments.model}{where}: {counted(arguments.global_batch, 'sequence')} of {counted(arguments.seq_len, 'token')} a step"
+        + (", the best of each cluster" if arguments.command == "search" else "")
     ]
-    if rows:
-        page.append(table(columns, rows, words=1))
-    page += [f"{name}: {one}" for name, one in found.items() if isinstance(one, str)]
-    print_page(*page, markdown=arguments.markdown)
-    return codes.ANSWERED if fits else codes.NOTHING_FITS
+    if places:
+        page.append(_compared(places, runs, sized=not where))
+    return page + [f"{name}: {why}" for name, why in found.items() if isinstance(why, str)]
 
 
-def _row(name: str, one: Estimate) -> list[str]:
+def _compared(places: Sequence[tuple[str, Estimate]], runs: Sequence[TrainingRun], sized: bool) -> Table:
     from costmodel.units import format_seconds
 
-    return [
-        name, f"{one.plan.gpus:,}", format_seconds(one.step_time), f"{one.tokens_per_second:,.0f}",
-        f"{one.tokens_per_second / one.plan.gpus:,.0f}", f"{100 * one.mfu:.1f} %",
-        f"{gib(float(one.memory.total))} / {gib(one.memory_limit)} GiB" + ("" if one.fits else "  DOES NOT FIT"), split(one),
+    estimates = [one for _, one in places]
+    taken, amounts = run_columns(runs) if runs else ([], [[] for _ in places])
+    judged = [] if all(one.fits for one in estimates) else ["judged to fit"]
+    rows = [
+        [
+            name, named(one.plan), *([f"{one.plan.gpus:,}"] if sized else []), format_seconds(one.step_time),
+            f"{one.tokens_per_second:,.0f}", f"{one.tokens_per_second / one.plan.gpus:,.0f}", f"{100 * one.mfu:.1f} %",
+            f"{gib(float(one.memory.total))} GiB", f"{gib(one.memory_limit)} GiB",
+            *([("yes" if one.fits else "NO") + f" ({share(one.fit_probability, 1.0)})"] if judged else []), *amounts[place],
+        ]
+        for place, (name, one) in enumerate(places)
     ]  # fmt: skip
+    columns = ["cluster", "plan", *(["GPUs"] if sized else []), "step", "tokens/s", "tokens/s/GPU", "MFU", "memory", "its limit"]
+    return table([*columns, *judged, *taken], rows, words=2, titles=2)
 
 
-def _figures(name: str, one: Estimate | str) -> dict[str, object]:
-    if isinstance(one, str):
-        return {"cluster": name, "refused": one}
-    return {"cluster": name, "fits": bool(one.fits), **{key: value for key, value in one.to_dict().items() if key != "cluster"}}
+def _write(arguments: argparse.Namespace, places: Sequence[tuple[str, Estimate]], runs: Sequence[TrainingRun]) -> list[str]:
+    """Write the files that were asked for; what each is, none where there is no plan."""
+    if not places:
+        return []
+    files = []
+    if getattr(arguments, "csv", None):
+        rows = [_row(name, one, runs, place) for place, (name, one) in enumerate(places)]
+        write_csv(arguments.csv, list(rows[0]), [list(row.values()) for row in rows])
+        files.append(f"{arguments.csv} ({counted(len(rows), 'plan')})")
+    if getattr(arguments, "png", None) or getattr(arguments, "html", None):
+        files += write_figures(arguments, [one for _, one in places], f"{arguments.model} on several clusters")
+    return files
+
+
+def _row(name: str, one: Estimate, runs: Sequence[TrainingRun], place: int) -> Row:
+    figures = {key: value for key, value in one.to_dict().items() if key != "cluster"}
+    return {"cluster": name, "fits": bool(one.fits), **figures, **(runs[place].to_dict() if runs else {})}
+
+
+def _figures(found: dict[str, list[Estimate] | str], runs: Sequence[TrainingRun]) -> list[Row]:
+    rows: list[Row] = []
+    place = 0
+    for name, many in found.items():
+        if isinstance(many, str):
+            rows.append({"cluster": name, "refused": many})
+            continue
+        for one in many:
+            rows.append(_row(name, one, runs, place))
+            place += 1
+    return rows

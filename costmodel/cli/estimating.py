@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, add_output, chosen
 from costmodel.cli.compare import compare
-from costmodel.cli.figures import add_figures, check_figures, write_figures
+from costmodel.cli.figures import add_figures, check_files, write_figures
 from costmodel.cli.output import (
     Table,
     gib,
+    heading,
+    judged,
     memory_parts,
     print_json,
     print_page,
@@ -19,6 +21,7 @@ from costmodel.cli.output import (
     split,
     table,
     whole_plan,
+    written,
 )
 from costmodel.cli.question import (
     USAGE,
@@ -31,7 +34,7 @@ from costmodel.cli.question import (
 from costmodel.cli.training import add_run, amounts, runs_of
 from costmodel.errors import IllegalPlan
 from costmodel.records import Row
-from costmodel.words import part_name
+from costmodel.words import counted, memory_limit, of_limit, part_name
 
 if TYPE_CHECKING:
     from costmodel.evaluation.capacity import Verdict
@@ -83,23 +86,28 @@ def _estimate(arguments: argparse.Namespace) -> int:
     from costmodel.evaluation.estimation import estimate
     from costmodel.evaluation.notes import notes
 
-    check_figures(arguments)
+    check_files(arguments)
     model = read_asked_model(arguments)
+
+    def answered(one: argparse.Namespace) -> Estimate:
+        return estimate(model, *read_plan(one), one.framework, fit_probability=one.fit_probability)
+
     if len(cluster_names(arguments)) > 1:
-        return compare(arguments, lambda one: estimate(model, *read_plan(one), one.framework))
-    cluster, plan = read_plan(arguments)
-    answer = estimate(model, cluster, plan, arguments.framework, fit_probability=arguments.fit_probability)
+        return compare(arguments, lambda one: [answered(one)])
+    answer = answered(arguments)
     found, runs = verdict(answer), runs_of([answer], arguments)
     arguments.notes += notes(answer)
-    write_figures(arguments, answer, f"{model.name} on {plan.gpus} GPUs of {cluster.name}")
+    title = f"{model.name} on {counted(answer.plan.gpus, 'GPU')} of {answer.cluster.name}"
     if arguments.json:
+        write_figures(arguments, answer, title)
         run = runs[0].to_dict() if runs else {}
         said = {"verdict": _verdict_figures(found), "notes": arguments.notes}
         print_json({**_figures(answer), **run, **said, "stages": _stage_figures(answer)})
     else:
         page = [table(["the whole run", "expected", "90 % from", "to"], amounts(run)) for run in runs]
         print_page(*_estimate_page(answer, found), *page, markdown=arguments.markdown)
-    return codes.ANSWERED
+        print_page(written(*write_figures(arguments, answer, title)), markdown=arguments.markdown, more=True)
+    return codes.ANSWERED if answer.fits else codes.NOTHING_FITS
 
 
 def _figures(answer: Estimate) -> Row:
@@ -149,27 +157,20 @@ def _estimate_page(answer: Estimate, found: Verdict) -> list[Table | str]:
     total = float(answer.memory.total)
     times.append(("step", format_seconds(whole), "100.0 %"))
     held.append(("total", f"{gib(total)} GiB", share(total, limit)))
-    margin, chance = answer.memory_margin, share(answer.fit_probability, 1.0)
-    room = f"{gib(total + margin)} GiB"
-    judged = (
-        f"Fits, with {gib(margin)} GiB to spare of {room} (probability {chance})"
-        if answer.fits else f"DOES NOT FIT: {gib(-margin)} GiB more than {room} (probability that it fits {chance})"
-    )  # fmt: skip
     low, high = answer.time_interval
     least, most = answer.memory_interval
-    source = answer.evidence
     figures = [
         f"Rate: {answer.tokens_per_second:,.0f} tokens/s, {answer.tokens_per_second / plan.gpus:,.0f} a GPU",
         f"MFU: {100 * answer.mfu:.1f} % with attention scores counted in full, {100 * answer.causal_mfu:.1f} % with the "
         f"causal half; HFU {100 * answer.hfu:.1f} %",
         f"Communication under compute, not part of the step: {format_seconds(float(answer.step.hidden_exchange))}",
-        judged,
+        judged(answer),
+        f"Memory limit: {memory_limit(answer)}",
         f"Error: 90 % of such estimates lie within {format_seconds(low)} to {format_seconds(high)} and {gib(least)} to "
-        f"{gib(most)} GiB ({source})",
+        f"{gib(most)} GiB ({answer.evidence})",
     ]
     page: list[Table | str] = [
-        f"{answer.model.name} on {plan.gpus} GPUs of {answer.cluster.name}, {answer.framework.name}: "
-        f"{plan.global_batch} sequences of {plan.seq_len} tokens a step\n{whole_plan(answer)}",
+        f"{heading(answer.model, answer.cluster, answer.framework, plan)}\n{whole_plan(answer)}",
         table(["time", "", "of the step"], times, total=True),
         table(["memory of the fullest GPU", "", "of the limit"], held, total=True),
     ]
@@ -233,13 +234,12 @@ def _capacity(arguments: argparse.Namespace) -> int:
     else:
         from costmodel.units import format_seconds
 
-        unit = {"sequence": " tokens", "layers": " layers", "gpus": " GPUs"}.get(find, "")
+        unit = {"sequence": "token", "layers": "layer", "gpus": "GPU"}.get(find)
         print_page(
-            f"{FOUND[find][0].upper()}{FOUND[find][1:]}: {value:,}{unit}",
-            f"{answer.model.name} on {plan.gpus} GPUs of {answer.cluster.name}, {answer.framework.name}: {plan.global_batch} "
-            f"sequences of {plan.seq_len} tokens a step\n{split(answer)}\n"
-            f"Step {format_seconds(answer.step_time)}, MFU {100 * answer.mfu:.1f} %, memory {gib(answer.memory.total)} of "
-            f"{gib(answer.memory_limit)} GiB (probability that it fits {share(answer.fit_probability, 1.0)})",
+            f"{FOUND[find][0].upper()}{FOUND[find][1:]}: {counted(value, unit) if unit else f'{value:,}'}",
+            f"{heading(answer.model, answer.cluster, answer.framework, plan)}\n{split(answer)}\n"
+            f"Step {format_seconds(answer.step_time)}, MFU {100 * answer.mfu:.1f} %, memory {of_limit(answer)}\n"
+            f"Memory limit: {memory_limit(answer)}",
             markdown=arguments.markdown,
         )
     return codes.ANSWERED

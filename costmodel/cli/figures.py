@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
@@ -10,6 +11,8 @@ from costmodel.cli.arguments import Commands, Misused, chosen, whole
 from costmodel.cli.question import USAGE, add_question, read_asked_model, read_hardware
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from costmodel.evaluation.estimation import Estimate
     from costmodel.evaluation.plan_search import SearchResult
 
@@ -24,31 +27,52 @@ def add_figures(parser: argparse._ArgumentGroup, several: bool) -> None:
     parser.add_argument("--figure", metavar="NAME", help=f"which one: {names} (default: time)")
 
 
-def check_figures(arguments: argparse.Namespace) -> None:
-    """Refuse a figure's name that no figure has, or that is not written, before anything is computed."""
-    if arguments.figure is not None and arguments.png is None:
+FILES = ("csv", "html", "png", "perfetto", "write", "output")
+"""Options that name a file to write."""
+
+
+def check_files(arguments: argparse.Namespace) -> None:
+    """Refuse a file that can't be written, and a figure that isn't, before anything is computed."""
+    if getattr(arguments, "figure", None) is not None and arguments.png is None:
         raise Misused("--figure names what --png writes: give --png FILE too")
+    for option in FILES:
+        path = getattr(arguments, option, None)
+        if path is None:
+            continue
+        place = path.partition(":")[2] if option == "write" else path
+        folder = os.path.dirname(place.rstrip("/\\") if option == "write" else place) or "."
+        if not os.path.isdir(folder):
+            raise Misused(f"--{option} {path[:200]!r}: there is no folder {folder[:200]!r}")
+        if option != "write" and os.path.isdir(place):
+            raise Misused(f"--{option} {path[:200]!r}: expected a file, which this folder isn't")
 
 
-def write_figures(arguments: argparse.Namespace, answer: Estimate | SearchResult, title: str) -> None:
-    """Write the figures that were asked for.
+def write_figures(arguments: argparse.Namespace, answer: Estimate | SearchResult | Sequence[Estimate], title: str) -> list[str]:
+    """Write the figures that were asked for, and give back what each file is.
 
     Parameters
     ----------
     arguments : with what `add_figures` adds
-    answer : an estimate, or a search that kept what it evaluated
+    answer : an estimate, a search that kept what it evaluated, or estimates to draw side by side
     title : of the page
     """
+    files = []
     if arguments.png:
         from costmodel.plots.answers import answer_figure
         from costmodel.plots.page import write_image
 
-        write_image(arguments.png, answer_figure(answer, arguments.figure or "time"))
+        name = arguments.figure or "time"
+        write_image(arguments.png, answer_figure(answer, name))
+        files.append(f"{arguments.png} (figure {name})")
     if arguments.html:
         from costmodel.plots.answers import answer_figures
         from costmodel.plots.page import write_page
+        from costmodel.words import counted
 
-        write_page(arguments.html, title, answer_figures(answer))
+        figures = answer_figures(answer)
+        write_page(arguments.html, title, figures)
+        files.append(f"{arguments.html} ({counted(len(figures), 'figure')})")
+    return files
 
 
 def add(commands: Commands) -> None:
@@ -80,6 +104,7 @@ def _report(arguments: argparse.Namespace) -> int:
     from costmodel.cli.output import print_page
     from costmodel.evaluation.plan_search import search
 
+    check_files(arguments)
     model, cluster = read_asked_model(arguments), read_hardware(arguments)
     found = search(
         model, cluster, global_batch=arguments.global_batch, seq_len=arguments.seq_len, framework=arguments.framework,

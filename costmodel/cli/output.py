@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from costmodel.description.dimensions import WRITTEN
-from costmodel.words import part_name, placed
+from costmodel.cli import layout
+from costmodel.cli.layout import Table, Verbatim
+from costmodel.words import counted, degrees, label, of_limit, part_name, placed
 
 if TYPE_CHECKING:
+    from costmodel.description.cluster import Cluster
+    from costmodel.description.framework import Framework
+    from costmodel.description.plan import Plan
+    from costmodel.description.transformer import Transformer
     from costmodel.evaluation.estimation import Estimate
-
-
-WIDE = 10_000
-"""Columns of a page, so that nothing is ever wrapped."""
-
-
-class Table(NamedTuple):
-    """A table before it is laid out.
-
-    Parameters
-    ----------
-    columns : headings
-    rows : of cells
-    words : so many columns hold text, on the left; the others hold numbers, on the right
-    total : whether the last row sums up the others
-    """
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    words: int
-    total: bool
-
-
-COMMON = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel")
-"""Degrees that are said where they are one, too."""
 
 
 def print_text(text: str) -> None:
@@ -51,45 +31,103 @@ def print_json(document: object) -> None:
     print_text(json.dumps(document, allow_nan=False, indent=1))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1, total: bool = False) -> Table:
-    """A table whose first `words` columns are text and the others numbers; `total` sets off the last row."""
-    return Table(tuple(columns), tuple(tuple(row) for row in rows), words, total)
-
-
-def _laid(shown: Table, markdown: bool) -> str:
-    """A table as lines, or as Markdown's, never cut to the width of the terminal."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table as Drawn
-
-    drawn = Drawn(box=box.MARKDOWN if markdown else box.SIMPLE_HEAD, pad_edge=markdown, show_edge=markdown)
-    for place, column in enumerate(shown.columns):
-        drawn.add_column(column, justify="left" if place < shown.words else "right", no_wrap=True)
-    for place, row in enumerate(shown.rows, 1):
-        cells = [cell.replace("|", "\\|") for cell in row] if markdown else row
-        drawn.add_row(*cells, end_section=shown.total and not markdown and place == len(shown.rows) - 1)
-    console = Console(width=WIDE, highlight=False, markup=False, emoji=False)
-    with console.capture() as page:
-        console.print(drawn)
-    return "\n".join(line.rstrip() for line in page.get().splitlines() if line.strip() or not markdown)
-
-
-def print_page(*parts: Table | str, markdown: bool = False) -> None:
-    """Tables and lines of text, an empty line between them.
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], words: int | Collection[int] = 1, total: bool = False, titles: int = 1
+) -> Table:
+    """A table to lay out.
 
     Parameters
     ----------
-    parts : of the page
-    markdown : tables as Markdown's and lines of text as paragraphs of their own, to paste into an issue or a report
+    columns : headings
+    rows : of cells
+    words : which columns hold text rather than numbers, or how many of the first
+    total : set off the last row
+    titles : how many of the first columns name a row
     """
-    blocks = []
-    for part in parts:
-        if isinstance(part, Table):
-            blocks.append(_laid(part, markdown))
-        else:
-            lines = [line.rstrip() for line in str(part).splitlines()]
-            blocks.append(("\n\n" if markdown else "\n").join(lines))
-    print_text("\n\n".join(blocks))
+    text = frozenset(range(words)) if isinstance(words, int) else frozenset(words)
+    return Table(tuple(columns), tuple(tuple(row) for row in rows), text, total, titles)
+
+
+def print_page(*parts: Table | str, markdown: bool = False, more: bool = False) -> None:
+    """Tables and lines of text, an empty line between them, none wider than the terminal.
+
+    Parameters
+    ----------
+    parts : of the page; those that are empty are left out
+    markdown : tables as Markdown's and lines of text as paragraphs of their own, to paste into an issue or a report
+    more : the page goes on from what is printed already
+    """
+    blocks = [_block(part, markdown) for part in parts if part]
+    if not blocks:
+        return
+    text = ("\n" if more else "") + "\n\n".join(blocks).replace(layout.KEPT, " ")
+    print_text(text if _prints(layout.RULE) else text.replace(layout.RULE, "-"))
+
+
+def _block(part: Table | str, markdown: bool) -> str:
+    if isinstance(part, Table):
+        return "\n".join(layout.markdown(part) if markdown else layout.laid(part, layout.page_width()))
+    if isinstance(part, Verbatim):
+        return str(part)
+    lines = [line.rstrip() for line in part.splitlines()]
+    if markdown:
+        return "\n\n".join(lines)
+    width = layout.page_width()
+    return "\n".join(broken for line in lines for broken in layout.wrapped(line, width))
+
+
+def _prints(letter: str) -> bool:
+    """Whether what looks at stdout can show a letter."""
+    try:
+        letter.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeError:
+        return False
+    return True
+
+
+def heading(
+    model: Transformer, cluster: Cluster, framework: Framework, plan: Plan | None = None, *, gpus: int | None = None,
+    work: tuple[int, int] | None = None, departures: Sequence[str] = (),
+) -> str:  # fmt: skip
+    """What an answer is an answer to: model, hardware, software and work, and below it what departs from the defaults.
+
+    Parameters
+    ----------
+    model, cluster, framework : of the question
+    plan : whose GPUs and work these are
+    gpus, work : in place of a plan's: how many GPUs, sequences of a step and tokens of a sequence
+    departures : a line each, of what isn't as it would be unasked
+    """
+    if plan is not None:
+        gpus, work = plan.gpus, (plan.global_batch, plan.seq_len)
+    line = f"{model.name} on {counted(gpus or cluster.gpus or 1, 'GPU')} of {cluster.name}, {framework.name}"
+    if work is not None:
+        line += f": {counted(work[0], 'sequence')} of {counted(work[1], 'token')} a step"
+    return "\n".join([line, *departures])
+
+
+def without_constants(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, Sequence[str]], str]:
+    """Columns whose cells differ, and in one line those in which all are the same.
+
+    Parameters
+    ----------
+    columns : cells by their heading
+
+    Examples
+    --------
+    >>> without_constants({"ZeRO": ["1", "1"], "micro-batch": ["1", "2"]})
+    ({'micro-batch': ['1', '2']}, 'All with ZeRO 1')
+    """
+    alike = {title: cells[0] for title, cells in columns.items() if len(set(cells)) == 1}
+    rows = max((len(cells) for cells in columns.values()), default=0)
+    line = ", ".join(f"{title} {cell}" for title, cell in alike.items())
+    left = {title: cells for title, cells in columns.items() if title not in alike}
+    return left, f"{'All with' if rows > 1 else 'With'} {line}" if line else ""
+
+
+def written(*files: str) -> str:
+    """A line that says which files were written."""
+    return f"Written: {', '.join(files)}" if files else ""
 
 
 def share(part: float, whole: float) -> str:
@@ -111,11 +149,7 @@ def parts(amounts: Mapping[str, float], show: Callable[[float], str], most: int 
 def split(estimate: Estimate) -> str:
     """A plan in a line."""
     plan = estimate.plan
-    words = [
-        f"{one.short} {getattr(plan, one.field)}" for one in WRITTEN
-        if one.field in COMMON or getattr(plan, one.field) > 1 or (one.column == "expert" and estimate.model.experts)
-    ]  # fmt: skip
-    parts = [" ".join(words), f"micro-batch {plan.micro_batch}", f"ZeRO {plan.zero_stage}", f"recompute {plan.recompute}"]
+    parts = [degrees(plan), f"micro-batch {plan.micro_batch}", f"ZeRO {plan.zero_stage}", f"recompute {plan.recompute}"]
     parts += placed(plan)
     if plan.synchronisation != "all-reduce":
         parts.append(plan.synchronisation)
@@ -124,10 +158,23 @@ def split(estimate: Estimate) -> str:
     return ", ".join(parts)
 
 
+def named(plan: Plan) -> str:
+    """A plan in a cell of a table: its degrees on one line, then what else differs from the commonest."""
+    return label(plan).replace(degrees(plan), layout.whole_cell(degrees(plan)), 1)
+
+
 def whole_plan(estimate: Estimate) -> str:
     """A plan in a line, with how it runs."""
     plan = estimate.plan
-    return f"{split(estimate)}, {plan.schedule}, {plan.dtype}, {plan.micro_batches} micro-batches"
+    return f"{split(estimate)}, {plan.schedule}, {plan.dtype}, {counted(plan.micro_batches, 'micro-batch', 'micro-batches')}"
+
+
+def judged(estimate: Estimate) -> str:
+    """Whether a plan fits, by how much, and how surely."""
+    chance = share(estimate.fit_probability, 1.0)
+    if estimate.fits:
+        return f"Fits: {of_limit(estimate)}, {gib(estimate.memory_margin)} GiB to spare (probability {chance})"
+    return f"DOES NOT FIT: {of_limit(estimate)}, {gib(-estimate.memory_margin)} GiB over (probability that it fits {chance})"
 
 
 def memory_parts(estimate: Estimate) -> dict[str, float]:
@@ -160,3 +207,9 @@ def write_csv(path: str, columns: Sequence[str], rows: Iterable[Sequence[object]
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(rows)
+
+
+__all__ = [
+    "Table", "Verbatim", "gib", "heading", "judged", "memory_parts", "named", "parts", "print_json", "print_page", "print_text",
+    "share", "shown", "split", "table", "whole_plan", "without_constants", "write_csv", "written",
+]  # fmt: skip

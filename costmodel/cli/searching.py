@@ -3,46 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from costmodel.cli import codes
+from costmodel.cli import codes, ranking
 from costmodel.cli.arguments import Commands, Misused, add_output, chosen, whole
-from costmodel.cli.compare import compare
-from costmodel.cli.figures import add_figures, check_figures, write_figures
-from costmodel.cli.output import (
-    COMMON,
-    Table,
-    gib,
-    memory_parts,
-    parts,
-    print_json,
-    print_page,
-    share,
-    shown,
-    split,
-    table,
-    write_csv,
-)
+from costmodel.cli.compare import compare, refuse_with_several
+from costmodel.cli.figures import add_figures, check_files, write_figures
+from costmodel.cli.output import print_json, print_page, write_csv, written
 from costmodel.cli.question import USAGE, add_question, cluster_names, read_asked_model, read_hardware
-from costmodel.cli.training import add_run, run_columns, runs_of
-from costmodel.description.dimensions import WRITTEN
-from costmodel.description.plan import Plan
+from costmodel.cli.training import add_run, runs_of
 from costmodel.records import Row
-from costmodel.words import ordered, rejections
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.progress import Progress, TaskID
 
+    from costmodel.description.cluster import Cluster
+    from costmodel.description.transformer import Transformer
     from costmodel.evaluation.estimation import Estimate
     from costmodel.evaluation.offers import Offer
-    from costmodel.evaluation.plan_search import SearchResult
+    from costmodel.evaluation.search_result import SearchResult
     from costmodel.training.duration import TrainingRun
 
-PLACED = ("shard_group", "rank_order")
-"""Choices of a default search that stand in a column of their own where a plan has made one."""
 PATIENCE = 0.5
 """Seconds that a search may take before a progress bar shows."""
 
@@ -79,176 +63,120 @@ def add(commands: Commands) -> None:
 
 
 def _search(arguments: argparse.Namespace) -> int:
-    import time
-
-    from costmodel.simulation.checking import checked, search
-
-    check_figures(arguments)
+    check_files(arguments)
     if arguments.json and arguments.csv:
         raise Misused("argument --csv: not allowed with argument --json")
     model = read_asked_model(arguments)
-    tried: Row = {name: list(dict.fromkeys(values)) for name, values in chosen(arguments).items()}
     if len(cluster_names(arguments)) > 1:
-
-        def best(one: argparse.Namespace) -> Estimate | str:
-            result = search(
-                model, read_hardware(one), global_batch=one.global_batch, seq_len=one.seq_len, framework=one.framework, top=1,
-                engine=one.engine, space=one.space, progress=None, **tried,
-            )  # fmt: skip
-            return result.best if result.ranked else result.why_none()
-
-        return compare(arguments, best)
+        return _on_several(arguments, model)
     cluster = read_hardware(arguments)
+    result, seconds = _asked(arguments, model, cluster, arguments.top)
+    runs, offered = runs_of(result.ranked, arguments), _offered(result, arguments)
+    check = (cluster.gpus or 1) > 1 if arguments.check is None else arguments.check
+    if arguments.json:
+        result = _checked(result) if check else result
+        _write(arguments, result, runs)
+        print_json(_figures(result, runs, offered, seconds))
+    else:
+        work, tried = (arguments.global_batch, arguments.seq_len), list(chosen(arguments))
+        page = ranking.page(result, work, seconds, tried, runs, offered, arguments.uneven)
+        print_page(*page, markdown=arguments.markdown)
+        if check and result.ranked:
+            sys.stdout.flush()  # the answer is read while it is checked
+            result = _checked(result)
+            print_page(ranking.played_out(result), markdown=arguments.markdown, more=True)
+        print_page(written(*_write(arguments, result, runs)), markdown=arguments.markdown, more=True)
+    return codes.ANSWERED if result.ranked else codes.NOTHING_FITS
+
+
+def _tried(arguments: argparse.Namespace) -> Row:
+    return {name: list(dict.fromkeys(values)) for name, values in chosen(arguments).items()}
+
+
+def _asked(arguments: argparse.Namespace, model: Transformer, cluster: Cluster, top: int) -> tuple[SearchResult, float]:
+    """What the search finds, and the seconds that it takes."""
+    import time
+
+    from costmodel.simulation.checking import search
+
     progress = None if arguments.json else _Progress()
     started = time.perf_counter()
     try:
         result = search(
-            model, cluster, global_batch=arguments.global_batch, seq_len=arguments.seq_len,
-            framework=arguments.framework, fit_probability=arguments.fit_probability, top=arguments.top,
-            engine=arguments.engine, space=arguments.space, progress=progress,
-            keep_evaluated=bool(arguments.html or arguments.png), **tried,
+            model, cluster, global_batch=arguments.global_batch, seq_len=arguments.seq_len, framework=arguments.framework,
+            fit_probability=arguments.fit_probability, top=top, engine=arguments.engine, space=arguments.space,
+            progress=progress, keep_evaluated=bool(arguments.html or arguments.png), **_tried(arguments),
         )  # fmt: skip
     finally:
         if progress:
             progress.stop()
-    seconds = time.perf_counter() - started
-    if (cluster.gpus or 1) > 1 if arguments.check is None else arguments.check:
-        result = checked(result)
-    written = None
-    if result.ranked and arguments.write:
-        from costmodel.cli.launchers import save
+    return result, time.perf_counter() - started
 
-        written = save(arguments.write, [found.plan for found in result.ranked], model, result.cluster)
-    if result.ranked:
-        write_figures(arguments, result, f"{model.name} on {cluster.gpus} GPUs of {cluster.name}")
-    runs = runs_of(result.ranked, arguments)
-    rows = [{**row, **run.to_dict()} for row, run in zip(result.to_rows(), runs, strict=True)] if runs else result.to_rows()
+
+def _checked(result: SearchResult) -> SearchResult:
+    from costmodel.simulation.checking import checked
+
+    return checked(result)
+
+
+def _offered(result: SearchResult, arguments: argparse.Namespace) -> Sequence[Offer]:
+    """What would fit where nothing does; what there is to say about the best plan goes to the notes."""
     from costmodel.evaluation.notes import notes
     from costmodel.evaluation.offers import offers
 
     if result.ranked:
-        arguments.notes += [note for note in notes(result.best) if note.startswith("seq_len") or note.partition("=")[0] in tried]
-    offered = offers(result)
-    if arguments.json:
-        import json
+        said, tried = notes(result.best), _tried(arguments)
+        arguments.notes += [note for note in said if note.startswith("seq_len") or note.partition("=")[0] in tried]
+    return offers(result)
 
-        said = [{"change": one.change, "gpu_time_per_token_s": one.gpu_time, **one.best.to_dict()} for one in offered]
-        print_json({**json.loads(result.to_json()), "plans": rows, "offers": said, "search_time_s": seconds})
-        return codes.ANSWERED if result.ranked else codes.NOTHING_FITS
-    if result.ranked and arguments.csv:
+
+def _rows(result: SearchResult, runs: Sequence[TrainingRun]) -> list[Row]:
+    rows = result.to_rows()
+    return [{**row, **run.to_dict()} for row, run in zip(rows, runs, strict=True)] if runs else rows
+
+
+def _figures(result: SearchResult, runs: Sequence[TrainingRun], offered: Sequence[Offer], seconds: float) -> Row:
+    import json
+
+    said = [{"change": one.change, "gpu_time_per_token_s": one.gpu_time, **one.best.to_dict()} for one in offered]
+    return {**json.loads(result.to_json()), "plans": _rows(result, runs), "offers": said, "search_time_s": seconds}
+
+
+def _write(arguments: argparse.Namespace, result: SearchResult, runs: Sequence[TrainingRun]) -> list[str]:
+    """Write the files that were asked for; what each is, none where no plan fits."""
+    if not result.ranked:
+        return []
+    from costmodel.words import counted
+
+    files = []
+    if arguments.csv:
+        rows = _rows(result, runs)
         write_csv(arguments.csv, list(rows[0]), [list(row.values()) for row in rows])
-    several = [name for name, values in tried.items() if len(values) > 1]
-    made = [name for name in PLACED if any(getattr(one.plan, name) != getattr(Plan, name) for one in result.ranked)]
-    several += [name for name in made if name not in several]
-    if arguments.space == "full":  # tries every dimension: those in which the plans differ are shown
-        plans = [found.plan for found in result.ranked]
-        several = [one.name for one in dataclasses.fields(Plan) if len({str(getattr(plan, one.name)) for plan in plans}) > 1]
-    print_page(
-        *_page(result, arguments, seconds, several, runs, offered), *([written] if written else []), markdown=arguments.markdown
-    )
-    return codes.ANSWERED if result.ranked else codes.NOTHING_FITS
+        files.append(f"{arguments.csv} ({counted(len(rows), 'plan')})")
+    title = f"{result.model.name} on {counted(result.cluster.gpus or 1, 'GPU')} of {result.cluster.name}"
+    files += write_figures(arguments, result, title)
+    if arguments.write:
+        from costmodel.cli.launchers import save
+
+        said = save(arguments.write, [found.plan for found in result.ranked], result.model, result.cluster)
+        files.append(said.removeprefix("Written: "))
+    return files
 
 
-def _page(
-    result: SearchResult, arguments: argparse.Namespace, seconds: float, several: Sequence[str], runs: Sequence[TrainingRun],
-    offered: Sequence[Offer],
-) -> list[Table | str]:  # fmt: skip
-    """What a search found, as lines and tables."""
-    from costmodel.units import format_seconds
-
-    cluster, model = result.cluster, result.model
-    page: list[Table | str] = [
-        f"{model.name} on {cluster.gpus} GPUs of {cluster.name}, {result.framework.name}: "
-        f"{arguments.global_batch} sequences of {arguments.seq_len} tokens a step"
-    ]
-    if result.ranked:
-        page.append(_ranking(result, several, runs))
+def _on_several(arguments: argparse.Namespace, model: Transformer) -> int:
+    """The best plans of each cluster."""
+    refuse_with_several(arguments, "write", "uneven")
+    top = arguments.top if "top" in arguments.given else 1
     lines = []
-    if result.ranked:
-        best = result.best
-        times = parts(best.times, lambda part: share(part, best.step_time))
-        held = parts(memory_parts(best), lambda part: f"{gib(part)} GiB")
-        lines += [f"Best plan's step: {times}", f"Best plan's memory: {held}"]
-        standing = result.standings.plans[0]
-        low, high = best.time_interval
-        lines.append(
-            f"Error: 90 % of such estimates lie within {format_seconds(low)} to {format_seconds(high)}"
-            + f" ({best.evidence})"
-            + f"; the first plan is the fastest with probability {share(standing.probability_fastest, 1.0)}, "
-            f"expected regret {share(standing.expected_regret, 1.0)}; chosen for its estimate, expect "
-            f"{format_seconds(result.corrected_step_time)}"
-        )
-        if len(result.ties()) > 1:
-            lines.append("~ can't be told from the first within the error")
-        fastest = min(result.ranked, key=lambda one: one.step_time)
-        if fastest is not best:
-            slower = share(best.step_time / fastest.step_time - 1.0, 1.0)
-            lines.append(f"The first is the simplest of these, {slower} slower than the fastest by its estimate")
-    else:
-        why = "no plan is legal" if result.considered and not result.evaluated else result.why_none()
-        lines.append(why[0].upper() + why[1:])
-    if miss := result.closest_miss:
-        name = "Fastest" if result.ranked else "Leanest"
-        lines.append(
-            f"{name} plan that doesn't fit: {format_seconds(miss.step_time)}, "
-            f"{gib(result.excess_bytes)} GiB too much ({split(miss)})"
-        )
-    if arguments.uneven and result.ranked and (found := result.uneven_split()) is not None:
-        dealt = "-".join(map(str, found.layers))
-        longer = share(found.gain, 1.0)
-        lines.append(f"Best plan's layers dealt by weight: {dealt}; equal shares take {longer} longer, bubble aside")
-    if result.replays:
-        inside = sum(replay.seconds is not None and not replay.left for replay in result.replays)
-        lines.append(f"Played out, {inside} of the first {len(result.replays)} stay within their interval")
-        lines += [f"Plan {rank}: {replay.left}" for rank, replay in enumerate(result.replays, 1) if replay.left]
-    if any(result.rejected.values()):
-        lines.append(f"Rejected: {rejections(result.rejected)}")
-    lines.append(
-        f"Looked at {result.considered:,} combinations, {result.evaluated:,} of them legal, "
-        f"{result.fitting:,} that fit, in {format_seconds(seconds)}"
-    )
-    return [*page, "\n".join(lines), *([] if result.ranked else _offers(offered))]
 
+    def best(one: argparse.Namespace) -> list[Estimate] | str:
+        result, _ = _asked(one, model, read_hardware(one), top)
+        if one.check and result.ranked:
+            result = _checked(result)
+            lines.append(f"{result.cluster.name}: {ranking.played_out(result)}")
+        return result.ranked or result.why_none()
 
-def _offers(offered: Sequence[Offer]) -> list[Table | str]:
-    """Changes after which a plan fits, the cheapest first."""
-    from costmodel.units import format_seconds
-
-    if not offered:
-        return ["No change that was tried makes a plan fit: adapters, an 8-bit optimizer, offload, shorter sequences, more GPUs"]
-    rows = [
-        [
-            offer.change, f"{offer.best.plan.gpus:,}", format_seconds(offer.best.step_time),
-            f"{offer.best.tokens_per_second / offer.best.plan.gpus:,.0f}",
-            f"{gib(float(offer.best.memory.total))} / {gib(offer.best.memory_limit)} GiB", split(offer.best),
-        ]
-        for offer in offered
-    ]  # fmt: skip
-    return [table(["would fit with", "GPUs", "step", "tokens/s/GPU", "peak memory / usable", "its best plan"], rows, words=1)]
-
-
-def _ranking(result: SearchResult, several: Sequence[str], runs: Sequence[TrainingRun]) -> Table:
-    from costmodel.units import format_seconds
-
-    used = {one.field for one in WRITTEN if any(getattr(found.plan, one.field) > 1 for found in result.ranked)}
-    if result.model.experts:
-        used.add("expert_parallel")
-    columns = {one.field: one.short for one in WRITTEN if one.field in COMMON or one.field in used}
-    columns |= {"micro_batch": "micro-batch", "zero_stage": "ZeRO", "recompute": "recompute"}
-    columns |= {name: name.replace("_", " ") for name in several if name not in {*columns, *(one.field for one in WRITTEN)}}
-    titles = list(columns.values())
-    rows = []
-    taken, amounts = run_columns(runs) if runs else ([], [[] for _ in result.ranked])
-    for rank, (found, standing) in enumerate(zip(result.ranked, result.standings.plans, strict=True), 1):
-        values = [ordered(found.plan) if name == "rank_order" else shown(getattr(found.plan, name)) for name in columns]
-        rows.append([
-            f"{rank:>{len(str(len(result.ranked)))}} {'~' if standing.tied and rank > 1 else ' '}",
-            format_seconds(found.step_time),
-            f"{found.tokens_per_second / found.plan.gpus:,.0f}", f"{100 * found.mfu:.1f} %",
-            share(standing.probability_fastest, 1.0), f"{gib(found.memory.total)} / {gib(found.memory_limit)} GiB",
-            *amounts[rank - 1], *values,
-        ])  # fmt: skip
-    return table(["rank", "step", "tokens/s/GPU", "MFU", "P(fastest)", "peak memory / usable", *taken, *titles], rows, words=1)
+    return compare(arguments, best, lines)
 
 
 class _Progress:

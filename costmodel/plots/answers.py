@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import plotly.graph_objects as go
 
@@ -37,12 +37,13 @@ OF_SEARCH: dict[str, Callable[[SearchResult], go.Figure]] = {
 """Figures of a search that kept what it evaluated and has a plan that fits, by name."""
 
 
-def answer_figure(answer: Estimate | SearchResult, name: str = "time") -> go.Figure:
+def answer_figure(answer: Estimate | SearchResult | Sequence[Estimate], name: str = "time") -> go.Figure:
     """One figure of an answer.
 
     Parameters
     ----------
-    answer : an estimate, or the result of ``search(..., keep_evaluated=True)``
+    answer : an estimate, the result of ``search(..., keep_evaluated=True)``, or estimates of several clusters to draw side by
+        side, of which there is ``"time"`` alone
     name : ``"time"``, ``"memory"``, ``"sensitivity"`` or ``"roofline"``; of a search also ``"difference"``, of its best two
         plans, or ``"frontier"``
 
@@ -60,12 +61,15 @@ def answer_figure(answer: Estimate | SearchResult, name: str = "time") -> go.Fig
     """
     if isinstance(answer, Estimate):
         return OF_PLAN[choice("figure", name, tuple(OF_PLAN))](answer)
+    if not isinstance(answer, SearchResult):
+        choice("figure", name, ("time",))
+        return breakdown_figure(answer)
     drawn = OF_SEARCH[choice("figure", name, tuple(OF_SEARCH))]
     _ = answer.best
     return drawn(answer)
 
 
-def answer_figures(answer: Estimate | SearchResult) -> list[go.Figure]:
+def answer_figures(answer: Estimate | SearchResult | Sequence[Estimate]) -> list[go.Figure]:
     """All figures of an answer, the most asked for first.
 
     Parameters
@@ -84,6 +88,9 @@ def answer_figures(answer: Estimate | SearchResult) -> list[go.Figure]:
     """
     if isinstance(answer, Estimate):
         return [answer_figure(answer, name) for name in OF_PLAN]
+    if not isinstance(answer, SearchResult):
+        others = [figure for one in answer for figure in answer_figures(one)[1:]]
+        return [answer_figure(answer), *others]
     return [answer_figure(answer, name) for name in OF_SEARCH if name != "difference" or len(answer) > 1]
 
 

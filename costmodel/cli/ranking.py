@@ -1,0 +1,205 @@
+"""What a search found as people read it: the ranking, what stands behind it, and what would fit where nothing does."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from costmodel.cli.layout import whole_cell
+from costmodel.cli.output import (
+    Table,
+    gib,
+    heading,
+    memory_parts,
+    named,
+    parts,
+    share,
+    shown,
+    table,
+    without_constants,
+)
+from costmodel.cli.training import run_columns
+from costmodel.description.dimensions import DIMENSIONS
+from costmodel.description.plan import Plan
+from costmodel.words import counted, degrees, label, memory_limit, ordered, rejections
+
+if TYPE_CHECKING:
+    from costmodel.evaluation.estimation import Estimate
+    from costmodel.evaluation.offers import Offer
+    from costmodel.evaluation.search_result import SearchResult
+    from costmodel.training.duration import TrainingRun
+
+ALWAYS = ("micro_batch", "zero_stage", "recompute")
+"""Fields of a plan that are said whatever they are."""
+SAID = ("global_batch", "seq_len", *(one.field for one in DIMENSIONS))
+"""Fields of a plan that the heading or its degrees say."""
+TITLES = {"micro_batch": "micro-batch", "zero_stage": "ZeRO", "rank_order": "ranks"}
+"""Headings of fields of a plan that aren't their names."""
+
+
+def page(
+    result: SearchResult, work: tuple[int, int], seconds: float, tried: Sequence[str], runs: Sequence[TrainingRun],
+    offered: Sequence[Offer], uneven: bool, departures: Sequence[str] = (),
+) -> list[Table | str]:  # fmt: skip
+    """What a search found, as lines and tables.
+
+    Parameters
+    ----------
+    result : of the search
+    work : sequences of a step, and tokens of a sequence
+    seconds : that the search took
+    tried : fields of a plan that were given several values
+    runs : a whole run of each ranked plan, or none
+    offered : what would fit, where nothing does
+    uneven : also deal the best plan's layers to its stages by weight
+    departures : a line each, of what isn't as it would be unasked
+    """
+    head = heading(result.model, result.cluster, result.framework, work=work, departures=departures)
+    if not result.ranked:
+        why = "no plan is legal" if result.considered and not result.evaluated else result.why_none()
+        lines = [*(_limit(result)), f"{why[0].upper()}{why[1:]}", *_miss(result), *_counts(result, seconds)]
+        return [head, "\n".join(lines), *_offers(offered)]
+    alike, ranked = _ranked(result, tried, runs)
+    lines = [*_best(result), *_standing(result), *_miss(result)]
+    if uneven and (found := result.uneven_split()) is not None:
+        dealt = "-".join(map(str, found.layers))
+        longer = share(found.gain, 1.0)
+        lines.append(f"Best plan's layers dealt by weight: {dealt}; equal shares take {longer} longer, bubble aside")
+    return ["\n".join([head, *alike, *_limit(result)]), ranked, "\n".join([*lines, *_counts(result, seconds)])]
+
+
+def _limit(result: SearchResult) -> list[str]:
+    known = result.ranked[0] if result.ranked else result.closest_miss
+    return [] if known is None else [f"Memory limit: {memory_limit(known)}"]
+
+
+def _best(result: SearchResult) -> list[str]:
+    best = result.best
+    times = parts(best.times, lambda part: share(part, best.step_time))
+    held = parts(memory_parts(best), lambda part: f"{gib(part)} GiB")
+    return [f"Best plan's step: {times}", f"Best plan's memory: {held}"]
+
+
+def _standing(result: SearchResult) -> list[str]:
+    """How sure the first plan is."""
+    from costmodel.units import format_seconds
+
+    best, standing = result.best, result.standings.plans[0]
+    low, high = map(format_seconds, best.time_interval)
+    chance, regret = share(standing.probability_fastest, 1.0), share(standing.expected_regret, 1.0)
+    lines = [
+        f"Best plan's error: with 90 % probability a step takes {low} to {high} ({best.evidence})",
+        f"It is the fastest with probability {chance}, and {regret} slower than the fastest on average; the lowest of many "
+        f"estimates is too low: expect {format_seconds(result.corrected_step_time)}",
+    ]
+    if len(result.ties()) > 1:
+        lines.append("~ marks plans that can't be told from the first within the error")
+    fastest = min(result.ranked, key=lambda one: one.step_time)
+    if fastest is not best:
+        slower = share(best.step_time / fastest.step_time - 1.0, 1.0)
+        lines.append(f"The first is the simplest of these; by the estimates it is {slower} slower than the fastest")
+    return lines
+
+
+def _miss(result: SearchResult) -> list[str]:
+    """The plan that would be faster, if it fitted."""
+    from costmodel.units import format_seconds
+
+    miss = result.closest_miss
+    if miss is None:
+        return []
+    return [
+        f"{'Fastest' if result.ranked else 'Leanest'} plan that doesn't fit: {format_seconds(miss.step_time)}, "
+        f"{gib(result.excess_bytes)} GiB over the limit ({label(miss.plan)})"
+    ]
+
+
+def _counts(result: SearchResult, seconds: float) -> list[str]:
+    from costmodel.units import format_seconds
+
+    rejected = [f"Rejected: {rejections(result.rejected)}"] if any(result.rejected.values()) else []
+    return [
+        *rejected,
+        f"{counted(result.considered, 'combination')} tried in {format_seconds(seconds)}: {result.evaluated:,} legal, "
+        f"{result.fitting:,} of them {'fits' if result.fitting == 1 else 'fit'}",
+    ]
+
+
+def played_out(result: SearchResult) -> str:
+    """How many of the plans that the simulator played out stay within their interval, and what the others do."""
+    played = result.replays
+    if not played:
+        return ""
+    inside = sum(not replay.left for replay in played)
+    if inside == len(played):
+        said = "the plan stays within its interval" if inside == 1 else f"all {inside} plans stay within their intervals"
+    else:
+        said = f"{inside} of {counted(len(played), 'plan')} {'stays' if inside == 1 else 'stay'} within the interval"
+    lines = [f"Played out by the simulator: {said}"]
+    return "\n".join([*lines, *(f"Plan {rank}: {replay.left}" for rank, replay in enumerate(played, 1) if replay.left)])
+
+
+def _ranked(result: SearchResult, tried: Sequence[str], runs: Sequence[TrainingRun]) -> tuple[list[str], Table]:
+    """The ranking, and in a line what its plans have in common."""
+    from costmodel.units import format_seconds
+
+    plans = [found.plan for found in result.ranked]
+    settings, alike = without_constants({title(name): cells for name, cells in _settings(plans, tried)})
+    taken, amounts = run_columns(runs) if runs else ([], [[] for _ in plans])
+    digits = len(str(len(plans)))
+    rows = []
+    for rank, (found, standing) in enumerate(zip(result.ranked, result.standings.plans, strict=True), 1):
+        rows.append([
+            f"{rank:>{digits}} {'~' if standing.tied and rank > 1 else ' '}", whole_cell(degrees(found.plan)),
+            format_seconds(found.step_time), f"{found.tokens_per_second / found.plan.gpus:,.0f}", f"{100 * found.mfu:.1f} %",
+            share(standing.probability_fastest, 1.0), f"{gib(found.memory.total)} GiB", *amounts[rank - 1],
+            *(cells[rank - 1] for cells in settings.values()),
+        ])  # fmt: skip
+    columns = ["rank", "plan", "step", "tokens/s/GPU", "MFU", "P(fastest)", "memory", *taken, *settings]
+    return [alike] if alike else [], table(columns, rows, words=2, titles=2)
+
+
+def title(field: str) -> str:
+    """The heading of a field of a plan."""
+    return TITLES.get(field, field.replace("_", " "))
+
+
+def _settings(plans: Sequence[Plan], tried: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Fields of some plans besides their degrees, in words: those always said, tried, or not as they are by default."""
+    found = []
+    for field in dataclasses.fields(Plan):
+        name = field.name
+        values = [getattr(plan, name) for plan in plans]
+        usual = field.default is None or all(value == field.default for value in values)
+        differs = len(set(map(str, values))) > 1 and not _follows(name, plans)
+        if name in ALWAYS or (name not in SAID and (name in tried or not usual or differs)):
+            cells = [ordered(plan) for plan in plans] if name == "rank_order" else [shown(value) for value in values]
+            found.append((name, cells))
+    return found
+
+
+def _follows(field: str, plans: Sequence[Plan]) -> bool:
+    """Whether a field of some plans says no more than their degrees do."""
+    if field == "schedule":
+        return all(plan.schedule == ("interleaved" if plan.virtual_stages > 1 else "1f1b") for plan in plans)
+    if field == "sequence_parallel":
+        return all(bool(plan.sequence_parallel) == (plan.tensor_parallel > 1) for plan in plans)
+    return False
+
+
+def _offers(offered: Sequence[Offer]) -> list[Table | str]:
+    """Changes after which a plan fits, the cheapest first."""
+    from costmodel.units import format_seconds
+
+    if not offered:
+        return ["No change that was tried makes a plan fit: adapters, an 8-bit optimizer, offload, shorter sequences, more GPUs"]
+
+    def row(best: Estimate, change: str) -> list[str]:
+        return [
+            change, f"{best.plan.gpus:,}", format_seconds(best.step_time), f"{best.tokens_per_second / best.plan.gpus:,.0f}",
+            f"{gib(float(best.memory.total))} GiB", named(best.plan),
+        ]  # fmt: skip
+
+    columns = ["would fit with", "GPUs", "step", "tokens/s/GPU", "memory", "its best plan"]
+    return [table(columns, [row(offer.best, offer.change) for offer in offered], words=(0, 5))]
