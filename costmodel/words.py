@@ -213,14 +213,14 @@ def memory_limit(estimate: Estimate) -> str:
     Returns
     -------
     str
-        such as ``70.5 GiB a GPU: 79.2 GiB usable less 10.9 % for the estimate's error (90 % sure to fit)``
+        such as ``70.5 GiB a GPU: 79.2 GiB usable less 10.9 % for the estimate's error (90 % sure)``
     """
     usable, limit, sure = estimate.usable_memory, estimate.memory_limit, 100.0 * estimate.required_probability
     if limit == usable:
         return f"{limit / GiB:.1f} GiB a GPU, all that is usable"
     margin = f"{'less' if limit < usable else 'plus'} {100.0 * abs(1.0 - limit / usable):.1f} %"
     room = f"{limit / GiB:.1f} GiB a GPU: {usable / GiB:.1f} GiB usable"
-    return f"{room} {margin} for the estimate's error ({sure:g} % sure to fit)"
+    return f"{room} {margin} for the estimate's error ({sure:g} % sure)"
 
 
 def between(low: float, high: float | None = None) -> str:

@@ -92,8 +92,8 @@ def wrapped(text: str, width: int, hanging: int = HANGING) -> list[str]:
 
     Examples
     --------
-    >>> wrapped("a step takes 12 ms of time", 15)
-    ['a step takes', '  12 ms of time']
+    >>> wrapped("a step takes longer than that", 15)
+    ['a step takes', '  longer than', '  that']
     """
     if measure(text) <= width:
         return [text]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from costmodel.cli import layout
 from costmodel.cli.layout import Table, Verbatim
-from costmodel.words import counted, degrees, label, of_limit, part_name, placed
+from costmodel.description.dimensions import RANK_ORDER
+from costmodel.words import counted, degrees, label, of_limit, ordered, part_name
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
@@ -111,7 +112,7 @@ def without_constants(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, S
 
     Parameters
     ----------
-    columns : cells by their heading
+    columns : cells by their heading; those without one speak for themselves
 
     Examples
     --------
@@ -120,7 +121,7 @@ def without_constants(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, S
     """
     alike = {title: cells[0] for title, cells in columns.items() if len(set(cells)) == 1}
     rows = max((len(cells) for cells in columns.values()), default=0)
-    line = ", ".join(f"{title} {cell}" for title, cell in alike.items())
+    line = ", ".join(f"{title} {cell}".strip() for title, cell in alike.items() if cell)
     left = {title: cells for title, cells in columns.items() if title not in alike}
     return left, f"{'All with' if rows > 1 else 'With'} {line}" if line else ""
 
@@ -150,7 +151,8 @@ def split(estimate: Estimate) -> str:
     """A plan in a line."""
     plan = estimate.plan
     parts = [degrees(plan), f"micro-batch {plan.micro_batch}", f"ZeRO {plan.zero_stage}", f"recompute {plan.recompute}"]
-    parts += placed(plan)
+    parts += [] if plan.shard_group is None else [f"shard group {plan.shard_group}"]
+    parts += [] if tuple(plan.rank_order) == RANK_ORDER else [f"ranks {ordered(plan)}"]
     if plan.synchronisation != "all-reduce":
         parts.append(plan.synchronisation)
     if plan.compression != "none":

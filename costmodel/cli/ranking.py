@@ -145,7 +145,8 @@ def _ranked(result: SearchResult, tried: Sequence[str], runs: Sequence[TrainingR
     from costmodel.units import format_seconds
 
     plans = [found.plan for found in result.ranked]
-    settings, alike = without_constants({title(name): cells for name, cells in _settings(plans, tried)})
+    named_settings = {title(name): cells for name, cells in _settings(plans, tried)}
+    settings, alike = without_constants({**named_settings, "": result.alternatives})
     taken, amounts = run_columns(runs) if runs else ([], [[] for _ in plans])
     digits = len(str(len(plans)))
     rows = []
@@ -157,7 +158,8 @@ def _ranked(result: SearchResult, tried: Sequence[str], runs: Sequence[TrainingR
             *(cells[rank - 1] for cells in settings.values()),
         ])  # fmt: skip
     columns = ["rank", "plan", "step", "tokens/s/GPU", "MFU", "P(fastest)", "memory", *taken, *settings]
-    return [alike] if alike else [], table(columns, rows, words=2, titles=2)
+    notes = {len(columns) - 1} if "" in settings else set()
+    return [alike] if alike else [], table(columns, rows, words={0, 1, *notes}, titles=2)
 
 
 def title(field: str) -> str:
