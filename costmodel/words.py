@@ -98,7 +98,7 @@ def part_name(part: str) -> str:
 
 SAID: tuple[tuple[str, tuple[object, ...], str], ...] = (
     ("micro_batch", (1,), "micro-batch {}"), ("recompute", ("none",), "recompute {}"), ("zero_stage", (None, 1), "ZeRO {}"),
-    ("schedule", ("1f1b", "interleaved"), "{}"), ("dtype", ("bf16",), "{}"), ("shard_group", (None,), "shard group {}"),
+    ("schedule", ("1f1b", "interleaved"), "{}"), ("dtype", (None, "bf16"), "{}"), ("shard_group", (None,), "shard group {}"),
     ("rank_order", (RANK_ORDER,), "ranks {}"),
 )  # fmt: skip
 """What is said of a plan beside its degrees: a field, its values of which nothing is said, and the words for others."""

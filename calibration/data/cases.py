@@ -411,7 +411,7 @@ def case_of(run: Run) -> Case:
     case = Case(run, model, cluster_of(run), plan_of(run, framework), framework)
     case.plan.settings(framework)
     device = case.cluster.device
-    device.peak(case.plan.dtype)
+    device.peak(str(case.plan.dtype))
     if case.plan.gpus != case.cluster.gpus:
         raise InvalidValue("n_gpus", case.cluster.gpus, f"the product of the degrees, {case.plan.gpus}")
     return case

@@ -70,7 +70,7 @@ def model_name(case: Case) -> str:
 def group_name(case: Case) -> str:
     """Source, model, device, dtype and release of a row."""
     text = case.run.text
-    return "|".join((text["dataset"], model_name(case), case.cluster.device.name, case.plan.dtype, text["framework"]))
+    return "|".join((text["dataset"], model_name(case), case.cluster.device.name, str(case.plan.dtype), text["framework"]))
 
 
 def grouping_of(cases: Sequence[Case], owner: Callable[[Case], str] = framework_owner) -> Grouping:

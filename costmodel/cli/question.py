@@ -33,6 +33,7 @@ RARE = (
 )  # fmt: skip
 """Dimensions that ``--help-all`` alone shows."""
 GIVEN_BY = {
+    "dtype": "bf16, or fp16 on a GPU without it",
     "schedule": "1f1b, or interleaved with virtual stages", "data_parallel": "what the other degrees leave of the GPUs",
     "lora_rank": "16", "lora_targets": "all", "graph_modules": "all",
     "shard_group": "all of them", "compression_density": "0.001", "compression_rank": "1", "rank_order": "-".join(RANK_ORDER),

@@ -236,8 +236,15 @@ class Device:
         if dtype == "mxfp8" and "fp4" not in self.dense_peak:
             raise NotModelled(f"{self.name} has no {dtype} rate: block-scaled formats came with fp4")
         if key not in self.dense_peak:
-            raise NotModelled(f"{self.name} has no {dtype} rate in the catalogue; it has {', '.join(self.dense_peak)}")
+            known = ", ".join(name for name in self.dense_peak if name in DTYPES)
+            usual = f"{self.usual_dtype} unless another is asked for"
+            raise NotModelled(f"dtype={dtype!r}: {self.name} has no {dtype} rate in the catalogue; it has {known} ({usual})")
         return float(self.dense_peak[key])
+
+    @property
+    def usual_dtype(self) -> str:
+        """The dtype that a run has where nothing is said: bf16, or fp16 on a device without it."""
+        return next((dtype for dtype in ("bf16", "fp16", "tf32", "fp32") if dtype in self.dense_peak), "bf16")
 
     def gemm_efficiency(self, dtype: str) -> float:
         """Calibrated share of the peak at a dtype; an unmeasured dtype takes that of the nearest measured one."""

@@ -12,7 +12,7 @@ from costmodel import ops
 from costmodel.checks import choice, flag, listing, plain_fields, positive_int, real, whole
 from costmodel.description import bucket_rules, graphs, recomputation
 from costmodel.description.adapters import KINDS, PACKED, choice_of, targets_of
-from costmodel.description.device import DTYPES
+from costmodel.description.device import DTYPES, Device
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER
 from costmodel.description.framework import ATTENTION_KINDS, CONTEXT_COMMUNICATIONS, DISPATCHERS, Framework
 from costmodel.errors import IllegalPlan, InvalidValue
@@ -99,7 +99,8 @@ class Plan:
         ``"latent-projections"``, ``"mlp"``, ``"experts"``, ``"shared-experts"``, ``"expert-activation"``,
         ``"attention-core"``, and ``"operators"``: all but the attention core and every second product, as torchtitan's
         selective checkpointing has it
-    dtype : of the GEMMs; ``"fp8-rowwise"`` has a scale for each row instead of each tensor
+    dtype : of the GEMMs; ``"fp8-rowwise"`` has a scale for each row instead of each tensor; if None ``"bf16"``, or ``"fp16"`` on
+        a device without it
     gradient_bytes : of an accumulated gradient: 2 or 4
     optimizer : one of `OPTIMIZERS`
     adapter : ``"none"`` trains every weight; ``"lora"`` freezes them and trains low-rank adapters beside them; ``"qlora"`` also
@@ -164,7 +165,7 @@ class Plan:
     zero_stage: int | None = None
     shard_group: int | None = None
     recompute: str | int = "none"
-    dtype: str = "bf16"
+    dtype: str | None = None
     gradient_bytes: int | None = None
     optimizer: str | None = None
     adapter: str = "none"
@@ -220,7 +221,8 @@ class Plan:
         if self.shard_group is not None:
             positive_int("shard_group", self.shard_group, MOST)
         object.__setattr__(self, "recompute", recomputation.recomputation(self.recompute))
-        choice("dtype", self.dtype, DTYPES)
+        if self.dtype is not None:
+            choice("dtype", self.dtype, DTYPES)
         if self.fused_experts and self.dtype != "mxfp8":
             raise InvalidValue("fused_experts", True, f"False with dtype={self.dtype!r}: their kernels multiply in mxfp8")
         self._check_adapter()
@@ -297,9 +299,16 @@ class Plan:
         """Micro-batches that one pipeline works through in a step."""
         return self.global_batch // (self.data_parallel * self.micro_batch)
 
-    def resolve(self, framework: Framework) -> Plan:
-        """The plan with every None replaced by the framework's default."""
+    def resolve(self, framework: Framework, device: Device | None = None) -> Plan:
+        """The plan with every None replaced by the framework's default, and the dtype by the device's.
+
+        Parameters
+        ----------
+        framework : gives the defaults
+        device : gives the dtype; ``"bf16"`` where none is known
+        """
         defaults: Row = {
+            "dtype": "bf16" if device is None else device.usual_dtype,
             "sequence_parallel": framework.sequence_parallel and self.tensor_parallel > 1,
             "zero_stage": self._default_zero_stage(framework),
             "attention": framework.attention,
@@ -344,11 +353,11 @@ class Plan:
         copied_up = 4.0 if half else 0.0  # of a gradient in 32 bit
         updating = max(framework.update_bytes, least) if framework.update_bytes else copied_up
         served, system = plan.synchronisation == "parameter-server", framework.server_system(plan.synchronisation)
-        copied = narrow.get(plan.dtype, 0.0) if framework.narrow_copies else 0.0
+        copied = narrow.get(str(plan.dtype), 0.0) if framework.narrow_copies else 0.0
         widths = Widths(
-            compute=narrow.get(plan.dtype, bytes_), activation=bytes_,
+            compute=narrow.get(str(plan.dtype), bytes_), activation=bytes_,
             # an operand is gathered as it is cast, but where each of its rows is scaled by itself (torchao's recipe of that name)
-            gathered=bytes_ if plan.dtype == "fp8-rowwise" else narrow.get(plan.dtype, bytes_),
+            gathered=bytes_ if plan.dtype == "fp8-rowwise" else narrow.get(str(plan.dtype), bytes_),
             input=copied or bytes_, input_copy=copied,
             # weights that are stored as narrow are read as they are, and transposed when needed
             weight_copy=2.0 * copied if stored > copied else 0.0,
@@ -432,7 +441,7 @@ class Plan:
 
     def check(self, model: Transformer, cluster: Cluster, framework: Framework) -> None:
         """Raise `IllegalPlan` with the reason where the plan can't run on this model and cluster."""
-        plan = self.resolve(framework)
+        plan = self.resolve(framework, cluster.device)
         plan._check_degrees(framework)
         if plan.zero_stage not in framework.zero_stages:
             raise IllegalPlan(

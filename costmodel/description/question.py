@@ -70,14 +70,15 @@ class Question:
 
     def settings(self, plan: Plan) -> Settings:
         """What a plan has besides its degrees, the framework's defaults where it says nothing."""
-        settings = plan.settings(self.framework)
+        settings = self.resolved(plan).settings(self.framework)
         share = adapters.trained_share(self.shape, settings.adapter, self._parameters)
         return settings._replace(trainable=share)
 
     def inputs(self, plan: Plan) -> Inputs:
         """Everything that the formula of a step takes of a plan, in its order."""
         degrees = plan.numbers(self.framework, self.model.layers)
-        return Inputs(self.shape, self.settings(plan), degrees, self.network, self.software, self.device(plan.dtype))
+        device = self.device(str(self.resolved(plan).dtype))
+        return Inputs(self.shape, self.settings(plan), degrees, self.network, self.software, device)
 
     @functools.cached_property
     def own_runs(self) -> tuple[OwnRun, ...]:
@@ -96,9 +97,13 @@ class Question:
             found = found + run.discrepancy * discrepancy.correlation(self.shape, settings, plan, run.settings, run.plan)
         return found
 
+    def resolved(self, plan: Plan) -> Plan:
+        """The plan with the framework's defaults, and the dtype of the device where it says none."""
+        return plan.resolve(self.framework, self.cluster.device)
+
     def accepted(self, plan: Plan) -> Plan:
         """The plan with the framework's defaults; IllegalPlan with the reason where it can't run."""
-        resolved = plan.resolve(self.framework)
+        resolved = self.resolved(plan)
         resolved.check(self.model, self.cluster, self.framework)
         return resolved
 

@@ -60,7 +60,7 @@ def _quoted(entry: dict[str, object], *keys: str) -> str:
 def _of_device(estimate: Estimate) -> list[Assumption]:
     device: Device = estimate.cluster.device
     entry = provenance("device", device.name) if device.name in names("device") else {}
-    dtype = estimate.plan.dtype
+    dtype = str(estimate.plan.dtype)
     measured = efficiency_source(device.name) if device.name in names("device") else "as given"
     error, source = constant_error("memory_bandwidth", device, estimate.framework)
     scale = estimate.framework.constants.compute.gemm_efficiency_scale

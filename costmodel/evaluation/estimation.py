@@ -171,7 +171,7 @@ class Estimate:
         def total(device: DeviceNumbers, software: Software) -> Number:
             return formula(*inputs._replace(software=software, device=device), bill).total
 
-        return slopes_of(total, self.cluster.device, self.framework, self.plan.dtype)
+        return slopes_of(total, self.cluster.device, self.framework, str(self.plan.dtype))
 
     @functools.cached_property
     def time_spread(self) -> float:
@@ -221,7 +221,7 @@ class Estimate:
         return self._utilisation(float(self.step.hardware_flop))
 
     def _utilisation(self, flop: float) -> float:
-        return flop / (self.step_time * self.plan.gpus * self.cluster.device.peak(self.plan.dtype))
+        return flop / (self.step_time * self.plan.gpus * self.cluster.device.peak(str(self.plan.dtype)))
 
     def to_dict(self) -> Row:
         """Flat names with units, for JSON and frames."""
@@ -283,7 +283,7 @@ def fill_slopes(estimates: Sequence[Estimate]) -> None:
     groups: dict[tuple[Inputs, str], list[Estimate]] = {}
     for one in estimates:
         if "slopes" not in one.__dict__:
-            groups.setdefault((one.inputs._replace(plan=NO_PLAN), one.plan.dtype), []).append(one)
+            groups.setdefault((one.inputs._replace(plan=NO_PLAN), str(one.plan.dtype)), []).append(one)
     for (inputs, dtype), members in groups.items():
         if len(members) == 1:
             continue  # alone it is as fast

@@ -151,9 +151,8 @@ class _Leads(NamedTuple):
         for batch, (settings, numbers) in enumerate(zip(self.every.settings, self.every.numbers, strict=True)):
             here = np.flatnonzero(self.every.rows[1, self.places] == batch)
             if len(here):
-                device = self.question.device(str(self.every.chosen[batch].get("dtype", "bf16")))
-                inputs = self.question.inputs(self.every.plan(int(self.places[here[0]])))
-                inputs = inputs._replace(settings=settings, device=device)
+                first = self.question.inputs(self.every.plan(int(self.places[here[0]])))
+                inputs = first._replace(settings=settings)
                 rows = numbers[:, self.places[here] - begin]
                 discrepancy = self.question.discrepancy(settings, PlanNumbers(*rows))
                 yield _Batch(inputs, rows, np.broadcast_to(discrepancy, here.shape), self.parts, here)

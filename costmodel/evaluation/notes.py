@@ -49,13 +49,15 @@ def inert_fields(answer: Estimate) -> tuple[str, ...]:
         if field.name in DIVIDED or field.default is dataclasses.MISSING:
             continue
         try:
-            usual = dataclasses.replace(answer.plan, **{field.name: field.default}).resolve(answer.framework)
+            usual = dataclasses.replace(answer.plan, **{field.name: field.default})
+            usual = usual.resolve(answer.framework, answer.cluster.device)
             if getattr(usual, field.name) == getattr(answer.plan, field.name) or usual.gpus != answer.plan.gpus:
                 continue
             usual.check(answer.model, answer.cluster, answer.framework)
+            alike = evaluate_one(answer.question, usual) == answer.step
         except CostModelError:  # the default can't run here, so that the choice does change something
             continue
-        if evaluate_one(answer.question, usual) == answer.step:
+        if alike:
             found.append(field.name)
     return tuple(found)
 

@@ -139,7 +139,7 @@ def roofline(estimate: Estimate) -> Roofline:
         found.append(priced("shared expert", lambda s, d: layer.mlp(model, shared, settings, numbers, s, d)[0]))
     work = layer.layer_work(model, settings, numbers, software, real)
     return Roofline(
-        device.name, plan.dtype, device.peak(plan.dtype), float(device.memory_bandwidth),
+        device.name, str(plan.dtype), device.peak(str(plan.dtype)), float(device.memory_bandwidth),
         tuple(sorted(found, key=lambda one: -one.time)), float(work.stream_forward),
     )  # fmt: skip
 

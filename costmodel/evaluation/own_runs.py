@@ -138,7 +138,7 @@ def calibrate(
         if not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds <= 0:
             raise InvalidValue("seconds", seconds, "a positive number")
     for model, plan, seconds in measured:
-        plan.resolve(software).check(model, cluster.with_gpus(plan.gpus), software)
+        plan.check(model, cluster.with_gpus(plan.gpus), software)
         prior = _predicted(cluster, software, (model, plan, seconds))
         if not 1.0 / FARTHEST < seconds / prior < FARTHEST:
             raise InvalidValue(
@@ -345,7 +345,7 @@ def _predicted(cluster: Cluster, software: Framework, run: Run) -> float:
     """The estimate of a run's step [s]."""
     model, plan, _ = run
     question = Question(model, cluster, software)
-    return float(evaluate_one(question, plan.resolve(software)).total)
+    return float(evaluate_one(question, question.resolved(plan)).total)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -170,8 +170,8 @@ class _Tally:
             sample = self._sample(chosen, refused)
             if sample is None:
                 continue
-            self.samples[place] = sample = sample.resolve(question.framework)
-            question.device(sample.dtype)  # refused where the device has no such dtype
+            self.samples[place] = sample = question.resolved(sample)
+            question.device(str(sample.dtype))  # refused where the device has no such dtype
             legal = self._plans(sample)
             each = legal.considered
             for rule, count in legal.rejected.items():
@@ -205,7 +205,7 @@ class _Tally:
                 raise
             refused.append("compression" if reason.field == "compression" else "synchronisation")  # servers where there are none
             return None
-        if sample.dtype not in self.space.question.framework.dtypes:
+        if self.space.question.resolved(sample).dtype not in self.space.question.framework.dtypes:
             refused.append("dtype_of_framework")
             return None
         if sample.context_communication not in (None, *self.space.question.framework.context_communications):

@@ -104,7 +104,7 @@ def _ranges(estimate: Estimate) -> Iterator[tuple[str, float, float, str]]:
         for field, constant in (("bandwidth", "network_quality"), ("latency", inside)):
             error, source = constant_error(constant, device, framework)
             yield f"{level.name}.{field}", math.exp(-NINETY * error), math.exp(NINETY * error), source
-    dtype = estimate.plan.dtype
+    dtype = str(estimate.plan.dtype)
     reached = max(device.gemm_efficiency(dtype), *device.efficiency.gemm.values())
     error, source = _efficiency_error(estimate)
     yield "device.efficiency", math.exp(-NINETY * error), min(math.exp(NINETY * error), 1.0 / min(reached, 1.0)), source

@@ -109,7 +109,7 @@ class Asked(NamedTuple):
         if follows:
             plan = changed(plan, {FOLLOWING: self._left(plan, int(cluster.gpus or 1))})
         if rates := groups.pop("device", None):
-            cluster = dataclasses.replace(cluster, device=_device(cluster.device, rates, plan.dtype))
+            cluster = dataclasses.replace(cluster, device=_device(cluster.device, rates, str(plan.dtype)))
         if shape := groups.pop("model", None):
             model = changed(model, shape)
         if groups:

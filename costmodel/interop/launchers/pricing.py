@@ -283,7 +283,7 @@ def plan_of(launch: Launch, gpus: int | None, notes: list[str]) -> Plan:
         fields["context_communication"] = "all-to-all"
     fields |= {
         "seq_len": _need(launch, "seq_len"),
-        "dtype": said.get("dtype") or "bf16",
+        "dtype": said.get("dtype"),
         "recompute": _recompute(launch),
     }
     fields |= _experts(launch, degrees["tensor_parallel"]) | _sharding(

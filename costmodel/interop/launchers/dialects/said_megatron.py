@@ -86,7 +86,7 @@ def megatron(w: Writing) -> None:
 
 def megatron_dtype(w: Writing, eight: str, four: str) -> None:
     """Weights of 16 bits, products of fewer."""
-    dtype = w.plan.dtype
+    dtype = str(w.plan.dtype)
     if _wide(dtype) in ("bf16", "fp16"):
         w.put(_wide(dtype), True)
     if dtype in ("fp8", "mxfp8"):
@@ -211,7 +211,7 @@ def nemo(w: Writing) -> None:
     per_node = min(plan.gpus, 8)
     w.put("trainer.num_nodes", plan.gpus // per_node if plan.gpus % per_node == 0 else 1)
     w.put("trainer.devices", per_node if plan.gpus % per_node == 0 else plan.gpus)
-    w.put("trainer.precision", _wide(plan.dtype) if _wide(plan.dtype) in ("bf16", "fp16") else "32")
+    w.put("trainer.precision", _wide(str(plan.dtype)) if _wide(str(plan.dtype)) in ("bf16", "fp16") else "32")
     w.put("model.fp8", plan.dtype in ("fp8", "mxfp8"))
     if plan.dtype == "mxfp8":
         w.put("model.fp8_recipe", "mxfp8")
@@ -272,7 +272,7 @@ def bridge(w: Writing) -> None:
     w.put("dataset.seq_length", plan.seq_len)
     w.put("train.micro_batch_size", plan.micro_batch)
     w.put("train.global_batch_size", plan.global_batch)
-    wide = _wide(plan.dtype)
+    wide = _wide(str(plan.dtype))
     named = f"{wide}_mixed" if plan.dtype == wide else f"{wide}_with_{plan.dtype}_mixed"
     w.put("mixed_precision.name", named)
     if plan.recompute in ("full", "selective"):
@@ -327,5 +327,5 @@ def gpt_neox(w: Writing) -> None:
     if plan.optimizer_offload == 1.0:
         w.put("zero_optimization.cpu_offload", True)
     w.put("optimizer.type", "Adam" if plan.optimizer in (None, "adam") else str(plan.optimizer))
-    w.put("precision", {"bf16": "bfloat16", "fp16": "fp16", "fp32": "fp32"}.get(plan.dtype))
+    w.put("precision", {"bf16": "bfloat16", "fp16": "fp16", "fp32": "fp32"}.get(str(plan.dtype)))
     w.put("checkpoint_activations", plan.recompute == "full")

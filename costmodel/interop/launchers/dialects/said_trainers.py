@@ -98,7 +98,7 @@ def huggingface(w: Writing) -> None:
     plan = w.plan
     w.put("model_name_or_path", w.model.name)
     w.put(
-        "torch_dtype", {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}.get(plan.dtype, "bfloat16")
+        "torch_dtype", {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}.get(str(plan.dtype), "bfloat16")
     )
     w.put("attn_implementation", "flash_attention_2" if plan.attention == "flash" else "eager")
     w.put("per_device_train_batch_size", plan.micro_batch)
@@ -244,7 +244,7 @@ def nanotron(w: Writing) -> None:
         "optimizer.optimizer_factory.name",
         "adamW" if plan.optimizer in (None, "adam") else str(plan.optimizer),
     )
-    w.put("model.dtype", {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}.get(plan.dtype))
+    w.put("model.dtype", {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}.get(str(plan.dtype)))
     shape = "model.model_config."
     w.put(shape + "num_hidden_layers", model.layers)
     w.put(shape + "hidden_size", model.hidden)
@@ -271,7 +271,7 @@ def llm_foundry(w: Writing) -> None:
     w.put("device_train_microbatch_size", plan.micro_batch)
     w.put(
         "precision",
-        {"bf16": "amp_bf16", "fp16": "amp_fp16", "fp32": "fp32", "fp8": "amp_fp8"}.get(plan.dtype),
+        {"bf16": "amp_bf16", "fp16": "amp_fp16", "fp32": "fp32", "fp8": "amp_fp8"}.get(str(plan.dtype)),
     )
     w.put(
         "optimizer.name",
