@@ -14,8 +14,8 @@ from costmodel.errors import NotModelled
 OLDER = [name for name in loader.names("device") if "bf16" not in load_device(name).dense_peak]
 WORK = ("gpt2-xl", "--global-batch", "16", "--seq-len", "1024")
 DOORS = (
-    ("estimate",), ("search", "--top", "1", "--no-check"), ("simulate",), ("ledger",), ("timeline",), ("train", "--tokens", "1e9"),
-    ("capacity", "--find", "gpus"),
+    ("estimate",), ("search", "--top", "1", "--no-check"), ("simulate",), ("ledger",), ("timeline",),
+    ("train", "--tokens", "1e9"), ("capacity", "--find", "gpus"),
 )  # fmt: skip
 
 
@@ -90,10 +90,10 @@ def test_a_launch_file_s_plan_without_a_dtype_has_the_device_s(tmp_path, run):
         "--micro-batch-size 1 --global-batch-size 8 --vocab-size 50257 --fp16"
     file = tmp_path / "train.sh"
     file.write_text(f"torchrun --nproc_per_node 8 pretrain_gpt.py {arguments}\n")
-    code, out, err = run("explain", str(file), "--cluster", "dgx-1v-32gb")
+    code, _, err = run("explain", str(file), "--cluster", "dgx-1v-32gb")
     assert code in (0, 1), err
     file.write_text(f"torchrun --nproc_per_node 8 pretrain_gpt.py {arguments.replace('--fp16', '--bf16')}\n")
-    code, out, err = run("explain", str(file), "--cluster", "dgx-1v-32gb")
+    code, _, err = run("explain", str(file), "--cluster", "dgx-1v-32gb")
     assert code == 2
     assert "fp16" in err
 

@@ -63,7 +63,7 @@ def tables(question: Asked, price: float = 0.0, conversion: Conversion | None = 
             {"discrepancy": run.discrepancy, "of": flat({"other_settings": run.settings, "other_plan": run.plan}, ".")}
             for run in Question(question.model, question.cluster, question.framework).own_runs
         ],
-        "peak": question.cluster.device.peak(str(question.plan.dtype)),
+        "peak": question.cluster.device.peak(question.dtype),
     }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from costmodel.description.cluster import Cluster
-from costmodel.description.device import Device
+from costmodel.description.device import DTYPES, Device
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
@@ -59,10 +59,15 @@ class Asked(NamedTuple):
     plan: Plan
     open: tuple[str, ...] = ()
 
+    @property
+    def dtype(self) -> str:
+        """Of the products; the device's own where none was asked for."""
+        return self.plan.dtype or self.cluster.device.usual_dtype
+
     def fields(self) -> Fields:
         """Every field that may be changed, at the value that was asked."""
         plan, device = self.plan, self.cluster.device
-        asked: Fields = {name: getattr(plan, name) for name in Plan.__dataclass_fields__}
+        asked: Fields = {name: getattr(plan, name) for name in Plan.__dataclass_fields__} | {"dtype": self.dtype}
         asked |= dict.fromkeys(self.open)
         asked = {name: value for name, value in asked.items() if name not in HELD}
         asked["gpus"] = self.cluster.gpus
@@ -104,12 +109,14 @@ class Asked(NamedTuple):
         if "gpus" in own:
             cluster = cluster.with_gpus(own.pop("gpus"))
         follows = FOLLOWING in self.open and own[FOLLOWING] is None
+        if own.get("dtype", self.dtype) is None:  # of a page it is always told
+            raise InvalidValue("dtype", None, "one of " + ", ".join(DTYPES))
         if own:
             plan = changed(plan, own | ({FOLLOWING: 1} if follows else {}))
         if follows:
             plan = changed(plan, {FOLLOWING: self._left(plan, int(cluster.gpus or 1))})
         if rates := groups.pop("device", None):
-            cluster = dataclasses.replace(cluster, device=_device(cluster.device, rates, str(plan.dtype)))
+            cluster = dataclasses.replace(cluster, device=_device(cluster.device, rates, plan.dtype or self.dtype))
         if shape := groups.pop("model", None):
             model = changed(model, shape)
         if groups:
@@ -134,7 +141,7 @@ class Asked(NamedTuple):
 
     def neutral(self) -> Asked:
         """The question with nothing asked of the plan but its sizes and its dtype: beside that, any one choice can be tried."""
-        plan = Plan(global_batch=self.plan.global_batch, seq_len=self.plan.seq_len, dtype=self.plan.dtype)
+        plan = Plan(global_batch=self.plan.global_batch, seq_len=self.plan.seq_len, dtype=self.dtype)
         return self._replace(plan=plan, open=unasked())
 
     def arguments(self) -> dict[str, object]:
@@ -149,13 +156,14 @@ class Asked(NamedTuple):
 
 
 def unasked(asked: Collection[str] = ()) -> tuple[str, ...]:
-    """Fields of a plan that a framework chooses where nobody names them.
+    """Fields of a plan that a framework chooses where nobody names them; a page's dtype, which its device chose, is named.
 
     Parameters
     ----------
     asked : fields that were named
     """
-    return tuple(field.name for field in dataclasses.fields(Plan) if field.default is None and field.name not in asked)
+    named = {"dtype", *asked}
+    return tuple(field.name for field in dataclasses.fields(Plan) if field.default is None and field.name not in named)
 
 
 def _device(device: Device, changes: Mapping[str, object], dtype: str) -> Device:

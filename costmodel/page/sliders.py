@@ -42,7 +42,7 @@ def sliders(question: Asked, price: float) -> list[Slider]:
     question : whose fields
     price : of a GPU-hour
     """
-    fields, device, dtype = question.fields(), question.cluster.device, str(question.plan.dtype)
+    fields, device, dtype = question.fields(), question.cluster.device, question.dtype
     found = []
 
     def factor(field: str, label: str, unit: str, scale: float, value: float) -> None:
