@@ -1,8 +1,11 @@
 """Every figure of the library stands in the gallery."""
 
+import ast
 import importlib
 import inspect
+import json
 import pkgutil
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +13,13 @@ pytest.importorskip("plotly")
 
 import plotly.graph_objects as go
 
-from costmodel import plots
+from calibration.data.cases import case_of
+from calibration.data.runs import read_runs
+from costmodel import load_framework, plots
 from costmodel.plots import gallery
+
+ROOT = Path(__file__).parents[2]
+TABLES = ROOT / "calibration" / "reference"
 
 CHEAP = ("breakdown_figure", "waterfall", "stages_figure", "roofline_figure", "tornado_figure", "measured_figure",
          "communication_figure", "iteration_times", "published_beside_predicted", "memory_figure", "link_loads")  # fmt: skip
@@ -38,6 +46,42 @@ def test_every_figure_stands_in_the_gallery():
 def test_an_example_is_drawn_on_a_real_question(name):
     figure = gallery.FIGURES[name]()
     assert isinstance(figure, go.Figure) and figure.data and figure.layout.title.text
+
+
+def test_published_runs_are_priced_with_the_settings_that_their_source_states():
+    framework = load_framework(gallery.ITERATED_BY)
+    cases = [case_of(run) for run in read_runs(TABLES / "korthikanti2022_table5.csv")]
+    quoted = {(case.plan.gpus, case.plan.recompute): case for case in cases}
+    for name, plan, published in gallery.published_runs():
+        case = quoted[plan.gpus, plan.recompute]
+        assert case.framework.name == framework.name, name
+        assert plan.resolve(framework) == case.plan.resolve(framework), name
+        assert published == case.seconds, name
+
+
+def test_published_runs_lie_inside_the_intervals_that_the_figure_draws():
+    (runs,) = [trace for trace in gallery.measured_figure().data if trace.error_y.array]
+    bars = zip(runs.x, runs.y, runs.error_y.arrayminus, runs.error_y.array, strict=True)
+    assert [predicted - below <= measured <= predicted + above for measured, predicted, below, above in bars] == [True] * 4
+
+
+def calls_of_plans(text):
+    """Keywords of every `Plan(...)` in a source that have literal values."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Plan":
+            yield {one.arg: one.value.value for one in node.keywords if isinstance(one.value, ast.Constant)}
+
+
+@pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_runs_of_megatron_in_the_book_have_the_dtype_and_attention_of_their_papers(notebook):
+    """Both of the papers' tables were made in fp16 with fused softmax; the library's own default is bf16."""
+    quoted = [case_of(run).plan for file in sorted(TABLES.glob("*.csv")) for run in read_runs(file)]
+    (dtype,), (attention,) = {plan.dtype for plan in quoted}, {plan.attention for plan in quoted}
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    for plan in (plan for source in sources if '"megatron-lm-2021"' in source for plan in calls_of_plans(source)):
+        assert plan.get("dtype", "bf16") == dtype, plan
+        assert plan.get("attention", attention) == attention, plan
 
 
 @pytest.mark.slow
