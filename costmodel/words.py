@@ -113,7 +113,7 @@ def degrees(plan: Plan) -> str:
     >>> degrees(Plan(global_batch=64, seq_len=2048, tensor_parallel=4, pipeline_parallel=2, virtual_stages=3))
     'TP4 PP2 VP3'
     """
-    words = [f"{one.short}{getattr(plan, one.field)}" for one in WRITTEN if getattr(plan, one.field) > 1]
+    words = [f"{one.short}{getattr(plan, one.field)}" for one in WRITTEN if (getattr(plan, one.field) or 1) > 1]
     return " ".join(words) or "one GPU"
 
 

@@ -106,7 +106,7 @@ def lines(*parts: str) -> str:
 def _described(case: Case) -> tuple[str, ...]:
     plan = case.plan
     degrees = (
-        ("TP", plan.tensor_parallel), ("PP", plan.pipeline_parallel), ("DP", plan.data_parallel),
+        ("TP", plan.tensor_parallel), ("PP", plan.pipeline_parallel), ("DP", plan.copies),
         ("CP", plan.context_parallel), ("EP", plan.expert_parallel),
     )  # fmt: skip
     return (

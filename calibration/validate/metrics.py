@@ -59,7 +59,7 @@ def group_key(case: Case) -> tuple[object, ...]:
 
 def rule_order(case: Case) -> tuple[int, int]:
     """Sort key of the one-line rule: largest data-parallel degree, then largest micro-batch."""
-    return -case.plan.data_parallel, -case.plan.micro_batch
+    return -case.plan.copies, -case.plan.micro_batch
 
 
 def rank_quality(predictions: Sequence[Prediction]) -> dict[str, object]:

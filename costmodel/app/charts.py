@@ -200,7 +200,7 @@ def _played(one: Estimate, before: Estimate | None) -> Drawing:
     plan = one.plan
     short, most = plan, ROUNDS * plan.pipeline_parallel
     if plan.micro_batches > most:
-        short = dataclasses.replace(plan, global_batch=most * plan.data_parallel * plan.micro_batch)
+        short = dataclasses.replace(plan, global_batch=most * plan.copies * plan.micro_batch)
     now, *was = (timeline(each.model, each.cluster, short, each.framework) for each in (one, before) if each is not None)
     drawn = pipeline.pipeline_drawing(now, *was)
     layout = drawn["layout"]

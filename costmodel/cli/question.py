@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.cli.arguments import Misused, Parser, chosen, many, number, plan_fields, read_cluster, whole
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER
-from costmodel.errors import IllegalPlan, InvalidValue
+from costmodel.errors import InvalidValue
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
@@ -217,24 +217,13 @@ def read_with_notes(name: str, arguments: argparse.Namespace) -> Transformer:
 
 def read_plan(arguments: argparse.Namespace) -> tuple[Cluster, Plan]:
     """The plan that was asked about on its cluster, the data-parallel degree from the GPUs where it isn't given."""
-    import dataclasses
-
     from costmodel.description.plan import Plan
 
     cluster = read_hardware(arguments)
-    given = chosen(arguments)
     seq_len = 1 if arguments.seq_len is None else arguments.seq_len  # not given only where it is looked for
-    plan = Plan(global_batch=arguments.global_batch, seq_len=seq_len, **given)
-    gpus = cluster.gpus
+    plan = Plan(global_batch=arguments.global_batch, seq_len=seq_len, **chosen(arguments))
+    gpus = cluster.gpus or 1
     if arguments.gpus is None and arguments.nodes is None:  # as many as the plan's degrees ask for, one node at least
-        gpus = plan.gpus if "data_parallel" in given else max(cluster.gpus or 1, plan.gpus)
-    cluster = cluster.with_gpus(gpus or 1)
-    if "data_parallel" not in given:
-        if (gpus or 1) % plan.gpus:
-            raise IllegalPlan(
-                "world_size",
-                f"tensor_parallel={plan.tensor_parallel} x context_parallel={plan.context_parallel} x pipeline_parallel="
-                f"{plan.pipeline_parallel} = {plan.gpus} does not divide the cluster's {gpus} GPUs",
-            )
-        plan = dataclasses.replace(plan, data_parallel=(gpus or 1) // plan.gpus)
-    return cluster, plan
+        gpus = max(gpus, plan.gpus) if plan.data_parallel is None else plan.gpus
+    cluster = cluster.with_gpus(gpus)
+    return cluster, plan.on(cluster)

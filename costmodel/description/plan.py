@@ -71,6 +71,12 @@ RANK = 1
 OUTER_BYTES = 8.0
 """Per parameter, of the weights at the last exchange and of their momentum, which local SGD keeps [douillard2023]_."""
 MOST = 10_000_000
+FOLLOWING = "data_parallel"
+"""The degree that takes the GPUs which the others leave."""
+LEADING = tuple(one.field for one in DIMENSIONS if one.splits_gpus and one.field != FOLLOWING)
+"""Degrees that with `FOLLOWING` multiply to the GPUs."""
+UNDIVIDED = " x ".join(f"{name}={{{name}}}" for name in LEADING) + " does not divide the cluster's {gpus} GPUs"
+"""How degrees are refused that leave no whole number."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +89,8 @@ class Plan:
     ----------
     global_batch : sequences per step
     seq_len : [tokens]
-    tensor_parallel, context_parallel, pipeline_parallel, data_parallel : degrees; their product is the GPUs
+    tensor_parallel, context_parallel, pipeline_parallel : degrees; times the data-parallel one their product is the GPUs
+    data_parallel : degree; what the others leave of the cluster's GPUs if None
     expert_parallel : ranks that split the experts; lies inside data x context (x tensor) parallelism
     expert_tensor_parallel : ranks that split one expert
     virtual_stages : model chunks on a pipeline rank (schedules interleaved and breadth-first)
@@ -158,7 +165,7 @@ class Plan:
     expert_tensor_parallel: int = 1
     pipeline_parallel: int = 1
     virtual_stages: int = 1
-    data_parallel: int = 1
+    data_parallel: int | None = None
     micro_batch: int = 1
     schedule: str | None = None
     sequence_parallel: bool | None = None
@@ -199,7 +206,8 @@ class Plan:
     def __post_init__(self) -> None:
         plain_fields(self)
         for field in ("global_batch", "micro_batch", *(dimension.field for dimension in DIMENSIONS)):
-            positive_int(field, getattr(self, field), MOST)
+            if field != FOLLOWING or getattr(self, field) is not None:
+                positive_int(field, getattr(self, field), MOST)
         positive_int("seq_len", self.seq_len, 10**8)
         if self.schedule is None:
             object.__setattr__(self, "schedule", "interleaved" if self.virtual_stages > 1 else "1f1b")
@@ -290,17 +298,48 @@ class Plan:
 
     @property
     def gpus(self) -> int:
-        """GPUs that the plan takes."""
-        degrees = (getattr(self, dimension.field) for dimension in DIMENSIONS if dimension.splits_gpus)
+        """GPUs that the plan takes: those of one copy where the data-parallel degree was left open."""
+        degrees = (getattr(self, dimension.field) or 1 for dimension in DIMENSIONS if dimension.splits_gpus)
         return functools.reduce(operator.mul, degrees)
+
+    @property
+    def copies(self) -> int:
+        """The data-parallel degree, one where it was left open."""
+        return self.data_parallel or 1
 
     @property
     def micro_batches(self) -> int:
         """Micro-batches that one pipeline works through in a step."""
-        return self.global_batch // (self.data_parallel * self.micro_batch)
+        return self.global_batch // (self.copies * self.micro_batch)
+
+    def on(self, cluster: Cluster) -> Plan:
+        """The plan on a cluster: a data-parallel degree that was left open is what the other degrees leave of its GPUs.
+
+        Parameters
+        ----------
+        cluster : on which it runs
+
+        Raises
+        ------
+        IllegalPlan
+            where the other degrees don't divide the GPUs
+
+        Examples
+        --------
+        >>> from costmodel import load_cluster
+        >>> Plan(global_batch=64, seq_len=4096, tensor_parallel=4).on(load_cluster("dgx-h100", gpus=32)).data_parallel
+        8
+        """
+        if self.data_parallel is not None:
+            return self
+        gpus = cluster.gpus or 1
+        if gpus % self.gpus:
+            raise IllegalPlan("world_size", UNDIVIDED.format(gpus=gpus, **{name: getattr(self, name) for name in LEADING}))
+        return dataclasses.replace(self, data_parallel=gpus // self.gpus)
 
     def resolve(self, framework: Framework, device: Device | None = None) -> Plan:
-        """The plan with every None replaced by the framework's default, and the dtype by the device's.
+        """The plan with every None replaced by the framework's default, and the dtype by the device's; one copy where no
+        cluster said how many.
 
         Parameters
         ----------
@@ -308,6 +347,7 @@ class Plan:
         device : gives the dtype; ``"bf16"`` where none is known
         """
         defaults: Row = {
+            FOLLOWING: 1,
             "dtype": "bf16" if device is None else device.usual_dtype,
             "sequence_parallel": framework.sequence_parallel and self.tensor_parallel > 1,
             "zero_stage": self._default_zero_stage(framework),
@@ -430,7 +470,7 @@ class Plan:
         layers : of the model, for the share that ``recompute=k`` means
         """
         plan = self.resolve(framework)
-        ranks = plan.data_parallel * plan.context_parallel
+        ranks = plan.copies * plan.context_parallel
         return plan_numbers(
             {dimension.column: float(getattr(plan, dimension.field)) for dimension in DIMENSIONS},
             micro_batch=float(plan.micro_batch),
@@ -441,7 +481,7 @@ class Plan:
 
     def check(self, model: Transformer, cluster: Cluster, framework: Framework) -> None:
         """Raise `IllegalPlan` with the reason where the plan can't run on this model and cluster."""
-        plan = self.resolve(framework, cluster.device)
+        plan = self.on(cluster).resolve(framework, cluster.device)
         plan._check_degrees(framework)
         if plan.zero_stage not in framework.zero_stages:
             raise IllegalPlan(
@@ -555,11 +595,11 @@ def explain(reason: str, plan: Plan, model: Transformer, cluster: Cluster) -> st
         "experts": f"expert_parallel={plan.expert_parallel} x expert_tensor_parallel={plan.expert_tensor_parallel} does "
         f"not fit {model.experts} experts of {model.name!r}",
         "expert_ranks": f"expert_parallel={plan.expert_parallel} x expert_tensor_parallel={plan.expert_tensor_parallel} "
-        f"does not divide data x context x tensor = {plan.data_parallel * plan.context_parallel * t} ranks",
+        f"does not divide data x context x tensor = {plan.copies * plan.context_parallel * t} ranks",
         "expert_feed_forward": f"expert_tensor_parallel={plan.expert_tensor_parallel} does not divide "
         f"expert_feed_forward={model.expert_feed_forward} of {model.name!r}",
         "shard_group": f"shard_group={plan.shard_group} does not divide data x context = "
-        f"{plan.data_parallel * plan.context_parallel} ranks",
+        f"{plan.copies * plan.context_parallel} ranks",
         "synchronisation": f"synchronisation={plan.synchronisation!r} with zero_stage={plan.zero_stage}: every rank must have "
         "a whole copy to synchronise, zero_stage=0",
         "compression": f"compression={plan.compression!r} with zero_stage={plan.zero_stage}: every rank must have its gradients "

@@ -76,7 +76,7 @@ class Question:
 
     def inputs(self, plan: Plan) -> Inputs:
         """Everything that the formula of a step takes of a plan, in its order."""
-        degrees = plan.numbers(self.framework, self.model.layers)
+        degrees = plan.on(self.cluster).numbers(self.framework, self.model.layers)
         device = self.device(str(self.resolved(plan).dtype))
         return Inputs(self.shape, self.settings(plan), degrees, self.network, self.software, device)
 
@@ -98,11 +98,11 @@ class Question:
         return found
 
     def resolved(self, plan: Plan) -> Plan:
-        """The plan with the framework's defaults, and the dtype of the device where it says none."""
-        return plan.resolve(self.framework, self.cluster.device)
+        """The plan on the cluster with the framework's defaults, and the dtype of the device where it says none."""
+        return plan.on(self.cluster).resolve(self.framework, self.cluster.device)
 
     def accepted(self, plan: Plan) -> Plan:
-        """The plan with the framework's defaults; IllegalPlan with the reason where it can't run."""
+        """The plan on the cluster with the framework's defaults; IllegalPlan with the reason where it can't run."""
         resolved = self.resolved(plan)
         resolved.check(self.model, self.cluster, self.framework)
         return resolved

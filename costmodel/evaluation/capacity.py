@@ -122,9 +122,9 @@ def _single_changes(plan: Plan, framework: Framework) -> Iterator[Row]:
         for factor in (2, 4, 8):
             fields: Row = {degree: getattr(plan, degree) * factor}
             if degree != "expert_parallel":
-                if plan.data_parallel % factor:
+                if plan.copies % factor:
                     continue
-                fields["data_parallel"] = plan.data_parallel // factor
+                fields["data_parallel"] = plan.copies // factor
                 if degree == "tensor_parallel":
                     fields["sequence_parallel"] = plan.sequence_parallel or framework.sequence_parallel
             yield fields
@@ -184,7 +184,7 @@ def largest_micro_batch(
         where not even a micro-batch of one sequence fits, or the plan can't run
     """
     _doors(model, cluster, plan)
-    each = plan.global_batch // plan.data_parallel
+    each = plan.global_batch // plan.copies
     found = None
     # fewer micro-batches can hold less: memory need not rise with their size, so every size is tried
     for size in reversed(divisors(each, each)):

@@ -138,7 +138,8 @@ def calibrate(
         if not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds <= 0:
             raise InvalidValue("seconds", seconds, "a positive number")
     for model, plan, seconds in measured:
-        plan.check(model, cluster.with_gpus(plan.gpus), software)
+        here = plan.on(cluster)
+        here.check(model, cluster.with_gpus(here.gpus), software)
         prior = _predicted(cluster, software, (model, plan, seconds))
         if not 1.0 / FARTHEST < seconds / prior < FARTHEST:
             raise InvalidValue(

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from importlib import resources
 
+from costmodel.description.plan import FOLLOWING, LEADING, UNDIVIDED
 from costmodel.description.question import Question
 from costmodel.description.schedule import KINDS
 from costmodel.evaluation.engine import TIMES
@@ -20,7 +21,7 @@ from costmodel.formulas.stage import outside_passes, stage_pass
 from costmodel.kernels.javascript import javascript
 from costmodel.page import kernels
 from costmodel.page.conversion import Conversion, Rule, Term, learn
-from costmodel.page.question import FOLLOWING, FORMULA, LEADING, LEFT, STEPS, Asked, Domain
+from costmodel.page.question import FORMULA, STEPS, Asked, Domain
 from costmodel.page.rules import refused_by_framework, texts
 from costmodel.records import flat
 
@@ -55,7 +56,7 @@ def tables(question: Asked, price: float = 0.0, conversion: Conversion | None = 
             for path, rule in learnt.rules.items() if path not in constants
         ],
         "refusals": [refusal._asdict() for refusal in (*learnt.refusals, *refused_by_framework(question, learnt))],
-        "texts": texts(question), "follows": {"field": FOLLOWING, "by": LEADING, "text": LEFT},
+        "texts": texts(question), "follows": {"field": FOLLOWING, "by": LEADING, "text": UNDIVIDED},
         "parameters": {formula.__name__: list(inspect.signature(formula).parameters) for formula in PRINTED},
         "steps": {"by": FORMULA, "names": [formula.__name__ for formula in STEPS]}, "legality": violations.__name__,
         "parts": TIME_PARTS, "times": TIMES, "gpus": "gpus",

@@ -12,7 +12,7 @@ from costmodel.checks import kind, real
 from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import RANK_ORDER
 from costmodel.description.framework import Framework
-from costmodel.description.plan import Plan
+from costmodel.description.plan import FOLLOWING, Plan
 from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue
 from costmodel.evaluation.error_model import NINETY
@@ -21,7 +21,7 @@ from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
 from costmodel.page.conversion import learn
 from costmodel.page.data import embedded, script, static, timeline_script
 from costmodel.page.plans import Candidates, candidates, columns
-from costmodel.page.question import FOLLOWING, Asked, Fields, unasked
+from costmodel.page.question import Asked, Fields, unasked
 from costmodel.page.schedules import orders
 from costmodel.page.sliders import sliders
 from costmodel.records import made
@@ -216,7 +216,7 @@ def whatif(
     found = candidates(model, cluster, software, **asked)
     plan, named = _asked(found.first.plan, dimensions)
     follows = () if FOLLOWING in named else (FOLLOWING,)
-    question = Asked(model, cluster, software, plan, (*unasked(named), *follows))
+    question = Asked(model, cluster, software, plan.on(cluster), (*unasked(named), *follows))
     return WhatIf(question, found, float(price), asked, command)
 
 

@@ -7,13 +7,14 @@ import itertools
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from costmodel.checks import positive_int
 from costmodel.description.cluster import Cluster
 from costmodel.description.device import DTYPES, Device
 from costmodel.description.framework import Framework
-from costmodel.description.plan import Plan
+from costmodel.description.plan import FOLLOWING, MOST, Plan
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
-from costmodel.errors import CostModelError, IllegalPlan, InvalidValue
+from costmodel.errors import CostModelError, InvalidValue
 from costmodel.evaluation.engine import step_formula
 from costmodel.formulas import training_step
 from costmodel.records import changed, flat
@@ -32,14 +33,7 @@ HELD = ("lora_targets", "graph_modules")
 DEVICE_FIELDS = ("memory", "memory_bandwidth", "host_bandwidth")
 OF_DTYPE = ("flop_rate", "gemm_efficiency")
 """Of a device at the plan's dtype; where they aren't given, what the device has for it."""
-FOLLOWING = "data_parallel"
-LEADING = ("tensor_parallel", "context_parallel", "pipeline_parallel")
-"""Degrees that with `FOLLOWING` multiply to the GPUs."""
 CONSTANTS = ("attention_forward", "attention_backward", "attention_length", "kernel_time")
-
-
-LEFT = " x ".join(f"{name}={{{name}}}" for name in LEADING) + " does not divide the cluster's {gpus} GPUs"
-"""How degrees are refused that leave no whole number."""
 
 
 class Asked(NamedTuple):
@@ -108,13 +102,12 @@ class Asked(NamedTuple):
         own = {**dict.fromkeys(self.open), **groups.pop("", {})}
         if "gpus" in own:
             cluster = cluster.with_gpus(own.pop("gpus"))
-        follows = FOLLOWING in self.open and own[FOLLOWING] is None
+        if own.get(FOLLOWING, 1) is None and FOLLOWING not in self.open:
+            positive_int(FOLLOWING, None, MOST)  # the tables of a page follow it where nobody asked for it
         if own.get("dtype", self.dtype) is None:  # of a page it is always told
             raise InvalidValue("dtype", None, "one of " + ", ".join(DTYPES))
         if own:
-            plan = changed(plan, own | ({FOLLOWING: 1} if follows else {}))
-        if follows:
-            plan = changed(plan, {FOLLOWING: self._left(plan, int(cluster.gpus or 1))})
+            plan = changed(plan, own).on(cluster)
         if rates := groups.pop("device", None):
             cluster = dataclasses.replace(cluster, device=_device(cluster.device, rates, plan.dtype or self.dtype))
         if shape := groups.pop("model", None):
@@ -133,15 +126,9 @@ class Asked(NamedTuple):
             owners["model"] = ("expert_imbalance",)
         return owners
 
-    def _left(self, plan: Plan, gpus: int) -> int:
-        """GPUs over what the other degrees take."""
-        if gpus % plan.gpus:
-            raise IllegalPlan("world_size", LEFT.format(gpus=gpus, **{name: getattr(plan, name) for name in LEADING}))
-        return gpus // plan.gpus
-
     def neutral(self) -> Asked:
         """The question with nothing asked of the plan but its sizes and its dtype: beside that, any one choice can be tried."""
-        plan = Plan(global_batch=self.plan.global_batch, seq_len=self.plan.seq_len, dtype=self.dtype)
+        plan = Plan(global_batch=self.plan.global_batch, seq_len=self.plan.seq_len, dtype=self.dtype, data_parallel=1)
         return self._replace(plan=plan, open=unasked())
 
     def arguments(self) -> dict[str, object]:
@@ -162,7 +149,7 @@ def unasked(asked: Collection[str] = ()) -> tuple[str, ...]:
     ----------
     asked : fields that were named
     """
-    named = {"dtype", *asked}
+    named = {"dtype", FOLLOWING, *asked}
     return tuple(field.name for field in dataclasses.fields(Plan) if field.default is None and field.name not in named)
 
 
@@ -291,4 +278,4 @@ def _wish(question: Asked, changes: Fields) -> str:
     return ""
 
 
-__all__ = ["FOLLOWING", "FORMULA", "LEADING", "LEFT", "STEPS", "Asked", "Domain", "Fields", "domains", "unasked"]
+__all__ = ["FORMULA", "STEPS", "Asked", "Domain", "Fields", "domains", "unasked"]

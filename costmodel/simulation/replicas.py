@@ -56,7 +56,7 @@ def replicas_of(result: Estimate, symmetric: bool) -> Replicas:
     places = dict(zip(plan.rank_order, np.unravel_index(np.arange(plan.gpus), shape, order="F"), strict=True))
     stage, copy = places["pipeline"], places["data"]
     if symmetric:
-        same = np.zeros(plan.data_parallel, dtype=np.int64)
+        same = np.zeros(plan.copies, dtype=np.int64)
         of_rank = np.stack([stage, 0 * stage], axis=1)
         return Replicas(1, of_rank, same, rows, np.zeros((1 + len(over), 1), dtype=np.int64))
     inside = stage == 0
@@ -70,7 +70,7 @@ def replicas_of(result: Estimate, symmetric: bool) -> Replicas:
     count = int(of_copy.max()) + 1
     labels = [np.arange(count)]
     for group, what in over:
-        ranks = plan.data_parallel * plan.context_parallel if group == "data" else round(communication.expert_ranks(numbers))
+        ranks = plan.copies * plan.context_parallel if group == "data" else round(communication.expert_ranks(numbers))
         place, apart = (along, 0 * local) if group == "data" else (local // block, local % block)
         shard = round(communication.sharing(float(ranks), numbers))
         part = {"all": 0 * place, "shard": place // shard, "copies": place % shard}[what]

@@ -85,7 +85,7 @@ class _Transformer:
 
     def planned(self, name: str, setting: str, answer: Estimate, staleness: Staleness, servers: int = 0) -> System:
         """The row of a plan."""
-        waits = waiting(self.settings.stragglers, self.compute, answer.plan.data_parallel)
+        waits = waiting(self.settings.stragglers, self.compute, answer.plan.copies)
         return System(
             name=name, setting=setting, step_time=answer.step_time + waits, samples=self.samples, gpus=self.gpus,
             servers=servers, memory=float(answer.memory.total), memory_limit=answer.memory_limit,

@@ -189,7 +189,7 @@ def time_to_train(
     if straggler_spread > 0.0:
         from costmodel.studies.data_parallel import expected_largest  # loads NumPy
 
-        waited += straggler_spread * expected_largest(plan.data_parallel)
+        waited += straggler_spread * expected_largest(plan.copies)
     return TrainingRun(
         estimate=estimate, tokens=seen, steps=float(formulas.steps_of(seen, float(plan.global_batch), float(plan.seq_len))),
         step_time=estimate.step_time * waited, goodput=goodput(reliability, plan.gpus, parameters), tariff=tariff,

@@ -24,7 +24,7 @@ from tests.page.questions import asked_of_library, difference, drawn
 def question():
     model, cluster = costmodel.load_model("qwen3-30b-a3b"), costmodel.load_cluster("dgx-h100", gpus=16)
     framework = costmodel.load_framework("megatron-core", "hopper")
-    plan = costmodel.Plan(global_batch=64, seq_len=4096)
+    plan = costmodel.Plan(global_batch=64, seq_len=4096, data_parallel=16)
     return Asked(model, cluster, framework, plan, unasked())
 
 

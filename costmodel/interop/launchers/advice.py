@@ -97,10 +97,10 @@ def _changes(plan: Plan) -> Iterator[dict[str, object]]:
         if degree == "pipeline_parallel" and value == 2:
             smaller |= {"virtual_stages": 1, "schedule": "1f1b"}
         if value % 2 == 0:
-            yield {degree: value // 2, "data_parallel": plan.data_parallel * 2, **smaller}
-        if plan.data_parallel % 2 == 0:
+            yield {degree: value // 2, "data_parallel": plan.copies * 2, **smaller}
+        if plan.copies % 2 == 0:
             grown = {"sequence_parallel": True} if degree == "tensor_parallel" and value == 1 else {}
-            yield {degree: value * 2, "data_parallel": plan.data_parallel // 2, **grown}
+            yield {degree: value * 2, "data_parallel": plan.copies // 2, **grown}
     if plan.expert_parallel > 1 and plan.expert_parallel % 2 == 0:
         yield {"expert_parallel": plan.expert_parallel // 2}
     yield {"expert_parallel": plan.expert_parallel * 2}

@@ -135,7 +135,7 @@ def written(format: str, plan: Plan, model: Transformer, cluster: Cluster | None
     kind("plan", plan, Plan, "Plan(...)")
     kind("model", model, Transformer, "load_model(name)")
     software = framework_on(cluster, dialect.software) if cluster else load_framework(dialect.software)
-    resolved = plan.resolve(software)
+    resolved = (plan.on(cluster) if cluster else plan).resolve(software)
     writing = Writing(dialect, resolved, model)
     dialect.write(writing)
     lost = _lost(emit(dialect, writing.values, []), dialect, resolved)

@@ -52,9 +52,9 @@ def accelerate(w: Writing) -> None:
         w.put("fsdp_config.fsdp_activation_checkpointing", plan.recompute == "full")
         w.put("fsdp_config.fsdp_offload_params", False)
         w.put("fsdp_config.fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP")
-        copies = plan.data_parallel * plan.context_parallel // plan.shard_group if plan.shard_group else 1
+        copies = plan.copies * plan.context_parallel // plan.shard_group if plan.shard_group else 1
         w.put("parallelism_config.parallelism_config_dp_replicate_size", copies)
-        w.put("parallelism_config.parallelism_config_dp_shard_size", max(1, plan.data_parallel // copies))
+        w.put("parallelism_config.parallelism_config_dp_shard_size", max(1, plan.copies // copies))
         w.put("parallelism_config.parallelism_config_tp_size", plan.tensor_parallel)
         w.put("parallelism_config.parallelism_config_cp_size", plan.context_parallel)
     if plan.zero_stage != 1:
@@ -171,8 +171,8 @@ def axolotl(w: Writing) -> None:
         w.put("fsdp_version", 2)
         w.put("fsdp_config.reshard_after_forward", plan.zero_stage == 3)
         w.put("fsdp_config.offload_params", False)
-        copies = plan.data_parallel * plan.context_parallel // plan.shard_group if plan.shard_group else 1
-        w.put("dp_shard_size", max(1, plan.data_parallel // copies))
+        copies = plan.copies * plan.context_parallel // plan.shard_group if plan.shard_group else 1
+        w.put("dp_shard_size", max(1, plan.copies // copies))
         w.put("dp_replicate_size", copies)
     w.put("activation_offloading", True if plan.activation_offload == 1.0 else None)
     w.put("num_epochs", 1)
@@ -193,12 +193,12 @@ def torchtitan(w: Writing) -> None:
         w.put("training.mixed_precision_param", "float32")
     if plan.dtype in ("fp8", "mxfp8"):
         w.put("model.converters", ["quantize.linear.float8" if plan.dtype == "fp8" else "quantize.linear.mx"])
-    ranks = plan.data_parallel * plan.context_parallel
+    ranks = plan.copies * plan.context_parallel
     copies = (
-        plan.data_parallel if not plan.zero_stage else ranks // plan.shard_group if plan.shard_group else 1
+        plan.copies if not plan.zero_stage else ranks // plan.shard_group if plan.shard_group else 1
     )
     w.put("parallelism.data_parallel_replicate_degree", copies)
-    w.put("parallelism.data_parallel_shard_degree", plan.data_parallel // copies)
+    w.put("parallelism.data_parallel_shard_degree", plan.copies // copies)
     if (plan.zero_stage and plan.pipeline_parallel == 1) or plan.zero_stage == 2:
         w.put("parallelism.fsdp_reshard_after_forward", "never" if plan.zero_stage == 2 else "always")
     w.put("parallelism.tensor_parallel_degree", plan.tensor_parallel)
@@ -302,8 +302,8 @@ def torchtune(w: Writing) -> None:
     w.put("tensor_parallel_dim", plan.tensor_parallel)
     w.put("context_parallel_dim", plan.context_parallel)
     if plan.zero_stage:
-        copies = plan.data_parallel * plan.context_parallel // plan.shard_group if plan.shard_group else 1
-        w.put("data_parallel_shard_dim", max(1, plan.data_parallel // copies))
+        copies = plan.copies * plan.context_parallel // plan.shard_group if plan.shard_group else 1
+        w.put("data_parallel_shard_dim", max(1, plan.copies // copies))
         w.put("data_parallel_replicate_dim", copies)
         w.put("fsdp_reshard_after_forward", False if plan.zero_stage == 2 else None)
     else:
