@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from costmodel.checks import choice, flag, kind, listing, real, text, whole
@@ -23,6 +23,11 @@ REACHED = 0.9
 DISPATCHERS = ("all-to-all", "deduplicated")
 CONTEXT_COMMUNICATIONS = ("ring", "all-gather", "all-to-all")
 ATTENTION_KINDS = ("flash", "fused-softmax", "unfused")
+SWITCHES: Mapping[str, tuple[bool | str, ...]] = {
+    **dict.fromkeys(("overlap_tensor", "overlap_experts", "fused_cross_entropy", "fused_norms", "cuda_graphs"), (True,)),
+    "dispatcher": DISPATCHERS, "attention": ATTENTION_KINDS,
+}  # fmt: skip
+"""Choices of a plan that cost nothing to try where the software has them, and the values they may be turned to."""
 
 
 class ServerSystem(NamedTuple):
@@ -99,6 +104,7 @@ class Framework:
     balanced_stages : layers are dealt to pipeline stages by cost, the vocabulary projection counted in
     buckets : rule by which gradients and weights are grouped into calls, one of `costmodel.description.bucket_rules.RULES`
     gather_logits : the loss sees the whole vocabulary on every tensor rank
+    switches : what it has beyond its defaults and a plan may turn on: fields of `Plan` and their values, of `SWITCHES`
     server_systems : constants of parameter servers and of BytePS, by the plan's `synchronisation`; links alone where it has none
     time_error : standard deviation of log(measured / predicted) where it was measured on the user's own runs
     own_runs : what these say of plans like theirs, `costmodel.formulas.quantities.OwnRun`, as `costmodel.calibrate` found it
@@ -162,6 +168,7 @@ class Framework:
     flat_updates: bool = False
     balanced_stages: bool = False
     buckets: str = "one"
+    switches: Sequence[tuple[str, bool | str]] = ()
     server_systems: Sequence[ServerSystem] = ()
     time_error: float | None = None
     own_runs: Sequence[OwnRun] = ()
@@ -185,6 +192,11 @@ class Framework:
             if sorted(order) != sorted(RANK_ORDER):
                 raise InvalidValue("rank_orders", order, "an order of " + ", ".join(RANK_ORDER))
         choice("zero_stage", self.zero_stage, self.zero_stages)
+        given: object = self.switches  # a table where it comes from a file
+        pairs = given.items() if isinstance(given, Mapping) else map(tuple, listing("switches", given))
+        object.__setattr__(self, "switches", tuple(pairs))
+        for name, value in self.switches:
+            choice(f"switches.{name}", value, SWITCHES[choice("switches", name, tuple(SWITCHES))])
         systems = listing("server_systems", self.server_systems)
         object.__setattr__(self, "server_systems", systems)
         for system in systems:

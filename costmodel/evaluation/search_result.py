@@ -18,6 +18,7 @@ from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.errors import IllegalPlan
+from costmodel.evaluation.departures import departures
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.ranking import Standings, standings
 from costmodel.formulas.quantities import Settings
@@ -213,6 +214,11 @@ class SearchResult:
         return standings(self.ranked, self.leaders or None)
 
     @property
+    def departures(self) -> tuple[str, ...]:
+        """What all plans have otherwise than unasked, such as ``"dtype fp8"``: choices, and changed numbers of descriptions."""
+        return departures(self.ranked or [one for one in (self.closest_miss,) if one is not None])
+
+    @property
     def alternatives(self) -> list[str]:
         """For each ranked plan, in words, what its twins have otherwise, such as ``"either rank order"``; empty without twins."""
         rows = zip(self.ranked, self.twins or [()] * len(self.ranked), strict=True)
@@ -275,7 +281,7 @@ class SearchResult:
         """Counts and ranked plans as JSON; written to `path` if given."""
         document = {
             "considered": self.considered, "evaluated": self.evaluated, "fitting": self.fitting,
-            "rejected": self.rejected, "plans": self.to_rows(),
+            "rejected": self.rejected, "departures": list(self.departures), "plans": self.to_rows(),
             "closest_miss": self.closest_miss.to_dict() if self.closest_miss else None,
         }  # fmt: skip
         text = json.dumps(document, allow_nan=False)

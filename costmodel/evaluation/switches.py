@@ -1,0 +1,113 @@
+"""What a framework has and a plan doesn't use, and what it would save: switches, and schedules of pipelines."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from costmodel.checks import kind, positive_int
+from costmodel.errors import CostModelError
+from costmodel.evaluation.estimation import Estimate, estimate
+from costmodel.evaluation.search_result import SearchResult
+from costmodel.formulas.pipeline.schedules import SCHEDULES
+from costmodel.records import Row
+
+WORTH = 0.005
+"""Share of a step that a change has to save to be named."""
+
+
+class Faster(NamedTuple):
+    """A change after which the best plan, or the best that the change allows, is faster and fits.
+
+    Parameters
+    ----------
+    change : fields of `Plan`
+    best : the plan then
+    gain : share of the best plan's step that it saves
+    """
+
+    change: Row
+    best: Estimate
+    gain: float
+
+    @property
+    def words(self) -> str:
+        """The change as options of the command line have it, without their dashes."""
+        return ", ".join(f"{name}={value}" for name, value in self.change.items())
+
+
+def faster_with(result: SearchResult, most: int = 4) -> list[Faster]:
+    """What would make a search's best plan faster, though no search turns it on unasked.
+
+    Tried are the switches of `Framework.switches`, one by one with the best plan, and the framework's other schedules, for which
+    the plans are searched anew. They depend on versions, builds or links that a question doesn't state; what changes the
+    numbers that a run computes isn't among them.
+
+    Parameters
+    ----------
+    result : of a search
+    most : changes to name, those that save most
+
+    Returns
+    -------
+    list of Faster
+        the one that saves most first; empty where no plan fits
+
+    Raises
+    ------
+    InvalidValue
+        for something that isn't a search's result
+
+    Examples
+    --------
+    >>> from costmodel import load_cluster, load_model, search
+    >>> model, cluster = load_model("llama3-70b"), load_cluster("dgx-h100", gpus=64)
+    >>> [one.words for one in faster_with(search(model, cluster, global_batch=1024, seq_len=8192))]
+    ['overlap_tensor=True']
+    """
+    kind("result", result, SearchResult, "search(...)")
+    positive_int("most", most, 1000)
+    if not result.ranked or not result.asked:
+        return []
+    best = result.best
+    found = []
+    for change, one in (*_switched(result), *_scheduled(result)):
+        gain = 1.0 - one.step_time / best.step_time
+        if one.fits and gain >= WORTH:
+            found.append(Faster(change, one, gain))
+    return sorted(found, key=lambda one: -one.gain)[:most]
+
+
+def _switched(result: SearchResult) -> Iterator[tuple[Row, Estimate]]:
+    best = result.best
+    for name, value in best.framework.switches:
+        if name in result.asked or getattr(best.plan, name) == value:
+            continue
+        change: Row = {name: value}
+        try:
+            plan = dataclasses.replace(best.plan, **change)
+            yield change, estimate(
+                best.model, best.cluster, plan, best.framework, fit_probability=best.required_probability
+            )  # fmt: skip
+        except CostModelError:  # this plan, model or device can't have it
+            continue
+
+
+def _scheduled(result: SearchResult) -> Iterator[tuple[Row, Estimate]]:
+    """The best plan of each other schedule that gives the same gradients."""
+    from costmodel.evaluation.plan_search import search
+
+    framework = result.framework
+    if "schedule" in result.asked or result.best.plan.pipeline_parallel == 1:
+        return
+    for name in framework.schedules:
+        if name in (*framework.default_schedules, result.best.plan.schedule) or not SCHEDULES[name].flushes:
+            continue
+        asked: Row = {"rank_order": framework.rank_orders[:1], **result.asked, "schedule": name, "top": 1}
+        found = search(result.model, result.cluster, framework=framework, **asked)
+        if found.ranked:
+            yield {"schedule": name}, found.best
+
+
+__all__ = ["Faster", "faster_with"]

@@ -1,0 +1,84 @@
+"""An answer says every departure from the defaults, and nothing where there is none."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from costmodel import Plan, calibrate, estimate, load_cluster, load_framework, load_model, machine, search
+from costmodel.catalogue.changes import replace
+from costmodel.evaluation.departures import departures, varying
+
+MODEL = load_model("llama3-8b")
+NODE = load_cluster("dgx-h100", gpus=8)
+ASKED = {"global_batch": 64, "seq_len": 4096}
+
+
+def of(model=MODEL, cluster=NODE, framework="megatron-core", **chosen):
+    return departures([estimate(model, cluster, Plan(**ASKED, data_parallel=8, **chosen), framework)])
+
+
+@pytest.mark.parametrize("name", ["megatron-core", "hf-trainer", "fsdp2", "deepspeed", "nemo", "maxtext"])
+@pytest.mark.parametrize("cluster", [NODE, load_cluster("dgx-1v-32gb", gpus=8), machine("rtx-4090", 8)], ids=lambda one: one.name)
+def test_what_is_asked_by_names_alone_departs_from_nothing(name, cluster):
+    found = search(MODEL, cluster, framework=name, **ASKED)
+    assert found.departures == ()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ({"dtype": "fp8"}, "dtype fp8"), ({"adapter": "qlora"}, "adapter qlora"), ({"overlap_tensor": True}, "overlap_tensor on"),
+        ({"overlap_gradients": False}, "overlap_gradients off"), ({"optimizer_offload": 1.0}, "optimizer_offload 1"),
+        ({"optimizer": "adam-8bit"}, "optimizer adam-8bit"), ({"attention": "unfused"}, "attention unfused"),
+        ({"cuda_graphs": True}, "cuda_graphs on"), ({"gradient_bytes": 2}, "gradient_bytes 2"),
+        ({"fused_cross_entropy": True}, "fused_cross_entropy on"), ({"bucket_bytes": 25e6}, "bucket_bytes 2.5e+07"),
+    ],
+)  # fmt: skip
+def test_a_choice_is_said(chosen, said):
+    assert of(**chosen) == (said,)
+
+
+def test_every_choice_of_a_plan_is_said_or_stands_in_every_row():
+    """A field that is added to `Plan` is said without anybody's doing."""
+    one = estimate(MODEL, NODE, Plan(**ASKED, data_parallel=8))
+    from costmodel.evaluation.departures import OF_EVERY_PLAN
+
+    for field in dataclasses.fields(Plan):
+        if field.name in OF_EVERY_PLAN:
+            continue
+        plan = dataclasses.replace(one.plan)
+        object.__setattr__(plan, field.name, "another")
+        assert any(said.startswith(field.name) for said in departures([dataclasses.replace(one, plan=plan)]))
+
+
+def test_changed_numbers_of_descriptions_are_said_before_and_after():
+    cluster = replace(NODE, {"nvlink.bandwidth" if NODE.levels[0].name == "nvlink" else "node.bandwidth": "2x"})
+    assert any("bandwidth" in said and "->" in said for said in of(cluster=cluster))
+    assert any(said.startswith("model.layers 32 -> 40") for said in of(model=replace(MODEL, {"layers": 40})))
+    assert any(said.startswith("device.memory 80 GiB") for said in of(cluster=replace(NODE, {"device.memory": "141 GB"})))
+    slower = replace(load_framework("megatron-core", "hopper"), {"compute_gemm_efficiency_scale": "0.5x"})
+    assert any(said.startswith("framework.") and "->" in said for said in of(framework=slower))
+
+
+def test_a_cluster_that_own_runs_calibrated_says_so():
+    plan = Plan(**ASKED, data_parallel=8)
+    own = calibrate(NODE, [(MODEL, plan, 9.0)], "megatron-core")
+    assert "megatron-core calibrated on own runs" in of(cluster=own.cluster if hasattr(own, "cluster") else own)
+
+
+def test_what_plans_differ_in_is_a_column_and_no_departure_of_all():
+    found = search(MODEL, NODE, dtype=["bf16", "fp8"], top=10_000, **ASKED)
+    assert varying(found.ranked) == ("dtype",)
+    assert not any(said.startswith("dtype") for said in found.departures)
+    assert search(MODEL, NODE, dtype="fp8", **ASKED).departures == ("dtype fp8",)
+
+
+def test_another_certainty_to_fit_is_said():
+    assert "fit_probability 0.5" in search(MODEL, NODE, fit_probability=0.5, **ASKED).departures
+
+
+def test_a_question_that_no_plan_fits_says_its_departures_too():
+    found = search(load_model("llama3-70b"), machine("rtx-4090", 1), adapter="lora", global_batch=8, seq_len=4096)
+    assert not found.ranked and "adapter lora" in found.departures
