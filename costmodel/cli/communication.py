@@ -7,9 +7,22 @@ from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, add_output, add_size, gpus_of, nbytes, read_cluster, whole, yes
-from costmodel.cli.output import Table, print_json, print_page, share, table, whole_plan, write_csv
+from costmodel.cli.figures import check_files
+from costmodel.cli.output import (
+    Table,
+    heading,
+    judged,
+    print_json,
+    print_page,
+    share,
+    table,
+    whole_plan,
+    write_csv,
+    written,
+)
 from costmodel.cli.question import USAGE, add_question, read_asked_model, read_plan
 from costmodel.records import Row
+from costmodel.words import counted
 
 if TYPE_CHECKING:
     from costmodel.evaluation.collectives import CollectiveTime
@@ -63,12 +76,14 @@ def add(commands: Commands) -> None:
 def _ledger(arguments: argparse.Namespace) -> int:
     from costmodel.simulation.transactions import ledger
 
+    check_files(arguments)
     model = read_asked_model(arguments)
     cluster, plan = read_plan(arguments)
     made = ledger(model, cluster, plan, arguments.framework)
     stage = made.busiest if arguments.stage is None else arguments.stage
     made.of(stage)  # refuses a stage that isn't there
     rows = made.to_rows()
+    files = [f"{arguments.csv} ({counted(len(rows), 'kind')} of transaction)"] if arguments.csv else []
     if arguments.csv:
         write_csv(arguments.csv, list(rows[0]) if rows else ["stage"], ([*row.values()] for row in rows))
     if arguments.json:
@@ -78,7 +93,7 @@ def _ledger(arguments: argparse.Namespace) -> int:
             "cluster_bytes": made.cluster_bytes, "loads": [_load_figures(load) for load in made.loads()], "transactions": rows,
         })  # fmt: skip
     else:
-        print_page(*_ledger_page(made, stage), markdown=arguments.markdown)
+        print_page(*_ledger_page(made, stage), written(*files), markdown=arguments.markdown)
     return codes.ANSWERED
 
 
@@ -93,7 +108,7 @@ def _load_figures(load: Load) -> Row:
 def _ledger_page(made: Ledger, stage: str) -> list[Table | str]:
     from costmodel.units import GB, format_bytes, format_seconds
 
-    answer, plan = made.estimate, made.estimate.plan
+    answer = made.estimate
     sums: dict[tuple[str, ...], list[float]] = {}
     for row in made.of(stage):
         key = (row.phase, row.group, row.collective, row.level, f"{row.ranks:,}")
@@ -110,8 +125,8 @@ def _ledger_page(made: Ledger, stage: str) -> list[Table | str]:
         for key, (count, least, most, sent, time) in sums.items()
     ]  # fmt: skip
     page: list[Table | str] = [
-        f"{answer.model.name} on {plan.gpus} GPUs of {answer.cluster.name}, {answer.framework.name}: a rank of the {stage} "
-        f"stage in a step of {format_seconds(answer.step_time)}\n{whole_plan(answer)}",
+        f"{heading(answer.model, answer.cluster, answer.framework, answer.plan)}\n{whole_plan(answer)}\n{judged(answer)}",
+        f"A rank of {'the only' if stage == 'only' else f'the {stage}'} stage, in a step of {format_seconds(answer.step_time)}:",
         table(
             ["phase", "group", "collective", "level", "ranks", "transactions", "size", "sent", "time alone"], rows, words=4
         ),
@@ -132,7 +147,8 @@ def _ledger_page(made: Ledger, stage: str) -> list[Table | str]:
         for load in made.loads()
     ]  # fmt: skip
     page.append(table(["links", "busiest stage", "GB/s", "a step", "busy", "mean GB/s", "peak GB/s"], loads, words=2))
-    left = f"; {len(sizes) - len(largest)} sizes with less bytes are not shown" if len(sizes) > len(largest) else ""
+    less = len(sizes) - len(largest)
+    left = f"; {counted(less, 'size')} with fewer bytes {'is' if less == 1 else 'are'} not shown" if less else ""
     first = made.saturates_first
     page.append(
         f"All GPUs send {format_bytes(made.cluster_bytes)} a step; "
@@ -186,7 +202,7 @@ def _collective_page(answer: CollectiveTime, cluster: str) -> list[Table | str]:
     ]  # fmt: skip
     exempt = "; switches that reduce are not bound by it" if 0.0 < answer.time < answer.lower_bound else ""
     return [
-        f"{answer.op} of {format_bytes(answer.nbytes)} over {answer.group.ranks} GPUs of {cluster}: "
+        f"{answer.op} of {format_bytes(answer.nbytes)} over {counted(answer.group.ranks, 'GPU')} of {cluster}: "
         f"{format_seconds(answer.time)}, {answer.bus_bandwidth / GB:,.4g} GB/s on the bus\n{answer.why}",
         table(["algorithm", "protocol", "time", "bus GB/s", "of the chosen"], rows, words=2),
         f"No algorithm that sends over the same links takes less than {format_seconds(answer.lower_bound)}{exempt}",

@@ -45,6 +45,8 @@ FOUND = {
     "layers": "deepest model that fits", "gpus": "fewest GPUs on which a plan fits",
 }  # fmt: skip
 """What `costmodel capacity` can be asked to find."""
+SMALL = 0.01
+"""Of the limit of memory: parts that are smaller on every stage stand together in the table of stages."""
 OFFERED = 5
 """Changes that a verdict names."""
 
@@ -184,15 +186,18 @@ def _stage_table(answer: Estimate) -> Table:
     from costmodel.evaluation.memory_breakdown import PARTS
 
     stages = answer.memory.stages
-    parts = [part for part in PARTS if any(getattr(stage.parts, part) for stage in stages)]
+    least = SMALL * answer.memory_limit
+    parts = [part for part in PARTS if any(getattr(stage.parts, part) > least for stage in stages)]
+    small = [part for part in PARTS if part not in parts and any(getattr(stage.parts, part) for stage in stages)]
+    columns = {part: (part,) for part in parts} | ({"other": tuple(small)} if small else {})
     rows = [
         (
-            str(stage.stage), stage.phase, f"{stage.layers:g}", *(gib(float(getattr(stage.parts, part))) for part in parts),
-            gib(stage.total),
+            str(stage.stage), stage.phase, f"{stage.layers:g}",
+            *(gib(sum(float(getattr(stage.parts, part)) for part in held)) for held in columns.values()), gib(stage.total),
         )
         for stage in stages
     ]  # fmt: skip
-    return table(["stage", "fullest at its", "layers", *parts, "total GiB"], rows, words=2)
+    return table(["stage", "fullest at its", "layers", *columns, "total GiB"], rows, words=2)
 
 
 def _offers(found: Verdict) -> list[Table | str]:

@@ -7,9 +7,23 @@ from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, Parser, add_output, number, whole
-from costmodel.cli.output import Table, gib, print_json, print_page, share, table, whole_plan, write_csv
+from costmodel.cli.figures import check_files
+from costmodel.cli.output import (
+    Table,
+    gib,
+    heading,
+    judged,
+    print_json,
+    print_page,
+    share,
+    table,
+    whole_plan,
+    write_csv,
+    written,
+)
 from costmodel.cli.question import USAGE, add_question, read_asked_model, read_plan
 from costmodel.records import Row
+from costmodel.words import counted
 
 if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate
@@ -51,6 +65,7 @@ def _add_playing(parser: Parser, page: str) -> argparse._ArgumentGroup:
 
 
 def _timeline(arguments: argparse.Namespace) -> int:
+    check_files(arguments)
     if arguments.memory and arguments.html is None:
         raise Misused("--memory adds to the HTML file: give --html FILE too")
     from costmodel.evaluation.estimation import estimate
@@ -60,7 +75,7 @@ def _timeline(arguments: argparse.Namespace) -> int:
     cluster, plan = read_plan(arguments)
     answer = estimate(model, cluster, plan, arguments.framework)
     played = timeline(model, cluster, plan, arguments.framework, jitter=arguments.jitter, seed=arguments.seed)
-    _write(arguments, answer, played)
+    files = _write(arguments, answer, played)
     ranks = [
         {
             "rank": rank, "busy_s": float(played.busy[rank]), "bubble_s": float(played.bubble[rank]),
@@ -77,19 +92,22 @@ def _timeline(arguments: argparse.Namespace) -> int:
             "jitter": arguments.jitter, "seed": arguments.seed, "ranks": ranks,
         })  # fmt: skip
     else:
-        print_page(*_page(answer, played, ranks), markdown=arguments.markdown)
+        print_page(*_page(answer, played, ranks), written(*files), markdown=arguments.markdown)
     return codes.ANSWERED
 
 
-def _write(arguments: argparse.Namespace, answer: Estimate, played: Timeline) -> None:
-    """The files that were asked for."""
+def _write(arguments: argparse.Namespace, answer: Estimate, played: Timeline) -> list[str]:
+    """Write the files that were asked for; what each is."""
+    files = []
     if arguments.csv:
+        files.append(f"{arguments.csv} ({counted(len(played.start), 'event')})")
         columns = played.columns
         write_csv(arguments.csv, list(columns), zip(*(column.tolist() for column in columns.values()), strict=True))
     if arguments.perfetto:
         from costmodel.interop.perfetto import write_perfetto
 
         write_perfetto(played, arguments.perfetto)
+        files.append(f"{arguments.perfetto} (a trace for ui.perfetto.dev)")
     if arguments.html:
         from costmodel.plots.memory import memory_figure
         from costmodel.plots.page import write_page
@@ -99,12 +117,14 @@ def _write(arguments: argparse.Namespace, answer: Estimate, played: Timeline) ->
         if arguments.memory:
             figures.append(memory_figure(answer.memory.timeline(), answer.memory_limit))
         write_page(arguments.html, f"{answer.model.name}: a step of its pipeline", figures)
+        files.append(f"{arguments.html} ({counted(len(figures), 'figure')})")
+    return files
 
 
 def _page(answer: Estimate, played: Timeline, ranks: list[Row]) -> list[Table | str]:
     from costmodel.units import format_seconds
 
-    plan, estimated = answer.plan, answer.step_time
+    estimated = answer.step_time
     rows = [
         (
             str(row["rank"]), format_seconds(row["busy_s"]), format_seconds(row["bubble_s"]),
@@ -115,8 +135,7 @@ def _page(answer: Estimate, played: Timeline, ranks: list[Row]) -> list[Table | 
     ]  # fmt: skip
     steady = "" if played.period == played.total else f", {format_seconds(played.period)} from step to step"
     return [
-        f"{answer.model.name} on {plan.gpus} GPUs of {answer.cluster.name}, {answer.framework.name}: "
-        f"{plan.global_batch} sequences of {plan.seq_len} tokens a step\n{whole_plan(answer)}",
+        f"{heading(answer.model, answer.cluster, answer.framework, answer.plan)}\n{whole_plan(answer)}\n{judged(answer)}",
         table(["rank", "busy", "bubble", "of the step", "in flight", "peak activations", "peak memory"], rows),
         f"Played out: {format_seconds(played.total)}{steady}, bubble {100 * played.bubble_rate:.1f} % on average over the ranks\n"
         f"Estimate: {format_seconds(estimated)}, bubble {100 * answer.bubble_share:.1f} % on the slowest",
@@ -127,19 +146,23 @@ def _simulate(arguments: argparse.Namespace) -> int:
     from costmodel.simulation.replay import simulate
     from costmodel.units import format_bytes, format_seconds
 
+    check_files(arguments)
     cluster, plan = read_plan(arguments)
     played = simulate(
         read_asked_model(arguments), cluster, plan, arguments.framework, jitter=arguments.jitter, seed=arguments.seed
     )
+    files = []
     if arguments.perfetto:
         from costmodel.interop.perfetto import write_perfetto
 
         write_perfetto(played, arguments.perfetto)
+        files.append(f"{arguments.perfetto} (a trace for ui.perfetto.dev)")
     if arguments.html:
         from costmodel.plots.page import write_page
         from costmodel.plots.simulation import time_parts, utilisation
 
         write_page(arguments.html, f"{arguments.model}: a step played out", [utilisation(played), time_parts(played)])
+        files.append(f"{arguments.html} (2 figures)")
     answer, whole_time = played.estimate, played.step_time
     spent = {f"{cause}_s": values.mean(axis=1) for cause, values in {**played.busy, **played.idle}.items()}
     stages = [
@@ -170,10 +193,11 @@ def _simulate(arguments: argparse.Namespace) -> int:
         for load in played.loads
     ]  # fmt: skip
     print_page(
-        f"{answer.model.name} on {answer.plan.gpus} GPUs of {answer.cluster.name}, {answer.framework.name}\n{whole_plan(answer)}",
+        f"{heading(answer.model, answer.cluster, answer.framework, answer.plan)}\n{whole_plan(answer)}\n{judged(answer)}",
         table(["stage", *(cause.removesuffix("_s") for cause in causes), "held at most"], rows),
         table(["links", "sent a step", "busy", "peak GB/s", "reach GB/s"], loads),
-        f"Played out: {format_seconds(whole_time)} in {played.events:,} events; estimate {format_seconds(answer.step_time)}",
-        markdown=arguments.markdown,
+        f"Played out: {format_seconds(whole_time)} in {counted(played.events, 'event')}\n"
+        f"Estimate: {format_seconds(answer.step_time)}",
+        written(*files), markdown=arguments.markdown,
     )
     return codes.ANSWERED

@@ -19,10 +19,18 @@ from costmodel.cli.arguments import (
     read_model,
     whole,
 )
-from costmodel.cli.output import Table, print_json, print_page, share, table, whole_plan
-from costmodel.cli.question import USAGE, add_question, read_asked_model, read_hardware, read_plan
+from costmodel.cli.output import Table, heading, judged, print_json, print_page, share, table, whole_plan
+from costmodel.cli.question import (
+    USAGE,
+    add_question,
+    cluster_names,
+    read_asked_model,
+    read_hardware,
+    read_plan,
+)
 from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.units import read_count
+from costmodel.words import counted, memory_limit
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
@@ -190,15 +198,23 @@ def _train(arguments: argparse.Namespace) -> int:
         gpu_hour=arguments.price, power=arguments.power, power_utilisation=arguments.power_utilisation,
         overhead=arguments.overhead, carbon_intensity_kg_per_kwh=arguments.carbon,
     )  # fmt: skip
-    run = time_to_train(
-        _plan(arguments), arguments.tokens, epochs=arguments.epochs, target_loss=arguments.target_loss, law=law,
-        reliability=reliability, straggler_spread=arguments.straggler_spread, tariff=tariff,
-    )  # fmt: skip
+
+    def carried(answer: Estimate) -> TrainingRun:
+        return time_to_train(
+            answer, arguments.tokens, epochs=arguments.epochs, target_loss=arguments.target_loss, law=law,
+            reliability=reliability, straggler_spread=arguments.straggler_spread, tariff=tariff,
+        )  # fmt: skip
+
+    if len(cluster_names(arguments)) > 1:
+        from costmodel.cli.compare import compare
+
+        return compare(arguments, lambda one: [_plan(one)], run=carried)
+    run = carried(_plan(arguments))
     if arguments.json:
         print_json({**run.estimate.to_dict(), **run.to_dict(), **_shares(run)})
     else:
         print_page(*_page(run), markdown=arguments.markdown)
-    return codes.ANSWERED
+    return codes.ANSWERED if run.estimate.fits else codes.NOTHING_FITS
 
 
 def _compare(arguments: argparse.Namespace) -> int:
@@ -241,21 +257,22 @@ def _compared(found: Comparison) -> list[Table | str]:
     """Systems side by side, as a table and lines."""
     from costmodel.units import format_bytes, format_seconds
 
-    columns = ["system", "with", f"{found.unit}/s", "step", "efficiency", "memory", "", "sent a GPU", "updates behind"]
+    columns = ["system", "with", f"{found.unit}/s", "step", "efficiency", "memory", "fits", "sent a GPU", "updates behind"]
     priced = any(one.samples_per_price is not None for one in found.systems)
     rows = [
         [
             one.name, one.setting, f"{one.throughput:,.4g}", format_seconds(one.step_time), share(one.efficiency, 1.0),
-            format_bytes(one.memory), "" if one.fits else "too much", format_bytes(one.sent_bytes),
+            format_bytes(one.memory), "yes" if one.fits else "no", format_bytes(one.sent_bytes),
             f"{one.staleness.mean:.3g}", *([f"{one.samples_per_price or 0.0:,.0f}"] if priced else []),
         ]
         for one in found.systems
     ]  # fmt: skip
-    lines = [f"{name}: {why}" for name, why in found.refused.items()]
+    refused = [f"Not compared: {name}, because {why}" for name, why in found.refused.items()]
     return [
-        f"{found.workload} on {found.cluster.gpus} GPUs of {found.cluster.name}; systems that fit first, the fastest first",
+        f"{found.workload} on {counted(found.cluster.gpus or 1, 'GPU')} of {found.cluster.name}: systems that fit, the fastest "
+        "first, then the others",
         table([*columns, *([f"{found.unit} per price"] if priced else [])], rows, words=2),
-        *(["Not compared: " + "\n".join(lines)] if lines else []),
+        "\n".join(refused),
     ]
 
 
@@ -334,16 +351,16 @@ def _plan(arguments: argparse.Namespace) -> Estimate:
     if any(name in given for name in DEGREES):
         from costmodel.evaluation.estimation import estimate
 
-        return estimate(model, *read_plan(arguments), arguments.framework)
+        return estimate(model, *read_plan(arguments), arguments.framework, fit_probability=arguments.fit_probability)
     from costmodel.evaluation.plan_search import search_by_name
 
     cluster = read_hardware(arguments)
     found = search_by_name(
         model, cluster, global_batch=arguments.global_batch, seq_len=arguments.seq_len, framework=arguments.framework, top=1,
-        **{name: [value] for name, value in given.items()},
+        fit_probability=arguments.fit_probability, **{name: [value] for name, value in given.items()},
     )  # fmt: skip
     if not found.ranked:
-        raise IllegalPlan("memory", f"no plan of {model.name} on {found.cluster.gpus} GPUs of {cluster.name} is legal and fits")
+        raise IllegalPlan("memory", found.why_none())
     return found.best
 
 
@@ -363,6 +380,7 @@ def _page(run: TrainingRun) -> list[Table | str]:
 
     answer, found = run.estimate, run.goodput
     lines = [
+        judged(answer), f"Memory limit: {memory_limit(answer)}",
         f"MFU of the whole run: {100 * run.mfu:.1f} %, HFU {100 * run.hfu:.1f} %; {100 * answer.mfu:.1f} % in a step",
     ]
     if found.mtbf < float("inf"):
@@ -371,8 +389,8 @@ def _page(run: TrainingRun) -> list[Table | str]:
             f"{share(found.lost, 1.0)}, restarts {share(found.restarting, 1.0)}"
         )
         lines.append(
-            f"An interruption every {format_seconds(found.mtbf)}, {run.interruptions:,.0f} in the run; a checkpoint of "
-            f"{format_seconds(found.write_time)} after every {format_seconds(found.interval)} of work"
+            f"An interruption every {format_seconds(found.mtbf)}, {run.interruptions:,.0f} in the run; after every "
+            f"{format_seconds(found.interval)} of work a checkpoint, which takes {format_seconds(found.write_time)}"
         )
     elif found.checkpointing:
         lines.append(f"Goodput: {share(found.useful, 1.0)}; checkpoints take the rest (no failures: --mtbf-hours)")
@@ -381,10 +399,10 @@ def _page(run: TrainingRun) -> list[Table | str]:
     if run.loss is not None:
         lines.append(f"Loss by the scaling law: {run.loss:.3f} nats a token")
     if not answer.fits:
-        lines.append("THE PLAN IS JUDGED NOT TO FIT: `costmodel estimate` says where")
+        lines.append("`costmodel estimate` says where the memory goes, and what would fit")
     return [
-        f"{answer.model.name} on {run.gpus} GPUs of {answer.cluster.name}, {answer.framework.name}: {format_count(run.tokens)} "
-        f"tokens, {run.steps:,.0f} steps of {format_seconds(run.step_time)}\n{whole_plan(answer)}",
+        f"{heading(answer.model, answer.cluster, answer.framework, answer.plan)}\n{whole_plan(answer)}\n"
+        f"{format_count(run.tokens)} tokens: {counted(round(run.steps), 'step')} of {format_seconds(run.step_time)}",
         table(["", "expected", "90 % from", "to"], amounts(run)),
         "\n".join(lines),
     ]
