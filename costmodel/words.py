@@ -156,7 +156,8 @@ def alternatives(plan: Plan, twins: Sequence[Plan]) -> str:
         if field.name == "rank_order":
             words.append("either rank order" if len(values) == 2 else f"any of {len(values)} rank orders")
         else:
-            words.append(f"{named.get(field.name, field.name.replace('_', ' '))} " + " or ".join(map(str, values)))
+            said = ["all ranks" if value is None else str(value) for value in values]
+            words.append(f"{named.get(field.name, field.name.replace('_', ' '))} {' or '.join(said)}")
     return ", ".join(words)
 
 

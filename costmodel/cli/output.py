@@ -88,7 +88,7 @@ def _prints(letter: str) -> bool:
 
 def heading(
     model: Transformer, cluster: Cluster, framework: Framework, plan: Plan | None = None, *, gpus: int | None = None,
-    work: tuple[int, int] | None = None, departures: Sequence[str] = (),
+    work: tuple[int, int] | None = None, departures: Sequence[str] | None = None,
 ) -> str:  # fmt: skip
     """What an answer is an answer to: model, hardware, software and work, and below it what departs from the defaults.
 
@@ -97,14 +97,19 @@ def heading(
     model, cluster, framework : of the question
     plan : whose GPUs and work these are
     gpus, work : in place of a plan's: how many GPUs, sequences of a step and tokens of a sequence
-    departures : a line each, of what isn't as it would be unasked
+    departures : what isn't as it would be unasked; that of the question and of the plan, if None
     """
+    if departures is None:
+        from costmodel.description.question import Question
+        from costmodel.evaluation.departures import departures as departing
+
+        departures = departing(Question(model, cluster, framework), [] if plan is None else [plan])
     if plan is not None:
         gpus, work = plan.gpus, (plan.global_batch, plan.seq_len)
     line = f"{model.name} on {counted(gpus or cluster.gpus or 1, 'GPU')} of {cluster.name}, {framework.name}"
     if work is not None:
         line += f": {counted(work[0], 'sequence')} of {counted(work[1], 'token')} a step"
-    return "\n".join([line, *departures])
+    return "\n".join([line, *([f"Not by default: {', '.join(departures)}"] if departures else [])])
 
 
 def without_constants(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, Sequence[str]], str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from costmodel.cli.layout import whole_cell
@@ -22,25 +22,29 @@ from costmodel.cli.output import (
 from costmodel.cli.training import run_columns
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.plan import Plan
+from costmodel.evaluation.departures import varying
 from costmodel.words import counted, degrees, label, memory_limit, ordered, rejections
 
 if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate
     from costmodel.evaluation.offers import Offer
     from costmodel.evaluation.search_result import SearchResult
+    from costmodel.evaluation.switches import Faster
     from costmodel.training.duration import TrainingRun
 
 ALWAYS = ("micro_batch", "zero_stage", "recompute")
 """Fields of a plan that are said whatever they are."""
 SAID = ("global_batch", "seq_len", *(one.field for one in DIMENSIONS))
 """Fields of a plan that the heading or its degrees say."""
+PLACED = ("shard_group", "rank_order")
+"""Fields of a plan that place its ranks."""
 TITLES = {"micro_batch": "micro-batch", "zero_stage": "ZeRO", "rank_order": "ranks"}
 """Headings of fields of a plan that aren't their names."""
 
 
 def page(
     result: SearchResult, work: tuple[int, int], seconds: float, tried: Sequence[str], runs: Sequence[TrainingRun],
-    offered: Sequence[Offer], uneven: bool, departures: Sequence[str] = (),
+    offered: Sequence[Offer], uneven: bool,
 ) -> list[Table | str]:  # fmt: skip
     """What a search found, as lines and tables.
 
@@ -53,9 +57,8 @@ def page(
     runs : a whole run of each ranked plan, or none
     offered : what would fit, where nothing does
     uneven : also deal the best plan's layers to its stages by weight
-    departures : a line each, of what isn't as it would be unasked
     """
-    head = heading(result.model, result.cluster, result.framework, work=work, departures=departures)
+    head = heading(result.model, result.cluster, result.framework, work=work, departures=result.departures)
     if not result.ranked:
         why = "no plan is legal" if result.considered and not result.evaluated else result.why_none()
         lines = [*(_limit(result)), f"{why[0].upper()}{why[1:]}", *_miss(result), *_counts(result, seconds)]
@@ -145,7 +148,8 @@ def _ranked(result: SearchResult, tried: Sequence[str], runs: Sequence[TrainingR
     from costmodel.units import format_seconds
 
     plans = [found.plan for found in result.ranked]
-    named_settings = {title(name): cells for name, cells in _settings(plans, tried)}
+    choices = {*ALWAYS, *tried, *varying(result.question, plans)} - {name.partition(" ")[0] for name in result.departures}
+    named_settings = {title(name): cells for name, cells in _settings(plans, choices)}
     settings, alike = without_constants({**named_settings, "": result.alternatives})
     taken, amounts = run_columns(runs) if runs else ([], [[] for _ in plans])
     digits = len(str(len(plans)))
@@ -167,27 +171,17 @@ def title(field: str) -> str:
     return TITLES.get(field, field.replace("_", " "))
 
 
-def _settings(plans: Sequence[Plan], tried: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """Fields of some plans besides their degrees, in words: those always said, tried, or not as they are by default."""
+def _settings(plans: Sequence[Plan], choices: Collection[str]) -> list[tuple[str, list[str]]]:
+    """Fields of some plans besides their degrees, in words; of those that place ranks where one isn't as it is by default."""
     found = []
     for field in dataclasses.fields(Plan):
         name = field.name
         values = [getattr(plan, name) for plan in plans]
-        usual = field.default is None or all(value == field.default for value in values)
-        differs = len(set(map(str, values))) > 1 and not _follows(name, plans)
-        if name in ALWAYS or (name not in SAID and (name in tried or not usual or differs)):
+        placed = name in PLACED and any(value != field.default for value in values)
+        if name not in SAID and (name in choices or placed):
             cells = [ordered(plan) for plan in plans] if name == "rank_order" else [shown(value) for value in values]
             found.append((name, cells))
     return found
-
-
-def _follows(field: str, plans: Sequence[Plan]) -> bool:
-    """Whether a field of some plans says no more than their degrees do."""
-    if field == "schedule":
-        return all(plan.schedule == ("interleaved" if plan.virtual_stages > 1 else "1f1b") for plan in plans)
-    if field == "sequence_parallel":
-        return all(bool(plan.sequence_parallel) == (plan.tensor_parallel > 1) for plan in plans)
-    return False
 
 
 def _offers(offered: Sequence[Offer]) -> list[Table | str]:
@@ -205,3 +199,24 @@ def _offers(offered: Sequence[Offer]) -> list[Table | str]:
 
     columns = ["would fit with", "GPUs", "step", "tokens/s/GPU", "memory", "its best plan"]
     return [table(columns, [row(offer.best, offer.change) for offer in offered], words=(0, 5))]
+
+
+def faster(found: Sequence[Faster]) -> Table | str:
+    """What the framework has, the best plan doesn't use and would save time; empty where there is nothing.
+
+    Parameters
+    ----------
+    found : of `costmodel.evaluation.switches.faster_with`
+    """
+    from costmodel.units import format_seconds
+
+    if not found:
+        return ""
+    rows = [
+        [
+            one.words, format_seconds(one.best.step_time), share(one.gain, 1.0), f"{gib(float(one.best.memory.total))} GiB",
+            named(one.best.plan),
+        ]
+        for one in found
+    ]  # fmt: skip
+    return table(["would be faster with", "step", "saves", "memory", "its best plan"], rows, words=(0, 4))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate
     from costmodel.evaluation.offers import Offer
     from costmodel.evaluation.search_result import SearchResult
+    from costmodel.evaluation.switches import Faster
     from costmodel.training.duration import TrainingRun
 
 PATIENCE = 0.5
@@ -81,8 +82,11 @@ def _search(arguments: argparse.Namespace) -> int:
         work, tried = (arguments.global_batch, arguments.seq_len), list(chosen(arguments))
         page = ranking.page(result, work, seconds, tried, runs, offered, arguments.uneven)
         print_page(*page, markdown=arguments.markdown)
+        if result.ranked:
+            sys.stdout.flush()  # the answer is read while more is looked for
+            print_page(ranking.faster(_faster(result)), markdown=arguments.markdown, more=True)
         if check and result.ranked:
-            sys.stdout.flush()  # the answer is read while it is checked
+            sys.stdout.flush()
             result = _checked(result)
             print_page(ranking.played_out(result), markdown=arguments.markdown, more=True)
         print_page(written(*_write(arguments, result, runs)), markdown=arguments.markdown, more=True)
@@ -130,6 +134,13 @@ def _offered(result: SearchResult, arguments: argparse.Namespace) -> Sequence[Of
     return offers(result)
 
 
+def _faster(result: SearchResult) -> list[Faster]:
+    """What the framework has and the best plan doesn't use."""
+    from costmodel.evaluation.switches import faster_with
+
+    return faster_with(result)
+
+
 def _rows(result: SearchResult, runs: Sequence[TrainingRun]) -> list[Row]:
     rows = result.to_rows()
     return [{**row, **run.to_dict()} for row, run in zip(rows, runs, strict=True)] if runs else rows
@@ -139,7 +150,11 @@ def _figures(result: SearchResult, runs: Sequence[TrainingRun], offered: Sequenc
     import json
 
     said = [{"change": one.change, "gpu_time_per_token_s": one.gpu_time, **one.best.to_dict()} for one in offered]
-    return {**json.loads(result.to_json()), "plans": _rows(result, runs), "offers": said, "search_time_s": seconds}
+    faster = [{"change": one.words, "gain": one.gain, **one.best.to_dict()} for one in _faster(result)]
+    return {
+        **json.loads(result.to_json()), "plans": _rows(result, runs), "offers": said, "faster_with": faster,
+        "search_time_s": seconds,
+    }  # fmt: skip
 
 
 def _write(arguments: argparse.Namespace, result: SearchResult, runs: Sequence[TrainingRun]) -> list[str]:

@@ -14,7 +14,7 @@ from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.errors import CostModelError
-from costmodel.evaluation.estimation import FIT_PROBABILITY, Estimate
+from costmodel.evaluation.estimation import FIT_PROBABILITY
 
 OF_EVERY_PLAN = (
     "global_batch", "seq_len", *(dimension.field for dimension in DIMENSIONS), "micro_batch", "zero_stage", "recompute",
@@ -23,12 +23,14 @@ OF_EVERY_PLAN = (
 """Fields that are said of every plan, whatever they are."""
 
 
-def departures(estimates: Sequence[Estimate]) -> tuple[str, ...]:
+def departures(question: Question, plans: Sequence[Plan], fit_probability: float = FIT_PROBABILITY) -> tuple[str, ...]:
     """What of a question isn't as it would be unasked: choices that all its plans share, and changed descriptions.
 
     Parameters
     ----------
-    estimates : of plans of one question
+    question : model, cluster and framework
+    plans : that answer it, or one that was asked about
+    fit_probability : from which a plan is judged to fit
 
     Returns
     -------
@@ -37,55 +39,47 @@ def departures(estimates: Sequence[Estimate]) -> tuple[str, ...]:
 
     Examples
     --------
-    >>> from costmodel import Plan, estimate, load_cluster, load_model
+    >>> from costmodel import Plan, load_cluster, load_framework, load_model
     >>> from costmodel.catalogue.changes import replace
     >>> faster = replace(load_cluster("dgx-h100", gpus=8), {"rail.bandwidth": "2x"})
-    >>> plan = Plan(global_batch=64, seq_len=2048, data_parallel=8, dtype="fp8")
-    >>> departures([estimate(load_model("llama3-8b"), faster, plan)])
+    >>> question = Question(load_model("llama3-8b"), faster, load_framework("megatron-core", "hopper"))
+    >>> departures(question, [Plan(global_batch=64, seq_len=2048, data_parallel=8, dtype="fp8")])
     ('dtype fp8', 'rail.bandwidth 46 -> 92 GB/s per GPU')
     """
-    if not estimates:
-        return ()
-    first = estimates[0]
-    chosen = _choices(estimates)
+    chosen = _choices(question, plans)
     said = [f"{name} {_word(values[0])}" for name, values in chosen.items() if len(values) == 1]
-    if first.required_probability != FIT_PROBABILITY:
-        said.append(f"fit_probability {first.required_probability:g}")
-    return (*said, *(str(one) for one in _of_descriptions(first.question)))
+    if fit_probability != FIT_PROBABILITY:
+        said.append(f"fit_probability {fit_probability:g}")
+    return (*said, *_of_descriptions(question))
 
 
-def varying(estimates: Sequence[Estimate]) -> tuple[str, ...]:
+def varying(question: Question, plans: Sequence[Plan]) -> tuple[str, ...]:
     """Fields of `Plan` in which plans differ, and which a table of them has no other column for.
 
     Parameters
     ----------
-    estimates : of plans of one question
+    question : model, cluster and framework
+    plans : that answer it
     """
-    return tuple(name for name, values in _choices(estimates).items() if len(values) > 1)
+    return tuple(name for name, values in _choices(question, plans).items() if len(values) > 1)
 
 
-def _choices(estimates: Sequence[Estimate]) -> dict[str, list[object]]:
+def _choices(question: Question, plans: Sequence[Plan]) -> dict[str, list[object]]:
     """The values of each field that a plan has otherwise than unasked, or in which plans differ."""
+    given = [question.resolved(plan) for plan in plans]
+    usual = [question.resolved(Plan(**{name: getattr(plan, name) for name in OF_EVERY_PLAN})) for plan in given]
+    schedules = question.framework.default_schedules
     found: dict[str, list[object]] = {}
-    usual = [_unasked(one) for one in estimates]
     for field in dataclasses.fields(Plan):
         if field.name in OF_EVERY_PLAN:
             continue
-        values = [getattr(one.plan, field.name) for one in estimates]
-        if field.name == "schedule":
-            known = [{plan.schedule, *one.framework.default_schedules} for one, plan in zip(estimates, usual, strict=True)]
-            departs = any(value not in names for value, names in zip(values, known, strict=True))
-        else:
-            departs = any(value != getattr(plan, field.name) for value, plan in zip(values, usual, strict=True))
-        if departs:
+        values = [getattr(plan, field.name) for plan in given]
+        unasked = [getattr(plan, field.name) for plan in usual]
+        alike = [value == other or (field.name == "schedule" and value in schedules)
+                 for value, other in zip(values, unasked, strict=True)]  # fmt: skip
+        if not all(alike):
             found[field.name] = list(dict.fromkeys(values))
     return found
-
-
-def _unasked(estimate: Estimate) -> Plan:
-    """The plan of the same degrees in which nothing else was chosen."""
-    plan = Plan(**{name: getattr(estimate.plan, name) for name in OF_EVERY_PLAN})
-    return estimate.question.resolved(plan)
 
 
 def _of_descriptions(question: Question) -> Iterator[str]:

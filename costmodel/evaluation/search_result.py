@@ -16,10 +16,11 @@ from costmodel.checks import whole
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
+from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.errors import IllegalPlan
 from costmodel.evaluation.departures import departures
-from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.estimation import FIT_PROBABILITY, Estimate
 from costmodel.evaluation.ranking import Standings, standings
 from costmodel.formulas.quantities import Settings
 from costmodel.records import Row
@@ -216,7 +217,14 @@ class SearchResult:
     @property
     def departures(self) -> tuple[str, ...]:
         """What all plans have otherwise than unasked, such as ``"dtype fp8"``: choices, and changed numbers of descriptions."""
-        return departures(self.ranked or [one for one in (self.closest_miss,) if one is not None])
+        known = self.ranked or [one for one in (self.closest_miss,) if one is not None]
+        plans, required = [one.plan for one in known], known[0].required_probability if known else FIT_PROBABILITY
+        return departures(self.question, plans, required)
+
+    @property
+    def question(self) -> Question:
+        """What was asked, but for the plans."""
+        return Question(self.model, self.cluster, self.framework)
 
     @property
     def alternatives(self) -> list[str]:

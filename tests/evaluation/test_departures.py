@@ -6,9 +6,10 @@ import dataclasses
 
 import pytest
 
-from costmodel import Plan, calibrate, estimate, load_cluster, load_framework, load_model, machine, search
+from costmodel import Plan, calibrate, load_cluster, load_framework, load_model, machine, search
 from costmodel.catalogue.changes import replace
-from costmodel.evaluation.departures import departures, varying
+from costmodel.catalogue.software import ask
+from costmodel.evaluation.departures import OF_EVERY_PLAN, departures, varying
 
 MODEL = load_model("llama3-8b")
 NODE = load_cluster("dgx-h100", gpus=8)
@@ -16,7 +17,7 @@ ASKED = {"global_batch": 64, "seq_len": 4096}
 
 
 def of(model=MODEL, cluster=NODE, framework="megatron-core", **chosen):
-    return departures([estimate(model, cluster, Plan(**ASKED, data_parallel=8, **chosen), framework)])
+    return departures(ask(model, cluster, framework), [Plan(**ASKED, data_parallel=8, **chosen)])
 
 
 @pytest.mark.parametrize("name", ["megatron-core", "hf-trainer", "fsdp2", "deepspeed", "nemo", "maxtext"])
@@ -42,15 +43,13 @@ def test_a_choice_is_said(chosen, said):
 
 def test_every_choice_of_a_plan_is_said_or_stands_in_every_row():
     """A field that is added to `Plan` is said without anybody's doing."""
-    one = estimate(MODEL, NODE, Plan(**ASKED, data_parallel=8))
-    from costmodel.evaluation.departures import OF_EVERY_PLAN
-
+    question = ask(MODEL, NODE, "megatron-core")
     for field in dataclasses.fields(Plan):
         if field.name in OF_EVERY_PLAN:
             continue
-        plan = dataclasses.replace(one.plan)
+        plan = question.resolved(Plan(**ASKED, data_parallel=8))
         object.__setattr__(plan, field.name, "another")
-        assert any(said.startswith(field.name) for said in departures([dataclasses.replace(one, plan=plan)]))
+        assert any(said.startswith(field.name) for said in departures(question, [plan]))
 
 
 def test_changed_numbers_of_descriptions_are_said_before_and_after():
@@ -70,7 +69,8 @@ def test_a_cluster_that_own_runs_calibrated_says_so():
 
 def test_what_plans_differ_in_is_a_column_and_no_departure_of_all():
     found = search(MODEL, NODE, dtype=["bf16", "fp8"], top=10_000, **ASKED)
-    assert varying(found.ranked) == ("dtype",)
+    plans = [one.plan for one in found.ranked]
+    assert varying(ask(MODEL, NODE, "megatron-core"), plans) == ("dtype",)
     assert not any(said.startswith("dtype") for said in found.departures)
     assert search(MODEL, NODE, dtype="fp8", **ASKED).departures == ("dtype fp8",)
 
