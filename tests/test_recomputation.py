@@ -188,8 +188,8 @@ def test_a_module_that_the_model_has_not_is_said():
 
 def test_megatron_says_modules_by_its_own_names():
     launch = read_launch("--num-layers 2 --recompute-granularity selective --recompute-modules moe_act mla_up_proj\n")
-    assert launch.plan["recompute_modules"] == "latent-projections+expert-activation"
+    assert launch.plan_fields["recompute_modules"] == "latent-projections+expert-activation"
     plan = Plan(global_batch=64, seq_len=4096, expert_parallel=8, data_parallel=8, zero_stage=1, recompute="mlp+experts")
     text = write_launch("megatron", plan, load_model("deepseek-v2-lite"))
     assert "--recompute-modules mlp moe" in text
-    assert read_launch(text, gpus=8).plan["recompute_modules"] == "mlp+experts"
+    assert read_launch(text, gpus=8).plan_fields["recompute_modules"] == "mlp+experts"

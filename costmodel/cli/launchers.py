@@ -115,7 +115,7 @@ def _read(arguments: argparse.Namespace) -> int:
 
 def _said(launch: Launch) -> list[Table | str]:
     """What a launch says, as a table and lines."""
-    model = launch.model
+    model = launch.model_described
     named = (
         model
         if isinstance(model, str)
@@ -125,7 +125,7 @@ def _said(launch: Launch) -> list[Table | str]:
         f" ({launch.version})" if launch.version else ""
     )
     rows = []
-    for field, value in launch.plan.items():
+    for field, value in launch.plan_fields.items():
         source = "assumed" if field in launch.assumed else "derived" if field in launch.derived else "stated"
         if value is not None or source != "assumed":
             rows.append([field, _brief(value), source])
@@ -156,7 +156,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     config = None
     if arguments.allow_config:
         config = allowed_config(
-            Path(arguments.files[0]), launch.model if isinstance(launch.model, str) else None
+            Path(arguments.files[0]), launch.model_described if isinstance(launch.model_described, str) else None
         )
     model = read_model(arguments.model) if arguments.model else None
     cluster = read_cluster(arguments.cluster) if arguments.cluster else None

@@ -226,7 +226,7 @@ def test_the_launch_file_of_the_chosen_plan_is_saved(tmp_path):
     (tmp_path / "run.args").write_text(saved["content"])
     chosen = answered(read_state(f"{SMALL}&row=1")).chosen.plan
     read = read_launch([tmp_path / "run.args"], gpus=16).plan
-    assert (read["tensor_parallel"], read["global_batch"]) == (chosen.tensor_parallel, chosen.global_batch)
+    assert (read.tensor_parallel, read.global_batch) == (chosen.tensor_parallel, chosen.global_batch)
     for form in ("luck", None, "../etc/passwd"):
         saved, wrong = exported({"kind": "launch", "format": form}, SMALL)
         assert not isinstance(saved, dict) and "format" in wrong

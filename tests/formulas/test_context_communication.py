@@ -135,7 +135,7 @@ def test_ways_that_are_mixed_are_said_to_be_unpriced(words):
     said = "--context-parallel-size 4 --seq-length 8192 --micro-batch-size 1 --global-batch-size 8 --bf16 --cp-comm-type "
     launch = read_launch(said + words)
     assert any("cp-comm-type" in one for one in launch.unpriced) and not launch.unknown
-    assert read_launch(said + "a2a a2a").plan["context_communication"] == "all-to-all"
+    assert read_launch(said + "a2a a2a").plan_fields["context_communication"] == "all-to-all"
 
 
 def test_latent_attention_passes_values_as_wide_as_they_are():

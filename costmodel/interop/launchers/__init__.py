@@ -1,8 +1,7 @@
 """Launch files of training frameworks: read into a plan, priced, and written."""
 
-from costmodel.interop.launchers.launch import Launch
 from costmodel.interop.launchers.logs import StepTimes, measured_run, read_step_times
-from costmodel.interop.launchers.pricing import Priced, resolve
+from costmodel.interop.launchers.pricing import Launch, Priced, resolve
 from costmodel.interop.launchers.reading import read_launch
 from costmodel.interop.launchers.writing import formats, runner, suffix, unsayable, write_launch, write_sweep
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from costmodel.description.plan import Plan
 from costmodel.errors import CostModelError
 from costmodel.evaluation.estimation import Estimate, estimate
-from costmodel.interop.launchers.launch import Launch
+from costmodel.interop.launchers.pricing import Launch
 from costmodel.interop.launchers.writing import formats, write_launch
 from costmodel.records import changed
 

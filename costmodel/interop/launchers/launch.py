@@ -22,8 +22,8 @@ EXTRA_FIELDS = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Launch:
-    """One run as its launch files describe it.
+class Described:
+    """One run as its launch files describe it: fields, not yet checked against each other or a cluster.
 
     Parameters
     ----------
@@ -31,9 +31,9 @@ class Launch:
     dialect : in which of its dialects
     files : names of what was read
     version : of the framework or its layout, where the file tells
-    model : its name, or its shape by field (``num_layers``, ``hidden_size``, ...), or None
+    model_described : the model's name, or its shape by field (``num_layers``, ``hidden_size``, ...), or None
     gpus : world size, or None where the files don't say
-    plan : fields of a plan with their values: what the files state, what follows from that, and the framework's defaults
+    plan_fields : fields of a plan with their values: what the files state, what follows from that, and the framework's defaults
     assumed : fields that the files leave open, with the value that the default gives them, None where there is none
     derived : fields that follow from others
     unknown : flags that were not understood
@@ -43,23 +43,15 @@ class Launch:
     conflicts : statements that can't all be true; a field that is stated twice differently is None
     unresolved : flags whose value is a variable, with that value
     notes : what else a reader should know
-
-    Examples
-    --------
-    >>> from costmodel.interop.launchers import read_launch
-    >>> launch = read_launch("--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 128 "
-    ...     "--micro-batch-size 1 --global-batch-size 8 --tensor-model-parallel-size 2 --bf16")
-    >>> launch.framework, launch.plan["tensor_parallel"], launch.assumed["pipeline_parallel"]
-    ('megatron-lm', 2, 1)
     """
 
     framework: str
     dialect: str
     files: tuple[str, ...]
     version: str | None
-    model: str | dict[str, object] | None
+    model_described: str | dict[str, object] | None
     gpus: int | None
-    plan: Row
+    plan_fields: Row
     assumed: dict[str, object]
     derived: tuple[str, ...]
     unknown: tuple[str, ...]
@@ -72,5 +64,6 @@ class Launch:
 
     def to_dict(self) -> dict[str, object]:
         """Everything as plain lists and tables, for JSON."""
-        plain = dataclasses.asdict(self)
+        shorter = {"plan_fields": "plan", "model_described": "model"}
+        plain = {shorter.get(name, name): value for name, value in dataclasses.asdict(self).items()}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue, NotModelled, UnreadableFile
 from costmodel.interop.launchers.dialects import DIALECTS
-from costmodel.interop.launchers.launch import EXTRA_FIELDS, Launch
+from costmodel.interop.launchers.launch import EXTRA_FIELDS, Described
 from costmodel.records import Row, made
 
 SHAPES: dict[str, Row] = {
@@ -87,8 +88,48 @@ class Priced(NamedTuple):
     """What was put in another's place."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Launch(Described):
+    """One run as its launch files describe it, and as what the library's verbs take.
+
+    ``model``, ``plan`` and ``software`` are what `costmodel.estimate`, `costmodel.simulate` and the others take; each says in a
+    `CostModelError` what is missing where the files don't say enough.
+
+    Examples
+    --------
+    >>> from costmodel import estimate, load_cluster, read_launch
+    >>> launch = read_launch("--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 128 "
+    ...     "--micro-batch-size 1 --global-batch-size 8 --tensor-model-parallel-size 2 --bf16", gpus=8)
+    >>> launch.framework, launch.plan_fields["tensor_parallel"], launch.assumed["pipeline_parallel"]
+    ('megatron-lm', 2, 1)
+    >>> launch.model.layers, launch.plan.data_parallel, launch.software
+    (2, 4, 'megatron-core')
+    >>> estimate(launch.model, load_cluster("dgx-h100", gpus=8), launch.plan, launch.software).fits
+    True
+    """
+
+    @property
+    def model(self) -> Transformer:
+        """The model that the files name or describe."""
+        refuse_conflicts(self)
+        check_variables(self, shaped=False, sized=True, only_model=True)
+        return model_of(self, [])
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that the files amount to."""
+        refuse_conflicts(self)
+        check_variables(self, shaped=True, sized=self.gpus is not None)
+        return plan_of(self, None, [])
+
+    @property
+    def software(self) -> str:
+        """The catalogue's framework that it runs with."""
+        return software_of(self)
+
+
 def resolve(
-    launch: Launch,
+    launch: Described,
     *,
     model: Transformer | None = None,
     gpus: int | None = None,
@@ -116,11 +157,8 @@ def resolve(
     IllegalPlan
         where GPUs and degrees don't fit
     """
-    if launch.conflicts:
-        raise CostModelError(
-            f"{_names(launch)}: conflict: {'; '.join(launch.conflicts)}; settle it with --set FIELD=VALUE"
-        )
-    _check_variables(
+    refuse_conflicts(launch)
+    check_variables(
         launch, model is not None or config is not None, gpus is not None or launch.gpus is not None
     )
     notes: list[str] = []
@@ -130,19 +168,34 @@ def resolve(
     return Priced(shape, plan_of(launch, gpus, notes), software_of(launch), tuple(notes))
 
 
-def _names(launch: Launch) -> str:
+def _names(launch: Described) -> str:
     return ", ".join(launch.files)
 
 
-def _check_variables(launch: Launch, shaped: bool, sized: bool) -> None:
-    """Ask for the variables that matter: not for the model's where it is given, nor for that of nodes where GPUs are."""
+def refuse_conflicts(launch: Described) -> None:
+    """Raise `CostModelError` where the files state what can't all be true."""
+    if launch.conflicts:
+        raise CostModelError(
+            f"{_names(launch)}: conflict: {'; '.join(launch.conflicts)}; settle it with --set FIELD=VALUE"
+        )
+
+
+def check_variables(launch: Described, shaped: bool, sized: bool, only_model: bool = False) -> None:
+    """Ask for the variables that matter: not for the model's where it is given, nor for that of nodes where GPUs are.
+
+    Parameters
+    ----------
+    launch : with what is unresolved
+    shaped : the model is given, or not asked for
+    sized : the number of GPUs is known, or not asked for
+    only_model : nothing but the model is asked for
+    """
     asked = []
     for shown, raw in launch.unresolved.items():
+        of_model = re.search(r"pretrain|model_name|base_model|num.layers|hidden|heads|vocab|ffn|expert.intermediate", shown)
         if sized and re.search(r"nnodes|nproc|num_(nodes|gpus|processes|machines)|gpus|devices", shown):
             continue
-        if shaped and re.search(
-            r"pretrain|model_name|base_model|num.layers|hidden|heads|vocab|ffn|expert.intermediate", shown
-        ):
+        if (shaped and of_model) or (only_model and not of_model):
             continue
         found = re.search(r"\$\{?([A-Za-z_]\w*)", raw)
         asked.append(f"--set {found[1]}=... (for {shown})" if found else f"--set {shown.lstrip('-')}=...")
@@ -150,36 +203,36 @@ def _check_variables(launch: Launch, shaped: bool, sized: bool) -> None:
         raise CostModelError(f"{_names(launch)}: unresolved: {', '.join(dict.fromkeys(asked))}")
 
 
-def software_of(launch: Launch) -> str:
+def software_of(launch: Described) -> str:
     """The catalogue's framework that prices a launch."""
     dialect = next(one for one in DIALECTS if one.name == launch.dialect)
-    if dialect.software == "megatron-deepspeed" and (launch.plan.get("zero_stage") or 0) > 1:
+    if dialect.software == "megatron-deepspeed" and (launch.plan_fields.get("zero_stage") or 0) > 1:
         return "deepspeed"
     if dialect.software == "hf-fsdp":
-        if launch.plan.get("fsdp"):
+        if launch.plan_fields.get("fsdp"):
             return "hf-fsdp"
-        return "deepspeed" if launch.plan.get("zero_stage") else "hf-trainer"
+        return "deepspeed" if launch.plan_fields.get("zero_stage") else "hf-trainer"
     return dialect.software
 
 
 # The model
 
 
-def model_of(launch: Launch, notes: list[str]) -> Transformer:
+def model_of(launch: Described, notes: list[str]) -> Transformer:
     """The model that a launch names or describes."""
-    if isinstance(launch.model, str):
-        name = catalogue_name(launch.model)
+    if isinstance(launch.model_described, str):
+        name = catalogue_name(launch.model_described)
         if name is None:
             raise CostModelError(
-                f"{_names(launch)}: model {launch.model[:80]!r} is not in the catalogue; give --model with a name of it "
-                "(`costmodel models` lists them) or a config.json, or --allow-config where one lies beside the file"
+                f"{_names(launch)}: model {launch.model_described[:80]!r} is not in the catalogue; give --model with a name of "
+                "it (`costmodel models` lists them) or a config.json, or --allow-config where one lies beside the file"
             )
         return loader.load_model(name)
-    if launch.model is None or "num_layers" not in launch.model:
+    if launch.model_described is None or "num_layers" not in launch.model_described:
         raise CostModelError(
             f"{_names(launch)}: no model is named or described; give --model with a name of the catalogue or a config.json"
         )
-    return shaped(launch, launch.model, notes)
+    return shaped(launch, launch.model_described, notes)
 
 
 def catalogue_name(name: str) -> str | None:
@@ -200,7 +253,7 @@ def catalogue_name(name: str) -> str | None:
     return entries.get(key) or ALIASES.get(key)
 
 
-def shaped(launch: Launch, stated: Row, notes: list[str]) -> Transformer:
+def shaped(launch: Described, stated: Row, notes: list[str]) -> Transformer:
     """A transformer of the stated shape, with the framework's defaults."""
     if stated.get("kind"):
         raise NotModelled(f"{_names(launch)}: a {stated['kind']} model is not modelled")
@@ -254,9 +307,9 @@ def shaped(launch: Launch, stated: Row, notes: list[str]) -> Transformer:
 # The plan
 
 
-def plan_of(launch: Launch, gpus: int | None, notes: list[str]) -> Plan:
+def plan_of(launch: Described, gpus: int | None, notes: list[str]) -> Plan:
     """The plan of a launch, every field that `Plan` has."""
-    said = launch.plan
+    said = launch.plan_fields
     degrees = {
         name: _need(launch, name, 1) for name in ("tensor_parallel", "pipeline_parallel", "context_parallel")
     }
@@ -317,8 +370,8 @@ def plan_of(launch: Launch, gpus: int | None, notes: list[str]) -> Plan:
     return made(Plan, fields)
 
 
-def _need(launch: Launch, field: str, default: object = None) -> Any:
-    value = launch.plan.get(field)
+def _need(launch: Described, field: str, default: object = None) -> Any:
+    value = launch.plan_fields.get(field)
     if value is None:
         value = default
     if value is None:
@@ -327,9 +380,9 @@ def _need(launch: Launch, field: str, default: object = None) -> Any:
     return value
 
 
-def _batch(launch: Launch, data: int) -> dict[str, object]:
+def _batch(launch: Described, data: int) -> dict[str, object]:
     total, micro, steps = (
-        launch.plan.get(name) for name in ("global_batch", "micro_batch", "gradient_accumulation")
+        launch.plan_fields.get(name) for name in ("global_batch", "micro_batch", "gradient_accumulation")
     )
     assumed = launch.assumed
     if total is None or ("global_batch" in assumed and micro and steps):
@@ -341,24 +394,24 @@ def _batch(launch: Launch, data: int) -> dict[str, object]:
     return {"global_batch": total, "micro_batch": micro}
 
 
-def _recompute(launch: Launch) -> object:
-    said = launch.plan
+def _recompute(launch: Described) -> object:
+    said = launch.plan_fields
     kind = said.get("recompute_every") or said.get("recompute_modules") or said.get("recompute") or "none"
     # what is selected is torchtitan's own choice, elsewhere the attention core
     return "operators" if kind == "selective" and launch.framework == "torchtitan" else kind
 
 
-def _experts(launch: Launch, tensor: int) -> dict[str, int]:
-    said = launch.plan
+def _experts(launch: Described, tensor: int) -> dict[str, int]:
+    said = launch.plan_fields
     expert = said.get("expert_parallel") or 1
     within = said.get("expert_tensor_parallel")
-    has = isinstance(launch.model, dict) and "num_experts" in launch.model
+    has = isinstance(launch.model_described, dict) and "num_experts" in launch.model_described
     inherits = has and launch.framework in MEGATRON  # Megatron's experts are split as the rest is
     return {"expert_parallel": expert, "expert_tensor_parallel": within or (tensor if inherits else 1)}
 
 
-def _sharding(launch: Launch, ranks: int) -> dict[str, object]:
-    said = launch.plan
+def _sharding(launch: Described, ranks: int) -> dict[str, object]:
+    said = launch.plan_fields
     stage, fsdp = said.get("zero_stage"), said.get("fsdp") or {}
     group = said.get("shard_group")
     if (
@@ -371,11 +424,11 @@ def _sharding(launch: Launch, ranks: int) -> dict[str, object]:
     return {"zero_stage": stage, "shard_group": None if group in (None, ranks) else group}
 
 
-def optimizer(launch: Launch, notes: list[str]) -> str | None:
+def optimizer(launch: Described, notes: list[str]) -> str | None:
     """The optimizer of `Plan` that keeps the states of the one that is named."""
-    if launch.plan.get("optimizer_states"):
-        return str(launch.plan["optimizer_states"])
-    name = launch.plan.get("optimizer")
+    if launch.plan_fields.get("optimizer_states"):
+        return str(launch.plan_fields["optimizer_states"])
+    name = launch.plan_fields.get("optimizer")
     if name is None or "optimizer" in launch.assumed:
         return None
     plain = str(name).lower()

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 from costmodel.errors import CostModelError, InvalidValue, UnreadableFile
 from costmodel.interop.launchers.dialects import DIALECTS
-from costmodel.interop.launchers.launch import EXTRA_FIELDS, PLAN_FIELDS, Launch
+from costmodel.interop.launchers.launch import EXTRA_FIELDS, PLAN_FIELDS
+from costmodel.interop.launchers.pricing import Launch
 from costmodel.interop.launchers.settle import settle
-from costmodel.interop.launchers.sources import Entry, Source, is_text, is_variable, load
+from costmodel.interop.launchers.shell import is_variable
+from costmodel.interop.launchers.sources import Entry, Source, is_text, load
 from costmodel.interop.launchers.table import Dialect, Row
-from costmodel.interop.launchers.values import UNSTATED, Expected, Foreign, anything, whole, word
+from costmodel.interop.launchers.values import UNSTATED, Expected, Foreign, anything, listed, whole, word
 
 LAUNCHER = frozenset(
     [
@@ -200,7 +202,7 @@ def read_launch(
     if not given:
         raise InvalidValue("source", source, "at least one file")
     settings = {str(key): str(value) for key, value in (settings or {}).items()}
-    sources = [load(one, settings) for one in _with_companion(given)]
+    sources = _loaded(_with_companion(given), settings)
     chosen = [_named(dialect) if dialect and place == 0 else guess(one) for place, one in enumerate(sources)]
     first = next((place for place, one in enumerate(chosen) if not one.part), 0)
     order = [first, *(place for place in range(len(sources)) if place != first)]
@@ -219,6 +221,17 @@ def read_launch(
     settle(reading)
     _hint(reading, [chosen[place] for place in order])
     return _launch(reading, [one.name for one in sources])
+
+
+def _loaded(given: Sequence[str | Path], settings: Mapping[str, str]) -> list[Source]:
+    """Every file, templates with what a script beside them puts in."""
+    sources = [load(one, settings) for one in given]
+    filled_in = {name: value for one in sources for name, value in one.filled_in.items()} | dict(settings)
+    if len(filled_in) == len(settings):
+        return sources
+    return [
+        one if one.layout == "args" else load(file, filled_in) for file, one in zip(given, sources, strict=True)
+    ]
 
 
 def _hint(reading: Reading, dialects: Iterable[Dialect]) -> None:
@@ -332,13 +345,13 @@ def take(
         entry.shown if entry.raw is True and source.layout == "args" else f"{entry.shown} {_short(entry.raw)}"
     )
     raw = entry.raw
+    if isinstance(raw, list) and source.layout == "args" and row.unit not in (anything, listed):
+        raw, *others = raw
+        reading.unknown += [f"{word} (after {entry.shown})" for word in others if not is_variable(word)]
     if is_variable(raw):
         reading.unresolved[entry.shown] = " ".join(raw) if isinstance(raw, list) else str(raw)
         reading.variable_fields.add(row.field)
         return
-    if isinstance(raw, list) and source.layout == "args" and row.unit is not anything:
-        raw, *others = raw
-        reading.unknown += [f"{word} (after {entry.shown})" for word in others]
     try:
         value = row.unit(raw)
     except Expected as wanted:
@@ -367,19 +380,20 @@ def _launcher(reading: Reading, entry: Entry, key: str) -> bool:
         else None
     )
     if field:
-        if is_variable(entry.raw):
-            reading.unresolved[entry.shown] = str(entry.raw)
+        raw = entry.raw[0] if isinstance(entry.raw, list) else entry.raw  # what follows is the program and its arguments
+        if is_variable(raw):
+            reading.unresolved[entry.shown] = str(raw)
             reading.variable_fields.add(field)
             return True
         try:
-            value = whole(entry.raw if not isinstance(entry.raw, list) else entry.raw[0])
+            value = whole(raw)
         except Expected as wanted:
-            if str(entry.raw) in ("gpu", "auto") or ":" in str(entry.raw):
+            if str(raw) in ("gpu", "auto") or ":" in str(raw):
                 reading.irrelevant.append(entry.shown)
                 return True
-            raise InvalidValue(entry.shown, entry.raw, str(wanted)) from None
+            raise InvalidValue(entry.shown, raw, str(wanted)) from None
         if value is not UNSTATED and value:
-            reading.say(field, value, f"{entry.shown} {entry.raw}")
+            reading.say(field, value, f"{entry.shown} {raw}")
         return True
     if key in LAUNCHER:
         if key == "hostfile":
@@ -458,8 +472,9 @@ def _launch(reading: Reading, files: Sequence[str]) -> Launch:
     if model is None:
         assumed["model"] = None
     return Launch(
-        framework=reading.framework, dialect=reading.dialect.name, files=tuple(files), version=reading.version, model=model,
-        gpus=reading.gpus if reading.gpus is not None else reading.defaults.get("gpus"), plan=plan, assumed=assumed,
+        framework=reading.framework, dialect=reading.dialect.name, files=tuple(files), version=reading.version,
+        model_described=model,
+        gpus=reading.gpus if reading.gpus is not None else reading.defaults.get("gpus"), plan_fields=plan, assumed=assumed,
         derived=tuple(dict.fromkeys(reading.derived)), unknown=tuple(dict.fromkeys(reading.unknown)),
         irrelevant=tuple(dict.fromkeys(reading.irrelevant)), unpriced=tuple(dict.fromkeys(reading.unpriced)),
         ineffective=tuple(reading.ineffective), conflicts=tuple(reading.conflicts), unresolved=dict(reading.unresolved),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from costmodel.errors import CostModelError, UnreadableFile
+from costmodel.interop.launchers.shell import NAME, assignments, expand, hide, is_variable, show
 
 MAX_BYTES = 1 << 20
 MAX_ENTRIES = 20_000
@@ -19,7 +20,6 @@ LAYOUTS = {
     ".json": "json", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".args": "args", ".sh": "args", ".txt": "args",
     ".slurm": "args", ".sbatch": "args", ".bash": "args", ".cmd": "args",
 }  # fmt: skip
-VARIABLE = re.compile(r"`|\$\{[^}]*\}|\$\(\(.*?\)\s*\)|\$\([^)]*\)|\$[A-Za-z_0-9@]\w*")
 SHELL = frozenset(["|", ">", ">>", "2>&1", "&", "&&", ";", "2>", "(", ")", "\\"])
 """Words after which a flag has no more values."""
 COMMANDS = frozenset(
@@ -82,7 +82,13 @@ COMMANDS = frozenset(
 )
 """Commands of a shell script that start no training."""
 LINE_END = "\n"
-NAME = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
+SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
+BLOCKS = {"if": 1, "for": 1, "while": 1, "until": 1, "case": 1, "fi": -1, "done": -1, "esac": -1}
+"""Words that open and close what a script does only sometimes."""
+IN_BRANCH, NO_BRANCH = "\n?", "\n."
+"""Signs among the words of a script that what follows is set only sometimes, and that it is set whatever happens."""
+FILLED_IN = {"ZERO_STAGE": "zero_stage"}
+"""Words of a template of DeepSpeed's configuration, as Megatron-DeepSpeed's scripts replace them by ``sed``, and their flags."""
 
 
 class Entry(NamedTuple):
@@ -105,6 +111,8 @@ class Source(NamedTuple):
     """Keys of a tree that it states twice, differently."""
     variables: frozenset[str]
     """Names that its text has as variables."""
+    filled_in: Mapping[str, str] = {}
+    """Words of templates, with what a script's ``sed`` puts in their place."""
 
 
 def is_text(path_or_text: str) -> bool:
@@ -128,9 +136,14 @@ def load(path_or_text: str | Path, variables: Mapping[str, str]) -> Source:
     if len(text) > MAX_BYTES:
         raise UnreadableFile(f"{name}: more than {MAX_BYTES} characters, which no launch file has")
     if layout == "args":
-        script = text.startswith("#!") or any(line.startswith("#SBATCH") for line in text.splitlines())
-        entries, loose = arguments(text, variables, name, script)
-        return Source(name, layout, entries, loose, (), frozenset(NAME.findall(text)))
+        script = (
+            text.startswith("#!")
+            or name.lower().endswith(SCRIPTS)
+            or any(line.startswith("#SBATCH") for line in text.splitlines())
+        )
+        filled_in: dict[str, str] = {}
+        entries, loose = arguments(text, variables, name, script, filled_in)
+        return Source(name, layout, entries, loose, (), frozenset(NAME.findall(text)), filled_in)
     twice: list[str] = []
     tree = _tree(text, layout, name, twice)
     if not isinstance(tree, dict):
@@ -158,11 +171,11 @@ def _read(path: Path) -> str:
 
 def sniff(text: str) -> str:
     """The layout of a text: ``"json"``, ``"toml"``, ``"args"`` or ``"yaml"``."""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(("#", "//"))]
     first = lines[0] if lines else ""
     if first.startswith("{"):
         try:
-            json.loads(text)
+            _json(text, [])
         except (ValueError, RecursionError):
             return "yaml"
         return "json"
@@ -185,9 +198,7 @@ def sniff(text: str) -> str:
 def _tree(text: str, layout: str, name: str, twice: list[str]) -> object:
     try:
         if layout == "json":
-            return json.loads(
-                text, object_pairs_hook=lambda pairs: _table(pairs, twice), parse_constant=_constant
-            )
+            return _json(text, twice)
         if layout == "toml":
             return tomllib.loads(text)
         return _yaml(text, name, twice)
@@ -197,6 +208,30 @@ def _tree(text: str, layout: str, name: str, twice: list[str]) -> object:
         if isinstance(error, CostModelError):
             raise
         raise UnreadableFile(f"{name}: not {layout.upper()}: {' '.join(str(error).split())[:200]}") from None
+
+
+JSON_TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|#[^\n]*|/\*.*?(?:\*/|\Z)|\b[A-Z][A-Z0-9_]+\b', re.DOTALL)
+LAST_COMMA = re.compile(r'"(?:[^"\\\n]|\\.)*"|,(?=\s*[}\]])')
+
+
+def _json(text: str, twice: list[str]) -> object:
+    """A text as JSON; where it is none, without comments and commas after a last element, its bare words taken for variables."""
+
+    def read(text: str) -> object:
+        return json.loads(text, object_pairs_hook=lambda pairs: _table(pairs, twice), parse_constant=_constant)
+
+    def plain(match: re.Match[str]) -> str:
+        token = match[0]
+        return token if token[0] == '"' else f'"${token}"' if token[0].isalpha() else " "
+
+    try:
+        return read(text)
+    except json.JSONDecodeError:
+        twice.clear()
+        bare = LAST_COMMA.sub(lambda match: match[0] if match[0][0] == '"' else "", JSON_TOKEN.sub(plain, text))
+        if bare == text:
+            raise
+        return read(bare)
 
 
 def _constant(text: str) -> float:
@@ -291,7 +326,7 @@ def resolve_tree(tree: dict[str, object], variables: Mapping[str, str]) -> dict[
                 return text
         whole = re.fullmatch(r"\$\{(\.*)([\w.\-]+)\}", text.strip())
         if whole is None:
-            return substitute(text, variables) if "$" in text else text
+            return expand(text, variables) if "$" in text else text
         dots, path = whole.groups()
         if path in variables:
             return variables[path]
@@ -315,25 +350,43 @@ def resolve_tree(tree: dict[str, object], variables: Mapping[str, str]) -> dict[
 # Command lines
 
 
-def substitute(text: str, variables: Mapping[str, str]) -> str:
-    """A text with the variables that are given; the others stay."""
-    return NAME.sub(lambda match: variables.get(match[1], match[0]), text) if variables else text
+class Variables:
+    """What a script's variables are known to be: each as it is last set, none that several branches set differently."""
 
+    def __init__(self, given: Mapping[str, str]):
+        self.given = given
+        self.known = dict(given)
+        self.in_branch = False
+        self._sometimes: dict[str, str] = {}
+        self._open: set[str] = set()
 
-def is_variable(raw: object) -> bool:
-    """Whether a value is still, or in part, a variable."""
-    if isinstance(raw, list):
-        raw = " ".join(map(str, raw))
-    return isinstance(raw, str) and VARIABLE.search(raw) is not None
+    def set(self, name: str, value: str) -> None:
+        """Note an assignment; what is given stays, and so does what is set whatever happens where a branch sets it too."""
+        value = expand(value, self.known)
+        if name in self.given:
+            return
+        if not self.in_branch:
+            self._sometimes.pop(name, None)
+            self._open.discard(name)
+            if is_variable(value):
+                self.known.pop(name, None)
+            else:
+                self.known[name] = value
+        elif self._sometimes.get(name, value) != value:
+            self.known.pop(name, None)
+            self._open.add(name)
+        elif name not in self.known and name not in self._open and not is_variable(value):
+            self.known[name] = self._sometimes[name] = value
 
 
 def arguments(
-    text: str, variables: Mapping[str, str], name: str, script: bool = False
+    text: str, variables: Mapping[str, str], name: str, script: bool = False, filled_in: dict[str, str] | None = None
 ) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
     """Flags with their values, in order, and the words that belong to none; of a script the lines that could launch a run."""
     tokens = _tokens(text, name, script)
     assignment = re.compile(r"([A-Za-z_]\w*)=(.*)" if script else r"([A-Z_][A-Z0-9_]*)=(.*)", re.DOTALL)
-    known = dict(variables)
+    held = Variables(variables)
+    known = held.known
     flags: list[tuple[str, list[str]]] = []
     entries: list[Entry] = []
     loose: list[str] = []
@@ -343,20 +396,28 @@ def arguments(
             continues = launching = False
             aside = aside or script
             continue
+        if token in (IN_BRANCH, NO_BRANCH):
+            held.in_branch = token == IN_BRANCH
+            continue
         if _is_flag(token) and (launching or not script or token.startswith("--")):
             aside, continues, launching = False, False, True
             option, equals, value = token.partition("=")
             flags.append((option, [value] if equals else []))
             entries.append(Entry("", len(flags) - 1, ""))
         elif assigned := assignment.fullmatch(token):
-            value = substitute(assigned[2], known)
-            if not is_variable(value):
-                known.setdefault(assigned[1], value)
+            held.set(assigned[1], assigned[2])
+            loose.append(token)
+        elif replaced := re.fullmatch(r"s([/|#])([A-Z][A-Z0-9_]*)\1([^/|#]*)\1g?", token):
+            value = expand(replaced[3], known)
+            if filled_in is not None:
+                filled_in[replaced[2]] = value
+            if replaced[2] in FILLED_IN:
+                entries.append(Entry(FILLED_IN[replaced[2]], value, f"sed {token}"))
             loose.append(token)
         elif override := re.fullmatch(r"([+~]{0,2}[A-Za-z_][\w.]*)=(.*)", token, re.DOTALL):
             aside = continues = True
             key = override[1].lstrip("+~")
-            entries.append(Entry(key, substitute(override[2], known), key))
+            entries.append(Entry(key, expand(override[2], known), key))
         elif token in SHELL:
             aside, continues = True, False
             loose.append(token)
@@ -374,7 +435,7 @@ def arguments(
             listed.append(entry)
             continue
         option, values = flags[entry.raw]
-        values = [substitute(value, known) for value in values]
+        values = [expand(value, known) for value in values]
         raw = True if not values else values[0] if len(values) == 1 else values
         listed.append(Entry(option.lstrip("-").replace("-", "_"), raw, option))
     return tuple(listed), tuple(loose)
@@ -391,21 +452,35 @@ def _tokens(text: str, name: str, script: bool) -> list[str]:
     lines = [line for line in text.replace("\\\n", " ").splitlines() if not line.lstrip().startswith("#")]
     tokens: list[str] = []
     held = ""
+    depth = 0
     for line in lines:
-        if script and not held and line.split() and line.split()[0].split("(")[0] in COMMANDS:
-            continue
+        if script and not held:
+            before, depth = depth, max(0, depth + _opened(line))
+            if bool(before) != bool(depth):
+                tokens.append(IN_BRANCH if depth else NO_BRANCH)
+            stated = assignments(line)
+            if stated is None and line.split() and line.split()[0].split("(")[0] in COMMANDS:
+                continue
+            line = line if stated is None else stated
         held = f"{held}\n{line}" if held else line
         try:
-            split = shlex.split(held, comments=script)
+            split = shlex.split(hide(held), comments=script)
         except ValueError:
             continue
         held = ""
+        if script:  # a semicolon ends the word that it stands at
+            split = [part for token in split for part in ((token[:-1], ";") if token.endswith(";") else (token,)) if part]
         for token in split:
             assigned = re.fullmatch(r"[A-Za-z_]\w*\+?=\(?(.*)", token, re.DOTALL)
-            tokens += (
-                assigned[1].split() if assigned and re.search(r"(^|\s)--[a-z]", assigned[1]) else [token]
-            )
+            several = assigned and re.search(r"(^|\s)--[a-z]", assigned[1])
+            tokens += [show(word) for word in (assigned[1].split() if assigned and several else [token])]
         tokens.append(LINE_END)
     if held and not script:
         raise UnreadableFile(f"{name}: a quotation is never closed: {held[:60]!r}")
     return tokens
+
+
+def _opened(line: str) -> int:
+    """Blocks of a script that a line opens, less those that it closes."""
+    parts = (part.split() for part in re.split(r";|&&|\|\||\bthen\b|\bdo\b|\belse\b", line))
+    return sum(BLOCKS.get(words[0], 0) for words in parts if words)

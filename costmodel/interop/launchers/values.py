@@ -131,6 +131,16 @@ def anything(raw: object) -> object:
     return UNSTATED if raw is None else raw
 
 
+def listed(raw: object) -> object:
+    """Names: a list, or a text with commas or blanks between them."""
+    if raw is None or raw in ("", []):
+        return UNSTATED
+    names = re.split(r"[,\s]+", raw) if isinstance(raw, str) else raw
+    if not isinstance(names, list) or not all(isinstance(name, str) and len(name) <= 100 for name in names) or len(names) > 100:
+        raise Expected("names")
+    return [name for name in names if name]
+
+
 def yields(value: object, otherwise: object = UNSTATED, null: object = UNSTATED) -> Unit:
     """A flag that stands for `value` where it is true, for `otherwise` where it is false, `null` where it is null."""
 

@@ -14,8 +14,7 @@ from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue, NotModelled
 from costmodel.interop.launchers.dialects import DIALECTS
-from costmodel.interop.launchers.launch import Launch
-from costmodel.interop.launchers.pricing import plan_of
+from costmodel.interop.launchers.pricing import Launch, plan_of
 from costmodel.interop.launchers.reading import read_launch
 from costmodel.interop.launchers.table import Dialect
 
@@ -152,12 +151,12 @@ def written(format: str, plan: Plan, model: Transformer, cluster: Cluster | None
 def _lost(text: str, dialect: Dialect, plan: Plan) -> list[str]:
     """Fields that reading a text back doesn't give, with the values that it would need."""
     launch = read_launch(text if "\n" in text else text + "\n", gpus=plan.gpus, dialect=dialect.name)
-    degrees = {field: launch.plan.get(field) or 1 for field in DEGREES[:-1]}
-    degrees["context_parallel"] = max(degrees["context_parallel"], launch.plan.get("ulysses_parallel") or 1)
+    degrees = {field: launch.plan_fields.get(field) or 1 for field in DEGREES[:-1]}
+    degrees["context_parallel"] = max(degrees["context_parallel"], launch.plan_fields.get("ulysses_parallel") or 1)
     for field, degree in degrees.items():
         if degree != getattr(plan, field):
             raise NotModelled(f"{dialect.framework} can't say {field}={getattr(plan, field)}")
-    lost = [field for field in NEEDED if launch.plan.get(field) is None]
+    lost = [field for field in NEEDED if launch.plan_fields.get(field) is None]
     if lost:
         values = {field: str(getattr(plan, field)) for field in lost}
         launch = read_launch(text, gpus=plan.gpus, dialect=dialect.name, settings=values)

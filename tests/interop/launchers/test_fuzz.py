@@ -89,10 +89,10 @@ def test_a_dropped_flag_is_assumed_or_asked_for(dropped):
     kept = [line for place, line in enumerate(MEGATRON) if place not in dropped]
     if (answer := judged("\n".join(kept), gpus=16)) is not None:
         launch, _ = answer
-        for field, value in launch.plan.items():
+        for field, value in launch.plan_fields.items():
             if (
-                field in SOUND.plan
-                and value != SOUND.plan[field]
+                field in SOUND.plan_fields
+                and value != SOUND.plan_fields[field]
                 and field not in ("data_parallel", "gradient_accumulation")
             ):
                 assert field in launch.assumed or field in launch.derived
@@ -134,7 +134,7 @@ def test_a_wild_value_is_refused_by_name_or_changes_nothing_in_silence(which, va
         assert "\n" not in str(error)
         return
     for number in ("tensor_parallel", "pipeline_parallel", "micro_batch", "global_batch", "seq_len"):
-        stated = launch.plan[number]
+        stated = launch.plan_fields[number]
         assert stated is None or (isinstance(stated, int) and 1 <= stated <= 10**15)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from costmodel import Plan, estimate, load_cluster, load_model
+from costmodel import Plan, estimate, ledger, load_cluster, load_model, simulate, timeline
 from costmodel.errors import CostModelError, InvalidValue, NotModelled, UnreadableFile
 from costmodel.interop.launchers import read_launch, resolve, write_launch
 from costmodel.interop.launchers.dialects import DIALECTS
@@ -38,17 +38,17 @@ def test_dashes_and_underscores_and_equals_signs_are_the_same():
         "--tensor-model-parallel-size=4\n",
     )
     launches = [read_launch(LLAMA + text) for text in texts]
-    assert {launch.plan["tensor_parallel"] for launch in launches} == {4}
+    assert {launch.plan_fields["tensor_parallel"] for launch in launches} == {4}
 
 
 def test_two_values_of_a_flag_are_a_conflict_that_names_both():
     launch = read_launch(LLAMA + "--micro-batch-size 2")
-    assert launch.plan["micro_batch"] is None
+    assert launch.plan_fields["micro_batch"] is None
     assert launch.conflicts == ("--micro-batch-size 1 and --micro-batch-size 2",)
     with pytest.raises(CostModelError, match="--micro-batch-size 1 and --micro-batch-size 2"):
         resolve(launch, gpus=8)
     settled = read_launch(LLAMA + "--micro-batch-size 2", settings={"micro-batch-size": "2"})
-    assert settled.conflicts == () and settled.plan["micro_batch"] == 2
+    assert settled.conflicts == () and settled.plan_fields["micro_batch"] == 2
 
 
 def test_two_flags_that_exclude_each_other_are_a_conflict():
@@ -72,7 +72,7 @@ def test_variables_are_asked_for_by_name_and_taken():
     )
     by_field = read_launch(text, settings={"TP": "4", "pipeline-model-parallel-size": "2"})
     for one in (by_variable, by_flag, by_field):
-        assert (one.plan["tensor_parallel"], one.plan["pipeline_parallel"], one.unresolved) == (4, 2, {})
+        assert (one.plan_fields["tensor_parallel"], one.plan_fields["pipeline_parallel"], one.unresolved) == (4, 2, {})
 
 
 def test_a_setting_that_nothing_knows_is_refused_with_what_it_might_be():
@@ -90,7 +90,7 @@ def test_a_script_gives_its_own_variables_but_runs_nothing(tmp_path):
         'torchrun --nproc_per_node 8 --nnodes 1 pretrain_gpt.py "${MODEL_ARGS[@]}" --tensor-model-parallel-size $TP | tee log\n'
     )
     launch = read_launch(script)
-    assert launch.plan["tensor_parallel"] == 2 and launch.plan["global_batch"] == 64 and launch.gpus == 8
+    assert launch.plan_fields["tensor_parallel"] == 2 and launch.plan_fields["global_batch"] == 64 and launch.gpus == 8
     assert not marker.exists()
 
 
@@ -98,7 +98,7 @@ def test_a_pipeline_layout_gives_the_chunks_of_a_rank():
     launch = read_launch(
         LLAMA + "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Et*3|(tt|)*13m|L"
     )
-    assert launch.plan["virtual_stages"] == 4  # sixteen stages
+    assert launch.plan_fields["virtual_stages"] == 4  # sixteen stages
     uneven = read_launch(LLAMA + "--pipeline-model-parallel-size 3 --num-layers-per-virtual-pipeline-stage 5")
     assert uneven.conflicts
 
@@ -106,9 +106,9 @@ def test_a_pipeline_layout_gives_the_chunks_of_a_rank():
 @pytest.mark.parametrize(("activation", "clamped"), [("--quick-geglu", True), ("--swiglu", None)])
 def test_limits_on_an_activations_inputs_are_its_own_kernels_but_of_swiglu(activation, clamped):
     launch = read_launch(LLAMA.replace("--swiglu", activation) + "--activation-func-clamp-value 7.0")
-    assert launch.model.get("clamped_activation") is clamped
+    assert launch.model_described.get("clamped_activation") is clamped
     written = write_launch("megatron", Plan(global_batch=64, seq_len=4096, data_parallel=8), load_model("gpt-oss-20b"))
-    assert read_launch(written, gpus=8, dialect="megatron").model["clamped_activation"]
+    assert read_launch(written, gpus=8, dialect="megatron").model.clamped_activation
 
 
 def test_a_trainers_file_and_its_deepspeed_json_are_one_run(tmp_path):
@@ -121,7 +121,7 @@ def test_a_trainers_file_and_its_deepspeed_json_are_one_run(tmp_path):
         '{"zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}, "train_micro_batch_size_per_gpu": "auto"}'
     )
     both = read_launch([trainer, config], gpus=8)
-    assert both.plan["zero_stage"] == 2 and both.plan["global_batch"] == 64 and both.framework == "trl"
+    assert both.plan_fields["zero_stage"] == 2 and both.plan_fields["global_batch"] == 64 and both.framework == "trl"
     config.write_text('{"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 4}')
     assert read_launch([trainer, config], gpus=8).conflicts
 
@@ -193,23 +193,24 @@ def test_megatrons_flags_are_known_in_yaml_too():
     text += "  --tensor-model-parallel-size: 2\n  --seq-length: 1024\nENV_VARS:\n  NCCL_ALGO: Ring\n"
     launch = read_launch(text)
     assert launch.framework == "megatron-lm" and launch.unknown == ()
-    assert (launch.plan["tensor_parallel"], launch.plan["seq_len"], launch.plan["dtype"]) == (2, 1024, "bf16")
+    fields = launch.plan_fields
+    assert (fields["tensor_parallel"], fields["seq_len"], fields["dtype"]) == (2, 1024, "bf16")
 
 
 def test_overrides_on_a_command_line_are_read_as_the_file_would_be():
     nemo = read_launch(
         "nemo llm pretrain --factory llama3_8b trainer.num_nodes=2 trainer.devices=8 data.global_batch_size=512"
     )
-    assert (nemo.framework, nemo.model, nemo.gpus) == ("nemo", "llama3_8b", 16)
-    assert nemo.plan["global_batch"] == 512
+    assert (nemo.framework, nemo.model_described, nemo.gpus) == ("nemo", "llama3_8b", 16)
+    assert nemo.plan_fields["global_batch"] == 512
     tune = read_launch("tune run --nproc_per_node 8 full_finetune_distributed batch_size=2 tokenizer.max_seq_len=4096 "
                        "enable_activation_checkpointing=True")  # fmt: skip
-    assert (tune.framework, tune.plan["micro_batch"], tune.plan["recompute"]) == ("torchtune", 2, "full")
+    assert (tune.framework, tune.plan_fields["micro_batch"], tune.plan_fields["recompute"]) == ("torchtune", 2, "full")
     trainer = read_launch(
         "torchrun --nproc_per_node 8 run_clm.py --model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 4 "
         "--fsdp 'full_shard auto_wrap' --bf16 --block_size 2048"
     )
-    assert (trainer.framework, trainer.plan["zero_stage"], trainer.plan["seq_len"]) == (
+    assert (trainer.framework, trainer.plan_fields["zero_stage"], trainer.plan_fields["seq_len"]) == (
         "transformers",
         3,
         2048,
@@ -219,10 +220,36 @@ def test_overrides_on_a_command_line_are_read_as_the_file_would_be():
 def test_a_misspelt_flag_gets_a_hint():
     launch = read_launch(LLAMA + "--tensor-model-paralel-size 4")
     assert launch.unknown == ("--tensor-model-paralel-size",)
-    assert launch.plan["tensor_parallel"] == launch.assumed["tensor_parallel"] == 1
+    assert launch.plan_fields["tensor_parallel"] == launch.assumed["tensor_parallel"] == 1
     assert any("did you mean tensor-model-parallel-size?" in note for note in launch.notes)
 
 
 def test_a_folder_is_no_launch_file(tmp_path):
     with pytest.raises(UnreadableFile, match="a folder"):
         read_launch(tmp_path)
+
+
+def test_a_launch_is_taken_by_every_verb_as_the_plan_written_by_hand_is():
+    launch = read_launch(f"{LLAMA} --tensor-model-parallel-size 2 --sequence-parallel", gpus=8)
+    cluster = load_cluster("dgx-h100", gpus=8)
+    by_hand = Plan(global_batch=64, seq_len=8192, tensor_parallel=2, data_parallel=4, sequence_parallel=True)
+    model = load_model("llama3-8b")
+    assert isinstance(launch.plan, Plan) and launch.model.parameters == model.parameters
+    assert estimate(launch.model, cluster, launch.plan, launch.software).step_time == pytest.approx(
+        estimate(model, cluster, by_hand).step_time, rel=1e-9
+    )
+    for verb in (simulate, ledger, timeline):
+        verb(launch.model, cluster, launch.plan, launch.software)
+
+
+def test_what_a_launch_lacks_is_said_by_what_needs_it():
+    launch = read_launch(LLAMA)
+    assert launch.model.layers == 32  # whose GPUs nobody needs
+    with pytest.raises(CostModelError, match="number of GPUs is not stated"):
+        launch.plan  # noqa: B018
+    nameless = read_launch("--micro-batch-size 1 --global-batch-size 8 --seq-length 2048 --bf16 --num-layers $L", gpus=8)
+    assert nameless.plan.data_parallel == 8  # whose shape nobody needs
+    with pytest.raises(CostModelError, match="--set L="):
+        nameless.model  # noqa: B018
+    with pytest.raises(CostModelError, match="conflict"):
+        read_launch(LLAMA + "--fp16", gpus=8).plan  # noqa: B018

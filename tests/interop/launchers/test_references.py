@@ -50,7 +50,7 @@ def test_every_key_of_a_file_is_in_one_of_the_lists():
         lists = (*launch.unknown, *launch.irrelevant, *launch.unpriced)
         assert len(set(launch.unknown) & set(launch.irrelevant)) == 0
         assert not set(launch.unpriced) & set(launch.unknown)
-        assert lists or launch.plan
+        assert lists or launch.plan_fields
 
 
 @references.needed

@@ -155,7 +155,7 @@ def test_the_best_plans_are_written_as_files_with_a_line_to_run_each(tmp_path):
     files = sorted(path.name for path in (tmp_path / "sweep").iterdir())
     assert files == ["plan-001.args", "plan-002.args", "run.sh"]
     assert all("plan-00" in line for line in lines)
-    assert read_launch(tmp_path / "sweep" / "plan-002.args").plan["tensor_parallel"] == 2
+    assert read_launch(tmp_path / "sweep" / "plan-002.args").plan_fields["tensor_parallel"] == 2
     assert read_launch(tmp_path / "sweep" / "plan-002.args").gpus == 8
 
 

@@ -1,0 +1,241 @@
+"""What a shell makes of a text without running it: variables with their defaults, and whole-number arithmetic."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping
+
+LONGEST = 300
+"""Characters of an arithmetic expression."""
+LARGEST = 10**18
+"""Magnitude up to which arithmetic goes on, about what a shell's 64 bits hold."""
+NAME = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
+VARIABLE = re.compile(r"`|\$\{[^}]*\}|\$\(|\$\[|\$[A-Za-z_0-9@]\w*")
+PLAIN = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
+DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*|[0-9]{1,2}):?[-=]([^${}]*)\}")
+CALCULATED = re.compile(
+    r"""
+    \$\(\s*expr\s+(?P<expr>[^()`$]+)\)                                    # $(expr 2 \* 8)
+    | `\s*expr\s+(?P<tick>[^()`$]+)`                                      # `expr 2 \* 8`
+    | \$\(\s*echo\s+["']?(?P<bc>[^"'`$|]+?)["']?\s*\|\s*bc(?:\s+-l)?\s*\)   # $(echo "2 * 8" | bc)
+    | \$\[(?P<bracket>[^\[\]`$]+)\]                                       # $[2 * 8]
+    """,
+    re.VERBOSE,
+)
+TURNS = 20
+"""How deep defaults and arithmetic may lie within each other."""
+WIDEST = 10_000
+"""Characters of a text that is worked out; of a longer one nothing is."""
+REACH = 2_000
+"""Characters within which a bracket is closed."""
+HIDDEN = str.maketrans({" ": "\ue000", "\t": "\ue001", '"': "\ue002", "'": "\ue003", "\\": "\ue004", "\n": "\ue005"})
+SHOWN = {ord(code): chr(sign) for sign, code in HIDDEN.items()}
+BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift, ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor,
+}  # fmt: skip
+COMPARED: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}  # fmt: skip
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """A text with its variables, their defaults and its arithmetic worked out as far as everything in them is known.
+
+    Parameters
+    ----------
+    text : as a script has it
+    variables : by name
+
+    Examples
+    --------
+    >>> expand("$(( ($NODES * 8) / (${TP:-2} * PP) ))", {"NODES": "4", "PP": "4"}), expand("$UNKNOWN", {})
+    ('4', '$UNKNOWN')
+    """
+    given = text
+    for _ in range(TURNS):
+        if len(text) > WIDEST:
+            return given
+        before = text
+        text = PLAIN.sub(lambda match: variables.get(match[1] or match[2], match[0]), text)
+        text = DEFAULT.sub(lambda match: variables.get(match[1]) or match[2], text)
+        text = CALCULATED.sub(lambda match: _calculated(match, variables), text)
+        text = _innermost(text, variables)
+        if text == before:
+            break
+    return text
+
+
+def is_variable(raw: object) -> bool:
+    """Whether a value is still, or in part, a variable."""
+    if isinstance(raw, list):
+        raw = " ".join(map(str, raw))
+    return isinstance(raw, str) and VARIABLE.search(raw) is not None
+
+
+def _calculated(match: re.Match[str], variables: Mapping[str, str]) -> str:
+    text = next(part for part in match.groups() if part is not None)
+    value = calculate(text.replace("\\", "").replace('"', "").replace("'", ""), variables)
+    return match[0] if value is None else str(value)
+
+
+def _innermost(text: str, variables: Mapping[str, str]) -> str:
+    """The text with every ``$((...))`` that holds no other replaced by its value, if that is known."""
+    place = text.rfind("$((")
+    while place >= 0:
+        end = closing(text, place + 1)
+        if end is not None and text[end - 2 : end] == "))":
+            value = calculate(text[place + 3 : end - 2], variables)
+            if value is not None:
+                text = f"{text[:place]}{value}{text[end:]}"
+        place = text.rfind("$((", 0, place)
+    return text
+
+
+def closing(text: str, start: int) -> int | None:
+    """Where the bracket that opens at a place is closed, one past it; None where it never is.
+
+    Parameters
+    ----------
+    text : with brackets ``()``, ``{}`` or ``[]``
+    start : place of the opening one
+
+    Examples
+    --------
+    >>> closing("$((1 + (2)))", 1)
+    12
+    """
+    opens = text[start : start + 1]
+    closes = {"(": ")", "{": "}", "[": "]"}.get(opens)
+    depth = 0
+    for place in range(start, min(len(text), start + REACH)):
+        depth += (text[place] == opens) - (text[place] == closes)
+        if depth == 0:
+            return place + 1
+    return None
+
+
+def calculate(text: str, variables: Mapping[str, str]) -> int | None:
+    """The value of an arithmetic expression of a shell; None where it isn't known, whole, or of a size that a shell holds.
+
+    Parameters
+    ----------
+    text : between the brackets of ``$((...))``, names with or without ``$``
+    variables : by name
+
+    Examples
+    --------
+    >>> calculate("(W * 2) / (T * 4) * 8", {"W": "64", "T": "2"}), calculate("7 / 2", {}), calculate("X + 1", {})
+    (128, 3, None)
+    >>> calculate("W > 32 ? W / 32 : 1", {"W": "64"})
+    2
+    """
+    plain = PLAIN.sub(lambda match: match[1] or match[2], text).replace("&&", " and ").replace("||", " or ")
+    if len(plain) > LONGEST or "#" in plain:
+        return None
+    if choice := re.fullmatch(r"([^?:]+)\?([^?:]+):([^?:]+)", plain):
+        chosen = calculate(choice[1], variables)
+        return None if chosen is None else calculate(choice[2] if chosen else choice[3], variables)
+    try:
+        return _value(ast.parse(" ".join(plain.split()), mode="eval").body, variables, 0)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, ArithmeticError):  # what a shell might read, but not this
+        return None
+
+
+def _value(node: ast.expr, variables: Mapping[str, str], depth: int) -> int:
+    """The value of a part of an expression; ValueError where a shell has none, or too large a one."""
+    if depth > TURNS:
+        raise ValueError("names that stand for each other")
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        value = node.value
+    elif isinstance(node, ast.Name):
+        stated = variables.get(node.id, "").strip()
+        if not re.fullmatch(r"[-+]?[0-9]{1,18}", stated):
+            raise ValueError(f"{node.id} is no whole number")
+        value = int(stated)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+        inner = _value(node.operand, variables, depth)
+        value = -inner if isinstance(node.op, ast.USub) else inner
+    elif isinstance(node, ast.BinOp):
+        first, second = (_value(part, variables, depth) for part in (node.left, node.right))
+        value = _binary(node.op, first, second)
+    elif isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARED:
+        first, second = (_value(part, variables, depth) for part in (node.left, node.comparators[0]))
+        value = int(COMPARED[type(node.ops[0])](first, second))
+    else:
+        raise ValueError("no arithmetic of a shell")
+    if abs(value) > LARGEST:
+        raise ValueError("too large")
+    return value
+
+
+def _binary(kind: ast.operator, first: int, second: int) -> int:
+    if isinstance(kind, ast.Div | ast.Mod):  # towards zero, as in C
+        whole = abs(first) // abs(second) * (1 if (first < 0) == (second < 0) else -1)
+        return whole if isinstance(kind, ast.Div) else first - whole * second
+    if isinstance(kind, ast.Pow | ast.LShift | ast.RShift) and not 0 <= second <= 62:
+        raise ValueError("too large")
+    if isinstance(kind, ast.Pow):
+        return int(first**second) if abs(first) <= 1024 or second <= 3 else _refuse()
+    if type(kind) not in BINARY:
+        return _refuse()
+    return BINARY[type(kind)](first, second)
+
+
+def _refuse() -> int:
+    raise ValueError("no arithmetic of a shell")
+
+
+# Words
+
+
+def hide(line: str) -> str:
+    """A line whose blanks and quotation marks within ``$(...)``, ``${...}``, ``$[...]`` and backticks stand as other signs.
+
+    So that splitting it into words leaves each of them whole; `show` brings them back.
+    """
+    parts, place = [], 0
+    for found in re.finditer(r"\$[({\[]|`", line):
+        start = found.start()
+        if start < place:
+            continue
+        tick = line.find("`", start + 1)
+        end = (tick + 1 if tick > 0 else None) if found[0] == "`" else closing(line, start + 1)
+        if end is None:
+            continue
+        parts += [line[place:start], line[start:end].translate(HIDDEN)]
+        place = end
+    return "".join([*parts, line[place:]])
+
+
+def show(word: str) -> str:
+    """A word with its blanks and quotation marks as they were before `hide`."""
+    return word.translate(SHOWN)
+
+
+def assignments(line: str) -> str | None:
+    """The part of a line of a script that sets variables, as plain assignments; None where it sets none.
+
+    Parameters
+    ----------
+    line : whole, as ``export A=1``, ``let "B = A * 2"``, ``((C = 8 / B))`` or ``declare -i D=A+1``
+
+    Examples
+    --------
+    >>> assignments("export TP=2 PP=4"), assignments("let W=TP*PP"), assignments("(( N = W / 8 ))"), assignments("echo A=1")
+    ('TP=2 PP=4', 'W=$((TP*PP))', 'N=$((W / 8))', None)
+    """
+    if found := re.fullmatch(r"\(\(\s*([A-Za-z_]\w*)\s*=(?!=)\s*(.+?)\s*\)\)\s*;?", line.strip()):
+        return f"{found[1]}=$(({found[2]}))"
+    first, _, rest = line.strip().partition(" ")
+    if first == "let":
+        pairs = re.findall(r"""["']?([A-Za-z_]\w*)\s*=(?!=)\s*([^"'\s]+(?:\s*[-+*/%]\s*[^"'\s]+)*)["']?""", rest)
+        return " ".join(f"{name}=$(({value}))" for name, value in pairs) or None
+    if first not in ("export", "declare", "typeset", "local", "readonly") or "=" not in rest:
+        return None
+    counted = re.match(r"\s*-[a-zA-Z]*i[a-zA-Z]*\s", f"{rest} ") is not None
+    plain = re.sub(r"^(\s*-[A-Za-z]+\s+)+", "", rest)
+    return re.sub(r"([A-Za-z_]\w*)=([^\s\"'$;]+)", r"\1=$((\2))", plain) if counted else plain
