@@ -1,10 +1,13 @@
-"""Clusters made in one line: so many GPUs of a kind, in so many nodes, on a network."""
+"""Clusters made in one line: so many GPUs of a kind, in the nodes and on the network that it comes in, or others."""
 
 from __future__ import annotations
 
+import dataclasses
+from typing import NamedTuple
+
 from costmodel.catalogue import loader
 from costmodel.checks import positive_int
-from costmodel.description.cluster import Cluster, Level
+from costmodel.description.cluster import MAX_GPUS, Cluster, Level
 from costmodel.description.device import Device
 from costmodel.errors import InvalidValue, NotModelled
 from costmodel.units import quantity
@@ -21,60 +24,122 @@ NIC_SHARE = 0.92
 PCIE_LATENCY, LINK_LATENCY, NETWORK_LATENCY = 5.7e-6, 3.4e-6, 14e-6
 """Of a hop [s]: NVIDIA/nccl src/graph/tuning.cc (ring, Simple), PCI, NVLink and NET."""
 MAX_NODES = 1_000_000
-USUAL_NODE, ROOM = 8, 1024
-"""GPUs of a node, and of a cluster, where only their kind is known."""
+ROOM = 1024
+"""GPUs that a network links where nobody says how many."""
+ENTRIES = "machines.toml"
+"""In what machines devices come of which the catalogue has no cluster."""
+
+
+class Machine(NamedTuple):
+    """What a device comes in.
+
+    Parameters
+    ----------
+    gpus : of a node
+    own : the catalogue's first cluster with this very device, or None
+    like : the catalogue's cluster whose network the nodes have, or None
+    network : line rate of a node's NICs as the catalogue writes it, where no cluster says it; empty where nothing does
+    assumed : nothing is known of this device's machines: an ordinary server is taken
+    """
+
+    gpus: int
+    own: Cluster | None
+    like: Cluster | None
+    network: str
+    assumed: bool
+
+
+def machine_of(device: Device) -> Machine:
+    """What a device comes in: nodes of the catalogue's first cluster with it, else its entry in `machines.toml`.
+
+    Parameters
+    ----------
+    device : of the catalogue, or another, which is taken for a card in an ordinary server
+
+    Examples
+    --------
+    >>> found = machine_of(loader.load_device("h20"))
+    >>> found.gpus, found.like.name, found.assumed
+    (8, 'dgx-h100', False)
+    """
+    name = loader.cluster_with(device.name)
+    own = loader.load_cluster(name) if name else None
+    if own is not None and len(own.levels) > 1:
+        return Machine(own.gpus_per_node, own, own, "", False)
+    known = device.name in loader.entries(ENTRIES)
+    entry = loader.entry_of(ENTRIES, device.name if known else "default")
+    like = loader.load_cluster(entry["like"]) if "like" in entry else None
+    return Machine(entry["gpus"] if like is None else like.gpus_per_node, own, like, entry.get("network", ""), not known)
 
 
 def machine(
     device: Device | str,
     gpus: int | None = None,
-    nodes: int = 1,
+    nodes: int | None = None,
     network: float | str | None = None,
 ) -> Cluster:
-    """A cluster of one kind of device.
+    """A cluster of one kind of device, in nodes as that device comes in unless they are told.
 
-    Inside a node the GPUs are linked as in the first cluster of the catalogue with that device (NVLink, xGMI), else over
-    their own links at a share of the published rate, else over PCIe at a share of the device's rate to its host.
+    Nodes and network are those of the first cluster of the catalogue with the device; else of the machines that it is sold
+    in; else eight cards on PCIe with 100 Gbit/s a node are taken. Inside a node GPUs are linked as in that cluster (NVLink,
+    xGMI), else over their own links at a share of the published rate, else over PCIe at a share of the device's rate to its
+    host.
 
     Parameters
     ----------
     device : or its name, or a TOML file
-    gpus : of all nodes together; one a node if not given
-    nodes : over which they are spread evenly
-    network : line rate of a node's NICs together, one direction [bytes/s], or a text as ``"25 Gbit/s"``; needed where
-        there are several nodes and the catalogue has no cluster of the device
+    gpus : of all nodes together; one, or one in each node, if not given
+    nodes : over which they are spread evenly; as many as it takes if None
+    network : line rate of a node's NICs together, one direction [bytes/s], or a text as ``"25 Gbit/s"``; that of the
+        device's machines if None
+
+    Returns
+    -------
+    Cluster
+        whose name says the device and, where there are several, what nodes it is in; its title says it in full
 
     Raises
     ------
     InvalidValue
-        where GPUs don't split into nodes, or several nodes have no network
+        where GPUs don't split into nodes, or nothing is known of a network between them
     NotModelled
         where the links between several devices of the kind aren't published
 
     Examples
     --------
-    >>> machine("rtx-4090").gpus
-    1
+    >>> many = machine("h100-sxm", gpus=1024)
+    >>> many.name, many.levels == loader.load_cluster("dgx-h100").levels
+    ('h100-sxm in nodes as dgx-h100', True)
+    >>> machine("rtx-4090", gpus=16).title
+    '2 nodes of 8 x NVIDIA GeForce RTX 4090 24 GB on PCIe, 100 Gbit/s a node (assumed)'
     >>> two = machine("rtx-4090", gpus=8, nodes=2, network="25 Gbit/s")
     >>> two.gpus_per_node, round(two.levels[1].bandwidth / 1e9, 3)
     (4, 0.719)
     """
     built = device if isinstance(device, Device) else loader.load_device(device)
-    positive_int("nodes", nodes, MAX_NODES)
-    total = nodes if gpus is None else positive_int("gpus", gpus, MAX_NODES)
-    if total % nodes:
-        raise InvalidValue("gpus", total, f"a multiple of nodes={nodes}: they are spread evenly")
-    per_node = total // nodes
-    known = _cluster_with(built.name)
-    levels = [_inside(built, per_node, known)]
-    if nodes > 1 or network is not None:
-        levels.append(_between(built, per_node, nodes, network, known))
-    name = built.name if nodes == 1 else f"{built.name} in nodes of {per_node}"
-    return Cluster(name=name, device=built, levels=tuple(levels), gpus=total, title=_title(built, nodes, per_node))
+    usual = machine_of(built)
+    if nodes is None:
+        total = 1 if gpus is None else positive_int("gpus", gpus, MAX_GPUS)
+        per_node, count = usual.gpus, -(-total // usual.gpus)
+    else:
+        count = positive_int("nodes", nodes, MAX_NODES)
+        total = nodes if gpus is None else positive_int("gpus", gpus, MAX_GPUS)
+        if total % nodes:
+            raise InvalidValue("gpus", total, f"a multiple of nodes={nodes}: they are spread evenly")
+        per_node = total // nodes
+    levels = [_inside(built, per_node, total, usual.own)]
+    beyond = network is not None or (bool(usual.network or usual.like) and levels[0].size == per_node)
+    if count > 1 or (beyond and (nodes is None or network is not None)):
+        reach = count if nodes is not None else max(count, ROOM // per_node)
+        levels.append(_between(built, per_node, reach, network, usual))
+    return Cluster(
+        name=built.name + _nodes_in_words(per_node, count, network, usual), device=built, levels=tuple(levels), gpus=total,
+        title=_title(built, total, per_node, count, network, usual),
+    )  # fmt: skip
 
 
 def room(device: Device | str, network: float | str | None = None) -> Cluster:
-    """The largest cluster of a device that one line describes: nodes as the catalogue has them, as many as a network links.
+    """The largest cluster of a device that one line describes: nodes as it comes in, as many as a network links.
 
     Parameters
     ----------
@@ -84,58 +149,69 @@ def room(device: Device | str, network: float | str | None = None) -> Cluster:
     Examples
     --------
     >>> room("rtx-4090").gpus, room("h100-sxm").gpus
-    (8, 1024)
+    (1024, 1024)
     """
-    built = device if isinstance(device, Device) else loader.load_device(device)
-    known = _cluster_with(built.name)
-    node = known.gpus_per_node if known is not None else USUAL_NODE
-    linked = network is not None or (known is not None and len(known.levels) > 1)
-    nodes = ROOM // node if linked else 1
-    return machine(built, node * nodes, nodes, network)
+    return machine(device, ROOM, network=network)
 
 
-def _title(device: Device, nodes: int, per_node: int) -> str:
+def _nodes_in_words(per_node: int, count: int, network: float | str | None, usual: Machine) -> str:
+    """What a cluster's name says of its nodes: nothing of one."""
+    if count == 1:
+        return ""
+    as_sold = per_node == usual.gpus and network is None and usual.like is not None
+    return f" in nodes as {usual.like.name}" if as_sold and usual.like is not None else f" in nodes of {per_node}"
+
+
+def _title(device: Device, total: int, per_node: int, count: int, network: float | str | None, usual: Machine) -> str:
     name = device.title or device.name
-    return f"{nodes} nodes of {per_node} x {name}" if nodes > 1 else f"{per_node} x {name}"
+    found = f"{count} nodes of {per_node} x {name}" if count > 1 else f"{total} x {name}"
+    if network is not None or total == 1:
+        return found
+    if usual.like is not None:
+        share = "" if per_node == usual.gpus else "the network of a node "
+        return f"{found}, {share}as in {usual.like.title or usual.like.name}"
+    if usual.own is None and loader.link_of(device.name) is None:
+        found += " on PCIe"
+    if count == 1 or not usual.network:
+        return found
+    return f"{found}, {usual.network} a node" + (" (assumed)" if usual.assumed else "")
 
 
-def _cluster_with(device: str) -> Cluster | None:
-    """The first cluster of the catalogue that has a device."""
-    name = loader.cluster_with(device)
-    return loader.load_cluster(name) if name else None
-
-
-def _inside(device: Device, gpus: int, known: Cluster | None) -> Level:
-    if known is not None and gpus <= known.levels[0].size:
-        node = known.levels[0]
+def _inside(device: Device, size: int, total: int, own: Cluster | None) -> Level:
+    if own is not None and size <= own.levels[0].size:
+        node = own.levels[0]
         return Level(
-            name=node.name, latency=node.latency, bandwidth=node.bandwidth, line_rate=node.line_rate, size=gpus,
+            name=node.name, latency=node.latency, bandwidth=node.bandwidth, line_rate=node.line_rate, size=size,
             topology=node.topology,
         )  # fmt: skip
     link = loader.link_of(device.name)
     if link is not None:
-        return Level(name="link", size=gpus, latency=LINK_LATENCY, bandwidth=LINK_SHARE * link, line_rate=link)
-    if gpus > 1 and device.architecture in WITHOUT_PCIE:
-        raise NotModelled(
-            f"{gpus} {device.name}: no rate of the links between them is published; describe the cluster in TOML "
-            "(`costmodel new cluster FILE`)"
-        )
+        return Level(name="link", size=size, latency=LINK_LATENCY, bandwidth=LINK_SHARE * link, line_rate=link)
+    if device.architecture in WITHOUT_PCIE:
+        if total > 1 and size > 1:
+            raise NotModelled(
+                f"{total} {device.name}: no rate of the links between them is published; describe the cluster in TOML "
+                "(`costmodel new cluster FILE`)"
+            )
+        size = 1
     return Level(
-        name="pcie", size=gpus, latency=PCIE_LATENCY, bandwidth=PCIE_SHARE * device.host_bandwidth,
+        name="pcie", size=size, latency=PCIE_LATENCY, bandwidth=PCIE_SHARE * device.host_bandwidth,
         topology="tree", line_rate=device.host_bandwidth,
     )  # fmt: skip
 
 
-def _between(device: Device, per_node: int, nodes: int, network: float | str | None, known: Cluster | None) -> Level:
+def _between(device: Device, per_node: int, nodes: int, network: float | str | None, usual: Machine) -> Level:
     size = per_node * nodes
-    if network is None:
-        outer = known.levels[-1] if known is not None and len(known.levels) > 1 else None
-        if known is None or outer is None:
-            raise InvalidValue("network", None, f"a rate such as 25Gbit/s: {nodes} nodes of {device.name} need a network")
-        share = known.gpus_per_node / per_node  # the NICs are the node's
-        return Level(name=outer.name, size=size, latency=outer.latency, bandwidth=outer.bandwidth * share,
+    if network is None and usual.like is not None:
+        outer = usual.like.levels[-1]
+        share = usual.like.gpus_per_node / per_node  # the NICs are the node's
+        return Level(name=outer.name, size=max(size, outer.size // per_node * per_node), latency=outer.latency,
+                     bandwidth=outer.bandwidth * share,
                      line_rate=None if outer.line_rate is None else outer.line_rate * share)  # fmt: skip
-    line = quantity("network", network, "bandwidth") / per_node
+    rate = usual.network if network is None else network
+    if not rate:
+        raise InvalidValue("network", None, f"a rate such as 25Gbit/s: {nodes} nodes of {device.name} need a network")
+    line = quantity("network", rate, "bandwidth") / per_node
     return Level(name="network", size=size, latency=NETWORK_LATENCY, bandwidth=NIC_SHARE * line, line_rate=line)
 
 
@@ -151,6 +227,8 @@ def instance(name: str, gpus: int | None = None) -> Cluster | None:
     if entry is None:
         return None
     size: int = entry["gpus"]
-    total = size if gpus is None else gpus
+    total = size if gpus is None else positive_int("gpus", gpus, MAX_GPUS)
     nodes = -(-total // size)
-    return machine(entry["device"], gpus=total, nodes=nodes, network=entry.get("network") if nodes > 1 else None)
+    made = machine(entry["device"], gpus=nodes * size, nodes=nodes, network=entry.get("network") if nodes > 1 else None)
+    title = f"{name}, {size} x {made.device.title or made.device.name} each"
+    return dataclasses.replace(made, name=name, gpus=total, title=title)

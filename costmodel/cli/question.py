@@ -82,8 +82,9 @@ def add_hardware(parser: Parser) -> None:
     where.add_argument(
         "--cluster", metavar="C", help="name in the catalogue, a cloud's instance, a TOML file, or several to compare (a,b,c)",
     )  # fmt: skip
-    where.add_argument("--device", metavar="D", help="a GPU by name or TOML file: a cluster of --gpus of them in --nodes")
-    hardware.add_argument("--nodes", type=whole, metavar="N", help="how many nodes of it (default: one)")
+    where.add_argument("--device", metavar="D", help="a GPU by name or TOML file: --gpus of them, in nodes as it comes in")
+    hardware.add_argument("--nodes", type=whole, metavar="N",
+                          help="how many nodes (default: one of a cluster; of a device as many as its nodes hold)")  # fmt: skip
     hardware.add_argument("--gpus", type=whole, metavar="N", help="how many GPUs, of all nodes together (default: one node's)")
     hardware.add_argument("--network", metavar="RATE",
                           help="of a node's NICs together, such as 25Gbit/s: with --device and several --nodes")  # fmt: skip
@@ -119,14 +120,8 @@ def read_hardware(arguments: argparse.Namespace, grow: bool = False) -> Cluster:
     arguments : of the command line
     grow : where only a device was named, as many of it as one line describes rather than one
     """
-    if arguments.device is not None and grow and arguments.gpus is None and arguments.nodes is None:
-        from costmodel.catalogue.machines import room
-
-        cluster = room(arguments.device, arguments.network)
-    elif arguments.device is not None:
-        from costmodel.catalogue.machines import machine
-
-        cluster = machine(arguments.device, arguments.gpus, 1 if arguments.nodes is None else arguments.nodes, arguments.network)
+    if arguments.device is not None:
+        cluster = _of_device(arguments, grow)
     else:
         if arguments.network is not None:
             raise Misused("--network goes with --device; of a cluster, --set LEVEL.bandwidth=... changes a level")
@@ -144,6 +139,20 @@ def read_hardware(arguments: argparse.Namespace, grow: bool = False) -> Cluster:
 
         arguments.framework = replace(framework_on(cluster, arguments.framework), changes["framework"])
     return replace(cluster, changes["cluster"])
+
+
+def _of_device(arguments: argparse.Namespace, grow: bool) -> Cluster:
+    """So many GPUs of the kind that was named; what was taken for their nodes goes to the notes."""
+    from costmodel.catalogue.machines import machine, room
+
+    told = arguments.nodes is not None
+    if grow and arguments.gpus is None and not told:
+        cluster = room(arguments.device, arguments.network)
+    else:
+        cluster = machine(arguments.device, arguments.gpus, arguments.nodes, arguments.network)
+    if (cluster.gpus or 1) > 1 and not told:
+        arguments.notes.append(f"--device {arguments.device}: {cluster.title}")
+    return cluster
 
 
 def _sized(arguments: argparse.Namespace, cluster: Cluster) -> Cluster:

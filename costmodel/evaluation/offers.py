@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from costmodel.catalogue.machines import USUAL_NODE, machine
+from costmodel.catalogue.machines import machine
 from costmodel.checks import kind
 from costmodel.description.cluster import Cluster
 from costmodel.errors import CostModelError
@@ -150,7 +150,7 @@ def _grown(cluster: Cluster, gpus: int) -> Cluster | None:
     except CostModelError:
         pass
     try:
-        return machine(cluster.device, gpus=gpus, nodes=max(gpus // USUAL_NODE, 1))
+        return machine(cluster.device, gpus=gpus)
     except CostModelError:
         return None
 

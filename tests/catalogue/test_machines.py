@@ -24,13 +24,73 @@ WORK = ["--global-batch", "64", "--seq-len", "2048"]
 # One line
 
 
-def test_a_card_alone_is_one_gpu():
+def test_a_card_alone_is_one_gpu_of_the_machine_that_it_comes_in():
     card = machine("rtx-4090")
-    assert (card.gpus, card.gpus_per_node, len(card.levels)) == (1, 1, 1)
+    assert (card.gpus, card.gpus_per_node, card.name) == (1, 8, "rtx-4090")
+
+
+@pytest.mark.parametrize("device", loader.names("device"))
+def test_many_of_a_device_are_in_nodes_as_it_comes_in(device):
+    """Of every device: what shares links is what the catalogue's first cluster of it has, or a machine that names its source."""
+    known = loader.cluster_with(device)
+    for gpus in (1, 8, 16, 1024):
+        made = machine(device, gpus)
+        assert made.gpus == gpus and made.device == load_device(device)
+        if known and len(load_cluster(known).levels) > 1:
+            like = load_cluster(known)
+            rates = [(level.bandwidth, level.latency, level.topology) for level in made.levels]
+            assert rates == [(level.bandwidth, level.latency, level.topology) for level in like.levels]
+            assert made.gpus_per_node == like.gpus_per_node
+        elif not device.startswith("tpu-"):  # a pod of which is one torus
+            assert made.gpus_per_node <= 16
+        if gpus > made.gpus_per_node:
+            assert len(made.levels) > 1 and made.levels[1].line_rate < (made.levels[0].line_rate or 1e15)
+            assert " in nodes " in made.name and f"{-(-gpus // made.gpus_per_node)} nodes of" in made.title
+
+
+def test_a_thousand_h100_are_not_on_one_switch():
+    made, known = machine("h100-sxm", 1024), load_cluster("dgx-h100", 1024)
+    assert (made.levels, made.gpus) == (known.levels, known.gpus)
+    assert made.name == "h100-sxm in nodes as dgx-h100" and known.title in made.title
+    cards = machine("rtx-4090", 16)
+    assert [(level.name, level.size >= 16) for level in cards.levels] == [("pcie", False), ("network", True)]
+    assert "assumed" in cards.title
+
+
+def test_every_machine_of_the_list_is_of_a_device_without_a_cluster_of_several_nodes_and_has_a_source():
+    for name in loader.entries("machines.toml"):
+        entry = loader.entry_of("machines.toml", name)
+        assert entry["source"]
+        assert "like" in entry or entry["gpus"] > 1
+        if name != "default":
+            known = loader.cluster_with(name)
+            assert name in loader.names("device") and (known is None or len(load_cluster(known).levels) == 1)
+
+
+def test_gpus_of_a_kind_are_one_function_at_every_door(run):
+    """`load_cluster(device=...)`, `machine` and the command line give one cluster and one answer."""
+    assert load_cluster(device="rtx-4090", gpus=16) == machine("rtx-4090", 16)
+    assert load_cluster(device="h100", gpus=16, nodes=4, network="100 Gbit/s") == machine("h100-sxm", 16, 4, "100 Gbit/s")
+    code, out, err = run("estimate", "llama3.2-1b", "--device", "rtx-4090", "--gpus", "16", *WORK, "--json")
+    plan = costmodel.Plan(global_batch=64, seq_len=2048, data_parallel=16)
+    found = costmodel.estimate(load_model("llama3.2-1b"), machine("rtx-4090", 16), plan)
+    assert code == 0 and strict(out)["step_time_s"] == found.step_time
+    assert machine("rtx-4090", 16).title in err
+
+
+def test_a_cluster_is_named_by_itself_or_by_its_device(run):
+    for wrong in ({}, {"name": "dgx-h100", "device": "h100-sxm"}, {"name": "dgx-h100", "nodes": 2}):
+        with pytest.raises(costmodel.CostModelError, match="device"):
+            load_cluster(**wrong)
+
+
+def test_degrees_beyond_a_device_s_node_ask_for_the_nodes_they_need(run):
+    found = strict(run("estimate", "llama3.2-1b", "--device", "h100-sxm", *WORK, "--pipeline-parallel", "16", "--json")[1])
+    assert (found["data_parallel"], found["pipeline_parallel"]) == (1, 16)
 
 
 def test_a_node_of_a_known_system_has_its_links():
-    assert machine("h100-sxm", 8).levels[0].bandwidth == load_cluster("dgx-h100").levels[0].bandwidth
+    assert machine("h100-sxm", 8).levels == load_cluster("dgx-h100").levels
     assert machine("h100-sxm", 4).levels[0].name == "nvlink"
     assert machine("rtx-4090", 2).levels[0].name == "pcie"
 
@@ -111,7 +171,7 @@ def test_degrees_beyond_a_node_ask_for_the_nodes_they_need(run):
 
 def test_clusters_are_compared_in_one_table(run):
     code, out, _ = run("search", "llama3.2-1b", "--cluster", "dgx-h100,a100-pcie-node,mi300x-8", *WORK)
-    rows = [line for line in out.splitlines() if "TP" in line]
+    rows = [line for line in out.splitlines() if "micro-batch" in line]
     assert code == 0 and [row.split()[0] for row in rows] == ["dgx-h100", "a100-pcie-node", "mi300x-8"]
     found = strict(run("search", "llama3.2-1b", "--cluster", "dgx-h100,mi300x-8", *WORK, "--json")[1])["clusters"]
     alone = strict(run("search", "llama3.2-1b", "--cluster", "mi300x-8", *WORK, "--json", "--top", "1")[1])
