@@ -44,7 +44,7 @@ def test_many_of_a_device_are_in_nodes_as_it_comes_in(device):
         elif not device.startswith("tpu-"):  # a pod of which is one torus
             assert made.gpus_per_node <= 16
         if gpus > made.gpus_per_node:
-            assert len(made.levels) > 1 and made.levels[1].line_rate < (made.levels[0].line_rate or 1e15)
+            assert len(made.levels) > 1
             assert " in nodes " in made.name and f"{-(-gpus // made.gpus_per_node)} nodes of" in made.title
 
 
