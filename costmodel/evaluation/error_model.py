@@ -7,7 +7,6 @@ import functools
 import json
 import math
 import statistics
-import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,9 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from costmodel.catalogue.loader import constant_errors, names, text_of
 from costmodel.description.device import Device
 from costmodel.description.framework import Framework
+from costmodel.dual_numbers import Dual, bare
 from costmodel.errors import InvalidValue
 from costmodel.formulas.quantities import DeviceNumbers, Number, Software
-from costmodel.records import Row, flat, from_numbers, paths, replaced
+from costmodel.records import Row, as_number, flat, from_numbers, paths, replaced
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,8 +37,8 @@ OF_DEVICE = {
 """Numbers that each constant of a device sets; those whose names begin with ``base_`` are of the 16-bit dtype."""
 KNOWN = 0.02
 """Standard error of a constant's logarithm up to which it counts as known."""
-STEP = 1e-4
-"""Relative change of a constant by which slopes are taken."""
+STEP = 1e-6
+"""Relative change of a constant by which the slopes of several plans at once are taken."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -342,8 +342,13 @@ def slopes_of(
     device, framework : of the estimate
     dtype : of the GEMMs
     """
-    moves, errors = _moves(device, framework, dtype)
-    return _blocks(_logarithms(total, moves), moves.matrix, errors)
+    errors = device_errors(device, dtype)
+    of_device = tuple(one.numbers for one in errors)
+    numbers, software, places, matrix = _with_slopes(device.numbers(dtype), framework.numbers(), _owner(framework), of_device)
+    found = total(numbers, software)
+    derivatives: Mapping[int, float] = found.slopes if isinstance(found, Dual) else {}
+    slopes = [derivatives.get(place, 0.0) / bare(found) for place in range(places)]
+    return _blocks(slopes, matrix, errors)
 
 
 def slopes_of_plans(
@@ -362,7 +367,8 @@ def slopes_of_plans(
     moves, errors = _moves(device, framework, dtype)
     with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
         found = np.log(total(len(moves.moved), *moves.columns(plans))).reshape(plans, len(moves.moved))
-    return [_blocks(row, moves.matrix, errors) for row in found.tolist()]
+    slopes = (found[:, 1:] - found[:, :1]) / STEP
+    return [_blocks(row, moves.matrix, errors) for row in slopes.tolist()]
 
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -399,8 +405,18 @@ def _moves(device: Device, framework: Framework, dtype: str) -> tuple[_Moves, tu
     """Numbers with each constant moved, and the errors of the device's own."""
     errors = device_errors(device, dtype)
     changed = tuple(one.numbers for one in errors)
-    owner = framework.owner if framework.time_error is None else None
-    return _moved_constants(device.numbers(dtype), framework.numbers(), owner, changed), errors
+    return _moved_constants(device.numbers(dtype), framework.numbers(), _owner(framework), changed), errors
+
+
+def _owner(framework: Framework) -> str | None:
+    """Whose errors a framework's constants have; None where own runs gave it an error of its own."""
+    return framework.owner if framework.time_error is None else None
+
+
+def _fields_and_matrix(owner: str | None) -> tuple[Sequence[str], Matrix]:
+    """Constants of an owner, and the covariance of their logarithms; an owner who is unknown has the errors of any."""
+    entry = None if owner is None else _correlations(owner) or _correlations("@")
+    return (entry["fields"], _covariance(entry["standard_error"], entry["matrix"])) if entry else ((), ())
 
 
 @functools.lru_cache(maxsize=64)
@@ -408,36 +424,38 @@ def _moved_constants(
     numbers: DeviceNumbers, software: Software, owner: str | None, of_device: tuple[tuple[str, ...], ...]
 ) -> _Moves:
     """The same for every plan of a search: the framework's constants moved, then those of the device."""
-    # a framework whose owner is unknown has the errors of any; one that was calibrated has an error of its own
-    entry = None if owner is None else _correlations(owner) or _correlations("@")
+    fields, matrix = _fields_and_matrix(owner)
     constants = flat(software)
     moved = [(numbers, software)]
-    for field in entry["fields"] if entry else []:
+    for field in fields:
         if field in constants:
             moved.append((numbers, replaced(software, {field: constants[field] * (1.0 + STEP)})))
         else:
             moved.append((_moved(numbers, (field,)), software))
     moved += [(_moved(numbers, changed), software) for changed in of_device]
-    return _Moves(tuple(moved), _covariance(entry["standard_error"], entry["matrix"]) if entry else ())
+    return _Moves(tuple(moved), matrix)
+
+
+@functools.lru_cache(maxsize=64)
+def _with_slopes(
+    numbers: DeviceNumbers, software: Software, owner: str | None, of_device: tuple[tuple[str, ...], ...]
+) -> tuple[DeviceNumbers, Software, int, Matrix]:
+    """The same numbers with their slopes in the logarithm of each constant, and how many constants these are."""
+    fields, matrix = _fields_and_matrix(owner)
+    constants, slopes = flat(software) | numbers._asdict(), dict[str, dict[int, float]]()
+    for place, names_of_it in enumerate((*((field,) for field in fields), *of_device)):
+        for name in names_of_it:
+            slopes.setdefault(name, {})[place] = constants[name]
+    carried = {name: as_number(Dual(constants[name], found)) for name, found in slopes.items()}
+    of_software = {name: number for name, number in carried.items() if name not in DeviceNumbers._fields}
+    of_numbers = {name: number for name, number in carried.items() if name in DeviceNumbers._fields}
+    return numbers._replace(**of_numbers), replaced(software, of_software), len(fields) + len(of_device), matrix
 
 
 def _covariance(errors: Sequence[float], matrix: Sequence[Sequence[float]]) -> Matrix:
     return tuple(tuple(a * b * c for b, c in zip(errors, row, strict=True)) for a, row in zip(errors, matrix, strict=True))
 
 
-def _blocks(logarithms: Sequence[float], matrix: Matrix, errors: Sequence[DeviceError]) -> Slopes:
-    first, *rest = logarithms
-    slopes = tuple((one - first) / STEP for one in rest)
-    blocks = ((slopes[: len(matrix)], matrix),) if matrix else ()
+def _blocks(slopes: Sequence[float], matrix: Matrix, errors: Sequence[DeviceError]) -> Slopes:
+    blocks = ((tuple(slopes[: len(matrix)]), matrix),) if matrix else ()
     return Slopes(blocks, {one.name: slope * one.error for slope, one in zip(slopes[len(matrix) :], errors, strict=True)})
-
-
-def _logarithms(total: Callable[[DeviceNumbers, Software], Number], moves: _Moves) -> list[float]:
-    """Logarithms of an estimate at some constants: all in one evaluation where NumPy is loaded, else one by one."""
-    if "numpy" not in sys.modules:
-        return [math.log(total(*one)) for one in moves.moved]
-    import numpy as np
-
-    with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
-        found: list[float] = np.log(total(*moves.columns())).tolist()
-    return found
