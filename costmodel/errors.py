@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from costmodel.meanings import meant
+
+OFFERED = 8
+"""Names that a message offers at most."""
 
 
 class CostModelError(ValueError):
@@ -33,12 +36,18 @@ class NotModelled(CostModelError):
 
 
 class UnknownName(CostModelError):
-    """A name that the catalogue doesn't hold; `kinds` are those of its entries that have this name."""
+    """A name that the catalogue doesn't hold; `kinds` are those of its entries that have this name, `near` may be meant."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], kinds: Iterable[str] = ()):
+    def __init__(
+        self, kind: str, name: str, known: Iterable[str], kinds: Iterable[str] = (), near: Sequence[str] = (), nor: str = ""
+    ):
         where = {"device": f"; it is a device: --device {name}", "cluster": f"; it is a cluster: --cluster {name}"}
-        hint = "".join(where.get(other, f"; it is a {other}") for other in kinds) or meant(kind, name, known, most=4)
-        super().__init__(f"no {kind} named {name!r} in the catalogue{hint} (`costmodel {kind}s` lists them)")
+        hint = "".join(where.get(other, f"; it is a {other}") for other in kinds)
+        if not hint and near:
+            more = ", ..." if len(near) > OFFERED else ""
+            hint = f"; did you mean {', '.join(near[:OFFERED])}{more}?"
+        hint = hint or meant(kind, name, known, most=4)
+        super().__init__(f"no {kind} named {name!r} in the catalogue{nor}{hint} (`costmodel {kind}s` lists them)")
 
 
 class UnreadableFile(CostModelError):

@@ -88,7 +88,9 @@ def meant(kind: str, given: str, known: Iterable[str], most: int = 1) -> str:
     near = [name for name in names if _squeezed(name) == wanted]
     if not near:
         table = MEANT.get(kind, {})
-        near = [name for word, name in table.items() if _squeezed(word) == wanted and (name in names or name.startswith("--"))]
+        always = kind != "option"  # an option of another command is none of this one's
+        taken = [name for word, name in table.items() if _squeezed(word) == wanted]
+        near = [name for name in taken if name in names or (always and name.startswith("--"))]
     if not near:
         import difflib
 

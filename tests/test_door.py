@@ -284,7 +284,8 @@ def test_help_groups_its_options_and_keeps_the_rare_ones_for_help_all(run):
 
 @pytest.mark.parametrize("command", ["estimate", "search", "capacity", "train"])
 def test_help_says_a_default_or_what_is_tried_of_every_dimension(run, command):
-    said = {entry.split()[0]: entry for entry in re.split(r"^  (?=-)", run(command, "--help-all")[1], flags=re.MULTILINE)[1:]}
+    entries = re.split(r"^  (?=-)", run(command, "--help-all")[1], flags=re.MULTILINE)[1:]
+    said = {entry.split()[0].rstrip(","): entry for entry in entries}
     for name in {*SPLIT, *CHOICES, "data_parallel"}:
         assert re.search(r"\((default|tries):\s", said[f"--{name.replace('_', '-')}"]), name
 

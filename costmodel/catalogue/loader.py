@@ -18,6 +18,7 @@ import tomllib
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Literal, NoReturn
 
+from costmodel.catalogue import names as names_of
 from costmodel.catalogue import readings
 from costmodel.checks import choice, real, text, whole
 from costmodel.description.cluster import Cluster, Level
@@ -129,7 +130,7 @@ def _entry(kind: Kind, name: str) -> Row:
     if known is None:
         kinds: tuple[Kind, ...] = ("model", "device", "cluster")
         others = [other for other in kinds if other != kind and _has(other, name)]
-        raise UnknownName(kind, name, index, others)
+        raise UnknownName(kind, name, index, others, names_of.holding(name, index))
     return _entry_of(index[known], known)
 
 
@@ -142,32 +143,22 @@ def _aliases() -> dict[str, Row]:
     return tomllib.loads(text_of("aliases.toml"))
 
 
-def _squeezed(name: str) -> str:
-    """A name without what people write differently: case, spaces, the maker's name."""
-    return re.sub(r"^(nvidia|amd|intel|google|geforce|instinct|standard|azure)+", "", re.sub(r"[\s_.-]+", "", name.lower()))
-
-
 def alias(kind: str, name: str) -> str | None:
     """The entry of the catalogue that people also call by another name, or None.
 
     Parameters
     ----------
-    kind : ``"device"`` or ``"cluster"``
-    name : as it is written elsewhere, ``"p5.48xlarge"`` or ``"RTX 4090"``
+    kind : ``"model"``, ``"device"`` or ``"cluster"``; of others None
+    name : as it is written elsewhere, ``"p5.48xlarge"``, ``"RTX 4090"`` or ``"meta-llama/Llama-3.1-8B-Instruct"``
 
     Examples
     --------
-    >>> alias("cluster", "p5.48xlarge"), alias("device", "NVIDIA GeForce RTX 4090")
-    ('aws-p5', 'rtx-4090')
+    >>> alias("cluster", "p5.48xlarge"), alias("device", "NVIDIA GeForce RTX 4090"), alias("model", "Llama-3-8B")
+    ('aws-p5', 'rtx-4090', 'llama3-8b')
     """
-    if kind not in _FILES or len(name) > 100:
+    if kind not in ("model", "device", "cluster"):
         return None
-    wanted = _squeezed(name)
-    for other, entry in _aliases().get(kind, {}).items():
-        if _squeezed(other) == wanted:
-            found: str = entry
-            return found
-    return next((entry for entry in _index(kind) if _squeezed(entry) == wanted), None)  # type: ignore[arg-type]
+    return names_of.called(kind, name, _index(kind), _aliases().get(kind, {}))  # type: ignore[arg-type]
 
 
 def instances() -> dict[str, Row]:
@@ -222,23 +213,53 @@ def provenance(kind: Kind, name: str) -> Row:
     return copy.deepcopy(dict(_entry(kind, name).get("provenance", {})))
 
 
+def model_file(name: str) -> str | None:
+    """The file that a model's name leads to, or None where it is an entry of the catalogue, or nothing.
+
+    Parameters
+    ----------
+    name : a path; or ``owner/name`` of a model that is in no catalogue, but in this machine's cache of the hub
+
+    Raises
+    ------
+    UnknownName
+        where ``owner/name`` is nowhere
+    """
+    if name in _index("model") or (not os.path.exists(name) and alias("model", name) is not None):
+        return None
+    if os.path.exists(name) or not names_of.is_hub_id(name):
+        return name if is_file(name) else None
+    found = names_of.in_hub_cache(name)
+    if found is None:
+        near = names_of.holding(name.rpartition("/")[2], _index("model"))
+        raise UnknownName("model", name, _index("model"), (), near, ", nor a file, nor in this machine's cache of the hub")
+    return found
+
+
 def load_model(name: str | os.PathLike[str]) -> Transformer:
     """A model of the catalogue, of a TOML file, or of a Hugging Face ``config.json`` or the folder that holds one.
 
     Parameters
     ----------
-    name : of the entry, or a path
+    name : of the entry, a path, or a model's name on the Hugging Face hub: case, punctuation and variants (instruct, chat,
+        base) don't matter. What the catalogue hasn't is looked for in this machine's cache of the hub
 
     Raises
     ------
     UnknownName
-        where it is neither
+        where it is none of these
+
+    Examples
+    --------
+    >>> load_model("meta-llama/Llama-3.1-8B-Instruct") == load_model("llama3.1-8b")
+    True
     """
     name = path_or_name(name)
-    if name not in _index("model") and is_file(name):
-        return read_model_file(name) if name.endswith(".toml") else Transformer.from_huggingface(name)
+    file = model_file(name)
+    if file is not None:
+        return read_model_file(file) if file.endswith(".toml") else Transformer.from_huggingface(file)
     entry = {key: value for key, value in _entry("model", name).items() if key not in _FOR_READERS}
-    return Transformer(**{"name": name, **entry})
+    return Transformer(**{"name": name if name in _index("model") else alias("model", name), **entry})
 
 
 def load_device(name: str | os.PathLike[str]) -> Device:

@@ -78,9 +78,12 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
         option = unknown[0].partition("=")[0]
-        fields = [f"--{name.replace('_', '-')}" for name in vars(arguments) if name not in ("command", "run", "model", "given")]
-        hint = meant("option", option, fields) if option.startswith("-") else ""
-        hint = hint or f" (`costmodel {arguments.command} --help-all` lists the options)"
+        commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+        known = commands.choices[arguments.command]._option_string_actions
+        offered = [name for name in known if name not in ("-h", "--help", "--help-all")]
+        hint = meant("option", option, offered) if option.startswith("-") else ""
+        every = "--help-all" if "--help-all" in known else "--help"
+        hint = hint or f" (`costmodel {arguments.command} {every}` lists the options)"
         raise Misused(f"unknown argument {option[:80]!r}{hint}")
     arguments.command_line = shlex.join(["costmodel", *argv])
     return arguments

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
+from costmodel.description.dimensions import DIMENSIONS
 from costmodel.errors import CostModelError, InvalidValue
 from costmodel.records import Row
 
@@ -25,8 +26,33 @@ class Misused(CostModelError):
     """Arguments that can't be understood."""
 
 
+BRIEF = {"micro_batch": "mbs", "global_batch": "gbs", **{one.field: one.short.lower() for one in DIMENSIONS}}
+"""Short names of options that people know from frameworks, beside those of the parallel dimensions."""
+
+
+def spelled(name: str) -> tuple[str, ...]:
+    """The option of a name, and the short one that people know.
+
+    Parameters
+    ----------
+    name : of a field
+
+    Examples
+    --------
+    >>> spelled("tensor_parallel"), spelled("dtype")
+    (('--tensor-parallel', '--tp'), ('--dtype',))
+    """
+    return (f"--{name.replace('_', '-')}", *([f"--{BRIEF[name]}"] if name in BRIEF else []))
+
+
 class Helper(argparse.RawDescriptionHelpFormatter):
-    """Shows the default of an option that has one and doesn't say so itself."""
+    """Shows the default of an option that has one and doesn't say so itself, and its value once, behind all its spellings."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{', '.join(action.option_strings)} {value}"
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         words = action.help or ""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from costmodel.description.transformer import Transformer
 
 KINDS = ("model", "device", "cluster", "framework")
+_WORD = {"model": "llama", "device": "h100", "cluster": "h100", "framework": "megatron"}
+"""An example of a word by which a listing is narrowed."""
 
 
 def add(commands: Commands) -> None:
@@ -28,8 +30,9 @@ def add(commands: Commands) -> None:
     for kind in KINDS:
         listing = commands.add_parser(
             f"{kind}s", help=f"{kind}s of the catalogue",
-            examples=(f"costmodel {kind}s", f"costmodel {kind}s --json"),
+            examples=(f"costmodel {kind}s", f"costmodel {kind}s {_WORD[kind]}", f"costmodel {kind}s --json"),
         )  # fmt: skip
+        listing.add_argument("word", metavar="WORD", nargs="?", help=f"only those with it in their name (default: every {kind})")
         add_output(listing, "a table")
         listing.set_defaults(run=_list, kind=kind)
 
@@ -87,6 +90,10 @@ def _load(kind: str, name: str) -> object:
 def _list(arguments: argparse.Namespace) -> int:
     kind: str = arguments.kind
     rows = [_ROWS[kind](_load(kind, name)) for name in _names(kind)]
+    if arguments.word is not None:
+        rows = [row for row in rows if _has(row, arguments.word)]
+        if not rows:
+            raise InvalidValue("word", arguments.word, f"a part of the name of a {kind} (`costmodel {kind}s` lists all)")
     if arguments.json:
         print_json(rows)
         return codes.ANSWERED
@@ -95,6 +102,14 @@ def _list(arguments: argparse.Namespace) -> int:
     words = sum(show is _words for _, _, show in columns)
     print_page(table([title for _, title, _ in columns], cells, words), markdown=arguments.markdown)
     return codes.ANSWERED
+
+
+def _has(row: Row, word: str) -> bool:
+    """Whether a name, a title or a cluster's device holds every part of a word, whatever its case and punctuation."""
+    from costmodel.catalogue.names import squeezed
+
+    told = [squeezed(text) for text in (row["name"], row.get("device", ""), *row.get("title", "").split())]
+    return all(any(squeezed(part) in text for text in told) for part in word.split())
 
 
 def _model_row(model: Transformer) -> Row:

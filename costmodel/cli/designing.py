@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, add_output, many, number, read_model, whole
+from costmodel.cli.arguments import Commands, Misused, add_output, many, number, read_model, spelled, whole
 from costmodel.cli.output import Table, print_json, print_page, table, write_csv
 from costmodel.cli.training import tokens
 
@@ -40,7 +40,7 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
     designing.add_argument("model", metavar="MODEL", help="name in the catalogue, a TOML file, or a Hugging Face config.json")
     run = designing.add_argument_group("the run")
-    run.add_argument("--global-batch", type=whole, required=True, metavar="N", help="sequences per step")
+    run.add_argument(*spelled("global_batch"), type=whole, required=True, metavar="N", help="sequences per step")
     run.add_argument("--seq-len", type=whole, required=True, metavar="N", help="tokens of a sequence")
     run.add_argument("--tokens", type=tokens, required=True, metavar="X", help="to train on, such as 1e12 or 15T")
     run.add_argument("--days", type=number, metavar="X", help="that it may take (default: as many as it takes)")

@@ -5,7 +5,17 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from costmodel.cli.arguments import Misused, Parser, chosen, many, number, plan_fields, read_cluster, whole
+from costmodel.cli.arguments import (
+    Misused,
+    Parser,
+    chosen,
+    many,
+    number,
+    plan_fields,
+    read_cluster,
+    spelled,
+    whole,
+)
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER
 from costmodel.errors import InvalidValue
 
@@ -51,7 +61,7 @@ def add_question(parser: Parser, several: bool, fixed: bool = True) -> None:
     """Arguments of a question about plans: `several` values of a dimension, or one; `fixed` with a sequence length."""
     model = parser.add_argument_group("model")
     model.add_argument("model", metavar="MODEL", help="name in the catalogue, a TOML file, or a Hugging Face config.json")
-    model.add_argument("--global-batch", type=whole, required=True, metavar="N", help="sequences per step")
+    model.add_argument(*spelled("global_batch"), type=whole, required=True, metavar="N", help="sequences per step")
     model.add_argument("--seq-len", type=whole, required=fixed, metavar="N", help="tokens of a sequence")
     add_hardware(parser)
     plan = parser.add_argument_group(
@@ -64,11 +74,11 @@ def add_question(parser: Parser, several: bool, fixed: bool = True) -> None:
         group = software if name in SOFTWARE else plan
         known = GIVEN_BY.get(name) or ("the framework's" if default is None else default)
         help_ = f"{text} (tries: {TRIED[name]})" if several and name in TRIED else f"{text} (default: {known})"
-        option = "--" + name.replace("_", "-")
+        option = spelled(name)
         if several:
-            added = group.add_argument(option, type=many(reader), action="extend", metavar=shown, help=help_)
+            added = group.add_argument(*option, type=many(reader), action="extend", metavar=shown, help=help_)
         else:
-            added = group.add_argument(option, type=reader, metavar=shown, help=help_)
+            added = group.add_argument(*option, type=reader, metavar=shown, help=help_)
         if name in RARE:
             parser.rarely(added)
     plan.add_argument("--fit-probability", type=number, default=0.9, metavar="P",
@@ -213,11 +223,12 @@ def read_with_notes(name: str, arguments: argparse.Namespace) -> Transformer:
     """A model by name or from a file; what was left out of a ``config.json`` goes to ``arguments.notes``."""
     from costmodel.catalogue import loader
 
-    if name.endswith(".toml") or name in loader.names("model") or not loader.is_file(name):
+    file = loader.model_file(name)
+    if file is None or file.endswith(".toml"):
         return loader.load_model(name)
     from costmodel.description.huggingface import read
 
-    found = read(name)
+    found = read(file)
     arguments.notes += found.notes
     if found.passed_over and arguments.verbose:
         arguments.notes.append(f"keys that leave the shape alone were passed over: {', '.join(found.passed_over)}")

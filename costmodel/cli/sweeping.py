@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, chosen, many, number, plan_fields, whole
+from costmodel.cli.arguments import Commands, Misused, chosen, many, number, plan_fields, spelled, whole
 from costmodel.cli.output import print_json, print_text
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def add(commands: Commands) -> None:
     sweeping.add_argument("model", metavar="MODEL", type=_WORDS, help="models, by name or file")
     sweeping.add_argument("--cluster", metavar="C", type=_WORDS, required=True, help="clusters, by name or file")
     sweeping.add_argument("--gpus", metavar="N", type=many(whole), help="sizes to try each cluster in (default: its own)")
-    sweeping.add_argument("--global-batch", metavar="N", type=many(whole), required=True, help="sequences per step")
+    sweeping.add_argument(*spelled("global_batch"), metavar="N", type=many(whole), required=True, help="sequences per step")
     sweeping.add_argument("--seq-len", metavar="N", type=many(whole), required=True, help="tokens of a sequence")
     sweeping.add_argument("--framework", metavar="F", type=_WORDS, default=["megatron-core"], help="software (megatron-core)")
     sweeping.add_argument("--price", metavar="X", type=many(number), help="of a GPU for an hour, a row each")
@@ -49,7 +49,7 @@ def add(commands: Commands) -> None:
     sweeping.add_argument("--json", action="store_true", help="counts as JSON")
     group = sweeping.add_argument_group("what to try, one value or several (1,2,4)")
     for name, (reader, shown, text, _) in plan_fields().items():
-        group.add_argument("--" + name.replace("_", "-"), type=many(reader), action="extend", metavar=shown, help=text)
+        group.add_argument(*spelled(name), type=many(reader), action="extend", metavar=shown, help=text)
     sweeping.set_defaults(run=_sweep)
 
 

@@ -17,6 +17,7 @@ from costmodel.cli.arguments import (
     number,
     read_cluster,
     read_model,
+    spelled,
     whole,
 )
 from costmodel.cli.output import Table, heading, judged, print_json, print_page, share, table, whole_plan
@@ -102,10 +103,10 @@ def add(commands: Commands) -> None:
     comparing.add_argument("workload", metavar="WORKLOAD", help="a model, or a network of `costmodel networks`")
     comparing.add_argument("--cluster", required=True, metavar="C", help="name in the catalogue, or a TOML file")
     add_size(comparing)
-    comparing.add_argument("--global-batch", type=whole, metavar="N", help="sequences per step, of a model")
+    comparing.add_argument(*spelled("global_batch"), type=whole, metavar="N", help="sequences per step, of a model")
     comparing.add_argument("--seq-len", type=whole, metavar="N", help="tokens of a sequence, of a model")
     comparing.add_argument("--framework", default="megatron-core", metavar="F", help="software of a model")
-    comparing.add_argument("--micro-batch", type=whole, metavar="N", help="sequences per micro-batch, of a model")
+    comparing.add_argument(*spelled("micro_batch"), type=whole, metavar="N", help="sequences per micro-batch, of a model")
     comparing.add_argument("--minibatch", type=whole, default=64, metavar="N", help="samples of a GPU, of a network (64)")
     comparing.add_argument("--servers", type=whole, metavar="N", help="machines without GPUs (default: one a node)")
     comparing.add_argument(
