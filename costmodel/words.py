@@ -161,6 +161,33 @@ def alternatives(plan: Plan, twins: Sequence[Plan]) -> str:
     return ", ".join(words)
 
 
+SIZES = {"gpus": "GPUs", "seq_len": "tokens a sequence"}
+"""Of a question, as a change of it names them."""
+
+
+def spoken(change: str) -> str:
+    """A change of a question in words.
+
+    Parameters
+    ----------
+    change : fields and their values, as `costmodel.evaluation.offers.Offer` has it
+
+    Examples
+    --------
+    >>> spoken("adapter=lora, optimizer_offload=1.0"), spoken("gpus=1024"), spoken("zero_stage=any")
+    ('adapter lora, optimizer in host memory', '1,024 GPUs', 'any zero stage')
+    """
+    return ", ".join(_spoken(*part.split("=")) for part in change.split(", "))
+
+
+def _spoken(name: str, value: str) -> str:
+    if value == "any":
+        return f"any {name.replace('_', ' ')}"
+    if name.endswith("_offload"):
+        return f"{name.removesuffix('_offload')} in host memory"
+    return f"{int(value):,} {SIZES[name]}" if name in SIZES else f"{name.replace('_', ' ')} {value}"
+
+
 def label(plan: Plan) -> str:
     """A plan in a few words: its degrees, and what else differs from the commonest.
 

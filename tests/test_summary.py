@@ -100,6 +100,6 @@ def test_why_nothing_is_legal_is_said_in_words_not_in_codes():
         said = rejections({rule: 4000})
         assert said.startswith("4,000 ") and "_" not in said, rule
     found = costmodel.search(
-        MODEL, CLUSTER, global_batch=32, seq_len=8192, framework="deepspeed", zero_stage=3, pipeline_parallel=[2, 4]
+        MODEL, CLUSTER, global_batch=32, seq_len=8192, framework="megatron-deepspeed", zero_stage=3, pipeline_parallel=[2, 4]
     )
     assert not found.evaluated and "_" not in found.why_none() and "under a pipeline" in found.why_none()

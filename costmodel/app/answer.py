@@ -172,7 +172,7 @@ def answered(state: State) -> Answer:
     """
     before = searched(state.question)
     found = under_sliders(state, before)
-    fill_slopes(found.ranked)  # at once: the interval of every plan, and how sure the ranking is, need them
+    fill_slopes([*found.ranked, *found.leaders])  # at once: the interval of every plan, and how sure the ranking is, need them
     chosen = found[min(state.row, len(found) - 1)] if found.ranked else None
     moved = found is not before
     still = unmoved(state.question, chosen.plan) if chosen and moved else None

@@ -20,7 +20,7 @@ from costmodel.plots.dimension_sweeps import scaling_drawing
 from costmodel.plots.frontier import frontier_drawing
 from costmodel.plots.sensitivity import tornado_drawing
 from costmodel.plots.stages import stages_drawing
-from costmodel.plots.step import breakdown_drawing, waterfall
+from costmodel.plots.step import breakdown_drawing, waterfall_drawing
 from costmodel.plots.style import TEMPLATE, Drawing
 from costmodel.records import Row
 from costmodel.simulation.playback import timeline
@@ -140,7 +140,7 @@ def _time(answer: Answer) -> list[Drawing]:
     chosen = answer.chosen
     assert chosen is not None
     if answer.beside is not None:
-        return [breakdown_drawing([chosen, answer.beside]), waterfall(chosen, answer.beside).to_dict()]
+        return [breakdown_drawing([chosen, answer.beside]), waterfall_drawing(chosen, answer.beside)]
     first = [chosen, *(one for one in answer.found if one.plan != chosen.plan)][:SIDE]
     if not answer.moved:
         return [breakdown_drawing(first)]

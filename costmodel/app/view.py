@@ -17,7 +17,7 @@ from costmodel.evaluation.ranking import Standing
 from costmodel.plots.step import LOOKS
 from costmodel.plots.style import BLACK, colour
 from costmodel.units import GB, GiB, format_count, format_seconds
-from costmodel.words import between, label, part_name
+from costmodel.words import between, label, of_limit, part_name, spoken
 
 GROUPS = {
     "forward": ("forward",), "backward": ("backward", "recompute"),
@@ -28,8 +28,6 @@ GROUPS = {
 FEW = 6
 """Rows that the table has unless it is asked for more, so that nothing below moves while a slider does."""
 DAY = 86400.0
-SIZES = {"gpus": "GPUs", "seq_len": "tokens a sequence"}
-"""Of a question, as an offer changes them."""
 TWIN = 1e-3
 """Share of time and of memory by which plans must differ to be worth comparing."""
 HEADS = (
@@ -53,9 +51,8 @@ def said(answer: Answer) -> list[object]:
     ])  # fmt: skip
     place = min(answer.state.row, len(answer.found) - 1)
     standing = answer.found.standings.plans[place]
-    of = f"of {answer.found.fitting:,} that fit"
-    if answer.moved:
-        of += f" of the {answer.found.evaluated:,} leading plans"
+    among = "leading" if answer.moved else "legal"
+    of = f"of {answer.found.fitting:,} that fit of {answer.found.evaluated:,} {among} plans"
     spread = chosen.spread
     runs = f"{spread.rows:,} measured runs of {chosen.framework.name}" if spread.rows else f"no run of {chosen.framework.name}"
     here = "" if spread.calibrated else ", none on this GPU"
@@ -111,11 +108,11 @@ def would_fit(answer: Answer) -> list[object]:
         best, pairs = offer.best, taken(offer.change)
         rows.append(html.Tr([
             html.Td(html.Button(
-                _spoken(offer.change), type="button", className="plain plan", **{"data-set": urlencode(pairs), "data-anew": "1"}
+                spoken(offer.change), type="button", className="plain plan", **{"data-set": urlencode(pairs), "data-anew": "1"}
             ), className="text"),
             html.Td(f"{best.plan.gpus:,}", className="wide"), html.Td(format_seconds(best.step_time)),
             html.Td(f"{best.tokens_per_second / best.plan.gpus:,.0f}", className="wide"),
-            html.Td(f"{float(best.memory.total) / GiB:.1f} of {best.memory_limit / GiB:.1f} GiB"),
+            html.Td(of_limit(best)),
             html.Td(label(best.plan), className="text wide"),
         ]))  # fmt: skip
     heads = (("would fit with", "text"), ("GPUs", "wide"), ("step", ""), ("tokens/s/GPU", "wide"), ("memory", ""),
@@ -123,18 +120,6 @@ def would_fit(answer: Answer) -> list[object]:
     head = html.Tr([html.Th(text, className=kind, scope="col") for text, kind in heads])
     caption = html.Caption("Changes with which a plan would fit; choose one to make it", className="unseen")
     return [html.Table([caption, html.Thead(head), html.Tbody(rows)])]
-
-
-def _spoken(change: str) -> str:
-    """An offer's change in words."""
-    pairs = (part.split("=") for part in change.split(", "))
-    return ", ".join(f"any {name.replace('_', ' ')}" if value == "any" else _change(name, value) for name, value in pairs)
-
-
-def _change(name: str, value: str) -> str:
-    if name in ("optimizer_offload", "activation_offload"):
-        return f"{name.removesuffix('_offload')} in host memory"
-    return f"{int(value):,} {SIZES[name]}" if name in SIZES else f"{name.replace('_', ' ')} {value}"
 
 
 def changed(answer: Answer) -> str:
@@ -148,6 +133,7 @@ def table(answer: Answer) -> object:
     if offers := would_fit(answer):
         return offers
     rows = list(enumerate(zip(found.ranked, found.standings.plans, strict=True)))
+    either = found.alternatives
     keys: dict[str, Callable[[tuple[int, tuple[Estimate, Standing]]], float | str]] = {
         "plan": lambda row: label(row[1][0].plan),
         "besides": lambda row: row[1][0].step_time - row[1][0].times["forward"] - row[1][0].times["backward"],
@@ -164,9 +150,9 @@ def table(answer: Answer) -> object:
     longest = max([one.step_time for one in found.ranked] + ([miss.step_time] if miss else []), default=1.0)
     limits = [one.memory_limit for one in (*found.ranked, *([miss] if miss else []))]
     fullest = max([*limits, *([float(miss.memory.total)] if miss else [])], default=1.0)
-    body = [_row(answer, place, one, standing, longest, fullest) for place, (one, standing) in rows]
+    body = [_row(answer, place, one, standing, longest, fullest, either[place]) for place, (one, standing) in rows]
     if miss:
-        body.append(_row(answer, -1, miss, None, longest, fullest))
+        body.append(_row(answer, -1, miss, None, longest, fullest, ""))
     head = html.Tr([_head(state, *head) for head in HEADS])
     caption = html.Caption("Ranked plans; choose one to look at it", className="unseen")
     parts: list[object] = [html.Table([caption, html.Thead(head), html.Tbody(body)])]
@@ -189,7 +175,9 @@ def _head(state: State, key: str, text: str, kind: str) -> object:
     return html.Th(button, className=kind, scope="col", **order)
 
 
-def _row(answer: Answer, place: int, one: Estimate, standing: Standing | None, longest: float, fullest: float) -> object:
+def _row(
+    answer: Answer, place: int, one: Estimate, standing: Standing | None, longest: float, fullest: float, either: str
+) -> object:
     state = answer.state
     on, beside = place == state.row and place >= 0, place == state.beside and place >= 0
     times = [(name, sum(one.times[part] for part in parts), LOOKS[parts[0]][0]) for name, parts in GROUPS.items()]
@@ -201,6 +189,8 @@ def _row(answer: Answer, place: int, one: Estimate, standing: Standing | None, l
             label(one.plan) + tied, type="button", className="plain plan",
             **{"data-set": pairs, "aria-pressed": str(on or beside).lower(), "aria-label": f"{what} {label(one.plan)}"},
         )]  # fmt: skip
+        if either:
+            first.append(html.Small(either, className="hint"))
     else:
         first = [html.Span(label(one.plan)), " ", html.Small("does not fit", className="bad")]
     chance = f"{100 * standing.probability_fastest:.0f} %" if standing is not None else "\N{EN DASH}"

@@ -43,10 +43,10 @@ def _whatif(arguments: argparse.Namespace) -> int:
         command=arguments.command_line, **tried,
     )  # fmt: skip
     made.write_html(arguments.output)
-    size = os.path.getsize(arguments.output) / 1e6
-    fits = "" if made.candidates.found.ranked else "; no plan fits, it starts from the nearest"
+    size, found = os.path.getsize(arguments.output) / 1e6, made.candidates.found
+    fits = "" if found.ranked else "; no plan fits, it starts from the nearest"
     print_page(
-        f"{arguments.output}: {size:.1f} MB, {len(made.candidates.plans):,} of {made.candidates.legal:,} legal plans of "
+        f"{arguments.output}: {size:.1f} MB, {len(made.candidates.plans):,} of {found.evaluated:,} legal plans of "
         f"{model.name} on {cluster.gpus} GPUs of {cluster.name}{fits}"
     )
-    return codes.ANSWERED if made.candidates.found.ranked else codes.NOTHING_FITS
+    return codes.ANSWERED if found.ranked else codes.NOTHING_FITS

@@ -17,8 +17,11 @@ from costmodel.evaluation import engine as engines
 from costmodel.evaluation.error_model import spread_of
 from costmodel.evaluation.estimation import FIT_PROBABILITY, NO_PLAN, Estimate, StepParts
 from costmodel.evaluation.plan_search import SearchResult
+from costmodel.evaluation.ranking import LEADERS
 from costmodel.evaluation.search_result import Evaluated, leaner_than_all_before
+from costmodel.evaluation.selection import Found
 from costmodel.evaluation.simplicity import simplest_first
+from costmodel.evaluation.twins import WITH_TWINS, groups_of_twins, led_by
 from costmodel.formulas.quantities import Inputs, PlanNumbers
 from costmodel.formulas.training_step import pressure
 
@@ -158,6 +161,11 @@ class _Leads(NamedTuple):
                 yield _Batch(inputs, rows, np.broadcast_to(discrepancy, here.shape), self.parts, here)
             begin += numbers.shape[1]
 
+    def _found(self, place: int, time: float, held: float) -> Found:
+        """A leading plan as a search holds it."""
+        at = int(self.places[place])
+        return Found(time, held, int(self.every.rows[1, at]), {name: column[at] for name, column in self.every.columns.items()})
+
     def ranked(self, top: int) -> SearchResult:
         """The search as of the leading plans alone, once their parts are known."""
         found, every, parts, device = self.found, self.every, self.parts, self.question.cluster.device
@@ -170,7 +178,22 @@ class _Leads(NamedTuple):
             return Estimate(question=self.question, plan=plan, step=StepParts.of(step, self.question, plan))
 
         inside, outside = np.flatnonzero(fits), np.flatnonzero(~fits)
-        ranked = simplest_first([rebuilt(int(place)) for place in inside[np.argsort(times[inside], kind="stable")[:top]]])
+        order = inside[np.argsort(times[inside], kind="stable")[: WITH_TWINS * max(top, LEADERS)]]
+        several = [self._found(int(place), float(times[place]), float(held[place])) for place in order]
+        made = {id(one): int(place) for one, place in zip(several, order, strict=True)}
+        estimated: dict[int, Estimate] = {}
+
+        def estimate_of(one: Found) -> Estimate:
+            place = made[id(one)]
+            return estimated.setdefault(place, estimated.get(place) or rebuilt(place))
+
+        rows = groups_of_twins(several, every.chosen)
+        if rows:
+            first = simplest_first([estimate_of(one) for one in several[: WITH_TWINS * top]])[0]
+            rows = led_by(next(one for one in several if estimated.get(made[id(one)]) is first), rows)
+        ranked = [estimate_of(row[0]) for row in rows[:top]]
+        leaders = tuple(estimate_of(row[0]) for row in rows[:LEADERS])
+        twins = tuple(tuple(every.plan(int(self.places[made[id(one)]])) for one in row[1:]) for row in rows[:top])
         miss = rebuilt(int(outside[np.argmin(held[outside])])) if len(outside) and not ranked else None
         kept = dataclasses.replace(
             every, step_time=times, peak_memory=held, fits=fits, rows=every.rows[:, self.places],
@@ -178,7 +201,7 @@ class _Leads(NamedTuple):
         )  # fmt: skip
         return dataclasses.replace(
             found, model=self.question.model, cluster=self.question.cluster, evaluated=len(self.places), fitting=int(fits.sum()),
-            ranked=ranked, closest_miss=miss, every=kept,
+            ranked=ranked, closest_miss=miss, every=kept, twins=twins, leaders=leaders, undecided=0,
         )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ from costmodel.evaluation.search_result import Evaluated, SearchResult
 from costmodel.evaluation.search_space import Column, Space
 from costmodel.evaluation.selection import Found, Selection
 from costmodel.evaluation.simplicity import simplest_first
-from costmodel.evaluation.twins import groups_of_twins
+from costmodel.evaluation.twins import WITH_TWINS, groups_of_twins, led_by
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import CODES
 from costmodel.records import Row, changed
@@ -60,8 +60,6 @@ CHOICES = (
 )  # fmt: skip
 """Dimensions that are the same for a whole batch of columns."""
 LARGEST_SEARCH = 50_000_000
-WITH_TWINS = 4
-"""Plans kept for each row of a ranking, as a row may stand for several."""
 
 
 class Kept(NamedTuple):
@@ -299,7 +297,7 @@ def _result(
     if rows:
         candidates = [rows[0][0], *kinds]
         first = simplest_first(estimates(candidates))[0]  # whatever the number of plans that are asked for
-        rows = _led_by(next(one for one in candidates if known[id(one)] is first), rows)
+        rows = led_by(next(one for one in candidates if known[id(one)] is first), rows)
         slowest = fitting[min(len(fitting), WITH_TWINS * LEADERS) - 1].time
         leaders = estimates([group[0] for group in rows[:LEADERS] if group[0].time <= slowest or group is rows[0]])
     ranked = estimates([group[0] for group in rows[:top]])
@@ -317,13 +315,6 @@ def _result(
 
 def _time(found: Found) -> float:
     return found.time
-
-
-def _led_by(first: Found, rows: Sequence[list[Found]]) -> list[list[Found]]:
-    """Rows of a ranking with the one that holds a plan put first, and the plan first in it."""
-    its = next(row for row in rows if any(one is first or one == first for one in row))
-    led = [first, *(one for one in its if one != first)]
-    return [led, *(row for row in rows if row is not its)]
 
 
 def _plan(sample: Plan, values: Mapping[str, float], recompute: Sequence[str | int]) -> Plan:

@@ -10,6 +10,8 @@ from costmodel.records import Row
 
 TWIN = 1e-3
 """Share of time and of memory by which twins may differ."""
+WITH_TWINS = 4
+"""Plans kept for each row of a ranking, as a row may stand for several."""
 
 
 def groups_of_twins(found: Sequence[Found], choices: Sequence[Mapping[str, object]]) -> list[list[Found]]:
@@ -46,9 +48,22 @@ def groups_of_twins(found: Sequence[Found], choices: Sequence[Mapping[str, objec
     return groups
 
 
+def led_by(first: Found, rows: Sequence[list[Found]]) -> list[list[Found]]:
+    """Rows of a ranking with the one that holds a plan put first, and the plan first in it.
+
+    Parameters
+    ----------
+    first : the plan
+    rows : as `groups_of_twins` gives them
+    """
+    its = next(row for row in rows if any(one is first or one == first for one in row))
+    led = [first, *(one for one in its if one != first)]
+    return [led, *(row for row in rows if row is not its)]
+
+
 def _differences(one: Mapping[str, object], other: Mapping[str, object]) -> int:
     """In how many things two plans differ."""
     return sum(one.get(name) != other.get(name) for name in one.keys() | other.keys())
 
 
-__all__ = ["TWIN", "groups_of_twins"]
+__all__ = ["TWIN", "WITH_TWINS", "groups_of_twins", "led_by"]

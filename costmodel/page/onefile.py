@@ -10,7 +10,7 @@ from costmodel import __version__
 from costmodel.catalogue.software import framework_on
 from costmodel.checks import kind, real
 from costmodel.description.cluster import Cluster
-from costmodel.description.dimensions import RANK_ORDER
+from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, WRITTEN
 from costmodel.description.framework import Framework
 from costmodel.description.plan import FOLLOWING, Plan
 from costmodel.description.transformer import Transformer
@@ -18,6 +18,8 @@ from costmodel.errors import InvalidValue
 from costmodel.evaluation.error_model import NINETY
 from costmodel.evaluation.estimation import TIME_PARTS, estimate
 from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
+from costmodel.evaluation.offers import offers
+from costmodel.evaluation.twins import TWIN
 from costmodel.page.conversion import learn
 from costmodel.page.data import embedded, script, static, timeline_script
 from costmodel.page.plans import Candidates, candidates, columns
@@ -25,7 +27,8 @@ from costmodel.page.question import Asked, Fields, unasked
 from costmodel.page.schedules import orders
 from costmodel.page.sliders import sliders
 from costmodel.records import made
-from costmodel.words import part_name
+from costmodel.units import format_seconds
+from costmodel.words import SAID, label, of_limit, part_name, spoken
 
 PRICE = 2.5
 """Of a GPU-hour, where none is given: something to drag."""
@@ -65,9 +68,10 @@ class WhatIf:
 
     def __repr__(self) -> str:
         model, cluster, framework, plan, _ = self.question
+        legal = self.candidates.found.evaluated
         return (
             f"WhatIf({model.name} on {cluster.gpus} GPUs of {cluster.name}, {framework.name}, {plan.global_batch} sequences of "
-            f"{plan.seq_len} tokens: {self.candidates.first.step_time:.4g} s a step, {self.candidates.legal} legal plans)"
+            f"{plan.seq_len} tokens: {self.candidates.first.step_time:.4g} s a step, {legal} legal plans)"
         )
 
     def _ipython_display_(self) -> None:
@@ -156,7 +160,7 @@ class WhatIf:
 
         model, cluster, framework, plan, _ = self.question
         first, found = self.candidates.first, self.candidates.found
-        standing = found.standings.plans[0].probability_fastest if found.ranked else None
+        place = {one: row for row, one in enumerate(self.candidates.plans)}
         return {
             "version": __version__, "command": self.command,
             "facts": {
@@ -166,10 +170,23 @@ class WhatIf:
                             "GPU": cluster.device.title or cluster.device.name, "framework": framework.name},
             },
             "columns": columns(self.candidates.plans, self.question.fields()),
-            "plans": len(self.candidates.plans), "legal": self.candidates.legal,
+            "plans": len(self.candidates.plans), "legal": found.evaluated, "fitting": found.fitting,
+            "ranking": [
+                {"row": place[one.plan], "fastest": standing.probability_fastest, "either": either, "tied": standing.tied}
+                for one, standing, either in zip(found.ranked, found.standings.plans, found.alternatives, strict=True)
+            ],
+            "offers": [
+                [spoken(one.change), f"{one.best.plan.gpus:,}", format_seconds(one.best.step_time),
+                 f"{one.best.tokens_per_second / one.best.plan.gpus:,.0f}", of_limit(one.best), label(one.best.plan)]
+                for one in offers(found)
+            ],
+            "none": "" if found.ranked else found.why_none(),
+            "words": {
+                "degrees": [(one.field, one.short) for one in WRITTEN], "said": SAID,
+                "ranks": {one.column: one.short for one in DIMENSIONS}, "twin": TWIN,
+            },
             "margin": first.spread.margin(first.required_probability),
-            "error": NINETY * first.time_spread, "runs": first.spread.rows,
-            "calibrated": first.spread.calibrated, "fastest": standing,
+            "error": NINETY * first.time_spread, "runs": first.spread.rows, "calibrated": first.spread.calibrated,
             "utilisation": first.mfu * first.step_time / first.step.model_flop,
             "price": self.price, "gpus": cluster.gpus, "tokens": plan.global_batch * plan.seq_len,
             "sliders": [slider._asdict() for slider in sliders(self.question, self.price)],

@@ -19,7 +19,7 @@ MOST = 4000
 CORNERS = (0.25, 4.0)
 """Factors on bandwidths and on memory at which the fastest plans are held too where there are more than `MOST`."""
 SHOWN = 20
-"""Plans whose standing is worked out."""
+"""Plans that are ranked as the question is asked."""
 
 
 class Candidates(NamedTuple):
@@ -28,13 +28,11 @@ class Candidates(NamedTuple):
     Parameters
     ----------
     found : the search as asked
-    plans : legal plans, fits or not
-    legal : how many there are in all
+    plans : legal plans, fits or not, those that the search ranks first
     """
 
     found: SearchResult
     plans: list[Plan]
-    legal: int
 
     @property
     def first(self) -> Estimate:
@@ -49,27 +47,31 @@ class Candidates(NamedTuple):
 def candidates(model: Transformer, cluster: Cluster, framework: Framework, **asked: object) -> Candidates:
     """Search, and keep all legal plans, or the fastest at every corner of what may be changed.
 
-    Ranks stand in the framework's own order unless another is asked for: a page holds one order.
+    Of plans that differ in the order of their ranks, one is kept beside those that the search ranks: a page holds one order.
 
     Parameters
     ----------
     model, cluster, framework : what is trained, on what, with which software
     asked : ``global_batch``, ``seq_len`` and dimensions, as `costmodel.search` takes them
     """
-    asked = {"rank_order": framework.rank_orders[:1], **asked}
     found = search_by_name(model, cluster, framework=framework, top=SHOWN, **asked)
-    roomy = _memory(cluster, 1e3)
-    every = search_by_name(model, roomy, framework=framework, top=MOST, **asked)
     held = dict.fromkeys(one.plan for one in found.ranked)
     if found.closest_miss is not None:
         held[found.closest_miss.plan] = None
-    if every.evaluated > MOST:
+
+    def fastest(on: Cluster, most: int, fitting: bool) -> dict[Plan, None]:
+        given = {"rank_order": framework.rank_orders[:1], **asked}
+        every = search_by_name(model, on, framework=framework, top=1, keep_evaluated=True, **given).every
+        assert every is not None
+        places = every.by_time[every.fits[every.by_time]] if fitting else every.by_time
+        return dict.fromkeys(every.plan(int(place)) for place in places[:most])
+
+    if found.evaluated > MOST:
         corners = list(_corners(cluster))
         for corner in corners:
-            near = search_by_name(model, corner, framework=framework, top=MOST // len(corners), **asked)
-            held |= dict.fromkeys(one.plan for one in near.ranked)
-    held |= dict.fromkeys(one.plan for one in every.ranked)
-    return Candidates(found, list(held)[:MOST], every.evaluated)
+            held |= fastest(corner, MOST // len(corners), fitting=True)
+    held |= fastest(_memory(cluster, 1e3), MOST, fitting=False)
+    return Candidates(found, list(held)[:MOST])
 
 
 def _memory(cluster: Cluster, factor: float) -> Cluster:

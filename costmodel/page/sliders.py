@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from costmodel.page.question import Asked
+from costmodel.units import GiB
 
 FACTOR = 8.0
 """Times less and more that a rate, a delay or a capacity can be dragged to."""
@@ -22,6 +23,7 @@ class Slider(NamedTuple):
     value : where it starts, in the field's unit
     least, most : how far it goes, in the field's unit
     logarithmic : whether equal ways are equal factors
+    ends : what the least and the most are, where they are more than ends
     """
 
     field: str
@@ -32,6 +34,7 @@ class Slider(NamedTuple):
     least: float
     most: float
     logarithmic: bool
+    ends: tuple[str, str] = ("", "")
 
 
 def sliders(question: Asked, price: float) -> list[Slider]:
@@ -53,13 +56,15 @@ def sliders(question: Asked, price: float) -> list[Slider]:
     for level in question.cluster.levels:
         if level.latency:
             factor(f"{level.name}.latency", f"{level.name} latency", "us", 1e-6, fields[f"{level.name}.latency"])
-    factor("device.memory", "GPU memory", "GB", 1e9, fields["device.memory"])
+    factor("device.memory", "GPU memory", "GiB", float(GiB), fields["device.memory"])
     factor("device.memory_bandwidth", "memory bandwidth", "GB/s", 1e9, fields["device.memory_bandwidth"])
     factor("device.flop_rate", f"{dtype} peak", "TFLOP/s", 1e12, device.peak(dtype))
     efficiency = device.gemm_efficiency(dtype)
-    found.append(Slider("device.gemm_efficiency", "GEMM efficiency", "", 1.0, efficiency, 0.1, max(1.0, efficiency), False))
+    most, ends = max(1.0, efficiency), ("", "the peak")
+    found.append(Slider("device.gemm_efficiency", "GEMM efficiency", "% of peak", 0.01, efficiency, 0.1, most, False, ends))
     if (imbalance := fields.get("model.expert_imbalance")) is not None:
-        found.append(Slider("model.expert_imbalance", "token imbalance", "", 1.0, imbalance, 1.0, max(4.0, imbalance), False))
+        most, ends = max(4.0, imbalance), ("even", "")
+        found.append(Slider("model.expert_imbalance", "token imbalance", "", 1.0, imbalance, 1.0, most, False, ends))
     found.append(Slider("price", "price of a GPU-hour", "", 1.0, price, 0.0, max(10.0, 2 * price), False))
     return found
 

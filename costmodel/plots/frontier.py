@@ -12,6 +12,7 @@ from costmodel.evaluation.error_model import spread_of
 from costmodel.evaluation.estimation import FIT_PROBABILITY
 from costmodel.evaluation.plan_search import SearchResult
 from costmodel.evaluation.search_result import Evaluated
+from costmodel.plots.specification import filled, named, of, when
 from costmodel.plots.style import (
     BLACK,
     BLUE,
@@ -39,6 +40,11 @@ class Points(NamedTuple):
     memory: tuple[float, ...]
     texts: tuple[str, ...]
 
+    @classmethod
+    def none(cls) -> Points:
+        """No plan at all."""
+        return cls((), (), ())
+
 
 class Frontier(NamedTuple):
     """What is shown.
@@ -51,6 +57,7 @@ class Frontier(NamedTuple):
     best : plans that none beats in time and memory both, the fastest first
     limit : of memory, up to which a plan is judged to fit
     left_out : plans that are too far or too many to be drawn
+    before : those that none beat before a change; none where nothing was changed
     """
 
     title: str
@@ -61,6 +68,66 @@ class Frontier(NamedTuple):
     best: Points
     limit: float
     left_out: int
+    before: Points = Points.none()
+
+    @property
+    def fastest(self) -> Points:
+        """The plan that is the fastest of those that fit."""
+        place = next((place for place, held in enumerate(self.best.memory) if held <= self.limit), len(self.best.memory))
+        one = slice(place, place + 1)
+        return Points(self.best.times[one], self.best.memory[one], self.best.texts[one])
+
+    @property
+    def symbols(self) -> list[str]:
+        """Of the plans that none beats: hollow where they don't fit."""
+        return ["diamond" if held <= self.limit else "diamond-open" for held in self.best.memory]
+
+    @property
+    def words(self) -> str:
+        """What stands above the figure."""
+        left = f"<br><sub>{self.left_out:,} more are slower, larger or too many to be drawn</sub>" if self.left_out else ""
+        return f"{self.title}{left}"
+
+    @property
+    def fits(self) -> str:
+        """What stands at the limit."""
+        return f"fits up to {self.limit:.3g} {self.memory_unit}"
+
+
+def _points(path: str, name: str, more: Drawing) -> Drawing:
+    return {
+        "type": "scatter", "x": of(f"{path}.times"), "y": of(f"{path}.memory"), "text": of(f"{path}.texts"), "name": name,
+        "mode": "markers", "hovertemplate": "%{text}<extra></extra>", **more,
+    }  # fmt: skip
+
+
+_LINE, _WORDS = level(0.0, "", "right")
+FRONTIER: Drawing = {
+    "data": [
+        _points("fitting", "fits", {"marker": {"color": GREY, "size": 6, "opacity": 0.6}}),
+        _points("missing", "does not fit", {"marker": {"color": GREY, "size": 6, "symbol": "circle-open", "opacity": 0.6}}),
+        when("before.times", _points("before", "frontier before the change", {
+            "mode": "lines", "line": {"color": GREY, "width": 5, "shape": "hv"}, "opacity": 0.5,
+            "hovertemplate": "before: %{text}<extra></extra>",
+        })),
+        _points("best", "frontier: none is faster and leaner", {
+            "mode": "lines+markers", "line": {"color": BLUE, "width": 2, "shape": "hv"},
+            "marker": {"color": BLUE, "size": 10, "symbol": of("symbols"), "line": {"width": 1.5, "color": BLUE}},
+        }),
+        when("fastest.times", _points("fastest", "fastest that fits", {
+            "marker": {"symbol": "star", "size": 16, "color": VERMILLION, "line": {"color": BLACK, "width": 1}},
+        })),
+    ],
+    "layout": {
+        "template": TEMPLATE, "title": {"text": of("words")}, "height": 480, "margin": {"l": 60, "r": 20, "t": 70, "b": 110},
+        "shapes": [{**_LINE, "y0": of("limit"), "y1": of("limit")}],
+        "annotations": [{**_WORDS, "y": of("limit"), "text": of("fits")}],
+        "legend": {"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0.0},
+        "xaxis": {"title": {"text": "step time [{time_unit}]"}, "rangemode": "normal", "zeroline": False},
+        "yaxis": {"title": {"text": "memory of the fullest GPU [{memory_unit}]"}, "rangemode": "tozero"},
+    },
+}  # fmt: skip
+"""The chart of a `Frontier`."""
 
 
 def frontier(result: SearchResult, most: int = MOST_POINTS) -> Frontier:
@@ -151,50 +218,9 @@ def frontier_drawing(result: SearchResult, before: SearchResult | None = None) -
         where the search has not kept its plans, or had none
     """
     shown = frontier(result)
-    looks = (
-        ("fits", shown.fitting, {"color": GREY, "size": 6, "opacity": 0.6}),
-        ("does not fit", shown.missing, {"color": GREY, "size": 6, "symbol": "circle-open", "opacity": 0.6}),
-    )  # fmt: skip
-    data: list[dict[str, object]] = [
-        {
-            "type": "scatter", "x": points.times, "y": points.memory, "text": points.texts, "name": name, "mode": "markers",
-            "marker": marker, "hovertemplate": "%{text}<extra></extra>",
-        }
-        for name, points, marker in looks
-    ]  # fmt: skip
     if before is not None:
-        was, now = frontier(before, 0), (shown.time_unit, shown.memory_unit)
-        if (was.time_unit, was.memory_unit) == now:
-            data.append({
-                "type": "scatter", "x": was.best.times, "y": was.best.memory, "text": was.best.texts, "mode": "lines",
-                "name": "frontier before the change", "hovertemplate": "before: %{text}<extra></extra>",
-                "line": {"color": GREY, "width": 5, "shape": "hv"}, "opacity": 0.5,
-            })  # fmt: skip
-    inside = [held <= shown.limit for held in shown.best.memory]
-    data.append({
-        "type": "scatter", "x": shown.best.times, "y": shown.best.memory, "text": shown.best.texts, "mode": "lines+markers",
-        "name": "frontier: none is faster and leaner", "hovertemplate": "%{text}<extra></extra>",
-        "line": {"color": BLUE, "width": 2, "shape": "hv"},
-        "marker": {
-            "color": BLUE, "size": 10, "symbol": ["diamond" if fits else "diamond-open" for fits in inside],
-            "line": {"width": 1.5, "color": BLUE},
-        },
-    })  # fmt: skip
-    fitting = [place for place, fits in enumerate(inside) if fits]
-    if fitting:
-        place = fitting[0]
-        data.append({
-            "type": "scatter", "x": [shown.best.times[place]], "y": [shown.best.memory[place]], "mode": "markers",
-            "text": [shown.best.texts[place]], "name": "fastest that fits", "hovertemplate": "%{text}<extra></extra>",
-            "marker": {"symbol": "star", "size": 16, "color": VERMILLION, "line": {"color": BLACK, "width": 1}},
-        })  # fmt: skip
-    line, words = level(shown.limit, f"fits up to {shown.limit:.3g} {shown.memory_unit}", "right")
-    left = f"<br><sub>{shown.left_out:,} more are slower, larger or too many to be drawn</sub>" if shown.left_out else ""
-    layout = {
-        "template": TEMPLATE, "title": {"text": shown.title + left}, "height": 480,
-        "margin": {"l": 60, "r": 20, "t": 70, "b": 110}, "shapes": [line], "annotations": [words],
-        "legend": {"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0.0},
-        "xaxis": {"title": {"text": f"step time [{shown.time_unit}]"}, "rangemode": "normal", "zeroline": False},
-        "yaxis": {"title": {"text": f"memory of the fullest GPU [{shown.memory_unit}]"}, "rangemode": "tozero"},
-    }  # fmt: skip
-    return {"data": data, "layout": layout}
+        was = frontier(before, 0)
+        if (was.time_unit, was.memory_unit) == (shown.time_unit, shown.memory_unit):
+            shown = shown._replace(before=was.best)
+    drawn: Drawing = filled(FRONTIER, named(shown))
+    return drawn

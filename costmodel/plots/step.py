@@ -9,12 +9,12 @@ import plotly.graph_objects as go
 
 from costmodel.evaluation.compare import differences
 from costmodel.evaluation.estimation import TIME_PARTS, Estimate
+from costmodel.plots.specification import each, filled, named, of, when
 from costmodel.plots.style import (
     BLACK,
     BLUE,
     GREEN,
     GREY,
-    LIGHT,
     ORANGE,
     PURPLE,
     SKY,
@@ -22,7 +22,6 @@ from costmodel.plots.style import (
     VERMILLION,
     Drawing,
     seconds_unit,
-    whiskers,
 )
 from costmodel.units import format_seconds
 from costmodel.words import label, part_name
@@ -39,9 +38,11 @@ SMALL = 0.03
 
 
 class Bar(NamedTuple):
-    """One part of the step in every plan [unit of the figure], with what its hover says."""
+    """One part of the step in every plan [unit of the figure], how it looks, and what its hover says."""
 
-    part: str
+    name: str
+    colour: str
+    pattern: str
     times: tuple[float, ...]
     texts: tuple[str, ...]
 
@@ -54,6 +55,7 @@ class Breakdown(NamedTuple):
     title : of the figure
     unit : of all times
     plans : a label of each, no two alike
+    ticks : what stands beside each plan's bar
     bars : parts that any plan has, in the order of the step
     totals, lows, highs : step times with their 90 % intervals
     before : step times before a change; none where nothing was changed
@@ -62,11 +64,75 @@ class Breakdown(NamedTuple):
     title: str
     unit: str
     plans: tuple[str, ...]
+    ticks: tuple[str, ...]
     bars: tuple[Bar, ...]
     totals: tuple[float, ...]
     lows: tuple[float, ...]
     highs: tuple[float, ...]
     before: tuple[float, ...] = ()
+
+    @property
+    def places(self) -> list[int]:
+        """Of the plans, from the top."""
+        return list(range(len(self.plans)))
+
+    @property
+    def above(self) -> list[float]:
+        """From each step time to the end of its interval."""
+        return [high - total for total, high in zip(self.totals, self.highs, strict=True)]
+
+    @property
+    def below(self) -> list[float]:
+        """From the begin of each interval to the step time."""
+        return [total - low for total, low in zip(self.totals, self.lows, strict=True)]
+
+    @property
+    def rows(self) -> list[float]:
+        """Where the axis of the plans begins and ends."""
+        return [len(self.plans) - 0.45, -0.6]
+
+    @property
+    def height(self) -> int:
+        """Of the figure."""
+        return 190 + 62 * len(self.plans)
+
+
+BREAKDOWN: Drawing = {
+    "data": [
+        when("before", {
+            "type": "bar", "x": of("before"), "y": of("places"), "orientation": "h", "width": 0.1, "offset": -0.43, "base": 0,
+            "name": "before the change", "marker": {"color": GREY},
+            "hovertemplate": "before the change: %{x:.4g} {unit}<extra></extra>",
+        }),
+        each("bars", {
+            "type": "bar", "x": of("it.times"), "y": of("places"), "orientation": "h", "width": 0.6, "offset": -0.3,
+            "name": of("it.name"), "text": of("it.texts"), "hovertemplate": "%{text}<extra></extra>", "textposition": "none",
+            "marker": {
+                "color": of("it.colour"), "pattern": {"shape": of("it.pattern"), "fgcolor": "white", "size": 6},
+                "line": {"width": 0},
+            },
+        }),
+        {
+            "type": "scatter", "x": of("totals"), "y": of("places"), "mode": "markers", "showlegend": False, "name": "90 %",
+            "marker": {"size": 1, "color": BLACK}, "hoverinfo": "skip",
+            "error_x": {
+                "type": "data", "symmetric": False, "array": of("above"), "arrayminus": of("below"), "color": BLACK,
+                "thickness": 1.2,
+            },
+        },
+    ],
+    "layout": {
+        "template": TEMPLATE, "title": {"text": of("title")}, "barmode": "stack",
+        "legend": {"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0.0},
+        "height": of("height"), "margin": {"l": 10, "r": 20, "t": 48, "b": 96},
+        "xaxis": {"title": {"text": "step time [{unit}], whiskers: 90 %"}, "rangemode": "tozero"},
+        "yaxis": {
+            "tickmode": "array", "tickvals": of("places"), "ticktext": of("ticks"), "range": of("rows"), "automargin": True,
+            "zeroline": False, "showgrid": False,
+        },
+    },
+}  # fmt: skip
+"""The chart of a `Breakdown`."""
 
 
 class Fall(NamedTuple):
@@ -76,7 +142,7 @@ class Fall(NamedTuple):
     ----------
     title : of the figure
     unit : of all times
-    first, second : labels of the plans
+    first, second : labels of the plans, with their step times
     parts : that differ, the largest change first
     added : by each to the step
     start, end : step times of both
@@ -92,6 +158,64 @@ class Fall(NamedTuple):
     start: float
     end: float
     texts: tuple[str, ...]
+
+    @property
+    def rows(self) -> list[str]:
+        """Of the figure, from the top."""
+        return [*self.parts, "in all"]
+
+    @property
+    def changes(self) -> list[float]:
+        """Of each row."""
+        return [*self.added, self.end - self.start]
+
+    @property
+    def words(self) -> list[str]:
+        """Each change as it is written beside its bar."""
+        return [f"{change:+.3g} {self.unit}".replace("-", "\N{MINUS SIGN}") for change in self.changes]
+
+    @property
+    def hovers(self) -> list[str]:
+        """Of each row."""
+        return [*self.texts, f"{self.first} to {self.second}"]
+
+    @property
+    def measures(self) -> list[str]:
+        """What the bar of each row is to Plotly."""
+        return [*["relative"] * len(self.parts), "total"]
+
+    @property
+    def span(self) -> list[float]:
+        """Where the axis of the changes begins and ends: with room for the words."""
+        levels = [0.0]
+        for change in self.added:
+            levels.append(levels[-1] + change)
+        low, high = min(levels), max(levels)
+        room = 0.25 * (high - low or 1.0)
+        return [low - room, high + room]
+
+    @property
+    def height(self) -> int:
+        """Of the figure."""
+        return 184 + 34 * len(self.parts)
+
+
+FALL: Drawing = {
+    "data": [{
+        "type": "waterfall", "y": of("rows"), "x": of("changes"), "orientation": "h", "measure": of("measures"),
+        "text": of("words"), "textposition": "outside", "hovertext": of("hovers"), "hoverinfo": "text", "cliponaxis": False,
+        "connector": {"line": {"color": GREY, "dash": "dot"}}, "showlegend": False,
+        "totals": {"marker": {"color": GREY}}, "increasing": {"marker": {"color": VERMILLION}},
+        "decreasing": {"marker": {"color": BLUE}},
+    }],
+    "layout": {
+        "template": TEMPLATE, "height": of("height"), "showlegend": False, "margin": {"l": 10, "r": 20, "t": 80, "b": 60},
+        "title": {"text": "{title}<br><sub>{first} to {second}</sub>"},
+        "xaxis": {"title": {"text": "added to the step [{unit}]"}, "range": of("span"), "zeroline": True},
+        "yaxis": {"automargin": True, "autorange": "reversed", "showgrid": False},
+    },
+}  # fmt: skip
+"""The chart of a `Fall`: its bars start at nothing, where both steps are equal."""
 
 
 def labels(estimates: Sequence[Estimate]) -> tuple[str, ...]:
@@ -126,14 +250,16 @@ def breakdown(estimates: Sequence[Estimate], before: Sequence[Estimate] = ()) ->
                 f"{part_name(part)}: {format_seconds(time)}, {100 * time / one.step_time:.1f} % of the step"
                 for time, one in zip(seconds, estimates, strict=True)
             )
-            bars.append(Bar(part, tuple(time / factor for time in seconds), texts))
+            bars.append(Bar(part_name(part), *LOOKS[part], tuple(time / factor for time in seconds), texts))
     ends = [one.time_interval for one in estimates]
     first = estimates[0]
     title = f"Step time of {first.model.name} on {first.plan.gpus:,} GPUs of {first.cluster.name}"
     if len({(one.model.name, one.cluster.name, one.plan.gpus) for one in estimates}) > 1:
         title = "Step time of the plans side by side"
+    names = labels(estimates)
+    ticks = (f"{_folded(name)}<br><b>{format_seconds(one.step_time)}</b>" for name, one in zip(names, estimates, strict=True))
     return Breakdown(
-        title, unit, labels(estimates), tuple(bars), tuple(one.step_time / factor for one in estimates),
+        title, unit, names, tuple(ticks), tuple(bars), tuple(one.step_time / factor for one in estimates),
         tuple(low / factor for low, _ in ends), tuple(high / factor for _, high in ends),
         tuple(one.step_time / factor for one in before),
     )  # fmt: skip
@@ -164,42 +290,8 @@ def breakdown_drawing(estimates: Sequence[Estimate], before: Sequence[Estimate] 
     before : of the same plans before a change; none are drawn where it is empty
     """
     shown = breakdown(estimates, before)
-    data: list[dict[str, object]] = []
-    places = list(range(len(shown.plans)))
-    if shown.before:
-        data.append({
-            "type": "bar", "x": shown.before, "y": [place - 0.38 for place in places], "orientation": "h", "width": 0.1,
-            "name": "before the change", "base": 0, "marker": {"color": GREY}, "offset": -0.05,
-            "hovertemplate": f"before the change: %{{x:.4g}} {shown.unit}<extra></extra>",
-        })  # fmt: skip
-    bases = [0.0] * len(places)
-    for bar in shown.bars:
-        colour, pattern = LOOKS[bar.part]
-        error = {"error_x": whiskers(shown.totals, shown.lows, shown.highs)} if bar is shown.bars[-1] else {}
-        data.append({
-            "type": "bar", "x": bar.times, "y": places, "base": list(bases), "orientation": "h", "width": 0.6, "offset": -0.3,
-            "name": part_name(bar.part), "text": bar.texts, "hovertemplate": "%{text}<extra></extra>", "textposition": "none",
-            "marker": {"color": colour, "pattern": {"shape": pattern, "fgcolor": "white", "size": 6}, "line": {"width": 0}},
-            **error,
-        })  # fmt: skip
-        bases = [base + time for base, time in zip(bases, bar.times, strict=True)]
-    layout = {
-        "template": TEMPLATE, "title": {"text": shown.title}, "barmode": "overlay",
-        "legend": {"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0.0},
-        "height": 190 + 62 * len(places), "margin": {"l": 10, "r": 20, "t": 48, "b": 96},
-        "xaxis": {
-            "title": {"text": f"step time [{shown.unit}], whiskers: 90 %"},
-            "range": [0.0, 1.03 * max((*shown.highs, *shown.before))],
-        },
-        "yaxis": {
-            "tickmode": "array", "tickvals": places, "ticktext": [
-                f"{_folded(name)}<br><b>{total:.4g} {shown.unit}</b>"
-                for name, total in zip(shown.plans, shown.totals, strict=True)
-            ],
-            "range": [len(places) - 0.45, -0.6], "automargin": True, "zeroline": False, "showgrid": False,
-        },
-    }  # fmt: skip
-    return {"data": data, "layout": layout}
+    drawn: Drawing = filled(BREAKDOWN, named(shown))
+    return drawn
 
 
 def _folded(name: str, width: int = 20) -> str:
@@ -224,7 +316,9 @@ def fall(first: Estimate, second: Estimate) -> Fall:
     factor, unit = seconds_unit(longest)
     largest = max((abs(one.added) for one in differences(first, second)), default=0.0)
     found = differences(first, second, SMALL * largest)
-    names = labels((first, second))
+    names = tuple(
+        f"{name} {format_seconds(one.step_time)}" for name, one in zip(labels((first, second)), (first, second), strict=True)
+    )
     texts = tuple(
         f"{part_name(one.part)}: {format_seconds(one.first)} to {format_seconds(one.second)}" for one in found
     )
@@ -238,7 +332,7 @@ def fall(first: Estimate, second: Estimate) -> Fall:
 
 
 def waterfall(first: Estimate, second: Estimate) -> go.Figure:
-    """From one plan's step time to another's, part by part.
+    """What each part adds to one plan's step time on the way to another's; bars start where both are equal.
 
     Parameters
     ----------
@@ -249,27 +343,15 @@ def waterfall(first: Estimate, second: Estimate) -> go.Figure:
     plotly.graph_objects.Figure
         not shown yet
     """
-    shown = fall(first, second)
-    texts = [f"{shown.start:.4g}", *(f"{added:+.3g}" for added in shown.added), f"{shown.end:.4g}"]
-    figure = go.Figure(
-        go.Waterfall(
-            y=[_folded(shown.first), *shown.parts, f"{_folded(shown.second)} "], x=[shown.start, *shown.added, shown.end],
-            orientation="h", measure=["absolute", *["relative"] * len(shown.added), "total"], text=texts,
-            textposition="outside", hovertext=[shown.first, *shown.texts, shown.second], hoverinfo="text", cliponaxis=False,
-            connector={"line": {"color": GREY, "dash": "dot"}},
-            totals={"marker": {"color": LIGHT, "line": {"color": BLACK, "width": 1}}},
-            increasing={"marker": {"color": VERMILLION}}, decreasing={"marker": {"color": BLUE}},
-        )
-    )  # fmt: skip
-    levels = [shown.start]
-    for added in shown.added:
-        levels.append(levels[-1] + added)
-    low, high = min(levels), max(levels)
-    floor = max(0.0, low - 1.2 * (high - low)) if high > low else 0.0
-    figure.update_layout(
-        template=TEMPLATE, height=150 + 34 * len(texts), showlegend=False, margin={"l": 10, "r": 20, "t": 80, "b": 60},
-        title=f"{shown.title}<br><sub>+ adds time, \N{MINUS SIGN} saves it; the axis starts at {floor:.4g} {shown.unit}</sub>",
-        xaxis={"title": f"step time [{shown.unit}]", "range": [floor, high + 0.25 * (high - floor)]},
-        yaxis={"automargin": True, "autorange": "reversed", "showgrid": False},
-    )  # fmt: skip
-    return figure
+    return go.Figure(waterfall_drawing(first, second))
+
+
+def waterfall_drawing(first: Estimate, second: Estimate) -> Drawing:
+    """The same as plain data and layout, in a fraction of the time.
+
+    Parameters
+    ----------
+    first, second : estimates
+    """
+    drawn: Drawing = filled(FALL, named(fall(first, second)))
+    return drawn
