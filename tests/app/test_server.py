@@ -182,7 +182,7 @@ def test_what_would_fit_is_offered_and_each_offer_is_a_question_that_fits():
 
 
 @pytest.mark.parametrize(("query", "said"), [
-    ("model=llama3-70b&gpus=8&batch=64&framework=megatron-deepspeed&pp=2,4&zero=3", "under a pipeline"),
+    ("model=llama3-70b&gpus=8&batch=64&framework=megatron-deepspeed&pp=2,4&zero=3", "with a ZeRO stage that the framework lacks"),
     ("model=llama3-8b&gpus=8&batch=8&tp=3", "don't multiply to the GPUs"),
 ])  # fmt: skip
 def test_why_no_plan_is_legal_is_said_in_words(query, said):
