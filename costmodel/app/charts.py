@@ -78,7 +78,7 @@ def charts(answer: Answer) -> Charts:
 def _headed(drawn: Row) -> str:
     """Take a figure's title off: the page shows it as text, which wraps."""
     title = str(drawn["layout"].pop("title", {}).get("text") or "")
-    return title.replace("<br>", ". ").replace("<sub>", "").replace("</sub>", "")
+    return title.replace("<br><sub>", ". ").replace("</sub>", "").replace("<br>", " ")
 
 
 def _keyed(drawn: Row) -> tuple[Key, ...]:

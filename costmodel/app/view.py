@@ -47,7 +47,7 @@ def said(answer: Answer) -> list[object]:
         ]  # fmt: skip
     head = html.H1([
         html.B(between(chosen.step_time)), f" a step with {label(chosen.plan)}: {100 * chosen.mfu:.0f} % MFU, "
-        f"{float(chosen.memory.total) / GiB:.0f} of {chosen.memory_limit / GiB:.0f} GiB",
+        + of_limit(chosen),
     ])  # fmt: skip
     place = min(answer.state.row, len(answer.found) - 1)
     standing = answer.found.standings.plans[place]

@@ -156,7 +156,7 @@ class WhatIf:
 
     def _view(self) -> dict[str, object]:
         """What the page shows beside the model: the plans, what was asked, how sure it is."""
-        from costmodel.plots.embedded import TIME_LOOKS, memory_looks, pass_looks
+        from costmodel.plots import embedded as drawn
 
         model, cluster, framework, plan, _ = self.question
         first, found = self.candidates.first, self.candidates.found
@@ -172,7 +172,8 @@ class WhatIf:
             "columns": columns(self.candidates.plans, self.question.fields()),
             "plans": len(self.candidates.plans), "legal": found.evaluated, "fitting": found.fitting,
             "ranking": [
-                {"row": place[one.plan], "fastest": standing.probability_fastest, "either": either, "tied": standing.tied}
+                {"row": place[one.plan], "fastest": standing.probability_fastest, "either": either,
+                 "error": NINETY * one.time_spread}
                 for one, standing, either in zip(found.ranked, found.standings.plans, found.alternatives, strict=True)
             ],
             "offers": [
@@ -190,8 +191,11 @@ class WhatIf:
             "utilisation": first.mfu * first.step_time / first.step.model_flop,
             "price": self.price, "gpus": cluster.gpus, "tokens": plan.global_batch * plan.seq_len,
             "sliders": [slider._asdict() for slider in sliders(self.question, self.price)],
-            "time": {part: TIME_LOOKS[part] for part in TIME_PARTS}, "memory": memory_looks(MEMORY_PARTS),
-            "passes": pass_looks(), "names": {part: part_name(part) for part in TIME_PARTS},
+            "time": {part: drawn.TIME_LOOKS[part] for part in TIME_PARTS}, "memory": drawn.memory_looks(MEMORY_PARTS),
+            "charts": drawn.CHARTS, "rules": drawn.RULES,
+            "titles": {"time": drawn.breakdown_title(model.name, cluster),
+                       "frontier": drawn.frontier_title(model.name, cluster, found.evaluated)},
+            "passes": drawn.pass_looks(), "names": {part: part_name(part) for part in TIME_PARTS},
         }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from costmodel.evaluation.plan_search import search_by_name
 from costmodel.page.question import Fields
 from costmodel.page.sliders import Slider, sliders
 from costmodel.units import format_seconds
+from costmodel.words import label
 
 if TYPE_CHECKING:
     import ipywidgets
@@ -52,11 +53,7 @@ def sentence(found: dict[str, Estimate]) -> str:
         fits = "" if changed.fits else ", and no longer fits"
         words += f" becomes {format_seconds(changed.step_time)} ({100 * ratio:+.1f} %){fits}"
     if best := found.get("best now"):
-        plan = best.plan
-        words += (
-            f"; the best plan is now TP {plan.tensor_parallel}, CP {plan.context_parallel}, PP {plan.pipeline_parallel}, "
-            f"DP {plan.data_parallel}, micro-batch {plan.micro_batch} at {format_seconds(best.step_time)}"
-        )
+        words += f"; the best plan is now {label(best.plan)} at {format_seconds(best.step_time)}"
     return words
 
 

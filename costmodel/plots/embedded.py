@@ -6,8 +6,15 @@ from plotly.offline import get_plotlyjs
 
 from costmodel.description.schedule import KINDS
 from costmodel.plots import pipeline
+from costmodel.plots.frontier import FARTHEST, FRONTIER, MOST_POINTS, frontier_title
+from costmodel.plots.step import BREAKDOWN, FALL, NOTHING, SMALL, breakdown_title
 from costmodel.plots.step import LOOKS as TIME_LOOKS
 from costmodel.plots.style import colour, hatch
+
+CHARTS = {"time": BREAKDOWN, "difference": FALL, "frontier": FRONTIER}
+"""Charts as data, by name."""
+RULES = {"small": SMALL, "nothing": NOTHING, "farthest": FARTHEST, "most": MOST_POINTS}
+"""What is left out of them."""
 
 
 def memory_looks(parts: tuple[str, ...]) -> dict[str, tuple[str, str]]:
@@ -30,4 +37,6 @@ def plotly_script() -> str:
     return str(get_plotlyjs())
 
 
-__all__ = ["TIME_LOOKS", "memory_looks", "pass_looks", "plotly_script"]
+__all__ = [
+    "CHARTS", "RULES", "TIME_LOOKS", "breakdown_title", "frontier_title", "memory_looks", "pass_looks", "plotly_script",
+]  # fmt: skip

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
+from costmodel.description.cluster import Cluster
 from costmodel.errors import InvalidValue
 from costmodel.evaluation.error_model import spread_of
 from costmodel.evaluation.estimation import FIT_PROBABILITY
 from costmodel.evaluation.plan_search import SearchResult
-from costmodel.evaluation.search_result import Evaluated
 from costmodel.plots.specification import filled, named, of, when
 from costmodel.plots.style import (
     BLACK,
@@ -24,7 +24,6 @@ from costmodel.plots.style import (
     level,
     seconds_unit,
 )
-from costmodel.units import format_bytes, format_seconds
 from costmodel.words import label
 
 MOST_POINTS = 800
@@ -34,7 +33,7 @@ FARTHEST = 4.0
 
 
 class Points(NamedTuple):
-    """Plans of one kind: step times and memory [units of the figure], and what each hover says."""
+    """Plans of one kind: step times and memory [units of the figure], and their labels."""
 
     times: tuple[float, ...]
     memory: tuple[float, ...]
@@ -94,10 +93,13 @@ class Frontier(NamedTuple):
         return f"fits up to {self.limit:.3g} {self.memory_unit}"
 
 
+HOVER = "%{x:.4g} {time_unit}, %{y:.4g} {memory_unit}"
+
+
 def _points(path: str, name: str, more: Drawing) -> Drawing:
     return {
         "type": "scatter", "x": of(f"{path}.times"), "y": of(f"{path}.memory"), "text": of(f"{path}.texts"), "name": name,
-        "mode": "markers", "hovertemplate": "%{text}<extra></extra>", **more,
+        "mode": "markers", "hovertemplate": f"%{{text}}<br>{HOVER}<extra></extra>", **more,
     }  # fmt: skip
 
 
@@ -108,7 +110,7 @@ FRONTIER: Drawing = {
         _points("missing", "does not fit", {"marker": {"color": GREY, "size": 6, "symbol": "circle-open", "opacity": 0.6}}),
         when("before.times", _points("before", "frontier before the change", {
             "mode": "lines", "line": {"color": GREY, "width": 5, "shape": "hv"}, "opacity": 0.5,
-            "hovertemplate": "before: %{text}<extra></extra>",
+            "hovertemplate": f"before: %{{text}}<br>{HOVER}<extra></extra>",
         })),
         _points("best", "frontier: none is faster and leaner", {
             "mode": "lines+markers", "line": {"color": BLUE, "width": 2, "shape": "hv"},
@@ -159,28 +161,34 @@ def frontier(result: SearchResult, most: int = MOST_POINTS) -> Frontier:
     size, memory_unit = bytes_unit(limit)
 
     def points(places: np.ndarray) -> Points:
-        texts = tuple(_text(every, int(place)) for place in places)
+        texts = tuple(label(every.plan(int(place))) for place in places)
         times, held = every.step_time[places] / factor, every.peak_memory[places] / size
         return Points(tuple(times.tolist()), tuple(held.tolist()), texts)
 
     rest = [np.flatnonzero(near & ~on & chosen) for chosen in (every.fits, ~every.fits)]
     thinned = [_thinned(places, most // 2) for places in rest]
-    title = f"{result.model.name} on {result.cluster.gpus} GPUs of {result.cluster.name}: {len(every):,} plans"
+    title = frontier_title(result.model.name, result.cluster, len(every))
     return Frontier(
         title, time_unit, memory_unit, points(thinned[0]), points(thinned[1]), points(best), limit / size,
         len(every) - sum(map(len, thinned)) - len(best),
     )  # fmt: skip
 
 
+def frontier_title(model: str, cluster: Cluster, plans: int) -> str:
+    """What stands above a chart of all plans.
+
+    Parameters
+    ----------
+    model : its name
+    cluster : of the question
+    plans : legal ones
+    """
+    return f"{model} on {cluster.gpus:,} GPUs of {cluster.name}: {plans:,} legal plans"
+
+
 def _thinned(places: np.ndarray, most: int) -> np.ndarray:
     """Every k-th of some places, so that at most so many are left."""
     return places[:most] if most == 0 else places[:: -(-len(places) // most)] if len(places) > most else places
-
-
-def _text(every: Evaluated, place: int) -> str:
-    fits = "fits" if every.fits[place] else "does not fit"
-    time, held = format_seconds(every.step_time[place]), format_bytes(every.peak_memory[place])
-    return f"{label(every.plan(place))}<br>{time}, {held}, {fits}"
 
 
 def frontier_figure(result: SearchResult, before: SearchResult | None = None) -> go.Figure:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import plotly.graph_objects as go
 
+from costmodel.description.cluster import Cluster
 from costmodel.evaluation.compare import differences
 from costmodel.evaluation.estimation import TIME_PARTS, Estimate
 from costmodel.plots.specification import each, filled, named, of, when
@@ -37,14 +38,18 @@ SMALL = 0.03
 """Share of the largest change below which changes are summed in a waterfall."""
 
 
+NOTHING = 1e-6
+"""Share of the longest step below which the sum of these is nothing."""
+
+
 class Bar(NamedTuple):
-    """One part of the step in every plan [unit of the figure], how it looks, and what its hover says."""
+    """One part of the step in every plan [unit of the figure], how it looks, and its share of each plan's step [%]."""
 
     name: str
     colour: str
     pattern: str
     times: tuple[float, ...]
-    texts: tuple[str, ...]
+    shares: tuple[float, ...]
 
 
 class Breakdown(NamedTuple):
@@ -106,9 +111,11 @@ BREAKDOWN: Drawing = {
         }),
         each("bars", {
             "type": "bar", "x": of("it.times"), "y": of("places"), "orientation": "h", "width": 0.6, "offset": -0.3,
-            "name": of("it.name"), "text": of("it.texts"), "hovertemplate": "%{text}<extra></extra>", "textposition": "none",
+            "name": of("it.name"), "customdata": of("it.shares"),
+            "hovertemplate": "{it.name}: %{x:.4g} {unit}, %{customdata:.1f} % of the step<extra></extra>",
             "marker": {
-                "color": of("it.colour"), "pattern": {"shape": of("it.pattern"), "fgcolor": "white", "size": 6},
+                "color": of("it.colour"),
+                "pattern": {"shape": of("it.pattern"), "fgcolor": "white", "size": 6, "fillmode": "overlay", "solidity": 0.2},
                 "line": {"width": 0},
             },
         }),
@@ -140,24 +147,30 @@ class Fall(NamedTuple):
 
     Parameters
     ----------
-    title : of the figure
     unit : of all times
     first, second : labels of the plans, with their step times
     parts : that differ, the largest change first
-    added : by each to the step
+    pairs : of each part its time in the first and in the second plan
     start, end : step times of both
-    texts : of each part's hover
     """
 
-    title: str
     unit: str
     first: str
     second: str
     parts: tuple[str, ...]
-    added: tuple[float, ...]
+    pairs: tuple[tuple[float, float], ...]
     start: float
     end: float
-    texts: tuple[str, ...]
+
+    @property
+    def added(self) -> list[float]:
+        """By each part to the step."""
+        return [after - before for before, after in self.pairs]
+
+    @property
+    def change(self) -> str:
+        """Of the step time."""
+        return f"{100.0 * (self.end / self.start - 1.0):+.1f} %".replace("-", "\N{MINUS SIGN}")
 
     @property
     def rows(self) -> list[str]:
@@ -175,9 +188,9 @@ class Fall(NamedTuple):
         return [f"{change:+.3g} {self.unit}".replace("-", "\N{MINUS SIGN}") for change in self.changes]
 
     @property
-    def hovers(self) -> list[str]:
-        """Of each row."""
-        return [*self.texts, f"{self.first} to {self.second}"]
+    def both(self) -> list[tuple[float, float]]:
+        """Times of each row in both plans."""
+        return [*self.pairs, (self.start, self.end)]
 
     @property
     def measures(self) -> list[str]:
@@ -203,14 +216,15 @@ class Fall(NamedTuple):
 FALL: Drawing = {
     "data": [{
         "type": "waterfall", "y": of("rows"), "x": of("changes"), "orientation": "h", "measure": of("measures"),
-        "text": of("words"), "textposition": "outside", "hovertext": of("hovers"), "hoverinfo": "text", "cliponaxis": False,
+        "text": of("words"), "textposition": "outside", "customdata": of("both"), "cliponaxis": False,
+        "hovertemplate": "%{y}: %{customdata[0]:.4g} to %{customdata[1]:.4g} {unit}<extra></extra>",
         "connector": {"line": {"color": GREY, "dash": "dot"}}, "showlegend": False,
         "totals": {"marker": {"color": GREY}}, "increasing": {"marker": {"color": VERMILLION}},
         "decreasing": {"marker": {"color": BLUE}},
     }],
     "layout": {
         "template": TEMPLATE, "height": of("height"), "showlegend": False, "margin": {"l": 10, "r": 20, "t": 80, "b": 60},
-        "title": {"text": "{title}<br><sub>{first} to {second}</sub>"},
+        "title": {"text": "From {first}<br>to {second}: {change}"},
         "xaxis": {"title": {"text": "added to the step [{unit}]"}, "range": of("span"), "zeroline": True},
         "yaxis": {"automargin": True, "autorange": "reversed", "showgrid": False},
     },
@@ -246,14 +260,11 @@ def breakdown(estimates: Sequence[Estimate], before: Sequence[Estimate] = ()) ->
     for part in TIME_PARTS:
         seconds = [one.times[part] for one in estimates]
         if any(seconds):
-            texts = tuple(
-                f"{part_name(part)}: {format_seconds(time)}, {100 * time / one.step_time:.1f} % of the step"
-                for time, one in zip(seconds, estimates, strict=True)
-            )
-            bars.append(Bar(part_name(part), *LOOKS[part], tuple(time / factor for time in seconds), texts))
+            shares = tuple(100.0 * time / one.step_time for time, one in zip(seconds, estimates, strict=True))
+            bars.append(Bar(part_name(part), *LOOKS[part], tuple(time / factor for time in seconds), shares))
     ends = [one.time_interval for one in estimates]
     first = estimates[0]
-    title = f"Step time of {first.model.name} on {first.plan.gpus:,} GPUs of {first.cluster.name}"
+    title = breakdown_title(first.model.name, first.cluster)
     if len({(one.model.name, one.cluster.name, one.plan.gpus) for one in estimates}) > 1:
         title = "Step time of the plans side by side"
     names = labels(estimates)
@@ -263,6 +274,17 @@ def breakdown(estimates: Sequence[Estimate], before: Sequence[Estimate] = ()) ->
         tuple(low / factor for low, _ in ends), tuple(high / factor for _, high in ends),
         tuple(one.step_time / factor for one in before),
     )  # fmt: skip
+
+
+def breakdown_title(model: str, cluster: Cluster) -> str:
+    """What stands above a chart of steps.
+
+    Parameters
+    ----------
+    model : its name
+    cluster : of the question
+    """
+    return f"Step time of {model} on {cluster.gpus:,} GPUs of {cluster.name}"
 
 
 def breakdown_figure(estimates: Sequence[Estimate], before: Sequence[Estimate] = ()) -> go.Figure:
@@ -315,19 +337,13 @@ def fall(first: Estimate, second: Estimate) -> Fall:
     longest = max(first.step_time, second.step_time)
     factor, unit = seconds_unit(longest)
     largest = max((abs(one.added) for one in differences(first, second)), default=0.0)
-    found = differences(first, second, SMALL * largest)
+    found = [one for one in differences(first, second, SMALL * largest) if abs(one.added) > NOTHING * longest]
     names = tuple(
         f"{name} {format_seconds(one.step_time)}" for name, one in zip(labels((first, second)), (first, second), strict=True)
     )
-    texts = tuple(
-        f"{part_name(one.part)}: {format_seconds(one.first)} to {format_seconds(one.second)}" for one in found
-    )
-    slower = "slower" if second.step_time >= first.step_time else "faster"
-    share = 100.0 * abs(second.step_time / first.step_time - 1.0)
-    title = f"Why the second plan is {share:.1f} % {slower}" if share >= 0.05 else "Two plans that take equally long"
     return Fall(
-        title, unit, names[0], names[1], tuple(part_name(one.part) for one in found), tuple(one.added / factor for one in found),
-        first.step_time / factor, second.step_time / factor, texts,
+        unit, names[0], names[1], tuple(part_name(one.part) for one in found),
+        tuple((one.first / factor, one.second / factor) for one in found), first.step_time / factor, second.step_time / factor,
     )  # fmt: skip
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
+import math
 import random
 import re
 import shutil
@@ -14,9 +16,13 @@ import pytest
 import costmodel
 from costmodel.description.recomputation import MODULES
 from costmodel.page.conversion import learn
-from costmodel.page.data import script
+from costmodel.page.data import script, static
 from costmodel.page.question import Asked, unasked
 from costmodel.page.rules import texts
+from costmodel.plots import frontier, step
+from costmodel.plots.embedded import CHARTS as CHARTS_AS_DATA
+from costmodel.plots.specification import filled, named
+from costmodel.words import label
 from tests.page.questions import asked_of_library, difference, drawn
 
 
@@ -115,3 +121,60 @@ def test_javascript_gives_the_digits_of_python(question, learnt, tmp_path):
     assert sum("error" not in one for one in wanted) > 60
     wrong = [found for one, got in zip(wanted, answers, strict=True) if (found := difference(one, got))]
     assert not wrong, wrong[:3]
+
+
+CHARTS = """
+const view = %s;
+%s
+const given = %s;
+const chosen = given.plans.map((one) => ({...one, name: planLabel(one.plan)}));
+const frontiers = frontier({times: given.times, bytes: given.bytes, limit: given.limit}, null, (row) => String(row), view);
+const {texts, ...points} = frontiers.best;
+console.log(JSON.stringify({
+  specification: filled(given.specification, given.shown),
+  time: {...breakdown(chosen, view)}, difference: fall(chosen[0], chosen[3], view), labels: chosen.map((one) => one.name), points,
+}));
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node")
+def test_a_page_fills_the_charts_of_the_library_with_the_values_of_the_library(tmp_path):
+    model, cluster = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-h100", gpus=8)
+    what = costmodel.whatif(model, cluster, global_batch=64, seq_len=4096, tensor_parallel=[1, 2], micro_batch=[1, 2])
+    found = costmodel.search(
+        model, cluster, global_batch=64, seq_len=4096, tensor_parallel=[1, 2], micro_batch=[1, 2], keep_evaluated=True
+    )
+    shown = {"time": step.breakdown(found[:4]), "difference": step.fall(found[0], found[3]), "frontier": frontier.frontier(found)}
+    every = found.every
+    given = {
+        "plans": [
+            {"plan": dataclasses.asdict(one.plan), "step_time_s": one.step_time, "parts": one.times,
+             "error": math.log(one.time_interval[1] / one.step_time)} for one in found[:4]
+        ],
+        "times": every.step_time.tolist(), "bytes": every.peak_memory.tolist(),
+        "limit": shown["frontier"].limit * 2**30, "specification": CHARTS_AS_DATA["time"], "shown": named(shown["time"]) |
+        {"bars": [bar._asdict() for bar in shown["time"].bars]},
+    }  # fmt: skip
+    (tmp_path / "charts.js").write_text(CHARTS % (json.dumps(what._view()), static("charts.js"), json.dumps(given)))
+    got = json.loads(subprocess.run(["node", tmp_path / "charts.js"], capture_output=True, text=True, check=True).stdout)
+    assert got["specification"] == json.loads(json.dumps(filled(CHARTS_AS_DATA["time"], named(shown["time"]))))
+    assert got["labels"] == [label(one.plan) for one in found[:4]]
+    for name in ("time", "difference"):
+        wanted = named(shown[name]) | ({"bars": [bar._asdict() for bar in shown[name].bars]} if name == "time" else {})
+        for field, value in got[name].items():
+            if field == "bars":
+                close([list(bar.values()) for bar in value], [list(bar.values()) for bar in wanted["bars"]], field)
+            elif field != "height":
+                close(value, wanted[field], (name, field))
+    best = shown["frontier"].best
+    assert got["points"]["times"] == pytest.approx(best.times) and got["points"]["memory"] == pytest.approx(best.memory)
+
+
+def close(got, wanted, where) -> None:
+    """Hold that two nested values are alike, numbers closely."""
+    if isinstance(wanted, list | tuple):
+        assert len(got) == len(wanted), where
+        for one, other in zip(got, wanted, strict=True):
+            close(one, other, where)
+    else:
+        assert got == (pytest.approx(wanted, rel=1e-9, abs=1e-12) if isinstance(wanted, float) else wanted), where

@@ -3,6 +3,34 @@
 const GIB = 2 ** 30;
 const title = (name) => (view.names[name] ?? name).replaceAll("_", " ");
 
+// words and numbers
+const figures = (x, count) => String(Number(x.toPrecision(count)));
+function seconds(s) {
+  for (const [unit, size] of [["d", 86400], ["h", 3600]]) if (s >= 2 * size) return `${figures(s / size, 3)} ${unit}`;
+  for (const [unit, size] of [["s", 1], ["ms", 1e-3], ["us", 1e-6]]) if (s >= size) return `${figures(s / size, unit === "s" ? 4 : 3)} ${unit}`;
+  return `${figures(s * 1e9, 3)} ns`;
+}
+function between(low, high = null) {
+  const [size, unit] = secondsUnit(high ?? low), text = (s) => s / size >= 100 ? Math.round(s / size).toLocaleString("en") : figures(s / size, 3);
+  return `${text(low)}${high === null ? "" : ` to ${text(high)}`} ${unit}`;
+}
+const percentage = (share) => `${share < 0 ? "−" : "+"}${Math.abs(100 * share).toFixed(1)} %`;
+const gib = (n) => (n / GIB).toFixed(1);
+const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
+const signed = (share) => `${share >= 0 ? "+" : "−"}${(100 * Math.abs(share)).toFixed(Math.abs(share) < 0.0995 ? 1 : 0)} %`;
+const amount = (x) => x === 0 ? "0" : Math.abs(x) >= 99.95 ? Math.round(x).toLocaleString("en") : String(Number(x.toPrecision(3)));
+const factor = (f) => Math.abs(f - 1) < 0.005 ? "" : Math.abs(f - 0.5) < 0.005 ? "½×" : Math.abs(f - 0.25) < 0.003 ? "¼×" : `${Number(f.toPrecision(f < 1 ? 2 : 3))}×`;
+// A plan in the words of `costmodel.words.label`.
+const asList = (value) => JSON.stringify(value ?? null);
+function degrees(plan) {
+  return view.words.degrees.filter(([name]) => plan[name] > 1).map(([name, short]) => `${short}${plan[name]}`).join(" ") || "one GPU";
+}
+function planLabel(plan) {
+  const words = (value) => Array.isArray(value) ? value.map((one) => view.words.ranks[one]).join("-") : String(value);
+  const more = view.words.said.filter(([name, commonest]) => name in plan && !commonest.some((one) => asList(one) === asList(plan[name])));
+  return [degrees(plan), ...more.map(([name, , text]) => text.replace("{}", words(plan[name])))].join(", ");
+}
+
 function look() {
   const style = getComputedStyle(document.documentElement), of = (name) => style.getPropertyValue(name).trim();
   return {ink: of("--ink"), soft: of("--soft"), line: of("--line"), panel: of("--panel"), accent: of("--accent"), ghost: of("--ghost"), bad: of("--bad")};
@@ -28,17 +56,69 @@ const ghostBars = (shown, of, look, unit) => ({type: "bar", orientation: "h", na
   offset: -0.46, width: 0.1, base: 0, marker: {color: look.ghost}, hovertemplate: `before: %{x:.4g} ${unit}<extra></extra>`});
 const label = (axis) => ({title: {text: axis, standoff: 6}});
 
-// Plans side by side, their parts stacked; a thin bar: before the change; a whisker: 90 %.
-function timeChart(shown, view, look, narrow) {
-  const data = Object.entries(view.time).filter(([part]) => shown.some((one) => one.parts[part] > 1e-4 * one.step_time_s))
-    .map(([part, looks]) => bars(shown, part, (one) => one.parts[part], looks, look, "s"));
-  if (shown.some((one) => one.before)) data.push(ghostBars(shown, (one) => one.before?.step_time_s, look, "s"));
-  const low = Math.exp(-view.error), high = Math.exp(view.error);
-  data.push({type: "scatter", mode: "markers", name: "90 %", y: shown.map((one) => one.name), x: shown.map((one) => one.step_time_s), marker: {size: 1, color: look.ink},
-    error_x: {type: "data", symmetric: false, array: shown.map((one) => one.step_time_s * (high - 1)), arrayminus: shown.map((one) => one.step_time_s * (1 - low)), color: look.ink, thickness: 1.2, width: 4},
-    hovertemplate: shown.map((one) => `${(one.step_time_s * low).toPrecision(3)} to ${(one.step_time_s * high).toPrecision(3)} s with 90 %<extra></extra>`)});
-  return [data, frame(look, narrow, {xaxis: {...label("seconds a step"), rangemode: "tozero"}, yaxis: {autorange: "reversed"}})];
+// Charts as data, as `costmodel.plots.specification` describes them: their numbers and words are filled in here.
+const NAMED = /(?<!%)\{([a-z_.]+)\}/g;
+const valueOf = (shown, path) => path.split(".").reduce((value, name) => value[name], shown);
+const isThere = (value) => Array.isArray(value) ? value.length > 0 : Boolean(value);
+const isEntry = (part, kind) => part !== null && typeof part === "object" && Object.keys(part).sort().join() === kind;
+function filled(specification, shown) {
+  if (typeof specification === "string") return specification.replace(NAMED, (_, path) => String(valueOf(shown, path)));
+  if (Array.isArray(specification)) return specification.flatMap((part) => entriesOf(part, shown));
+  if (specification === null || typeof specification !== "object") return specification;
+  if (isEntry(specification, "of")) return valueOf(shown, specification.of);
+  return Object.fromEntries(Object.entries(specification).map(([name, part]) => [name, entriesOf(part, shown)]).filter(([, entries]) => entries.length).map(([name, entries]) => [name, entries[0]]));
 }
+function entriesOf(part, shown) {
+  if (isEntry(part, "each,give")) return valueOf(shown, part.each).map((it) => filled(part.give, {...shown, it}));
+  if (isEntry(part, "give,when")) return isThere(valueOf(shown, part.when)) ? [filled(part.give, shown)] : [];
+  return [filled(part, shown)];
+}
+// Filled charts in the colours and the room of the page; their titles are texts of the page.
+function fitted(specification, shown, look, narrow) {
+  const {data, layout} = JSON.parse(JSON.stringify(filled(specification, shown)).replaceAll('"#000000"', `"${look.ink}"`));
+  const {title, height, template, legend, margin, xaxis, yaxis, ...rest} = layout, plain = frame(look, narrow, {});
+  const made = {...plain, ...rest, margin: {...plain.margin, t: 10, r: narrow ? 10 : 24}, xaxis: {...plain.xaxis, ...xaxis}, yaxis: {...plain.yaxis, ...yaxis}};
+  return [data, made, title.text.replace("<br><sub>", ". ").replace("</sub>", "").replaceAll("<br>", " ")];
+}
+const folded = (name, width = 20) => name.split(", ").reduce((lines, word) => {
+  const last = lines.at(-1);
+  if (last && last.length + word.length > width) lines.push(word); else lines[lines.length - 1] = last ? `${last}, ${word}` : word;
+  return lines;
+}, [""]).join("<br>");
+const secondsUnit = (largest) => largest >= 1 ? [1, "s"] : largest >= 1e-3 ? [1e-3, "ms"] : [1e-6, "us"];
+const bytesUnit = (largest) => [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]].find(([size]) => largest >= size) ?? [1, "bytes"];
+
+// What `costmodel.plots.step.Breakdown` holds, of the page's own numbers.
+function breakdown(shown, view) {
+  const was = shown.every((one) => one.before) ? shown.map((one) => one.before.step_time_s) : [], totals = shown.map((one) => one.step_time_s);
+  const [size, unit] = secondsUnit(Math.max(...totals, ...was));
+  const bars = Object.entries(view.time).filter(([part]) => shown.some((one) => one.parts[part])).map(([part, [colour, pattern]]) => ({
+    name: title(part), colour, pattern, times: shown.map((one) => one.parts[part] / size), shares: shown.map((one) => 100 * one.parts[part] / one.step_time_s)}));
+  return {
+    title: view.titles.time, unit, ticks: shown.map((one) => `${folded(one.name)}<br><b>${seconds(one.step_time_s)}</b>`), bars, totals: totals.map((time) => time / size), before: was.map((time) => time / size),
+    places: [...shown.keys()], above: shown.map((one) => one.step_time_s * (Math.exp(one.error) - 1) / size), below: shown.map((one) => one.step_time_s * (1 - Math.exp(-one.error)) / size), rows: [shown.length - 0.45, -0.6], height: 0,
+  };
+}
+function timeChart(shown, view, look, narrow) { return fitted(view.charts.time, breakdown(shown, view), look, narrow); }
+
+// What `costmodel.plots.step.Fall` holds: why one plan is slower than another.
+function fall(one, other, view) {
+  const [size, unit] = secondsUnit(Math.max(one.step_time_s, other.step_time_s)), every = Object.keys(view.time).map((part) => [part, one.parts[part], other.parts[part]]);
+  const change = ([, first, second]) => second - first, least = view.rules.small * Math.max(...every.map((row) => Math.abs(change(row))));
+  const found = every.filter((row) => Math.abs(change(row)) > least).sort((a, b) => Math.abs(change(b)) - Math.abs(change(a))), small = every.filter((row) => Math.abs(change(row)) <= least);
+  const sum = (place) => small.reduce((all, row) => all + row[place], 0), rest = ["other", sum(1), sum(2)];
+  if (least > 0 && Math.abs(change(rest)) > view.rules.nothing * Math.max(one.step_time_s, other.step_time_s)) found.push(rest);
+  const changes = [...found.map(change), other.step_time_s - one.step_time_s].map((time) => time / size), levels = [0];
+  for (const added of changes.slice(0, -1)) levels.push(levels.at(-1) + added);
+  const lowest = Math.min(...levels), most = Math.max(...levels), room = 0.25 * (most - lowest || 1);
+  return {
+    unit, first: `${one.name} ${seconds(one.step_time_s)}`, second: `${other.name} ${seconds(other.step_time_s)}`, change: `${percentage(other.step_time_s / one.step_time_s - 1)}`,
+    rows: [...found.map(([part]) => title(part)), "in all"], changes, words: changes.map((added) => `${added < 0 ? "−" : "+"}${amount(Math.abs(added))} ${unit}`),
+    both: [...found.map(([, first, second]) => [first / size, second / size]), [one.step_time_s / size, other.step_time_s / size]],
+    measures: [...found.map(() => "relative"), "total"], span: [lowest - room, most + room], height: 0,
+  };
+}
+function differenceChart(one, other, view, look, narrow) { return fitted(view.charts.difference, fall(one, other, view), look, narrow); }
 
 function memoryChart(shown, view, look, narrow, limit, capacity) {
   const data = Object.entries(view.memory).filter(([part]) => shown.some((one) => one.memory_parts[part] > 1e-4 * one.peak_memory_bytes))
@@ -49,8 +129,7 @@ function memoryChart(shown, view, look, narrow, limit, capacity) {
     yaxis: {autorange: "reversed"}, shapes: [line(limit, look.ink, "solid"), line(capacity, look.soft, "dot")]})];
 }
 
-// Time against memory of all plans: the frontier joined, what doesn't fit hollow.
-const MOST_POINTS = 1200;
+// What `costmodel.plots.frontier.Frontier` holds: time against memory of all plans.
 function ordered(times, bytes) {
   return Uint32Array.from(times.keys()).sort((a, b) => times[a] - times[b] || bytes[a] - bytes[b]);
 }
@@ -60,23 +139,23 @@ function edgeOf(order, bytes) {
   for (const row of order) if (bytes[row] < least) { least = bytes[row]; edge.push(row); }
   return edge;
 }
-function frontierChart(now, was, names, limit, chosen, look, narrow) {
-  const {times, bytes} = now, order = ordered(times, bytes), edge = edgeOf(order, bytes), shown = times[order[0]] * 8;
-  const all = Array.from(order).filter((row) => times[row] <= shown && bytes[row] <= 4 * limit), every = Math.ceil(all.length / MOST_POINTS);
-  const near = all.filter((row, place) => place % every === 0);
-  const ghost = was ? edgeOf(ordered(was.times, was.bytes), was.bytes).filter((row) => was.bytes[row] <= 4 * limit && was.times[row] <= shown) : [];
-  const points = (rows, name, marker) => ({type: "scatter", mode: "markers", name, x: rows.map((row) => bytes[row] / GIB), y: rows.map((row) => times[row]),
-    text: rows.map(names), marker, hovertemplate: "%{text}<br>%{y:.4g} s, %{x:.4g} GiB<extra></extra>"});
-  const front = edge.filter((row) => bytes[row] <= 4 * limit && times[row] <= shown);
-  const data = [
-    points(near.filter((row) => bytes[row] <= limit), "fits", {color: look.ghost, size: 5}),
-    points(near.filter((row) => bytes[row] > limit), "does not fit", {color: look.ghost, size: 5, symbol: "circle-open"}),
-    ...(ghost.length ? [{type: "scatter", mode: "lines", name: `frontier ${BEFORE}`, x: ghost.map((row) => was.bytes[row] / GIB), y: ghost.map((row) => was.times[row]), line: {color: look.ghost, width: 5, shape: "hv"}, hoverinfo: "skip"}] : []),
-    {...points(front, "frontier", {color: look.accent, size: 7, symbol: "diamond"}), mode: "lines+markers", line: {color: look.accent, width: 1.2, shape: "hv"}},
-  ];
-  if (chosen >= 0) data.push(points([chosen], "chosen", {color: "#d55e00", size: 13, symbol: "star"}));
-  return [data, frame(look, narrow, {hovermode: "closest", xaxis: {...label("GiB on the fullest GPU (logarithmic)"), type: "log", dtick: narrow ? "D2" : "D1", tickformat: "~g"}, yaxis: {...label("seconds a step (logarithmic)"), type: "log", dtick: "D2", tickformat: "~g"},
-    shapes: [{type: "line", x0: limit / GIB, x1: limit / GIB, y0: 0, y1: 1, yref: "paper", line: {color: look.ink, width: 1.4}}]})];
+function frontier({times, bytes, limit}, was, names, view) {
+  const order = ordered(times, bytes), edge = edgeOf(order, bytes), on = new Set(edge), fits = (row) => bytes[row] <= limit;
+  const fastest = times[order.find(fits) ?? order[0]], {farthest, most} = view.rules;
+  const near = (row, found = {times, bytes}) => found.times[row] <= farthest * fastest && found.bytes[row] <= farthest * limit;
+  const [size, time_unit] = secondsUnit(fastest), [held, memory_unit] = bytesUnit(limit);
+  const points = (rows, found = {times, bytes}) => ({times: rows.map((row) => found.times[row] / size), memory: rows.map((row) => found.bytes[row] / held), texts: rows.map(names)});
+  const rest = Array.from(order).filter((row) => near(row) && !on.has(row)), thinned = (rows) => rows.filter((_, place) => place % Math.ceil(2 * rows.length / most) === 0);
+  const fitting = thinned(rest.filter(fits)), missing = thinned(rest.filter((row) => !fits(row))), close = edge.filter((row) => near(row)), best = close.length ? close : edge;
+  const then = was ? edgeOf(ordered(was.times, was.bytes), was.bytes).filter((row) => near(row, was)) : [];
+  const left = view.legal - fitting.length - missing.length - best.length;
+  return {
+    words: view.titles.frontier + (left > 0 ? `<br><sub>${left.toLocaleString("en")} more are slower, larger or too many to be drawn</sub>` : ""), time_unit, memory_unit, fitting: points(fitting), missing: points(missing),
+    before: points(then, was ?? undefined), best: points(best), symbols: best.map((row) => fits(row) ? "diamond" : "diamond-open"), fastest: points(best.filter(fits).slice(0, 1)), limit: limit / held, fits: `fits up to ${amount(limit / held)} ${memory_unit}`,
+  };
+}
+function frontierChart(found, was, names, view, look, narrow) {
+  return fitted(view.charts.frontier, frontier(found, was, names, view), {...look, hovermode: "closest"}, narrow);
 }
 
 function scalingChart(points, was, look, narrow) {
@@ -157,25 +236,6 @@ function timelineChart(got, was, view, look, narrow) {
     yaxis2: {...plain.yaxis, ...label("held"), domain: [0, 0.28], rangemode: "tozero", nticks: 3, anchor: "x3"}})], shown];
 }
 
-// Why one plan is slower than another, part by part.
-function differenceChart(one, other, view, look, narrow) {
-  const parts = Object.keys(view.time).map((part) => [part, other.parts[part] - one.parts[part]])
-    .filter(([, change]) => Math.abs(change) > 0.002 * one.step_time_s).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
-  const rest = other.step_time_s - one.step_time_s - parts.reduce((sum, [, change]) => sum + change, 0);
-  const steps = Math.abs(rest) > 1e-6 * one.step_time_s ? [...parts, ["all else", rest]] : parts;
-  let at = one.step_time_s;
-  const heights = [at, other.step_time_s, ...steps.map(([, change]) => (at += change))], low = Math.min(...heights), high = Math.max(...heights);
-  const reach = [Math.max(0, low - 1.5 * (high - low)), high + (narrow ? 0.6 : 0.25) * (high - low) + 1e-9 * high];  // the changes, not the whole
-  const names = [one.name, ...steps.map(([part]) => title(part)), other.name], values = [one.step_time_s, ...steps.map(([, change]) => change), other.step_time_s];
-  const words = values.map((value, place) => place === 0 || place === values.length - 1 ? value.toPrecision(4) : (value > 0 ? "+" : "−") + Math.abs(value).toPrecision(2));
-  const along = narrow ? {orientation: "h", y: names, x: values} : {orientation: "v", x: names, y: values};
-  const amounts = {...label("seconds a step"), range: reach}, plans = narrow ? {autorange: "reversed"} : {};
-  return [[{type: "waterfall", ...along, measure: ["absolute", ...steps.map(() => "relative"), "total"], text: words, textposition: "outside", cliponaxis: false,
-    connector: {line: {color: look.line}}, increasing: {marker: {color: "#d55e00"}}, decreasing: {marker: {color: "#009e73"}}, totals: {marker: {color: "#0072b2"}},
-    hovertemplate: "%{label}: %{text} s<extra></extra>"}],
-    frame(look, narrow, {margin: {l: 8, r: 12, t: 24, b: 36}, ...(narrow ? {xaxis: amounts, yaxis: plans} : {yaxis: amounts, xaxis: plans})})];
-}
-
 // What a colour or a sign means, beside the drawing; patterns as in the bars.
 const HATCHES = {"/": "repeating-linear-gradient(135deg,#fff8 0 1.5px,#0000 1.5px 5px)", "\\": "repeating-linear-gradient(45deg,#fff8 0 1.5px,#0000 1.5px 5px)",
   x: "repeating-linear-gradient(45deg,#fff8 0 1.5px,#0000 1.5px 6px),repeating-linear-gradient(135deg,#fff8 0 1.5px,#0000 1.5px 6px)",
@@ -183,7 +243,7 @@ const HATCHES = {"/": "repeating-linear-gradient(135deg,#fff8 0 1.5px,#0000 1.5p
   ".": "radial-gradient(#fffc 1.2px,#0000 1.4px) 0 0/5px 5px", "-": "repeating-linear-gradient(0deg,#fff8 0 1.5px,#0000 1.5px 5px)", "|": "repeating-linear-gradient(90deg,#fff8 0 1.5px,#0000 1.5px 5px)"};
 const paint = (colour, pattern) => pattern in HATCHES ? `${HATCHES[pattern]}, ${colour}`.replace(/ 0 0\/5px 5px, (.*)$/, " 0 0/5px 5px, $1") : colour;
 function legend(data) {
-  return data.filter((one) => one.visible !== false && one.type !== "waterfall" && one.name).map((one) => {
+  return data.filter((one) => one.visible !== false && one.showlegend !== false && one.type !== "waterfall" && one.name).map((one) => {
     const {color, pattern, symbol, size} = one.fill ? {color: one.fillcolor, pattern: one.fillpattern} : one.marker ?? {};
     const key = one.type === "bar" || one.fill ? "patch" : size === 1 ? "whisker" : one.line?.dash && one.line.dash !== "solid" ? one.line.dash : symbol?.includes("open") ? "open" : (one.mode ?? "").includes("lines") ? "line" : "point";
     return {name: one.name, key, colour: size === 1 ? one.error_x.color : color ?? one.line?.color, pattern: pattern?.shape ?? ""};

@@ -11,31 +11,14 @@ const element = (tag, attributes = {}, ...children) => {
   made.append(...children);
   return made;
 };
-const TOP = 20, FEW = 5, DRAWN = 5;
+const DEGREES = view.words.degrees, TOP = 20, FEW = 5, DRAWN = 3;
 const TABS = {time: "Time", memory: "Memory", frontier: "Frontier", scaling: "Scaling", sensitivity: "Sensitivity", timeline: "Timeline", difference: "Difference"};
 const WIDTH = matchMedia("(max-width: 860px)"), DARK = matchMedia("(prefers-color-scheme: dark)");
 const state = {changes: {}, chosen: null, beside: null, own: null, tab: "time", sort: null, comparing: false, all: false};
 let found = null, unchanged = null, started = 0;
 
-// words and numbers
-const seconds = (s) => s >= 99.95 ? `${Math.round(s).toLocaleString("en")} s` : s >= 0.9995 ? `${s.toPrecision(3)} s` : s >= 9.995e-4 ? `${(1e3 * s).toPrecision(3)} ms` : `${(1e6 * s).toPrecision(3)} us`;
-const gib = (n) => (n / GIB).toFixed(n < 10 * GIB ? 1 : 0);
-const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
-const signed = (share) => `${share >= 0 ? "+" : "−"}${(100 * Math.abs(share)).toFixed(Math.abs(share) < 0.0995 ? 1 : 0)} %`;
-const amount = (x) => x === 0 ? "0" : Math.abs(x) >= 99.95 ? Math.round(x).toLocaleString("en") : String(Number(x.toPrecision(3)));
-const factor = (f) => Math.abs(f - 1) < 0.005 ? "" : Math.abs(f - 0.5) < 0.005 ? "½×" : Math.abs(f - 0.25) < 0.003 ? "¼×" : `${Number(f.toPrecision(f < 1 ? 2 : 3))}×`;
-const DEGREES = [["tensor_parallel", "TP"], ["context_parallel", "CP"], ["pipeline_parallel", "PP"], ["expert_parallel", "EP"], ["data_parallel", "DP"]];
-const OTHERS = [["micro_batch", (v) => `micro-batch ${v}`], ["zero_stage", (v) => v === null ? "" : `ZeRO ${v}`], ["recompute", (v) => v === "none" ? "" : Number.isInteger(v) ? `recompute every ${v}.` : `recompute ${v}`], ["shard_group", (v) => v ? `shard group ${v}` : ""]];
-function degrees(plan) {
-  return DEGREES.filter(([name]) => plan[name] > 1).map(([name, short]) => `${short} ${plan[name]}${name === "pipeline_parallel" && plan.virtual_stages > 1 ? `×${plan.virtual_stages}` : ""}`).join(" · ") || "one GPU";
-}
-function details(plan) {
-  const known = new Set([...DEGREES.map(([name]) => name), ...OTHERS.map(([name]) => name), "virtual_stages", "schedule", "sequence_parallel"]);
-  const more = Object.keys(view.columns).filter((name) => !known.has(name) && view.columns[name].index).map((name) => `${title(name)} ${plan[name]}`);
-  return [...OTHERS.map(([name, words]) => words(plan[name])), ...more].filter(Boolean).join(", ");
-}
 const named = new Map();
-const nameOf = (row) => { if (!named.has(row)) named.set(row, degrees(fieldsOf(row))); return named.get(row); };
+const nameOf = (row) => { if (!named.has(row)) named.set(row, planLabel(wholePlan(fieldsOf(row)))); return named.get(row); };
 const fieldsOf = (row) => Object.fromEntries(Object.entries(view.columns).map(([name, {values, index}]) => [name, values[index ? index[row] : 0]]));
 const timeline = timelineOf(costmodel, JSON.parse($("orders").textContent));
 const wholePlan = (plan) => ({...costmodel.asked, ...plan});
@@ -50,7 +33,7 @@ const worker = new Worker(address);
 let busy = false, wanted = null;
 const waiting = new Map();
 let asked = 0;
-worker.postMessage({view: {columns: view.columns, plans: view.plans, margin: view.margin}});
+worker.postMessage({view: {columns: view.columns, plans: view.plans, margin: view.margin, ranking: view.ranking, fitting: view.fitting, twin: view.words.twin}});
 worker.onerror = (event) => { console.error(event.message); };
 worker.onmessage = ({data}) => { const {id} = data, done = waiting.get(id); waiting.delete(id); done(data); };
 function searched(changes, keep = [], top = TOP) {
@@ -83,7 +66,10 @@ function drag(field, value) {
 // rows: what the table and the charts show
 const before = new Map();
 function entry(one, kind) {
-  const made = {...one, kind, name: degrees(one.plan), more: details(one.plan)};
+  const made = {...one, kind, name: planLabel(wholePlan(one.plan)), fastest: null, either: ""};
+  const known = view.ranking.find(({row}) => row === one.row);
+  made.error = known?.error ?? view.error;
+  if (known && !moved()) Object.assign(made, {fastest: known.fastest, either: known.either});  // as drawn for the question as asked
   if (moved()) {
     const key = JSON.stringify(one.plan);
     if (!before.has(key)) before.set(key, costmodel.evaluate(one.plan));
@@ -110,33 +96,34 @@ function entries() {
 // Plans of the same degrees are told apart by what else differs between them, or by their place.
 function distinguish(list) {
   const groups = Map.groupBy ? Map.groupBy(list, (one) => one.name) : list.reduce((map, one) => map.set(one.name, [...(map.get(one.name) ?? []), one]), new Map());
-  for (const alike of groups.values()) {
-    if (alike.length < 2) continue;
-    const names = Object.keys(view.columns).filter((name) => new Set(alike.map((one) => String(one.plan[name]))).size > 1);
-    const words = (name, value) => name === "recompute" ? (value === "none" ? "no recompute" : `recompute ${value}`) : name === "zero_stage" ? `ZeRO ${value}` : `${title(name)} ${value}`;
-    for (const one of alike) one.name = [one.name, ...names.slice(0, 2).map((name) => words(name, one.plan[name]))].join(" · ");
+  for (const group of groups.values()) {
+    if (group.length < 2) continue;
+    const names = Object.keys(view.columns).filter((name) => new Set(group.map((one) => String(one.plan[name]))).size > 1);
+    for (const one of group) one.name = [one.name, ...names.slice(0, 2).map((name) => `${title(name)} ${one.plan[name] ?? "default"}`)].join(", ");
   }
   const seen = new Map();
   for (const one of list) { const count = (seen.get(one.name) ?? 0) + 1; seen.set(one.name, count); if (count > 1) one.name += ` (${count})`; }
 }
 const wholePlanOf = (row) => Number.isInteger(row) ? fieldsOf(row) : {};
 const chosenOf = (list) => list.find((one) => one.row === state.chosen) ?? list.find((one) => one.place === 1) ?? list[0];
-const besideOf = (list, chosen) => list.find((one) => one.row === state.beside && one !== chosen) ?? list.find((one) => one !== chosen);
+const besideOf = (list, chosen) => list.find((one) => one.row === state.beside && one !== chosen) ?? list.find((one) => one.place !== null && !twins(one, chosen)) ?? list.find((one) => one !== chosen && !twins(one, chosen));
+const alike = (one, other) => Math.abs(one / other - 1) <= view.words.twin;
+const twins = (one, other) => alike(one.step_time_s, other.step_time_s) && alike(one.peak_memory_bytes, other.peak_memory_bytes);
 const throughput = (one) => view.tokens / one.step_time_s;
 const utilisation = (one) => view.utilisation * one.model_flop / one.step_time_s * (costmodel.peak / (state.changes["device.flop_rate"] ?? costmodel.peak));
 const cost = (one) => one.gpu_hours * price();
 
 // the sentence
 function say(list) {
-  const one = chosenOf(list), answer = $("answer"), low = Math.exp(-view.error), high = Math.exp(view.error);
+  const one = chosenOf(list), answer = $("answer"), low = Math.exp(-one.error), high = Math.exp(one.error);
   const fits = one.peak_memory_bytes <= found.limit;
   answer.className = fits ? "" : "bad";
-  answer.replaceChildren(element("b", {}, seconds(one.step_time_s)), ` a step with ${degrees(one.plan).replaceAll(" · ", ", ")}: ${percent(utilisation(one))} MFU, ${gib(one.peak_memory_bytes)} of ${gib(found.limit / view.margin)} GiB${fits ? "" : ": does not fit"}`);
-  const words = [`${seconds(one.step_time_s * low)} to ${seconds(one.step_time_s * high)} with 90 %`];
-  if (one.place === 1) words.push(`fastest of ${found.fitting.toLocaleString("en")} plans that fit`);
-  if (one.place === 1 && !moved() && view.fastest !== null && !state.own) words.push(`P(fastest) ${percent(view.fastest)}`);
+  answer.replaceChildren(element("b", {}, between(one.step_time_s)), ` a step with ${one.name}: ${(100 * utilisation(one)).toFixed(0)} % MFU, ${gib(one.peak_memory_bytes)} of ${gib(found.limit)} GiB${fits ? "" : ": does not fit"}`);
+  const words = [`${between(one.step_time_s * low, one.step_time_s * high)} with 90 %`], count = (number) => number.toLocaleString("en");
+  if (one.place) words.push(`number ${one.place} of ${count(found.fitting)} that fit of ${moved() ? `the ${count(view.plans)} plans that this page holds` : `${count(view.legal)} legal plans`}`);
+  if (one.fastest !== null) words.push(`P(fastest) ${(100 * one.fastest).toFixed(0)} %`);
   words.push(`${cost(one).toPrecision(3)} a step at ${price().toFixed(2)} a GPU-hour`);
-  const evidence = view.calibrated ? `${view.runs} measured runs behind the error` : "no measurement of this software on this GPU";
+  const evidence = (view.runs ? `${view.runs.toLocaleString("en")} measured runs of ${view.facts.Cluster.framework}` : `no run of ${view.facts.Cluster.framework}`) + (view.calibrated ? "" : ", none on this GPU");
   $("sure").replaceChildren(`${words.join(", ")} `, element("span", {class: "evidence"}, evidence));
 }
 
@@ -149,7 +136,7 @@ const COLUMNS = [
   {key: "rate", head: "tokens/s/GPU", hide: true, of: (one) => throughput(one)},
   {key: "memory", head: "memory by part", w: true, hide: true, of: (one) => one.peak_memory_bytes - one.memory_parts.weights},
   {key: "bytes", head: "GiB", of: (one) => one.peak_memory_bytes},
-  {key: "cost", head: "cost of a step", hide: true, of: (one) => cost(one)},
+  {key: "fastest", head: "P(fastest)", hide: true, of: (one) => one.fastest ?? -1},
 ];
 function stacked(parts, looks, whole, mark, words) {
   const span = element("span");
@@ -178,14 +165,14 @@ function table(list) {
   const chosen = chosenOf(list), beside = state.comparing ? besideOf(list, chosen) : null, active = document.activeElement?.dataset?.row;
   $("rows").replaceChildren(...shown.map((one) => {
     const off = one.peak_memory_bytes > found.limit;
-    const note = off ? `${gib(one.peak_memory_bytes - found.limit)} GiB too much` : one.row === "own" ? "yours" : one.more;
-    const button = element("button", {type: "button", "data-row": one.row, "aria-pressed": String(one === chosen), onclick: () => choose(one.row)}, one.row === "own" ? degrees(one.plan) : degrees(one.plan), " ", element("small", {}, note));
+    const note = off ? `${gib(one.peak_memory_bytes - found.limit)} GiB too much` : one.row === "own" ? "yours" : one.either;
+    const button = element("button", {type: "button", "data-row": one.row, "aria-pressed": String(one === chosen), onclick: () => choose(one.row)}, one.name, " ", element("small", {}, note));
     return element("tr", {class: [one === chosen && "on", one === beside && "beside", off && "off"].filter(Boolean).join(" ") || null},
       element("td", {}, one.place === null ? "–" : String(one.place)), element("td", {class: "w plan"}, button),
-      element("td", {class: "w"}, stacked(one.parts, view.time, longest, null, seconds)), element("td", {}, one.step_time_s >= 99.95 ? amount(one.step_time_s) : one.step_time_s.toPrecision(3)),
+      element("td", {class: "w"}, stacked(one.parts, view.time, longest, null, seconds)), element("td", {}, figures(one.step_time_s, 4)),
       element("td", {class: "hide"}, amount(throughput(one) / view.gpus)),
       element("td", {class: "w hide"}, stacked(one.memory_parts, view.memory, fullest, found.limit / fullest, (n) => `${gib(n)} GiB`)),
-      element("td", {}, (one.peak_memory_bytes / GIB).toFixed(1)), element("td", {class: "hide"}, cost(one).toPrecision(3)));
+      element("td", {}, (one.peak_memory_bytes / GIB).toFixed(1)), element("td", {class: "hide"}, one.fastest === null ? "–" : `${(100 * one.fastest).toFixed(0)} %`));
   }));
   if (active) document.querySelector(`#rows [data-row="${active}"]`)?.focus();
 }
@@ -247,25 +234,25 @@ function played(one, look, narrow) {
   if (got instanceof Promise) { got.then(() => { if (state.tab === "timeline" && found) draw(entries()); }); return [[[], frame(look, narrow, {})], "…"]; }
   if (got.error) return [[[], frame(look, narrow, {})], got.error];
   const was = ghost("timeline", one, () => timeline(one.plan));
-  const [drawing, shown] = timelineChart(got, was?.total ? was : null, view, look, narrow), name = one.name.replaceAll(" · ", ", ");
+  const [drawing, shown] = timelineChart(got, was?.total ? was : null, view, look, narrow), name = one.name;
   const apart = seconds(got.total) === seconds(one.step_time_s) ? ", as is estimated" : `, where ${seconds(one.step_time_s)} are estimated`;
   const part = shown ? ` Drawn: its first ${seconds(shown[0])} and its last ${seconds(shown[1])}; between them it goes on in the same way.` : "";
   return [drawing, `${name}: one pipeline's step under ${got.name}, ${got.micro_batches.toLocaleString("en")} micro-batches, ${seconds(got.total)}${apart}.${part}`];
 }
 function draw(list) {
   const colours = look(), narrow = WIDTH.matches, chosen = chosenOf(list), beside = besideOf(list, chosen);
-  const wrapped = (one) => ({...one, name: one.name.replace(/((?:[^·]+·){2}) /g, "$1<br>")}), shortly = (one) => narrow ? wrapped(one) : one;
-  const few = [chosen, ...(state.comparing && beside ? [beside] : list.filter((one) => one !== chosen).slice(0, DRAWN - 1))].map(shortly);
+  const wrapped = (one) => ({...one, name: folded(one.name)});
+  const few = [chosen, ...(state.comparing && beside ? [beside] : list.filter((one) => one !== chosen && one.place !== null).slice(0, DRAWN - 1))];
   const draws = {
     timeline: () => played(chosen, colours, narrow),
-    time: () => [timeChart(few, view, colours, narrow), "Whisker: 90 % of such estimates."],
-    memory: () => [memoryChart(few, view, colours, narrow, found.limit, found.limit / view.margin), "The fullest GPU of each plan, by part. Line: up to which a plan is judged to fit; dotted: what a process can use."],
-    frontier: () => [frontierChart(found, moved() ? unchanged : null, nameOf, found.limit, Number.isInteger(chosen.row) ? chosen.row : -1, colours, narrow), `${view.plans.toLocaleString("en")} of ${view.legal.toLocaleString("en")} legal plans; those on the frontier give least time for their memory.`],
+    time: () => [timeChart(few, view, colours, narrow), ""],
+    memory: () => [memoryChart(few.map(wrapped), view, colours, narrow, found.limit, found.limit / view.margin), "The fullest GPU of each plan, by part. Line: up to which a plan is judged to fit; dotted: what a process can use."],
+    frontier: () => [frontierChart(found, moved() ? unchanged : null, nameOf, view, colours, narrow), `This page holds ${view.plans.toLocaleString("en")} of the ${view.legal.toLocaleString("en")} legal plans.`],
     scaling: () => [scalingChart(scaling(chosen), ghost("scaling", chosen, scaling), colours, narrow), `${chosen.name} with more or fewer data-parallel copies; what breaks a rule is left out.`],
     sensitivity: () => [sensitivityChart(slopes(chosen), ghost("sensitivity", chosen, slopes), colours, narrow), `${chosen.name}: each constant a fifth less and a fifth more, the others as they are.`],
-    difference: () => beside ? [differenceChart(wrapped(chosen), wrapped(beside), view, colours, narrow), `Why ${beside.name} takes ${signed(beside.step_time_s / chosen.step_time_s - 1)} against ${chosen.name}. Press Compare, then choose the other plan.`] : [[[], frame(colours, narrow, {})], "There is no second plan."],
+    difference: () => beside ? [differenceChart(chosen, beside, view, colours, narrow), "Press Compare, then choose the other plan."] : [[[], frame(colours, narrow, {})], "There is no second plan."],
   };
-  const [[data, layout], reading] = draws[state.tab]();
+  const [[data, layout, heading = ""], more] = draws[state.tab](), reading = [heading, more].filter(Boolean).join(". ");
   $("chart").hidden = !data.length;  // then words stand for it; what is hidden has no size to be drawn in
   if (data.length) Plotly.react("chart", data, layout, {displayModeBar: false, responsive: true, scrollZoom: false});
   $("js-plotly-tester")?.setAttribute("aria-hidden", "true");  // where Plotly measures its texts
@@ -290,7 +277,7 @@ function differ(list) {
   const best = found.ranked[0];
   const words = [`${names.join(", ")}: ${seconds(first.step_time_s)} → ${seconds(same.step_time_s)} (${signed(same.step_time_s / first.step_time_s - 1)}) for the plan that was best${same.peak_memory_bytes > found.limit ? ", which no longer fits" : ""}.`];
   if (!best) words.push("Now no plan fits.");
-  else if (best.row !== first.row) words.push(`The best plan is now ${degrees(best.plan).replaceAll(" · ", ", ")} (${details(best.plan)}) at ${seconds(best.step_time_s)}.`);
+  else if (best.row !== first.row) words.push(`The best plan is now ${planLabel(wholePlan(best.plan))} at ${seconds(best.step_time_s)}.`);
   else words.push("It is still the best.");
   $("diff").textContent = words.join(" ");
 }
@@ -313,7 +300,8 @@ function sliders() {
     const show = (held = false) => {
       const value = state.changes[slider.field] ?? slider.value, unit = slider.unit ? ` ${slider.unit}` : "";
       if (!held) input.value = placed(slider, value);
-      output.textContent = `${slider.field === "price" ? value.toFixed(2) : amount(value / slider.scale)}${unit}`;
+      const [least, most] = slider.ends, at = (end) => Math.abs(value / end - 1) < 1e-9;
+      output.textContent = most && at(slider.most) ? most : least && at(slider.least) ? least : `${slider.field === "price" ? value.toFixed(2) : amount(value / slider.scale)}${unit}`;
       input.setAttribute("aria-valuetext", output.textContent);
       reset.disabled = !(slider.field in state.changes);
       box.classList.toggle("moved", slider.field in state.changes);
@@ -334,7 +322,7 @@ function question() {
     $("ask").append(element("details", {open: !WIDTH.matches}, element("summary", {}, group), element("dl", {}, ...Object.entries(facts).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]))));
   const main = element("div"), more = element("details", {}, element("summary", {}, "more of the plan"));
   const fields = Object.keys(costmodel.asked).filter((name) => !name.includes(".") && !["gpus", "price"].includes(name));
-  const first = new Set([...DEGREES.map(([name]) => name), ...Object.keys(view.columns).filter((name) => view.columns[name].index), "micro_batch", "schedule", "recompute", "zero_stage", "dtype"]);
+  const first = new Set([...DEGREES.map(([name]) => name), ...Object.keys(view.columns).filter((name) => view.columns[name].index), "micro_batch", "schedule", "recompute", "zero_stage", "dtype", "adapter", "optimizer"]);
   for (const name of fields) (first.has(name) ? main : more).append(control(name));
   $("ask").append(element("details", {}, element("summary", {}, "Plan"), element("p", {class: "note"}, "Change the chosen plan into one of your own:"), main, more,
     element("p", {class: "bad", id: "wrong", role: "alert"}), element("button", {type: "button", onclick: () => { state.own = null; if (state.chosen === "own") state.chosen = null; fillPlan(); keepAddress(); ask(); }}, "Forget it")));
@@ -379,11 +367,24 @@ function pay(list) {
   $("paid").textContent = `${amount(hours / 24)} days, ${amount(hours * view.gpus)} GPU-hours, ${amount(hours * view.gpus * price())} at ${price().toFixed(2)} a GPU-hour.`;
 }
 
+// what would fit, where nothing does
+function offers() {
+  const none = !moved() && view.none;
+  $("offers").hidden = !none;
+  if (!none || $("offers").childElementCount) return;
+  const cells = (kind, row) => row.map((text, place) => element(kind, {scope: kind === "th" ? "col" : null, class: place === 0 || place === 5 ? "w" : place === 1 || place === 3 ? "hide" : null}, text));
+  const heads = ["would fit with", "GPUs", "step", "tokens/s/GPU", "memory", "its best plan"];
+  $("offers").append(element("p", {}, `${view.none[0].toUpperCase()}${view.none.slice(1)}.`), view.offers.length
+    ? element("table", {}, element("caption", {class: "unseen"}, "Changes with which a plan would fit"), element("thead", {}, element("tr", {}, ...cells("th", heads))), element("tbody", {}, ...view.offers.map((row) => element("tr", {}, ...cells("td", row)))))
+    : element("p", {}, "No change that was tried makes a plan fit: adapters, an 8-bit optimizer, offload, shorter sequences, more GPUs."));
+}
+
 // all of it
 function render() {
   if (!found) return;
   const list = entries();
-  if (!list.length) { $("answer").textContent = "No plan is legal."; return; }
+  offers();
+  document.body.classList.toggle("stale", Boolean(state.own?.error));  // what is shown answers no more what is asked
   if (!document.activeElement?.closest?.("#ask")) fillPlan();
   $("wrong").textContent = state.own?.error ?? "";
   say(list); table(list); draw(list); differ(list); pay(list);

@@ -15,6 +15,17 @@ function fieldsOf(row) {
   return fields;
 }
 
+// Leading plans without twins: those that differ from one before in something that changes neither time nor memory.
+function apart(inside, times, bytes, top) {
+  const found = [], close = (one, other) => Math.abs(one - other) <= view.twin * other;
+  const differences = (one, other) => Object.values(view.columns).filter(({index}) => index && index[one] !== index[other]).length;
+  for (const row of inside) {
+    if (found.length === top) break;
+    if (!found.some((one) => close(times[row], times[one]) && close(bytes[row], bytes[one]) && differences(row, one) <= 1)) found.push(row);
+  }
+  return found;
+}
+
 // What differs from plan to plan is worked out once, a row of numbers for each; all else once a search.
 const differing = () => model.compiled.filter((rule) => Object.keys(view.columns).some((name) => rule.fields.has(name)));
 function prepare(changes) {
@@ -43,6 +54,7 @@ function search(changes, top, keep) {
     if (found.memory.total <= limit) inside.push(row);
   }
   inside.sort((a, b) => times[a] - times[b]);
+  const asked = Object.keys(changes).length === 0, ranked = asked ? view.ranking.map(({row}) => row) : apart(inside, times, bytes, top);
   let miss = -1;
   const fastest = inside.length ? times[inside[0]] : Infinity;
   for (let row = 0; row < count; row++)
@@ -50,7 +62,7 @@ function search(changes, top, keep) {
   if (!inside.length) for (let row = 0; row < count; row++) if (miss < 0 || bytes[row] < bytes[miss]) miss = row;
   const detail = (row) => ({row, plan: fieldsOf(row), ...model.evaluate({...fieldsOf(row), ...changes})});
   return {
-    ranked: inside.slice(0, top).map(detail), miss: miss < 0 ? null : detail(miss), kept: keep.map(detail),
-    fitting: inside.length, limit, times, bytes,
+    ranked: ranked.slice(0, top).map(detail), miss: miss < 0 ? null : detail(miss), kept: keep.map(detail),
+    fitting: asked ? view.fitting : inside.length, limit, times, bytes,
   };
 }
