@@ -42,7 +42,6 @@ WHERE = {
     "several clusters to stretch": (
         ["capacity", MODEL, "--cluster", "dgx-h100,dgx-a100", *WORK, "--find", "layers"], "one cluster at a time",
     ),
-    "several clusters in a file": (["search", MODEL, "--cluster", "dgx-h100,dgx-a100", *WORK, "--csv", "x.csv"], "--csv"),
     "an unknown device": (["estimate", MODEL, "--device", "rtx-4091", *WORK], "did you mean rtx-4090"),
     "an empty device": (["estimate", MODEL, "--device", "", *WORK], "name=''"),
     "a cluster for a device": (["estimate", MODEL, "--device", "dgx-h100", *WORK], "no device"),
@@ -66,8 +65,10 @@ HOW_MUCH = {
     "no GPUs of a device": ([*CARD, "--gpus", "0"], "gpus=0"),
     "no nodes of a device": ([*CARD, "--nodes", "0"], "nodes=0"),
     "GPUs that don't split into nodes": ([*CARD, "--gpus", "7", "--nodes", "2", "--network", "25Gbit"], "a multiple of nodes=2"),
-    "nodes without a network": ([*CARD, "--gpus", "8", "--nodes", "2"], "a rate such as 25Gbit/s"),
-    "a network of a cluster": ([*ASKED, "--network", "25Gbit"], "--network goes with --device"),
+    "more than a pod of chips without a network": (
+        ["estimate", MODEL, "--device", "tpu-v4", "--gpus", "8192", *WORK], "a rate such as 25Gbit/s",
+    ),
+    "a network of a cluster in words": ([*ASKED, "--network", "fast"], "network='fast'"),
     "a network in words": ([*CARD, "--gpus", "8", "--nodes", "2", "--network", "fast"], "network='fast'"),
     "a network of bytes": ([*CARD, "--gpus", "8", "--nodes", "2", "--network", "25"], "did you mean 25 GB/s"),
     "a network of no rate": ([*CARD, "--gpus", "8", "--nodes", "2", "--network", "0Gbit"], "network='0Gbit'"),

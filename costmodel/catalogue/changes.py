@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from costmodel.catalogue.readings import KINDS, STACK_KINDS
+from costmodel.catalogue.readings import KINDS, STACK_KINDS, rate_per_gpu
 from costmodel.checks import real
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.device import Device, Efficiency
@@ -45,7 +45,8 @@ def replace(description: Description, changes: Mapping[str, Value]) -> Descripti
     changes : path: value. Paths are fields; of a cluster also ``device.FIELD`` and a level's name with a field of Level
         (``node.`` and ``network.`` are the innermost and the outermost); of a device also ``dense_peak.DTYPE``,
         ``efficiency.FIELD`` and ``efficiency.gemm.DTYPE``; of a framework also its calibrated constants by name. A value is
-        a number in SI units, a text with a unit (``"141 GB"``), or a factor (``"2x"``).
+        a number in SI units, a text with a unit (``"141 GB"``), or a factor (``"2x"``). A level's bandwidth is each GPU's;
+        ``"3200 Gbit/s per node"`` is what the GPUs of a node share.
 
     Returns
     -------
@@ -101,7 +102,7 @@ def _replaced(thing: Description, path: str, value: Value) -> Description:
         if name is None:
             owners = ", ".join(f"{owner}.FIELD" for owner in ("device", *(level.name for level in thing.levels)))
             raise InvalidValue("path", path, f"one of {owners}")
-        levels = [_level(level, rest, value) if level.name == name else level for level in thing.levels]
+        levels = [_level(level, rest, value, thing.gpus_per_node) if level.name == name else level for level in thing.levels]
         return dataclasses.replace(thing, levels=tuple(levels))
     if isinstance(thing, Device):
         return _device(thing, head, rest, value)
@@ -114,7 +115,9 @@ def _replaced(thing: Description, path: str, value: Value) -> Description:
     return changed(thing, {head: _new(thing, head, value)})
 
 
-def _level(level: Level, field: str, value: Value) -> Level:
+def _level(level: Level, field: str, value: Value, gpus_per_node: int) -> Level:
+    if field in ("bandwidth", "line_rate") and isinstance(value, str) and _factor(value) is None:
+        value = rate_per_gpu(f"{level.name}.{field}", value, gpus_per_node, "GPU")
     new = _new(level, field, value)
     fields = {field: new}
     if field == "bandwidth" and level.line_rate is not None:

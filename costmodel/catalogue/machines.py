@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from costmodel.catalogue import loader
+from costmodel.catalogue import loader, readings
 from costmodel.checks import positive_int
 from costmodel.description.cluster import MAX_GPUS, Cluster, Level
 from costmodel.description.device import Device
 from costmodel.errors import InvalidValue, NotModelled
-from costmodel.units import quantity
 
 PCIE_SHARE = 0.8
 """Of a PCIe link's rate that a ring of GPUs reaches: 20 of 25 GB/s (NVIDIA/nccl-tests#178, over A100s on gen4)."""
@@ -90,8 +89,8 @@ def machine(
     device : or its name, or a TOML file
     gpus : of all nodes together; one, or one in each node, if not given
     nodes : over which they are spread evenly; as many as it takes if None
-    network : line rate of a node's NICs together, one direction [bytes/s], or a text as ``"25 Gbit/s"``; that of the
-        device's machines if None
+    network : line rate of a node's NICs together, one direction [bytes/s], or a text as ``"25 Gbit/s"``, which may say ``"per
+        GPU"``; that of the device's machines if None
 
     Returns
     -------
@@ -211,8 +210,37 @@ def _between(device: Device, per_node: int, nodes: int, network: float | str | N
     rate = usual.network if network is None else network
     if not rate:
         raise InvalidValue("network", None, f"a rate such as 25Gbit/s: {nodes} nodes of {device.name} need a network")
-    line = quantity("network", rate, "bandwidth") / per_node
+    return _network(size, readings.rate_per_gpu("network", rate, per_node, "node"))
+
+
+def _network(size: int, line: float) -> Level:
+    """A network between nodes, of a GPU's share of the NICs' line rate."""
     return Level(name="network", size=size, latency=NETWORK_LATENCY, bandwidth=NIC_SHARE * line, line_rate=line)
+
+
+def on_network(cluster: Cluster, network: float | str) -> Cluster:
+    """A cluster with other NICs: its outermost level at another line rate, of which collectives reach the same share.
+
+    Parameters
+    ----------
+    cluster : of one node or of several
+    network : line rate of a node's NICs together, one direction [bytes/s], or a text as ``"400 Gbit/s"``, or ``"50 GB/s per
+        GPU"``
+
+    Examples
+    --------
+    >>> slower = on_network(loader.load_cluster("dgx-h100"), "1600 Gbit/s")
+    >>> slower.levels[1].line_rate / 1e9, slower.levels[1].bandwidth / 1e9
+    (25.0, 23.0)
+    """
+    line = readings.rate_per_gpu("network", network, cluster.gpus_per_node, "node")
+    if len(cluster.levels) == 1:
+        node = cluster.gpus_per_node
+        return dataclasses.replace(cluster, levels=(*cluster.levels, _network(max(1, ROOM // node) * node, line)))
+    outer = cluster.levels[-1]
+    share = outer.bandwidth / outer.line_rate if outer.line_rate else NIC_SHARE
+    changed = dataclasses.replace(outer, bandwidth=share * line, line_rate=line)
+    return dataclasses.replace(cluster, levels=(*cluster.levels[:-1], changed))
 
 
 def instance(name: str, gpus: int | None = None) -> Cluster | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Literal
+
 from costmodel.checks import positive_int, real
 from costmodel.errors import InvalidValue
 from costmodel.units import quantity
@@ -20,6 +23,36 @@ STACK_KINDS = dict.fromkeys(
 """The same of a framework's constants; the others are plain numbers."""
 SHARED = ("bandwidth_per_node", "bandwidth_per_nic", "line_rate_per_node", "line_rate_per_nic", "nics_per_node")
 """Keys of a level that say what several GPUs share."""
+
+
+_WHOSE = re.compile(r"(.*\S)\s*(?:/|\bper\b|\ba\b|\beach\b)\s*(node|machine|server|gpu|device)", re.IGNORECASE)
+
+
+def rate_per_gpu(field: str, value: object, gpus_per_node: int, whose: Literal["GPU", "node"]) -> float:
+    """A bandwidth of a network as each GPU has it, given of a GPU or of a node's NICs together [bytes/s].
+
+    Parameters
+    ----------
+    field : what it is of, for the message
+    value : a number in SI units, or a text with a unit, which may say whose it is: ``"400 Gbit/s per GPU"``,
+        ``"3200 Gbit/s per node"``
+    gpus_per_node : that share a node's NICs
+    whose : what is meant where the text doesn't say
+
+    Raises
+    ------
+    InvalidValue
+        where it is no bandwidth
+
+    Examples
+    --------
+    >>> rate_per_gpu("network", "3200 Gbit/s", 8, "node"), rate_per_gpu("network", "400 Gbit/s per GPU", 8, "node")
+    (50000000000.0, 50000000000.0)
+    """
+    said = _WHOSE.fullmatch(value.strip()) if isinstance(value, str) else None
+    found = quantity(field, value if said is None else said[1], "bandwidth")
+    of_node = whose == "node" if said is None else said[2].lower() in ("node", "machine", "server")
+    return found / gpus_per_node if of_node else found
 
 
 def si(entry: dict[str, object]) -> dict[str, object]:

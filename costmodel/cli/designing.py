@@ -51,7 +51,7 @@ def add(commands: Commands) -> None:
     tried.add_argument("--gpus", type=many(whole), required=True, metavar="N", help="of the whole cluster")
     tried.add_argument("--gpus-per-node", type=many(whole), default=[8], metavar="N", help="that share NVLink (default: 8)")
     tried.add_argument("--networks", type=many(str.strip), metavar="RATE",
-                       help="of a node's NICs together, such as 400Gbit/s (default: the catalogue's)")  # fmt: skip
+                       help="of a node's NICs together, such as 400Gbit/s, or '50GB/s per GPU' (default: usual)")  # fmt: skip
     tried.add_argument("--oversubscriptions", type=many(number), default=[1.0], metavar="X", help="of the network (default: 1)")
     tried.add_argument("--prices", type=many(_priced), metavar="D=X", help="of a GPU of each kind for an hour; none is built in")
     tried.add_argument("--network-price", type=number, default=0.0, metavar="X",

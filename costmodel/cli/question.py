@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 USAGE = (
-    "costmodel %s MODEL (--cluster C [--nodes N | --gpus N] | --device D [--gpus N] [--nodes N --network RATE]) "
+    "costmodel %s MODEL (--cluster C [--nodes N | --gpus N] | --device D [--gpus N] [--nodes N]) [--network RATE] "
     "--global-batch N --seq-len N [options]"
 )
 
@@ -97,11 +97,12 @@ def add_hardware(parser: Parser) -> None:
                           help="how many nodes (default: one of a cluster; of a device as many as its nodes hold)")  # fmt: skip
     hardware.add_argument("--gpus", type=whole, metavar="N", help="how many GPUs, of all nodes together (default: one node's)")
     hardware.add_argument("--network", metavar="RATE",
-                          help="of a node's NICs together, such as 25Gbit/s: with --device and several --nodes")  # fmt: skip
+                          help="of a node's NICs together, such as 400Gbit/s, or of a GPU, as '50GB/s per GPU'")  # fmt: skip
     hardware.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", dest="changes",
         help="scale or replace a number of the question, each with a --set of its own: network.bandwidth=2x, "
-        "device.memory=141GB, model.layers=40, framework.compute_gemm_efficiency_scale=0.9",
+        "device.memory=141GB, model.layers=40, framework.compute_gemm_efficiency_scale=0.9. A bandwidth of a network is of a "
+        "GPU unless it says 'per node'; GB are 10^9 bytes, GiB 2^30",
     )  # fmt: skip
     hardware.add_argument("--verbose", action="store_true", help="also name the keys of a config.json that were passed over")
     parser.set_defaults(notes=[])
@@ -133,12 +134,14 @@ def read_hardware(arguments: argparse.Namespace, grow: bool = False) -> Cluster:
     if arguments.device is not None:
         cluster = _of_device(arguments, grow)
     else:
-        if arguments.network is not None:
-            raise Misused("--network goes with --device; of a cluster, --set LEVEL.bandwidth=... changes a level")
         names = cluster_names(arguments)
         if len(names) > 1:
             raise Misused("one cluster at a time here; `search` and `estimate` compare several")
         cluster = _sized(arguments, read_cluster(names[0]))
+        if arguments.network is not None:
+            from costmodel.catalogue.machines import on_network
+
+            cluster = on_network(cluster, arguments.network)
     if not arguments.changes:
         return cluster
     from costmodel.catalogue.changes import replace

@@ -11,6 +11,7 @@ import numpy as np
 
 from costmodel.catalogue.loader import load_device
 from costmodel.catalogue.machines import machine
+from costmodel.catalogue.readings import rate_per_gpu
 from costmodel.checks import kind, positive_int, real
 from costmodel.description.cluster import MAX_GPUS, Cluster
 from costmodel.description.device import Device
@@ -22,7 +23,6 @@ from costmodel.evaluation.price import BILLION, HOUR, price_per_billion_tokens
 from costmodel.evaluation.search_result import SearchResult
 from costmodel.evaluation.selection import unbeaten
 from costmodel.records import Row
-from costmodel.units import quantity
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,8 +116,8 @@ def candidates(
     devices : kinds of GPU, one or several
     gpus : of the whole cluster, one or several
     gpus_per_node : that share NVLink or what the device has inside a node, one or several
-    networks : line rate of a node's NICs together, one direction [bytes/s], or a text as ``"400 Gbit/s"``; what the catalogue
-        has with the device if None
+    networks : line rate of a node's NICs together, one direction [bytes/s], or a text as ``"400 Gbit/s"``, which may say
+        ``"per GPU"``; what the device comes with if None
     oversubscriptions : of the network between nodes, one or several
 
     Raises
@@ -134,7 +134,10 @@ def candidates(
     kinds = [load_device(one) if isinstance(one, str) else one for one in _several(devices)]
     sizes = [positive_int("gpus", one, MAX_GPUS) for one in _several(gpus)]
     nodes = [positive_int("gpus_per_node", one, MAX_GPUS) for one in _several(gpus_per_node)]
-    rates = [None if one is None else quantity("networks", one, "bandwidth") for one in _several(networks)]
+    rates = _several(networks)
+    for one in rates:
+        if one is not None:
+            rate_per_gpu("networks", one, 1, "node")
     shares = [real("oversubscriptions", one, 1.0, 1e4) for one in _several(oversubscriptions)]
     found = []
     for device, size, node, rate, share in itertools.product(kinds, sizes, nodes, rates, shares):

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 import costmodel
 from costmodel import load_cluster, load_device, load_framework, load_model
 from costmodel.catalogue import loader
-from costmodel.catalogue.changes import replace
-from costmodel.catalogue.machines import instance, machine
+from costmodel.catalogue.changes import differences, replace
+from costmodel.catalogue.machines import instance, machine, on_network
+from costmodel.evaluation.cluster_design import candidates
 from costmodel.units import QUANTITIES, quantity
 from tests.commanding import strict
 
@@ -189,6 +190,43 @@ def test_a_number_is_scaled_or_replaced():
     assert found.levels[1].line_rate == 2 * cluster.levels[1].line_rate
     assert (found.device.memory, found.levels[0].latency, found.gpus) == (141e9, 5e-6, 64)
     assert found.device.usable_memory / 141e9 == approx(cluster.device.usable_memory / cluster.device.memory)
+
+
+def test_a_rate_is_whose_it_says_and_else_whose_the_option_is():
+    """`--network` and `networks=` are a node's, `--set` is a GPU's, and either may say the other."""
+    known = load_cluster("dgx-h100")
+    for text in ("800 GB/s", "800 GB/s per node", "800GB/s/node", "100 GB/s per GPU", "100GB/s a GPU"):
+        assert on_network(known, text).levels[1].line_rate == 100e9
+        assert machine("h100-sxm", 16, network=text).levels[1].line_rate == 100e9
+        assert candidates("h100-sxm", 16, networks=text)[0].levels[1].line_rate == 100e9
+    for text in ("100 GB/s", "100 GB/s per GPU", "800 GB/s per node", "6400 Gbit/s per node"):
+        assert replace(known, {"network.bandwidth": text}).levels[1].bandwidth == 100e9
+    with pytest.raises(costmodel.InvalidValue, match="rail.bandwidth"):
+        replace(known, {"network.bandwidth": "100 GB per node"})
+
+
+def test_other_nics_of_a_cluster_reach_the_share_that_its_own_do():
+    known = load_cluster("aws-p6-b200")
+    halved = on_network(known, "1600 Gbit/s")
+    assert halved.levels[0] == known.levels[0]
+    assert halved.levels[1].bandwidth == approx(known.levels[1].bandwidth / 2)
+    assert on_network(known, "3200 Gbit/s") == known
+    alone = load_cluster("mi300x-8")
+    assert on_network(alone, "3200 Gbit/s").with_gpus(64).levels[1].line_rate == 50e9
+
+
+def test_a_network_goes_with_a_cluster_as_with_a_device_and_is_said_before_and_after(run):
+    asked = ["estimate", "llama3-8b", "--cluster", "dgx-h100", "--nodes", "2", *WORK]
+    answers = {}
+    for name, more in (("own", []), ("slow", ["--network", "400Gbit/s"]), ("set", ["--set", "rail.bandwidth=5.75GB/s"])):
+        code, out, err = run(*asked, *more, "--json")
+        assert code == 0, err
+        answers[name] = strict(out)["step_time_s"]
+    assert answers["slow"] > answers["own"]
+    assert answers["slow"] == approx(answers["set"])
+    (told,) = differences(load_cluster("dgx-h100"), on_network(load_cluster("dgx-h100"), "400Gbit/s"))
+    assert str(told) == "rail.bandwidth 46 -> 5.75 GB/s per GPU"
+    assert str(told) in " ".join(run(*asked, "--network", "400Gbit/s")[1].split())
 
 
 def test_levels_have_names_that_fit_any_cluster():
