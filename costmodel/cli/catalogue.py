@@ -61,12 +61,23 @@ def _accuracy(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(kept["figures"])
     else:
-        print_page(
-            "Errors on measured runs, by source; `unseen` are runs that the fit had not seen",
-            table(kept["headings"], kept["rows"], words=1),
-            markdown=arguments.markdown,
-        )
+        head = "Errors on measured runs, by source: mean error of the step time where the fit had not seen what is new"
+        whole = table(kept["headings"], kept["rows"])
+        tables = [whole] if arguments.markdown else _by_figure(whole)
+        print_page(head, *tables, markdown=arguments.markdown)
     return codes.ANSWERED
+
+
+def _by_figure(whole: Table) -> list[Table]:
+    """A table for each figure, as ``90 % holds`` of the column ``90 % holds, new plan``; figures of one column stand together."""
+    heads = [heading.partition(", ")[0] if "," in heading else "" for heading in whole.columns]
+    first = next((place for place, head in enumerate(heads) if head), len(heads))
+    places: dict[str, list[int]] = {}
+    for place, head in enumerate(heads[1:], 1):
+        places.setdefault(head if place < first or (heads.count(head) > 1 and head) else "others", []).append(place)
+    every = (whole.columns, *whole.rows)
+    cut = [[[row[0], *(row[place] for place in some)] for row in every] for some in places.values()]
+    return [table(head, rows) for head, *rows in cut]
 
 
 _OF_LOADER: dict[str, Kind] = {"model": "model", "device": "device", "cluster": "cluster"}
@@ -100,7 +111,7 @@ def _list(arguments: argparse.Namespace) -> int:
     columns = _COLUMNS[kind]
     cells = [[show(row[name]) for name, _, show in columns] for row in rows]
     words = sum(show is _words for _, _, show in columns)
-    print_page(table([title for _, title, _ in columns], cells, words), markdown=arguments.markdown)
+    print_page(table([title for _, title, _ in columns], cells, words), BELOW.get(kind, ""), markdown=arguments.markdown)
     return codes.ANSWERED
 
 
@@ -149,6 +160,8 @@ def _framework_row(framework: Framework) -> Row:
     }  # fmt: skip
 
 
+BELOW = {"device": "fp16, bf16, fp8, fp4: dense peaks in TFLOP/s; `costmodel show NAME` says where numbers come from"}
+"""What is said below a listing."""
 _ROWS: dict[str, Callable[[Any], Row]] = {
     "model": _model_row, "device": _device_row, "cluster": _cluster_row, "framework": _framework_row,
 }  # fmt: skip
@@ -169,7 +182,9 @@ def _giga(value: float) -> str:
 
 
 def _tera(value: float | None) -> str:
-    return "-" if value is None else f"{value / 1e12:,.4g}"
+    if value is None:
+        return "-"
+    return f"{value / 1e12:,.0f}" if value >= 1e15 else f"{value / 1e12:.4g}"
 
 
 def _level_rates(levels: Sequence[Row]) -> str:
@@ -183,9 +198,9 @@ _COLUMNS: dict[str, list[tuple[str, str, Callable[[Any], str]]]] = {
         ("vocabulary", "vocabulary", shown),
     ],
     "device": [
-        ("name", "name", _words), ("title", "title", _words), ("constants", "constants", _words),
-        ("memory_bytes", "GiB", gib), ("memory_bandwidth_bytes_per_s", "GB/s", _giga),
-        *[(f"{dtype}_flop_per_s", f"{dtype} TFLOP/s", _tera) for dtype in ("fp16", "bf16", "fp8", "fp4")],
+        ("name", "name", _words), ("constants", "constants", _words),
+        ("memory_bytes", "memory GiB", gib), ("memory_bandwidth_bytes_per_s", "memory GB/s", _giga),
+        *[(f"{dtype}_flop_per_s", dtype, _tera) for dtype in ("fp16", "bf16", "fp8", "fp4")],
     ],
     "cluster": [
         ("name", "name", _words), ("title", "title", _words), ("device", "device", _words),

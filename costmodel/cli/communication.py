@@ -128,7 +128,8 @@ def _ledger_page(made: Ledger, stage: str) -> list[Table | str]:
         f"{heading(answer.model, answer.cluster, answer.framework, answer.plan)}\n{whole_plan(answer)}\n{judged(answer)}",
         f"A rank of {'the only' if stage == 'only' else f'the {stage}'} stage, in a step of {format_seconds(answer.step_time)}:",
         table(
-            ["phase", "group", "collective", "level", "ranks", "transactions", "size", "sent", "time alone"], rows, words=4
+            ["phase", "group", "collective", "level", "ranks", "transactions", "size", "sent", "time alone"], rows,
+            words={0, 1, 2, 3, 6}, titles=4,
         ),
     ]
     sizes = made.histogram(stage=stage)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, add_output, many, number, read_model, spelled, whole
-from costmodel.cli.output import Table, print_json, print_page, table, write_csv
+from costmodel.cli.figures import check_files
+from costmodel.cli.output import Table, named, print_json, print_page, table, write_csv, written
 from costmodel.cli.training import tokens
+from costmodel.words import counted
 
 if TYPE_CHECKING:
     from costmodel.evaluation.cluster_design import ClusterDesign, Option
@@ -65,6 +67,7 @@ def add(commands: Commands) -> None:
 def _design(arguments: argparse.Namespace) -> int:
     from costmodel.evaluation.cluster_design import candidates, design_cluster
 
+    check_files(arguments)
     pairs = arguments.prices or []
     prices = dict(pairs)
     if len(prices) < len(pairs):
@@ -85,13 +88,13 @@ def _design(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"model": model.name, "tokens": arguments.tokens, "options": rows})
     else:
-        print_page(*_page(made, arguments, bool(prices), model.name), markdown=arguments.markdown)
+        files = [f"{arguments.csv} ({counted(len(rows), 'cluster')})"] if arguments.csv else []
+        print_page(*_page(made, arguments, bool(prices), model.name), written(*files), markdown=arguments.markdown)
     return codes.ANSWERED if made.reached else codes.NOTHING_FITS
 
 
 def _page(made: ClusterDesign, arguments: argparse.Namespace, priced: bool, model: str) -> list[Table | str]:
-    from costmodel.units import format_seconds
-    from costmodel.words import label
+    from costmodel.units import format_count, format_seconds
 
     cost = "cost" if priced else "GPU-hours"
     beaten = set(map(id, made.options)) - set(map(id, made.frontier))
@@ -108,7 +111,7 @@ def _page(made: ClusterDesign, arguments: argparse.Namespace, priced: bool, mode
         verdict = option.why or ("reaches it" if id(option) in beaten else "reaches it; none is better in all")
         return (
             cluster.device.name, f"{cluster.gpus:,}", network, f"{option.time / DAY:,.1f}", f"{option.cost:,.0f}",
-            format_seconds(best.step_time), label(best.plan), verdict,
+            format_seconds(best.step_time), named(best.plan), verdict,
         )  # fmt: skip
 
     shown = made.options[: arguments.top]
@@ -118,12 +121,14 @@ def _page(made: ClusterDesign, arguments: argparse.Namespace, priced: bool, mode
         limits.append(f"within {arguments.days:g} days")
     if arguments.budget is not None:
         limits.append(f"for at most {arguments.budget:,.0f}")
-    asked = " ".join([f"{model} on {arguments.tokens:.4g} tokens", " and ".join(limits)]).rstrip()
-    counted = f"{reached} of {len(made.options)} clusters {'reach' if limits else 'hold'} it"
+    asked = " ".join([f"{model}, {format_count(arguments.tokens)} tokens", " and ".join(limits)]).rstrip()
+    verb = ("reaches" if reached == 1 else "reach") if limits else ("holds" if reached == 1 else "hold")
+    reaching = f"{reached:,} of {counted(len(made.options), 'cluster')} {verb} it"
     heads = ["GPU", "GPUs", "network of a GPU", "days", cost, "step", "best plan", "verdict"]
     page: list[Table | str] = [
-        f"{asked}: {counted}" + ("; the cheapest first" if reached > 1 else ""),
-        table(heads, [row(one) for one in shown], words=1),
+        f"{asked}: {reaching}" + ("; the cheapest first" if reached > 1 else ""),
+        table(heads, [row(one) for one in shown], words={0, 2, 6, 7}, titles=3),
     ]
-    notes = [f"{left} more clusters were tried: --top shows them, --csv writes them"] if left else []
-    return [*page, *notes, "Every step is taken to last as long as the best plan's, with nothing lost to failures."]
+    tried = f"{counted(left, 'more cluster')} {'was' if left == 1 else 'were'} tried"
+    more = f"{tried}: --top shows, --csv writes all of them" if left else ""
+    return [*page, more, "Every step is taken to last as long as the best plan's, with nothing lost to failures."]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, chosen, number
-from costmodel.cli.output import print_page
+from costmodel.cli.arguments import Commands, chosen, number
+from costmodel.cli.figures import check_files
+from costmodel.cli.output import heading, print_page, written
 from costmodel.cli.question import USAGE, add_question, read_asked_model, read_hardware
 from costmodel.records import Row
 
@@ -31,9 +32,10 @@ def _whatif(arguments: argparse.Namespace) -> int:
     import os
 
     from costmodel.page import whatif
+    from costmodel.units import format_bytes
+    from costmodel.words import counted
 
-    if os.path.isdir(arguments.output) or not os.path.isdir(os.path.dirname(arguments.output) or "."):
-        raise Misused(f"--output {arguments.output[:200]!r}: expected a file in a folder that exists")
+    check_files(arguments)
     model, cluster = read_asked_model(arguments), read_hardware(arguments)
     tried: Row = {name: list(dict.fromkeys(values)) for name, values in chosen(arguments).items()}
     if arguments.price is not None:
@@ -43,10 +45,11 @@ def _whatif(arguments: argparse.Namespace) -> int:
         command=arguments.command_line, **tried,
     )  # fmt: skip
     made.write_html(arguments.output)
-    size, found = os.path.getsize(arguments.output) / 1e6, made.candidates.found
-    fits = "" if found.ranked else "; no plan fits, it starts from the nearest"
+    size, found = format_bytes(os.path.getsize(arguments.output)), made.candidates.found
+    fits = "" if found.ranked else "; no plan fits, so it starts from the nearest"
+    legal = counted(found.evaluated, "legal plan")
     print_page(
-        f"{arguments.output}: {size:.1f} MB, {len(made.candidates.plans):,} of {found.evaluated:,} legal plans of "
-        f"{model.name} on {cluster.gpus} GPUs of {cluster.name}{fits}"
+        heading(model, cluster, found.framework, work=(arguments.global_batch, arguments.seq_len)),
+        written(f"{arguments.output} ({size}, {len(made.candidates.plans):,} of {legal}{fits})"),
     )
     return codes.ANSWERED if found.ranked else codes.NOTHING_FITS

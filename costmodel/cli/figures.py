@@ -101,7 +101,7 @@ def add(commands: Commands) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from costmodel.cli.output import print_page
+    from costmodel.cli.output import print_page, written
     from costmodel.evaluation.plan_search import search
 
     check_files(arguments)
@@ -115,10 +115,11 @@ def _report(arguments: argparse.Namespace) -> int:
         print_page(why[0].upper() + why[1:])
         return codes.NOTHING_FITS
     from costmodel.plots.report import write_report
-    from costmodel.words import sentence
+    from costmodel.words import counted, sentence
 
     write_report(arguments.output, found, arguments.command_line)
-    print_page(sentence(found.best, found.standings.plans[0].probability_fastest), f"Written to {arguments.output}")
+    said = sentence(found.best, found.standings.plans[0].probability_fastest)
+    print_page(said, written(f"{arguments.output} ({counted(len(found), 'plan')})"))
     return codes.ANSWERED
 
 

@@ -17,7 +17,7 @@ KEPT = "\u00a0"
 ELSEWHERE = 100
 """Columns where nobody says how many there are, as in a file or a pipe."""
 NARROWEST = 40
-READABLE = 18
+READABLE = 14
 """Columns below which no column of prose is squeezed."""
 GAPS = (2, 1)
 """Columns between those of a table, from the widest that is tried."""
@@ -137,6 +137,19 @@ def laid(table: Table, width: int) -> list[str]:
     return _cards(table, width)
 
 
+def command(text: str) -> Verbatim:
+    """A shell's command, to copy: where it is wider than the page it goes on behind a backslash.
+
+    Parameters
+    ----------
+    text : without line breaks
+    """
+    if measure(text) <= page_width():
+        return Verbatim(text)
+    words = re.findall(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""", text)
+    return Verbatim(" \\\n".join(_packed(words, " ", page_width() - 2, "", " " * HANGING)))
+
+
 def _longest_word(text: str) -> int:
     return max((measure(word) for word in _QUANTITY.sub(KEPT, text).split(" ")), default=0)
 
@@ -234,4 +247,4 @@ def _cards(table: Table, width: int) -> list[str]:
     return lines
 
 
-__all__ = ["KEPT", "Table", "Verbatim", "laid", "markdown", "measure", "page_width", "whole_cell", "wrapped"]
+__all__ = ["KEPT", "Table", "Verbatim", "command", "laid", "markdown", "measure", "page_width", "whole_cell", "wrapped"]

@@ -250,8 +250,12 @@ def _option(
     if within is not None and time > within:
         missed.append(f"takes {time / HOUR:.4g} h where {within / HOUR:.4g} h may be taken")
     if budget is not None and cost > budget:
-        missed.append(f"costs {cost:.4g} where {budget:.4g} may be spent")
+        missed.append(f"costs {_amount(cost)} where {_amount(budget)} may be spent")
     return Option(cluster, best, price, time, cost, not missed, " and ".join(missed))
+
+
+def _amount(money: float) -> str:
+    return f"{money:,.0f}" if money >= 100.0 else f"{money:.3g}"
 
 
 def smallest_that_fits(sizes: Iterable[int], best: Callable[[int], Estimate | None]) -> Iterator[Estimate]:
