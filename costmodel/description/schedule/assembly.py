@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 Block = tuple[Event, ...]
 """Events that run as one: what they need is received before all, sent after all."""
-Order = Sequence[Event | Block]
-"""What one rank runs, in order."""
+Order = Sequence[Event | Block] | Integers
+"""What one rank runs, in order: events and blocks of them, or kind, stage and micro-batch of each, a line an event."""
 
 
 def _is_block(item: Event | Block) -> TypeIs[Block]:
@@ -48,19 +48,11 @@ def assemble(
 ) -> Schedule:  # fmt: skip
     """A schedule from the passes of each rank: receives before what needs them, sends after what makes them."""
     where, routes = np.asarray(placement, dtype=np.int64), np.asarray(route, dtype=np.int64)
-    flat: list[Event] = []
-    blocks: list[int] = []
-    ranks: list[int] = []
-    block = 0
-    for rank, order in enumerate(orders):
-        for item in order:
-            events = events_of(item)
-            flat.extend(events)
-            blocks.extend([block] * len(events))
-            ranks.extend([rank] * len(events))
-            block += 1
-    kind, stage, number = np.asarray(flat, dtype=np.int64).reshape(-1, 3).T
-    rank_of, block_of = np.asarray(ranks, dtype=np.int64), np.asarray(blocks, dtype=np.int64)
+    columns = [_columns(order) for order in orders]
+    kind, stage, number = np.concatenate([events for events, _ in columns]).T
+    rank_of = np.repeat(np.arange(len(columns)), [len(events) for events, _ in columns])
+    before = np.cumsum([0, *(int(blocks[-1]) + 1 if len(blocks) else 0 for _, blocks in columns)])
+    block_of = np.concatenate([blocks for _, blocks in columns]) + before[rank_of]
     last = where.shape[1] - 1
     of = routes[np.where(kind == SYNC, 0, number)]
     above = (stage > 0) & (where[of, np.maximum(stage - 1, 0)] != rank_of)
@@ -71,17 +63,26 @@ def assemble(
     index = np.concatenate([np.arange(len(kind)), *(chosen for _, chosen, _ in parts)])
     phase = np.concatenate([np.ones(len(kind), dtype=np.int64), *(np.full(len(chosen), p) for p, chosen, _ in parts)])
     kinds = np.concatenate([kind, *(np.full(len(chosen), k) for _, chosen, k in parts)])
-    ordered = np.lexsort((index, phase, block_of[index]))
+    ordered = np.argsort((3 * block_of[index] + phase) * len(kind) + index)
     index, kinds = index[ordered], kinds[ordered]
     counts = np.bincount(rank_of[index], minlength=len(orders))
-    columns = [kinds, stage[index], number[index]]
+    made = [kinds, stage[index], number[index]]
     if syncs:
-        columns, counts = _append_syncs(columns, counts, where)
+        made, counts = _append_syncs(made, counts, where)
     offsets = np.concatenate([[0], np.cumsum(counts)])
     return Schedule(
-        name=name, placement=where, route=routes, offsets=offsets, kind=columns[0], stage=columns[1],
-        micro_batch=columns[2], weights=weights,
+        name=name, placement=where, route=routes, offsets=offsets, kind=made[0], stage=made[1],
+        micro_batch=made[2], weights=weights,
     )  # fmt: skip
+
+
+def _columns(order: Order) -> tuple[Integers, Integers]:
+    """Kind, stage and micro-batch of each event of an order, a line an event, and the number of its block."""
+    if isinstance(order, np.ndarray):
+        return order, np.arange(len(order))
+    blocks = [events_of(item) for item in order]
+    events = np.array([event for block in blocks for event in block], dtype=np.int64).reshape(-1, 3)
+    return events, np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])
 
 
 def _append_syncs(columns: list[Integers], counts: Integers, placement: Integers) -> tuple[list[Integers], Integers]:

@@ -189,12 +189,25 @@ class Schedule:
         return self
 
 
+def _chosen(schedule: Schedule, kinds: tuple[int, ...]) -> tuple[Integers, Integers]:
+    """Events of these kinds, and where they stand in a table of stages x micro-batches."""
+    chosen = np.flatnonzero(functools.reduce(np.logical_or, [schedule.kind == kind for kind in kinds]))
+    return chosen, schedule.stage[chosen] * schedule.micro_batches + schedule.micro_batch[chosen]
+
+
 def _table(schedule: Schedule, kinds: tuple[int, ...]) -> Integers:
     """Index of the event of these kinds, stages x micro-batches; -1 where there is none."""
     table = np.full((schedule.stages, schedule.micro_batches), -1)
-    chosen = np.flatnonzero(np.isin(schedule.kind, kinds))
-    table[schedule.stage[chosen], schedule.micro_batch[chosen]] = chosen
+    chosen, places = _chosen(schedule, kinds)
+    table.reshape(-1)[places] = chosen
     return table
+
+
+def _count(schedule: Schedule, kinds: tuple[int, ...]) -> Integers:
+    """Events of these kinds, stages x micro-batches."""
+    _, places = _chosen(schedule, kinds)
+    shape = schedule.stages, schedule.micro_batches
+    return np.bincount(places, minlength=shape[0] * shape[1]).reshape(shape)
 
 
 def _refuse(schedule: Schedule, index: int, message: str) -> IllegalSchedule:
@@ -212,18 +225,14 @@ def _check_passes(schedule: Schedule) -> None:
     placed = schedule.placement[schedule.route[np.where(moved, schedule.micro_batch, 0)], schedule.stage]
     for index in np.flatnonzero(moved & (placed != schedule.rank))[:1]:
         raise _refuse(schedule, index, f"the micro-batch's route puts this stage on rank {placed[index]}")
-    split = np.isin(schedule.kind, (BACKWARD_INPUT, BACKWARD_WEIGHT))
-    splits = np.zeros((s, m), dtype=bool)
-    splits[schedule.stage[split], schedule.micro_batch[split]] = True
+    splits = _table(schedule, (BACKWARD_INPUT, BACKWARD_WEIGHT)) >= 0
     wholes = _table(schedule, (BACKWARD,)) >= 0
     for name, kinds, wanted in (
         ("forward", (FORWARD,), np.ones((s, m), dtype=bool)),
         ("backward", (BACKWARD, BACKWARD_INPUT), np.ones((s, m), dtype=bool)),
         ("backward-weight", (BACKWARD_WEIGHT,), splits),
     ):
-        chosen = np.isin(schedule.kind, kinds)
-        count = np.zeros((s, m), dtype=np.int64)
-        np.add.at(count, (schedule.stage[chosen], schedule.micro_batch[chosen]), 1)
+        count = _count(schedule, kinds)
         for stage, number in np.argwhere(count != wanted)[:1]:
             rank = int(schedule.placement[schedule.route[number], stage])
             event = f"{name} of micro-batch {number} on stage {stage}"
@@ -273,14 +282,13 @@ def _check_transfers(schedule: Schedule) -> None:
         (RECEIVE_BACKWARD, backward, True, np.vstack([crossing, np.zeros_like(placed[:1], dtype=bool)])),
         (SEND_BACKWARD, backward, False, np.vstack([np.zeros_like(placed[:1], dtype=bool), crossing])),
     ):
-        chosen = np.flatnonzero(schedule.kind == kind)
-        count = np.zeros(table.shape, dtype=np.int64)
-        np.add.at(count, (schedule.stage[chosen], schedule.micro_batch[chosen]), 1)
+        chosen, places = _chosen(schedule, (kind,))
+        count = _count(schedule, (kind,))
         for stage, number in np.argwhere(count != crosses)[:1]:
             rank = int(placed[stage, number])
             event = f"{KINDS[kind]} of micro-batch {number} on stage {stage}"
             raise IllegalSchedule(rank, event, f"it is there {count[stage, number]} times, not {int(crosses[stage, number])}")
-        at = table[schedule.stage[chosen], schedule.micro_batch[chosen]]
+        at = table.reshape(-1)[places]
         for wrong in np.flatnonzero((chosen > at) if before else (chosen < at))[:1]:
             passes = KINDS[int(schedule.kind[at[wrong]])]
             raise _refuse(schedule, int(chosen[wrong]), f"it comes {'after' if before else 'before'} the {passes} pass")

@@ -20,6 +20,7 @@ from costmodel.description.schedule.events import (
     MOST,
     SYNC,
     Event,
+    Integers,
     Schedule,
     check_layers,
 )
@@ -34,70 +35,73 @@ def _halves(stage: int, number: int) -> tuple[Event, Event]:
     return (BACKWARD_INPUT, stage, number), (BACKWARD_WEIGHT, stage, number)
 
 
-def _gpipe(p: int, m: int) -> list[list[Event]]:
-    return [[(FORWARD, r, i) for i in range(m)] + [(BACKWARD, r, i) for i in range(m)] for r in range(p)]
+def _events(kind: int, stage: int | Integers, numbers: Integers) -> Integers:
+    """Passes of one kind, a line each."""
+    return np.stack([np.full_like(numbers, kind), np.broadcast_to(stage, numbers.shape), numbers], axis=1)
 
 
-def _alternating(numbers: Sequence[int], stage: int, warm: int) -> list[Event]:
+def _in_turn(first: Integers, second: Integers) -> Integers:
+    """One of the first, one of the second, and so on; as many of both."""
+    return np.stack([first, second], axis=1).reshape(-1, 3)
+
+
+def _gpipe(p: int, m: int) -> list[Integers]:
+    numbers = np.arange(m)
+    return [np.concatenate([_events(FORWARD, r, numbers), _events(BACKWARD, r, numbers)]) for r in range(p)]
+
+
+def _alternating(numbers: Integers, stage: int, warm: int) -> Integers:
     """So many forward passes ahead, then one forward and one backward pass in turn."""
-    order: list[Event] = [(FORWARD, stage, i) for i in numbers[:warm]]
-    for i, ahead in zip(numbers, (*numbers[warm:], *([None] * warm)), strict=False):
-        if ahead is not None:
-            order.append((FORWARD, stage, ahead))
-        order.append((BACKWARD, stage, i))
-    return order
+    forwards, backwards = _events(FORWARD, stage, numbers), _events(BACKWARD, stage, numbers)
+    steady = len(numbers) - warm
+    return np.concatenate([forwards[:warm], _in_turn(forwards[warm:], backwards[:steady]), backwards[steady:]])
 
 
-def _one_f_one_b(p: int, m: int) -> list[list[Event]]:
-    return [_alternating(range(m), r, min(m, p - 1 - r)) for r in range(p)]
+def _one_f_one_b(p: int, m: int) -> list[Integers]:
+    return [_alternating(np.arange(m), r, min(m, p - 1 - r)) for r in range(p)]
 
 
-def _interleaved(p: int, m: int, v: int) -> list[list[Event]]:
+def _interleaved(p: int, m: int, v: int) -> list[Integers]:
     """Megatron-LM's order: groups of p micro-batches go through one chunk after the other.
 
     Where p does not divide them, which Megatron-LM refuses as its order would deadlock: the order of the next multiple
     less those that are not there.
     """
     many = -(-m // p) * p
-    table = [(chunk, i) for first in range(0, many, p) for chunk in range(v) for i in range(first, first + p)]
+    first, chunk, within = (axis.ravel() for axis in np.indices((many // p, v, p)))
+    numbers = first * p + within
     orders = []
     for r in range(p):
-        forwards = [(FORWARD, chunk * p + r, i) for chunk, i in table]
-        backwards = [(BACKWARD, (v - 1 - chunk) * p + r, i) for chunk, i in table]
+        forwards, backwards = _events(FORWARD, chunk * p + r, numbers), _events(BACKWARD, (v - 1 - chunk) * p + r, numbers)
         warm = min(many * v, 2 * (p - r - 1) + (v - 1) * p)
-        steady = [event for pair in zip(forwards[warm:], backwards, strict=False) for event in pair]
-        order = forwards[:warm] + steady + backwards[many * v - warm :]
-        orders.append([event for event in order if event[2] < m])
+        steady = many * v - warm
+        order = np.concatenate([forwards[:warm], _in_turn(forwards[warm:], backwards[:steady]), backwards[steady:]])
+        orders.append(order[order[:, 2] < m])
     return orders
 
 
-def _breadth_first(p: int, m: int, v: int) -> list[list[Event]]:
+def _breadth_first(p: int, m: int, v: int) -> list[Integers]:
     """All micro-batches through one chunk, then through the next."""
-    forwards = [(chunk, i) for chunk in range(v) for i in range(m)]
-    backwards = [(chunk, i) for chunk in range(v - 1, -1, -1) for i in range(m)]
+    chunk, numbers = (axis.ravel() for axis in np.indices((v, m)))
     return [
-        [(FORWARD, c * p + r, i) for c, i in forwards] + [(BACKWARD, c * p + r, i) for c, i in backwards] for r in range(p)
+        np.concatenate([_events(FORWARD, chunk * p + r, numbers), _events(BACKWARD, (v - 1 - chunk) * p + r, numbers)])
+        for r in range(p)
     ]
 
 
-def _zero_bubble(p: int, m: int, depth: int) -> list[list[Event]]:
+def _zero_bubble(p: int, m: int, depth: int) -> list[Integers]:
     """`depth` forward passes more on each rank nearer to the first; weight passes wait until all ranks hold the same."""
+    numbers = np.arange(m)
     orders = []
     for r in range(p):
         warm = min(m, depth * (p - 1 - r))
-        order: list[Event] = [(FORWARD, r, i) for i in range(warm)]
-        for i in range(m):
-            if warm + i < m:
-                order.append((FORWARD, r, warm + i))
-            order.append((BACKWARD_INPUT, r, i))
-            if i >= depth * r:
-                order.append((BACKWARD_WEIGHT, r, i - depth * r))
-        order += [(BACKWARD_WEIGHT, r, i) for i in range(max(m - depth * r, 0), m)]
-        orders.append(order)
+        passes = [_events(kind, r, numbers) for kind in (FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)]
+        turns = np.stack([numbers - warm, numbers, numbers + depth * r])  # of which backward pass by inputs each has
+        orders.append(np.concatenate(passes)[np.argsort((3 * turns + np.arange(3)[:, None]).ravel(), kind="stable")])
     return orders
 
 
-def _zero_bubble_v(p: int, m: int) -> list[list[Event]]:
+def _zero_bubble_v(p: int, m: int) -> list[Integers]:
     """Two chunks a rank, down and up again; the order is that of at least 2 p - 1 micro-batches, less those not there."""
     many = max(m, 2 * p - 1)
     orders = []
@@ -124,7 +128,8 @@ def _zero_bubble_v(p: int, m: int) -> list[list[Event]]:
             order += [(BACKWARD_INPUT, down, next(inputs[down])), (BACKWARD_WEIGHT, down, i)]
         order += [(BACKWARD_WEIGHT, up, i) for i in range(late[up], many)]
         order += [(BACKWARD_WEIGHT, down, i) for i in range(late[down] + p - r, many)]
-        orders.append([event for event in order if event[2] < m])
+        made = np.array(order)
+        orders.append(made[made[:, 2] < m])
     return orders
 
 
@@ -225,20 +230,14 @@ def _chimera(p: int, m: int, pairs: int) -> tuple[list[list[Event]], list[list[i
     return [[event for _, event in sorted(rank)] for rank in slots], turned, route
 
 
-def _synced(order: Sequence[Event], every: int) -> list[Event]:
+def _synced(order: Integers, every: int) -> Integers:
     """An order with a sync of its stage after every so many backward passes."""
-    grown: list[Event] = []
-    passed = 0
-    for event in order:
-        grown.append(event)
-        if event[0] == BACKWARD:
-            passed += 1
-            if passed % every == 0:
-                grown.append((SYNC, event[1], passed // every - 1))
-    return grown
+    passed = np.cumsum(order[:, 0] == BACKWARD)
+    at = np.flatnonzero((order[:, 0] == BACKWARD) & (passed % every == 0))
+    return np.insert(order, at + 1, np.stack([np.full_like(at, SYNC), order[at, 1], passed[at] // every - 1], axis=1), axis=0)
 
 
-def _round_robin(replicas: Sequence[int], m: int, syncs: bool) -> tuple[list[list[Event]], list[list[int]], list[int]]:
+def _round_robin(replicas: Sequence[int], m: int, syncs: bool) -> tuple[list[Integers], list[list[int]], list[int]]:
     """1F1B-RR: each replica of a stage takes every so many-th minibatch, and keeps enough in flight to stay busy."""
     first = np.concatenate([[0], np.cumsum(replicas)]).tolist()
     workers, period = first[-1], math.lcm(*replicas)
@@ -246,7 +245,7 @@ def _round_robin(replicas: Sequence[int], m: int, syncs: bool) -> tuple[list[lis
     orders = []
     for s, n in enumerate(replicas):
         ahead = -(-(workers - first[s]) // n) - 1
-        each = [_alternating(range(j, m, n), s, min(ahead, len(range(j, m, n)))) for j in range(n)]
+        each = [_alternating(np.arange(j, m, n), s, min(ahead, len(range(j, m, n)))) for j in range(n)]
         orders += [_synced(order, 1) for order in each] if syncs and n > 1 else each
     return orders, placement, [i % period for i in range(m)]
 
@@ -324,6 +323,7 @@ def _build(
     name: str, p: int, m: int, v: int, replicas: Sequence[int] | None, pairs: int, stashing: str, syncs: bool,
 ) -> Schedule:  # fmt: skip
     line, one = [list(range(p))], [0] * m
+    orders: Sequence[Order]
     if name in ("gpipe", "1f1b", "zb-h1", "zb-h2"):
         orders = {
             "gpipe": lambda: _gpipe(p, m), "1f1b": lambda: _one_f_one_b(p, m),
