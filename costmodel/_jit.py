@@ -16,7 +16,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from costmodel.kernels.cache import cache_folder
+from costmodel.kernels.cache import cache_folder, tell_compiling
 
 Function = TypeVar("Function", bound=Callable[..., object])
 """To the type checker a compiled function is the function that was compiled."""
@@ -31,25 +31,20 @@ import numpy as np  # noqa: E402
 from numba.core import event  # noqa: E402
 from numba.extending import overload, register_jitable  # noqa: E402
 
-from costmodel import formulas, ops, progress  # noqa: E402
+from costmodel import formulas, ops  # noqa: E402
 
 if _FOLDER is not None:
     numba.config.CACHE_DIR = str(_FOLDER)
 
 class _FirstCompilation(event.Listener):  # type: ignore[misc]
-    """Says once what the process waits for when a kernel is not in the cache."""
+    """Has it said what the process waits for when a kernel is not in the cache."""
 
     def on_start(self, event: object) -> None:
         """A compilation begins."""
-        if not self.said:
-            self.said = True
-            kept = "kept for the next time" if _FOLDER is not None else "no folder to keep them can be written"
-            progress.tell(f"compiling kernels, which takes up to a minute; {kept}")
+        tell_compiling()
 
     def on_end(self, event: object) -> None:
         """A compilation has ended."""
-
-    said = False
 
 
 event.register("numba:compile", _FirstCompilation())
@@ -125,15 +120,16 @@ def _floor_log2(a):
     return floor_log2
 
 
-def _register(module: types.ModuleType) -> None:
+def _register(module: types.ModuleType, options: Mapping[str, bool]) -> None:
+    """Let compiled code call the functions of a module, which are put in place of their calls."""
     for formula in vars(module).values():
         if isinstance(formula, types.FunctionType) and formula.__module__ == module.__name__:
-            register_jitable(forceinline=True)(formula)
+            register_jitable(forceinline=True, **options)(formula)
 
 
 register_jitable(forceinline=True)(ops.ceil_div)
 for _info in pkgutil.walk_packages(formulas.__path__, f"{formulas.__name__}."):
-    _register(importlib.import_module(_info.name))
+    _register(importlib.import_module(_info.name), {})
 
 
 def _compiled(function: Function, options: Mapping[str, bool]) -> Function:
@@ -161,3 +157,33 @@ def helper(function: Function) -> Function:
 def inlined_helper(function: Function) -> Function:
     """Compile a `helper` that is put in place of its calls: for short ones, called for every event."""
     return _compiled(function, {**_UNCOUNTED, "forceinline": True})
+
+
+_REGISTERED: list[types.ModuleType] = []
+"""Whose functions code of `source_of` may call."""
+
+
+def source_of(function: Callable[..., object], module: types.ModuleType, arguments: tuple[object, ...]) -> str:
+    """LLVM's source of a function of whole numbers and arrays, in which nothing of Numba's is left, under its own name.
+
+    The machine code takes the addresses of the result and of an exception, which there is none of, then the arguments.
+
+    Parameters
+    ----------
+    function : whose
+    module : the functions that it calls
+    arguments : as it will be called
+    """
+    from numba.core import compiler
+    from numba.core.registry import cpu_target
+
+    if module not in _REGISTERED:
+        _register(module, _UNCOUNTED)
+        _REGISTERED.append(module)
+    flags = compiler.Flags()
+    for name, value in (("nrt", False), ("error_model", "numpy"), ("no_cpython_wrapper", True), ("no_cfunc_wrapper", True)):
+        setattr(flags, name, value)
+    signature = tuple(map(numba.typeof, arguments))
+    contexts = cpu_target.typing_context, cpu_target.target_context
+    made = compiler.compile_extra(*contexts, function, signature, numba.types.int64, flags, locals={})
+    return str(made.library.get_llvm_str()).replace(made.fndesc.llvm_func_name, function.__name__)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from costmodel import Plan, load_cluster, load_framework, load_model, simulate, timeline
+from costmodel import Plan, framework_names, load_cluster, load_framework, load_model, simulate, timeline
 from costmodel.description.framework import Framework
 from costmodel.description.plan import DIMENSIONS, SCHEDULES
 from costmodel.errors import CostModelError, IllegalPlan, InvalidValue
@@ -24,7 +24,7 @@ from costmodel.simulation.transactions import ledger_of
 
 MODELS = ("bloom-560m", "llama3-8b", "llama2-70b", "gpt3-175b", "mixtral-8x7b", "deepseek-v2-lite", "qwen3-30b-a3b", "gemma3-4b")
 CLUSTERS = ("dgx-h100", "dgx-a100", "dgx-b200", "aws-p4d", "mi300x-8")
-FRAMEWORKS = ("megatron-core", "megatron-lm-2023", "deepspeed", "fsdp2", "fsdp1", "nemo", "torchtune", "hf-fsdp")
+FRAMEWORKS = framework_names()
 PLAYED = tuple(name for name in SCHEDULES if TRAITS[name].flushes and not TRAITS[name].two_way)
 LARGEST = 3_000
 """Passes of a rank times ranks of a pipeline, so that one question is played in well under a second."""

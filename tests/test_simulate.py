@@ -15,6 +15,7 @@ from costmodel.evaluation.estimation import estimate
 from costmodel.formulas.network import communication
 from costmodel.formulas.pipeline.schedules import SCHEDULES
 from costmodel.records import replaced
+from costmodel.simulation import replay
 from costmodel.simulation.playback import timeline
 from costmodel.simulation.played_step import GROUPS, IDLE, KINDS
 from costmodel.simulation.replay import simulate
@@ -415,3 +416,21 @@ def test_groups_inside_passes_are_the_ledgers():
         Plan(global_batch=64, seq_len=4096, tensor_parallel=2, context_parallel=2, data_parallel=16, expert_parallel=4,
              expert_tensor_parallel=2),
     ).transactions}  # fmt: skip
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(("part", "field", "factor"), [("lines", "duration", -1.0), ("moves", "time", -1.0),
+                                                       ("lines", "duration", math.nan), ("moves", "time", math.inf)])  # fmt: skip
+def test_a_step_whose_clock_would_run_backwards_is_refused(monkeypatch, part, field, factor):
+    written = replay.programs_of
+
+    def wrong(*arguments):
+        programs = written(*arguments)
+        kinds = getattr(programs, part)
+        return programs._replace(**{part: kinds._replace(**{field: factor * getattr(kinds, field)})})
+
+    monkeypatch.setattr(replay, "programs_of", wrong)
+    with pytest.raises(RuntimeError, match="a finite time of 0 or more"):
+        simulate(*zero2(8))

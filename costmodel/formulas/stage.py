@@ -6,6 +6,7 @@ from costmodel import ops
 from costmodel.formulas.network import communication
 from costmodel.formulas.quantities import (
     DeviceNumbers,
+    Layer,
     ModelNumbers,
     NetworkNumbers,
     Number,
@@ -35,25 +36,50 @@ def stage_pass(
     first, last : 1 where the stage holds the embedding, the head
     chunks : in which a micro-batch passes it, where it is all that a rank holds
     """
-    one = layer_pass(model, settings, plan, network, software, device)
-    head = layer.head_work(model, settings, plan, software, device)
-    embed_forward, embed_backward = layer.embedding_work(model, settings, plan, device)
-    exchanged = communication.tensor_exchange(model, settings, plan, network, software)
-    depth = layers + last * model.prediction_layers
+    one, forward, data, weight = _computed(model, settings, plan, network, software, device, layers, first, last)
     width = settings.widths.reduce * settings.trainable
     together = holders(plan, settings, network, software)
     units = layer_units(model, settings, plan, *together)
     moved = stage_synchronisation(
         model, settings, plan, software, *together, one, units, Part(0.0, 0.0), layers, first, last, chunks, width, width
     )
-    head_forward = last * (head.forward + head.stream_forward)
-    head_weight = last * (head.weight + head.accumulate)
-    head_data = last * (head.data + head.stream_backward)
-    forward = depth * one.total_forward + head_forward + first * embed_forward + moved.forward
-    weight = depth * one.weight + head_weight + moved.weight
-    rest = depth * (one.total - one.total_forward - one.weight)
-    data = rest + head_data + first * embed_backward + (first + last) * exchanged + moved.backward - moved.weight
+    return forward + moved.forward, ops.maximum(data + moved.backward - moved.weight, 0.0), weight + moved.weight
+
+
+def unsynchronised_pass(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+    device: DeviceNumbers, layers: Number, first: Number, last: Number,
+) -> tuple[Number, Number, Number]:  # fmt: skip
+    """Forward pass, backward pass by data and by weights of a stage, without its exchange of gradients and weights [s each].
+
+    What a framework does around every pass because its weights are sharded stays a part of it: its hooks, its copies.
+
+    Parameters
+    ----------
+    model, settings, plan, network, software, device : numbers of the question and of the plan
+    layers : of the stage
+    first, last : 1 where the stage holds the embedding, the head
+    """
+    _, forward, data, weight = _computed(model, settings, plan, network, software, device, layers, first, last)
     return forward, ops.maximum(data, 0.0), weight
+
+
+def _computed(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+    device: DeviceNumbers, layers: Number, first: Number, last: Number,
+) -> tuple[Layer, Number, Number, Number]:  # fmt: skip
+    """A layer's pass, and a stage's three passes but for its exchange of gradients and weights."""
+    one = layer_pass(model, settings, plan, network, software, device)
+    head = layer.head_work(model, settings, plan, software, device)
+    embed_forward, embed_backward = layer.embedding_work(model, settings, plan, device)
+    exchanged = communication.tensor_exchange(model, settings, plan, network, software)
+    depth = layers + last * model.prediction_layers
+    rest = depth * (one.total - one.total_forward - one.weight)
+    return (
+        one, depth * one.total_forward + last * (head.forward + head.stream_forward) + first * embed_forward,
+        rest + last * (head.data + head.stream_backward) + first * embed_backward + (first + last) * exchanged,
+        depth * one.weight + last * (head.weight + head.accumulate),
+    )  # fmt: skip
 
 
 def outside_passes(

@@ -8,6 +8,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from costmodel import progress
+
 PACKAGE = Path(__file__).parent.parent
 
 
@@ -34,3 +36,10 @@ def cache_folder() -> Path | None:
             return folder
     except OSError:
         return None
+
+
+@functools.cache
+def tell_compiling() -> None:
+    """Say, once in a process, what it waits for."""
+    kept = "once after an installation" if cache_folder() is not None else "every time, as no folder to keep them can be written"
+    progress.tell(f"compiling kernels, {kept}: up to a minute")

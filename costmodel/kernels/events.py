@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel._jit import inlined_helper, kernel
+from costmodel.kernels.standalone import standalone
 
 SEND_FORWARD, RECEIVE_FORWARD, SEND_BACKWARD, RECEIVE_BACKWARD, SYNC = 4, 5, 6, 7, 8
 """Codes of `costmodel.description.schedule`, which are constants of the kernel."""
@@ -23,7 +23,6 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 
-@inlined_helper
 def sift_up(times, events, count):
     """Move the last of `count` entries of a heap to its place."""
     child = count - 1
@@ -36,7 +35,6 @@ def sift_up(times, events, count):
         child = parent
 
 
-@inlined_helper
 def sift_down(times, events, count):
     """Move the first of `count` entries of a heap to its place."""
     parent = 0
@@ -94,7 +92,6 @@ READY, ASKED = 0, 1
 """Places in `State.counts`."""
 
 
-@inlined_helper
 def wake(state, rank):
     """Let a rank run on."""
     state.waiting[rank] = False
@@ -102,7 +99,6 @@ def wake(state, rank):
     state.counts[READY] += 1
 
 
-@inlined_helper
 def ask(state, time, event):
     """Ask for a transfer."""
     count = state.counts[ASKED]
@@ -112,7 +108,6 @@ def ask(state, time, event):
     sift_up(state.heap_times, state.heap_events, count + 1)
 
 
-@inlined_helper
 def first_asked(state):
     """The transfer that was asked for first, taken off the heap, and when."""
     times, events = state.heap_times, state.heap_events
@@ -125,7 +120,6 @@ def first_asked(state):
     return time, event
 
 
-@inlined_helper
 def join(program, state, r, e, now):
     """Reach a sync; when it is over, or -1 while others of its group are missing."""
     group = program.match[e]
@@ -148,7 +142,6 @@ def join(program, state, r, e, now):
     return state.end[e]
 
 
-@inlined_helper
 def after_transfers(program, r, e):
     """The first event of a rank from `e` on that is no transfer."""
     last = program.offsets[r + 1]
@@ -157,7 +150,6 @@ def after_transfers(program, r, e):
     return e
 
 
-@inlined_helper
 def meet(program, state, r, e, now):
     """Post all transfers between two passes; those whose other end is there are asked for."""
     stop = after_transfers(program, r, e)
@@ -171,7 +163,6 @@ def meet(program, state, r, e, now):
     state.pending[r] = stop - e
 
 
-@inlined_helper
 def run_ahead(program, state, r, sending):
     """Run a rank until it waits, or to its end."""
     now, e, last = state.clock[r], state.cursor[r], program.offsets[r + 1]
@@ -210,7 +201,6 @@ def run_ahead(program, state, r, sending):
     state.cursor[r] = e
 
 
-@inlined_helper
 def deliver(program, state, e, sending):
     """A send has moved: whoever waited for it runs on."""
     other = program.match[e]
@@ -237,34 +227,22 @@ def deliver(program, state, e, sending):
         wake(state, r)
 
 
-@kernel
-def play(program, links, sending, start, end, cursor):
-    """Fill `start` and `end`, and `cursor` with how far each rank came: short of its end where it waits for ever.
+def play(program, state, free, sending):
+    """Fill times of `state`, and its `cursor` with how far each rank came: short of its end where it waits for ever.
 
     Parameters
     ----------
     program : `offsets`, `kind`, `match`, `rank` of the `Schedule`; the `link` that each send takes; the `duration` of
         each pass and sync, how long a send takes its link (`occupancy`), its `latency` after it, and how long it keeps a
         sender that doesn't wait for its arrival (`kept`) [s]; how many ranks each group of syncs waits for (`groups`)
-    links : how many
+    state : nothing has happened yet
+    free : when each link is free [s]
     sending : what a rank waits for when it sends: nothing; the arrival; or, for all transfers between two passes, that
         they have met their other end and are done
-    start, end : of each event [s]; of a send, of its time on the link and of its arrival
-    cursor : next event of each rank
     """
-    ranks, events = len(program.offsets) - 1, len(program.kind)
-    sends = 0
-    for e in range(events):
-        sends += program.kind[e] in (SEND_FORWARD, SEND_BACKWARD)
-    free = np.zeros(links)
-    state = State(
-        start, end, cursor, np.zeros(ranks), np.full(events, -1.0), np.full(events if sending == RENDEZVOUS else 0, -1.0),
-        np.zeros(ranks, dtype=np.bool_), np.zeros(ranks, dtype=np.int64), np.zeros(len(program.groups), dtype=np.int64),
-        np.zeros(len(program.groups)), np.empty(ranks, dtype=np.int64), np.empty(sends + 1),
-        np.empty(sends + 1, dtype=np.int64), np.zeros(2, dtype=np.int64),
-    )  # fmt: skip
+    ranks = len(program.offsets) - 1
     for r in range(ranks - 1, -1, -1):
-        cursor[r] = program.offsets[r]
+        state.cursor[r] = program.offsets[r]
         wake(state, r)
     while True:
         while state.counts[READY] > 0:
@@ -276,6 +254,35 @@ def play(program, links, sending, start, end, cursor):
         link = program.link[e]
         begun = max(asked, free[link])
         free[link] = begun + program.occupancy[e]
-        start[e] = begun
-        end[e] = free[link] + program.latency[e]
+        state.start[e] = begun
+        state.end[e] = free[link] + program.latency[e]
         deliver(program, state, e, sending)
+    return 0
+
+
+_run = standalone(play)
+
+
+def played(program: Program, links: int, sending: int) -> tuple[Floats, Floats, Integers]:
+    """Start and end of each event by machine code [s]; of a send, of its time on the link and of its arrival.
+
+    Parameters
+    ----------
+    program, sending : as `play` takes them
+    links : how many
+
+    Returns
+    -------
+    tuple
+        start, end, and how far each rank came: short of its end where it waits for ever
+    """
+    ranks, events = len(program.offsets) - 1, len(program.kind)
+    sends = int(np.count_nonzero((program.kind == SEND_FORWARD) | (program.kind == SEND_BACKWARD)))
+    state = State(
+        np.zeros(events), np.zeros(events), np.zeros(ranks, dtype=np.int64), np.zeros(ranks), np.full(events, -1.0),
+        np.full(events if sending == RENDEZVOUS else 0, -1.0), np.zeros(ranks, dtype=np.bool_), np.zeros(ranks, dtype=np.int64),
+        np.zeros(len(program.groups), dtype=np.int64), np.zeros(len(program.groups)), np.empty(ranks, dtype=np.int64),
+        np.empty(sends + 1), np.empty(sends + 1, dtype=np.int64), np.zeros(2, dtype=np.int64),
+    )  # fmt: skip
+    _run(Program._make(np.require(column, requirements=["C", "W"]) for column in program), state, np.zeros(links), sending)
+    return state.start, state.end, state.cursor

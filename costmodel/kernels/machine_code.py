@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import llvmlite.binding as llvm
 
-from costmodel.kernels.cache import cache_folder
+from costmodel.kernels.cache import cache_folder, tell_compiling
 from costmodel.kernels.fields import LANES
 from costmodel.kernels.tape import Place, Tape, needed
 from costmodel.records import Row
@@ -93,10 +93,11 @@ def _logarithm() -> str:
     return "\n".join(lines)
 
 
-_HEAD = "\n".join([
+HEAD = "\n".join([
     f"declare {VECTOR} @llvm.ceil.v{LANES}f64({VECTOR})", f"declare {VECTOR} @llvm.sqrt.v{LANES}f64({VECTOR})", _logarithm(),
     _floor_of_logarithm(), "",
 ])  # fmt: skip
+"""What loops call, ahead of them in their source."""
 
 
 def _line(name: str, place: Place, operands: Sequence[str]) -> list[str]:
@@ -268,8 +269,9 @@ def compiled(name: str, functions: dict[str, int], make: Callable[[], tuple[str,
         path = None if folder is None else folder / f"{name}-{_kind_of_machine()}.code"
         kept = _read(path)
         if kept is None:
+            tell_compiling()
             source, notes = make()
-            kept = machine.emit_object(llvm.parse_assembly(_HEAD + source)), notes
+            kept = machine.emit_object(llvm.parse_assembly(source)), notes
             _write(path, *kept)
         code, notes = kept
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
@@ -325,4 +327,4 @@ def _write(path: Path | None, code: bytes, notes: Row) -> None:
     os.replace(name, path)
 
 
-__all__ = ["Compiled", "compiled", "flat_loop", "product_loop"]
+__all__ = ["HEAD", "Compiled", "compiled", "flat_loop", "product_loop"]

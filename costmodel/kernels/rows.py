@@ -168,7 +168,7 @@ class _Writer:
         inputs = [place for place in needed(self.tape, self.scalars) if operations[place].name == "input"]
         once = machine_code.flat_loop("once", self.tape, (), inputs, self.scalars)
         notes = {"constants": [operations[place].given for place in inputs], "scalars": len(self.scalars), "parts": self.parts}
-        return once + "".join(loop() for loop in self.loops), notes
+        return machine_code.HEAD + once + "".join(loop() for loop in self.loops), notes
 
 
 def _program(

@@ -35,6 +35,7 @@ from costmodel.formulas.pipeline.schedules import SCHEDULES
 from costmodel.formulas.quantities import Inputs, ModelNumbers, PlanNumbers, Settings
 from costmodel.formulas.stage import outside_passes, stage_pass
 from costmodel.formulas.transformer import activations
+from costmodel.kernels.events import Program, played
 from costmodel.records import as_number
 
 if TYPE_CHECKING:
@@ -242,8 +243,6 @@ def simulate_schedule(
     >>> played.total, played.bubble.tolist()
     (33.0, [9.0, 9.0, 9.0, 9.0])
     """
-    from costmodel.kernels.events import Program, play
-
     kind("schedule", schedule, Schedule, "pipeline_schedule(name, ...)")
     stages, ranks = schedule.stages, schedule.ranks
     times = np.zeros((len(KINDS), stages))
@@ -277,11 +276,9 @@ def simulate_schedule(
         link, count = table[schedule.rank, receiver], int(table.max()) + 1
     groups = np.bincount(schedule.match[schedule.kind == SYNC], minlength=1)
 
-    start, end = np.zeros(len(duration)), np.zeros(len(duration))
-    cursor = np.zeros(ranks, dtype=np.int64)
     events = (schedule.offsets, schedule.kind, schedule.match, schedule.rank)
     program = Program(*events, link, duration, occupancy, latency, kept, groups)
-    play(program, count, SENDS.index(choice("sends", sends, SENDS)), start, end, cursor)
+    start, end, cursor = played(program, count, SENDS.index(choice("sends", sends, SENDS)))
     deadlocked(schedule, cursor.tolist())
     held = _held(schedule, activation_bytes, context_bytes)
     return Timeline(schedule=schedule, start=start, end=end, work=duration, held_bytes=held)
@@ -398,7 +395,7 @@ def stage_layers(layers: int, stages: int, plan: PlanNumbers, model: ModelNumber
     return np.array([first, *[middle] * (stages - 2), last][:stages] if stages > 1 else [layers], dtype=np.float64)
 
 
-def schedule_of(plan: Plan, layers: int, syncs: bool = False) -> Schedule:
+def schedule_of(plan: Plan, layers: int, syncs: bool = False, micro_batches: int | None = None) -> Schedule:
     """The schedule that a plan runs, refused where a stage would have no layer; of many chunks the ends may have none.
 
     Parameters
@@ -406,9 +403,11 @@ def schedule_of(plan: Plan, layers: int, syncs: bool = False) -> Schedule:
     plan : with its schedule
     layers : of the model
     syncs : whether ranks synchronise at the ends of their stages
+    micro_batches : that run through it, where not all of the plan's do
     """
+    many = plan.micro_batches if micro_batches is None else micro_batches
     return pipeline_schedule(
-        str(plan.schedule), stages=plan.pipeline_parallel, micro_batches=plan.micro_batches, chunks=plan.virtual_stages,
+        str(plan.schedule), stages=plan.pipeline_parallel, micro_batches=many, chunks=plan.virtual_stages,
         layers=layers + 2 * (plan.virtual_stages > 1), syncs=syncs,
     )  # fmt: skip
 

@@ -5,28 +5,31 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from costmodel.checks import real, whole
-from costmodel.description.schedule import BACKWARD
+from costmodel.description.schedule import Schedule
 from costmodel.errors import InvalidValue, NotModelled
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.formulas.pipeline.schedules import SCHEDULES
+from costmodel.kernels import step_events as kernel
+from costmodel.simulation.pass_times import PassTimes
 from costmodel.simulation.playback import schedule_of
 from costmodel.simulation.played_step import (
+    KINDS,
     START,
     STREAMS,
-    WAIT,
+    Floats,
     Instances,
     Pieces,
     Simulation,
     link_bandwidths,
 )
-from costmodel.simulation.programs import ProgramWriter
-from costmodel.simulation.replicas import durations, instances_of, replicas_of, slowness
-from costmodel.simulation.transactions import ledger_of
+from costmodel.simulation.programs import Programs, kernel_programs, programs_of
+from costmodel.simulation.replicas import Replicas, durations, instances_of, replicas_of, slowness
+from costmodel.simulation.transactions import Ledger, ledger_of
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
@@ -94,76 +97,142 @@ def simulate(
     >>> bool(sum(step.times.values()).max() - step.total < 1e-9)
     True
     """
-    from costmodel.kernels import step_events as kernel
-
     spread = real("jitter", jitter, 0.0, 10.0)
     whole("seed", seed, 2**63 - 1)
     asked = estimate(model, cluster, plan, framework)
-    plan, discrepancy = asked.plan, asked.discrepancy
-    result = asked if not discrepancy else estimate(model, cluster, plan, dataclasses.replace(asked.framework, own_runs=()))
-    name = str(plan.schedule)
+    ready = prepared(asked, ledger_of(without_own_runs(asked)), spread, seed, slow_ranks)
+    played = ready.played()
+    programs, result = ready.programs, ready.made.estimate
+    bills = result.memory.stages
+    base = np.array([sum(bill.parts[1:4]) + bill.parts.buffers + bill.parts.overhead for bill in bills], dtype=np.float64)
+    of, number = ready.transfers.of, ready.transfers.instance
+    played_step = Simulation(
+        ledger=ready.made, schedule=ready.schedule, replicas=ready.replicas, entries=programs.entries(), start=played.start,
+        end=played.end, duration=ready.duration, transfers=programs.transfers(),
+        instances=Instances(of, number, np.bincount(number.ravel(), minlength=len(of)), *played.times.T.copy()),
+        pieces=Pieces(*played.owner.T.copy(), *played.piece.T.copy()), base=base,
+    )  # fmt: skip
+    return stretched_play(played_step, asked, math.exp(asked.discrepancy)) if asked.discrepancy else played_step
+
+
+def without_own_runs(asked: Estimate) -> Estimate:
+    """The same step as the constants have it, whatever own runs say of plans like this one.
+
+    Parameters
+    ----------
+    asked : the estimate
+    """
+    if not asked.discrepancy:
+        return asked
+    return estimate(asked.model, asked.cluster, asked.plan, dataclasses.replace(asked.framework, own_runs=()))
+
+
+class Prepared(NamedTuple):
+    """A step that is ready to be played.
+
+    Parameters
+    ----------
+    made : the ledger of the step
+    schedule : of its pipeline
+    times : of its passes
+    replicas : of each stage
+    programs : what the ranks do
+    duration : of each replica's work alone, replicas x entries [s]
+    transfers : what they exchange, as the kernel takes it
+    """
+
+    made: Ledger
+    schedule: Schedule
+    times: PassTimes
+    replicas: int
+    programs: Programs
+    duration: Floats
+    transfers: kernel.Transfers
+
+    def played(self, kept: bool = True) -> kernel.Played:
+        """What happens when.
+
+        Parameters
+        ----------
+        kept : whether pieces of constant rate are wanted
+        """
+        bandwidth = np.array(link_bandwidths(self.made.estimate))
+        programs = kernel_programs(self.programs, self.duration, bandwidth)
+        played = kernel.played(programs, self.transfers, self.replicas, kept)
+        if played is None:
+            raise RuntimeError(f"a step of {self.made.estimate.plan!r} waits for ever")
+        return played
+
+
+def prepared(
+    asked: Estimate, made: Ledger, jitter: float = 0.0, seed: int = 0, slow_ranks: Mapping[int, float] | None = None,
+    times: PassTimes | None = None, micro_batches: int | None = None,
+) -> Prepared:
+    """The programs and transfers of a step.
+
+    Parameters
+    ----------
+    asked : the estimate
+    made : the ledger of the step as the constants have it
+    jitter, seed, slow_ranks : as `simulate` takes them
+    times : of its passes, where they are known
+    micro_batches : so many of the step's, where not all of them are to be played
+
+    Raises
+    ------
+    InvalidValue
+        where an argument is not what it should be, or the step has too many events
+    NotModelled
+        for schedules that have no step, or sums between twin ranks
+    """
+    plan, result, name = asked.plan, made.estimate, str(asked.plan.schedule)
     if not SCHEDULES[name].flushes:
         raise NotModelled(f"a step of schedule={name!r}, which never flushes: `timeline` plays it")
     if SCHEDULES[name].two_way:
         raise NotModelled(f"a step of schedule={name!r}: the sums of gradients between twin ranks are not played; `timeline` "
                           "plays its passes")  # fmt: skip
-    made = ledger_of(result)
-    symmetric = not spread and not slow_ranks
-    replicas = replicas_of(result, symmetric)
+    replicas = replicas_of(result, not jitter and not slow_ranks)
     factor = slowness(replicas, plan.pipeline_parallel, slow_ranks)
-    schedule = schedule_of(plan, model.layers)
-    writer = ProgramWriter(made, schedule, replicas.rows)
-    entries, moves = writer.written(), writer.moved()
-    if replicas.many * len(entries.kind) > MOST_EVENTS:
+    schedule = schedule_of(plan, asked.model.layers, micro_batches=micro_batches)
+    times = PassTimes(result, schedule.stages) if times is None else times
+    programs = programs_of(made, times, schedule, replicas.rows)
+    if replicas.many * len(programs.line) > MOST_EVENTS:
         raise InvalidValue(
-            "plan", f"{len(entries.kind)} entries x {replicas.many} replicas",
+            "plan", f"{len(programs.line)} entries x {replicas.many} replicas",
             f"at most {MOST_EVENTS} in all; without jitter and slow_ranks one replica stands for all",
         )  # fmt: skip
-    draws = np.array([entry.draw for entry in writer.entries])
-    duration = durations(entries, draws, replicas, factor, spread, seed)
-    rows = np.array([move.row for move in writer.moves], dtype=np.int64)
-    number, of, members, places, receiver = instances_of(moves, rows, replicas.labels)
+    _check_times(programs, asked)
+    duration = durations(programs, replicas, factor, jitter, seed)
+    transfers = _transfers(programs, replicas, schedule.ranks, result)
+    return Prepared(made, schedule, times, replicas.many, programs, duration, transfers)
 
+
+def _check_times(programs: Programs, asked: Estimate) -> None:
+    """Refuse times that would let the clock run backwards or stand still for ever."""
+    for names, kind, times in (
+        (KINDS, programs.lines.kind, programs.lines.duration), (STREAMS, programs.moves.stream, programs.moves.time),
+    ):  # fmt: skip
+        for wrong in np.flatnonzero(~(times >= 0.0) | ~np.isfinite(times))[:1].tolist():
+            raise RuntimeError(
+                f"a step of {asked.plan!r} has a {names[int(kind[wrong])]!r} event that takes {times[wrong]:g} s; every event "
+                "of a played step takes a finite time of 0 or more"
+            )
+
+
+def _transfers(programs: Programs, replicas: Replicas, ranks: int, result: Estimate) -> kernel.Transfers:
+    """The transfers as the kernel takes them."""
+    moves, move = programs.moves, programs.move
+    number, of, members, places, receiver = instances_of(programs, replicas.labels)
     bandwidth = np.array(link_bandwidths(result))
-    overlap = np.array([1.0 if move.overlap is None else move.overlap for move in writer.moves])
-    minded = np.array([0.0 if move.overlap is None else move.overlap for move in writer.moves])
-    slowdown = 1.0 + writer.shape.software.compute.contention * minded
-    starts = np.flatnonzero(entries.kind == START)
-    key = entries.stage[starts] * len(STREAMS) + moves.stream[entries.transfer[starts]]
-    queues = np.concatenate([[0], np.cumsum(np.bincount(key, minlength=schedule.ranks * len(STREAMS)))])
-    code = np.where(entries.kind == START, kernel.START, np.where(entries.kind == WAIT, kernel.WAIT, kernel.WORK))
-    programs = kernel.Programs(
-        entries.offsets, code, entries.transfer, duration, entries.exchange, entries.load / bandwidth, entries.kind <= BACKWARD,
-    )  # fmt: skip
-    transfers = kernel.Transfers(
-        moves.time, moves.load / bandwidth, overlap / slowdown, slowdown, moves.stream, number, of, members, places, receiver,
-        entries.transfer[starts][np.argsort(key, kind="stable")], queues,
-    )  # fmt: skip
-    room = duration.size + len(of) + 1000
-    while True:
-        played = kernel.Played(
-            np.full(duration.shape, -1.0), np.full(duration.shape, -1.0), np.zeros(len(of)), np.zeros(len(of)),
-            np.full(len(of), -1.0), np.zeros(room, dtype=np.int64), np.zeros(room, dtype=np.int64), np.zeros(room),
-            np.zeros(room), np.zeros(room),
-        )  # fmt: skip
-        many = int(kernel.play(programs, transfers, played, replicas.many))
-        if many < 0:
-            raise RuntimeError(f"a step of {plan!r} waits for ever")
-        if many <= room:
-            break
-        room = many
-    bills = result.memory.stages
-    base = np.array([sum(bill.parts[1:4]) + bill.parts.buffers + bill.parts.overhead for bill in bills], dtype=np.float64)
-    played_step = Simulation(
-        ledger=made, schedule=schedule, replicas=replicas.many, entries=entries, start=played.start, end=played.end,
-        duration=duration, transfers=moves,
-        instances=Instances(of, number, np.bincount(number.ravel(), minlength=len(of)), played.asked, played.begun, played.done),
-        pieces=Pieces(
-            played.piece[:many], played.entry[:many], played.since[:many], played.until[:many], played.rate[:many]
-        ),
-        base=base,
-    )  # fmt: skip
-    return stretched_play(played_step, asked, math.exp(discrepancy)) if discrepancy else played_step
+    slowdown = 1.0 + result.question.inputs(result.plan).software.compute.contention * moves.minded
+    prices = np.column_stack([moves.time, moves.load / bandwidth, moves.beside / slowdown, slowdown])
+    starts = np.flatnonzero((programs.lines.kind == START)[programs.line])
+    started = programs.transfer[starts]
+    stage = np.repeat(np.arange(ranks), np.diff(np.searchsorted(starts, programs.offsets)))
+    key = stage * len(STREAMS) + moves.stream[move[started]]
+    queues = np.concatenate([[0], np.cumsum(np.bincount(key, minlength=ranks * len(STREAMS)))])
+    order = started[np.argsort(key.astype(np.int32), kind="stable")]
+    return kernel.Transfers(move, prices, moves.stream[move], number, of, members, places, receiver, order, queues)
 
 
 def stretched_play(played: Simulation, asked: Estimate, factor: float) -> Simulation:

@@ -12,7 +12,8 @@ from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.schedule import BACKWARD
 from costmodel.evaluation.estimation import Estimate
 from costmodel.formulas.network import communication
-from costmodel.simulation.played_step import STREAMS, Entries, Floats, Integers, Transfers
+from costmodel.simulation.played_step import STREAMS, Floats, Integers
+from costmodel.simulation.programs import Programs
 
 
 class Replicas(NamedTuple):
@@ -90,41 +91,44 @@ def slowness(replicas: Replicas, stages: int, slow_ranks: Mapping[int, float] | 
     return factor
 
 
-def durations(
-    entries: Entries, draws: Integers, replicas: Replicas, factor: Floats, jitter: float, seed: int
-) -> Floats:
+def durations(programs: Programs, replicas: Replicas, factor: Floats, jitter: float, seed: int) -> Floats:
     """Time of each replica's work by itself, replicas x entries [s]."""
-    base = np.broadcast_to(entries.duration, (replicas.many, len(entries.duration)))
-    passes = np.flatnonzero(entries.kind <= BACKWARD)
+    lines, line = programs.lines, programs.line
+    made = np.empty((replicas.many, len(line)))
+    made[:] = lines.duration[line]
     if not (jitter or (factor != 1.0).any()):
-        return np.array(base, order="C")
-    scale = factor[entries.stage[passes]].T
+        return made
+    passes = np.flatnonzero(lines.kind[line] <= BACKWARD)
+    stage = np.repeat(np.arange(len(factor)), np.diff(programs.offsets))[passes]
+    scale = factor[stage].T
     if jitter:
+        draws = programs.draw
         drawn = np.random.default_rng(seed).standard_normal((len(replicas.of_copy), int(draws.max()) + 1))
         slowest = np.full((replicas.many, drawn.shape[1]), -np.inf)
         np.maximum.at(slowest, replicas.of_copy, drawn)
         scale = scale * np.exp(jitter * slowest - 0.5 * jitter**2)[:, draws[passes]]
-    made = np.array(base, order="C")
-    made[:, passes] += (scale - 1.0) * (entries.duration - entries.exchange - entries.host)[passes]
+    made[:, passes] += (scale - 1.0) * (lines.duration - lines.exchange - lines.host)[line[passes]]
     return made
 
 
-def instances_of(moves: Transfers, rows: Integers, labels: Integers) -> tuple[Integers, Integers, Integers, Integers, Integers]:
+def instances_of(programs: Programs, labels: Integers) -> tuple[Integers, Integers, Integers, Integers, Integers]:
     """Instance of each transfer and replica; transfer, members, first member and receiver of each instance."""
-    count = labels.shape[1]
+    moves, move = programs.moves, programs.move
+    count, rows = labels.shape[1], moves.row[move]
     groups = labels.max(1) + 1
     first = np.concatenate([[0], np.cumsum(groups[rows])]).astype(np.int64)
     number = first[:-1, None] + labels[rows]
     of = np.repeat(np.arange(len(rows)), groups[rows])
-    pair = moves.stream == STREAMS.index("embedding")
+    pair = (moves.stream == STREAMS.index("embedding"))[move]
+    stage, other = moves.stage[move], moves.other[move]
     sizes = np.bincount(number.ravel(), minlength=int(first[-1])) * (1 + pair[of])
     places = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    rank = moves.stage[:, None] * count + np.arange(count)
-    other = moves.other[:, None] * count + np.arange(count)
+    rank = stage[:, None] * count + np.arange(count)
+    partner = other[:, None] * count + np.arange(count)
     instances = np.concatenate([number.ravel(), number[pair].ravel()])
     order = np.argsort(instances, kind="stable")
-    members = np.concatenate([rank.ravel(), other[pair].ravel()])[order].astype(np.int64)
+    members = np.concatenate([rank.ravel(), partner[pair].ravel()])[order].astype(np.int64)
     receiver = np.full(len(of), -1)
-    receives = (moves.other >= 0) & ~pair
-    receiver[number[receives]] = other[receives]
+    receives = (other >= 0) & ~pair
+    receiver[number[receives]] = partner[receives]
     return number, of, members, places, receiver

@@ -58,7 +58,8 @@ WITHIN_A_STEP = {
 one, which takes minutes, with ``-m slow``."""
 LARGE = {
     "gradients.compressed", "gradients.fullest_stage", "layer.layer_work", "memory.fullest_stage", "memory.stage_bills",
-    "stage.stage_pass", "training_step.layer_pass", "training_step.step", "training_step.uncompressed_step",
+    "stage.stage_pass", "stage.unsynchronised_pass", "training_step.layer_pass", "training_step.step",
+    "training_step.uncompressed_step",
 }  # fmt: skip
 """Formulas that take seconds to trace. A step's trace, of which they are parts, is compared as the page's JavaScript, always."""
 

@@ -25,7 +25,7 @@ def compiled(formula, results, tmp_path, monkeypatch):
     monkeypatch.setattr(machine_code, "cache_folder", lambda: tmp_path)
     traced = trace(formula, LevelNumbers, ())
     inputs = [place for place, operation in enumerate(traced.tape.operations) if operation.name == "input"][:3]
-    source = machine_code.flat_loop("work", traced.tape, (), inputs, traced.results)
+    source = machine_code.HEAD + machine_code.flat_loop("work", traced.tape, (), inputs, traced.results)
     return machine_code.compiled("tried", {"work": 4}, lambda: (source, {})).functions["work"]
 
 
