@@ -1,0 +1,125 @@
+"""When a step ends that comes to repeat itself: its middle is played once, however many micro-batches there are.
+
+Most schedules have a middle in which every rank does the same again and again, for as many micro-batches as its pipeline has
+ranks. Once a period has ended as the one before did, everything that is under way is as it was a period earlier, so that all
+further periods take as long, and what follows the last of them follows as it did. That is exact but for rounding.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from costmodel.description.schedule import Schedule
+from costmodel.evaluation.estimation import Estimate
+from costmodel.kernels import step_events as kernel
+from costmodel.simulation.playback import schedule_of
+from costmodel.simulation.played_step import START, Integers
+from costmodel.simulation.replay import Prepared, prepared
+from costmodel.simulation.transactions import Ledger
+
+PLAYED, FEWEST = (24, 96, 384), 6
+"""Micro-batches that are played in place of more, and periods at least, until one is as the one before."""
+SAME = 1e-12
+"""Of the time that was played: times that differ by less are one but for rounding."""
+
+
+def played_end(asked: Estimate, made: Ledger) -> float:
+    """When a step ends that is played out as `simulate` does, all ranks of a stage doing the same at the same time [s].
+
+    Parameters
+    ----------
+    asked : the estimate
+    made : its ledger, as the constants have it
+
+    Returns
+    -------
+    float
+        the same as `Simulation.total` to 10 digits
+
+    Raises
+    ------
+    InvalidValue
+        where the step has too many events
+    NotModelled
+        for schedules that have no step, or sums between twin ranks
+    """
+    many, ranks = asked.plan.micro_batches, asked.plan.pipeline_parallel
+    times = None
+    for played_least in PLAYED:
+        fewer = many % ranks + ranks * max(played_least // ranks, FEWEST)
+        if 2 * fewer > many:
+            break
+        ready = prepared(asked, made, times=times, micro_batches=fewer)
+        times = ready.times
+        middles = _middles(ready, schedule_of(asked.plan, asked.model.layers, micro_batches=fewer - ranks))
+        if middles is None:
+            break
+        played = ready.played(kept=False)
+        period = _period(ready, played, middles)
+        if period is not None:
+            return float(played.end.max()) + (many - fewer) // ranks * period
+    return float(prepared(asked, made, times=times).played(kept=False).end.max())
+
+
+class _Middle(NamedTuple):
+    """Blocks of a rank, the opening one not counted, each of which comes again a period later: the first, the one after the
+    last, and how many a period has."""
+
+    first: int
+    last: int
+    period: int
+
+
+def _middles(ready: Prepared, short: Schedule) -> list[_Middle] | None:
+    """The middle of every rank, where the step of a period less is the same but for one period of it."""
+    found, opening = [], 0
+    for rank in range(short.ranks):
+        events, fewer = _events(ready.schedule, rank), _events(short, rank)
+        kinds = ready.programs.kind[opening + 1 : opening + 1 + len(events)]
+        opening += len(events) + 2  # one block opens a rank, another closes it
+        period = len(events) - len(fewer)
+        onward = events - [0, 0, short.ranks]
+        same = (onward[period:] == events[:-period]).all(axis=1) & (kinds[period:] == kinds[:-period])
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], same.astype(np.int8), [0]]))).reshape(-1, 2)
+        if not len(edges):
+            return None
+        first, last = edges[np.argmax(edges[:, 1] - edges[:, 0])].tolist()
+        if not np.array_equal(np.concatenate([events[:first], onward[first + period :]]), fewer):
+            return None
+        found.append(_Middle(first, last, period))
+    return found
+
+
+def _events(schedule: Schedule, rank: int) -> Integers:
+    """Kind, stage and micro-batch of a rank's events, a line an event."""
+    part = slice(*schedule.offsets[rank : rank + 2].tolist())
+    return np.stack([schedule.kind[part], schedule.stage[part], schedule.micro_batch[part]], axis=1)
+
+
+def _period(ready: Prepared, played: kernel.Played, middles: list[_Middle]) -> float | None:
+    """How long a period takes [s]; None where at no moment all that is under way is as it was a period before."""
+    programs, instance = ready.programs, ready.transfers.instance[:, 0]
+    start, end = played.start[0], played.end[0]
+    starts = (programs.lines.kind == START)[programs.line]
+    when = np.stack([start, end, *np.where(starts, played.times[instance[programs.transfer]].T, 0.0)])  # also of what is started
+    first_entry = np.searchsorted(programs.block, np.arange(len(programs.kind) + 1))
+    same_time = SAME * float(end.max())
+    since, until, period, opening = 0.0, np.inf, -1.0, 0
+    for rank, (first, last, length) in enumerate(middles):
+        a, b, after = (int(first_entry[opening + 1 + block]) for block in (first, last, first + length))
+        later = when[:, after : b + after - a] - when[:, a:b]
+        period = float(later[0, -1]) if rank == 0 else period
+        off = abs(later - period) > same_time
+        off[2:] &= starts[a:b]
+        differs = np.flatnonzero(off.any(axis=0))
+        begin = a + int(differs[-1]) + 1 if len(differs) else a
+        if begin == b:
+            return None
+        earlier = slice(int(programs.offsets[rank]), begin)
+        done = played.times[instance[programs.transfer[earlier][starts[earlier]]], kernel.DONE]
+        since = max(since, float(start[begin]), float(done.max(initial=0.0)))
+        until = min(until, float(end[b - 1]))
+        opening += int(np.diff(ready.schedule.offsets)[rank]) + 2
+    return period if since <= until else None
