@@ -44,8 +44,10 @@ _HOME = {
     "calibrate": "evaluation.own_runs",
     "influences": "evaluation.own_runs",
     "next_run": "evaluation.own_runs",
-    "Verdict": "evaluation.capacity",
-    "verdict": "evaluation.capacity",
+    "Verdict": "evaluation.verdicts",
+    "verdict": "evaluation.verdicts",
+    "Capacity": "evaluation.capacity",
+    "largest_batch": "evaluation.capacity",
     "largest_micro_batch": "evaluation.capacity",
     "longest_sequence": "evaluation.capacity",
     "most_layers": "evaluation.capacity",
@@ -166,12 +168,12 @@ if TYPE_CHECKING:
     from costmodel.errors import NotModelled as NotModelled
     from costmodel.errors import UnknownName as UnknownName
     from costmodel.errors import UnreadableFile as UnreadableFile
-    from costmodel.evaluation.capacity import Verdict as Verdict
+    from costmodel.evaluation.capacity import Capacity as Capacity
     from costmodel.evaluation.capacity import fewest_gpus as fewest_gpus
+    from costmodel.evaluation.capacity import largest_batch as largest_batch
     from costmodel.evaluation.capacity import largest_micro_batch as largest_micro_batch
     from costmodel.evaluation.capacity import longest_sequence as longest_sequence
     from costmodel.evaluation.capacity import most_layers as most_layers
-    from costmodel.evaluation.capacity import verdict as verdict
     from costmodel.evaluation.cluster_design import ClusterDesign as ClusterDesign
     from costmodel.evaluation.cluster_design import candidates as candidates
     from costmodel.evaluation.cluster_design import design_cluster as design_cluster
@@ -191,6 +193,8 @@ if TYPE_CHECKING:
     from costmodel.evaluation.sensitivity import sensitivities as sensitivities
     from costmodel.evaluation.sweeps import Sweep as Sweep
     from costmodel.evaluation.sweeps import sweep as sweep
+    from costmodel.evaluation.verdicts import Verdict as Verdict
+    from costmodel.evaluation.verdicts import verdict as verdict
     from costmodel.interop.launchers import Launch as Launch
     from costmodel.interop.launchers import read_launch as read_launch
     from costmodel.interop.launchers import read_step_times as read_step_times

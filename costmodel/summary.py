@@ -11,6 +11,7 @@ from costmodel.units import format_bytes, format_seconds
 from costmodel.words import label, part_name, sentence
 
 if TYPE_CHECKING:
+    from costmodel.evaluation.capacity import Capacity
     from costmodel.evaluation.estimation import Estimate
     from costmodel.evaluation.plan_search import SearchResult
     from costmodel.simulation.playback import Timeline
@@ -72,6 +73,13 @@ def estimate_html(made: Estimate) -> str:
     right = [(part, format_bytes(nbytes)) for part, nbytes in held]
     rows = [(*one, *other) for one, other in zip_longest(left, right, fillvalue=("", "", ""))]
     return table(_title(made), ["time", "", "of the step", "memory", ""], rows, sentence(made))
+
+
+def capacity_text(made: Capacity) -> str:
+    """A capacity in two lines, or with what would fit where nothing does."""
+    if made.estimate is None:
+        return f"Capacity: {made.said()}\n  {made.why_none()}"
+    return f"Capacity: {made.said()}\n  {_title(made.estimate)}\n  {sentence(made.estimate)}"
 
 
 def search_text(made: SearchResult) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, WRITTEN
 from costmodel.units import GiB
@@ -50,6 +50,36 @@ RULES = {
     "repeated": "the same as another but in name",
 }  # fmt: skip
 """Combinations that a search rejects, by the rule that they broke."""
+
+
+class Sought(NamedTuple):
+    """What a capacity is of.
+
+    Parameters
+    ----------
+    words : what it is
+    thing : what it is counted in
+    asked : fields of a question that it needs
+    found : fields of a plan that it finds
+    """
+
+    words: str
+    thing: str
+    asked: tuple[str, ...] = ("global_batch", "seq_len")
+    found: tuple[str, ...] = ()
+
+
+CAPACITIES = {
+    "sequence": Sought("longest sequence that fits", "token", ("global_batch",), ("seq_len",)),
+    "batch": Sought(
+        "largest batch that fits at once, without gradient accumulation", "sequence", ("seq_len",),
+        ("global_batch", "micro_batch"),
+    ),
+    "micro-batch": Sought("largest micro-batch that fits", "sequence", found=("micro_batch",)),
+    "layers": Sought("deepest model that fits", "layer"),
+    "gpus": Sought("fewest GPUs on which a plan fits", "GPU"),
+}  # fmt: skip
+"""How far a question can be stretched, by what is sought."""
 
 
 def rejections(counts: Mapping[str, int]) -> str:

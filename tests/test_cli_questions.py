@@ -12,7 +12,9 @@ import pytest
 
 import costmodel
 from costmodel import Group, Plan, load_cluster, load_model
+from costmodel.evaluation.capacity import FINDERS
 from costmodel.evaluation.memory_breakdown import PARTS
+from costmodel.words import CAPACITIES
 from tests.commanding import refused, strict
 
 ON = ["llama3-8b", "--cluster", "dgx-h100", "--nodes", "1"]
@@ -75,36 +77,30 @@ def test_every_stage_of_a_pipeline_has_a_line_that_adds_up(run):
     assert "fullest at its" not in run("estimate", *ON, *BATCH, "--tensor-parallel", "8")[1]
 
 
-@pytest.mark.parametrize(
-    ("find", "field", "more"),
-    [("micro-batch", "micro_batch", 2), ("sequence", "seq_len", 2), ("layers", "layers", 2), ("gpus", "gpus", None)],
-)
-def test_capacity_finds_what_fits_and_nothing_larger_does(run, model, cluster, find, field, more):
-    question = [*ON, "--global-batch", "64", "--tensor-parallel", "8", "--find", find]
-    question += [] if find == "sequence" else ["--seq-len", "4096"]
+@pytest.mark.parametrize("find", ["sequence", "batch", "micro-batch", "layers", "gpus"])
+def test_capacity_finds_with_every_plan_what_the_library_finds(run, model, cluster, find):
+    asked = {field: {"global_batch": 64, "seq_len": 4096}[field] for field in CAPACITIES[find].asked}
+    words = [word for field, value in asked.items() for word in (f"--{field.replace('_', '-')}", str(value))]
+    question = [*ON, *words, "--find", find, "--tensor-parallel", "4,8", "--fit-probability", "0.95"]
     code, out, _ = run("capacity", *question, "--json")
     answer = strict(out)
-    assert code == 0 and answer["fits"]
-    assert answer["found"] == answer[field]
-    shown = run("capacity", *question)[1]
-    assert f"{answer['found']:,}" in shown.splitlines()[0]
-    if more is None:
-        return
-    sizes = {"seq_len": 4096} | ({field: answer["seq_len"] * more} if find == "sequence" else {})
-    plan = Plan(global_batch=64, tensor_parallel=8, **sizes)
-    if find == "micro-batch":
-        plan = dataclasses.replace(plan, micro_batch=answer["found"] * more)
-    deeper = dataclasses.replace(model, layers=answer["found"] * more, published_parameters=None) if find == "layers" else model
-    assert not costmodel.estimate(deeper, cluster, plan).fits
+    found = FINDERS[find](model, cluster, **asked, tensor_parallel=[4, 8], fit_probability=0.95)
+    assert code == 0 and (answer["found"], answer["step_time_s"]) == (found.value, found.best.step_time)
+    assert run("capacity", *question)[1].splitlines()[0] == found.said()
 
 
-def test_nothing_that_fits_is_an_answer_with_code_one(run):
-    question = ["llama3-70b", "--cluster", "dgx-h100", "--global-batch", "64", "--seq-len", "8192"]
-    for rest in (["--find", "gpus", "--gpus", "4"], ["--find", "micro-batch", "--nodes", "1"]):
+def test_without_nodes_a_capacity_is_of_as_many_gpus_as_its_degrees_need(run):
+    question = ["llama3-8b", "--cluster", "dgx-h100", "--global-batch", "64", "--seq-len", "4096", "--find", "micro-batch"]
+    assert strict(run("capacity", *question, "--tensor-parallel", "8", "--pipeline-parallel", "2", "--json")[1])["gpus"] == 16
+
+
+def test_nothing_that_fits_is_an_answer_with_code_one_and_says_what_would(run):
+    question = ["llama3-70b", "--cluster", "dgx-h100"]
+    for rest in (["--find", "gpus", "--gpus", "4", *BATCH], ["--find", "sequence", "--gpus", "4", "--global-batch", "4"]):
         code, out, err = run("capacity", *question, *rest)
-        assert (code, err) == (1, "") and " fits" in out
+        assert (code, err) == (1, "") and " fits" in out and "would fit with" in out
         code, out, _ = run("capacity", *question, *rest, "--json")
-        assert code == 1 and strict(out)["found"] is None
+        assert code == 1 and strict(out)["found"] is None and strict(out)["offers"]
 
 
 # Pipelines
@@ -303,7 +299,8 @@ BAD = {
     "a length to find and given": (["capacity", *ON, *BATCH, "--find", "sequence"], "--seq-len"),
     "a micro-batch to find and given": (["capacity", *ON, *BATCH, "--find", "micro-batch", "--micro-batch", "2"], "looks for"),
     "no length": (["capacity", *ON, "--global-batch", "64", "--find", "layers"], "--seq-len"),
-    "a plan that can't run": (["capacity", *ON, *BATCH, "--find", "layers", "--tensor-parallel", "3"], "does not divide"),
+    "a batch to find and given": (["capacity", *ON, *BATCH, "--find", "batch"], "--global-batch is what"),
+    "no batch": (["capacity", *ON, "--seq-len", "4096", "--find", "gpus"], "--global-batch"),
     "an endless jitter": (["timeline", *STAGES, "--jitter", "inf"], "jitter=inf"),
     "a seed below nothing": (["timeline", *STAGES, "--seed", "-1"], "seed=-1"),
     "a schedule that never flushes": (["simulate", *STAGES, "--schedule", "pipedream", "--zero-stage", "0"], "never flushes"),

@@ -23,8 +23,8 @@ from costmodel import (
 from costmodel.description.buckets import DistributedDataParallel, OneBucket
 from costmodel.description.plan import COMPRESSIONS, explain
 from costmodel.description.tensors import parameter_tensors
-from costmodel.evaluation.capacity import verdict
 from costmodel.evaluation.engine import step_formula
+from costmodel.evaluation.verdicts import verdict
 from costmodel.formulas import gradients, legality, synchronisation
 from costmodel.formulas.network import collectives, compression
 from costmodel.formulas.training_step import step, uncompressed_step

@@ -7,7 +7,7 @@ import pytest
 from costmodel import IllegalPlan, Plan, estimate, load_cluster, load_model, search
 from costmodel.description.plan import SCHEDULES
 from costmodel.description.schedule import pipeline_schedule
-from costmodel.evaluation.capacity import verdict
+from costmodel.evaluation.verdicts import verdict
 from costmodel.formulas.pipeline import schedules
 from costmodel.simulation.playback import simulate_schedule
 

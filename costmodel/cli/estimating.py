@@ -1,4 +1,4 @@
-"""`costmodel estimate` and `costmodel capacity`: time and memory of one plan, and how far it can be stretched."""
+"""`costmodel estimate`: time and memory of one plan."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, add_output, chosen
+from costmodel.cli.arguments import Commands, add_output
 from costmodel.cli.compare import compare
 from costmodel.cli.figures import add_figures, check_files, write_figures
 from costmodel.cli.output import (
@@ -18,7 +18,6 @@ from costmodel.cli.output import (
     print_json,
     print_page,
     share,
-    split,
     table,
     whole_plan,
     written,
@@ -28,23 +27,16 @@ from costmodel.cli.question import (
     add_question,
     cluster_names,
     read_asked_model,
-    read_hardware,
     read_plan,
 )
 from costmodel.cli.training import add_run, amounts, runs_of
-from costmodel.errors import IllegalPlan
 from costmodel.records import Row
-from costmodel.words import counted, memory_limit, of_limit, part_name
+from costmodel.words import counted, memory_limit, part_name
 
 if TYPE_CHECKING:
-    from costmodel.evaluation.capacity import Verdict
     from costmodel.evaluation.estimation import Estimate
+    from costmodel.evaluation.verdicts import Verdict
 
-FOUND = {
-    "micro-batch": "largest micro-batch that fits", "sequence": "longest sequence that fits",
-    "layers": "deepest model that fits", "gpus": "fewest GPUs on which a plan fits",
-}  # fmt: skip
-"""What `costmodel capacity` can be asked to find."""
 SMALL = 0.01
 """Of the limit of memory: parts that are smaller on every stage stand together in the table of stages."""
 OFFERED = 5
@@ -66,27 +58,11 @@ def add(commands: Commands) -> None:
     add_figures(add_output(estimating), several=False)
     estimating.set_defaults(run=_estimate)
 
-    usage = "costmodel capacity MODEL --cluster C --find WHAT [--nodes N | --gpus N] --global-batch N [--seq-len N] [options]"
-    stretching = commands.add_parser(
-        "capacity", usage=usage, help="how far a plan goes until memory ends",
-        examples=(
-            "costmodel capacity llama3-8b --device rtx-4090 --find sequence --global-batch 1 --adapter qlora",
-            "costmodel capacity llama3-70b --cluster dgx-h100 --find gpus --global-batch 512 --seq-len 8192",
-        ),
-    )  # fmt: skip
-    add_question(stretching, several=False, fixed=False)
-    stretching.add_argument(
-        "--find", required=True, choices=FOUND, metavar="WHAT",
-        help="; ".join(f"{name}: the {what}" for name, what in FOUND.items()) + " (of at most --gpus or --nodes, if given)",
-    )  # fmt: skip
-    add_output(stretching)
-    stretching.set_defaults(run=_capacity)
-
 
 def _estimate(arguments: argparse.Namespace) -> int:
-    from costmodel.evaluation.capacity import verdict
     from costmodel.evaluation.estimation import estimate
     from costmodel.evaluation.notes import notes
+    from costmodel.evaluation.verdicts import verdict
 
     check_files(arguments)
     model = read_asked_model(arguments)
@@ -217,59 +193,3 @@ def _offers(found: Verdict) -> list[Table | str]:
         for fix in found.fixes[:OFFERED]
     ]  # fmt: skip
     return [lines, table(["would fit with", "step", "cost", "memory"], rows)]
-
-
-def _capacity(arguments: argparse.Namespace) -> int:
-    find: str = arguments.find
-    try:
-        answer = _found(arguments)
-    except IllegalPlan as error:
-        if error.reason != "memory":
-            raise
-        if arguments.json:
-            print_json({"find": find, "found": None, "why": str(error)})
-        else:
-            why = str(error)
-            print_page(why[0].upper() + why[1:], markdown=arguments.markdown)
-        return codes.NOTHING_FITS
-    plan = answer.plan
-    value = {"micro-batch": plan.micro_batch, "sequence": plan.seq_len, "layers": answer.model.layers, "gpus": plan.gpus}[find]
-    if arguments.json:
-        print_json({"find": find, "found": value, "layers": answer.model.layers, **_figures(answer)})
-    else:
-        from costmodel.units import format_seconds
-
-        unit = {"sequence": "token", "layers": "layer", "gpus": "GPU"}.get(find)
-        print_page(
-            f"{FOUND[find][0].upper()}{FOUND[find][1:]}: {counted(value, unit) if unit else f'{value:,}'}",
-            f"{heading(answer.model, answer.cluster, answer.framework, plan)}\n{split(answer)}\n"
-            f"Step {format_seconds(answer.step_time)}, MFU {100 * answer.mfu:.1f} %, memory {of_limit(answer)}\n"
-            f"Memory limit: {memory_limit(answer)}",
-            markdown=arguments.markdown,
-        )
-    return codes.ANSWERED
-
-
-def _found(arguments: argparse.Namespace) -> Estimate:
-    """What stretches the plan furthest."""
-    from costmodel.evaluation import capacity
-
-    find: str = arguments.find
-    model, given = read_asked_model(arguments), chosen(arguments)
-    sought = {"sequence": "seq_len", "micro-batch": "micro_batch"}.get(find)
-    if sought is not None and getattr(arguments, sought) is not None:
-        raise Misused(f"--{sought.replace('_', '-')} is what --find {find} looks for")
-    if arguments.seq_len is None and find != "sequence":
-        raise Misused("the following arguments are required: --seq-len")
-    if find == "gpus":
-        cluster = read_hardware(arguments, grow=True)
-        sized = arguments.gpus is not None or arguments.nodes is not None or len(cluster.levels) == 1
-        limit = {"most": cluster.gpus or 1} if sized else {}
-        return capacity.fewest_gpus(
-            model, cluster, arguments.global_batch, arguments.seq_len, arguments.framework, **limit, **given
-        )
-    cluster, plan = read_plan(arguments)
-    verb = {
-        "micro-batch": capacity.largest_micro_batch, "sequence": capacity.longest_sequence, "layers": capacity.most_layers,
-    }[find]  # fmt: skip
-    return verb(model, cluster, plan, arguments.framework)

@@ -187,7 +187,7 @@ def _plan_fields(priced: Priced) -> dict[str, object]:
 def _answer_figures(
     launch: Launch, priced: Priced, answer: Estimate, measured: float | None
 ) -> dict[str, object]:
-    from costmodel.evaluation.capacity import verdict
+    from costmodel.evaluation.verdicts import verdict
     from costmodel.interop.launchers.advice import improvements
 
     return {
@@ -206,7 +206,7 @@ def _answer_figures(
 
 def _answer_page(launch: Launch, priced: Priced, answer: Estimate, measured: float | None) -> list[Table | str]:
     from costmodel.cli.output import memory_parts, parts, whole_plan
-    from costmodel.evaluation.capacity import verdict
+    from costmodel.evaluation.verdicts import verdict
     from costmodel.interop.launchers.advice import improvements
     from costmodel.units import format_seconds
 

@@ -58,10 +58,10 @@ TRIED = {
 
 
 def add_question(parser: Parser, several: bool, fixed: bool = True) -> None:
-    """Arguments of a question about plans: `several` values of a dimension, or one; `fixed` with a sequence length."""
+    """Arguments of a question about plans: `several` values of a dimension, or one; `fixed` with a batch and a length."""
     model = parser.add_argument_group("model")
     model.add_argument("model", metavar="MODEL", help="name in the catalogue, a TOML file, or a Hugging Face config.json")
-    model.add_argument(*spelled("global_batch"), type=whole, required=True, metavar="N", help="sequences per step")
+    model.add_argument(*spelled("global_batch"), type=whole, required=fixed, metavar="N", help="sequences per step")
     model.add_argument("--seq-len", type=whole, required=fixed, metavar="N", help="tokens of a sequence")
     add_hardware(parser)
     plan = parser.add_argument_group(
@@ -243,8 +243,7 @@ def read_plan(arguments: argparse.Namespace) -> tuple[Cluster, Plan]:
     from costmodel.description.plan import Plan
 
     cluster = read_hardware(arguments)
-    seq_len = 1 if arguments.seq_len is None else arguments.seq_len  # not given only where it is looked for
-    plan = Plan(global_batch=arguments.global_batch, seq_len=seq_len, **chosen(arguments))
+    plan = Plan(global_batch=arguments.global_batch, seq_len=arguments.seq_len, **chosen(arguments))
     gpus = cluster.gpus or 1
     if arguments.gpus is None and arguments.nodes is None:  # as many as the plan's degrees ask for, one node at least
         gpus = max(gpus, plan.gpus) if plan.data_parallel is None else plan.gpus

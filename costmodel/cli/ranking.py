@@ -62,7 +62,7 @@ def page(
     if not result.ranked:
         why = "no plan is legal" if result.considered and not result.evaluated else result.why_none()
         lines = [*(_limit(result)), f"{why[0].upper()}{why[1:]}", *_miss(result), *_counts(result, seconds)]
-        return [head, "\n".join(lines), *_offers(offered)]
+        return [head, "\n".join(lines), *offers_table(offered)]
     alike, ranked = _ranked(result, tried, runs)
     lines = [*_best(result), *_standing(result), *_miss(result)]
     if uneven and (found := result.uneven_split()) is not None:
@@ -184,12 +184,17 @@ def _settings(plans: Sequence[Plan], choices: Collection[str]) -> list[tuple[str
     return found
 
 
-def _offers(offered: Sequence[Offer]) -> list[Table | str]:
-    """Changes after which a plan fits, the cheapest first."""
+def offers_table(offered: Sequence[Offer]) -> list[Table | str]:
+    """Changes after which a plan fits, the cheapest first.
+
+    Parameters
+    ----------
+    offered : where nothing fits
+    """
     from costmodel.units import format_seconds
 
     if not offered:
-        return ["No change that was tried makes a plan fit: adapters, an 8-bit optimizer, offload, shorter sequences, more GPUs"]
+        return ["No change that was tried makes a plan fit: adapters, leaner optimizers, offload, shorter sequences, more GPUs"]
 
     def row(best: Estimate, change: str) -> list[str]:
         return [

@@ -1,324 +1,606 @@
-"""What would make a plan fit, and how far a plan can be stretched until it no longer does."""
+"""How far a question can be stretched until memory ends: sequence, batch, depth; and on how few GPUs any plan fits."""
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
+from costmodel.catalogue.software import framework_on
 from costmodel.checks import kind, positive_int
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
-from costmodel.description.plan import COMPRESSION_PARAMETERS, Plan, divisors
-from costmodel.description.transformer import Transformer
-from costmodel.errors import CostModelError, IllegalPlan, InvalidValue
-from costmodel.evaluation.estimation import Estimate, estimate
-from costmodel.records import Row
+from costmodel.description.plan import Plan, divisors
+from costmodel.description.transformer import MAX_LAYERS, Transformer
+from costmodel.errors import IllegalPlan, InvalidValue
+from costmodel.evaluation.estimation import FIT_PROBABILITY, Estimate, estimate
+from costmodel.evaluation.offers import Offer, offered, offers
+from costmodel.evaluation.search_result import SearchResult
+from costmodel.evaluation.search_space import TOKENS_OF_A_CONTEXT_RANK
+from costmodel.evaluation.verdicts import verdict
+from costmodel.records import Row, changed
+from costmodel.words import CAPACITIES, counted
 
-GROWING = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
-"""Degrees that a single change may double."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Fix:
-    """A single change after which a plan fits.
-
-    Parameters
-    ----------
-    change : in words
-    estimate : of the changed plan
-    cost : seconds that the step takes longer, negative where it gets faster
-    """
-
-    change: str
-    estimate: Estimate
-    cost: float
+TOKENS = 128
+"""Lengths that are tried are multiples of it, as kernels' tiles are."""
+LONGEST, LARGEST_BATCH, DEEPEST, MOST_GPUS = 2**24, 2**20, 4096, 65_536
+"""What is tried at most: tokens, sequences, layers, GPUs."""
+EACH_NODE, COARSER = 64, 8
+"""Up to so many nodes each number of them is tried, then every so manyth up to so many times as many, and so on."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """Whether a plan fits, how sure that is, and what would change it.
+class Capacity:
+    """How far a question can be stretched, and the plan to do so with.
 
     Parameters
     ----------
-    estimate : of the plan
-    fits : whether it is judged to fit
-    margin : bytes to spare, negative where it doesn't
-    probability : that it fits, given the error of estimates
-    stage, phase : where and when most is held
-    largest : parts of the fullest rank's bill [bytes], the largest first
-    fixes : single changes that make it fit, the one that costs least time first; none where it fits
+    find : what was sought, one of `costmodel.words.CAPACITIES`
+    value : tokens, sequences, layers or GPUs; None where nothing fits
+    estimate : of the best plan then; None where nothing fits
+    tried : which values were tried, in words
+    ended_by : what ends it: ``"memory"``, or another limit in words
+    smallest : what was found of the least that can be asked, where nothing fits: a search, or the one plan that was given
     """
 
-    estimate: Estimate
-    fits: bool
-    margin: float
-    probability: float
-    stage: int
-    phase: str
-    largest: list[tuple[str, float]]
-    fixes: list[Fix]
+    find: str
+    value: int | None
+    estimate: Estimate | None
+    tried: str
+    ended_by: str = "memory"
+    smallest: SearchResult | Estimate | None = None
 
-    def __str__(self) -> str:
-        need, limit = self.estimate.memory.total / 2**30, (self.estimate.memory.total + self.margin) / 2**30
-        items = ", ".join(f"{part} {held / 2**30:.1f}" for part, held in self.largest[:3])
-        where = f"stage {self.stage} at its {self.phase} needs {need:.1f} of {limit:.1f} GiB ({items})"
-        if self.fits:
-            return f"fits with probability {self.probability:.0%}: {where}"
-        tried = "; ".join(f"{fix.change} ({fix.cost / self.estimate.step_time:+.1%} time)" for fix in self.fixes[:3])
-        return f"does not fit: {where}. {'Would fit: ' + tried if tried else 'No single change makes it fit.'}"
+    def __repr__(self) -> str:
+        from costmodel.summary import capacity_text
+
+        return capacity_text(self)
+
+    @property
+    def fits(self) -> bool:
+        """Whether anything fits."""
+        return self.estimate is not None
+
+    @property
+    def best(self) -> Estimate:
+        """The estimate of the best plan; IllegalPlan where nothing fits."""
+        if self.estimate is None:
+            raise IllegalPlan("memory", self.why_none())
+        return self.estimate
+
+    @property
+    def plan(self) -> Plan:
+        """The best plan; IllegalPlan where nothing fits."""
+        return self.best.plan
+
+    @property
+    def model(self) -> Transformer:
+        """What is trained, as deep as was found; IllegalPlan where nothing fits."""
+        return self.best.model
+
+    def said(self) -> str:
+        """The answer in one line.
+
+        Examples
+        --------
+        >>> Capacity(find="layers", value=None, estimate=None, tried="").said()
+        'Deepest model that fits: none'
+        """
+        words, thing, *_ = CAPACITIES[self.find]
+        found = "none" if self.value is None else counted(self.value, thing)
+        end = "" if self.value is None or self.ended_by == "memory" else f", {self.ended_by}"
+        return f"{words[0].upper()}{words[1:]}: {found}{end}"
+
+    def why_none(self) -> str:
+        """One line about why nothing fits."""
+        if isinstance(self.smallest, SearchResult):
+            return self.smallest.why_none()
+        if self.smallest is None:
+            return "nothing fits"
+        return (
+            f"nothing fits: the smallest needs {-self.smallest.memory_margin / 2**30:.1f} GiB more than a GPU of "
+            f"{self.smallest.cluster.name!r} has for it"
+        )
+
+    @functools.cached_property
+    def offers(self) -> list[Offer]:
+        """Where nothing fits, changes of the question after which a plan does, the one of the least GPU time first."""
+        if self.estimate is not None or self.smallest is None:
+            return []
+        if isinstance(self.smallest, SearchResult):
+            return offers(self.smallest)
+        return [offered(fix.change, fix.estimate) for fix in verdict(self.smallest).fixes]
+
+    def to_dict(self) -> Row:
+        """Flat names with units, for JSON and frames."""
+        return {"find": self.find, "found": self.value, "tried": self.tried, "ended_by": self.ended_by} | (
+            {"why": self.why_none()} if self.estimate is None else self.estimate.to_dict()
+        )
 
 
-def verdict(answer: Estimate) -> Verdict:
-    """Whether a plan fits; where it doesn't, the cheapest single changes after which it does.
+class Values(NamedTuple):
+    """Values in equal steps, with a test that is monotone on them, or passes more besides.
 
     Parameters
     ----------
-    answer : of `estimate`
+    first, step : the values
+    fits : what fits at a value
+    """
 
-    Returns
-    -------
-    Verdict
+    first: int
+    step: int
+    fits: Callable[[int], Estimate | None]
+
+
+def largest(rows: Iterable[Values], most: int) -> int:
+    """The largest value that fits of several rows of values; 0 where none does.
+
+    What fits at a value of a row fits at the smaller ones of it, of each row by itself: a plan takes only values that its
+    degrees divide, so that over all values together fitting goes to and fro, and one bisection would miss some.
+
+    Parameters
+    ----------
+    rows : of values
+    most : that is not passed
 
     Examples
     --------
     >>> from costmodel import estimate, load_cluster, load_model, Plan
-    >>> answer = estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8),
-    ...                   Plan(global_batch=64, seq_len=8192, data_parallel=8, micro_batch=4))
-    >>> found = verdict(answer)
-    >>> found.fits, found.phase, found.fixes[0].estimate.fits
-    (False, 'loss', True)
+    >>> made = estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), Plan(global_batch=8, seq_len=2048))
+    >>> largest([Values(2, 2, lambda x: made if x <= 9 else None), Values(7, 7, lambda x: made if x <= 15 else None)], 100)
+    14
     """
-    kind("answer", answer, Estimate, "estimate(...)")
-    fullest = answer.memory.fullest
-    fixes = [] if answer.fits else sorted(_fixes(answer), key=lambda fix: fix.cost)
-    return Verdict(
-        estimate=answer, fits=answer.fits, margin=answer.memory_margin, probability=answer.fit_probability,
-        stage=fullest.stage, phase=fullest.phase, largest=fullest.largest, fixes=fixes,
-    )  # fmt: skip
-
-
-def _fixes(answer: Estimate) -> Iterator[Fix]:
-    for fields in _single_changes(answer.plan, answer.framework):
-        try:
-            plan = dataclasses.replace(answer.plan, **fields)
-            found = estimate(answer.model, answer.cluster, plan, answer.framework)
-        except CostModelError:  # a change that this plan, model, cluster or framework can't make is no offer
+    best = 0
+    for first, step, fits in rows:
+        low = max(0, -(-(best + 1 - first) // step))  # the first place of the row that is larger than the best
+        high = (most - first) // step + 1
+        if low >= high or fits(first + low * step) is None:
             continue
-        if found.fits:
-            words = ", ".join(f"{field}={value}" for field, value in fields.items())
-            yield Fix(change=words, estimate=found, cost=found.step_time - answer.step_time)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if fits(first + middle * step) is None else (middle, high)
+        best = first + low * step
+    return best
 
 
-def _single_changes(plan: Plan, framework: Framework) -> Iterator[Row]:
-    """Decisions that differ from the plan's, on as many GPUs: the fields that change together."""
-    for smaller in divisors(plan.micro_batch, plan.micro_batch - 1):
-        yield {"micro_batch": smaller}
-    if plan.recompute != "full":
-        for choice in ("selective", 4, 2, "full"):
-            if choice != plan.recompute:
-                yield {"recompute": choice}
-    for degree in GROWING:
-        for factor in (2, 4, 8):
-            fields: Row = {degree: getattr(plan, degree) * factor}
-            if degree != "expert_parallel":
-                if plan.copies % factor:
-                    continue
-                fields["data_parallel"] = plan.copies // factor
-                if degree == "tensor_parallel":
-                    fields["sequence_parallel"] = plan.sequence_parallel or framework.sequence_parallel
-            yield fields
-    uncompressed: Row = {} if plan.compression == "none" else {"compression": "none"}
-    uncompressed |= {name: None for name in COMPRESSION_PARAMETERS if getattr(plan, name) is not None}
-    for stage in range((plan.zero_stage or 0) + 1, 4):
-        fields = {"zero_stage": stage}
-        if plan.synchronisation != "all-reduce":
-            fields |= {"synchronisation": "all-reduce", "servers": 0, "local_steps": 1}
-        yield fields | uncompressed if stage > 1 else fields
-    if uncompressed:
-        yield uncompressed
-    if plan.shard_group is not None:
-        yield {"shard_group": None}
-    if plan.tensor_parallel > 1 and not plan.sequence_parallel:
-        yield {"sequence_parallel": True}
-    if plan.virtual_stages > 1:
-        yield {"virtual_stages": 1, "schedule": "1f1b"}
-    elif plan.schedule not in ("1f1b", "interleaved") and plan.pipeline_parallel > 1:
-        yield {"schedule": "1f1b"}
-    if plan.attention != "flash":
-        yield {"attention": "flash"}
-    if not plan.fused_cross_entropy:
-        yield {"fused_cross_entropy": True}
-    if plan.optimizer is None or plan.optimizer == "adam":
-        yield {"optimizer": "adam-8bit"}
-        yield {"optimizer": "adam-bf16-moments"}
-    if plan.optimizer_offload < 1.0:
-        yield {"optimizer_offload": 1.0}
-    if plan.activation_offload < 1.0:
-        yield {"activation_offload": 1.0}
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """A question that is to be stretched: a plan that is held, or dimensions of a search."""
 
+    model: Transformer
+    cluster: Cluster
+    framework: Framework
+    plan: Plan | None
+    work: Row
+    fit_probability: float
+    dimensions: Row
 
-def _fitting(model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str) -> Estimate | None:
-    found = estimate(model, cluster, plan, framework)
-    return found if found.fits else None
+    def estimated(self, changes: Row) -> Estimate:
+        """The plan that is held with some fields changed."""
+        model, cluster = changes.pop("model", self.model), changes.pop("cluster", self.cluster)
+        assert self.plan is not None
+        plan = changed(self.plan, changes)
+        return estimate(model, cluster, plan, self.framework, fit_probability=self.fit_probability)
 
+    def searched(self, changes: Row) -> SearchResult:
+        """The search with some values fixed."""
+        from costmodel.evaluation.plan_search import search_by_name
 
-def _last(values: Sequence[int], fits: Callable[[int], Estimate | None]) -> Estimate | None:
-    """The estimate at the last of rising values that fits; memory rises with them."""
-    count = bisect.bisect_left(values, True, key=lambda value: fits(value) is None)
-    return fits(values[count - 1]) if count else None
+        model, cluster = changes.pop("model", self.model), changes.pop("cluster", self.cluster)
+        asked = {**self.work, **self.dimensions, **changes}
+        return search_by_name(
+            model, cluster, framework=self.framework, fit_probability=self.fit_probability, top=1, **asked
+        )
 
-
-def largest_micro_batch(
-    model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str = "megatron-core"
-) -> Estimate:
-    """The plan with the largest micro-batch that fits, the global batch as it is.
-
-    Parameters
-    ----------
-    model, cluster, plan, framework : as of `estimate`
-
-    Raises
-    ------
-    IllegalPlan
-        where not even a micro-batch of one sequence fits, or the plan can't run
-    """
-    _doors(model, cluster, plan)
-    each = plan.global_batch // plan.copies
-    found = None
-    # fewer micro-batches can hold less: memory need not rise with their size, so every size is tried
-    for size in reversed(divisors(each, each)):
+    def best(self, **changes: object) -> Estimate | None:
+        """The best plan that fits with some values fixed, or None where none does."""
+        if self.plan is None:
+            return next(iter(self.searched(changes)), None)
         try:
-            found = _fitting(model, cluster, dataclasses.replace(plan, micro_batch=size), framework)
-        except IllegalPlan:
-            continue
-        if found is not None:
-            break
-    return _or_refuse(found, model, cluster, dataclasses.replace(plan, micro_batch=1), framework)
+            found = self.estimated(changes)
+        except IllegalPlan:  # of several values some are legal
+            return None
+        return found if found.fits else None
+
+    def smallest(self, least: Iterable[Row]) -> SearchResult | Estimate:
+        """What the first of the least questions gives that has a legal plan; IllegalPlan where a plan that is held can't run."""
+        rows = list(least)
+        if self.plan is not None:
+            return self.estimated(dict(rows[0]))
+        found = map(self.searched, map(dict, rows))
+        last = next(found)
+        while not last.evaluated and (after := next(found, None)):
+            last = after
+        return last
+
+    def degrees(self, field: str, most: int) -> list[int]:
+        """Values that a degree may have, as a search has them."""
+        if self.plan is not None:
+            return [getattr(self.plan.on(self.cluster), field)]
+        given = self.dimensions.get(field)
+        if given is None:
+            known = field.removesuffix("_parallel") in (*self.framework.dimensions, "data")
+            return divisors(self.cluster.gpus or 1, most) if known else [1]
+        return sorted({positive_int(field, one, 10_000_000) for one in (given if isinstance(given, Iterable) else [given])})
+
+    def fixed(self, field: str, value: int) -> Row:
+        """A degree of a search, fixed; of a plan that is held it is already."""
+        return {field: value} if self.plan is None else {}
+
+
+def _asked(
+    find: str, model: Transformer, cluster: Cluster, plan: Plan | None, framework: Framework | str, work: Row,
+    fit_probability: float, dimensions: Row,
+) -> _Asked:  # fmt: skip
+    """A question as its door takes it; what is sought may not be given."""
+    kind("model", model, Transformer, "load_model(name)")
+    kind("cluster", cluster, Cluster, "load_cluster(name)")
+    software = framework_on(cluster, framework)
+    for field in CAPACITIES[find].found:
+        if dimensions.get(field) is not None:
+            raise InvalidValue(field, dimensions[field], "nothing: it is what is looked for")
+    dimensions = {name: value for name, value in dimensions.items() if value is not None}
+    if plan is None:
+        for field in work:
+            positive_int(field, work[field], 10**8)
+        return _Asked(model, cluster, software, None, work, fit_probability, dimensions)
+    kind("plan", plan, Plan, "Plan(...)")
+    for name, value in {**work, **dimensions}.items():
+        if value is not None:
+            raise InvalidValue(name, value, "nothing beside a plan, which says it")
+    return _Asked(model, cluster, software, plan, {}, fit_probability, {})
 
 
 def longest_sequence(
-    model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str = "megatron-core", most: int = 2**24
-) -> Estimate:
-    """The plan with the longest sequences that fit, in steps of a sequence's smallest split.
+    model: Transformer, cluster: Cluster, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
+    global_batch: int | None = None, most: int = LONGEST, fit_probability: float = FIT_PROBABILITY, **dimensions: object,
+) -> Capacity:  # fmt: skip
+    """The longest sequences with which a plan fits, in steps of `TOKENS` tokens that the plan's degrees split.
 
     Parameters
     ----------
-    model, cluster, plan, framework : as of `estimate`
+    model, cluster : what is trained, on what
+    plan : to hold but for its sequences; every plan that `search` tries if None
+    framework : the software, or its name in the catalogue
+    global_batch : sequences of a step, where no plan is held
     most : tokens that are not passed
+    fit_probability : from which a plan is judged to fit
+    dimensions : as `search` takes them, such as ``tensor_parallel=[1, 2, 4, 8]``
+
+    Returns
+    -------
+    Capacity
+        tokens, and the best plan
 
     Raises
     ------
+    InvalidValue
+        for an unknown dimension or a bad value
     IllegalPlan
-        where not even the shortest fits, or the plan can't run
+        where the plan that is held can't run at any length
+
+    Examples
+    --------
+    >>> from costmodel import load_cluster, load_model
+    >>> found = longest_sequence(load_model("llama3.2-1b"), load_cluster("dgx-h100", gpus=1), global_batch=1)
+    >>> found.value % 128, found.plan.seq_len == found.value, found.plan.recompute
+    (0, True, 'full')
     """
-    _doors(model, cluster, plan)
+    asked = _asked("sequence", model, cluster, plan, framework, {"global_batch": global_batch}, fit_probability, dimensions)
     positive_int("most", most, 10**8)
-    context = 2 * plan.context_parallel if plan.context_parallel > 1 else 1
-    unit = context * plan.tensor_parallel * 128
-    if most < unit:
-        raise InvalidValue("most", most, f"at least {unit}, the smallest that this plan splits")
-    if model.learned_positions:
-        most = max(min(most, model.learned_positions), unit)
-    lengths = range(unit, most + 1, unit)
-    found = _last(lengths, lambda length: _fitting(model, cluster, dataclasses.replace(plan, seq_len=length), framework))
-    return _or_refuse(found, model, cluster, dataclasses.replace(plan, seq_len=unit), framework)
+    limit = min(most, model.learned_positions or most)
+    unit = min(TOKENS, limit)
 
+    def fits(context: int, length: int) -> Estimate | None:
+        return asked.best(seq_len=length, **asked.fixed("context_parallel", context))
 
-def most_layers(
-    model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str = "megatron-core", most: int = 4096
-) -> Estimate:
-    """The deepest model of these layers that fits.
+    def rows() -> Iterator[Values]:
+        for context in asked.degrees("context_parallel", max(1, limit // TOKENS_OF_A_CONTEXT_RANK)):
+            searched = asked.plan is None and "context_parallel" not in asked.dimensions
+            least = context * TOKENS_OF_A_CONTEXT_RANK if searched and context > 1 else 1  # as a search has it
+            splits = {context * one * chunks for one in asked.degrees("tensor_parallel", model.heads) for chunks in (1, 2)}
+            for step in sorted({math.lcm(unit, split) for split in splits}):
+                yield Values(-(-least // step) * step, step, functools.partial(fits, context))
+            if limit % unit:  # all positions that were learned
+                yield Values(limit, limit, functools.partial(fits, context))
 
-    Parameters
-    ----------
-    model, cluster, plan, framework : as of `estimate`
-    most : layers that are not passed
-
-    Raises
-    ------
-    IllegalPlan
-        where not even one layer a stage fits, or the plan can't run
-    """
-    _doors(model, cluster, plan)
-    positive_int("most", most, 10_000)
-    unit = plan.pipeline_parallel * plan.virtual_stages
-
-    def deepened(layers: int) -> Transformer:
-        return dataclasses.replace(
-            model, layers=layers, dense_layers=min(model.dense_layers, layers - 1) if model.experts else model.dense_layers,
-            windowed_layers=round(model.windowed_layers * layers / model.layers), published_parameters=None,
-        )  # fmt: skip
-
-    if most < unit:
-        raise InvalidValue("most", most, f"at least {unit}, a layer for each stage")
-    depths = range(unit, most + 1, unit)
-    found = _last(depths, lambda layers: _fitting(deepened(layers), cluster, plan, framework))
-    return _or_refuse(found, deepened(unit), cluster, plan, framework)
-
-
-def fewest_gpus(
-    model: Transformer, cluster: Cluster, global_batch: int, seq_len: int, framework: Framework | str = "megatron-core",
-    most: int = 65_536, **fixed: object,
-) -> Estimate:  # fmt: skip
-    """The fastest plan on the fewest GPUs on which any plan fits: a part of a node that divides it, or whole nodes.
-
-    Parameters
-    ----------
-    model, cluster, framework : as of `estimate`; the cluster's own number of GPUs is not looked at
-    global_batch : sequences of a step
-    seq_len : tokens
-    most : GPUs that are not passed
-    fixed : as of `search`, such as ``tensor_parallel=[1, 2, 4, 8]``
-
-    Raises
-    ------
-    IllegalPlan
-        where no plan fits on at most `most` GPUs
-    """
-    from costmodel.evaluation.cluster_design import smallest_that_fits
-    from costmodel.evaluation.plan_search import search_by_name
-
-    kind("cluster", cluster, Cluster, "load_cluster(name)")
-    positive_int("most", most, 10_000_000)
-    node = cluster.gpus_per_node
-    sizes = [size for size in divisors(node, node) if size <= most]
-    while sizes[-1] * 2 <= most:
-        sizes.append(sizes[-1] * 2)
-
-    def best(gpus: int) -> Estimate | None:
-        ranked = search_by_name(
-            model, cluster.with_gpus(gpus), global_batch=global_batch, seq_len=seq_len, framework=framework, top=1, **fixed
-        ).ranked
-        return ranked[0] if ranked else None
-
-    found = next(smallest_that_fits(sizes, best), None)
-    if found is None:
-        raise IllegalPlan("memory", f"no plan of {model.name!r} fits on up to {most} GPUs of {cluster.name!r}")
-    # between the last size that didn't fit and the first that did, whole nodes
-    low, high = found.plan.gpus // 2, found.plan.gpus
-    between = range(low + node, high, node) if high > node else []
-    return next(smallest_that_fits(between, best), found)
-
-
-def _doors(model: Transformer, cluster: Cluster, plan: Plan) -> None:
-    kind("model", model, Transformer, "load_model(name)")
-    kind("cluster", cluster, Cluster, "load_cluster(name)")
-    kind("plan", plan, Plan, "Plan(...)")
-
-
-def _or_refuse(
-    found: Estimate | None, model: Transformer, cluster: Cluster, least: Plan, framework: Framework | str
-) -> Estimate:
-    if found is not None:
-        return found
-    short = estimate(model, cluster, least, framework)
-    raise IllegalPlan(
-        "memory", f"nothing fits: the smallest needs {-short.memory_margin / 2**30:.1f} GiB more than a GPU of "
-        f"{cluster.name!r} has",
+    shortest = sorted({row.first for row in rows()})
+    if most < shortest[0]:
+        raise InvalidValue("most", most, f"at least {shortest[0]}, the shortest that is tried")
+    end = "the most that is tried" if limit == most else f"all the positions that {model.name} has learned"
+    tried = f"multiples of {unit} tokens that the plan's degrees split"
+    best = largest(rows(), limit)
+    return _capacity(
+        asked, "sequence", best, tried, end if best + unit > limit else "memory", [{"seq_len": best}],
+        ({"seq_len": length} for length in shortest),
     )  # fmt: skip
 
 
+def largest_batch(
+    model: Transformer, cluster: Cluster, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
+    seq_len: int | None = None, most: int = LARGEST_BATCH, fit_probability: float = FIT_PROBABILITY, **dimensions: object,
+) -> Capacity:  # fmt: skip
+    """The largest global batch that fits at once: each copy of the model takes its share as one micro-batch.
+
+    With gradient accumulation every global batch fits whose micro-batches do: see `largest_micro_batch`.
+
+    Parameters
+    ----------
+    model, cluster : what is trained, on what
+    plan : to hold but for its batch; every plan that `search` tries if None
+    framework : the software, or its name in the catalogue
+    seq_len : [tokens], where no plan is held
+    most : sequences that are not passed
+    fit_probability : from which a plan is judged to fit
+    dimensions : as `search` takes them
+
+    Returns
+    -------
+    Capacity
+        sequences, and the best plan
+
+    Raises
+    ------
+    InvalidValue
+        for an unknown dimension or a bad value
+    IllegalPlan
+        where the plan that is held can't run
+
+    Examples
+    --------
+    >>> from costmodel import load_cluster, load_model
+    >>> found = largest_batch(load_model("llama3.2-1b"), load_cluster("dgx-h100", gpus=8), seq_len=4096)
+    >>> found.plan.micro_batches, found.value == found.plan.micro_batch * found.plan.data_parallel
+    (1, True)
+    """
+    asked = _asked("batch", model, cluster, plan, framework, {"seq_len": seq_len}, fit_probability, dimensions)
+    positive_int("most", most, 10_000_000)
+    copies = asked.degrees("data_parallel", cluster.gpus or 1)
+
+    def split(batch: int, data: int) -> Row:
+        return {"global_batch": batch, "micro_batch": batch // data, **asked.fixed("data_parallel", data)}
+
+    def fits(data: int, batch: int) -> Estimate | None:
+        return asked.best(**split(batch, data))
+
+    # the finest step last: the coarse ones leave it little
+    rows = (Values(data, data, functools.partial(fits, data)) for data in reversed(copies))
+    best = largest(rows, most)
+    least = ({"global_batch": data} | ({} if plan is None else {"micro_batch": 1}) for data in copies)
+    return _capacity(
+        asked, "batch", best, "multiples of each data-parallel degree", "the most that is tried" if best == most else "memory",
+        [split(best, data) for data in copies if best % data == 0], least,
+    )  # fmt: skip
+
+
+def largest_micro_batch(
+    model: Transformer, cluster: Cluster, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
+    global_batch: int | None = None, seq_len: int | None = None, most: int = LARGEST_BATCH,
+    fit_probability: float = FIT_PROBABILITY, **dimensions: object,
+) -> Capacity:  # fmt: skip
+    """The largest micro-batch with which a plan fits, the global batch as it is: every divisor of that is tried.
+
+    Parameters
+    ----------
+    model, cluster : what is trained, on what
+    plan : to hold but for its micro-batch; every plan that `search` tries if None
+    framework : the software, or its name in the catalogue
+    global_batch, seq_len : sequences of a step and their tokens, where no plan is held
+    most : sequences that are not passed
+    fit_probability : from which a plan is judged to fit
+    dimensions : as `search` takes them
+
+    Returns
+    -------
+    Capacity
+        sequences, and the best plan
+
+    Raises
+    ------
+    InvalidValue
+        for an unknown dimension or a bad value
+    IllegalPlan
+        where the plan that is held can't run
+
+    Examples
+    --------
+    >>> from costmodel import load_cluster, load_model
+    >>> node = load_cluster("dgx-h100", gpus=8)
+    >>> largest_micro_batch(load_model("llama3.2-1b"), node, global_batch=64, seq_len=2048, data_parallel=8).value
+    8
+    """
+    work = {"global_batch": global_batch, "seq_len": seq_len}
+    asked = _asked("micro-batch", model, cluster, plan, framework, work, fit_probability, dimensions)
+    positive_int("most", most, 10_000_000)
+    batch = asked.work["global_batch"] if plan is None else plan.global_batch
+    whole = batch // min(asked.degrees("data_parallel", cluster.gpus or 1))
+    # fewer micro-batches can hold less: memory need not rise with their size, so every size is tried
+    sizes = divisors(batch, min(most, max(whole, 1)))
+    best = next((size for size in reversed(sizes) if asked.best(micro_batch=size) is not None), 0)
+    end = "all that a copy takes in a step" if best == whole else "the most that is tried" if best == most else "memory"
+    return _capacity(
+        asked, "micro-batch", best, f"divisors of the global batch of {batch}", end, [{"micro_batch": best}],
+        [{} if plan is None else {"micro_batch": 1}],
+    )  # fmt: skip
+
+
+def most_layers(
+    model: Transformer, cluster: Cluster, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
+    global_batch: int | None = None, seq_len: int | None = None, most: int = DEEPEST, fit_probability: float = FIT_PROBABILITY,
+    **dimensions: object,
+) -> Capacity:  # fmt: skip
+    """The deepest model of these layers with which a plan fits; every number of layers is tried.
+
+    Parameters
+    ----------
+    model, cluster : what is trained, on what
+    plan : to hold; every plan that `search` tries if None
+    framework : the software, or its name in the catalogue
+    global_batch, seq_len : sequences of a step and their tokens, where no plan is held
+    most : layers that are not passed
+    fit_probability : from which a plan is judged to fit
+    dimensions : as `search` takes them
+
+    Returns
+    -------
+    Capacity
+        layers, and the best plan
+
+    Raises
+    ------
+    InvalidValue
+        for an unknown dimension or a bad value
+    IllegalPlan
+        where the plan that is held can't run at any depth
+
+    Examples
+    --------
+    >>> from costmodel import load_cluster, load_model
+    >>> node = load_cluster("dgx-h100", gpus=8)
+    >>> found = most_layers(load_model("llama3-8b"), node, global_batch=64, seq_len=8192, pipeline_parallel=1)
+    >>> found.value == found.model.layers > 32
+    True
+    """
+    work = {"global_batch": global_batch, "seq_len": seq_len}
+    asked = _asked("layers", model, cluster, plan, framework, work, fit_probability, dimensions)
+    positive_int("most", most, MAX_LAYERS)
+
+    def fits(stages: int, layers: int) -> Estimate | None:
+        return asked.best(model=deepened(model, layers), **asked.fixed("pipeline_parallel", stages))
+
+    def rows() -> Iterator[Values]:
+        """Of every number of chunks those depths whose ends lack as many layers: they need more memory, the more they have."""
+        for stages in asked.degrees("pipeline_parallel", most):
+            for chunks in asked.degrees("virtual_stages", 1):
+                slots = stages * chunks
+                for lacking in range(slots):
+                    fullest = 1 + -(-lacking // 2)  # one layer is left on the shorter end
+                    yield Values(slots * fullest - lacking, slots, functools.partial(fits, stages))
+
+    shortest = sorted({row.first for row in rows()})
+    if most < shortest[0]:
+        raise InvalidValue("most", most, f"at least {shortest[0]}, a layer for each stage")
+    best = largest(rows(), most)
+    return _capacity(
+        asked, "layers", best, "every number of layers", "the most that is tried" if best == most else "memory",
+        [{"model": deepened(model, best)}] if best else [], ({"model": deepened(model, layers)} for layers in shortest),
+    )  # fmt: skip
+
+
+def deepened(model: Transformer, layers: int) -> Transformer:
+    """A model with another number of layers like its own.
+
+    Parameters
+    ----------
+    model : whose layers
+    layers : how many
+    """
+    if layers == model.layers:
+        return model
+    dense = min(model.dense_layers, layers - 1) if model.experts else model.dense_layers
+    return dataclasses.replace(
+        model, name=f"{model.name} with {counted(layers, 'layer')}", layers=layers, dense_layers=dense,
+        windowed_layers=round(model.windowed_layers * layers / model.layers), published_parameters=None,
+    )  # fmt: skip
+
+
+def fewest_gpus(
+    model: Transformer, cluster: Cluster, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
+    global_batch: int | None = None, seq_len: int | None = None, most: int = MOST_GPUS,
+    fit_probability: float = FIT_PROBABILITY, **dimensions: object,
+) -> Capacity:  # fmt: skip
+    """The fewest GPUs on which a plan fits: a part of a node that divides it, or whole nodes.
+
+    Each number of nodes up to `EACH_NODE` is tried, beyond it every eighth up to eight times as many, and so on; between the
+    first of those that fits and the one before it again each.
+
+    Parameters
+    ----------
+    model, cluster : what is trained, on what; the cluster's own number of GPUs is not looked at
+    plan : to hold but for its data-parallel degree; every plan that `search` tries if None
+    framework : the software, or its name in the catalogue
+    global_batch, seq_len : sequences of a step and their tokens, where no plan is held
+    most : GPUs that are not passed
+    fit_probability : from which a plan is judged to fit
+    dimensions : as `search` takes them, such as ``tensor_parallel=[1, 2, 4, 8]``
+
+    Returns
+    -------
+    Capacity
+        GPUs, and the best plan on so many
+
+    Raises
+    ------
+    InvalidValue
+        for an unknown dimension or a bad value
+    IllegalPlan
+        where the plan that is held can't run on any number of GPUs
+
+    Examples
+    --------
+    >>> from costmodel import load_cluster, load_model
+    >>> found = fewest_gpus(load_model("llama3-8b"), load_cluster("dgx-h100"), global_batch=64, seq_len=8192)
+    >>> found.value, found.plan.gpus
+    (2, 2)
+    """
+    held = None if plan is None else dataclasses.replace(plan, data_parallel=None)
+    work = {"global_batch": global_batch, "seq_len": seq_len}
+    asked = _asked("gpus", model, cluster, held, framework, work, fit_probability, dimensions)
+    positive_int("most", most, 10_000_000)
+    sizes = _sizes(cluster, most)
+
+    room = cluster.device.usable_memory or cluster.device.memory
+    enough = _stored(asked) / room
+
+    def fits(gpus: int) -> bool:
+        return gpus >= enough and asked.best(cluster=cluster.with_gpus(gpus)) is not None
+
+    found = next((place for place, gpus in enumerate(sizes) if fits(gpus)), None)
+    best = 0 if found is None else sizes[found]
+    if found and sizes[found - 1] >= cluster.gpus_per_node:
+        left_out = range(sizes[found - 1] + cluster.gpus_per_node, best, cluster.gpus_per_node)
+        best = next(filter(fits, left_out), best)
+    largest_first = ({"cluster": cluster.with_gpus(gpus)} for gpus in reversed(sizes))
+    return _capacity(
+        asked, "gpus", best, "parts of a node that divide it, and whole nodes", "memory",
+        [{"cluster": cluster.with_gpus(best)}] if best else [], largest_first,
+    )  # fmt: skip
+
+
+def _sizes(cluster: Cluster, most: int) -> list[int]:
+    """Numbers of GPUs to try, as `fewest_gpus` says, that the cluster can have."""
+    node = cluster.gpus_per_node
+    sizes, step, nodes = [size for size in divisors(node, node) if size <= most], 1, 1
+    while len(cluster.levels) > 1 and (nodes := nodes + step) * node <= most:
+        sizes.append(nodes * node)
+        if nodes == EACH_NODE * step:
+            step *= COARSER
+    return sizes
+
+
+def _stored(asked: _Asked) -> float:
+    """Bytes of all weights as any plan at least stores them: half a byte each."""
+    return 0.5 * float(asked.model.parameters)
+
+
+def _capacity(
+    asked: _Asked, find: str, value: int, tried: str, ended_by: str, ways: Iterable[Row], least: Iterable[Row]
+) -> Capacity:
+    """The answer with the fastest plan of all `ways` to have the value that was found; or what the least question gives."""
+    if not value:
+        return Capacity(find=find, value=None, estimate=None, tried=tried, smallest=asked.smallest(least))
+    found = [one for way in ways if (one := asked.best(**way)) is not None]
+    best = min(found, key=lambda one: one.step_time)
+    return Capacity(find=find, value=value, estimate=best, tried=tried, ended_by=ended_by)
+
+
+FINDERS: dict[str, Callable[..., Capacity]] = {
+    "sequence": longest_sequence, "batch": largest_batch, "micro-batch": largest_micro_batch, "layers": most_layers,
+    "gpus": fewest_gpus,
+}  # fmt: skip
+"""By what is sought."""
+
 __all__ = [
-    "Fix", "Verdict", "fewest_gpus", "largest_micro_batch", "longest_sequence", "most_layers", "verdict",
+    "FINDERS", "Capacity", "deepened", "fewest_gpus", "largest_batch", "largest_micro_batch", "longest_sequence", "most_layers",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from costmodel.catalogue.machines import machine
@@ -12,23 +12,13 @@ from costmodel.description.cluster import Cluster
 from costmodel.errors import CostModelError
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.search_result import SearchResult
+from costmodel.evaluation.single_changes import LEANER, LEANER_TOGETHER, TRAINED_LESS, changes_of_question
 from costmodel.records import Row
 
 SHORTEST = 256
 """Tokens below which no shorter sequence is offered."""
 MOST_TIMES = 4096
 """As many times the GPUs are tried."""
-TRAINED_LESS: tuple[Row, ...] = ({"adapter": "lora"}, {"adapter": "qlora"})
-LEANER: tuple[Row, ...] = (
-    {"optimizer": "adam-8bit"}, {"optimizer_offload": 1.0}, {"activation_offload": 1.0},
-    {"optimizer_offload": 1.0, "activation_offload": 1.0},
-)  # fmt: skip
-"""Changes that no search tries by itself, as what is trained or what it runs on changes with them."""
-OPEN = (
-    "recompute", "zero_stage", "micro_batch", "shard_group", "tensor_parallel", "context_parallel", "pipeline_parallel",
-    "data_parallel", "virtual_stages", "expert_parallel", "expert_tensor_parallel", "schedule", "sequence_parallel",
-)  # fmt: skip
-"""Dimensions that a search tries by itself, if it is let."""
 
 
 class Offer(NamedTuple):
@@ -49,7 +39,7 @@ class Offer(NamedTuple):
 def offers(result: SearchResult) -> list[Offer]:
     """The cheapest changes of a question after which a plan fits, the one of the least GPU time a token first.
 
-    Tried are adapters, an 8-bit optimizer, offload (of two kinds where neither is enough), dimensions that the question fixes
+    Tried are adapters, leaner optimizers, offload (of two kinds where neither is enough), dimensions that the question fixes
     left open, shorter sequences and more GPUs; where none of them is enough, adapters together with each of the others.
 
     Parameters
@@ -73,27 +63,16 @@ def offers(result: SearchResult) -> list[Offer]:
         return []
     found: list[Offer] = []
     enough: list[Row] = []
-    for changes in _changes(result.asked):
+    for changes in changes_of_question(result.asked):
         if not any(one.items() <= changes.items() for one in enough) and (offer := _tried(result, changes)):
             found.append(offer)
             enough.append(changes)
     if not found:
-        pairs = ({**less, **lean} for less in _new(result.asked, TRAINED_LESS) for lean in _new(result.asked, LEANER))
+        leaner = (*LEANER, *LEANER_TOGETHER)
+        pairs = ({**less, **lean} for less in TRAINED_LESS for lean in leaner if not {*less, *lean} & set(result.asked))
         found = [offer for changes in pairs if (offer := _tried(result, changes))]
     shorter = _shorter(result)
     return sorted([*found, *shorter, *_larger(result)], key=lambda offer: offer.gpu_time)
-
-
-def _new(asked: Mapping[str, object], changes: tuple[Row, ...]) -> Iterator[Row]:
-    """Changes of what the question leaves open."""
-    return (change for change in changes if not set(change) & set(asked))
-
-
-def _changes(asked: Mapping[str, object]) -> Iterator[Row]:
-    yield from _new(asked, (*TRAINED_LESS, *LEANER))
-    fixed = [name for name in OPEN if name in asked]
-    if fixed:
-        yield dict.fromkeys(fixed)
 
 
 def _tried(result: SearchResult, changes: Row, cluster: Cluster | None = None, words: str = "") -> Offer | None:
@@ -111,7 +90,18 @@ def _tried(result: SearchResult, changes: Row, cluster: Cluster | None = None, w
         return None
     best = found.best
     said = words or ", ".join(f"{name}={'any' if value is None else value}" for name, value in changes.items())
-    return Offer(said, best, best.step_time * best.plan.gpus / (best.plan.global_batch * best.plan.seq_len))
+    return offered(said, best)
+
+
+def offered(change: str, best: Estimate) -> Offer:
+    """The offer of a change.
+
+    Parameters
+    ----------
+    change : in words
+    best : the best plan then
+    """
+    return Offer(change, best, best.step_time * best.plan.gpus / (best.plan.global_batch * best.plan.seq_len))
 
 
 def _shorter(result: SearchResult) -> Iterator[Offer]:
@@ -155,4 +145,4 @@ def _grown(cluster: Cluster, gpus: int) -> Cluster | None:
         return None
 
 
-__all__ = ["Offer", "offers"]
+__all__ = ["Offer", "offered", "offers"]

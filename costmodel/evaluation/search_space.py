@@ -31,6 +31,8 @@ from costmodel.records import as_number
 
 Column = NDArray[np.float64]
 LARGEST_MICRO_BATCH = 16
+TOKENS_OF_A_CONTEXT_RANK = 2048
+"""Of a sequence, at least, where a search chooses the context-parallel degree."""
 Tried: TypeAlias = dict[str, list[Any] | None]
 """Values to try by the name of a dimension; None where it was left open."""
 Table: TypeAlias = NDArray[Any]
@@ -162,7 +164,8 @@ class Space:
         """Tensor, context, pipeline and data degrees whose product is the GPUs."""
         gpus, model = int(self.question.cluster.gpus or 1), self.question.model
         wanted = self.given["data_parallel"]
-        context = self.degrees("context_parallel", gpus if self.given["context_parallel"] else max(1, self.seq_len // 2048))
+        ranks = gpus if self.given["context_parallel"] else max(1, self.seq_len // TOKENS_OF_A_CONTEXT_RANK)
+        context = self.degrees("context_parallel", ranks)
         for t, c, p in itertools.product(
             self.degrees("tensor_parallel", model.heads), context, self.degrees("pipeline_parallel", model.layers)
         ):

@@ -1,0 +1,105 @@
+"""Whether a plan fits, and where it doesn't the cheapest single changes after which it does."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from costmodel.checks import kind
+from costmodel.errors import CostModelError
+from costmodel.evaluation.estimation import Estimate, estimate
+from costmodel.evaluation.single_changes import changes_of_plan
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fix:
+    """A single change after which a plan fits.
+
+    Parameters
+    ----------
+    change : in words
+    estimate : of the changed plan
+    cost : seconds that the step takes longer, negative where it gets faster
+    """
+
+    change: str
+    estimate: Estimate
+    cost: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Whether a plan fits, how sure that is, and what would change it.
+
+    Parameters
+    ----------
+    estimate : of the plan
+    fits : whether it is judged to fit
+    margin : bytes to spare, negative where it doesn't
+    probability : that it fits, given the error of estimates
+    stage, phase : where and when most is held
+    largest : parts of the fullest rank's bill [bytes], the largest first
+    fixes : single changes that make it fit, the one that costs least time first; none where it fits
+    """
+
+    estimate: Estimate
+    fits: bool
+    margin: float
+    probability: float
+    stage: int
+    phase: str
+    largest: list[tuple[str, float]]
+    fixes: list[Fix]
+
+    def __str__(self) -> str:
+        need, limit = self.estimate.memory.total / 2**30, (self.estimate.memory.total + self.margin) / 2**30
+        items = ", ".join(f"{part} {held / 2**30:.1f}" for part, held in self.largest[:3])
+        where = f"stage {self.stage} at its {self.phase} needs {need:.1f} of {limit:.1f} GiB ({items})"
+        if self.fits:
+            return f"fits with probability {self.probability:.0%}: {where}"
+        tried = "; ".join(f"{fix.change} ({fix.cost / self.estimate.step_time:+.1%} time)" for fix in self.fixes[:3])
+        return f"does not fit: {where}. {'Would fit: ' + tried if tried else 'No single change makes it fit.'}"
+
+
+def verdict(answer: Estimate) -> Verdict:
+    """Whether a plan fits; where it doesn't, the cheapest single changes after which it does.
+
+    Parameters
+    ----------
+    answer : of `estimate`
+
+    Returns
+    -------
+    Verdict
+
+    Examples
+    --------
+    >>> from costmodel import estimate, load_cluster, load_model, Plan
+    >>> answer = estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8),
+    ...                   Plan(global_batch=64, seq_len=8192, data_parallel=8, micro_batch=4))
+    >>> found = verdict(answer)
+    >>> found.fits, found.phase, found.fixes[0].estimate.fits
+    (False, 'loss', True)
+    """
+    kind("answer", answer, Estimate, "estimate(...)")
+    fullest = answer.memory.fullest
+    fixes = [] if answer.fits else sorted(_fixes(answer), key=lambda fix: fix.cost)
+    return Verdict(
+        estimate=answer, fits=answer.fits, margin=answer.memory_margin, probability=answer.fit_probability,
+        stage=fullest.stage, phase=fullest.phase, largest=fullest.largest, fixes=fixes,
+    )  # fmt: skip
+
+
+def _fixes(answer: Estimate) -> Iterator[Fix]:
+    for fields in changes_of_plan(answer.plan, answer.framework):
+        try:
+            plan = dataclasses.replace(answer.plan, **fields)
+            found = estimate(answer.model, answer.cluster, plan, answer.framework)
+        except CostModelError:  # a change that this plan, model, cluster or framework can't make is no offer
+            continue
+        if found.fits:
+            words = ", ".join(f"{field}={value}" for field, value in fields.items())
+            yield Fix(change=words, estimate=found, cost=found.step_time - answer.step_time)
+
+
+__all__ = ["Fix", "Verdict", "verdict"]
