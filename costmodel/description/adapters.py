@@ -52,9 +52,11 @@ NAMED = {
     "o_proj": "output", "gate_proj": "gate", "up_proj": "up", "down_proj": "down", "qkv": "fused", "linear_qkv": "fused",
     "query_key_value": "fused", "qkv_proj": "fused", "linear_proj": "output", "linear_fc2": "down", "dense": "output",
     "wq": "query", "wk": "key", "wv": "value", "wo": "output", "w1": "gate", "w2": "down", "w3": "up", "all-linear": "all",
-    "linear_fc1": "mlp-first", "gate_up_proj": "mlp-first",
+    "linear_fc1": "mlp-first", "gate_up_proj": "mlp-first", "output_proj": "output", "out_proj": "output",
+    "c_attn": "fused", "W_pack": "fused", "dense_h_to_4h": "up", "dense_4h_to_h": "down", "fc1": "up", "fc2": "down",
+    "attention_qkv": "fused", "attention_dense": "output", "mlp_fc1": "mlp-first", "mlp_fc2": "down",
 }  # fmt: skip
-"""As transformers' PEFT, torchtune and NeMo name them."""
+"""As transformers' PEFT and its models, torchtune and NeMo name them."""
 FIRST = {"mlp-first": ("gate", "up")}
 
 

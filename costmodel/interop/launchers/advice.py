@@ -9,7 +9,7 @@ from costmodel.description.plan import Plan
 from costmodel.errors import CostModelError
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.interop.launchers.pricing import Launch
-from costmodel.interop.launchers.writing import formats, write_launch
+from costmodel.interop.launchers.writing import flags_of, formats
 from costmodel.records import changed
 
 WORTH = 0.002
@@ -120,12 +120,8 @@ def flags(launch: Launch, before: Estimate, after: Estimate) -> tuple[str, ...]:
     if launch.dialect not in formats():
         return ()
     try:
-        old, new = (write_launch(launch.dialect, one.plan, one.model).splitlines() for one in (before, after))
+        old, new = (flags_of(launch.dialect, one.plan, one.model, one.framework.name) for one in (before, after))
     except CostModelError:  # a dialect that can't say a plan has no flags for it
         return ()
-    kept = set(old)
-    removed = set(new)
-    fresh = [line.strip() for line in new if line not in kept and not line.startswith("#")]
-    gone = [f"(without {line.strip()})" for line in old if line not in removed and not line.startswith("#")]
-    names = {line.split()[0].split("=")[0] for line in fresh if line}
-    return (*fresh, *(line for line in gone if line[9:].split()[0].rstrip(")").split("=")[0] not in names))
+    fresh = [line for flag, line in new.items() if old.get(flag) != line]
+    return (*fresh, *(f"(without {line})" for flag, line in old.items() if flag not in new))

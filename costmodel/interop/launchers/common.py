@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import PurePath
 from typing import TYPE_CHECKING
+
+from costmodel.description.adapters import targets_of
+from costmodel.errors import InvalidValue
+from costmodel.interop.launchers.shell import is_variable
 
 if TYPE_CHECKING:
     from costmodel.interop.launchers.reading import Reading
@@ -74,6 +80,78 @@ def fsdp(reading: Reading, fields: dict[str, object]) -> None:
     reading.defaults["zero_stage"] = stage
     if isinstance(shards, int) and isinstance(copies, int) and copies > 1 and stage:
         reading.put("shard_group", shards * (reading.one("context_parallel") or 1))
+
+
+STAGE_BY_NAME = re.compile(r"(?:zero|stage|(?<![a-z])z)[-_ ]?(?:stage[-_ ]?)?([0-3])(?![0-9])")
+
+
+def beside(reading: Reading, field: str, dialect: str) -> None:
+    """What follows from a configuration that a file names: nothing more where one was given, else what its name says.
+
+    Parameters
+    ----------
+    reading : of the files
+    field : in which the name is stated
+    dialect : whose file it is, ``"deepspeed"`` or ``"accelerate"``
+    """
+    statements = reading.said.get(field, [])
+    if not statements or not isinstance(statements[0].value, str):
+        return
+    shown, named = statements[0].shown.split()[0], statements[0].value
+    base = PurePath(named.replace("\\", "/")).name
+    given = [name for name, kind in reading.files if kind == dialect]
+    if given:
+        if base not in given and "text" not in given and not is_variable(named):
+            reading.note(f"{shown} names {named[:80]}; {given[0]} was given, and is taken for it")
+        return
+    hint = f"{shown} names {named[:80]}, which was not given"
+    if reading.has("zero_stage") or reading.plan.get("zero_stage") is not None or reading.plan.get("fsdp"):
+        reading.note(f"{hint}: what else it says is left out")
+        return
+    found = STAGE_BY_NAME.search(base.lower())
+    if found is None:
+        reading.defaults["zero_stage"] = None
+        reading.missing["zero_stage"] = hint
+        reading.note(f"{hint}: its ZeRO stage is not known")
+        return
+    stage = int(found[1])
+    reading.defaults["zero_stage"] = stage
+    moved = ["optimizer", *(["parameters"] if stage == 3 else [])] if "offload" in base.lower() else []
+    if moved and not reading.has("_offload_optimizer") and reading.plan.get("offload") is None:
+        reading.defaults["offload"] = moved
+        reading.put("optimizer_offload", 1.0)
+    reading.note(f"{hint}: ZeRO stage {stage}{' with offload' if moved else ''} by its name; give it beside this file to be sure")
+
+
+OF_NO_LAYER = frozenset(["embed_tokens", "lm_head", "tok_embeddings", "wte", "embed_in", "embed_out"])
+"""Names of embeddings and heads, to which no adapter that is priced belongs."""
+
+
+def adapter(reading: Reading, kind: str | None, rank: int | None = None, targets: str | None = None) -> None:
+    """Low-rank adapters with what is stated of them as ``_rank`` and ``_targets``.
+
+    Parameters
+    ----------
+    reading : of the files
+    kind : of adapter, or None: there is none
+    rank, targets : the framework's own, where the files state none
+    """
+    if not kind or kind == "none":
+        return
+    reading.put("adapter", kind)
+    stated = reading.one("_rank")
+    if stated is None and rank is not None and not reading.has("_rank") and "_rank" not in reading.variable_fields:
+        reading.note(f"adapters of rank {rank}, the framework's own, assumed")
+    reading.put("lora_rank", stated or rank)
+    named: list[str] = reading.one("_targets") or []
+    wanted = [name for name in named if name not in OF_NO_LAYER] or targets
+    try:
+        if wanted:
+            reading.put("lora_targets", targets_of(wanted))
+    except InvalidValue:
+        reading.note(f"adapters of {', '.join(named)[:80]}: not modelled, priced as of every matrix of a layer")
+    if set(named) & OF_NO_LAYER:
+        reading.note("adapters of the embedding and the head are not modelled")
 
 
 def sections(reading: Reading, *names: str) -> bool:

@@ -16,7 +16,7 @@ EXTRA_FIELDS = (
     "optimizer_offload", "activation_offload", "shard_group", "gradient_bytes", "fused_cross_entropy", "fused_norms",
     "cuda_graphs", "graph_modules", "fused_experts", "overlap_gradients", "overlap_parameters", "overlap_tensor",
     "overlap_pipeline", "overlap_experts", "dispatcher", "context_communication", "adapter", "recompute_every",
-    "recompute_modules", "optimizer_states", "rank_order",
+    "recompute_modules", "optimizer_states", "rank_order", "lora_rank", "lora_targets",
 )  # fmt: skip
 """Further fields of a plan, in a launch only where a file states them."""
 
@@ -42,6 +42,7 @@ class Described:
     ineffective : fields that are stated and do nothing here
     conflicts : statements that can't all be true; a field that is stated twice differently is None
     unresolved : flags whose value is a variable, with that value
+    missing : fields that a file decides which is named and was not given, with how it is named
     notes : what else a reader should know
     """
 
@@ -60,6 +61,7 @@ class Described:
     ineffective: tuple[str, ...]
     conflicts: tuple[str, ...]
     unresolved: dict[str, str]
+    missing: dict[str, str]
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, object]:

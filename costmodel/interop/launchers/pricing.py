@@ -206,13 +206,41 @@ def check_variables(launch: Described, shaped: bool, sized: bool, only_model: bo
 def software_of(launch: Described) -> str:
     """The catalogue's framework that prices a launch."""
     dialect = next(one for one in DIALECTS if one.name == launch.dialect)
-    if dialect.software == "megatron-deepspeed" and (launch.plan_fields.get("zero_stage") or 0) > 1:
-        return "deepspeed"
-    if dialect.software == "hf-fsdp":
-        if launch.plan_fields.get("fsdp"):
+    said = launch.plan_fields
+    return variant(
+        dialect.software, tensor=said.get("tensor_parallel") or 1, pipeline=said.get("pipeline_parallel") or 1,
+        ring=said.get("context_parallel") or 1, heads=said.get("ulysses_parallel") or 1, stage=said.get("zero_stage") or 0,
+        sharded=bool(said.get("fsdp")), framework=dialect.framework,
+    )  # fmt: skip
+
+
+def variant(
+    software: str, *, tensor: int, pipeline: int, ring: int, heads: int, stage: int, sharded: bool, framework: str
+) -> str:
+    """The entry of a framework of several that splits a model as a launch does.
+
+    Parameters
+    ----------
+    software : of the dialect
+    tensor, pipeline, ring, heads : degrees, of the two ways to split a sequence each its own
+    stage : of ZeRO
+    sharded : by FSDP
+    framework : whose files they are
+    """
+    split = tensor > 1 or ring > 1 or heads > 1
+    if framework == "colossalai" and (split or pipeline > 1):
+        return "megatron-core"  # hybrid parallel: its own kernels and schedules, most like Megatron's
+    if software == "hf-fsdp":
+        if pipeline > 1 or (framework == "llama-factory" and tensor > 1 and not sharded):
+            return "megatron-core"  # accelerate's and LLaMA-Factory's Megatron
+        if sharded or tensor > 1 or ring > 1:
             return "hf-fsdp"
-        return "deepspeed" if launch.plan_fields.get("zero_stage") else "hf-trainer"
-    return dialect.software
+        software = "deepspeed" if stage or heads > 1 else "hf-trainer"
+    if software == "megatron-deepspeed" and stage > 1:
+        return "megatron-deepspeed-zero" if split else "deepspeed"
+    if software == "deepspeed" and split:
+        return "deepspeed-autotp" if tensor > 1 else "deepspeed-ulysses"
+    return software
 
 
 # The model
@@ -310,6 +338,8 @@ def shaped(launch: Described, stated: Row, notes: list[str]) -> Transformer:
 def plan_of(launch: Described, gpus: int | None, notes: list[str]) -> Plan:
     """The plan of a launch, every field that `Plan` has."""
     said = launch.plan_fields
+    for field, hint in launch.missing.items():
+        raise CostModelError(f"{_names(launch)}: {hint}: {field} is not known; give it beside this file, or --set {field}=N")
     degrees = {
         name: _need(launch, name, 1) for name in ("tensor_parallel", "pipeline_parallel", "context_parallel")
     }
@@ -421,6 +451,8 @@ def _sharding(launch: Described, ranks: int) -> dict[str, object]:
         and fsdp["replicate_degree"] > 1
     ):
         group = ranks // fsdp["replicate_degree"]
+    if ranks == 1 and "zero_stage" in launch.assumed and software_of(launch) == "hf-fsdp":
+        stage = None  # a tensor group alone: nothing is shared out, whatever the stage is called
     return {"zero_stage": stage, "shard_group": None if group in (None, ranks) else group}
 
 

@@ -115,6 +115,9 @@ class Reading:
         self.keys: set[str] = set()
         self.variable_fields: set[str] = set()
         self.settled: set[str] = set()
+        self.missing: dict[str, str] = {}
+        self.files: list[tuple[str, str]] = []
+        """Name and dialect of every file."""
 
     def say(self, field: str, value: object, shown: str) -> None:
         """Note a statement."""
@@ -207,6 +210,7 @@ def read_launch(
     first = next((place for place, one in enumerate(chosen) if not one.part), 0)
     order = [first, *(place for place in range(len(sources)) if place != first)]
     reading = Reading(chosen[first])
+    reading.files = [(one.name, dialect.name) for one, dialect in zip(sources, chosen, strict=True)]
     used: set[str] = set()
     for place in order:
         used |= _absorb(reading, sources[place], chosen[place], settings)
@@ -398,6 +402,8 @@ def _launcher(reading: Reading, entry: Entry, key: str) -> bool:
     if key in LAUNCHER:
         if key == "hostfile":
             reading.say("_hostfile", True, entry.shown)
+        if key == "config_file" and isinstance(entry.raw, str | list):
+            reading.say("_accelerate", entry.raw if isinstance(entry.raw, str) else entry.raw[0], entry.shown)
         reading.irrelevant.append(entry.shown)
         return True
     return False
@@ -478,7 +484,7 @@ def _launch(reading: Reading, files: Sequence[str]) -> Launch:
         derived=tuple(dict.fromkeys(reading.derived)), unknown=tuple(dict.fromkeys(reading.unknown)),
         irrelevant=tuple(dict.fromkeys(reading.irrelevant)), unpriced=tuple(dict.fromkeys(reading.unpriced)),
         ineffective=tuple(reading.ineffective), conflicts=tuple(reading.conflicts), unresolved=dict(reading.unresolved),
-        notes=tuple(reading.notes),
+        missing=dict(reading.missing), notes=tuple(reading.notes),
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from costmodel.catalogue.software import framework_on, load_framework
 from costmodel.checks import kind
+from costmodel.description.adapters import GROUPS, RANK
 from costmodel.description.cluster import Cluster
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
@@ -19,6 +20,8 @@ from costmodel.interop.launchers.reading import read_launch
 from costmodel.interop.launchers.table import Dialect
 
 DEGREES = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel", "data_parallel")
+SHARING = ("deepspeed", "deepspeed-autotp", "deepspeed-ulysses", "hf-trainer")
+"""Frameworks that dialects of Hugging Face's trainers can say beside FSDP, which is what they say otherwise."""
 IDLE = {
     "overlap_pipeline": "pipeline_parallel", "overlap_tensor": "tensor_parallel", "context_communication": "context_parallel",
 }  # fmt: skip
@@ -30,10 +33,15 @@ NEEDED = ("seq_len", "global_batch", "micro_batch")
 class Writing:
     """A plan on its way into a dialect: flags with their values, in order."""
 
-    def __init__(self, dialect: Dialect, plan: Plan, model: Transformer):
-        self.dialect, self.plan, self.model = dialect, plan, model
+    def __init__(self, dialect: Dialect, plan: Plan, model: Transformer, software: str):
+        self.dialect, self.plan, self.model, self.software = dialect, plan, model, software
         self.values: dict[str, object] = {}
         self._first = {row.field: row.flags.split()[0] for row in reversed(dialect.rows)}
+
+    @property
+    def by_deepspeed(self) -> bool:
+        """Whether DeepSpeed shards states, in a dialect that could also say FSDP; ZeRO-1 it alone has."""
+        return self.plan.zero_stage == 1 or (self.software in SHARING and bool(self.plan.zero_stage))
 
     @property
     def accumulation(self) -> int:
@@ -76,7 +84,9 @@ def suffix(format: str) -> str:
     return next(dialect.layout for dialect in DIALECTS if dialect.name == format)
 
 
-def write_launch(format: str, plan: Plan, model: Transformer, *, cluster: Cluster | None = None) -> str:
+def write_launch(
+    format: str, plan: Plan, model: Transformer, *, cluster: Cluster | None = None, framework: str | None = None
+) -> str:
     """A plan as a launch file.
 
     Parameters
@@ -85,6 +95,8 @@ def write_launch(format: str, plan: Plan, model: Transformer, *, cluster: Cluste
     plan : what to run
     model : what is trained
     cluster : on which, for what the framework's defaults there are
+    framework : name in the catalogue; ``"deepspeed"`` has a trainer's file say DeepSpeed where it would say FSDP, others are as
+        the format has it
 
     Returns
     -------
@@ -107,8 +119,27 @@ def write_launch(format: str, plan: Plan, model: Transformer, *, cluster: Cluste
     >>> "--tensor-model-parallel-size 2" in text.splitlines()
     True
     """
-    text, _ = written(format, plan, model, cluster)
+    text, _ = written(format, plan, model, cluster, framework)
     return text
+
+
+def flags_of(format: str, plan: Plan, model: Transformer, framework: str | None = None) -> dict[str, str]:
+    """Every flag that a plan's launch file has, each by its whole name with the line that states it.
+
+    Parameters
+    ----------
+    format, plan, model, framework : as of `write_launch`
+    """
+    dialect = _dialect(format)
+    lines = {}
+    for flag, value in _written(dialect, plan, model, None, framework).values.items():
+        if value is None:
+            continue
+        if dialect.layout == "args":
+            lines[flag] = _argument(flag, value, dialect)
+        else:
+            lines[flag] = f"{flag}{' =' if dialect.layout == 'toml' else ':'} {json.dumps(value)}"
+    return lines
 
 
 def unsayable(format: str, plan: Plan, model: Transformer, *, cluster: Cluster | None = None) -> list[str]:
@@ -126,18 +157,32 @@ def unsayable(format: str, plan: Plan, model: Transformer, *, cluster: Cluster |
     return written(format, plan, model, cluster)[1]
 
 
-def written(format: str, plan: Plan, model: Transformer, cluster: Cluster | None) -> tuple[str, list[str]]:
-    """The text of a plan, and the fields that it doesn't say."""
+def _dialect(format: str) -> Dialect:
     dialect = next((one for one in DIALECTS if one.name == format), None)
     if dialect is None or dialect.write is None:
         raise InvalidValue("format", format, "one of " + ", ".join(formats()))
+    return dialect
+
+
+def _written(dialect: Dialect, plan: Plan, model: Transformer, cluster: Cluster | None, framework: str | None) -> Writing:
     kind("plan", plan, Plan, "Plan(...)")
     kind("model", model, Transformer, "load_model(name)")
-    software = framework_on(cluster, dialect.software) if cluster else load_framework(dialect.software)
-    resolved = (plan.on(cluster) if cluster else plan).resolve(software)
-    writing = Writing(dialect, resolved, model)
+    name = framework if framework in SHARING and dialect.software == "hf-fsdp" else dialect.software
+    software = framework_on(cluster, name) if cluster else load_framework(name)
+    writing = Writing(dialect, (plan.on(cluster) if cluster else plan).resolve(software), model, name)
+    assert dialect.write is not None
     dialect.write(writing)
-    lost = _lost(emit(dialect, writing.values, []), dialect, resolved)
+    return writing
+
+
+def written(
+    format: str, plan: Plan, model: Transformer, cluster: Cluster | None, framework: str | None = None
+) -> tuple[str, list[str]]:
+    """The text of a plan, and the fields that it doesn't say."""
+    dialect = _dialect(format)
+    writing = _written(dialect, plan, model, cluster, framework)
+    resolved = writing.plan
+    lost = _lost(emit(dialect, writing.values, []), writing)
     notes = [f"{dialect.framework} can't say {field}={getattr(resolved, field)!r}" for field in lost]
     head = [
         f"{model.name}: {resolved.gpus} GPUs, {resolved.micro_batches} micro-batches a step and copy",
@@ -148,8 +193,9 @@ def written(format: str, plan: Plan, model: Transformer, cluster: Cluster | None
     return emit(dialect, writing.values, head, opening), lost
 
 
-def _lost(text: str, dialect: Dialect, plan: Plan) -> list[str]:
+def _lost(text: str, writing: Writing) -> list[str]:
     """Fields that reading a text back doesn't give, with the values that it would need."""
+    dialect, plan = writing.dialect, writing.plan
     launch = read_launch(text if "\n" in text else text + "\n", gpus=plan.gpus, dialect=dialect.name)
     degrees = {field: launch.plan_fields.get(field) or 1 for field in DEGREES[:-1]}
     degrees["context_parallel"] = max(degrees["context_parallel"], launch.plan_fields.get("ulysses_parallel") or 1)
@@ -160,13 +206,21 @@ def _lost(text: str, dialect: Dialect, plan: Plan) -> list[str]:
     if lost:
         values = {field: str(getattr(plan, field)) for field in lost}
         launch = read_launch(text, gpus=plan.gpus, dialect=dialect.name, settings=values)
-    back = read_back(launch, plan.gpus).resolve(load_framework(dialect.software))
+    back = _with_adapters(read_back(launch, plan.gpus).resolve(load_framework(writing.software)))
+    plan = _with_adapters(plan)
     return [
         field.name
         for field in dataclasses.fields(Plan)
         if getattr(plan, IDLE.get(field.name, ""), 2) > 1
         and (field.name in lost or _differ(getattr(back, field.name), getattr(plan, field.name)))
     ]
+
+
+def _with_adapters(plan: Plan) -> Plan:
+    """A plan with the rank and the matrices that it means where it leaves them open."""
+    if plan.adapter == "none":
+        return plan
+    return dataclasses.replace(plan, lora_rank=plan.lora_rank or RANK, lora_targets=plan.lora_targets or GROUPS["all"])
 
 
 def _differ(one: object, other: object) -> bool:
@@ -213,7 +267,7 @@ def emit(
 
 
 def _argument(flag: str, value: object, dialect: Dialect) -> str:
-    if "." in flag:
+    if "." in flag and dialect.name == "megatron-bridge":
         return f"{flag}={value}"
     name = (
         f"--{flag.replace('_', '-')}"
@@ -259,6 +313,7 @@ STARTERS = {
     "megatron": ("torchrun", "--nproc_per_node {per_node}", "--nnodes {nodes}", "pretrain_gpt.py"),
     "megatron-deepspeed": ("deepspeed", "--num_nodes {nodes}", "--num_gpus {per_node}", "pretrain_gpt.py"),
     "megatron-bridge": ("torchrun", "--nproc_per_node {per_node}", "--nnodes {nodes}", "run_recipe.py"),
+    "openrlhf": ("deepspeed", "--num_nodes {nodes}", "--num_gpus {per_node}", "--module openrlhf.cli.train_sft"),
     "colossalai": ("colossalai", "run", "--nproc_per_node {per_node}", "--num_nodes {nodes}", "train.py"),
 }
 """Words that open a command line, one argument a line as the rest."""
@@ -279,6 +334,7 @@ RUNNERS = {
     "llm-foundry": "composer -n {per_node} --world_size {gpus} train.py {file}",
     "torchtune": "tune run --nproc_per_node {per_node} --nnodes {nodes} full_finetune_distributed --config {file}",
     "gpt-neox": "python deepy.py train.py {file}",
+    "openrlhf": "$(grep -v '^#' {file})",
     "colossalai": "$(grep -v '^#' {file})",
 }
 """Command that starts a run of each format, as far as one line can say."""

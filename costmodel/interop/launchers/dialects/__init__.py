@@ -12,6 +12,7 @@ from costmodel.interop.launchers.dialects.megatron import MEGATRON
 from costmodel.interop.launchers.dialects.megatron_deepspeed import MEGATRON_DEEPSPEED
 from costmodel.interop.launchers.dialects.nanotron import NANOTRON
 from costmodel.interop.launchers.dialects.nemo import BRIDGE, NEMO
+from costmodel.interop.launchers.dialects.openrlhf import OPENRLHF
 from costmodel.interop.launchers.dialects.torchtitan import TORCHTITAN
 from costmodel.interop.launchers.dialects.torchtune import TORCHTUNE
 from costmodel.interop.launchers.table import Dialect
@@ -32,4 +33,5 @@ DIALECTS: tuple[Dialect, ...] = (
     TORCHTUNE,
     GPT_NEOX,
     COLOSSALAI,
+    OPENRLHF,
 )

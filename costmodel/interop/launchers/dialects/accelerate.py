@@ -112,6 +112,7 @@ ROWS = (
     Row("use_cpu", "_cpu", flag, False),
     Row("dynamo_config.dynamo_backend", "_dynamo", word, "NO"),
     Row("deepspeed_config.zero3_init_flag", "_init", flag),
+    Row("deepspeed_config.deepspeed_config_file", "_config_file", word),
 )
 UNPRICED = words(
     """
@@ -133,7 +134,7 @@ IRRELEVANT = words(
     fsdp_config.fsdp_sync_module_states deepspeed_config.zero3_save_16bit_model
     deepspeed_config.deepspeed_multinode_launcher deepspeed_config.gradient_clipping deepspeed_config.deepspeed_hostfile
     deepspeed_config.deepspeed_exclusion_filter deepspeed_config.deepspeed_inclusion_filter
-    deepspeed_config.deepspeed_config_file fp16 sagemaker_* ec2_instance_type profile region image_uri iam_role_name
+    fp16 sagemaker_* ec2_instance_type profile region image_uri iam_role_name
     additional_args py_version pytorch_version transformers_version base_job_name mixed_precision_config
     """
 )
@@ -170,6 +171,9 @@ def rules(reading: Reading) -> None:
         common.offload(reading)
     elif kind == "deepspeed" or kind is None:
         deepspeed.rules(reading)
+        if kind == "deepspeed":
+            reading.defaults["zero_stage"] = 2  # utils/dataclasses.py DeepSpeedPlugin
+        common.beside(reading, "_config_file", "deepspeed")
     elif kind == "megatron":
         reading.put("recompute", reading.one("_recompute"))
     else:

@@ -16,6 +16,7 @@ from costmodel.interop.launchers.values import (
     count,
     degree,
     flag,
+    listed,
     one_of,
     word,
     yields,
@@ -74,6 +75,9 @@ ROWS = (
     Row("activation_offloading layer_offloading", "_offload_activations", moved, False),
     Row("optimizer", "optimizer", word, "adamw_torch_fused"),
     Row("adapter", "_adapter", adapter),
+    Row("lora_r", "_rank", count),
+    Row("lora_target_modules", "_targets", listed),
+    Row("lora_target_linear", "_every", flag, False),
     Row("gptq", "_gptq", flag, False),
     Row("bf16", "_bf16", wide, "auto"),
     Row("bfloat16", "_load_bf16", flag, False),
@@ -139,20 +143,31 @@ def rules(reading: Reading) -> None:
         reading.say("_offload_activations", True, "gradient_checkpointing offload")
     reading.put("recompute", reading.one("_recompute") or reading.one("_fsdp_recompute"))
     gptq = reading.one("_gptq") and reading.one("_adapter") == "lora"
-    reading.put("adapter", "gptq-lora" if gptq else reading.one("_adapter"))
+    every = "all" if reading.one("_every") else None
+    common.adapter(reading, "gptq-lora" if gptq else reading.one("_adapter"), None, every)
     common.devices(reading)
     common.offload(reading)
     if reading.one("_fused_loss"):
         reading.put("fused_cross_entropy", True)
-    shards, tensor, context = (
-        reading.one("fsdp.shard_degree"),
-        reading.one("tensor_parallel"),
-        reading.one("context_parallel"),
-    )
-    if shards and tensor and context:
-        reading.put("data_parallel", shards * (reading.one("fsdp.replicate_degree") or 1), derived=True)
-    if isinstance(reading.one("_deepspeed"), str):
-        reading.note(f"deepspeed={reading.one('_deepspeed')}: not opened; give it beside this file")
+    _mesh(reading)
+    common.beside(reading, "_deepspeed", "deepspeed")
+    common.beside(reading, "_accelerate", "accelerate")
+
+
+def _mesh(reading: Reading) -> None:
+    """Data-parallel ranks, where the degrees leave none open: shards are stated and either copies of them or what splits a model.
+
+    Without copies a larger world would be taken for more of them (axolotl src/axolotl/utils/distributed.py
+    ``_get_parallel_config_kwargs``): such a mesh of shards alone is left open.
+    """
+    shards, copies = reading.one("fsdp.shard_degree"), reading.one("fsdp.replicate_degree")
+    whole = copies or (reading.one("tensor_parallel") and reading.one("context_parallel"))
+    if shards and whole:
+        data = shards * (copies or 1) * (reading.one("expert_parallel") or 1)
+        reading.put("data_parallel", data, derived=True)
+        micro, steps = reading.one("micro_batch"), reading.one("gradient_accumulation")
+        if copies and micro and steps:
+            reading.put("global_batch", micro * steps * data, derived=True)
 
 
 AXOLOTL = Dialect(
@@ -163,8 +178,8 @@ AXOLOTL = Dialect(
     unpriced=hf.UNPRICED
     | words(
         """
-        sample_packing sample_packing_* multipack_real_batches pad_to_sequence_len excess_length_strategy lora_r
-        lora_target_linear lora_target_modules lora_target_parameters lora_modules_to_save lora_*_kernel lora_on_cpu peft*
+        sample_packing sample_packing_* multipack_real_batches pad_to_sequence_len excess_length_strategy
+        lora_target_parameters lora_modules_to_save lora_*_kernel lora_on_cpu peft*
         relora* lisa_* unfrozen_parameters load_in_8bit flash_attn_fuse_* flash_attn_rms_norm liger_* unsloth_*
         torch_compile* tiled_mlp* tf32 use_kernels experts_implementation quantize_moe_experts
         llama4_linearized_experts heads_k_stride chunked_cross_entropy* selective_checkpointing

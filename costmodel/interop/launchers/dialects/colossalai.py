@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
@@ -15,6 +16,7 @@ from costmodel.interop.launchers.values import (
     flag,
     number,
     one_of,
+    present,
     whole,
     word,
     yields,
@@ -83,6 +85,23 @@ ROWS = (
     Row("global_batch_size", "global_batch", count),
     Row("placement", "_placement", word),
 )
+TITANS_ROWS = (
+    Row("BATCH_SIZE", "_batch", count),
+    Row("SEQ_LEN", "seq_len", count),
+    Row("NUM_MICRO_BATCHES", "_turns", count, 1),
+    Row("gradient_accumulation", "gradient_accumulation", count, 1),
+    Row("parallel.pipeline parallel.pipeline.size", "pipeline_parallel", count, 1),
+    Row("parallel.tensor.size", "tensor_parallel", count, 1),
+    Row("parallel.tensor.mode", "_mode", word),
+    Row("zero.model_config.tensor_placement_policy", "_policy", word, "cuda"),
+    Row("zero.model_config.shard_strategy zero.optimizer_config.initial_scale", "_zero3", present),
+    Row("model.checkpoint", "recompute", yields("full", "none"), False),
+    Row("model.num_chunks", "virtual_stages", count, 1),
+    Row("model.type", "_kind", word),
+    Row("fp16.mode fp16", "_half", present),
+    Row("optimizer.type", "optimizer", word),
+)
+"""Keys of the configurations under examples/language/gpt/titans, of the days when a run was a file."""
 
 
 def rules(reading: Reading) -> None:
@@ -105,8 +124,13 @@ def rules(reading: Reading) -> None:
             )
             if name == "optimizer" and share:
                 reading.say("_offload_fraction", share, "offload_optim_frac")
+    titans = {"BATCH_SIZE", "SEQ_LEN"} & reading.keys
+    if titans:
+        _titans(reading)
     common.offload(reading)
-    if plugin == "gemini" or plugin is None:
+    if titans:
+        reading.defaults["zero_stage"] = 0
+    elif plugin == "gemini" or plugin is None:
         reading.defaults["zero_stage"] = 3
     common.dtype(reading)
     reading.put(
@@ -125,7 +149,7 @@ def rules(reading: Reading) -> None:
         )
     reading.model_name = reading.one("_name") or reading.one("_pretrained") or reading.model_name
     if reading.one("_rank"):
-        reading.put("adapter", "lora")
+        common.adapter(reading, "lora", targets="all")  # colossalai/booster/plugin: every linear layer that is found
 
 
 def _sequence(reading: Reading) -> None:
@@ -138,11 +162,34 @@ def _sequence(reading: Reading) -> None:
             reading.put("context_communication", "ring")
 
 
+def _titans(reading: Reading) -> None:
+    """What a configuration of Titans amounts to: a section ``zero`` shards weights too, and a pipeline splits a rank's batch."""
+    if reading.has("_zero3") or reading.has("_policy"):
+        reading.put("zero_stage", 3)
+        reading.put("dtype", "fp16", derived=True)  # colossalai/legacy/zero: weights are held in 16 bits
+    if str(reading.one("_policy")) in ("cpu", "auto"):
+        for part in ("optimizer", "parameters"):
+            reading.say(f"_offload_{part}", True, f"tensor_placement_policy {reading.one('_policy')}")
+    batch, turns = reading.one("_batch"), reading.one("_turns") or 1
+    if batch and (reading.one("pipeline_parallel") or 1) > 1:
+        if batch % turns:
+            reading.conflict(f"BATCH_SIZE {batch} and NUM_MICRO_BATCHES {turns}, which doesn't divide it")
+        else:
+            reading.put("micro_batch", batch // turns, derived=True)
+            reading.put("gradient_accumulation", turns * (reading.one("gradient_accumulation") or 1), derived=True)
+            reading.said.pop("gradient_accumulation", None)
+    if reading.has("_half"):
+        reading.put("dtype", "fp16")
+    kind = re.match(r"gpt[-_]?([23])[-_ ]?([a-z0-9.]*?)(?:_pipeline.*)?$", str(reading.one("_kind") or "").lower())
+    if kind:
+        reading.model_name = {"3": "gpt3-175b"}.get(kind[1]) or f"gpt2-{kind[2]}".rstrip("-")
+
+
 COLOSSALAI = Dialect(
     name="colossalai",
     framework="colossalai",
     source=SOURCE,
-    rows=ROWS,
+    rows=(*ROWS, *TITANS_ROWS),
     unpriced=words(
         """
         shard_param_frac extra_dp extra_dp_size memory_limit m disable_async_reduce prefetch_num no_cache use_fp8_comm
@@ -164,13 +211,14 @@ COLOSSALAI = Dialect(
         response_length max_new_tokens critic_lr critic_checkpoint_path actor_checkpoint_path initial_temperature
         final_temperature save_freq desirable_weight undesirable_weight merge_lora_weights generation_config reward_type
         prompt_logging system_prompt inference_backend enable_profiling n_behind rollout_log_file rollout_save_dir project
-        length_penalty load_model
+        length_penalty load_model NUM_EPOCHS HIDDEN_SIZE TENSOR_SHAPE VOCAB_SIZE clip_grad_norm optimizer.* zero.* loss.*
+        LOG_* logging.* seed lr_scheduler.* hooks.* cudnn_* model.* fp16.* parallel.*
         """
     ),
     signature=words(
         """
         plugin accumulation_steps use_grad_checkpoint grad_checkpoint use_flash_attn c g x p shard_param_frac pretrain
-        zero_cpu_offload ep_size
+        zero_cpu_offload ep_size BATCH_SIZE NUM_MICRO_BATCHES TENSOR_SHAPE
         """
     ),
     rules=rules,
@@ -186,6 +234,6 @@ COLOSSALAI = Dialect(
         "optimizer": "HybridAdam",
     },
     layout="args",
-    reads=frozenset({"args"}),
+    reads=frozenset({"args", "json", "yaml"}),
     software="deepspeed",
 )

@@ -15,6 +15,7 @@ from costmodel.interop.launchers.values import (
     count,
     degree,
     flag,
+    listed,
     one_of,
     whole,
     word,
@@ -77,7 +78,8 @@ MODEL_ROWS = (
     Row("load_in_4bit", "_four_bit", flag, False),
     Row("load_in_8bit", "_eight_bit", flag, False),
     Row("use_peft", "_peft", flag, False),
-    Row("lora_r lora_rank", "_rank", count),
+    Row("lora_r lora_rank", "_rank", whole),
+    Row("lora_target_modules", "_targets", listed),
 )
 TRL_ROWS = (
     Row("max_length max_seq_length max_seq_len block_size model_max_length", "seq_len", count, 1024),
@@ -90,7 +92,7 @@ UNPRICED = words(
     """
     deepspeed.* torch_compile torch_compile_* gradient_checkpointing_kwargs gradient_checkpointing_kwargs.* ddp_* use_vllm vllm_*
     packing packing_* eval_packing padding_free neat_packing group_by_length auto_find_batch_size tf32 liger_kernel_config
-    use_liger_loss lora_target_modules lora_modules_to_save lora_target_parameters lora_task_type modules_to_save use_dora
+    use_liger_loss lora_modules_to_save lora_target_parameters lora_task_type modules_to_save use_dora
     use_rslora quantization_config bnb_4bit_* use_bnb_nested_quant half_precision_backend precompute_ref_log_probs
     precompute_ref_batch_size ref_model use_weighting fsdp_config.backward_prefetch fsdp_config.forward_prefetch
     fsdp_config.fsdp_backward_prefetch fsdp_config.fsdp_forward_prefetch fsdp_config.limit_all_gathers
@@ -236,7 +238,8 @@ def shard(reading: Reading) -> None:
     """Low-rank adapters and quantised weights."""
     four = reading.one("_four_bit")
     if reading.one("_peft") or reading.one("_rank") or four:
-        reading.put("adapter", "qlora" if four else "lora")
+        # trl/trainer/model_config.py ModelConfig: rank 16, and where no module is named PEFT's of Llama and its like
+        common.adapter(reading, "qlora" if four else "lora", 16, "q-v")
 
 
 def rules(reading: Reading) -> None:
@@ -250,8 +253,8 @@ def rules(reading: Reading) -> None:
             reading.defaults.pop("seq_len", None)
             if reading.one("_prompt") and reading.one("_completion"):
                 reading.defaults["seq_len"] = reading.one("_prompt") + reading.one("_completion")
-    if isinstance(reading.one("_deepspeed"), str):
-        reading.note(f"deepspeed={reading.one('_deepspeed')}: not opened; give it beside this file")
+    common.beside(reading, "_deepspeed", "deepspeed")
+    common.beside(reading, "_accelerate", "accelerate")
 
 
 HUGGINGFACE = Dialect(

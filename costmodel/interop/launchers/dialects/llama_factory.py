@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import huggingface as hf
 from costmodel.interop.launchers.dialects import said_trainers
 from costmodel.interop.launchers.table import Dialect, Row, words
-from costmodel.interop.launchers.values import anything, attention, count, flag, one_of, rest, word, yields
+from costmodel.interop.launchers.values import (
+    anything,
+    attention,
+    count,
+    flag,
+    listed,
+    one_of,
+    rest,
+    word,
+    yields,
+)
 
 if TYPE_CHECKING:
     from costmodel.interop.launchers.reading import Reading
@@ -41,6 +52,7 @@ OWN = (
         None,
         "v1",
     ),
+    Row("dist_config.config_file", "_config_file", word, None, "v1"),
     Row("dist_config.zero_stage", "zero_stage", count, None, "v1"),
     Row("dist_config.offload_params", "_offload_fsdp", flag, None, "v1"),
     Row(
@@ -56,6 +68,8 @@ OWN = (
     Row("quant_config.name", "_quant", word, None, "v1"),
     Row("quant_config.quantization_bit", "_bits", count, None, "v1"),
     Row("peft_config.r", "_rank", count, None, "v1"),
+    Row("lora_rank", "_rank", count, 8),
+    Row("lora_target peft_config.target_modules", "_targets", listed, "all"),
     Row("optim_config.name", "optimizer", word, None, "v1"),
     Row("tensor_model_parallel_size", "tensor_parallel", count, 1, "with Megatron"),
     Row("pipeline_model_parallel_size", "pipeline_parallel", count, 1, "with Megatron"),
@@ -86,7 +100,7 @@ TAKEN = {spelling for row in OWN for spelling in row.flags.split()}
 def rules(reading: Reading) -> None:
     """LLaMA-Factory's own flags, then the Trainer's."""
     if reading.one("_method") == "lora" or "lora" in str(reading.one("_peft_name", "")):
-        reading.put("adapter", "qlora" if reading.one("_bits") == 4 else "lora")
+        common.adapter(reading, "qlora" if reading.one("_bits") == 4 else "lora", 8, "all")
     if reading.one("_method") == "freeze":
         reading.unpriced.append("finetuning_type=freeze")
     if reading.one("_backend") == "fsdp2":
@@ -113,8 +127,9 @@ def rules(reading: Reading) -> None:
     } & reading.keys and "model_name_or_path" not in reading.keys:
         reading.version = "v1"
         reading.defaults |= {"micro_batch": 1, "gradient_accumulation": None, "attention": "auto"}
-    if isinstance(reading.one("_deepspeed"), str):
-        reading.note(f"deepspeed={reading.one('_deepspeed')}: not opened; give it beside this file")
+    common.beside(reading, "_deepspeed", "deepspeed")
+    common.beside(reading, "_config_file", "deepspeed")
+    common.beside(reading, "_accelerate", "accelerate")
 
 
 LLAMA_FACTORY = Dialect(
@@ -125,7 +140,7 @@ LLAMA_FACTORY = Dialect(
     unpriced=hf.UNPRICED
     | words(
         """
-        lora_target additional_target create_new_adapter use_unsloth use_unsloth_gc use_reentrant_gc upcast_layernorm
+        additional_target create_new_adapter use_unsloth use_unsloth_gc use_reentrant_gc upcast_layernorm
         upcast_lmhead_output shift_attn mixture_of_depths rope_scaling fp8_backend fp8_enable_fsdp_float8_all_gather
         use_llama_pro freeze_* galore_* apollo_* badam_* double_quantization quantization_method quantization_type
         quantization_device_map loraplus_* pissa_* efficient_eos block_diag_attn kernel_config kernel_config.* init_config

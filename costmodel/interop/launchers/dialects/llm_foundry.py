@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
 from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
-from costmodel.interop.launchers.values import Expected, attention, count, flag, number, one_of, word, yields
+from costmodel.interop.launchers.values import (
+    Expected,
+    attention,
+    count,
+    flag,
+    listed,
+    number,
+    one_of,
+    word,
+    yields,
+)
 
 if TYPE_CHECKING:
     from costmodel.interop.launchers.reading import Reading
@@ -81,6 +91,8 @@ ROWS = (
     Row("model.learned_pos_emb", "_learned", flag, True),
     Row("model.max_seq_len", "_positions", count),
     Row("model.peft_config.peft_type", "_peft", word),
+    Row("model.peft_config.r", "_rank", count),
+    Row("model.peft_config.target_modules", "_targets", listed),
     Row("model.load_in_4bit", "_four_bit", flag, False),
     Row(
         "model.attn_config.sliding_window_size",
@@ -123,7 +135,7 @@ def rules(reading: Reading) -> None:
         ):
             reading.say("model.learned_positions", reading.one("_positions"), "max_seq_len")
     if reading.has("_peft"):
-        reading.put("adapter", "qlora" if reading.one("_four_bit") else "lora")
+        common.adapter(reading, "qlora" if reading.one("_four_bit") else "lora", 8)  # of PEFT's LoraConfig
 
 
 LLM_FOUNDRY = Dialect(

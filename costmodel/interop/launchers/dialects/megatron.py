@@ -18,6 +18,7 @@ from costmodel.interop.launchers.values import (
     anything,
     count,
     flag,
+    listed,
     number,
     one_of,
     whole,
@@ -214,6 +215,8 @@ PLAN_ROWS = (
     Row("use_transformer_engine_op_fuser", "_op_fuser", flag, False, "from core 0.18"),
     Row("use_tp_pp_dp_mapping", "_tp_pp_dp", flag, False, "from core 0.9"),
     Row("tuner_type train_type", "_tuner", one_of({"full": "none", "lora": "lora"}), "full", "ms-swift"),
+    Row("lora_rank", "_rank", count, 8, "ms-swift"),
+    Row("target_modules", "_targets", listed, "all-linear", "ms-swift"),
 )
 MODEL_ROWS = (
     Row("num_layers encoder_num_layers decoder_num_layers", "model.num_layers", count),
@@ -325,12 +328,16 @@ def _swift(reading: Reading) -> None:
 def adapter(reading: Reading) -> None:
     """Low-rank adapters of ms-swift."""
     if reading.one("_tuner") == "lora":
-        reading.put("adapter", "lora")
+        common.adapter(reading, "lora", 8, "all")
 
 
 def shape(reading: Reading) -> None:
     """The model's shape from flags that only mean something together."""
     experts = reading.one("_experts")
+    if isinstance(experts, str) and len(experts.split()) > 1:
+        experts = experts.split()
+    if isinstance(experts, list) and len(set(map(str, experts))) > 1:
+        reading.model["kind"] = "pyramid mixture-of-experts"
     if isinstance(experts, list):
         experts = experts[0] if len(set(map(str, experts))) == 1 else None
     if experts is not None and str(experts).isdigit() and 1 < int(experts) < 1_000_000:
@@ -478,6 +485,9 @@ def _words(named: object) -> list[str]:
 def recompute(reading: Reading) -> None:
     """What is computed again in the backward pass."""
     how = reading.one("_recompute")
+    if how == "full" and reading.one("_recompute_method") == "block" and reading.one("_recompute_layers") == 0:
+        how = "none"
+        reading.note("recompute: a block of no layers, which is none")
     reading.put("recompute", how)
     named = _words(reading.one("_recompute_modules"))
     if how == "selective" and named:

@@ -9,7 +9,7 @@ from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import megatron, said_megatron
 from costmodel.interop.launchers.settle import schedule_of
 from costmodel.interop.launchers.table import Row, words
-from costmodel.interop.launchers.values import anything, count, degree, flag, number, whole, yields
+from costmodel.interop.launchers.values import anything, count, degree, flag, number, whole, word, yields
 
 if TYPE_CHECKING:
     from costmodel.interop.launchers.reading import Reading
@@ -20,6 +20,7 @@ OWN = (
     Row("moe_expert_parallel_size", "expert_parallel", degree, 1),
     Row("topk", "_topk", count, 1),
     Row("deepspeed", "_deepspeed", anything),
+    Row("deepspeed_config", "_config_file", word),
     Row("deepspeed_activation_checkpointing", "_deepspeed_recompute", flag),
     Row("no_pipeline_parallel", "_no_pipeline", flag, False),
     Row("checkpoint_in_cpu", "_offload_activations", flag, False),
@@ -50,6 +51,16 @@ def rules(reading: Reading) -> None:
     schedule_of(reading)
     if reading.one("_no_pipeline") and (reading.one("pipeline_parallel") or 1) > 1:
         reading.conflict("--no-pipeline-parallel and --pipeline-model-parallel-size of more than 1")
+    _configuration(reading)
+
+
+def _configuration(reading: Reading) -> None:
+    """DeepSpeed's JSON, which a script often writes itself: its name is a variable then."""
+    flag = next((shown for shown in reading.unresolved if shown.lstrip("-").replace("-", "_") == "deepspeed_config"), None)
+    if flag is not None:
+        reading.say("_config_file", reading.unresolved.pop(flag), flag)
+    if not reading.has("zero_stage"):
+        common.beside(reading, "_config_file", "deepspeed")
 
 
 TAKEN = {spelling for row in OWN for spelling in row.flags.split()}
@@ -80,7 +91,7 @@ MEGATRON_DEEPSPEED = dataclasses.replace(
     irrelevant=megatron.MEGATRON.irrelevant
     | words(
         """
-        deepspeed_config tokenizer_name_or_path kill_switch_path eval_only dataset_ratios_path deepscale
+        tokenizer_name_or_path kill_switch_path eval_only dataset_ratios_path deepscale
         deepscale_config deepspeed_mpi lr_decay_tokens lr_warmup_tokens train_tokens moe_loss_coeff
         moe_eval_capacity_factor disable_moe_top2_2nd_expert_sampling data_impl mmap_warmup codecarbon_dir
         kill_switch_file create_moe_param_group log_optimizer_states_to_tensorboard no_load_lr_state load_tag

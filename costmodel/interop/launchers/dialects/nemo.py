@@ -16,6 +16,7 @@ from costmodel.interop.launchers.values import (
     count,
     degree,
     flag,
+    listed,
     number,
     one_of,
     whole,
@@ -62,10 +63,15 @@ def moved(prefixes: str, rows: Iterable[Row], without: frozenset[str] = frozense
     )
 
 
+def _checkpoint(name: str) -> str:
+    """Spellings of a key on recomputation: of a decoder, and of T5's encoder and decoder."""
+    return " ".join(f"{section}.activations_checkpoint_{name}" for section in ("model", "model.encoder", "model.decoder"))
+
+
 OTHERWISE = words(
     """
     fp8 fp8_hybrid max_length model torch_dtype bf16 fp16 micro_batch_size global_batch_size batch_size optimizer
-    attn_impl hidden_dropout cpu_offloading_num_layers tuner_type seq_length
+    attn_impl hidden_dropout cpu_offloading_num_layers tuner_type seq_length lora_rank target_modules
     """
 )
 SHARED = moved("model", megatron.MEGATRON.rows, OTHERWISE)
@@ -80,12 +86,10 @@ ROWS = (
     Row("model.fp8", "_fp8", yields("fp8"), False),
     Row("model.fp8_params", "_fp8_params", flag, False),
     Row(
-        "model.activations_checkpoint_granularity",
-        "_recompute",
-        one_of({"full": "full", "selective": "selective"}, null="none"),
+        _checkpoint("granularity"), "_recompute", one_of({"full": "full", "selective": "selective"}, null="none")
     ),
-    Row("model.activations_checkpoint_method", "_recompute_method", word),
-    Row("model.activations_checkpoint_num_layers", "_recompute_layers", whole),
+    Row(_checkpoint("method"), "_recompute_method", word),
+    Row(_checkpoint("num_layers"), "_recompute_layers", whole),
     Row("model.optim.name", "optimizer", word, "fused_adam"),
     Row("model.fsdp", "_torch_fsdp", flag, False),
     Row("model.fsdp_sharding_strategy", "_strategy", word, "full"),
@@ -102,6 +106,8 @@ ROWS = (
     Row("model.override_vocab_size", "model.vocab_size", count),
     Row("model.hidden_dropout model.ffn_dropout model.attention_dropout", "_dropout", number, 0.1),
     Row("model.peft.peft_scheme peft.peft_scheme", "_peft", word),
+    Row("model.peft.lora_tuning.adapter_dim", "_rank", count, 32),
+    Row("model.peft.lora_tuning.target_modules", "_targets", listed),
     Row("model.restore_from_path restore_from_path", "_restored", word),
 )
 NAMES = megatron.MEGATRON.irrelevant | words(
@@ -176,7 +182,7 @@ def rules(reading: Reading) -> None:
         reading.put("zero_stage", stages.get(str(reading.one("_strategy", "full")), 3))
     _shared(reading)
     if reading.one("_peft") in ("lora", "qlora"):
-        reading.put("adapter", reading.one("_peft"))
+        common.adapter(reading, reading.one("_peft"), 32, "fused")  # attention_qkv alone where none is named
     if recipe := reading.one("_recipe"):
         _recipe(reading, recipe)
 
@@ -191,8 +197,12 @@ def _shared(reading: Reading) -> None:
     if reading.one("_offload_layers") and not reading.has("_offload_activations"):
         reading.say("_offload_activations", True, "cpu_offloading_num_layers")
     common.offload(reading)
+    if reading.one("_recompute_method") and not reading.has("_recompute"):  # before there was a granularity
+        reading.say("_recompute", "full", "activations_checkpoint_method")
     if reading.has("_recompute"):
         megatron.recompute(reading)
+    if any(key.startswith("model.encoder.") for key in reading.keys):
+        reading.note("an encoder with a decoder (T5), which is not modelled: give another model with --model")
     reading.put("attention", reading.one("_attention"))
     schedule_of(reading)
     if reading.one("_tp_pp_dp"):
@@ -220,6 +230,8 @@ NEMO = Dialect(
     unpriced=under("model model.config", megatron.MEGATRON.unpriced | DROPPED)
     | words(
         """
+        model.encoder.* model.decoder.* model.mcore_t5 model.share_token_embeddings
+        model.share_decoder_tokens_head_embeddings
         trainer.accumulate_grad_batches trainer.strategy.* trainer.plugins.* optim.* trainer.strategy
         """
     ),
@@ -292,6 +304,7 @@ BRIDGE_ROWS = (
     Row("model.vocab_size", "model.vocab_size", count),
     Row("model.cross_entropy_loss_fusion", "fused_cross_entropy", flag),
     Row("peft.dim", "_rank", count),
+    Row("peft.target_modules", "_targets", listed),
     Row("peft_scheme peft", "_peft", word),
     Row("gpus num_gpus ng", "_gpus", count),
     Row("compute_dtype", "_precision", mixed),
@@ -321,7 +334,7 @@ def bridge_rules(reading: Reading) -> None:
         _recipe(reading, recipe)
     reading.model_name = reading.one("_name") or reading.model_name
     if reading.one("_rank") or reading.one("_peft") in ("lora", "dora"):
-        reading.put("adapter", "lora")
+        common.adapter(reading, "lora")
 
 
 BRIDGE = Dialect(

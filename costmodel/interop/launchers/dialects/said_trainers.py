@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from costmodel.description.adapters import GROUPS, RANK
+
 if TYPE_CHECKING:
     from costmodel.interop.launchers.writing import Writing
 
@@ -32,15 +34,16 @@ def accelerate(w: Writing) -> None:
     """The file of `accelerate config`."""
     plan = w.plan
     w.put("compute_environment", "LOCAL_MACHINE")
-    w.put("distributed_type", {0: "MULTI_GPU", 1: "DEEPSPEED"}.get(plan.zero_stage or 0, "FSDP"))
+    kind = "DEEPSPEED" if w.by_deepspeed else "FSDP" if plan.zero_stage else "MULTI_GPU"
+    w.put("distributed_type", kind)
     w.put("num_processes", plan.gpus)
     w.put("num_machines", max(1, plan.gpus // 8))
     w.put(
         "mixed_precision",
         "no" if plan.dtype == "fp32" else plan.dtype if plan.dtype in ("bf16", "fp16", "fp8") else "bf16",
     )
-    if plan.zero_stage == 1:
-        w.put("deepspeed_config.zero_stage", 1)
+    if kind == "DEEPSPEED":
+        w.put("deepspeed_config.zero_stage", plan.zero_stage)
         w.put("deepspeed_config.gradient_accumulation_steps", w.accumulation)
         if plan.optimizer_offload:
             w.put("deepspeed_config.offload_optimizer_device", "cpu")
@@ -57,7 +60,7 @@ def accelerate(w: Writing) -> None:
         w.put("parallelism_config.parallelism_config_dp_shard_size", max(1, plan.copies // copies))
         w.put("parallelism_config.parallelism_config_tp_size", plan.tensor_parallel)
         w.put("parallelism_config.parallelism_config_cp_size", plan.context_parallel)
-    if plan.zero_stage != 1:
+    if kind != "DEEPSPEED":
         w.put("gradient_accumulation_steps", w.accumulation)
     w.put("machine_rank", 0)
     w.put("main_training_function", "main")
@@ -85,12 +88,13 @@ OPTIM = {
 
 def _fsdp(w: Writing, prefix: str = "") -> None:
     plan = w.plan
-    if (plan.zero_stage or 0) >= 2:
+    if w.by_deepspeed:
+        w.put("deepspeed.zero_optimization.stage", plan.zero_stage)
+        w.put("deepspeed.zero_optimization.offload_optimizer.device", "cpu" if plan.optimizer_offload else None)
+        w.put("deepspeed.bf16.enabled", plan.dtype == "bf16")
+    elif plan.zero_stage:
         w.put("fsdp", ["full_shard" if plan.zero_stage == 3 else "shard_grad_op", "auto_wrap"])
         w.put(f"fsdp_config.{prefix}offload_params", False)
-    elif plan.zero_stage == 1:
-        w.put("deepspeed.zero_optimization.stage", 1)
-        w.put("deepspeed.bf16.enabled", plan.dtype == "bf16")
 
 
 def huggingface(w: Writing) -> None:
@@ -110,17 +114,28 @@ def huggingface(w: Writing) -> None:
         w.put("parallelism_config.tp_size", plan.tensor_parallel)
         kind = "sp" if plan.context_communication == "all-to-all" else "cp"
         w.put(f"parallelism_config.{kind}_size", plan.context_parallel)
-    _adapter(w, {"use_peft": True, "lora_r": 16}, "load_in_4bit")
+    w.put("use_peft", True if plan.adapter != "none" else None)
+    _adapter(w, "lora_r", "lora_target_modules", "load_in_4bit")
     w.put("use_liger_kernel", plan.fused_cross_entropy or None)
     w.put("num_train_epochs", 1)
 
 
-def _adapter(w: Writing, flags: dict[str, object], four: str) -> None:
-    if w.plan.adapter != "none":
-        for flag, value in flags.items():
-            w.put(flag, value)
-        if w.plan.adapter == "qlora":
-            w.put(four, True)
+MODULES = {
+    "query": "q_proj", "key": "k_proj", "value": "v_proj", "fused": "qkv_proj", "output": "o_proj", "gate": "gate_proj",
+    "up": "up_proj", "down": "down_proj",
+}  # fmt: skip
+"""Matrices of a layer as PEFT names them in Llama and its like."""
+
+
+def _adapter(w: Writing, rank: str, targets: str, four: str | None = None) -> None:
+    """A low-rank adapter: its rank, what has one, and whether what it is beside is held in 4 bits."""
+    plan = w.plan
+    if plan.adapter == "none":
+        return
+    w.put(rank, plan.lora_rank or RANK)
+    w.put(targets, [MODULES[name] for name in plan.lora_targets or GROUPS["all"]])
+    if plan.adapter == "qlora" and four:
+        w.put(four, True)
 
 
 def llama_factory(w: Writing) -> None:
@@ -132,6 +147,9 @@ def llama_factory(w: Writing) -> None:
     w.put("finetuning_type", "full" if plan.adapter == "none" else "lora")
     if plan.adapter == "qlora":
         w.put("quantization_bit", 4)
+    _adapter(w, "lora_rank", "lora_target")
+    if "lora_target" in w.values:  # a text with commas in all of its examples
+        w.put("lora_target", ",".join(MODULES[name] for name in plan.lora_targets or GROUPS["all"]))
     w.put("cutoff_len", plan.seq_len)
     w.put("flash_attn", "fa2" if plan.attention == "flash" else "disabled")
     w.put("per_device_train_batch_size", plan.micro_batch)
@@ -161,18 +179,21 @@ def axolotl(w: Writing) -> None:
     w.put("optimizer", OPTIM.get(str(plan.optimizer)))
     w.put("adapter", {"none": None, "gptq-lora": "lora"}.get(plan.adapter, plan.adapter))
     w.put("gptq", plan.adapter == "gptq-lora" or None)
+    _adapter(w, "lora_r", "lora_target_modules")
     if plan.tensor_parallel > 1:
         w.put("tensor_parallel_size", plan.tensor_parallel)
     if plan.context_parallel > 1:
         w.put("context_parallel_size", plan.context_parallel)
     if plan.expert_parallel > 1:
         w.put("expert_parallel_size", plan.expert_parallel)
-    if (plan.zero_stage or 0) >= 2:
+    if w.by_deepspeed and w.software != "hf-fsdp":
+        _fsdp(w)
+    elif (plan.zero_stage or 0) >= 2:
         w.put("fsdp_version", 2)
         w.put("fsdp_config.reshard_after_forward", plan.zero_stage == 3)
         w.put("fsdp_config.offload_params", False)
         copies = plan.copies * plan.context_parallel // plan.shard_group if plan.shard_group else 1
-        w.put("dp_shard_size", max(1, plan.copies // copies))
+        w.put("dp_shard_size", max(1, plan.copies // copies // plan.expert_parallel))
         w.put("dp_replicate_size", copies)
     w.put("activation_offloading", True if plan.activation_offload == 1.0 else None)
     w.put("num_epochs", 1)
@@ -315,6 +336,26 @@ def torchtune(w: Writing) -> None:
         "sgd-momentum": "torch.optim.SGD",
     }
     w.put("optimizer._component_", names.get(str(plan.optimizer), "torch.optim.AdamW"))
+
+
+def openrlhf(w: Writing) -> None:
+    """Flags of OpenRLHF's trainers."""
+    plan = w.plan
+    w.put("model.model_name_or_path", w.model.name)
+    w.put("train.batch_size", plan.global_batch)
+    w.put("train.micro_batch_size", plan.micro_batch)
+    w.put("data.max_len", plan.seq_len)
+    w.put("ds.zero_stage", plan.zero_stage)
+    w.put("ds.param_dtype", plan.dtype if plan.dtype in ("bf16", "fp16") else None)
+    w.put("ds.attn_implementation", "flash_attention_2" if plan.attention == "flash" else "eager")
+    w.put("ds.ring_attn_size", plan.context_parallel if plan.context_parallel > 1 else None)
+    w.put("ds.tensor_parallel_size", plan.tensor_parallel if plan.tensor_parallel > 1 else None)
+    w.put("ds.adam_offload", True if plan.optimizer_offload == 1.0 else None)
+    w.put("ds.overlap_comm", True if plan.overlap_gradients else None)
+    w.put("ds.use_liger_kernel", True if plan.fused_cross_entropy else None)
+    w.put("model.gradient_checkpointing_enable", True if plan.recompute == "full" else None)
+    w.put("optim", {"adam": None}.get(str(plan.optimizer), plan.optimizer))
+    _adapter(w, "ds.lora.rank", "ds.lora.target_modules", "ds.load_in_4bit")
 
 
 def colossalai(w: Writing) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
 from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
-from costmodel.interop.launchers.values import DTYPES, Expected, count, flag, one_of, rest, yields
+from costmodel.interop.launchers.values import DTYPES, Expected, count, flag, listed, one_of, rest, yields
 
 if TYPE_CHECKING:
     from costmodel.interop.launchers.reading import Reading
@@ -39,6 +39,8 @@ ROWS = (
     Row("data_parallel_replicate_dim", "fsdp.replicate_degree", count, 1, "from 0.6"),
     Row("fsdp_reshard_after_forward", "fsdp.reshard_after_forward", flag, True),
     Row("model.lora_rank", "_rank", count),
+    Row("model.lora_attn_modules", "_targets", listed),
+    Row("model.apply_lora_to_mlp", "_mlp", flag, False),
     Row("optimizer_in_bwd", "_in_backward", flag, False),
     Row("enable_fp8_training", "_narrow", yields("fp8"), False, "from 0.7"),
     Row("model.num_layers", "model.num_layers", count),
@@ -78,12 +80,10 @@ def rules(reading: Reading) -> None:
         common.fsdp(reading, fields)
     common.offload(reading)
     if builder and (builder.startswith(("lora", "qlora", "dora", "qdora")) or reading.has("_rank")):
-        reading.put(
-            "adapter",
-            "qlora"
-            if (builder.startswith("q") and not builder.startswith("qwen")) or reading.one("_quantised")
-            else "lora",
-        )
+        if reading.one("_mlp") and isinstance(reading.one("_targets"), list):
+            reading.said["_targets"][0].value.append("mlp")
+        quantised = (builder.startswith("q") and not builder.startswith("qwen")) or reading.one("_quantised")
+        common.adapter(reading, "qlora" if quantised else "lora", 8)  # torchtune's builders: lora_rank=8
     if reading.one("_in_backward"):
         reading.unpriced.append("optimizer_in_bwd")
 
@@ -95,7 +95,7 @@ TORCHTUNE = Dialect(
     rows=ROWS,
     unpriced=words(
         """
-        compile compile.* dataset.packed dataloader.packed model.lora_attn_modules model.apply_lora_to_* model.use_dora
+        compile compile.* dataset.packed dataloader.packed model.apply_lora_to_* model.use_dora
         loss._component_ loss loss.* tensor_parallel_plan tensor_parallel_plan.* custom_sharded_layers
         fsdp_sharding_strategy ac_option memory_efficient_fsdp_wrap use_flex optimizer.fused quantizer quantizer.*
         teacher_* kd_* fp8_recipe_name use_distributed_state_dict forward_batch_size ppo_* model.decoder_trainable
