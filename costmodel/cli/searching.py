@@ -90,7 +90,16 @@ def _search(arguments: argparse.Namespace) -> int:
             result = _checked(result)
             print_page(ranking.played_out(result), markdown=arguments.markdown, more=True)
         print_page(written(*_write(arguments, result, runs)), markdown=arguments.markdown, more=True)
+    _compile_ahead(result.considered)
     return codes.ANSWERED if result.ranked else codes.NOTHING_FITS
+
+
+def _compile_ahead(plans: int) -> None:
+    """Once the answer is there: compile what the next search of so many plans runs on, if nobody did."""
+    from costmodel.evaluation import engine
+
+    sys.stdout.flush()
+    engine.compile_ahead(plans)
 
 
 def _tried(arguments: argparse.Namespace) -> Row:

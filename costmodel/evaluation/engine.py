@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 ENGINES = ("auto", "python", "numpy", "numba")
 PARTS = (*Step._fields[:-1], *(f"memory_{part}" for part in Memory._fields))
 """Rows of the result: every time and FLOP of `Step`, then every byte of `Memory`."""
-HANDFUL, COMPILE_FROM = 8, 2_000
+HANDFUL, COMPILED_FROM, COMPILE_FROM = 8, 2_000, 100_000
+"""Rows up to which plain Python is the fastest, from which vector code is that is there, and from which it pays to compile it."""
+SEARCHED = ("ranking-uncompressed_step", "every-uncompressed_step", "total-uncompressed_step", "rules", "least-memory")
+"""Programs of `costmodel.kernels.rows` that a search runs on."""
 CHUNK = 4096
 RUNS = 2048
 """Runs of a product for which a thread is worth its start."""
@@ -46,11 +49,54 @@ def _threads() -> int:
     return 1 if multiprocessing.parent_process() is not None else os.cpu_count() or 1
 
 
+def is_compiled() -> bool:
+    """Whether what a search runs on is loaded, or compiled and kept by an earlier process."""
+    if "costmodel.kernels.rows" in sys.modules:
+        return True
+    from costmodel.kernels.cache import is_kept
+
+    return is_kept(*SEARCHED)
+
+
+def compile_ahead(rows: int) -> None:
+    """Compile what a search runs on and keep it, if so many rows would have run on it and nothing is kept yet.
+
+    Parameters
+    ----------
+    rows : plans that a question had
+    """
+    from costmodel.kernels.cache import cache_folder
+
+    if rows <= COMPILED_FROM or is_compiled() or cache_folder() is None:
+        return
+    from costmodel.kernels import rows as kernels
+
+    kernels.compile_searching()
+
+
 def choose(rows: int) -> str:
-    """Engine for so many rows: Python for a handful, NumPy until vector code pays or is loaded anyway."""
+    """Engine for so many rows: Python for a handful, else NumPy until vector code is there and pays.
+
+    Compiling takes seconds, so that it isn't done for one search, but where many rows come together: in this call, or in all of
+    a process.
+
+    Parameters
+    ----------
+    rows : plans to evaluate
+    """
+    global _rows_by_numpy
     if rows <= HANDFUL:
         return "python"
-    return "numba" if rows > COMPILE_FROM or "costmodel.kernels.rows" in sys.modules else "numpy"
+    if "costmodel.kernels.rows" in sys.modules:
+        return "numba"
+    if rows > COMPILED_FROM and (_rows_by_numpy + rows > COMPILE_FROM or is_compiled()):
+        return "numba"
+    _rows_by_numpy += rows
+    return "numpy"
+
+
+_rows_by_numpy = 0
+"""Rows that NumPy has evaluated in this process, where vector code was not there."""
 
 
 def flatten(result: Step) -> tuple[Number, ...]:
@@ -133,14 +179,14 @@ def evaluate_several(inputs: Sequence[Inputs], alike: Sequence[int]) -> list[Ste
     inputs : of each plan
     alike : of each a number, the same for those that differ in nothing but the plan
     """
-    if "costmodel.kernels.rows" not in sys.modules:
+    if len(inputs) <= HANDFUL and "costmodel.kernels.rows" not in sys.modules:
         return [_step(one) for one in inputs]
     import numpy as np
 
     found: list[Step] = [None] * len(inputs)  # type: ignore[list-item]
     for same in set(alike):
         places = [place for place, one in enumerate(alike) if one == same]
-        parts = evaluate(inputs[places[0]], np.array([inputs[place].plan for place in places]).T, "numba")
+        parts = evaluate(inputs[places[0]], np.array([inputs[place].plan for place in places]).T)
         for column, place in enumerate(places):
             found[place] = unflatten(parts[:, column].tolist())
     return found

@@ -201,7 +201,7 @@ class _Leads(NamedTuple):
         )  # fmt: skip
         return dataclasses.replace(
             found, model=self.question.model, cluster=self.question.cluster, evaluated=len(self.places), fitting=int(fits.sum()),
-            ranked=ranked, closest_miss=miss, every=kept, twins=twins, leaders=leaders, undecided=0,
+            ranked=ranked, closest_miss=miss, every=kept, twins=twins, find_leaders=lambda: leaders, undecided=0,
         )  # fmt: skip
 
 

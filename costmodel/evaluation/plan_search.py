@@ -274,32 +274,58 @@ def _choices(given: dict[str, list[object] | None]) -> list[Row]:
     return found
 
 
+class _Estimates:
+    """Estimates of found plans, each made when it is first asked for.
+
+    Parameters
+    ----------
+    question : model, cluster and framework
+    samples : a plan with each choice, by `Found.choice`
+    recompute : kinds of recomputation by their places
+    fit_probability : from which a plan is judged to fit
+    """
+
+    def __init__(
+        self, question: Question, samples: Sequence[Plan | None], recompute: Sequence[str | int], fit_probability: float
+    ) -> None:
+        self.question, self.samples, self.recompute, self.fit_probability = question, samples, recompute, fit_probability
+        self._known: dict[int, tuple[Found, Estimate]] = {}
+
+    def plan(self, found: Found) -> Plan:
+        """A found plan."""
+        sample = self.samples[found.choice]
+        assert sample is not None
+        return _plan(sample, found.values, self.recompute)
+
+    def __call__(self, several: Sequence[Found]) -> list[Estimate]:
+        new = [one for one in several if id(one) not in self._known]
+        plans = [self.plan(one) for one in new]
+        made = estimate_several(self.question, plans, [one.choice for one in new], self.fit_probability)
+        self._known |= {id(one): (one, estimate) for one, estimate in zip(new, made, strict=True)}
+        return [self._known[id(one)][1] for one in several]
+
+    def __getstate__(self) -> tuple[object, ...]:  # places in memory are another process's
+        return (self.question, self.samples, self.recompute, self.fit_probability)
+
+    def __setstate__(self, state: tuple[Question, Sequence[Plan | None], Sequence[str | int], float]) -> None:
+        self.__init__(*state)  # type: ignore[misc]
+
+
 def _result(
     question: Question, selection: Selection, tally: _Tally, top: int, fit_probability: float, every: Evaluated | None
 ) -> SearchResult:
     """The fastest plans that fit, twins in one row, the simplest of those tied with the fastest first, and the closest miss."""
-    known: dict[int, Estimate] = {}
-
-    def plan(found: Found) -> Plan:
-        sample = tally.samples[found.choice]
-        assert sample is not None
-        return _plan(sample, found.values, tally.space.recompute)
-
-    def estimates(several: Sequence[Found]) -> list[Estimate]:
-        new = [one for one in several if id(one) not in known]
-        made = estimate_several(question, [plan(one) for one in new], [one.choice for one in new], fit_probability)
-        known.update(zip(map(id, new), made, strict=True))
-        return [known[id(one)] for one in several]
-
+    estimates = _Estimates(question, tally.samples, tally.space.recompute, fit_probability)
     fitting, kinds = selection.best, selection.kinds
     rows = groups_of_twins(sorted([*fitting, *(one for one in kinds if one not in fitting)], key=_time), tally.combinations)
-    leaders: list[Estimate] = []
+    leading: list[Found] = []
     if rows:
         candidates = [rows[0][0], *kinds]
-        first = simplest_first(estimates(candidates))[0]  # whatever the number of plans that are asked for
-        rows = led_by(next(one for one in candidates if known[id(one)] is first), rows)
+        tried = estimates(candidates)
+        first = simplest_first(tried)[0]  # whatever the number of plans that are asked for
+        rows = led_by(candidates[next(place for place, one in enumerate(tried) if one is first)], rows)
         slowest = fitting[min(len(fitting), WITH_TWINS * LEADERS) - 1].time
-        leaders = estimates([group[0] for group in rows[:LEADERS] if group[0].time <= slowest or group is rows[0]])
+        leading = [group[0] for group in rows[:LEADERS] if group[0].time <= slowest or group is rows[0]]
     ranked = estimates([group[0] for group in rows[:top]])
     last = max((one.step_time for one in ranked), default=0.0)
     undecided = sum(group[0].time == last for group in rows[top:])
@@ -309,7 +335,8 @@ def _result(
     return SearchResult(
         question.model, question.cluster, question.framework, tally.considered, selection.evaluated, selection.fitting,
         tally.rejected, ranked, miss, every, undecided=undecided, frontier=front,
-        twins=tuple(tuple(plan(one) for one in group[1:]) for group in rows[:top]), leaders=tuple(leaders),
+        twins=tuple(tuple(estimates.plan(one) for one in group[1:]) for group in rows[:top]),
+        find_leaders=functools.partial(estimates, leading),
     )  # fmt: skip
 
 

@@ -106,10 +106,10 @@ def standings(estimates: Sequence[Estimate], leaders: Sequence[Estimate] | None 
     if not estimates:
         return Standings((), 0.0)
     drawn = list(estimates if leaders is None else leaders)
-    count, known = len(drawn), {id(one): place for place, one in enumerate(drawn)}
+    count, known = len(drawn), {one.plan: place for place, one in enumerate(drawn)}
     for one in estimates:
-        if id(one) not in known:
-            known[id(one)] = len(drawn)
+        if one.plan not in known:
+            known[one.plan] = len(drawn)
             drawn.append(one)
     shared = shared_errors(drawn)
     noise = shared @ _draws(0, shared.shape[1])
@@ -121,9 +121,9 @@ def standings(estimates: Sequence[Estimate], leaders: Sequence[Estimate] | None 
     again = (predicted - noise)[:count]
     winner = again.argmin(axis=0)
     optimism = float(np.mean(predicted[winner, 0] - again[winner, np.arange(DRAWS)]))
-    first, plans = true[known[id(estimates[0])]], []
+    first, plans = true[known[estimates[0].plan]], []
     for one in estimates:
-        mine = true[known[id(one)]]
+        mine = true[known[one.plan]]
         beats = 0.5 if one is estimates[0] else float(np.mean(mine < first))
         plans.append(Standing(
             float(np.mean(mine <= best)), beats, float(np.mean(np.exp(mine - best))) - 1.0, one is estimates[0] or beats >= TIE

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, overload
 
@@ -134,7 +134,7 @@ class SearchResult:
     undecided : further rows of plans that fit and are exactly as fast as the slowest ranked one, for which `top` left no place
     twins : for each ranked plan those that differ from it in something that changes neither time nor memory by a thousandth
         (`costmodel.evaluation.twins`); they have no row of their own
-    leaders : the distinct plans among which the truly fastest is looked for, the same whatever `top` is
+    find_leaders : makes `leaders`; None where the ranked plans are
     frontier : plans that fit and that no other beats in both time and memory, equals among them, fastest first, where they
         were asked for (``keep_frontier=True``)
     """
@@ -154,7 +154,7 @@ class SearchResult:
     undecided: int = 0
     frontier: tuple[Estimate, ...] | None = dataclasses.field(default=None, repr=False, compare=False)
     twins: tuple[tuple[Plan, ...], ...] = ()
-    leaders: tuple[Estimate, ...] = dataclasses.field(default=(), repr=False, compare=False)
+    find_leaders: Callable[[], Sequence[Estimate]] | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.ranked)
@@ -212,7 +212,12 @@ class SearchResult:
     @functools.cached_property
     def standings(self) -> Standings:
         """How sure the ranking is: for each ranked plan the probability that it is the fastest of `leaders`, and its regret."""
-        return standings(self.ranked, self.leaders or None)
+        return standings(self.ranked, self.leaders)
+
+    @functools.cached_property
+    def leaders(self) -> tuple[Estimate, ...]:
+        """The distinct plans among which the truly fastest is looked for, the same whatever `top` is."""
+        return tuple(self.ranked if self.find_leaders is None else self.find_leaders())
 
     @property
     def departures(self) -> tuple[str, ...]:

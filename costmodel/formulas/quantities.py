@@ -24,8 +24,8 @@ symbol                 name                                            unit
 =====================  ==============================================  =========
 """
 
-from __future__ import annotations
 
+# annotations are objects here, not text: Python reads the text of each of hundreds again at every start
 from typing import NamedTuple, TypeAlias
 
 Number: TypeAlias = float

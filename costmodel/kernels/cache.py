@@ -43,3 +43,14 @@ def tell_compiling() -> None:
     """Say, once in a process, what it waits for."""
     kept = "once after an installation" if cache_folder() is not None else "every time, as no folder to keep them can be written"
     progress.tell(f"compiling kernels, {kept}: up to a minute")
+
+
+def is_kept(*programs: str) -> bool:
+    """Whether a folder of this user's own has the vector code of programs, for a machine of any kind.
+
+    Parameters
+    ----------
+    programs : their names, as `costmodel.kernels.rows` gives them
+    """
+    folder = cache_folder()
+    return folder is not None and all(any(folder.glob(f"{name}-????????????.code")) for name in programs)

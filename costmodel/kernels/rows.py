@@ -257,6 +257,14 @@ def least_memory() -> Program:
     return _program("least-memory", ("rows",), False, lambda: trace(memory.least, Held, ("total",)))
 
 
+def compile_searching() -> None:
+    """Compile the programs that a search runs on, or load them: those of `costmodel.evaluation.engine.SEARCHED`."""
+    for make in (ranking, every_part, total):
+        make(False)
+    rules()
+    least_memory()
+
+
 def compile_all() -> int:
     """Compile every program that questions need (runs by the thousand are calibration's), or load it; how many there are."""
     every = [make(compressed) for make in (ranking, every_part, total) for compressed in (False, True)]

@@ -528,6 +528,26 @@ def test_auto_takes_python_for_a_handful_and_vector_code_for_thousands():
     assert engine.choose(engine.COMPILE_FROM + 1) == "numba"
 
 
+def test_nothing_is_compiled_for_one_search_that_nobody_compiled_for_before(monkeypatch, tmp_path):
+    script = (
+        "import json, sys, costmodel\n"
+        "from costmodel.evaluation import engine\n"
+        "model, cluster = costmodel.load_model('llama3-70b'), costmodel.load_cluster('dgx-h100', gpus=64)\n"
+        "found = costmodel.search(model, cluster, global_batch=1024, seq_len=8192, top=3)\n"
+        "loaded = 'costmodel.kernels.rows' in sys.modules\n"
+        "engine.compile_ahead(found.considered)\n"
+        "print(json.dumps([found.considered, loaded, engine.is_compiled(), [one.step_time for one in found.ranked]]))"
+    )
+    monkeypatch.setenv("COSTMODEL_CACHE_DIR", str(tmp_path))
+    first, again = (
+        json.loads(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
+        for _ in range(2)
+    )
+    assert first[0] == again[0] > engine.COMPILED_FROM
+    assert first[1:3] == [False, True] and again[1:3] == [True, True]
+    assert first[3] == pytest.approx(again[3], rel=1e-12)
+
+
 def test_the_parts_of_a_step_add_up(evaluated):
     rows = {part: k for k, part in enumerate(engine.PARTS)}
     held = [rows[part] for part in engine.PARTS if part.startswith("memory_") and part != "memory_total"]
