@@ -12,6 +12,7 @@ from costmodel.checks import flag, positive_int
 from costmodel.description.dimensions import RANK_ORDER
 from costmodel.errors import CostModelError
 from costmodel.evaluation import plan_search
+from costmodel.evaluation.error_model import interval
 from costmodel.evaluation.estimation import FIT_PROBABILITY
 from costmodel.evaluation.search_result import Replayed, SearchResult
 
@@ -66,7 +67,9 @@ def _replayed(found: Estimate, known: dict[object, float]) -> Replayed:
     except CostModelError as refused:
         return Replayed(None, str(refused))
     seconds = math.exp(found.discrepancy) * known[same]
-    low, high = found.time_interval
+    low, high = interval(found.step_time, found.spread.time)  # which the error of the constants only widens
+    if not low <= seconds <= high:
+        low, high = found.time_interval
     left = "" if low <= seconds <= high else f"played out it takes {seconds:.4g} s, outside {low:.4g} to {high:.4g} s"
     return Replayed(seconds, left)
 

@@ -7,15 +7,18 @@ from typing import NamedTuple
 import numpy as np
 
 from costmodel.description.schedule import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
+from costmodel.evaluation import engine
 from costmodel.evaluation.estimation import Estimate
 from costmodel.formulas import gradients, training_step
 from costmodel.formulas.network import communication
-from costmodel.formulas.quantities import DeviceNumbers
+from costmodel.formulas.quantities import DeviceNumbers, Memory
 from costmodel.formulas.stage import unsynchronised_pass
 from costmodel.formulas.transformer import memory
 from costmodel.records import as_number, replaced
 from costmodel.simulation.playback import stage_layers
 from costmodel.simulation.played_step import Floats
+
+_EMPTY = Memory._make([0.0] * len(Memory._fields))
 
 
 class _Pass(NamedTuple):
@@ -82,7 +85,8 @@ class PassTimes:
         self.exposed_send = 1.0 - float(hide)
         self.pieces = {(kind, stage): self._pieces(kind, stage) for kind in self.passes for stage in range(stages)}
         self.host = self._host(result, device)
-        self.coding = float(gradients.compressed(*arguments, self.software, device).coding)
+        compressed = bool(self.settings.compression.kind)
+        self.coding = float(gradients.compressed(*arguments, self.software, device).coding) if compressed else 0.0
         held = memory.stage_activations(self.model, self.settings, self.plan, self.software, as_number(self.layers), 1.0)
         self.saved: Floats = np.asarray(held, dtype=np.float64)
 
@@ -91,7 +95,8 @@ class PassTimes:
         silent = {"host_micro_batch": 0.0, "host_step": 0.0, "host_pipeline_call": 0.0, "host_pressure_time": 0.0}
         settings = replaced(self.settings, {"offload_activations": 0.0})
         software = replaced(self.software, silent)
-        launching = training_step.step(self.model, settings, self.plan, self.network, software, device).host
+        step = engine.timed_formula(settings)  # which asks of memory how full it is: silent software doesn't mind
+        launching = step(self.model, settings, self.plan, self.network, software, device, _EMPTY).host
         return float(max(result.step.host - launching, 0.0))
 
     def _pieces(self, kind: int, stage: int) -> StagePass:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -106,6 +108,7 @@ class RankWriter:
         self.own = np.flatnonzero(schedule.placement[0] == rank).tolist()
         self.events = slice(*schedule.offsets[rank : rank + 2].tolist())
         self.kind, self.stage = schedule.kind[self.events], schedule.stage[self.events]
+        self.layers = rules.times.layers.tolist()
         self.closing = self._closing()
         self.once: list[Move] = []
         self.messages: set[int] = set()
@@ -234,9 +237,9 @@ class RankWriter:
         Places are those of `LocalTensors`: 0 the embedding, the layers from 1, then the head.
         """
         own = own or self.own
-        counts = self.rules.times.layers[[*own]]
-        before = np.concatenate([[0.0], np.cumsum(counts)])
-        chunk = min(max(int(np.searchsorted(before, place, side="left")) - 1, 0), len(own) - 1)
+        counts = [self.layers[stage] for stage in own]
+        before = [0.0, *itertools.accumulate(counts)]
+        chunk = min(max(bisect.bisect_left(before, place) - 1, 0), len(own) - 1)
         depth = min(max(place - before[chunk], 0.0), counts[chunk] + 1.0)
         stage = own[chunk]
         times = self.rules.times.pieces[kind if closing is None or kind == FORWARD else closing[stage][1], stage]

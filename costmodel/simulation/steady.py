@@ -99,27 +99,42 @@ def _events(schedule: Schedule, rank: int) -> Integers:
 
 
 def _period(ready: Prepared, played: kernel.Played, middles: list[_Middle]) -> float | None:
-    """How long a period takes [s]; None where at no moment all that is under way is as it was a period before."""
+    """How long a period takes [s]; None where at no moment all that is under way is as it was a period before.
+
+    The moment is when the first rank comes to the end of its middle. What is then under way follows from what has begun and
+    ended before: back to `since`, each of it came a period later than what corresponds to it, on every rank; and what had begun
+    before that has ended.
+    """
     programs, instance = ready.programs, ready.transfers.instance[:, 0]
-    start, end = played.start[0], played.end[0]
+    end = played.end[0]
     starts = (programs.lines.kind == START)[programs.line]
-    when = np.stack([start, end, *np.where(starts, played.times[instance[programs.transfer]].T, 0.0)])  # also of what is started
-    first_entry = np.searchsorted(programs.block, np.arange(len(programs.kind) + 1))
-    same_time = SAME * float(end.max())
-    since, until, period, opening = 0.0, np.inf, -1.0, 0
-    for rank, (first, last, length) in enumerate(middles):
-        a, b, after = (int(first_entry[opening + 1 + block]) for block in (first, last, first + length))
-        later = when[:, after : b + after - a] - when[:, a:b]
-        period = float(later[0, -1]) if rank == 0 else period
-        off = abs(later - period) > same_time
-        off[2:] &= starts[a:b]
-        differs = np.flatnonzero(off.any(axis=0))
-        begin = a + int(differs[-1]) + 1 if len(differs) else a
-        if begin == b:
+    transfers = np.where(starts, played.times[instance[programs.transfer]].T, 0.0)
+    when = np.stack([played.start[0], end, *transfers])  # of an entry, and of what it starts
+    parts = _parts(ready, middles)
+    moment = min(float(end[last - 1]) for _, last, _ in parts)
+    limit, since, period = SAME * float(end.max()), 0.0, -1.0
+    for rank, (first, last, shift) in enumerate(parts):
+        before = when[:, first:last]
+        later = when[:, first + shift : last + shift] - before
+        period = float(later[0, before[0] <= moment][-1]) if rank == 0 else period
+        known = before <= moment
+        known[2:] &= starts[first:last]
+        differs = np.flatnonzero(((abs(later - period) > limit) & known).any(axis=0))
+        begin = first + int(differs[-1]) + 1 if len(differs) else first
+        if begin == last:
             return None
         earlier = slice(int(programs.offsets[rank]), begin)
         done = played.times[instance[programs.transfer[earlier][starts[earlier]]], kernel.DONE]
-        since = max(since, float(start[begin]), float(done.max(initial=0.0)))
-        until = min(until, float(end[b - 1]))
-        opening += int(np.diff(ready.schedule.offsets)[rank]) + 2
-    return period if since <= until else None
+        since = max(since, float(when[0, begin]), float(done.max(initial=0.0)))
+    return period if since <= moment else None
+
+
+def _parts(ready: Prepared, middles: list[_Middle]) -> list[tuple[int, int, int]]:
+    """The middles in entries: the first, the one after the last, and those of a period."""
+    first_entry = np.searchsorted(ready.programs.block, np.arange(len(ready.programs.kind) + 1))
+    found, opening = [], 0
+    for (first, last, period), events in zip(middles, np.diff(ready.schedule.offsets).tolist(), strict=True):
+        a, b, after = (int(first_entry[opening + 1 + block]) for block in (first, last, first + period))
+        found.append((a, b, after - a))
+        opening += events + 2
+    return found
