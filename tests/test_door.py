@@ -264,7 +264,7 @@ def test_every_command_ends_its_help_in_examples_that_it_understands(run, comman
 
     code, out, err = run(command, "--help")
     assert (code, err) == (0, "")
-    examples = out.split("examples:\n")[1].splitlines()
+    examples = re.sub(r" \\\n\s+", " ", out).split("examples:\n")[1].splitlines()
     assert examples
     for line in examples:
         if line.strip().startswith("costmodel"):

@@ -54,7 +54,7 @@ def build_parser(families: Iterable[str] = FAMILIES) -> Parser:
         prog="costmodel",
         description="Which parallel plan of a training run is fastest and fits in memory.",
         epilog="`costmodel COMMAND --help` explains a command, with examples.\n"
-        "Exit codes: 0 answered, 1 no plan fits, 2 bad input, 130 interrupted.",
+        "Exit codes: 0 answered, 1 nothing fits (no plan, or not the one that was asked about), 2 bad input, 130 interrupted.",
     )
     parser.add_argument("--version", action="version", version=f"costmodel {__version__}", help="show the version and leave")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -178,7 +178,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        exit code: 0 answered, 1 no plan fits, 2 bad input, 130 interrupted
+        exit code: 0 answered, 1 nothing fits, 2 bad input, 130 interrupted
     """
     try:
         if hasattr(sys.stdout, "reconfigure"):

@@ -6,9 +6,10 @@ import argparse
 import functools
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
+from costmodel.cli import layout
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.errors import CostModelError, InvalidValue
 from costmodel.records import Row
@@ -45,14 +46,40 @@ def spelled(name: str) -> tuple[str, ...]:
     return (f"--{name.replace('_', '-')}", *([f"--{BRIEF[name]}"] if name in BRIEF else []))
 
 
+OLD = ("--out",)
+"""Spellings that are taken and not shown."""
+
+
 class Helper(argparse.RawDescriptionHelpFormatter):
-    """Shows the default of an option that has one and doesn't say so itself, and its value once, behind all its spellings."""
+    """Shows the default of an option that has one and doesn't say so itself, and its value once, behind all its spellings.
+
+    No line is wider than the terminal; a command goes on behind a backslash, so that it can be copied.
+    """
+
+    def __init__(self, prog: str, indent_increment: int = 2, max_help_position: int = 24, width: int | None = None):
+        super().__init__(prog, indent_increment, max_help_position, layout.page_width() if width is None else width)
+
+    def _format_usage(
+        self, usage: str | None, actions: Iterable[argparse.Action], groups: Iterable[argparse._MutuallyExclusiveGroup],
+        prefix: str | None,
+    ) -> str:  # fmt: skip
+        if usage is None:
+            return super()._format_usage(usage, actions, groups, prefix)
+        return "\n".join(layout.wrapped(f"usage: {usage % {'prog': self._prog}}", self._width, 7)) + "\n\n"
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines = []
+        for line in text.splitlines():
+            command = line.strip().startswith("costmodel ") or line.strip().startswith("eval ")
+            broken = layout.command(line.strip(), self._width - 2).splitlines() if command else []
+            lines += [f"  {part}" for part in broken] or layout.wrapped(indent + line, self._width, 0)
+        return "\n".join(lines)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not action.option_strings or action.nargs == 0:
             return super()._format_action_invocation(action)
         value = self._format_args(action, self._get_default_metavar_for_optional(action))
-        return f"{', '.join(action.option_strings)} {value}"
+        return f"{', '.join(one for one in action.option_strings if one not in OLD)} {value}"
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         words = action.help or ""
@@ -101,6 +128,8 @@ class Parser(argparse.ArgumentParser):
             fields["epilog"] = "\n".join(["examples:", *(f"  {line}" for line in examples)])
         build: Callable[..., None] = super().__init__
         build(**{"formatter_class": Helper, "allow_abbrev": False, **fields, "add_help": False})
+        self.examples = tuple(examples)
+        self.short: dict[argparse.Action, str] = {}
         for name in (None, "store"):
             self.register("action", name, _Once)
         self.register("action", "store_true", _OnceTrue)
@@ -118,17 +147,22 @@ class Parser(argparse.ArgumentParser):
                               help="show also the options of rare use, and leave")  # fmt: skip
         self.rare += actions
 
+    def briefly(self, action: argparse.Action, text: str) -> None:
+        """Say of an option less in ``--help`` than in ``--help-all``."""
+        self.short[action] = text
+
     def format_help(self) -> str:
         if self.everything:
             return super().format_help()
-        words = [action.help for action in self.rare]
-        for action in self.rare:
-            action.help = argparse.SUPPRESS
+        shown = {**self.short, **dict.fromkeys(self.rare, argparse.SUPPRESS)}
+        words = {action: action.help for action in shown}
         try:
+            for action, text in shown.items():
+                action.help = text
             return super().format_help()
         finally:
-            for action, text in zip(self.rare, words, strict=True):
-                action.help = text
+            for action, whole in words.items():
+                action.help = whole
 
 
 def add_output(parser: argparse.ArgumentParser, plain: str = "tables") -> argparse._ArgumentGroup:

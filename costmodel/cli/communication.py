@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, add_output, add_size, gpus_of, nbytes, read_cluster, whole, yes
-from costmodel.cli.figures import check_files
+from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import (
     Table,
     heading,
@@ -43,7 +43,7 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
     add_question(booking, several=False)
     booking.add_argument("--stage", metavar="S", help="only, first, middle or last (default: the one that sends most)")
-    add_output(booking).add_argument("--csv", metavar="FILE", help="also write every kind of transaction to a file")
+    add_files(booking, add_output(booking), csv="every kind of transaction")
     booking.set_defaults(run=_ledger)
 
     usage = "costmodel collective OPERATION SIZE --cluster C [--nodes N | --gpus N] [options]"

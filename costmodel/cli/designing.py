@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, add_output, many, number, read_model, spelled, whole
-from costmodel.cli.figures import check_files
+from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import Table, named, print_json, print_page, table, write_csv, written
 from costmodel.cli.training import tokens
 from costmodel.words import counted
@@ -31,13 +31,13 @@ def add(commands: Commands) -> None:
     usage = "costmodel design MODEL --devices D,D --gpus N,N --global-batch N --seq-len N --tokens X [options]"
     designing = commands.add_parser(
         "design", usage=usage, help="which cluster reaches a time or a budget, cheapest first",
-        description="Try every cluster of some kinds of GPU, sizes and networks with its fastest plan that fits, and list those\n"
+        description="Try every cluster of some kinds of GPU, sizes and networks with its fastest plan that fits, and list those "
         "that end in time and within the budget, cheapest first. Without prices, cost counts GPU-hours.",
         examples=(
             "costmodel design llama3-8b --devices h100-sxm,a100-sxm-80gb --gpus 64,128,256 --global-batch 1024 --seq-len 8192 "
             "--tokens 1T --days 30 --prices h100-sxm=2.5,a100-sxm-80gb=1.5",
             "costmodel design llama3-70b --devices h100-sxm --gpus 512,1024 --networks 800Gbit/s,3200Gbit/s "
-            "--oversubscriptions 1,4 --global-batch 1024 --seq-len 8192 --tokens 15T --budget 5e6 --prices h100-sxm=2",
+            "--oversubscriptions 1,4 --global-batch 1024 --seq-len 8192 --tokens 15T --budget 1e7 --prices h100-sxm=2",
         ),
     )  # fmt: skip
     designing.add_argument("model", metavar="MODEL", help="name in the catalogue, a TOML file, or a Hugging Face config.json")
@@ -60,7 +60,7 @@ def add(commands: Commands) -> None:
                        help="of 1 GB/s of a GPU's share of the network for an hour, besides (default: 0)")  # fmt: skip
     output = add_output(designing)
     output.add_argument("--top", type=whole, default=10, metavar="K", help="clusters to show (default: 10)")
-    output.add_argument("--csv", metavar="FILE", help="also write every cluster that was tried to a file")
+    add_files(designing, output, csv="every cluster that was tried")
     designing.set_defaults(run=_design)
 
 

@@ -6,7 +6,7 @@ import argparse
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, chosen, number
-from costmodel.cli.figures import check_files
+from costmodel.cli.files import add_file, check_files
 from costmodel.cli.output import heading, print_page, written
 from costmodel.cli.question import USAGE, add_question, read_asked_model, read_hardware
 from costmodel.records import Row
@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
         examples=(f"costmodel whatif {ASKED} -o page.html",),
     )  # fmt: skip
     add_question(dragging, several=True)
-    dragging.add_argument("-o", "--output", required=True, metavar="FILE", help="the page to write, as page.html")
+    add_file(dragging, "the page to write, as page.html")
     dragging.add_argument("--price", type=number, metavar="X", help="of a GPU-hour, where the slider starts (default: 2.5)")
     dragging.set_defaults(run=_whatif)
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, add_output
 from costmodel.cli.compare import compare
-from costmodel.cli.figures import add_figures, check_files, write_figures
+from costmodel.cli.figures import IMAGE, PAGE, add_figure, write_figures
+from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import (
     Table,
     gib,
@@ -49,13 +50,15 @@ def add(commands: Commands) -> None:
         "estimate", usage=USAGE % "estimate", help="time and memory of one plan, part by part",
         examples=(
             "costmodel estimate llama3-8b --device rtx-4090 --global-batch 16 --seq-len 2048 --adapter qlora",
-            "costmodel estimate llama3-70b --cluster dgx-h100 --nodes 16 --global-batch 512 --seq-len 8192 --tensor-parallel 8",
+            "costmodel estimate llama3-70b --cluster dgx-h100 --nodes 16 --global-batch 512 --seq-len 8192 --tp 8 --pp 4",
             "costmodel estimate llama3-8b --cluster dgx-h100,aws-p4d --global-batch 64 --seq-len 4096 --zero-stage 3",
         ),
     )  # fmt: skip
     add_question(estimating, several=False)
     add_run(estimating)
-    add_figures(add_output(estimating), several=False)
+    output = add_output(estimating)
+    add_files(estimating, output, html=PAGE, png=IMAGE)
+    add_figure(estimating, output, several=False)
     estimating.set_defaults(run=_estimate)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, chosen, whole
+from costmodel.cli.arguments import Commands, Misused, Parser, chosen, whole
+from costmodel.cli.files import add_file, check_files
 from costmodel.cli.question import USAGE, add_question, read_asked_model, read_hardware
 
 if TYPE_CHECKING:
@@ -19,32 +19,13 @@ if TYPE_CHECKING:
 PORT = 8050
 
 
-def add_figures(parser: argparse._ArgumentGroup, several: bool) -> None:
-    """Arguments that write an answer's figures, in the group of its output."""
+PAGE, IMAGE = "all figures, on one page that needs no network", "one figure (extra png, and Chromium or Chrome)"
+
+
+def add_figure(parser: Parser, output: argparse._ArgumentGroup, several: bool) -> None:
+    """The argument that chooses a figure, in the group of its output."""
     names = "time, memory, sensitivity, roofline" + (", difference, frontier" if several else "")
-    parser.add_argument("--html", metavar="FILE", help="write all figures of the answer to one page that needs no network")
-    parser.add_argument("--png", metavar="FILE", help="write one figure as an image (extra png, and Chromium or Chrome)")
-    parser.add_argument("--figure", metavar="NAME", help=f"which one: {names} (default: time)")
-
-
-FILES = ("csv", "html", "png", "perfetto", "write", "output")
-"""Options that name a file to write."""
-
-
-def check_files(arguments: argparse.Namespace) -> None:
-    """Refuse a file that can't be written, and a figure that isn't, before anything is computed."""
-    if getattr(arguments, "figure", None) is not None and arguments.png is None:
-        raise Misused("--figure names what --png writes: give --png FILE too")
-    for option in FILES:
-        path = getattr(arguments, option, None)
-        if path is None:
-            continue
-        place = path.partition(":")[2] if option == "write" else path
-        folder = os.path.dirname(place.rstrip("/\\") if option == "write" else place) or "."
-        if not os.path.isdir(folder):
-            raise Misused(f"--{option} {path[:200]!r}: there is no folder {folder[:200]!r}")
-        if option != "write" and os.path.isdir(place):
-            raise Misused(f"--{option} {path[:200]!r}: expected a file, which this folder isn't")
+    parser.rarely(output.add_argument("--figure", metavar="NAME", help=f"which one --png writes: {names} (default: time)"))
 
 
 def write_figures(arguments: argparse.Namespace, answer: Estimate | SearchResult | Sequence[Estimate], title: str) -> list[str]:
@@ -84,7 +65,7 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
     add_question(reporting, several=True)
     reporting.add_argument("--top", type=whole, default=10, metavar="K", help="plans to list (default: 10)")
-    reporting.add_argument("-o", "--output", required=True, metavar="FILE", help="HTML file to write")
+    add_file(reporting, "HTML file to write")
     reporting.set_defaults(run=_report)
 
     looking = commands.add_parser(

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, add_output, read_cluster, read_model, whole
-from costmodel.cli.output import Table, gib, print_json, print_page, print_text, share, shown, table
+from costmodel.cli.files import add_file, check_files
+from costmodel.cli.layout import command
+from costmodel.cli.output import Table, gib, print_json, print_page, print_text, share, shown, table, written
 from costmodel.cli.question import add_question, read_plan
 
 if TYPE_CHECKING:
@@ -61,14 +63,14 @@ def add(commands: Commands) -> None:
         "write", usage=usage, help="a plan as a launch file",
         examples=(
             "costmodel write torchtitan llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 8192 --tensor-parallel 2 "
-            "--out run.toml",
+            "-o run.toml",
         ),
     )  # fmt: skip
     writing.add_argument(
         "format", metavar="FORMAT", help="megatron, torchtitan, deepspeed, ... (an unknown one lists them)"
     )
     add_question(writing, several=False)
-    writing.add_argument("--out", metavar="FILE", help="write to a file instead of the screen")
+    add_file(writing, "write to a file instead of the screen", required=False)
     writing.set_defaults(run=_write)
 
 
@@ -252,15 +254,16 @@ def _words(change: dict[str, object]) -> str:
 def _write(arguments: argparse.Namespace) -> int:
     from costmodel.interop.launchers import runner, write_launch
 
+    check_files(arguments)
     model = read_model(arguments.model)
     cluster, plan = read_plan(arguments)
     text = write_launch(arguments.format, plan, model, cluster=cluster)
-    if arguments.out is None:
+    if arguments.output is None:
         print_text(text)
         return codes.ANSWERED
-    Path(arguments.out).write_text(text, encoding="utf-8")
-    run = runner(arguments.format, plan, arguments.out, cluster)
-    print_page(f"Written: {arguments.out}\nRun: {run}{_lacks(text)}")
+    Path(arguments.output).write_text(text, encoding="utf-8")
+    run = runner(arguments.format, plan, arguments.output, cluster)
+    print_page(written(arguments.output), command(f"Run: {run}"), _lacks(text).strip())
     return codes.ANSWERED
 
 

@@ -137,17 +137,24 @@ def laid(table: Table, width: int) -> list[str]:
     return _cards(table, width)
 
 
-def command(text: str) -> Verbatim:
+def command(text: str, width: int = 0) -> Verbatim:
     """A shell's command, to copy: where it is wider than the page it goes on behind a backslash.
 
     Parameters
     ----------
     text : without line breaks
+    width : most columns of a line; the page's if 0
     """
-    if measure(text) <= page_width():
+    width = width or page_width()
+    if measure(text) <= width:
         return Verbatim(text)
-    words = re.findall(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""", text)
-    return Verbatim(" \\\n".join(_packed(words, " ", page_width() - 2, "", " " * HANGING)))
+    pieces: list[str] = []
+    for word in re.findall(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""", text):
+        if pieces and not word.startswith("-") and measure(pieces[-1]) + measure(word) < width // 2:
+            pieces[-1] += f" {word}"  # an option and its value stay together
+        else:
+            pieces.append(word)
+    return Verbatim(" \\\n".join(_packed(pieces, " ", width - 2, "", " " * HANGING)))
 
 
 def _longest_word(text: str) -> int:
@@ -236,13 +243,12 @@ def _cards(table: Table, width: int) -> list[str]:
         items: list[str] = []
         for heading, cell in list(zip(table.columns, row, strict=True))[table.titles :]:
             if cell.strip(" "):
-                item = f"{whole_cell(heading)}:{KEPT}{cell.strip(' ')}" if heading else cell.strip(" ")
-                items.append(whole_cell(item) if measure(item) <= width - HANGING else item)
+                items.append(f"{heading}: {cell.strip(' ')}" if heading else cell.strip(" "))
         indent = " " * HANGING
-        short = [item for item in items if " " not in item]
+        short = [whole_cell(item) for item in items if measure(item) <= width - HANGING]
         lines += _packed(short, "   ", width, indent, indent) if short else []
         for item in items:
-            if " " in item:
+            if measure(item) > width - HANGING:
                 lines += wrapped(indent + item, width)
     return lines
 

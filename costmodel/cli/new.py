@@ -7,7 +7,7 @@ import os
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused
-from costmodel.cli.output import print_text
+from costmodel.cli.output import print_page, written
 
 KINDS = ("cluster", "model", "device", "framework")
 
@@ -35,5 +35,5 @@ def _write(arguments: argparse.Namespace) -> int:
     except FileExistsError:
         raise Misused(f"{arguments.file[:200]!r} is there already and is left alone") from None
     option = {"model": "as MODEL", "framework": "with --framework"}.get(arguments.kind, f"with --{arguments.kind}")
-    print_text(f"Wrote {os.path.normpath(arguments.file)}: a {arguments.kind}, to be given {option}")
+    print_page(written(f"{os.path.normpath(arguments.file)} (a {arguments.kind}, to be given {option})"))
     return codes.ANSWERED

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, Parser, add_output, number, whole
-from costmodel.cli.figures import check_files
+from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import (
     Table,
     gib,
@@ -40,27 +40,25 @@ def add(commands: Commands) -> None:
         "timeline", usage=USAGE % "timeline", help="a step played out on its pipeline, event by event",
         examples=(f"costmodel timeline {STAGED}", f"costmodel timeline {STAGED} --virtual-stages 2 --html step.html"),
     )  # fmt: skip
-    output = _add_playing(playing, "write a Gantt chart")
+    output = _add_playing(playing, html="a Gantt chart", csv="start and end of every event")
     output.add_argument("--memory", action="store_true", help="in the HTML file also what the fullest rank holds, by part")
-    output.add_argument("--csv", metavar="FILE", help="write start and end of every event")
     playing.set_defaults(run=_timeline)
 
     simulating = commands.add_parser(
         "simulate", usage=USAGE % "simulate", help="a step played out on the cluster, its links shared",
         examples=(f"costmodel simulate {STAGED}", f"costmodel simulate {STAGED} --perfetto step.json"),
     )  # fmt: skip
-    _add_playing(simulating, "write utilisation over time, and where the time goes")
+    _add_playing(simulating, html="utilisation over time, and where the time goes")
     simulating.set_defaults(run=_simulate)
 
 
-def _add_playing(parser: Parser, page: str) -> argparse._ArgumentGroup:
+def _add_playing(parser: Parser, **files: str) -> argparse._ArgumentGroup:
     """What every command that plays a step out takes; the group of its output is given back."""
     add_question(parser, several=False)
     parser.add_argument("--jitter", type=number, default=0.0, metavar="S", help="spread of the passes' times, of their mean")
     parser.add_argument("--seed", type=whole, default=0, metavar="N", help="of the jitter (default: 0)")
     output = add_output(parser)
-    output.add_argument("--html", metavar="FILE", help=page)
-    output.add_argument("--perfetto", metavar="FILE", help="write a trace that ui.perfetto.dev opens")
+    add_files(parser, output, **files, perfetto="a trace that ui.perfetto.dev opens")
     return output
 
 

@@ -39,7 +39,8 @@ SOFTWARE = (
 """Dimensions of a plan that a framework decides unless it is told."""
 RARE = (
     *SOFTWARE, *(one.field for one in DIMENSIONS if one.rare), "schedule", "shard_group", "rank_order", "synchronisation",
-    "servers", "local_steps", "compression", "compression_density", "compression_rank",
+    "servers", "local_steps", "compression", "compression_density", "compression_rank", "sequence_parallel", "lora_rank",
+    "lora_targets", "optimizer_offload", "activation_offload",
 )  # fmt: skip
 """Dimensions that ``--help-all`` alone shows."""
 GIVEN_BY = {
@@ -49,6 +50,15 @@ GIVEN_BY = {
     "shard_group": "all of them", "compression_density": "0.001", "compression_rank": "1", "rank_order": "-".join(RANK_ORDER),
 }  # fmt: skip
 """What a dimension is that isn't given, where neither its default nor the framework's says so."""
+SHORT = {
+    "tensor_parallel": "GPUs that share each layer", "context_parallel": "GPUs that share each sequence",
+    "pipeline_parallel": "stages of a pipeline", "expert_parallel": "ranks that share the experts",
+    "virtual_stages": "model chunks on a pipeline rank", "data_parallel": "replicas",
+    "recompute": "none, full, selective, every k-th layer (a number), or modules", "dtype": "of the GEMMs, such as bf16 or fp8",
+    "adapter": "none, lora, qlora or gptq-lora", "optimizer": "such as adam, adam-8bit, sgd, muon",
+    "zero_stage": "0 to 3: what of the state is sharded",
+}  # fmt: skip
+"""What ``--help`` says of a dimension, where ``--help-all`` says more."""
 TRIED = {
     **{one.field: one.tried for one in DIMENSIONS}, "micro_batch": "1, 2, 4, 8, 16", "recompute": "none and full, selective "
     "where attention is not flash, light modules where the framework has them", "zero_stage": "every one that the framework has",
@@ -79,10 +89,15 @@ def add_question(parser: Parser, several: bool, fixed: bool = True) -> None:
             added = group.add_argument(*option, type=many(reader), action="extend", metavar=shown, help=help_)
         else:
             added = group.add_argument(*option, type=reader, metavar=shown, help=help_)
+        if name in SHORT:
+            tail = f"tries: {TRIED[name]}" if several and name in TRIED else f"default: {known}"
+            parser.briefly(added, f"{SHORT[name]} ({tail})")
         if name in RARE:
             parser.rarely(added)
-    plan.add_argument("--fit-probability", type=number, default=0.9, metavar="P",
-                      help="probability to fit in memory from which a plan is judged to (default: 0.9)")  # fmt: skip
+    parser.rarely(plan.add_argument(
+        "--fit-probability", type=number, default=0.9, metavar="P",
+        help="probability to fit in memory from which a plan is judged to (default: 0.9)",
+    ))  # fmt: skip
 
 
 def add_hardware(parser: Parser) -> None:
@@ -104,7 +119,9 @@ def add_hardware(parser: Parser) -> None:
         "device.memory=141GB, model.layers=40, framework.compute_gemm_efficiency_scale=0.9. A bandwidth of a network is of a "
         "GPU unless it says 'per node'; GB are 10^9 bytes, GiB 2^30",
     )  # fmt: skip
-    hardware.add_argument("--verbose", action="store_true", help="also name the keys of a config.json that were passed over")
+    parser.rarely(hardware.add_argument(
+        "--verbose", action="store_true", help="also name the keys of a config.json that were passed over"
+    ))  # fmt: skip
     parser.set_defaults(notes=[])
 
 

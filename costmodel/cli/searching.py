@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from costmodel.cli import codes, ranking
 from costmodel.cli.arguments import Commands, Misused, add_output, chosen, whole
 from costmodel.cli.compare import compare, refuse_with_several
-from costmodel.cli.figures import add_figures, check_files, write_figures
+from costmodel.cli.figures import IMAGE, PAGE, add_figure, write_figures
+from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import print_json, print_page, write_csv, written
 from costmodel.cli.question import USAGE, add_question, cluster_names, read_asked_model, read_hardware
 from costmodel.cli.training import add_run, runs_of
@@ -37,12 +38,12 @@ def add(commands: Commands) -> None:
     searching = commands.add_parser(
         "search", usage=USAGE % "search", help="rank every legal plan",
         description="Rank every legal plan by its step time. Of plans that can't be told from the fastest within the error, the "
-        "simplest\nstands first: tensor ranks inside a node, then fewer dimensions, then surer to fit, then faster.",
+        "simplest stands first: tensor ranks inside a node, then fewer dimensions, then surer to fit, then faster.",
         examples=(
             "costmodel search llama3-8b --device rtx-4090 --global-batch 16 --seq-len 2048 --adapter qlora",
             "costmodel search llama3-70b --cluster dgx-h100 --nodes 128 --global-batch 1024 --seq-len 8192 --tokens 15T",
             "costmodel search config.json --cluster aws-p5 --nodes 4 --global-batch 256 --seq-len 4096 --dtype bf16,fp8",
-            "costmodel search llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 8192 --write torchtitan:run.toml",
+            "costmodel search llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 8192 -o torchtitan:run.toml",
         ),
     )  # fmt: skip
     add_question(searching, several=True)
@@ -53,9 +54,9 @@ def add(commands: Commands) -> None:
         "--check", action=argparse.BooleanOptionalAction, default=None,
         help="play the first ten plans out; say which leave their interval (default: where there are several GPUs)",
     )
-    output.add_argument("--csv", metavar="FILE", help="also write the ranked plans to a file")
-    output.add_argument("--write", metavar="FORMAT:FILE", help="also write the best plan as a launch file; all into a FOLDER/")
-    add_figures(output, several=True)
+    add_files(searching, output, csv="the ranked plans", html=PAGE, png=IMAGE,
+              write="the best plan as a launch file; all of them into a FOLDER/")  # fmt: skip
+    add_figure(searching, output, several=True)
     uneven = output.add_argument("--uneven", action="store_true", help="deal the best plan's layers to its stages by weight")
     space = output.add_argument("--space", default="default", metavar="S", help="of plans: default, or full for all there are")
     engine = output.add_argument("--engine", default="auto", metavar="E", help="auto, python, numpy or numba (default: auto)")

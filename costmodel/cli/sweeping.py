@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, chosen, many, number, plan_fields, spelled, whole
-from costmodel.cli.output import print_json, print_text
+from costmodel.cli.files import add_file
+from costmodel.cli.output import print_json, print_page, written
+from costmodel.cli.question import RARE, SHORT
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -45,11 +47,14 @@ def add(commands: Commands) -> None:
                           help="probability to fit in memory from which a plan is judged to (default: 0.9)")  # fmt: skip
     sweeping.add_argument("--engine", default="auto", metavar="E", help="auto, python, numpy or numba")
     sweeping.add_argument("--workers", type=whole, default=1, metavar="N", help="processes to search in (default: 1)")
-    sweeping.add_argument("-o", "--output", required=True, metavar="FILE", help="Parquet file to write")
+    add_file(sweeping, "Parquet file to write")
     sweeping.add_argument("--json", action="store_true", help="counts as JSON")
     group = sweeping.add_argument_group("what to try, one value or several (1,2,4)")
     for name, (reader, shown, text, _) in plan_fields().items():
-        group.add_argument(*spelled(name), type=many(reader), action="extend", metavar=shown, help=text)
+        added = group.add_argument(*spelled(name), type=many(reader), action="extend", metavar=shown, help=text)
+        sweeping.briefly(added, SHORT.get(name, text))
+        if name in RARE:
+            sweeping.rarely(added)
     sweeping.set_defaults(run=_sweep)
 
 
@@ -67,10 +72,14 @@ def _sweep(arguments: argparse.Namespace) -> int:
                     "failed": made.failed, "sweep_time_s": seconds})  # fmt: skip
         return codes.ANSWERED
     from costmodel.units import format_seconds
+    from costmodel.words import counted
 
     before = f" ({made.resumed:,} of them before)" if made.resumed else ""
     failed = f"; {made.failed:,} failed, the column reason says why" if made.failed else ""
-    print_text(f"{made.cells:,} searches{before}, {made.plans:,} legal plans in {format_seconds(seconds)}{failed}: {made.path}")
+    print_page(
+        f"{counted(made.cells, 'search', 'searches')}{before}, {counted(made.plans, 'legal plan')} in "
+        f"{format_seconds(seconds)}{failed}", written(str(made.path)),
+    )  # fmt: skip
     return codes.ANSWERED
 
 

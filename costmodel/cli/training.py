@@ -125,7 +125,7 @@ def add(commands: Commands) -> None:
     usage = "costmodel formula NAME [--at NAME=X,...] [--json]"
     showing = commands.add_parser(
         "formula", usage=usage, help="a formula's LaTeX, validity and source",
-        examples=("costmodel formula young_interval --at checkpoint_time=60,mtbf=36000", "costmodel formula bubble"),
+        examples=("costmodel formula young_interval --at write_time=60,mtbf=36000", "costmodel formula bubble"),
     )  # fmt: skip
     showing.add_argument("name", metavar="NAME", help="such as young_interval, or a word that names hold")
     showing.add_argument("--at", metavar="NAME=X,...", help="values of all inputs: also the result and its elasticities")

@@ -6,7 +6,8 @@ import argparse
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands
-from costmodel.cli.output import print_json, print_text
+from costmodel.cli.output import print_json, print_page
+from costmodel.words import counted
 
 
 def add(commands: Commands) -> None:
@@ -33,5 +34,5 @@ def _warmup(arguments: argparse.Namespace) -> int:
         print_json({"programs": programs, "folder": None if folder is None else str(folder), "compile_time_s": seconds})
         return codes.ANSWERED
     kept = f"kept in {folder}" if folder is not None else "not kept: no folder can be written (COSTMODEL_CACHE_DIR names one)"
-    print_text(f"{programs} programs compiled or loaded in {seconds:.2f} s, {kept}")
+    print_page(f"{counted(programs, 'program')} compiled or loaded in {seconds:.2f} s, {kept}")
     return codes.ANSWERED
