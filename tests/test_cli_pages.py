@@ -197,7 +197,8 @@ def test_a_plan_fits_where_it_holds_no_more_than_the_limit(probability):
 
 
 @pytest.mark.parametrize("command", [
-    "estimate", "train --tokens 1e9", "search", "report -o page.html", pytest.param("whatif -o page.html", marks=pytest.mark.slow),
+    "estimate", "train --tokens 1e9", "search", "report -o page.html",
+    pytest.param("whatif -o page.html", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_what_does_not_fit_exits_with_one(run, command):
     verb, *options = command.split()
@@ -233,7 +234,8 @@ def test_several_clusters_write_what_was_asked_for_and_say_so(run, tmp_path):
 
 @pytest.mark.parametrize(("options", "words"), [
     (["-o", "megatron:best.args"], "--write is of one cluster"), (["--uneven"], "--uneven is of one cluster"),
-    (["-o", "plans.xlsx"], "'plans.xlsx'"), (["-o", "a.csv", "-o", "b.csv"], "twice"), (["-o", "none/a.csv"], "a folder that exists"),
+    (["-o", "plans.xlsx"], "'plans.xlsx'"), (["-o", "a.csv", "-o", "b.csv"], "twice"),
+    (["-o", "none/a.csv"], "a folder that exists"),
 ])  # fmt: skip
 def test_what_several_clusters_cannot_honour_is_refused_in_a_line(run, tmp_path, options, words):
     refused(run, tmp_path, ["search", *TWO, *options], words)
