@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from costmodel.units import format_bytes, format_seconds
-from costmodel.words import label, part_name, sentence
+from costmodel.words import label, lack, part_name, sentence
 
 if TYPE_CHECKING:
     from costmodel.evaluation.capacity import Capacity
@@ -59,6 +59,8 @@ def _title(estimate: Estimate) -> str:
 def estimate_text(made: Estimate) -> str:
     """An estimate in two lines."""
     judged = "fits" if made.fits else f"does not fit by {format_bytes(-made.memory_margin)}"
+    if made.host_memory_margin < 0.0:
+        judged = f"does not fit: {lack(made)}"
     return f"Estimate: {_title(made)}\n  {sentence(made)}; {judged}"
 
 

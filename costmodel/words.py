@@ -261,8 +261,41 @@ def of_limit(estimate: Estimate) -> str:
     return f"{float(estimate.memory.total) / GiB:.1f} of {estimate.memory_limit / GiB:.1f} GiB"
 
 
+def host_memory(estimate: Estimate) -> str:
+    """Host memory of the node that offload fills most, against what a node has; empty without offload.
+
+    Parameters
+    ----------
+    estimate : of the plan
+
+    Returns
+    -------
+    str
+        such as ``1,051 of 2,048 GiB host memory a node for what is offloaded``
+    """
+    if not estimate.host_memory:
+        return ""
+    limit = estimate.cluster.host_memory
+    room = "" if limit is None else f" of {limit / GiB:,.0f}"
+    return f"{estimate.host_memory / GiB:,.0f}{room} GiB host memory a node for what is offloaded"
+
+
+def lack(estimate: Estimate) -> str:
+    """By what a plan that doesn't fit is over, on a GPU and on a node's host; empty where it fits.
+
+    Parameters
+    ----------
+    estimate : of the plan
+    """
+    gpu, host = estimate.memory_margin, estimate.host_memory_margin
+    words = [f"{-gpu / GiB:.1f} GiB over"] if gpu < 0.0 else []
+    if host < 0.0:
+        words.append(f"{-host / GiB:,.0f} GiB over in a node's host memory")
+    return " and ".join(words)
+
+
 def memory_limit(estimate: Estimate) -> str:
-    """The limit that a plan is judged by, with its margin, in words.
+    """The limit that a plan is judged by, with its margin, in words; and what offload takes of a node's host memory.
 
     Parameters
     ----------
@@ -273,12 +306,14 @@ def memory_limit(estimate: Estimate) -> str:
     str
         such as ``70.5 GiB a GPU: 79.2 GiB usable less 10.9 % for the estimate's error (90 % sure)``
     """
+    host = host_memory(estimate)
+    beside = f"; {host}" if host else ""
     usable, limit, sure = estimate.usable_memory, estimate.memory_limit, 100.0 * estimate.required_probability
     if limit == usable:
-        return f"{limit / GiB:.1f} GiB a GPU, all that is usable"
+        return f"{limit / GiB:.1f} GiB a GPU, all that is usable{beside}"
     margin = f"{'less' if limit < usable else 'plus'} {100.0 * abs(1.0 - limit / usable):.1f} %"
     room = f"{limit / GiB:.1f} GiB a GPU: {usable / GiB:.1f} GiB usable"
-    return f"{room} {margin} for the estimate's error ({sure:g} % sure)"
+    return f"{room} {margin} for the estimate's error ({sure:g} % sure){beside}"
 
 
 def between(low: float, high: float | None = None) -> str:

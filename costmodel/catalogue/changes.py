@@ -42,8 +42,8 @@ def replace(description: Description, changes: Mapping[str, Value]) -> Descripti
     Parameters
     ----------
     description : a Transformer, Device, Cluster or Framework
-    changes : path: value. Paths are fields; of a cluster also ``device.FIELD`` and a level's name with a field of Level
-        (``node.`` and ``network.`` are the innermost and the outermost); of a device also ``dense_peak.DTYPE``,
+    changes : path: value. Paths are fields; of a cluster ``host_memory``, ``device.FIELD`` and a level's name with a field of
+        Level (``node.`` and ``network.`` are the innermost and the outermost); of a device also ``dense_peak.DTYPE``,
         ``efficiency.FIELD`` and ``efficiency.gemm.DTYPE``; of a framework also its calibrated constants by name. A value is
         a number in SI units, a text with a unit (``"141 GB"``), or a factor (``"2x"``). A level's bandwidth is each GPU's;
         ``"3200 Gbit/s per node"`` is what the GPUs of a node share.
@@ -277,6 +277,7 @@ def _differences(path: str, old: object, new: object) -> Iterator[Difference]:
 
 def _of_clusters(old: Cluster, new: Cluster) -> Iterator[Difference]:
     yield from _differences("device", old.device, new.device)
+    yield from _differences("host_memory", old.host_memory, new.host_memory)
     before, after = ({level.name: level for level in cluster.levels} for cluster in (old, new))
     for name in dict.fromkeys((*before, *after)):
         if name in before and name in after:

@@ -336,8 +336,9 @@ def load_cluster(
         for level in entry["levels"]
     )
     return Cluster(
-        name=name, device=load_device(entry["device"]), levels=levels, gpus=gpus, title=entry.get("title", "")
-    )
+        name=name, device=load_device(entry["device"]), levels=levels, gpus=gpus, title=entry.get("title", ""),
+        host_memory=entry.get("host_memory"),
+    )  # fmt: skip
 
 
 # Calibrated constants
@@ -626,6 +627,7 @@ def read_cluster_file(path: str | Path) -> Cluster:
         levels=tuple(read),
         gpus=entry.get("gpus", read[0].size),
         title=entry.get("title", ""),
+        host_memory=entry.get("host_memory"),
     )
 
 

@@ -134,6 +134,7 @@ def machine(
     return Cluster(
         name=built.name + _nodes_in_words(per_node, count, network, usual), device=built, levels=tuple(levels), gpus=total,
         title=_title(built, total, per_node, count, network, usual),
+        host_memory=usual.own.host_memory if usual.own is not None and per_node == usual.gpus else None,
     )  # fmt: skip
 
 

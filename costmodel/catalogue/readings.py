@@ -11,7 +11,8 @@ from costmodel.units import quantity
 
 KINDS = {
     "bandwidth": "bandwidth", "line_rate": "bandwidth", "latency": "latency", "memory": "memory", "usable_memory": "memory",
-    "memory_bandwidth": "memory_bandwidth", "host_bandwidth": "bandwidth", "link_bandwidth_per_direction": "bandwidth",
+    "host_memory": "memory", "memory_bandwidth": "memory_bandwidth", "host_bandwidth": "bandwidth",
+    "link_bandwidth_per_direction": "bandwidth",
 }  # fmt: skip
 """Key: the kind of quantity that it holds."""
 STACK_KINDS = dict.fromkeys(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from costmodel.cli import layout
 from costmodel.cli.layout import Table, Verbatim
 from costmodel.description.dimensions import RANK_ORDER
-from costmodel.words import counted, degrees, label, of_limit, ordered, part_name
+from costmodel.words import counted, degrees, label, lack, of_limit, ordered, part_name
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
@@ -181,7 +181,7 @@ def judged(estimate: Estimate) -> str:
     chance = share(estimate.fit_probability, 1.0)
     if estimate.fits:
         return f"Fits: {of_limit(estimate)}, {gib(estimate.memory_margin)} GiB to spare (probability {chance})"
-    return f"DOES NOT FIT: {of_limit(estimate)}, {gib(-estimate.memory_margin)} GiB over (probability that it fits {chance})"
+    return f"DOES NOT FIT: {of_limit(estimate)}, {lack(estimate)} (probability that it fits {chance})"
 
 
 def memory_parts(estimate: Estimate) -> dict[str, float]:

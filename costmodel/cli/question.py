@@ -219,11 +219,13 @@ def _changes(arguments: argparse.Namespace, cluster: Cluster | None) -> dict[str
 def _known_head(path: str, place: str, cluster: Cluster) -> None:
     from costmodel.catalogue.changes import level_called
 
+    if place == "host_memory":  # of a node, the one number of a cluster itself
+        return
     head, dot, _ = place.partition(".")
     levels = [level.name for level in cluster.levels]
     if not dot or (head != "device" and level_called(cluster, head) is None):
         raise Misused(
-            f"--set {path[:80]!r}: expected model., device., framework. or a level of {cluster.name[:80]} "
+            f"--set {path[:80]!r}: expected model., device., framework., host_memory or a level of {cluster.name[:80]} "
             f"({', '.join(f'{level}.' for level in levels)}) with a field, such as {levels[-1]}.bandwidth=2x"
         )
 

@@ -80,6 +80,7 @@ class Cluster:
     levels : at most three; each size is a multiple of the one inside
     gpus : how many; the outermost level's size if not given
     frameworks : software whose constants were calibrated on this very cluster, by name
+    host_memory : of a node's processors, which offload fills [bytes]; None if unknown: nothing is held against it
     """
 
     name: str
@@ -88,9 +89,12 @@ class Cluster:
     gpus: int | None = None
     frameworks: Mapping[str, Framework] = dataclasses.field(default_factory=dict)
     title: str = ""
+    host_memory: float | None = None
 
     def __post_init__(self) -> None:
         text("name", self.name)
+        if self.host_memory is not None:
+            object.__setattr__(self, "host_memory", quantity("host_memory", self.host_memory, "memory"))
         object.__setattr__(self, "levels", listing("levels", self.levels))
         if not 1 <= len(self.levels) <= MAX_LEVELS:
             raise InvalidValue("levels", len(self.levels), f"1 to {MAX_LEVELS} network levels")

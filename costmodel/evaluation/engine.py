@@ -15,7 +15,7 @@ from costmodel.description.question import Question
 from costmodel.formulas import discrepancy, gradients, training_step
 from costmodel.formulas.pipeline import layout
 from costmodel.formulas.quantities import Inputs, Memory, Number, PlanNumbers, Settings, Step
-from costmodel.formulas.transformer import memory
+from costmodel.formulas.transformer import host_memory, memory
 from costmodel.records import as_number
 
 if TYPE_CHECKING:
@@ -159,6 +159,19 @@ def _bill(inputs: Inputs) -> Memory:
     of = gradients if inputs.settings.compression.kind else memory
     model, settings, plan, network, software, _ = inputs
     return of.fullest_stage(model, settings, plan, network, software, layout.micro_batches(settings, plan))
+
+
+def host_bytes(inputs: Inputs) -> Number:
+    """Bytes that offload keeps in a node's host memory, of a plan or of columns; 0 without offload.
+
+    Parameters
+    ----------
+    inputs : numbers, or of the plan columns
+    """
+    model, settings, plan, network, software, _ = inputs
+    if not settings.offload.optimizer and not settings.offload.activations:
+        return 0.0
+    return host_memory.node_bytes(model, settings, plan, network, software, layout.micro_batches(settings, plan))
 
 
 _held = functools.lru_cache(256)(_bill)

@@ -15,6 +15,7 @@ from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue
+from costmodel.evaluation import engine
 from costmodel.evaluation.engine import evaluate_one, evaluate_several, stretched, timed_formula, total_time
 from costmodel.evaluation.error_model import (
     Slopes,
@@ -147,10 +148,21 @@ class Estimate:
         """Error of estimates of this framework on this device."""
         return spread_of(self.framework, self.cluster.device, bool(self.model.experts))
 
+    @functools.cached_property
+    def host_memory(self) -> float:
+        """Bytes that offload keeps in the host memory of the node that it fills most; 0 without offload."""
+        return float(engine.host_bytes(self.inputs))
+
+    @property
+    def host_memory_margin(self) -> float:
+        """Bytes of a node's host memory that offload leaves; negative where it has too little, infinite where none is known."""
+        limit = self.cluster.host_memory
+        return math.inf if limit is None else limit - self.host_memory
+
     @property
     def fits(self) -> bool:
-        """Whether the plan fits with the probability that was asked for."""
-        return self.memory_margin >= 0.0
+        """Whether the plan fits with the probability that was asked for, what it offloads in host memory included."""
+        return self.memory_margin >= 0.0 and self.host_memory_margin >= 0.0
 
     @property
     def memory_margin(self) -> float:
@@ -159,7 +171,9 @@ class Estimate:
 
     @property
     def fit_probability(self) -> float:
-        """Probability that the plan fits, given the error of the memory estimate."""
+        """Probability that the plan fits, given the error of the memory estimate; 0 where the host has too little."""
+        if self.host_memory_margin < 0.0:
+            return 0.0
         return probability_below(float(self.step.memory.total), self.usable_memory, self.spread.memory)
 
     @functools.cached_property
@@ -239,6 +253,7 @@ class Estimate:
         row |= {f"{part}_bytes": float(getattr(self.memory, part)) for part in MEMORY_PARTS}
         row |= {"usable_memory_bytes": self.usable_memory, "memory_limit_bytes": self.memory_limit}
         row |= {"memory_margin_bytes": self.memory_margin, "fits": self.fits}
+        row |= {"host_memory_bytes_per_node": self.host_memory, "host_memory_limit_bytes_per_node": self.cluster.host_memory}
         return row | {"fit_probability": self.fit_probability, "evidence": self.evidence}
 
 

@@ -41,6 +41,7 @@ from costmodel.evaluation.simplicity import simplest_first
 from costmodel.evaluation.twins import WITH_TWINS, groups_of_twins, led_by
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import CODES
+from costmodel.formulas.quantities import Inputs, PlanNumbers
 from costmodel.records import Row, changed
 
 SPLIT = (
@@ -133,6 +134,7 @@ def search(
             inputs = question.inputs(sample)
             inside = engines.within(inputs, product, selection.boundary) if bounded else product
             times, held = engines.rank(inputs, inside, engine, selection.boundary if bounded else math.inf)
+            held = _with_host(question, inputs, inside, held)
             if question.own_runs:
                 times = times * np.exp(engines.discrepancies(question, inputs.settings, inside))
             turned = question.framework.turns(sample.rank_order)
@@ -147,6 +149,19 @@ def search(
     found = _result(question, selection, tally, top, fit_probability, _every(tally, kept, limit) if keep_evaluated else None)
     asked: Row = {"global_batch": global_batch, "seq_len": seq_len, "fit_probability": fit_probability, **dimensions}
     return dataclasses.replace(found, asked=asked)
+
+
+def _with_host(question: Question, inputs: Inputs, product: Product, held: Column) -> Column:
+    """Memory of plans, infinite where what they offload is more than the host memory of a node [bytes]."""
+    limit, offload = question.cluster.host_memory, inputs.settings.offload
+    if limit is None or not (offload.optimizer or offload.activations):
+        return held
+    flat = np.flatnonzero(product.legal & np.isfinite(held))
+    with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
+        needed = engines.host_bytes(inputs._replace(plan=PlanNumbers(*product.plans(flat))))
+    found = held.copy()
+    found.ravel()[flat[np.broadcast_to(np.asarray(needed), flat.shape) > limit]] = np.inf
+    return found
 
 
 class _Tally:

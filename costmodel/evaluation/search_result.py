@@ -24,7 +24,7 @@ from costmodel.evaluation.estimation import FIT_PROBABILITY, Estimate
 from costmodel.evaluation.ranking import Standings, standings
 from costmodel.formulas.quantities import Settings
 from costmodel.records import Row
-from costmodel.words import alternatives, rejections
+from costmodel.words import alternatives, lack, rejections
 
 if TYPE_CHECKING:
     import pandas
@@ -195,6 +195,11 @@ class SearchResult:
             )  # fmt: skip
             return f"no legal plan for {self.model.name} on {self.cluster.gpus} x {self.cluster.name}{why}"
         assert self.closest_miss is not None
+        if self.closest_miss.host_memory_margin < 0.0:
+            return (
+                f"no plan of {self.evaluated} fits {self.model.name} on {self.cluster.gpus} x {self.cluster.name}: with offload "
+                f"the leanest is {lack(self.closest_miss)}"
+            )
         return (
             f"no plan of {self.evaluated} fits {self.model.name} on {self.cluster.gpus} x {self.cluster.name}; "
             f"the leanest needs {self.excess_bytes / 2**30:.1f} GiB more than a GPU has for it"

@@ -9,6 +9,7 @@ from costmodel.checks import kind
 from costmodel.errors import CostModelError
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.evaluation.single_changes import changes_of_plan
+from costmodel.words import lack
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,7 @@ class Verdict:
         if self.fits:
             return f"fits with probability {self.probability:.0%}: {where}"
         tried = "; ".join(f"{fix.change} ({fix.cost / self.estimate.step_time:+.1%} time)" for fix in self.fixes[:3])
+        where += f"; it is {lack(self.estimate)}" if self.estimate.host_memory_margin < 0.0 else ""
         return f"does not fit: {where}. {'Would fit: ' + tried if tried else 'No single change makes it fit.'}"
 
 

@@ -179,9 +179,7 @@ def states_of(
     chunk_by_chunk = schedules.chunked(plan.schedule) * (1.0 - schedules.rounds(plan.schedule))
     waiting = layer.deferred_sums(settings, plan) * ops.where(chunk_by_chunk > 0.0, 1.0 / plan.virtual_stages, 1.0)
     summed = waiting * (dense + routed) + (1.0 - waiting) * summed
-    # the state of a stage that two ranks run is sharded over both
-    once = ops.where(plan.shard_optimizer > 0.0, 1.0 / copies, 1.0)
-    updated = once * shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
+    updated = updated_parameters(dense, routed, plan)
     depth = copies * layers
     cast = shard_of(plan.shard_weights, depth * owned.layer, depth * owned.layer_routed, shard, expert_shard)
     # quantised are the matrices of layers: embedding, head and what predicts further tokens keep their width
@@ -190,6 +188,19 @@ def states_of(
     gradients = trained * (widths.gradient * summed + widths.backward_gradient * held)
     optimizer = on_device * trained * (widths.optimizer + widths.outer) * updated
     return weights, gradients, optimizer, gathered_weights(owned, settings, plan, layers)
+
+
+def updated_parameters(dense: Number, routed: Number, plan: PlanNumbers) -> Number:
+    """Parameters of a stage whose optimizer's state is one rank's; that of a stage that two ranks run is sharded over both.
+
+    Parameters
+    ----------
+    dense, routed : on the rank, outside the routed experts and in them
+    plan : `PlanNumbers`
+    """
+    shard, expert_shard = communication.shards(plan)
+    once = ops.where(plan.shard_optimizer > 0.0, 1.0 / schedules.weight_copies(plan.schedule), 1.0)
+    return once * shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
 
 
 def split_parameters(dense: Number, routed: Number, plan: PlanNumbers) -> Number:
