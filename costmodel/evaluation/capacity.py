@@ -21,7 +21,7 @@ from costmodel.evaluation.search_result import SearchResult
 from costmodel.evaluation.search_space import TOKENS_OF_A_CONTEXT_RANK
 from costmodel.evaluation.verdicts import verdict
 from costmodel.records import Row, changed
-from costmodel.words import CAPACITIES, counted
+from costmodel.words import CAPACITIES, counted, lack
 
 TOKENS = 128
 """Lengths that are tried are multiples of it, as kernels' tiles are."""
@@ -98,6 +98,8 @@ class Capacity:
             return self.smallest.why_none()
         if self.smallest is None:
             return "nothing fits"
+        if self.smallest.host_memory_margin < 0.0:
+            return f"nothing fits: the smallest is {lack(self.smallest)}"
         return (
             f"nothing fits: the smallest needs {-self.smallest.memory_margin / 2**30:.1f} GiB more than a GPU of "
             f"{self.smallest.cluster.name!r} has for it"
