@@ -192,14 +192,15 @@ def evaluate_several(inputs: Sequence[Inputs], alike: Sequence[int]) -> list[Ste
     inputs : of each plan
     alike : of each a number, the same for those that differ in nothing but the plan
     """
-    if len(inputs) <= HANDFUL and "costmodel.kernels.rows" not in sys.modules:
+    loaded = "costmodel.kernels.rows" in sys.modules
+    if len(inputs) <= HANDFUL and not loaded:
         return [_step(one) for one in inputs]
     import numpy as np
 
     found: list[Step] = [None] * len(inputs)  # type: ignore[list-item]
     for same in set(alike):
         places = [place for place, one in enumerate(alike) if one == same]
-        parts = evaluate(inputs[places[0]], np.array([inputs[place].plan for place in places]).T)
+        parts = evaluate(inputs[places[0]], np.array([inputs[place].plan for place in places]).T, "numba" if loaded else "auto")
         for column, place in enumerate(places):
             found[place] = unflatten(parts[:, column].tolist())
     return found

@@ -40,9 +40,9 @@ class Faster(NamedTuple):
 def faster_with(result: SearchResult, most: int = 4) -> list[Faster]:
     """What would make a search's best plan faster, though no search turns it on unasked.
 
-    Tried are the switches of `Framework.switches`, one by one with the best plan, and the framework's other schedules, for which
-    the plans are searched anew. They depend on versions, builds or links that a question doesn't state; what changes the
-    numbers that a run computes isn't among them.
+    Tried are the switches of `Framework.switches`, one by one with the best plan, and the framework's other schedules, of which
+    the one with the best plan of all is named. They depend on versions, builds or links that a question doesn't state; what
+    changes the numbers that a run computes isn't among them.
 
     Parameters
     ----------
@@ -95,19 +95,19 @@ def _switched(result: SearchResult) -> Iterator[tuple[Row, Estimate]]:
 
 
 def _scheduled(result: SearchResult) -> Iterator[tuple[Row, Estimate]]:
-    """The best plan of each other schedule that gives the same gradients."""
+    """The best plan of all other schedules that give the same gradients."""
     from costmodel.evaluation.plan_search import search
 
-    framework = result.framework
-    if "schedule" in result.asked or result.best.plan.pipeline_parallel == 1:
+    framework, plan = result.framework, result.best.plan
+    if "schedule" in result.asked or plan.pipeline_parallel == 1:
         return
-    for name in framework.schedules:
-        if name in (*framework.default_schedules, result.best.plan.schedule) or not SCHEDULES[name].flushes:
-            continue
-        asked: Row = {"rank_order": framework.rank_orders[:1], **result.asked, "schedule": name, "top": 1}
+    usual = (*framework.default_schedules, plan.schedule)
+    others = [name for name in framework.schedules if name not in usual and SCHEDULES[name].flushes]
+    if others:
+        asked: Row = {"rank_order": framework.rank_orders[:1], **result.asked, "schedule": others, "top": 1}
         found = search(result.model, result.cluster, framework=framework, **asked)
-        if found.ranked:
-            yield {"schedule": name}, found.best
+        if found.ranked and found.best.plan.schedule not in usual:
+            yield {"schedule": found.best.plan.schedule}, found.best
 
 
 __all__ = ["Faster", "faster_with"]
