@@ -20,7 +20,7 @@ from costmodel.cli.output import (
     write_csv,
     written,
 )
-from costmodel.cli.question import USAGE, add_question, read_asked_model, read_plan
+from costmodel.cli.question import PLAYED, add_question, read_asked_model, read_plan
 from costmodel.records import Row
 from costmodel.words import counted
 
@@ -35,13 +35,13 @@ SIZES = 20
 def add(commands: Commands) -> None:
     """Add the commands."""
     booking = commands.add_parser(
-        "ledger", usage=USAGE % "ledger", help="every transaction of a step, and the load of the links",
+        "ledger", usage=PLAYED % "ledger", help="every transaction of a step, and the load of the links",
         examples=(
             "costmodel ledger llama3-70b --cluster dgx-h100 --nodes 4 --global-batch 256 --seq-len 8192 --tensor-parallel 8 "
             "--csv sent.csv",
         ),
     )  # fmt: skip
-    add_question(booking, several=False)
+    add_question(booking, several=False, launches=True)
     booking.add_argument("--stage", metavar="S", help="only, first, middle or last (default: the one that sends most)")
     add_files(booking, add_output(booking), csv="every kind of transaction")
     booking.set_defaults(run=_ledger)

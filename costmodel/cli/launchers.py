@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, add_output, read_cluster, read_model, whole
+from costmodel.cli.arguments import Commands, Misused, add_output, read_model, whole
 from costmodel.cli.files import add_file, check_files
 from costmodel.cli.layout import command
 from costmodel.cli.output import Table, gib, print_json, print_page, print_text, share, shown, table, written
-from costmodel.cli.question import add_question, read_plan
+from costmodel.cli.question import add_question, read_hardware, read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,13 +30,18 @@ def add(commands: Commands) -> None:
         "explain",
         help="what a launch file will cost, what is assumed, and what would be better",
         examples=(
-            "costmodel explain train.sh --cluster dgx-h100", "costmodel explain llama3_8b.toml --cluster aws-p5 --log run.log",
+            "costmodel explain train.sh --cluster dgx-h100", "costmodel explain sft.yaml ds_z3.json --device h100 --gpus 16",
+            "costmodel explain llama3_8b.toml --cluster aws-p5 --log run.log",
         ),
     )
     _add_files(explaining)
-    explaining.add_argument(
-        "--cluster", metavar="C", help="name in the catalogue, or a TOML file; without it nothing is priced"
+    where = explaining.add_mutually_exclusive_group()
+    where.add_argument(
+        "--cluster", metavar="C", help="name in the catalogue, a cloud's instance, or a TOML file; without one nothing is priced"
     )
+    where.add_argument("--device", metavar="D", help="a GPU by name or TOML file: as many as the files run on, as it comes")
+    explaining.add_argument("--nodes", type=whole, metavar="N", help="of it, where the files leave the world size open")
+    explaining.add_argument("--network", metavar="RATE", help="of a node's NICs together, such as 400Gbit/s")
     explaining.add_argument(
         "--model", metavar="MODEL", help="in place of the file's: name in the catalogue, TOML or config.json"
     )
@@ -49,7 +54,7 @@ def add(commands: Commands) -> None:
         "--log", metavar="LOG", help="the run's log: compare its step time with the estimate"
     )
     add_output(explaining)
-    explaining.set_defaults(run=_explain)
+    explaining.set_defaults(run=_explain, notes=[], changes=[])
 
     reading = commands.add_parser(
         "read", help="what a launch file says, field by field", examples=("costmodel read ds_config.json train.sh --json",)
@@ -154,6 +159,8 @@ def _explain(arguments: argparse.Namespace) -> int:
     from costmodel.interop.launchers import read_step_times, resolve
     from costmodel.interop.launchers.pricing import allowed_config
 
+    if arguments.gpus is not None and arguments.nodes is not None:
+        raise Misused("argument --gpus: not allowed with argument --nodes, which says how many of a cluster's nodes")
     launch = _launch(arguments)
     config = None
     if arguments.allow_config:
@@ -161,23 +168,39 @@ def _explain(arguments: argparse.Namespace) -> int:
             Path(arguments.files[0]), launch.model_described if isinstance(launch.model_described, str) else None
         )
     model = read_model(arguments.model) if arguments.model else None
-    cluster = read_cluster(arguments.cluster) if arguments.cluster else None
-    gpus = arguments.gpus if arguments.gpus is not None else launch.gpus
+    gpus = _world(arguments, launch)
     priced = resolve(launch, model=model, gpus=gpus, config=config)
-    if cluster is None:
+    if arguments.cluster is None and arguments.device is None:
         if arguments.json:
             print_json({**launch.to_dict(), "priced_as": _plan_fields(priced)})
         else:
-            hint = "Give --cluster C to price it (`costmodel clusters` lists them)"
+            hint = "Give --cluster C or --device D to price it (`costmodel clusters` and `costmodel devices` list them)"
             print_page(*_said(launch), hint, markdown=arguments.markdown)
         return codes.ANSWERED
-    answer = estimate(priced.model, cluster.with_gpus(priced.plan.gpus), priced.plan, priced.software)
+    cluster = _on(arguments, gpus=priced.plan.gpus)
+    answer = estimate(priced.model, cluster, priced.plan, priced.software)
     measured = read_step_times(arguments.log, priced.plan).typical() if arguments.log else None
     if arguments.json:
         print_json(_answer_figures(launch, priced, answer, measured))
     else:
         print_page(*_answer_page(launch, priced, answer, measured), markdown=arguments.markdown)
     return codes.ANSWERED if answer.fits else codes.NOTHING_FITS
+
+
+def _on(arguments: argparse.Namespace, **size: int | None) -> Cluster:
+    """So many GPUs of the cluster or the device that was named."""
+    return read_hardware(argparse.Namespace(**{**vars(arguments), "gpus": None, "nodes": None, **size}))
+
+
+def _world(arguments: argparse.Namespace, launch: Launch) -> int | None:
+    """The number of GPUs: what the files say, or the option, or so many nodes of the hardware."""
+    if launch.gpus is not None or arguments.nodes is None:
+        return launch.gpus if arguments.gpus is None else arguments.gpus
+    if arguments.cluster is None and arguments.device is None:
+        raise Misused("--nodes goes with --cluster or --device, which says how many GPUs a node has")
+    whole_cluster = _on(arguments, nodes=arguments.nodes)
+    arguments.notes.clear()
+    return whole_cluster.gpus
 
 
 def _plan_fields(priced: Priced) -> dict[str, object]:
@@ -207,28 +230,24 @@ def _answer_figures(
 
 
 def _answer_page(launch: Launch, priced: Priced, answer: Estimate, measured: float | None) -> list[Table | str]:
-    from costmodel.cli.output import memory_parts, parts, whole_plan
+    from costmodel.cli.output import heading, judged, memory_parts, parts, whole_plan
     from costmodel.evaluation.verdicts import verdict
     from costmodel.interop.launchers.advice import improvements
     from costmodel.units import format_seconds
 
     low, high = answer.time_interval
-    total, room = float(answer.memory.total), float(answer.memory.total) + answer.memory_margin
     lines = [
-        f"{answer.model.name} on {answer.plan.gpus} GPUs of {answer.cluster.name}, priced as {priced.software}: "
-        f"{answer.plan.global_batch} sequences of {answer.plan.seq_len} tokens a step",
-        whole_plan(answer),
+        heading(answer.model, answer.cluster, answer.framework, answer.plan), whole_plan(answer), judged(answer),
         f"Step: {format_seconds(answer.step_time)} (90 %: {format_seconds(low)} to {format_seconds(high)}), "
         f"{answer.tokens_per_second / answer.plan.gpus:,.0f} tokens/s a GPU, MFU {100 * answer.mfu:.1f} %",
         f"Time: {parts(answer.times, lambda part: share(part, answer.step_time))}",
-        f"Memory: {gib(total)} of {gib(room)} GiB, {'fits' if answer.fits else 'DOES NOT FIT'} (probability that it fits "
-        f"{share(answer.fit_probability, 1.0)}): {parts(memory_parts(answer), lambda part: gib(part) + ' GiB')}",
-    ]
+        f"Memory: {parts(memory_parts(answer), lambda part: gib(part) + ' GiB')}",
+    ]  # fmt: skip
     if measured is not None:
         lines.append(
             f"Measured: {format_seconds(measured)}, {measured / answer.step_time:.2f} times the estimate"
         )
-    lines += [f"Note: {note}" for note in (*launch.notes, *priced.notes)]
+    lines += [f"Note: {note}" for note in priced.notes]
     page = [*_said(launch), "\n".join(lines)]
     advice = improvements(launch, answer)
     if advice:

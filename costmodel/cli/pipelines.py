@@ -21,7 +21,7 @@ from costmodel.cli.output import (
     write_csv,
     written,
 )
-from costmodel.cli.question import USAGE, add_question, read_asked_model, read_plan
+from costmodel.cli.question import PLAYED, add_question, read_asked_model, read_plan
 from costmodel.records import Row
 from costmodel.words import counted
 
@@ -37,16 +37,22 @@ STAGED = "llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --pipeli
 def add(commands: Commands) -> None:
     """Add the commands."""
     playing = commands.add_parser(
-        "timeline", usage=USAGE % "timeline", help="a step played out on its pipeline, event by event",
-        examples=(f"costmodel timeline {STAGED}", f"costmodel timeline {STAGED} --virtual-stages 2 --html step.html"),
+        "timeline", usage=PLAYED % "timeline", help="a step played out on its pipeline, event by event",
+        examples=(
+            f"costmodel timeline {STAGED}", f"costmodel timeline {STAGED} --virtual-stages 2 --html step.html",
+            "costmodel timeline train.sh --cluster dgx-h100",
+        ),
     )  # fmt: skip
     output = _add_playing(playing, html="a Gantt chart", csv="start and end of every event")
     output.add_argument("--memory", action="store_true", help="in the HTML file also what the fullest rank holds, by part")
     playing.set_defaults(run=_timeline)
 
     simulating = commands.add_parser(
-        "simulate", usage=USAGE % "simulate", help="a step played out on the cluster, its links shared",
-        examples=(f"costmodel simulate {STAGED}", f"costmodel simulate {STAGED} --perfetto step.json"),
+        "simulate", usage=PLAYED % "simulate", help="a step played out on the cluster, its links shared",
+        examples=(
+            f"costmodel simulate {STAGED}", f"costmodel simulate {STAGED} --perfetto step.json",
+            "costmodel simulate sft.yaml ds_config.json --device h100 --gpus 16",
+        ),
     )  # fmt: skip
     _add_playing(simulating, html="utilisation over time, and where the time goes")
     simulating.set_defaults(run=_simulate)
@@ -54,7 +60,7 @@ def add(commands: Commands) -> None:
 
 def _add_playing(parser: Parser, **files: str) -> argparse._ArgumentGroup:
     """What every command that plays a step out takes; the group of its output is given back."""
-    add_question(parser, several=False)
+    add_question(parser, several=False, launches=True)
     parser.add_argument("--jitter", type=number, default=0.0, metavar="S", help="spread of the passes' times, of their mean")
     parser.add_argument("--seed", type=whole, default=0, metavar="N", help="of the jitter (default: 0)")
     output = add_output(parser)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
     from costmodel.description.plan import Plan
     from costmodel.description.transformer import Transformer
+    from costmodel.interop.launchers import Priced
 
 
 USAGE = (
@@ -31,6 +32,10 @@ USAGE = (
 )
 
 
+PLAYED = USAGE.replace("MODEL", "(MODEL | FILE ...)").replace("--global-batch N --seq-len N", "[--global-batch N --seq-len N]")
+"""The same of a command that takes a launch file too."""
+LAUNCHING = (".sh", ".bash", ".slurm", ".sbatch", ".args", ".yaml", ".yml")
+"""How names of launch files end that no model's file has."""
 SOFTWARE = (
     "attention", "gradient_bytes", "fused_cross_entropy", "fused_norms", "cuda_graphs", "graph_modules", "fused_experts",
     "overlap_gradients", "overlap_parameters", "overlap_tensor", "overlap_pipeline", "overlap_experts", "dispatcher",
@@ -67,12 +72,26 @@ TRIED = {
 """What a search tries of a dimension that isn't given."""
 
 
-def add_question(parser: Parser, several: bool, fixed: bool = True) -> None:
-    """Arguments of a question about plans: `several` values of a dimension, or one; `fixed` with a batch and a length."""
+def add_question(parser: Parser, several: bool, fixed: bool = True, launches: bool = False) -> None:
+    """Arguments of a question about plans.
+
+    Parameters
+    ----------
+    parser : of a command
+    several : values of a dimension, or one
+    fixed : with a batch and a length
+    launches : a launch file may stand where the model does, and gives what isn't given
+    """
     model = parser.add_argument_group("model")
-    model.add_argument("model", metavar="MODEL", help="name in the catalogue, a TOML file, or a Hugging Face config.json")
-    model.add_argument(*spelled("global_batch"), type=whole, required=fixed, metavar="N", help="sequences per step")
-    model.add_argument("--seq-len", type=whole, required=fixed, metavar="N", help="tokens of a sequence")
+    if launches:
+        from costmodel.cli.launched import add_launched
+
+        add_launched(parser, model)
+    else:
+        model.add_argument("model", metavar="MODEL", help="name in the catalogue, a TOML file, or a Hugging Face config.json")
+    needed = fixed and not launches
+    model.add_argument(*spelled("global_batch"), type=whole, required=needed, metavar="N", help="sequences per step")
+    model.add_argument("--seq-len", type=whole, required=needed, metavar="N", help="tokens of a sequence")
     add_hardware(parser)
     plan = parser.add_argument_group(
         "plan", "what to try of each dimension, one value or several (1,2,4)" if several else "one value of each dimension"
@@ -232,7 +251,8 @@ def _known_head(path: str, place: str, cluster: Cluster) -> None:
 
 def read_asked_model(arguments: argparse.Namespace) -> Transformer:
     """The model that was asked about, some of its numbers changed; what was left out of its file goes to the notes."""
-    model = read_with_notes(arguments.model, arguments)
+    launched = _launched(arguments)
+    model = read_with_notes(arguments.model, arguments) if launched is None else launched.model
     if not arguments.changes:
         return model
     from costmodel.catalogue.changes import replace
@@ -241,10 +261,26 @@ def read_asked_model(arguments: argparse.Namespace) -> Transformer:
     return replace(model, changes)
 
 
+def _launched(arguments: argparse.Namespace) -> Priced | None:
+    """What launch files amount to that stand where a model does; None where a model does."""
+    if not getattr(arguments, "launches", False):
+        return None
+    from costmodel.cli.launched import files_of, read_launched
+
+    if not files_of(arguments):
+        return None
+    as_it_comes = argparse.Namespace(**{**vars(arguments), "notes": [], "changes": []})
+    return read_launched(arguments, read_hardware(as_it_comes))
+
+
 def read_with_notes(name: str, arguments: argparse.Namespace) -> Transformer:
     """A model by name or from a file; what was left out of a ``config.json`` goes to ``arguments.notes``."""
     from costmodel.catalogue import loader
 
+    if name.lower().endswith(LAUNCHING) and loader.is_file(name):
+        raise Misused(
+            f"{name[:80]!r} is a launch file: `costmodel explain` prices it, `simulate`, `timeline` and `ledger` play it out"
+        )
     file = loader.model_file(name)
     if file is None or file.endswith(".toml"):
         return loader.load_model(name)
@@ -261,7 +297,16 @@ def read_plan(arguments: argparse.Namespace) -> tuple[Cluster, Plan]:
     """The plan that was asked about on its cluster, the data-parallel degree from the GPUs where it isn't given."""
     from costmodel.description.plan import Plan
 
+    launched = _launched(arguments)
+    if launched is not None:
+        arguments = argparse.Namespace(**{**vars(arguments), "gpus": launched.plan.gpus, "nodes": None})
     cluster = read_hardware(arguments)
+    if launched is not None:
+        return cluster, launched.plan
+    missing = [name for name in ("global_batch", "seq_len") if getattr(arguments, name) is None]
+    if missing:
+        options = ", ".join("/".join(spelled(name)) for name in missing)
+        raise Misused(f"the following arguments are required: {options}")
     plan = Plan(global_batch=arguments.global_batch, seq_len=arguments.seq_len, **chosen(arguments))
     gpus = cluster.gpus or 1
     if arguments.gpus is None and arguments.nodes is None:  # as many as the plan's degrees ask for, one node at least

@@ -2,7 +2,7 @@
 
 from costmodel.interop.launchers.logs import StepTimes, measured_run, read_step_times
 from costmodel.interop.launchers.pricing import Launch, Priced, resolve
-from costmodel.interop.launchers.reading import read_launch
+from costmodel.interop.launchers.reading import is_launch_file, read_launch
 from costmodel.interop.launchers.writing import formats, runner, suffix, unsayable, write_launch, write_sweep
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Priced",
     "StepTimes",
     "formats",
+    "is_launch_file",
     "measured_run",
     "read_launch",
     "read_step_times",

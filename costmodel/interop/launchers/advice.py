@@ -58,10 +58,21 @@ def improvements(launch: Launch, answer: Estimate, most: int = 5) -> list[Advice
         if better.fits and gain > WORTH:
             found.append((gain, fields, better))
     found.sort(key=lambda one: -one[0])
+    apart = [
+        one for place, one in enumerate(found) if not any(_alike(one[2], earlier[2]) for earlier in found[:place])
+    ]  # what a flash kernel recomputes anyway, say, is no change of its own
     return [
         Advice(change=fields, flags=flags(launch, answer, better), estimate=better, gain=gain)
-        for gain, fields, better in found[:most]
+        for gain, fields, better in apart[:most]
     ]
+
+
+def _alike(one: Estimate, other: Estimate) -> bool:
+    """Whether two plans differ in neither time nor memory by a thousandth."""
+    return (
+        abs(one.step_time / other.step_time - 1.0) < 1e-3
+        and abs(float(one.memory.total) / float(other.memory.total) - 1.0) < 1e-3
+    )
 
 
 def _changes(plan: Plan) -> Iterator[dict[str, object]]:

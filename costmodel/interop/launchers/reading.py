@@ -13,7 +13,7 @@ from costmodel.interop.launchers.launch import EXTRA_FIELDS, PLAN_FIELDS
 from costmodel.interop.launchers.pricing import Launch
 from costmodel.interop.launchers.settle import settle
 from costmodel.interop.launchers.shell import is_variable
-from costmodel.interop.launchers.sources import Entry, Source, is_text, load
+from costmodel.interop.launchers.sources import LAYOUTS, Entry, Source, is_text, load
 from costmodel.interop.launchers.table import Dialect, Row
 from costmodel.interop.launchers.values import UNSTATED, Expected, Foreign, anything, listed, whole, word
 
@@ -79,6 +79,8 @@ ABOUT = {
     "_fp16": "dtype", "_distributed": "zero_stage", "_batch": "micro_batch", "_zero": "zero_stage", "_precision": "dtype",
 }  # fmt: skip
 """Field of a plan that a dialect's own field is about."""
+OF_MODELS = frozenset(["model_type", "architectures", "num_hidden_layers", "n_layer", "vocab_size"])
+"""Keys of a model's ``config.json``."""
 NODES = ("nnodes", "num_nodes", "num_machines", "nodes", "N")
 PER_NODE = ("nproc_per_node", "num_gpus", "gpus_per_node")
 
@@ -264,6 +266,31 @@ def _named(name: str) -> Dialect:
         if name in (one.name, one.framework):
             return one
     raise InvalidValue("dialect", name, "one of " + ", ".join(one.name for one in DIALECTS))
+
+
+def is_launch_file(path: Path) -> bool:
+    """Whether a path is that of a launch file, rather than a model's TOML, its ``config.json``, or a name.
+
+    Parameters
+    ----------
+    path : of a file, or the name of something else
+    """
+    if not path.is_file():
+        return False
+    if path.suffix.lower() not in (".json", ".toml"):
+        return path.suffix.lower() in LAYOUTS
+    try:
+        source = load(path, {})
+    except CostModelError:
+        return False
+    keys = {entry.key.rpartition(".")[2] for entry in source.entries}
+    if keys & OF_MODELS or {"layers", "hidden"} <= keys:
+        return False
+    try:
+        guess(source)
+    except CostModelError:
+        return False
+    return True
 
 
 def guess(source: Source) -> Dialect:

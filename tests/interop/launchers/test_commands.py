@@ -67,7 +67,7 @@ def test_explain_says_time_memory_and_what_is_better_by_its_flags(run, file):
     for part in (
         "Step:",
         "Memory:",
-        "fits",
+        "Fits: ",
         "would be faster with",
         "--sequence-parallel",
         "Unknown: --made-up-flag",
@@ -166,3 +166,89 @@ def test_search_writes_the_best_plan_and_a_sweep(run, tmp_path):
         "plan-003.yaml",
         "run.sh",
     ]
+
+
+QUESTION = ("llama3-8b", "--cluster", "dgx-h100", "--global-batch", "64", "--seq-len", "8192", "--tensor-parallel", "4",
+            "--sequence-parallel", "no", "--zero-stage", "0")  # fmt: skip
+PLAYED = {"simulate": "step_time_s", "timeline": "total_s", "ledger": "step_time_s"}
+
+
+@pytest.mark.parametrize(("command", "figure"), PLAYED.items())
+def test_a_launch_file_stands_where_a_model_does(run, file, command, figure):
+    code, out, err = run(command, str(file), "--cluster", "dgx-h100", "--json")
+    by_file = json.loads(out)
+    by_hand = json.loads(run(command, *QUESTION, "--json")[1])
+    assert code == 0 and by_file[figure] == pytest.approx(by_hand[figure], rel=1e-9)
+    assert by_file["framework"] == by_hand["framework"] == "megatron-core"
+    assert "read as megatron-lm" in err and "not understood: --made-up-flag" in err
+
+
+@pytest.mark.parametrize(("command", "figure"), PLAYED.items())
+def test_options_stand_in_place_of_a_launch_files_own(run, file, command, figure):
+    options = ["--tp", "2", "--pp", "2", "--gbs", "32", "--set", "rail.bandwidth=2x", "--set", "seq-length=4096"]
+    code, out, err = run(command, str(file), "--cluster", "dgx-h100", "--json", *options)
+    assert code == 0, err
+    asked = ["llama3-8b", "--cluster", "dgx-h100", "--tp", "2", "--pp", "2", "--gbs", "32", "--seq-len", "4096",
+             "--sequence-parallel", "no", "--zero-stage", "0", "--set", "rail.bandwidth=2x"]  # fmt: skip
+    assert json.loads(out)[figure] == pytest.approx(json.loads(run(command, *asked, "--json")[1])[figure], rel=1e-9)
+
+
+def test_a_trainer_and_its_deepspeed_json_are_played_out_on_a_device(run, tmp_path):
+    trainer, config = tmp_path / "sft.yaml", tmp_path / "ds.json"
+    trainer.write_text("model_name_or_path: meta-llama/Llama-3.2-1B\nper_device_train_batch_size: 2\nmax_length: 2048\n"
+                       "bf16: true\ngradient_accumulation_steps: 4\ndeepspeed: ds.json\n")  # fmt: skip
+    config.write_text('{"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": "auto"}')
+    for command in PLAYED:
+        code, out, err = run(command, str(trainer), str(config), "--device", "h100", "--gpus", "16", "--json")
+        assert code == 0 and json.loads(out)["framework"] == "deepspeed", err
+    estimated = json.loads(out)["step_time_s"]
+    code, out, _ = run("explain", str(trainer), str(config), "--device", "h100", "--gpus", "16", "--json")
+    assert code == 0 and json.loads(out)["step_time_s"] == pytest.approx(estimated, rel=1e-9)
+    assert json.loads(out)["priced_as"]["data_parallel"] == 16
+
+
+def test_explain_takes_a_device_as_estimate_does(run, file):
+    text = file.read_text().replace("--nproc_per_node 8\n--nnodes 1\n", "")
+    file.write_text(text)
+    by_device = json.loads(run("explain", str(file), "--device", "h100", "--gpus", "8", "--json")[1])
+    by_hand = json.loads(run("estimate", "llama3-8b", "--device", "h100", "--gpus", "8", *QUESTION[3:], "--json")[1])
+    assert by_device["step_time_s"] == pytest.approx(by_hand["step_time_s"], rel=1e-9)
+    by_nodes = json.loads(run("explain", str(file), "--cluster", "dgx-h100", "--nodes", "2", "--json")[1])
+    assert by_nodes["priced_as"]["data_parallel"] == 4
+    code, _, err = run("explain", str(file), "--device", "h100")
+    assert code == 2 and "number of GPUs is not stated" in err
+    for wrong in (["--cluster", "dgx-h100", "--device", "h100"], ["--nodes", "2"], ["--device", "abacus", "--gpus", "8"],
+                  ["--device", "h100", "--gpus", "8", "--nodes", "1"]):  # fmt: skip
+        code, _, err = run("explain", str(file), *wrong)
+        assert code == 2 and err.count("\n") == 1
+
+
+def test_what_stands_where_a_model_does_is_told_apart(run, file, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "vocab_size": 128256,
+                                  "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 8192,
+                                  "torch_dtype": "bfloat16"}))  # fmt: skip
+    rest = ["--cluster", "dgx-h100", "--global-batch", "8", "--seq-len", "1024"]
+    assert run("simulate", str(config), *rest)[0] == 0
+    assert run("new", "model", str(tmp_path / "mine.toml"))[0] == 0
+    assert run("timeline", str(tmp_path / "mine.toml"), *rest)[0] == 0
+    code, _, err = run("simulate", "llama3-8b", "--cluster", "dgx-h100")
+    assert code == 2 and "--global-batch" in err and "--seq-len" in err
+    code, _, err = run("simulate", "llama3-8b", *rest, "--model", "llama3-70b")
+    assert code == 2 and "--model goes with a launch file" in err
+    code, _, err = run("estimate", str(file), *rest)
+    assert code == 2 and "is a launch file" in err and "explain" in err
+    code, _, err = run("simulate", str(tmp_path / "gone.sh"), *rest)
+    assert code == 2 and "gone.sh" in err
+
+
+def test_a_launch_file_without_its_model_takes_one(run, tmp_path):
+    config = tmp_path / "ds.json"
+    config.write_text('{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}}')
+    rest = [str(config), "--cluster", "dgx-h100", "--gpus", "8"]
+    code, _, err = run("simulate", *rest, "--seq-len", "2048")
+    assert code == 2 and "--model" in err
+    code, _, err = run("simulate", *rest, "--model", "llama3.2-1b")
+    assert code == 2 and "seq_len is not stated" in err
+    code, out, _ = run("simulate", *rest, "--model", "llama3.2-1b", "--seq-len", "2048", "--json")
+    assert code == 0 and json.loads(out)["framework"] == "deepspeed"

@@ -1,0 +1,130 @@
+"""Launch files where a question names a model: the file's model, plan and framework, with the options that were given on top."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from costmodel.cli.arguments import Misused, Parser, chosen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from costmodel.description.cluster import Cluster
+    from costmodel.interop.launchers import Launch, Priced
+
+SHOWN = 8
+"""Flags of a kind that a note names."""
+
+
+class NameOrFiles(argparse.Action):
+    """Stores the name of a model, or a launch file with those that belong to it."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option_string: str | None = None
+    ) -> None:
+        assert isinstance(values, list)
+        namespace.model, *namespace.beside = values
+
+
+def add_launched(parser: Parser, group: argparse._ArgumentGroup) -> None:
+    """Arguments of a command that takes a launch file in a model's place."""
+    group.add_argument(
+        "model", nargs="+", action=NameOrFiles, metavar="MODEL|FILE",
+        help="name in the catalogue, a TOML file, a Hugging Face config.json, or a launch file with those that belong to it "
+        "(train.sh ds_config.json): its plan, with the options given here in place of its own",
+    )  # fmt: skip
+    group.add_argument("--model", dest="instead", metavar="MODEL", help="of a launch file: in place of the model that it names")
+    group.add_argument("--dialect", metavar="D", help="of a launch file: how to read it; guessed from its keys if not given")
+    parser.set_defaults(beside=[], launches=True, priced=None)
+
+
+def files_of(arguments: argparse.Namespace) -> list[Path]:
+    """The launch files that stand where a model does; none where a model does."""
+    if not getattr(arguments, "launches", False):
+        return []
+    files = [Path(name) for name in (arguments.model, *arguments.beside)]
+    from costmodel.interop.launchers import is_launch_file
+
+    if arguments.beside or arguments.dialect is not None or is_launch_file(files[0]):
+        return files
+    if arguments.instead is not None:
+        raise Misused(f"--model goes with a launch file; {arguments.model[:80]!r} is the model")
+    return []
+
+
+def read_launched(arguments: argparse.Namespace, cluster: Cluster | None = None) -> Priced | None:
+    """What the launch files amount to, read once; None where a model was named.
+
+    Parameters
+    ----------
+    arguments : of the command line; its framework becomes the files' unless one was given, and what a reader of the answer
+        should know goes to its notes
+    cluster : whose nodes give the number of GPUs where ``--nodes`` does, and whose levels ``--set`` may change
+    """
+    files = files_of(arguments)
+    if not files:
+        return None
+    if arguments.priced is None:
+        arguments.priced = _read(arguments, files, cluster)
+    found: Priced = arguments.priced
+    return found
+
+
+def _read(arguments: argparse.Namespace, files: Sequence[Path], cluster: Cluster | None) -> Priced:
+    from costmodel.interop.launchers import read_launch, resolve
+    from costmodel.interop.launchers.launch import PLAN_FIELDS
+
+    given = {**chosen(arguments), "global_batch": arguments.global_batch, "seq_len": arguments.seq_len}
+    given = {name: value for name, value in given.items() if value is not None}
+    settings = {name: str(value).lower() for name, value in given.items() if name in PLAN_FIELDS}
+    settings |= _own_settings(arguments, cluster)
+    gpus = arguments.gpus
+    if gpus is None and arguments.nodes is not None and cluster is not None:
+        gpus = arguments.nodes * cluster.gpus_per_node
+    launch = read_launch(files, gpus=gpus, settings=settings, dialect=arguments.dialect)
+    model = None
+    if arguments.instead is not None:
+        from costmodel.catalogue import loader
+
+        model = loader.load_model(arguments.instead)
+    priced = resolve(launch, model=model)
+    others = {name: value for name, value in given.items() if name not in PLAN_FIELDS}
+    if "framework" not in getattr(arguments, "given", ()):
+        arguments.framework = priced.software
+    arguments.notes += [*_told(launch), *launch.notes, *priced.notes]
+    return priced._replace(plan=dataclasses.replace(priced.plan, **others))
+
+
+def _own_settings(arguments: argparse.Namespace, cluster: Cluster | None) -> dict[str, str]:
+    """Of ``--set`` what names a variable or a flag of the files; what changes a number of the question stays where it is."""
+    from costmodel.catalogue.changes import level_called
+    from costmodel.description.transformer import Transformer
+
+    fields = {field.name for field in dataclasses.fields(Transformer)}
+    settings, kept = {}, []
+    for text in arguments.changes:
+        path, _, value = text.partition("=")
+        head, dot, rest = path.strip().partition(".")
+        of_question = dot and (
+            head in ("device", "framework") or (head == "model" and rest in fields)
+            or (cluster is not None and level_called(cluster, head) is not None)
+        )  # fmt: skip
+        if of_question:
+            kept.append(text)
+        else:
+            settings[path.strip()] = value.strip()
+    arguments.changes = kept
+    return settings
+
+
+def _told(launch: Launch) -> list[str]:
+    """What was read, and what of it isn't in the answer."""
+    lines = [f"{', '.join(launch.files)}: read as {launch.framework}; `costmodel read` lists what is stated and what is assumed"]
+    for title, flags in (("not understood", launch.unknown), ("changes time or memory, not modelled", launch.unpriced)):
+        if flags:
+            more = f" and {len(flags) - SHOWN} more" if len(flags) > SHOWN else ""
+            lines.append(f"{title}: {', '.join(flags[:SHOWN])}{more}")
+    return lines
