@@ -93,12 +93,13 @@ def _groups(kind: type[tuple[object, ...]]) -> dict[str, type]:
     return typing.get_type_hints(kind)
 
 
-def paths(kind: type[tuple[object, ...]]) -> tuple[str, ...]:
+def paths(kind: type[tuple[object, ...]], joint: str = "_") -> tuple[str, ...]:
     """Paths of the numbers of a kind of tuple, as `flat` names them.
 
     Parameters
     ----------
     kind : a NamedTuple of numbers and of such tuples
+    joint : between the names of a path
 
     Examples
     --------
@@ -110,7 +111,7 @@ def paths(kind: type[tuple[object, ...]]) -> tuple[str, ...]:
     return tuple(
         path
         for name, group in groups.items()
-        for path in ((f"{name}_{inner}" for inner in paths(group)) if hasattr(group, "_fields") else (name,))
+        for path in ((f"{name}{joint}{inner}" for inner in paths(group, joint)) if hasattr(group, "_fields") else (name,))
     )
 
 

@@ -76,8 +76,8 @@ class Question:
 
     def inputs(self, plan: Plan) -> Inputs:
         """Everything that the formula of a step takes of a plan, in its order."""
-        degrees = plan.on(self.cluster).numbers(self.framework, self.model.layers)
-        device = self.device(str(self.resolved(plan).dtype))
+        plan = self.resolved(plan)
+        degrees, device = plan.numbers(self.framework, self.model.layers), self.device(str(plan.dtype))
         return Inputs(self.shape, self.settings(plan), degrees, self.network, self.software, device)
 
     @functools.cached_property

@@ -20,7 +20,8 @@ from costmodel.formulas.pipeline import layout
 from costmodel.formulas.stage import outside_passes, stage_pass
 from costmodel.kernels.javascript import javascript
 from costmodel.page import kernels
-from costmodel.page.conversion import Conversion, Rule, Term, learn
+from costmodel.page.conversion import Conversion, Term
+from costmodel.page.learning import learn
 from costmodel.page.question import FORMULA, STEPS, Asked, Domain
 from costmodel.page.rules import refused_by_framework, texts
 from costmodel.records import flat
@@ -45,7 +46,7 @@ def tables(question: Asked, price: float = 0.0, conversion: Conversion | None = 
     conversion : learnt from it; learnt here if not given
     """
     learnt = conversion or learn(question)
-    constants = {path: term for path, rule in learnt.rules.items() if (term := _constant(rule)) is not None}
+    constants = {path: term for path, rule in learnt.rules.items() if (term := rule.constant) is not None}
     asked = question.fields() | {"price": price}
     return {
         "asked": {name: list(value) if isinstance(value, tuple) else value for name, value in asked.items()},
@@ -66,12 +67,6 @@ def tables(question: Asked, price: float = 0.0, conversion: Conversion | None = 
         ],
         "peak": question.cluster.device.peak(question.dtype),
     }  # fmt: skip
-
-
-def _constant(rule: Rule) -> float | None:
-    """The value of an argument that nothing changes."""
-    terms = list(rule.terms.values())
-    return None if len(terms) != 1 or rule.by or terms[0].powers else terms[0].factor
 
 
 def _flat(term: Term) -> list[object]:

@@ -20,8 +20,8 @@ from costmodel.evaluation.estimation import TIME_PARTS, estimate
 from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
 from costmodel.evaluation.offers import offers
 from costmodel.evaluation.twins import TWIN
-from costmodel.page.conversion import learn
 from costmodel.page.data import embedded, script, static, timeline_script
+from costmodel.page.learning import learn
 from costmodel.page.plans import Candidates, candidates, columns
 from costmodel.page.question import Asked, Fields, unasked
 from costmodel.page.schedules import orders

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import operator
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -17,7 +18,8 @@ from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue
 from costmodel.evaluation.engine import step_formula
 from costmodel.formulas import training_step
-from costmodel.records import changed, flat
+from costmodel.formulas.quantities import Inputs
+from costmodel.records import changed, paths
 from costmodel.units import QUANTITIES
 
 Fields = dict[str, Any]
@@ -27,6 +29,8 @@ FEW = 8
 FORMULA = "formula"
 STEPS = (training_step.uncompressed_step, training_step.step)
 """The formulas among which `costmodel.evaluation.engine.step_formula` chooses; which one, is an argument called `FORMULA`."""
+PATHS = paths(Inputs, ".")
+_READ = operator.attrgetter(*PATHS)
 LEVEL_FIELDS = ("bandwidth", "latency")
 HELD = ("lora_targets", "graph_modules")
 """Fields of a plan that a page doesn't change, and that are left as they are by default."""
@@ -131,15 +135,18 @@ class Asked(NamedTuple):
         plan = Plan(global_batch=self.plan.global_batch, seq_len=self.plan.seq_len, dtype=self.dtype, data_parallel=1)
         return self._replace(plan=plan, open=unasked())
 
-    def arguments(self) -> dict[str, object]:
-        """What the formulas of a step and of its legality take, by the names of their arguments; and which formula it is."""
-        inputs = Question(self.model, self.cluster, self.framework).inputs(self.plan)
-        which = STEPS.index(step_formula(inputs.settings))
-        return {FORMULA: float(which), "gpus": float(self.cluster.gpus or 1), **inputs._asdict()}
+    def numbers(self, known: Question | None = None) -> dict[str, float]:
+        """What the formulas of a step and of its legality take, by paths as ``plan.data``; and which formula it is.
 
-    def numbers(self) -> dict[str, float]:
-        """The numbers in `arguments` by their paths, as ``plan.data``."""
-        return {path: float(number) for path, number in flat(self.arguments(), ".").items()}
+        Parameters
+        ----------
+        known : of a question whose own numbers serve again where this one has the same model and cluster
+        """
+        same = known is not None and known.model is self.model and known.cluster is self.cluster
+        inputs = (known if known is not None and same else Question(self.model, self.cluster, self.framework)).inputs(self.plan)
+        which = float(STEPS.index(step_formula(inputs.settings)))
+        read = zip(PATHS, map(float, _READ(inputs)), strict=True)
+        return {FORMULA: which, "gpus": float(self.cluster.gpus or 1), **dict(read)}
 
 
 def unasked(asked: Collection[str] = ()) -> tuple[str, ...]:

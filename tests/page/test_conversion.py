@@ -15,8 +15,8 @@ import pytest
 
 import costmodel
 from costmodel.description.recomputation import MODULES
-from costmodel.page.conversion import learn
 from costmodel.page.data import script, static
+from costmodel.page.learning import learn
 from costmodel.page.question import Asked, unasked
 from costmodel.page.rules import texts
 from costmodel.plots import frontier, step

@@ -56,7 +56,7 @@ def load(browser: Browser, page: Path, fragment: str = "") -> None:
 def test_the_page_gives_the_digits_of_python_on_a_thousand_questions(browser, pages, case):
     page, what = pages[case]
     model, cluster, framework, plan, _ = what.question
-    assert plan == costmodel.Plan(global_batch=BATCH, seq_len=LENGTH, dtype=CASES[case][1])  # as asked, and nothing else
+    assert plan == costmodel.Plan(global_batch=BATCH, seq_len=LENGTH, dtype=CASES[case][1]).on(cluster)  # as asked, and no more
     chance = random.Random(case)
     questions = [drawn(model, cluster, chance) for _ in range(3000)]
     wanted = [asked_of_library(model, cluster, plan, framework, changes) for changes in questions]

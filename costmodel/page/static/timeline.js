@@ -5,22 +5,66 @@ function makeTimeline(DATA, formulas, kernel) {
   const call = (name, made) => formulas[name](...parameters[name].map((parameter) => made[parameter]));
   const isSend = (kind) => kind === code["send-forward"] || kind === code["send-backward"];
 
-  // The columns of an order; differences are from the event before of the same rank, kind and stage.
-  async function unpacked({packed, offsets, layers, ranks}) {
+  // The columns of a table; micro-batches are differences from the event before of the same rank, kind and stage.
+  async function unpacked({packed, offsets, layers}) {
     const bytes = Uint8Array.from(atob(packed), (one) => one.charCodeAt(0)), count = offsets.at(-1);
     const buffer = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
-    const micro = new Int32Array(buffer, 0, count), match = new Int32Array(buffer, 4 * count, count);
-    const stage = new Uint16Array(buffer, 8 * count, count), kind = new Uint8Array(buffer, 10 * count, count);
-    const rank = new Int32Array(count), last = [micro, match].map((column) => [column, new Int32Array(kinds.length * layers.length)]);
+    const micro = new Int32Array(buffer, 0, count), stage = new Uint16Array(buffer, 4 * count, count), kind = new Uint8Array(buffer, 6 * count, count);
+    const before = new Int32Array(kinds.length * layers.length);
     for (let r = 0; r + 1 < offsets.length; r++) {
-      for (const [, before] of last) before.fill(0);
-      for (let e = offsets[r]; e < offsets[r + 1]; e++) {
-        rank[e] = r;
-        const group = kind[e] * layers.length + stage[e];
-        for (const [column, before] of last) column[e] = before[group] += column[e];
+      before.fill(0);
+      for (let e = offsets[r]; e < offsets[r + 1]; e++) micro[e] = before[kind[e] * layers.length + stage[e]] += micro[e];
+    }
+    return {offsets, micro, stage, kind};
+  }
+  // A table with so many turns more in the middle of every rank.
+  function grown({offsets, micro, stage, kind}, repeat, turns) {
+    if (!turns) return {offsets, micro, stage, kind};
+    const {micro_batches, cuts, lengths} = repeat, count = offsets.at(-1) + turns * lengths.reduce((a, b) => a + b);
+    const long = {offsets: [0], micro: new Int32Array(count), stage: new Uint16Array(count), kind: new Uint8Array(count)};
+    let to = 0;
+    const copy = (first, last, shift) => {
+      for (let e = first; e < last; e++, to++) {
+        long.micro[to] = micro[e] + (kind[e] === code.sync ? 0 : shift);
+        long.stage[to] = stage[e];
+        long.kind[to] = kind[e];
+      }
+    };
+    cuts.forEach((cut, r) => {
+      const at = offsets[r] + cut;
+      copy(offsets[r], at, 0);
+      for (let turn = 1; turn <= turns; turn++) copy(at - lengths[r], at, turn * micro_batches);
+      copy(at, offsets[r + 1], turns * micro_batches);
+      long.offsets.push(to);
+    });
+    return long;
+  }
+  // For a send its receive and the reverse; for a sync the number of its group; else -1.
+  function matched({micro, stage, kind}) {
+    const match = new Int32Array(kind.length).fill(-1), waiting = new Map(), groups = new Map();
+    const ends = {[code["send-forward"]]: [0, 0], [code["receive-forward"]]: [0, -1], [code["send-backward"]]: [1, 0], [code["receive-backward"]]: [1, 1]};
+    for (let e = 0; e < kind.length; e++) {
+      const end = ends[kind[e]];
+      if (end) {
+        const key = ((stage[e] + end[1]) * 2 + end[0]) * 0x4000000 + micro[e], other = waiting.get(key);
+        if (other === undefined) { waiting.set(key, e); continue; }
+        match[e] = other;
+        match[other] = e;
+        waiting.delete(key);
+      } else if (kind[e] === code.sync) {
+        const key = stage[e] * 0x4000000 + micro[e];
+        if (!groups.has(key)) groups.set(key, groups.size);
+        match[e] = groups.get(key);
       }
     }
-    // what stays however long the passes take: where their times are, who sends on which link, how many ranks a sync waits for
+    return match;
+  }
+  // Everything of an order that stays however long the passes take.
+  async function known(table, turns) {
+    const {offsets, micro, stage, kind} = grown(await unpacked(table), table.repeat, turns), match = matched({micro, stage, kind});
+    const {layers, ranks} = table, count = kind.length, rank = new Int32Array(count);
+    for (let r = 0; r + 1 < offsets.length; r++) rank.fill(r, offsets[r], offsets[r + 1]);
+    // where the times of passes are, who sends on which link, how many ranks a sync waits for
     const place = new Uint16Array(count), link = new Int32Array(count), sends = [];
     let most = 0;
     for (let e = 0; e < count; e++) {
@@ -50,11 +94,11 @@ function makeTimeline(DATA, formulas, kernel) {
   // Start and end of every event [s].
   function played(made, step, stretch, micro_batches, order, events) {
     const {layers, ranks, syncs, chunks} = order, {offsets, kind, match, rank, place, link, sends, groups} = events, count = kind.length;
-    const known = new Map();
+    const times_of = new Map();
     const passes = (layers, first, last, chunks = 1) => {
       const key = `${layers}|${first}|${last}|${chunks}`;
-      if (!known.has(key)) known.set(key, call("stage_pass", {...made, layers, first, last, chunks}));
-      return known.get(key);
+      if (!times_of.has(key)) times_of.set(key, call("stage_pass", {...made, layers, first, last, chunks}));
+      return times_of.get(key);
     };
     const own = call("chunks", made);
     const slowest = Math.max(...call("rank_shares", made).filter(([, , , there]) => there).map(([layers, first, last]) => passes(layers, first, last, own).reduce((a, b) => a + b)));
@@ -87,11 +131,11 @@ function makeTimeline(DATA, formulas, kernel) {
       const {made, fields, ...refused} = model.checked(changes);
       if (!made) return refused;
       const {schedule, pipeline, virtual_stages} = made.plan, micro_batches = call("micro_batches", made);
-      const key = [schedule, pipeline, virtual_stages, micro_batches].join("|"), order = orders[key];
+      const key = [schedule, pipeline, virtual_stages, micro_batches].join("|"), [place, turns] = orders.of[key] ?? [], order = orders.tables[place];
       if (!order) return {error: `This page holds no order of passes for ${pipeline} stages of ${virtual_stages} chunks and ${micro_batches.toLocaleString("en")} micro-batches under this schedule: only those of its own plans, of no more than a quarter of a million events. costmodel.timeline in Python plays any.`};
       const play = (events) => played(made, model.known(made), model.stretch(made), micro_batches, order, events);
       if (held.has(key)) return play(held.get(key));
-      return unpacked(order).then((events) => { held.set(key, events); return play(events); });
+      return known(order, turns).then((events) => { held.set(key, events); return play(events); });
     };
   };
 }
