@@ -121,8 +121,8 @@ def timeline_script() -> str:
     names = ", ".join(formula.__name__ for formula in PLAYED)
     parameters = {formula.__name__: list(inspect.signature(formula).parameters) for formula in PLAYED}
     facts = embedded({"parameters": parameters, "kinds": KINDS})
-    made = f"makeTimeline({facts}, {{{names}}}, {{play, Program, BLOCKING, NON_BLOCKING}})"
-    source = _printed(PLAYED) + kernels.javascript("events") + static("timeline.js")
+    made = f"makeTimeline({facts}, {{{names}}}, {{play, Program, State, BLOCKING, NON_BLOCKING}})"
+    source = _printed(PLAYED) + kernels.javascript("events", "play") + static("timeline.js")
     return f"(() => {{\n{source}\nreturn {made};\n}})()"
 
 

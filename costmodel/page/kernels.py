@@ -18,12 +18,13 @@ ARRAYS = {"float64": "Float64Array", "int64": "Int32Array", "bool_": "Uint8Array
 
 
 @functools.cache
-def javascript(module: str) -> str:
-    """The functions, records and constants of a module of `costmodel.kernels` as JavaScript of the same names.
+def javascript(module: str, kernel: str) -> str:
+    """A kernel with what it calls, and the records and constants of its module, as JavaScript of the same names.
 
     Parameters
     ----------
-    module : its name
+    module : of `costmodel.kernels`
+    kernel : name of its function
 
     Raises
     ------
@@ -31,7 +32,16 @@ def javascript(module: str) -> str:
         at a statement that has no translation yet
     """
     source = (resources.files("costmodel.kernels") / f"{module}.py").read_text(encoding="utf-8")
-    return "\n".join(filter(None, map(_top, ast.parse(source).body))) + "\n"
+    body = ast.parse(source).body
+    functions = {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+    needed, waiting = {kernel}, [kernel]
+    while waiting:
+        named = {one.id for one in ast.walk(functions[waiting.pop()]) if isinstance(one, ast.Name)}
+        called = (named & functions.keys()) - needed
+        needed |= called
+        waiting += called
+    kept = (node for node in body if not isinstance(node, ast.FunctionDef) or node.name in needed)
+    return "\n".join(filter(None, map(_top, kept))) + "\n"
 
 
 def _top(node: ast.stmt) -> str:
