@@ -27,8 +27,9 @@ FOLLOWERS = {"line_rate": "bandwidth", "usable_memory": "memory", "rated_power":
 """Fields that change with another by the same factor, so that a change of the other says it."""
 NOT_COMPARED = (
     "name", "title", "gpus", "frameworks", "own_runs", "owner", "server_systems", "time_error", "published_parameters",
+    "trained_length",
 )  # fmt: skip
-"""Fields that no change of one number is about: names, a size that is asked for, what calibration keeps."""
+"""Fields that no change of an answer is about: names, a size that is asked for, what calibration keeps, lengths of training."""
 
 _SCALE = re.compile(r"(?:x\s*([0-9.eE+-]+)|([0-9.eE+-]+)\s*x)")
 _ALSO = {"kernel_time": "time", "power": "power", "rated_power": "power", "cache": "size"}
