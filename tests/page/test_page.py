@@ -12,6 +12,7 @@ import pytest
 import costmodel
 from costmodel.description.plan import SCHEDULES
 from costmodel.page.question import HELD as UNCHANGED
+from costmodel.words import label
 from tests.browser import Browser, opened
 from tests.page.questions import asked_of_library, difference, drawn
 
@@ -71,13 +72,57 @@ def test_the_page_gives_the_digits_of_python_on_a_thousand_questions(browser, pa
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_search_in_the_browser_ranks_by_time_what_the_library_ranks(browser, pages, case):
-    """The library puts the simplest of plans first that can't be told apart; the page, which knows no errors, the fastest."""
+def test_the_page_ranks_what_the_library_ranks_in_its_order_and_with_its_probabilities(browser, pages, case):
     page, what = pages[case]
     load(browser, page)
     found = browser.run("return (await window.costmodel.search({})).ranked.map((one) => one.step_time_s)")
-    wanted = sorted(one.step_time for one in what.candidates.found.ranked)
-    assert found[: len(wanted)] == pytest.approx(wanted, rel=1e-9)
+    ranked = what.candidates.found
+    assert found == pytest.approx([one.step_time for one in ranked], rel=1e-9)
+    rows = browser.run("return [...document.querySelectorAll('#rows tr')].map((row) => "
+                       "[...row.children].map((one) => one.textContent))")  # fmt: skip
+    for row, one, standing in zip(rows, ranked, ranked.standings.plans, strict=False):
+        if row[0].isdigit():
+            assert row[1].startswith(label(one.plan)) and row[-1] == f"{100 * standing.probability_fastest:.0f} %"
+    said = browser.run("return document.getElementById('sure').textContent")
+    assert f"number 1 of {ranked.fitting:,} that fit of {ranked.evaluated:,} legal plans" in said
+
+
+def test_under_a_moved_slider_no_probability_is_shown_that_the_page_cannot_know(browser, pages):
+    page, _ = pages["dense"]
+    load(browser, page)
+    assert "P(fastest)" in browser.run("return document.getElementById('sure').textContent")
+    browser.run(DRAG, "drag-rail-bandwidth", -20)
+    assert "P(fastest)" not in browser.run("return document.getElementById('sure').textContent")
+    cells = browser.run("return [...document.querySelectorAll('#rows tr')].map((row) => row.lastChild.textContent)")
+    assert set(cells) == {"\N{EN DASH}"}
+
+
+def test_compare_opens_on_another_plan_than_a_twin_of_the_chosen_one(browser, pages):
+    for page, _ in pages.values():
+        load(browser, page)
+        browser.run("document.getElementById('compare').click();" + PAUSE, 200)
+        pair = browser.run("return [...document.querySelectorAll('#rows tr.on, #rows tr.beside')].map((one) => "
+                           "[3, 6].map((place) => Number(one.children[place].textContent)))")  # fmt: skip
+        assert len(pair) == 2
+        assert any(abs(one / other - 1.0) > 5e-4 for one, other in zip(*pair, strict=True)), pair
+
+
+def test_a_slider_that_ends_at_the_peak_says_so(browser, pages):
+    page, _ = pages["dense"]
+    load(browser, page)
+    browser.run(DRAG, "drag-device-gemm-efficiency", 1000)
+    assert browser.run("return document.querySelector('output[for=drag-device-gemm-efficiency]').textContent") == "the peak"
+
+
+def test_where_nothing_fits_the_page_says_what_would(browser, tmp_path):
+    model, cluster = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-h100", gpus=1)
+    what = costmodel.whatif(model, cluster, global_batch=8, seq_len=2048)
+    what.write_html(tmp_path / "page.html")
+    load(browser, tmp_path / "page.html")
+    text = browser.run("return document.getElementById('offers').innerText")
+    assert "adapter lora" in text and "would fit with" in text and "_" not in text
+    load(browser, tmp_path / "page.html", "#device.memory=4e11")
+    assert browser.run("return document.getElementById('offers').hidden"), "offers are of the question as it was asked"
 
 
 def test_an_illegal_plan_is_refused_with_the_words_of_the_library(browser, pages):
@@ -127,7 +172,9 @@ def test_dragging_changes_the_answer_says_so_and_comes_back(browser, pages, caps
     times = [browser.run(DRAG, "drag-rail-bandwidth", -5)["milliseconds"] for _ in range(15)]
     with capsys.disabled():
         print(f"the same with the timeline open: median {sorted(times)[7]:.0f} ms, longest {max(times):.0f} ms")
-    browser.run("document.querySelector('[aria-label=\"reset rail bandwidth\"]').click();" + PAUSE, 500)
+    browser.run("""window.costmodel.redraw = null;
+        document.querySelector('[aria-label="reset rail bandwidth"]').click();
+        while (!window.costmodel.redraw) await new Promise((done) => setTimeout(done, 5));""")  # fmt: skip
     assert browser.run("return document.getElementById('answer').textContent") == before
     assert browser.run("return document.getElementById('diff').hidden")
 
@@ -159,16 +206,20 @@ def test_a_plan_of_ones_own_is_evaluated_or_refused_in_words(browser, pages):
     """
     wrong, _ = browser.run(own, "micro batch", "3")
     assert "micro_batch=3" in wrong or "micro-batches" in wrong
+    assert browser.run("return document.body.classList.contains('stale')"), "what is shown answers another question"
     wrong, row = browser.run(own, "micro batch", "1")
-    assert wrong == "" and "yours" in row
+    assert wrong == "" and "yours" in row and not browser.run("return document.body.classList.contains('stale')")
 
 
-@pytest.mark.parametrize(("width", "height"), [(1440, 900), (390, 844)])
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768), (390, 844)])
 def test_nothing_sticks_out_and_every_control_has_a_name(browser, pages, width, height):
     page, _ = pages["experts"]
     browser.resize(width, height)
     load(browser, page)
     assert browser.run("return document.documentElement.scrollWidth") <= width
+    room, table = browser.run("return [...document.querySelectorAll('main > .scroll:not([hidden]), main table')].map((one) => "
+                              "one.getBoundingClientRect().right)")  # fmt: skip
+    assert table <= room + 1, "the table is cut"
     nameless = browser.run("""return [...document.querySelectorAll('input,select,button')].filter((one) =>
         !(one.labels?.length || one.textContent.trim() || one.getAttribute('aria-label'))).map((one) => one.outerHTML)""")
     assert nameless == []
