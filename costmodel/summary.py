@@ -7,6 +7,7 @@ from html import escape
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from costmodel.results import fitted
 from costmodel.units import format_bytes, format_seconds
 from costmodel.words import label, lack, part_name, sentence
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from costmodel.evaluation.capacity import Capacity
     from costmodel.evaluation.estimation import Estimate
     from costmodel.evaluation.plan_search import SearchResult
+    from costmodel.evaluation.verdicts import Verdict
     from costmodel.simulation.playback import Timeline
     from costmodel.simulation.played_step import Simulation
     from costmodel.simulation.transactions import Ledger
@@ -56,12 +58,17 @@ def _title(estimate: Estimate) -> str:
     )
 
 
+def _lines(head: str, *rest: str) -> str:
+    """A heading and what belongs to it, as a console shows them."""
+    return fitted("\n".join([head, *(f"  {line}" for line in rest)]))
+
+
 def estimate_text(made: Estimate) -> str:
-    """An estimate in two lines."""
+    """An estimate in a few lines."""
     judged = "fits" if made.fits else f"does not fit by {format_bytes(-made.memory_margin)}"
     if made.host_memory_margin < 0.0:
         judged = f"does not fit: {lack(made)}"
-    return f"Estimate: {_title(made)}\n  {sentence(made)}; {judged}"
+    return _lines(f"Estimate: {_title(made)}", f"{sentence(made)}; {judged}")
 
 
 def estimate_html(made: Estimate) -> str:
@@ -78,10 +85,15 @@ def estimate_html(made: Estimate) -> str:
 
 
 def capacity_text(made: Capacity) -> str:
-    """A capacity in two lines, or with what would fit where nothing does."""
+    """A capacity in a few lines."""
     if made.estimate is None:
-        return f"Capacity: {made.said()}\n  {made.why_none()}"
-    return f"Capacity: {made.said()}\n  {_title(made.estimate)}\n  {sentence(made.estimate)}"
+        return _lines(f"Capacity: {made.said()}", made.why_none())
+    return _lines(f"Capacity: {made.said()}", _title(made.estimate), sentence(made.estimate))
+
+
+def verdict_text(made: Verdict) -> str:
+    """A verdict in a few lines."""
+    return _lines(f"Verdict: {_title(made.estimate)}", str(made))
 
 
 def search_text(made: SearchResult) -> str:
@@ -91,13 +103,13 @@ def search_text(made: SearchResult) -> str:
         f"{made.evaluated:,} legal plans of {made.considered:,}, {made.fitting:,} fit"
     )
     if not made.ranked:
-        return f"{head}\n  {made.why_none()}"
+        return _lines(head, made.why_none())
     rows = [
-        f"  {place}. {label(one.plan)}: {format_seconds(one.step_time)}, {format_bytes(one.memory.total)}"
+        f"{place}. {label(one.plan)}: {format_seconds(one.step_time)}, {format_bytes(one.memory.total)}"
         for place, one in enumerate(made.ranked[:3], 1)
     ]
-    rest = [f"  and {len(made.ranked) - 3} more"] if len(made.ranked) > 3 else []
-    return "\n".join([head, *rows, *rest])
+    rest = [f"and {len(made.ranked) - 3} more"] if len(made.ranked) > 3 else []
+    return _lines(head, *rows, *rest)
 
 
 def ranked_rows(made: SearchResult) -> list[tuple[str, ...]]:
@@ -123,13 +135,18 @@ def search_html(made: SearchResult) -> str:
     return table(head, COLUMNS, ranked_rows(made), note)
 
 
-def timeline_text(made: Timeline) -> str:
-    """A timeline in two lines."""
+def _timeline(made: Timeline) -> tuple[str, str]:
+    """A timeline in two parts: what it is of, and what came out."""
     order = made.schedule
     return (
-        f"Timeline: {order.name}, {order.ranks} ranks, {order.micro_batches} micro-batches, {len(made.start):,} events\n"
-        f"  {format_seconds(made.total)} in all, bubble {100 * made.bubble_rate:.1f} % of {format_seconds(made.period)}"
+        f"Timeline: {order.name}, {order.ranks} ranks, {order.micro_batches} micro-batches, {len(made.start):,} events",
+        f"{format_seconds(made.total)} in all, bubble {100 * made.bubble_rate:.1f} % of {format_seconds(made.period)}"
     )
+
+
+def timeline_text(made: Timeline) -> str:
+    """A timeline in a few lines."""
+    return _lines(*_timeline(made))
 
 
 def timeline_html(made: Timeline) -> str:
@@ -141,15 +158,20 @@ def timeline_html(made: Timeline) -> str:
         ]
         for rank in range(made.schedule.ranks)
     ]  # fmt: skip
-    return table(timeline_text(made).replace("\n ", ":"), ["rank", "busy", "bubble", "micro-batches in flight"], rows)
+    return table(": ".join(_timeline(made)), ["rank", "busy", "bubble", "micro-batches in flight"], rows)
+
+
+def _simulation(made: Simulation) -> tuple[str, str]:
+    """A simulation in two parts: what it is of, and what came out."""
+    return (
+        f"Simulation: {_title(made.estimate)}, {label(made.estimate.plan)}, {made.events:,} events",
+        f"{format_seconds(made.step_time)} a step, {format_seconds(made.estimate.step_time)} estimated"
+    )
 
 
 def simulation_text(made: Simulation) -> str:
-    """A simulation in two lines."""
-    return (
-        f"Simulation: {_title(made.estimate)}, {label(made.estimate.plan)}, {made.events:,} events\n"
-        f"  {format_seconds(made.step_time)} a step, {format_seconds(made.estimate.step_time)} estimated"
-    )
+    """A simulation in a few lines."""
+    return _lines(*_simulation(made))
 
 
 def simulation_html(made: Simulation) -> str:
@@ -158,17 +180,22 @@ def simulation_html(made: Simulation) -> str:
         [part.replace("_", " "), format_seconds(float(times.mean())), f"{100 * float(times.mean()) / made.total:.1f} %"]
         for part, times in made.times.items() if times.any()
     ]  # fmt: skip
-    return table(simulation_text(made).replace("\n ", ":"), ["part", "mean of all ranks", "of the step"], rows)
+    return table(": ".join(_simulation(made)), ["part", "mean of all ranks", "of the step"], rows)
+
+
+def _ledger(made: Ledger) -> tuple[str, str]:
+    """A ledger in two parts: what it is of, and what came out."""
+    busiest = made.saturates_first
+    return (
+        f"Ledger: {_title(made.estimate)}, {label(made.estimate.plan)}: {format_bytes(made.cluster_bytes)} a step in all",
+        f"a rank of the {made.busiest} stage sends {format_bytes(made.sent_bytes[made.busiest])}; "
+        f"{busiest.level} is busy {100 * busiest.busy:.1f} % of the step"
+    )
 
 
 def ledger_text(made: Ledger) -> str:
-    """A ledger in two lines."""
-    busiest = made.saturates_first
-    return (
-        f"Ledger: {_title(made.estimate)}, {label(made.estimate.plan)}: {format_bytes(made.cluster_bytes)} a step in all\n"
-        f"  a rank of the {made.busiest} stage sends {format_bytes(made.sent_bytes[made.busiest])}; "
-        f"{busiest.level} is busy {100 * busiest.busy:.1f} % of the step"
-    )
+    """A ledger in a few lines."""
+    return _lines(*_ledger(made))
 
 
 def ledger_html(made: Ledger) -> str:
@@ -177,15 +204,20 @@ def ledger_html(made: Ledger) -> str:
         [row.collective, row.group, f"{row.count:,.0f}", format_bytes(row.nbytes), format_seconds(row.count * row.time)]
         for row in sorted(made.of(), key=lambda row: -row.count * row.time)
     ]
-    return table(ledger_text(made).replace("\n ", ":"), ["collective", "group", "count", "size", "time in all"], rows)
+    return table(": ".join(_ledger(made)), ["collective", "group", "count", "size", "time in all"], rows)
+
+
+def _partition(made: Partition) -> tuple[str, str]:
+    """A partition in two parts: what it is of, and what came out."""
+    return (
+        f"Partition: {len(made.chain.layers)} layers on {made.workers} machines as {made.configuration}",
+        f"{format_seconds(made.time)} a minibatch, {made.speedup:.2f} times as fast as data parallelism"
+    )
 
 
 def partition_text(made: Partition) -> str:
-    """A partition in two lines."""
-    return (
-        f"Partition: {len(made.chain.layers)} layers on {made.workers} machines as {made.configuration}\n"
-        f"  {format_seconds(made.time)} a minibatch, {made.speedup:.2f} times as fast as data parallelism"
-    )
+    """A partition in a few lines."""
+    return _lines(*_partition(made))
 
 
 def partition_html(made: Partition) -> str:
@@ -197,4 +229,4 @@ def partition_html(made: Partition) -> str:
         ]
         for place, (stage, held) in enumerate(zip(made.pipeline, made.memory, strict=True))
     ]  # fmt: skip
-    return table(partition_text(made).replace("\n ", ":"), ["stage", "layers", "replicas", "compute", "memory"], rows)
+    return table(": ".join(_partition(made)), ["stage", "layers", "replicas", "compute", "memory"], rows)

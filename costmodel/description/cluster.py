@@ -11,6 +11,7 @@ from costmodel.description.framework import Framework
 from costmodel.errors import InvalidValue
 from costmodel.formulas.network import nccl, rccl
 from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
+from costmodel.results import brief
 from costmodel.units import quantity
 
 MAX_GPUS = 10_000_000
@@ -47,6 +48,8 @@ class Level:
     topology: str = "switch"
     oversubscription: float = 1.0
     line_rate: float | None = None
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         text("level name", self.name)
@@ -87,9 +90,11 @@ class Cluster:
     device: Device
     levels: Sequence[Level]
     gpus: int | None = None
-    frameworks: Mapping[str, Framework] = dataclasses.field(default_factory=dict)
+    frameworks: Mapping[str, Framework] = dataclasses.field(default_factory=dict, hash=False)
     title: str = ""
     host_memory: float | None = None
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         text("name", self.name)

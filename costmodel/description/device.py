@@ -9,6 +9,7 @@ from costmodel.checks import filled, mapping, positive_int, real, text
 from costmodel.errors import InvalidValue, NotModelled
 from costmodel.formulas.compute import limited_clock
 from costmodel.formulas.quantities import DeviceNumbers
+from costmodel.results import brief
 from costmodel.units import quantity
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4")
@@ -60,15 +61,15 @@ class Efficiency:
     narrow_clock : the same of products of 8 and 4 bits
     """
 
-    gemm: Mapping[str, float]
-    best: Mapping[str, float]
-    gemm_output: PerDtype
-    gemm_depth: PerDtype
+    gemm: Mapping[str, float] = dataclasses.field(hash=False)
+    best: Mapping[str, float] = dataclasses.field(hash=False)
+    gemm_output: PerDtype = dataclasses.field(hash=False)
+    gemm_depth: PerDtype = dataclasses.field(hash=False)
     product_memory: float
     grouped_memory: float
-    grouped: Mapping[str, float]
-    grouped_rows: PerDtype
-    grouped_output: PerDtype
+    grouped: Mapping[str, float] = dataclasses.field(hash=False)
+    grouped_rows: PerDtype = dataclasses.field(hash=False)
+    grouped_output: PerDtype = dataclasses.field(hash=False)
     attention_forward: float
     attention_backward: float
     attention_length: float
@@ -86,6 +87,8 @@ class Efficiency:
     kernel_time: float
     sustained_clock: float = 1.0
     narrow_clock: float = 1.0
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         for field in ("gemm", "best", "grouped"):
@@ -153,6 +156,8 @@ class LayerEfficiency:
     memory: float
     kernel_time: float
 
+    __repr__ = brief
+
     def __post_init__(self) -> None:
         for field in ("gemm", "winograd", "memory"):
             real(field, getattr(self, field), 1e-4, 1.2)
@@ -188,7 +193,7 @@ class Device:
     """
 
     name: str
-    dense_peak: Mapping[str, float]
+    dense_peak: Mapping[str, float] = dataclasses.field(hash=False)
     memory: float
     memory_bandwidth: float
     efficiency: Efficiency
@@ -201,6 +206,8 @@ class Device:
     title: str = ""
     power: float | None = None
     rated_power: float | None = None
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         text("name", self.name)

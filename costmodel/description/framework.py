@@ -15,6 +15,7 @@ from costmodel.errors import InvalidValue
 from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS
 from costmodel.formulas.quantities import OwnRun, Software
 from costmodel.records import flat
+from costmodel.results import brief
 
 SPLITTING = tuple(one.column for one in DIMENSIONS if one.column not in ("data", "virtual_stages"))
 SCHEDULES = tuple(TRAITS)
@@ -174,6 +175,8 @@ class Framework:
     own_runs: Sequence[OwnRun] = ()
     owner: str = ""
     title: str = ""
+
+    __repr__ = brief
 
     def server_system(self, synchronisation: str) -> ServerSystem:
         """Constants of a plan's way to synchronise; those of links alone where it has none of its own."""

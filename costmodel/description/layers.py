@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from costmodel.checks import listing, positive_int, real, text
 from costmodel.errors import InvalidValue, UnreadableFile
+from costmodel.results import brief
 
 MAX_LAYERS = 10_000
 MAX_FILE_SIZE = 16_000_000
@@ -39,6 +40,8 @@ class ChainLayer:
     parameter_bytes: float
     inputs: Sequence[str] | None = None
     saved_bytes: float | None = None
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         text("layer name", self.name)
@@ -71,6 +74,8 @@ class LayerChain:
     name: str
     layers: Sequence[ChainLayer]
     minibatch: int | None = None
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         text("name", self.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from costmodel.checks import flag, real, text
+from costmodel.results import brief
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,8 @@ class Peer:
     upload: float
     download: float
     client: bool = False
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         text("name", self.name)

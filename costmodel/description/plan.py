@@ -35,6 +35,7 @@ from costmodel.formulas.quantities import (
 from costmodel.formulas.transformer import precision
 from costmodel.formulas.transformer.update import NEWTON_SCHULZ_STEPS
 from costmodel.records import Row
+from costmodel.results import brief
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
@@ -202,6 +203,8 @@ class Plan:
     prefetch_bytes: float | None = None
     optimizer_offload: float = 0.0
     activation_offload: float = 0.0
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         plain_fields(self)

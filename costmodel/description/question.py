@@ -22,6 +22,7 @@ from costmodel.formulas.quantities import (
     Software,
 )
 from costmodel.formulas.transformer import adapters
+from costmodel.results import brief
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Question:
     model: Transformer
     cluster: Cluster
     framework: Framework
+
+    __repr__ = brief
 
     @functools.cached_property
     def shape(self) -> ModelNumbers:

@@ -10,6 +10,7 @@ from costmodel.checks import flag, positive_int
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.errors import InvalidValue
 from costmodel.formulas.network import collectives, communication
+from costmodel.results import brief
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster, Level
@@ -34,6 +35,8 @@ class Group:
     ranks: int
     stride: int = 1
     alone: bool = False
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         positive_int("ranks", self.ranks, MOST)

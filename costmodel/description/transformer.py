@@ -16,6 +16,7 @@ from costmodel.formulas.quantities import (
 )
 from costmodel.formulas.transformer import flops, parameters
 from costmodel.records import Row, made
+from costmodel.results import brief
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,6 +138,8 @@ class Transformer:
     head_transform: bool = False
     trained_length: int = dataclasses.field(default=0, compare=False)
     published_parameters: float | None = None
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:

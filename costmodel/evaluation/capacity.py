@@ -21,6 +21,7 @@ from costmodel.evaluation.search_result import SearchResult
 from costmodel.evaluation.search_space import TOKENS_OF_A_CONTEXT_RANK
 from costmodel.evaluation.verdicts import verdict
 from costmodel.records import Row, changed
+from costmodel.results import figure
 from costmodel.words import CAPACITIES, counted, lack
 
 TOKENS = 128
@@ -51,6 +52,8 @@ class Capacity:
     tried: str
     ended_by: str = "memory"
     smallest: SearchResult | Estimate | None = None
+
+    plot = figure
 
     def __repr__(self) -> str:
         from costmodel.summary import capacity_text

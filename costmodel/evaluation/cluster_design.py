@@ -23,6 +23,7 @@ from costmodel.evaluation.price import BILLION, HOUR, price_per_billion_tokens
 from costmodel.evaluation.search_result import SearchResult
 from costmodel.evaluation.selection import unbeaten
 from costmodel.records import Row
+from costmodel.results import brief
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Option:
     reaches: bool
     why: str = ""
 
+    __repr__ = brief
+
     def to_dict(self) -> Row:
         """One row, with units in the names."""
         level = self.cluster.levels
@@ -70,6 +73,8 @@ class ClusterDesign:
     """
 
     options: tuple[Option, ...]
+
+    __repr__ = brief
 
     @property
     def reached(self) -> tuple[Option, ...]:

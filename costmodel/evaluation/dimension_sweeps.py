@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from costmodel.evaluation.error_model import interval
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.factors import quantities, scaled
 from costmodel.evaluation.plan_search import CHOICES, SPLIT, SearchResult, search_by_name
+from costmodel.results import brief, figure
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 COLUMNS = (*SPLIT, "data_parallel")
 """Dimensions along which one search has every cell."""
@@ -61,6 +65,13 @@ class HeatMap(NamedTuple):
     rows: tuple[object, ...]
     cells: tuple[tuple[Cell, ...], ...]
 
+    def __repr__(self) -> str:
+        return brief(self)
+
+    def plot(self, kind: str | None = None) -> go.Figure:
+        """As `costmodel.results.figure`."""
+        return figure(self, kind)
+
 
 class ScalingPoint(NamedTuple):
     """The best plan on one number of GPUs.
@@ -97,6 +108,13 @@ class Scaling(NamedTuple):
 
     strong: tuple[ScalingPoint, ...]
     weak: tuple[ScalingPoint, ...]
+
+    def __repr__(self) -> str:
+        return brief(self)
+
+    def plot(self, kind: str | None = None) -> go.Figure:
+        """As `costmodel.results.figure`."""
+        return figure(self, kind)
 
 
 def heat_map(

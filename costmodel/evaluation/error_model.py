@@ -226,7 +226,7 @@ class Slopes:
     """
 
     blocks: tuple[Block, ...]
-    device: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    device: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
 
     def covariance(self, other: Slopes) -> float:
         """Covariance of two estimates' logarithms that shared constants cause."""

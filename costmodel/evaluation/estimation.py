@@ -31,6 +31,7 @@ from costmodel.evaluation.memory_breakdown import Asked, Bill
 from costmodel.formulas.quantities import DeviceNumbers, Inputs, Memory, Number, PlanNumbers, Software, Step
 from costmodel.formulas.transformer import adapters
 from costmodel.records import Row
+from costmodel.results import figure
 
 FIT_PROBABILITY = 0.9
 """Probability to fit from which a plan is recommended."""
@@ -80,6 +81,8 @@ class Estimate:
     plan: Plan
     step: StepParts
     required_probability: float = FIT_PROBABILITY
+
+    plot = figure
 
     def __repr__(self) -> str:
         from costmodel.summary import estimate_text

@@ -19,6 +19,7 @@ from costmodel.formulas.quantities import (
 )
 from costmodel.formulas.transformer import memory as formula
 from costmodel.formulas.transformer.parameters import stage_model
+from costmodel.results import brief, figure
 
 if TYPE_CHECKING:
     import pandas
@@ -56,6 +57,8 @@ class StageBill:
     parts: Memory
     phase: str
 
+    __repr__ = brief
+
     @property
     def total(self) -> float:
         """Bytes in all."""
@@ -88,6 +91,9 @@ class MemoryTimeline:
 
     stage: int
     moments: tuple[Moment, ...]
+
+    __repr__ = brief
+    plot = figure
 
     @property
     def peak(self) -> Moment:
@@ -132,6 +138,8 @@ class Bill:
     buffers: float
     overhead: float
     asked: Asked = dataclasses.field(repr=False, compare=False)
+
+    __repr__ = brief
 
     @property
     def allocated(self) -> float:

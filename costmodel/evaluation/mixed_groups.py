@@ -26,6 +26,7 @@ from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.plan_search import search
 from costmodel.formulas.network.algorithms import ring_all_reduce
 from costmodel.records import Row, made
+from costmodel.results import brief
 from costmodel.units import quantity
 
 MOST_GROUPS, MOST_SHARES = 8, 64
@@ -48,6 +49,8 @@ class Group:
     global_batch: int
     estimate: Estimate
 
+    __repr__ = brief
+
 
 @dataclasses.dataclass(frozen=True)
 class UnlikeGroups:
@@ -66,6 +69,8 @@ class UnlikeGroups:
     inside_time: float
     between_time: float
     tokens: int
+
+    __repr__ = brief
 
     @property
     def step_time(self) -> float:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from costmodel.checks import kind
 from costmodel.evaluation.estimation import Estimate
 from costmodel.formulas.quantities import DeviceNumbers, Number, Software
 from costmodel.formulas.transformer import attention, layer
 from costmodel.records import replaced
+from costmodel.results import brief, figure
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 BOUNDLESS = 1e60
 """A rate that no kernel notices [FLOP/s or bytes/s]."""
@@ -61,6 +65,13 @@ class Roofline(NamedTuple):
     bandwidth: float
     operators: tuple[Operator, ...]
     streaming_time: float
+
+    def __repr__(self) -> str:
+        return brief(self)
+
+    def plot(self, kind: str | None = None) -> go.Figure:
+        """As `costmodel.results.figure`."""
+        return figure(self, kind)
 
     @property
     def ridge(self) -> float:

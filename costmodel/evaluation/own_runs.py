@@ -25,6 +25,7 @@ from costmodel.evaluation.error_model import covariance_of
 from costmodel.formulas import discrepancy
 from costmodel.formulas.quantities import Inputs, OwnRun, Software, Step
 from costmodel.records import flat, made, paths, replaced
+from costmodel.results import brief
 from costmodel.solvers.fitting import Array
 
 SLOWER = {
@@ -171,6 +172,8 @@ class Influence:
     moved: str
     by: float
     disagrees: bool
+
+    __repr__ = brief
 
 
 def influences(

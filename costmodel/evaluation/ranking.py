@@ -11,6 +11,7 @@ import numpy as np
 
 from costmodel.evaluation.estimation import Estimate, fill_slopes
 from costmodel.evaluation.simplicity import TIE
+from costmodel.results import brief
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,6 +54,8 @@ class Standings:
 
     plans: tuple[Standing, ...]
     optimism: float
+
+    __repr__ = brief
 
 
 def shared_errors(estimates: Sequence[Estimate]) -> NDArray[np.float64]:

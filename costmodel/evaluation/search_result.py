@@ -24,6 +24,7 @@ from costmodel.evaluation.estimation import FIT_PROBABILITY, Estimate
 from costmodel.evaluation.ranking import Standings, standings
 from costmodel.formulas.quantities import Settings
 from costmodel.records import Row
+from costmodel.results import figure
 from costmodel.words import alternatives, lack, rejections
 
 if TYPE_CHECKING:
@@ -145,8 +146,8 @@ class SearchResult:
     considered: int
     evaluated: int
     fitting: int
-    rejected: dict[str, int]
-    ranked: list[Estimate]
+    rejected: dict[str, int] = dataclasses.field(hash=False)
+    ranked: list[Estimate] = dataclasses.field(hash=False)
     closest_miss: Estimate | None
     every: Evaluated | None = dataclasses.field(default=None, repr=False, compare=False)
     replays: tuple[Replayed, ...] = ()
@@ -155,6 +156,8 @@ class SearchResult:
     frontier: tuple[Estimate, ...] | None = dataclasses.field(default=None, repr=False, compare=False)
     twins: tuple[tuple[Plan, ...], ...] = ()
     find_leaders: Callable[[], Sequence[Estimate]] | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    plot = figure
 
     def __len__(self) -> int:
         return len(self.ranked)

@@ -18,6 +18,7 @@ from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue
 from costmodel.evaluation.sweep_cells import Definition, Rows, run_cells
 from costmodel.evaluation.sweep_files import SweepFiles
+from costmodel.results import brief
 
 if TYPE_CHECKING:
     import pandas
@@ -54,6 +55,8 @@ class Sweep:
     resumed: int
     plans: int
     failed: int
+
+    __repr__ = brief
 
     def to_pandas(self) -> pandas.DataFrame:
         """The rows as a pandas frame (extra ``frame``)."""

@@ -9,6 +9,7 @@ from costmodel.checks import kind
 from costmodel.errors import CostModelError
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.evaluation.single_changes import changes_of_plan
+from costmodel.results import brief, figure
 from costmodel.words import lack
 
 
@@ -26,6 +27,8 @@ class Fix:
     change: str
     estimate: Estimate
     cost: float
+
+    __repr__ = brief
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,8 +52,15 @@ class Verdict:
     probability: float
     stage: int
     phase: str
-    largest: list[tuple[str, float]]
-    fixes: list[Fix]
+    largest: list[tuple[str, float]] = dataclasses.field(hash=False)
+    fixes: list[Fix] = dataclasses.field(hash=False)
+
+    plot = figure
+
+    def __repr__(self) -> str:
+        from costmodel.summary import verdict_text
+
+        return verdict_text(self)
 
     def __str__(self) -> str:
         need, limit = self.estimate.memory.total / 2**30, (self.estimate.memory.total + self.margin) / 2**30

@@ -37,6 +37,7 @@ from costmodel.formulas.stage import outside_passes, stage_pass
 from costmodel.formulas.transformer import activations
 from costmodel.kernels.events import Program, played
 from costmodel.records import as_number
+from costmodel.results import figure
 
 if TYPE_CHECKING:
     import pandas
@@ -72,6 +73,8 @@ class Timeline:
     end: Floats
     work: Floats
     held_bytes: Floats
+
+    plot = figure
 
     def __repr__(self) -> str:
         from costmodel.summary import timeline_text

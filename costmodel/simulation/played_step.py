@@ -13,6 +13,7 @@ from costmodel.checks import positive_int
 from costmodel.description.schedule import BACKWARD, FORWARD, Schedule
 from costmodel.evaluation.estimation import Estimate
 from costmodel.formulas.pipeline.schedules import SCHEDULES
+from costmodel.results import figure
 from costmodel.simulation.transactions import Ledger
 
 if TYPE_CHECKING:
@@ -219,6 +220,8 @@ class Simulation:
     instances: Instances
     pieces: Pieces
     base: Floats
+
+    plot = figure
 
     def __repr__(self) -> str:
         from costmodel.summary import simulation_text

@@ -28,6 +28,7 @@ from costmodel.evaluation.transactions import (
     Transaction,
     rule_of_plan,
 )
+from costmodel.results import figure
 
 if TYPE_CHECKING:
     import pandas
@@ -91,6 +92,8 @@ class Ledger:
     rule: Rule
     stages: tuple[Stage, ...]
     transactions: tuple[Transaction, ...]
+
+    plot = figure
 
     def __repr__(self) -> str:
         from costmodel.summary import ledger_text

@@ -10,6 +10,7 @@ import numpy as np
 from costmodel.checks import plain, real
 from costmodel.description.peers import Peer
 from costmodel.formulas.systems import byteps_shares
+from costmodel.results import brief
 from costmodel.solvers.collaboration import Flags, Floats
 from costmodel.studies.collaboration import averaging_load, collaborate
 
@@ -30,6 +31,8 @@ class AveragingStrategies:
     parameter_server: float
     byteps: float
     adaptive: float
+
+    __repr__ = brief
 
     @property
     def gain(self) -> float:

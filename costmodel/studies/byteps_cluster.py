@@ -7,6 +7,7 @@ import dataclasses
 from costmodel.checks import flag, kind, plain, plain_fields, positive_int, real, whole
 from costmodel.formulas.systems import byteps_shares as formulas
 from costmodel.formulas.systems.server_exchange import exposed_time
+from costmodel.results import brief
 from costmodel.units import format_bytes, format_seconds
 
 MOST_MACHINES = 1_000_000
@@ -29,6 +30,8 @@ class PCIeMachine:
     cpu_bandwidth: float
     gpu_bandwidth: float
     optimal_split: bool = False
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         plain_fields(self)
@@ -64,6 +67,8 @@ class NVLinkMachine:
     nvlink_bandwidth: float
     cpu_bandwidth: float
     shared_switch: bool = False
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         plain_fields(self)
@@ -107,6 +112,8 @@ class BytePSStep:
     gain_over_parameter_server: float | None
     bottleneck: str
     why: str
+
+    __repr__ = brief
 
 
 def byteps(

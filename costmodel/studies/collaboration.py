@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from costmodel.checks import flag, kind, listing, mapping, plain, positive_int, real, whole
 from costmodel.description.peers import Peer
 from costmodel.errors import InvalidValue, NotModelled
+from costmodel.results import brief
 from costmodel.solvers import collaboration as solver
 from costmodel.units import format_seconds
 
@@ -43,6 +44,8 @@ class Contribution:
     upload_bytes: float
     download_bytes: float
 
+    __repr__ = brief
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Collaboration:
@@ -70,6 +73,8 @@ class Collaboration:
     staleness: int
     bottleneck: str
     why: str
+
+    __repr__ = brief
 
     @property
     def throughput(self) -> float:

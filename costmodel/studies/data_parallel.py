@@ -18,6 +18,7 @@ from costmodel.errors import InvalidValue
 from costmodel.formulas.network import collectives, wiring
 from costmodel.formulas.quantities import NetworkNumbers
 from costmodel.records import as_number
+from costmodel.results import brief
 
 Wiring = Literal["switch", "bus", "mesh", "cube-mesh"]
 CUBE_MESH_GPUS = 8
@@ -44,6 +45,8 @@ class DataParallelStep:
     exchange: float
     exposed: float
     buckets: int
+
+    __repr__ = brief
 
     @property
     def time(self) -> float:

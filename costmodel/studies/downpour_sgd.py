@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from costmodel.checks import listing, positive_int, real
 from costmodel.errors import InvalidValue
 from costmodel.formulas.systems import distbelief as formulas
+from costmodel.results import brief
 from costmodel.studies import staleness as stale
 from costmodel.studies.servers import Stragglers, parameter_server
 from costmodel.studies.staleness import Staleness
@@ -37,6 +38,8 @@ class StepsCurve:
 
     staleness: Sequence[float]
     updates: Sequence[float]
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         points, updates = listing("staleness", self.staleness), listing("updates", self.updates)
@@ -91,6 +94,8 @@ class Downpour:
     hours: float | None
     bottleneck: str
     why: str
+
+    __repr__ = brief
 
 
 def downpour(

@@ -8,6 +8,7 @@ import math
 from costmodel.checks import choice, kind, positive_int
 from costmodel.description.condense import condensed
 from costmodel.description.layers import LayerChain
+from costmodel.results import brief
 from costmodel.studies.rematerialisation import Checkpointing, checkpoint
 
 METHODS = ("optimal", "sqrt", "recursive", "revolve", "selective")
@@ -31,6 +32,8 @@ class NetworkCheckpointing:
     blocks: tuple[tuple[str, ...], ...]
     schedule: Checkpointing
     whole_bytes: float
+
+    __repr__ = brief
 
     @property
     def peak_bytes(self) -> int:

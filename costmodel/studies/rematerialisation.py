@@ -18,6 +18,7 @@ from typing import NamedTuple
 from costmodel.checks import choice, kind, listing, positive_int, real, whole
 from costmodel.description.layers import ChainLayer, LayerChain
 from costmodel.errors import InvalidValue, NotModelled
+from costmodel.results import brief, figure
 from costmodel.solvers.rematerialisation import (
     BACKWARD,
     COUNTED,
@@ -88,6 +89,9 @@ class Checkpointing:
     exact: bool
     actions: Sequence[Action]
     execution: Execution
+
+    __repr__ = brief
+    plot = figure
 
     @property
     def peak_bytes(self) -> int:
@@ -162,7 +166,10 @@ class Curve:
 
     chain: LayerChain
     input_bytes: int
-    points: Mapping[str, Sequence[CurvePoint]]
+    points: Mapping[str, Sequence[CurvePoint]] = dataclasses.field(hash=False)
+
+    __repr__ = brief
+    plot = figure
 
     @property
     def forward_time(self) -> float:

@@ -9,6 +9,7 @@ from costmodel.checks import flag, positive_int, real, whole
 from costmodel.errors import InvalidValue
 from costmodel.formulas.systems import distbelief as formulas
 from costmodel.formulas.systems import server_exchange as servers_formulas
+from costmodel.results import brief
 from costmodel.studies import staleness as stale
 from costmodel.studies.staleness import Staleness
 
@@ -52,6 +53,8 @@ class Sandblaster:
     staleness: Staleness
     hours: float | None
     answered_by: str
+
+    __repr__ = brief
 
 
 def sandblaster(

@@ -13,6 +13,7 @@ from costmodel.formulas.quantities import Number
 from costmodel.formulas.systems import server_exchange as formulas
 from costmodel.formulas.systems.distbelief import per_step
 from costmodel.records import as_number
+from costmodel.results import brief
 from costmodel.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Stragglers:
 
     distribution: str = "deterministic"
     spread: float = 0.0
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         choice("distribution", self.distribution, tuple(LARGEST_SPREAD))
@@ -104,6 +107,8 @@ class Filters:
     kkt: float = 0.0
     compression: float = 1.0
 
+    __repr__ = brief
+
     def __post_init__(self) -> None:
         for field in ("key_caching", "significantly_modified", "random_skip", "kkt"):
             real(field, getattr(self, field), 0.0, 1.0)
@@ -153,6 +158,8 @@ class ParameterServerStep:
     bottleneck: str
     why: str
     answered_by: str
+
+    __repr__ = brief
 
     @property
     def throughput(self) -> float:

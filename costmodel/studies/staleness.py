@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from costmodel.checks import flag, positive_int, real
 from costmodel.errors import InvalidValue
 from costmodel.formulas.pipeline import staleness as formulas
+from costmodel.results import brief
 
 TAIL = 1e-9
 """Probability that a distribution without end leaves out."""
@@ -37,7 +38,9 @@ class Staleness:
     (1.0, 2, 2.0)
     """
 
-    distributions: Mapping[str, tuple[float, ...]]
+    distributions: Mapping[str, tuple[float, ...]] = dataclasses.field(hash=False)
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         if not self.distributions:

@@ -11,6 +11,7 @@ from costmodel.checks import listing, positive_int, real
 from costmodel.errors import CostModelError, IllegalPlan, InvalidValue
 from costmodel.formulas.systems import batch_sizes as formulas
 from costmodel.formulas.systems import training_run
+from costmodel.results import brief
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
@@ -52,6 +53,8 @@ class BatchScaling:
     critical_batch: Constant
     fewest_samples: Constant
     relative_error: float = 0.0
+
+    __repr__ = brief
 
     def steps(self, batch: float) -> float:
         """Optimizer steps to the loss with a batch."""
@@ -155,6 +158,8 @@ class Choice:
     price: float | None
     frontier: bool = False
 
+    __repr__ = brief
+
     @property
     def time(self) -> float:
         """Of the run, without failures [s]."""
@@ -176,6 +181,8 @@ class Frontier:
     """
 
     choices: tuple[Choice, ...]
+
+    __repr__ = brief
 
     @property
     def fastest(self) -> Choice:

@@ -9,6 +9,7 @@ from costmodel.checks import positive_int, real
 from costmodel.description.peers import Peer
 from costmodel.errors import InvalidValue
 from costmodel.formulas.systems import churn as formulas
+from costmodel.results import brief
 from costmodel.studies.collaboration import Collaboration, collaborate
 
 ROUNDS = 100
@@ -33,6 +34,8 @@ class ChurningCollaboration:
     compute_time: float
     averaging_time: float
     counted_share: float
+
+    __repr__ = brief
 
     @property
     def throughput(self) -> float:

@@ -13,6 +13,7 @@ from costmodel.description.layers import LayerChain
 from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue
 from costmodel.formulas.systems import comparison as formulas
+from costmodel.results import brief, figure
 from costmodel.studies.servers import Stragglers
 from costmodel.studies.staleness import Staleness
 
@@ -48,6 +49,8 @@ class System:
     staleness: Staleness
     compute_time: float
     price_per_hour: float | None = None
+
+    __repr__ = brief
 
     @property
     def throughput(self) -> float:
@@ -99,7 +102,10 @@ class Comparison:
     cluster: Cluster
     unit: str
     systems: tuple[System, ...]
-    refused: dict[str, str]
+    refused: dict[str, str] = dataclasses.field(hash=False)
+
+    __repr__ = brief
+    plot = figure
 
     def __getitem__(self, name: str) -> System:
         """The system of a name."""

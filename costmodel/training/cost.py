@@ -8,6 +8,7 @@ from costmodel.checks import kind, positive_int, real
 from costmodel.description.device import Device
 from costmodel.errors import InvalidValue
 from costmodel.formulas.systems import training_run as formulas
+from costmodel.results import brief
 
 JOULES_PER_KILOWATT_HOUR = 3.6e6
 
@@ -36,6 +37,8 @@ class Tariff:
     overhead: float = 1.0
     carbon_intensity_kg_per_kwh: float | None = None
 
+    __repr__ = brief
+
     def __post_init__(self) -> None:
         if self.gpu_hour is not None:
             real("gpu_hour", self.gpu_hour, 0.0, 1e9)
@@ -63,6 +66,8 @@ class Cost:
     price: float | None
     energy: float | None
     emissions: float | None
+
+    __repr__ = brief
 
 
 def cost(tariff: Tariff, device: Device, devices: int, time: float) -> Cost:

@@ -11,6 +11,7 @@ from costmodel.errors import InvalidValue, NotModelled
 from costmodel.evaluation.error_model import interval
 from costmodel.evaluation.estimation import Estimate
 from costmodel.formulas.systems import training_run as formulas
+from costmodel.results import brief, figure
 from costmodel.training.cost import JOULES_PER_KILOWATT_HOUR, Cost, Tariff, cost
 from costmodel.training.reliability import Goodput, Reliability, goodput
 from costmodel.training.scaling_laws import ScalingLaw
@@ -40,6 +41,9 @@ class TrainingRun:
     goodput: Goodput
     tariff: Tariff
     loss: float | None = None
+
+    __repr__ = brief
+    plot = figure
 
     @property
     def gpus(self) -> int:

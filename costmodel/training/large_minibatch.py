@@ -12,6 +12,7 @@ from costmodel.errors import InvalidValue
 from costmodel.formulas.systems import data_parallel as formulas
 from costmodel.formulas.systems import training_run
 from costmodel.records import as_number
+from costmodel.results import brief
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,6 +56,8 @@ class MinibatchSchedule:
     momentum: Floats
     loss_scale: float
     concerns: tuple[str, ...]
+
+    __repr__ = brief
 
     @property
     def steps(self) -> int:

@@ -8,6 +8,7 @@ import math
 from costmodel.checks import choice, kind, positive_int, real
 from costmodel.errors import InvalidValue
 from costmodel.formulas.systems import reliability as formulas
+from costmodel.results import brief
 
 YEAR = 365.25 * 86400.0
 INTERVALS = ("daly", "young")
@@ -50,6 +51,8 @@ class Reliability:
     restart: float = 600.0
     preemption_mtbf: float | None = None
     preemption_restart: float | None = None
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         for field, least, most in (
@@ -137,6 +140,8 @@ class Goodput:
     checkpointing: float
     lost: float
     restarting: float
+
+    __repr__ = brief
 
     def time(self, useful_time: float) -> float:
         """Expected time of a run whose steps alone take `useful_time` [s]."""

@@ -7,6 +7,7 @@ import dataclasses
 from costmodel.checks import choice, real
 from costmodel.errors import InvalidValue
 from costmodel.formulas.systems import scaling_laws as formulas
+from costmodel.results import brief
 
 FORMS = ("additive", "joint")
 
@@ -35,6 +36,8 @@ class ScalingLaw:
     parameter_exponent: float
     token_exponent: float
     floor: float = 0.0
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         choice("form", self.form, FORMS)

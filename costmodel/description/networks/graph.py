@@ -29,6 +29,7 @@ from costmodel.description.networks.layers import (
     elements,
 )
 from costmodel.errors import InvalidValue
+from costmodel.results import brief
 
 MAX_LAYERS, MAX_BATCH = 100_000, 10**6
 
@@ -134,8 +135,10 @@ class Network:
     """
 
     name: str
-    inputs: Mapping[str, Shape]
+    inputs: Mapping[str, Shape] = dataclasses.field(hash=False)
     nodes: Sequence[Node]
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         text("name", self.name)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from costmodel.checks import choice, positive_int
 from costmodel.errors import IllegalSchedule
+from costmodel.results import brief
 
 FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, BACKWARD = 0, 1, 2, 3
 SEND_FORWARD, RECEIVE_FORWARD, SEND_BACKWARD, RECEIVE_BACKWARD, SYNC = 4, 5, 6, 7, 8
@@ -59,6 +60,8 @@ class Schedule:
     stage: Integers
     micro_batch: Integers
     weights: str = "flush"
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         choice("weights", self.weights, WEIGHTS)

@@ -6,6 +6,7 @@ import dataclasses
 
 from costmodel.checks import choice, plain, positive_int
 from costmodel.description.topology import MOST, Group
+from costmodel.results import brief
 
 OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "send")
 
@@ -17,6 +18,8 @@ class Alternative:
     algorithm: str
     protocol: str
     time: float
+
+    __repr__ = brief
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,6 +48,8 @@ class CollectiveTime:
     why: str
     alternatives: tuple[Alternative, ...]
     lower_bound: float
+
+    __repr__ = brief
 
     @property
     def algorithm_bandwidth(self) -> float:

@@ -11,6 +11,7 @@ from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.interop.launchers.pricing import Launch
 from costmodel.interop.launchers.writing import flags_of, formats
 from costmodel.records import changed
+from costmodel.results import brief
 
 WORTH = 0.002
 """Share of the step that a change has to save to be named."""
@@ -28,10 +29,12 @@ class Advice:
     gain : share of the step time that it saves
     """
 
-    change: dict[str, object]
+    change: dict[str, object] = dataclasses.field(hash=False)
     flags: tuple[str, ...]
     estimate: Estimate
     gain: float
+
+    __repr__ = brief
 
 
 def improvements(launch: Launch, answer: Estimate, most: int = 5) -> list[Advice]:

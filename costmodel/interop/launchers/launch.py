@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from costmodel.records import Row
+from costmodel.results import brief
 
 PLAN_FIELDS = (
     "tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel", "expert_tensor_parallel", "virtual_stages",
@@ -50,19 +51,21 @@ class Described:
     dialect: str
     files: tuple[str, ...]
     version: str | None
-    model_described: str | dict[str, object] | None
+    model_described: str | dict[str, object] | None = dataclasses.field(hash=False)
     gpus: int | None
-    plan_fields: Row
-    assumed: dict[str, object]
+    plan_fields: Row = dataclasses.field(hash=False)
+    assumed: dict[str, object] = dataclasses.field(hash=False)
     derived: tuple[str, ...]
     unknown: tuple[str, ...]
     irrelevant: tuple[str, ...]
     unpriced: tuple[str, ...]
     ineffective: tuple[str, ...]
     conflicts: tuple[str, ...]
-    unresolved: dict[str, str]
-    missing: dict[str, str]
+    unresolved: dict[str, str] = dataclasses.field(hash=False)
+    missing: dict[str, str] = dataclasses.field(hash=False)
     notes: tuple[str, ...]
+
+    __repr__ = brief
 
     def to_dict(self) -> dict[str, object]:
         """Everything as plain lists and tables, for JSON."""

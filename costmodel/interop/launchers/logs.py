@@ -14,6 +14,7 @@ from costmodel.checks import kind, whole
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, UnreadableFile
+from costmodel.results import brief
 from costmodel.units import millisecond
 
 MAX_BYTES = 256 << 20
@@ -36,6 +37,8 @@ class StepTimes:
     framework: str
     steps: tuple[int, ...]
     seconds: tuple[float, ...]
+
+    __repr__ = brief
 
     def typical(self, warm_up: int = WARM_UP) -> float:
         """Median seconds of a step.

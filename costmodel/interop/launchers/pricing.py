@@ -14,6 +14,7 @@ from costmodel.errors import CostModelError, InvalidValue, NotModelled, Unreadab
 from costmodel.interop.launchers.dialects import DIALECTS
 from costmodel.interop.launchers.launch import EXTRA_FIELDS, Described
 from costmodel.records import Row, made
+from costmodel.results import brief
 
 SHAPES: dict[str, Row] = {
     "megatron-lm": {
@@ -107,6 +108,8 @@ class Launch(Described):
     >>> estimate(launch.model, load_cluster("dgx-h100", gpus=8), launch.plan, launch.software).fits
     True
     """
+
+    __repr__ = brief
 
     @property
     def model(self) -> Transformer:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from costmodel.description.layers import LayerChain
 from costmodel.formulas.pipeline import pipedream
+from costmodel.results import brief
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,8 @@ class Stage:
     activation_bytes: float
     output_bytes: float
     inner: tuple[Stage, ...] = ()
+
+    __repr__ = brief
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from costmodel.formulas.quantities import ModelNumbers
 from costmodel.formulas.stage import stage_pass
 from costmodel.formulas.transformer import activations, memory
 from costmodel.formulas.transformer.parameters import stage_model
+from costmodel.results import brief
 from costmodel.studies.partitioning.pipedream import partition
 
 SENDING_FREE = 1e15
@@ -116,6 +117,8 @@ class StageSplit:
     times: tuple[float, ...]
     even_times: tuple[float, ...]
     micro_batches: int
+
+    __repr__ = brief
 
     @property
     def layers(self) -> tuple[int, ...]:

@@ -1,0 +1,114 @@
+"""What descriptions and results have in common: a short text of themselves, and figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+WIDTH, LINES = 80, 10
+"""Columns of a text, and its most lines."""
+FIRST = 3
+"""Members of a long list that are shown."""
+LONG = 60
+"""Characters from which a value is shortened."""
+
+
+def brief(record: Any) -> str:
+    """A record in a few lines: fields as they come by default are left out, nested descriptions are called by their names.
+
+    Parameters
+    ----------
+    record : a dataclass, or a named tuple
+
+    Examples
+    --------
+    >>> from costmodel import Plan
+    >>> Plan(global_batch=64, seq_len=8192, tensor_parallel=4, recompute="full")
+    Plan(global_batch=64, seq_len=8192, tensor_parallel=4, schedule='1f1b',
+        recompute='full')
+    """
+    fields = dataclasses.fields(record) if dataclasses.is_dataclass(record) else ()
+    shown = [one.name for one in fields if one.repr and not _by_default(one, getattr(record, one.name))]
+    words = [f"{name}={_shown(getattr(record, name))}" for name in (shown if fields else record._fields)]
+    return fitted(f"{type(record).__name__}({', '.join(words)})")
+
+
+def fitted(text: str, indent: str = "    ") -> str:
+    """A text in lines of at most `WIDTH` columns, cut after `LINES`.
+
+    Parameters
+    ----------
+    text : of one line or several
+    indent : of the lines that go on
+    """
+    lines = [
+        part
+        for line in text.splitlines()
+        for part in textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_on_hyphens=False, drop_whitespace=True) or [""]
+    ]
+    return "\n".join([*lines[: LINES - 1], f"{indent}..."] if len(lines) > LINES else lines)
+
+
+def _by_default(field: dataclasses.Field[Any], value: object) -> bool:
+    made = field.default_factory
+    usual = field.default if made is dataclasses.MISSING else made()
+    return type(usual) is type(value) and bool(usual == value)
+
+
+def _shown(value: object) -> str:
+    """A value in few characters."""
+    if isinstance(value, float):
+        return min(repr(value), f"{value:.6g}", key=len)
+    if dataclasses.is_dataclass(value) or hasattr(value, "_fields"):
+        name = getattr(value, "name", "")
+        return f"{type(value).__name__}({name!r})" if name and isinstance(name, str) else f"{type(value).__name__}(...)"
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"array of {' x '.join(map(str, value.shape)) or 'one number'}"
+    if isinstance(value, Mapping):
+        text = "{" + ", ".join(f"{name!r}: {_shown(one)}" for name, one in value.items()) + "}"
+        return text if len(text) <= LONG else f"{{{', '.join(map(repr, list(value)[:FIRST]))}, ... {len(value)} in all}}"
+    if isinstance(value, list | tuple):
+        return _listed(value)
+    text = repr(value)
+    return text if len(text) <= LONG else f"{text[: LONG - 3]}..."
+
+
+def _listed(values: list[object] | tuple[object, ...]) -> str:
+    """A list, or its first members and how many there are."""
+    few = [_shown(one) for one in values[: FIRST if len(values) > 2 * FIRST else None]]
+    text = ", ".join([*few, f"... {len(values)} in all"] if len(few) < len(values) else few)
+    if isinstance(values, list):
+        return f"[{text}]"
+    return f"({text},)" if len(values) == 1 else f"({text})"
+
+
+def figure(self: object, kind: str | None = None) -> go.Figure:
+    """A figure of this result: the method `plot` of every result that has any.
+
+    Parameters
+    ----------
+    kind : which; the first of the result's if None. Another word is refused with the list of those that there are
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        not shown yet
+
+    Raises
+    ------
+    InvalidValue
+        where the result has no such figure
+    IllegalPlan
+        where it has no plan that fits, and so nothing to draw
+    """
+    made: go.Figure = import_module("costmodel.plots.kinds").figure_of(self, kind)  # plots know results, not the reverse
+    return made
+
+
+__all__ = ["brief", "figure", "fitted"]
