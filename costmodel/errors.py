@@ -41,7 +41,7 @@ class UnknownName(CostModelError):
     def __init__(
         self, kind: str, name: str, known: Iterable[str], kinds: Iterable[str] = (), near: Sequence[str] = (), nor: str = ""
     ):
-        where = {"device": f"; it is a device: --device {name}", "cluster": f"; it is a cluster: --cluster {name}"}
+        where = {"device": f"; it is a device: machine({name!r})", "cluster": f"; it is a cluster: load_cluster({name!r})"}
         hint = "".join(where.get(other, f"; it is a {other}") for other in kinds)
         if not hint and near:
             more = ", ..." if len(near) > OFFERED else ""

@@ -1,16 +1,20 @@
 """Every public description and result says itself in a few lines, can stand in a set, has its docs, and draws its figures."""
 
+import ast
 import dataclasses
 import inspect
+import re
+from collections.abc import Hashable
 from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
 
 import costmodel as cm
-from costmodel.evaluation.memory_breakdown import MemoryTimeline
+from costmodel.cli.advice import as_options
 from costmodel.plots.kinds import KINDS
 from costmodel.results import brief
+from costmodel.studies.rematerialisation import curve
 
 MODEL, CLUSTER = cm.load_model("llama3-8b"), cm.load_cluster("dgx-h100", gpus=8)
 PLAN = cm.Plan(global_batch=8, seq_len=2048, pipeline_parallel=2)
@@ -36,17 +40,20 @@ def made():
         cm.read_launch(cm.write_launch("megatron", step.plan, MODEL), gpus=8),
         cm.compare_systems(chain, cm.load_cluster("dgx-1v", gpus=32)), cm.batch_scaling(1000.0, 5000.0),
         cm.StepsCurve(staleness=(0.0, 100.0), updates=(1000.0, 2000.0)), cm.Staleness({"stage 0": (0.0, 1.0)}),
-        cm.ScalingLaw(name="mine", form="sum", parameter_scale=406.4, token_scale=410.7, parameter_exponent=0.34,
+        cm.ScalingLaw(name="mine", form="additive", parameter_scale=406.4, token_scale=410.7, parameter_exponent=0.34,
                       token_exponent=0.28, floor=1.69),
         cm.Stragglers(), cm.Filters(), cm.NVLinkMachine(nvlink_bandwidth=1e11, cpu_bandwidth=1e10),
         cm.PCIeMachine(gpus_per_switch=4, cpu_bandwidth=1e10, gpu_bandwidth=1e10),
         cm.Sweep(path=Path("cells"), cells=4, resumed=0, plans=9, failed=0),
-        cm.unlike_groups(MODEL, [CLUSTER, cm.load_cluster("dgx-a100", gpus=8)], global_batch=64, seq_len=2048, network="100 Gbit/s"),
+        cm.unlike_groups(MODEL, {"one": [CLUSTER], "two": [CLUSTER]}, global_batch=64, seq_len=2048, between="100 Gbit/s"),
         cm.whatif(MODEL, CLUSTER, global_batch=8, seq_len=2048, tensor_parallel=2),
         step.memory, step.memory.timeline(), step.question, cm.load_network("vgg-16"), cm.roofline(step),
         cm.scaling(MODEL, CLUSTER, gpus=[4, 8], global_batch=8, seq_len=2048),
-        cm.heat_map(MODEL, CLUSTER, across=("tensor_parallel", [1, 2]), down=("micro_batch", [1, 2]), global_batch=8, seq_len=2048),
-        cm.checkpoint(layers), cm.balanced_stages(MODEL, CLUSTER, PLAN), cm.data_parallel_step(chain, cm.load_cluster("dgx-1v"), 8),
+        cm.heat_map(
+            MODEL, CLUSTER, across=("tensor_parallel", [1, 2]), down=("micro_batch", [1, 2]), global_batch=8, seq_len=2048
+        ),
+        cm.checkpoint(layers), curve(layers), cm.balanced_stages(MODEL, CLUSTER, PLAN),
+        cm.data_parallel_step(chain, cm.load_cluster("dgx-1v"), 8),
         cm.parameter_server(1e9, compute_time=0.5, workers=16, servers=2, bandwidth=10e9),
         cm.byteps(1e9, gpu_machines=32, cpu_machines=16, bandwidth=11.25e9),
     ]  # fmt: skip
@@ -74,8 +81,9 @@ def test_every_text_is_short_and_narrow(made):
 
 
 def test_whatever_can_be_compared_can_stand_in_a_set(made):
-    for thing in made.values():
-        assert thing == thing and len({thing, thing}) == 1  # noqa: PLR0124
+    for name, thing in made.items():
+        assert isinstance(thing, Hashable), name
+        assert thing == thing and len({thing, thing}) == 1
         assert {thing: "kept"}[thing] == "kept"
 
 
@@ -96,9 +104,7 @@ def test_a_plan_s_text_makes_the_plan():
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_kind_of_figure_of_a_result_is_drawn_and_others_are_refused_with_the_list(made, kind):
-    thing = made["Checkpointing"].curve() if kind.__name__ == "Curve" and hasattr(made["Checkpointing"], "curve") else made.get(kind.__name__)
-    if thing is None:
-        pytest.skip("made by no public function")
+    thing = made[kind.__name__]
     for name in KINDS[kind]:
         assert isinstance(thing.plot(name), go.Figure)
     assert thing.plot() == thing.plot(next(iter(KINDS[kind])))
@@ -110,4 +116,35 @@ def test_what_has_nothing_to_draw_says_why():
     none = cm.search(cm.load_model("llama3-70b"), CLUSTER.with_gpus(1), global_batch=8, seq_len=2048)
     with pytest.raises(cm.IllegalPlan, match="no plan of"):
         none.plot()
-    assert MemoryTimeline in KINDS
+
+
+OPTION = re.compile(r"(?<![\w-])--(?:device|cluster|gpus|nodes|network|set|model|dtype|global-batch|seq-len|framework)\b")
+
+
+def test_no_message_of_the_library_names_an_option_of_the_command_line():
+    """Texts in the source, docstrings and comments aside; what launch files say is their own."""
+    root = Path(cm.__file__).parent
+    doors = ("cli", "app", "page", "interop/launchers/dialects")
+    for path in sorted(root.rglob("*.py")):
+        if path.relative_to(root).as_posix().startswith(doors) or path.name in ("meanings.py", "__main__.py"):
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        assert not [one.value for one in texts if id(one) not in docs and OPTION.search(one.value)], path
+
+
+@pytest.mark.parametrize(
+    ("raised", "call", "option"),
+    [
+        (lambda: cm.load_model("h100-sxm"), "machine('h100-sxm')", "--device h100-sxm"),
+        (lambda: cm.load_device("dgx-h100"), "load_cluster('dgx-h100')", "--cluster dgx-h100"),
+        (lambda: cm.estimate(cm.load_model("gpt2-xl"), CLUSTER, cm.Plan(global_batch=8, seq_len=4096)),
+         "replace(model, {'learned_positions': 4096})", "--set model.learned_positions=4096"),
+    ],
+)  # fmt: skip
+def test_advice_is_a_call_in_python_and_an_option_on_the_command_line(raised, call, option):
+    with pytest.raises(cm.CostModelError) as refused:
+        raised()
+    assert call in str(refused.value) and "--" not in str(refused.value)
+    assert option in as_options(str(refused.value)) and call not in as_options(str(refused.value))

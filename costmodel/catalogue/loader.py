@@ -189,6 +189,10 @@ def is_file(name: str) -> bool:
 def names(kind: Kind) -> list[str]:
     """Names of all entries of a kind, in the order of the files.
 
+    Parameters
+    ----------
+    kind : ``"model"``, ``"device"`` or ``"cluster"``
+
     Examples
     --------
     >>> "h100-sxm" in names("device")
@@ -263,7 +267,16 @@ def load_model(name: str | os.PathLike[str]) -> Transformer:
 
 
 def load_device(name: str | os.PathLike[str]) -> Device:
-    """A device of the catalogue, by one of its names, or of a TOML file; UnknownName where it is neither.
+    """A device of the catalogue, or of a TOML file.
+
+    Parameters
+    ----------
+    name : one of its names, or the file's path
+
+    Raises
+    ------
+    UnknownName
+        where it is neither
 
     Examples
     --------

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from costmodel import __version__, progress
 from costmodel.cli import codes
+from costmodel.cli.advice import as_options
 from costmodel.cli.arguments import Misused, Parser
 from costmodel.errors import CostModelError
 from costmodel.meanings import meant
@@ -91,7 +92,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _one_line(message: str) -> str:
-    line = " ".join(message.split())
+    line = as_options(" ".join(message.split()))
     line = "".join(letter if letter.isprintable() else "?" for letter in line)
     return line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 3] + "..."
 

@@ -336,7 +336,7 @@ def check_length(model: Transformer, seq_len: int) -> None:
     if 0 < model.learned_positions < seq_len:
         raise InvalidValue(
             "seq_len", seq_len, f"at most {model.learned_positions}: {model.name} has learned positions for no more "
-            f"(`--set model.learned_positions={seq_len}` gives it as many)",
+            f"(replace(model, {{'learned_positions': {seq_len}}}) gives it as many)",
         )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from costmodel.page.question import Asked, Fields, unasked
 from costmodel.page.schedules import orders
 from costmodel.page.sliders import sliders
 from costmodel.records import made
+from costmodel.results import fitted
 from costmodel.units import format_seconds
 from costmodel.words import SAID, label, of_limit, part_name, spoken
 
@@ -61,15 +62,15 @@ class WhatIf:
     """
 
     question: Asked
-    candidates: Candidates
+    candidates: Candidates = dataclasses.field(hash=False)
     price: float
-    asked: dict[str, object]
+    asked: dict[str, object] = dataclasses.field(hash=False)
     command: str = ""
 
     def __repr__(self) -> str:
         model, cluster, framework, plan, _ = self.question
         legal = self.candidates.found.evaluated
-        return (
+        return fitted(
             f"WhatIf({model.name} on {cluster.gpus} GPUs of {cluster.name}, {framework.name}, {plan.global_batch} sequences of "
             f"{plan.seq_len} tokens: {self.candidates.first.step_time:.4g} s a step, {legal} legal plans)"
         )

@@ -105,7 +105,7 @@ def _read(path: Path, name: str | None) -> tuple[dict[str, object], tuple[str, .
     quantised = next((table for table in tables_of if table), None)
     if isinstance(quantised, dict) and quantised:
         method = quantised.get("quant_method") or quantised.get("quant_type") or "quantised"
-        notes.append(f"quantization_config ({short(method)}) says how the weights are stored; --dtype says how they are trained")
+        notes.append(f"quantization_config ({short(method)}) says how the weights are stored, the dtype how they are trained")
     fields = _fields(family, config, file)
     lengths = [config.get(key) for key in LENGTHS]
     known = [length for length in lengths if isinstance(length, int) and not isinstance(length, bool) and 0 < length < 10**9]

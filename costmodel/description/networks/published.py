@@ -238,7 +238,16 @@ NETWORKS: dict[str, Callable[[], Network]] = {
 
 
 def load_network(name: str) -> Network:
-    """A network of the literature by name; UnknownName where there is none.
+    """A network of the literature.
+
+    Parameters
+    ----------
+    name : of it
+
+    Raises
+    ------
+    UnknownName
+        where there is none of this name
 
     Examples
     --------

@@ -179,7 +179,7 @@ def refuse_conflicts(launch: Described) -> None:
     """Raise `CostModelError` where the files state what can't all be true."""
     if launch.conflicts:
         raise CostModelError(
-            f"{_names(launch)}: conflict: {'; '.join(launch.conflicts)}; settle it with --set FIELD=VALUE"
+            f"{_names(launch)}: conflict: {'; '.join(launch.conflicts)}; settle it with settings={{FIELD: VALUE}}"
         )
 
 
@@ -201,7 +201,8 @@ def check_variables(launch: Described, shaped: bool, sized: bool, only_model: bo
         if (shaped and of_model) or (only_model and not of_model):
             continue
         found = re.search(r"\$\{?([A-Za-z_]\w*)", raw)
-        asked.append(f"--set {found[1]}=... (for {shown})" if found else f"--set {shown.lstrip('-')}=...")
+        given = f"settings={{{(found[1] if found else shown.lstrip('-'))!r}: ...}}"
+        asked.append(f"{given} (for {shown})" if found else given)
     if asked:
         raise CostModelError(f"{_names(launch)}: unresolved: {', '.join(dict.fromkeys(asked))}")
 
@@ -255,13 +256,13 @@ def model_of(launch: Described, notes: list[str]) -> Transformer:
         name = catalogue_name(launch.model_described)
         if name is None:
             raise CostModelError(
-                f"{_names(launch)}: model {launch.model_described[:80]!r} is not in the catalogue; give --model with a name of "
+                f"{_names(launch)}: model {launch.model_described[:80]!r} is not in the catalogue; give model=NAME, of "
                 "it (`costmodel models` lists them) or a config.json, or --allow-config where one lies beside the file"
             )
         return loader.load_model(name)
     if launch.model_described is None or "num_layers" not in launch.model_described:
         raise CostModelError(
-            f"{_names(launch)}: no model is named or described; give --model with a name of the catalogue or a config.json"
+            f"{_names(launch)}: no model is named or described; give model=NAME, of the catalogue or a config.json"
         )
     return shaped(launch, launch.model_described, notes)
 
@@ -292,7 +293,7 @@ def shaped(launch: Described, stated: Row, notes: list[str]) -> Transformer:
     for field in ("num_layers", "hidden_size", "num_heads"):
         if not shape.get(field):
             raise CostModelError(
-                f"{_names(launch)}: the model's {field} is not stated; give --model with a name of the catalogue or a config.json"
+                f"{_names(launch)}: the model's {field} is not stated; give model=NAME, of the catalogue or a config.json"
             )
     if "vocab_size" not in shape:
         notes.append(f"vocabulary of {VOCABULARY} assumed: the files leave it to the tokenizer")
@@ -342,7 +343,9 @@ def plan_of(launch: Described, gpus: int | None, notes: list[str]) -> Plan:
     """The plan of a launch, every field that `Plan` has."""
     said = launch.plan_fields
     for field, hint in launch.missing.items():
-        raise CostModelError(f"{_names(launch)}: {hint}: {field} is not known; give it beside this file, or --set {field}=N")
+        raise CostModelError(
+            f"{_names(launch)}: {hint}: {field} is not known; give it beside this file, or settings={{{field!r}: N}}"
+        )
     degrees = {
         name: _need(launch, name, 1) for name in ("tensor_parallel", "pipeline_parallel", "context_parallel")
     }
@@ -358,7 +361,7 @@ def plan_of(launch: Described, gpus: int | None, notes: list[str]) -> Plan:
     data = said.get("data_parallel")
     if data is None:
         if world is None:
-            raise CostModelError(f"{_names(launch)}: the number of GPUs is not stated; give --gpus N")
+            raise CostModelError(f"{_names(launch)}: the number of GPUs is not stated; give gpus=N")
         if world % ranks:
             raise InvalidValue(
                 "gpus", world, f"a multiple of tensor x pipeline x context parallelism = {ranks}"
@@ -409,7 +412,7 @@ def _need(launch: Described, field: str, default: object = None) -> Any:
         value = default
     if value is None:
         flag = field.replace("_", "-")
-        raise CostModelError(f"{_names(launch)}: {field} is not stated; give --set {flag}=N")
+        raise CostModelError(f"{_names(launch)}: {field} is not stated; give settings={{{flag!r}: N}}")
     return value
 
 
@@ -473,7 +476,7 @@ def optimizer(launch: Described, notes: list[str]) -> str | None:
         return plain if plain != "adam" else None
     if re.search(UNLIKE, plain):
         raise NotModelled(
-            f"{_names(launch)}: optimizer {name!r} is not modelled; price another with --set optimizer=adam"
+            f"{_names(launch)}: optimizer {name!r} is not modelled; price another with settings={{'optimizer': 'adam'}}"
         )
     for known, words in OPTIMIZERS:
         if re.search(words, plain):
@@ -481,7 +484,7 @@ def optimizer(launch: Described, notes: list[str]) -> str | None:
                 notes.append(f"optimizer {name} priced as {known}: one moment")
             return None if known == "adam" else known
     raise NotModelled(
-        f"{_names(launch)}: optimizer {str(name)[:60]!r} is not modelled; price another with --set optimizer=adam"
+        f"{_names(launch)}: optimizer {str(name)[:60]!r} is not modelled; price another with settings={{'optimizer': 'adam'}}"
     )
 
 

@@ -467,7 +467,7 @@ def _apply(
                 near = difflib.get_close_matches(name, known, n=3)
                 hint = f"; did you mean {', '.join(near)}?" if near else ""
                 raise CostModelError(
-                    f"--set {key[:80]}: no variable or flag of the files, and no field of a plan{hint}"
+                    f"settings={{{key[:80]!r}: ...}}: no variable or flag of the files, and no field of a plan{hint}"
                 )
             reading.said.pop(name, None)
             reading.settled.add(name)

@@ -78,7 +78,7 @@ def test_what_branches_set_differently_is_asked_for(tmp_path):
     )
     launch = read_launch(script)
     assert launch.unresolved == {"--num-layers": "$LAYERS"}
-    with pytest.raises(CostModelError, match="--set LAYERS="):
+    with pytest.raises(CostModelError, match=r"settings=\{'LAYERS': "):
         launch.model  # noqa: B018
     assert read_launch(script, settings={"LAYERS": "40"}).model_described["num_layers"] == 40
 
