@@ -99,7 +99,7 @@ HOW_MUCH = {
 
 ADDED = {
     "an option twice": ([*ASKED, "--seq-len", "4096"], "--seq-len: given more than once"),
-    "a degree twice": ([*ASKED, "--tensor-parallel", "2", "--tensor-parallel", "4"], "--tensor-parallel: given more than once"),
+    "a degree twice": ([*ASKED, "--tensor-parallel", "2", "--tensor-parallel", "4"], "/--tp: given more than once"),
     "a switch twice": ([*ASKED, "--json", "--json"], "--json: given more than once"),
     "a cluster twice": ([*ASKED, "--cluster", "dgx-a100"], "--cluster: given more than once"),
     "a framework twice": ([*SOUGHT, "--framework", "nemo", "--framework", "nemo"], "--framework: given more than once"),
@@ -142,7 +142,7 @@ ADDED = {
     "a device for a cluster": (["estimate", MODEL, "--cluster", "h100-sxm", *WORK], "it is a device: --device h100-sxm"),
     "a cluster for a device, spelled out": (["estimate", MODEL, "--device", "dgx-h100", *WORK], "it is a cluster: --cluster"),
     "a model for a cluster": (["estimate", MODEL, "--cluster", "llama3-8b", *WORK], "it is a model"),
-    "--tp": ([*ASKED, "--tp", "2"], "did you mean --tensor-parallel?"),
+    "Megatron's --tp": ([*ASKED, "--tensor-model-parallel-size", "2"], "did you mean --tensor-parallel?"),
     "--zero": ([*ASKED, "--zero", "3"], "did you mean --zero-stage?"),
     "--micro-batch-size": ([*ASKED, "--micro-batch-size", "2"], "did you mean --micro-batch?"),
     "predict": (["predict", MODEL, *ON, *WORK], "did you mean estimate?"),

@@ -51,11 +51,12 @@ FORMULAS = {
 }
 TUPLES = quantities.Inputs._fields
 WITHIN_A_STEP = {
-    "adapters", "attention", "collectives", "communication", "compression", "compute", "flops", "gradients", "layer", "layout",
-    "low_rank", "memory", "parameters", "schedules", "spans", "stage", "synchronisation", "training_step", "update",
+    "adapters", "attention", "collectives", "communication", "compression", "compute", "flops", "gradients", "host_memory",
+    "layer", "layout", "low_rank", "memory", "parameters", "schedules", "spans", "stage", "synchronisation", "training_step",
+    "update",
 }  # fmt: skip
-"""Modules whose formulas a step is composed of: compiled as a whole they are compared on thousands of plans, always; one by
-one, which takes minutes, with ``-m slow``."""
+"""Modules whose formulas a step is composed of, and one that is composed of those: compiled as a whole they are compared on
+thousands of plans, always; one by one, which takes minutes, with ``-m slow``."""
 LARGE = {
     "gradients.compressed", "gradients.fullest_stage", "layer.layer_work", "memory.fullest_stage", "memory.stage_bills",
     "stage.stage_pass", "stage.unsynchronised_pass", "training_step.layer_pass", "training_step.step",
