@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.results import fitted
 from costmodel.units import format_bytes, format_seconds
-from costmodel.words import label, lack, part_name, sentence
+from costmodel.words import counted, label, lack, part_name, sentence
 
 if TYPE_CHECKING:
     from costmodel.evaluation.capacity import Capacity
@@ -53,8 +53,8 @@ def table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]], n
 
 def _title(estimate: Estimate) -> str:
     return (
-        f"{estimate.model.name} on {estimate.plan.gpus:,} GPUs of {estimate.cluster.name}, {estimate.framework.name}, "
-        f"{estimate.plan.global_batch:,} sequences of {estimate.plan.seq_len:,} tokens"
+        f"{estimate.model.name} on {counted(estimate.plan.gpus, 'GPU')} of {estimate.cluster.name}, {estimate.framework.name}, "
+        f"{counted(estimate.plan.global_batch, 'sequence')} of {counted(estimate.plan.seq_len, 'token')}"
     )
 
 
@@ -99,8 +99,8 @@ def verdict_text(made: Verdict) -> str:
 def search_text(made: SearchResult) -> str:
     """A search in a few lines: what was asked, and the first plans."""
     head = (
-        f"SearchResult: {made.model.name} on {made.cluster.gpus:,} GPUs of {made.cluster.name}, {made.framework.name}: "
-        f"{made.evaluated:,} legal plans of {made.considered:,}, {made.fitting:,} fit"
+        f"SearchResult: {made.model.name} on {counted(made.cluster.gpus or 1, 'GPU')} of {made.cluster.name}, "
+        f"{made.framework.name}: {made.evaluated:,} legal plans of {made.considered:,}, {made.fitting:,} fit"
     )
     if not made.ranked:
         return _lines(head, made.why_none())
@@ -128,7 +128,7 @@ def ranked_rows(made: SearchResult) -> list[tuple[str, ...]]:
 
 def search_html(made: SearchResult) -> str:
     """A search as a table of its ranked plans."""
-    head = f"{made.model.name} on {made.cluster.gpus:,} GPUs of {made.cluster.name}, {made.framework.name}"
+    head = f"{made.model.name} on {counted(made.cluster.gpus or 1, 'GPU')} of {made.cluster.name}, {made.framework.name}"
     if not made.ranked:
         return table(head, ["no plan fits"], [[made.why_none()]])
     note = f"{made.evaluated:,} legal plans of {made.considered:,}, {made.fitting:,} fit"

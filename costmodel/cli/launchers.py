@@ -13,6 +13,7 @@ from costmodel.cli.files import add_file, check_files
 from costmodel.cli.layout import command
 from costmodel.cli.output import Table, gib, print_json, print_page, print_text, share, shown, table, written
 from costmodel.cli.question import add_question, read_hardware, read_plan
+from costmodel.words import counted, memory_limit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -144,7 +145,8 @@ def _said(launch: Launch) -> list[Table | str]:
         "Changes time or memory, not modelled": launch.unpriced, "Notes": launch.notes,
     }  # fmt: skip
     lines += [f"{title}: {', '.join(map(str, items))}" for title, items in listed.items() if items]
-    lines.append(f"Irrelevant: {len(launch.irrelevant)} flags that change neither time nor memory")
+    passed = len(launch.irrelevant)
+    lines.append(f"Irrelevant: {counted(passed, 'flag')} that {'changes' if passed == 1 else 'change'} neither time nor memory")
     return [head, table(["field", "value", ""], rows, words=3), "\n".join(lines)]
 
 
@@ -237,15 +239,18 @@ def _answer_page(launch: Launch, priced: Priced, answer: Estimate, measured: flo
 
     low, high = answer.time_interval
     lines = [
-        heading(answer.model, answer.cluster, answer.framework, answer.plan), whole_plan(answer), judged(answer),
+        heading(answer.model, answer.cluster, answer.framework, answer.plan),
+        whole_plan(answer),
         f"Step: {format_seconds(answer.step_time)} (90 %: {format_seconds(low)} to {format_seconds(high)}), "
         f"{answer.tokens_per_second / answer.plan.gpus:,.0f} tokens/s a GPU, MFU {100 * answer.mfu:.1f} %",
         f"Time: {parts(answer.times, lambda part: share(part, answer.step_time))}",
+        judged(answer),
         f"Memory: {parts(memory_parts(answer), lambda part: gib(part) + ' GiB')}",
-    ]  # fmt: skip
+        f"Memory limit: {memory_limit(answer)}",
+    ]
     if measured is not None:
         lines.append(
-            f"Measured: {format_seconds(measured)}, {measured / answer.step_time:.2f} times the estimate"
+            f"Measured: {format_seconds(measured)} a step, {measured / answer.step_time:.2f} times the estimate"
         )
     lines += [f"Note: {note}" for note in priced.notes]
     page = [*_said(launch), "\n".join(lines)]
@@ -256,7 +261,7 @@ def _answer_page(launch: Launch, priced: Priced, answer: Estimate, measured: flo
              f"{gib(one.estimate.memory.total)} GiB", "; ".join(one.flags) or "(the framework has no flag for it)"]
             for one in advice
         ]  # fmt: skip
-        page.append(table(["would be faster with", "step", "saves", "memory", "flags"], rows, words=1))
+        page.append(table(["would be faster with", "step", "saves", "memory", "flags"], rows, words={0, 4}))
     elif answer.fits:
         page.append("No single change makes it faster; `costmodel search` looks at every plan")
     if not answer.fits:

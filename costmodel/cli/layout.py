@@ -232,7 +232,8 @@ def _side_by_side(cells: Sequence[list[str]], widths: Sequence[int], words: froz
 
 def _cards(table: Table, width: int) -> list[str]:
     """A block for each row: its first cells, and below them each other one behind its heading."""
-    lines: list[str] = []
+    said = " " in table.columns[0]  # a heading that isn't the name of what is listed
+    lines = [*wrapped(f"{table.columns[0]}:", width), ""] if said else []
     for place, row in enumerate(table.rows):
         lines += [""] * (place > 0)
         names = [

@@ -167,7 +167,7 @@ def split(estimate: Estimate) -> str:
 
 def named(plan: Plan) -> str:
     """A plan in a cell of a table: its degrees on one line, then what else differs from the commonest."""
-    return label(plan).replace(degrees(plan), layout.whole_cell(degrees(plan)), 1)
+    return ", ".join(layout.whole_cell(part) for part in label(plan).split(", "))
 
 
 def whole_plan(estimate: Estimate) -> str:

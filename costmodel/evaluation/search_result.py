@@ -25,7 +25,7 @@ from costmodel.evaluation.ranking import Standings, standings
 from costmodel.formulas.quantities import Settings
 from costmodel.records import Row
 from costmodel.results import figure
-from costmodel.words import alternatives, lack, rejections
+from costmodel.words import alternatives, counted, lack, rejections
 
 if TYPE_CHECKING:
     import pandas
@@ -192,11 +192,12 @@ class SearchResult:
 
     def why_none(self) -> str:
         """One line about why nothing fits."""
+        where = f"{counted(self.cluster.gpus or 1, 'GPU')} of {self.cluster.name}"
         if self.evaluated == 0:
             why = "; rejected were " + rejections(self.rejected) if any(self.rejected.values()) else (
                 ": the degrees asked for don't multiply to the GPUs"
             )  # fmt: skip
-            return f"no legal plan for {self.model.name} on {self.cluster.gpus} x {self.cluster.name}{why}"
+            return f"no plan is legal for {self.model.name} on {where}{why}"
         assert self.closest_miss is not None
         if self.closest_miss.host_memory_margin < 0.0:
             return (
@@ -204,8 +205,8 @@ class SearchResult:
                 f"the leanest is {lack(self.closest_miss)}"
             )
         return (
-            f"no plan of {self.evaluated} fits {self.model.name} on {self.cluster.gpus} x {self.cluster.name}; "
-            f"the leanest needs {self.excess_bytes / 2**30:.1f} GiB more than a GPU has for it"
+            f"none of {counted(self.evaluated, 'legal plan')} of {self.model.name} fits on {where}: the leanest needs "
+            f"{self.excess_bytes / 2**30:.1f} GiB more than a GPU's limit"
         )
 
     @property

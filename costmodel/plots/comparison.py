@@ -11,6 +11,7 @@ from plotly.subplots import make_subplots
 
 from costmodel.plots.style import BLUE, GREEN, GREY, TEMPLATE, VERMILLION, bytes_unit
 from costmodel.training.compare import Comparison
+from costmodel.words import counted
 
 PANELS = ("efficiency of a GPU", "memory of the fullest GPU", "sent by a GPU in a step", "updates that a gradient misses")
 
@@ -80,7 +81,7 @@ def compared_systems(comparison: Comparison) -> go.Figure:
     figure.update_yaxes(autorange="reversed")
     figure.update_layout(
         template=TEMPLATE, height=150 + 28 * len(bars.names), width=1300, margin={"t": 70, "l": 200, "b": 80},
-        title=f"{comparison.workload} on {comparison.cluster.gpus} GPUs of {comparison.cluster.name}",
+        title=f"{comparison.workload} on {counted(comparison.cluster.gpus or 1, 'GPU')} of {comparison.cluster.name}",
     )  # fmt: skip
     return figure
 

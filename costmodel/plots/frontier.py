@@ -24,7 +24,7 @@ from costmodel.plots.style import (
     level,
     seconds_unit,
 )
-from costmodel.words import label
+from costmodel.words import counted, label
 
 MOST_POINTS = 800
 """Points beyond which only a part of the plans off the frontier is drawn, and the figure says so."""
@@ -183,7 +183,7 @@ def frontier_title(model: str, cluster: Cluster, plans: int) -> str:
     cluster : of the question
     plans : legal ones
     """
-    return f"{model} on {cluster.gpus:,} GPUs of {cluster.name}: {plans:,} legal plans"
+    return f"{model} on {counted(cluster.gpus or 1, 'GPU')} of {cluster.name}: {counted(plans, 'legal plan')}"
 
 
 def _thinned(places: np.ndarray, most: int) -> np.ndarray:

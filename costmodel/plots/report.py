@@ -16,7 +16,7 @@ from costmodel.plots.answers import answer_figures
 from costmodel.plots.style import BLUE, TEMPLATE
 from costmodel.summary import COLUMNS, ranked_rows
 from costmodel.units import format_bytes, format_count, format_seconds
-from costmodel.words import label, sentence
+from costmodel.words import counted, label, sentence
 
 STYLE = f"""
 :root {{ color-scheme: light; --line: #0002; --soft: #000a; }}
@@ -75,7 +75,7 @@ def report(found: SearchResult, command: str, note: str = "", link: str = "") ->
     plan = best.plan
     question = (
         f"Which parallel plan trains {found.model.name} ({format_count(found.model.parameters)} parameters) fastest on "
-        f"{plan.gpus:,} GPUs of {found.cluster.name} with {found.framework.name}, {plan.global_batch:,} sequences of "
+        f"{counted(plan.gpus, 'GPU')} of {found.cluster.name} with {found.framework.name}, {plan.global_batch:,} sequences of "
         f"{plan.seq_len:,} tokens a step, in {plan.dtype}?"
     )
     remarks = [
@@ -89,7 +89,7 @@ def report(found: SearchResult, command: str, note: str = "", link: str = "") ->
             "memory than there is."
         )
     return Report(
-        f"{found.model.name} on {plan.gpus:,} GPUs of {found.cluster.name}", question,
+        f"{found.model.name} on {counted(plan.gpus, 'GPU')} of {found.cluster.name}", question,
         sentence(best, standing.probability_fastest), tuple(remarks), tuple(ranked_rows(found)), assumptions(best), command, note,
         link,
     )  # fmt: skip

@@ -25,6 +25,7 @@ from costmodel.plots.style import (
 )
 from costmodel.simulation.played_step import Simulation
 from costmodel.units import GB, GiB, format_seconds
+from costmodel.words import counted
 
 LOOKS = ((BLUE, "solid", 2.2), (VERMILLION, "dash", 1.6), (GREEN, "dot", 1.8))
 """Okabe-Ito colour, dash and width of the lines of a row."""
@@ -84,7 +85,7 @@ def shown(step: Simulation, bins: int = 400) -> Use:
     for load in step.loads:
         rows.append(Row(f"{load.level} link", "GB/s", mean(use.links[load.level] / GB, load.stage), load.bandwidth / GB))
     title = (
-        f"{question.model.name} on {question.plan.gpus:,} GPUs of {question.cluster.name}, {question.framework.name}: "
+        f"{question.model.name} on {counted(question.plan.gpus, 'GPU')} of {question.cluster.name}, {question.framework.name}: "
         f"{format_seconds(step.step_time)}"
     )
     return Use(title, unit, use.times / size, tuple(rows))

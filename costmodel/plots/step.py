@@ -25,7 +25,7 @@ from costmodel.plots.style import (
     seconds_unit,
 )
 from costmodel.units import format_seconds
-from costmodel.words import label, part_name
+from costmodel.words import counted, label, part_name
 
 LOOKS = {
     "forward": (BLUE, ""), "backward": (ORANGE, ""), "recompute": (BLUE, "/"), "tensor_exchange": (SKY, ""),
@@ -284,7 +284,7 @@ def breakdown_title(model: str, cluster: Cluster) -> str:
     model : its name
     cluster : of the question
     """
-    return f"Step time of {model} on {cluster.gpus:,} GPUs of {cluster.name}"
+    return f"Step time of {model} on {counted(cluster.gpus or 1, 'GPU')} of {cluster.name}"
 
 
 def breakdown_figure(estimates: Sequence[Estimate], before: Sequence[Estimate] = ()) -> go.Figure:

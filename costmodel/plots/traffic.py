@@ -12,6 +12,7 @@ from plotly.subplots import make_subplots
 from costmodel.plots.style import BLUE, TEMPLATE, VERMILLION, colour, hatch
 from costmodel.simulation.transactions import Ledger, Size
 from costmodel.units import GB, format_bytes
+from costmodel.words import counted
 
 BINS = 10
 """Of the histogram of sizes, in a decade."""
@@ -100,7 +101,7 @@ def load_bars(made: Ledger) -> LoadBars:
 
 def _title(made: Ledger) -> str:
     question = made.estimate
-    parts = [f"{question.model.name} on {question.plan.gpus:,} GPUs of {question.cluster.name}", question.framework.name]
+    parts = [f"{question.model.name} on {counted(question.plan.gpus, 'GPU')} of {question.cluster.name}", question.framework.name]
     if question.plan.pipeline_parallel > 1:
         parts.append(str(question.plan.schedule))
     if question.plan.compression != "none":
