@@ -180,7 +180,7 @@ def test_a_listing_names_every_entry_and_each_can_be_shown(run, kind, monkeypatc
     known = costmodel.framework_names() if kind == "framework" else costmodel.names(kind)
     code, out, _ = run(f"{kind}s")
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()[2:]] == known
+    assert [line.split()[0] for line in out.partition("\n\n")[0].splitlines()[2:]] == known
     listed = strict(run(f"{kind}s", "--json")[1])
     assert [entry["name"] for entry in listed] == known
     for name in known[:: max(1, len(known) // 8)]:

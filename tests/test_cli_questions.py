@@ -234,7 +234,8 @@ def test_a_design_is_the_librarys_and_its_first_option_the_cheapest_in_time(run,
     assert len(list(csv.DictReader(written.read_text(encoding="utf-8").splitlines()))) == 4
 
 
-def test_a_design_that_nothing_reaches_says_by_how_much_with_code_one(run):
+def test_a_design_that_nothing_reaches_says_by_how_much_with_code_one(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
     code, out, _ = run(*DESIGN, "--budget", "1")
     assert code == 1
     assert "0 of 4 clusters reach it" in out
@@ -305,7 +306,7 @@ BAD = {
     "a schedule that never flushes": (["simulate", *STAGES, "--schedule", "pipedream", "--zero-stage", "0"], "never flushes"),
     "memory without a page": (["timeline", *STAGES, "--memory"], "--html"),
     "nowhere to write": (["timeline", *STAGES, "--csv", "none/events.csv"], "none/events.csv"),
-    "a folder to write a page to": (["timeline", *STAGES, "--html", "."], "directory"),
+    "a folder to write a page to": (["timeline", *STAGES, "--html", "."], "folder"),
     "no such stage": (["ledger", *STAGES, "--stage", "only"], "stage='only'"),
     "a synchronisation without a ledger": (
         ["ledger", *ON, *BATCH, "--zero-stage", "0", "--synchronisation", "byteps"], "byteps",

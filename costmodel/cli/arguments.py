@@ -70,7 +70,7 @@ class Helper(argparse.RawDescriptionHelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         lines = []
         for line in text.splitlines():
-            command = line.strip().startswith("costmodel ") or line.strip().startswith("eval ")
+            command = line.startswith(("  costmodel ", "  eval "))
             broken = layout.command(line.strip(), self._width - 2).splitlines() if command else []
             lines += [f"  {part}" for part in broken] or layout.wrapped(indent + line, self._width, 0)
         return "\n".join(lines)
