@@ -223,6 +223,13 @@ def test_several_clusters_honour_tokens_and_price(run, command):
     assert "GPU-hours" in page and "price" in page
 
 
+def test_several_clusters_say_what_is_not_by_default(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    out = run("estimate", *TWO, "--dtype", "fp16", "--set", "device.memory=100GiB")[1]
+    said = [line for line in out.splitlines() if line.startswith("Not by default")]
+    assert said and all("dtype fp16" in line and "memory" in line for line in said)
+
+
 def test_several_clusters_write_what_was_asked_for_and_say_so(run, tmp_path):
     pytest.importorskip("plotly")
     code, out, _ = run("search", *TWO, "--tokens", "1e12", "-o", "plans.csv", "-o", "page.html", "--top", "2")

@@ -85,8 +85,21 @@ def _page(
         + (", the best of each cluster" if arguments.command == "search" else "")
     ]
     if places:
-        page.append(_compared(places, runs, sized=not where))
+        page = ["\n".join([str(page[0]), *_departures(found)]), _compared(places, runs, sized=not where)]
     return page + [f"{name}: {why}" for name, why in found.items() if isinstance(why, str)]
+
+
+def _departures(found: dict[str, list[Estimate] | str]) -> list[str]:
+    """What isn't as it would be unasked: once where it is the same on every cluster, else cluster by cluster."""
+    from costmodel.evaluation.departures import departures
+
+    told = {
+        name: ", ".join(departures(many[0].question, [one.plan for one in many], many[0].required_probability))
+        for name, many in found.items() if not isinstance(many, str)
+    }  # fmt: skip
+    if len(set(told.values())) == 1:
+        return [f"Not by default: {text}" for text in set(told.values()) if text]
+    return [f"Not by default on {name}: {text}" for name, text in told.items() if text]
 
 
 def _compared(places: Sequence[tuple[str, Estimate]], runs: Sequence[TrainingRun], sized: bool) -> Table:

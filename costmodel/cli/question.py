@@ -172,7 +172,7 @@ def read_hardware(arguments: argparse.Namespace, grow: bool = False) -> Cluster:
     else:
         names = cluster_names(arguments)
         if len(names) > 1:
-            raise Misused("one cluster at a time here; `search` and `estimate` compare several")
+            raise Misused("one cluster at a time here; `search`, `estimate` and `train` compare several")
         cluster = _sized(arguments, read_cluster(names[0]))
         if arguments.network is not None:
             from costmodel.catalogue.machines import on_network
