@@ -178,7 +178,7 @@ def source_of(function: Callable[..., object], module: types.ModuleType, argumen
     from numba.core.registry import cpu_target
 
     if module not in _REGISTERED:
-        _register(module, _UNCOUNTED)
+        _register(module, {**_UNCOUNTED, "no_cfunc_wrapper": True})
         _REGISTERED.append(module)
     flags = compiler.Flags()
     for name, value in (("nrt", False), ("error_model", "numpy"), ("no_cpython_wrapper", True), ("no_cfunc_wrapper", True)):

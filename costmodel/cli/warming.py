@@ -1,4 +1,4 @@
-"""`costmodel warmup`: vector code compiled ahead, so that no first search waits for it."""
+"""`costmodel warmup`: machine code compiled ahead, so that no first search or simulation waits for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from costmodel.words import counted
 def add(commands: Commands) -> None:
     """Add the command."""
     warming = commands.add_parser(
-        "warmup", help="compile ahead what searches run on, and keep it for this user",
+        "warmup", help="compile ahead what searches and simulations run on, and keep it for this user",
         examples=("costmodel warmup", "costmodel warmup --json"),
     )  # fmt: skip
     warming.add_argument("--json", action="store_true", help="JSON instead of a line")
@@ -23,11 +23,14 @@ def add(commands: Commands) -> None:
 def _warmup(arguments: argparse.Namespace) -> int:
     import time
 
-    from costmodel.kernels import rows
+    from costmodel.kernels import events, rows, step_events
     from costmodel.kernels.cache import cache_folder
 
     started = time.perf_counter()
     programs = rows.compile_all()
+    for loop in (events, step_events):
+        loop.compile_ahead()
+        programs += 1
     seconds = time.perf_counter() - started
     folder = cache_folder()
     if arguments.json:

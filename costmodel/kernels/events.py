@@ -286,3 +286,9 @@ def played(program: Program, links: int, sending: int) -> tuple[Floats, Floats, 
     )  # fmt: skip
     _run(Program._make(np.require(column, requirements=["C", "W"]) for column in program), state, np.zeros(links), sending)
     return state.start, state.end, state.cursor
+
+
+def compile_ahead() -> None:
+    """Compile the loop, or load it: a pass of one second is played."""
+    one, none = np.zeros(1, dtype=np.int64), np.zeros(1)
+    played(Program(np.array([0, 1]), one, one - 1, one, one, none + 1.0, none, none, none, one), 1, NON_BLOCKING)

@@ -84,7 +84,7 @@ def _loaded(function: Callable[..., int], arguments: tuple[Any, ...], kinds: tup
 
     name = function.__name__
     words = 2 + sum(len(_words(value)) for value in _arrays(arguments))
-    file = f"{name}-{hashlib.sha256(repr(kinds).encode()).hexdigest()[:8]}"
+    file = f"{function.__module__.rpartition('.')[2]}-{name}-{hashlib.sha256(repr(kinds).encode()).hexdigest()[:8]}"
     return machine_code.compiled(file, {name: words}, make).functions[name]
 
 

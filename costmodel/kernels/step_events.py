@@ -551,3 +551,14 @@ def idle(ranks: int, instances: int) -> State:
         np.zeros((instances, 2), dtype=np.int64), np.zeros(instances), np.zeros(3 * ranks, dtype=np.int64),
         np.zeros(2 * instances, dtype=np.int64), np.zeros(5, dtype=np.int64),
     )  # fmt: skip
+
+
+def compile_ahead() -> None:
+    """Compile the loop, or load it: a step of one second's work is played."""
+    none = np.zeros(0, dtype=np.int64)
+    work = Programs(np.array([0, 1]), np.array([0]), np.array([-1]), np.ones((1, 1)), np.zeros((1, 2 + LEVELS)))
+    nothing = Transfers(
+        none, np.zeros((0, 3 + LEVELS)), none, none.reshape(0, 1), none, none, np.array([0]), none, none,
+        np.zeros(STREAMS + 1, dtype=np.int64),
+    )  # fmt: skip
+    played(work, nothing, 1)
