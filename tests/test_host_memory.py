@@ -114,9 +114,18 @@ def test_a_search_finds_what_fits_in_host_memory_alone(kind):
     some = dataclasses.replace(cluster, host_memory=0.7e12)  # a shard of both nodes' fits, a whole copy in each doesn't
     fewer = search(MODEL, some, framework="deepspeed", **asked, shard_group=[8, 16], keep_evaluated=True)
     assert fewer.ranked and all(one.host_memory <= 0.7e12 for one in fewer.ranked)
+    assert np.isfinite(fewer.every.peak_memory).all() and len(fewer.every) < fewer.evaluated
     assert fewer.fitting < search(MODEL, cluster, framework="deepspeed", **asked, shard_group=[8, 16]).fitting
     none = search(MODEL, dataclasses.replace(cluster, host_memory=1e11), framework="deepspeed", **asked)
     assert not none.ranked and "host memory" in none.why_none()
+
+
+def test_where_no_host_holds_it_the_leanest_is_named_with_what_it_lacks(run):
+    asked = ["llama3-70b", "--cluster", "dgx-h100", *WORK, "--optimizer-offload", "1", "--no-check"]
+    code, out, _ = run("search", *asked, "--set", "host_memory=10GB")
+    words = " ".join(out.split())
+    assert code == 1
+    assert "over in a node's host memory" in words and "-" not in words.partition("Leanest plan that doesn't fit: ")[2][:30]
 
 
 def test_columns_give_what_single_plans_give():

@@ -23,7 +23,7 @@ from costmodel.cli.training import run_columns
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.plan import Plan
 from costmodel.evaluation.departures import varying
-from costmodel.words import counted, degrees, label, memory_limit, ordered, rejections
+from costmodel.words import counted, degrees, label, lack, memory_limit, ordered, rejections
 
 if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate
@@ -112,9 +112,10 @@ def _miss(result: SearchResult) -> list[str]:
     miss = result.closest_miss
     if miss is None:
         return []
+    over = f"{gib(result.excess_bytes)} GiB over the limit" if result.excess_bytes > 0.0 else lack(miss)
     return [
         f"{'Fastest' if result.ranked else 'Leanest'} plan that doesn't fit: {format_seconds(miss.step_time)}, "
-        f"{gib(result.excess_bytes)} GiB over the limit ({label(miss.plan)})"
+        f"{over} ({label(miss.plan)})"
     ]
 
 

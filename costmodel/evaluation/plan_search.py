@@ -61,6 +61,8 @@ CHOICES = (
 )  # fmt: skip
 """Dimensions that are the same for a whole batch of columns."""
 LARGEST_SEARCH = 50_000_000
+BEYOND_HOST = 1e18
+"""Added to the memory of plans that a node's host can't hold, so that they come after all others, in their own order [bytes]."""
 
 
 class Kept(NamedTuple):
@@ -152,7 +154,7 @@ def search(
 
 
 def _with_host(question: Question, inputs: Inputs, product: Product, held: Column) -> Column:
-    """Memory of plans, infinite where what they offload is more than the host memory of a node [bytes]."""
+    """Memory of plans, behind all others where what they offload is more than the host memory of a node [bytes]."""
     limit, offload = question.cluster.host_memory, inputs.settings.offload
     if limit is None or not (offload.optimizer or offload.activations):
         return held
@@ -160,7 +162,7 @@ def _with_host(question: Question, inputs: Inputs, product: Product, held: Colum
     with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
         needed = engines.host_bytes(inputs._replace(plan=PlanNumbers(*product.plans(flat))))
     found = held.copy()
-    found.ravel()[flat[np.broadcast_to(np.asarray(needed), flat.shape) > limit]] = np.inf
+    found.ravel()[flat[np.broadcast_to(np.asarray(needed), flat.shape) > limit]] += BEYOND_HOST
     return found
 
 
@@ -373,7 +375,7 @@ def _plan(sample: Plan, values: Mapping[str, float], recompute: Sequence[str | i
 
 
 def _kept(choice: int, product: Product, times: Column, held: Column) -> Kept:
-    flat = np.flatnonzero(product.legal)
+    flat = np.flatnonzero(product.legal & (held < BEYOND_HOST))  # without those that a node's host memory can't hold
     return Kept(choice, product.columns(flat), np.stack(product.plans(flat)), times.ravel()[flat], held.ravel()[flat])  # type: ignore[arg-type]
 
 
