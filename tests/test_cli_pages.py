@@ -260,3 +260,14 @@ def test_a_file_is_named_once_it_is_written_by_whichever_spelling(run, tmp_path,
         assert code in (0, 1)
         told.append(out.splitlines()[-1])
     assert len(set(told)) == 1 and told[0].startswith(f"Written: {name}")
+
+
+@pytest.mark.parametrize("looked_at", [True, False])
+def test_an_error_is_one_line_for_a_script_and_broken_between_words_for_a_reader(run, monkeypatch, capsys, looked_at):
+    import sys
+
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: looked_at, raising=False)
+    code, _, err = run("search", "llama3-70x", *NODE[1:])
+    assert code == 2 and "did you mean llama3-70b" in " ".join(err.split())
+    assert (max(map(len, err.splitlines())) <= 60) == looked_at and (err.count("\n") == 1) != looked_at

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import NoReturn
 
 from costmodel import __version__, progress
-from costmodel.cli import codes
+from costmodel.cli import codes, layout
 from costmodel.cli.advice import as_options
 from costmodel.cli.arguments import Misused, Parser
 from costmodel.errors import CostModelError
@@ -97,15 +97,22 @@ def _one_line(message: str) -> str:
     return line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 3] + "..."
 
 
+def _shown(line: str) -> str:
+    """A line for stderr, broken between words where somebody looks at it."""
+    if not sys.stderr.isatty():
+        return line
+    return "\n".join(layout.wrapped(line, layout.page_width())).replace(layout.KEPT, " ")
+
+
 def _refuse(message: str) -> int:
     if sys.stderr is not None:
-        print(f"costmodel: error: {_one_line(message)}", file=sys.stderr)
+        print(_shown(f"costmodel: error: {_one_line(message)}"), file=sys.stderr)
     return codes.BAD_INPUT
 
 
 def _note(message: str) -> None:
     if sys.stderr is not None:
-        print(f"costmodel: note: {_one_line(message)}", file=sys.stderr)
+        print(_shown(f"costmodel: note: {_one_line(message)}"), file=sys.stderr)
 
 
 def _importing(frame: FrameType | None) -> bool:
