@@ -120,7 +120,7 @@ class Capacity:
     def to_dict(self) -> Row:
         """Flat names with units, for JSON and frames."""
         return {"find": self.find, "found": self.value, "tried": self.tried, "ended_by": self.ended_by} | (
-            {"why": self.why_none()} if self.estimate is None else self.estimate.to_dict()
+            {"why": self.why_none()} if self.estimate is None else {"layers": self.model.layers, **self.estimate.to_dict()}
         )
 
 
@@ -547,7 +547,7 @@ def fewest_gpus(
     >>> from costmodel import load_cluster, load_model
     >>> found = fewest_gpus(load_model("llama3-8b"), load_cluster("dgx-h100"), global_batch=64, seq_len=8192)
     >>> found.value, found.plan.gpus
-    (2, 2)
+    (4, 4)
     """
     held = None if plan is None else dataclasses.replace(plan, data_parallel=None)
     work = {"global_batch": global_batch, "seq_len": seq_len}
