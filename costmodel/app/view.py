@@ -119,7 +119,7 @@ def would_fit(answer: Answer) -> list[object]:
              ("its best plan", "text wide"))  # fmt: skip
     head = html.Tr([html.Th(text, className=kind, scope="col") for text, kind in heads])
     caption = html.Caption("Changes with which a plan would fit; choose one to make it", className="unseen")
-    return [html.Table([caption, html.Thead(head), html.Tbody(rows)])]
+    return [html.Table([caption, html.Thead(head), html.Tbody(rows)], className="offers")]
 
 
 def changed(answer: Answer) -> str:

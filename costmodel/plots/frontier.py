@@ -132,13 +132,14 @@ FRONTIER: Drawing = {
 """The chart of a `Frontier`."""
 
 
-def frontier(result: SearchResult, most: int = MOST_POINTS) -> Frontier:
+def frontier(result: SearchResult, most: int = MOST_POINTS, among: str = "legal") -> Frontier:
     """What `frontier_figure` shows.
 
     Parameters
     ----------
     result : of a search with ``keep_evaluated=True``
     most : plans off the frontier to draw
+    among : which plans its plans are
 
     Raises
     ------
@@ -167,23 +168,24 @@ def frontier(result: SearchResult, most: int = MOST_POINTS) -> Frontier:
 
     rest = [np.flatnonzero(near & ~on & chosen) for chosen in (every.fits, ~every.fits)]
     thinned = [_thinned(places, most // 2) for places in rest]
-    title = frontier_title(result.model.name, result.cluster, len(every))
+    title = frontier_title(result.model.name, result.cluster, len(every), among)
     return Frontier(
         title, time_unit, memory_unit, points(thinned[0]), points(thinned[1]), points(best), limit / size,
         len(every) - sum(map(len, thinned)) - len(best),
     )  # fmt: skip
 
 
-def frontier_title(model: str, cluster: Cluster, plans: int) -> str:
+def frontier_title(model: str, cluster: Cluster, plans: int, among: str = "legal") -> str:
     """What stands above a chart of all plans.
 
     Parameters
     ----------
     model : its name
     cluster : of the question
-    plans : legal ones
+    plans : how many there are
+    among : which they are: the legal ones, or the leading ones that were evaluated anew
     """
-    return f"{model} on {counted(cluster.gpus or 1, 'GPU')} of {cluster.name}: {counted(plans, 'legal plan')}"
+    return f"{model} on {counted(cluster.gpus or 1, 'GPU')} of {cluster.name}: {counted(plans, f'{among} plan')}"
 
 
 def _thinned(places: np.ndarray, most: int) -> np.ndarray:
@@ -218,14 +220,14 @@ def frontier_drawing(result: SearchResult, before: SearchResult | None = None) -
     Parameters
     ----------
     result : of a search with ``keep_evaluated=True``
-    before : the same before a change, whose frontier is drawn behind
+    before : the same before a change, whose frontier is drawn behind; then `result` has its leading plans alone
 
     Raises
     ------
     InvalidValue
         where the search has not kept its plans, or had none
     """
-    shown = frontier(result)
+    shown = frontier(result, among="legal" if before is None else "leading")
     if before is not None:
         was = frontier(before, 0)
         if (was.time_unit, was.memory_unit) == (shown.time_unit, shown.memory_unit):
