@@ -84,7 +84,7 @@ def _calculated(match: re.Match[str], variables: Mapping[str, str]) -> str:
 
 def _innermost(text: str, variables: Mapping[str, str]) -> str:
     """The text with every ``$((...))`` that holds no other replaced by its value, if that is known."""
-    place = text.rfind("$((")
+    place = text.rfind("$((") if text.count("$((") <= 2 * TURNS else -1
     while place >= 0:
         end = closing(text, place + 1)
         if end is not None and text[end - 2 : end] == "))":
@@ -197,7 +197,8 @@ def hide(line: str) -> str:
 
     So that splitting it into words leaves each of them whole; `show` brings them back.
     """
-    parts, place = [], 0
+    parts: list[str] = []
+    place = unclosed = 0
     for found in re.finditer(r"\$[({\[]|`", line):
         start = found.start()
         if start < place:
@@ -205,6 +206,9 @@ def hide(line: str) -> str:
         tick = line.find("`", start + 1)
         end = (tick + 1 if tick > 0 else None) if found[0] == "`" else closing(line, start + 1)
         if end is None:
+            unclosed += 1
+            if unclosed > TURNS:
+                break
             continue
         parts += [line[place:start], line[start:end].translate(HIDDEN)]
         place = end
@@ -228,6 +232,8 @@ def assignments(line: str) -> str | None:
     >>> assignments("export TP=2 PP=4"), assignments("let W=TP*PP"), assignments("(( N = W / 8 ))"), assignments("echo A=1")
     ('TP=2 PP=4', 'W=$((TP*PP))', 'N=$((W / 8))', None)
     """
+    if len(line) > REACH:
+        return None
     if found := re.fullmatch(r"\(\(\s*([A-Za-z_]\w*)\s*=(?!=)\s*(.+?)\s*\)\)\s*;?", line.strip()):
         return f"{found[1]}=$(({found[2]}))"
     first, _, rest = line.strip().partition(" ")

@@ -87,6 +87,11 @@ BLOCKS = {"if": 1, "for": 1, "while": 1, "until": 1, "case": 1, "fi": -1, "done"
 """Words that open and close what a script does only sometimes."""
 IN_BRANCH, NO_BRANCH = "\n?", "\n."
 """Signs among the words of a script that what follows is set only sometimes, and that it is set whatever happens."""
+FLAGS_IN = re.compile(
+    r"(?<!\w)([A-Za-z_]\w{0,99})\+?=\(?\s{0,99}[\"']?\s{0,99}(?:\\\n\s{0,99})?(?:\$\{?\w{1,99}\}?\s{0,99})?(?:\\\n\s{0,99})?--[a-z]"
+)
+"""Where a variable is set to flags."""
+ALONE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?:\[[@*]\])?\}|([A-Za-z_]\w*))")
 FILLED_IN = {"ZERO_STAGE": "zero_stage"}
 """Words of a template of DeepSpeed's configuration, as Megatron-DeepSpeed's scripts replace them by ``sed``, and their flags."""
 
@@ -387,6 +392,7 @@ def arguments(
     assignment = re.compile(r"([A-Za-z_]\w*)=(.*)" if script else r"([A-Z_][A-Z0-9_]*)=(.*)", re.DOTALL)
     held = Variables(variables)
     known = held.known
+    of_flags = frozenset(FLAGS_IN.findall(text))
     flags: list[tuple[str, list[str]]] = []
     entries: list[Entry] = []
     loose: list[str] = []
@@ -435,10 +441,22 @@ def arguments(
             listed.append(entry)
             continue
         option, values = flags[entry.raw]
-        values = [expand(value, known) for value in values]
+        values = [word for value in values for word in _words(value, known, of_flags)]
         raw = True if not values else values[0] if len(values) == 1 else values
         listed.append(Entry(option.lstrip("-").replace("-", "_"), raw, option))
     return tuple(listed), tuple(loose)
+
+
+def _words(token: str, known: Mapping[str, str], of_flags: frozenset[str]) -> list[str]:
+    """What a shell makes of a word: a variable's several words, or none; flags among them were read where it is set."""
+    alone = ALONE.fullmatch(token)
+    if alone and (alone[1] or alone[2]) in of_flags:
+        return []
+    value = expand(token, known)
+    if "$" not in token or not (value.strip() == "" or re.search(r"\s", value)):
+        return [value]
+    words = value.split()
+    return words[: next((place for place, word in enumerate(words) if word.startswith("--")), len(words))]
 
 
 def _is_flag(token: str) -> bool:

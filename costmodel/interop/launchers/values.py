@@ -135,10 +135,12 @@ def listed(raw: object) -> object:
     """Names: a list, or a text with commas or blanks between them."""
     if raw is None or raw in ("", []):
         return UNSTATED
+    if isinstance(raw, str) and not re.fullmatch(r"[\w.,\s-]+", raw):
+        return [raw[:100]]  # a pattern
     names = re.split(r"[,\s]+", raw) if isinstance(raw, str) else raw
-    if not isinstance(names, list) or not all(isinstance(name, str) and len(name) <= 100 for name in names) or len(names) > 100:
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(names) > 1000:
         raise Expected("names")
-    return [name for name in names if name]
+    return [name[:100] for name in names if name]
 
 
 def yields(value: object, otherwise: object = UNSTATED, null: object = UNSTATED) -> Unit:

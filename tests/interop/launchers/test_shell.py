@@ -83,6 +83,21 @@ def test_what_branches_set_differently_is_asked_for(tmp_path):
     assert read_launch(script, settings={"LAYERS": "40"}).model_described["num_layers"] == 40
 
 
+def test_a_variable_of_several_words_or_none_is_what_a_shell_makes_of_it(tmp_path):
+    script = tmp_path / "train.sh"
+    script.write_text(
+        '#!/bin/bash\nNOTHING=" "\nMORE=" --log-interval 10 \\\n  --tensor-model-parallel-size 2"\n'
+        "LAST=(\n  --pipeline-model-parallel-size 2\n)\nBOTH='4  8'\n"
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --use-distributed-optimizer ${NOTHING} "
+        f'--micro-batch-size $BOTH --sequence-parallel $MORE --swiglu "${{LAST[@]}}" --global-batch-size 16 {GPT}\n'
+    )
+    launch = read_launch(script)
+    assert launch.plan_fields["micro_batch"] == 4 and launch.plan_fields["zero_stage"] == 1
+    assert (launch.plan_fields["tensor_parallel"], launch.plan_fields["pipeline_parallel"]) == (2, 2)
+    assert launch.plan_fields["sequence_parallel"] is True and launch.unresolved == {}
+    assert launch.unknown == ("8 (after --micro-batch-size)",)
+
+
 def test_given_values_win_over_a_scripts_own(tmp_path):
     script = tmp_path / "train.sh"
     script.write_text(

@@ -158,6 +158,8 @@ def test_a_larger_rank_takes_more_memory_and_other_modules_are_named():
         for launch in (read_launch(TRL + f"lora_r: {rank}\n", gpus=8) for rank in (8, 256))
     ]
     assert held[0] < held[1]
+    pattern = read_launch(AXOLOTL + "lora_r: 8\nlora_target_modules: 'layers.[\\d]+.(mlp|self_attn).(up|down)_proj'\n", gpus=8)
+    assert any("not modelled" in note for note in pattern.notes) and pattern.plan.lora_targets is None
     odd = read_launch(TRL + "lora_target_modules: [q_proj, Wunder]\n", gpus=8)
     assert any("Wunder" in note for note in odd.notes) and odd.plan.lora_targets is None
 

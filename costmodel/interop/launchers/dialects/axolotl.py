@@ -162,7 +162,7 @@ def _mesh(reading: Reading) -> None:
     """
     shards, copies = reading.one("fsdp.shard_degree"), reading.one("fsdp.replicate_degree")
     whole = copies or (reading.one("tensor_parallel") and reading.one("context_parallel"))
-    if shards and whole:
+    if shards and shards > 1 and whole:  # one of each is as good as none
         data = shards * (copies or 1) * (reading.one("expert_parallel") or 1)
         reading.put("data_parallel", data, derived=True)
         micro, steps = reading.one("micro_batch"), reading.one("gradient_accumulation")

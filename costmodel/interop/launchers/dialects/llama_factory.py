@@ -48,7 +48,7 @@ OWN = (
     Row(
         "dist_config.name",
         "_backend",
-        one_of({"fsdp2": "fsdp2", "deepspeed": "deepspeed", "ddp": "ddp"}),
+        one_of({"fsdp2": "fsdp2", "fsdpturbo": "fsdp2", "deepspeed": "deepspeed", "ddp": "ddp"}),
         None,
         "v1",
     ),
