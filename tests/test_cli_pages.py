@@ -29,7 +29,15 @@ LLAMA = {
     "intermediate_size": 4096, "vocab_size": 32000, "tie_word_embeddings": False,
 }  # fmt: skip
 LOG = "step: {}  loss: 7.9  grad_norm: 1.8  memory: 40.1GiB(50%)  tps: 7,890  tflops: 300.1  mfu: 30%\n"
-SLOW = ("warmup", "sweep", "compare resnet-50", "search llama3-70b", "report", "whatif")
+SFT = """
+model_name_or_path: meta-llama/Llama-3.2-1B
+per_device_train_batch_size: 2
+gradient_accumulation_steps: 4
+max_length: 2048
+bf16: true
+deepspeed: {}
+"""
+SLOW = ("warmup", "sweep", "compare", "search llama3-70b", "report", "whatif", "checkpoint")
 """Beginnings of examples that take seconds."""
 VERBATIM = ("completion",)
 """Commands that print a script, whose lines can't be broken; as a launch file on the screen and a URL can't."""
@@ -64,14 +72,17 @@ def launches() -> dict[str, str]:
         "--vocab-size 32000\n",
         "llama3_8b.toml": write_launch("torchtitan", plan, model, cluster=cluster),
         "ds_config.json": json.dumps({"zero_optimization": {"stage": 1}, "bf16": {"enabled": True}}),
+        "ds_z3.json": json.dumps({"zero_optimization": {"stage": 3}, "bf16": {"enabled": True}}),
+        "sft.yaml": SFT,
     }  # fmt: skip
 
 
 @pytest.fixture
-def files(tmp_path, monkeypatch):
+def files(tmp_path, monkeypatch, request):
     """The files that examples name, and nobody who listens to `costmodel app`."""
+    config = "ds_z3.json" if "ds_z3.json" in request.node.callspec.params["line"] else "ds_config.json"
     for name, text in launches().items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
+        (tmp_path / name).write_text(text.replace("{}", config), encoding="utf-8")
     (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
     (tmp_path / "run.log").write_text("".join(LOG.format(step) for step in range(1, 6)), encoding="utf-8")
     monkeypatch.setattr("costmodel.app.server.serve", lambda *_: None, raising=False)
