@@ -135,7 +135,7 @@ def test_options_have_the_short_names_of_frameworks_wherever_they_are(run):
                 assert command._option_string_actions.get(f"--{short}") is action, (name, short)
                 seen.add(short)
     assert {"tp", "pp", "cp", "ep", "dp", "mbs", "gbs"} <= seen
-    assert run("estimate", "--help")[1].count("--tp") == 1
+    assert run("estimate", "--help")[1].count("  --tensor-parallel") == 1
     assert "--tensor-parallel, --tp N" in run("estimate", "--help")[1]
     long = ["--tensor-parallel", "2", "--pipeline-parallel", "2", "--data-parallel", "2", "--micro-batch", "2"]
     short = ["--tp", "2", "--pp", "2", "--dp", "2", "--mbs", "2"]
