@@ -21,6 +21,7 @@ html_static_path = ["_static"]
 html_copy_source = html_show_sourcelink = False
 html_math_renderer = "mathml"
 nb_execution_mode = "off"
+nb_render_markdown_format = "gfm"  # tables that cells write: CommonMark has none
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 napoleon_use_rtype = False

@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 
 from costmodel.errors import InvalidValue
 from costmodel.evaluation.collectives import CollectiveTime, bus_factor
-from costmodel.plots.style import BLACK, TEMPLATE, colour, dash
+from costmodel.plots.style import BLACK, LEGEND_BELOW, TEMPLATE, colour, dash
 from costmodel.units import format_bytes
 
 CHOSEN, MEASURED = "chosen", "measured"
@@ -113,5 +113,5 @@ def communication_figure(answers: Sequence[CollectiveTime], measured: Sequence[t
     figure.update_xaxes(**sizes, range=[min(ends) - 0.3, max(ends) + 0.3])
     figure.update_yaxes(type="log", title="time [us]", dtick=1, exponentformat="power", row=1, col=1)
     figure.update_yaxes(title="bus bandwidth [GB/s]", rangemode="tozero", row=1, col=2)
-    figure.update_layout(template=TEMPLATE, title=sweep.title, legend={"orientation": "h", "y": -0.18})
+    figure.update_layout(template=TEMPLATE, title=sweep.title, legend=LEGEND_BELOW)
     return figure

@@ -80,7 +80,7 @@ def compared_systems(comparison: Comparison) -> go.Figure:
     figure.add_vline(x=bars.limit, line={"dash": "dash", "color": GREY}, row=1, col=2)
     figure.update_yaxes(autorange="reversed")
     figure.update_layout(
-        template=TEMPLATE, height=150 + 28 * len(bars.names), width=1300, margin={"t": 70, "l": 200, "b": 80},
+        template=TEMPLATE, height=150 + 28 * len(bars.names), margin={"t": 70, "l": 200, "b": 80},
         title=f"{comparison.workload} on {counted(comparison.cluster.gpus or 1, 'GPU')} of {comparison.cluster.name}",
     )  # fmt: skip
     return figure
@@ -123,7 +123,7 @@ def hours_against_machines(lines: Sequence[Hours], title: str) -> go.Figure:
         )  # fmt: skip
     figure.update_xaxes(title_text="machines")
     figure.update_yaxes(title_text="hours", rangemode="tozero")
-    figure.update_layout(template=TEMPLATE, title=title, height=480, width=900)
+    figure.update_layout(template=TEMPLATE, title=title, height=480)
     return figure
 
 

@@ -12,6 +12,7 @@ from costmodel.plots.style import (
     BLACK,
     BLUE,
     GREY,
+    LEGEND_BELOW,
     LIGHT,
     TEMPLATE,
     VERMILLION,
@@ -253,9 +254,9 @@ def scaling_drawing(made: Scaling, before: Scaling | None = None) -> Drawing:
     note = f"<br><sub>nothing fits on {', '.join(f'{gpus:,}' for gpus in missing)} GPUs</sub>" if missing else ""
     ticks = sorted({gpus for line in shown for gpus in line.gpus})
     layout = {
-        "template": TEMPLATE, "height": 460, "margin": {"l": 70, "r": 20, "t": 70, "b": 110},
+        "template": TEMPLATE, "height": 460, "margin": {"l": 70, "r": 20, "t": 70, "b": 40},
         "title": {"text": f"Throughput of a GPU, the best plan on each number of them; whiskers: 90 %{note}"},
-        "legend": {"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0.0},
+        "legend": LEGEND_BELOW,
         "xaxis": {
             "type": "log", "title": {"text": "GPUs"}, "tickmode": "array", "tickvals": ticks,
             "ticktext": [f"{t:,}" for t in ticks],

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from costmodel.checks import real
 from costmodel.errors import InvalidValue
-from costmodel.plots.style import BLACK, GREY, TEMPLATE, colour, marker, whiskers
+from costmodel.plots.style import BLACK, GREY, LEGEND_BELOW, TEMPLATE, colour, marker, whiskers
 
 BAND = 0.1
 """Relative error that the shaded band marks."""
@@ -121,8 +121,8 @@ def measured_figure(runs: Iterable[Run], quantity: str = "step time", unit: str 
         )  # fmt: skip
     axis = {"type": "log", "range": [math.log10(end) for end in ends], "exponentformat": "SI", "dtick": "D2"}
     figure.update_layout(
-        template=TEMPLATE, title=shown.title, height=560, margin={"l": 70, "r": 20, "t": 60, "b": 110},
-        legend={"orientation": "h", "yanchor": "top", "y": -0.15, "x": 0.0},
+        template=TEMPLATE, title=shown.title, height=560, margin={"l": 70, "r": 20, "t": 60, "b": 40},
+        legend=LEGEND_BELOW,
         xaxis={**axis, "title": f"measured {quantity} [{unit}]", "constrain": "domain"},
         yaxis={**axis, "title": f"predicted {quantity} [{unit}], whiskers: 90 %", "scaleanchor": "x", "constrain": "domain"},
     )  # fmt: skip

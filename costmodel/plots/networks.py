@@ -8,7 +8,7 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from costmodel.plots.style import TEMPLATE, colour, marker
+from costmodel.plots.style import LEGEND_BELOW, TEMPLATE, colour, marker
 
 
 class Point(NamedTuple):
@@ -95,6 +95,6 @@ def communication_overhead(points: Iterable[Point], source: str = "published") -
     figure.update_yaxes(title_text="communication, share of a step [%]", col=1)
     figure.update_layout(
         template=TEMPLATE, title_text=f"Communication in data-parallel training: {source} (solid) and predicted (dashed)",
-        legend={"orientation": "h", "y": -0.18},
+        legend=LEGEND_BELOW,
     )  # fmt: skip
     return figure

@@ -7,13 +7,13 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-import plotly.graph_objects as go
-
 from costmodel import __version__
 from costmodel.evaluation.assumptions import Assumption, assumptions
 from costmodel.evaluation.plan_search import SearchResult
 from costmodel.plots.answers import answer_figures
-from costmodel.plots.style import BLUE, TEMPLATE
+from costmodel.plots.page import STYLE as FIGURES
+from costmodel.plots.page import VIEWPORT, drawing
+from costmodel.plots.style import BLUE
 from costmodel.summary import COLUMNS, ranked_rows
 from costmodel.units import format_bytes, format_count, format_seconds
 from costmodel.words import counted, label, sentence
@@ -114,11 +114,11 @@ def report_page(found: SearchResult, command: str, note: str = "", link: str = "
     made = report(found, command, note, link)
     said = f"<p>{escape(made.note)}</p>" if made.note else ""
     opens = f"<p>The page that it was made from: <code>{escape(made.link)}</code></p>" if made.link else ""
-    drawings = "".join(_drawing(figure, place) for place, figure in enumerate(answer_figures(found)))
+    drawings = "".join(drawing(figure, place) for place, figure in enumerate(answer_figures(found)))
     rested = [(one.name, one.value, one.error, one.source) for one in made.assumptions]
     return f"""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(made.title)}</title><style>{STYLE}</style></head><body><main>
+<html lang="en"><head><meta charset="utf-8">{VIEWPORT}
+<title>{escape(made.title)}</title><style>{STYLE}{FIGURES}</style></head><body><main>
 <p>{escape(made.question)}</p>
 <h1>{escape(made.answer)}</h1>
 {said}<p>{escape(" ".join(made.remarks))}</p>
@@ -138,14 +138,6 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Seque
         for row in rows
     )
     return f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def _drawing(figure: go.Figure, place: int) -> str:
-    figure.update_layout(template=TEMPLATE)
-    drawn: str = figure.to_html(
-        full_html=False, include_plotlyjs=place == 0, div_id=f"figure-{place}", config={"displaylogo": False, "responsive": True}
-    )
-    return drawn
 
 
 def write_report(path: str | Path, found: SearchResult, command: str) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 
 from costmodel.evaluation.operators import Roofline
-from costmodel.plots.style import BLACK, TEMPLATE, colour, marker
+from costmodel.plots.style import BLACK, LEGEND_BELOW, TEMPLATE, colour, marker
 from costmodel.units import TB, TFLOP, format_bytes, format_seconds
 
 
@@ -102,7 +102,7 @@ def roofline_figure(made: Roofline) -> go.Figure:
     rates = [shown.peak, *(dot.rate for dot in shown.dots)]
     figure.update_layout(
         template=TEMPLATE, title=shown.title, height=460, margin={"l": 70, "r": 20, "t": 90, "b": 120},
-        legend={"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0.0, "itemsizing": "constant"},
+        legend={**LEGEND_BELOW, "itemsizing": "constant"},
         xaxis={"type": "log", "title": "arithmetic intensity [FLOP/byte]", "dtick": "D2"},
         yaxis={
             "type": "log", "title": "rate [TFLOP/s]", "range": [math.log10(min(rates) / 2), math.log10(max(rates) * 1.6)],

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.sensitivity import Sensitivity
-from costmodel.plots.style import BLACK, BLUE, GREY, TEMPLATE, VERMILLION, Drawing
+from costmodel.plots.style import BLACK, BLUE, GREY, LEGEND_BELOW, TEMPLATE, VERMILLION, Drawing
 from costmodel.units import format_seconds
 from costmodel.words import label
 
@@ -149,8 +149,8 @@ def tornado_drawing(estimate: Estimate, found: Sequence[Sensitivity], before: Be
     middle = {"type": "line", "x0": 0, "x1": 0, "xref": "x", "y0": 0, "y1": 1, "yref": "y domain"}
     layout = {
         "template": TEMPLATE, "title": {"text": f"{head}<br><sub>{plan}</sub>"}, "barmode": "overlay",
-        "height": 190 + 54 * len(shown.names), "legend": {"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0.0},
-        "margin": {"l": 10, "r": 20, "t": 80, "b": 100}, "shapes": [{**middle, "line": {"color": BLACK, "width": 1}}],
+        "height": 190 + 54 * len(shown.names), "legend": LEGEND_BELOW,
+        "margin": {"l": 10, "r": 20, "t": 80, "b": 40}, "shapes": [{**middle, "line": {"color": BLACK, "width": 1}}],
         "xaxis": {"title": {"text": "change [%]"}, "range": [-1.06 * widest, 1.06 * widest], "zeroline": False},
         "yaxis": {
             "autorange": "reversed", "automargin": True, "showgrid": False, "zeroline": False, "tickmode": "array",

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from costmodel.plots.style import TEMPLATE, colour, dash, marker
+from costmodel.plots.style import LEGEND_BELOW, TEMPLATE, colour, dash, marker
 from costmodel.studies.servers import ParameterServerStep
 
 LAYOUT = {
-    "template": TEMPLATE, "legend": {"orientation": "h", "yanchor": "top", "y": -0.16, "x": 0.0},
-    "margin": {"t": 90, "b": 130},
+    "template": TEMPLATE, "legend": LEGEND_BELOW,
+    "margin": {"t": 90, "b": 40},
 }  # fmt: skip
 
 
@@ -119,7 +119,6 @@ def published_beside_predicted(
     for row in range(1, rows + 1):
         figure.update_yaxes(title_text=y_title, row=row, col=1)
     figure.update_layout(**LAYOUT, title_text=title)
-    figure.update_layout(legend_y=-0.2 / rows)
     return figure
 
 

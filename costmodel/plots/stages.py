@@ -8,7 +8,17 @@ import plotly.graph_objects as go
 
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.memory_breakdown import PARTS
-from costmodel.plots.style import GREY, TEMPLATE, Drawing, bytes_unit, colour, hatch, level, whiskers
+from costmodel.plots.style import (
+    GREY,
+    LEGEND_BELOW,
+    TEMPLATE,
+    Drawing,
+    bytes_unit,
+    colour,
+    hatch,
+    level,
+    whiskers,
+)
 from costmodel.units import format_bytes
 from costmodel.words import label
 
@@ -122,8 +132,8 @@ def stages_drawing(estimate: Estimate, before: Estimate | None = None) -> Drawin
         ticks = {"tickmode": "array", "tickvals": places, "ticktext": [name.partition(":")[0] for name in shown.stages]}
     layout = {
         "template": TEMPLATE, "title": {"text": shown.title}, "barmode": "stack", "bargap": 0.25, "height": 460,
-        "legend": {"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0.0, "traceorder": "normal"},
-        "margin": {"l": 60, "r": 20, "t": 60, "b": 110}, "shapes": [line], "annotations": [words],
+        "legend": {**LEGEND_BELOW, "traceorder": "normal"},
+        "margin": {"l": 60, "r": 20, "t": 60, "b": 40}, "shapes": [line], "annotations": [words],
         "xaxis": {"title": {"text": "pipeline stage"}, "showgrid": False, **ticks},
         "yaxis": {
             "title": {"text": f"memory [{shown.unit}], whiskers: 90 %"},

@@ -16,6 +16,7 @@ from costmodel.plots.style import (
     BLUE,
     GREEN,
     GREY,
+    LEGEND_BELOW,
     ORANGE,
     PURPLE,
     SKY,
@@ -99,7 +100,7 @@ class Breakdown(NamedTuple):
     @property
     def height(self) -> int:
         """Of the figure."""
-        return 190 + 62 * len(self.plans)
+        return max(190 + 62 * len(self.plans), 340)  # on a phone a legend has a line for each part
 
 
 BREAKDOWN: Drawing = {
@@ -130,8 +131,8 @@ BREAKDOWN: Drawing = {
     ],
     "layout": {
         "template": TEMPLATE, "title": {"text": of("title")}, "barmode": "stack",
-        "legend": {"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0.0},
-        "height": of("height"), "margin": {"l": 10, "r": 20, "t": 48, "b": 96},
+        "legend": LEGEND_BELOW,
+        "height": of("height"), "margin": {"l": 10, "r": 20, "t": 48, "b": 40},
         "xaxis": {"title": {"text": "step time [{unit}], whiskers: 90 %"}, "rangemode": "tozero"},
         "yaxis": {
             "tickmode": "array", "tickvals": of("places"), "ticktext": of("ticks"), "range": of("rows"), "automargin": True,

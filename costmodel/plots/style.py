@@ -17,6 +17,8 @@ MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross", "
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "5px 2px 1px 2px", "2px 6px")
 HATCHES = ("", "/", "x", ".", "\\", "-", "+", "|")
 TEMPLATE = "plotly_white"
+LEGEND_BELOW = {"orientation": "h", "yref": "container", "yanchor": "bottom", "y": 0.0, "xref": "paper", "x": 0.0}
+"""At the lower edge of a figure of any height: Plotly keeps room for it below the title of the axis."""
 Drawing = dict[str, Any]
 """A figure as Plotly's plain data and layout, which nothing has validated yet."""
 

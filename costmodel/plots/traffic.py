@@ -9,7 +9,7 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from costmodel.plots.style import BLUE, TEMPLATE, VERMILLION, colour, hatch
+from costmodel.plots.style import BLUE, LEGEND_BELOW, TEMPLATE, VERMILLION, colour, hatch
 from costmodel.simulation.transactions import Ledger, Size
 from costmodel.units import GB, format_bytes
 from costmodel.words import counted
@@ -176,7 +176,7 @@ def link_loads(made: Ledger) -> go.Figure:
         )  # fmt: skip
     figure.update_layout(
         template=TEMPLATE, title=f"Load of every class of links<br><sub>{_title(made)}</sub>", barmode="group",
-        margin={"t": 130}, legend={"orientation": "h", "yanchor": "top", "y": -0.28, "xanchor": "right", "x": 1.0},
+        margin={"t": 130}, legend=LEGEND_BELOW,
     )  # fmt: skip
     figure.update_xaxes(title="level of the cluster")
     figure.update_yaxes(title="busy [%]", rangemode="tozero", row=1, col=1)
