@@ -351,11 +351,12 @@ class _Rules:
         drawn : fields of questions that are taken
         """
         learner = self.learner
-        columns = zip(*((learner.ask(fields) or {}).values() for fields in drawn), strict=True)
+        asked = [(fields, learner.ask(fields) or {}, self._tokens(fields)) for fields in drawn]
+        columns = zip(*(values.values() for _, values, _ in asked), strict=True)
         seen = {path: set(column) for path, column in zip(self.rules, columns, strict=True)}
         waiting = [path for path, rule in self.rules.items() if rule.constant is None or seen[path] != {rule.constant}]
         for _ in range(ROUNDS):
-            missed = {path: fields for path in waiting for fields in drawn if not self._holds(path, fields)}
+            missed = {path: one[0] for path in waiting for one in asked if not self._holds(path, *one)}
             for path, fields in missed.items():
                 self._hang(path, fields)
                 self.rules[path] = self._rule(path)
@@ -378,18 +379,19 @@ class _Rules:
                 waiting.append(name)
                 continue
             fields, left, waiting = nearer, [*waiting, *left], []
-            if self._holds(path, fields):
+            if self._holds(path, fields, learner.ask(fields) or {}, self._tokens(fields)):
                 numeric = learner.domains[name].numeric and name not in self.numbers[path]
                 (self.numbers if numeric else self.choices)[path].add(name)
                 return
         self.choices[path] |= set(waiting)
 
-    def _holds(self, path: str, fields: Fields) -> bool:
+    def _tokens(self, fields: Fields) -> dict[str, str]:
+        return {name: token(self.learner.domains[name], value) for name, value in fields.items()}
+
+    def _holds(self, path: str, fields: Fields, values: Values, tokens: dict[str, str]) -> bool:
         """Whether the rule of an argument gives what the library has for a question."""
-        values = self.learner.ask(fields)
-        assert values is not None
         rule = self.rules[path]
-        term = rule.terms.get(tuple(token(self.learner.domains[name], fields[name]) for name in rule.by))
+        term = rule.terms.get(tuple(tokens[name] for name in rule.by))
         told = term is not None and all(fields[name] is not None for name in term.powers)
         return told and term is not None and _close(values[path], term.value(fields))
 

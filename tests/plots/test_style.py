@@ -25,7 +25,7 @@ def test_colours_are_those_of_okabe_and_ito():
 def test_no_figure_has_a_palette_or_template_of_its_own(file):
     text = file.read_text(encoding="utf-8")
     assert not re.search(r"#[0-9A-Fa-f]{6}\b|plotly_white", text)
-    assert file.stem in ("page", "answers", "gallery", "embedded", "report", "specification") or "TEMPLATE" in text
+    assert file.stem in ("page", "answers", "gallery", "embedded", "report", "specification", "kinds") or "TEMPLATE" in text
 
 
 def test_units_are_the_largest_that_leave_a_number_above_one():
