@@ -54,6 +54,10 @@ class UnreadableFile(CostModelError):
     """A file that is missing, too large or not what it should be."""
 
 
+class Interrupted(CostModelError):
+    """Work that stopped before its end, or that somebody else is at; what was done is kept, and the same call goes on there."""
+
+
 class IllegalSchedule(CostModelError):
     """A pipeline schedule that can't run; `rank` and `event` say where, the text says why."""
 

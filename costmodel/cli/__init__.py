@@ -18,7 +18,7 @@ from costmodel import __version__, progress
 from costmodel.cli import codes, layout
 from costmodel.cli.advice import as_options
 from costmodel.cli.arguments import Misused, Parser
-from costmodel.errors import CostModelError
+from costmodel.errors import CostModelError, Interrupted
 from costmodel.meanings import meant
 
 FAMILIES = {
@@ -55,7 +55,8 @@ def build_parser(families: Iterable[str] = FAMILIES) -> Parser:
         prog="costmodel",
         description="Which parallel plan of a training run is fastest and fits in memory.",
         epilog="`costmodel COMMAND --help` explains a command, with examples.\n"
-        "Exit codes: 0 answered, 1 nothing fits (no plan, or not the one that was asked about), 2 bad input, 130 interrupted.",
+        "Exit codes: 0 answered, 1 nothing fits (no plan, or not the one that was asked about), 2 bad input, "
+        "3 not finished (the same command goes on), 130 interrupted.",
     )
     parser.add_argument("--version", action="version", version=f"costmodel {__version__}", help="show the version and leave")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -104,10 +105,10 @@ def _shown(line: str) -> str:
     return "\n".join(layout.wrapped(line, layout.page_width())).replace(layout.KEPT, " ")
 
 
-def _refuse(message: str) -> int:
+def _refuse(message: str, code: int = codes.BAD_INPUT) -> int:
     if sys.stderr is not None:
         print(_shown(f"costmodel: error: {_one_line(message)}"), file=sys.stderr)
-    return codes.BAD_INPUT
+    return code
 
 
 def _note(message: str) -> None:
@@ -186,7 +187,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        exit code: 0 answered, 1 nothing fits, 2 bad input, 130 interrupted
+        exit code: 0 answered, 1 nothing fits, 2 bad input, 3 not finished, 130 interrupted
     """
     try:
         if hasattr(sys.stdout, "reconfigure"):
@@ -211,6 +212,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _drop_output()
         return codes.PIPE_CLOSED
+    except Interrupted as error:
+        return _refuse(str(error), codes.UNFINISHED)
     except CostModelError as error:
         return _refuse(str(error))
     except OSError as error:

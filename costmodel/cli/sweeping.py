@@ -69,16 +69,17 @@ def _sweep(arguments: argparse.Namespace) -> int:
     seconds = time.perf_counter() - started
     if arguments.json:
         print_json({"path": str(made.path), "cells": made.cells, "resumed": made.resumed, "plans": made.plans,
-                    "failed": made.failed, "sweep_time_s": seconds})  # fmt: skip
+                    "failed": made.failed, "mended": made.mended, "sweep_time_s": seconds})  # fmt: skip
         return codes.ANSWERED
     from costmodel.units import format_seconds
     from costmodel.words import counted
 
     before = f" ({made.resumed:,} of them before)" if made.resumed else ""
     failed = f"; {made.failed:,} failed, the column reason says why" if made.failed else ""
+    mended = f"; {counted(made.mended, 'part')} of before not as written, done again" if made.mended else ""
     print_page(
         f"{counted(made.cells, 'search', 'searches')}{before}, {counted(made.plans, 'legal plan')} in "
-        f"{format_seconds(seconds)}{failed}", written(str(made.path)),
+        f"{format_seconds(seconds)}{failed}{mended}", written(str(made.path)),
     )  # fmt: skip
     return codes.ANSWERED
 
@@ -101,12 +102,28 @@ def _run(arguments: argparse.Namespace, bar: _Bar) -> Sweep:
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
-    with ProcessPoolExecutor(arguments.workers, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(arguments.workers, multiprocessing.get_context("spawn"), _end_with_parent) as pool:
         try:
             return run(pool)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _end_with_parent() -> None:
+    """Have a worker end when the process that gives it work was killed; by itself it would wait for more for ever."""
+    import multiprocessing
+    import os
+    import threading
+
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class _Bar:

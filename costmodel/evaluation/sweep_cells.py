@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from costmodel import __version__
+from costmodel.catalogue.software import load_framework
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
@@ -81,9 +83,26 @@ class Definition(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Tells this sweep from any other, and from the same by another version of the library."""
-        parts = (__version__, *self.axes, sorted(self.prices.items()), sorted(self.asked.items(), key=lambda item: item[0]))
-        return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+        """Tells this sweep from any other, and from the same by another version of the library.
+
+        Names are no content: a cluster, or the file of a framework, may be changed and keep its name.
+        """
+        described = [load_framework(one) if isinstance(one, str) else one for one in self.frameworks]
+        content = _spelled((__version__, *self, described))
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
+
+
+def _spelled(value: object) -> object:
+    """Everything that a description holds, as JSON has it: what a person is shown leaves out most of it."""
+    if isinstance(value, bool | int | float | str | None):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [type(value).__name__, [[field.name, _spelled(getattr(value, field.name))] for field in dataclasses.fields(value)]]
+    if isinstance(value, Mapping):
+        return {"table": sorted([str(key), _spelled(inner)] for key, inner in value.items())}
+    if isinstance(value, Iterable):
+        return [_spelled(inner) for inner in value]
+    return repr(value)
 
 
 class Rows(NamedTuple):

@@ -15,7 +15,8 @@ from costmodel.checks import kind, positive_int, real
 from costmodel.description.cluster import MAX_GPUS, Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.transformer import Transformer
-from costmodel.errors import CostModelError, InvalidValue
+from costmodel.errors import Interrupted, InvalidValue
+from costmodel.evaluation.file_lock import only_writer
 from costmodel.evaluation.sweep_cells import Definition, Rows, run_cells
 from costmodel.evaluation.sweep_files import SweepFiles
 from costmodel.results import brief
@@ -33,10 +34,6 @@ Submit: TypeAlias = Callable[..., Future[Rows]]
 Prices: TypeAlias = float | Sequence[float] | Mapping[str, float | Sequence[float]]
 
 
-class Interrupted(CostModelError):
-    """A sweep that stopped; what was done is kept, and the same call goes on from there."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Sweep:
     """A finished sweep.
@@ -48,6 +45,7 @@ class Sweep:
     resumed : cells that were done before this call
     plans : legal plans that this call evaluated
     failed : cells that failed in this call
+    mended : parts that lay there from before, but not as they were written, and were done again
     """
 
     path: Path
@@ -55,6 +53,7 @@ class Sweep:
     resumed: int
     plans: int
     failed: int
+    mended: int = 0
 
     __repr__ = brief
 
@@ -89,7 +88,8 @@ def sweep(
     """Search every combination of models, clusters, sizes, frameworks, batches and sequence lengths, and price what is found.
 
     Rows are written as chunks of cells are done; a call with the same arguments after a kill goes on where the last one was,
-    and leaves the same file. A cell that fails is a row with its reason.
+    and leaves the same file. A cell that fails is a row with its reason. Parts and the file carry digests: a part that was
+    changed is done again, a file that was changed is refused. One call writes a file at a time; a second one is refused.
 
     Parameters
     ----------
@@ -114,8 +114,12 @@ def sweep(
     ------
     InvalidValue
         for an argument that is not what it should be, or a file that holds something else
+    UnreadableFile
+        where the file is this sweep's, but was changed since
     Interrupted
-        where the executor loses a worker: what is done is kept
+        where the executor loses a worker, or somebody else is writing the file: what is done is kept
+    NotModelled
+        where pyarrow is not installed, or the file system has no locks
 
     Examples
     --------
@@ -134,9 +138,11 @@ def sweep(
     files = SweepFiles(path, definition.digest, definition.cells, chunk)
     run = _Run(definition, files, progress)
     if not files.finished:
-        run.go(submit)
-    files.finish()
-    return Sweep(Path(path), definition.cells, run.resumed, run.plans, run.failed)
+        with only_writer(files.path):
+            files.open()
+            run.go(submit)
+            files.finish()
+    return Sweep(Path(path), definition.cells, run.resumed, run.plans, run.failed, run.mended)
 
 
 class _Run:
@@ -145,11 +151,12 @@ class _Run:
     def __init__(self, definition: Definition, files: SweepFiles, progress: Progress | None) -> None:
         self.definition, self.files, self.progress = definition, files, progress
         self.resumed = definition.cells
-        self.done = self.plans = self.failed = 0
+        self.done = self.plans = self.failed = self.mended = 0
 
     def go(self, submit: Submit | None) -> None:
-        """Do every chunk that is missing."""
-        missing = list(self.files.missing())
+        """Do every chunk that is missing or damaged."""
+        missing, damaged = self.files.missing()
+        self.mended = len(damaged)
         left = sum(stop - start for start, stop in map(self.files.cells_of, missing))
         self.resumed = self.done = self.definition.cells - left
         self._report()
@@ -247,7 +254,9 @@ def _definition(
     for name in ("keep_evaluated", "progress"):
         if name in asked:
             raise InvalidValue(name, asked[name], "left out of a sweep, whose cells keep their best plans alone")
-    return Definition(made, sized, software, batches, lengths, _prices(prices, rooms), asked)
+    read = {name: tuple(value) if isinstance(value, Iterable) and not isinstance(value, str | Mapping) else value
+            for name, value in asked.items()}  # fmt: skip
+    return Definition(made, sized, software, batches, lengths, _prices(prices, rooms), read)
 
 
 def _several(field: str, given: object) -> list[Any]:

@@ -147,6 +147,7 @@ def test_a_sweep_that_was_killed_goes_on_and_leaves_the_same_file(made, tmp_path
     assert found.resumed == len(done)
     assert seen[0] == (len(done), 16)
     assert len(seen) == 16 - len(done) + 1  # what was done is not done again
+    assert found.mended == 0
     assert path.read_bytes() == made.path.read_bytes()
 
 
