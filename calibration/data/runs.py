@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from costmodel.errors import UnreadableFile
+from costmodel.evaluation.csv_files import read_csv
 
-MAX_FILE_SIZE = 200 * 2**20
+MOST_ROWS = 20_000
+"""Of a file; the largest source has 1,612."""
 
 REQUIRED = (
     "dataset", "row", "usable_time", "usable_mem", "usable_oom", "gpu_id", "stack", "compute_dtype",
@@ -58,34 +59,22 @@ def read_runs(path: Path) -> list[Run]:
     Raises
     ------
     UnreadableFile
-        where the file is missing, lacks a column, or a row contradicts itself; the row is named
+        where the file is missing, too large, lacks a column, or a row contradicts itself; the row is named
     """
-    try:
-        if path.stat().st_size > MAX_FILE_SIZE:
-            raise UnreadableFile(f"{path}: larger than {MAX_FILE_SIZE} bytes")
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            missing = [column for column in REQUIRED if column not in (reader.fieldnames or ())]
-            if missing:
-                raise UnreadableFile(f"{path}: no column {', '.join(missing)}")
-            return [_run(path, line, row) for line, row in enumerate(reader, 2)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UnreadableFile(f"{path}: {error}") from error
+    return [_run(path, line, row) for line, row in enumerate(read_csv(path, MOST_ROWS, REQUIRED), 2)]
 
 
-def _run(path: Path, line: int, row: dict[str, str | None]) -> Run:
-    if None in row or None in row.values():
-        raise UnreadableFile(f"{path} line {line}: not as many cells as the first line has columns")
-    text = {column: (value or "").strip() for column, value in row.items()}
+def _run(path: Path, line: int, row: dict[str, str]) -> Run:
+    text = {column: value.strip() for column, value in row.items()}
     number: dict[str, float] = {}
     for column in NUMERIC:
         if text[column]:
             try:
                 value = float(text[column])
             except ValueError as error:
-                raise UnreadableFile(f"{path} line {line}: {column}={text[column]!r} is no number") from error
+                raise UnreadableFile(f"{path} line {line}: {column}={text[column][:80]!r} is no number") from error
             if not math.isfinite(value) or value < 0:
-                raise UnreadableFile(f"{path} line {line}: {column}={text[column]!r}: expected a finite number, not negative")
+                raise UnreadableFile(f"{path} line {line}: {column}={text[column][:80]!r}: expected a finite number of 0 or more")
             if value == 0 and column in MEASURED:
                 raise UnreadableFile(f"{path} line {line}: {column}=0: expected more than 0, or nothing")
             number[column] = value

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +20,7 @@ from costmodel.description.plan import Plan
 from costmodel.description.question import Question, same_model
 from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue, UnreadableFile
+from costmodel.evaluation.csv_files import read_csv
 from costmodel.evaluation.engine import evaluate_one, step_formula
 from costmodel.evaluation.error_model import covariance_of
 from costmodel.formulas import discrepancy
@@ -74,6 +75,8 @@ Asked: TypeAlias = list[tuple[Callable[..., Step], Inputs]]
 """Runs as the formula of each, and what it takes."""
 SECONDS = "step_time_s"
 """Column of a table of runs with the measured time; ``model`` has the model's name, all others are fields of `Plan`."""
+MOST_RUNS = 2000
+"""Runs that a calibration takes: every two of them are compared, and a cluster's constants are told long before."""
 WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None, "": None}
 
 
@@ -276,16 +279,24 @@ def read_runs(runs: Sequence[Run] | str | Path | Frame) -> list[Run]:
     Raises
     ------
     InvalidValue
-        naming the field, and the row of a table
+        naming the field, and the row of a table; for more than `MOST_RUNS`
     UnreadableFile
-        where a file can't be read or lacks a column
+        where a file can't be read, is too large or lacks a column
     """
     if isinstance(runs, str | Path):
-        return _rows(_csv_rows(Path(runs)), str(runs))
+        return _rows(read_csv(Path(runs), MOST_RUNS), str(runs))
     if hasattr(runs, "to_dict") and hasattr(runs, "columns"):
+        _check_count(len(runs))
         frame = runs.to_pandas() if hasattr(runs, "to_pandas") else runs
         return _rows(frame.to_dict("records"), "runs")
-    return [_triple(run) for run in listing("runs", runs)]
+    given = listing("runs", runs)
+    _check_count(len(given))
+    return [_triple(run) for run in given]
+
+
+def _check_count(count: int) -> None:
+    if count > MOST_RUNS:
+        raise InvalidValue("runs", count, f"at most {MOST_RUNS} of them")
 
 
 def _triple(run: object) -> Run:
@@ -297,33 +308,26 @@ def _triple(run: object) -> Run:
     return model, plan, seconds
 
 
-def _csv_rows(path: Path) -> list[dict[str, object]]:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            return [dict(row) for row in csv.DictReader(file, restkey="", strict=True)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UnreadableFile(f"{path}: {error}") from error
-
-
 def _rows(rows: Sequence[Mapping[str, object]], source: str) -> list[Run]:
     fields = {field.name for field in dataclasses.fields(Plan)}
+    named = functools.cache(load_model)  # a file that all rows name is read once
     found = []
     for number, row in enumerate(rows, 1):
         unknown = [str(column) for column in row if column not in fields | {"model", SECONDS}]
         if unknown:
-            raise UnreadableFile(f"{source}: no column {unknown[0]!r} is known; expected model, {SECONDS} and fields of Plan")
+            raise UnreadableFile(f"{source}: no column {unknown[0][:80]!r} is known; expected model, {SECONDS}, fields of Plan")
         missing = [name for name in ("model", SECONDS, "global_batch", "seq_len") if _cell(row.get(name)) is None]
         if missing:
             raise UnreadableFile(f"{source} row {number}: no {missing[0]}")
         given = {name: _cell(value) for name, value in row.items() if name in fields}
         try:
             plan = made(Plan, {name: value for name, value in given.items() if value is not None})
-            model = load_model(str(row["model"]))
+            model = named(str(row["model"]))
         except CostModelError as error:
             raise UnreadableFile(f"{source} row {number}: {error}") from error
         seconds = _cell(row[SECONDS])
         if not isinstance(seconds, int | float):
-            raise UnreadableFile(f"{source} row {number}: {SECONDS}={row[SECONDS]!r}: expected a number of seconds")
+            raise UnreadableFile(f"{source} row {number}: {SECONDS}={repr(row[SECONDS])[:80]}: expected a number of seconds")
         found.append((model, plan, float(seconds)))
     return found
 
