@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import numbers
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +13,7 @@ from costmodel.meanings import meant
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+LARGEST = sys.float_info.max
 _PLAIN = {float, int, bool, str, tuple, type(None)}
 
 Given = TypeVar("Given")
@@ -60,7 +61,7 @@ def whole(field: str, value: object, most: int) -> int:
 
 def real(field: str, value: object, least: float, most: float) -> float:
     """`value` as a float if it is a finite number from `least` to `most`."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or not least <= value <= most:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= LARGEST or not least <= value <= most:
         raise InvalidValue(field, value, f"a number from {least:g} to {most:g}{_own(value, 'float')}")
     return float(value)
 
@@ -81,9 +82,9 @@ def choice(field: str, value: Given, allowed: Sequence[Given]) -> Given:
 
 
 def text(field: str, value: object) -> str:
-    """`value` if it is a text that is not empty."""
-    if not isinstance(value, str) or not value or len(value) > 500:
-        raise InvalidValue(field, value, "a text of 1 to 500 characters")
+    """`value` if it is a text in one line that is not empty: a name, which is shown and written wherever its thing is."""
+    if not isinstance(value, str) or not value or len(value) > 500 or not value.isprintable():
+        raise InvalidValue(field, value, "a text of 1 to 500 printable characters in one line")
     return value
 
 

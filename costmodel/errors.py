@@ -19,8 +19,17 @@ class InvalidValue(CostModelError):
 
     def __init__(self, field: str, value: object, expected: str):
         self.field, self.value, self.expected = field, value, expected
+        super().__init__(f"{field}={_shown(value)}: expected {expected}")
+
+
+def _shown(value: object) -> str:
+    """A value in one short line; of a number with more digits than Python writes, or a list in itself, its type."""
+    try:
         shown = repr(value)
-        super().__init__(f"{field}={shown if len(shown) <= 80 else shown[:77] + '...'}: expected {expected}")
+    except (ValueError, RecursionError):
+        shown = f"<{type(value).__name__}>"
+    shown = shown if "\n" not in shown else " ".join(shown.split())
+    return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
 class IllegalPlan(CostModelError):

@@ -13,18 +13,18 @@ import functools
 import math
 import os
 import re
-import stat
 import tomllib
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Literal, NoReturn
 
+from costmodel import user_files
 from costmodel.catalogue import names as names_of
 from costmodel.catalogue import readings
 from costmodel.checks import choice, real, text, whole
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.device import DTYPES, Device, Efficiency, LayerEfficiency
 from costmodel.description.transformer import Transformer
-from costmodel.errors import CostModelError, InvalidValue, UnknownName, UnreadableFile
+from costmodel.errors import InvalidValue, UnknownName, UnreadableFile
 from costmodel.formulas.network.node_links import NodeLinks
 from costmodel.records import Row, made
 
@@ -39,10 +39,6 @@ MAX_FILE_SIZE = 2**20
 MAX_DEPTH = 8
 """Tables and arrays in each other in a user's file."""
 
-MAX_DOTS = 32
-"""Dots outside of strings in a line of a user's file: a key of n parts costs tomllib n^2 memory."""
-
-_STRING = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'")
 _HEADER = re.compile(r"^\[(?:\"([^\"\n]+)\"|([A-Za-z0-9_-]+))\][ \t]*(?:#.*)?\r?$", re.MULTILINE)
 _FILES = {"device": "devices.toml", "cluster": "clusters.toml"}
 _EFFICIENCIES = "efficiencies.toml"
@@ -711,31 +707,7 @@ def _read(path: str | Path, keys: Collection[str]) -> tuple[str, Row]:
 
 
 def _parse(path: str | Path) -> Row:
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            _fail(path, "is not a file")
-        with open(path, "rb") as stream:
-            content = stream.read(MAX_FILE_SIZE + 1)
-    except CostModelError:
-        raise
-    except (OSError, ValueError, TypeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UnreadableFile(f"{_one_line(path)}: {_one_line(reason)}") from None
-    if len(content) > MAX_FILE_SIZE:
-        _fail(path, f"is larger than {MAX_FILE_SIZE} bytes")
-    try:
-        lines = content.decode("utf-8")
-    except UnicodeDecodeError:
-        _fail(path, "is not TOML: it is not UTF-8 text")
-    for number, line in enumerate(lines.split("\n"), 1):
-        if line.count(".") > MAX_DOTS and _STRING.sub("", line).count(".") > MAX_DOTS:
-            _fail(path, f"line {number} has more than {MAX_DOTS} dots outside of strings")
-    try:
-        return tomllib.loads(lines)
-    except ValueError as error:
-        _fail(path, f"is not TOML: {_one_line(error)}")
-    except RecursionError:
-        _fail(path, "is nested too deeply")
+    return user_files.toml(path, user_files.text(path, MAX_FILE_SIZE))
 
 
 def _one_line(value: object) -> str:

@@ -6,13 +6,13 @@ import dataclasses
 import functools
 import heapq
 import re
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from costmodel import user_files
 from costmodel.checks import listing, positive_int, real, text
-from costmodel.errors import InvalidValue, UnreadableFile
+from costmodel.errors import InvalidValue
 from costmodel.results import brief
 
 MAX_LAYERS = 10_000
@@ -197,7 +197,7 @@ class _Profile:
         self.nodes: dict[str, ChainLayer] = {}
         self.sources: dict[str, list[str]] = {}
         loading: set[str] = set()
-        for number, line in enumerate(self._read().split("\n"), 1):
+        for number, line in enumerate(user_files.text(path, MAX_FILE_SIZE).split("\n"), 1):
             line = line.removesuffix("\r")
             if not line:
                 continue
@@ -228,26 +228,7 @@ class _Profile:
             self.sources[identifier] = [source for source in self.sources[identifier] if source not in loading]
 
     def _fail(self, message: str) -> NoReturn:
-        shown = " ".join(str(self.path).split())
-        raise UnreadableFile(f"{shown if len(shown) <= 200 else shown[:197] + '...'}: {message}") from None
-
-    def _read(self) -> str:
-        try:
-            file = Path(self.path)
-            if not stat.S_ISREG(file.stat().st_mode):
-                self._fail("is not a file")
-            with file.open("rb") as stream:
-                content = stream.read(MAX_FILE_SIZE + 1)
-        except UnreadableFile:
-            raise
-        except (OSError, ValueError, TypeError) as error:
-            self._fail(" ".join((getattr(error, "strerror", None) or str(error)).split()))
-        if len(content) > MAX_FILE_SIZE:
-            self._fail(f"is larger than {MAX_FILE_SIZE} bytes")
-        try:
-            return content.decode("utf-8")
-        except UnicodeDecodeError:
-            self._fail("is not UTF-8 text")
+        user_files.refuse(self.path, message)
 
     def _edge(self, number: int, source: str, taker: str) -> None:
         for node in (source, taker):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from costmodel.errors import UnreadableFile
+from costmodel.user_files import deeper
 
 MAX_BYTES = 64 << 20
 """Largest file that is read [bytes]: some carry a vocabulary or the labels of a classifier."""
@@ -58,7 +59,7 @@ def _parse(text: bytes, file: Path) -> Config:
         raise UnreadableFile(f"{shown(file)}: not a JSON file that can be read: {why[:200]}") from None
     if not isinstance(config, dict):
         raise UnreadableFile(f"{shown(file)}: a {type(config).__name__} at the top, expected an object")
-    if _deeper(config, MAX_DEPTH):
+    if deeper(config, MAX_DEPTH):
         raise UnreadableFile(f"{shown(file)}: nested more than {MAX_DEPTH} levels deep")
     return config
 
@@ -70,20 +71,6 @@ def _once(pairs: Sequence[tuple[str, object]]) -> Config:
             raise ValueError(f"the key {short(key)} is there twice")
         found[key] = value
     return found
-
-
-def _deeper(value: object, limit: int) -> bool:
-    level: list[dict[str, object] | list[object]] = [value] if isinstance(value, dict | list) else []
-    for _ in range(limit):
-        level = [
-            inner
-            for outer in level
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def short(value: object) -> str:

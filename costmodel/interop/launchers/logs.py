@@ -10,14 +10,17 @@ import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from costmodel import user_files
 from costmodel.checks import kind, whole
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
-from costmodel.errors import CostModelError, UnreadableFile
+from costmodel.errors import CostModelError
 from costmodel.results import brief
 from costmodel.units import millisecond
 
 MAX_BYTES = 256 << 20
+LONGEST_NUMBER, MOST = 18, 10**18
+"""Digits of a step's number, and what numbers stay below."""
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 WARM_UP = 2
 """Logged steps that are left out at the start, where there are enough others."""
@@ -94,6 +97,9 @@ def read_step_times(log: str | Path, plan: Plan | None = None) -> StepTimes:
     >>> times.framework, times.typical()
     ('megatron', 2.0)
     """
+    kind("log", log, (str, Path), "pathlib.Path(name)")
+    if plan is not None:
+        kind("plan", plan, Plan, "Plan(...)")
     text = ESCAPES.sub("", _text(log))
     for name, reader in READERS.items():
         rows = [
@@ -132,21 +138,18 @@ def measured_run(
 def _text(log: str | Path) -> str:
     if isinstance(log, str) and ("\n" in log or len(log) > 1000 or log.lstrip().startswith("{")):
         return log
-    path = Path(log)
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise UnreadableFile(f"{path}: more than {MAX_BYTES >> 20} MiB, cut the log")
-        return path.read_text(encoding="utf-8", errors="replace")
-    except UnreadableFile:
-        raise
-    except OSError as error:
-        raise UnreadableFile(f"{str(path)[:200]}: {error.strerror or 'unreadable'}") from None
-    except ValueError:
-        raise UnreadableFile(f"{str(path)[:80]!r}: no name of a file") from None
+    return user_files.text(log, MAX_BYTES, "replace")
+
+
+def _number_of(digits: str) -> int:
+    """The number of a step; 0 of one that has more digits than any run's."""
+    return int(digits) if len(digits) <= LONGEST_NUMBER else 0
 
 
 def _amount(text: str) -> float:
-    """A number as people read it: 1,234, 1.2K, 3M."""
+    """A number as people read it: 1,234, 1.2K, 3M; nan of what is none."""
+    if len(text) > 2 * LONGEST_NUMBER:
+        return math.nan
     match = re.fullmatch(r"([0-9][0-9,]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?)\s*([KMBTP]?)", text.strip())
     return float(match[1].replace(",", "")) * 1000.0 ** " KMBTP".index(match[2] or " ") if match else math.nan
 
@@ -157,30 +160,42 @@ def _megatron(text: str, plan: Plan | None) -> Rows:
             found := re.search(r"elapsed[ _]time[ _]per[ _]iteration[ _]\(ms\):\s*([0-9.eE+]+)", line)
         ) is not None:
             step = re.search(r"iteration\s+([0-9]+)\s*/", line)
-            yield int(step[1]) if step else 0, _amount(found[1]) * millisecond
+            yield _number_of(step[1]) if step else 0, _amount(found[1]) * millisecond
 
 
 def _nemo(text: str, plan: Plan | None) -> Rows:
-    for found in re.finditer(r"train_step_timing in s[\"']?:?\s*=?\s*([0-9.]+)", text):
+    for found in re.finditer(r"train_step_timing in s[\"']?:?\s*+=?\s*+([0-9.]+)", text):
         yield 0, _amount(found[1])
 
 
 def _torchtitan(text: str, plan: Plan | None) -> Rows:
-    found = list(re.finditer(r"step:\s*([0-9]+)\s.*?\btps:\s*([0-9,.]+)", text))
+    found = list(_torchtitan_lines(text))
     if found and plan is None:
         raise CostModelError(
             "the log of torchtitan gives tokens/s a GPU; the plan is needed to turn it into step times"
         )
-    for one in found:
-        if plan is not None and (rate := _amount(one[2])) > 0:
-            yield int(one[1]), plan.global_batch * plan.seq_len / (rate * plan.gpus)
+    for step, tokens in found:
+        if plan is not None and (rate := _amount(tokens)) > 0:
+            yield _number_of(step), plan.global_batch * plan.seq_len / (rate * plan.gpus)
+
+
+def _torchtitan_lines(text: str) -> Iterator[tuple[str, str]]:
+    """Step and tokens a second of every line that has one after the other."""
+    for line in text.splitlines():
+        step = None
+        for part in re.finditer(r"step:\s*+([0-9]++)\s|\btps:\s*+([0-9,.]++)", line):
+            if part[2] is None:
+                step = step or part[1]
+            elif step is not None:
+                yield step, part[2]
+                step = None
 
 
 def _nanotron(text: str, plan: Plan | None) -> Rows:
     for line in text.splitlines():
         if (found := re.search(r"\b(?:elapsed_)?time_per_iteration_ms:\s*([0-9.,]+[KM]?)", line)) is not None:
             step = re.search(r"iteration:\s*([0-9]+)", line)
-            yield int(step[1]) if step else 0, _amount(found[1]) * millisecond
+            yield _number_of(step[1]) if step else 0, _amount(found[1]) * millisecond
 
 
 def _nanotron_table(text: str, plan: Plan | None) -> Rows:
@@ -193,7 +208,7 @@ def _nanotron_table(text: str, plan: Plan | None) -> Rows:
         if len(names) == len(cells) and all(name in row for name in needed):
             gpus = math.prod(_amount(row.get(name, "1")) for name in ("dp", "pp", "tp", "cp"))
             rate = _amount(row["tok/s/gpu"])
-            if rate > 0:
+            if rate * gpus > 0:
                 yield 0, _amount(row["gbs"]) * _amount(row["seq_len"]) / (rate * gpus)
 
 
@@ -227,7 +242,7 @@ def _trainer(text: str, plan: Plan | None) -> Rows:
             seconds, step = (
                 (entry.get("train_runtime"), entry.get("step")) if isinstance(entry, dict) else (None, None)
             )
-            if isinstance(seconds, int | float) and isinstance(step, int) and step > 0:
+            if isinstance(seconds, int | float) and isinstance(step, int) and 0 < step < MOST and abs(seconds) < MOST:
                 yield step, float(seconds) / step
         return
     for found in re.finditer(r"['\"]train_steps_per_second['\"]:\s*['\"]?([0-9.]+)", text):

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from costmodel.checks import kind, listing, mapping
 from costmodel.errors import CostModelError, InvalidValue, UnreadableFile
 from costmodel.interop.launchers.dialects import DIALECTS
 from costmodel.interop.launchers.launch import EXTRA_FIELDS, PLAN_FIELDS
 from costmodel.interop.launchers.pricing import Launch
 from costmodel.interop.launchers.settle import settle
 from costmodel.interop.launchers.shell import is_variable
-from costmodel.interop.launchers.sources import LAYOUTS, Entry, Source, is_text, load
+from costmodel.interop.launchers.sources import LAYOUTS, Source, is_text, load
 from costmodel.interop.launchers.table import Dialect, Row
+from costmodel.interop.launchers.trees import Entry
 from costmodel.interop.launchers.values import UNSTATED, Expected, Foreign, anything, listed, whole, word
 
 LAUNCHER = frozenset(
@@ -81,6 +84,9 @@ ABOUT = {
 """Field of a plan that a dialect's own field is about."""
 OF_MODELS = frozenset(["model_type", "architectures", "num_hidden_layers", "n_layer", "vocab_size"])
 """Keys of a model's ``config.json``."""
+MAX_FILES = 100
+MAX_HINTS, LONGEST_FLAG = 50, 100
+"""Unknown flags of which it is looked up what may be meant, and the characters of one."""
 NODES = ("nnodes", "num_nodes", "num_machines", "nodes", "N")
 PER_NODE = ("nproc_per_node", "num_gpus", "gpus_per_node")
 
@@ -203,10 +209,12 @@ def read_launch(
     -----
     Sources are in each dialect's table. No code of a file is run and no path that it names is opened.
     """
-    given = [source] if isinstance(source, str | Path) else list(source)
-    if not given:
-        raise InvalidValue("source", source, "at least one file")
-    settings = {str(key): str(value) for key, value in (settings or {}).items()}
+    given = [source] if isinstance(source, str | Path) else list(listing("source", source))
+    if not 1 <= len(given) <= MAX_FILES:
+        raise InvalidValue("source", source, f"1 to {MAX_FILES} files")
+    for one in given:
+        kind("source", one, (str, Path), "pathlib.Path(name)")
+    settings = {str(key): str(value) for key, value in mapping("settings", settings or {}).items()}
     sources = _loaded(_with_companion(given), settings)
     chosen = [_named(dialect) if dialect and place == 0 else guess(one) for place, one in enumerate(sources)]
     first = next((place for place, one in enumerate(chosen) if not one.part), 0)
@@ -243,7 +251,9 @@ def _loaded(given: Sequence[str | Path], settings: Mapping[str, str]) -> list[So
 def _hint(reading: Reading, dialects: Iterable[Dialect]) -> None:
     """Note which known flag an unknown one is close to: its field takes the default meanwhile."""
     known = [key for dialect in dialects for key in dialect.index]
-    for shown in dict.fromkeys(reading.unknown):
+    known = list(dict.fromkeys(known))
+    unknown = [shown for shown in dict.fromkeys(reading.unknown) if len(shown) <= LONGEST_FLAG]
+    for shown in unknown[:MAX_HINTS]:
         near = difflib.get_close_matches(_plain(shown).partition("=")[0], known, n=1, cutoff=0.87)
         if near:
             reading.note(
@@ -255,8 +265,7 @@ def _with_companion(given: Sequence[str | Path]) -> list[str | Path]:
     found = list(given)
     if len(given) == 1 and not (isinstance(given[0], str) and is_text(given[0])):
         path = Path(given[0])
-        beside = path.with_name(f"{path.stem}.ds_config.json")
-        if path.suffix == ".args" and beside.is_file():
+        if path.suffix == ".args" and (beside := path.with_name(f"{path.stem}.ds_config.json")).is_file():
             found.append(beside)
     return found
 
@@ -395,8 +404,12 @@ def take(
 
 
 def _short(raw: object) -> str:
-    text = " ".join(map(str, raw)) if isinstance(raw, list) else str(raw)
+    text = " ".join(map(_piece, raw[:60])) if isinstance(raw, list) else _piece(raw)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _piece(raw: object) -> str:
+    return reprlib.repr(raw) if isinstance(raw, list | dict) else str(raw)
 
 
 def _launcher(reading: Reading, entry: Entry, key: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -12,24 +13,26 @@ LONGEST = 300
 LARGEST = 10**18
 """Magnitude up to which arithmetic goes on, about what a shell's 64 bits hold."""
 NAME = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
-VARIABLE = re.compile(r"`|\$\{[^}]*\}|\$\(|\$\[|\$[A-Za-z_0-9@]\w*")
+VARIABLE = re.compile(r"`|\$\(|\$\[|\$[A-Za-z_0-9@]")
 PLAIN = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*|[0-9]{1,2}):?[-=]([^${}]*)\}")
 CALCULATED = re.compile(
     r"""
-    \$\(\s*expr\s+(?P<expr>[^()`$]+)\)                                    # $(expr 2 \* 8)
-    | `\s*expr\s+(?P<tick>[^()`$]+)`                                      # `expr 2 \* 8`
-    | \$\(\s*echo\s+["']?(?P<bc>[^"'`$|]+?)["']?\s*\|\s*bc(?:\s+-l)?\s*\)   # $(echo "2 * 8" | bc)
-    | \$\[(?P<bracket>[^\[\]`$]+)\]                                       # $[2 * 8]
+    \$\(\s*+expr\s++(?P<expr>[^()`$]++)\)                                 # $(expr 2 \* 8)
+    | `\s*+expr\s++(?P<tick>[^()`$]++)`                                   # `expr 2 \* 8`
+    | \$\(\s*+echo\s++["']?(?P<bc>[^"'`$|]++)["']?\s*+\|\s*+bc(?:\s++-l)?\s*+\)   # $(echo "2 * 8" | bc)
+    | \$\[(?P<bracket>[^\[\]`$]++)\]                                      # $[2 * 8]
     """,
     re.VERBOSE,
 )
-TURNS = 20
+TURNS = 10
 """How deep defaults and arithmetic may lie within each other."""
 WIDEST = 10_000
 """Characters of a text that is worked out; of a longer one nothing is."""
 REACH = 2_000
 """Characters within which a bracket is closed."""
+BRACKETS = re.compile(r"[(){}\[\]]")
+OPENING = {")": "(", "}": "{", "]": "["}
 HIDDEN = str.maketrans({" ": "\ue000", "\t": "\ue001", '"': "\ue002", "'": "\ue003", "\\": "\ue004", "\n": "\ue005"})
 SHOWN = {ord(code): chr(sign) for sign, code in HIDDEN.items()}
 BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
@@ -56,24 +59,51 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
     ('4', '$UNKNOWN')
     """
     given = text
-    for _ in range(TURNS):
-        if len(text) > WIDEST:
-            return given
-        before = text
-        text = PLAIN.sub(lambda match: variables.get(match[1] or match[2], match[0]), text)
-        text = DEFAULT.sub(lambda match: variables.get(match[1]) or match[2], text)
-        text = CALCULATED.sub(lambda match: _calculated(match, variables), text)
-        text = _innermost(text, variables)
-        if text == before:
-            break
+    if "$" not in text and "`" not in text:
+        return text
+    try:
+        for _ in range(TURNS):
+            before = text
+            text = _replaced(PLAIN, text, lambda match: variables.get(match[1] or match[2], match[0]))
+            text = _replaced(DEFAULT, text, lambda match: variables.get(match[1]) or match[2])
+            text = _replaced(CALCULATED, text, lambda match: _calculated(match, variables))
+            text = _innermost(text, variables)
+            if text == before:
+                break
+    except _TooWide:
+        return given
     return text
+
+
+class _TooWide(Exception):
+    """A text that would grow beyond `WIDEST`."""
+
+
+def _replaced(pattern: re.Pattern[str], text: str, value: Callable[[re.Match[str]], str]) -> str:
+    """A text with every match replaced by its value, as long as it stays within `WIDEST`."""
+    room = WIDEST - len(text)
+
+    def fitting(match: re.Match[str]) -> str:
+        nonlocal room
+        found = value(match)
+        room -= len(found) - len(match[0])
+        if room < 0:
+            raise _TooWide
+        return found
+
+    if room < 0:
+        raise _TooWide
+    return pattern.sub(fitting, text)
 
 
 def is_variable(raw: object) -> bool:
     """Whether a value is still, or in part, a variable."""
     if isinstance(raw, list):
-        raw = " ".join(map(str, raw))
-    return isinstance(raw, str) and VARIABLE.search(raw) is not None
+        return any(is_variable(one) for one in raw if isinstance(one, str))
+    if not isinstance(raw, str):
+        return False
+    opens = raw.find("${")
+    return (opens >= 0 and raw.find("}", opens) >= 0) or VARIABLE.search(raw) is not None
 
 
 def _calculated(match: re.Match[str], variables: Mapping[str, str]) -> str:
@@ -84,38 +114,44 @@ def _calculated(match: re.Match[str], variables: Mapping[str, str]) -> str:
 
 def _innermost(text: str, variables: Mapping[str, str]) -> str:
     """The text with every ``$((...))`` that holds no other replaced by its value, if that is known."""
-    place = text.rfind("$((") if text.count("$((") <= 2 * TURNS else -1
-    while place >= 0:
-        end = closing(text, place + 1)
-        if end is not None and text[end - 2 : end] == "))":
-            value = calculate(text[place + 3 : end - 2], variables)
-            if value is not None:
-                text = f"{text[:place]}{value}{text[end:]}"
-        place = text.rfind("$((", 0, place)
-    return text
+    starts = [found.start() for found in re.finditer(r"\$\(\(", text)]
+    if not starts:
+        return text
+    ends = closings(text)
+    parts, done = [], 0
+    for start, following in itertools.pairwise([*starts, len(text)]):
+        end = ends.get(start + 1, 0)
+        if start < done or following < end or text[end - 2 : end] != "))":
+            continue
+        value = calculate(text[start + 3 : end - 2], variables)
+        if value is not None:
+            parts += [text[done:start], str(value)]
+            done = end
+    return "".join([*parts, text[done:]])
 
 
-def closing(text: str, start: int) -> int | None:
-    """Where the bracket that opens at a place is closed, one past it; None where it never is.
+def closings(text: str) -> dict[int, int]:
+    """Where each bracket that opens is closed, one past it, by where it opens; each kind by itself, within `REACH`.
 
     Parameters
     ----------
     text : with brackets ``()``, ``{}`` or ``[]``
-    start : place of the opening one
 
     Examples
     --------
-    >>> closing("$((1 + (2)))", 1)
-    12
+    >>> closings("$((1 + (2)) [")
+    {7: 10, 2: 11}
     """
-    opens = text[start : start + 1]
-    closes = {"(": ")", "{": "}", "[": "]"}.get(opens)
-    depth = 0
-    for place in range(start, min(len(text), start + REACH)):
-        depth += (text[place] == opens) - (text[place] == closes)
-        if depth == 0:
-            return place + 1
-    return None
+    ends: dict[int, int] = {}
+    opened: dict[str, list[int]] = {"(": [], "{": [], "[": []}
+    for found in BRACKETS.finditer(text):
+        if found[0] in opened:
+            opened[found[0]].append(found.start())
+        elif opened[OPENING[found[0]]]:
+            start = opened[OPENING[found[0]]].pop()
+            if found.start() - start < REACH:
+                ends[start] = found.end()
+    return ends
 
 
 def calculate(text: str, variables: Mapping[str, str]) -> int | None:
@@ -197,18 +233,14 @@ def hide(line: str) -> str:
 
     So that splitting it into words leaves each of them whole; `show` brings them back.
     """
-    parts: list[str] = []
-    place = unclosed = 0
+    parts, place = [], 0
+    ends = closings(line) if "$" in line else {}
     for found in re.finditer(r"\$[({\[]|`", line):
         start = found.start()
         if start < place:
             continue
-        tick = line.find("`", start + 1)
-        end = (tick + 1 if tick > 0 else None) if found[0] == "`" else closing(line, start + 1)
-        if end is None:
-            unclosed += 1
-            if unclosed > TURNS:
-                break
+        end = line.find("`", start + 1) + 1 if found[0] == "`" else ends.get(start + 1, 0)
+        if not end:
             continue
         parts += [line[place:start], line[start:end].translate(HIDDEN)]
         place = end
@@ -232,16 +264,22 @@ def assignments(line: str) -> str | None:
     >>> assignments("export TP=2 PP=4"), assignments("let W=TP*PP"), assignments("(( N = W / 8 ))"), assignments("echo A=1")
     ('TP=2 PP=4', 'W=$((TP*PP))', 'N=$((W / 8))', None)
     """
-    if len(line) > REACH:
-        return None
-    if found := re.fullmatch(r"\(\(\s*([A-Za-z_]\w*)\s*=(?!=)\s*(.+?)\s*\)\)\s*;?", line.strip()):
-        return f"{found[1]}=$(({found[2]}))"
-    first, _, rest = line.strip().partition(" ")
+    line = line.strip()
+    if line.startswith("((") and line.rstrip("; \t").endswith("))"):
+        name, equals, value = line.rstrip("; \t")[2:-2].partition("=")
+        sets = equals and not value.startswith("=") and value.strip() and re.fullmatch(r"[A-Za-z_]\w*", name.strip())
+        return f"{name.strip()}=$(({value.strip()}))" if sets else None
+    first, _, rest = line.partition(" ")
     if first == "let":
-        pairs = re.findall(r"""["']?([A-Za-z_]\w*)\s*=(?!=)\s*([^"'\s]+(?:\s*[-+*/%]\s*[^"'\s]+)*)["']?""", rest)
+        pairs = LET.findall(rest)
         return " ".join(f"{name}=$(({value}))" for name, value in pairs) or None
     if first not in ("export", "declare", "typeset", "local", "readonly") or "=" not in rest:
         return None
-    counted = re.match(r"\s*-[a-zA-Z]*i[a-zA-Z]*\s", f"{rest} ") is not None
-    plain = re.sub(r"^(\s*-[A-Za-z]+\s+)+", "", rest)
-    return re.sub(r"([A-Za-z_]\w*)=([^\s\"'$;]+)", r"\1=$((\2))", plain) if counted else plain
+    options = OPTIONS.match(f"{rest} ")
+    plain = rest[options.end() :] if options else rest
+    counted = options is not None and any("i" in word for word in options[0].split())
+    return re.sub(r"\b([A-Za-z_]\w*+)=([^\s\"'$;]+)", r"\1=$((\2))", plain) if counted else plain
+
+
+LET = re.compile(r"""["']?\b([A-Za-z_]\w*+)\s*+=(?!=)\s*+([^"'\s]+(?:\s*+[-+*/%]\s*+[^"'\s]++)*+)["']?""")
+OPTIONS = re.compile(r"(?:\s*+-[A-Za-z]++\s++)++")

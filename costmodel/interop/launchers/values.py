@@ -39,7 +39,7 @@ def _real(raw: object, expected: str) -> float:
         if not NUMBER.fullmatch(raw.strip()):
             raise Expected(expected)
         raw = float(raw.strip().replace("_", "")) if len(raw) < 40 else math.inf
-    if not isinstance(raw, int | float) or not math.isfinite(raw) or abs(raw) > MOST:
+    if not isinstance(raw, int | float) or not abs(raw) <= MOST:  # of an integer beyond all floats, too
         raise Expected(expected)
     return float(raw)
 
