@@ -59,7 +59,9 @@ MEANT: dict[str, dict[str, str]] = {
         "--qlora": "--adapter", "--gradient-checkpointing": "--recompute", "--recompute-granularity": "--recompute",
         "--gpu": "--device", "--num-gpus": "--gpus", "--num-nodes": "--nodes", "--nnodes": "--nodes", "--hardware": "--cluster",
         "--md": "--markdown", "--offload": "--optimizer-offload", "--cpu-offload": "--optimizer-offload", "--days": "--tokens",
-        "--cost": "--price", "--software": "--framework", "--bandwidth": "--network",
+        "--cost": "--price", "--software": "--framework", "--bandwidth": "--network", "--tp-comm-overlap": "--overlap-tensor",
+        "--overlap-grad-reduce": "--overlap-gradients", "--overlap-param-gather": "--overlap-parameters",
+        "--cross-entropy-loss-fusion": "--fused-cross-entropy", "--use-distributed-optimizer": "--zero-stage",
     },
 }  # fmt: skip
 """By what is asked for: words that people use, and the name that is meant; of a framework the nearest that is modelled."""
@@ -94,5 +96,7 @@ def meant(kind: str, given: str, known: Iterable[str], most: int = 1) -> str:
     if not near:
         import difflib
 
-        near = difflib.get_close_matches(given[:100], names, n=most, cutoff=0.6 if most == 1 else 0.5)
+        plain = {name.lstrip("-"): name for name in names}  # dashes would make all options alike
+        close = difflib.get_close_matches(given[:100].lstrip("-"), plain, n=most, cutoff=0.6 if most == 1 else 0.5)
+        near = [plain[name] for name in close]
     return f"; did you mean {', '.join(near[:most])}?" if near else ""

@@ -55,7 +55,13 @@ def _title(estimate: Estimate) -> str:
     return (
         f"{estimate.model.name} on {counted(estimate.plan.gpus, 'GPU')} of {estimate.cluster.name}, {estimate.framework.name}, "
         f"{counted(estimate.plan.global_batch, 'sequence')} of {counted(estimate.plan.seq_len, 'token')}"
+        f"{_departures(estimate)}"
     )
+
+
+def _departures(made: Estimate | SearchResult) -> str:
+    """What isn't as it would be unasked, to go on behind a title; empty where nothing is."""
+    return f", not by default: {', '.join(made.departures)}" if made.departures else ""
 
 
 def _lines(head: str, *rest: str) -> str:
@@ -100,7 +106,7 @@ def search_text(made: SearchResult) -> str:
     """A search in a few lines: what was asked, and the first plans."""
     head = (
         f"SearchResult: {made.model.name} on {counted(made.cluster.gpus or 1, 'GPU')} of {made.cluster.name}, "
-        f"{made.framework.name}: {made.evaluated:,} legal plans of {made.considered:,}, {made.fitting:,} fit"
+        f"{made.framework.name}{_departures(made)}: {made.evaluated:,} legal plans of {made.considered:,}, {made.fitting:,} fit"
     )
     if not made.ranked:
         return _lines(head, made.why_none())
@@ -128,7 +134,8 @@ def ranked_rows(made: SearchResult) -> list[tuple[str, ...]]:
 
 def search_html(made: SearchResult) -> str:
     """A search as a table of its ranked plans."""
-    head = f"{made.model.name} on {counted(made.cluster.gpus or 1, 'GPU')} of {made.cluster.name}, {made.framework.name}"
+    machine = f"{counted(made.cluster.gpus or 1, 'GPU')} of {made.cluster.name}"
+    head = f"{made.model.name} on {machine}, {made.framework.name}{_departures(made)}"
     if not made.ranked:
         return table(head, ["no plan fits"], [[made.why_none()]])
     note = f"{made.evaluated:,} legal plans of {made.considered:,}, {made.fitting:,} fit"

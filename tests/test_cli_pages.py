@@ -241,6 +241,39 @@ def test_several_clusters_say_what_is_not_by_default(run, monkeypatch):
     assert said and all("dtype fp16" in line and "memory" in line for line in said)
 
 
+def test_what_would_be_faster_is_said_as_the_options_that_make_it(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    work = ["--gbs", "1024", "--seq-len", "8192", "--top", "1", "--no-check"]
+    asked = ["llama3-70b", "--cluster", "dgx-h100", "--nodes", "8", *work]
+    offered = run("search", *asked)[1].split("would be faster with")[1].splitlines()[2].split("  ")[0]
+    again = run("search", *asked, *offered.split())[1]
+    assert offered.startswith("--") and "Not by default: " in again
+
+
+@pytest.mark.parametrize("command", [
+    "estimate", "train --tokens 1e12", "simulate", "ledger", "timeline", "search --no-check --top 2", "capacity --find layers",
+    "capacity --find gpus",
+])  # fmt: skip
+def test_every_answer_of_one_plan_says_what_is_not_by_default(run, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "300")
+    verb, *options = command.split()
+    changed = ["--dtype", "fp16", "--set", "device.memory=100GiB", "--fit-probability", "0.8"]
+    out = run(verb, *NODE, "--recompute", "full", *changed, *options)[1]
+    assert "\nNot by default: dtype fp16, fit_probability 0.8, device.memory 80 GiB" in out
+
+
+def test_what_was_changed_of_a_description_of_ones_own_is_said_before_and_after(run, tmp_path):
+    files = {"cluster": "--cluster", "framework": "--framework", "model": ""}
+    for kind in files:
+        run("new", kind, str(tmp_path / f"{kind}.toml"))
+    asked = [str(tmp_path / "model.toml"), "--cluster", str(tmp_path / "cluster.toml"), "--framework",
+             str(tmp_path / "framework.toml"), *WORK, "--tp", "8"]  # fmt: skip
+    assert "changed" not in run("estimate", *asked)[2]
+    changes = ["network.bandwidth=2x", "model.layers=4", "framework.compute_gemm_efficiency_scale=0.9"]
+    err = run("estimate", *asked, *(word for change in changes for word in ("--set", change)))[2]
+    assert "bandwidth 46 -> 92 GB/s per GPU" in err and "layers 32 -> 4" in err and "-> 0.9" in err
+
+
 def test_several_clusters_write_what_was_asked_for_and_say_so(run, tmp_path):
     pytest.importorskip("plotly")
     code, out, _ = run("search", *TWO, "--tokens", "1e12", "-o", "plans.csv", "-o", "page.html", "--top", "2")

@@ -11,6 +11,7 @@ import pytest
 
 import costmodel
 from costmodel import Group, Plan, load_cluster, load_model
+from costmodel.cli.advice import change_as_options
 from costmodel.evaluation.capacity import FINDERS
 from costmodel.evaluation.memory_breakdown import PARTS
 from costmodel.words import CAPACITIES
@@ -53,7 +54,15 @@ def test_a_plan_that_does_not_fit_gets_a_verdict_with_the_cheapest_changes(run, 
     code, out, _ = run("estimate", *TOO_BIG)
     assert code == 1 and "DOES NOT FIT" in out
     offered = out.split("would fit with")[1]
-    assert [line.split("  ")[0] for line in offered.splitlines()[2:]] == [fix.change for fix in found.fixes[:5]]
+    changes = [change_as_options(fix.change) for fix in found.fixes[:5]]
+    assert [line.split("  ")[0] for line in offered.splitlines()[2:]] == changes
+
+
+@pytest.mark.parametrize("required", [0.5, 0.999])
+def test_what_would_fit_fits_as_surely_as_was_asked(model, cluster, required):
+    plan = Plan(global_batch=64, seq_len=8192, micro_batch=4, pipeline_parallel=2, data_parallel=4)
+    found = costmodel.verdict(costmodel.estimate(model, cluster, plan, fit_probability=required))
+    assert found.fixes and all(fix.estimate.fit_probability > required - 1e-6 for fix in found.fixes)
 
 
 def test_a_change_that_a_verdict_names_makes_the_plan_fit(run):

@@ -102,6 +102,17 @@ def test_the_report_says_what_python_says(asked):
     read(text, said(found))
 
 
+def test_a_report_says_what_is_not_by_default():
+    from costmodel.catalogue.changes import replace
+    from costmodel.plots.report import report
+
+    model, node = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-h100", gpus=8)
+    sizes = {"global_batch": 64, "seq_len": 4096, "engine": "numpy"}
+    told = report(costmodel.search(model, replace(node, {"device.memory": "2x"}), dtype="fp8", **sizes), "").remarks
+    assert told[0].startswith("Not by default: dtype fp8, device.memory 80 GiB")
+    assert not any("Not by default" in remark for remark in report(costmodel.search(model, node, **sizes), "").remarks)
+
+
 SEARCHED = """
 let sent = null;
 var onmessage, postMessage = (message) => { sent = message; };

@@ -279,6 +279,10 @@ def _differences(path: str, old: object, new: object) -> Iterator[Difference]:
 def _of_clusters(old: Cluster, new: Cluster) -> Iterator[Difference]:
     yield from _differences("device", old.device, new.device)
     yield from _differences("host_memory", old.host_memory, new.host_memory)
+    if len(old.levels) == len(new.levels):  # whatever each calls its network
+        for one, other in zip(old.levels, new.levels, strict=True):
+            yield from _differences(other.name, one, other)
+        return
     before, after = ({level.name: level for level in cluster.levels} for cluster in (old, new))
     for name in dict.fromkeys((*before, *after)):
         if name in before and name in after:

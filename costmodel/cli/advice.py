@@ -13,6 +13,8 @@ OPTIONS = (
     (r"\bmodel=NAME\b", "--model NAME"),
 )
 """Calls and arguments in messages, and the options that do the same."""
+WORDS = {"True": "yes", "False": "no"}
+"""Values of fields as options take them."""
 
 
 def as_options(message: str) -> str:
@@ -32,4 +34,24 @@ def as_options(message: str) -> str:
     return message
 
 
-__all__ = ["OPTIONS", "as_options"]
+def change_as_options(change: str) -> str:
+    """A change of a question or of a plan as the options that make it.
+
+    Parameters
+    ----------
+    change : fields and their values, as ``"zero_stage=2"``
+
+    Examples
+    --------
+    >>> change_as_options("tensor_parallel=2, sequence_parallel=True"), change_as_options("recompute=any")
+    ('--tensor-parallel 2 --sequence-parallel yes', 'no --recompute')
+    """
+    return " ".join(_option(*one.split("=", 1)) for one in change.split(", "))
+
+
+def _option(field: str, value: str) -> str:
+    name = f"--{field.replace('_', '-')}"
+    return f"no {name}" if value in ("any", "None") else f"{name} {WORDS.get(value, value)}"
+
+
+__all__ = ["OPTIONS", "as_options", "change_as_options"]

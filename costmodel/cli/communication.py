@@ -10,7 +10,7 @@ from costmodel.cli.arguments import Commands, add_output, add_size, gpus_of, nby
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import (
     Table,
-    heading,
+    heading_of,
     judged,
     print_json,
     print_page,
@@ -20,12 +20,13 @@ from costmodel.cli.output import (
     write_csv,
     written,
 )
-from costmodel.cli.question import PLAYED, add_question, read_asked_model, read_plan
+from costmodel.cli.question import PLAYED, add_question, judged_by, read_asked_model, read_plan
 from costmodel.records import Row
 from costmodel.words import counted
 
 if TYPE_CHECKING:
     from costmodel.evaluation.collectives import CollectiveTime
+    from costmodel.evaluation.estimation import Estimate
     from costmodel.simulation.transactions import Ledger, Load
 
 SIZES = 20
@@ -93,7 +94,7 @@ def _ledger(arguments: argparse.Namespace) -> int:
             "cluster_bytes": made.cluster_bytes, "loads": [_load_figures(load) for load in made.loads()], "transactions": rows,
         })  # fmt: skip
     else:
-        print_page(*_ledger_page(made, stage), written(*files), markdown=arguments.markdown)
+        print_page(*_ledger_page(made, judged_by(made.estimate, arguments), stage), written(*files), markdown=arguments.markdown)
     return codes.ANSWERED
 
 
@@ -105,10 +106,9 @@ def _load_figures(load: Load) -> Row:
     return {units.get(name, name): value for name, value in load._asdict().items()}
 
 
-def _ledger_page(made: Ledger, stage: str) -> list[Table | str]:
+def _ledger_page(made: Ledger, answer: Estimate, stage: str) -> list[Table | str]:
     from costmodel.units import GB, format_bytes, format_seconds
 
-    answer = made.estimate
     sums: dict[tuple[str, ...], list[float]] = {}
     for row in made.of(stage):
         key = (row.phase, row.group, row.collective, row.level, f"{row.ranks:,}")
@@ -125,7 +125,7 @@ def _ledger_page(made: Ledger, stage: str) -> list[Table | str]:
         for key, (count, least, most, sent, time) in sums.items()
     ]  # fmt: skip
     page: list[Table | str] = [
-        f"{heading(answer.model, answer.cluster, answer.framework, answer.plan)}\n{whole_plan(answer)}\n{judged(answer)}",
+        f"{heading_of(answer)}\n{whole_plan(answer)}\n{judged(answer)}",
         f"A rank of {'the only' if stage == 'only' else f'the {stage}'} stage, in a step of {format_seconds(answer.step_time)}:",
         table(
             ["phase", "group", "collective", "level", "ranks", "transactions", "size", "sent", "time alone"], rows,

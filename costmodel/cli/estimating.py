@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
+from costmodel.cli.advice import change_as_options
 from costmodel.cli.arguments import Commands, add_output
 from costmodel.cli.compare import compare
 from costmodel.cli.figures import IMAGE, PAGE, add_figure, write_figures
@@ -13,7 +14,7 @@ from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import (
     Table,
     gib,
-    heading,
+    heading_of,
     judged,
     memory_parts,
     print_json,
@@ -151,7 +152,7 @@ def _estimate_page(answer: Estimate, found: Verdict) -> list[Table | str]:
         f"{gib(most)} GiB ({answer.evidence})",
     ]
     page: list[Table | str] = [
-        f"{heading(answer.model, answer.cluster, answer.framework, plan)}\n{whole_plan(answer)}",
+        f"{heading_of(answer)}\n{whole_plan(answer)}",
         table(["time", "", "of the step"], times, total=True),
         table(["memory of the fullest GPU", "", "of the limit"], held, total=True),
     ]
@@ -190,7 +191,7 @@ def _offers(found: Verdict) -> list[Table | str]:
     whole = found.estimate.step_time
     rows = [
         (
-            fix.change, format_seconds(fix.estimate.step_time), f"{100 * fix.cost / whole:+.1f} %",
+            change_as_options(fix.change), format_seconds(fix.estimate.step_time), f"{100 * fix.cost / whole:+.1f} %",
             f"{gib(fix.estimate.memory.total)} GiB",
         )
         for fix in found.fixes[:OFFERED]

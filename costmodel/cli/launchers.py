@@ -232,14 +232,14 @@ def _answer_figures(
 
 
 def _answer_page(launch: Launch, priced: Priced, answer: Estimate, measured: float | None) -> list[Table | str]:
-    from costmodel.cli.output import heading, judged, memory_parts, parts, whole_plan
+    from costmodel.cli.output import heading_of, judged, memory_parts, parts, whole_plan
     from costmodel.evaluation.verdicts import verdict
     from costmodel.interop.launchers.advice import improvements
     from costmodel.units import format_seconds
 
     low, high = answer.time_interval
     lines = [
-        heading(answer.model, answer.cluster, answer.framework, answer.plan),
+        heading_of(answer),
         whole_plan(answer),
         f"Step: {format_seconds(answer.step_time)} (90 %: {format_seconds(low)} to {format_seconds(high)}), "
         f"{answer.tokens_per_second / answer.plan.gpus:,.0f} tokens/s a GPU, MFU {100 * answer.mfu:.1f} %",
@@ -257,7 +257,7 @@ def _answer_page(launch: Launch, priced: Priced, answer: Estimate, measured: flo
     advice = improvements(launch, answer)
     if advice:
         rows = [
-            [_words(one.change), format_seconds(one.estimate.step_time), f"-{100 * one.gain:.1f} %",
+            [_words(one.change), format_seconds(one.estimate.step_time), f"{100 * one.gain:.1f} %",
              f"{gib(one.estimate.memory.total)} GiB", "; ".join(one.flags) or "(the framework has no flag for it)"]
             for one in advice
         ]  # fmt: skip

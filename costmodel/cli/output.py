@@ -86,26 +86,33 @@ def _prints(letter: str) -> bool:
     return True
 
 
+def heading_of(answer: Estimate) -> str:
+    """What an estimate, or a step that was played out, is an answer to."""
+    plan = answer.plan
+    return heading(
+        answer.model, answer.cluster, answer.framework, gpus=plan.gpus, work=(plan.global_batch, plan.seq_len),
+        departures=answer.departures,
+    )  # fmt: skip
+
+
 def heading(
-    model: Transformer, cluster: Cluster, framework: Framework, plan: Plan | None = None, *, gpus: int | None = None,
-    work: tuple[int, int] | None = None, departures: Sequence[str] | None = None,
+    model: Transformer, cluster: Cluster, framework: Framework, *, gpus: int | None = None, work: tuple[int, int] | None = None,
+    departures: Sequence[str] | None = None,
 ) -> str:  # fmt: skip
     """What an answer is an answer to: model, hardware, software and work, and below it what departs from the defaults.
 
     Parameters
     ----------
     model, cluster, framework : of the question
-    plan : whose GPUs and work these are
-    gpus, work : in place of a plan's: how many GPUs, sequences of a step and tokens of a sequence
-    departures : what isn't as it would be unasked; that of the question and of the plan, if None
+    gpus : how many of them; the cluster's if None
+    work : sequences of a step and tokens of a sequence
+    departures : what isn't as it would be unasked; that of the descriptions if None
     """
     if departures is None:
         from costmodel.description.question import Question
         from costmodel.evaluation.departures import departures as departing
 
-        departures = departing(Question(model, cluster, framework), [] if plan is None else [plan])
-    if plan is not None:
-        gpus, work = plan.gpus, (plan.global_batch, plan.seq_len)
+        departures = departing(Question(model, cluster, framework), [])
     line = f"{model.name} on {counted(gpus or cluster.gpus or 1, 'GPU')} of {cluster.name}, {framework.name}"
     if work is not None:
         line += f": {counted(work[0], 'sequence')} of {counted(work[1], 'token')} a step"
@@ -217,6 +224,7 @@ def write_csv(path: str, columns: Sequence[str], rows: Iterable[Sequence[object]
 
 
 __all__ = [
-    "Table", "Verbatim", "gib", "heading", "judged", "memory_parts", "named", "parts", "print_json", "print_page", "print_text",
-    "share", "shown", "split", "table", "whole_plan", "without_constants", "write_csv", "written",
+    "Table", "Verbatim", "gib", "heading", "heading_of", "judged", "memory_parts", "named", "parts",
+    "print_json", "print_page", "print_text", "share", "shown", "split", "table", "whole_plan",
+    "without_constants", "write_csv", "written",
 ]  # fmt: skip

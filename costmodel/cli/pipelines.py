@@ -11,7 +11,7 @@ from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import (
     Table,
     gib,
-    heading,
+    heading_of,
     judged,
     print_json,
     print_page,
@@ -21,7 +21,7 @@ from costmodel.cli.output import (
     write_csv,
     written,
 )
-from costmodel.cli.question import PLAYED, add_question, read_asked_model, read_plan
+from costmodel.cli.question import PLAYED, add_question, judged_by, read_asked_model, read_plan
 from costmodel.records import Row
 from costmodel.words import counted
 
@@ -77,7 +77,7 @@ def _timeline(arguments: argparse.Namespace) -> int:
 
     model = read_asked_model(arguments)
     cluster, plan = read_plan(arguments)
-    answer = estimate(model, cluster, plan, arguments.framework)
+    answer = estimate(model, cluster, plan, arguments.framework, fit_probability=arguments.fit_probability)
     played = timeline(model, cluster, plan, arguments.framework, jitter=arguments.jitter, seed=arguments.seed)
     files = _write(arguments, answer, played)
     ranks = [
@@ -139,7 +139,7 @@ def _page(answer: Estimate, played: Timeline, ranks: list[Row]) -> list[Table | 
     ]  # fmt: skip
     steady = "" if played.period == played.total else f", {format_seconds(played.period)} from step to step"
     return [
-        f"{heading(answer.model, answer.cluster, answer.framework, answer.plan)}\n{whole_plan(answer)}\n{judged(answer)}",
+        f"{heading_of(answer)}\n{whole_plan(answer)}\n{judged(answer)}",
         table(["rank", "busy", "bubble", "of the step", "in flight", "peak activations", "peak memory"], rows),
         f"Played out: {format_seconds(played.total)}{steady}, bubble {100 * played.bubble_rate:.1f} % on average over the ranks\n"
         f"Estimate: {format_seconds(estimated)}, bubble {100 * answer.bubble_share:.1f} % on the slowest",
@@ -167,7 +167,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
 
         write_page(arguments.html, f"{arguments.model}: a step played out", [utilisation(played), time_parts(played)])
         files.append(f"{arguments.html} (2 figures)")
-    answer, whole_time = played.estimate, played.step_time
+    answer, whole_time = judged_by(played.estimate, arguments), played.step_time
     spent = {f"{cause}_s": values.mean(axis=1) for cause, values in {**played.busy, **played.idle}.items()}
     stages = [
         {"stage": stage, **{cause.replace(" ", "_"): max(float(values[stage]), 0.0) for cause, values in spent.items()},
@@ -197,7 +197,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
         for load in played.loads
     ]  # fmt: skip
     print_page(
-        f"{heading(answer.model, answer.cluster, answer.framework, answer.plan)}\n{whole_plan(answer)}\n{judged(answer)}",
+        f"{heading_of(answer)}\n{whole_plan(answer)}\n{judged(answer)}",
         table(["stage", *(cause.removesuffix("_s") for cause in causes), "held at most"], rows),
         table(["links", "sent a step", "busy", "peak GB/s", "reach GB/s"], loads),
         f"Played out: {format_seconds(whole_time)} in {counted(played.events, 'event')}\n"

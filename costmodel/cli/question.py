@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from typing import TYPE_CHECKING
 
 from costmodel.cli.arguments import (
@@ -20,9 +21,11 @@ from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER
 from costmodel.errors import InvalidValue
 
 if TYPE_CHECKING:
+    from costmodel.catalogue.changes import Description
     from costmodel.description.cluster import Cluster
     from costmodel.description.plan import Plan
     from costmodel.description.transformer import Transformer
+    from costmodel.evaluation.estimation import Estimate
     from costmodel.interop.launchers import Priced
 
 
@@ -180,14 +183,25 @@ def read_hardware(arguments: argparse.Namespace, grow: bool = False) -> Cluster:
             cluster = on_network(cluster, arguments.network)
     if not arguments.changes:
         return cluster
-    from costmodel.catalogue.changes import replace
-
     changes = _changes(arguments, cluster)
     if changes["framework"]:
         from costmodel.catalogue.software import framework_on
 
-        arguments.framework = replace(framework_on(cluster, arguments.framework), changes["framework"])
-    return replace(cluster, changes["cluster"])
+        named = arguments.framework
+        arguments.framework = _changed(arguments, named, framework_on(cluster, named), changes["framework"])
+    return _changed(arguments, arguments.device or arguments.cluster, cluster, changes["cluster"])
+
+
+def _changed(arguments: argparse.Namespace, named: object, thing: Description, changes: dict[str, str]) -> Description:
+    """A description with what was asked changed; of one that a file gives, notes say what was before, as no catalogue can."""
+    from costmodel.catalogue import loader
+    from costmodel.catalogue.changes import differences, replace
+
+    made = replace(thing, changes)
+    if changes and isinstance(named, str) and loader.is_file(named):
+        told = ", ".join(map(str, differences(thing, made)))
+        arguments.notes.append(f"{named} changed by --set: {told or 'in nothing'}")
+    return made
 
 
 def _of_device(arguments: argparse.Namespace, grow: bool) -> Cluster:
@@ -255,10 +269,7 @@ def read_asked_model(arguments: argparse.Namespace) -> Transformer:
     model = read_with_notes(arguments.model, arguments) if launched is None else launched.model
     if not arguments.changes:
         return model
-    from costmodel.catalogue.changes import replace
-
-    changes = _changes(arguments, None)["model"]
-    return replace(model, changes)
+    return _changed(arguments, arguments.model, model, _changes(arguments, None)["model"])
 
 
 def _launched(arguments: argparse.Namespace) -> Priced | None:
@@ -313,3 +324,8 @@ def read_plan(arguments: argparse.Namespace) -> tuple[Cluster, Plan]:
         gpus = max(gpus, plan.gpus) if plan.data_parallel is None else plan.gpus
     cluster = cluster.with_gpus(gpus)
     return cluster, plan.on(cluster)
+
+
+def judged_by(answer: Estimate, arguments: argparse.Namespace) -> Estimate:
+    """The estimate behind a step that was played out, judged to fit with the probability that was asked for."""
+    return dataclasses.replace(answer, required_probability=arguments.fit_probability)

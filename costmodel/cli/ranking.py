@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from costmodel.cli.advice import change_as_options
 from costmodel.cli.layout import whole_cell
 from costmodel.cli.output import (
     Table,
@@ -199,7 +200,8 @@ def offers_table(offered: Sequence[Offer]) -> list[Table | str]:
 
     def row(best: Estimate, change: str) -> list[str]:
         return [
-            change, f"{best.plan.gpus:,}", format_seconds(best.step_time), f"{best.tokens_per_second / best.plan.gpus:,.0f}",
+            change_as_options(change), f"{best.plan.gpus:,}", format_seconds(best.step_time),
+            f"{best.tokens_per_second / best.plan.gpus:,.0f}",
             f"{gib(float(best.memory.total))} GiB", named(best.plan),
         ]  # fmt: skip
 
@@ -220,7 +222,8 @@ def faster(found: Sequence[Faster]) -> Table | str:
         return ""
     rows = [
         [
-            one.words, format_seconds(one.best.step_time), share(one.gain, 1.0), f"{gib(float(one.best.memory.total))} GiB",
+            change_as_options(one.words), format_seconds(one.best.step_time), share(one.gain, 1.0),
+            f"{gib(float(one.best.memory.total))} GiB",
             named(one.best.plan),
         ]
         for one in found

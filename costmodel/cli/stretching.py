@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, add_output, chosen
-from costmodel.cli.output import Table, heading, print_json, print_page, whole_plan
+from costmodel.cli.output import Table, heading_of, print_json, print_page, whole_plan
 from costmodel.cli.question import add_question, read_asked_model, read_hardware
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.words import CAPACITIES, memory_limit, of_limit
@@ -59,7 +59,7 @@ def _page(found: Capacity) -> list[Table | str]:
         return [f"{found.said()}\n{why[0].upper()}{why[1:]}", *offers_table(found.offers)]
     best = found.best
     return [
-        f"{found.said()}\n{heading(best.model, best.cluster, best.framework, best.plan)}",
+        f"{found.said()}\n{heading_of(best)}",
         f"Plan: {whole_plan(best)}\nStep {format_seconds(best.step_time)}, MFU {100 * best.mfu:.1f} %, memory {of_limit(best)}\n"
         f"Memory limit: {memory_limit(best)}\nTried: {found.tried}",
     ]

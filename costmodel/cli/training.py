@@ -20,7 +20,7 @@ from costmodel.cli.arguments import (
     spelled,
     whole,
 )
-from costmodel.cli.output import Table, heading, judged, print_json, print_page, share, table, whole_plan
+from costmodel.cli.output import Table, heading_of, judged, print_json, print_page, share, table, whole_plan
 from costmodel.cli.question import (
     USAGE,
     add_question,
@@ -107,7 +107,7 @@ def add(commands: Commands) -> None:
     comparing.add_argument("--seq-len", type=whole, metavar="N", help="tokens of a sequence, of a model")
     comparing.add_argument("--framework", default="megatron-core", metavar="F", help="software of a model")
     comparing.add_argument(*spelled("micro_batch"), type=whole, metavar="N", help="sequences per micro-batch, of a model")
-    comparing.add_argument("--minibatch", type=whole, default=64, metavar="N", help="samples of a GPU, of a network (64)")
+    comparing.add_argument("--minibatch", type=whole, default=64, metavar="N", help="samples of a GPU, of a network")
     comparing.add_argument("--servers", type=whole, metavar="N", help="machines without GPUs (default: one a node)")
     comparing.add_argument(
         "--servers-of", default="parameter-server", metavar="S",
@@ -402,7 +402,7 @@ def _page(run: TrainingRun) -> list[Table | str]:
     if not answer.fits:
         lines.append("`costmodel estimate` says where the memory goes, and what would fit")
     return [
-        f"{heading(answer.model, answer.cluster, answer.framework, answer.plan)}\n{whole_plan(answer)}\n"
+        f"{heading_of(answer)}\n{whole_plan(answer)}\n"
         f"{format_count(run.tokens)} tokens: {counted(round(run.steps), 'step')} of {format_seconds(run.step_time)}",
         table(["", "expected", "90 % from", "to"], amounts(run)),
         "\n".join(lines),

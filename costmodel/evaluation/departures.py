@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 
 from costmodel.catalogue import loader
 from costmodel.catalogue.changes import Difference, differences
-from costmodel.catalogue.machines import machine
+from costmodel.catalogue.machines import instance, machine
 from costmodel.catalogue.software import framework_names, framework_on
 from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import DIMENSIONS
@@ -104,16 +105,30 @@ def _named(owner: str, found: Sequence[Difference]) -> Iterator[str]:
 
 def _usual(cluster: Cluster) -> Cluster | None:
     """The catalogue's cluster of that name and size, or as it links such devices; None of a description of one's own."""
+    gpus = cluster.gpus or 1
     try:
         if cluster.name in loader.names("cluster"):
             return loader.load_cluster(cluster.name, gpus=cluster.gpus)
-        if cluster.device.name not in loader.names("device"):
-            return None
-        gpus = cluster.gpus or 1
-        made = machine(cluster.device.name, gpus=gpus, nodes=max(gpus // cluster.gpus_per_node, 1))
+        return instance(cluster.name, gpus) or _linked(cluster, gpus)
     except CostModelError:  # so many of them are linked by no description of the catalogue
         return None
-    return made if made.name == cluster.name else None
+
+
+def _linked(cluster: Cluster, gpus: int) -> Cluster | None:
+    """As so many GPUs of the kind are linked: in the nodes that it comes in, or spread over as many as the cluster has."""
+    device = cluster.device.name
+    if device not in loader.names("device") or cluster.name.partition(" in nodes ")[0] != device:
+        return None
+    made = []
+    for nodes in (None, max(gpus // cluster.gpus_per_node, 1)):
+        with contextlib.suppress(CostModelError):  # GPUs that don't fill their nodes are spread evenly over no number of them
+            made.append(machine(device, gpus, nodes))
+    likest = min(made, key=lambda one: (abs(len(one.levels) - len(cluster.levels)), len(differences(one, cluster))), default=None)
+    if likest is None or len(likest.levels) != len(cluster.levels) or len(cluster.levels) == 1:
+        return likest
+    # a network is as wide as whoever made the cluster expected it to grow
+    outer = dataclasses.replace(likest.levels[-1], size=cluster.levels[-1].size)
+    return dataclasses.replace(likest, levels=(*likest.levels[:-1], outer))
 
 
 def _word(value: object) -> str:

@@ -115,6 +115,13 @@ class Estimate:
         return self.question.inputs(self.plan)
 
     @property
+    def departures(self) -> tuple[str, ...]:
+        """What isn't as it would be unasked, such as ``"dtype fp8"``: choices, and changed numbers of descriptions."""
+        from costmodel.evaluation.departures import departures
+
+        return departures(self.question, [self.plan], self.required_probability)
+
+    @property
     def step_time(self) -> float:
         """Seconds of one optimizer step."""
         return float(self.step.total)

@@ -33,7 +33,7 @@ class Faster(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The change as options of the command line have it, without their dashes."""
+        """The change as arguments of `Plan`."""
         return ", ".join(f"{name}={value}" for name, value in self.change.items())
 
 

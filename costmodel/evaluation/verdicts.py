@@ -106,7 +106,9 @@ def _fixes(answer: Estimate) -> Iterator[Fix]:
     for fields in changes_of_plan(answer.plan, answer.framework):
         try:
             plan = dataclasses.replace(answer.plan, **fields)
-            found = estimate(answer.model, answer.cluster, plan, answer.framework)
+            found = estimate(
+                answer.model, answer.cluster, plan, answer.framework, fit_probability=answer.required_probability
+            )  # fmt: skip
         except CostModelError:  # a change that this plan, model, cluster or framework can't make is no offer
             continue
         if found.fits:

@@ -83,6 +83,8 @@ def report(found: SearchResult, command: str, note: str = "", link: str = "") ->
         f"Chosen for its estimate, it is expected to take {format_seconds(found.corrected_step_time)}; "
         f"{len(found.ties())} of the plans below can't be told from it within the error.",
     ]
+    if found.departures:
+        remarks.insert(0, f"Not by default: {', '.join(found.departures)}.")
     if miss := found.closest_miss:
         remarks.append(
             f"{label(miss.plan)} would take {format_seconds(miss.step_time)} but needs {format_bytes(found.excess_bytes)} more "

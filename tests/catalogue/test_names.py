@@ -161,6 +161,19 @@ def test_a_word_narrows_a_list(run, kind, word):
     assert code == 2 and f"costmodel {kind}" in err
 
 
+@pytest.mark.parametrize(("arguments", "offered"), [
+    (["design", "llama3-8b", "--dtype", "fp8"], ""), (["compare", "llama3-8b", "--dtype", "fp8"], ""),
+    (["search", "llama3-8b", "--tp-comm-overlap", "yes"], "did you mean --overlap-tensor?"),
+    (["search", "llama3-8b", "--tensor-paralel", "8"], "did you mean --tensor-parallel?"),
+    (["train", "llama3-8b", "--token", "8"], "did you mean --tokens?"), (["search", "llama3-8b", "--xyzzy"], ""),
+])  # fmt: skip
+def test_an_option_is_offered_for_its_letters_not_for_its_dashes(run, arguments, offered):
+    designed = ["--devices", "t4", "--gpus", "1", "--tokens", "1", *WORK]
+    needed = designed if arguments[0] == "design" else ["--cluster", "dgx-h100", *WORK]
+    err = " ".join(run(*arguments, *needed)[2].split())
+    assert "unknown argument" in err and (offered in err if offered else "did you mean" not in err)
+
+
 def test_no_error_names_an_option_that_its_command_has_not(run):
     for arguments in (
         ["models", "--help-all"], ["models", "--tp", "2"], ["accuracy", "--foo"], ["show", "x", "--zero", "1"],

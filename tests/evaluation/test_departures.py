@@ -6,9 +6,22 @@ import dataclasses
 
 import pytest
 
-from costmodel import Plan, calibrate, load_cluster, load_framework, load_model, machine, search
+from costmodel import (
+    Plan,
+    calibrate,
+    estimate,
+    ledger,
+    load_cluster,
+    load_framework,
+    load_model,
+    machine,
+    search,
+    simulate,
+)
 from costmodel.catalogue.changes import replace
+from costmodel.catalogue.machines import room
 from costmodel.catalogue.software import ask
+from costmodel.errors import CostModelError
 from costmodel.evaluation.departures import OF_EVERY_PLAN, departures, varying
 
 MODEL = load_model("llama3-8b")
@@ -25,6 +38,31 @@ def of(model=MODEL, cluster=NODE, framework="megatron-core", **chosen):
 def test_what_is_asked_by_names_alone_departs_from_nothing(name, cluster):
     found = search(MODEL, cluster, framework=name, **ASKED)
     assert found.departures == ()
+
+
+@pytest.mark.parametrize("device", ["h100-sxm", "a100-sxm-80gb", "gb200", "rtx-4090", "t4", "mi300x", "v100-sxm-16gb"])
+@pytest.mark.parametrize("gpus", [1, 2, 3, 8, 16, 80, 1024])
+@pytest.mark.parametrize("nodes", [None, 1, 2])
+def test_so_many_gpus_of_a_kind_depart_from_nothing(device, gpus, nodes):
+    try:
+        clusters = [machine(device, gpus, nodes), room(device).with_gpus(gpus)]
+    except CostModelError:  # no such machine
+        return
+    for cluster in clusters:
+        assert departures(ask(MODEL, cluster, "megatron-core"), []) == ()
+
+
+@pytest.mark.parametrize("device", ["h100-sxm", "rtx-4090", "gb200"])
+@pytest.mark.parametrize("gpus", [8, 144])
+def test_another_network_between_gpus_of_a_kind_is_said(device, gpus):
+    said = departures(ask(MODEL, machine(device, gpus, network="10 Gbit/s"), "megatron-core"), [])
+    assert [one.partition(" ")[0] for one in said] == ["network.bandwidth"]
+    assert float(said[0].split()[-4]) == pytest.approx(load(device, gpus), rel=1e-3) and said[0].endswith(" GB/s per GPU")
+
+
+def load(device: str, gpus: int) -> float:
+    """A GPU's share of ten gigabits a second of its node, at the share of a NIC's rate that collectives reach [GB/s]."""
+    return 0.92 * 10 / 8 / machine(device, gpus).gpus_per_node
 
 
 @pytest.mark.parametrize(
@@ -77,6 +115,19 @@ def test_what_plans_differ_in_is_a_column_and_no_departure_of_all():
 
 def test_another_certainty_to_fit_is_said():
     assert "fit_probability 0.5" in search(MODEL, NODE, fit_probability=0.5, **ASKED).departures
+
+
+def test_an_estimate_says_its_departures_and_so_do_its_texts():
+    faster = replace(NODE, {"device.memory": "100 GiB"})
+    made = estimate(MODEL, faster, Plan(**ASKED, data_parallel=8, dtype="fp8"), "megatron-core", fit_probability=0.5)
+    found = search(MODEL, faster, dtype="fp8", fit_probability=0.5, **ASKED)
+    asked = MODEL, replace(NODE, {"device.memory": "100 GiB"}), made.plan
+    for answer in (made, found, simulate(*asked), ledger(*asked)):
+        for text in (repr(answer), answer._repr_html_()):
+            text = " ".join(text.split())
+            assert "not by default: dtype fp8, " in text and "device.memory 80 GiB" in text
+    assert "fit_probability 0.5" in repr(made) and "fit_probability 0.5" in repr(found)
+    assert made.departures == found.departures
 
 
 def test_a_question_that_no_plan_fits_says_its_departures_too():
