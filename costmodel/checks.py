@@ -84,7 +84,7 @@ def choice(field: str, value: Given, allowed: Sequence[Given]) -> Given:
 def text(field: str, value: object) -> str:
     """`value` if it is a text in one line that is not empty: a name, which is shown and written wherever its thing is."""
     if not isinstance(value, str) or not value or len(value) > 500 or not value.isprintable():
-        raise InvalidValue(field, value, "a text of 1 to 500 printable characters in one line")
+        raise InvalidValue(field, value, "a text of 1 to 500 characters, printable and in one line")
     return value
 
 

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a text begins with that a spreadsheet would run."""
+
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
@@ -112,3 +115,24 @@ def figure(self: object, kind: str | None = None) -> go.Figure:
 
 
 __all__ = ["brief", "figure", "fitted"]
+
+
+def cell(value: object) -> object:
+    """A value as a cell of a CSV file: a text that a spreadsheet would take for a formula begins with an apostrophe.
+
+    Parameters
+    ----------
+    value : a number, or a text
+
+    Examples
+    --------
+    >>> cell("=1+1"), cell("llama3-8b"), cell("-1.5"), cell(-1.5)
+    ("'=1+1", 'llama3-8b', '-1.5', -1.5)
+    """
+    if not isinstance(value, str) or not value.startswith(FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value

@@ -30,7 +30,7 @@ WHERE = {
     "an unknown model": (["estimate", "lama3-8b", *ON, *WORK], "did you mean llama3-8b"),
     "an empty model": (["estimate", "", *ON, *WORK], "name=''"),
     "a model of 10,000 letters": (["estimate", "l" * 10_000, *ON, *WORK], "500 characters"),
-    "a model with a line feed": (["estimate", "llama\n3", *ON, *WORK], "no model"),
+    "a model with a line feed": (["estimate", "llama\n3", *ON, *WORK], "printable and in one line"),
     "a device for a model": (["estimate", "h100-sxm", *ON, *WORK], "no model"),
     "no hardware": (["estimate", MODEL, *WORK], "--cluster"),
     "two kinds of hardware": ([*ASKED, "--device", "h100-sxm"], "not allowed with"),

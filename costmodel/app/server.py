@@ -19,7 +19,7 @@ from costmodel.app.answer import Answer, answered, command, difference
 from costmodel.app.charts import Charts, charts
 from costmodel.app.page import template
 from costmodel.app.state import read_state, write_fields
-from costmodel.checks import choice, positive_int, text
+from costmodel.checks import choice, mapping, positive_int, text
 from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue, UnreadableFile
 from costmodel.interop.launchers import formats, suffix, write_launch
@@ -197,6 +197,7 @@ def exported(kind: dict[str, object], query: str) -> tuple[object, str]:
     query : of the link
     """
     try:
+        mapping("export", kind)
         answer = answered(read_state(query))
         if kind.get("kind") == "csv":
             return {"content": answer.found.to_csv(), "filename": "costmodel.csv", "type": "text/csv"}, ""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from costmodel.catalogue.readings import KINDS, STACK_KINDS, rate_per_gpu
-from costmodel.checks import real
+from costmodel.checks import mapping, real
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.device import Device, Efficiency
 from costmodel.description.framework import Framework
@@ -71,6 +71,7 @@ def replace(description: Description, changes: Mapping[str, Value]) -> Descripti
     >>> faster.levels[1].bandwidth / load_cluster("dgx-h100").levels[1].bandwidth, faster.device.memory
     (2.0, 141000000000.0)
     """
+    mapping("changes", changes)
     for path, value in changes.items():
         if not isinstance(path, str):
             raise InvalidValue("path", path, "a text such as rail.bandwidth")

@@ -117,10 +117,15 @@ def _packed(pieces: Sequence[str], between: str, width: int, first: str, others:
 def markdown(table: Table) -> list[str]:
     """Lines of a table as Markdown's."""
     def line(cells: Iterable[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|").replace(KEPT, " ") for cell in cells) + " |"
+        return "| " + " | ".join(_plain(cell) for cell in cells) + " |"
 
     rules = ["---" if place in table.words else "--:" for place in range(len(table.columns))]
     return [line(table.columns), "|" + "|".join(rules) + "|", *(line(row) for row in table.rows)]
+
+
+def _plain(cell: str) -> str:
+    """A cell that Markdown shows as it is, in its row."""
+    return " ".join(cell.replace("|", "\\|").replace("<", "&lt;").replace(KEPT, " ").splitlines())
 
 
 def laid(table: Table, width: int) -> list[str]:

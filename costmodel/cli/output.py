@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from costmodel.cli import layout
 from costmodel.cli.layout import Table, Verbatim
 from costmodel.description.dimensions import RANK_ORDER
+from costmodel.results import cell
 from costmodel.words import counted, degrees, label, lack, of_limit, ordered, part_name
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ def write_csv(path: str, columns: Sequence[str], rows: Iterable[Sequence[object]
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
-        writer.writerows(rows)
+        writer.writerows([cell(value) for value in row] for row in rows)
 
 
 __all__ = [

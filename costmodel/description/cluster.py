@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from costmodel.checks import choice, listing, positive_int, real, text
+from costmodel.checks import choice, kind, listing, positive_int, real, text
 from costmodel.description.device import Device
 from costmodel.description.framework import Framework
 from costmodel.errors import InvalidValue
@@ -55,8 +55,8 @@ class Level:
         text("level name", self.name)
         positive_int(f"size of level {self.name}", self.size, MAX_GPUS)
         rates = {"latency": "latency", "bandwidth": "bandwidth"} | ({} if self.line_rate is None else {"line_rate": "bandwidth"})
-        for field, kind in rates.items():
-            value = quantity(f"{field} of level {self.name}", getattr(self, field), kind)
+        for field, unit in rates.items():
+            value = quantity(f"{field} of level {self.name}", getattr(self, field), unit)
             object.__setattr__(self, field, value)
         choice(f"topology of level {self.name}", self.topology, TOPOLOGIES)
         real(f"oversubscription of level {self.name}", self.oversubscription, 1.0, 1e4)
@@ -98,6 +98,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         text("name", self.name)
+        kind("device", self.device, Device, "load_device(name)")
         if self.host_memory is not None:
             object.__setattr__(self, "host_memory", quantity("host_memory", self.host_memory, "memory"))
         object.__setattr__(self, "levels", listing("levels", self.levels))

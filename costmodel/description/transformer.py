@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Literal
 
-from costmodel.checks import choice, filled, flag, positive_int, real, whole
+from costmodel.checks import choice, filled, flag, positive_int, real, text, whole
 from costmodel.errors import InvalidValue
 from costmodel.formulas.quantities import (
     AttentionNumbers,
@@ -142,8 +142,7 @@ class Transformer:
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise InvalidValue("name", self.name, "a text that is not empty")
+        text("name", self.name)
         positive_int("layers", self.layers, MAX_LAYERS)
         positive_int("vocabulary", self.vocabulary, MAX_VOCABULARY)
         for field in ("hidden", "heads"):

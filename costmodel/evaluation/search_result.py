@@ -24,7 +24,7 @@ from costmodel.evaluation.estimation import FIT_PROBABILITY, Estimate
 from costmodel.evaluation.ranking import Standings, standings
 from costmodel.formulas.quantities import Settings
 from costmodel.records import Row
-from costmodel.results import figure
+from costmodel.results import cell, figure
 from costmodel.words import alternatives, counted, lack, rejections
 
 if TYPE_CHECKING:
@@ -320,7 +320,7 @@ class SearchResult:
         buffer = io.StringIO()
         writer = csv.DictWriter(buffer, list(rows[0]) if rows else ["rank"], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
         if path is not None:
             Path(path).write_text(buffer.getvalue(), encoding="utf-8")
         return buffer.getvalue()

@@ -105,7 +105,7 @@ def _listed(config: Config, layers: int) -> int | None:
     if not isinstance(kinds, list) or len(kinds) != layers:
         raise InvalidValue(key, kinds, f"a list with one text for each of {layers} layers")
     for kind in kinds:
-        if kind not in ATTENTION_KINDS:
+        if not isinstance(kind, str) or kind not in ATTENTION_KINDS:
             known = OTHER_KINDS.get(kind) if isinstance(kind, str) else None
             named = f"{known} in {kinds.count(kind)} of {layers} layers" if known else f"{key} with {short(kind)}"
             raise NotModelled(f"{named} is not modelled, only full and sliding attention ({key}: {short(kind)})")
@@ -141,7 +141,7 @@ def pattern(default: int) -> Callable[[Config, int], int]:
             return 0
         given = config.get(key)
         if isinstance(given, str) and given and set(given) <= {"L", "G"}:
-            cycle = (given * layers)[:layers]
+            cycle = (given * (layers // len(given) + 1))[:layers]
             return cycle.count("L")
         every = count(config, key, default)
         if not every:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from costmodel.checks import positive_int, whole
+from costmodel.checks import positive_int, text, whole
 from costmodel.description.networks.graph import Aside, Branches, Draft, Item, Network, Residual
 from costmodel.description.networks.layers import (
     Attention,
@@ -254,6 +254,6 @@ def load_network(name: str) -> Network:
     >>> load_network("gnmt-16").parameters
     277717568
     """
-    if name not in NETWORKS:
-        raise UnknownName("network", str(name), NETWORKS)
+    if text("name", name) not in NETWORKS:
+        raise UnknownName("network", name, NETWORKS)
     return NETWORKS[name]()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -251,7 +252,7 @@ def emit(
     dialect: Dialect, values: Mapping[str, object], comments: Sequence[str], opening: Sequence[str] = ()
 ) -> str:
     """Flags and values in the layout of a dialect, after comments and the words that open a command line."""
-    head = "".join(f"# {comment}\n" for comment in comments) + "".join(f"{line}\n" for line in opening)
+    head = "".join(f"# {_in_line(comment)}\n" for comment in comments) + "".join(f"{line}\n" for line in opening)
     if dialect.layout == "args":
         return head + "".join(
             f"{_argument(flag, value, dialect)}\n" for flag, value in values.items() if value is not None
@@ -266,9 +267,14 @@ def emit(
     return head + yaml.safe_dump(tree, sort_keys=False, default_flow_style=False)
 
 
+def _in_line(comment: str) -> str:
+    """A comment that ends with its line, whatever it holds."""
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in comment)
+
+
 def _argument(flag: str, value: object, dialect: Dialect) -> str:
     if "." in flag and dialect.name == "megatron-bridge":
-        return f"{flag}={value}"
+        return f"{flag}={_quoted(value)}"
     name = (
         f"--{flag.replace('_', '-')}"
         if dialect.name.startswith("megatron") and dialect.name != "megatron-bridge"
@@ -276,7 +282,12 @@ def _argument(flag: str, value: object, dialect: Dialect) -> str:
     )
     if value is True:
         return name
-    return f"{name} {' '.join(map(str, value)) if isinstance(value, list | tuple) else value}"
+    return f"{name} {' '.join(map(_quoted, value)) if isinstance(value, list | tuple) else _quoted(value)}"
+
+
+def _quoted(value: object) -> str:
+    """A value of a command line; of a text what a shell would not take for itself is quoted."""
+    return shlex.quote(_in_line(value)) if isinstance(value, str) else str(value)
 
 
 def _nested(values: Mapping[str, object]) -> dict[str, object]:
@@ -392,7 +403,7 @@ def runner(format: str, plan: Plan, file: str, cluster: Cluster | None = None) -
         a line for a shell
     """
     per_node, nodes = nodes_of(plan.gpus, cluster)
-    return RUNNERS[format].format(file=file, per_node=per_node, nodes=nodes, gpus=plan.gpus)
+    return RUNNERS[format].format(file=shlex.quote(file), per_node=per_node, nodes=nodes, gpus=plan.gpus)
 
 
 def nodes_of(gpus: int, cluster: Cluster | None) -> tuple[int, int]:
