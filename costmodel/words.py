@@ -50,6 +50,8 @@ RULES = {
     "repeated": "the same as another but in name",
 }  # fmt: skip
 """Combinations that a search rejects, by the rule that they broke."""
+TIED = "can't be told from the first within the error"
+"""What a mark beside a plan says of it."""
 
 
 class Sought(NamedTuple):
@@ -124,6 +126,28 @@ def part_name(part: str) -> str:
     'gradient communication'
     """
     return PARTS.get(part, part.replace("_", " "))
+
+
+FIELDS = {
+    "micro_batch": "micro-batch", "zero_stage": "ZeRO stage", "seq_len": "sequence length", "lora_rank": "LoRA rank",
+    "cuda_graphs": "CUDA graphs",
+}  # fmt: skip
+"""Fields of a plan that are called otherwise than they are written."""
+
+
+def field_name(field: str) -> str:
+    """A field of a plan in words.
+
+    Parameters
+    ----------
+    field : as `costmodel.Plan` has it
+
+    Examples
+    --------
+    >>> field_name("zero_stage"), field_name("data_parallel")
+    ('ZeRO stage', 'data parallel')
+    """
+    return FIELDS.get(field, field.replace("_", " "))
 
 
 SAID: tuple[tuple[str, tuple[object, ...], str], ...] = (
@@ -205,17 +229,17 @@ def spoken(change: str) -> str:
     Examples
     --------
     >>> spoken("adapter=lora, optimizer_offload=1.0"), spoken("gpus=1024"), spoken("zero_stage=any")
-    ('adapter lora, optimizer in host memory', '1,024 GPUs', 'any zero stage')
+    ('adapter lora, optimizer in host memory', '1,024 GPUs', 'any ZeRO stage')
     """
     return ", ".join(_spoken(*part.split("=")) for part in change.split(", "))
 
 
 def _spoken(name: str, value: str) -> str:
     if value == "any":
-        return f"any {name.replace('_', ' ')}"
+        return f"any {field_name(name)}"
     if name.endswith("_offload"):
         return f"{name.removesuffix('_offload')} in host memory"
-    return f"{int(value):,} {SIZES[name]}" if name in SIZES else f"{name.replace('_', ' ')} {value}"
+    return f"{int(value):,} {SIZES[name]}" if name in SIZES else f"{field_name(name)} {value}"
 
 
 def label(plan: Plan) -> str:
@@ -350,7 +374,8 @@ def sentence(estimate: Estimate, probability_fastest: float | None = None) -> st
         plan, step time with its 90 % interval, memory of the fullest GPU against its limit, and MFU
     """
     text = (
-        f"{label(estimate.plan)}: {between(estimate.step_time)} a step, {between(*estimate.time_interval)} with 90 %, "
+        f"{label(estimate.plan)}: {between(estimate.step_time)} a step, "
+        f"{between(*estimate.time_interval)} with 90 % probability, "
         f"{float(estimate.memory.total) / GiB:.0f} of {estimate.memory_limit / GiB:.0f} GiB, {100 * estimate.mfu:.0f} % MFU"
     )
     return text if probability_fastest is None else f"{text}; P(fastest) {100 * probability_fastest:.0f} %"

@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterable
 from html import escape
 
-from costmodel.app.state import LARGEST_FACTOR, SLIDERS, State
+from costmodel.app.state import CONSTRAINTS, LARGEST_FACTOR, SLIDERS, State
 from costmodel.catalogue.loader import names
 from costmodel.catalogue.software import framework_names
 from costmodel.description.adapters import KINDS
 from costmodel.description.device import DTYPES
 from costmodel.description.plan import OPTIMIZERS
+from costmodel.words import field_name
 
 DOUBLINGS = math.log2(LARGEST_FACTOR)
 """To either side of a slider's middle."""
@@ -20,10 +21,6 @@ HINTS = {
     "recompute": "none,full",
 }  # fmt: skip
 OFFLOADS = '<option value="" selected>none</option><option value="0.5">half</option><option value="1.0">all</option>'
-TITLES = {
-    "tp": "tensor parallel", "cp": "context parallel", "pp": "pipeline parallel", "ep": "expert parallel", "dp": "data parallel",
-    "mb": "micro-batch", "zero": "ZeRO stage", "recompute": "recompute",
-}  # fmt: skip
 
 
 def _options(values: Iterable[str], chosen: str, first: str = "") -> str:
@@ -47,7 +44,7 @@ def _number(name: str, text: str, value: int) -> str:
 def _form() -> str:
     plain = State()
     fixed = "".join(
-        f'<label>{TITLES[name]}<input name="{name}" type="text" placeholder="{HINTS[name]}" data-default="" autocomplete="off">'
+        f'<label>{field_name(CONSTRAINTS[name])}<input name="{name}" type="text" placeholder="{HINTS[name]}" data-default="" autocomplete="off">'
         "</label>"
         for name in HINTS
     )  # fmt: skip

@@ -14,22 +14,15 @@ from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.memory_breakdown import PARTS
 from costmodel.evaluation.price import price_per_billion_tokens
 from costmodel.evaluation.ranking import Standing
+from costmodel.evaluation.twins import TWIN
 from costmodel.plots.step import LOOKS
 from costmodel.plots.style import BLACK, colour
 from costmodel.units import GB, GiB, format_count, format_seconds
-from costmodel.words import between, label, of_limit, part_name, spoken
+from costmodel.words import TIED, between, counted, label, lack, of_limit, part_name, spoken
 
-GROUPS = {
-    "forward": ("forward",), "backward": ("backward", "recompute"),
-    "communication": tuple(part for part in LOOKS if part.endswith("_exchange")), "bubble": ("bubble",),
-    "optimizer and host": ("optimizer", "host"),
-}  # fmt: skip
-"""Parts of a step that share a stretch of the bar in the table."""
 FEW = 6
 """Rows that the table has unless it is asked for more, so that nothing below moves while a slider does."""
 DAY = 86400.0
-TWIN = 1e-3
-"""Share of time and of memory by which plans must differ to be worth comparing."""
 HEADS = (
     ("place", "#", ""), ("plan", "plan", "text"), ("besides", "step time by part", "bar text"), ("step", "s", ""),
     ("rate", "tokens/s/GPU", "wide"), ("state", "memory by part", "bar text"), ("memory", "GiB", "wide"),
@@ -52,12 +45,12 @@ def said(answer: Answer) -> list[object]:
     place = min(answer.state.row, len(answer.found) - 1)
     standing = answer.found.standings.plans[place]
     among = "leading" if answer.moved else "legal"
-    of = f"of {answer.found.fitting:,} that fit of {answer.found.evaluated:,} {among} plans"
+    of = f"of the {answer.found.fitting:,} that fit among {answer.found.evaluated:,} {among} plans"
     spread = chosen.spread
     runs = f"{spread.rows:,} measured runs of {chosen.framework.name}" if spread.rows else f"no run of {chosen.framework.name}"
     here = "" if spread.calibrated else ", none on this GPU"
     line = [
-        f"{between(*chosen.time_interval)} with 90 %, number {place + 1} {of}, P(fastest) "
+        f"{between(*chosen.time_interval)} with 90 % probability, number {place + 1} {of}, P(fastest) "
         f"{100 * standing.probability_fastest:.0f} % ", html.Span(runs + here, className="evidence"),
     ]  # fmt: skip
     if answer.state.price and not answer.state.tokens:
@@ -67,7 +60,7 @@ def said(answer: Answer) -> list[object]:
         paid = f", {run.cost.price:,.0f} at {answer.state.price:,.2f} a GPU-hour" if run.cost.price is not None else ""
         least, most = (_days(end) for end in run.time_interval)
         parts.append(html.P(
-            f"{format_count(run.tokens)} tokens take {_days(run.time)} days, {least} to {most} with 90 %: "
+            f"{format_count(run.tokens)} tokens take {_days(run.time)} days, {least} to {most} with 90 % probability: "
             f"{run.cost.gpu_hours:,.0f} GPU-hours{paid}", className="run",
         ))  # fmt: skip
     if answer.state.beside >= 0 and answer.beside is None:
@@ -157,8 +150,8 @@ def table(answer: Answer) -> object:
     caption = html.Caption("Ranked plans; choose one to look at it", className="unseen")
     parts: list[object] = [html.Table([caption, html.Thead(head), html.Tbody(body)])]
     if left or state.more:
-        text = f"{left} more" if left else "fewer"
-        more = {"data-set": f"more={int(not state.more)}", "aria-label": f"{text} plans"}
+        text = counted(left, "more plan") if left else "fewer plans"
+        more = {"data-set": f"more={int(not state.more)}", "aria-expanded": str(state.more).lower()}
         parts.append(html.Button(text, type="button", className="small more", **more))
     return parts
 
@@ -180,19 +173,19 @@ def _row(
 ) -> object:
     state = answer.state
     on, beside = place == state.row and place >= 0, place == state.beside and place >= 0
-    times = [(name, sum(one.times[part] for part in parts), LOOKS[parts[0]][0]) for name, parts in GROUPS.items()]
+    times = [(part, one.times[part], fill) for part, (fill, _) in LOOKS.items()]
     held = [(part, float(getattr(one.memory, part)), _seen(colour(at))) for at, part in enumerate(PARTS)]
-    tied = "\N{NO-BREAK SPACE}~" if standing is not None and standing.tied and place > 0 else ""
+    tied = [html.Span("\N{NO-BREAK SPACE}~", title=TIED)] if standing is not None and standing.tied and place > 0 else []
     if place >= 0:
         pairs, what = _chosen(state, place)
         first: list[object] = [html.Button(
-            label(one.plan) + tied, type="button", className="plain plan",
+            [label(one.plan), *tied], type="button", className="plain plan",
             **{"data-set": pairs, "aria-pressed": str(on or beside).lower(), "aria-label": f"{what} {label(one.plan)}"},
         )]  # fmt: skip
         if either:
             first.append(html.Small(either, className="hint"))
     else:
-        first = [html.Span(label(one.plan)), " ", html.Small("does not fit", className="bad")]
+        first = [html.Span(label(one.plan)), " ", html.Small(lack(one), className="bad")]
     chance = f"{100 * standing.probability_fastest:.0f} %" if standing is not None else "\N{EN DASH}"
     cells = [
         html.Td(str(place + 1) if place >= 0 else "\N{EN DASH}"), html.Td(html.Div(first, className="first"), className="text"),
@@ -260,7 +253,7 @@ def strip(answer: Answer) -> dict[str, dict[str, object]]:
         now = level.bandwidth / level.oversubscription * given.get(name, 1.0) / GB
         shown[name] = {"shown": True, "label": f"{level.name} bandwidth", "text": f"{now:,.3g} GB/s"}
     if any(level.latency for level in cluster.levels):
-        shown["latency"] = {"shown": True, "label": "latency of the network", "text": _times(given.get("latency", 1.0))}
+        shown["latency"] = {"shown": True, "label": "network latency", "text": _times(given.get("latency", 1.0))}
     memory = float(cluster.device.usable_memory or cluster.device.memory) * given.get("memory", 1.0) / GiB
     shown["memory"] = {"shown": True, "label": "GPU memory", "text": f"{memory:,.3g} GiB"}
     limits = ends(model, cluster)

@@ -24,7 +24,7 @@ from costmodel.cli.training import run_columns
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.plan import Plan
 from costmodel.evaluation.departures import varying
-from costmodel.words import counted, degrees, label, lack, memory_limit, ordered, rejections
+from costmodel.words import TIED, counted, degrees, label, lack, memory_limit, ordered, rejections
 
 if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate
@@ -98,7 +98,7 @@ def _standing(result: SearchResult) -> list[str]:
         f"estimates is too low: expect {format_seconds(result.corrected_step_time)}",
     ]
     if len(result.ties()) > 1:
-        lines.append("~ marks plans that can't be told from the first within the error")
+        lines.append(f"~ marks plans that {TIED}")
     fastest = min(result.ranked, key=lambda one: one.step_time)
     if fastest is not best:
         slower = share(best.step_time / fastest.step_time - 1.0, 1.0)

@@ -29,7 +29,7 @@ from costmodel.page.sliders import sliders
 from costmodel.records import made
 from costmodel.results import fitted
 from costmodel.units import format_seconds
-from costmodel.words import SAID, label, of_limit, part_name, spoken
+from costmodel.words import FIELDS, SAID, TIED, label, of_limit, part_name, spoken
 
 PRICE = 2.5
 """Of a GPU-hour, where none is given: something to drag."""
@@ -174,6 +174,7 @@ class WhatIf:
             "plans": len(self.candidates.plans), "legal": found.evaluated, "fitting": found.fitting,
             "ranking": [
                 {"row": place[one.plan], "fastest": standing.probability_fastest, "either": either,
+                 "tied": standing.tied and standing is not found.standings.plans[0],
                  "error": NINETY * one.time_spread}
                 for one, standing, either in zip(found.ranked, found.standings.plans, found.alternatives, strict=True)
             ],
@@ -185,7 +186,7 @@ class WhatIf:
             "none": "" if found.ranked else found.why_none(),
             "words": {
                 "degrees": [(one.field, one.short) for one in WRITTEN], "said": SAID,
-                "ranks": {one.column: one.short for one in DIMENSIONS}, "twin": TWIN,
+                "ranks": {one.column: one.short for one in DIMENSIONS}, "twin": TWIN, "tied": TIED,
             },
             "margin": first.spread.margin(first.required_probability),
             "error": NINETY * first.time_spread, "runs": first.spread.rows, "calibrated": first.spread.calibrated,
@@ -196,7 +197,7 @@ class WhatIf:
             "charts": drawn.CHARTS, "rules": drawn.RULES,
             "titles": {"time": drawn.breakdown_title(model.name, cluster),
                        "frontier": drawn.frontier_title(model.name, cluster, found.evaluated)},
-            "passes": drawn.pass_looks(), "names": {part: part_name(part) for part in TIME_PARTS},
+            "passes": drawn.pass_looks(), "names": {**FIELDS, **{part: part_name(part) for part in TIME_PARTS}},
         }  # fmt: skip
 
 

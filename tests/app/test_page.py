@@ -284,23 +284,37 @@ def test_keys_alone_are_enough(page):
     assert page.browser.switch_to.active_element.get_attribute("id") == "tab-memory" and "tab=memory" in page.query
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("tab", TABS)
-def test_nothing_is_in_the_way_of_anybody(page, width, dark, tab):
+def barriers(page):
+    """What axe-core finds fault with on the page as it is now."""
     package = importlib.util.find_spec("axe_playwright_python")  # of which only axe-core itself is used
     if package is None:
         pytest.skip("no axe-core: pip install axe-playwright-python")
-    page.open(f"{SMALL}&x.inner=0.5&beside=2&price=2&tab={tab}", width, dark)
-    for summary in page.browser.find_elements(By.CSS_SELECTOR, "#ask details:not([open]) summary"):
-        summary.click()
     page.browser.execute_script((Path(package.origin).parent / "axe.min.js").read_text(encoding="utf-8"))
     found = page.browser.execute_async_script(
         """const done = arguments[arguments.length - 1];
         axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']}).then(done)"""
     )
-    barriers = [(one["id"], one["help"], [node["html"][:200] for node in one["nodes"]][:4]) for one in found["violations"]]
-    assert not barriers, barriers
+    return [(one["id"], one["help"], [node["html"][:200] for node in one["nodes"]][:4]) for one in found["violations"]]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("tab", TABS)
+def test_nothing_is_in_the_way_of_anybody(page, width, dark, tab):
+    page.open(f"{SMALL}&x.inner=0.5&beside=2&price=2&tab={tab}", width, dark)
+    for summary in page.browser.find_elements(By.CSS_SELECTOR, "#ask details:not([open]) summary"):
+        summary.click()
+    found = barriers(page)
+    assert not found, found
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_what_is_grey_beside_an_error_can_still_be_read(page, dark):
+    page.open(f"{SMALL}&x.inner=0.5", dark=dark)
+    page.types("[name=gpus]", "sixty")
+    assert page.browser.execute_script("return document.body.classList.contains('stale')") and page.text("#wrong")
+    found = barriers(page)
+    assert not found, found
 
 
 @pytest.mark.parametrize("width", WIDTHS)

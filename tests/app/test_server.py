@@ -77,7 +77,7 @@ def test_debugging_is_off(client):
 def test_a_link_is_answered_with_sentence_table_chart_and_sliders():
     parts = asked(SMALL)
     assert "a step with" in words(parts["said"]) and "P(fastest)" in words(parts["said"])
-    assert "does not fit" in words(parts["table"]) and parts["chart"]["data"] and not parts["wrong"]
+    assert "GiB over" in words(parts["table"]) and parts["chart"]["data"] and not parts["wrong"]
     assert parts["strip"]["inner"]["label"] == "nvlink bandwidth" and not parts["strip"]["outer"]["shown"]
     assert not parts["strip"]["imbalance"]["shown"]
 

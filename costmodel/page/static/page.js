@@ -66,10 +66,10 @@ function drag(field, value) {
 // rows: what the table and the charts show
 const before = new Map();
 function entry(one, kind) {
-  const made = {...one, kind, name: planLabel(wholePlan(one.plan)), fastest: null, either: ""};
+  const made = {...one, kind, name: planLabel(wholePlan(one.plan)), fastest: null, either: "", tied: false};
   const known = view.ranking.find(({row}) => row === one.row);
   made.error = known?.error ?? view.error;
-  if (known && !moved()) Object.assign(made, {fastest: known.fastest, either: known.either});  // as drawn for the question as asked
+  if (known && !moved()) Object.assign(made, {fastest: known.fastest, either: known.either, tied: known.tied});  // as drawn for the question as asked
   if (moved()) {
     const key = JSON.stringify(one.plan);
     if (!before.has(key)) before.set(key, costmodel.evaluate(one.plan));
@@ -119,8 +119,8 @@ function say(list) {
   const fits = one.peak_memory_bytes <= found.limit;
   answer.className = fits ? "" : "bad";
   answer.replaceChildren(element("b", {}, between(one.step_time_s)), ` a step with ${one.name}: ${(100 * utilisation(one)).toFixed(0)} % MFU, ${gib(one.peak_memory_bytes)} of ${gib(found.limit)} GiB${fits ? "" : ": does not fit"}`);
-  const words = [`${between(one.step_time_s * low, one.step_time_s * high)} with 90 %`], count = (number) => number.toLocaleString("en");
-  if (one.place) words.push(`number ${one.place} of ${count(found.fitting)} that fit of ${moved() ? `the ${count(view.plans)} plans that this page holds` : `${count(view.legal)} legal plans`}`);
+  const words = [`${between(one.step_time_s * low, one.step_time_s * high)} with 90 % probability`], count = (number) => number.toLocaleString("en");
+  if (one.place) words.push(`number ${one.place} of the ${count(found.fitting)} that fit among ${moved() ? `the ${count(view.plans)} plans that this page holds` : `${count(view.legal)} legal plans`}`);
   if (one.fastest !== null) words.push(`P(fastest) ${(100 * one.fastest).toFixed(0)} %`);
   words.push(`${cost(one).toPrecision(3)} a step at ${price().toFixed(2)} a GPU-hour`);
   const evidence = (view.runs ? `${view.runs.toLocaleString("en")} measured runs of ${view.facts.Cluster.framework}` : `no run of ${view.facts.Cluster.framework}`) + (view.calibrated ? "" : ", none on this GPU");
@@ -157,16 +157,17 @@ function heads() {
     element("button", {type: "button", onclick: () => { state.sort = state.sort?.key === key && state.sort.down ? null : {key, down: state.sort?.key === key}; heads(); render(); }}, head))));
 }
 function table(list) {
-  const shown = list.filter((one) => state.all || !(one.place > FEW) || one === chosenOf(list) || one === besideOf(list, chosenOf(list))), sort = state.sort && COLUMNS.find(({key}) => key === state.sort.key);
+  const shown = list.filter((one) => state.all || !(one.place > FEW) || one === chosenOf(list) || one === besideOf(list, chosenOf(list))), left = list.length - shown.length, sort = state.sort && COLUMNS.find(({key}) => key === state.sort.key);
   if (sort) shown.sort((a, b) => (sort.of(a) < sort.of(b) ? -1 : sort.of(a) > sort.of(b) ? 1 : 0) * (state.sort.down ? -1 : 1));
-  $("more").textContent = state.all ? "fewer plans" : `${list.length} plans`;
+  $("more").textContent = state.all ? "fewer plans" : left === 1 ? "1 more plan" : `${left} more plans`;
+  $("more").hidden = !state.all && !left;
   $("more").setAttribute("aria-expanded", String(state.all));
   const longest = Math.max(...list.map((one) => one.step_time_s)), fullest = Math.max(found.limit * 1.02, ...list.map((one) => one.peak_memory_bytes));
   const chosen = chosenOf(list), beside = state.comparing ? besideOf(list, chosen) : null, active = document.activeElement?.dataset?.row;
   $("rows").replaceChildren(...shown.map((one) => {
     const off = one.peak_memory_bytes > found.limit;
-    const note = off ? `${gib(one.peak_memory_bytes - found.limit)} GiB too much` : one.row === "own" ? "yours" : one.either;
-    const button = element("button", {type: "button", "data-row": one.row, "aria-pressed": String(one === chosen), onclick: () => choose(one.row)}, one.name, " ", element("small", {}, note));
+    const note = off ? `${gib(one.peak_memory_bytes - found.limit)} GiB over` : one.row === "own" ? "yours" : one.either;
+    const button = element("button", {type: "button", "data-row": one.row, "aria-pressed": String(one === chosen), onclick: () => choose(one.row)}, one.name, ...(one.tied ? [element("span", {title: view.words.tied}, "\u00a0~")] : []), " ", element("small", {}, note));
     return element("tr", {class: [one === chosen && "on", one === beside && "beside", off && "off"].filter(Boolean).join(" ") || null},
       element("td", {}, one.place === null ? "–" : String(one.place)), element("td", {class: "w plan"}, button),
       element("td", {class: "w"}, stacked(one.parts, view.time, longest, null, seconds)), element("td", {}, figures(one.step_time_s, 4)),
@@ -270,8 +271,7 @@ function draw(list) {
 // what the change did, in words
 function differ(list) {
   const shown = Object.keys(state.changes).length > 0 && unchanged;
-  $("diff").hidden = !shown;
-  if (!shown) return;
+  if (!shown) { $("diff").textContent = ""; return; }
   const names = Object.entries(state.changes).map(([field, value]) => { const one = view.sliders.find((slider) => slider.field === field); return `${one.label} ${factor(value / one.value) || "as it was"}`; });
   const first = unchanged.ranked[0] ?? unchanged.miss, same = costmodel.evaluate({...first.plan, ...modelChanges()});
   const best = found.ranked[0];
@@ -325,7 +325,7 @@ function question() {
   const first = new Set([...DEGREES.map(([name]) => name), ...Object.keys(view.columns).filter((name) => view.columns[name].index), "micro_batch", "schedule", "recompute", "zero_stage", "dtype", "adapter", "optimizer"]);
   for (const name of fields) (first.has(name) ? main : more).append(control(name));
   $("ask").append(element("details", {}, element("summary", {}, "Plan"), element("p", {class: "note"}, "Change the chosen plan into one of your own:"), main, more,
-    element("p", {class: "bad", id: "wrong", role: "alert"}), element("button", {type: "button", onclick: () => { state.own = null; if (state.chosen === "own") state.chosen = null; fillPlan(); keepAddress(); ask(); }}, "Forget it")));
+    element("button", {type: "button", onclick: () => { state.own = null; if (state.chosen === "own") state.chosen = null; fillPlan(); keepAddress(); ask(); }}, "Discard it")));
   const tokens = element("input", {type: "number", min: 0, step: "any", value: 1000, id: "tokens"}), paid = element("p", {class: "note", id: "paid", role: "status"});
   tokens.addEventListener("input", () => pay(entries()));
   $("ask").append(element("details", {}, element("summary", {}, "Cost"), element("label", {}, "billion tokens", tokens), paid));
@@ -440,7 +440,7 @@ function start() {
   DARK.addEventListener("change", render);
   WIDTH.addEventListener("change", render);
   addEventListener("hashchange", () => { readAddress(); mark(); tabs(); for (const show of strip.values()) show(); ask(); });
-  $("foot").replaceChildren(`costmodel ${view.version}. Every number is worked out in this page, by the same formulas as the library's; nothing is sent. `, ...(view.command ? [element("code", {}, view.command)] : []));
+  $("foot").replaceChildren(`costmodel ${view.version}. Every number is worked out in this page, by the same formulas as the library's; nothing is sent. `, ...(view.command ? [element("code", {}, ...view.command.split(" ").flatMap((word) => [element("span", {}, word), " "]))] : []));
   const {evaluate, asked: fields, domains} = costmodel;
   window.costmodel = {evaluate, fields, domains, timeline, search: searched, redraw: null, ready: null};
   window.costmodel.ready = searched({}).then((got) => { unchanged = got; return ask(); });
