@@ -44,8 +44,8 @@ def _number(name: str, text: str, value: int) -> str:
 def _form() -> str:
     plain = State()
     fixed = "".join(
-        f'<label>{field_name(CONSTRAINTS[name])}<input name="{name}" type="text" placeholder="{HINTS[name]}" data-default="" autocomplete="off">'
-        "</label>"
+        f'<label>{field_name(CONSTRAINTS[name])}<input name="{name}" type="text" placeholder="{HINTS[name]}" data-default="" '
+        'autocomplete="off"></label>'
         for name in HINTS
     )  # fmt: skip
     return f"""<form class="ask" id="ask" aria-label="question"><p class="brand">costmodel <small>what if</small></p>

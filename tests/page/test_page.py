@@ -87,6 +87,26 @@ def test_the_page_ranks_what_the_library_ranks_in_its_order_and_with_its_probabi
     assert f"number 1 of the {ranked.fitting:,} that fit among {ranked.evaluated:,} legal plans" in said
 
 
+def test_app_and_page_say_the_same_of_every_plan_that_both_show(browser, pages):
+    pytest.importorskip("dash", reason="serves the app: pip install costmodel[app]")
+    from costmodel.app.server import show
+
+    def text(part):
+        if isinstance(part, list):
+            return "".join(map(text, part))
+        return part if isinstance(part, str) else text(part.children or "")
+
+    page, _ = pages["dense"]
+    load(browser, page)
+    rows = browser.run("return [...document.querySelectorAll('#rows tr')].map((row) => "
+                       "[...row.children].map((one) => one.textContent))")  # fmt: skip
+    table = show(f"model=llama3-70b&cluster=dgx-h100&gpus=64&batch={BATCH}&seq={LENGTH}")[1][0]
+    shown = [[text(cell) for cell in row.children] for row in table.children[2].children]
+    assert len(rows) == len(shown) == 6
+    plain = [[[re.sub(r"\s", "", cell) for cell in row] for row in found] for found in (rows, shown)]
+    assert plain[0] == plain[1]
+
+
 def test_under_a_moved_slider_no_probability_is_shown_that_the_page_cannot_know(browser, pages):
     page, _ = pages["dense"]
     load(browser, page)
