@@ -63,8 +63,9 @@ def test_search_ranks_plans_that_fit_and_says_what_it_left_out(run):
     assert (code, err) == (0, "")
     table = [line for line in out.splitlines() if re.match(r"[123] ", line)]
     assert len(table) == 3
-    for word in ("tokens/s/GPU", "MFU", "Best plan's step:", "Rejected:", "combinations tried"):
-        assert word in out
+    said = " ".join(out.split())
+    for word in ("tokens/s", "MFU", "Best plan's step:", "Rejected:", "combinations tried"):
+        assert word in said
 
 
 def test_search_in_json_holds_what_the_library_says(run):
@@ -194,7 +195,7 @@ def test_the_errors_of_the_estimates_are_a_table_of_every_source(run):
     code, out, _ = run("accuracy")
     figures = strict(run("accuracy", "--json")[1])
     assert code == 0
-    assert "new cluster" in out
+    assert "where the fit had not seen what is new" in " ".join(out.split())
     listed = {line.split()[0] for line in out.splitlines() if line}
     assert figures and {figure["source"] for figure in figures} <= listed
 
@@ -441,7 +442,7 @@ def blocks(page: str, language: str) -> list[str]:
 def commands(page: str) -> list[str]:
     shown = "\n".join(blocks(page, "console"))
     lines = re.findall(r"^\$ costmodel (?:.*\\\n)*.*$", shown, re.MULTILINE)
-    return [line.removeprefix("$ ").replace("\\\n", " ") for line in lines]
+    return [re.sub(r" *\\\n *", " ", line.removeprefix("$ ")) for line in lines]
 
 
 @pytest.mark.parametrize("page", ["README.md", pytest.param("docs/command_line.md", marks=pytest.mark.slow)])
@@ -458,8 +459,10 @@ def test_the_readme_shows_the_commands_that_make_its_answers():
     assert commands("README.md") == [FIRST, *QUESTIONS.values()]
 
 
-def test_the_readme_keeps_to_two_screens():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 125
+def test_the_readme_keeps_to_three_screens_of_a_hundred_columns():
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 160
+    assert [line for line in lines if len(line) > 100 and not line.startswith(("![", "python3 -m venv", "| "))] == []
 
 
 @pytest.mark.parametrize("page", ["README.md", *sorted((ROOT / "notebooks").glob("*.md")), *PAGES[1:]], ids=str)

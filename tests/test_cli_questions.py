@@ -74,12 +74,13 @@ def test_a_change_that_a_verdict_names_makes_the_plan_fit(run):
     assert again["step_time_s"] == pytest.approx(cheapest["step_time_s"])
 
 
-def test_every_stage_of_a_pipeline_has_a_line_that_adds_up(run):
+def test_every_stage_of_a_pipeline_has_a_line_that_adds_up(run, monkeypatch):
     answer = strict(run("estimate", *STAGES, "--json")[1])
     assert [stage["stage"] for stage in answer["stages"]] == [0, 1, 2, 3]
     assert max(stage["total_bytes"] for stage in answer["stages"]) == pytest.approx(answer["peak_memory_bytes"])
     for stage in answer["stages"]:
         assert stage["total_bytes"] == pytest.approx(sum(stage[f"{part}_bytes"] for part in PARTS))
+    monkeypatch.setenv("COLUMNS", "200")
     _, out, _ = run("estimate", *STAGES)
     assert len(re.findall(r"^[0-3] +(?:loss|backward|update) ", out, re.MULTILINE)) == 4
     assert "fullest at its" not in run("estimate", *ON, *BATCH, "--tensor-parallel", "8")[1]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from costmodel.evaluation.plan_search import SearchResult
 
 PORT = 8050
+OF_PLAN, OF_SEARCH = ("time", "memory", "sensitivity", "roofline"), ("difference", "frontier")
+"""Figures of `costmodel.plots.answers`: of any answer, and of a search besides."""
 
 
 PAGE, IMAGE = "all figures, on one page that needs no network", "one figure (extra png, and Chromium or Chrome)"
@@ -24,8 +26,10 @@ PAGE, IMAGE = "all figures, on one page that needs no network", "one figure (ext
 
 def add_figure(parser: Parser, output: argparse._ArgumentGroup, several: bool) -> None:
     """The argument that chooses a figure, in the group of its output."""
-    names = "time, memory, sensitivity, roofline" + (", difference, frontier" if several else "")
-    parser.rarely(output.add_argument("--figure", metavar="NAME", help=f"which one --png writes: {names} (default: time)"))
+    names = (*OF_PLAN, *(OF_SEARCH if several else ()))
+    words = f"which one --png writes: {', '.join(names)} (default: time)"
+    parser.rarely(output.add_argument("--figure", metavar="NAME", help=words))
+    parser.set_defaults(figures=names)
 
 
 def write_figures(arguments: argparse.Namespace, answer: Estimate | SearchResult | Sequence[Estimate], title: str) -> list[str]:

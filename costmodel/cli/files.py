@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
+from costmodel.checks import choice
 from costmodel.cli.arguments import OLD, Misused, Parser
 
 ENDINGS = {"csv": ".csv", "html": ".html", "png": ".png", "perfetto": ".json"}
@@ -56,6 +57,8 @@ def check_files(arguments: argparse.Namespace) -> None:
         setattr(arguments, kind, path)
     if getattr(arguments, "figure", None) is not None and arguments.png is None:
         raise Misused("--figure names what --png writes: give --png FILE too")
+    if getattr(arguments, "figure", None) is not None:
+        choice("figure", arguments.figure, arguments.figures)
     for option in FILES:
         path = getattr(arguments, option, None)
         if path is not None:

@@ -20,7 +20,7 @@ from costmodel.evaluation.plan_search import SearchResult
 from costmodel.evaluation.ranking import LEADERS
 from costmodel.evaluation.search_result import Evaluated, leaner_than_all_before
 from costmodel.evaluation.selection import Found
-from costmodel.evaluation.simplicity import simplest_first
+from costmodel.evaluation.simplicity import CLOSE, simplest_first
 from costmodel.evaluation.twins import WITH_TWINS, groups_of_twins, led_by
 from costmodel.formulas.quantities import Inputs, PlanNumbers
 from costmodel.formulas.training_step import pressure
@@ -189,7 +189,8 @@ class _Leads(NamedTuple):
 
         rows = groups_of_twins(several, every.chosen)
         if rows:
-            first = simplest_first([estimate_of(one) for one in several[: WITH_TWINS * top]])[0]
+            near = [one for place, one in enumerate(several) if place < LEADERS or one.time <= CLOSE * several[0].time]
+            first = simplest_first([estimate_of(one) for one in near])[0]  # whatever `top` is
             rows = led_by(next(one for one in several if estimated.get(made[id(one)]) is first), rows)
         ranked = [estimate_of(row[0]) for row in rows[:top]]
         leaders = tuple(estimate_of(row[0]) for row in rows[:LEADERS])

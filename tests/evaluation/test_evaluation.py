@@ -217,4 +217,5 @@ def test_however_much_memory_there_is_a_short_list_has_the_fastest_plan_that_fit
     for factor in (0.4, 0.6, 0.8, 1.25, 2.0, 5.0):
         question = scaled(found.model, found.cluster, {"device.memory": factor})
         few, all_of_them = (shortlist(found, *question, top=1, most=most) for most in (120, len(found.every)))
-        assert [one.step_time for one in few] == [one.step_time for one in all_of_them], factor
+        fastest = [min((one.step_time for one in one_list.leaders), default=None) for one_list in (few, all_of_them)]
+        assert fastest[0] == fastest[1], factor

@@ -51,7 +51,8 @@ def test_a_slider_moves_the_words_and_the_bars(what):
 
 
 def test_a_page_is_said_in_a_line(what):
-    assert repr(what).startswith("WhatIf(llama3-8b on 8 GPUs of dgx-h100, megatron-core, 64 sequences of 4096 tokens: ")
+    said = " ".join(repr(what).split())
+    assert said.startswith("WhatIf(llama3-8b on 8 GPUs of dgx-h100, megatron-core, 64 sequences of 4096 tokens: ")
 
 
 def test_without_sizes_there_is_something_to_start_from():
@@ -79,11 +80,11 @@ def test_a_name_is_text_in_the_page_whatever_it_holds(what):
 def test_the_command_writes_a_page_or_nothing(run, tmp_path):
     ask = ["whatif", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "64", "--seq-len", "4096"]
     code, out, _ = run(*ask, "--dtype", "fp8", "-o", "page.html")
-    assert code == 0 and out.startswith("page.html: 5.")
+    assert code == 0 and "Written: page.html (5." in out
     assert "--dtype fp8" in (tmp_path / "page.html").read_text(encoding="utf-8")
     for more, hint in (
         (["-o", "none/page.html"], "a folder that exists"), (["-o", "x.html", "--price", "-1"], "price"),
-        (["-o", "x.html", "--tensor-parallel", "3"], "no legal plan"), ([], "-o"),
+        (["-o", "x.html", "--tensor-parallel", "3"], "no plan is legal"), ([], "-o"),
     ):  # fmt: skip
         code, out, err = run(*ask, *more)
         assert (code, out) == (2, "") and hint in err and err.count("\n") == 1

@@ -23,7 +23,7 @@ TABLES = ROOT / "calibration" / "reference"
 
 CHEAP = ("breakdown_figure", "waterfall", "stages_figure", "roofline_figure", "tornado_figure", "measured_figure",
          "communication_figure", "iteration_times", "published_beside_predicted", "memory_figure", "link_loads")  # fmt: skip
-HELPERS = ("gallery", "answers", "report", "page", "style")
+HELPERS = ("gallery", "answers", "kinds", "report", "page", "style")
 
 
 def drawings():

@@ -68,7 +68,7 @@ def test_the_command_line_writes_report_pages_and_says_its_own_command(run, tmp_
 def test_a_report_of_what_does_not_fit_writes_nothing(run, tmp_path):
     question = ["llama3-70b", *QUESTION[1:]]
     code, out, _ = run("report", *question, "--context-parallel", "1", "--tensor-parallel", "1", "-o", "report.html")
-    assert code == 1 and out.startswith("No plan") and not list(tmp_path.iterdir())
+    assert code == 1 and out.startswith("None of") and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("options", "hint"), [
