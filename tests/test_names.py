@@ -75,7 +75,11 @@ def test_a_cell_of_markdown_stays_in_its_row():
 @pytest.mark.parametrize("wrong", [
     lambda: costmodel.replace(load_cluster("dgx-h100"), "rail.bandwidth=2x"), lambda: costmodel.load_network([]),
     lambda: costmodel.load_network(None), lambda: costmodel.read_step_times(5), lambda: costmodel.read_step_times(""),
-    lambda: costmodel.read_launch(5), lambda: costmodel.read_launch("."),
+    lambda: costmodel.names([]), lambda: costmodel.averaging_strategies(None, 1e6), lambda: costmodel.custom_schedule(None),
+    lambda: costmodel.custom_schedule([5]), lambda: costmodel.design_cluster(LLAMA, None, global_batch=8, seq_len=512),
+    lambda: costmodel.influences(LLAMA, None, PLAN), lambda: costmodel.next_run(None, [(LLAMA, PLAN)]),
+    lambda: costmodel.next_run(load_cluster("dgx-h100"), 5), lambda: costmodel.next_run(load_cluster("dgx-h100"), [5]),
+    lambda: list(costmodel.candidates(object(), 8)), lambda: costmodel.read_launch(5), lambda: costmodel.read_launch("."),
     lambda: dataclasses.replace(load_cluster("dgx-h100"), device=5),
     lambda: dataclasses.replace(load_cluster("dgx-h100").levels[0], latency=10**400),
     lambda: dataclasses.replace(LLAMA, layers=10**5000),

@@ -15,7 +15,7 @@ import os
 import re
 import tomllib
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn, get_args
 
 from costmodel import user_files
 from costmodel.catalogue import names as names_of
@@ -194,7 +194,7 @@ def names(kind: Kind) -> list[str]:
     >>> "h100-sxm" in names("device")
     True
     """
-    return list(_index(kind))
+    return list(_index(choice("kind", kind, get_args(Kind))))
 
 
 def provenance(kind: Kind, name: str) -> Row:

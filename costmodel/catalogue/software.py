@@ -127,6 +127,7 @@ def framework_on(cluster: Cluster, framework: Framework | str) -> Framework:
     if isinstance(framework, Framework):
         return framework
     text("framework", framework)
+    kind("cluster", cluster, Cluster, "load_cluster(name)")
     network = communication.network_kind(cluster.levels[-1].name)
     return cluster.frameworks.get(framework) or load_framework(framework, cluster.device.architecture, network)
 

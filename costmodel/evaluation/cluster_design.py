@@ -202,6 +202,8 @@ def design_cluster(
     (True, 6)
     """
     kind("model", model, Transformer, "load_model(name)")
+    if not isinstance(clusters, Iterable):
+        raise InvalidValue("clusters", clusters, "clusters, as candidates(...) gives them")
     tried = list(clusters)
     for one in tried:
         kind("clusters", one, Cluster, "candidates(...)")
@@ -277,6 +279,8 @@ def smallest_that_fits(sizes: Iterable[int], best: Callable[[int], Estimate | No
 def _several(given: Any) -> list[Any]:
     if given is None or isinstance(given, str | Device | int | float):
         return [given]
+    if not isinstance(given, Iterable):
+        raise InvalidValue("candidates", given, "one or several values")
     values = list(dict.fromkeys(given)) if all(isinstance(one, str | int | float) for one in given) else list(given)
     if not values:
         raise InvalidValue("candidates", values, "one or several values")

@@ -246,10 +246,13 @@ def next_run(
     CostModelError
         where there is no candidate
     """
-    if not candidates:
+    if not listing("candidates", candidates):
         raise CostModelError("next_run: no candidates given")
+    for candidate in candidates:
+        if not isinstance(candidate, tuple | list) or len(candidate) != 2:
+            raise InvalidValue("candidates", candidate, "pairs of a model and a plan")
     software = framework_on(cluster, framework)
-    every = [*runs, *((model, plan, 1.0) for model, plan in candidates)]
+    every = [*listing("runs", runs), *((model, plan, 1.0) for model, plan in candidates)]
     asked, known = _asked(cluster, software, every), len(runs)
     fields, everywhere = _prior(software)
     scatter = ALONE**2

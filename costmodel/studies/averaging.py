@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from costmodel.checks import plain, real
+from costmodel.checks import listing, plain, real
 from costmodel.description.peers import Peer
 from costmodel.formulas.systems import byteps_shares
 from costmodel.results import brief
@@ -76,7 +76,7 @@ def averaging_strategies(peers: Sequence[Peer], parameter_bytes: float) -> Avera
     >>> round(averaging_strategies(peers, 36e6).gain, 2)
     1.92
     """
-    named = [peer.name for peer in peers if isinstance(peer, Peer) and peer.samples_per_second > 0.0]
+    named = [peer.name for peer in listing("peers", peers) if isinstance(peer, Peer) and peer.samples_per_second > 0.0]
     best = collaborate(peers, parameter_bytes, 1.0, computing=named or None)
     nbytes = real("parameter_bytes", plain(parameter_bytes), 1.0, 1e18)
     computes = np.array([peer.samples_per_second > 0.0 for peer in peers])

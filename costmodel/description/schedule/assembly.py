@@ -128,7 +128,10 @@ def custom_schedule(
     ...
     costmodel.errors.IllegalSchedule: rank 0, backward of micro-batch 0 on stage 0: it comes before its forward pass
     """
-    listed = [list(order) for order in orders]
+    each = list(orders) if isinstance(orders, Iterable) else [orders]
+    if not all(isinstance(order, Iterable) for order in each):
+        raise InvalidValue("orders", orders, "an order of passes for each rank")
+    listed = [list(order) for order in each]
     where = [list(range(len(listed)))] if placement is None else placement
     flat = [(rank, *event) for rank, order in enumerate(listed) for item in order for event in events_of(item)]
     if not flat:
