@@ -190,12 +190,15 @@ def test_plans_as_fast_as_the_last_one_ranked_are_counted():
 
 def test_no_space_changes_the_numbers_that_a_run_computes_unasked():
     cluster = load_cluster("dgx-h100", gpus=8)
-    found = search(TINY, cluster, space="full", global_batch=16, seq_len=4096, top=10_000)
+    few = {"global_batch": 16, "seq_len": 4096, "tensor_parallel": [1, 2], "pipeline_parallel": 4, "micro_batch": 1}
+    few |= {"context_parallel": 1, "zero_stage": 1, "top": 10_000}
+    found = search(TINY, cluster, space="full", **few)
     asked = Plan(global_batch=16, seq_len=4096).resolve(found.framework)
     for name in ("dtype", "adapter", "optimizer", "gradient_bytes", "compression", "synchronisation"):
         assert {getattr(one.plan, name) for one in found.ranked} == {getattr(asked, name)}
     assert all(TRAITS[str(one.plan.schedule)].flushes for one in found.ranked)
-    eight = search(TINY, cluster, space="full", global_batch=16, seq_len=4096, dtype=["bf16", "fp8"], top=10_000)
+    assert len({one.plan.schedule for one in found.ranked}) > 4
+    eight = search(TINY, cluster, space="full", dtype=["bf16", "fp8"], **few)
     assert {one.plan.dtype for one in eight.ranked} == {"bf16", "fp8"}
 
 
