@@ -349,3 +349,10 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_ends_in_one_line_and_exit_code_two(run, tmp_path, case):
     refused(run, tmp_path, *BAD[case])
+
+
+@pytest.mark.parametrize("verb", ["search", "estimate", "simulate", "timeline", "ledger", "train"])
+def test_json_says_what_is_not_by_default_at_every_door(run, verb):
+    more = ["--tokens", "1e9"] if verb == "train" else ["--no-check"] if verb == "search" else []
+    question = [*ON, *BATCH, "--tensor-parallel", "8", "--recompute", "full", "--dtype", "fp8", *more, "--json"]
+    assert strict(run(verb, *question)[1])["departures"] == ["dtype fp8"]

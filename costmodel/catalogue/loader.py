@@ -18,8 +18,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Literal, NoReturn, get_args
 
 from costmodel import user_files
-from costmodel.catalogue import names as names_of
-from costmodel.catalogue import readings
+from costmodel.catalogue import readings, spellings
 from costmodel.checks import choice, real, text, whole
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.device import DTYPES, Device, Efficiency, LayerEfficiency
@@ -126,7 +125,7 @@ def _entry(kind: Kind, name: str) -> Row:
     if known is None:
         kinds: tuple[Kind, ...] = ("model", "device", "cluster")
         others = [other for other in kinds if other != kind and _has(other, name)]
-        raise UnknownName(kind, name, index, others, names_of.holding(name, index))
+        raise UnknownName(kind, name, index, others, spellings.holding(name, index))
     return _entry_of(index[known], known)
 
 
@@ -154,7 +153,7 @@ def alias(kind: str, name: str) -> str | None:
     """
     if kind not in ("model", "device", "cluster"):
         return None
-    return names_of.called(kind, name, _index(kind), _aliases().get(kind, {}))  # type: ignore[arg-type]
+    return spellings.called(kind, name, _index(kind), _aliases().get(kind, {}))  # type: ignore[arg-type]
 
 
 def instances() -> dict[str, Row]:
@@ -227,11 +226,11 @@ def model_file(name: str) -> str | None:
     """
     if name in _index("model") or (not os.path.exists(name) and alias("model", name) is not None):
         return None
-    if os.path.exists(name) or not names_of.is_hub_id(name):
+    if os.path.exists(name) or not spellings.is_hub_id(name):
         return name if is_file(name) else None
-    found = names_of.in_hub_cache(name)
+    found = spellings.in_hub_cache(name)
     if found is None:
-        near = names_of.holding(name.rpartition("/")[2], _index("model"))
+        near = spellings.holding(name.rpartition("/")[2], _index("model"))
         raise UnknownName("model", name, _index("model"), (), near, ", nor a file, nor in this machine's cache of the hub")
     return found
 

@@ -117,7 +117,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _has(row: Row, word: str) -> bool:
     """Whether a name, a title or a cluster's device holds every part of a word, whatever its case and punctuation."""
-    from costmodel.catalogue.names import squeezed
+    from costmodel.catalogue.spellings import squeezed
 
     told = [squeezed(text) for text in (row["name"], row.get("device", ""), *row.get("title", "").split())]
     return all(any(squeezed(part) in text for text in told) for part in word.split())

@@ -90,8 +90,9 @@ def _ledger(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({
             "model": model.name, "cluster": cluster.name, "framework": made.estimate.framework.name,
-            "step_time_s": made.estimate.step_time, "sent_bytes": made.sent_bytes, "exchange_s": made.times,
-            "cluster_bytes": made.cluster_bytes, "loads": [_load_figures(load) for load in made.loads()], "transactions": rows,
+            "departures": made.estimate.departures, "step_time_s": made.estimate.step_time, "sent_bytes": made.sent_bytes,
+            "exchange_s": made.times, "cluster_bytes": made.cluster_bytes,
+            "loads": [_load_figures(load) for load in made.loads()], "transactions": rows,
         })  # fmt: skip
     else:
         print_page(*_ledger_page(made, judged_by(made.estimate, arguments), stage), written(*files), markdown=arguments.markdown)

@@ -83,7 +83,7 @@ def _estimate(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_figures(arguments, answer, title)
         run = runs[0].to_dict() if runs else {}
-        said = {"verdict": _verdict_figures(found), "notes": arguments.notes}
+        said = {"departures": answer.departures, "verdict": _verdict_figures(found), "notes": arguments.notes}
         print_json({**_figures(answer), **run, **said, "stages": _stage_figures(answer)})
     else:
         page = [table(["the whole run", "expected", "90 % from", "to"], amounts(run)) for run in runs]

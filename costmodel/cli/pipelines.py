@@ -90,7 +90,7 @@ def _timeline(arguments: argparse.Namespace) -> int:
     ]  # fmt: skip
     if arguments.json:
         print_json({
-            "model": model.name, "cluster": cluster.name, "framework": answer.framework.name,
+            "model": model.name, "cluster": cluster.name, "framework": answer.framework.name, "departures": answer.departures,
             "schedule": played.schedule.name, "micro_batches": played.schedule.micro_batches, "total_s": played.total,
             "period_s": played.period, "bubble_rate": played.bubble_rate, "estimate_s": answer.step_time,
             "jitter": arguments.jitter, "seed": arguments.seed, "ranks": ranks,
@@ -182,8 +182,9 @@ def _simulate(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({
             "model": answer.model.name, "cluster": answer.cluster.name, "framework": answer.framework.name,
-            "step_time_s": whole_time, "estimate_s": answer.step_time, "events": played.events, "replicas": played.replicas,
-            "jitter": arguments.jitter, "seed": arguments.seed, "stages": stages, "links": links,
+            "departures": answer.departures, "step_time_s": whole_time, "estimate_s": answer.step_time,
+            "events": played.events, "replicas": played.replicas, "jitter": arguments.jitter,
+            "seed": arguments.seed, "stages": stages, "links": links,
         })  # fmt: skip
         return codes.ANSWERED
     causes = [cause for cause, values in spent.items() if values.max() > 1e-9]

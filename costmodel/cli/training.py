@@ -212,7 +212,7 @@ def _train(arguments: argparse.Namespace) -> int:
         return compare(arguments, lambda one: [_plan(one)], run=carried)
     run = carried(_plan(arguments))
     if arguments.json:
-        print_json({**run.estimate.to_dict(), **run.to_dict(), **_shares(run)})
+        print_json({**run.estimate.to_dict(), **run.to_dict(), **_shares(run), "departures": run.estimate.departures})
     else:
         print_page(*_page(run), markdown=arguments.markdown)
     return codes.ANSWERED if run.estimate.fits else codes.NOTHING_FITS

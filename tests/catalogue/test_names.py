@@ -7,7 +7,7 @@ import pytest
 
 from costmodel import load_cluster, load_device, load_model
 from costmodel.catalogue import loader
-from costmodel.catalogue.names import is_hub_id, shape_name
+from costmodel.catalogue.spellings import is_hub_id, shape_name
 from costmodel.cli import FAMILIES, build_parser
 from costmodel.cli.arguments import BRIEF
 from costmodel.errors import UnknownName
