@@ -14,6 +14,7 @@ from costmodel.catalogue.machines import machine
 from costmodel.description.cluster import Cluster
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
+from costmodel.evaluation.engine import is_compiled
 from costmodel.evaluation.estimation import Estimate, estimate, fill_slopes
 from costmodel.evaluation.factors import IMBALANCE, quantities, scaled
 from costmodel.evaluation.leading import MOST, shortlists
@@ -81,8 +82,9 @@ def searched(question: State) -> SearchResult:
     """
     model, cluster = described(question)
     return search_by_name(
-        model, cluster, global_batch=question.batch, seq_len=question.seq, framework=question.framework, top=TOP, engine="numpy",
-        keep_evaluated=True, most_combinations=MOST_COMBINATIONS, **question.dimensions,
+        model, cluster, global_batch=question.batch, seq_len=question.seq, framework=question.framework, top=TOP,
+        engine="auto" if is_compiled() else "numpy", keep_evaluated=True, most_combinations=MOST_COMBINATIONS,
+        **question.dimensions,
     )  # fmt: skip
 
 
