@@ -242,5 +242,5 @@ def test_the_page_of_a_calibrated_cluster_says_what_the_library_says(mine, tmp_p
         got = browser.run("return given[0].map((one) => window.costmodel.evaluate(one).step_time_s)", changes)
         ranked = browser.run("return (await window.costmodel.search({})).ranked.map((one) => one.step_time_s)")
     assert got == pytest.approx([costmodel.estimate(MODEL, mine, plan).step_time for plan in PLANS], rel=1e-9)
-    wanted = sorted(one.step_time for one in what.candidates.found.ranked)
+    wanted = [one.step_time for one in what.candidates.found.ranked]  # the simplest of those tied stands first
     assert ranked[: len(wanted)] == pytest.approx(wanted, rel=1e-9)

@@ -109,7 +109,8 @@ def read_step_times(log: str | Path, plan: Plan | None = None) -> StepTimes:
             return StepTimes(
                 framework=name, steps=tuple(step for step, _ in rows), seconds=tuple(time for _, time in rows)
             )
-    named = "the log" if isinstance(log, str) and "\n" in log else str(log)[:200]
+    name = str(log)[:200]
+    named = name if name.isprintable() else "the log"
     raise CostModelError(f"{named}: no step time of a known framework is in it; known: {', '.join(READERS)}")
 
 
