@@ -280,7 +280,7 @@ BAD = {
     "unknown key in a file": (["search", "key.toml", "--cluster", "dgx-h100", *BATCH], "did you mean layers"),
     "not TOML": (["search", "broken.toml", "--cluster", "dgx-h100", *BATCH], "broken.toml"),
     "a config of ten megabytes": (["search", "config.json", "--cluster", "dgx-h100", *BATCH], "config.json"),
-    "escapes in a name": (["search", "\x1b[31mred\nnext", "--cluster", "dgx-h100", *BATCH], "no model"),
+    "escapes in a name": (["search", "\x1b[31mred\nnext", "--cluster", "dgx-h100", *BATCH], "printable"),
     "nowhere to write": (["search", *SMALL, "--csv", "none/plans.csv"], "none/plans.csv"),
     "a folder to write": (["search", *SMALL, "--csv", "."], "folder"),
     "CSV and JSON": (["search", *SMALL, "--csv", "plans.csv", "--json"], "not allowed"),

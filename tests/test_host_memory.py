@@ -100,8 +100,8 @@ def test_a_plan_that_needs_more_than_the_node_has_doesn_t_fit_and_says_why(run):
 def test_figures_for_machines_have_it(run):
     asked = ["llama3-70b", "--cluster", "dgx-h100", *WORK, "--tp", "8", "--optimizer-offload", "1", "--json"]
     found = strict(run("estimate", *asked)[1])
-    assert found["host_memory_bytes_per_node"] == pytest.approx(16.0 * MODEL.parameters, rel=0.02)
-    assert found["host_memory_limit_bytes_per_node"] == 2048 * GiB
+    assert found["node_host_memory_bytes"] == pytest.approx(16.0 * MODEL.parameters, rel=0.02)
+    assert found["node_host_memory_limit_bytes"] == 2048 * GiB
 
 
 @pytest.mark.parametrize("kind", ["python", "numpy"])

@@ -421,7 +421,7 @@ def test_every_refusal_is_a_cost_model_error():
     with pytest.raises(CostModelError):
         Plan(global_batch=0, seq_len=1)
     with pytest.raises(CostModelError):
-        estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), Plan(global_batch=8, seq_len=1024))
+        estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), Plan(global_batch=8, seq_len=1024, data_parallel=1))
 
 
 def test_a_search_reports_every_combination_once():

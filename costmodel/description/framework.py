@@ -196,8 +196,11 @@ class Framework:
                 raise InvalidValue("rank_orders", order, "an order of " + ", ".join(RANK_ORDER))
         choice("zero_stage", self.zero_stage, self.zero_stages)
         given: object = self.switches  # a table where it comes from a file
-        pairs = given.items() if isinstance(given, Mapping) else map(tuple, listing("switches", given))
-        object.__setattr__(self, "switches", tuple(pairs))
+        pairs = given.items() if isinstance(given, Mapping) else listing("switches", given)
+        for pair in pairs:
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise InvalidValue("switches", given, "pairs of a field of Plan and its value")
+        object.__setattr__(self, "switches", tuple(tuple(pair) for pair in pairs))
         for name, value in self.switches:
             choice(f"switches.{name}", value, SWITCHES[choice("switches", name, tuple(SWITCHES))])
         systems = listing("server_systems", self.server_systems)

@@ -263,7 +263,7 @@ class Estimate:
         row |= {f"{part}_bytes": float(getattr(self.memory, part)) for part in MEMORY_PARTS}
         row |= {"usable_memory_bytes": self.usable_memory, "memory_limit_bytes": self.memory_limit}
         row |= {"memory_margin_bytes": self.memory_margin, "fits": self.fits}
-        row |= {"host_memory_bytes_per_node": self.host_memory, "host_memory_limit_bytes_per_node": self.cluster.host_memory}
+        row |= {"node_host_memory_bytes": self.host_memory, "node_host_memory_limit_bytes": self.cluster.host_memory}
         return row | {"fit_probability": self.fit_probability, "evidence": self.evidence}
 
 

@@ -50,7 +50,9 @@ def unsynchronised_pass(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
     device: DeviceNumbers, layers: Number, first: Number, last: Number,
 ) -> tuple[Number, Number, Number]:  # fmt: skip
-    """Forward pass, backward pass by data and by weights of a stage, without its exchange of gradients and weights [s each].
+    r"""Forward pass, backward pass by data and by weights of a stage, without its exchange of gradients and weights [s each].
+
+    .. math:: (F,\; \max(B, 0),\; W)
 
     What a framework does around every pass because its weights are sharded stays a part of it: its hooks, its copies.
 
