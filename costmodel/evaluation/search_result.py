@@ -281,10 +281,12 @@ class SearchResult:
                 "rank": i + 1, "tied": standing.tied, "probability_fastest": standing.probability_fastest,
                 "expected_regret": standing.expected_regret, "step_time_low_s": plan.time_interval[0],
                 "step_time_high_s": plan.time_interval[1],
-                "alternatives": self.alternatives[i],
+                "alternatives": said,
                 **({"replayed_s": self.replays[i].seconds} if i < len(self.replays) else {}), **plan.to_dict(),
             }
-            for i, (plan, standing) in enumerate(zip(self.ranked, self.standings.plans, strict=True))
+            for i, (plan, standing, said) in enumerate(
+                zip(self.ranked, self.standings.plans, self.alternatives, strict=True)
+            )
         ]  # fmt: skip
 
     def to_pandas(self) -> pandas.DataFrame:
