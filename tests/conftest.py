@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from costmodel import cli
+
+os.environ["COLUMNS"] = "80"  # a page's width decides what stands in one line: the same wherever the tests run
 
 
 @pytest.fixture
