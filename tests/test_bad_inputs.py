@@ -76,7 +76,6 @@ HOW_MUCH = {
     "a network of latency": ([*CARD, "--gpus", "8", "--nodes", "2", "--network", "2us"], "a unit such as GB/s"),
     "a network below nothing": ([*CARD, "--gpus", "8", "--nodes", "2", "--network=-1GB/s"], "network='-1GB/s'"),
     "an endless network": ([*CARD, "--gpus", "8", "--nodes", "2", "--network", "1e999GB/s"], "network="),
-    "too many GPUs of one node": (["estimate", MODEL, "--cluster", "mi300x-8", *WORK, "--gpus", "16"], "at most 8"),
     "no batch": (["estimate", MODEL, *ON, "--seq-len", "4096"], "--global-batch"),
     "a batch of nothing": (["estimate", MODEL, *ON, "--global-batch", "0", "--seq-len", "4096"], "global_batch=0"),
     "a batch in thousands": (["estimate", MODEL, *ON, "--global-batch", "1k", "--seq-len", "4096"], "'1k' is not a whole number"),
@@ -231,6 +230,9 @@ CLUSTER_FILES = {
         'device = "h100-sxm"\n' + LEVEL.replace('"3 us"', "3") + 'bandwidth = "1 GB/s"\n', "did you mean 3 us",
     ),
     "an unknown key of a level": ('device = "h100-sxm"\n' + LEVEL + 'bandwith = "1 GB/s"\n', "did you mean bandwidth"),
+    "more GPUs than its only node has": (
+        'device = "h100-sxm"\ngpus = 16\n' + LEVEL + 'bandwidth = "1 GB/s"\n', "at most 8",
+    ),
     "no GPUs": ('device = "h100-sxm"\ngpus = 0\n' + LEVEL + 'bandwidth = "1 GB/s"\n', "gpus=0"),
     "a size in words": (
         'device = "h100-sxm"\n' + LEVEL.replace("size = 8", 'size = "eight"') + 'bandwidth = "1 GB/s"\n', "size='eight'",

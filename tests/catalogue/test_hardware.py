@@ -83,8 +83,8 @@ def test_every_value_of_a_device_has_provenance(name):
     entry = DEVICES[name]
     origins = entry["provenance"]
     assert set(origins) == set(entry) - {"title", "architecture", "provenance"}
-    for origin in origins.values():
-        assert set(origin) <= {"source", "kind", "check"}
+    for value, origin in origins.items():
+        assert set(origin) <= {"source", "kind", "check"} | ({"lacks"} if value == "dense_peak" else set())
         assert origin["kind"] in KINDS
         assert len(origin["source"]) > 5
 
@@ -94,6 +94,66 @@ def test_a_dense_peak_is_clock_times_units(name):
     peaks = DEVICES[name]["dense_peak"]
     check = product(DEVICES[name]["provenance"]["dense_peak"]["check"])
     assert peaks.get("bf16", peaks.get("fp16")) == pytest.approx(check, rel=0.01)
+
+
+SIXTEEN = {"bf16", "fp16"}
+RATES = {  # what the matrix units multiply, and fp32; before there were any, what the vector units multiply
+    "maxwell": {"fp16", "fp32"}, "pascal": {"fp16", "fp32"}, "volta": {"fp16", "fp32"},
+    "turing": {"fp16", "fp32", "int8"},  # NVIDIA Turing GPU architecture whitepaper
+    "ampere": SIXTEEN | {"tf32", "fp32", "int8"},  # NVIDIA A100 Tensor Core GPU architecture whitepaper, table 4
+    "ada": SIXTEEN | {"tf32", "fp32", "fp8", "int8"},  # NVIDIA Ada GPU architecture whitepaper, appendix A
+    "hopper": SIXTEEN | {"tf32", "fp32", "fp8", "int8"},  # NVIDIA H100 Tensor Core GPU architecture whitepaper, table 2
+    "blackwell": SIXTEEN | {"tf32", "fp32", "fp8", "fp4", "int8"},
+    "blackwell-ultra": SIXTEEN | {"tf32", "fp32", "fp8", "fp4", "int8"},
+    "blackwell-rtx": SIXTEEN | {"tf32", "fp32", "fp8", "fp4", "int8"},  # NVIDIA RTX Blackwell whitepaper, appendix A
+    "cdna2": SIXTEEN | {"fp32", "int8"}, "cdna3": SIXTEEN | {"tf32", "fp32", "fp8", "int8"},
+    "cdna4": SIXTEEN | {"fp32", "fp8", "fp4", "int8"},  # AMD CDNA 4 white paper: tf32 is no more
+    "rdna3": SIXTEEN | {"fp32", "int8"},  # gpuopen.com/learn/wmma_on_rdna3
+    "xe-hpc": SIXTEEN | {"tf32", "fp32", "int8"}, "gaudi": SIXTEEN | {"tf32", "fp32", "fp8"},
+    "tpu": {"bf16", "fp8", "int8"}, "trainium": SIXTEEN | {"tf32", "fp32", "fp8", "int8"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_device_states_every_rate_of_its_architecture_or_says_that_it_has_none(name):
+    entry = DEVICES[name]
+    lacks = entry["provenance"]["dense_peak"].get("lacks", {})
+    assert set(entry["dense_peak"]) | set(lacks) == RATES[entry["architecture"]]
+    assert not set(entry["dense_peak"]) & set(lacks)
+    assert all(len(reason) > 10 for reason in lacks.values())
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_device_states_the_rate_to_its_host(name):
+    assert DEVICES[name]["host_bandwidth"] > 5 * GB
+
+
+@pytest.mark.parametrize("architecture", RATES)
+def test_cards_of_one_architecture_and_slot_reach_their_hosts_alike(architecture):
+    of_cards = {
+        entry["provenance"]["host_bandwidth"]["source"].partition("PCIe gen")[2][:1]: entry["host_bandwidth"]
+        for entry in DEVICES.values()
+        if entry["architecture"] == architecture and "PCIe gen" in entry["provenance"]["host_bandwidth"]["source"]
+    }
+    assert len(set(of_cards.values())) == len(of_cards)
+
+
+def test_two_cards_of_the_newest_kind_are_linked_as_fast_as_two_of_the_next():  # both on PCIe gen5
+    newest, following = (loader.load_cluster(device=name, gpus=2).levels[0] for name in ("rtx-5090", "rtx-5080"))
+    assert (newest.bandwidth, newest.line_rate) == (following.bandwidth, following.line_rate)
+
+
+@pytest.mark.parametrize(("name", "dtype", "rate"), [
+    ("h100-nvl", "fp8", 1670.5e12), ("h100-nvl", "fp16", 835e12), ("h100-nvl", "tf32", 417.5e12), ("rtx-5090", "fp8", 419e12),
+    ("a800", "fp32", 19.5e12), ("h800", "fp32", 66.9e12), ("mi250x-gcd", "fp32", 23.95e12),
+])  # fmt: skip
+def test_a_rate_is_that_of_the_data_sheet(name, dtype, rate):
+    assert loader.load_device(name).peak(dtype) == pytest.approx(rate, rel=0.001)
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_nodes_of_a_cluster_are_linked(name):
+    assert len(CLUSTERS[name]["levels"]) >= 2
 
 
 def test_most_devices_carry_a_check():
