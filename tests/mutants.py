@@ -1,0 +1,172 @@
+"""Faults put into the library one at a time, each of which some quick test must see.
+
+``python -m tests.mutants [NAME ...]`` copies the checkout, makes each change by itself, runs the tests that should notice, and
+prints whether one failed. It fails where a mutant lives. Some ten minutes for all of them: run it before a release.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("costmodel", "tests", "calibration")
+
+
+class Mutant(NamedTuple):
+    """A change that makes the library wrong.
+
+    Parameters
+    ----------
+    file : in the package
+    text : that stands in it once
+    wrong : in its place
+    witnesses : tests that should fail, of those that run without a marker
+    """
+
+    file: str
+    text: str
+    wrong: str
+    witnesses: tuple[str, ...]
+
+
+OUTSIDE = "tests/formulas/test_counted_outside.py"
+DIRECTIONS = "tests/formulas/test_directions.py"
+INTERVALS = "tests/evaluation/test_intervals_hold.py"
+MUTANTS = {
+    "products-work": Mutant(
+        "formulas/compute.py", "work = (tiles + output) * (k + depth) * (2.0 / flop_rate)",
+        "work = (tiles + output) * (k + depth) * (2.2 / flop_rate)", ("tests/formulas/test_layer_times.py",),
+    ),
+    "flash-backward": Mutant(
+        "formulas/transformer/attention.py", "FLASH_BACKWARD = 2.5", "FLASH_BACKWARD = 2.75", (OUTSIDE,),
+    ),
+    "optimizer-bytes": Mutant(
+        "formulas/transformer/memory.py", "optimizer = on_device * trained * (widths.optimizer + widths.outer) * updated",
+        "optimizer = 1.1 * on_device * trained * (widths.optimizer + widths.outer) * updated", ("tests/formulas/test_memory.py",),
+    ),
+    "saved-activations": Mutant(
+        "formulas/transformer/activations.py",
+        "return bytes_ * saved + output + ops.where(settings.kernels.flash_attention > 0.0, statistics, scores)",
+        "return 1.1 * bytes_ * saved + output + ops.where(settings.kernels.flash_attention > 0.0, statistics, scores)",
+        ("tests/formulas/test_published.py", "tests/formulas/test_memory.py"),
+    ),
+    "experts-exchange": Mutant(
+        "formulas/network/communication.py", "experts = share * 2.0 * (one_way + inside)",
+        "experts = share * 2.2 * (one_way + inside)", (OUTSIDE,),
+    ),
+    "contention-sign": Mutant(
+        "formulas/training_step.py", "slowdown = 1.0 + software.compute.contention * hidden / computed",
+        "slowdown = 1.0 - software.compute.contention * hidden / computed", (DIRECTIONS,),
+    ),
+    "gathered-weights": Mutant(
+        "formulas/synchronisation.py", "each = group.slowness * collectives.all_gather_over(nbytes / many, group.gathering)",
+        "each = 1.1 * group.slowness * collectives.all_gather_over(nbytes / many, group.gathering)", (OUTSIDE,),
+    ),
+    "norms-bytes": Mutant(
+        "formulas/transformer/layer.py", "norms=outer * model.norms * 2.0 * norm", "norms=outer * model.norms * 2.2 * norm",
+        ("tests/formulas/test_layers.py", "tests/formulas/test_separate_kernels.py"),
+    ),
+    "interleaved-filling": Mutant(
+        "formulas/pipeline/spans.py", "filling = (stages - 2.0) * chunk + 2.0 * before * h",
+        "filling = (stages - 2.0) * chunk - 2.0 * before * h", ("tests/formulas/test_spans.py",),
+    ),
+    "ring-bytes": Mutant(
+        "formulas/network/algorithms.py", "return trip_latency + (ranks - 1.0) / ranks * nbytes / bandwidth",
+        "return trip_latency + nbytes / bandwidth", ("tests/formulas/test_algorithms.py",),
+    ),
+    "launches-of-a-layer": Mutant(
+        "formulas/transformer/launches.py",
+        "return 1.0 + further / PLAIN + routing + software.host.unfused_launches * separate",
+        "return 1.1 + further / PLAIN + routing + software.host.unfused_launches * separate",
+        ("tests/formulas/test_launches.py",),
+    ),
+    "update-bytes": Mutant(
+        "formulas/training_step.py", "state_bytes = 2.0 * state + 2.0 * widths.gradient + widths.parameter",
+        "state_bytes = 2.2 * state + 2.0 * widths.gradient + widths.parameter", (OUTSIDE,),
+    ),
+    "library-buffers": Mutant(
+        "formulas/transformer/memory.py",
+        "return software.memory.fixed + software.memory.library_overhead * library_bytes(plan, network)",
+        "return software.memory.fixed + 1.1 * software.memory.library_overhead * library_bytes(plan, network)", (OUTSIDE,),
+    ),
+    "interval-width": Mutant(
+        "evaluation/estimation.py", "return math.hypot(self.spread.time, self.spread.widening * constants)",
+        "return 1.1 * math.hypot(self.spread.time, self.spread.widening * constants)", (INTERVALS,),
+    ),
+    "loss-bytes": Mutant("formulas/transformer/layer.py", "LOSS_BYTES = 18.0\n", "LOSS_BYTES = 19.8\n", (OUTSIDE,)),
+    "boundary-bytes": Mutant(
+        "formulas/network/communication.py", "nbytes = hidden_message(model, settings, plan) / split",
+        "nbytes = 1.1 * hidden_message(model, settings, plan) / split", ("tests/test_communication.py",),
+    ),
+    "context-ring": Mutant(
+        "formulas/network/communication.py", "around = (plan.context - 1.0) * collectives.send(keys, *group)",
+        "around = plan.context * collectives.send(keys, *group)", ("tests/formulas/test_context_communication.py",),
+    ),
+    "held-by-interleaved": Mutant(
+        "formulas/pipeline/schedules.py", "chunks = 2.0 * (stages - stage - 1.0) + (virtual_stages - 1.0) * stages + 1.0",
+        "chunks = (stages - stage - 1.0) + (virtual_stages - 1.0) * stages + 1.0",
+        ("tests/test_schedules_of_plans.py", "tests/test_schedule.py"),
+    ),
+    "shared-errors": Mutant(
+        "evaluation/ranking.py", "columns.append(slopes @ (directions * np.sqrt(np.maximum(variances, 0.0))))",
+        "columns.append(0.5 * slopes @ (directions * np.sqrt(np.maximum(variances, 0.0))))", ("tests/test_standing.py",),
+    ),
+    "memory-margin": Mutant(
+        "evaluation/error_model.py",
+        "return math.exp(-float(statistics.NormalDist().inv_cdf(probability)) * self.memory)",
+        "return math.exp(-0.8 * float(statistics.NormalDist().inv_cdf(probability)) * self.memory)",
+        (INTERVALS, "tests/test_standing.py"),
+    ),
+}  # fmt: skip
+
+
+def copied(to: Path) -> None:
+    """A copy of what tests need of the checkout."""
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, to / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in ROOT.glob("*.*"):
+        if file.is_file():
+            shutil.copy(file, to / file.name)
+
+
+def lives(mutant: Mutant, checkout: Path) -> bool:
+    """Whether no witness sees the mutant."""
+    file = checkout / "costmodel" / mutant.file
+    sound = file.read_text()
+    file.write_text(sound.replace(mutant.text, mutant.wrong))
+    environment = os.environ | {"PYTHONPATH": str(checkout), "COSTMODEL_CACHE_DIR": str(checkout / "cache")}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *mutant.witnesses]
+    try:
+        done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+    finally:
+        file.write_text(sound)
+    if done.returncode not in (0, 1):
+        raise RuntimeError(done.stdout + done.stderr)
+    return done.returncode == 0
+
+
+def main(names: list[str]) -> int:
+    """Try the mutants of these names, or all; how many live."""
+    survivors = []
+    with tempfile.TemporaryDirectory() as folder:
+        checkout = Path(folder) / "costmodel"
+        checkout.mkdir()
+        copied(checkout)
+        for name in names or MUTANTS:
+            began = time.perf_counter()
+            if lives(MUTANTS[name], checkout):
+                survivors.append(name)
+            print(f"{name:22} {'LIVES' if name in survivors else 'dies'}  {time.perf_counter() - began:5.1f} s", flush=True)
+    print(f"{len(survivors)} of {len(names or MUTANTS)} live")
+    return len(survivors)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]) > 0)
