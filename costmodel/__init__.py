@@ -13,7 +13,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from costmodel.version import __version__ as __version__
 
 _HOME = {
     # what is trained, on what, how
@@ -31,7 +31,7 @@ _HOME = {
     # the catalogue
     "load_model": "catalogue.loader",
     "load_device": "catalogue.loader",
-    "load_cluster": "catalogue.loader",
+    "load_cluster": "catalogue.clusters",
     "names": "catalogue.loader",
     "load_framework": "catalogue.software",
     "framework_names": "catalogue.software",
@@ -139,7 +139,7 @@ __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
     from costmodel.catalogue.changes import replace as replace
-    from costmodel.catalogue.loader import load_cluster as load_cluster
+    from costmodel.catalogue.clusters import load_cluster as load_cluster
     from costmodel.catalogue.loader import load_device as load_device
     from costmodel.catalogue.loader import load_model as load_model
     from costmodel.catalogue.loader import names as names

@@ -189,3 +189,40 @@ def _meant(number: float, unit: str, known: Quantity) -> str:
         if other != unit and other in known.units and known.least < number * known.units[other] <= known.most:
             return f"; {why}did you mean {number:g} {other}?"
     return ""
+
+
+def counted(count: float, thing: str, things: str = "") -> str:
+    """A number of things: one GPU is no GPUs.
+
+    Parameters
+    ----------
+    count : how many
+    thing : one of them
+    things : several of them; with an s where it isn't given
+
+    Examples
+    --------
+    >>> counted(1, "GPU"), counted(1024, "GPU"), counted(2, "micro-batch", "micro-batches")
+    ('1 GPU', '1,024 GPUs', '2 micro-batches')
+    """
+    return f"{count:,} {thing if count == 1 else things or thing + 's'}"
+
+
+def between(low: float, high: float | None = None) -> str:
+    """A time or the range between two, with three figures.
+
+    Parameters
+    ----------
+    low, high : [s]; one time where `high` is None
+
+    Examples
+    --------
+    >>> between(98.98, 143.6), between(0.0123)
+    ('99 to 144 s', '12.3 ms')
+    """
+    most = low if high is None else high
+    factor, unit = next(((factor, unit) for factor, unit in ((1.0, "s"), (1e-3, "ms")) if most >= factor), (1e-6, "us"))
+    text = f"{low / factor:,.0f}" if low / factor >= 100 else f"{low / factor:.3g}"
+    if high is not None:
+        text += f" to {high / factor:,.0f}" if high / factor >= 100 else f" to {high / factor:.3g}"
+    return f"{text} {unit}"

@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, WRITTEN
-from costmodel.units import GiB
 
 if TYPE_CHECKING:
     from costmodel.description.plan import Plan
-    from costmodel.evaluation.estimation import Estimate
 
 PARTS = {
     "tensor_exchange": "tensor communication", "context_exchange": "context communication",
@@ -98,23 +96,6 @@ def rejections(counts: Mapping[str, int]) -> str:
     """
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     return ", ".join(f"{count:,} {RULES[rule]}" for rule, count in ordered if count)
-
-
-def counted(count: float, thing: str, things: str = "") -> str:
-    """A number of things: one GPU is no GPUs.
-
-    Parameters
-    ----------
-    count : how many
-    thing : one of them
-    things : several of them; with an s where it isn't given
-
-    Examples
-    --------
-    >>> counted(1, "GPU"), counted(1024, "GPU"), counted(2, "micro-batch", "micro-batches")
-    ('1 GPU', '1,024 GPUs', '2 micro-batches')
-    """
-    return f"{count:,} {thing if count == 1 else things or thing + 's'}"
 
 
 def part_name(part: str) -> str:
@@ -273,109 +254,3 @@ def _said(plan: Plan, fields: Sequence[str] = ()) -> list[str]:
         if (not fields or field in fields) and (tuple(value) if isinstance(value, list) else value) not in commonest:
             words.append(text.format(ordered(plan) if field == "rank_order" else value))
     return words
-
-
-def of_limit(estimate: Estimate) -> str:
-    """Memory of the fullest GPU against the limit that the plan is judged by, such as ``62.9 of 70.5 GiB``.
-
-    Parameters
-    ----------
-    estimate : of the plan
-    """
-    return f"{float(estimate.memory.total) / GiB:.1f} of {estimate.memory_limit / GiB:.1f} GiB"
-
-
-def host_memory(estimate: Estimate) -> str:
-    """Host memory of the node that offload fills most, against what a node has; empty without offload.
-
-    Parameters
-    ----------
-    estimate : of the plan
-
-    Returns
-    -------
-    str
-        such as ``1,051 of 2,048 GiB host memory a node for what is offloaded``
-    """
-    if not estimate.host_memory:
-        return ""
-    limit = estimate.cluster.host_memory
-    room = "" if limit is None else f" of {limit / GiB:,.0f}"
-    return f"{estimate.host_memory / GiB:,.0f}{room} GiB host memory a node for what is offloaded"
-
-
-def lack(estimate: Estimate) -> str:
-    """By what a plan that doesn't fit is over, on a GPU and on a node's host; empty where it fits.
-
-    Parameters
-    ----------
-    estimate : of the plan
-    """
-    gpu, host = estimate.memory_margin, estimate.host_memory_margin
-    words = [f"{-gpu / GiB:.1f} GiB over"] if gpu < 0.0 else []
-    if host < 0.0:
-        words.append(f"{-host / GiB:,.0f} GiB over in a node's host memory")
-    return " and ".join(words)
-
-
-def memory_limit(estimate: Estimate) -> str:
-    """The limit that a plan is judged by, with its margin, in words; and what offload takes of a node's host memory.
-
-    Parameters
-    ----------
-    estimate : of the plan, or of any other of its framework on its device
-
-    Returns
-    -------
-    str
-        such as ``70.5 GiB a GPU: 79.2 GiB usable less 10.9 % for the estimate's error (90 % sure)``
-    """
-    host = host_memory(estimate)
-    beside = f"; {host}" if host else ""
-    usable, limit, sure = estimate.usable_memory, estimate.memory_limit, 100.0 * estimate.required_probability
-    if limit == usable:
-        return f"{limit / GiB:.1f} GiB a GPU, all that is usable{beside}"
-    margin = f"{'less' if limit < usable else 'plus'} {100.0 * abs(1.0 - limit / usable):.1f} %"
-    room = f"{limit / GiB:.1f} GiB a GPU: {usable / GiB:.1f} GiB usable"
-    return f"{room} {margin} for the estimate's error ({sure:g} % sure){beside}"
-
-
-def between(low: float, high: float | None = None) -> str:
-    """A time or the range between two, with three figures.
-
-    Parameters
-    ----------
-    low, high : [s]; one time where `high` is None
-
-    Examples
-    --------
-    >>> between(98.98, 143.6), between(0.0123)
-    ('99 to 144 s', '12.3 ms')
-    """
-    most = low if high is None else high
-    factor, unit = next(((factor, unit) for factor, unit in ((1.0, "s"), (1e-3, "ms")) if most >= factor), (1e-6, "us"))
-    text = f"{low / factor:,.0f}" if low / factor >= 100 else f"{low / factor:.3g}"
-    if high is not None:
-        text += f" to {high / factor:,.0f}" if high / factor >= 100 else f" to {high / factor:.3g}"
-    return f"{text} {unit}"
-
-
-def sentence(estimate: Estimate, probability_fastest: float | None = None) -> str:
-    """The answer in one sentence.
-
-    Parameters
-    ----------
-    estimate : of the plan
-    probability_fastest : that it is the fastest of those ranked with it; left out if None
-
-    Returns
-    -------
-    str
-        plan, step time with its 90 % interval, memory of the fullest GPU against its limit, and MFU
-    """
-    text = (
-        f"{label(estimate.plan)}: {between(estimate.step_time)} a step, "
-        f"{between(*estimate.time_interval)} with 90 % probability, "
-        f"{float(estimate.memory.total) / GiB:.0f} of {estimate.memory_limit / GiB:.0f} GiB, {100 * estimate.mfu:.0f} % MFU"
-    )
-    return text if probability_fastest is None else f"{text}; P(fastest) {100 * probability_fastest:.0f} %"

@@ -18,8 +18,8 @@ from typing import Any
 
 from calibration.validate.command import CATALOGUE, markdown_by_distance
 from costmodel import Plan
-from costmodel.units import GiB
-from costmodel.words import between, label
+from costmodel.units import GiB, between
+from costmodel.words import label
 
 ROOT = Path(__file__).resolve().parents[1]
 README, PICTURE, SCREEN = ROOT / "README.md", ROOT / "docs" / "images" / "answer.png", ROOT / "docs" / "images" / "page.png"

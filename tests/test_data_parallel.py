@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.catalogue.loader import load_cluster, load_device
+from costmodel.catalogue.clusters import load_cluster
+from costmodel.catalogue.loader import load_device
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.layers import ChainLayer, LayerChain
 from costmodel.description.networks import load_network

@@ -12,8 +12,9 @@ import costmodel
 from costmodel import Plan, load_cluster, load_model
 from costmodel.evaluation.search_space import RULES
 from costmodel.studies.partitioning import transformer_chain
-from costmodel.summary import ROWS, table
-from costmodel.words import between, rejections
+from costmodel.tables import ROWS, table
+from costmodel.units import between
+from costmodel.words import rejections
 
 MODEL, CLUSTER = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
 PLAN = Plan(global_batch=32, seq_len=8192, pipeline_parallel=4, data_parallel=2)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from calibration.data.reference import DEFAULT_FOLDER
-from costmodel.catalogue.loader import load_cluster
+from costmodel.catalogue.clusters import load_cluster
 from costmodel.description.cluster import Cluster
 from costmodel.description.networks import load_network
 from costmodel.errors import UnreadableFile

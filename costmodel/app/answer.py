@@ -9,7 +9,8 @@ from shlex import join
 from typing import NamedTuple
 
 from costmodel.app.state import CONSTRAINTS, LARGEST_FACTOR, SLIDERS, State, read_fields
-from costmodel.catalogue.loader import load_cluster, load_model
+from costmodel.catalogue.clusters import load_cluster
+from costmodel.catalogue.loader import load_model
 from costmodel.catalogue.machines import machine
 from costmodel.description.cluster import Cluster
 from costmodel.description.plan import Plan

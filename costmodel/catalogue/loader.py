@@ -123,10 +123,22 @@ def _entry(kind: Kind, name: str) -> Row:
         raise UnknownName(kind, str(name), index)
     known = name if name in index else alias(kind, name)
     if known is None:
-        kinds: tuple[Kind, ...] = ("model", "device", "cluster")
-        others = [other for other in kinds if other != kind and _has(other, name)]
-        raise UnknownName(kind, name, index, others, spellings.holding(name, index))
+        raise unknown(kind, name)
     return _entry_of(index[known], known)
+
+
+def unknown(kind: Kind, name: str) -> UnknownName:
+    """The error of a name that the catalogue doesn't have, with what may be meant.
+
+    Parameters
+    ----------
+    kind : of entry
+    name : that was given
+    """
+    index = _index(kind)
+    kinds: tuple[Kind, ...] = ("model", "device", "cluster")
+    others = [other for other in kinds if other != kind and _has(other, name)]
+    return UnknownName(kind, name, index, others, spellings.holding(name, index))
 
 
 def _has(kind: Kind, name: str) -> bool:
@@ -290,53 +302,22 @@ def path_or_name(name: str | os.PathLike[str]) -> str:
     return os.fspath(name) if isinstance(name, os.PathLike) else text("name", name)
 
 
-def load_cluster(
-    name: str | os.PathLike[str] | None = None, gpus: int | None = None, *, device: Device | str | None = None,
-    nodes: int | None = None, network: float | str | None = None,
-) -> Cluster:  # fmt: skip
-    """A cluster of the catalogue, a cloud's instance by its name there, a TOML file, or GPUs of a kind in the nodes they come in.
+def own_cluster(name: str | os.PathLike[str], gpus: int | None = None) -> Cluster | None:
+    """A cluster of the catalogue or of a TOML file; None where neither has the name.
 
     Parameters
     ----------
     name : of the entry, or a path
-    gpus : how many; of the catalogue the size of the outermost level if not given, of a file what it says, or one node
-    device : in place of a name, the kind of GPU: one of them if `gpus` isn't given
-    nodes, network : of a device, as `costmodel.catalogue.machines.machine` takes them
-
-    Raises
-    ------
-    InvalidValue
-        where both a name and a device are given, or neither
-    UnknownName
-        where a name is none of these
-
-    Examples
-    --------
-    >>> load_cluster("dgx-h100", gpus=16).gpus_per_node
-    8
-    >>> load_cluster(device="rtx-4090", gpus=16).name
-    'rtx-4090 in nodes of 8'
+    gpus : as `costmodel.load_cluster` takes it
     """
-    if (name is None) == (device is None):
-        raise InvalidValue("name", name, "a cluster's name or device=..., one of both")
-    if device is not None:
-        from costmodel.catalogue.machines import machine
-
-        return machine(device, gpus, nodes, network)
-    if nodes is not None or network is not None:
-        given = "nodes" if nodes is not None else "network"
-        raise InvalidValue(given, nodes if nodes is not None else network, "None with a cluster's name: they go with device=...")
-    assert name is not None
     name = path_or_name(name)
     if name not in _index("cluster"):
         if is_file(name):
             read = read_cluster_file(name)
             return read if gpus is None else read.with_gpus(gpus)
-        from costmodel.catalogue.machines import instance
-
-        if (found := instance(name, gpus)) is not None:
-            return found
-        name = alias("cluster", name) or name
+        if (other := alias("cluster", name)) is None:
+            return None
+        name = other
     entry = _entry("cluster", name)
     sources = entry.get("provenance", {})
     levels = tuple(

@@ -62,12 +62,12 @@ def machine_of(device: Device) -> Machine:
     (8, 'dgx-h100', False)
     """
     name = loader.cluster_with(device.name)
-    own = loader.load_cluster(name) if name else None
+    own = loader.own_cluster(name) if name else None
     if own is not None and len(own.levels) > 1:
         return Machine(own.gpus_per_node, own, own, "", False)
     known = device.name in loader.entries(ENTRIES)
     entry = loader.entry_of(ENTRIES, device.name if known else "default")
-    like = loader.load_cluster(entry["like"]) if "like" in entry else None
+    like = loader.own_cluster(entry["like"]) if "like" in entry else None
     return Machine(entry["gpus"] if like is None else like.gpus_per_node, own, like, entry.get("network", ""), not known)
 
 
@@ -107,7 +107,7 @@ def machine(
     Examples
     --------
     >>> many = machine("h100-sxm", gpus=1024)
-    >>> many.name, many.levels == loader.load_cluster("dgx-h100").levels
+    >>> many.name, many.levels == loader.own_cluster("dgx-h100").levels
     ('h100-sxm in nodes as dgx-h100', True)
     >>> machine("rtx-4090", gpus=16).title
     '2 nodes of 8 x NVIDIA GeForce RTX 4090 24 GB on PCIe, 100 Gbit/s a node (assumed)'
@@ -230,7 +230,7 @@ def on_network(cluster: Cluster, network: float | str) -> Cluster:
 
     Examples
     --------
-    >>> slower = on_network(loader.load_cluster("dgx-h100"), "1600 Gbit/s")
+    >>> slower = on_network(loader.own_cluster("dgx-h100"), "1600 Gbit/s")
     >>> slower.levels[1].line_rate / 1e9, slower.levels[1].bandwidth / 1e9
     (25.0, 23.0)
     """

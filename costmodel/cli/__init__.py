@@ -14,12 +14,13 @@ from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import NoReturn
 
-from costmodel import __version__, progress
+from costmodel import progress
 from costmodel.cli import codes, layout
 from costmodel.cli.advice import as_options
 from costmodel.cli.arguments import Misused, Parser
 from costmodel.errors import CostModelError, Interrupted
 from costmodel.meanings import meant
+from costmodel.version import __version__
 
 FAMILIES = {
     "searching": ("search",),

@@ -311,9 +311,9 @@ def read_model(name: str) -> Transformer:
 
 def read_cluster(name: str) -> Cluster:
     """A cluster of the catalogue, one node of it, or of a file."""
-    from costmodel.catalogue import loader
+    from costmodel.catalogue.clusters import load_cluster
 
-    cluster = loader.load_cluster(name)
+    cluster = load_cluster(name)
     return cluster if is_file(name) else cluster.with_gpus(cluster.gpus_per_node)
 
 

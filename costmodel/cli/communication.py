@@ -22,7 +22,7 @@ from costmodel.cli.output import (
 )
 from costmodel.cli.question import PLAYED, add_question, judged_by, read_asked_model, read_plan
 from costmodel.records import Row
-from costmodel.words import counted
+from costmodel.units import counted
 
 if TYPE_CHECKING:
     from costmodel.evaluation.collectives import CollectiveTime

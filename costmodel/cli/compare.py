@@ -21,10 +21,10 @@ from costmodel.cli.output import (
     written,
 )
 from costmodel.cli.question import cluster_names, of_one_cluster
-from costmodel.cli.training import run_columns, runs_of
+from costmodel.cli.runs import run_columns, runs_of
 from costmodel.errors import IllegalPlan, NotModelled
 from costmodel.records import Row
-from costmodel.words import counted
+from costmodel.units import counted
 
 if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate

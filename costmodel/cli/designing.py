@@ -10,7 +10,7 @@ from costmodel.cli.arguments import Commands, Misused, add_output, many, number,
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import Table, named, print_json, print_page, table, write_csv, written
 from costmodel.cli.training import tokens
-from costmodel.words import counted
+from costmodel.units import counted
 
 if TYPE_CHECKING:
     from costmodel.evaluation.cluster_design import ClusterDesign, Option

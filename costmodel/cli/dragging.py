@@ -32,8 +32,7 @@ def _whatif(arguments: argparse.Namespace) -> int:
     import os
 
     from costmodel.page import whatif
-    from costmodel.units import format_bytes
-    from costmodel.words import counted
+    from costmodel.units import counted, format_bytes
 
     check_files(arguments)
     model, cluster = read_asked_model(arguments), read_hardware(arguments)

@@ -31,9 +31,12 @@ from costmodel.cli.question import (
     read_asked_model,
     read_plan,
 )
-from costmodel.cli.training import add_run, amounts, runs_of
+from costmodel.cli.runs import amounts, runs_of
+from costmodel.cli.training import add_run
+from costmodel.evaluation.estimation import memory_limit
 from costmodel.records import Row
-from costmodel.words import counted, memory_limit, part_name
+from costmodel.units import counted
+from costmodel.words import part_name
 
 if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate

@@ -52,7 +52,7 @@ def write_figures(arguments: argparse.Namespace, answer: Estimate | SearchResult
     if arguments.html:
         from costmodel.plots.answers import answer_figures
         from costmodel.plots.page import write_page
-        from costmodel.words import counted
+        from costmodel.units import counted
 
         figures = answer_figures(answer)
         write_page(arguments.html, title, figures)
@@ -99,8 +99,9 @@ def _report(arguments: argparse.Namespace) -> int:
         why = found.why_none()
         print_page(why[0].upper() + why[1:])
         return codes.NOTHING_FITS
+    from costmodel.evaluation.estimation import sentence
     from costmodel.plots.report import write_report
-    from costmodel.words import counted, sentence
+    from costmodel.units import counted
 
     write_report(arguments.output, found, arguments.command_line)
     said = sentence(found.best, found.standings.plans[0].probability_fastest)

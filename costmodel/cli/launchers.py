@@ -13,7 +13,8 @@ from costmodel.cli.files import add_file, check_files
 from costmodel.cli.layout import command
 from costmodel.cli.output import Table, gib, print_json, print_page, print_text, share, shown, table, written
 from costmodel.cli.question import add_question, read_hardware, read_plan
-from costmodel.words import counted, memory_limit
+from costmodel.evaluation.estimation import memory_limit
+from costmodel.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from costmodel.cli import layout
 from costmodel.cli.layout import Table, Verbatim
 from costmodel.description.dimensions import RANK_ORDER
+from costmodel.evaluation.estimation import lack, of_limit
 from costmodel.results import cell
-from costmodel.words import counted, degrees, label, lack, of_limit, ordered, part_name
+from costmodel.units import counted
+from costmodel.words import degrees, label, ordered, part_name
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster

@@ -20,11 +20,13 @@ from costmodel.cli.output import (
     table,
     without_constants,
 )
-from costmodel.cli.training import run_columns
+from costmodel.cli.runs import run_columns
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.plan import Plan
 from costmodel.evaluation.departures import varying
-from costmodel.words import TIED, counted, degrees, label, lack, memory_limit, ordered, rejections
+from costmodel.evaluation.estimation import lack, memory_limit
+from costmodel.units import counted
+from costmodel.words import TIED, degrees, label, ordered, rejections
 
 if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate

@@ -13,7 +13,8 @@ from costmodel.cli.figures import IMAGE, PAGE, add_figure, write_figures
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import print_json, print_page, write_csv, written
 from costmodel.cli.question import USAGE, add_question, cluster_names, read_asked_model, read_hardware
-from costmodel.cli.training import add_run, runs_of
+from costmodel.cli.runs import runs_of
+from costmodel.cli.training import add_run
 from costmodel.records import Row
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def _write(arguments: argparse.Namespace, result: SearchResult, runs: Sequence[T
     """Write the files that were asked for; what each is, none where no plan fits."""
     if not result.ranked:
         return []
-    from costmodel.words import counted
+    from costmodel.units import counted
 
     files = []
     if arguments.csv:

@@ -11,7 +11,8 @@ from costmodel.cli.arguments import Commands, Misused, add_output, chosen
 from costmodel.cli.output import Table, heading_of, print_json, print_page, whole_plan
 from costmodel.cli.question import add_question, read_asked_model, read_hardware
 from costmodel.description.dimensions import DIMENSIONS
-from costmodel.words import CAPACITIES, memory_limit, of_limit
+from costmodel.evaluation.estimation import memory_limit, of_limit
+from costmodel.words import CAPACITIES
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster

@@ -7,7 +7,7 @@ import argparse
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands
 from costmodel.cli.output import print_json, print_page
-from costmodel.words import counted
+from costmodel.units import counted
 
 
 def add(commands: Commands) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
 from costmodel.checks import choice, filled, flag, positive_int, real, text, whole
@@ -224,9 +225,8 @@ class Transformer:
         """
         from pathlib import Path
 
-        from costmodel.description.huggingface import read_config
-
-        return made(cls, read_config(Path(path), name))
+        read = import_module("costmodel.description.huggingface").read_config  # which knows models, not the reverse
+        return made(cls, read(Path(path), name))
 
     @property
     def latent(self) -> bool:

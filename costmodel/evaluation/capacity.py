@@ -15,14 +15,17 @@ from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan, divisors
 from costmodel.description.transformer import MAX_LAYERS, Transformer
 from costmodel.errors import IllegalPlan, InvalidValue
-from costmodel.evaluation.estimation import FIT_PROBABILITY, Estimate, estimate
+from costmodel.evaluation.error_model import FIT_PROBABILITY
+from costmodel.evaluation.estimation import Estimate, estimate, lack, sentence, title
 from costmodel.evaluation.offers import Offer, offered, offers
 from costmodel.evaluation.search_result import SearchResult
 from costmodel.evaluation.search_space import TOKENS_OF_A_CONTEXT_RANK
 from costmodel.evaluation.verdicts import verdict
 from costmodel.records import Row, changed
 from costmodel.results import figure
-from costmodel.words import CAPACITIES, counted, lack
+from costmodel.tables import headed
+from costmodel.units import counted
+from costmodel.words import CAPACITIES
 
 TOKENS = 128
 """Lengths that are tried are multiples of it, as kernels' tiles are."""
@@ -56,8 +59,6 @@ class Capacity:
     plot = figure
 
     def __repr__(self) -> str:
-        from costmodel.summary import capacity_text
-
         return capacity_text(self)
 
     @property
@@ -609,3 +610,10 @@ FINDERS: dict[str, Callable[..., Capacity]] = {
 __all__ = [
     "FINDERS", "Capacity", "deepened", "fewest_gpus", "largest_batch", "largest_micro_batch", "longest_sequence", "most_layers",
 ]  # fmt: skip
+
+
+def capacity_text(made: Capacity) -> str:
+    """A capacity in a few lines."""
+    if made.estimate is None:
+        return headed(f"Capacity: {made.said()}", made.why_none())
+    return headed(f"Capacity: {made.said()}", title(made.estimate), sentence(made.estimate))

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from costmodel.catalogue import loader
+from costmodel.catalogue import clusters, loader
 from costmodel.catalogue.changes import Difference, differences
 from costmodel.catalogue.machines import instance, machine
 from costmodel.catalogue.software import framework_names, framework_on
@@ -15,7 +15,7 @@ from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.errors import CostModelError
-from costmodel.evaluation.estimation import FIT_PROBABILITY
+from costmodel.evaluation.error_model import FIT_PROBABILITY
 
 OF_EVERY_PLAN = (
     "global_batch", "seq_len", *(dimension.field for dimension in DIMENSIONS), "micro_batch", "zero_stage", "recompute",
@@ -108,7 +108,7 @@ def _usual(cluster: Cluster) -> Cluster | None:
     gpus = cluster.gpus or 1
     try:
         if cluster.name in loader.names("cluster"):
-            return loader.load_cluster(cluster.name, gpus=cluster.gpus)
+            return clusters.load_cluster(cluster.name, gpus=cluster.gpus)
         return instance(cluster.name, gpus) or _linked(cluster, gpus)
     except CostModelError:  # so many of them are linked by no description of the catalogue
         return None

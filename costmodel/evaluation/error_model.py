@@ -35,6 +35,8 @@ OF_DEVICE = {
     "attention_width": ("attention_width",), "attention_rows": ("attention_rows",),
 }  # fmt: skip
 """Numbers that each constant of a device sets; those whose names begin with ``base_`` are of the 16-bit dtype."""
+FIT_PROBABILITY = 0.9
+"""Probability to fit from which a plan is recommended."""
 KNOWN = 0.02
 """Standard error of a constant's logarithm up to which it counts as known."""
 STEP = 1e-6

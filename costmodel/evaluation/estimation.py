@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from costmodel.catalogue.software import ask
 from costmodel.checks import kind, real
@@ -18,6 +19,7 @@ from costmodel.errors import InvalidValue
 from costmodel.evaluation import engine
 from costmodel.evaluation.engine import evaluate_one, evaluate_several, stretched, timed_formula, total_time
 from costmodel.evaluation.error_model import (
+    FIT_PROBABILITY,
     Slopes,
     Spread,
     interval,
@@ -32,9 +34,10 @@ from costmodel.formulas.quantities import DeviceNumbers, Inputs, Memory, Number,
 from costmodel.formulas.transformer import adapters
 from costmodel.records import Row
 from costmodel.results import figure
+from costmodel.tables import headed, table
+from costmodel.units import GiB, between, counted, format_bytes, format_seconds
+from costmodel.words import label, part_name
 
-FIT_PROBABILITY = 0.9
-"""Probability to fit from which a plan is recommended."""
 TIME_PARTS = tuple(field for field in Step._fields[1 : Step._fields.index("host") + 1])
 
 
@@ -85,13 +88,9 @@ class Estimate:
     plot = figure
 
     def __repr__(self) -> str:
-        from costmodel.summary import estimate_text
-
         return estimate_text(self)
 
     def _repr_html_(self) -> str:
-        from costmodel.summary import estimate_html
-
         return estimate_html(self)
 
     @property
@@ -396,3 +395,132 @@ def estimate(
 
 
 __all__ = ["MEMORY_PARTS", "TIME_PARTS", "Estimate", "estimate"]
+
+
+def of_limit(estimate: Estimate) -> str:
+    """Memory of the fullest GPU against the limit that the plan is judged by, such as ``62.9 of 70.5 GiB``.
+
+    Parameters
+    ----------
+    estimate : of the plan
+    """
+    return f"{float(estimate.memory.total) / GiB:.1f} of {estimate.memory_limit / GiB:.1f} GiB"
+
+
+def host_memory(estimate: Estimate) -> str:
+    """Host memory of the node that offload fills most, against what a node has; empty without offload.
+
+    Parameters
+    ----------
+    estimate : of the plan
+
+    Returns
+    -------
+    str
+        such as ``1,051 of 2,048 GiB host memory a node for what is offloaded``
+    """
+    if not estimate.host_memory:
+        return ""
+    limit = estimate.cluster.host_memory
+    room = "" if limit is None else f" of {limit / GiB:,.0f}"
+    return f"{estimate.host_memory / GiB:,.0f}{room} GiB host memory a node for what is offloaded"
+
+
+def lack(estimate: Estimate) -> str:
+    """By what a plan that doesn't fit is over, on a GPU and on a node's host; empty where it fits.
+
+    Parameters
+    ----------
+    estimate : of the plan
+    """
+    gpu, host = estimate.memory_margin, estimate.host_memory_margin
+    words = [f"{-gpu / GiB:.1f} GiB over"] if gpu < 0.0 else []
+    if host < 0.0:
+        words.append(f"{-host / GiB:,.0f} GiB over in a node's host memory")
+    return " and ".join(words)
+
+
+def memory_limit(estimate: Estimate) -> str:
+    """The limit that a plan is judged by, with its margin, in words; and what offload takes of a node's host memory.
+
+    Parameters
+    ----------
+    estimate : of the plan, or of any other of its framework on its device
+
+    Returns
+    -------
+    str
+        such as ``70.5 GiB a GPU: 79.2 GiB usable less 10.9 % for the estimate's error (90 % sure)``
+    """
+    host = host_memory(estimate)
+    beside = f"; {host}" if host else ""
+    usable, limit, sure = estimate.usable_memory, estimate.memory_limit, 100.0 * estimate.required_probability
+    if limit == usable:
+        return f"{limit / GiB:.1f} GiB a GPU, all that is usable{beside}"
+    margin = f"{'less' if limit < usable else 'plus'} {100.0 * abs(1.0 - limit / usable):.1f} %"
+    room = f"{limit / GiB:.1f} GiB a GPU: {usable / GiB:.1f} GiB usable"
+    return f"{room} {margin} for the estimate's error ({sure:g} % sure){beside}"
+
+
+def sentence(estimate: Estimate, probability_fastest: float | None = None) -> str:
+    """The answer in one sentence.
+
+    Parameters
+    ----------
+    estimate : of the plan
+    probability_fastest : that it is the fastest of those ranked with it; left out if None
+
+    Returns
+    -------
+    str
+        plan, step time with its 90 % interval, memory of the fullest GPU against its limit, and MFU
+    """
+    text = (
+        f"{label(estimate.plan)}: {between(estimate.step_time)} a step, "
+        f"{between(*estimate.time_interval)} with 90 % probability, "
+        f"{float(estimate.memory.total) / GiB:.0f} of {estimate.memory_limit / GiB:.0f} GiB, {100 * estimate.mfu:.0f} % MFU"
+    )
+    return text if probability_fastest is None else f"{text}; P(fastest) {100 * probability_fastest:.0f} %"
+
+
+def title(estimate: Estimate) -> str:
+    """What an estimate is of, in one line.
+
+    Parameters
+    ----------
+    estimate : of a plan
+    """
+    return (
+        f"{estimate.model.name} on {counted(estimate.plan.gpus, 'GPU')} of {estimate.cluster.name}, {estimate.framework.name}, "
+        f"{counted(estimate.plan.global_batch, 'sequence')} of {counted(estimate.plan.seq_len, 'token')}"
+        f"{not_by_default(estimate.departures)}"
+    )
+
+
+def not_by_default(departures: Sequence[str]) -> str:
+    """What isn't as it would be unasked, to go on behind a title; empty where nothing is.
+
+    Parameters
+    ----------
+    departures : of an estimate or a search, in words
+    """
+    return f", not by default: {', '.join(departures)}" if departures else ""
+
+
+def estimate_text(made: Estimate) -> str:
+    """An estimate in a few lines."""
+    judged = "fits" if made.fits else f"does not fit by {format_bytes(-made.memory_margin)}"
+    if made.host_memory_margin < 0.0:
+        judged = f"does not fit: {lack(made)}"
+    return headed(f"Estimate: {title(made)}", f"{sentence(made)}; {judged}")
+
+
+def estimate_html(made: Estimate) -> str:
+    """An estimate as a table of the parts of its time and of its memory."""
+    times = sorted(((part, time) for part, time in made.times.items() if time), key=lambda item: -item[1])
+    parts = sorted(((part, getattr(made.memory, part)) for part in Memory._fields[1:]), key=lambda item: -item[1])
+    held = [(part, nbytes) for part, nbytes in parts if nbytes > 0.0]
+    left = [(part_name(part), format_seconds(time), f"{100 * time / made.step_time:.1f} %") for part, time in times]
+    right = [(part, format_bytes(nbytes)) for part, nbytes in held]
+    rows = [(*one, *other) for one, other in zip_longest(left, right, fillvalue=("", "", ""))]
+    return table(title(made), ["time", "", "of the step", "memory", ""], rows, sentence(made))

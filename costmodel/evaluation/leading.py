@@ -14,8 +14,8 @@ from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue
 from costmodel.evaluation import engine as engines
-from costmodel.evaluation.error_model import spread_of
-from costmodel.evaluation.estimation import FIT_PROBABILITY, NO_PLAN, Estimate, StepParts
+from costmodel.evaluation.error_model import FIT_PROBABILITY, spread_of
+from costmodel.evaluation.estimation import NO_PLAN, Estimate, StepParts
 from costmodel.evaluation.plan_search import SearchResult
 from costmodel.evaluation.ranking import LEADERS
 from costmodel.evaluation.search_result import Evaluated, leaner_than_all_before

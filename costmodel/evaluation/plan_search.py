@@ -23,9 +23,8 @@ from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue
 from costmodel.evaluation import engine as engines
-from costmodel.evaluation.error_model import spread_of
+from costmodel.evaluation.error_model import FIT_PROBABILITY, spread_of
 from costmodel.evaluation.estimation import (
-    FIT_PROBABILITY,
     Estimate,
     check_length,
     estimate_several,

@@ -20,12 +20,15 @@ from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.errors import IllegalPlan
 from costmodel.evaluation.departures import departures
-from costmodel.evaluation.estimation import FIT_PROBABILITY, Estimate
+from costmodel.evaluation.error_model import FIT_PROBABILITY
+from costmodel.evaluation.estimation import Estimate, lack, not_by_default
 from costmodel.evaluation.ranking import Standings, standings
 from costmodel.formulas.quantities import Settings
 from costmodel.records import Row
 from costmodel.results import cell, figure
-from costmodel.words import alternatives, counted, lack, rejections
+from costmodel.tables import headed, table
+from costmodel.units import counted, format_bytes, format_seconds
+from costmodel.words import alternatives, label, rejections
 
 if TYPE_CHECKING:
     import pandas
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from costmodel.studies.partitioning import StageSplit
 
 
+COLUMNS = ("#", "plan", "step", "90 %", "tokens/s/GPU", "MFU", "memory", "P(fastest)")
+"""Of the ranked plans."""
 FRONTIERS = 24
 """Of time and memory, one behind the other, that are told apart."""
 
@@ -174,13 +179,9 @@ class SearchResult:
         return self.ranked[place]
 
     def __repr__(self) -> str:
-        from costmodel.summary import search_text
-
         return search_text(self)
 
     def _repr_html_(self) -> str:
-        from costmodel.summary import search_html
-
         return search_html(self)
 
     @property
@@ -326,3 +327,44 @@ class SearchResult:
         if path is not None:
             Path(path).write_text(buffer.getvalue(), encoding="utf-8")
         return buffer.getvalue()
+
+
+def search_text(made: SearchResult) -> str:
+    """A search in a few lines: what was asked, and the first plans."""
+    head = (
+        f"SearchResult: {made.model.name} on {counted(made.cluster.gpus or 1, 'GPU')} of {made.cluster.name}, "
+        f"{made.framework.name}{not_by_default(made.departures)}: "
+        f"{made.evaluated:,} legal plans of {made.considered:,}, {made.fitting:,} fit"
+    )
+    if not made.ranked:
+        return headed(head, made.why_none())
+    rows = [
+        f"{place}. {label(one.plan)}: {format_seconds(one.step_time)}, {format_bytes(one.memory.total)}"
+        for place, one in enumerate(made.ranked[:3], 1)
+    ]
+    rest = [f"and {len(made.ranked) - 3} more"] if len(made.ranked) > 3 else []
+    return headed(head, *rows, *rest)
+
+
+def ranked_rows(made: SearchResult) -> list[tuple[str, ...]]:
+    """A row of texts for each ranked plan, in the order of `COLUMNS`."""
+    rows: list[tuple[str, ...]] = []
+    for place, (one, standing) in enumerate(zip(made.ranked, made.standings.plans, strict=True), 1):
+        low, high = one.time_interval
+        rows.append((
+            str(place), label(one.plan), format_seconds(one.step_time), f"{format_seconds(low)} to {format_seconds(high)}",
+            f"{one.tokens_per_second / one.plan.gpus:,.0f}", f"{100 * one.mfu:.1f} %",
+            f"{format_bytes(one.memory.total)} of {format_bytes(one.memory_limit)}",
+            f"{100 * standing.probability_fastest:.0f} %",
+        ))  # fmt: skip
+    return rows
+
+
+def search_html(made: SearchResult) -> str:
+    """A search as a table of its ranked plans."""
+    machine = f"{counted(made.cluster.gpus or 1, 'GPU')} of {made.cluster.name}"
+    head = f"{made.model.name} on {machine}, {made.framework.name}{not_by_default(made.departures)}"
+    if not made.ranked:
+        return table(head, ["no plan fits"], [[made.why_none()]])
+    note = f"{made.evaluated:,} legal plans of {made.considered:,}, {made.fitting:,} fit"
+    return table(head, COLUMNS, ranked_rows(made), note)

@@ -8,7 +8,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from costmodel import __version__
 from costmodel.catalogue.software import load_framework
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
@@ -20,6 +19,7 @@ from costmodel.evaluation.plan_search import search
 from costmodel.evaluation.price import price_per_billion_tokens
 from costmodel.evaluation.search_result import SearchResult
 from costmodel.records import Row
+from costmodel.version import __version__
 
 KINDS = {"int": "int64", "bool": "bool", "float": "float64", "str": "string", "str | int": "string", "Sequence[str]": "string"}
 """Types of columns by the annotation of a field of `Plan`."""

@@ -9,7 +9,8 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
-from costmodel.catalogue.loader import load_cluster, load_model
+from costmodel.catalogue.clusters import load_cluster
+from costmodel.catalogue.loader import load_model
 from costmodel.catalogue.software import load_framework
 from costmodel.checks import kind, positive_int, real
 from costmodel.description.cluster import MAX_GPUS, Cluster

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from costmodel.checks import kind
 from costmodel.errors import CostModelError
-from costmodel.evaluation.estimation import Estimate, estimate
+from costmodel.evaluation.estimation import Estimate, estimate, lack, title
 from costmodel.evaluation.single_changes import changes_of_plan
 from costmodel.results import brief, figure
-from costmodel.words import lack
+from costmodel.tables import headed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,8 +58,6 @@ class Verdict:
     plot = figure
 
     def __repr__(self) -> str:
-        from costmodel.summary import verdict_text
-
         return verdict_text(self)
 
     def __str__(self) -> str:
@@ -117,3 +115,8 @@ def _fixes(answer: Estimate) -> Iterator[Fix]:
 
 
 __all__ = ["Fix", "Verdict", "verdict"]
+
+
+def verdict_text(made: Verdict) -> str:
+    """A verdict in a few lines."""
+    return headed(f"Verdict: {title(made.estimate)}", str(made))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import html
+from importlib import import_module
 from pathlib import Path
 
-from costmodel import __version__
 from costmodel.catalogue.software import framework_on
 from costmodel.checks import kind, real
 from costmodel.description.cluster import Cluster
@@ -16,7 +16,7 @@ from costmodel.description.plan import FOLLOWING, Plan
 from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue
 from costmodel.evaluation.error_model import NINETY
-from costmodel.evaluation.estimation import TIME_PARTS, estimate
+from costmodel.evaluation.estimation import TIME_PARTS, estimate, of_limit
 from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
 from costmodel.evaluation.offers import offers
 from costmodel.evaluation.twins import TWIN
@@ -29,7 +29,8 @@ from costmodel.page.sliders import sliders
 from costmodel.records import made
 from costmodel.results import fitted
 from costmodel.units import format_seconds
-from costmodel.words import FIELDS, SAID, TIED, label, of_limit, part_name, spoken
+from costmodel.version import __version__
+from costmodel.words import FIELDS, SAID, TIED, label, part_name, spoken
 
 PRICE = 2.5
 """Of a GPU-hour, where none is given: something to drag."""
@@ -94,9 +95,8 @@ class WhatIf:
         ImportError
             where ``ipywidgets`` or ``anywidget`` is not installed
         """
-        from costmodel.page.widget import widget
-
-        return widget(self)
+        made: object = import_module("costmodel.page.widget").widget(self)  # widgets know pages, not the reverse
+        return made
 
     def evaluate(self, changes: Fields | None = None) -> dict[str, object]:
         """Time and memory with other values in some fields, as ``window.costmodel.evaluate`` of the page gives them.

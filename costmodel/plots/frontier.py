@@ -9,8 +9,7 @@ import plotly.graph_objects as go
 
 from costmodel.description.cluster import Cluster
 from costmodel.errors import InvalidValue
-from costmodel.evaluation.error_model import spread_of
-from costmodel.evaluation.estimation import FIT_PROBABILITY
+from costmodel.evaluation.error_model import FIT_PROBABILITY, spread_of
 from costmodel.evaluation.plan_search import SearchResult
 from costmodel.plots.specification import filled, named, of, when
 from costmodel.plots.style import (
@@ -25,7 +24,8 @@ from costmodel.plots.style import (
     level,
     seconds_unit,
 )
-from costmodel.words import counted, label
+from costmodel.units import counted
+from costmodel.words import label
 
 MOST_POINTS = 800
 """Points beyond which only a part of the plans off the frontier is drawn, and the figure says so."""

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
-from costmodel.catalogue.loader import load_cluster, load_model
+from costmodel.catalogue.clusters import load_cluster
+from costmodel.catalogue.loader import load_model
 from costmodel.description.cluster import Cluster
 from costmodel.description.networks import load_network
 from costmodel.description.plan import Plan

@@ -7,16 +7,17 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from costmodel import __version__
 from costmodel.evaluation.assumptions import Assumption, assumptions
+from costmodel.evaluation.estimation import sentence
 from costmodel.evaluation.plan_search import SearchResult
+from costmodel.evaluation.search_result import COLUMNS, ranked_rows
 from costmodel.plots.answers import answer_figures
 from costmodel.plots.page import STYLE as FIGURES
 from costmodel.plots.page import VIEWPORT, drawing
 from costmodel.plots.style import BLUE
-from costmodel.summary import COLUMNS, ranked_rows
-from costmodel.units import format_bytes, format_count, format_seconds
-from costmodel.words import counted, label, sentence
+from costmodel.units import counted, format_bytes, format_count, format_seconds
+from costmodel.version import __version__
+from costmodel.words import label
 
 STYLE = f"""
 :root {{ color-scheme: light; --line: #0002; --soft: #000a; }}

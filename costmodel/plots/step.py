@@ -25,8 +25,8 @@ from costmodel.plots.style import (
     Drawing,
     seconds_unit,
 )
-from costmodel.units import format_seconds
-from costmodel.words import counted, label, part_name
+from costmodel.units import counted, format_seconds
+from costmodel.words import label, part_name
 
 LOOKS = {
     "forward": (BLUE, ""), "backward": (ORANGE, ""), "recompute": (BLUE, "/"), "tensor_exchange": (SKY, ""),

@@ -12,8 +12,7 @@ from costmodel.checks import flag, positive_int
 from costmodel.description.dimensions import RANK_ORDER
 from costmodel.errors import CostModelError
 from costmodel.evaluation import plan_search
-from costmodel.evaluation.error_model import interval
-from costmodel.evaluation.estimation import FIT_PROBABILITY
+from costmodel.evaluation.error_model import FIT_PROBABILITY, interval
 from costmodel.evaluation.search_result import Replayed, SearchResult
 
 if TYPE_CHECKING:

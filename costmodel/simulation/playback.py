@@ -38,6 +38,8 @@ from costmodel.formulas.transformer import activations
 from costmodel.kernels.events import Program, played
 from costmodel.records import as_number
 from costmodel.results import figure
+from costmodel.tables import headed, table
+from costmodel.units import format_seconds
 
 if TYPE_CHECKING:
     import pandas
@@ -77,13 +79,9 @@ class Timeline:
     plot = figure
 
     def __repr__(self) -> str:
-        from costmodel.summary import timeline_text
-
         return timeline_text(self)
 
     def _repr_html_(self) -> str:
-        from costmodel.summary import timeline_html
-
         return timeline_html(self)
 
     @property
@@ -538,3 +536,29 @@ def _slowest_rank(inputs: Inputs) -> float:
     shares = [share for *share, there in layout.rank_shares(*inputs[:3]) if there]
     layers, first, last = np.array(shares, dtype=np.float64).T
     return float(np.sum(_staged(inputs, layers, first, last, float(layout.chunks(inputs[2]))), axis=0).max())
+
+
+def _timeline(made: Timeline) -> tuple[str, str]:
+    """A timeline in two parts: what it is of, and what came out."""
+    order = made.schedule
+    return (
+        f"Timeline: {order.name}, {order.ranks} ranks, {order.micro_batches} micro-batches, {len(made.start):,} events",
+        f"{format_seconds(made.total)} in all, bubble {100 * made.bubble_rate:.1f} % of {format_seconds(made.period)}"
+    )
+
+
+def timeline_text(made: Timeline) -> str:
+    """A timeline in a few lines."""
+    return headed(*_timeline(made))
+
+
+def timeline_html(made: Timeline) -> str:
+    """A timeline as a table of its ranks."""
+    rows = [
+        [
+            str(rank), format_seconds(float(made.busy[rank])), format_seconds(float(made.bubble[rank])),
+            f"{float(made.in_flight[rank]):g}",
+        ]
+        for rank in range(made.schedule.ranks)
+    ]  # fmt: skip
+    return table(": ".join(_timeline(made)), ["rank", "busy", "bubble", "micro-batches in flight"], rows)

@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 
 from costmodel.checks import positive_int
 from costmodel.description.schedule import BACKWARD, FORWARD, Schedule
-from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.estimation import Estimate, title
 from costmodel.formulas.pipeline.schedules import SCHEDULES
 from costmodel.results import figure
 from costmodel.simulation.transactions import Ledger
+from costmodel.tables import headed, table
+from costmodel.units import format_seconds
+from costmodel.words import label
 
 if TYPE_CHECKING:
     import pandas
@@ -224,13 +227,9 @@ class Simulation:
     plot = figure
 
     def __repr__(self) -> str:
-        from costmodel.summary import simulation_text
-
         return simulation_text(self)
 
     def _repr_html_(self) -> str:
-        from costmodel.summary import simulation_html
-
         return simulation_html(self)
 
     @property
@@ -493,3 +492,25 @@ def link_bandwidths(result: Estimate) -> list[float]:
     """What collectives reach on a GPU's link of each level, the software's factor included, innermost first [bytes/s]."""
     quality = result.framework.numbers().network.quality
     return [float(quality * level.bandwidth) for level in result.cluster.numbers()]
+
+
+def _simulation(made: Simulation) -> tuple[str, str]:
+    """A simulation in two parts: what it is of, and what came out."""
+    return (
+        f"Simulation: {title(made.estimate)}, {label(made.estimate.plan)}, {made.events:,} events",
+        f"{format_seconds(made.step_time)} a step, {format_seconds(made.estimate.step_time)} estimated"
+    )
+
+
+def simulation_text(made: Simulation) -> str:
+    """A simulation in a few lines."""
+    return headed(*_simulation(made))
+
+
+def simulation_html(made: Simulation) -> str:
+    """A simulation as a table of where its ranks' time goes."""
+    rows = [
+        [part.replace("_", " "), format_seconds(float(times.mean())), f"{100 * float(times.mean()) / made.total:.1f} %"]
+        for part, times in made.times.items() if times.any()
+    ]  # fmt: skip
+    return table(": ".join(_simulation(made)), ["part", "mean of all ranks", "of the step"], rows)

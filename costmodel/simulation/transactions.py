@@ -17,7 +17,7 @@ from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue, NotModelled
-from costmodel.evaluation.estimation import Estimate, estimate
+from costmodel.evaluation.estimation import Estimate, estimate, title
 from costmodel.evaluation.prices import price_of
 from costmodel.evaluation.transactions import (
     GROUPS,
@@ -29,6 +29,9 @@ from costmodel.evaluation.transactions import (
     rule_of_plan,
 )
 from costmodel.results import figure
+from costmodel.tables import headed, table
+from costmodel.units import format_bytes, format_seconds
+from costmodel.words import label
 
 if TYPE_CHECKING:
     import pandas
@@ -96,13 +99,9 @@ class Ledger:
     plot = figure
 
     def __repr__(self) -> str:
-        from costmodel.summary import ledger_text
-
         return ledger_text(self)
 
     def _repr_html_(self) -> str:
-        from costmodel.summary import ledger_html
-
         return ledger_html(self)
 
     @property
@@ -324,3 +323,27 @@ def ledger_of(result: Estimate, buckets: Rule | None = None) -> Ledger:
 
 
 __all__ = ["GROUPS", "PHASES", "Exchanged", "Ledger", "Load", "Size", "Stage", "Transaction", "ledger"]
+
+
+def _ledger(made: Ledger) -> tuple[str, str]:
+    """A ledger in two parts: what it is of, and what came out."""
+    busiest = made.saturates_first
+    return (
+        f"Ledger: {title(made.estimate)}, {label(made.estimate.plan)}: {format_bytes(made.cluster_bytes)} a step in all",
+        f"a rank of the {made.busiest} stage sends {format_bytes(made.sent_bytes[made.busiest])}; "
+        f"{busiest.level} is busy {100 * busiest.busy:.1f} % of the step"
+    )
+
+
+def ledger_text(made: Ledger) -> str:
+    """A ledger in a few lines."""
+    return headed(*_ledger(made))
+
+
+def ledger_html(made: Ledger) -> str:
+    """A ledger as a table of the busiest stage's transactions."""
+    rows = [
+        [row.collective, row.group, f"{row.count:,.0f}", format_bytes(row.nbytes), format_seconds(row.count * row.time)]
+        for row in sorted(made.of(), key=lambda row: -row.count * row.time)
+    ]
+    return table(": ".join(_ledger(made)), ["collective", "group", "count", "size", "time in all"], rows)

@@ -22,7 +22,7 @@ from costmodel.studies.partitioning import partition
 from costmodel.studies.sandblaster_lbfgs import sandblaster
 from costmodel.studies.servers import parameter_server
 from costmodel.studies.staleness import Staleness
-from costmodel.training.compare import Settings, System, waiting
+from costmodel.training.systems import Settings, System, waiting
 
 PARTITION = 4e6
 """Bytes of a message of servers that don't store whole ones."""

@@ -23,7 +23,7 @@ from costmodel.studies.downpour_sgd import downpour
 from costmodel.studies.sandblaster_lbfgs import sandblaster
 from costmodel.studies.servers import parameter_server
 from costmodel.studies.staleness import Staleness
-from costmodel.training.compare import Settings, System, waiting
+from costmodel.training.systems import Settings, System, waiting
 from costmodel.words import degrees
 
 GRADIENT_BYTES = 2.0

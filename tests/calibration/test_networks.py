@@ -17,7 +17,8 @@ from calibration.convolution.command import (
     unseen,
 )
 from calibration.data.reference import DEFAULT_FOLDER
-from costmodel.catalogue.loader import load_cluster, load_device
+from costmodel.catalogue.clusters import load_cluster
+from costmodel.catalogue.loader import load_device
 from costmodel.description.cluster import Level
 from costmodel.description.networks import load_network
 from costmodel.errors import UnreadableFile

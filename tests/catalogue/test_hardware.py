@@ -9,7 +9,7 @@ from importlib import resources
 
 import pytest
 
-from costmodel.catalogue import loader
+from costmodel.catalogue import clusters, loader
 from costmodel.description.device import Efficiency
 from costmodel.errors import CostModelError, InvalidValue, UnknownName, UnreadableFile
 from costmodel.formulas.compute import base_product_rate, grouped_product_rate, product_rate
@@ -359,10 +359,10 @@ def test_no_rate_of_a_device_passes_its_best_or_its_memory(name):
 
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_a_cluster_loads(name):
-    cluster = loader.load_cluster(name)
+    cluster = clusters.load_cluster(name)
     assert cluster.title
     assert cluster.gpus == cluster.levels[-1].size
-    assert loader.load_cluster(name, gpus=cluster.gpus_per_node).gpus == cluster.gpus_per_node
+    assert clusters.load_cluster(name, gpus=cluster.gpus_per_node).gpus == cluster.gpus_per_node
     cluster.numbers()
     bandwidths = [level.bandwidth for level in cluster.levels]
     assert bandwidths == sorted(bandwidths, reverse=True)
@@ -392,7 +392,7 @@ def test_nvlink_of_a_cluster_is_that_of_its_device(name):
 
 
 def test_azure_pages_print_gigabytes_for_gigabits():
-    assert 20 * GB < loader.load_cluster("azure-nd-a100-v4").levels[1].bandwidth <= 25 * GB
+    assert 20 * GB < clusters.load_cluster("azure-nd-a100-v4").levels[1].bandwidth <= 25 * GB
 
 
 def test_the_nic_of_the_machine_itself_is_not_for_gpus():
@@ -403,7 +403,7 @@ def test_the_nic_of_the_machine_itself_is_not_for_gpus():
 # Names
 
 
-@pytest.mark.parametrize("load", [loader.load_device, loader.load_cluster, loader.load_model])
+@pytest.mark.parametrize("load", [loader.load_device, clusters.load_cluster, loader.load_model])
 def test_an_unknown_name_is_told_from_its_neighbours(load):
     with pytest.raises(UnknownName, match="no .* named 'h100-smx'"):
         load("h100-smx")

@@ -11,7 +11,7 @@ from costmodel.errors import InvalidValue
 from costmodel.interop.launchers.shell import is_variable
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.reading import Reading
+    from costmodel.interop.launchers.table import Reading
 
 FSDP_SHARDING = {
     "1": "FULL_SHARD",

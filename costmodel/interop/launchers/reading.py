@@ -6,7 +6,6 @@ import difflib
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from costmodel.checks import kind, listing, mapping
 from costmodel.errors import CostModelError, InvalidValue, UnreadableFile
@@ -16,7 +15,7 @@ from costmodel.interop.launchers.pricing import Launch
 from costmodel.interop.launchers.settle import settle
 from costmodel.interop.launchers.shell import is_variable
 from costmodel.interop.launchers.sources import LAYOUTS, Source, is_text, load
-from costmodel.interop.launchers.table import Dialect, Row
+from costmodel.interop.launchers.table import Dialect, Reading, Row
 from costmodel.interop.launchers.trees import Entry
 from costmodel.interop.launchers.values import UNSTATED, Expected, Foreign, anything, listed, whole, word
 
@@ -77,11 +76,8 @@ LAUNCHER = frozenset(
     ]
 )
 """Flags of torchrun, srun, deepspeed, accelerate launch and colossalai run that say nothing about the plan."""
-ABOUT = {
-    "_attention": "attention", "_wide": "dtype", "_narrow": "dtype", "_fp8": "dtype", "_recompute": "recompute", "_bf16": "dtype",
-    "_fp16": "dtype", "_distributed": "zero_stage", "_batch": "micro_batch", "_zero": "zero_stage", "_precision": "dtype",
-}  # fmt: skip
-"""Field of a plan that a dialect's own field is about."""
+
+
 OF_MODELS = frozenset(["model_type", "architectures", "num_hidden_layers", "n_layer", "vocab_size"])
 """Keys of a model's ``config.json``."""
 MAX_FILES = 100
@@ -89,89 +85,6 @@ MAX_HINTS, LONGEST_FLAG = 50, 100
 """Unknown flags of which it is looked up what may be meant, and the characters of one."""
 NODES = ("nnodes", "num_nodes", "num_machines", "nodes", "N")
 PER_NODE = ("nproc_per_node", "num_gpus", "gpus_per_node")
-
-
-class Said(NamedTuple):
-    """One statement of a field."""
-
-    value: Any
-    shown: str
-    """Flag and value, as the file has them."""
-
-
-class Reading:
-    """What is read so far; dialects' rules take statements from it and put fields into it."""
-
-    def __init__(self, dialect: Dialect):
-        self.dialect = dialect
-        self.said: dict[str, list[Said]] = {}
-        self.plan: dict[str, Any] = {}
-        self.model: dict[str, object] = {}
-        self.model_name: str | None = None
-        self.framework = dialect.framework
-        self.version: str | None = None
-        self.derived: list[str] = []
-        self.defaults: dict[str, Any] = dict(dialect.defaults)
-        self.unknown: list[str] = []
-        self.irrelevant: list[str] = []
-        self.unpriced: list[str] = []
-        self.conflicts: list[str] = []
-        self.unresolved: dict[str, str] = {}
-        self.notes: list[str] = []
-        self.ineffective: list[str] = []
-        self.gpus: int | None = None
-        self.keys: set[str] = set()
-        self.variable_fields: set[str] = set()
-        self.settled: set[str] = set()
-        self.missing: dict[str, str] = {}
-        self.files: list[tuple[str, str]] = []
-        """Name and dialect of every file."""
-
-    def say(self, field: str, value: object, shown: str) -> None:
-        """Note a statement."""
-        self.said.setdefault(field, []).append(Said(value, shown))
-
-    def one(self, field: str, default: object = None) -> Any:
-        """The value that a field is stated to have; None where two statements differ, which is a conflict."""
-        statements = self.said.get(field, [])
-        for other in statements[1:]:
-            if other.value != statements[0].value:
-                if ABOUT.get(field, field) in self.settled:
-                    return None
-                self.conflict(f"{statements[0].shown} and {other.shown}")
-                return None
-        return statements[0].value if statements else default
-
-    def has(self, field: str) -> bool:
-        """Whether a field is stated."""
-        return field in self.said
-
-    def put(self, field: str, value: object, derived: bool = False) -> None:
-        """Fill a field of the plan, if it isn't."""
-        if value is None or value is UNSTATED or self.plan.get(field) is not None:
-            return
-        self.plan[field] = value
-        if derived:
-            self.derived.append(field)
-
-    def conflict(self, text: str) -> None:
-        """Note two statements that can't both be true."""
-        if text not in self.conflicts:
-            self.conflicts.append(text)
-
-    def note(self, text: str) -> None:
-        """Note what a reader should know."""
-        if text not in self.notes:
-            self.notes.append(text)
-
-    def known(self, field: str, default: object = None) -> Any:
-        """A field's value, the framework's default where it isn't stated; None where it is a variable or in conflict."""
-        value = self.plan.get(field)
-        if value is not None:
-            return value
-        if field in self.variable_fields or field in self.said:
-            return None
-        return self.defaults.get(field, default)
 
 
 def read_launch(
@@ -528,4 +441,4 @@ def _launch(reading: Reading, files: Sequence[str]) -> Launch:
     )  # fmt: skip
 
 
-__all__ = ["Reading", "Said", "UnreadableFile", "guess", "read_launch"]
+__all__ = ["UnreadableFile", "guess", "read_launch"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from costmodel.interop.launchers.launch import EXTRA_FIELDS, PLAN_FIELDS
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.reading import Reading
+    from costmodel.interop.launchers.table import Reading
 
 MODEL_PARALLEL = ("tensor_parallel", "pipeline_parallel", "context_parallel", "ulysses_parallel")
 

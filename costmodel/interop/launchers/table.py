@@ -6,13 +6,11 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
-from costmodel.interop.launchers.values import Unit
-
-if TYPE_CHECKING:
-    from costmodel.interop.launchers.reading import Reading
-    from costmodel.interop.launchers.writing import Writing
+from costmodel.description.plan import Plan
+from costmodel.description.transformer import Transformer
+from costmodel.interop.launchers.values import UNSTATED, Unit
 
 
 class Row(NamedTuple):
@@ -118,3 +116,131 @@ class Dialect:
             for names in (self.unpriced, self.irrelevant)
         )
         return first, second
+
+
+ABOUT = {
+    "_attention": "attention", "_wide": "dtype", "_narrow": "dtype", "_fp8": "dtype", "_recompute": "recompute", "_bf16": "dtype",
+    "_fp16": "dtype", "_distributed": "zero_stage", "_batch": "micro_batch", "_zero": "zero_stage", "_precision": "dtype",
+}  # fmt: skip
+"""Field of a plan that a dialect's own field is about."""
+
+
+class Said(NamedTuple):
+    """One statement of a field."""
+
+    value: Any
+    shown: str
+    """Flag and value, as the file has them."""
+
+
+class Reading:
+    """What is read so far; dialects' rules take statements from it and put fields into it."""
+
+    def __init__(self, dialect: Dialect):
+        self.dialect = dialect
+        self.said: dict[str, list[Said]] = {}
+        self.plan: dict[str, Any] = {}
+        self.model: dict[str, object] = {}
+        self.model_name: str | None = None
+        self.framework = dialect.framework
+        self.version: str | None = None
+        self.derived: list[str] = []
+        self.defaults: dict[str, Any] = dict(dialect.defaults)
+        self.unknown: list[str] = []
+        self.irrelevant: list[str] = []
+        self.unpriced: list[str] = []
+        self.conflicts: list[str] = []
+        self.unresolved: dict[str, str] = {}
+        self.notes: list[str] = []
+        self.ineffective: list[str] = []
+        self.gpus: int | None = None
+        self.keys: set[str] = set()
+        self.variable_fields: set[str] = set()
+        self.settled: set[str] = set()
+        self.missing: dict[str, str] = {}
+        self.files: list[tuple[str, str]] = []
+        """Name and dialect of every file."""
+
+    def say(self, field: str, value: object, shown: str) -> None:
+        """Note a statement."""
+        self.said.setdefault(field, []).append(Said(value, shown))
+
+    def one(self, field: str, default: object = None) -> Any:
+        """The value that a field is stated to have; None where two statements differ, which is a conflict."""
+        statements = self.said.get(field, [])
+        for other in statements[1:]:
+            if other.value != statements[0].value:
+                if ABOUT.get(field, field) in self.settled:
+                    return None
+                self.conflict(f"{statements[0].shown} and {other.shown}")
+                return None
+        return statements[0].value if statements else default
+
+    def has(self, field: str) -> bool:
+        """Whether a field is stated."""
+        return field in self.said
+
+    def put(self, field: str, value: object, derived: bool = False) -> None:
+        """Fill a field of the plan, if it isn't."""
+        if value is None or value is UNSTATED or self.plan.get(field) is not None:
+            return
+        self.plan[field] = value
+        if derived:
+            self.derived.append(field)
+
+    def conflict(self, text: str) -> None:
+        """Note two statements that can't both be true."""
+        if text not in self.conflicts:
+            self.conflicts.append(text)
+
+    def note(self, text: str) -> None:
+        """Note what a reader should know."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def known(self, field: str, default: object = None) -> Any:
+        """A field's value, the framework's default where it isn't stated; None where it is a variable or in conflict."""
+        value = self.plan.get(field)
+        if value is not None:
+            return value
+        if field in self.variable_fields or field in self.said:
+            return None
+        return self.defaults.get(field, default)
+
+
+SHARING = ("deepspeed", "deepspeed-autotp", "deepspeed-ulysses", "hf-trainer")
+"""Frameworks that dialects of Hugging Face's trainers can say beside FSDP, which is what they say otherwise."""
+
+
+class Writing:
+    """A plan on its way into a dialect: flags with their values, in order."""
+
+    def __init__(self, dialect: Dialect, plan: Plan, model: Transformer, software: str):
+        self.dialect, self.plan, self.model, self.software = dialect, plan, model, software
+        self.values: dict[str, object] = {}
+        self._first = {row.field: row.flags.split()[0] for row in reversed(dialect.rows)}
+
+    @property
+    def by_deepspeed(self) -> bool:
+        """Whether DeepSpeed shards states, in a dialect that could also say FSDP; ZeRO-1 it alone has."""
+        return self.plan.zero_stage == 1 or (self.software in SHARING and bool(self.plan.zero_stage))
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches a step and copy."""
+        return max(1, self.plan.micro_batches)
+
+    def put(self, flag: str, value: object) -> None:
+        """Write a flag."""
+        self.values[flag] = value
+
+    def say(self, *fields: str) -> None:
+        """Write fields of the plan by the flags that the dialect's table gives them."""
+        for field in fields:
+            self.put(self._first[field], getattr(self.plan, field))
+
+    def shape(self, **fields: object) -> None:
+        """Write fields of the model's shape by the flags that the table gives them; None is left out."""
+        for field, value in fields.items():
+            if value is not None:
+                self.put(self._first[f"model.{field}"], value)

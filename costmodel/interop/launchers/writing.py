@@ -18,51 +18,17 @@ from costmodel.errors import InvalidValue, NotModelled
 from costmodel.interop.launchers.dialects import DIALECTS
 from costmodel.interop.launchers.pricing import Launch, plan_of
 from costmodel.interop.launchers.reading import read_launch
-from costmodel.interop.launchers.table import Dialect
+from costmodel.interop.launchers.table import SHARING, Dialect, Writing
 
 DEGREES = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel", "data_parallel")
-SHARING = ("deepspeed", "deepspeed-autotp", "deepspeed-ulysses", "hf-trainer")
-"""Frameworks that dialects of Hugging Face's trainers can say beside FSDP, which is what they say otherwise."""
+
+
 IDLE = {
     "overlap_pipeline": "pipeline_parallel", "overlap_tensor": "tensor_parallel", "context_communication": "context_parallel",
 }  # fmt: skip
 """Fields that mean nothing where a degree is 1."""
 NEEDED = ("seq_len", "global_batch", "micro_batch")
 """Fields that a plan can't be read without."""
-
-
-class Writing:
-    """A plan on its way into a dialect: flags with their values, in order."""
-
-    def __init__(self, dialect: Dialect, plan: Plan, model: Transformer, software: str):
-        self.dialect, self.plan, self.model, self.software = dialect, plan, model, software
-        self.values: dict[str, object] = {}
-        self._first = {row.field: row.flags.split()[0] for row in reversed(dialect.rows)}
-
-    @property
-    def by_deepspeed(self) -> bool:
-        """Whether DeepSpeed shards states, in a dialect that could also say FSDP; ZeRO-1 it alone has."""
-        return self.plan.zero_stage == 1 or (self.software in SHARING and bool(self.plan.zero_stage))
-
-    @property
-    def accumulation(self) -> int:
-        """Micro-batches a step and copy."""
-        return max(1, self.plan.micro_batches)
-
-    def put(self, flag: str, value: object) -> None:
-        """Write a flag."""
-        self.values[flag] = value
-
-    def say(self, *fields: str) -> None:
-        """Write fields of the plan by the flags that the dialect's table gives them."""
-        for field in fields:
-            self.put(self._first[field], getattr(self.plan, field))
-
-    def shape(self, **fields: object) -> None:
-        """Write fields of the model's shape by the flags that the table gives them; None is left out."""
-        for field, value in fields.items():
-            if value is not None:
-                self.put(self._first[f"model.{field}"], value)
 
 
 def formats() -> list[str]:

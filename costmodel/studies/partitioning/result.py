@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from costmodel.description.layers import LayerChain
 from costmodel.formulas.pipeline import pipedream
 from costmodel.results import brief
+from costmodel.tables import headed, table
+from costmodel.units import format_bytes, format_seconds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,13 +69,9 @@ class Partition:
     proven: bool
 
     def __repr__(self) -> str:
-        from costmodel.summary import partition_text
-
         return partition_text(self)
 
     def _repr_html_(self) -> str:
-        from costmodel.summary import partition_html
-
         return partition_html(self)
 
     @functools.cached_property
@@ -162,3 +160,28 @@ class Partition:
         """Bytes that data parallelism on all machines would send for one minibatch."""
         weights = sum(stage.parameter_bytes for stage in self.pipeline)
         return float(pipedream.synchronisation_bytes(weights, float(self.workers)))
+
+
+def _partition(made: Partition) -> tuple[str, str]:
+    """A partition in two parts: what it is of, and what came out."""
+    return (
+        f"Partition: {len(made.chain.layers)} layers on {made.workers} machines as {made.configuration}",
+        f"{format_seconds(made.time)} a minibatch, {made.speedup:.2f} times as fast as data parallelism"
+    )
+
+
+def partition_text(made: Partition) -> str:
+    """A partition in a few lines."""
+    return headed(*_partition(made))
+
+
+def partition_html(made: Partition) -> str:
+    """A partition as a table of its stages."""
+    rows = [
+        [
+            str(place), f"{stage.layers[0]} to {stage.layers[-1]}" if len(stage.layers) > 1 else stage.layers[0],
+            str(stage.replicas), format_seconds(stage.compute_time), format_bytes(held),
+        ]
+        for place, (stage, held) in enumerate(zip(made.pipeline, made.memory, strict=True))
+    ]  # fmt: skip
+    return table(": ".join(_partition(made)), ["stage", "layers", "replicas", "compute", "memory"], rows)

@@ -20,7 +20,7 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.reading import Reading
+    from costmodel.interop.launchers.table import Reading
 
 SOURCE = (
     "huggingface/accelerate src/accelerate/commands/config/config_args.py and utils/dataclasses.py@16cb6eb80d"

@@ -23,7 +23,7 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.reading import Reading
+    from costmodel.interop.launchers.table import Reading
 
 SOURCE = "axolotl-ai-cloud/axolotl src/axolotl/utils/schemas@067b021c8b"
 

@@ -23,7 +23,7 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.reading import Reading
+    from costmodel.interop.launchers.table import Reading
 
 SOURCE = "hpcaitech/ColossalAI examples/language, applications/Colossal-LLaMA and ColossalChat@4f9953be33"
 PLUGINS = {

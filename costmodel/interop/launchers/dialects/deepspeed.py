@@ -10,7 +10,7 @@ from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
 from costmodel.interop.launchers.values import UNSTATED, Expected, anything, count, flag, number, whole, word
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.reading import Reading
+    from costmodel.interop.launchers.table import Reading
 
 SOURCE = "microsoft/DeepSpeed docs/_pages/config-json.md and deepspeed/runtime/config.py, 0.17"
 

@@ -21,7 +21,7 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.reading import Reading
+    from costmodel.interop.launchers.table import Reading
 
 SOURCE = "EleutherAI/gpt-neox megatron/neox_arguments and megatron/model/transformer.py@ea7aefd8f8"
 GATED = ("swiglu", "geglu", "reglu", "bilinear", "glu")

@@ -23,7 +23,7 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.reading import Reading
+    from costmodel.interop.launchers.table import Reading
 
 SOURCE = "transformers/training_args.py 5.23 and 4.x; huggingface/trl trl/trainer/*_config.py@f2cd57710a"
 

@@ -21,7 +21,7 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.reading import Reading
+    from costmodel.interop.launchers.table import Reading
 
 SOURCE = "hiyouga/LLaMA-Factory src/llamafactory/hparams and src/llamafactory/v1/config@ff6d4d12ee"
 OWN = (

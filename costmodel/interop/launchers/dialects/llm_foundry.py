@@ -20,7 +20,7 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.reading import Reading
+    from costmodel.interop.launchers.table import Reading
 
 SOURCE = (
     "mosaicml/llm-foundry llmfoundry/utils/config_utils.py and models/mpt/configuration_mpt.py@8c8dd48f72"

@@ -27,7 +27,7 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.reading import Reading
+    from costmodel.interop.launchers.table import Reading
 
 SOURCE = "NVIDIA/Megatron-LM megatron/training/arguments.py and megatron/core/transformer/transformer_config.py@d98e8a64dd"
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}

@@ -12,7 +12,7 @@ from costmodel.interop.launchers.table import Row, words
 from costmodel.interop.launchers.values import anything, count, degree, flag, number, whole, word, yields
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.reading import Reading
+    from costmodel.interop.launchers.table import Reading
 
 OWN = (
     Row("zero_stage", "zero_stage", whole, 0),

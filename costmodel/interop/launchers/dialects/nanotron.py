@@ -19,7 +19,7 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.reading import Reading
+    from costmodel.interop.launchers.table import Reading
 
 SOURCE = "huggingface/nanotron src/nanotron/config/@2411b022"
 SHAPE = "model.model_config."

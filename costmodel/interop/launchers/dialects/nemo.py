@@ -25,7 +25,7 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.reading import Reading
+    from costmodel.interop.launchers.table import Reading
 
 SOURCE = (
     "NVIDIA/NeMo-Framework-Launcher launcher_scripts/conf/training@26e42fa91d; NVIDIA/NeMo 2.x strategies"

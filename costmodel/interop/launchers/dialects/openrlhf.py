@@ -21,7 +21,7 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.reading import Reading
+    from costmodel.interop.launchers.table import Reading
 
 SOURCE = "OpenRLHF/OpenRLHF openrlhf/cli/train_{sft,dpo,rm,ppo_ray}.py@3c3be623 (dotted) and @76351db1 (plain)"
 ROWS = (

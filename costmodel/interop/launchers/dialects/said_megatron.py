@@ -8,7 +8,7 @@ from costmodel.description.graphs import OF_MEGATRON
 from costmodel.description.recomputation import modules_of
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.writing import Writing
+    from costmodel.interop.launchers.table import Writing
 
 NARROW = ("fp8", "mxfp8", "nvfp4")
 MODULES = {

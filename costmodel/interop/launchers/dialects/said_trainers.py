@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from costmodel.description.adapters import GROUPS, RANK
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.writing import Writing
+    from costmodel.interop.launchers.table import Writing
 
 
 def deepspeed(w: Writing) -> None:

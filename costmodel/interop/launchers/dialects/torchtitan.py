@@ -22,7 +22,7 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.reading import Reading
+    from costmodel.interop.launchers.table import Reading
 
 SOURCE = "pytorch/torchtitan job_config.py@8228c0845 (2025-10), config_manager.py of 2024, config/configs.py@b5bcd76c66"
 SCHEDULES = {

@@ -10,7 +10,7 @@ from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
 from costmodel.interop.launchers.values import DTYPES, Expected, count, flag, listed, one_of, rest, yields
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.reading import Reading
+    from costmodel.interop.launchers.table import Reading
 
 SOURCE = "pytorch/torchtune recipes/*.py and recipes/configs@bd2a0fc7c3"
 
