@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -158,3 +158,35 @@ def replaced(record: Record, changes: Mapping[str, object]) -> Record:
     changes : new numbers by their paths
     """
     return nested(type(record), flat(record) | dict(changes))
+
+
+def stacked(records: Sequence[Record], axes: int = 2, axis: int = 0) -> Record:
+    """Several tuples of a kind as one: a number where all of them have the same, else an array of theirs.
+
+    Parameters
+    ----------
+    records : tuples of numbers and of such tuples
+    axes : of the arrays, all but one of length 1
+    axis : along which the records lie
+
+    Examples
+    --------
+    >>> from costmodel.formulas.quantities import LevelNumbers
+    >>> level = stacked([LevelNumbers(8.0, 1e-6, 4e11), LevelNumbers(8.0, 2e-6, 4e11)])
+    >>> level.size, level.latency.shape
+    (8.0, (2, 1))
+    """
+    if all(one is records[0] for one in records):
+        return records[0]
+    kind: Callable[[Iterable[object]], Record] = type(records[0])._make  # type: ignore[attr-defined]  # a NamedTuple's
+
+    def together(parts: tuple[Any, ...]) -> object:
+        if isinstance(parts[0], tuple):
+            return stacked(parts, axes, axis)
+        if parts.count(parts[0]) == len(parts):
+            return parts[0]
+        import numpy as np
+
+        return np.array(parts).reshape([-1 if place == axis else 1 for place in range(axes)])
+
+    return kind(map(together, zip(*records, strict=True)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
@@ -22,7 +23,11 @@ from costmodel.formulas.quantities import (
     Software,
 )
 from costmodel.formulas.transformer import adapters
+from costmodel.records import as_column, as_number, stacked
 from costmodel.results import brief
+
+TOGETHER = 64
+"""Own runs that are asked at a time, as arrays, which stay in a cache; so few are asked one by one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +93,23 @@ class Question:
         """What measured steps of this very model, whatever its experts' load, say of plans like theirs."""
         return tuple(run for run in self.framework.own_runs if same_model(run.model, self.shape))
 
+    def own_runs_stacked(self, axes: int) -> list[OwnRun]:
+        """These own runs as arrays along the first of so many axes, at most `TOGETHER` at a time.
+
+        Parameters
+        ----------
+        axes : of the arrays
+        """
+        if axes not in self._stacked:
+            runs = self.own_runs
+            each = [runs[start : start + TOGETHER] for start in range(0, len(runs), TOGETHER)]
+            self._stacked[axes] = [_stacked(some, axes) for some in each]
+        return self._stacked[axes]
+
+    @functools.cached_property
+    def _stacked(self) -> dict[int, list[OwnRun]]:
+        return {}
+
     def discrepancy(self, settings: Settings, plan: PlanNumbers) -> Number:
         """Logarithm by which own runs of plans alike took longer than the constants say; of a plan, or of columns.
 
@@ -96,9 +118,14 @@ class Question:
         settings, plan : as the formulas take them
         """
         found: Number = 0.0
-        for run in self.own_runs:
-            found = found + run.discrepancy * discrepancy.correlation(self.shape, settings, plan, run.settings, run.plan)
-        return found
+        if len(self.own_runs) <= TOGETHER:
+            for run in self.own_runs:
+                found = found + run.discrepancy * discrepancy.correlation(self.shape, settings, plan, run.settings, run.plan)
+            return found
+        for run in self.own_runs_stacked(2):
+            common = discrepancy.correlation(self.shape, settings, plan, run.settings, run.plan)
+            found = found + as_column(run.discrepancy * common).sum(axis=0)
+        return float(as_column(found)[0]) if all(isinstance(number, float) for number in plan) else found
 
     def resolved(self, plan: Plan) -> Plan:
         """The plan on the cluster with the framework's defaults, and the dtype of the device where it says none."""
@@ -109,6 +136,14 @@ class Question:
         resolved = self.resolved(plan)
         resolved.check(self.model, self.cluster, self.framework)
         return resolved
+
+
+def _stacked(runs: Sequence[OwnRun], axes: int) -> OwnRun:
+    """Runs as one of arrays; what each adds is an array even where all add the same."""
+    import numpy as np
+
+    adds = np.array([run.discrepancy for run in runs]).reshape(-1, *[1] * (axes - 1))
+    return stacked(runs, axes)._replace(discrepancy=as_number(adds))
 
 
 def same_model(one: ModelNumbers, other: ModelNumbers) -> bool:

@@ -16,7 +16,7 @@ from costmodel.formulas import discrepancy, gradients, training_step
 from costmodel.formulas.pipeline import layout
 from costmodel.formulas.quantities import Inputs, Memory, Number, PlanNumbers, Settings, Step
 from costmodel.formulas.transformer import host_memory, memory
-from costmodel.records import as_number
+from costmodel.records import as_column, as_number
 
 if TYPE_CHECKING:
     import numpy as np
@@ -154,8 +154,13 @@ def evaluate_one(question: Question, plan: Plan) -> Step:
     return stretched(_step(inputs), question.discrepancy(inputs.settings, inputs.plan))
 
 
-def _bill(inputs: Inputs) -> Memory:
-    """Memory of a plan, or of columns."""
+def memory_bill(inputs: Inputs) -> Memory:
+    """Memory of a plan, or of columns.
+
+    Parameters
+    ----------
+    inputs : numbers or columns
+    """
     of = gradients if inputs.settings.compression.kind else memory
     model, settings, plan, network, software, _ = inputs
     return of.fullest_stage(model, settings, plan, network, software, layout.micro_batches(settings, plan))
@@ -174,7 +179,7 @@ def host_bytes(inputs: Inputs) -> Number:
     return host_memory.node_bytes(model, settings, plan, network, software, layout.micro_batches(settings, plan))
 
 
-_held = functools.lru_cache(256)(_bill)
+_held = functools.lru_cache(256)(memory_bill)
 """Memory of one plan, in plain Python."""
 
 
@@ -253,7 +258,7 @@ def _rank_numpy(boundary: float, inputs: Inputs, plans: Columns, out: Columns) -
     import numpy as np
 
     with np.errstate(divide="ignore", invalid="ignore"):
-        bill = _bill(inputs._replace(plan=PlanNumbers(*plans)))
+        bill = memory_bill(inputs._replace(plan=PlanNumbers(*plans)))
         out[1] = bill.total
         near = out[1] <= boundary
         if not near.any():
@@ -289,13 +294,17 @@ def discrepancies(question: Question, settings: Settings, product: Product) -> C
 
     found = np.zeros(product.legal.shape)
     groups = int(product.group.max(initial=0)) + 1
-    for run in question.own_runs:
-        common = run.discrepancy * discrepancy.correlation_at(discrepancy.choice_distance(settings, run.settings))
-        outer = discrepancy.correlation_at(discrepancy.split_distance(settings, product.outer_plans, run.settings, run.plan))
-        passes = discrepancy.pass_distance(question.shape, settings, product.inner_plans, run.settings, run.plan)
-        inner = discrepancy.correlation_at(passes)
-        table = np.broadcast_to(inner, (groups, product.legal.shape[1]))
-        found += common * np.broadcast_to(outer, product.group.shape)[:, None] * table[product.group]
+    width = product.legal.shape[1]
+    for runs in question.own_runs_stacked(3):
+        common = runs.discrepancy * discrepancy.correlation_at(discrepancy.choice_distance(settings, runs.settings))
+        split = discrepancy.split_distance(settings, product.outer_plans, runs.settings, runs.plan)
+        passes = discrepancy.pass_distance(question.shape, settings, product.inner_plans, runs.settings, runs.plan)
+        many = len(as_column(common))
+        outer = np.broadcast_to(common * discrepancy.correlation_at(split), (many, 1, len(product.group)))[:, 0].T
+        inner = np.broadcast_to(discrepancy.correlation_at(passes), (many, groups, width))
+        for group in range(groups):
+            rows = product.group == group
+            found[rows] += outer[rows] @ inner[:, group]
     return found
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,17 +18,15 @@ from costmodel.checks import kind, listing, plain
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
-from costmodel.description.question import Question, same_model
+from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.errors import CostModelError, InvalidValue, UnreadableFile
 from costmodel.evaluation.csv_files import read_csv
-from costmodel.evaluation.engine import evaluate_one, step_formula
 from costmodel.evaluation.error_model import covariance_of
-from costmodel.formulas import discrepancy
-from costmodel.formulas.quantities import Inputs, OwnRun, Software, Step
+from costmodel.evaluation.run_columns import Array, Runs, common, in_common, logarithms, of_one_model, runs_of
+from costmodel.formulas.quantities import OwnRun, Software
 from costmodel.records import flat, made, paths, replaced
 from costmodel.results import brief
-from costmodel.solvers.fitting import Array
 
 SLOWER = {
     "compute_gemm_efficiency_scale": -1.0, "compute_attention_efficiency_scale": -1.0, "compute_elementwise_traffic": 1.0,
@@ -58,6 +57,8 @@ DISAGREES = 3.0
 """Standard deviations from what the other runs say of a run beyond which it is flagged."""
 LEAST_OTHERS = 2
 """Other runs that it takes to say that one disagrees."""
+JUDGED, MOST_REFITTED = 8, 10_000
+"""Runs that are judged by the others at a time, and how many the calibrations for that may have together."""
 ROUNDS = 12
 SETTLED = 1e-3
 """Largest change of a constant's logarithm in a round after which there is nothing more to find."""
@@ -70,9 +71,13 @@ if TYPE_CHECKING:
 
     Frame: TypeAlias = pandas.DataFrame | polars.DataFrame
 
+
+
+class UnfinishedWarning(UserWarning):
+    """What goes beside an answer was left off for the work that it would take."""
+
+
 Run = tuple[Transformer, Plan, float]
-Asked: TypeAlias = list[tuple[Callable[..., Step], Inputs]]
-"""Runs as the formula of each, and what it takes."""
 SECONDS = "step_time_s"
 """Column of a table of runs with the measured time; ``model`` has the model's name, all others are fields of `Plan`."""
 MOST_RUNS = 2000
@@ -141,15 +146,15 @@ def calibrate(
     for _, _, seconds in measured:
         if not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds <= 0:
             raise InvalidValue("seconds", seconds, "a positive number")
-    for model, plan, seconds in measured:
+    for model, plan, _ in measured:
         here = plan.on(cluster)
         here.check(model, cluster.with_gpus(here.gpus), software)
-        prior = _predicted(cluster, software, (model, plan, seconds))
+    asked = _asked(cluster, software, measured)
+    priors = np.exp(logarithms(asked, software.constants) + _told(software.own_runs, asked))
+    for (_, _, seconds), prior in zip(measured, priors.tolist(), strict=True):
         if not 1.0 / FARTHEST < seconds / prior < FARTHEST:
-            raise InvalidValue(
-                "seconds", seconds, f"a time within {FARTHEST:g} times {prior:.4g} s, which is estimated"
-            )
-    constants, found = updated(cluster, software, measured)
+            raise InvalidValue("seconds", seconds, f"a time within {FARTHEST:g} times {prior:.4g} s, which is estimated")
+    constants, found = _fitted(software, _times(measured), asked)
     calibrated = dataclasses.replace(software, constants=constants, time_error=found.spread, own_runs=found.own_runs, owner="")
     return dataclasses.replace(cluster, frameworks={**cluster.frameworks, software.name: calibrated})
 
@@ -197,10 +202,10 @@ def influences(
     measured = read_runs(runs)
     if not measured:
         raise CostModelError("influences: no runs given")
-    _, update = updated(cluster, software, measured)
-    disagreeing = _disagreeing(cluster, software, measured)
-    asked = _asked(cluster, software, measured)
-    earlier = _beyond(cluster, software, measured, asked) - _logarithms(asked, software.constants)
+    asked, times = _asked(cluster, software, measured), _times(measured)
+    _, update = _fitted(software, times, asked)
+    disagreeing = _disagreeing(software, times, asked)
+    earlier = times - _told(software.own_runs, asked) - logarithms(asked, software.constants)
     found = []
     for place, before in enumerate(map(float, earlier)):
         push = update.gain[:, place] * before
@@ -211,21 +216,42 @@ def influences(
     return found
 
 
-def _disagreeing(cluster: Cluster, software: Framework, measured: Sequence[Run]) -> set[int]:
-    """Places of the runs that are too far from what the others say: the farthest first, and the rest judged without it."""
-    left, apart = list(range(len(measured))), set()
+def _disagreeing(software: Framework, times: Array, asked: Runs) -> set[int]:
+    """Places of the runs that are too far from what the others say: the farthest first, and the rest judged without it.
+
+    A run far from what the others say is far from what all say, too, where it loses its weight: only those are judged.
+    """
+    left, work = list(range(len(times))), MOST_REFITTED
+    apart: set[int] = set()
+
+    def without(gone: int) -> float:
+        others = [place for place in left if place != gone]
+        constants, told = _fitted(software, times[others], _some(asked, others))
+        alone = _some(asked, [gone])
+        expected = logarithms(alone, constants)[0] + _told(told.own_runs, alone)[0]
+        return abs(float(times[gone] - expected)) / told.spread
+
     while len(left) > LEAST_OTHERS:
-        far = {}
-        for place in left:
-            constants, told = updated(cluster, software, [measured[other] for other in left if other != place])
-            without = dataclasses.replace(software, constants=constants, own_runs=told.own_runs)
-            far[place] = abs(math.log(measured[place][2] / _predicted(cluster, without, measured[place]))) / told.spread
-        farthest = max(left, key=lambda place: far[place])
+        judged = left
+        if len(left) > JUDGED:
+            _, told = _fitted(software, times[left], _some(asked, left))
+            judged = [left[place] for place in np.argsort(-np.abs(told.errors), kind="stable")[:JUDGED]]
+        work -= len(judged) * len(left)
+        if work < 0:
+            left_out = f"influences: {len(times)} runs are too many to judge each by all others: {len(apart)} that disagree"
+            warnings.warn(f"{left_out} are found, there may be more", UnfinishedWarning, stacklevel=3)
+            break
+        far = {place: without(place) for place in judged}
+        farthest = max(judged, key=lambda place: far[place])
         if far[farthest] <= DISAGREES:
             break
         left.remove(farthest)
         apart.add(farthest)
     return apart
+
+
+def _some(asked: Runs, places: Sequence[int]) -> Runs:
+    return runs_of([asked.each[place] for place in places])
 
 
 def next_run(
@@ -252,24 +278,26 @@ def next_run(
         if not isinstance(candidate, tuple | list) or len(candidate) != 2:
             raise InvalidValue("candidates", candidate, "pairs of a model and a plan")
     software = framework_on(cluster, framework)
-    every = [*listing("runs", runs), *((model, plan, 1.0) for model, plan in candidates)]
-    asked, known = _asked(cluster, software, every), len(runs)
+    known = len(listing("runs", runs))
+    every = [*runs, *((model, plan, 1.0) for model, plan in candidates)]
+    _check_count(len(every))
+    asked = _asked(cluster, software, every)
+    same = _one_model(of_one_model([one.model for one in asked.each]), len(every))
     fields, everywhere = _prior(software)
     scatter = ALONE**2
-    if runs:
-        apart = _beyond(cluster, software, runs, asked[:known]) - _logarithms(asked[:known], software.constants)
-        scatter = _scatter(apart, _same(runs), ALONE)
+    if known:
+        measured = _some(asked, range(known))
+        apart = _times(runs) - _told(software.own_runs, measured) - logarithms(measured, software.constants)
+        scatter = _scatter(apart, same[:known, :known], ALONE)
     slopes = _slopes(asked, software.constants, fields)
     reach = USUAL**2 * slopes @ everywhere @ slopes.T
     # a plan that was measured already would only repeat what is its own
-    noise = MODEL_SPREAD**2 * _same(every) + scatter * _common([one for _, one in asked]) + SCATTER**2 * np.eye(len(every))
-    left = []
-    for place in range(known, len(every)):
-        told = [*range(known), place]
-        certain = np.linalg.inv((reach + noise)[np.ix_(told, told)])
-        narrowed = reach[known:, told] @ certain @ reach[told, known:]
-        left.append(float((reach[known:, known:] - narrowed).trace()))
-    return int(np.argmin(left))
+    seen = reach + MODEL_SPREAD**2 * same + scatter * common(asked) + SCATTER**2 * np.eye(len(every))
+    told = np.linalg.solve(seen[:known, :known], np.hstack([seen[:known, known:], reach[:known, known:]]))
+    by_seen, by_reach = np.hsplit(told, 2)
+    variance = seen.diagonal()[known:] - np.einsum("ij,ij->j", seen[:known, known:], by_seen)
+    shared = reach[known:, known:] - seen[known:, :known] @ by_reach  # of each measurement with each candidate's time
+    return int(np.argmax((shared**2).sum(axis=1) / variance))
 
 
 def read_runs(runs: Sequence[Run] | str | Path | Frame) -> list[Run]:
@@ -352,13 +380,6 @@ def _cell(value: object) -> object:
     return plain(value)
 
 
-def _predicted(cluster: Cluster, software: Framework, run: Run) -> float:
-    """The estimate of a run's step [s]."""
-    model, plan, _ = run
-    question = Question(model, cluster, software)
-    return float(evaluate_one(question, question.resolved(plan)).total)
-
-
 @dataclasses.dataclass(frozen=True)
 class Prior:
     """What is believed of constants before own runs.
@@ -423,25 +444,27 @@ def _at(constants: Software, fields: Sequence[str], change: Array) -> Software:
     return replaced(constants, found if change.ndim > 1 else {field: float(value) for field, value in found.items()})
 
 
-def _asked(cluster: Cluster, software: Framework, runs: Sequence[Run]) -> Asked:
-    """Each run as a formula and what it takes."""
-    inputs = [Question(model, cluster, software).inputs(plan) for model, plan, _ in runs]
-    return [(step_formula(one.settings), one) for one in inputs]
+def _asked(cluster: Cluster, software: Framework, runs: Sequence[Run]) -> Runs:
+    """Each run as what its formula takes."""
+    of = functools.cache(lambda model: Question(model, cluster, software))
+    return runs_of([of(model).inputs(plan) for model, plan, _ in runs])
 
 
-def _logarithms(asked: Asked, constants: Software) -> Array:
-    """Logarithms of the runs' estimates; with columns of constants a row of them for each run."""
-    with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
-        return np.log([formula(*inputs._replace(software=constants)).total for formula, inputs in asked])
+def _times(runs: Sequence[Run]) -> Array:
+    """Logarithms of the measured times."""
+    return np.log([seconds for _, _, seconds in runs])
 
 
-def _beyond(cluster: Cluster, software: Framework, runs: Sequence[Run], asked: Asked) -> Array:
-    """Logarithms of the measured times, without what earlier own runs say of such plans."""
-    known = [
-        Question(run[0], cluster, software).discrepancy(inputs.settings, inputs.plan)
-        for run, (_, inputs) in zip(runs, asked, strict=True)
-    ]
-    return np.asarray(np.log([run[2] for run in runs]) - np.array(known))
+def _told(earlier: Sequence[OwnRun], asked: Runs) -> Array:
+    """Logarithm by which each run takes longer for what earlier own runs say of plans like its own."""
+    found = np.zeros(len(asked.each))
+    if earlier:
+        for places in of_one_model([*(run.model for run in earlier), *(one.model for one in asked.each)]):
+            known = [earlier[place] for place in places[places < len(earlier)]]
+            new = places[places >= len(earlier)] - len(earlier)
+            if known and len(new):
+                found[new] = in_common([asked.each[place] for place in new], known) @ [run.discrepancy for run in known]
+    return found
 
 
 def _weights(errors: Array, spread: float) -> Array:
@@ -449,9 +472,12 @@ def _weights(errors: Array, spread: float) -> Array:
     return np.asarray(np.minimum((TAILS + 1.0) / (TAILS + (errors / spread) ** 2), 1.0))
 
 
-def _same(runs: Sequence[Run]) -> Array:
-    """1 where two runs are of one model, 0 elsewhere."""
-    return np.array([[one[0] == other[0] for other in runs] for one in runs], dtype=float)
+def _one_model(models: Iterable[Array], count: int) -> Array:
+    """1 where two of so many runs are of one model, 0 elsewhere."""
+    found = np.zeros((count, count))
+    for places in models:
+        found[np.ix_(places, places)] = 1.0
+    return found
 
 
 def _scatter(errors: Array, same: Array, believed: float, weights: Array | float = 1.0) -> float:
@@ -470,10 +496,10 @@ def _scatter(errors: Array, same: Array, believed: float, weights: Array | float
     return max((seen + BELIEF * believed**2) / (free + BELIEF), SCATTER**2)
 
 
-def _slopes(asked: Asked, constants: Software, fields: Sequence[str]) -> Array:
+def _slopes(asked: Runs, constants: Software, fields: Sequence[str]) -> Array:
     """Slopes of each run's logarithm in the logarithms of the constants, and of the common factor."""
     steps = np.hstack([np.zeros((len(fields) + 1, 1)), STEP * np.eye(len(fields) + 1)])
-    found = _logarithms(asked, _at(constants, fields, steps))
+    found = logarithms(asked, _at(constants, fields, steps))
     return np.asarray((found[:, 1:] - found[:, :1]) / STEP)
 
 
@@ -488,15 +514,20 @@ def updated(
     runs : model, plan and seconds of each
     believed : of the constants; the catalogue's covariance if not given
     """
+    return _fitted(software, _times(runs), _asked(cluster, software, runs), believed)
+
+
+def _fitted(software: Framework, measured: Array, asked: Runs, believed: Prior | None = None) -> tuple[Software, Update]:
+    """As `updated`, of runs by the logarithms of their times, and what the formula takes of each."""
     fields, everywhere = _prior(software, believed)
-    same = _same(runs)
-    certainty = np.linalg.pinv(everywhere, hermitian=True)
-    asked = _asked(cluster, software, runs)
-    times = _beyond(cluster, software, runs, asked)
-    alone = len(runs) == 1
+    models = list(of_one_model([one.model for one in asked.each]))
+    same = _one_model(models, len(measured))
+    certainty, root = np.linalg.pinv(everywhere, hermitian=True), _root(everywhere)
+    times = measured - _told(software.own_runs, asked)
+    alone = len(times) == 1
     usual = math.hypot(MODEL_SPREAD, ALONE if alone else SCATTER)
     change = np.zeros(len(fields) + 1)
-    apart = times - _logarithms(asked, software.constants)
+    apart = times - logarithms(asked, software.constants)
     wider = USUAL**2
     for _ in range(ROUNDS):
         slopes = _slopes(asked, _at(software.constants, fields, change), fields)
@@ -505,66 +536,71 @@ def updated(
         weights = _weights(apart, usual)
         # a run that disagrees with others says less of its model, too; one alone disagrees with none
         doubt = np.zeros(1) if alone else MODEL_SPREAD**2 * (1.0 / weights - 1.0)
-        noise = MODEL_SPREAD**2 * same + np.diag(scatter / weights + doubt)
-        certain = np.linalg.inv(noise)
+        certain = _certain(models, scatter / weights + doubt)
         # of so many directions the runs say something: repeated runs of one plan of one
-        reach = slopes @ everywhere @ slopes.T
-        seen = float(np.trace(reach @ np.linalg.inv(reach + noise)))
+        heard = certain @ slopes @ root
+        told = (slopes @ root).T @ heard
+        seen = float(np.trace(np.linalg.solve(np.eye(len(told)) + told, told)))
         wider = float(SURPRISE * USUAL**2 + change @ certainty @ change) / (SURPRISE + seen)
         prior, precision = wider * everywhere, certainty / wider
-        gain = prior @ slopes.T @ np.linalg.inv(wider * reach + noise)
+        gain = wider * root @ np.linalg.solve(np.eye(len(told)) + wider * told, heard.T)
         step = np.clip(gain @ (apart + slopes @ change) - change, -1.0, 1.0)
         before = change @ precision @ change + apart @ certain @ apart
         moved = 0.0
         for share in SHORTER:
             tried = change + share * step
-            errors = times - _logarithms(asked, _at(software.constants, fields, tried))
+            errors = times - logarithms(asked, _at(software.constants, fields, tried))
             if tried @ precision @ tried + errors @ certain @ errors < before:
                 moved, change, apart = float(np.abs(tried - change).max()), tried, errors
                 break
         if moved < SETTLED:
             break
     posterior = prior - gain @ slopes @ prior
-    left = max(float(np.mean(np.einsum("ij,jk,ik->i", slopes, posterior, slopes))), 0.0)
+    left = max(float(np.mean(np.einsum("ij,ij->i", slopes @ posterior, slopes))), 0.0)
     constants = _at(software.constants, fields, change)
     # what a model has of its own is known the better the more runs of it there are
-    own = MODEL_SPREAD**2 * (1.0 + 1.0 / len(runs)) / 2.0
+    own = MODEL_SPREAD**2 * (1.0 + 1.0 / len(times)) / 2.0
     weights = _weights(apart, usual)
     # what constants leave is their plans' own as far as plans like them share it: the mean of a random function of the plan
-    inputs = [one for _, one in asked]
-    common = _common(inputs)
+    alike = common(asked)
     # alone, a run is what its plan is like; among others it may be a mistake
     trusted = np.ones(1) if alone else _weights(apart, OUTLIER)
-    scattered = PLAN_SPREAD**2 * common + np.diag(SCATTER**2 / trusted)
+    scattered = PLAN_SPREAD**2 * alike + np.diag(SCATTER**2 / trusted)
     discrepancies = PLAN_SPREAD**2 * np.linalg.solve(scattered, apart)
-    spread = math.sqrt(left + own + max(_of_another_plan(common), _scatter(apart, same, 0.0, weights)))
-    told = [OwnRun(float(by), one.model, one.settings, one.plan) for by, one in zip(discrepancies, inputs, strict=True)]
-    errors = apart - common @ discrepancies
-    return constants, Update(fields, change, gain, errors, weights, spread, (*software.own_runs, *told))
+    spread = math.sqrt(left + own + max(_of_another_plan(alike), _scatter(apart, same, 0.0, weights)))
+    own_runs = [
+        OwnRun(float(by), one.model, one.settings, one.plan) for by, one in zip(discrepancies, asked.each, strict=True)
+    ]
+    errors = apart - alike @ discrepancies
+    return constants, Update(fields, change, gain, errors, weights, spread, (*software.own_runs, *own_runs))
 
 
-def _common(inputs: Sequence[Inputs]) -> Array:
-    """What every two runs have in common of what is their plans' own."""
-    common = np.eye(len(inputs))
-    for place, one in enumerate(inputs):
-        for other in range(place):
-            common[place, other] = common[other, place] = _in_common(one, inputs[other])
-    return common
+def _root(covariance: Array) -> Array:
+    """A matrix whose product with its own transpose is the covariance."""
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
-def _of_another_plan(common: Array) -> float:
-    """Variance of a run of a plan as far from the runs as they are from each other: of each, told by those of other plans."""
-    found = []
-    for row in common:
-        others = np.flatnonzero(row < 1.0)
-        shared = PLAN_SPREAD**2 * row[others]
-        covariance = PLAN_SPREAD**2 * common[np.ix_(others, others)] + SCATTER**2 * np.eye(len(others))
-        found.append(PLAN_SPREAD**2 + SCATTER**2 - shared @ np.linalg.solve(covariance, shared))
-    return float(np.mean(found))
+def _certain(models: Sequence[Array], scatter: Array) -> Array:
+    """Inverse of the covariance of errors: what runs of a model share, and what is each run's, of which this is the variance."""
+    found = np.diag(1.0 / scatter)
+    for places in models:
+        sure = 1.0 / scatter[places]
+        found[np.ix_(places, places)] -= np.outer(sure, sure) / (1.0 / MODEL_SPREAD**2 + sure.sum())
+    return found
 
 
-def _in_common(one: Inputs, other: Inputs) -> float:
-    """What two runs have in common of what is their plans' own."""
-    if not same_model(one.model, other.model):
-        return 0.0
-    return float(discrepancy.correlation(one.model, one.settings, one.plan, other.settings, other.plan))
+def _of_another_plan(alike: Array) -> float:
+    """Variance of a run of a plan as far from the runs as they are from each other: of each, told by those of other plans.
+
+    Parameters
+    ----------
+    alike : what every two runs have in common
+    """
+    certain = np.linalg.inv(PLAN_SPREAD**2 * alike + SCATTER**2 * np.eye(len(alike)))
+    known: dict[bytes, float] = {}
+    for row in alike:
+        here = np.flatnonzero(row == 1.0)  # runs of this very plan: together, as all others tell of them
+        if here.tobytes() not in known:
+            known[here.tobytes()] = float(np.linalg.inv(certain[np.ix_(here, here)]).diagonal().sum())
+    return sum(known.values()) / len(alike)

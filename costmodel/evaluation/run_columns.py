@@ -1,0 +1,129 @@
+"""Measured runs as columns: estimated all at once, and compared with one another all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.evaluation.engine import memory_bill, timed_formula
+from costmodel.formulas import discrepancy
+from costmodel.formulas.quantities import Inputs, Memory, ModelNumbers, OwnRun, Software, Step
+from costmodel.records import stacked
+
+Array = NDArray[Any]
+COMPARED = 128
+"""Runs that are compared with all others at a time: their columns stay in a cache."""
+
+
+class Formula(NamedTuple):
+    """Runs that one formula serves.
+
+    Parameters
+    ----------
+    places : of them, among all runs
+    formula : of their steps' times, the memory known
+    inputs : numbers that all of them share, and columns of those that they don't, a run a line
+    bill : their memory, which no constant of time changes
+    """
+
+    places: Array
+    formula: Callable[..., Step]
+    inputs: Inputs
+    bill: Memory
+
+
+class Runs(NamedTuple):
+    """Runs that are estimated and compared at once.
+
+    Parameters
+    ----------
+    each : what the formula takes of each
+    formulas : the runs, by the formula that serves them
+    """
+
+    each: Sequence[Inputs]
+    formulas: Sequence[Formula]
+
+
+def runs_of(each: Sequence[Inputs]) -> Runs:
+    """Runs, ready to be estimated at once.
+
+    Parameters
+    ----------
+    each : what the formula takes of each
+    """
+    found = []
+    for places in _places(timed_formula(one.settings) for one in each):
+        inputs = stacked([each[place] for place in places])
+        with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
+            found.append(Formula(places, timed_formula(each[places[0]].settings), inputs, memory_bill(inputs)))
+    return Runs(each, found)
+
+
+def logarithms(runs: Runs, constants: Software) -> Array:
+    """Logarithms of the runs' estimates; with rows of constants a column of them for each number of those.
+
+    Parameters
+    ----------
+    runs : of `runs_of`
+    constants : of the framework, one or several of each
+    """
+    width = max((np.size(number) for group in constants for number in group), default=1)
+    found = np.empty((len(runs.each), width))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for places, formula, inputs, bill in runs.formulas:
+            found[places] = np.log(formula(*inputs._replace(software=constants), bill).total)
+    return found if width > 1 else found[:, 0]
+
+
+def of_one_model(models: Sequence[ModelNumbers]) -> Iterator[Array]:
+    """Places of the runs of each model, whatever the load of its experts, which is a run's.
+
+    Parameters
+    ----------
+    models : of each run
+    """
+    return _places(one._replace(experts=one.experts._replace(load=0.0)) for one in models)
+
+
+def in_common(one: Sequence[OwnRun | Inputs], other: Sequence[OwnRun | Inputs]) -> Array:
+    """What runs of a model have in common of what is their plans' own, each of some with each of others.
+
+    Parameters
+    ----------
+    one, other : runs of one model; lines and columns of what is found
+    """
+    found = np.empty((len(one), len(other)))
+    settings, plans = stacked([run.settings for run in other], axis=1), stacked([run.plan for run in other], axis=1)
+    for start in range(0, len(one), COMPARED):
+        some = one[start : start + COMPARED]
+        found[start : start + COMPARED] = discrepancy.correlation(
+            some[0].model, stacked([run.settings for run in some]), stacked([run.plan for run in some]), settings, plans
+        )
+    return found
+
+
+def common(runs: Runs) -> Array:
+    """What every two runs have in common of what is their plans' own.
+
+    Parameters
+    ----------
+    runs : of `runs_of`
+    """
+    found = np.zeros((len(runs.each),) * 2)
+    for places in of_one_model([one.model for one in runs.each]):
+        some = [runs.each[place] for place in places]
+        found[np.ix_(places, places)] = in_common(some, some)
+    np.fill_diagonal(found, 1.0)
+    return found
+
+
+def _places(marks: Iterable[Hashable]) -> Iterator[Array]:
+    """Places of what bears each mark."""
+    known: dict[Hashable, list[int]] = {}
+    for place, mark in enumerate(marks):
+        known.setdefault(mark, []).append(place)
+    return (np.array(places) for places in known.values())
