@@ -19,6 +19,7 @@ def full_space(question: Question, given: Tried) -> Tried:
     Schedules; recomputation of no, every fourth, every second or every layer, of the attention core and of ever more modules;
     shard groups of a node, of eight nodes and of all ranks; sequence parallelism on and off; every order of ranks with tensor
     ranks innermost; an optimizer on the device or in host memory; activations on the device, half and half or in host memory.
+    How tokens come to their experts every search tries.
     What changes the numbers that a run computes stays as asked: the dtype, and schedules that update with late gradients.
 
     Parameters

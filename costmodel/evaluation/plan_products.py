@@ -16,7 +16,17 @@ from numpy.typing import NDArray
 
 from costmodel.description import recomputation
 from costmodel.errors import InvalidValue
-from costmodel.evaluation.search_space import NEUTRAL, RULES, SPLIT, Column, Factor, Space, columns_of
+from costmodel.evaluation.search_space import (
+    NEUTRAL,
+    RULES,
+    SPLIT,
+    Column,
+    Factor,
+    LeftOut,
+    Space,
+    Tables,
+    columns_of,
+)
 from costmodel.formulas.quantities import PlanNumbers, Settings
 from costmodel.kernels.fields import INNER, LANES
 from costmodel.records import as_column, as_number
@@ -42,6 +52,17 @@ class Rows(NamedTuple):
     def starts(self) -> Whole:
         """The first row of each split."""
         return np.cumsum(self.counts) - self.counts
+
+    def only(self, kept: NDArray[np.bool_], of_split: Whole) -> Rows:
+        """Some of the rows.
+
+        Parameters
+        ----------
+        kept : which
+        of_split : the split of each
+        """
+        counts = np.bincount(of_split[kept], minlength=len(self.counts)).astype(np.int64)
+        return Rows({name: column[kept] for name, column in self.columns.items()}, counts)
 
 
 class Product(NamedTuple):
@@ -110,6 +131,7 @@ class LegalPlans:
     passes : of each row of `pipelines`, which of `micro_batches` with `sequence_parallel` are legal
     micro_batches : that are tried
     sequence_parallel : the same by split
+    kinds : which kinds of recomputation are tried
     considered : combinations in all
     rejected : how many broke which rule first
     """
@@ -123,6 +145,7 @@ class LegalPlans:
     passes: NDArray[np.bool_]
     micro_batches: Column
     sequence_parallel: Column
+    kinds: NDArray[np.bool_]
     considered: int
     rejected: dict[str, int]
 
@@ -131,18 +154,32 @@ class LegalPlans:
             return 0
         splits = np.repeat(np.arange(len(self.experts.counts)), self.pipelines.counts)
         passes = np.bincount(splits, self.passes.sum(axis=1), minlength=len(self.experts.counts))
-        return int((self.experts.counts * self.shards.counts * passes).sum()) * len(self.space.recompute)
+        return int((self.experts.counts * self.shards.counts * passes).sum()) * int(np.count_nonzero(self.kinds))
 
-    def without(self, repeated: NDArray[np.bool_]) -> LegalPlans:
-        """The same but for some splits, whose plans count as repeated.
+    @property
+    def tables(self) -> Tables:
+        """The rows that make the plans."""
+        splits = np.arange(len(self.experts.counts))
+        return Tables(
+            self.split, self.experts.columns, self.pipelines.columns, np.repeat(splits, self.experts.counts),
+            np.repeat(splits, self.pipelines.counts),
+        )  # fmt: skip
+
+    def without(self, out: LeftOut) -> LegalPlans:
+        """The same but for some rows, whose plans count as repeated.
 
         Parameters
         ----------
-        repeated : of each split, whether its plans are left out
+        out : which rows
         """
-        kept = np.repeat(~repeated, self.experts.counts)
-        experts = Rows({name: column[kept] for name, column in self.experts.columns.items()}, self.experts.counts * ~repeated)
-        left = dataclasses.replace(self, experts=experts)
+        tables = self.tables
+        experts = ~(out.experts | out.splits[tables.of_experts])
+        pipelines = ~out.pipelines
+        left = dataclasses.replace(
+            self, experts=self.experts.only(experts, tables.of_experts),
+            pipelines=self.pipelines.only(pipelines, tables.of_pipelines), passes=self.passes[pipelines],
+            kinds=self.kinds & ~out.kinds,
+        )  # fmt: skip
         return dataclasses.replace(left, rejected={**self.rejected, "repeated": len(self) - len(left)})
 
     def products(self, most: int = BLOCK) -> Iterator[Product]:
@@ -185,7 +222,8 @@ class LegalPlans:
         inner, recomputed = self._inner(shared, splits, width)
         legal = np.zeros((len(group), width), dtype=bool)
         kinds = len(self.space.recompute)
-        legal[:, : self.passes.shape[1] * kinds] = np.repeat(self.passes[pipeline], kinds, axis=1)
+        tried = np.tile(self.kinds, self.passes.shape[1])
+        legal[:, : len(tried)] = np.repeat(self.passes[pipeline], kinds, axis=1) & tried
         return Product(
             outer, inner, group, legal, columns_of({**NEUTRAL, **outer}, dict.fromkeys(recomputation.FIELDS, 0.0), self.order),
             columns_of({**NEUTRAL, **inner}, recomputed, self.order),
@@ -224,7 +262,10 @@ def legal_plans(space: Space, settings: Settings, order: Sequence[str], most: in
     kinds = len(space.recompute)
     if not found:
         none = Rows({}, np.zeros(0, dtype=np.int64))
-        return LegalPlans(space, order, split, none, none, none, np.zeros((0, 1), dtype=bool), np.ones(1), np.ones((0, 1)), 0, {})
+        return LegalPlans(
+            space, order, split, none, none, none, np.zeros((0, 1), dtype=bool), np.ones(1), np.ones((0, 1)),
+            np.ones(kinds, dtype=bool), 0, {},
+        )  # fmt: skip
     made = space.factors(found)
     factors = made[:3]
     considered = _considered(factors, len(found), kinds)
@@ -240,7 +281,8 @@ def legal_plans(space: Space, settings: Settings, order: Sequence[str], most: in
     pairs = {name: pipelines[0].columns[name][::many] for name in ("virtual_stages", "schedule")}
     return LegalPlans(
         space, order, split, _kept(*experts), _kept(Factor((), pairs, pipelines[0].counts // many), some), _kept(*shards),
-        passes[some], made.micro_batches, made.sequence_parallel, considered, _rejected(factors, first, kinds),
+        passes[some], made.micro_batches, made.sequence_parallel, np.ones(kinds, dtype=bool), considered,
+        _rejected(factors, first, kinds),
     )  # fmt: skip
 
 
@@ -256,8 +298,7 @@ def _considered(factors: Sequence[Factor], splits: int, kinds: int) -> int:
 def _kept(factor: Factor, legal: NDArray[np.bool_]) -> Rows:
     """The legal rows of a factor."""
     of_split = np.repeat(np.arange(len(factor.counts)), factor.counts)
-    counts = np.bincount(of_split[legal], minlength=len(factor.counts)).astype(np.int64)
-    return Rows({name: column[legal] for name, column in factor.columns.items()}, counts)
+    return Rows(factor.columns, factor.counts).only(legal, of_split)
 
 
 def _rejected(factors: Sequence[Factor], first: Sequence[Whole], kinds: int) -> dict[str, int]:

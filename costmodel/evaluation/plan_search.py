@@ -34,7 +34,7 @@ from costmodel.evaluation.full_space import SPACES, full_space
 from costmodel.evaluation.plan_products import LegalPlans, Product, legal_plans
 from costmodel.evaluation.ranking import LEADERS
 from costmodel.evaluation.search_result import Evaluated, SearchResult
-from costmodel.evaluation.search_space import Column, Space
+from costmodel.evaluation.search_space import Column, Space, expert_choices
 from costmodel.evaluation.selection import Found, Selection
 from costmodel.evaluation.simplicity import simplest_first
 from costmodel.evaluation.twins import WITH_TWINS, groups_of_twins, led_by
@@ -122,7 +122,8 @@ def search(
         given = full_space(question, given)
     elif given["rank_order"] is None and len(question.framework.rank_orders) > 1 and (cluster.gpus or 1) > 1:
         given["rank_order"] = list(question.framework.rank_orders)
-    tried = Space(question, global_batch, seq_len, given)
+    opened = expert_choices(question, given)
+    tried = Space(question, global_batch, seq_len, {**given, **opened}, tuple(opened))
     tried.refuse_what_the_framework_lacks()
     spread = spread_of(question.framework, cluster.device, bool(model.experts))
     limit = spread.margin(fit_probability) * float(cluster.device.usable_memory or 0.0)
@@ -207,8 +208,10 @@ class _Tally:
         if read not in self._legal:
             self._legal[read] = legal_plans(self.space, settings, sample.rank_order, self.most)
         found = dataclasses.replace(self._legal[read], order=sample.rank_order)
-        repeated = self.space.repeated(found.split, sample)
-        return found.without(repeated) if repeated.any() else found
+        if not len(found):
+            return found
+        out = self.space.left_out(found.tables, sample)
+        return found.without(out) if out.any else found
 
     def _sample(self, chosen: Row, refused: list[str]) -> Plan | None:
         """A plan with some choices, or None where they can't be had together, which is noted."""

@@ -38,6 +38,8 @@ Tried: TypeAlias = dict[str, list[Any] | None]
 Table: TypeAlias = NDArray[Any]
 Value = TypeVar("Value", bound=Hashable)
 SPLIT = ("tensor", "context", "pipeline", "data")
+OF_EXPERTS = ("dispatcher", "overlap_experts")
+"""Choices of how tokens come to their experts: results are the same, so that a search tries what the framework has of them."""
 NEUTRAL: Mapping[str, Column | float] = {
     "expert": 1.0, "expert_tensor": 1.0, "virtual_stages": 1.0, "schedule": ONE_F_ONE_B, "micro_batch": 1.0,
     "zero_stage": 0.0, "sequence_parallel": 0.0, "shard_group": 1.0,
@@ -89,6 +91,37 @@ class Factor(NamedTuple):
     offered: NDArray[np.bool_] | None = None
 
 
+class Tables(NamedTuple):
+    """Rows of the legal plans of a space, which with each other make the plans.
+
+    Parameters
+    ----------
+    split : degrees whose product is the GPUs, of each split
+    experts, pipelines : columns of the legal rows of all splits
+    of_experts, of_pipelines : the split of each of these rows
+    """
+
+    split: Mapping[str, Column]
+    experts: Mapping[str, Column]
+    pipelines: Mapping[str, Column]
+    of_experts: NDArray[np.int64]
+    of_pipelines: NDArray[np.int64]
+
+
+class LeftOut(NamedTuple):
+    """Which rows of `Tables` are left out with a choice, and which kinds of recomputation."""
+
+    splits: NDArray[np.bool_]
+    experts: NDArray[np.bool_]
+    pipelines: NDArray[np.bool_]
+    kinds: NDArray[np.bool_]
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a row that is left out."""
+        return any(bool(rows.any()) for rows in self)
+
+
 class Factors(NamedTuple):
     """The factors of every split.
 
@@ -108,12 +141,16 @@ class Factors(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Space:
-    """What is tried along each dimension: given values, or None for all that make sense."""
+    """What is tried along each dimension: given values, or None for all that make sense.
+
+    `opened` names dimensions that nobody asked for, whose values are in `given` as the framework has several.
+    """
 
     question: Question
     global_batch: int
     seq_len: int
     given: Tried
+    opened: tuple[str, ...] = ()
 
     def refuse_what_the_framework_lacks(self) -> None:
         """InvalidValue where of what frameworks differ in only such values are asked for as this one hasn't."""
@@ -213,14 +250,40 @@ class Space:
             (float(v), CODES[name]) for v in self.chunks(p) for name in self.given["schedule"] or [defaults[v > 1]]
         )  # fmt: skip
 
-    def repeated(self, split: Mapping[str, Column], sample: Plan) -> NDArray[np.bool_]:
-        """Splits that an earlier choice has too: a dimension of one rank has no place in an order, and exchanges nothing.
+    def left_out(self, tables: Tables, sample: Plan) -> LeftOut:
+        """Rows that aren't tried with the choices of a plan: an earlier choice has them too, or the framework refuses them.
+
+        Experts of one rank get no tokens from others. What hides the tokens' way under another micro-batch takes one that is at
+        work beside: model chunks under a pipeline, and no layer that is recomputed whole, nor its experts; schedules that pair
+        passes do it in any case. None of this holds of a choice that was asked for.
 
         Parameters
         ----------
-        split : columns of degrees
-        sample : a plan with the choices, of which the order of ranks and what context ranks exchange are read
+        tables : rows of the legal plans
+        sample : a plan with the choices
+
+        References
+        ----------
+        NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/transformer_config.py, ``overlap_moe_expert_parallel_comm``
         """
+        kinds = np.zeros(len(self.recompute), dtype=bool)
+        splits = self._repeated(tables.split, sample)
+        lone = tables.experts["expert"] <= 1.0
+        experts, pipelines = np.zeros_like(lone), np.zeros(len(tables.of_pipelines), dtype=bool)
+        if "dispatcher" in self.opened and sample.dispatcher != (self.given["dispatcher"] or [None])[0]:
+            experts |= lone
+        if "overlap_experts" in self.opened and sample.overlap_experts:
+            experts |= lone
+            staged = tables.split["pipeline"][tables.of_pipelines] > 1.0
+            pipelines |= staged & (tables.pipelines["virtual_stages"] <= 1.0)
+            paired = [CODES[name] for name in SCHEDULES if SCHEDULES[name].paired]
+            pipelines |= staged & _among(tables.pipelines["schedule"], paired)
+            kinds |= np.array([_whole_experts(kind) for kind in self.recompute])
+            splits |= sample.dtype in ("fp32", "tf32")
+        return LeftOut(splits, experts, pipelines, kinds)
+
+    def _repeated(self, split: Mapping[str, Column], sample: Plan) -> NDArray[np.bool_]:
+        """Splits that an earlier choice has too: a dimension of one rank has no place in an order, and exchanges nothing."""
         order = sample.rank_order
         apart = {name: np.asarray(column) > 1.0 for name, column in split.items()}
         ways = self.given["context_communication"] or [sample.context_communication]
@@ -318,6 +381,27 @@ class Space:
         if factor.offered is not None:
             first[~factor.offered] = -1
         return first
+
+
+def expert_choices(question: Question, given: Tried) -> Tried:
+    """Values of `OF_EXPERTS` that a search tries unasked: the framework's default, and what else it has.
+
+    Parameters
+    ----------
+    question : model, cluster and framework
+    given : values to try by dimension; None where it was left open
+    """
+    model, cluster, framework = question.model, question.cluster, question.framework
+    ranks = given["expert_parallel"] or [model.experts if "expert" in framework.dimensions else 1]
+    if not model.experts or (cluster.gpus or 1) == 1 or max(ranks) == 1:
+        return {}
+    had = {name: [getattr(framework, name), value] for name, value in framework.switches if name in OF_EXPERTS}
+    return {name: had[name] for name in OF_EXPERTS if given[name] is None and name in had and len(set(had[name])) > 1}
+
+
+def _whole_experts(recompute: str | int) -> bool:
+    """Whether a layer's routed experts are recomputed, with all of it or by themselves."""
+    return isinstance(recompute, int) or recompute == "full" or "experts" in recomputation.modules_of(recompute)
 
 
 def violations(

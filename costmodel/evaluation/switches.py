@@ -10,6 +10,7 @@ from costmodel.checks import kind, positive_int
 from costmodel.errors import CostModelError
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.evaluation.search_result import SearchResult
+from costmodel.evaluation.search_space import OF_EXPERTS
 from costmodel.formulas.pipeline.schedules import SCHEDULES
 from costmodel.records import Row
 
@@ -40,9 +41,9 @@ class Faster(NamedTuple):
 def faster_with(result: SearchResult, most: int = 4) -> list[Faster]:
     """What would make a search's best plan faster, though no search turns it on unasked.
 
-    Tried are the switches of `Framework.switches`, one by one with the best plan, and the framework's other schedules, of which
-    the one with the best plan of all is named. They depend on versions, builds or links that a question doesn't state; what
-    changes the numbers that a run computes isn't among them.
+    Tried are the switches of `Framework.switches` that a search doesn't try by itself, one by one with the best plan, and
+    the framework's other schedules, of which the one with the best plan of all is named. They depend on versions, builds or
+    links that a question doesn't state; what changes the numbers that a run computes isn't among them.
 
     Parameters
     ----------
@@ -82,7 +83,7 @@ def faster_with(result: SearchResult, most: int = 4) -> list[Faster]:
 def _switched(result: SearchResult) -> Iterator[tuple[Row, Estimate]]:
     best = result.best
     for name, value in best.framework.switches:
-        if name in result.asked or getattr(best.plan, name) == value:
+        if name in (*OF_EXPERTS, *result.asked) or getattr(best.plan, name) == value:
             continue
         change: Row = {name: value}
         try:

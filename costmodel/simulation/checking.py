@@ -107,7 +107,8 @@ def search(
         the GPUs, virtual stages every even split up to 8, micro-batch the powers of two up to 16, recompute none,
         the light modules of a model of experts or with latent attention, and full (and selective where attention is not
         flash), ZeRO every stage the framework has, a copy of what it shards over all ranks or over those inside a node,
-        ranks in each order that the framework can place them in; all else is the framework's default.
+        ranks in each order that the framework can place them in, and tokens on each way to their experts that it has: copies
+        for each or one for all on a node, while another micro-batch works or not; all else is the framework's default.
 
     Returns
     -------

@@ -24,7 +24,9 @@ from costmodel import (
 from costmodel.description.dimensions import RANK_ORDER
 from costmodel.description.framework import Framework
 from costmodel.description.plan import SCHEDULES
+from costmodel.description.recomputation import modules_of
 from costmodel.evaluation import plan_products
+from costmodel.evaluation.search_space import OF_EXPERTS
 from costmodel.evaluation.selection import unbeaten
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS
@@ -54,7 +56,8 @@ def spaces(draw):
     given = {
         "tensor_parallel": some(1, 2, 4), "pipeline_parallel": some(1, 2, 4), "context_parallel": some(1, 2),
         "virtual_stages": some(1, 2), "micro_batch": some(1, 2, 3, 4), "zero_stage": some(0, 1, 2, 3),
-        "recompute": some("none", "selective", "full", 2), "sequence_parallel": some(True, False),
+        "recompute": some("none", "selective", "full", 2, *{"experts"}.intersection(framework.recompute_modules)),
+        "sequence_parallel": some(True, False),
     }  # fmt: skip
     if draw(st.booleans()):
         own = framework.schedules[0]  # a search is refused where the framework has none of those asked for
@@ -71,10 +74,24 @@ def spaces(draw):
     return model, cluster, framework, given
 
 
+def of_experts(model, framework):
+    """How tokens come to their experts, where the framework has several ways."""
+    if not model.experts:
+        return {}
+    return {name: [getattr(framework, name), value] for name, value in framework.switches if name in OF_EXPERTS}
+
+
+def can_overlap(fields):
+    """Whether Megatron-Core's own checks let tokens travel while another micro-batch works (transformer_config.py)."""
+    another = fields["pipeline_parallel"] == 1 or fields["virtual_stages"] > 1
+    kept = fields["recompute"] in ("none", "selective") or "experts" not in modules_of(fields["recompute"])
+    return another and kept and fields["recompute"] not in ("full", 2) and fields["schedule"] != "dualpipe"
+
+
 def brute_force(model, cluster, framework: Framework, given, **asked):
     """Every legal plan, by `estimate`: the fields that were varied, with the sequence parallelism that a search means."""
-    found = {}
-    given = {"rank_order": framework.rank_orders, "shard_group": [None, "node"], **given}
+    found, asked_for = {}, set(given)
+    given = {"rank_order": framework.rank_orders, "shard_group": [None, "node"], **of_experts(model, framework), **given}
     names = list(given)
     for values in itertools.product(*given.values()):
         fields = dict(zip(names, values, strict=True))
@@ -93,6 +110,8 @@ def brute_force(model, cluster, framework: Framework, given, **asked):
                 continue
         if fields["shard_group"] == ranks:
             fields["shard_group"] = None
+        if fields.get("overlap_experts") and "overlap_experts" not in asked_for and not can_overlap(fields):
+            continue
         key = tuple(sorted((name, str(value)) for name, value in fields.items()))
         try:
             found[key] = estimate(model, cluster, Plan(**asked, **fields), framework)
@@ -152,13 +171,14 @@ def test_a_bound_changes_no_answer(gpus, model):
 
 def effect(plan):
     """The plan without what has no effect: what is sharded over one rank, the group of what is not sharded, the schedule of
-    one rank's one micro-batch, the place of dimensions of one rank."""
+    one rank's one micro-batch, the place of dimensions of one rank, the way of tokens to experts that are all at hand."""
     ranks = plan.data_parallel * plan.context_parallel
     alone = ranks == 1 or not plan.zero_stage
     order = tuple(name for name in plan.rank_order if getattr(plan, f"{name}_parallel") > 1)
     return dataclasses.replace(
         plan, zero_stage=0 if alone else plan.zero_stage, shard_group=None if alone else plan.shard_group,
         schedule="1f1b" if plan.pipeline_parallel == plan.virtual_stages == plan.micro_batches == 1 else plan.schedule,
+        **(dict.fromkeys(OF_EXPERTS) if plan.expert_parallel == 1 else {}),
         rank_order=(*order, *(name for name in RANK_ORDER if name not in order)),
     )  # fmt: skip
 
