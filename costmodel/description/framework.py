@@ -83,6 +83,8 @@ class Framework:
     repeat_keys : keys and values that several queries share are copied for each before the attention kernel
     keep_quantised_inputs : products with quantised weights keep their inputs, unread, until the next loss replaces the last
     adapter_dropout : what its adapters take is dropped out, as its recipes have it
+    keep_expert_outputs : the router's probabilities weigh the outputs of experts, which are kept for it; else what their second
+        product reads
     keep_activated : activation and product of a gated MLP are separate kernels, and the activated gate is kept beside both
     separate_projections : queries, keys and values are products of their own, and so are gate and up of a gated MLP
     grouped_experts : one kernel multiplies for all experts of a rank; else they are multiplied one by one, if no plan fuses them
@@ -94,6 +96,11 @@ class Framework:
     deferred_sums : under a pipeline gradients that are sharded are summed once a step, and whole until then
     narrow_copies : in 8 and 4 bit, what products save are their inputs as cast, and each weight is held cast twice (also
         transposed); else they are cast again when needed
+    narrow_weights : dtypes of 8 and 4 bit in which layers' weights are held as cast alone, in both layouts, and gathered so
+    activation_input_bytes : where products are narrow, of what an MLP's activation reads, as saved for its backward pass; 0: as
+        wide as it is [bytes]
+    attention_output_bytes : where products are narrow, of an attention kernel's output as saved for it and for the product
+        behind it; 0: as wide as it is, and the product's narrow copy beside [bytes]
     backward_gradient_bytes : of a second copy of each gradient, as the backward pass leaves it, held all step [bytes]
     retained_logit_bytes : per logit of the micro-batch before, still held at the next one's loss [bytes]
     lazy_gradients : gradients are freed after the update, and come up as the next backward pass makes them
@@ -152,6 +159,7 @@ class Framework:
     keep_quantised_inputs: bool = False
     adapter_dropout: bool = True
     keep_activated: bool = False
+    keep_expert_outputs: bool = True
     separate_projections: bool = False
     grouped_experts: bool = True
     fused_accumulation: bool = False
@@ -160,6 +168,9 @@ class Framework:
     module_hooks: bool = False
     deferred_sums: bool = False
     narrow_copies: bool = False
+    narrow_weights: Sequence[str] = ()
+    activation_input_bytes: float = 0.0
+    attention_output_bytes: float = 0.0
     lazy_gradients: bool = False
     backward_gradient_bytes: float = 0.0
     retained_logit_bytes: float = 0.0
@@ -208,7 +219,7 @@ class Framework:
         for system in systems:
             kind("server_systems", system, ServerSystem, "ServerSystem(name=..., ...)")
         for field, known in (("dimensions", SPLITTING), ("schedules", SCHEDULES), ("dtypes", DTYPES),
-                             ("recompute_modules", tuple(MODULES)),
+                             ("recompute_modules", tuple(MODULES)), ("narrow_weights", DTYPES),
                              ("context_communications", CONTEXT_COMMUNICATIONS)):  # fmt: skip
             object.__setattr__(self, field, tuple(listing(field, getattr(self, field))))
             for value in getattr(self, field):
@@ -227,14 +238,16 @@ class Framework:
         choice("buckets", self.buckets, RULES)
         choice("dispatcher", self.dispatcher, DISPATCHERS)
         for field in ("gradient_bytes", "reduce_bytes", "optimizer_bytes", "parameter_bytes", "logit_bytes", "weight_traffic",
-                      "backward_gradient_bytes", "retained_logit_bytes", "update_bytes", "flat_gradient_bytes"):  # fmt: skip
+                      "backward_gradient_bytes", "retained_logit_bytes", "update_bytes", "flat_gradient_bytes",
+                      "activation_input_bytes", "attention_output_bytes"):  # fmt: skip
             real(field, getattr(self, field), 0.0, 64.0)
         for field in ("sequence_parallel", "fused_cross_entropy", "fused_norms", "overlap_gradients", "overlap_parameters",
                       "overlap_tensor", "overlap_pipeline", "overlap_experts", "scatter_boundary", "keep_gathered",
                       "gather_logits", "balanced_stages", "keep_rotated", "keep_activated", "narrow_copies",
                       "lazy_gradients", "repeat_keys", "keep_quantised_inputs", "adapter_dropout", "flat_updates",
                       "double_registers", "older_flash", "first_flash", "fused_accumulation", "grouped_experts",
-                      "separate_projections", "module_hooks", "deferred_sums", "half_gradients"):  # fmt: skip
+                      "separate_projections", "module_hooks", "deferred_sums", "half_gradients",
+                      "keep_expert_outputs"):  # fmt: skip
             flag(field, getattr(self, field))
         if self.time_error is not None:
             real("time_error", self.time_error, 0.0, 10.0)

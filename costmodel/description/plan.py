@@ -397,14 +397,17 @@ class Plan:
         updating = max(framework.update_bytes, least) if framework.update_bytes else copied_up
         served, system = plan.synchronisation == "parameter-server", framework.server_system(plan.synchronisation)
         copied = narrow.get(str(plan.dtype), 0.0) if framework.narrow_copies else 0.0
+        packed, primary = PACKED.get(plan.adapter), plan.dtype in framework.narrow_weights
         widths = Widths(
             compute=narrow.get(str(plan.dtype), bytes_), activation=bytes_,
             # an operand is gathered as it is cast, but where each of its rows is scaled by itself (torchao's recipe of that name)
             gathered=bytes_ if plan.dtype == "fp8-rowwise" else narrow.get(str(plan.dtype), bytes_),
             input=copied or bytes_, input_copy=copied,
+            activated=framework.activation_input_bytes if copied and framework.activation_input_bytes else bytes_,
+            attended=framework.attention_output_bytes if copied and framework.attention_output_bytes else bytes_ + copied,
             # weights that are stored as narrow are read as they are, and transposed when needed
-            weight_copy=2.0 * copied if stored > copied else 0.0,
-            parameter=stored, stored=PACKED[plan.adapter].parameter if plan.adapter in PACKED else stored,
+            weight_copy=copied if primary else 2.0 * copied if stored > copied else 0.0,
+            parameter=stored, stored=packed.parameter if packed else copied if primary else stored,
             backward_gradient=framework.backward_gradient_bytes, retained_logit=framework.retained_logit_bytes,
             update=updating, flat_gradient=framework.flat_gradient_bytes,
             gradient=gradient, reduce=min(max(framework.reduce_bytes, least), gradient),
@@ -426,7 +429,8 @@ class Plan:
         habits = FrameworkHabits(
             gather_logits=float(framework.gather_logits), balanced_stages=float(framework.balanced_stages),
             keep_gathered=float(framework.keep_gathered), keep_rotated=float(framework.keep_rotated),
-            repeat_keys=float(framework.repeat_keys), keep_activated=float(framework.keep_activated),
+            repeat_keys=float(framework.repeat_keys), keep_expert_outputs=float(framework.keep_expert_outputs),
+            keep_activated=float(framework.keep_activated),
             separate_projections=float(framework.separate_projections), grouped_experts=float(framework.grouped_experts),
             fused_accumulation=float(framework.fused_accumulation), module_hooks=float(framework.module_hooks),
             deferred_sums=float(framework.deferred_sums), weight_traffic=float(framework.weight_traffic),

@@ -266,6 +266,8 @@ class Widths(NamedTuple):
     gathered: Number  # of an activation that a tensor group gathers for a product
     input: Number  # of a product's saved input: narrower than `activation` where its copy is
     input_copy: Number  # of a narrow copy of an input that is saved wide as well
+    activated: Number  # of what an MLP's activation read, as it is saved
+    attended: Number  # of a flash kernel's output with the copy that the product behind it keeps
     weight_copy: Number  # of the narrow copies of a weight that products read
     backward_gradient: Number  # of a second copy of a gradient, as the backward pass leaves it, held all step
     retained_logit: Number  # per logit of the micro-batch before, still held at the next one's loss
@@ -299,6 +301,7 @@ class FrameworkHabits(NamedTuple):
     keep_gathered: Number  # 1: under sequence parallelism the gathered inputs of products are kept, not gathered again
     keep_rotated: Number  # 1: kernels of their own rotate queries and keys, which are kept before and after
     repeat_keys: Number  # 1: keys and values that several queries share are copied for each
+    keep_expert_outputs: Number  # 1: outputs of experts are kept, as the router's probabilities weigh them
     keep_activated: Number  # 1: activation and product are kernels of their own, between which the activated gate is kept
     separate_projections: Number  # 1: queries, keys and values, and gate and up, are products of their own
     grouped_experts: Number  # 1: one kernel multiplies for all experts of a rank; 0: one for each

@@ -17,7 +17,8 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     Queries, keys, values and the output (2 bytes each), and for separate kernels the softmax, the dropped-out
     softmax and its mask: :math:`5 a s` bytes a token with dropout, :math:`2 a s` without. The output is the input of the
     projection; a flash kernel saves it too, so that beside a narrow copy it is kept whole. Keys and values that several
-    queries share are saved once for all of them, or once for each where a framework repeats them first.
+    queries share are saved once for all of them, or once for each where a framework repeats them first. Some software keeps one
+    copy of the output in few bits for both.
 
     Parameters
     ----------
@@ -38,9 +39,8 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     rotated = layer.rotates(model) * settings.framework.keep_rotated * (attention.heads + kv_heads) * attention.head_dim
     compressed = 2.0 * plan.tensor * (attention.query_latent + attention.kv_latent + attention.rope_head_dim)
     saved = ops.where(attention.latent > 0.0, full + compressed, plain + rotated)
-    kept_twice = bytes_ + widths.input_copy
     _, last, _, _ = adapters.kept_inputs(settings.adapter)
-    output_width = ops.where(settings.kernels.flash_attention > 0.0, kept_twice, last * widths.input)
+    output_width = ops.where(settings.kernels.flash_attention > 0.0, widths.attended, last * widths.input)
     output = attention.heads * attention.value_head_dim * output_width
     per_score = bytes_ + model.dropout * (bytes_ + 1.0)
     scores = per_score * attention.heads * settings.seq_len * (1.0 - plan.recompute_attention)
@@ -51,8 +51,8 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
 def mlp_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """Bytes saved by the MLP of an average layer for one token, divided over tensor ranks: inner tensors.
 
-    Experts save their permuted inputs, their inner tensors and their outputs, `experts_per_token` times and on
-    the busiest rank.
+    Experts save their permuted inputs and their inner tensors, `experts_per_token` times and on the busiest rank; their outputs
+    too where a router's probability multiplies these, not where it multiplies what the second product reads.
 
     Parameters
     ----------
@@ -72,15 +72,20 @@ def mlp_parts(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, 
     Parameters
     ----------
     model, settings : `ModelNumbers`, `Settings`
+
+    References
+    ----------
+    NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/moe/experts.py (``weighted_bias_swiglu_impl``: probabilities before the
+    second product) and huggingface/transformers src/transformers/models/mixtral/modeling_mixtral.py (behind it)
     """
     widths, mixture = settings.widths, model.experts
     _, _, first, last = adapters.kept_inputs(settings.adapter)
     beside = model.mlp.gated * settings.framework.keep_activated
     limited = widths.activation * 2.0 * layer.clamps_apart(model, settings)
     of_experts = (1.0 - settings.kernels.fused_experts) * limited
-    width = widths.activation * (1.0 + model.mlp.gated * (1.0 + settings.framework.keep_activated)) + last * widths.input
+    width = widths.activated * (1.0 + model.mlp.gated) + widths.activation * beside + last * widths.input
     routed = mixture.load * mixture.per_token
-    permuted = (first * widths.input + widths.activation) * model.hidden
+    permuted = (first * widths.input + settings.framework.keep_expert_outputs * widths.activation) * model.hidden
     activated = routed * (widths.activation * beside + last * widths.input + of_experts) * mixture.width
     experts = routed * ((width + of_experts) * mixture.width + permuted)
     return (width + limited) * model.mlp.width, experts, (width + limited) * mixture.shared_width, activated

@@ -192,7 +192,9 @@ def gathered_width(settings: Settings, plan: PlanNumbers) -> Number:
     ----------
     settings, plan : `Settings`, `PlanNumbers`
     """
-    return ops.where(plan.shard_weights > 0.0, settings.widths.stored, settings.widths.parameter * settings.trainable)
+    widths = settings.widths
+    updated = ops.where(settings.adapter.frozen > 0.0, widths.parameter, widths.stored) * settings.trainable
+    return ops.where(plan.shard_weights > 0.0, widths.stored, updated)
 
 
 def model_flop_per_token(model: ModelNumbers, settings: Settings, causal: Number) -> Number:

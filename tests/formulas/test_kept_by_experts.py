@@ -1,0 +1,81 @@
+"""What experts keep, and what is held beside for the way to them, counted by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from costmodel import Plan, Transformer, estimate, load_cluster, load_framework, load_model
+from costmodel.formulas.transformer import activations
+
+TOKENS, HIDDEN, WIDTH, PER_TOKEN = 2048, 1024, 512, 4
+MODEL = Transformer(
+    name="sparse", layers=8, hidden=HIDDEN, heads=8, kv_heads=8, feed_forward=WIDTH, vocabulary=1000, experts=16,
+    experts_per_token=PER_TOKEN, expert_feed_forward=WIDTH, shared_expert_feed_forward=0, dense_layers=0,
+)  # fmt: skip
+CLUSTER = load_cluster("dgx-h100", gpus=8)
+
+
+def kept(framework, model=MODEL, **fields):
+    """Bytes that a layer keeps of a micro-batch."""
+    plan = Plan(global_batch=8, seq_len=TOKENS, data_parallel=8, expert_parallel=8, **fields)
+    inputs = estimate(model, CLUSTER, plan, framework).inputs
+    return float(activations.layer_activations(inputs.model, inputs.settings, inputs.plan))
+
+
+def test_outputs_of_experts_are_kept_only_where_probabilities_weigh_them():
+    """Megatron-Core weighs what the second product reads, Hugging Face what it makes."""
+    weighed_inside = load_framework("megatron-core")
+    weighed_outside = dataclasses.replace(weighed_inside, keep_expert_outputs=True)
+    outputs = 2 * TOKENS * PER_TOKEN * HIDDEN
+    assert kept(weighed_outside) - kept(weighed_inside) == pytest.approx(outputs)
+    assert load_framework("hf-trainer").keep_expert_outputs
+
+
+def test_of_a_routed_copy_its_input_and_three_tensors_of_the_experts_width_are_kept():
+    """Input, gate and up, and the product's input, 2 bytes each; without experts per token nothing of it."""
+    more = dataclasses.replace(MODEL, experts_per_token=PER_TOKEN + 1)
+    each = kept("megatron-core", more) - kept("megatron-core")
+    assert each == pytest.approx(TOKENS * 2 * (HIDDEN + 3 * WIDTH))
+
+
+def test_software_that_keeps_inputs_of_activations_in_8_bit_keeps_half_of_them():
+    """DeepSeek-V3 report, section 3.3.3; the attention's output is kept once, in 12 bit."""
+    plain = dataclasses.replace(load_framework("hai-llm"), activation_input_bytes=0.0, attention_output_bytes=0.0)
+    inputs = dataclasses.replace(plain, activation_input_bytes=1.0)
+    outputs = dataclasses.replace(plain, attention_output_bytes=1.5)
+    whole = kept(plain, dtype="fp8-block")
+    assert whole - kept(inputs, dtype="fp8-block") == pytest.approx(TOKENS * PER_TOKEN * 2 * WIDTH)
+    assert whole - kept(outputs, dtype="fp8-block") == pytest.approx(TOKENS * HIDDEN * 1.5)
+    assert kept(inputs) == kept(plain) == kept(outputs)  # 16-bit products keep what they read
+
+
+def test_weights_that_are_held_narrow_alone_take_half_of_those_with_a_wide_copy():
+    """Two layouts of a byte, or two bytes besides; embedding and head stay wide."""
+    model, cluster = load_model("llama3-70b"), load_cluster("dgx-h100", gpus=64)
+    plan = Plan(global_batch=64, seq_len=2048, tensor_parallel=8, data_parallel=8, dtype="fp8")
+    narrow = load_framework("nemo")
+    assert "fp8" in narrow.narrow_weights
+    held, wide = (
+        float(estimate(model, cluster, plan, framework).memory.weights)
+        for framework in (narrow, dataclasses.replace(narrow, narrow_weights=()))
+    )
+    edges = 2 * model.vocabulary * model.hidden
+    assert wide - held == pytest.approx(2 * (model.parameters - edges) / 8, rel=1e-3)
+
+
+def test_a_micro_batch_on_its_way_to_experts_while_another_works_is_held_a_chunk_longer():
+    """Megatron-Core runs one chunk's forward pass more before the first backward pass."""
+    cluster = load_cluster("dgx-h100", gpus=16)
+    plan = Plan(
+        global_batch=64, seq_len=TOKENS, pipeline_parallel=2, virtual_stages=2, data_parallel=8, expert_parallel=8,
+        schedule="interleaved",
+    )  # fmt: skip
+    answers = [
+        estimate(MODEL, cluster, dataclasses.replace(plan, overlap_experts=overlap), "megatron-core") for overlap in (False, True)
+    ]
+    inputs = answers[0].inputs
+    layer = float(activations.kept_activations(inputs.model, inputs.settings, inputs.plan, inputs.software))
+    plain, ahead = (float(answer.memory.activations) for answer in answers)
+    assert ahead - plain == pytest.approx(MODEL.layers / 4 * layer, rel=1e-2)
