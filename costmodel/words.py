@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, WRITTEN
+from costmodel.description.framework import OF_EXPERTS
 
 if TYPE_CHECKING:
     from costmodel.description.plan import Plan
@@ -134,6 +135,7 @@ def field_name(field: str) -> str:
 SAID: tuple[tuple[str, tuple[object, ...], str], ...] = (
     ("micro_batch", (1,), "micro-batch {}"), ("recompute", ("none",), "recompute {}"), ("zero_stage", (None, 1), "ZeRO {}"),
     ("schedule", ("1f1b", "interleaved"), "{}"), ("dtype", (None, "bf16"), "{}"), ("shard_group", (None,), "shard group {}"),
+    ("dispatcher", (None, "all-to-all"), "{} dispatch"), ("overlap_experts", (None, False), "experts overlapped"),
     ("rank_order", (RANK_ORDER,), "ranks {}"),
 )  # fmt: skip
 """What is said of a plan beside its degrees: a field, its values of which nothing is said, and the words for others."""
@@ -247,9 +249,23 @@ def placed(plan: Plan) -> list[str]:
     return _said(plan, ("shard_group", "rank_order"))
 
 
+def dispatched(plan: Plan) -> list[str]:
+    """How tokens come to their experts where that isn't the commonest way.
+
+    Examples
+    --------
+    >>> from costmodel import Plan
+    >>> dispatched(Plan(global_batch=64, seq_len=2048, expert_parallel=8, dispatcher="deduplicated", overlap_experts=True))
+    ['deduplicated dispatch', 'experts overlapped']
+    """
+    return _said(plan, OF_EXPERTS)
+
+
 def _said(plan: Plan, fields: Sequence[str] = ()) -> list[str]:
     words = []
     for field, commonest, text in SAID:
+        if field in OF_EXPERTS and plan.expert_parallel == 1:
+            continue
         value = getattr(plan, field)
         if (not fields or field in fields) and (tuple(value) if isinstance(value, list) else value) not in commonest:
             words.append(text.format(ordered(plan) if field == "rank_order" else value))

@@ -12,7 +12,7 @@ from costmodel.description.dimensions import RANK_ORDER
 from costmodel.evaluation.estimation import lack, of_limit
 from costmodel.results import cell
 from costmodel.units import counted
-from costmodel.words import degrees, label, ordered, part_name
+from costmodel.words import degrees, dispatched, label, ordered, part_name
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
@@ -168,6 +168,7 @@ def split(estimate: Estimate) -> str:
     parts = [degrees(plan), f"micro-batch {plan.micro_batch}", f"ZeRO {plan.zero_stage}", f"recompute {plan.recompute}"]
     parts += [] if plan.shard_group is None else [f"shard group {plan.shard_group}"]
     parts += [] if tuple(plan.rank_order) == RANK_ORDER else [f"ranks {ordered(plan)}"]
+    parts += dispatched(plan)
     if plan.synchronisation != "all-reduce":
         parts.append(plan.synchronisation)
     if plan.compression != "none":

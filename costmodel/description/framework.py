@@ -22,6 +22,9 @@ SCHEDULES = tuple(TRAITS)
 REACHED = 0.9
 """Of a link's line rate, by two machines alone: 90 of 100 Gbit/s where server systems were measured (jiang2020, section 7)."""
 DISPATCHERS = ("all-to-all", "deduplicated")
+OF_EXPERTS = ("dispatcher", "overlap_experts")
+"""Fields of a plan that say how tokens come to their experts: results are the same, so that a search tries what a framework has
+of them."""
 CONTEXT_COMMUNICATIONS = ("ring", "all-gather", "all-to-all")
 ATTENTION_KINDS = ("flash", "fused-softmax", "unfused")
 SWITCHES: Mapping[str, tuple[bool | str, ...]] = {

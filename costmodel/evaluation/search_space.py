@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from costmodel.checks import positive_int
 from costmodel.description import recomputation
 from costmodel.description.dimensions import DIMENSIONS
+from costmodel.description.framework import OF_EXPERTS
 from costmodel.description.plan import MOST, Plan, divisors, plan_numbers
 from costmodel.description.question import Question
 from costmodel.errors import InvalidValue
@@ -38,8 +39,6 @@ Tried: TypeAlias = dict[str, list[Any] | None]
 Table: TypeAlias = NDArray[Any]
 Value = TypeVar("Value", bound=Hashable)
 SPLIT = ("tensor", "context", "pipeline", "data")
-OF_EXPERTS = ("dispatcher", "overlap_experts")
-"""Choices of how tokens come to their experts: results are the same, so that a search tries what the framework has of them."""
 NEUTRAL: Mapping[str, Column | float] = {
     "expert": 1.0, "expert_tensor": 1.0, "virtual_stages": 1.0, "schedule": ONE_F_ONE_B, "micro_batch": 1.0,
     "zero_stage": 0.0, "sequence_parallel": 0.0, "shard_group": 1.0,

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from costmodel.checks import kind, positive_int
+from costmodel.description.framework import OF_EXPERTS
 from costmodel.errors import CostModelError
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.evaluation.search_result import SearchResult
-from costmodel.evaluation.search_space import OF_EXPERTS
 from costmodel.formulas.pipeline.schedules import SCHEDULES
 from costmodel.records import Row
 

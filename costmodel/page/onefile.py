@@ -11,7 +11,7 @@ from costmodel.catalogue.software import framework_on
 from costmodel.checks import kind, real
 from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, WRITTEN
-from costmodel.description.framework import Framework
+from costmodel.description.framework import OF_EXPERTS, Framework
 from costmodel.description.plan import FOLLOWING, Plan
 from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue
@@ -185,7 +185,7 @@ class WhatIf:
             ],
             "none": "" if found.ranked else found.why_none(),
             "words": {
-                "degrees": [(one.field, one.short) for one in WRITTEN], "said": SAID,
+                "degrees": [(one.field, one.short) for one in WRITTEN], "said": SAID, "experts": OF_EXPERTS,
                 "ranks": {one.column: one.short for one in DIMENSIONS}, "twin": TWIN, "tied": TIED,
             },
             "margin": first.spread.margin(first.required_probability),

@@ -22,11 +22,10 @@ from costmodel import (
     search,
 )
 from costmodel.description.dimensions import RANK_ORDER
-from costmodel.description.framework import Framework
+from costmodel.description.framework import OF_EXPERTS, Framework
 from costmodel.description.plan import SCHEDULES
 from costmodel.description.recomputation import modules_of
 from costmodel.evaluation import plan_products
-from costmodel.evaluation.search_space import OF_EXPERTS
 from costmodel.evaluation.selection import unbeaten
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS

@@ -27,7 +27,7 @@ function degrees(plan) {
 }
 function planLabel(plan) {
   const words = (value) => Array.isArray(value) ? value.map((one) => view.words.ranks[one]).join("-") : String(value);
-  const more = view.words.said.filter(([name, commonest]) => name in plan && !commonest.some((one) => asList(one) === asList(plan[name])));
+  const more = view.words.said.filter(([name, commonest]) => name in plan && (plan.expert_parallel > 1 || !view.words.experts.includes(name)) && !commonest.some((one) => asList(one) === asList(plan[name])));
   return [degrees(plan), ...more.map(([name, , text]) => text.replace("{}", words(plan[name])))].join(", ");
 }
 
