@@ -63,19 +63,3 @@ def test_weights_that_are_held_narrow_alone_take_half_of_those_with_a_wide_copy(
     )
     edges = 2 * model.vocabulary * model.hidden
     assert wide - held == pytest.approx(2 * (model.parameters - edges) / 8, rel=1e-3)
-
-
-def test_a_micro_batch_on_its_way_to_experts_while_another_works_is_held_a_chunk_longer():
-    """Megatron-Core runs one chunk's forward pass more before the first backward pass."""
-    cluster = load_cluster("dgx-h100", gpus=16)
-    plan = Plan(
-        global_batch=64, seq_len=TOKENS, pipeline_parallel=2, virtual_stages=2, data_parallel=8, expert_parallel=8,
-        schedule="interleaved",
-    )  # fmt: skip
-    answers = [
-        estimate(MODEL, cluster, dataclasses.replace(plan, overlap_experts=overlap), "megatron-core") for overlap in (False, True)
-    ]
-    inputs = answers[0].inputs
-    layer = float(activations.kept_activations(inputs.model, inputs.settings, inputs.plan, inputs.software))
-    plain, ahead = (float(answer.memory.activations) for answer in answers)
-    assert ahead - plain == pytest.approx(MODEL.layers / 4 * layer, rel=1e-2)

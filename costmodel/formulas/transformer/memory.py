@@ -481,7 +481,6 @@ def stage_contents(
     eager = 1.0 - graphed
     turns = 1.0 + ops.where(micro_batches > 1.0, settings.framework.double_registers, 0.0)
     held = schedules.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, stage)
-    held = ops.minimum(held + chunks_ahead(model, settings, plan), micro_batches)
     outliving = layers * activations.retained_inputs(model, settings, plan)
     return Contents(
         weights=schedules.weight_versions(plan.schedule, held) * weights,
@@ -497,24 +496,6 @@ def stage_contents(
         backward=turns * eager * backward,
         update=update_temporaries(owned, settings, plan, layers),
     )
-
-
-def chunks_ahead(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    """Micro-batches in flight besides, in units of a stage's whole depth, where one travels to its experts as another works.
-
-    A pipeline then runs one chunk's forward pass more before the first backward pass.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-
-    References
-    ----------
-    NVIDIA/Megatron-LM@d98e8a6 megatron/core/pipeline_parallel/schedules.py, ``get_pp_rank_microbatches``
-    """
-    beside = settings.overlap.experts * (1.0 - schedules.paired(plan.schedule))
-    piped = (plan.pipeline > 1.0) & (model.experts.number > 0.0) & (plan.expert > 1.0)
-    return ops.where(piped, beside / plan.virtual_stages, 0.0)
 
 
 def waiting_logits(contents: Contents, plan: PlanNumbers, micro_batches: Number) -> tuple[Number, Number]:
