@@ -49,7 +49,7 @@ MUTANTS = {
     ),
     "optimizer-bytes": Mutant(
         "formulas/transformer/memory.py", "optimizer = on_device * trained * (widths.optimizer + widths.outer) * updated",
-        "optimizer = 1.1 * on_device * trained * (widths.optimizer + widths.outer) * updated", ("tests/formulas/test_memory.py",),
+        "optimizer = 1.1 * on_device * trained * (widths.optimizer + widths.outer) * updated", (OUTSIDE,),
     ),
     "saved-activations": Mutant(
         "formulas/transformer/activations.py",
@@ -75,7 +75,7 @@ MUTANTS = {
     ),
     "interleaved-filling": Mutant(
         "formulas/pipeline/spans.py", "filling = (stages - 2.0) * chunk + 2.0 * before * h",
-        "filling = (stages - 2.0) * chunk - 2.0 * before * h", ("tests/formulas/test_spans.py",),
+        "filling = (stages - 1.0) * chunk + 2.0 * before * h", ("tests/formulas/test_spans.py",),
     ),
     "ring-bytes": Mutant(
         "formulas/network/algorithms.py", "return trip_latency + (ranks - 1.0) / ranks * nbytes / bandwidth",
@@ -103,11 +103,11 @@ MUTANTS = {
     "loss-bytes": Mutant("formulas/transformer/layer.py", "LOSS_BYTES = 18.0\n", "LOSS_BYTES = 19.8\n", (OUTSIDE,)),
     "boundary-bytes": Mutant(
         "formulas/network/communication.py", "nbytes = hidden_message(model, settings, plan) / split",
-        "nbytes = 1.1 * hidden_message(model, settings, plan) / split", ("tests/test_communication.py",),
+        "nbytes = 1.1 * hidden_message(model, settings, plan) / split", ("tests/formulas/test_published.py",),
     ),
     "context-ring": Mutant(
         "formulas/network/communication.py", "around = (plan.context - 1.0) * collectives.send(keys, *group)",
-        "around = plan.context * collectives.send(keys, *group)", ("tests/formulas/test_context_communication.py",),
+        "around = plan.context * collectives.send(keys, *group)", (OUTSIDE,),
     ),
     "held-by-interleaved": Mutant(
         "formulas/pipeline/schedules.py", "chunks = 2.0 * (stages - stage - 1.0) + (virtual_stages - 1.0) * stages + 1.0",
@@ -122,7 +122,7 @@ MUTANTS = {
         "evaluation/error_model.py",
         "return math.exp(-float(statistics.NormalDist().inv_cdf(probability)) * self.memory)",
         "return math.exp(-0.8 * float(statistics.NormalDist().inv_cdf(probability)) * self.memory)",
-        (INTERVALS, "tests/test_standing.py"),
+        (INTERVALS,),
     ),
 }  # fmt: skip
 
@@ -142,7 +142,8 @@ def lives(mutant: Mutant, checkout: Path) -> bool:
     sound = file.read_text()
     file.write_text(sound.replace(mutant.text, mutant.wrong))
     environment = os.environ | {"PYTHONPATH": str(checkout), "COSTMODEL_CACHE_DIR": str(checkout / "cache")}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *mutant.witnesses]
+    options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "--hypothesis-profile", "first"]
+    command = [sys.executable, "-m", "pytest", *options, *mutant.witnesses]
     try:
         done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
     finally:

@@ -49,3 +49,13 @@ def test_nine_in_ten_steps_of_drawn_constants_lie_inside(model, cluster, plan, f
     draw = np.random.default_rng(7)
     found = estimate(load_model(model), load_cluster(cluster, gpus=64), plan, framework)
     assert held(found, draw) == pytest.approx(0.9, abs=0.012)
+
+
+@pytest.mark.parametrize("required", [0.5, 0.9, 0.99])
+def test_a_plan_at_the_limit_runs_as_often_as_was_asked(required):
+    """Of ten thousand true memories of a plan that is estimated to hold all that it may, so many are within the device's."""
+    model, cluster, plan, framework = QUESTIONS[0]
+    found = estimate(load_model(model), load_cluster(cluster, gpus=64), plan, framework)
+    limit = found.spread.margin(required) * found.usable_memory
+    true = limit * np.exp(found.spread.memory * np.random.default_rng(3).standard_normal(DRAWS))
+    assert np.mean(true <= found.usable_memory) == pytest.approx(required, abs=0.01)

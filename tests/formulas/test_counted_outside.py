@@ -108,3 +108,25 @@ def test_the_communication_library_holds_the_buffers_of_every_channel():
     assert held(1)[0] == 0.0
     nbytes, channels = held(8, tensor_parallel=8)
     assert nbytes == pytest.approx(channels * 8 * (64 + 600 + 512) * 1024)
+
+
+@pytest.mark.parametrize(("stage", "parts"), [(0, (1, 1, 1)), (1, (1, 1, 8)), (2, (1, 8, 8)), (3, (8, 8, 8))])
+def test_states_are_two_two_and_twelve_bytes_a_parameter(stage, parts):
+    """16-bit weights and gradients, and a 32-bit copy and two moments, each divided by the ranks that share it
+    [rajbhandari2020 section 3.1 and figure 1]."""
+    model = load_model("bloom-560m")
+    plan = Plan(global_batch=8, seq_len=2048, data_parallel=8, zero_stage=stage, gradient_bytes=2, optimizer="adam", dtype="bf16")
+    held = estimate(model, load_cluster("dgx-a100", gpus=8), plan, "deepspeed").step.memory
+    sizes = held.weights, held.gradients, held.optimizer
+    for nbytes, width, ranks in zip(sizes, (2, 2, 12), parts, strict=True):
+        assert nbytes == pytest.approx(width * model.parameters / ranks, rel=1e-6)
+
+
+def test_a_ring_passes_keys_and_values_to_all_others():
+    """Every rank's keys and values reach each of the others, one after another: forward once, backward with their gradients."""
+    ranks, tokens, model = 4, 32768, load_model("llama3-8b")
+    plan = Plan(global_batch=1, seq_len=tokens, context_parallel=ranks, micro_batch=1, dtype="bf16", context_communication="ring")
+    moved = communication.layer_exchange(*asked(model, load_cluster("dgx-h100"), plan)[:5])
+    sent = (ranks - 1) * 2 * tokens / ranks * model.kv_heads * model.head_dim * 2
+    assert moved.context_forward == pytest.approx(sent / BANDWIDTH)
+    assert moved.context_backward == pytest.approx(2 * sent / BANDWIDTH)
