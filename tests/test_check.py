@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from costmodel import CostModelError, Plan, load_cluster, load_model, search, simulate
+from costmodel.cli.ranking import played_out
 from costmodel.evaluation.estimation import estimate
-from costmodel.simulation import steady
+from costmodel.evaluation.search_result import NOT_PLAYED
+from costmodel.simulation import checking, steady
 from costmodel.simulation.checking import checked
 from costmodel.simulation.steady import played_end
 from costmodel.simulation.transactions import ledger_of
@@ -89,9 +91,9 @@ def test_a_middle_that_never_repeats_is_played_in_full(monkeypatch):
 def test_plans_that_do_the_same_at_the_same_prices_are_played_once(monkeypatch):
     played = []
 
-    def noted(found, made):
+    def noted(found, made, budget):
         played.append(found.plan)
-        return played_end(found, made)
+        return played_end(found, made, budget)
 
     monkeypatch.setattr(steady, "played_end", noted)
     found = search(LLAMA, CLUSTER, global_batch=64, seq_len=8192, engine="numpy", top=1)
@@ -113,6 +115,30 @@ def test_a_plan_that_is_not_played_says_why():
     two_way = estimate(LLAMA, CLUSTER, dataclasses.replace(found.ranked[0].plan, schedule="dualpipe", virtual_stages=1))
     (refused,) = checked(dataclasses.replace(found, ranked=[two_way])).replays
     assert refused.seconds is None and "dualpipe" in refused.left
+
+
+def test_a_step_that_transfers_nothing_is_checked():
+    """Of one GPU."""
+    alone = load_cluster("dgx-h100", gpus=1)
+    result = estimate(load_model("gpt2"), alone, Plan(global_batch=512, seq_len=1024))
+    assert played_end(result, ledger_of(result)) == pytest.approx(
+        simulate(result.model, alone, result.plan, result.framework).total, rel=1e-10
+    )
+
+
+def test_a_check_says_which_plans_it_leaves_out_for_their_work(monkeypatch):
+    """Until its budget is spent, plans are played; from a plan's work on that is more than what is left, it says so."""
+    found = search(LLAMA, CLUSTER, global_batch=64, seq_len=8192, engine="numpy", top=6)
+    most = max(one.plan.micro_batches * one.plan.pipeline_parallel * one.plan.virtual_stages for one in found.ranked)
+    monkeypatch.setattr(checking, "MOST_CHECKED", most)
+    result = checked(found)
+    assert {replay.left for replay in result.replays} == {"", NOT_PLAYED}
+    said = played_out(result)
+    assert "Played out by the simulator: " in said and "not played out, for the work" in said and "Plan" not in said
+    monkeypatch.setattr(checking, "MOST_CHECKED", 0)
+    assert played_out(checked(found)).splitlines() == [
+        "Played out by the simulator: 0 of 6 plans stay within the interval", f"6 plans are {NOT_PLAYED}",
+    ]  # fmt: skip
 
 
 def test_a_check_loads_no_numba_once_its_kernel_was_compiled():

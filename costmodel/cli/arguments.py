@@ -185,7 +185,8 @@ def whole(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a whole number{_meant(text)}") from None
+        wrong = "has too many digits" if text.isdecimal() else f"is not a whole number{_meant(text)}"
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} {wrong}") from None
 
 
 def _meant(text: str) -> str:

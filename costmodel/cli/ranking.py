@@ -138,13 +138,18 @@ def played_out(result: SearchResult) -> str:
     played = result.replays
     if not played:
         return ""
-    inside = sum(not replay.left for replay in played)
+    from costmodel.evaluation.search_result import NOT_PLAYED
+
+    inside, beyond = sum(not replay.left for replay in played), sum(replay.left == NOT_PLAYED for replay in played)
     if inside == len(played):
         said = "the plan stays within its interval" if inside == 1 else f"all {inside} plans stay within their intervals"
     else:
         said = f"{inside} of {counted(len(played), 'plan')} {'stays' if inside == 1 else 'stay'} within the interval"
     lines = [f"Played out by the simulator: {said}"]
-    return "\n".join([*lines, *(f"Plan {rank}: {replay.left}" for rank, replay in enumerate(played, 1) if replay.left)])
+    if beyond:
+        lines.append(f"{counted(beyond, 'plan')} {'is' if beyond == 1 else 'are'} {NOT_PLAYED}")
+    left = {rank: replay.left for rank, replay in enumerate(played, 1) if replay.left not in ("", NOT_PLAYED)}
+    return "\n".join([*lines, *(f"Plan {rank}: {words}" for rank, words in left.items())])
 
 
 def _ranked(result: SearchResult, tried: Sequence[str], runs: Sequence[TrainingRun]) -> tuple[list[str], Table]:

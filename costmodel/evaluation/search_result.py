@@ -108,6 +108,10 @@ class Evaluated:
         return self.rebuild(int(row), int(batch))
 
 
+NOT_PLAYED = "not played out, for the work that it would take; `simulate` plays it by itself"
+"""Of a plan beyond the budget of a check."""
+
+
 class Replayed(NamedTuple):
     """A ranked plan played out by the simulator.
 

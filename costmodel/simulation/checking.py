@@ -13,23 +13,26 @@ from costmodel.description.dimensions import RANK_ORDER
 from costmodel.errors import CostModelError
 from costmodel.evaluation import plan_search
 from costmodel.evaluation.error_model import FIT_PROBABILITY, interval
-from costmodel.evaluation.search_result import Replayed, SearchResult
+from costmodel.evaluation.search_result import NOT_PLAYED, Replayed, SearchResult
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
     from costmodel.description.framework import Framework
     from costmodel.description.transformer import Transformer
     from costmodel.evaluation.estimation import Estimate
+    from costmodel.simulation.steady import Budget
     from costmodel.simulation.transactions import Ledger
 
 CHECKED = 10
 """Ranked plans that a search plays out."""
+MOST_CHECKED = 400_000
+"""Micro-batches on stages that a check plays for all of them together, about three seconds of work."""
 _PRICED = operator.attrgetter("stage", "phase", "group", "collective", "ranks", "nbytes", "count", "time", "sent", "links")
 """What of a transaction matters to a simulation."""
 
 
 def checked(result: SearchResult, most: int = CHECKED) -> SearchResult:
-    """A search's result with its first plans played out by the simulator.
+    """A search's result with its first plans played out by the simulator, as far as `MOST_CHECKED` goes.
 
     Parameters
     ----------
@@ -47,22 +50,27 @@ def checked(result: SearchResult, most: int = CHECKED) -> SearchResult:
         for a bad number
     """
     positive_int("most", most, 1_000_000)
-    known: dict[object, float] = {}
-    return dataclasses.replace(result, replays=tuple(_replayed(found, known) for found in result.ranked[:most]))
-
-
-def _replayed(found: Estimate, known: dict[object, float]) -> Replayed:
-    """A plan played out, or what another took that does the same."""
     # a search that checks nothing doesn't load the simulator
+    from costmodel.simulation.steady import Budget
+
+    known: dict[object, float] = {}
+    budget = Budget(MOST_CHECKED)
+    return dataclasses.replace(result, replays=tuple(_replayed(found, known, budget) for found in result.ranked[:most]))
+
+
+def _replayed(found: Estimate, known: dict[object, float], budget: Budget) -> Replayed:
+    """A plan played out, or what another took that does the same."""
     from costmodel.simulation.replay import without_own_runs
-    from costmodel.simulation.steady import played_end
+    from costmodel.simulation.steady import BudgetSpent, played_end
     from costmodel.simulation.transactions import ledger_of
 
     try:
         made = ledger_of(without_own_runs(found))
         same = _played_alike(made)
         if same not in known:
-            known[same] = played_end(found, made)
+            known[same] = played_end(found, made, budget)
+    except BudgetSpent:
+        return Replayed(None, NOT_PLAYED)
     except CostModelError as refused:
         return Replayed(None, str(refused))
     seconds = math.exp(found.discrepancy) * known[same]

@@ -53,6 +53,8 @@ Floats = NDArray[np.float64]
 LONGEST, MOST_BYTES = 1e6, 1e18
 MOST_EVENTS = 2_000_000
 """Of a plan that is played: seconds of work."""
+MOST_SEARCHED_RANKS, MOST_SEARCHED = 1_000, 100_000
+"""Ranks of an order that is searched, and micro-batches of all of them together: two seconds of work."""
 SENDS = ("non-blocking", "blocking", "rendezvous")
 """What a rank waits for when it sends, in the order of the codes of `costmodel.kernels.events`."""
 
@@ -270,8 +272,8 @@ def simulate_schedule(
     kept = real("exposed", plain(exposed), 0.0, 1.0) * (occupancy + latency)
     receiver = schedule.rank[np.where(sent, schedule.match, 0)]
     if links is None:
-        link = schedule.rank * ranks + receiver
-        count = ranks * ranks
+        _, link = np.unique(schedule.rank * ranks + receiver, return_inverse=True)
+        count = int(link.max()) + 1
     else:
         table = _links(links, ranks)
         link, count = table[schedule.rank, receiver], int(table.max()) + 1
@@ -333,7 +335,8 @@ def zero_bubble_schedule(
     Raises
     ------
     InvalidValue
-        where an argument is not what it should be, or the limit takes not even one micro-batch
+        where an argument is not what it should be, with more than `MOST_SEARCHED_RANKS` stages or `MOST_SEARCHED`
+        micro-batches of all stages together, or where the limit takes not even one micro-batch
 
     References
     ----------
@@ -347,7 +350,8 @@ def zero_bubble_schedule(
     """
     from costmodel.kernels.zero_bubble import search
 
-    p, m = (positive_int(name, plain(value), MOST) for name, value in (("stages", stages), ("micro_batches", micro_batches)))
+    p = positive_int("stages", plain(stages), MOST_SEARCHED_RANKS)
+    m = positive_int("micro_batches", plain(micro_batches), MOST_SEARCHED // p)
     times = np.stack(
         [
             _each("forward", forward, p, LONGEST), _each("backward_input", backward_input, p, LONGEST),

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from costmodel.description.transformer import Transformer
 
 MOST_EVENTS = 10_000_000
+"""Entries of the ranks' programs, of all replicas that are played."""
 
 
 def simulate(
@@ -192,6 +193,7 @@ def prepared(
         raise NotModelled(f"a step of schedule={name!r}: the sums of gradients between twin ranks are not played; `timeline` "
                           "plays its passes")  # fmt: skip
     replicas = replicas_of(result, not jitter and not slow_ranks)
+    _check_work(plan, replicas.many, micro_batches or plan.micro_batches)
     factor = slowness(replicas, plan.pipeline_parallel, slow_ranks)
     schedule = schedule_of(plan, asked.model.layers, micro_batches=micro_batches)
     times = PassTimes(result, schedule.stages) if times is None else times
@@ -205,6 +207,17 @@ def prepared(
     duration = durations(programs, replicas, factor, jitter, seed)
     transfers = _transfers(programs, replicas, schedule.ranks, result)
     return Prepared(made, schedule, times, replicas.many, programs, duration, transfers)
+
+
+def _check_work(plan: Plan, replicas: int, micro_batches: int) -> None:
+    """Refuse, before its schedule is made, a step that has more than `MOST_EVENTS` entries in any case.
+
+    A micro-batch has two passes on a stage, and where there are others it is sent and awaited both ways.
+    """
+    each = replicas * plan.pipeline_parallel * plan.virtual_stages * (2 if plan.pipeline_parallel == 1 else 6)
+    if each * micro_batches > MOST_EVENTS:
+        wanted = f"at most {MOST_EVENTS // each} to play on {replicas} replicas, {MOST_EVENTS} entries; `estimate` takes any"
+        raise InvalidValue("micro_batches", micro_batches, wanted)
 
 
 def _check_times(programs: Programs, asked: Estimate) -> None:

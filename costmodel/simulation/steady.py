@@ -7,11 +7,13 @@ further periods take as long, and what follows the last of them follows as it di
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import numpy as np
 
 from costmodel.description.schedule import Schedule
+from costmodel.errors import CostModelError
 from costmodel.evaluation.estimation import Estimate
 from costmodel.kernels import step_events as kernel
 from costmodel.simulation.playback import schedule_of
@@ -25,13 +27,41 @@ SAME = 1e-12
 """Of the time that was played: times that differ by less are one but for rounding."""
 
 
-def played_end(asked: Estimate, made: Ledger) -> float:
+@dataclasses.dataclass
+class Budget:
+    """Work that is left: micro-batches on all stages that may still be played.
+
+    Parameters
+    ----------
+    left : so many
+    """
+
+    left: int
+
+    def take(self, stages: int, micro_batches: int) -> None:
+        """Take what so many micro-batches on so many stages are; `BudgetSpent` where less is left.
+
+        Parameters
+        ----------
+        stages, micro_batches : that are to be played
+        """
+        if stages * micro_batches > self.left:
+            raise BudgetSpent(f"{stages * micro_batches} micro-batches of all stages, where {self.left} may still be played")
+        self.left -= stages * micro_batches
+
+
+class BudgetSpent(CostModelError):
+    """There is less left of a budget of work than something takes."""
+
+
+def played_end(asked: Estimate, made: Ledger, budget: Budget | None = None) -> float:
     """When a step ends that is played out as `simulate` does, all ranks of a stage doing the same at the same time [s].
 
     Parameters
     ----------
     asked : the estimate
     made : its ledger, as the constants have it
+    budget : of work, of which is taken what is played
 
     Returns
     -------
@@ -40,17 +70,22 @@ def played_end(asked: Estimate, made: Ledger) -> float:
 
     Raises
     ------
+    BudgetSpent
+        where less is left than it takes
     InvalidValue
         where the step has too many events
     NotModelled
         for schedules that have no step, or sums between twin ranks
     """
     many, ranks = asked.plan.micro_batches, asked.plan.pipeline_parallel
+    stages = ranks * asked.plan.virtual_stages
     times = None
     for played_least in PLAYED:
         fewer = many % ranks + ranks * max(played_least // ranks, FEWEST)
         if 2 * fewer > many:
             break
+        if budget:
+            budget.take(stages, fewer)
         ready = prepared(asked, made, times=times, micro_batches=fewer)
         times = ready.times
         middles = _middles(ready, schedule_of(asked.plan, asked.model.layers, micro_batches=fewer - ranks))
@@ -60,6 +95,8 @@ def played_end(asked: Estimate, made: Ledger) -> float:
         period = _period(ready, played, middles)
         if period is not None:
             return float(played.end.max()) + (many - fewer) // ranks * period
+    if budget:
+        budget.take(stages, many)
     return float(prepared(asked, made, times=times).played(kept=False).end.max())
 
 
@@ -105,10 +142,11 @@ def _period(ready: Prepared, played: kernel.Played, middles: list[_Middle]) -> f
     ended before: back to `since`, each of it came a period later than what corresponds to it, on every rank; and what had begun
     before that has ended.
     """
-    programs, instance = ready.programs, ready.transfers.instance[:, 0]
-    end = played.end[0]
+    programs, end = ready.programs, played.end[0]
+    instance = np.append(ready.transfers.instance[:, 0], len(played.times))  # the last one, which -1 is, takes no time
+    times = np.vstack([played.times, np.zeros((1, played.times.shape[1]))])
     starts = (programs.lines.kind == START)[programs.line]
-    transfers = np.where(starts, played.times[instance[programs.transfer]].T, 0.0)
+    transfers = np.where(starts, times[instance[programs.transfer]].T, 0.0)
     when = np.stack([played.start[0], end, *transfers])  # of an entry, and of what it starts
     parts = _parts(ready, middles)
     moment = min(float(end[last - 1]) for _, last, _ in parts)
@@ -116,15 +154,17 @@ def _period(ready: Prepared, played: kernel.Played, middles: list[_Middle]) -> f
     for rank, (first, last, shift) in enumerate(parts):
         before = when[:, first:last]
         later = when[:, first + shift : last + shift] - before
-        period = float(later[0, before[0] <= moment][-1]) if rank == 0 else period
         known = before <= moment
+        if not known[0].any():
+            return None
+        period = float(later[0, known[0]][-1]) if rank == 0 else period
         known[2:] &= starts[first:last]
         differs = np.flatnonzero(((abs(later - period) > limit) & known).any(axis=0))
         begin = first + int(differs[-1]) + 1 if len(differs) else first
         if begin == last:
             return None
         earlier = slice(int(programs.offsets[rank]), begin)
-        done = played.times[instance[programs.transfer[earlier][starts[earlier]]], kernel.DONE]
+        done = times[instance[programs.transfer[earlier][starts[earlier]]], kernel.DONE]
         since = max(since, float(when[0, begin]), float(done.max(initial=0.0)))
     return period if since <= moment else None
 

@@ -30,6 +30,11 @@ from costmodel.formulas.pipeline.schedules import SCHEDULES
 NAMES = tuple(SCHEDULES)
 CHUNKED = tuple(name for name, traits in SCHEDULES.items() if traits.chunked)
 
+MOST_RANKS, MOST_PASSES = 10_000, 1_000_000
+"""Of a schedule: ranks, and micro-batches of all stages, about three seconds of work."""
+BY_HAND = {"zb-v": 3, "dualpipe": 3, "chimera": 3}
+"""Schedules whose orders are written pass by pass, and how many times the work of the others that is."""
+
 
 def _halves(stage: int, number: int) -> tuple[Event, Event]:
     return (BACKWARD_INPUT, stage, number), (BACKWARD_WEIGHT, stage, number)
@@ -240,7 +245,7 @@ def _synced(order: Integers, every: int) -> Integers:
 def _round_robin(replicas: Sequence[int], m: int, syncs: bool) -> tuple[list[Integers], list[list[int]], list[int]]:
     """1F1B-RR: each replica of a stage takes every so many-th minibatch, and keeps enough in flight to stay busy."""
     first = np.concatenate([[0], np.cumsum(replicas)]).tolist()
-    workers, period = first[-1], math.lcm(*replicas)
+    workers, period = first[-1], min(math.lcm(*replicas), m)
     placement = [[first[s] + path % n for s, n in enumerate(replicas)] for path in range(period)]
     orders = []
     for s, n in enumerate(replicas):
@@ -291,7 +296,8 @@ def pipeline_schedule(
     Raises
     ------
     InvalidValue
-        where an argument is not what it should be
+        where an argument is not what it should be, or the schedule has more than `MOST_RANKS` ranks, or more than
+        `MOST_PASSES` micro-batches of all stages together: a third of that where its order is written pass by pass
     IllegalSchedule
         naming the rank and the event, where there are more stages than layers
 
@@ -314,9 +320,27 @@ def pipeline_schedule(
         raise InvalidValue("pairs", pairs, "1: only schedule 'chimera' runs several pipelines in each direction")
     if flag("vertical_sync", vertical_sync) and name != "pipedream":
         raise InvalidValue("vertical_sync", vertical_sync, "False: only schedule 'pipedream' has it")
+    _check_work(name, p, m, v, replicas)
     built = _build(name, p, m, v, replicas, pairs, "vertical-sync" if vertical_sync else "stashed", syncs)
     check_layers(built, layers)
     return built
+
+
+def _check_work(name: str, p: int, m: int, v: int, replicas: Sequence[int] | None) -> None:
+    """Refuse a schedule of more than `MOST_RANKS` ranks, or `MOST_PASSES` micro-batches of all stages together."""
+    positive_int("stages", p, MOST_RANKS)
+    if replicas is not None:
+        each = [positive_int("replicas", n, MOST_RANKS) for n in listing("replicas", replicas)]
+        if sum(each) > MOST_RANKS:
+            raise InvalidValue("replicas", sum(each), f"at most {MOST_RANKS} ranks in all")
+    # some orders are those of more micro-batches, less those that are not there
+    least = {"interleaved": p, "zb-v": 2 * p - 1, "dualpipe": 2 * p}.get(name, 1)
+    stages = p * (v if name in CHUNKED else 2 if name == "zb-v" else 1)
+    most = MOST_PASSES // BY_HAND.get(name, 1) // stages
+    if least > most:
+        raise InvalidValue("stages", p, f"fewer: a schedule of {name!r} with as many has too many passes")
+    if m > most:
+        raise InvalidValue("micro_batches", m, f"at most {most} on {stages} stages, in a schedule of {name!r}")
 
 
 def _build(
@@ -348,7 +372,7 @@ def _build(
             raise InvalidValue("stages", p, f"a multiple of twice the {pairs} pairs of pipelines")
         orders, placement, route = _chimera(p, m, pairs)
         return assemble(name, orders, placement, route, syncs=syncs)
-    each = [1] * p if replicas is None else [positive_int("replicas", n, MOST) for n in listing("replicas", replicas)]
+    each = [1] * p if replicas is None else list(replicas)
     if len(each) != p:
         raise InvalidValue("replicas", replicas, f"as many numbers as the {p} stages")
     orders, placement, route = _round_robin(each, m, syncs)

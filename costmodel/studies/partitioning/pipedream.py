@@ -30,6 +30,8 @@ MOST_STATES, MOST_PLACES = 6_000, 60_000_000
 """States, and numbers in the largest table."""
 MOST_STEPS = 2e10
 """Steps of the dynamic program, about ten seconds, beyond which only the cuts of a few orders of the layers are tried."""
+STEPS_OF_A_PAIR = 1_500
+"""That it takes, in the time of so many, to look at one way to give machines to the last stage, however few states there are."""
 BLOCK = 128
 """Start states that are solved at once: their tables stay in the cache."""
 
@@ -181,7 +183,7 @@ class Problem:
         """Steps of the dynamic program over so many states."""
         top = len(self.machines) - 1
         inner = sum(states**3 / 6 * self.pairs(level) * len(self.ratios[level]) for level in range(top))
-        return states**2 / 2 * self.pairs(top) + inner
+        return (states**2 / 2 + STEPS_OF_A_PAIR) * self.pairs(top) + inner
 
     @property
     def in_a_row(self) -> bool:
@@ -280,7 +282,7 @@ class Solution:
             raise InvalidValue(
                 "chain", graph.chain.name, "layers that all lead on from the first, with recurrence='reference'"
             )
-        if problem.steps(self.count) > 10.0 * MOST_STEPS:
+        if problem.steps(self.count) > MOST_STEPS:
             raise InvalidValue("machines", list(problem.machines), f"fewer machines for {self.count} cuts")
         self.below: list[Array] = []
         for level in range(len(problem.machines) - 1):
