@@ -71,6 +71,8 @@ TRIED = {
     **{one.field: one.tried for one in DIMENSIONS}, "micro_batch": "1, 2, 4, 8, 16", "recompute": "none and full, selective "
     "where attention is not flash, light modules where the framework has them", "zero_stage": "every one that the framework has",
     "shard_group": "all of them, and those inside a node", "rank_order": "every one that the framework has",
+    "dispatcher": "of a model of experts every one that the framework has",
+    "overlap_experts": "of a model of experts no and, where the framework has it, yes",
 }  # fmt: skip
 """What a search tries of a dimension that isn't given."""
 
