@@ -66,6 +66,7 @@ class Framework:
     apart : pairs of those that it can't split at once
     elsewhere : of those that it lacks, each with names of frameworks that have it, for whoever asks for it
     schedules : of pipelines that it has
+    schedule : of a pipeline of one chunk a rank, which a search tries where none is asked for; 1F1B if empty
     dtypes : in which it multiplies
     context_communications : of context parallelism that it has; the first is its default
     sequence_parallel : default under tensor parallelism
@@ -134,6 +135,7 @@ class Framework:
     apart: Sequence[Sequence[str]] = ()
     elsewhere: Sequence[Sequence[str]] = ()
     schedules: Sequence[str] = SCHEDULES
+    schedule: str = ""
     dtypes: Sequence[str] = DTYPES
     context_communications: Sequence[str] = ("ring",)
     recompute_modules: Sequence[str] = ()
@@ -227,6 +229,8 @@ class Framework:
             object.__setattr__(self, field, tuple(listing(field, getattr(self, field))))
             for value in getattr(self, field):
                 choice(field, value, known)
+        if self.schedule:
+            choice("schedule", self.schedule, self.schedules)
         for field in ("apart", "elsewhere"):
             rows = tuple(tuple(listing(field, row)) for row in listing(field, getattr(self, field)))
             object.__setattr__(self, field, rows)
@@ -295,7 +299,7 @@ class Framework:
     @property
     def default_schedules(self) -> tuple[str, str]:
         """What runs where nothing is said: a pipeline of one chunk a rank, and of several."""
-        usual = sorted(self.schedules, key=lambda name: name not in ("1f1b", "interleaved"))
+        usual = sorted(self.schedules, key=lambda name: name not in (self.schedule or "1f1b", "interleaved"))
         whole = (name for name in usual if not TRAITS[name].chunked)
         return next(whole, "1f1b"), next((name for name in usual if TRAITS[name].chunked), "interleaved")
 

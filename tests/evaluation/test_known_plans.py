@@ -104,6 +104,14 @@ def test_deepseek_v3_trains_as_fast_as_its_report_says_under_the_plan_that_it_de
     assert answer.fits
 
 
+def test_a_search_of_deepseek_v3_under_its_own_software_finds_the_plan_that_trained_it():
+    """arXiv 2412.19437 section 3.2: no tensor parallelism, 16 stages of DualPipe, 64 expert ranks over eight nodes."""
+    model, cluster = load_model("deepseek-v3"), load_cluster("h800-ib", gpus=2_048)
+    best = search(model, cluster, global_batch=15_360, seq_len=4_096, framework="hai-llm", dtype="fp8-block").best.plan
+    found = (best.tensor_parallel, best.pipeline_parallel, best.expert_parallel, best.schedule, best.dispatcher)
+    assert found == (1, 16, 64, "dualpipe", "deduplicated")
+
+
 QWEN = {"global_batch": 2_048, "seq_len": 4_096}
 LIGHT = "norms+expert-activation"
 QWEN_RUNS = {
