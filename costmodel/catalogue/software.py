@@ -15,7 +15,7 @@ from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.errors import InvalidValue, UnknownName
 from costmodel.formulas.quantities import Software
-from costmodel.records import nested, paths, replaced
+from costmodel.records import Row, nested, paths, replaced
 
 FRAMEWORKS, CONSTANTS = "frameworks.toml", "stacks.toml"
 """Files of the defaults of frameworks, and of their calibrated constants."""
@@ -47,6 +47,35 @@ def software_that_adds_nothing(launch_time: float = 0.0) -> Software:
     """
     added = communication.constants_of_a_step(None, "") | OWN | {"host_collective_launch": launch_time}
     return nested(Software, dict.fromkeys(paths(Software), 1.0) | added)
+
+
+OF_KERNELS = {"compute_attention_efficiency_scale": min, "compute_gemm_efficiency_scale": min, "compute_contention": max}
+"""Constants of the kernels that software calls, which are written for an architecture, and the worse of two of each: how fast
+they are beside those that were measured there, and what they lose while others carry bytes."""
+
+
+def _carried(framework: Row, architecture: Row) -> Row:
+    """Constants of a framework on an architecture where it was never timed.
+
+    What its kernels gained where it was timed isn't promised elsewhere: there it calls those that the others call. What they lost
+    it keeps, as it does what its own code takes: host times, bytes of element-wise kernels, overlap.
+
+    Parameters
+    ----------
+    framework, architecture : what calibration expects of the framework there, and of any software there
+
+    Examples
+    --------
+    NeMo was timed on Hopper and Blackwell, whose flash kernels were written for them; on Ampere it would pass the fastest that
+    was measured there by an eighth.
+
+    >>> nemo, any_software = {"compute_contention": 0.17, "host_step": 0.01}, {"compute_contention": 0.3, "host_step": 0.02}
+    >>> _carried(nemo, any_software)
+    {'compute_contention': 0.3, 'host_step': 0.01}
+    """
+    return framework | {
+        path: worse(framework[path], architecture[path]) for path, worse in OF_KERNELS.items() if path in framework
+    }  # fmt: skip
 
 
 FORMER_NAMES = {"aleph-alpha": "megatron-lm-2023", "megatron-core-ci": "megatron-core"}
@@ -107,8 +136,12 @@ def _of_catalogue(name: str, architecture: str | None, network: str) -> Framewor
         entry = loader.entry_of(FRAMEWORKS, base) | entry
     calibrated = loader.entries(CONSTANTS)
     owner = next((known for known in (f"{base}@{architecture}", f"{base}@") if known in calibrated), base)
-    measured = loader.entry_of(CONSTANTS, owner) if owner in calibrated else {}
-    values = loader.entry_of(CONSTANTS, "default") | measured | communication.constants_of_a_step(architecture, network) | OWN
+    known = loader.entry_of(CONSTANTS, owner) if owner in calibrated else {}
+    default = loader.entry_of(CONSTANTS, "default")
+    if owner != base and not known["fit"]["runs"]:
+        there = f"@{architecture}"
+        known = _carried(known, loader.entry_of(CONSTANTS, there) if there in calibrated else default)
+    values = default | known | communication.constants_of_a_step(architecture, network) | OWN
     values |= entry.get("constants", {})
     stack = nested(Software, {path: float(values[path]) for path in paths(Software)})
     defaults = {key: value for key, value in entry.items() if key not in ("base", "source", "constants")}

@@ -229,7 +229,7 @@ class Estimate:
 
     @property
     def mfu(self) -> float:
-        """Model FLOP utilisation, scores counted in full (Megatron-LM's convention)."""
+        """Model FLOP utilisation, scores counted in full (Megatron-LM's convention): of a windowed layer those in the window."""
         return self._utilisation(float(self.step.model_flop))
 
     @property

@@ -6,7 +6,7 @@ import pytest
 
 from costmodel import Plan, estimate, load_cluster, load_device, load_framework, load_model
 from costmodel.evaluation.operators import roofline
-from costmodel.formulas.transformer import attention
+from costmodel.formulas.transformer import attention, flops
 from costmodel.records import replaced
 
 
@@ -65,3 +65,49 @@ def test_a_roofline_counts_the_same_work_whatever_kernel_does_it():
         for framework in (older, dataclasses.replace(older, older_flash=False))
     )
     assert older.older_flash and first == pytest.approx(second)
+
+
+MEASURED_ON_A100 = {2048: 155e12, 4096: 173e12, 8192: 182e12, 16384: 189e12}
+"""FlashAttention 2, causal, heads of 128 channels, forward and backward: Dao-AILab/flash-attention@0251105
+assets/flash2_a100_fwd_bwd_benchmark.png."""
+
+
+@pytest.mark.parametrize("seq_len", MEASURED_ON_A100)
+def test_nemo_calls_the_flash_kernels_that_an_a100_has(seq_len):
+    """It was timed on Hopper and Blackwell, whose kernels were written for them."""
+    device, software = load_device("a100-sxm-80gb"), load_framework("nemo", "ampere").numbers()
+    quality, numbers = software.compute.attention_efficiency_scale, device.numbers("bf16")
+    forward, backward = attention.causal_flash(16_384 * 16.0, seq_len / 2, 0.0, 128.0, 0.0, quality, numbers)
+    flop = (1.0 + attention.FLASH_BACKWARD) * 4.0 * 16_384 * 16 * seq_len / 2 * 128
+    assert 0.85 * MEASURED_ON_A100[seq_len] < flop / (forward + backward) < 1.02 * MEASURED_ON_A100[seq_len]
+
+
+def attended(seq_len, window, causal):
+    """Pairs of a query and a key of one layer, by a look at each: keys that the mask hides are counted where it isn't."""
+    if not causal:
+        return seq_len * min(window, seq_len)
+    return sum(1 for query in range(seq_len) for key in range(seq_len) if query - window < key <= query)
+
+
+@pytest.mark.parametrize("window", [1, 5, 63, 64, 1000])
+@pytest.mark.parametrize("causal", [0.0, 1.0])
+def test_a_window_holds_the_pairs_that_a_look_at_each_counts(window, causal):
+    counted = flops.attended_keys(64.0, float(window), causal)
+    assert counted == pytest.approx(attended(64, window, causal) / 64, abs=0.5)  # half of the diagonal's key
+
+
+def test_utilisation_counts_of_a_windowed_layer_what_its_window_holds():
+    """Mistral 7B on 8,192 tokens, of which a query sees 4,096: arXiv 2310.06825, section 2."""
+    windowed, cluster = load_model("mistral-7b"), load_cluster("dgx-a100", gpus=8)
+    plan = Plan(global_batch=8, seq_len=8192, data_parallel=8)
+    answers = {
+        window: estimate(dataclasses.replace(windowed, sliding_window=window), cluster, plan)
+        for window in (1024, 4096, 8192, 2**20)
+    }
+    per_token = {window: float(one.step.model_flop) / (8 * 8192) for window, one in answers.items()}
+    layers = 3 * 32 * 2 * 2 * 32 * 128  # forward and twice backward, layers, scores and values, multiply and add, channels
+    for window, keys in ((1024, 1024), (4096, 4096), (2**20, 8192)):
+        assert per_token[8192] - per_token[window] == pytest.approx(layers * (8192 - keys), abs=1.0)
+    for one in answers.values():
+        assert 1.0 < one.mfu / one.causal_mfu < 2.0
+        assert one.hfu == one.mfu

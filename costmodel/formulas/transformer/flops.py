@@ -10,7 +10,10 @@ from costmodel.formulas.transformer.repetition import experts_again
 def attended_keys(seq_len: Number, window: Number, causal: Number) -> Number:
     r"""Keys that an average query of one layer meets.
 
-    .. math:: \frac{s}{2} \;\text{(causal)}, \quad w - \frac{w^2}{2 s} \;\text{(causal, window } w < s)
+    .. math:: \min(w, s), \quad \frac{s}{2} \;\text{(causal)}, \quad w - \frac{w^2}{2 s} \;\text{(causal, window } w < s)
+
+    Counted in full, a query meets the keys that a causal mask hides, too: all of the sequence, or as many as the window holds.
+    What lies outside a window no kernel multiplies, and it counts in neither way.
 
     Parameters
     ----------
@@ -20,7 +23,7 @@ def attended_keys(seq_len: Number, window: Number, causal: Number) -> Number:
     """
     seen = ops.minimum(window, seq_len)
     masked = seen - seen * seen / (2.0 * seq_len)
-    return ops.where(causal > 0.0, masked, seq_len)
+    return ops.where(causal > 0.0, masked, seen)
 
 
 def mean_attended_keys(model: ModelNumbers, seq_len: Number, causal: Number) -> Number:
@@ -35,8 +38,7 @@ def mean_attended_keys(model: ModelNumbers, seq_len: Number, causal: Number) -> 
     share = model.attention.windowed_layers / model.layers
     below = causal * model.attention.causal
     full = attended_keys(seq_len, seq_len, below)
-    around = ops.minimum(model.attention.window, seq_len)  # an encoder's window has a half on either side
-    seen = ops.where(model.attention.causal > 0.0, attended_keys(seq_len, model.attention.window, below), around)
+    seen = attended_keys(seq_len, model.attention.window, below)  # an encoder's window has a half on either side
     return full + share * (seen - full)
 
 
