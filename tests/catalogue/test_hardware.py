@@ -139,7 +139,7 @@ def test_cards_of_one_architecture_and_slot_reach_their_hosts_alike(architecture
 
 
 def test_two_cards_of_the_newest_kind_are_linked_as_fast_as_two_of_the_next():  # both on PCIe gen5
-    newest, following = (loader.load_cluster(device=name, gpus=2).levels[0] for name in ("rtx-5090", "rtx-5080"))
+    newest, following = (clusters.load_cluster(device=name, gpus=2).levels[0] for name in ("rtx-5090", "rtx-5080"))
     assert (newest.bandwidth, newest.line_rate) == (following.bandwidth, following.line_rate)
 
 
