@@ -176,3 +176,20 @@ def test_a_dialect_that_lacks_a_degree_refuses_it_by_name():
         write_launch("megatrn", plan, load_model("llama3-8b"))
     with pytest.raises(CostModelError):
         write_sweep("megatron", [], load_model("llama3-8b"), "nowhere")
+
+
+@pytest.mark.parametrize(("dispatcher", "overlaps", "said"), [
+    ("deduplicated", True, ("flex", "--overlap-moe-expert-parallel-comm")), ("all-to-all", False, ("alltoall", "")),
+])  # fmt: skip
+def test_how_tokens_come_to_their_experts_is_said_to_megatron(dispatcher, overlaps, said):
+    """Its own default gathers all tokens on every rank, so that the commonest way is said, too."""
+    cluster = load_cluster("dgx-h100", gpus=256)
+    plan = Plan(
+        global_batch=2048, seq_len=4096, tensor_parallel=2, pipeline_parallel=8, virtual_stages=2, expert_parallel=32,
+        dispatcher=dispatcher, overlap_experts=overlaps,
+    ).on(cluster)  # fmt: skip
+    text = write_launch("megatron", plan, load_model("qwen3-235b-a22b"), cluster=cluster)
+    assert f"--moe-token-dispatcher-type {said[0]}" in text and said[1] in text
+    assert ("--overlap-moe-expert-parallel-comm" in text) == overlaps
+    read = read_launch(text).plan_fields
+    assert read["dispatcher"] == dispatcher and bool(read.get("overlap_experts")) == overlaps

@@ -18,6 +18,8 @@ MODULES = {
 """What a plan calls the modules of ``--recompute-modules``."""
 
 
+DISPATCHERS = {"all-to-all": "alltoall", "deduplicated": "flex"}
+"""What ``--moe-token-dispatcher-type`` calls the ways of tokens to experts; its own default gathers all tokens on every rank."""
 COMMUNICATIONS = {"p2p": "ring", "all_gather": "all-gather", "a2a": "all-to-all"}
 """What ``--cp-comm-type`` calls what context ranks exchange."""
 
@@ -42,6 +44,8 @@ def megatron(w: Writing) -> None:
     )
     if w.model.experts:
         w.say("expert_parallel", "expert_tensor_parallel")
+        w.put("moe_token_dispatcher_type", DISPATCHERS.get(str(plan.dispatcher)))
+        w.put("overlap_moe_expert_parallel_comm", plan.overlap_experts or None)
     _context(w, "cp_comm_type")
     if plan.virtual_stages > 1:
         w.put("num_virtual_stages_per_pipeline_rank", plan.virtual_stages)
