@@ -136,7 +136,7 @@ def test_tensor_ranks_factor_their_own_part_of_each_matrix(model, tensor):
         left, right = left + 4 * rows, right + 4 * columns
     numbers, plan = MODELS[model].numbers(), Plan(global_batch=2, seq_len=64, tensor_parallel=tensor)
     made = low_rank.stage_factors(
-        replaced(numbers, {"vocabulary_positions": 0.0}), plan.numbers(FRAMEWORK, 3), 3.0, 1.0, 1.0, 4.0
+        replaced(numbers, {"vocabulary_positions": 0.0}), plan.numbers(FRAMEWORK, 3), 3.0, numbers.experts.layers, 1.0, 1.0, 4.0
     )
     assert (made.left, made.right) == (left, right)
 
@@ -145,10 +145,11 @@ def test_tensor_ranks_factor_their_own_part_of_each_matrix(model, tensor):
 def test_matrices_are_all_parameters_but_vectors(model):
     shape = load_model(model)
     numbers, plan = shape.numbers(), Plan(global_batch=1, seq_len=64).numbers(FRAMEWORK, shape.layers)
-    dense, routed = memory.stage_parameters(numbers, plan, numbers.layers, 1.0, 1.0)
+    held = numbers.layers, numbers.experts.layers, 1.0, 1.0
+    dense, routed = memory.stage_parameters(numbers, plan, *held)
     tensors = parameter_tensors(shape, prediction=True)
     for kept, made in (
-        (False, low_rank.stage_factors(numbers, plan, numbers.layers, 1.0, 1.0, 1.0)),
+        (False, low_rank.stage_factors(numbers, plan, *held, 1.0)),
         (True, low_rank.expert_factors(numbers, plan, routed, 1.0)),
     ):
         matrices = [one for one in tensors if len(one.shape) == 2 and one.routed == kept]

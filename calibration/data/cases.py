@@ -129,7 +129,7 @@ def model_of(run: Run) -> Transformer:
     stated_arguments = megatron.arguments_of(run)
     known = _known_shape((hidden, heads, kv_heads, experts), _whole(run, "ffn_hidden", 0), layers)
     if known is not None and not stated_arguments and (experts or known.latent):
-        dense = min(known.dense_layers, layers)
+        dense = min(known.dense_layers, layers) if known.expert_layer_step == 1 else 0
         return dataclasses.replace(
             known, name=run.text["model_name"] or known.name, layers=layers, vocabulary=vocabulary, dense_layers=dense,
             windowed_layers=round(known.windowed_layers * layers / known.layers), dropout=False,

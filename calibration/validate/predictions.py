@@ -56,7 +56,7 @@ def logged_memory(cases: Sequence[Case], columns: Inputs, fullest: Memory) -> Ar
     m = micro_batches(columns.settings, columns.plan)
     with np.errstate(divide="ignore", invalid="ignore"):
         bills = stage_bills(columns.model, columns.settings, columns.plan, columns.network, columns.software, m)
-        idles = idle_stages(columns.model, columns.settings, columns.plan, columns.software, m)
+        idles = idle_stages(columns.model, columns.settings, columns.plan, columns.network, columns.software, m)
     total, overhead = np.asarray(fullest.total), np.asarray(fullest.overhead)
     idle = np.zeros(len(cases))
     for bill, unused in zip(bills, idles, strict=True):
@@ -72,7 +72,8 @@ def logged_memory(cases: Sequence[Case], columns: Inputs, fullest: Memory) -> Ar
     within = np.where((kind == "reserved") | (kind == "allocated-or-reserved"), reserved, allocated)
     whole = np.array([dataset_of(case.run).loaded_whole for case in cases]) * np.asarray(columns.plan.shard_weights)
     owned = rank_parameters(columns.model, columns.plan, 1.0, 1.0)
-    loaded = whole * columns.settings.widths.parameter * sum(whole_parameters(owned, columns.model.layers))
+    held = whole_parameters(owned, columns.model.layers, columns.model.experts.layers)
+    loaded = whole * columns.settings.widths.parameter * sum(held)
     return np.where(kind == "process", process, np.maximum(within, loaded))
 
 

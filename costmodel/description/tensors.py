@@ -258,7 +258,7 @@ def prediction_tensors(model: Transformer) -> tuple[Tensor, ...]:
 
 
 def parameter_tensors(model: Transformer, prediction: bool = False) -> tuple[Tensor, ...]:
-    """Every parameter tensor in the order of registration; layers with a dense MLP come first.
+    """Every parameter tensor in the order of registration.
 
     Models with a gated MLP are named, ordered and split into projections as Llama is in Hugging Face Transformers,
     the others as BLOOM (queries, keys and values in one projection).
@@ -284,7 +284,7 @@ def parameter_tensors(model: Transformer, prediction: bool = False) -> tuple[Ten
     found = list(embedding_tensors(model))
     prefix = _names(model).layer
     for layer in range(model.layers):
-        inner = layer_tensors(model, layer >= model.layers - model.expert_layers)
+        inner = layer_tensors(model, model.has_experts(layer))
         found += [tensor._replace(name=f"{prefix}{layer}.{tensor.name}") for tensor in inner]
     found += head_tensors(model)
     for layer in range(model.layers, model.layers + prediction * model.prediction_layers):
@@ -365,19 +365,19 @@ def stage_tensors(
     embedding, head : what else the stage holds; a stage with a head but no embedding has its own copy of tied ones
     tensor, expert, expert_tensor : degrees that split tensors, and experts
     """
-    first_expert = model.layers - model.expert_layers
     parts = [("embedding", 0)] * embedding
-    parts += [("experts" if number >= first_expert else "dense", 1 + i) for i, number in enumerate(layers)]
+    parts += [("experts" if model.has_experts(number) else "dense", 1 + i) for i, number in enumerate(layers)]
     outer = len(layers) + 1
     if head:
         parts += [("head" if embedding else "copy", outer)] + [("prediction", outer)] * model.prediction_layers
     found = [_columns(model, what, tensor, expert, expert_tensor) for what, _ in parts]
+    found = found or [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool))]  # a rank for which no layer was left
     sizes = [len(numel) for numel, _, _ in found]
     numel, rows, routed = (np.concatenate(columns) for columns in zip(*found, strict=True))
     shared = np.zeros(len(numel), dtype=bool)
     if model.tied_embeddings and embedding != head:
         shared[0 if embedding else sum(sizes[:outer]) - 1] = True
-    layer = np.repeat(np.array([place for _, place in parts], dtype=np.int64), sizes)
+    layer = np.repeat(np.array([place for _, place in parts] or [0], dtype=np.int64), sizes)
     return LocalTensors(numel=numel, rows=rows, layer=layer, routed=routed, shared=shared, layers=len(layers))
 
 

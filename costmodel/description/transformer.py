@@ -56,7 +56,11 @@ class Transformer:
     parallel_block : attention and MLP read the same input (GPT-J, Falcon)
     experts, experts_per_token, expert_feed_forward : routed experts, and the width of one
     shared_expert_feed_forward : width of all shared experts together
-    dense_layers : layers that keep a dense MLP in a mixture-of-experts model
+    dense_layers : layers that keep a dense MLP in a mixture-of-experts model: the first ones, unless the next two say otherwise
+    first_expert_layer : the first layer with experts, from 0; `dense_layers`, or the last of the first `expert_layer_step`, if
+        not given
+    expert_layer_step : from there on one of so many layers has experts: 1 each, until `dense_layers` are left; 2 every other
+        one, as in Llama 4 Maverick; 0 where no rule says which, so that they are spread evenly
     expert_capacity : tokens an expert takes over the mean, the rest is dropped; None: dropless
     expert_imbalance : tokens on the busiest expert rank over the mean, where dropless
     query_latent, kv_latent, rope_head_dim : latent attention (kv_latent > 0 turns it on)
@@ -120,6 +124,8 @@ class Transformer:
     groups_per_token: int = 1
     shared_expert_gate: bool = False
     dense_layers: int = 0
+    first_expert_layer: int | None = None
+    expert_layer_step: int = 1
     expert_capacity: float | None = None
     expert_imbalance: float = 1.0
     query_latent: int = 0
@@ -195,6 +201,7 @@ class Transformer:
             positive_int("expert_feed_forward", self.expert_feed_forward, MAX_WIDTH)
             positive_int("expert_groups", self.expert_groups, self.experts)
             positive_int("groups_per_token", self.groups_per_token, self.expert_groups)
+            self._check_layout()
             if self.dense_layers and not self.feed_forward:
                 raise InvalidValue("feed_forward", self.feed_forward, "the width of the dense layers' MLP")
         else:
@@ -202,6 +209,27 @@ class Transformer:
             for field in ("experts_per_token", "expert_feed_forward", "shared_expert_feed_forward", "dense_layers"):
                 if getattr(self, field):
                     raise InvalidValue(field, getattr(self, field), "0 in a model without experts")
+            if self.first_expert_layer is not None:
+                raise InvalidValue("first_expert_layer", self.first_expert_layer, "None in a model without experts")
+            if whole("expert_layer_step", self.expert_layer_step, 1) != 1:
+                raise InvalidValue("expert_layer_step", self.expert_layer_step, "1 in a model without experts")
+
+    def _check_layout(self) -> None:
+        """Which layers have experts; where every so many have them, the others are counted."""
+        step = whole("expert_layer_step", self.expert_layer_step, MAX_LAYERS)
+        if self.first_expert_layer is not None:
+            whole("first_expert_layer", self.first_expert_layer, self.layers if step == 1 else self.layers - 1)
+        if step == 0 and self.first_expert_layer is not None:
+            raise InvalidValue("first_expert_layer", self.first_expert_layer, "None where expert_layer_step is 0: by no rule")
+        if step == 1 and self.expert_start > self.dense_layers:
+            raise InvalidValue("first_expert_layer", self.first_expert_layer, f"at most dense_layers={self.dense_layers}")
+        if step > 1:
+            if step > self.layers and self.first_expert_layer is None:
+                raise InvalidValue("expert_layer_step", step, f"at most layers={self.layers}")
+            dense = self.layers - len(range(self.expert_start, self.layers, step))
+            if self.dense_layers not in (0, dense):
+                raise InvalidValue("dense_layers", self.dense_layers, f"{dense}, by first_expert_layer and expert_layer_step")
+            object.__setattr__(self, "dense_layers", dense)
 
     @classmethod
     def from_huggingface(cls, path: str | Path, name: str | None = None) -> Transformer:
@@ -237,6 +265,32 @@ class Transformer:
     def expert_layers(self) -> int:
         """Layers with a mixture of experts."""
         return self.layers - self.dense_layers if self.experts else 0
+
+    @property
+    def expert_start(self) -> int:
+        """The first layer with a mixture of experts, from 0, where a rule says which these are."""
+        if self.first_expert_layer is not None:
+            return self.first_expert_layer
+        return self.expert_layer_step - 1 if self.expert_layer_step > 1 else self.dense_layers * self.expert_layer_step
+
+    def has_experts(self, layer: int) -> bool:
+        """Whether a layer has a mixture of experts.
+
+        Parameters
+        ----------
+        layer : from 0
+
+        Examples
+        --------
+        >>> from costmodel import load_model
+        >>> [layer for layer in range(8) if load_model("llama4-maverick").has_experts(layer)]
+        [1, 3, 5, 7]
+        """
+        many, step = self.expert_layers, self.expert_layer_step
+        if step == 0:
+            return (layer + 1) * many // self.layers > layer * many // self.layers
+        behind = layer - self.expert_start
+        return 0 <= behind < many * step and behind % step == 0
 
     @property
     def parameters(self) -> int:
@@ -302,7 +356,8 @@ class Transformer:
                 clamped=float(self.clamped_activation),
             ),
             experts=ExpertNumbers(
-                layers=float(self.expert_layers), number=float(self.experts), per_token=float(self.experts_per_token),
+                layers=float(self.expert_layers), start=float(self.expert_start if self.experts else 0),
+                step=float(self.expert_layer_step), number=float(self.experts), per_token=float(self.experts_per_token),
                 width=float(self.expert_feed_forward), shared_width=float(self.shared_expert_feed_forward), load=float(load),
                 shared_gate=float(self.shared_expert_gate), groups=float(self.expert_groups),
                 groups_per_token=float(self.groups_per_token),

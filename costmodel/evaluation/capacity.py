@@ -504,9 +504,14 @@ def deepened(model: Transformer, layers: int) -> Transformer:
     """
     if layers == model.layers:
         return model
-    dense = min(model.dense_layers, layers - 1) if model.experts else model.dense_layers
+    by_rule = model.expert_layer_step > 1  # which counts the dense ones, and may begin behind the last layer of a shallow model
+    spread = round(model.dense_layers * layers / model.layers)
+    dense = 0 if by_rule else min(model.dense_layers if model.expert_layer_step else spread, layers - 1)
+    start = model.first_expert_layer if by_rule else None
     return dataclasses.replace(
-        model, name=f"{model.name} with {counted(layers, 'layer')}", layers=layers, dense_layers=dense,
+        model, name=f"{model.name} with {counted(layers, 'layer')}", layers=layers, dense_layers=dense if model.experts else 0,
+        first_expert_layer=None if start is None else min(start, layers - 1),
+        expert_layer_step=min(model.expert_layer_step, layers),
         windowed_layers=round(model.windowed_layers * layers / model.layers), published_parameters=None,
     )  # fmt: skip
 

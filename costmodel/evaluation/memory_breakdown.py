@@ -10,15 +10,16 @@ from costmodel.checks import whole
 from costmodel.formulas import gradients
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import (
+    Contents,
     Memory,
     ModelNumbers,
     NetworkNumbers,
+    Place,
     PlanNumbers,
     Settings,
     Software,
 )
 from costmodel.formulas.transformer import memory as formula
-from costmodel.formulas.transformer.parameters import stage_model
 from costmodel.results import brief, figure
 
 if TYPE_CHECKING:
@@ -48,12 +49,14 @@ class StageBill:
     ----------
     stage : rank in the pipeline, from 0
     layers : of the stage; of two stages that a rank runs, the mean
+    expert_layers : of these, those with a mixture of experts
     parts : its `Memory` [bytes]
     phase : the moment at which it is fullest: ``"loss"``, ``"backward"`` or ``"update"``
     """
 
     stage: int
     layers: float
+    expert_layers: float
     parts: Memory
     phase: str
 
@@ -151,7 +154,7 @@ class Bill:
         """Bytes that the allocator holds, as ``torch.cuda.max_memory_reserved`` counts them."""
         asked, stage = self.asked, self.fullest.stage
         idle = formula.idle_bytes(
-            formula.stage_contents(*arguments_of(asked, stage)), asked.settings, asked.plan, float(asked.micro_batches)
+            contents_of(asked, place_of(asked, stage)), asked.settings, asked.plan, float(asked.micro_batches)
         )
         return self.total - float(formula.outside(asked.plan, asked.network, asked.software)) + float(idle)
 
@@ -206,67 +209,54 @@ def stage_bill(asked: Asked, stage: int) -> StageBill:
     asked : the numbers of the plan
     stage : rank in the pipeline, from 0
     """
-    arguments = arguments_of(asked, stage)
-    held = formula.stage_contents(*arguments)
+    place = place_of(asked, stage)
+    held = contents_of(asked, place)
     bill = formula.stage_memory(held, asked.plan, asked.network, asked.software, asked.micro_batches)
-    parts = formula.buffered(bill, compression_bytes(*arguments), asked.software)
+    parts = formula.buffered(bill, compression_bytes(asked, place), asked.software)
     _, _, at_loss, updating = formula.fullest_moment(held, asked.plan, asked.micro_batches)
     phase = "update" if updating else "loss" if at_loss else "backward"
-    return StageBill(stage=stage, layers=arguments.layers, parts=Memory._make(map(float, parts)), phase=phase)
+    return StageBill(
+        stage=stage, layers=float(place.layers), expert_layers=float(place.experts), parts=Memory._make(map(float, parts)),
+        phase=phase,
+    )  # fmt: skip
 
 
-class StageArguments(NamedTuple):
-    """What formulas of a stage take of a rank of the pipeline, in their order."""
+def contents_of(asked: Asked, place: Place) -> Contents:
+    """What a rank of the pipeline holds all the time, for each micro-batch, and at its moments [bytes].
 
-    model: ModelNumbers
-    settings: Settings
-    plan: PlanNumbers
-    software: Software
-    layers: float
-    stage: float
-    first: float
-    last: float
-    micro_batches: float
+    Parameters
+    ----------
+    asked : the numbers of the plan
+    place : the rank
+    """
+    model, settings, plan, software = asked[:4]
+    kinds = formula.layer_kinds(model, settings, plan, software)
+    return formula.stage_contents(model, settings, plan, software, kinds, place, float(asked.micro_batches))
 
 
-def arguments_of(asked: Asked, stage: int) -> StageArguments:
-    """What formulas of a stage take of a rank of the pipeline.
+def compression_bytes(asked: Asked, place: Place) -> float:
+    """What a rank of the pipeline keeps to compress its gradients [bytes].
+
+    Parameters
+    ----------
+    asked : the numbers of the plan
+    place : the rank
+    """
+    return float(gradients.buffer_bytes(asked.model, asked.settings, asked.plan, place))
+
+
+def place_of(asked: Asked, stage: int) -> Place:
+    """What a rank of the pipeline has.
 
     Parameters
     ----------
     asked : the numbers of the plan
     stage : rank in the pipeline, from 0
     """
-    before, layers = layers_of(asked, stage)
-    part = model_of(asked, before, layers)
-    first, last = ends_of(asked, stage)
-    settings, plan, software = asked.settings, asked.plan, asked.software
-    return StageArguments(part, settings, plan, software, layers, float(stage), first, last, float(asked.micro_batches))
-
-
-def compression_bytes(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, layers: float, stage: float,
-    first: float, last: float, micro_batches: float,
-) -> float:  # fmt: skip
-    """What a rank of the pipeline keeps to compress its gradients [bytes], of the arguments that formulas of a stage take.
-
-    Parameters
-    ----------
-    model, settings, plan, software, layers, stage, first, last, micro_batches : as `arguments_of` has them
-    """
-    return float(gradients.buffer_bytes(model, settings, plan, layers, first, last))
-
-
-def model_of(asked: Asked, before: float, layers: float) -> ModelNumbers:
-    """The model with the share of expert layers that a rank's stages have.
-
-    Parameters
-    ----------
-    asked : the numbers of the plan
-    before, layers : as `layers_of` has them
-    """
-    two_way = float(schedules.two_way(asked.plan.schedule)) if asked.plan.pipeline > 1 else 0.0
-    return stage_model(asked.model, before, (1.0 + two_way) * layers)
+    model, settings, plan = asked[:3]
+    layers, (first, last) = layers_of(asked, stage), ends_of(asked, stage)
+    experts = layout.rank_experts(model, settings, plan, float(stage), layers)
+    return Place(layers, float(experts), float(stage), first, last)
 
 
 def ends_of(asked: Asked, stage: int) -> tuple[float, float]:
@@ -285,8 +275,8 @@ def ends_of(asked: Asked, stage: int) -> tuple[float, float]:
     return float(first), float(last)
 
 
-def layers_of(asked: Asked, stage: int) -> tuple[float, float]:
-    """Layers before those of a rank of the pipeline, and its own; of two stages that it runs, the mean.
+def layers_of(asked: Asked, stage: int) -> float:
+    """Layers of a rank of the pipeline; of two stages that it runs, the mean.
 
     Parameters
     ----------
@@ -296,15 +286,12 @@ def layers_of(asked: Asked, stage: int) -> tuple[float, float]:
     model, settings, plan = asked[:3]
     first, middle, last = layout.rank_layers(model, settings, plan)
     if stage == 0:
-        return 0.0, first
+        return first
     if stage == plan.pipeline - 1:
-        mirrored = bool(schedules.two_way(plan.schedule))
-        return 0.0 if mirrored else model.layers - last, last
+        return last
     if settings.framework.balanced_stages:
-        before = layout.dealt_layers(model, plan, float(stage))
-        return before, layout.dealt_layers(model, plan, stage + 1.0) - before
-    before = min(first + (stage - 1) * middle, model.layers)
-    return before, min(middle, model.layers - before)
+        return layout.dealt_layers(model, plan, stage + 1.0) - layout.dealt_layers(model, plan, float(stage))
+    return middle
 
 
 def timeline_of(asked: Asked, stage: int) -> MemoryTimeline:
@@ -318,13 +305,13 @@ def timeline_of(asked: Asked, stage: int) -> MemoryTimeline:
     from costmodel.description.schedule import pipeline_schedule
 
     plan, software = asked.plan, asked.software
-    arguments = arguments_of(asked, stage)
-    has = formula.stage_contents(*arguments)
+    place = place_of(asked, stage)
+    has = contents_of(asked, place)
     order = pipeline_schedule(
         asked.schedule, stages=round(plan.pipeline), micro_batches=asked.micro_batches, chunks=round(plan.virtual_stages)
     )
     chunks, end = order.chunks, order.stages - 1
-    kept = compression_bytes(*arguments)
+    kept = compression_bytes(asked, place)
 
     moments: list[Moment] = []
 

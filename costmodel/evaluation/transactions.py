@@ -21,7 +21,6 @@ from costmodel.formulas.network import collectives, communication, compression, 
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import Factors, Layer, Number, Settings
 from costmodel.formulas.transformer import adapters, layer, low_rank
-from costmodel.formulas.transformer.parameters import stage_model
 from costmodel.records import as_number
 
 PHASES = ("forward", "backward", "recompute", "gradient sync", "after step")
@@ -130,27 +129,39 @@ class Book:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The kinds of ranks of the pipeline; the second stands for those between."""
-        p, layers = self.asked.pipeline_parallel, tuple(range(self.question.model.layers))
-        ranks, many = self.asked.gpus // p, len(layers)
+        """The kinds of ranks of the pipeline; for those between stands the second, or the first with most layers with experts."""
+        p, model = self.asked.pipeline_parallel, self.question.model
+        ranks = self.asked.gpus // p
         if p == 1:
-            return (Stage("only", layers, True, True, ranks),)
-        first, middle, last = (int(count) for count in layout.stage_layers(self.model, self.settings, self.plan))
+            return (Stage("only", tuple(range(model.layers)), True, True, ranks),)
         valley = self.folded and not self.two_way
-        # of the first rank and of the second: layers from the front of the model, and from its back
-        front, back = (first, middle), (last, middle) if self.two_way else (0, 0)
-        if valley:
-            outer = first + last - middle
-            front, back = (outer - outer // 2, middle - middle // 2), (outer // 2, middle // 2)
-        outside = layers[: front[0]] + layers[many - back[0] :]
-        between = layers[front[0] : sum(front)] + layers[many - sum(back) : many - back[0]]
-        begin = front[0] + (p - 2) * front[1] if valley else many - last
-        inside = outside if self.two_way else layers[begin : begin + (middle if valley else last)]
+        between = self.held(1)
+        if 0 < model.expert_layers < model.layers:
+            between = max(map(self.held, range(1, max(p - 1, 2))), key=lambda layers: sum(map(model.has_experts, layers)))
         inner = Stage("middle", between, False, False, (p - 2) * ranks, (p - 3) * self.two_way)
         return (
-            Stage("first", outside, True, self.folded, ranks, (p - 1) * self.two_way), *((inner,) if p > 2 else ()),
-            Stage("last", inside, self.two_way, not valley, ranks, (p - 1) * self.two_way),
+            Stage("first", self.held(0), True, self.folded, ranks, (p - 1) * self.two_way), *((inner,) if p > 2 else ()),
+            Stage("last", self.held(p - 1), self.two_way, not valley, ranks, (p - 1) * self.two_way),
         )  # fmt: skip
+
+    def held(self, rank: int) -> tuple[int, ...]:
+        """Numbers of the layers that a rank of the pipeline has; of two stages that it runs, those of both."""
+        p, layers = self.asked.pipeline_parallel, tuple(range(self.question.model.layers))
+        many = len(layers)
+        first, middle, last = (int(count) for count in layout.stage_layers(self.model, self.settings, self.plan))
+        if self.settings.framework.balanced_stages:
+            ends = [int(layout.dealt_layers(self.model, self.plan, float(stage))) for stage in (max(rank, 1), rank + 1)]
+            return layers[ends[0] * (rank > 0) : ends[1] if rank < p - 1 else many]
+        if self.folded and not self.two_way:  # a valley: down, and up again to the first rank
+            outer = first + last - middle
+            down, up, begin, end = middle - middle // 2, middle // 2, outer - outer // 2, many - outer // 2
+            if rank == 0:
+                return layers[:begin] + layers[end:]
+            begin, end = begin + (rank - 1) * down, end - rank * up
+            return layers[begin : begin + down] + layers[end : end + up]
+        chunk = middle // self.asked.virtual_stages
+        mine = {rank, p - 1 - rank} if self.two_way else {rank}
+        return tuple(layer for layer in layers if (layer + middle - first) // chunk % p in mine)
 
     @property
     def backward(self) -> tuple[Layer, float, float]:
@@ -208,7 +219,7 @@ class Book:
     def layers_of(self, stage: Stage) -> tuple[float, float]:
         """Layers with a dense MLP and with routed experts, multi-token-prediction modules included."""
         model = self.question.model
-        experts = sum(number >= model.layers - model.expert_layers for number in stage.layers)
+        experts = sum(map(model.has_experts, stage.layers))
         deep = model.prediction_layers * stage.head
         sparse = deep * (model.expert_layers > 0)
         return float(len(stage.layers) - experts + deep - sparse), float(experts + sparse)
@@ -326,12 +337,12 @@ class Book:
 
     def factors(self, stage: Stage, group: str, routed: float) -> Factors:
         """What PowerSGD makes of all gradients of a group of a stage, which for `routed` experts has so many."""
-        model = stage_model(self.model, float(stage.layers[0]), float(len(stage.layers)))
         rank = self.settings.compression.rank
         if group == "expert data":
-            return low_rank.expert_factors(model, self.plan, routed, rank)
-        places = float(len(stage.layers)), float(stage.embedding), float(stage.head)
-        return low_rank.stage_factors(model, self.plan, *places, rank)
+            return low_rank.expert_factors(self.model, self.plan, routed, rank)
+        experts = sum(map(self.question.model.has_experts, stage.layers))
+        places = float(len(stage.layers)), float(experts), float(stage.embedding), float(stage.head)
+        return low_rank.stage_factors(self.model, self.plan, *places, rank)
 
     def copies(self, stage: Stage, ranks: float) -> float:
         """What copies of gathered weights take by tensor, beyond one by rank [s]."""

@@ -7,11 +7,13 @@ from costmodel.formulas.network import communication, compression
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import (
     DeviceNumbers,
+    Kinds,
     Memory,
     ModelNumbers,
     NetworkNumbers,
     Number,
     Payload,
+    Place,
     PlanNumbers,
     Settings,
     Software,
@@ -20,10 +22,10 @@ from costmodel.formulas.quantities import (
 from costmodel.formulas.transformer import low_rank, memory
 
 
-def ends(
+def held_places(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers,
-) -> tuple[tuple[Number, Number, Number], tuple[Number, Number, Number]]:  # fmt: skip
-    """Both ends of the pipeline: layers, copies of a two-way schedule counted, and what of the embedding and the head.
+) -> tuple[Place, Place, Place]:  # fmt: skip
+    """The first rank, the last, and one between with most layers with experts, copies of a two-way schedule counted.
 
     Parameters
     ----------
@@ -32,15 +34,21 @@ def ends(
     Returns
     -------
     tuple
-        layers, embedding, head of the first rank, then of the last
+        `Place` of each; there may be no rank between, nor one apart from the first
     """
-    piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
-    fold = piped * schedules.folded(plan.schedule)
-    mirrored = piped * schedules.two_way(plan.schedule)
     copies = schedules.weight_copies(plan.schedule)
-    first_layers, _, last_layers = layout.rank_layers(model, settings, plan)
-    first = copies * first_layers, 1.0, ops.maximum(1.0 - piped, fold)
-    return first, (copies * last_layers, ops.maximum(1.0 - piped, mirrored), 1.0 - fold + mirrored)
+    first, last, one, two, three, four = layout.places(model, settings, plan)
+    most = ops.maximum(ops.maximum(one.experts, two.experts), ops.maximum(three.experts, four.experts))
+    return (
+        Place(copies * first.layers, copies * first.experts, 0.0, 1.0, first.last),
+        Place(copies * last.layers, copies * last.experts, last.rank, last.first, last.last),
+        Place(copies * four.layers, copies * most, four.rank, 0.0, 0.0),
+    )
+
+
+def _parameters(model: ModelNumbers, plan: PlanNumbers, place: Place) -> tuple[Number, Number]:
+    """Parameters of a rank outside and in the routed experts."""
+    return memory.stage_parameters(model, plan, place.layers, place.experts, place.first, place.last)
 
 
 def uncompressed(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Summed:
@@ -50,17 +58,18 @@ def uncompressed(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> 
     ----------
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
-    one, other = ends(model, settings, plan)
-    dense, routed = memory.stage_parameters(model, plan, one[0], one[1], one[2])
-    dense_last, routed_last = memory.stage_parameters(model, plan, other[0], other[1], other[2])
-    dense, routed = ops.maximum(dense, dense_last), ops.maximum(routed, routed_last)
+    one, other, between = held_places(model, settings, plan)
+    dense, routed = _parameters(model, plan, one)
+    dense_last, routed_last = _parameters(model, plan, other)
+    dense_between, routed_between = _parameters(model, plan, between)
+    dense = ops.maximum(ops.maximum(dense, dense_last), dense_between)
+    routed = ops.maximum(ops.maximum(routed, routed_last), routed_between)
     width = settings.widths.reduce * settings.trainable
     return Summed(dense, routed, width * dense, width * routed, 0.0, 0.0)
 
 
 def payloads(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, dense: Number, routed: Number,
-    layers: Number, first: Number, last: Number,
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, dense: Number, routed: Number, place: Place,
 ) -> tuple[Payload, Payload]:  # fmt: skip
     """What a rank of a stage makes of its gradients outside and in the routed experts, `Payload` of each.
 
@@ -68,10 +77,10 @@ def payloads(
     ----------
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     dense, routed : parameters of the rank outside and in the routed experts
-    layers : of the stage
-    first, last : 1 where the stage holds the embedding, the head
+    place : the rank, `Place`
     """
-    factors = low_rank.stage_factors(model, plan, layers, first, last, settings.compression.rank)
+    held = place.layers, place.experts, place.first, place.last
+    factors = low_rank.stage_factors(model, plan, *held, settings.compression.rank)
     apart = low_rank.expert_factors(model, plan, routed, settings.compression.rank)
     made = compression.payload_of(dense, factors, plan.data * plan.context, settings)
     return made, compression.payload_of(routed, apart, communication.expert_ranks(plan), settings)
@@ -88,13 +97,12 @@ def compressed(
     model, settings, plan, network, software, device : numbers of the question and of the plan
     """
     plain = uncompressed(model, settings, plan)
-    one, other = ends(model, settings, plan)
-    dense, _ = memory.stage_parameters(model, plan, one[0], one[1], one[2])
-    fuller = plain.dense > dense
-    made, apart = payloads(
-        model, settings, plan, plain.dense, plain.routed, ops.where(fuller, other[0], one[0]),
-        ops.where(fuller, other[1], one[1]), ops.where(fuller, other[2], one[2]),
-    )  # fmt: skip
+    one, other, between = held_places(model, settings, plan)
+    dense, _ = _parameters(model, plan, one)
+    dense_last, _ = _parameters(model, plan, other)
+    ends = _either(dense_last > dense, other, one)
+    fullest = _either(plain.dense > ops.maximum(dense, dense_last), between, ends)
+    made, apart = payloads(model, settings, plan, plain.dense, plain.routed, fullest)
     ranks, others = plan.data * plan.context, communication.expert_ranks(plan)
     encoded = compression.encoded_time(made, ranks, plan.data_stride, network, software)
     routed = compression.encoded_time(apart, others, plan.expert * plan.expert_tensor, network, software)
@@ -104,22 +112,29 @@ def compressed(
     )  # fmt: skip
 
 
-def buffer_bytes(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, layers: Number, first: Number, last: Number,
-) -> Number:  # fmt: skip
+def _either(condition: bool, one: Place, other: Place) -> Place:
+    """One rank where a condition holds, else the other."""
+    return Place(
+        ops.where(condition, one.layers, other.layers), ops.where(condition, one.experts, other.experts),
+        ops.where(condition, one.rank, other.rank), ops.where(condition, one.first, other.first),
+        ops.where(condition, one.last, other.last),
+    )  # fmt: skip
+
+
+def buffer_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers, place: Place) -> Number:
     """What compressing the gradients of a stage takes on one rank [bytes]: encoded ones, and what was not sent yet.
 
     Parameters
     ----------
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    layers : of the stage
-    first, last : 1 where the stage holds the embedding, the head
+    place : the rank, `Place`
 
     Assumes both to be held all the time, as PyTorch's hooks hold what was not sent.
     """
-    depth = schedules.weight_copies(plan.schedule) * layers
-    dense, routed = memory.stage_parameters(model, plan, depth, first, last)
-    made, apart = payloads(model, settings, plan, dense, routed, depth, first, last)
+    copies = schedules.weight_copies(plan.schedule)
+    held = Place(copies * place.layers, copies * place.experts, place.rank, place.first, place.last)
+    dense, routed = _parameters(model, plan, held)
+    made, apart = payloads(model, settings, plan, dense, routed, held)
     ranks, others = plan.data * plan.context, communication.expert_ranks(plan)
     kept = compression.residual_bytes(dense, ranks, settings) + compression.residual_bytes(routed, others, settings)
     encoded = compression.buffer_bytes(made, ranks) + compression.buffer_bytes(apart, others)
@@ -137,9 +152,19 @@ def fullest_stage(
     model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
     micro_batches : of a step
     """
-    front, inner, back = memory.stage_places(model, settings, plan)
-    bills = memory.stage_bills(model, settings, plan, network, software, micro_batches)
-    first = memory.buffered(bills[0], buffer_bytes(front[0], settings, plan, front[1], front[3], front[4]), software)
-    second = memory.buffered(bills[1], buffer_bytes(inner[0], settings, plan, inner[1], inner[3], inner[4]), software)
-    last = memory.buffered(bills[2], buffer_bytes(back[0], settings, plan, back[1], back[3], back[4]), software)
-    return memory.fuller(memory.fuller(first, second), last)
+    question = model, settings, plan, network, software, memory.layer_kinds(model, settings, plan, software)
+    first, last, one, two, three, four = layout.places(model, settings, plan)
+    fullest = memory.fuller(_bill(*question, first, micro_batches), _bill(*question, one, micro_batches))
+    fullest = memory.fuller(fullest, _bill(*question, two, micro_batches))
+    fullest = memory.fuller(fullest, _bill(*question, three, micro_batches))
+    fullest = memory.fuller(fullest, _bill(*question, four, micro_batches))
+    return memory.fuller(fullest, _bill(*question, last, micro_batches))
+
+
+def _bill(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software, kinds: Kinds,
+    place: Place, micro_batches: Number,
+) -> Memory:  # fmt: skip
+    """The bill of a rank with what compression holds."""
+    bill = memory.place_bill(model, settings, plan, network, software, kinds, place, micro_batches)
+    return memory.buffered(bill, buffer_bytes(model, settings, plan, place), software)

@@ -70,6 +70,8 @@ class ExpertNumbers(NamedTuple):
     """The mixture of experts in place of the MLP."""
 
     layers: Number  # that have one
+    start: Number  # the first layer that has one, from 0
+    step: Number  # from there on one of so many layers has one, 1: every; 0: by no rule, so that stages have equal shares
     number: Number  # of experts in a layer
     per_token: Number
     width: Number
@@ -609,12 +611,40 @@ class Memory(NamedTuple):
 
 
 class RankParameters(NamedTuple):
-    """Parameters on one rank of a pipeline stage: of a layer, and of what is none of its layers'."""
+    """Parameters on one rank of a pipeline stage: of a layer of either kind, and of what is none of its layers'."""
 
-    layer: Number  # outside the routed experts
-    layer_routed: Number
+    layer: Number  # with a dense MLP
+    expert_layer: Number  # with a mixture of experts, outside the routed ones
+    routed: Number  # in its routed experts
     edges: Number  # embedding, head, and what predicts further tokens, outside their routed experts
     edges_routed: Number
+
+
+class LayerBytes(NamedTuple):
+    """What a layer of one kind holds on one rank for one micro-batch [bytes]."""
+
+    kept: Number  # from its forward to its backward pass
+    graphed: Number  # of it, what graphs hold
+    retained: Number  # inputs that outlive the backward pass
+    backward: Number  # what its backward pass holds beside, outside graphs
+    graphed_backward: Number  # and in them
+
+
+class Kinds(NamedTuple):
+    """What layers with a dense MLP hold on one rank, and those with a mixture of experts."""
+
+    dense: LayerBytes
+    expert: LayerBytes
+
+
+class Place(NamedTuple):
+    """What a rank of the pipeline has; of two stages that it runs, the mean."""
+
+    layers: Number
+    experts: Number  # of these layers, those with a mixture of experts
+    rank: Number  # from 0
+    first: Number  # 1: it holds the embedding
+    last: Number  # 1: it holds the head
 
 
 class Contents(NamedTuple):

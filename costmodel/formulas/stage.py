@@ -40,8 +40,9 @@ def stage_pass(
     width = settings.widths.reduce * settings.trainable
     together = holders(plan, settings, network, software)
     units = layer_units(model, settings, plan, *together)
+    experts = layers * (model.experts.layers / model.layers)
     moved = stage_synchronisation(
-        model, settings, plan, software, *together, one, units, Part(0.0, 0.0), layers, first, last, chunks, width, width
+        model, settings, plan, software, *together, one, units, Part(0.0, 0.0), layers, experts, first, last, chunks, width, width
     )
     return forward + moved.forward, ops.maximum(data + moved.backward - moved.weight, 0.0), weight + moved.weight
 

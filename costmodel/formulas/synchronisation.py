@@ -493,7 +493,7 @@ def _each_micro_batch(
 
 def stage_synchronisation(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, dense_group: Groups, routed_group: Groups,
-    body: Layer, units: Units, besides: Part, layers: Number, first: Number, last: Number, chunks: Number,
+    body: Layer, units: Units, besides: Part, layers: Number, experts: Number, first: Number, last: Number, chunks: Number,
     dense_bytes: Number, routed_bytes: Number,
 ) -> Synchronised:  # fmt: skip
     """What a stage exchanges of its gradients and weights, and what of it its passes leave exposed, `Synchronised`.
@@ -506,6 +506,7 @@ def stage_synchronisation(
     units : of `layer_units`
     besides : what the plan exchanges of gradients otherwise than by all-reducing them as they are
     layers : of the stage on one rank, all its chunks together
+    experts : of these, those with a mixture of experts
     first, last : 1 where the stage holds the embedding, the head
     chunks : of the model, each with passes of its own
     dense_bytes, routed_bytes : of a gradient on the wire, outside and in the routed experts
@@ -514,7 +515,7 @@ def stage_synchronisation(
     copies = schedules.weight_copies(plan.schedule)  # of which a micro-batch passes one
     copied = copies * layers
     owned = memory.rank_parameters(model, plan, first, last)
-    dense, routed = memory.whole_parameters(owned, copied)
+    dense, routed = memory.whole_parameters(owned, copied, copies * experts)
     edge = owned.edges
     stored = adapters.gathered_width(settings, plan)
 

@@ -391,23 +391,28 @@ def _synchronised(
     summed: Summed,
 ) -> _Stages:  # fmt: skip
     """What the ranks of a pipeline exchange of gradients and weights, beside passes of so long."""
-    _, middle_layers, _ = layout.rank_layers(model, settings, plan)
     chunks = layout.chunks(plan)
     copies = schedules.weight_copies(plan.schedule)
     width = settings.widths.reduce * settings.trainable
     # what compression leaves of a gradient that is summed as gradients are
     wire = summed.nbytes / ops.maximum(summed.dense, 1e-30)
     routed_wire = ops.where(summed.routed > 0.0, summed.routed_nbytes / ops.maximum(summed.routed, 1e-30), width)
-    first, last = gradients.ends(model, settings, plan)
+    first, last, between = gradients.held_places(model, settings, plan)
     together = synchronisation.holders(plan, settings, network, software)
     units = synchronisation.layer_units(model, settings, plan, *together)
     systems = synchronisation.other_systems(summed.nbytes, summed.routed_nbytes, settings, plan, network, software)
     besides = Part(systems.time + summed.encoded, systems.load)
     question = model, settings, plan, software, *together, one, units, besides
     return _Stages(
-        synchronisation.stage_synchronisation(*question, first[0] / copies, 1.0, first[2], chunks, wire, routed_wire),
-        synchronisation.stage_synchronisation(*question, last[0] / copies, last[1], last[2], chunks, wire, routed_wire),
-        synchronisation.stage_synchronisation(*question, middle_layers, 0.0, 0.0, chunks, wire, routed_wire),
+        synchronisation.stage_synchronisation(
+            *question, first.layers / copies, first.experts / copies, 1.0, first.last, chunks, wire, routed_wire
+        ),
+        synchronisation.stage_synchronisation(
+            *question, last.layers / copies, last.experts / copies, last.first, last.last, chunks, wire, routed_wire
+        ),
+        synchronisation.stage_synchronisation(
+            *question, between.layers / copies, between.experts / copies, 0.0, 0.0, chunks, wire, routed_wire
+        ),
     )
 
 

@@ -76,6 +76,7 @@ SETTINGS = [  # model, cluster, GPUs, framework: dense, grouped queries, windows
     ("gemma3-12b", "dgx-h100", 32, "fsdp2"),
     ("deepseek-v3", "dgx-h100", 1024, "megatron-core"),
     ("mixtral-8x7b", "dgx-a100", 64, "megatron-core"),
+    ("llama4-maverick", "dgx-h100", 1024, "megatron-core"),
     ("gpt-oss-120b", "dgx-b200", 128, "megatron-core"),
     ("bloom-7b1", "jean-zay-a100", 48, "megatron-deepspeed"),
     ("falcon-7b", "gcp-a3-mega", 16, "deepspeed"),
@@ -179,6 +180,12 @@ def drawn_tuple(kind, draw):
     return kind(*(draw.uniform(1e4, 1e8) for _ in kind._fields))
 
 
+def drawn_place(draw):
+    layers = draw.choice([0, 1, 12])
+    drawn = layers, draw.randint(0, layers), draw.choice([0, 1, 3]), draw.randint(0, 1), draw.randint(0, 1)
+    return quantities.Place(*map(float, drawn))
+
+
 def drawn_passes(draw):
     forward, weight, data = (draw.uniform(1e-3, 1.0) for _ in range(3))
     return spans.Passes(forward, weight, forward + weight + data)
@@ -211,7 +218,7 @@ def drawn_window(draw):
 
 SCALARS = {
     "places": one_of(1, 2, 8, 64), "base": logarithmic(0.1, 2.0), "exponent": one_of(0, 1, 2, 5, 8, 16, 31),
-    
+
     "members": one_of(1, 2, 4, 8, 64),
     "ranks": one_of(1, 2, 3, 4, 8, 12, 16, 64, 256, 1024), "stride": one_of(1, 2, 4, 8, 16, 64),
     "nbytes": logarithmic(1.0, 1e11), "quality": logarithmic(0.3, 1.0), "launch": logarithmic(1e-6, 1e-4),
@@ -221,6 +228,7 @@ SCALARS = {
     "back": lambda draw: drawn_passes(draw), "down": lambda draw: drawn_passes(draw),
     "share": one_of(0.5, 0.6),
     "schedule": one_of(*SCHEDULES.values()), "stages": one_of(1, 2, 4, 8, 12), "stage": one_of(0, 1, 3),
+    "experts": one_of(0, 1, 8), "mixed": one_of(0, 1), "rank": one_of(0, 1, 2, 5),
     "virtual_stages": one_of(1, 2, 4), "micro_batches": one_of(1, 2, 8, 24, 96), "layers": one_of(1, 2, 8, 31, 80, 126),
     "groups": one_of(0, 1, 8, 64), "m": one_of(0, 1, 100, 4096), "n": one_of(0, 1, 768, 8192), "k": one_of(0, 64, 5120),
     "element_bytes": one_of(1, 2, 4), "flop_rate": logarithmic(1e13, 2e15), "kernels": one_of(0, 1, 6),
@@ -249,6 +257,8 @@ def settings():
         known = fixed_numbers(*things, plans[0])._asdict()
         drawn = random.Random(row)
         known |= {"contents": drawn_contents(drawn), "factors": drawn_tuple(quantities.Factors, drawn)}
+        known |= {"kinds": quantities.Kinds(*(drawn_tuple(quantities.LayerBytes, drawn) for _ in range(2)))}
+        known |= {"place": drawn_place(drawn)}
         known |= {name: drawn_tuple(quantities.Part, drawn) for name in ("part", "beside", "besides")}
         known |= {"mixture": known["model"].experts, "adapter": known["settings"].adapter}
         known |= {"units": synchronisation.Units(known["part"], known["beside"], known["part"])}

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from costmodel import Plan, estimate, load_cluster, load_framework, load_model
+from costmodel.evaluation.memory_breakdown import contents_of, place_of
 from costmodel.formulas.transformer import activations, memory
 
 GIB = 2.0**30
@@ -83,7 +84,7 @@ def test_flat_updates_leave_what_passes_freed_idle_in_the_allocator():
         bill("llama2-7b", dataclasses.replace(flat, flat_updates=one), zero_stage=1) for one in (True, False)
     )
     asked = found.asked
-    contents = memory.stage_contents(asked.model, asked.settings, asked.plan, asked.software, 32.0, 0.0, 1.0, 1.0, 1.0)
+    contents = contents_of(asked, place_of(asked, 0))
     assert found.total == pytest.approx(plain.total)
     idle = min(contents.update, memory.passing_bytes(contents, asked.plan, 1.0))
     assert found.reserved - plain.reserved == pytest.approx(idle)

@@ -6,7 +6,7 @@ from costmodel import Plan, load_framework, load_model, names
 from costmodel.description.tensors import stage_tensors
 from costmodel.formulas.synchronisation import padded_layer
 from costmodel.formulas.transformer import memory
-from costmodel.formulas.transformer.parameters import stage_model
+from costmodel.formulas.transformer.parameters import of_kind
 
 FRAMEWORK = load_framework("megatron-core")
 PIPELINE = (("whole", 0.0, 1.0, True, True), ("front", 0.0, 0.5, True, False), ("back", 0.5, 1.0, False, True))
@@ -28,8 +28,10 @@ def test_a_stage_holds_the_parameters_of_its_tensors(name, tensor):
             held = stage_tensors(
                 model, layers=layers, embedding=first, head=last, tensor=tensor, expert=expert, expert_tensor=1
             )
-            part = stage_model(model.numbers(), float(layers[0]), float(len(layers)))
-            found = memory.stage_parameters(part, plan, float(len(layers)), float(first), float(last))
+            experts = sum(map(model.has_experts, layers))
+            found = memory.stage_parameters(
+                model.numbers(), plan, float(len(layers)), float(experts), float(first), float(last)
+            )
             counted = held.numel[~held.routed].sum(), held.numel[held.routed].sum()
             assert [float(count) for count in found] == pytest.approx(counted, rel=1e-12)
 
@@ -45,7 +47,7 @@ def test_padded_units_hold_their_padded_tensors(name, tensor, shard):
     held = stage_tensors(model, layers=(layer,), embedding=False, head=False, tensor=tensor, expert=1, expert_tensor=tensor)
     rows = -(-held.rows // shard) * shard
     columns = held.numel // held.rows
-    of_a_layer = stage_model(model.numbers(), float(layer), 1.0)
+    of_a_layer = of_kind(model.numbers(), float(model.has_experts(layer)))
     one = padded_layer(of_a_layer, plan._replace(expert_tensor=float(tensor)), 1.0, float(shard), float(shard))
     matrices = (rows * columns)[held.routed].sum(), (rows * columns)[~held.routed].sum()
     assert (float(one[1]), float(one[0])) == pytest.approx(tuple(map(float, matrices)), rel=2e-3)

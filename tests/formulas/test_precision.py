@@ -5,6 +5,7 @@ import math
 import pytest
 
 from costmodel import Plan, Transformer, load_framework, load_model
+from costmodel.formulas.quantities import Place
 from costmodel.formulas.transformer import activations, memory, precision
 
 RECIPES = [  # framework, dtype, optimizer: bytes of a weight, of its gradient and of its optimizer state
@@ -105,7 +106,7 @@ def test_products_in_8_bit_save_their_inputs_in_one_byte(attention, dtype, each)
 def test_weights_multiplied_in_8_bit_are_held_cast_and_transposed_beside_their_16_bits():
     model = load_model("llama3-8b")
     held = [
-        memory.states(model.numbers(), plan.settings(framework), plan.numbers(framework, 32), 32.0, 1.0, 1.0)[0]
+        memory.states(model.numbers(), plan.settings(framework), plan.numbers(framework, 32), Place(32.0, 0.0, 0.0, 1.0, 1.0))[0]
         for framework in (load_framework("megatron-core"), load_framework("fsdp2"))
         for plan in (Plan(global_batch=1, seq_len=2048, dtype=dtype, zero_stage=0) for dtype in ("bf16", "fp8"))
     ]

@@ -9,7 +9,7 @@ from costmodel import Plan, Transformer, estimate, ledger, load_cluster, load_fr
 from costmodel.formulas import training_step
 from costmodel.formulas.network import collectives, communication, nccl
 from costmodel.formulas.pipeline import layout, schedules
-from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers, Software
+from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers, Place, Software
 from costmodel.formulas.transformer import activations, flops, memory, parameters
 from costmodel.records import paths, replaced
 from tests.seeds import rows
@@ -112,7 +112,8 @@ def test_around_the_layers_lie_dropout_mask_last_norm_head_input_and_logits(shap
     sbh = SEQUENCE * h
     alone = 1.0 if p == 1 else 0.0
     known = {"model": model.numbers(), "settings": settings, "plan": plan, "software": QUIET, "layers": float(layers // p)}
-    held = called(memory.stage_contents, stage=0.0, first=1.0, last=alone, micro_batches=512.0, **known)
+    place, kinds = Place(float(layers // p), 0.0, 0.0, 1.0, alone), memory.layer_kinds(model.numbers(), settings, plan, QUIET)
+    held = called(memory.stage_contents, place=place, kinds=kinds, micro_batches=512.0, **known)
     bill = memory.stage_memory(held, plan, load_cluster("selene").numbers(), QUIET, 512.0)
     inside = called(memory.stage_activations, micro_batches=float(p), **known)
     extra = sbh * layers / t * (p / layers + (4 / layers * (1 + VOCABULARY / h) if p == 1 else 0.0))
@@ -198,7 +199,7 @@ def bytes_per_parameter(stage, ranks):
     )
     weights, gradients, optimizer, _ = called(
         memory.states, model=model.numbers(), settings=plan.settings(framework),
-        plan=plan.numbers(framework, model.layers), software=QUIET, layers=float(model.layers), first=1.0, last=1.0,
+        plan=plan.numbers(framework, model.layers), software=QUIET, place=Place(float(model.layers), 0.0, 0.0, 1.0, 1.0),
     )  # fmt: skip
     return (weights + gradients + optimizer) / parameters.total_parameters(model.numbers())
 

@@ -107,6 +107,8 @@ def _read(path: Path, name: str | None) -> tuple[dict[str, object], tuple[str, .
         method = quantised.get("quant_method") or quantised.get("quant_type") or "quantised"
         notes.append(f"quantization_config ({short(method)}) says how the weights are stored, the dtype how they are trained")
     fields = _fields(family, config, file)
+    if fields.get("expert_layer_step") == 0:
+        notes.append("layers with experts follow no rule: a pipeline's stages are taken to have equal shares of them")
     lengths = [config.get(key) for key in LENGTHS]
     known = [length for length in lengths if isinstance(length, int) and not isinstance(length, bool) and 0 < length < 10**9]
     if known and not fields.get("learned_positions"):

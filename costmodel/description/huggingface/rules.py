@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from costmodel.checks import flag, positive_int, whole
 from costmodel.description.huggingface.files import Config, short
 from costmodel.description.huggingface.keys import KEYS, words
+from costmodel.description.mixtures import expert_layout
 from costmodel.errors import InvalidValue, NotModelled
 
 MAX_NUMBER = 1_000_000_000
@@ -195,11 +196,12 @@ def mixture(first: int | None = 0, width: str = "feed_forward", shared: int | No
     def apply(config: Config, fields: Fields) -> Fields:
         found: Fields = {}
         layers = positive_int("num_hidden_layers", fields["layers"], 10_000)
-        dense = layers - sum(_sparse(config, layers, first))
+        sparse = _sparse(config, layers, first)
+        dense = layers - sum(sparse)
         fields.pop("feed_forward", None)
         if dense:
             key = first_of(config, dense_keys)
-            found = {"feed_forward": count(config, key or dense_keys.split()[0]), "dense_layers": dense}
+            found = {"feed_forward": count(config, key or dense_keys.split()[0]), **expert_layout(sparse)}
         if dense == layers:
             for field in ("experts", "experts_per_token", "expert_feed_forward"):
                 fields.pop(field, None)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from costmodel import ops
 from costmodel.formulas.pipeline import schedules
-from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings
+from costmodel.formulas.quantities import ModelNumbers, Number, Place, PlanNumbers, Settings
 from costmodel.formulas.transformer.flops import layer_matrices
 
 
@@ -117,3 +119,221 @@ def dealt_layers(model: ModelNumbers, plan: PlanNumbers, stages: Number) -> Numb
     head = model.vocabulary.size * model.hidden / layer_matrices(model)
     share = stages * (model.layers + head) / plan.pipeline
     return ops.minimum(ops.maximum(1.0 - ops.ceil(-share), stages), model.layers)
+
+
+def experts_before(model: ModelNumbers, layers: Number) -> Number:
+    """Layers with a mixture of experts among the first so many, where a rule says which they are.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    layers : from the front of the model
+
+    Examples
+    --------
+    >>> from costmodel import load_model
+    >>> deepseek = load_model("deepseek-v3").numbers()  # whose first three layers have none
+    >>> [int(experts_before(deepseek, float(layers))) for layers in (2, 3, 4, 61)]
+    [0, 0, 1, 58]
+    """
+    mixture = model.experts
+    behind = ops.maximum(layers - mixture.start, 0.0)
+    return ops.minimum(ops.ceil(behind / ops.maximum(mixture.step, 1.0)), mixture.layers)
+
+
+def _experts_before_chunks(model: ModelNumbers, begin: Number, apart: Number, chunks: Number) -> Number:
+    """Layers with experts in front of each of so many chunks, added up; the first begins at `begin`, each so far behind the last.
+
+    In front of one that begins behind the first layer with experts there are more by `apart / step` than in front of the chunk
+    before, as the distance of chunks is a multiple of the step, until there are no more.
+    """
+    mixture = model.experts
+    step = ops.maximum(mixture.step, 1.0)
+    into = begin - mixture.start
+    none = ops.minimum(ops.maximum(ops.ceil(-into / apart), 0.0), chunks)
+    left = chunks - none
+    found = ops.ceil(ops.maximum(into + none * apart, 0.0) / step)
+    more = apart / step
+    rising = ops.minimum(ops.maximum(1.0 + _floor((mixture.layers - found) / more), 0.0), left)
+    return rising * found + 0.5 * more * rising * (rising - 1.0) + (left - rising) * mixture.layers
+
+
+def _floor(number: Number) -> Number:
+    """Greatest whole number that is not above another."""
+    return -ops.ceil(-number)
+
+
+class _Chain(NamedTuple):
+    """Where the layers of a rank lie in the model: a chunk or more one way, and of a folded pipeline one the other way."""
+
+    two_way: Number  # 1 where micro-batches enter at both ends
+    valley: Number  # 1 where they come back to the first rank
+    chunk: Number  # layers
+    short: Number  # layers that the first chunk has less
+    down: Number  # layers of a valley's stage on the way down
+    up: Number
+    first_down: Number  # of its first rank
+    first_up: Number
+    known: Number  # 1 where a rule says which layers have experts, and it is a rule for ranks, too
+
+
+def _chain(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> _Chain:
+    """Where the layers of ranks lie.
+
+    Chunks of a rank have equally many layers with experts where their distance is a multiple of the step.
+    """
+    mixture = model.experts
+    first, middle, last = stage_layers(model, settings, plan)
+    piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
+    two_way = piped * schedules.two_way(plan.schedule)
+    folded = piped * schedules.folded(plan.schedule)
+    chunk = ops.ceil_div(model.layers, plan.pipeline * plan.virtual_stages)
+    outer = first + last - middle
+    down, first_down = ops.ceil(0.5 * middle), ops.ceil(0.5 * outer)
+    step = ops.maximum(mixture.step, 1.0)
+    apart = chunk * plan.pipeline / step
+    chunked = ops.where(plan.virtual_stages > 1.0, 1.0, 0.0)
+    in_turns = ops.where(mixture.step > 1.0, 1.0, 0.0)
+    ends_early = ops.where(mixture.start + step * (mixture.layers - 1.0) + step < model.layers, 1.0, 0.0)
+    late = ops.where(mixture.start > chunk, 1.0, 0.0)
+    uneven = chunked * (ops.where(ops.ceil(apart) > apart, 1.0, 0.0) + in_turns * late)
+    by_cost = settings.framework.balanced_stages * piped
+    regular = (mixture.step > 0.0) & (uneven + by_cost + folded * (in_turns + ends_early) < 1.0)
+    return _Chain(
+        two_way, folded * (1.0 - two_way), chunk, middle - first, down, middle - down, first_down, outer - first_down,
+        ops.where(regular, 1.0, 0.0),
+    )  # fmt: skip
+
+
+def rank_experts(model: ModelNumbers, settings: Settings, plan: PlanNumbers, rank: Number, layers: Number) -> Number:
+    """Layers with a mixture of experts that a rank has of its layers; of two directions, on average of both its stages.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    rank : in the pipeline, from 0
+    layers : of the rank, as `rank_layers` has them
+
+    Assumes equal shares on all ranks where no rule says which layers have experts; where layers are dealt by cost; of several
+    chunks whose distance is no multiple of the rule's step, or of which the first two ranks' have none yet; and in a folded
+    pipeline where layers with a dense MLP lie elsewhere than at the front.
+    """
+    chain = _chain(model, settings, plan)
+    low = ops.where(
+        chain.valley > 0.0, chain.first_down + (rank - 1.0) * chain.down, rank * chain.chunk - chain.short
+    )
+    high = low + ops.where(chain.valley > 0.0, chain.down, chain.chunk)
+    apart = chain.chunk * plan.pipeline
+    own = _experts_before_chunks(model, high, apart, plan.virtual_stages)
+    own = own - _experts_before_chunks(model, low, apart, plan.virtual_stages)
+    mirrored = plan.pipeline - 1.0 - rank
+    back = ops.where(
+        chain.valley > 0.0, model.layers - chain.first_up - rank * chain.up, mirrored * chain.chunk - chain.short
+    )
+    end = back + ops.where(chain.valley > 0.0, chain.up, chain.chunk)
+    other = experts_before(model, end) - experts_before(model, back)
+    counted = own + (chain.valley + chain.two_way) * other
+    counted = counted * (1.0 - 0.5 * chain.two_way)
+    return ops.where(chain.known > 0.0, counted, layers * (model.experts.layers / model.layers))
+
+
+def ranks_between(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> tuple[Number, Number, Number, Number]:
+    r"""Ranks between the first and the last of which one is the fullest, from 1 to :math:`p - 2`.
+
+    What a rank holds grows with the micro-batches in flight, and at any of its moments linearly with its layers with experts,
+    so that of ranks that hold as many micro-batches one of those with most and with fewest such layers is the fullest. Their
+    number changes only where layers with experts begin and where they end, and in turns where the step doesn't divide a
+    chunk: by one, never by more. That names the rank where they begin and the next, or of several chunks the next to where they
+    end if that comes first; the second rank, if they begin behind it,
+    else the first where they have ended; and the one where they end, or in turns the first that has another number than that
+    behind their beginning. In a folded pipeline it names those on both sides of the rank where they begin, and the deepest;
+    where layers are dealt by cost, the second and the first that has one layer more, by rounding perhaps a neighbour.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    """
+    chain, mixture, p = _chain(model, settings, plan), model.experts, plan.pipeline
+    folded, in_turns = chain.valley + chain.two_way > 0.0, mixture.step > 1.0
+    begin = _rank_of(model, plan, chain, mixture.start)
+    end = _rank_of(model, plan, chain, mixture.start + mixture.layers)
+    fewest = ops.where((begin > 1.0) | in_turns, 1.0, end + 1.0)
+    ended = (mixture.start + mixture.layers < model.layers) & (end < begin)  # by the last chunk, that of the first round on
+    behind = ops.where(in_turns, begin, ops.where(ended, end, begin)) + 1.0
+    other = ops.where(in_turns, _rank_of_another_number(model, chain, _within(begin + 1.0, p)), end)
+    by_cost, longer = settings.framework.balanced_stages > 0.0, _longer_stage(model, plan)
+    return (
+        _within(ops.where(by_cost, longer - 1.0, begin), p), _within(ops.where(by_cost, longer, behind), p),
+        _within(ops.where(by_cost, longer + 1.0, ops.where(folded, begin - 1.0, other)), p),
+        _within(ops.where(by_cost, 1.0, ops.where(folded, schedules.deepest_stage(plan.schedule, p), fewest)), p),
+    )  # fmt: skip
+
+
+def _rank_of(model: ModelNumbers, plan: PlanNumbers, chain: _Chain, layer: Number) -> Number:
+    """The rank that has a layer."""
+    chunk = _floor((layer + chain.short) / chain.chunk)
+    plain = chunk - plan.pipeline * _floor(chunk / plan.pipeline)
+    down = 1.0 + _floor((layer - chain.first_down) / ops.maximum(chain.down, 1.0))
+    up = ops.ceil((model.layers - chain.first_up - layer) / ops.maximum(chain.up, 1.0))
+    return ops.where(chain.valley > 0.0, ops.where(down < plan.pipeline, down, up), plain)
+
+
+def _rank_of_another_number(model: ModelNumbers, chain: _Chain, rank: Number) -> Number:
+    """The first rank from another on that has another number of layers with experts, where every so many layers have them.
+
+    A chunk has one more if so many layers as it goes beyond whole steps reach the next layer with experts. How far that is
+    shrinks from rank to rank by this remainder while it doesn't, and grows by what the step is more while it does.
+    """
+    mixture = model.experts
+    step = ops.maximum(mixture.step, 1.0)
+    into = rank * chain.chunk - chain.short - mixture.start
+    ahead = step * ops.ceil(into / step) - into
+    beyond = chain.chunk - step * _floor(chain.chunk / step)
+    fewer = ops.ceil((beyond - ahead) / (step - beyond))
+    return rank + ops.where(ahead < beyond, fewer, _floor(ahead / ops.maximum(beyond, 1.0)))
+
+
+def _longer_stage(model: ModelNumbers, plan: PlanNumbers) -> Number:
+    """The first stage but one that has a layer more than others, where they are dealt by cost: its neighbours may by rounding."""
+    head = model.vocabulary.size * model.hidden / layer_matrices(model)
+    share = (model.layers + head) / plan.pipeline
+    beyond = share - _floor(share)
+    return ops.where(beyond > 0.0, ops.ceil(1.0 / ops.maximum(beyond, 1e-9)) - 1.0, 1.0)
+
+
+def _within(rank: Number, pipeline: Number) -> Number:
+    """The nearest rank between the first and the last; 1 where there is none."""
+    return ops.maximum(ops.minimum(rank, pipeline - 2.0), 1.0)
+
+
+def places(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers,
+) -> tuple[Place, Place, Place, Place, Place, Place]:  # fmt: skip
+    """What the first rank has, what the last, and what those of `ranks_between`, `Place` of each.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    """
+    first_layers, middle_layers, last_layers = rank_layers(model, settings, plan)
+    single = ops.where(plan.pipeline > 1.0, 0.0, 1.0)
+    fold, mirrored = schedules.folded(plan.schedule), schedules.two_way(plan.schedule)
+    end = plan.pipeline - 1.0
+    one, two, three, four = ranks_between(model, settings, plan)
+    return (
+        Place(first_layers, rank_experts(model, settings, plan, 0.0, first_layers), 0.0, 1.0, ops.maximum(single, fold)),
+        Place(
+            last_layers, rank_experts(model, settings, plan, end, last_layers), end, ops.maximum(single, mirrored),
+            1.0 - fold + mirrored,
+        ),
+        _between(model, settings, plan, middle_layers, one), _between(model, settings, plan, middle_layers, two),
+        _between(model, settings, plan, middle_layers, three), _between(model, settings, plan, middle_layers, four),
+    )  # fmt: skip
+
+
+def _between(model: ModelNumbers, settings: Settings, plan: PlanNumbers, middle: Number, rank: Number) -> Place:
+    """What a rank between the first and the last has; nothing where there is none."""
+    dealt = dealt_layers(model, plan, rank + 1.0) - dealt_layers(model, plan, rank)
+    held = ops.where(settings.framework.balanced_stages > 0.0, dealt, middle)
+    there = ops.where(plan.pipeline > 2.0, 1.0, 0.0)
+    return Place(there * held, there * rank_experts(model, settings, plan, rank, held), rank, 0.0, 0.0)

@@ -75,6 +75,10 @@ _OWN_BUBBLE = tuple(float(name in ("zb-h1", "zb-h2", "dualpipe", "zb-v", "chimer
 _DEEPEST_IN_THE_MIDDLE = tuple(float(row.deepest_in_the_middle) for row in _ROWS)
 
 
+UNLIMITED = 1e18
+"""Micro-batches that a rule has no limit for."""
+
+
 def bubble_zb_v(stages: Number, forward: Number, data: Number, weight: Number) -> Number:
     r"""Idle time of one stage under ZB-V [s]: the longest of the ways through its order.
 
@@ -212,20 +216,19 @@ def in_flight(
     >>> in_flight(ONE_F_ONE_B, 4.0, 1.0, 8.0, 0.0), in_flight(INTERLEAVED, 4.0, 2.0, 8.0, 0.0)
     (4.0, 5.5)
     """
-    plain = stages - stage
     chunks = 2.0 * (stages - stage - 1.0) + (virtual_stages - 1.0) * stages + 1.0
-    interleaved = ops.minimum(micro_batches * virtual_stages, chunks) / virtual_stages
-    valley = ops.minimum(stages, 0.5 * (micro_batches + 1.0 + stage))
-    unit = ops.minimum(micro_batches, stages)
-    both_ways = ops.minimum(unit, 0.5 * unit + 1.0 + ops.minimum(stage, stages - 1.0 - stage))
-    held = ops.where(ops.equal(schedule, DUALPIPE), stages + 1.0, stages)
-    held = ops.where(ops.equal(schedule, ZB_H2), 2.0 * stages - 1.0, held)
-    held = ops.where(ops.equal(schedule, ZB_V), valley, held)
-    held = ops.where(ops.equal(schedule, CHIMERA), both_ways, held)
-    deep = ops.where(ops.equal(schedule, ONE_F_ONE_B) | (ops.pick(schedule, _FLUSHES) < 1.0), plain, held)
-    limited = ops.minimum(micro_batches, deep)
-    batched = ops.where(ops.pick(schedule, _BATCHED) > 0.0, micro_batches, limited)
-    return ops.where(ops.equal(schedule, INTERLEAVED), interleaved, batched)
+    deep = ops.where(ops.equal(schedule, DUALPIPE), stages + 1.0, stages)
+    deep = ops.where(ops.equal(schedule, ZB_H2), 2.0 * stages - 1.0, deep)
+    one_by_one = ops.equal(schedule, ONE_F_ONE_B) | (ops.pick(schedule, _FLUSHES) < 1.0)
+    deep = ops.where(one_by_one, stages - stage, deep)
+    deep = ops.where(ops.equal(schedule, INTERLEAVED), chunks / virtual_stages, deep)
+    limit = ops.where(ops.pick(schedule, _BATCHED) > 0.0, UNLIMITED, deep)
+    # half of the micro-batches and so many: in the way down of a valley, and on one of two ways
+    valley, both_ways = ops.equal(schedule, ZB_V), ops.equal(schedule, CHIMERA)
+    entered = ops.minimum(micro_batches, ops.where(both_ways, stages, UNLIMITED))
+    besides = ops.where(valley, 0.5 * (1.0 + stage), UNLIMITED)
+    besides = ops.where(both_ways, 1.0 + ops.minimum(stage, stages - 1.0 - stage), besides)
+    return ops.minimum(ops.minimum(micro_batches, limit), 0.5 * entered + besides)
 
 
 def two_way(schedule: Number) -> Number:

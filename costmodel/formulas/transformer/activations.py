@@ -42,10 +42,20 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     _, last, _, _ = adapters.kept_inputs(settings.adapter)
     output_width = ops.where(settings.kernels.flash_attention > 0.0, widths.attended, last * widths.input)
     output = attention.heads * attention.value_head_dim * output_width
-    per_score = bytes_ + model.dropout * (bytes_ + 1.0)
-    scores = per_score * attention.heads * settings.seq_len * (1.0 - plan.recompute_attention)
-    statistics = 4.0 * attention.heads
-    return bytes_ * saved + output + ops.where(settings.kernels.flash_attention > 0.0, statistics, scores)
+    scores = (1.0 - plan.recompute_attention) * score_activations(model, settings)
+    statistics = 4.0 * attention.heads * settings.kernels.flash_attention
+    return bytes_ * saved + output + statistics + scores
+
+
+def score_activations(model: ModelNumbers, settings: Settings) -> Number:
+    """Bytes that separate kernels save of the scores of one layer for one token of a micro-batch, divided over tensor ranks.
+
+    Parameters
+    ----------
+    model, settings : `ModelNumbers`, `Settings`
+    """
+    per_score = settings.widths.activation + model.dropout * (settings.widths.activation + 1.0)
+    return (1.0 - settings.kernels.flash_attention) * per_score * model.attention.heads * settings.seq_len
 
 
 def mlp_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
@@ -279,16 +289,18 @@ def backward_temporaries(
     """Bytes that one layer's backward pass holds beside what was saved.
 
     The gradients of its inner tensors; where it is recomputed, or fetched from the host, also the layer's own
-    activations, whole; where modules of it are, theirs.
+    activations, whole; where modules of it are, theirs. Scores that are recomputed live again while the layer is at work.
 
     Parameters
     ----------
     model, settings, plan, software : as named
     """
-    layer_ = layer_activations(model, settings, plan)
+    tokens = layer.local_tokens(settings, plan) / plan.tensor
+    scores = tokens * plan.recompute_attention * score_activations(model, settings)
+    layer_ = layer_activations(model, settings, plan) + scores
     kept = kept_activations(model, settings, plan, software)
     unpacked = adapters.unpacked_weights(settings, layer.layer_parameters(model, plan))
     fresh = software.memory.activation_overhead * layer_ + unpacked
-    modules = software.memory.activation_overhead * module_activations(model, settings, plan)
+    modules = software.memory.activation_overhead * (module_activations(model, settings, plan) + scores)
     again = ops.where(plan.recompute_layers > 0.0, fresh, modules + settings.offload.activations * kept)
     return again + software.memory.backward_overhead * layer_

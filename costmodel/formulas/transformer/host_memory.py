@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from costmodel import ops
-from costmodel.formulas.pipeline import schedules
+from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import (
+    Kinds,
     ModelNumbers,
     NetworkNumbers,
     Number,
+    Place,
     PlanNumbers,
     Settings,
     Software,
 )
-from costmodel.formulas.transformer import activations, memory
+from costmodel.formulas.transformer import memory
 
 GRADIENT_BYTES = 4.0
 """Of a gradient in host memory: whatever its width on the wire, the host's kernels sum and read it in 32 bit."""
@@ -21,7 +23,7 @@ WIDE = 4.0
 
 
 def offloaded_states(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, layers: Number, first: Number, last: Number,
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, place: Place,
 ) -> Number:  # fmt: skip
     """Bytes in host memory of the states that the host updates for one rank: master weights, moments and gradients.
 
@@ -30,36 +32,33 @@ def offloaded_states(
     Parameters
     ----------
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    layers : of the stage
-    first, last : 1 where the stage holds the embedding, the head
+    place : the rank, `Place`
 
     References
     ----------
     deepspeedai/DeepSpeed deepspeed/runtime/zero/stage_1_and_2.py (``estimate_zero2_model_states_mem_needs``); [ren2021]_
     """
     widths = settings.widths
-    owned = memory.rank_parameters(model, plan, first, last)
-    dense, routed = memory.whole_parameters(owned, schedules.weight_copies(plan.schedule) * layers)
+    copies = schedules.weight_copies(plan.schedule)
+    kept = copies * place.layers, copies * place.experts
+    dense, routed = memory.stage_parameters(model, plan, *kept, place.first, place.last)
     weights = ops.where(widths.parameter >= WIDE, widths.parameter, 0.0)
     held = widths.optimizer + widths.outer + GRADIENT_BYTES + weights
     return settings.offload.optimizer * settings.trainable * held * memory.updated_parameters(dense, routed, plan)
 
 
-def offloaded_activations(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, layers: Number, stage: Number,
-    micro_batches: Number,
-) -> Number:  # fmt: skip
+def offloaded_activations(settings: Settings, plan: PlanNumbers, kinds: Kinds, place: Place, micro_batches: Number) -> Number:
     """Bytes in host memory of one rank's activations, of all micro-batches in flight.
 
     Parameters
     ----------
-    model, settings, plan, software : as named
-    layers : of the stage
-    stage : rank in the pipeline, from 0
+    settings, plan : `Settings`, `PlanNumbers`
+    kinds : of the model, `Kinds`
+    place : the rank, `Place`
     micro_batches : of a step
     """
-    held = schedules.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, stage)
-    kept = layers * activations.kept_activations(model, settings, plan, software)
+    held = schedules.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, place.rank)
+    kept = (place.layers - place.experts) * kinds.dense.kept + place.experts * kinds.expert.kept
     return settings.offload.activations * held * kept
 
 
@@ -77,23 +76,25 @@ def node_bytes(
     model, settings, plan, network, software : as named
     micro_batches : of a step
     """
-    front, inner, back = memory.stage_places(model, settings, plan)
+    kinds = memory.layer_kinds(model, settings, plan, software)
+    first, last, begin, behind, _, second = layout.places(model, settings, plan)
     p = plan.pipeline
-    one = (
-        offloaded_states(front[0], settings, plan, front[1], front[3], front[4])
-        + offloaded_activations(front[0], settings, plan, software, front[1], front[2], micro_batches)
-    )  # fmt: skip
-    two = (
-        offloaded_states(inner[0], settings, plan, inner[1], inner[3], inner[4])
-        + offloaded_activations(inner[0], settings, plan, software, inner[1], inner[2], micro_batches)
-    )  # fmt: skip
-    end = (
-        offloaded_states(back[0], settings, plan, back[1], back[3], back[4])
-        + offloaded_activations(back[0], settings, plan, software, back[1], back[2], micro_batches)
-    )  # fmt: skip
+    one = _offloaded(model, settings, plan, kinds, first, micro_batches)
+    end = _offloaded(model, settings, plan, kinds, last, micro_batches)
+    two = _offloaded(model, settings, plan, kinds, second, micro_batches)
+    two = ops.maximum(two, _offloaded(model, settings, plan, kinds, begin, micro_batches))
+    two = ops.maximum(two, _offloaded(model, settings, plan, kinds, behind, micro_batches))
     most = ops.maximum(ops.maximum(one, two), end)
     every = ops.where(p > 1.0, one + ops.maximum(p - 2.0, 0.0) * two + end, one)
     others = (every - most) / ops.maximum(p - 1.0, 1.0)
     gpus = ops.minimum(network.node.size, plan.tensor * plan.context * p * plan.data)
     stages = ops.minimum(ops.maximum(gpus / plan.pipeline_stride, 1.0), p)
     return gpus * (most + (stages - 1.0) * others) / stages
+
+
+def _offloaded(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, kinds: Kinds, place: Place, micro_batches: Number
+) -> Number:
+    """Bytes in host memory of one rank."""
+    kept = offloaded_activations(settings, plan, kinds, place, micro_batches)
+    return offloaded_states(model, settings, plan, place) + kept

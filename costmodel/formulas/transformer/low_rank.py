@@ -82,7 +82,7 @@ def expert_factors(model: ModelNumbers, plan: PlanNumbers, routed: Number, rank:
 
 
 def stage_factors(
-    model: ModelNumbers, plan: PlanNumbers, layers: Number, first: Number, last: Number, rank: Number,
+    model: ModelNumbers, plan: PlanNumbers, layers: Number, experts: Number, first: Number, last: Number, rank: Number,
 ) -> Factors:  # fmt: skip
     """Of the weight matrices of a stage on one rank outside the routed experts, `Factors`.
 
@@ -90,11 +90,12 @@ def stage_factors(
     ----------
     model, plan : `ModelNumbers`, `PlanNumbers`
     layers : of the stage
+    experts : of these, those with a mixture of experts
     first, last : 1 where the stage holds the embedding, the head; tied embeddings live on both
     rank : of PowerSGD
     """
     deep = last * model.prediction_layers
-    sparse = model.experts.layers / model.layers * layers + deep * ops.where(model.experts.layers > 0.0, 1.0, 0.0)
+    sparse = experts + deep * ops.where(model.experts.layers > 0.0, 1.0, 0.0)
     dense = layers + deep - sparse
     attention = _times(layers + deep, attention_factors(model, plan, rank))
     body = _times(dense, mlp_factors(model, model.mlp.width / plan.tensor, rank))

@@ -6,17 +6,18 @@ a maximum over moments, and which one it is decides what each part is.
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 from costmodel import ops
 from costmodel.formulas.network import collectives, communication
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import (
     Contents,
+    Kinds,
+    LayerBytes,
     Memory,
     ModelNumbers,
     NetworkNumbers,
     Number,
+    Place,
     PlanNumbers,
     RankParameters,
     Settings,
@@ -24,10 +25,12 @@ from costmodel.formulas.quantities import (
 )
 from costmodel.formulas.transformer import activations, layer
 from costmodel.formulas.transformer.parameters import (
+    dense_layer_of_rank,
     embedding_of_rank,
+    expert_layer_shared_of_rank,
     head_of_rank,
+    of_kind,
     prediction_of_rank,
-    stage_model,
 )
 
 CONNECTION_BYTES = 524_288.0 + 4_915_200.0 + 4_194_304.0
@@ -70,29 +73,46 @@ def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_bat
 
 
 def rank_parameters(model: ModelNumbers, plan: PlanNumbers, first: Number, last: Number) -> RankParameters:
-    """Parameters on one rank of a stage, of a layer and of what is none of its layers', `RankParameters`.
+    """Parameters on one rank of a stage, of a layer of either kind and of what is none of its layers', `RankParameters`.
 
     Parameters
     ----------
     model, plan : `ModelNumbers`, `PlanNumbers`
     first, last : 1 where the stage holds the embedding, the head; tied embeddings live on both
     """
-    return RankParameters(*layer.layer_parameters_apart(model, plan), *edge_parameters(model, plan, first, last))
+    return RankParameters(
+        dense_layer_of_rank(model, plan.tensor), expert_layer_shared_of_rank(model, plan.tensor),
+        layer.routed_parameters(model, plan), *edge_parameters(model, plan, first, last),
+    )  # fmt: skip
 
 
-def whole_parameters(owned: RankParameters, layers: Number) -> tuple[Number, Number]:
+def of_layers(owned: RankParameters, layers: Number, experts: Number) -> tuple[Number, Number]:
+    """Parameters of a stage's layers on one rank: outside the routed experts, and in them.
+
+    Parameters
+    ----------
+    owned : `RankParameters`
+    layers : of the stage
+    experts : of these, those with a mixture of experts
+    """
+    return (layers - experts) * owned.layer + experts * owned.expert_layer, experts * owned.routed
+
+
+def whole_parameters(owned: RankParameters, layers: Number, experts: Number) -> tuple[Number, Number]:
     """Parameters of a stage on one rank: outside the routed experts, and in them.
 
     Parameters
     ----------
     owned : `RankParameters`
     layers : of the stage
+    experts : of these, those with a mixture of experts
     """
-    return layers * owned.layer + owned.edges, layers * owned.layer_routed + owned.edges_routed
+    inner, routed = of_layers(owned, layers, experts)
+    return inner + owned.edges, routed + owned.edges_routed
 
 
 def stage_parameters(
-    model: ModelNumbers, plan: PlanNumbers, layers: Number, first: Number, last: Number,
+    model: ModelNumbers, plan: PlanNumbers, layers: Number, experts: Number, first: Number, last: Number,
 ) -> tuple[Number, Number]:  # fmt: skip
     """Parameters of a stage on one rank: outside the routed experts, and in them.
 
@@ -101,9 +121,10 @@ def stage_parameters(
     model : `ModelNumbers`
     plan : `PlanNumbers`
     layers : of the stage
+    experts : of these, those with a mixture of experts
     first, last : 1 where the stage holds the embedding, the head; tied embeddings live on both
     """
-    return whole_parameters(rank_parameters(model, plan, first, last), layers)
+    return whole_parameters(rank_parameters(model, plan, first, last), layers, experts)
 
 
 def edge_parameters(model: ModelNumbers, plan: PlanNumbers, first: Number, last: Number) -> tuple[Number, Number]:
@@ -137,21 +158,20 @@ def shard_of(sharded: Number, dense: Number, routed: Number, shard: Number, expe
 
 
 def states(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, layers: Number, first: Number, last: Number,
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, place: Place,
 ) -> tuple[Number, Number, Number, Number]:  # fmt: skip
     """Weights, gradients, optimizer state and `gathered_weights` of a stage on one rank [bytes each].
 
     Parameters
     ----------
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    layers : of the stage
-    first, last : 1 where the stage holds the embedding, the head
+    place : the rank, `Place`
     """
-    return states_of(rank_parameters(model, plan, first, last), settings, plan, layers)
+    return states_of(rank_parameters(model, plan, place.first, place.last), settings, plan, place.layers, place.experts)
 
 
 def states_of(
-    owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number
+    owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number
 ) -> tuple[Number, Number, Number, Number]:
     """As `states`, of parameters that are known.
 
@@ -160,6 +180,7 @@ def states_of(
     owned : `RankParameters`
     settings, plan : `Settings`, `PlanNumbers`
     layers : of the stage
+    experts : of these, those with a mixture of experts
 
     References
     ----------
@@ -168,7 +189,8 @@ def states_of(
     """
     widths = settings.widths
     copies = schedules.weight_copies(plan.schedule)
-    dense, routed = whole_parameters(owned, copies * layers)
+    inner, inner_routed = of_layers(owned, copies * layers, copies * experts)
+    dense, routed = inner + owned.edges, inner_routed + owned.edges_routed
     shard, expert_shard = communication.shards(plan)
 
     trained = settings.trainable
@@ -180,14 +202,13 @@ def states_of(
     waiting = layer.deferred_sums(settings, plan) * ops.where(chunk_by_chunk > 0.0, 1.0 / plan.virtual_stages, 1.0)
     summed = waiting * (dense + routed) + (1.0 - waiting) * summed
     updated = updated_parameters(dense, routed, plan)
-    depth = copies * layers
-    cast = shard_of(plan.shard_weights, depth * owned.layer, depth * owned.layer_routed, shard, expert_shard)
+    cast = shard_of(plan.shard_weights, inner, inner_routed, shard, expert_shard)
     # quantised are the matrices of layers: embedding, head and what predicts further tokens keep their width
     apart = copies * shard_of(plan.shard_weights, owned.edges, owned.edges_routed, shard, expert_shard)
     weights = widths.stored * held + (widths.parameter - widths.stored) * apart + widths.weight_copy * cast
     gradients = trained * (widths.gradient * summed + widths.backward_gradient * held)
     optimizer = on_device * trained * (widths.optimizer + widths.outer) * updated
-    return weights, gradients, optimizer, gathered_weights(owned, settings, plan, layers)
+    return weights, gradients, optimizer, gathered_weights(owned, settings, plan, layers, experts)
 
 
 def updated_parameters(dense: Number, routed: Number, plan: PlanNumbers) -> Number:
@@ -216,10 +237,26 @@ def split_parameters(dense: Number, routed: Number, plan: PlanNumbers) -> Number
     return plan.shard_weights * split
 
 
-def gathered_weights(owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number) -> Number:
+def largest_unit(owned: RankParameters, plan: PlanNumbers, layers: Number, experts: Number) -> Number:
+    """Parameters of a stage's largest layer that ZeRO-3 shards, those of a rank's whole copy.
+
+    Parameters
+    ----------
+    owned : `RankParameters`
+    plan : `PlanNumbers`
+    layers : of the stage
+    experts : of these, those with a mixture of experts
+    """
+    dense = ops.where(layers > experts, split_parameters(owned.layer, 0.0, plan), 0.0)
+    return ops.maximum(dense, ops.where(experts > 0.0, split_parameters(owned.expert_layer, owned.routed, plan), 0.0))
+
+
+def gathered_weights(
+    owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number
+) -> Number:
     """Bytes of the weights that ZeRO-3 has gathered on one rank, from the first forward pass on.
 
-    Where a layer is a unit, that of one layer, and embedding and head, which are one more and stay whole until their own
+    Where a layer is a unit, that of the largest layer, and embedding and head, which are one more and stay whole until their own
     backward pass; the next layer's, `gathered_backward`, come only beside the backward pass. Where sums wait for a pipeline's
     last micro-batch, weights are whole from a backward pass on: all layers'. DeepSpeed gathers up to a number of parameters,
     whatever they belong to.
@@ -229,6 +266,7 @@ def gathered_weights(owned: RankParameters, settings: Settings, plan: PlanNumber
     owned : `RankParameters`
     settings, plan : `Settings`, `PlanNumbers`
     layers : of the stage
+    experts : of these, those with a mixture of experts
 
     References
     ----------
@@ -238,15 +276,18 @@ def gathered_weights(owned: RankParameters, settings: Settings, plan: PlanNumber
     holds 2.9 GiB, with a base in NF4 1.3; a Mistral 7B 0.95 and 0.7
     """
     widths = settings.widths
-    dense, routed = whole_parameters(owned, layers)
-    kept = ops.where(layer.deferred_sums(settings, plan) > 0.0, layers, 1.0)
-    units = kept * widths.stored * split_parameters(owned.layer, owned.layer_routed, plan)
+    inner, inner_routed = of_layers(owned, layers, experts)
+    dense, routed = inner + owned.edges, inner_routed + owned.edges_routed
+    every, unit = split_parameters(inner, inner_routed, plan), largest_unit(owned, plan, layers, experts)
+    units = widths.stored * ops.where(layer.deferred_sums(settings, plan) > 0.0, every, unit)
     units = units + widths.parameter * split_parameters(owned.edges, owned.edges_routed, plan)
     live = widths.stored * ops.minimum(split_parameters(dense, routed, plan), settings.buckets.live)
     return ops.where(settings.buckets.live > 0.0, live, units)
 
 
-def gathered_backward(owned: RankParameters, settings: Settings, plan: PlanNumbers) -> Number:
+def gathered_backward(
+    owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number
+) -> Number:
     """Bytes that ZeRO-3 adds beside a backward pass where a layer is a unit: the next layer's weights, and whole gradients.
 
     Gradients are whole until they are scattered, those of embedding and head until the last layer's backward pass.
@@ -255,9 +296,11 @@ def gathered_backward(owned: RankParameters, settings: Settings, plan: PlanNumbe
     ----------
     owned : `RankParameters`
     settings, plan : `Settings`, `PlanNumbers`
+    layers : of the stage
+    experts : of these, those with a mixture of experts
     """
     widths = settings.widths
-    unit = split_parameters(owned.layer, owned.layer_routed, plan)
+    unit = largest_unit(owned, plan, layers, experts)
     edges = split_parameters(owned.edges, owned.edges_routed, plan)
     units = layer.sharded_gradients(settings, plan) * (widths.stored * unit + settings.trainable * widths.reduce * (unit + edges))
     return ops.where(settings.buckets.live > 0.0, 0.0, units)
@@ -283,7 +326,9 @@ def context_temporaries(model: ModelNumbers, settings: Settings, plan: PlanNumbe
     return ops.where(plan.context > 1.0, kernels.gathered_keys * gathered + kernels.exchanged_heads * exchanged, 0.0)
 
 
-def update_temporaries(owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number) -> Number:
+def update_temporaries(
+    owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number
+) -> Number:
     """Bytes that the optimizer of a stage holds beside its state while it updates: what its shard needs, and where gradients
     are laid out flat to be sent, that copy of all of them.
 
@@ -292,8 +337,9 @@ def update_temporaries(owned: RankParameters, settings: Settings, plan: PlanNumb
     owned : `RankParameters`
     settings, plan : `Settings`, `PlanNumbers`
     layers : of the stage
+    experts : of these, those with a mixture of experts
     """
-    dense, routed = whole_parameters(owned, layers)
+    dense, routed = whole_parameters(owned, layers, experts)
     shard, expert_shard = communication.shards(plan)
     updated = settings.trainable * shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
     updated = ops.where(plan.shard_weights > 0.0, ops.minimum(updated, settings.buckets.updated), updated)
@@ -402,9 +448,7 @@ def library_bytes(plan: PlanNumbers, network: NetworkNumbers) -> Number:
     return reducing + around + along + message_buffers(plan.expert, plan.expert_tensor, network)
 
 
-def fragments(
-    activations: Number, temporaries: Number, logits: Number, buffers: Number, software: Software,
-) -> Number:  # fmt: skip
+def fragments(passing: Number, software: Software) -> Number:
     """Bytes that the allocator reserves over what tensors hold.
 
     A block that is freed is kept for tensors of its size: what comes and goes in a step leaves gaps. Weights, gradients and
@@ -412,14 +456,14 @@ def fragments(
 
     Parameters
     ----------
-    activations, temporaries, logits, buffers : parts of a bill that come and go [bytes]
+    passing : what comes and goes: activations, temporaries, logits, buffers [bytes]
     software : `Software`
 
     References
     ----------
     pytorch/pytorch c10/cuda/CUDACachingAllocator.cpp
     """
-    return software.memory.fragmentation * (activations + temporaries + logits + buffers)
+    return software.memory.fragmentation * passing
 
 
 def outside(plan: PlanNumbers, network: NetworkNumbers, software: Software) -> Number:
@@ -443,25 +487,59 @@ def billed(
     weights, gradients, optimizer, activations, temporaries, logits, buffers : its parts [bytes]
     plan, network, software : `PlanNumbers`, `NetworkNumbers`, `Software`
     """
-    allocated = weights + gradients + optimizer + activations + temporaries + logits + buffers
-    overhead = outside(plan, network, software) + fragments(activations, temporaries, logits, buffers, software)
-    return Memory(
-        allocated + overhead, weights, gradients, optimizer, activations, temporaries, logits, buffers, overhead
+    passing = activations + temporaries + logits + buffers
+    overhead = outside(plan, network, software) + fragments(passing, software)
+    total = weights + gradients + optimizer + passing + overhead
+    return Memory(total, weights, gradients, optimizer, activations, temporaries, logits, buffers, overhead)
+
+
+def layer_kinds(model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software) -> Kinds:
+    """What a layer with a dense MLP holds on one rank, and one with a mixture of experts, `Kinds`.
+
+    Parameters
+    ----------
+    model, settings, plan, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`
+    """
+    return Kinds(
+        layer_bytes(of_kind(model, 0.0), settings, plan, software), layer_bytes(of_kind(model, 1.0), settings, plan, software)
     )
 
 
+def layer_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software) -> LayerBytes:
+    """What an average layer holds on one rank for one micro-batch, `LayerBytes`.
+
+    Parameters
+    ----------
+    model, settings, plan, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`
+    """
+    kept = activations.kept_activations(model, settings, plan, software)
+    graphed = activations.captured_share(model, settings, plan)
+    backward = activations.backward_temporaries(model, settings, plan, software) + context_temporaries(model, settings, plan)
+    retained = activations.retained_inputs(model, settings, plan)
+    return LayerBytes(kept, graphed * kept, retained, (1.0 - graphed) * backward, graphed * backward)
+
+
+def _together(place: Place, dense: Number, expert: Number) -> Number:
+    """What all layers of a rank hold, of what one of either kind does."""
+    return (place.layers - place.experts) * dense + place.experts * expert
+
+
+def _largest(place: Place, dense: Number, expert: Number) -> Number:
+    """The more of what a layer of either kind holds, of those that a rank has."""
+    return ops.maximum(ops.where(place.layers > place.experts, dense, 0.0), ops.where(place.experts > 0.0, expert, 0.0))
+
+
 def stage_contents(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, layers: Number,
-    stage: Number, first: Number, last: Number, micro_batches: Number,
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, kinds: Kinds, place: Place,
+    micro_batches: Number,
 ) -> Contents:  # fmt: skip
     """What a stage holds all the time, for each micro-batch, and at its moments, `Contents` [bytes].
 
     Parameters
     ----------
-    model, settings, plan, software : as named
-    layers : of the stage
-    stage : rank in the pipeline, from 0
-    first, last : 1 where the stage holds the embedding, the head
+    model, settings, plan, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`
+    kinds : of the model, `Kinds`
+    place : the rank, `Place`
     micro_batches : of a step
 
     Assumes one graph of a layer for every micro-batch in flight, on one pool that nothing else takes from. A compiled
@@ -471,17 +549,20 @@ def stage_contents(
     ----------
     NVIDIA/Megatron-LM megatron/core/transformer/cuda_graphs.py (``_CudaGraphRunner``)
     """
-    owned = rank_parameters(model, plan, first, last)
-    weights, gradients, optimizer, gathered = states_of(owned, settings, plan, layers)
-    saved = stage_activations(model, settings, plan, software, layers, 1.0) + embedding_mask(model, settings, plan, first)
-    inner = activations.backward_temporaries(model, settings, plan, software) + context_temporaries(model, settings, plan)
-    inner = ops.where(layers > 0.0, inner, 0.0)
-    backward = inner + gathered_backward(owned, settings, plan)
-    graphed = activations.captured_share(model, settings, plan)
-    eager = 1.0 - graphed
+    layers, experts = place.layers, place.experts
+    dense, expert = kinds.dense, kinds.expert
+    owned = rank_parameters(model, plan, place.first, place.last)
+    weights, gradients, optimizer, gathered = states_of(owned, settings, plan, layers, experts)
+    on_device, graphs = 1.0 - settings.offload.activations, settings.kernels.cuda_graphs
+    mask = embedding_mask(model, settings, plan, place.first)
+    unit = gathered_backward(owned, settings, plan, layers, experts)
+    saved = _together(place, on_device * (dense.kept - dense.graphed), on_device * (expert.kept - expert.graphed))
+    graphed = _together(place, on_device * dense.graphed, on_device * expert.graphed) + graphs * mask
+    backward = _largest(place, dense.backward, expert.backward) + (1.0 - graphs) * unit
+    captured = _largest(place, dense.graphed_backward, expert.graphed_backward) + graphs * unit
     turns = 1.0 + ops.where(micro_batches > 1.0, settings.framework.double_registers, 0.0)
-    held = schedules.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, stage)
-    outliving = layers * activations.retained_inputs(model, settings, plan)
+    held = schedules.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, place.rank)
+    outliving = _together(place, dense.retained, expert.retained)
     return Contents(
         weights=schedules.weight_versions(plan.schedule, held) * weights,
         gradients=gradients,
@@ -489,12 +570,12 @@ def stage_contents(
         optimizer=optimizer,
         gathered=gathered,
         buckets=bucket_buffers(settings, plan),
-        captured=graphed * (held * saved + backward) + outliving,
-        saved=turns * eager * saved,
+        captured=held * graphed + (captured + outliving),
+        saved=turns * (saved + (1.0 - graphs) * mask),
         in_flight=held,
-        logits=turns * last * software.memory.logit_overhead * logits(model, settings, plan, micro_batches),
-        backward=turns * eager * backward,
-        update=update_temporaries(owned, settings, plan, layers),
+        logits=turns * place.last * software.memory.logit_overhead * logits(model, settings, plan, micro_batches),
+        backward=turns * backward,
+        update=update_temporaries(owned, settings, plan, layers, experts),
     )
 
 
@@ -523,8 +604,8 @@ def passing_bytes(contents: Contents, plan: PlanNumbers, micro_batches: Number) 
     micro_batches : of a step
     """
     others, alone = waiting_logits(contents, plan, micro_batches)
-    saved = contents.in_flight * contents.saved
-    return saved + others + ops.maximum(alone, contents.backward) + contents.gathered - contents.late_gradients
+    saved, working = contents.in_flight * contents.saved, ops.maximum(alone, contents.backward)
+    return saved + others + working + contents.gathered - contents.late_gradients
 
 
 def idle_bytes(contents: Contents, settings: Settings, plan: PlanNumbers, micro_batches: Number) -> Number:
@@ -581,7 +662,7 @@ def stage_memory(
     waiting, early, at_loss, updating = fullest_moment(contents, plan, micro_batches)
     return billed(
         contents.weights, contents.gradients - early * contents.late_gradients, contents.optimizer,
-        contents.captured + early * contents.in_flight * contents.saved,
+        contents.captured + early * (contents.in_flight * contents.saved),
         ops.where(updating > 0.0, contents.update, (1.0 - at_loss) * contents.backward), early * waiting,
         software.memory.workspace + contents.buckets + (1.0 - updating) * contents.gathered, plan, network, software,
     )  # fmt: skip
@@ -625,86 +706,70 @@ def buffered(one: Memory, nbytes: Number, software: Software) -> Memory:
     )  # fmt: skip
 
 
-Place: TypeAlias = tuple[ModelNumbers, Number, Number, Number, Number]
-"""A stage: its model, layers, rank in the pipeline, and whether it holds the embedding and the head."""
-
-
-def stage_places(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers,
-) -> tuple[Place, Place, Place]:  # fmt: skip
-    """Stages of which one is the fullest: the first, one between and the last.
-
-    The first stage holds most micro-batches, the second may hold a layer more, the last holds the logits; the
-    stages between hold less than the second, but for Chimera, whose middle holds most.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-
-    Returns
-    -------
-    tuple
-        of each its `ModelNumbers`, layers, rank in the pipeline, embedding, head
-    """
-    first_layers, middle_layers, last_layers = layout.rank_layers(model, settings, plan)
-    single = ops.where(plan.pipeline > 1.0, 0.0, 1.0)
-    fold, mirrored = schedules.folded(plan.schedule), schedules.two_way(plan.schedule)
-    ends = ops.maximum(single, fold)
-    spread = 1.0 + mirrored  # stages whose layers are averaged
-    front = stage_model(model, 0.0, spread * first_layers)
-    between = ops.where(plan.pipeline > 2.0, middle_layers, 0.0)
-    inner = stage_model(model, first_layers, spread * between)
-    # of two directions most micro-batches meet in the middle
-    deep = schedules.deepest_stage(plan.schedule, plan.pipeline)
-    back = stage_model(model, (1.0 - mirrored) * (model.layers - last_layers), spread * last_layers)
-    return (
-        (front, first_layers, 0.0, 1.0, ends),
-        (inner, between, ops.minimum(deep, plan.pipeline - 1.0), 0.0, 0.0),
-        (back, last_layers, plan.pipeline - 1.0, ops.maximum(single, mirrored), 1.0 - fold + mirrored),
-    )  # fmt: skip
-
-
 def stage_bills(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
     micro_batches: Number,
 ) -> tuple[Memory, Memory, Memory]:  # fmt: skip
-    """The bill of each of `stage_places`, uncompressed gradients taken for granted, three `Memory` [bytes].
+    """The bill of the first rank, of the fullest between and of the last, gradients uncompressed, three `Memory` [bytes].
 
     Parameters
     ----------
     model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
     micro_batches : of a step
     """
-    front, inner, back = stage_places(model, settings, plan)
-    one = stage_contents(front[0], settings, plan, software, front[1], front[2], front[3], front[4], micro_batches)
-    two = stage_contents(inner[0], settings, plan, software, inner[1], inner[2], inner[3], inner[4], micro_batches)
-    end = stage_contents(back[0], settings, plan, software, back[1], back[2], back[3], back[4], micro_batches)
-    return (
-        stage_memory(one, plan, network, software, micro_batches),
-        stage_memory(two, plan, network, software, micro_batches),
-        stage_memory(end, plan, network, software, micro_batches),
-    )
+    question = model, settings, plan, network, software, layer_kinds(model, settings, plan, software)
+    first, last, one, two, three, four = layout.places(model, settings, plan)
+    inner = fuller(place_bill(*question, one, micro_batches), place_bill(*question, two, micro_batches))
+    inner = fuller(inner, place_bill(*question, three, micro_batches))
+    inner = fuller(inner, place_bill(*question, four, micro_batches))
+    return place_bill(*question, first, micro_batches), inner, place_bill(*question, last, micro_batches)
 
 
-def idle_stages(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, micro_batches: Number,
-) -> tuple[Number, Number, Number]:  # fmt: skip
-    """`idle_bytes` of each of `stage_places`.
+def place_bill(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software, kinds: Kinds,
+    place: Place, micro_batches: Number,
+) -> Memory:  # fmt: skip
+    """The bill of one rank, gradients uncompressed, `Memory` [bytes].
 
     Parameters
     ----------
-    model, settings, plan, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`
+    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
+    kinds : of the model, `Kinds`
+    place : the rank, `Place`
     micro_batches : of a step
     """
-    front, inner, back = stage_places(model, settings, plan)
-    one = stage_contents(front[0], settings, plan, software, front[1], front[2], front[3], front[4], micro_batches)
-    two = stage_contents(inner[0], settings, plan, software, inner[1], inner[2], inner[3], inner[4], micro_batches)
-    end = stage_contents(back[0], settings, plan, software, back[1], back[2], back[3], back[4], micro_batches)
-    return (
-        idle_bytes(one, settings, plan, micro_batches),
-        idle_bytes(two, settings, plan, micro_batches),
-        idle_bytes(end, settings, plan, micro_batches),
-    )
+    held = stage_contents(model, settings, plan, software, kinds, place, micro_batches)
+    return stage_memory(held, plan, network, software, micro_batches)
+
+
+def idle_stages(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+    micro_batches: Number,
+) -> tuple[Number, Number, Number]:  # fmt: skip
+    """`idle_bytes` of the first rank, of the fullest between and of the last.
+
+    Parameters
+    ----------
+    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
+    micro_batches : of a step
+    """
+    question = model, settings, plan, network, software, layer_kinds(model, settings, plan, software)
+    first, last, *between = layout.places(model, settings, plan)
+    most, inner = _held_and_idle(*question, between[0], micro_batches)
+    for place in between[1:]:
+        total, idle = _held_and_idle(*question, place, micro_batches)
+        inner, most = ops.where(total > most, idle, inner), ops.maximum(most, total)
+    return _held_and_idle(*question, first, micro_batches)[1], inner, _held_and_idle(*question, last, micro_batches)[1]
+
+
+def _held_and_idle(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software, kinds: Kinds,
+    place: Place, micro_batches: Number,
+) -> tuple[Number, Number]:  # fmt: skip
+    """The total of a rank's bill, and its `idle_bytes`."""
+    held = stage_contents(model, settings, plan, software, kinds, place, micro_batches)
+    total = stage_memory(held, plan, network, software, micro_batches).total
+    return total, idle_bytes(held, settings, plan, micro_batches)
 
 
 def fullest_stage(
@@ -737,11 +802,18 @@ def least(
     ----------
     model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
     """
-    front, inner, back = stage_places(model, settings, plan)
-    one = states(front[0], settings, plan, front[1], front[3], front[4])
-    two = states(inner[0], settings, plan, inner[1], inner[3], inner[4])
-    end = states(back[0], settings, plan, back[1], back[3], back[4])
+    first, last, begin, behind, _, second = layout.places(model, settings, plan)
     late = 1.0 - settings.framework.lazy_gradients
-    most = ops.maximum(ops.maximum(
-        one[0] + late * one[1] + one[2], two[0] + late * two[1] + two[2]), end[0] + late * end[1] + end[2])  # fmt: skip
+    most = ops.maximum(
+        _kept_states(model, settings, plan, first, late), _kept_states(model, settings, plan, last, late)
+    )
+    most = ops.maximum(most, _kept_states(model, settings, plan, second, late))
+    most = ops.maximum(most, _kept_states(model, settings, plan, begin, late))
+    most = ops.maximum(most, _kept_states(model, settings, plan, behind, late))
     return billed(most, 0.0, 0.0, 0.0, 0.0, 0.0, software.memory.workspace, plan, network, software)
+
+
+def _kept_states(model: ModelNumbers, settings: Settings, plan: PlanNumbers, place: Place, late: Number) -> Number:
+    """Bytes of a rank's states, of gradients so large a share as is there all the time."""
+    weights, gradients, optimizer, _ = states(model, settings, plan, place)
+    return weights + late * gradients + optimizer

@@ -311,23 +311,18 @@ def active_parameters(model: ModelNumbers) -> Number:
     return total_parameters(model) - model.experts.layers * idle
 
 
-def stage_model(model: ModelNumbers, before: Number, layers: Number) -> ModelNumbers:
-    """The model with as large a share of expert layers as the layers of a stage have, `ModelNumbers`.
-
-    Dense layers come first, as in DeepSeek-V2 and its like.
+def of_kind(model: ModelNumbers, mixed: Number) -> ModelNumbers:
+    """The model with all layers alike, `ModelNumbers`: with a dense MLP, or with a mixture of experts.
 
     Parameters
     ----------
     model : `ModelNumbers`
-    before : layers on the stages before
-    layers : of the stage
+    mixed : 1 for layers with a mixture of experts, 0 for those without
     """
     mixture = model.experts
-    dense = ops.minimum(ops.maximum(model.layers - mixture.layers - before, 0.0), layers)
-    share = 1.0 - dense / ops.maximum(layers, 1.0)
     experts = ExpertNumbers(
-        layers=share * model.layers, number=mixture.number, per_token=mixture.per_token, width=mixture.width,
-        shared_width=mixture.shared_width, load=mixture.load, shared_gate=mixture.shared_gate,
+        layers=mixed * model.layers, start=0.0, step=1.0, number=mixture.number, per_token=mixture.per_token,
+        width=mixture.width, shared_width=mixture.shared_width, load=mixture.load, shared_gate=mixture.shared_gate,
         groups=mixture.groups, groups_per_token=mixture.groups_per_token,
     )  # fmt: skip
     return ModelNumbers(

@@ -323,6 +323,7 @@ def shaped(launch: Described, stated: Row, notes: list[str]) -> Transformer:
             "experts": shape["num_experts"], "experts_per_token": shape.get("top_k", 2), "dense_layers": dense,
             "expert_feed_forward": shape.get("moe_ffn_hidden_size") or width, "feed_forward": width if dense else 0,
             "shared_expert_feed_forward": shape.get("shared_expert_ffn") or 0,
+            "first_expert_layer": shape.get("first_expert_layer"), "expert_layer_step": shape.get("expert_layer_step", 1),
         }  # fmt: skip
         if shape.get("expert_capacity"):
             fields["expert_capacity"] = float(shape["expert_capacity"])

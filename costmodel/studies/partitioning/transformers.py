@@ -20,7 +20,7 @@ from costmodel.formulas.pipeline.layout import micro_batches
 from costmodel.formulas.quantities import ModelNumbers
 from costmodel.formulas.stage import stage_pass
 from costmodel.formulas.transformer import activations, memory
-from costmodel.formulas.transformer.parameters import stage_model
+from costmodel.formulas.transformer.parameters import of_kind
 from costmodel.results import brief
 from costmodel.studies.partitioning.pipedream import partition
 
@@ -71,7 +71,8 @@ def transformer_chain(
     def part(model: ModelNumbers, layers: float, first: float, last: float) -> tuple[float, float, float]:
         """Forward and backward time of some layers, an embedding or a head, and the bytes of their weights."""
         forward, data, weight = stage_pass(model, settings, degrees, network, software, device, layers, first, last)
-        weights = settings.widths.parameter * sum(memory.stage_parameters(model, degrees, layers, first, last))
+        experts = layers * model.experts.layers / model.layers
+        weights = settings.widths.parameter * sum(memory.stage_parameters(model, degrees, layers, experts, first, last))
         return float(forward), float(data + weight), float(weights)
 
     def chained(name: str, costs: tuple[float, float, float], kept: float, output: float = sent) -> ChainLayer:
@@ -81,19 +82,20 @@ def transformer_chain(
             saved_bytes=float(max(kept, output)),
         )  # fmt: skip
 
-    dense, routed = (stage_model(shape, float(before), 1.0) for before in (0, model.layers - 1))
+    dense, routed = of_kind(shape, 0.0), of_kind(shape, 1.0)
     bare = shape._replace(prediction_layers=0.0)
     head = part(bare, 0.0, 0.0, 1.0)
-    kinds = [dense] * (model.layers - model.expert_layers) + [routed] * model.expert_layers
+    kinds = [routed if model.has_experts(number) else dense for number in range(model.layers)]
     costs = {
         kind: (part(kind, 1.0, 0.0, 0.0), activations.kept_activations(kind, settings, degrees, software)) for kind in set(kinds)
     }
     layers = [chained("embedding", part(shape, 0.0, 1.0, 0.0), 0.0)]
     layers += [chained(f"layer {i}", *costs[kind]) for i, kind in enumerate(kinds)]
     if model.prediction_layers:
-        beside = part(kinds[-1]._replace(prediction_layers=1.0), 0.0, 0.0, 1.0)
+        module = routed if model.expert_layers else dense
+        beside = part(module._replace(prediction_layers=1.0), 0.0, 0.0, 1.0)
         alone = beside[0] - head[0], beside[1] - head[1], beside[2] - head[2]
-        kept = costs[kinds[-1]][1] + memory.logits(bare, settings, degrees, 1.0)
+        kept = activations.kept_activations(module, settings, degrees, software) + memory.logits(bare, settings, degrees, 1.0)
         layers += [chained(f"prediction {i}", alone, kept) for i in range(model.prediction_layers)]
     layers.append(chained("head", head, memory.logits(bare, settings, degrees, 1.0), 0.0))
     return LayerChain(name=model.name, layers=layers, minibatch=plan.micro_batch)

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from costmodel.description.graphs import OF_MEGATRON, WHOLE, of_scopes
+from costmodel.description.mixtures import expert_layout
 from costmodel.description.recomputation import recomputation
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_megatron
@@ -346,12 +347,12 @@ def shape(reading: Reading) -> None:
             reading.say("model.top_k", reading.one("_topk"), reading.said["_topk"][0].shown)
         if reading.defaults:
             reading.defaults["expert_tensor_parallel"] = reading.one("tensor_parallel") or 1
-        freq = reading.one("_pattern")
-        if isinstance(freq, list):
-            reading.say("model.dense_layers", freq.count(0), "moe_layer_freq")
-        layers = reading.one("model.num_layers")
+        freq, layers = reading.one("_pattern"), reading.one("model.num_layers")
         if isinstance(freq, int) and freq > 1 and layers:
-            reading.say("model.dense_layers", layers - -(-layers // freq), "moe_layer_freq")
+            freq = [int(layer % freq == 0) for layer in range(layers)]
+        if isinstance(freq, list):
+            for field, value in expert_layout([one == 1 for one in freq]).items():
+                reading.say(f"model.{field}", value, "moe_layer_freq")
     if reading.has("_groups") and reading.one("_grouped", True):
         reading.say("model.num_kv_heads", reading.one("_groups"), reading.said["_groups"][0].shown)
     if reading.has("_activation"):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from costmodel.description.graphs import OF_MEGATRON
 from costmodel.description.recomputation import modules_of
 
 if TYPE_CHECKING:
+    from costmodel.description.transformer import Transformer
     from costmodel.interop.launchers.table import Writing
 
 NARROW = ("fp8", "mxfp8", "nvfp4")
@@ -166,7 +168,7 @@ def megatron_shape(w: Writing) -> None:
             shared_expert_ffn=model.shared_expert_feed_forward or None,
         )
         if model.dense_layers:
-            w.put("moe_layer_freq", f"[0]*{model.dense_layers}+[1]*{model.layers - model.dense_layers}")
+            w.put("moe_layer_freq", layer_pattern(model))
     if model.latent:
         w.put("multi_latent_attention", True)
         w.shape(
@@ -174,6 +176,22 @@ def megatron_shape(w: Writing) -> None:
             qk_head_dim=int(model.head_dim or 0) - model.rope_head_dim, qk_rope_head_dim=model.rope_head_dim,
         )  # fmt: skip
     w.shape(mtp_layers=model.prediction_layers or None)
+
+
+def layer_pattern(model: Transformer) -> str:
+    """Which layers have experts, in the words of ``--moe-layer-freq``: a list in which runs of equal entries are products.
+
+    Examples
+    --------
+    >>> from costmodel import load_model
+    >>> layer_pattern(load_model("deepseek-v3")), layer_pattern(load_model("llama4-maverick"))
+    ('[0]*3+[1]*58', '[0,1]*24')
+    """
+    has = [int(model.has_experts(layer)) for layer in range(model.layers)]
+    step = model.expert_layer_step
+    if step > 1 and has == has[:step] * (model.layers // step):
+        return f"{has[:step]}*{model.layers // step}".replace(" ", "")
+    return "+".join(f"[{entry}]*{len(list(run))}" for entry, run in itertools.groupby(has))
 
 
 def megatron_deepspeed(w: Writing) -> None:
