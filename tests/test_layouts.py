@@ -171,6 +171,7 @@ def pipelined(draw, framework):
         zero_stage=draw(st.sampled_from([s for s in framework.zero_stages if s <= framework.largest_pipelined_zero_stage])),
         recompute=draw(st.sampled_from(["none", "selective", "full", 2])),
         attention=draw(st.sampled_from(["flash", "unfused"])), compression=draw(st.sampled_from(["none", "none", "int8"])),
+        dtype="bf16" if "bf16" in framework.dtypes else "fp16",
     )  # fmt: skip
     try:
         plan = Plan(**fields)

@@ -280,9 +280,10 @@ def scaling_of(
     Raises
     ------
     InvalidValue
-        for a number of GPUs that can't be
+        for a number of GPUs, or of sequences, that can't be
     """
     own = int(cluster.gpus or 1)
+    positive_int("global_batch", global_batch, 1_000_000_000)
     numbers = sorted(set(listing("gpus", gpus))) if gpus is not None else list(_around(cluster))
     for number in numbers:
         positive_int("gpus", number, 10_000_000)

@@ -93,6 +93,12 @@ def test_a_heat_map_refuses_what_it_cannot_span(across, down):
         heat_map(MODEL, CLUSTER, across=across, down=down, **QUESTION)
 
 
+@pytest.mark.parametrize("global_batch", [None, 0, True, 2.5, "64"])
+def test_scaling_says_which_batch_it_cannot_take(global_batch):
+    with pytest.raises(InvalidValue, match="global_batch"):
+        scaling(MODEL, CLUSTER, global_batch=global_batch, seq_len=1024)
+
+
 def test_scaling_searches_each_number_of_gpus_and_names_what_does_not_fit():
     made = scaling(load_model("llama3-70b"), load_cluster("dgx-h100", gpus=64), global_batch=256, seq_len=8192, gpus=[8, 64, 128])
     assert made.strong[0].plan is None and "fits" in made.strong[0].why
