@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from costmodel.checks import listing, plain, whole
 from costmodel.description.schedule.events import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -118,6 +119,8 @@ def custom_schedule(
 
     Raises
     ------
+    InvalidValue
+        where an argument is not what it should be
     IllegalSchedule
         naming the rank and the event
 
@@ -132,7 +135,7 @@ def custom_schedule(
     if not all(isinstance(order, Iterable) for order in each):
         raise InvalidValue("orders", orders, "an order of passes for each rank")
     listed = [list(order) for order in each]
-    where = [list(range(len(listed)))] if placement is None else placement
+    where = [list(range(len(listed)))] if placement is None else _placed(placement, len(listed))
     flat = [(rank, *event) for rank, order in enumerate(listed) for item in order for event in events_of(item)]
     if not flat:
         raise InvalidValue("orders", orders, "passes of at least one rank")
@@ -143,4 +146,29 @@ def custom_schedule(
         if not 0 <= stage < len(where[0]) or number < 0:
             event = f"{KINDS[kind]} of micro-batch {number} on stage {stage}"
             raise IllegalSchedule(rank, event, f"there are {len(where[0])} stages")
-    return assemble(name, listed, where, [0] * count if route is None else route, weights).check(layers)
+    if count > len(flat):
+        raise InvalidValue("orders", f"micro-batch {count - 1}", f"passes of each before it, of which {len(flat)} are given")
+    routes = [0] * count if route is None else _routed(route, count, len(where))
+    return assemble(name, listed, where, routes, weights).check(layers)
+
+
+def _placed(placement: object, ranks: int) -> list[list[int]]:
+    """The rank of each stage on every route, checked."""
+    each = [listing("placement", _listed(route)) for route in listing("placement", _listed(placement))]
+    routes = [[whole("placement", plain(rank), ranks - 1) for rank in route] for route in each]
+    if not routes or not routes[0] or len({len(route) for route in routes}) > 1:
+        raise InvalidValue("placement", placement, "as many ranks, at least one, for each route")
+    return routes
+
+
+def _routed(route: object, micro_batches: int, routes: int) -> list[int]:
+    """The route of each micro-batch, checked."""
+    found = [whole("route", plain(one), routes - 1) for one in listing("route", _listed(route))]
+    if len(found) != micro_batches:
+        raise InvalidValue("route", f"{len(found)} numbers", f"one for each of {micro_batches} micro-batches")
+    return found
+
+
+def _listed(value: object) -> object:
+    """A list in place of an array."""
+    return value.tolist() if isinstance(value, np.ndarray) else value
