@@ -32,6 +32,25 @@ def members_inside(ranks: Number, stride: Number, size: Number) -> Number:
     return ops.minimum(ranks, ops.maximum(1.0, size / stride))
 
 
+def fewest_inside(ranks: Number, stride: Number, size: Number) -> Number:
+    """Members of a group within that unit of a level which has the fewest: the last, where the group doesn't fill it.
+
+    Parameters
+    ----------
+    ranks : members
+    stride : distance of neighbouring members [ranks]
+    size : GPUs that a unit of the level holds
+
+    Examples
+    --------
+    >>> fewest_inside(16.0, 1.0, 8.0), fewest_inside(9.0, 1.0, 8.0), fewest_inside(3.0, 4.0, 8.0)
+    (8.0, 1.0, 1.0)
+    """
+    spread = ranks * stride
+    last = spread - (ops.ceil_div(spread, size) - 1.0) * size
+    return ops.minimum(ranks, ops.maximum(1.0, ops.minimum(size, last) / stride))
+
+
 def inside_bandwidth(members: Number, network: NetworkNumbers) -> Number:
     """Rate at which each of `members` inside one unit sends to the others [bytes/s].
 
@@ -56,16 +75,23 @@ def inside_bandwidth(members: Number, network: NetworkNumbers) -> Number:
 def bus_bandwidth(ranks: Number, stride: Number, network: NetworkNumbers) -> Number:
     """Rate at which a ring through the group moves bytes past each rank [bytes/s].
 
+    A ring that leaves its units is as fast as that which has the fewest members, and so the fewest links: NCCL takes the least
+    of all nodes' channels and bandwidths.
+
     Parameters
     ----------
     ranks, stride : the group
     network : `NetworkNumbers`
+
+    References
+    ----------
+    NVIDIA/nccl src/init.cc, "Make sure we align all ranks so that the tuning is consistent across ranks"
     """
     node = members_inside(ranks, stride, network.node.size)
     leaf = members_inside(ranks, stride, network.leaf.size)
     inside = ops.where(node > 1.0, inside_bandwidth(node, network), 1e30)
-    across = ops.where(ranks > node, node * network.leaf.bandwidth, 1e30)
-    above = ops.where(ranks > leaf, leaf * network.spine.bandwidth, 1e30)
+    across = ops.where(ranks > node, fewest_inside(ranks, stride, network.node.size) * network.leaf.bandwidth, 1e30)
+    above = ops.where(ranks > leaf, fewest_inside(ranks, stride, network.leaf.size) * network.spine.bandwidth, 1e30)
     return ops.minimum(ops.minimum(inside, across), above)
 
 
@@ -400,7 +426,7 @@ def all_to_all(
 ) -> Number:  # fmt: skip
     r"""Time of an all-to-all [s]: each level carries the share of the bytes that leaves the level inside it.
 
-    Inside a node a mesh carries it pair by pair, a tree half of it through its root.
+    A member that has the fewest beside it sends most to other nodes. Inside a node a mesh carries it pair by pair, a tree half of it through its root.
 
     Parameters
     ----------
@@ -410,8 +436,8 @@ def all_to_all(
     software : `Software`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
     """
     node = members_inside(ranks, stride, network.node.size)
-    leaf = members_inside(ranks, stride, network.leaf.size)
-    inside, across, above = (node - 1.0) / ranks * nbytes, (ranks - node) / ranks * nbytes, (ranks - leaf) / ranks * nbytes
+    inside, across = (node - 1.0) / ranks * nbytes, (ranks - fewest_inside(ranks, stride, network.node.size)) / ranks * nbytes
+    above = (ranks - fewest_inside(ranks, stride, network.leaf.size)) / ranks * nbytes
     rooted = 0.25 * node * node / ranks * nbytes
     return _side_by_side(inside, rooted, across, above, nbytes, ranks, stride, network, software)
 

@@ -2,7 +2,7 @@ r"""What a collective leaves on the links of each network level, per GPU and dir
 
 A ring of :math:`p` members has :math:`p` edges. Those that leave a node load the node's links to the leaf, those
 that leave a leaf the links to the spine as well; turning the ring so that every member takes every place shares
-that load among the links of a unit, which is the load for which `collectives.bus_bandwidth` prices it.
+that load among the links of a unit. That of the unit with the fewest members is what `collectives.bus_bandwidth` prices.
 """
 
 from __future__ import annotations
@@ -77,11 +77,12 @@ def units(ranks: Number, stride: Number, network: NetworkNumbers) -> tuple[Numbe
 
 
 def ring_links(sent: Number, ranks: Number, stride: Number, network: NetworkNumbers) -> Links:
-    r"""Load of a ring collective on the links of each level, `Links` [bytes].
+    r"""Load of a ring collective on the links of each level, `Links` [bytes], where they carry most.
 
-    .. math:: \left(1 - \frac{k}{p}\right) n, \quad \frac{k}{p} n, \quad \frac{l}{p} n
+    .. math:: \left(1 - \frac{1}{k}\right) n, \quad \frac{n}{k'}, \quad \frac{n}{l'}
 
-    with :math:`k` nodes and :math:`l` leaves (0 where the group stays inside one).
+    with :math:`k` members in a node, in the one with fewest :math:`k'`, in the leaf with fewest :math:`l'`; all :math:`n` inside
+    the node, and nothing beyond, where the group is in one.
 
     Parameters
     ----------
@@ -89,8 +90,12 @@ def ring_links(sent: Number, ranks: Number, stride: Number, network: NetworkNumb
     ranks, stride : the group
     network : `NetworkNumbers`
     """
-    nodes, leaves = units(ranks, stride, network)
-    return Links((1.0 - nodes / ranks) * sent, nodes / ranks * sent, leaves / ranks * sent)
+    node = collectives.members_inside(ranks, stride, network.node.size)
+    leaf = collectives.members_inside(ranks, stride, network.leaf.size)
+    outward = ops.where(ranks > node, 1.0 / collectives.fewest_inside(ranks, stride, network.node.size), 0.0)
+    upward = ops.where(ranks > leaf, 1.0 / collectives.fewest_inside(ranks, stride, network.leaf.size), 0.0)
+    inward = ops.where(ranks > node, 1.0 - 1.0 / node, 1.0)
+    return Links(inward * sent, outward * sent, upward * sent)
 
 
 def all_to_all_links(nbytes: Number, ranks: Number, stride: Number, network: NetworkNumbers) -> Links:
@@ -103,9 +108,10 @@ def all_to_all_links(nbytes: Number, ranks: Number, stride: Number, network: Net
     network : `NetworkNumbers`
     """
     node = collectives.members_inside(ranks, stride, network.node.size)
-    leaf = collectives.members_inside(ranks, stride, network.leaf.size)
+    alone = collectives.fewest_inside(ranks, stride, network.node.size)
+    fewest = collectives.fewest_inside(ranks, stride, network.leaf.size)
     each = nbytes / ranks
-    return Links((node - 1.0) * each, (ranks - node) * each, (ranks - leaf) * each)
+    return Links((node - 1.0) * each, (ranks - alone) * each, (ranks - fewest) * each)
 
 
 def deduplicated_links(
