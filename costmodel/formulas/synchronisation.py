@@ -6,7 +6,8 @@ that of :math:`n` equal buckets, :math:`X` seconds in all, beside a pass of :mat
 
 .. math:: X - \left(1 - \frac{1}{n}\right) \min(X, o T)
 
-stays exposed. A unit of sharded weights is gathered while the unit before it works, the first one before all.
+stays exposed; of routed experts' buckets beside the others, each in number of its own, the longer last one takes the place of
+:math:`X / n`. A unit of sharded weights is gathered while the unit before it works, the first one before all.
 """
 
 from __future__ import annotations
@@ -50,6 +51,22 @@ def together(part: Part, beside: Part) -> Part:
     """
     load = part.load + beside.load
     return Part(ops.maximum(ops.maximum(part.time, beside.time), load), load)
+
+
+def last_of(part: Part, calls: Number, beside: Part, others: Number) -> Number:
+    """Time of the last of so many calls each of two exchanges side by side, which no pass is left to hide [s].
+
+    Parameters
+    ----------
+    part, beside : `Part`, all calls of each
+    calls, others : of equal size in each
+
+    Examples
+    --------
+    >>> last_of(Part(8.0, 4.0), 4.0, Part(9.0, 3.0), 3.0)
+    3.0
+    """
+    return together(Part(part.time / calls, part.load / calls), Part(beside.time / others, beside.load / others)).time
 
 
 class Groups(NamedTuple):
@@ -445,11 +462,12 @@ def _stage_buckets(
 
 def _each_micro_batch(
     settings: Settings, plan: PlanNumbers, units: Units, hiding: _Hiding, edge: tuple[Number, Number], bucket_time: Number,
-    buckets: Number, layers: Number, chunks: Number, tail: Number,
+    early: Number, layers: Number, chunks: Number, tail: Number,
 ) -> _Each:  # fmt: skip
     """What the passes of every micro-batch gather and sum, unit by unit or in buckets, and what of it they hide.
 
-    `edge` are the times to gather and to sum what lies around the layers, `tail` is 1 where that is behind them.
+    `edge` are the times to gather and to sum what lies around the layers, `tail` is 1 where that is behind them; `early` is the
+    share of buckets that are full before the pass ends.
     """
     rule = settings.buckets
     third, sharded = plan.shard_weights, layer.sharded_gradients(settings, plan)
@@ -480,7 +498,7 @@ def _each_micro_batch(
     third_hidden = chunks * paired_hidden + tail_hidden
     unit_time = chunks * depth * summed + edge_scatter
     unit_hidden = chunks * behind * summed_hidden + tail_hidden
-    bucket_hidden = (1.0 - 1.0 / buckets) * ops.minimum(bucket_time, hiding.beside * layers * hiding.weight)
+    bucket_hidden = early * ops.minimum(bucket_time, hiding.beside * layers * hiding.weight)
     second_time = ops.where(rule.units_second > 0.0, unit_time, bucket_time)
     second_hidden = ops.where(rule.units_second > 0.0, unit_hidden, bucket_hidden)
     gathered = third + second * rule.units_second
@@ -526,18 +544,21 @@ def stage_synchronisation(
         model, settings, plan, dense_group, routed_group, copied, routed, edge, first, last, chunks
     )
     buckets, routed_buckets = ops.where(in_units > 0.0, in_units, cut), ops.where(in_units > 0.0, in_units, routed_cut)
-    allreduced = together(
-        reduction(dense_bytes * dense, buckets, dense_group),
-        reduction(routed_bytes * routed, routed_buckets, routed_group),
-    )
+    dense_sum = reduction(dense_bytes * dense, buckets, dense_group)
+    routed_sum = reduction(routed_bytes * routed, routed_buckets, routed_group)
+    allreduced = together(dense_sum, routed_sum)
     other = settings.synchronisation.kind > 0.5
     scatter = Part(ops.where(other, 0.0, allreduced.time) + besides.time, allreduced.load)
+    last_sum = last_of(dense_sum, buckets, routed_sum, routed_buckets)
+    summed_last = ops.where(other, 0.0, last_sum) + besides.time / buckets
+    early = 1.0 - summed_last / ops.maximum(scatter.time, 1e-30)
     in_buckets = rule.gathered_in_buckets + in_units
     gathers = ops.where(in_buckets > 0.0, buckets, 1.0)
-    gather = together(
-        gathering(stored * dense, gathers, dense_group, pieces_of_rank(settings, copied)),
-        gathering(stored * routed, ops.where(in_buckets > 0.0, routed_buckets, 1.0), routed_group),
-    )
+    routed_gathers = ops.where(in_buckets > 0.0, routed_buckets, 1.0)
+    dense_gather = gathering(stored * dense, gathers, dense_group, pieces_of_rank(settings, copied))
+    routed_gather = gathering(stored * routed, routed_gathers, routed_group)
+    gather = together(dense_gather, routed_gather)
+    gathered_early = 1.0 - last_of(dense_gather, gathers, routed_gather, routed_gathers) / ops.maximum(gather.time, 1e-30)
 
     # what lies around the layers, and every pass of a micro-batch by a chunk
     table = padding(model.vocabulary.size / plan.tensor, dense_group.gatherers, rule.padded)
@@ -545,7 +566,7 @@ def stage_synchronisation(
     edge_scatter = reduction(dense_bytes * edge * table, 1.0, dense_group)
     hiding = _hiding(settings, plan, software, body)
     each = _each_micro_batch(
-        settings, plan, units, hiding, (edge_gather.time / copies, edge_scatter.time / copies), scatter.time / copies, buckets,
+        settings, plan, units, hiding, (edge_gather.time / copies, edge_scatter.time / copies), scatter.time / copies, early,
         layers, chunks, last * (1.0 - first),
     )  # fmt: skip
 
@@ -556,11 +577,11 @@ def stage_synchronisation(
     span = ops.where(chunks > 1.0, (1.0 + (chunks - 1.0) * rounds) / chunks, 1.0)
     averaged = ops.where(ops.equal(settings.synchronisation.kind, communication.LOCAL_SGD), 0.0, hiding.beside)
     beside = 1.0 - plan.shard_gradients  # deferred sums follow a stage's last pass, unit by unit
-    step_hidden = beside * (1.0 - 1.0 / buckets) * ops.minimum(scatter.time, averaged * span * layers * hiding.weight)
+    step_hidden = beside * early * ops.minimum(scatter.time, averaged * span * layers * hiding.weight)
     third, second = plan.shard_weights, sharded * (1.0 - plan.shard_weights)
     after = plan.shard_optimizer * (1.0 - (third + second * rule.units_second))
     opening = ops.minimum(gather.time, hiding.ahead * span * layers * hiding.forward)
-    opening_hidden = after * (1.0 - 1.0 / gathers) * opening
+    opening_hidden = after * gathered_early * opening
 
     slowed = software.compute.contention
     return Synchronised(
