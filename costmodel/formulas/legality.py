@@ -72,6 +72,9 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
     most_short = ops.where(chunked > 0.0, 2.0, model.layers)
     outer, _, _ = layout.rank_layers(model, settings, plan)  # a valley's first rank has both short stages
     lacking = (ops.minimum(ops.minimum(first, last), outer) < 1.0) | (short > most_short) | (plan.pipeline > model.layers)
+    # dealt by cost, all layers may be on the stages before the last but one: a head that costs as much as several stages
+    before = layout.dealt_layers(model, plan, ops.maximum(plan.pipeline - 2.0, 1.0))
+    dealt_out = settings.framework.balanced_stages * ops.where((plan.pipeline > 2.0) & (before >= model.layers), 1.0, 0.0)
     in_chunks, rounds = schedules.chunked(plan.schedule), schedules.rounds(plan.schedule)
     unfilled = schedules.unfilled(plan.schedule, plan.pipeline, micro_batches)
     uneven = schedules.folded(plan.schedule) * settings.framework.balanced_stages
@@ -90,7 +93,7 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
         tensor_heads=indivisible(attention.heads, plan.tensor),
         tensor_kv_heads=(1.0 - attention.latent) * kv_broken,
         tensor_feed_forward=indivisible(model.mlp.width, plan.tensor),
-        pipeline_layers=ops.where(lacking, 1.0, 0.0) * ops.maximum(piped, chunked),
+        pipeline_layers=ops.maximum(ops.where(lacking, 1.0, 0.0), dealt_out) * ops.maximum(piped, chunked),
         virtual_stages=ops.maximum(
             ops.where(ops.equal(chunked, in_chunks), 0.0, 1.0), chunked * ops.maximum(
                 1.0 - piped, ops.where(stages > model.layers + 2.0, 1.0, 0.0))

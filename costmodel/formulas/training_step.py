@@ -338,7 +338,7 @@ def _composed(
 
     after = _after_passes(model, settings, plan, network, software, summed, stages, filled, send)
     reduce_hidden, gather_hidden = stages.front.reduce_hidden, stages.front.gather_hidden
-    slowed = contention * (m * pass_hidden + reduce_hidden + gather_hidden)
+    slowed = contention * (m * pass_hidden + reduce_hidden + gather_hidden + _hidden_in_turn(settings, plan, stages))
     updates = schedules.updates(plan.schedule, m)
     updating = _updating(model, settings, plan, network, software, device, summed, layers)
     offloaded = settings.offload.activations * m * layers * activations.kept_activations(model, settings, plan, software)
@@ -557,6 +557,22 @@ def _after_passes(
         ops.maximum(ops.maximum(front.gather, gather_inner), gather_back),
         tied, mirrored_time,
     )  # fmt: skip
+
+
+def _hidden_in_turn(settings: Settings, plan: PlanNumbers, stages: _Stages) -> Number:
+    """Exchange under the first forward and the last backward passes of ranks behind the first, one after another [s].
+
+    A micro-batch passes all of them as a pipeline fills and drains, so that each slows the step by itself; passes by data alone,
+    by which zero-bubble schedules drain, hide none. Of several chunks it is the first's and the last's that fill and drain.
+    """
+    _, back, inner = stages
+    p, chain = plan.pipeline, (1.0 - schedules.folded(plan.schedule)) * schedules.flushes(plan.schedule)
+    m = layout.micro_batches(settings, plan)
+    of_chunks = 1.0 + (plan.virtual_stages - 1.0) * ops.where(schedules.rounds(plan.schedule) > 0.0, p, m)
+    piped, between = ops.where(p > 1.0, chain, 0.0), ops.where(p > 2.0, p - 2.0, 0.0)
+    whole = 1.0 - schedules.splits_backward(plan.schedule)
+    behind = whole * (back.reduce_hidden + between * inner.reduce_hidden) + back.gather_hidden + between * inner.gather_hidden
+    return piped * behind / of_chunks
 
 
 def _updating(
