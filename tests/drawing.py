@@ -9,6 +9,7 @@ from costmodel import IllegalPlan, Plan, Transformer, load_cluster, load_framewo
 from costmodel.description.framework import DISPATCHERS
 from costmodel.description.plan import divisors
 from costmodel.evaluation.estimation import Estimate, estimate
+from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS
 
 quick = settings(
     deadline=None, max_examples=40, derandomize=True,
@@ -69,7 +70,7 @@ def questions(draw, models=None, frameworks=FRAMEWORKS, pipelines=True, zero=Non
         global_batch=d * micro_batch * draw(st.sampled_from([1, p, 2 * p, 8 * p])),
         seq_len=draw(st.sampled_from([length for length in LENGTHS if length <= (model.learned_positions or max(LENGTHS))])),
         tensor_parallel=t, pipeline_parallel=p, context_parallel=c, data_parallel=d, micro_batch=micro_batch, schedule=schedule,
-        virtual_stages=draw(st.sampled_from([2, 4])) if schedule == "interleaved" else 1,
+        virtual_stages=draw(st.sampled_from([2, 4])) if TRAITS[schedule].chunked else 1,
         expert_parallel=draw(st.sampled_from(divisors(math.gcd(model.experts, d * c * t), 64)))
         if model.experts and "expert" in has else 1,
         zero_stage=draw(st.sampled_from(zero if zero is not None else list(framework.zero_stages))),
@@ -77,7 +78,8 @@ def questions(draw, models=None, frameworks=FRAMEWORKS, pipelines=True, zero=Non
         recompute=draw(st.sampled_from(["none", "selective", "full", 2])),
         attention=draw(st.sampled_from(["flash", "flash", "fused-softmax", "unfused"])),
         dtype=draw(st.sampled_from(["bf16", "bf16", "fp8"]))
-        if "fp8" in cluster.device.dense_peak and "fp8" in framework.dtypes else "bf16",
+        if "fp8" in cluster.device.dense_peak and "fp8" in framework.dtypes
+        else "bf16" if "bf16" in framework.dtypes else "fp16",
         **draw(st.sampled_from([{}] * 4 + PARTLY + [WHOLE] * 2 * (not model.experts))),
         overlap_gradients=draw(st.booleans()), overlap_parameters=draw(st.booleans()),
         overlap_tensor=draw(st.booleans()), overlap_pipeline=draw(st.booleans()), overlap_experts=draw(st.booleans()),

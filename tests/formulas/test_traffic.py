@@ -72,3 +72,14 @@ def test_a_chain_to_one_member_passes_the_whole_buffer_over_each_link():
 
 def test_an_all_reduce_sends_twice_what_a_gather_does():
     assert traffic.all_reduce_sent(64.0, 8.0) == 2 * traffic.all_gather_sent(64.0, 8.0) == 112.0
+
+
+def test_a_group_that_leaves_one_member_on_its_last_node_moves_at_that_members_rate():
+    """Three replicas, two ranks apart on nodes of four: two on one node, one alone on the next, as if each had a node."""
+    apart, alone = (collectives.all_gather(3e9, 3.0, stride, NETWORK, STACK) for stride in (4.0, 2.0))
+    assert alone == pytest.approx(apart, rel=0.01)
+
+
+def test_a_fifth_member_alone_on_a_node_of_four_sends_all_but_its_own_part_over_its_link():
+    assert traffic.all_to_all_links(5e9, 5.0, 1.0, NETWORK).leaf == pytest.approx(4e9)
+    assert collectives.bus_bandwidth(5.0, 1.0, NETWORK) == NETWORK.leaf.bandwidth

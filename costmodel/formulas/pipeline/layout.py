@@ -94,8 +94,10 @@ def stage_layers(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> 
     last = full - ops.ceil(0.5 * short)
     first = full - (short - ops.ceil(0.5 * short))
     filled = dealt_layers(model, plan, 1.0)
-    second = dealt_layers(model, plan, 2.0) - filled
-    left = model.layers - dealt_layers(model, plan, plan.pipeline - 1.0)
+    before_last = dealt_layers(model, plan, plan.pipeline - 1.0)
+    # those between have as many as whole layers go into their mean, or one more
+    second = ops.ceil_div(before_last - filled, ops.maximum(plan.pipeline - 2.0, 1.0))
+    left = model.layers - before_last
     by_cost = (settings.framework.balanced_stages > 0.0) & (plan.pipeline > 1.0)
     return ops.where(by_cost, filled, first), ops.where(by_cost, second, full), ops.where(by_cost, left, last)
 

@@ -1,9 +1,9 @@
 r"""How long a pipeline of unlike ranks takes for a step's passes: the longest of the ways through its schedule.
 
 A way stays on one rank for most micro-batches, and crosses the others as the pipeline fills and drains. The first rank, the
-last and those between (all alike) are :math:`f, l, m`; :math:`F, B, W` are a micro-batch's forward pass and its backward
-passes by data and by weights on a rank, :math:`T` all three, each with what its sends keep it; :math:`n` micro-batches,
-:math:`p` ranks, :math:`h` what a message takes beyond what it keeps its sender. Each sum is the length of one path through
+last and those between (alike, or a layer fewer) are :math:`f, l, m`; :math:`F, B, W` are a micro-batch's forward pass and
+its backward passes by data and by weights on a rank, :math:`T` all three, each with what its sends keep it; :math:`n`
+micro-batches, :math:`p` ranks, :math:`h` what a message takes beyond what it keeps its sender. Each sum is the length of one path through
 the events of the order; where yet another path is longer, as where messages take about as long as passes, what is played is.
 """
 
@@ -65,8 +65,10 @@ def _linear(
     :math:`2 (p - 1)`.
     """
     m, h, before = micro_batches, late, stages - 1.0
-    between = ops.maximum(stages - 2.0, 0.0)
     between_any = ops.where(stages > 2.0, 1.0, 0.0)
+    # those between count as their mean, but the one that the way stays on
+    passed = (every - front.total - back.total) / ops.maximum(inner.total, 1e-30)
+    between = ops.where(stages > 2.0, ops.maximum(ops.minimum(passed, stages - 2.0), 0.0), 0.0)
     split, again = schedules.splits_backward(schedule), schedules.staggered(schedule)
     rest_first, rest_inner = front.total - front.forward, inner.total - inner.forward
     inner_kept = inner.total - split * inner.weight
@@ -85,7 +87,7 @@ def _linear(
     )
     waits = ops.maximum(back_kept, inner.forward) + ops.maximum(back_kept, rest_inner)
     # as many micro-batches as ranks between go to and fro over all of these, where that takes longer than to stay on one
-    to_and_fro = ops.maximum(2.0 * (stages - 3.0) * h - 2.0 * kept, 0.0) / ops.maximum(between, 1.0)
+    to_and_fro = ops.maximum(2.0 * (stages - 3.0) * h - 2.0 * kept, 0.0) / ops.maximum(stages - 2.0, 1.0)
     twice = (m - stages) * (inner.total + to_and_fro) + 2.0 * between * inner_kept + (4.0 * stages - 10.0) * h + waits
     once = (
         (m - 1.0) * inner.total + between * (inner_kept - 2.0 * inner.weight + 2.0 * h)
@@ -100,7 +102,9 @@ def _linear(
     forwards = ops.maximum(ops.maximum(front.forward, back.forward), between_any * inner.forward)
     backwards = ops.maximum(ops.maximum(rest_first, back.total - back.forward), between_any * rest_inner)
     batched = every + 2.0 * before * h + (m - 1.0) * (forwards + backwards)
-    return ops.where(ops.equal(schedule, schedules.GPIPE), batched, ops.maximum(ops.maximum(first, last), middle))
+    one_by_one = m * (every + 2.0 * before * h)
+    longest = ops.minimum(ops.maximum(ops.maximum(first, last), middle), ops.where(again > 0.0, 1e30, one_by_one))
+    return ops.where(ops.equal(schedule, schedules.GPIPE), batched, longest)
 
 
 def _chunked(
