@@ -426,7 +426,8 @@ def all_to_all(
 ) -> Number:  # fmt: skip
     r"""Time of an all-to-all [s]: each level carries the share of the bytes that leaves the level inside it.
 
-    A member that has the fewest beside it sends most to other nodes. Inside a node a mesh carries it pair by pair, a tree half of it through its root.
+    A member that has the fewest beside it sends most to other nodes. Inside a node a mesh carries it pair by pair, a tree
+    half of it through its root.
 
     Parameters
     ----------

@@ -3,8 +3,9 @@ r"""How long a pipeline of unlike ranks takes for a step's passes: the longest o
 A way stays on one rank for most micro-batches, and crosses the others as the pipeline fills and drains. The first rank, the
 last and those between (alike, or a layer fewer) are :math:`f, l, m`; :math:`F, B, W` are a micro-batch's forward pass and
 its backward passes by data and by weights on a rank, :math:`T` all three, each with what its sends keep it; :math:`n`
-micro-batches, :math:`p` ranks, :math:`h` what a message takes beyond what it keeps its sender. Each sum is the length of one path through
-the events of the order; where yet another path is longer, as where messages take about as long as passes, what is played is.
+micro-batches, :math:`p` ranks, :math:`h` what a message takes beyond what it keeps its sender. Each sum is the length of
+one path through the events of the order; where yet another path is longer, as where messages take about as long as passes,
+what is played is.
 """
 
 from __future__ import annotations
