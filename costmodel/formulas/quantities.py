@@ -539,6 +539,7 @@ class Layer(NamedTuple):
     hidden: Number  # communication under compute
     total: Number  # of all but `hidden`
     total_forward: Number
+    total_weight: Number  # pass by weights, with its share of what the backward pass waits for the host
 
 
 class Factors(NamedTuple):

@@ -77,11 +77,11 @@ def _computed(
     embed_forward, embed_backward = layer.embedding_work(model, settings, plan, device)
     exchanged = communication.tensor_exchange(model, settings, plan, network, software)
     depth = layers + last * model.prediction_layers
-    rest = depth * (one.total - one.total_forward - one.weight)
+    rest = depth * (one.total - one.total_forward - one.total_weight)
     return (
         one, depth * one.total_forward + last * (head.forward + head.stream_forward) + first * embed_forward,
         rest + last * (head.data + head.stream_backward) + first * embed_backward + (first + last) * exchanged,
-        depth * one.weight + last * (head.weight + head.accumulate),
+        depth * one.total_weight + last * (head.weight + head.accumulate),
     )  # fmt: skip
 
 

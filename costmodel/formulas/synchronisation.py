@@ -435,8 +435,8 @@ def _hiding(settings: Settings, plan: PlanNumbers, software: Software, body: Lay
     split = schedules.splits_backward(plan.schedule)
     backward = body.total - body.total_forward
     return _Hiding(
-        body.total_forward, backward, ops.where(split > 0.0, backward - body.weight, backward),
-        ops.where(split > 0.0, body.weight, backward), settings.overlap.parameters * software.overlap.parameters,
+        body.total_forward, backward, ops.where(split > 0.0, backward - body.total_weight, backward),
+        ops.where(split > 0.0, body.total_weight, backward), settings.overlap.parameters * software.overlap.parameters,
         settings.overlap.gradients * software.overlap.gradients,
     )  # fmt: skip
 

@@ -134,10 +134,11 @@ def layer_pass(
     wait_backward = ops.where(ahead > 0.0, (1.0 - share) * wait, compute.host_wait(busy_backward, host_backward))
     host = wait_forward + wait_backward
     busy = computed * slowdown
+    by_weights = weight * slowdown + wait_backward * weight / (again + data + weight)
     return Layer(
         forward * slowdown, data * slowdown, weight * slowdown, again * slowdown,
         exposed_tensor, exposed_context, exposed_expert, host, hidden,
-        busy + exposed + host, busy_forward + wait_forward,
+        busy + exposed + host, busy_forward + wait_forward, by_weights,
     )  # fmt: skip
 
 
@@ -442,7 +443,7 @@ def _slowest(
     layers = _of(at_front, at_back, first_layers, middle_layers, last_layers) + has_head * depth
     gathered = at_ends[0] + piped * (at_ends[1] + ops.maximum(p - 2.0, 0.0) * between)
     ahead = ends.head_forward + depth * one.total_forward
-    later = ends.head_weight + depth * one.weight
+    later = ends.head_weight + depth * one.total_weight
     half = ops.ceil(0.5 * first_layers)
     every = (model.layers + depth) * one.total + ends.embedding + ends.head + gathered
     return _Slowest(
@@ -451,16 +452,16 @@ def _slowest(
         Passes(
             first_layers * one.total_forward + ends.embedding_on_first * ends.embed_forward + ends.head_on_first * ahead
             + front.forward,
-            first_layers * one.weight + ends.head_on_first * later + front.weight, first,
+            first_layers * one.total_weight + ends.head_on_first * later + front.weight, first,
         ),
-        Passes(middle_layers * one.total_forward + inner.forward, middle_layers * one.weight + inner.weight, middle),
+        Passes(middle_layers * one.total_forward + inner.forward, middle_layers * one.total_weight + inner.weight, middle),
         Passes(
             last_layers * one.total_forward + ends.embedding_on_last * ends.embed_forward + ends.head_on_last * ahead
             + back.forward,
-            last_layers * one.weight + ends.head_on_last * later + back.weight, last,
+            last_layers * one.total_weight + ends.head_on_last * later + back.weight, last,
         ),
         Passes(
-            half * one.total_forward + ends.embed_forward + 0.5 * front.forward, half * one.weight + 0.5 * front.weight,
+            half * one.total_forward + ends.embed_forward + 0.5 * front.forward, half * one.total_weight + 0.5 * front.weight,
             half * one.total + ends.embedding + 0.5 * at_ends[0],
         ),
         ops.ceil(0.5 * middle_layers) / ops.maximum(middle_layers, 1.0),
