@@ -460,6 +460,15 @@ def _stage_buckets(
     return ops.where(single > 0.0, 1.0, cut) + own + parts - 1.0, ops.where(single > 0.0, 1.0, cut_routed) + parts - 1.0
 
 
+def _padded_edge(
+    model: ModelNumbers, plan: PlanNumbers, group: Groups, padded: Number, edge: Number, tables: Number
+) -> Number:
+    """Elements around a stage's layers, the rows of its so many tables of the vocabulary padded; positions and norms are not."""
+    rows = model.vocabulary.size / plan.tensor
+    table = ops.minimum(tables * rows * model.hidden, edge)
+    return edge + table * (padding(rows, group.gatherers, padded) - 1.0)
+
+
 def _each_micro_batch(
     settings: Settings, plan: PlanNumbers, units: Units, hiding: _Hiding, edge: tuple[Number, Number], bucket_time: Number,
     early: Number, layers: Number, chunks: Number, tail: Number,
@@ -561,9 +570,9 @@ def stage_synchronisation(
     gathered_early = 1.0 - last_of(dense_gather, gathers, routed_gather, routed_gathers) / ops.maximum(gather.time, 1e-30)
 
     # what lies around the layers, and every pass of a micro-batch by a chunk
-    table = padding(model.vocabulary.size / plan.tensor, dense_group.gatherers, rule.padded)
-    edge_gather = gathering(stored * edge * table, 1.0, dense_group)
-    edge_scatter = reduction(dense_bytes * edge * table, 1.0, dense_group)
+    edges = _padded_edge(model, plan, dense_group, rule.padded, edge, first + last - first * last * model.vocabulary.tied)
+    edge_gather = gathering(stored * edges, 1.0, dense_group)
+    edge_scatter = reduction(dense_bytes * edges, 1.0, dense_group)
     hiding = _hiding(settings, plan, software, body)
     each = _each_micro_batch(
         settings, plan, units, hiding, (edge_gather.time / copies, edge_scatter.time / copies), scatter.time / copies, early,
