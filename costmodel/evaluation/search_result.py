@@ -233,7 +233,7 @@ class SearchResult:
         """The distinct plans among which the truly fastest is looked for, the same whatever `top` is."""
         return tuple(self.ranked if self.find_leaders is None else self.find_leaders())
 
-    @property
+    @functools.cached_property
     def departures(self) -> tuple[str, ...]:
         """What all plans have otherwise than unasked, such as ``"dtype fp8"``: choices, and changed numbers of descriptions."""
         known = self.ranked or [one for one in (self.closest_miss,) if one is not None]

@@ -206,15 +206,22 @@ class Book:
         self, collective: str, over: str, sizes: Number, ranks: float, placed: float
     ) -> tuple[Number, Number, Sequence[Number]]:
         """Time, bytes that a rank sends, and load of the links of a column of sizes."""
+        sent = self._sends(collective, sizes, ranks, placed)
         if collective == DISPATCH:
             mixture = self.model.experts
             load = traffic.deduplicated_links(sizes, mixture, ranks, placed, self.network)
             times = collectives.deduplicated_all_to_all(sizes, mixture, ranks, placed, self.network, self.software)
-            return times, load[0] + load[1], load
-        _, sends, loads, by_sent = PRICES[collective]
-        sent = sends(sizes, ranks)
+            return times, sent, load
+        _, _, loads, by_sent = PRICES[collective]
         times = price_of(collective, over)(sizes, ranks, placed, self.network, self.software)
         return times, sent, loads(sent if by_sent else sizes, ranks, placed, self.network)
+
+    def _sends(self, collective: str, sizes: Number, ranks: float, placed: float) -> Number:
+        """Bytes that a rank sends, of a column of sizes."""
+        if collective == DISPATCH:
+            load = traffic.deduplicated_links(sizes, self.model.experts, ranks, placed, self.network)
+            return load[0] + load[1]
+        return PRICES[collective][1](sizes, ranks)
 
     def layers_of(self, stage: Stage) -> tuple[float, float]:
         """Layers with a dense MLP and with routed experts, multi-token-prediction modules included."""
@@ -408,14 +415,32 @@ def exchanged_bytes(question: Question, plan: Plan) -> float:
     question : model, cluster and framework
     plan : how the step is split, the framework's defaults filled in
     """
-    book = Book(question, plan)
-    sent = dict.fromkeys((stage.name for stage in book.stages), 0.0)
-    elsewhere = plan.synchronisation != "all-reduce"
+    book = _Sent(question, plan)
     for stage in book.stages:
         book.activations(stage)
         book.states(stage)
-        sent[stage.name] += book.summed_elsewhere(stage) if elsewhere else 0.0
-    for row in book.rows:
-        summed = row.phase == "gradient sync" and row.group in ("data", "expert data")
-        sent[row.stage] += 0.0 if elsewhere and summed else row.count * row.sent
-    return max(sent.values())
+        if book.elsewhere:
+            book.sent[stage.name] += book.summed_elsewhere(stage)
+    return max(book.sent.values())
+
+
+class _Sent(Book):
+    """Counts what ranks send, and prices nothing."""
+
+    def __init__(self, question: Question, plan: Plan) -> None:
+        super().__init__(question, plan)
+        self.sent = dict.fromkeys((stage.name for stage in self.stages), 0.0)
+        self.elsewhere = plan.synchronisation != "all-reduce"
+
+    def add(
+        self, stage: str, phase: str, group: str, collective: str, ranks: float, stride: float,
+        nbytes: float | NDArray[np.float64], count: float | NDArray[np.floating], placed: float | None = None,
+        over: str = "", beside: float = 0.0,
+    ) -> None:  # fmt: skip
+        """Count what transactions of one kind send, but for gradients that are summed elsewhere."""
+        if ranks <= 1.0 or (self.elsewhere and phase == "gradient sync" and group in ("data", "expert data")):
+            return
+        sizes, counts = np.asarray(nbytes, dtype=float), np.asarray(count, dtype=float)
+        placed = stride if placed is None else placed
+        sent = np.where((sizes > 0.0) & (counts > 0.0), counts * self._sends(collective, as_number(sizes), ranks, placed), 0.0)
+        self.sent[stage] += float(sent.sum())
