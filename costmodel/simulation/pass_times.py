@@ -13,9 +13,8 @@ from costmodel.formulas import gradients, training_step
 from costmodel.formulas.network import communication
 from costmodel.formulas.quantities import DeviceNumbers, Memory
 from costmodel.formulas.stage import unsynchronised_pass
-from costmodel.formulas.transformer import memory
 from costmodel.records import as_number, replaced
-from costmodel.simulation.playback import stage_layers
+from costmodel.simulation.playback import kept_by_stages, stage_layers
 from costmodel.simulation.played_step import Floats
 
 _EMPTY = Memory._make([0.0] * len(Memory._fields))
@@ -87,8 +86,7 @@ class PassTimes:
         self.host = self._host(result, device)
         compressed = bool(self.settings.compression.kind)
         self.coding = float(gradients.compressed(*arguments, self.software, device).coding) if compressed else 0.0
-        held = memory.stage_activations(self.model, self.settings, self.plan, self.software, as_number(self.layers), 1.0)
-        self.saved: Floats = np.asarray(held, dtype=np.float64)
+        self.saved: Floats = kept_by_stages(result.model, self.layers, self.settings, self.plan, self.software)
 
     def _host(self, result: Estimate, device: DeviceNumbers) -> float:
         """What `estimate` has of the host, the allocator and offloaded activations besides the launches of layers [s]."""

@@ -32,9 +32,9 @@ from costmodel.evaluation.estimation import estimate
 from costmodel.formulas.network import communication
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.pipeline.schedules import SCHEDULES
-from costmodel.formulas.quantities import Inputs, ModelNumbers, PlanNumbers, Settings
+from costmodel.formulas.quantities import Inputs, ModelNumbers, PlanNumbers, Settings, Software
 from costmodel.formulas.stage import outside_passes, stage_pass
-from costmodel.formulas.transformer import activations
+from costmodel.formulas.transformer import memory
 from costmodel.kernels.events import Program, played
 from costmodel.records import as_number
 from costmodel.results import figure
@@ -400,6 +400,24 @@ def stage_layers(layers: int, stages: int, plan: PlanNumbers, model: ModelNumber
     return np.array([first, *[middle] * (stages - 2), last][:stages] if stages > 1 else [layers], dtype=np.float64)
 
 
+def kept_by_stages(
+    model: Transformer, layers: Floats, settings: Settings, plan: PlanNumbers, software: Software
+) -> Floats:
+    """Bytes on the device that each stage of the chain keeps of a micro-batch for its backward pass, by the layers that it has.
+
+    Parameters
+    ----------
+    model : what is trained
+    layers : of each stage, as `stage_layers` has them
+    settings, plan, software : `Settings`, `PlanNumbers`, `Software`
+    """
+    before = np.cumsum([0, *map(model.has_experts, range(model.layers))], dtype=np.int64)
+    experts = np.diff(before[np.cumsum([0, *layers], dtype=np.int64)])
+    kinds = memory.layer_kinds(model.numbers(), settings, plan, software)
+    kept = (layers - experts) * kinds.dense.kept + experts * kinds.expert.kept
+    return np.asarray((1.0 - settings.offload.activations) * kept, dtype=np.float64)
+
+
 def schedule_of(plan: Plan, layers: int, syncs: bool = False, micro_batches: int | None = None) -> Schedule:
     """The schedule that a plan runs, refused where a stage would have no layer; of many chunks the ends may have none.
 
@@ -483,12 +501,12 @@ def timeline(
         step.total, step.bubble, step.pipeline_exchange, plan.micro_batches, longer * _slowest_rank(inputs),
         syncs_of(schedule), schedule.chunks,
     )  # fmt: skip
-    held = (1.0 - settings.offload.activations) * activations.kept_activations(shape, settings, numbers, software)
+    held = kept_by_stages(model, layers, settings, numbers, software)
     return simulate_schedule(
         schedule, forward, data, weight + each, transfer_latency=latency, transfer_bytes=nbytes,
         transfer_bandwidth=nbytes / moving if moving > 0.0 else math.inf,
         sends="non-blocking" if settings.overlap.pipeline > 0.0 else "blocking",
-        exposed=float(1.0 - software.overlap.pipeline), sync=sync, jitter=jitter, seed=seed, activation_bytes=held * layers,
+        exposed=float(1.0 - software.overlap.pipeline), sync=sync, jitter=jitter, seed=seed, activation_bytes=held,
     )  # fmt: skip
 
 
