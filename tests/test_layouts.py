@@ -208,16 +208,16 @@ def test_deepseek_v3_is_never_below_its_fullest_stage(schedule, ranks):
 
 
 def test_a_timeline_keeps_of_each_stage_what_its_layers_do():
-    """Alike layers of Maverick, of which those with experts keep permuted inputs and outputs besides."""
+    """Layers of Maverick with experts keep permuted inputs besides."""
     model, cluster = load_model("llama4-maverick"), load_cluster("dgx-h100", gpus=256)
     plan = Plan(
-        global_batch=256, seq_len=4096, pipeline_parallel=16, data_parallel=16, expert_parallel=16, recompute="none", zero_stage=1,
+        global_batch=256, seq_len=4096, pipeline_parallel=16, data_parallel=16, expert_parallel=16, recompute="none",
+        zero_stage=1,
     )  # fmt: skip
     made, played = estimate(model, cluster, plan), timeline(model, cluster, plan)
     held = np.array([stage.parts.activations for stage in made.memory.stages])
     in_flight = np.minimum(16, 16 - np.arange(16))
-    masks = 0.0  # no dropout
-    assert played.peak_bytes == pytest.approx(held - masks, rel=1e-9)
+    assert played.peak_bytes == pytest.approx(held, rel=1e-9)
     assert held[0] / in_flight[0] < held[1] / in_flight[1]
 
 

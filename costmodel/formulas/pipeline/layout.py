@@ -9,6 +9,9 @@ from costmodel.formulas.pipeline import schedules
 from costmodel.formulas.quantities import ModelNumbers, Number, Place, PlanNumbers, Settings
 from costmodel.formulas.transformer.flops import layer_matrices
 
+ROUNDING = 1e-6
+"""Of a layer, by which shares of cost may be off."""
+
 
 def rank_layers(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> tuple[Number, Number, Number]:
     """Layers that a micro-batch passes on the first rank, on the second and on the last.
@@ -200,7 +203,9 @@ def _chain(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> _Chain
     late = ops.where(mixture.start > chunk, 1.0, 0.0)
     uneven = chunked * (ops.where(ops.ceil(apart) > apart, 1.0, 0.0) + in_turns * late)
     by_cost = settings.framework.balanced_stages * piped
-    regular = (mixture.step > 0.0) & (uneven + by_cost + folded * (in_turns + ends_early) < 1.0)
+    far = ops.where(mixture.start >= dealt_layers(model, plan, 2.0), 1.0, 0.0)
+    irregular = uneven + folded * (in_turns + ends_early) + by_cost * (in_turns + ends_early + far)
+    regular = (mixture.step > 0.0) & (irregular < 1.0)
     return _Chain(
         two_way, folded * (1.0 - two_way), chunk, middle - first, down, middle - down, first_down, outer - first_down,
         ops.where(regular, 1.0, 0.0),
@@ -216,15 +221,19 @@ def rank_experts(model: ModelNumbers, settings: Settings, plan: PlanNumbers, ran
     rank : in the pipeline, from 0
     layers : of the rank, as `rank_layers` has them
 
-    Assumes equal shares on all ranks where no rule says which layers have experts; where layers are dealt by cost; of several
-    chunks whose distance is no multiple of the rule's step, or of which the first two ranks' have none yet; and in a folded
-    pipeline where layers with a dense MLP lie elsewhere than at the front.
+    Assumes equal shares on all ranks where no rule says which layers have experts; of several chunks whose distance is no
+    multiple of the rule's step, or of which the first two ranks' have none yet; in a folded pipeline, or where layers are dealt
+    by cost, where layers with a dense MLP lie elsewhere than at the front, or then beyond the first two ranks.
     """
     chain = _chain(model, settings, plan)
     low = ops.where(
         chain.valley > 0.0, chain.first_down + (rank - 1.0) * chain.down, rank * chain.chunk - chain.short
     )
     high = low + ops.where(chain.valley > 0.0, chain.down, chain.chunk)
+    by_cost = (settings.framework.balanced_stages > 0.0) & (plan.pipeline > 1.0)
+    low = ops.where(by_cost, ops.where(rank > 0.0, dealt_layers(model, plan, rank), 0.0), low)
+    end = ops.where(rank < plan.pipeline - 1.0, dealt_layers(model, plan, rank + 1.0), model.layers)
+    high = ops.where(by_cost, end, high)
     apart = chain.chunk * plan.pipeline
     own = _experts_before_chunks(model, high, apart, plan.virtual_stages)
     own = own - _experts_before_chunks(model, low, apart, plan.virtual_stages)
@@ -232,8 +241,8 @@ def rank_experts(model: ModelNumbers, settings: Settings, plan: PlanNumbers, ran
     back = ops.where(
         chain.valley > 0.0, model.layers - chain.first_up - rank * chain.up, mirrored * chain.chunk - chain.short
     )
-    end = back + ops.where(chain.valley > 0.0, chain.up, chain.chunk)
-    other = experts_before(model, end) - experts_before(model, back)
+    behind = back + ops.where(chain.valley > 0.0, chain.up, chain.chunk)
+    other = experts_before(model, behind) - experts_before(model, back)
     counted = own + (chain.valley + chain.two_way) * other
     counted = counted * (1.0 - 0.5 * chain.two_way)
     return ops.where(chain.known > 0.0, counted, layers * (model.experts.layers / model.layers))
@@ -249,7 +258,8 @@ def ranks_between(model: ModelNumbers, settings: Settings, plan: PlanNumbers) ->
     end if that comes first; the second rank, if they begin behind it,
     else the first where they have ended; and the one where they end, or in turns the first that has another number than that
     behind their beginning. In a folded pipeline it names those on both sides of the rank where they begin, and the deepest;
-    where layers are dealt by cost, the second and the first that has one layer more, by rounding perhaps a neighbour.
+    where layers are dealt by cost, the second, the third and the first from there on that has one layer more, by rounding
+    perhaps the next.
 
     Parameters
     ----------
@@ -265,7 +275,7 @@ def ranks_between(model: ModelNumbers, settings: Settings, plan: PlanNumbers) ->
     other = ops.where(in_turns, _rank_of_another_number(model, chain, _within(begin + 1.0, p)), end)
     by_cost, longer = settings.framework.balanced_stages > 0.0, _longer_stage(model, plan)
     return (
-        _within(ops.where(by_cost, longer - 1.0, begin), p), _within(ops.where(by_cost, longer, behind), p),
+        _within(ops.where(by_cost, 2.0, begin), p), _within(ops.where(by_cost, longer, behind), p),
         _within(ops.where(by_cost, longer + 1.0, ops.where(folded, begin - 1.0, other)), p),
         _within(ops.where(by_cost, 1.0, ops.where(folded, schedules.deepest_stage(plan.schedule, p), fewest)), p),
     )  # fmt: skip
@@ -296,11 +306,12 @@ def _rank_of_another_number(model: ModelNumbers, chain: _Chain, rank: Number) ->
 
 
 def _longer_stage(model: ModelNumbers, plan: PlanNumbers) -> Number:
-    """The first stage but one that has a layer more than others, where they are dealt by cost: its neighbours may by rounding."""
+    """The first stage from the third on that has a layer more than others where they are dealt by cost, or the one before it."""
     head = model.vocabulary.size * model.hidden / layer_matrices(model)
     share = (model.layers + head) / plan.pipeline
-    beyond = share - _floor(share)
-    return ops.where(beyond > 0.0, ops.ceil(1.0 / ops.maximum(beyond, 1e-9)) - 1.0, 1.0)
+    beyond, begun = share - _floor(share), 2.0 * share - _floor(2.0 * share)
+    more = ops.ceil((1.0 - begun) / ops.maximum(beyond, 1e-9) - 1.0 - ROUNDING)
+    return 2.0 + ops.where(beyond > 0.0, ops.maximum(more, 0.0), 0.0)
 
 
 def _within(rank: Number, pipeline: Number) -> Number:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from costmodel.description.mixtures import expert_layout
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import megatron, said_megatron
 from costmodel.interop.launchers.settle import schedule_of
@@ -19,6 +20,7 @@ OWN = (
     Row("ds_sequence_parallel_size", "ulysses_parallel", count, 1),
     Row("moe_expert_parallel_size", "expert_parallel", degree, 1),
     Row("topk", "_topk", count, 1),
+    Row("expert_interval", "_interval", count, 2),
     Row("deepspeed", "_deepspeed", anything),
     Row("deepspeed_config", "_config_file", word),
     Row("deepspeed_activation_checkpointing", "_deepspeed_recompute", flag),
@@ -40,6 +42,7 @@ OWN = (
 def rules(reading: Reading) -> None:
     """Megatron's rules, and DeepSpeed's JSON beside the arguments."""
     megatron.shape(reading)
+    _interval(reading)
     megatron.chunks(reading)
     megatron.sharding(reading)
     common.offload(reading)
@@ -52,6 +55,14 @@ def rules(reading: Reading) -> None:
     if reading.one("_no_pipeline") and (reading.one("pipeline_parallel") or 1) > 1:
         reading.conflict("--no-pipeline-parallel and --pipeline-model-parallel-size of more than 1")
     _configuration(reading)
+
+
+def _interval(reading: Reading) -> None:
+    """One layer in so many has experts (microsoft/Megatron-DeepSpeed megatron/model/transformer.py, ``ParallelTransformer``)."""
+    layers, interval = reading.one("model.num_layers"), reading.one("_interval", 2)
+    if reading.has("model.num_experts") and layers and interval:
+        for field, value in expert_layout([(layer + 1) % interval == 0 for layer in range(layers)]).items():
+            reading.say(f"model.{field}", value, f"expert_interval {interval}")
 
 
 def _configuration(reading: Reading) -> None:
@@ -84,7 +95,7 @@ MEGATRON_DEEPSPEED = dataclasses.replace(
         ds_sequence_parallel_fpdt ds_sequence_parallel_fpdt_chunk_size ds_sequence_parallel_fpdt_offloading
         force_ds_sequence_parallel random_ltd zero_reduce_scatter zero_contigious_gradients
         zero_allgather_bucket_size zero_reduce_bucket_size profile_backward disable_mem_efficient_ln
-        expert_interval data_efficiency_curriculum_learning remote_device cpu_torch_adam use_pin_memory
+        data_efficiency_curriculum_learning remote_device cpu_torch_adam use_pin_memory
         num_experts_switch
         """
     ),

@@ -213,6 +213,10 @@ def megatron_deepspeed(w: Writing) -> None:
     if w.model.experts:
         w.put("moe_expert_parallel_size", plan.expert_parallel)
         w.put("topk", w.model.experts_per_token)
+        step = w.model.expert_layer_step
+        if not w.model.dense_layers or (step > 1 and w.model.expert_start == step - 1):
+            w.values.pop("moe_layer_freq", None)
+            w.put("expert_interval", step)
     w.put("no_pipeline_parallel", True if plan.pipeline_parallel == 1 else None)
     w.put("sequence_parallel", plan.sequence_parallel or None)
     if plan.dtype in ("bf16", "fp16"):
