@@ -17,6 +17,7 @@ from costmodel.errors import CostModelError, InvalidValue
 FRAMEWORKS = [
     name for name, entry in tomllib.loads(files("costmodel.catalogue").joinpath("frameworks.toml").read_text()).items()
     if isinstance(entry, dict) and "pipeline" in load_framework(name).dimensions
+    and min(load_framework(name).zero_stages) <= load_framework(name).largest_pipelined_zero_stage
 ]  # fmt: skip
 QWEN2_MOE = {
     "model_type": "qwen2_moe", "num_hidden_layers": 24, "hidden_size": 2048, "num_attention_heads": 16,

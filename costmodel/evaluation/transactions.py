@@ -129,15 +129,15 @@ class Book:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The kinds of ranks of the pipeline; for those between stands the second, or the first with most layers with experts."""
+        """The kinds of ranks of the pipeline; for those between stands the first with most layers with experts, and of all."""
         p, model = self.asked.pipeline_parallel, self.question.model
         ranks = self.asked.gpus // p
         if p == 1:
             return (Stage("only", tuple(range(model.layers)), True, True, ranks),)
         valley = self.folded and not self.two_way
-        between = self.held(1)
-        if 0 < model.expert_layers < model.layers:
-            between = max(map(self.held, range(1, max(p - 1, 2))), key=lambda layers: sum(map(model.has_experts, layers)))
+        alike = not self.settings.framework.balanced_stages and model.expert_layers in (0, model.layers)
+        others = map(self.held, range(1, 2 if alike else max(p - 1, 2)))
+        between = max(others, key=lambda layers: (sum(map(model.has_experts, layers)), len(layers)))
         inner = Stage("middle", between, False, False, (p - 2) * ranks, (p - 3) * self.two_way)
         return (
             Stage("first", self.held(0), True, self.folded, ranks, (p - 1) * self.two_way), *((inner,) if p > 2 else ()),

@@ -39,10 +39,12 @@ def held_places(
     copies = schedules.weight_copies(plan.schedule)
     first, last, one, two, three, four = layout.places(model, settings, plan)
     most = ops.maximum(ops.maximum(one.experts, two.experts), ops.maximum(three.experts, four.experts))
+    _, middle, _ = layout.rank_layers(model, settings, plan)
+    layers = ops.where(plan.pipeline > 2.0, middle, 0.0)
     return (
         Place(copies * first.layers, copies * first.experts, 0.0, 1.0, first.last),
         Place(copies * last.layers, copies * last.experts, last.rank, last.first, last.last),
-        Place(copies * four.layers, copies * most, four.rank, 0.0, 0.0),
+        Place(copies * layers, copies * most, four.rank, 0.0, 0.0),
     )
 
 
