@@ -21,8 +21,8 @@ from costmodel import cli
 from costmodel.description.schedule import BACKWARD, FORWARD
 
 HUGE = (10**6, 2**31, 10**18)
-SECONDS, BYTES = 20, 3 << 30
-"""Of one call: what it may compute, a compiler included, and the memory that it may address."""
+SECONDS, COMPILED, BYTES = 20, 300, 3 << 30
+"""Of one call: what it may compute, and the first of its kind, which may compile; and the memory that it may address."""
 WORK = {"global_batch": 32, "seq_len": 2048}
 PEERS = [costmodel.Peer(name=f"p{n}", samples_per_second=10.0, upload=1e7, download=1e7) for n in range(4)]
 ANSWERS = {
@@ -158,13 +158,13 @@ def command_lines() -> Iterator[tuple[str, str, int, Callable[[], object]]]:
                 yield command, option, number, lambda asked=[*argv, option, str(number)]: called(asked)
 
 
-def outcome(call: Callable[[], object]) -> str:
+def outcome(call: Callable[[], object], seconds: int = SECONDS) -> str:
     """What comes of a call in a process of its own: answered, refused, crashed with what, or killed."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
-        resource.setrlimit(resource.RLIMIT_CPU, (int(used) + SECONDS,) * 2)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(used) + seconds,) * 2)
         resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
         said = "answered"
         try:
@@ -190,5 +190,5 @@ if __name__ == "__main__":
         turn += number > 0
         if number and HUGE.index(number) != turn // len(HUGE) % len(HUGE) and turns > 1:
             continue
-        said, _, seconds = outcome(call).rpartition("|")
+        said, _, seconds = outcome(call, SECONDS if number else COMPILED).rpartition("|")
         print(json.dumps({"of": name, "in": place, "number": number, "said": said, "seconds": seconds}), flush=True)
