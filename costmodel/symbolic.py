@@ -9,6 +9,7 @@ nested expression it would be too large to write down.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import typing
@@ -181,6 +182,7 @@ class _Algebra:
         self.symbols: dict[str, sympy.Symbol] = {}
         self.lines: dict[sympy.Symbol, sympy.Expr] = {}
         self._known: dict[sympy.Expr, sympy.Symbol] = {}
+        self._done: dict[tuple[object, ...], object] = {}
 
     def named(self, value: sympy.Basic) -> object:
         """A `_Value` for an expression, a plain number for a number, a `_Condition` or bool for a comparison."""
@@ -193,34 +195,62 @@ class _Algebra:
         if value.is_Mul and value.args[0] == sympy.Float(1.0):
             value = sympy.Mul(*value.args[1:])
         if not value.is_Symbol and value not in self._known:
-            sign = "positive" if value.is_positive else "nonnegative" if value.is_nonnegative else "real"
-            self._known[value] = sympy.Symbol(f"_{len(self.lines)}", **{sign: True})
+            self._known[value] = sympy.Symbol(f"_{len(self.lines)}", **{_sign(value): True})
             self.lines[self._known[value]] = value
         return _Value(self, self._known.get(value, value))
 
-    def _through(self, function: Callable[..., object], *values: object) -> object:
-        return self.named(function(*map(_bare, values)))
+    def through(self, function: Callable[..., object], *values: object) -> object:
+        """What an operation gives of some values, worked out once."""
+        key = (function, *map(_bare, values))
+        if key not in self._done:
+            self._done[key] = self.named(function(*key[1:]))
+        return self._done[key]
 
     def Max(self, a: object, b: object) -> object:
-        return self._through(sympy.Max, a, b)
+        return self.through(_GREATEST, a, b)
 
     def Min(self, a: object, b: object) -> object:
-        return self._through(sympy.Min, a, b)
+        return self.through(_LEAST, a, b)
 
     def Piecewise(self, first: tuple[object, object], other: tuple[object, object]) -> object:
         return self.named(sympy.Piecewise(tuple(map(_bare, first)), tuple(map(_bare, other))))
 
     def Eq(self, a: object, b: object) -> object:
-        return self._through(sympy.Eq, a, b)
+        return self.through(sympy.Eq, a, b)
 
     def ceiling(self, a: object) -> object:
-        return self._through(sympy.ceiling, a)
+        return self.through(sympy.ceiling, a)
 
     def sqrt(self, a: object) -> object:
-        return self._through(sympy.sqrt, a)
+        return self.through(sympy.sqrt, a)
 
     def log(self, a: object, base: object) -> object:
-        return self._through(sympy.log, a, base)
+        return self.through(sympy.log, a, base)
+
+
+def _sign(value: sympy.Expr) -> str:
+    """What is known of an expression's sign: of sums and products by their parts alone, before SymPy thinks about the whole."""
+    if isinstance(value, sympy.Add | sympy.Mul) and all(part.is_nonnegative for part in value.args):
+        positive = [part.is_positive for part in value.args]
+        return "positive" if all(positive) or (value.is_Add and any(positive)) else "nonnegative"
+    return "positive" if value.is_positive else "nonnegative" if value.is_nonnegative else "real"
+
+
+def _extreme(kind: type[sympy.Max | sympy.Min], *values: sympy.Expr) -> sympy.Expr:
+    """The greatest or least of some values: where their signs tell which it is, that one.
+
+    (SymPy would ask of each pair in vain whether their quotient or difference has a sign: half of a trace's time.)
+    """
+    numbers = [value for value in values if value.is_number]
+    others = [value for value in values if not value.is_number]
+    if not others or len(set(values)) == 1:
+        return kind(*values)
+    if len(numbers) == len(others) == 1 and numbers[0] <= 0 and others[0].is_nonnegative:
+        return others[0] if kind is sympy.Max else numbers[0]
+    return kind(*values, evaluate=False)
+
+
+_GREATEST, _LEAST = functools.partial(_extreme, sympy.Max), functools.partial(_extreme, sympy.Min)
 
 
 class _Condition:
@@ -256,8 +286,7 @@ class _Value:
 
 def _method(function: Callable[[object, object], object], swapped: bool) -> Callable[[_Value, object], object]:
     def method(self: _Value, other: object) -> object:
-        pair = (_bare(other), self.bare) if swapped else (self.bare, _bare(other))
-        return self.__algebra__.named(function(*pair))
+        return self.__algebra__.through(function, *((other, self) if swapped else (self, other)))
 
     return method
 
@@ -292,12 +321,19 @@ def _fewer(lines: dict[sympy.Symbol, sympy.Expr], result: object) -> tuple[Lines
     place: dict[sympy.Symbol, sympy.Expr] = {}
     for symbol, value in lines.items():
         if symbol in uses:
-            short = value.xreplace(place)
+            short = _put(value, place)
             place[symbol] = short
             if (uses[symbol] > 1 and not short.is_Atom) or not isinstance(value, sympy.Add | sympy.Mul | sympy.Pow):
                 place[symbol] = sympy.Symbol(f"x{len(kept)}", **symbol.assumptions0)
                 kept.append((place[symbol], short))
     return tuple(kept), _map(result, lambda expression: expression.xreplace(place))
+
+
+def _put(value: sympy.Expr, place: dict[sympy.Symbol, sympy.Expr]) -> sympy.Expr:
+    """A line with its symbols replaced; an extreme is that of the replaced, as it stands."""
+    if isinstance(value, sympy.Max | sympy.Min):
+        return _extreme(value.func, *(part.xreplace(place) for part in value.args))
+    return value.xreplace(place)
 
 
 def _plain(expression: sympy.Expr) -> sympy.Expr:

@@ -370,8 +370,12 @@ def solve(level, below, which, state, inside, low, high):
                 if rows == 1 and not varied:
                     _improve(flat, old, new, machines - replicas, last)
                     continue
+                least = compute / replicas if level.innermost else 0.0  # whatever its links and memory are
                 for used in range(replicas + 1, machines + 1):
                     if varied:
+                        if rows == 1 and max(flat[old], least) >= flat[new]:
+                            old, new = old + 1, new + 1
+                            continue
                         compute = time[j] - time[k] if level.innermost else below[which[used, replicas], k, j]
                         last = _cost(level, compute, weight, hold, sent[k], sent_out, used, replicas, False)
                     _improve(flat, old, new, min(high, k) - low, last)

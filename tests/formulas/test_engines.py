@@ -33,6 +33,8 @@ from costmodel.formulas.convolution import counts
 from costmodel.formulas.network import collectives, node_links
 from costmodel.formulas.pipeline import spans
 from costmodel.formulas.training_step import step
+from costmodel.kernels import machine_code, tape
+from costmodel.kernels.fields import LANES
 from tests.drawing import PARTLY, WHOLE
 
 PACKAGE = Path(costmodel.__file__).parent
@@ -55,14 +57,20 @@ WITHIN_A_STEP = {
     "layer", "layout", "low_rank", "memory", "parameters", "schedules", "spans", "stage", "synchronisation", "training_step",
     "update",
 }  # fmt: skip
-"""Modules whose formulas a step is composed of, and one that is composed of those: compiled as a whole they are compared on
-thousands of plans, always; one by one, which takes minutes, with ``-m slow``."""
+"""Modules whose formulas a step is composed of: searches run them as vector code."""
+COMPILED = [name for name in FORMULAS if name.partition(".")[0] in WITHIN_A_STEP and name.partition(".")[2] not in
+            ("step", "uncompressed_step")]  # fmt: skip
+"""Formulas of a step that are compared one by one as vector code: all but the two that are compared on thousands of plans."""
+MOST_OPERATIONS = 400
+"""Of a formula of a step that Numba compiles by itself. No kernel of Numba's calls a larger one, which would take it a minute:
+those are composed of the smaller ones, and run as vector code."""
 LARGE = {
     "gradients.compressed", "gradients.fullest_stage", "layer.layer_work", "memory.fullest_stage", "memory.stage_bills",
     "stage.stage_pass", "stage.unsynchronised_pass", "training_step.layer_pass", "training_step.step",
-    "training_step.uncompressed_step",
+    "training_step.timed_step", "training_step.timed_uncompressed_step", "training_step.uncompressed_step",
 }  # fmt: skip
-"""Formulas that take seconds to trace. A step's trace, of which they are parts, is compared as the page's JavaScript, always."""
+"""Formulas that take seconds to trace as algebra. A step's trace, of which they are parts, is compared as the page's
+JavaScript, always."""
 
 
 def apart(names, slow):
@@ -357,6 +365,17 @@ def paths(names, values, prefix=""):
             yield f"{prefix}{name}", value
 
 
+def taken_down(formula):
+    """A formula's tape, with all its arguments left open, and the places of its results."""
+    taped = tape.Tape()
+    result = formula(**tape.opened(formula, (), lambda path, _: tape.Value(taped, taped.put("input", given=path))))
+    return taped, [taped.place(leaf) for leaf in leaves(result)]
+
+
+def is_short(formula):
+    return len(taken_down(formula)[0].operations) <= MOST_OPERATIONS
+
+
 @pytest.mark.parametrize(
     "module", apart([name for name in MODULES if any(f.startswith(f"{name}.") for f in FORMULAS)], WITHIN_A_STEP)
 )
@@ -364,18 +383,59 @@ def test_numba_gives_what_plain_python_gives(module, settings):
     import numba
 
     importlib.import_module("costmodel._jit")
-    chosen = {name: formula for name, formula in FORMULAS.items() if name.startswith(f"{module}.")}
-    rows = {name: arguments(formula, settings) for name, formula in chosen.items()}
-    names = [name.replace(".", "_") for name in chosen]
-    source = f"def call({', '.join(names)}):\n    return ({' '.join(f'f_{n}(*{n}),' for n in names)})"
-    space = {f"f_{n}": formula for n, formula in zip(names, chosen.values(), strict=True)}
-    exec(source, space)
+    known = {name: formula for name, formula in FORMULAS.items() if name.startswith(f"{module}.")}
+    chosen = [name for name in known if module not in WITHIN_A_STEP or is_short(known[name])]
+    rows = {name: arguments(FORMULAS[name], settings) for name in chosen}
+    given, calls = {}, []
+    for name in chosen:
+        words = []
+        for place, word in enumerate(inspect.signature(FORMULAS[name]).parameters):
+            word = word if word in settings[0] else f"{name.replace('.', '_')}_{word}"
+            given[word] = [row[place] for row in rows[name]]
+            words.append(word)
+        calls.append(f"f_{len(calls)}({', '.join(words)}),")
+    space = {f"f_{k}": FORMULAS[name] for k, name in enumerate(chosen)}
+    exec(f"def call({', '.join(given)}):\n    return ({' '.join(calls)})", space)
     call = numba.njit(error_model="numpy")(space["call"])
-    results = [call(*(rows[name][i] for name in chosen)) for i in range(ROWS)]
+    results = [call(*row) for row in zip(*given.values(), strict=True)]
     for k, name in enumerate(chosen):
-        expected = by_python(chosen[name], rows[name])
+        expected = by_python(FORMULAS[name], rows[name])
         found = np.array([[float(leaf) for leaf in leaves(result[k])] for result in results])
         assert differ(expected, found) <= SAME, name
+
+
+@pytest.fixture(scope="module")
+def by_vector_code(settings):
+    """What every formula of a step gives as a loop of vector code; of all in one compilation."""
+    source, functions, given = [machine_code.HEAD], {}, {}
+    for name, formula in FORMULAS.items():
+        taped, results = taken_down(formula) if name in COMPILED else (None, ())
+        if results and not any(operation.name == "pow" for operation in taped.operations):
+            inputs = [place for place, operation in enumerate(taped.operations) if operation.name == "input"]
+            function = name.replace(".", "_")
+            source.append(machine_code.flat_loop(function, taped, (), inputs, results))
+            functions[function], given[name] = 4, ([taped.operations[place].given for place in inputs], len(results))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine_code, "cache_folder", lambda: None)
+        code = machine_code.compiled("formulas", functions, lambda: ("".join(source), {})).functions
+    found = {}
+    for name, (inputs, count) in given.items():
+        names = inspect.signature(FORMULAS[name]).parameters
+        rows = [dict(paths(names, row)) for row in arguments(FORMULAS[name], settings)]
+        table = np.array([[row[path] for path in inputs] for row in rows], dtype=float)
+        table = np.ascontiguousarray(table.reshape(-1, LANES, len(inputs)).transpose(0, 2, 1))
+        out = np.empty((ROWS // LANES, count, LANES))
+        code[name.replace(".", "_")](0, table.ctypes.data, out.ctypes.data, len(out))
+        found[name] = out.transpose(0, 2, 1).reshape(ROWS, count)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPILED)
+def test_vector_code_gives_what_plain_python_gives(name, settings, by_vector_code):
+    if name not in by_vector_code:
+        pytest.skip("a power, which no step takes and vector code hasn't")
+    assert differ(by_python(FORMULAS[name], arguments(FORMULAS[name], settings)), by_vector_code[name]) <= SAME
 
 
 FLAT = "const flat = (value) => typeof value === 'object' ? Object.values(value).flatMap(flat) : [Number(value)];"
