@@ -54,18 +54,13 @@ def found(model: str, gpus: int, batch: int = 128, framework: str = "megatron-co
 
 
 @pytest.mark.parametrize(("model", "gpus"), [("llama3-8b", 16), ("llama3-70b", 64), ("mixtral-8x7b", 32), ("bloom-7b1", 64)])
-def test_no_plan_across_nodes_stands_before_one_inside_that_the_error_cannot_tell_from_the_fastest(model, gpus):
+def test_no_plan_across_nodes_stands_before_one_inside_that_is_as_fast(model, gpus):
     result = found(model, gpus)
     first, fastest = result.best, min(result.ranked, key=lambda one: one.step_time)
+    assert first.step_time <= CLOSE * fastest.step_time
     for one in result.ranked:
-        if probability_faster(one, fastest) >= TIE or one is fastest:
+        if one is fastest or (probability_faster(one, fastest) >= TIE and one.step_time <= CLOSE * fastest.step_time):
             assert simplicity(first).spans_nodes <= simplicity(one).spans_nodes
-    every, node = result.every, result.cluster.gpus_per_node
-    inside = every.fits & (every.columns["tensor_parallel"] <= node)
-    if first.plan.tensor_parallel > node:
-        place = int(inside.nonzero()[0][every.step_time[inside].argmin()])
-        near = costmodel.estimate(first.model, result.cluster, every.plan(place))
-        assert probability_faster(near, fastest) < TIE
 
 
 @functools.cache
@@ -85,13 +80,11 @@ def test_the_first_of_any_plans_is_the_simplest_of_those_tied_with_the_fastest(d
     assert sorted(map(id, ordered)) == sorted(map(id, plans))
     assert [one.step_time for one in rest] == sorted(one.step_time for one in rest)
     assert first is fastest or probability_faster(first, fastest) >= TIE
-    tied = [one for one in plans if one is fastest or probability_faster(one, fastest) >= TIE]
-    inside = [one for one in tied if simplicity(one).spans_nodes == min(simplicity(two).spans_nodes for two in tied)]
-    quickest = min(one.step_time for one in inside)
-    assert first in inside and first.step_time <= CLOSE * quickest
-    for one in inside:
-        if one.step_time <= CLOSE * quickest:
-            assert simplicity(first) <= simplicity(one)
+    near = [one for one in plans if one.step_time <= CLOSE * fastest.step_time]
+    tied = [one for one in near if one is fastest or probability_faster(one, fastest) >= TIE]
+    assert first in tied
+    for one in tied:
+        assert simplicity(first) <= simplicity(one)
 
 
 @given(st.sampled_from([1, 2, 4, 8, 16, 32]), st.sampled_from([1, 2, 4, 8]), st.sampled_from([4, 8, 72]))

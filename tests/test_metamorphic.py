@@ -17,6 +17,7 @@ from costmodel import (
     load_framework,
     load_model,
 )
+from costmodel.evaluation.notes import notes
 from costmodel.evaluation.plan_search import search
 from costmodel.formulas.pipeline import layout
 from tests.drawing import legal, questions, quick
@@ -170,3 +171,23 @@ def test_a_device_reads_the_same_in_other_units(tmp_path):
         device = load_device(str(path))
         found.append((device.memory, device.memory_bandwidth, device.host_bandwidth, device.dense_peak["bf16"]))
     assert found[0] == pytest.approx(found[1], rel=1e-12)
+
+
+@pytest.mark.parametrize(("gpus", "data", "tensor", "said"), [(9, 9, 1, "9 GPUs leave 7 of 8 idle"), (12, 4, 3, "groups of 3")])
+def test_gpus_that_do_not_fill_their_nodes_are_said_with_a_word(gpus, data, tensor, said):
+    model = dataclasses.replace(load_model("llama3-8b"), heads=24, kv_heads=24, head_dim=128, feed_forward=14592)
+    plan = Plan(global_batch=gpus, seq_len=2040, data_parallel=data, tensor_parallel=tensor)
+    lines = notes(estimate(model, load_cluster("dgx-h100", gpus=gpus), dataclasses.replace(plan, global_batch=4 * data)))
+    assert any(said in line for line in lines)
+
+
+def test_a_ninth_gpu_alone_on_its_node_slows_the_exchange_of_all():
+    model = load_model("llama3-8b")
+    eight, nine = (
+        estimate(model, load_cluster("dgx-h100", gpus=gpus), Plan(global_batch=gpus, seq_len=2048, data_parallel=gpus))
+        for gpus in (8, 9)
+    )
+    table = 2.0 * model.parameters * 8 / 9
+    link = load_cluster("dgx-h100", gpus=9).levels[1].bandwidth
+    assert nine.times["parameter_exchange"] + nine.step.hidden_exchange >= table / link
+    assert nine.step_time > 2.0 * eight.step_time

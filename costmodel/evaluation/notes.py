@@ -62,6 +62,39 @@ def inert_fields(answer: Estimate) -> tuple[str, ...]:
     return tuple(found)
 
 
+def unfilled_nodes(answer: Estimate) -> tuple[str, ...]:
+    """What it costs that GPUs don't fill their nodes, or that tensor groups don't, in lines.
+
+    Parameters
+    ----------
+    answer : of a plan
+
+    Examples
+    --------
+    >>> from costmodel import estimate, load_cluster, load_model, Plan
+    >>> plan = Plan(global_batch=9, seq_len=2048, data_parallel=9)
+    >>> unfilled_nodes(estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=9), plan))[0][:57]
+    '9 GPUs leave 7 of 8 idle on the last of 2 nodes: exchange'
+    """
+    gpus, size = answer.plan.gpus, answer.cluster.gpus_per_node
+    found: list[str] = []
+    if gpus <= size:
+        return ()
+    if left := gpus % size:
+        found.append(
+            f"{gpus} GPUs leave {size - left} of {size} idle on the last of {gpus // size + 1} nodes: exchange over all of them "
+            f"goes at the rate of the {left} there; {gpus - left} or {gpus - left + size} fill their nodes"
+        )
+    numbers = answer.inputs.plan
+    span = int(numbers.tensor * numbers.tensor_stride)
+    if 1 < span < size and size % span:
+        found.append(
+            f"tensor groups of {answer.plan.tensor_parallel} don't divide nodes of {size} GPUs, so that some lie on two: they "
+            "are priced as those that lie on one"
+        )
+    return tuple(found)
+
+
 def notes(answer: Estimate) -> tuple[str, ...]:
     """What should be known of an answer, in lines.
 
@@ -88,6 +121,7 @@ def notes(answer: Estimate) -> tuple[str, ...]:
             f"own runs of similar plans {'lengthen' if change > 0.0 else 'shorten'} this estimate by {abs(change):.1%} beyond "
             "what the constants fitted to them give"
         )
+    found += unfilled_nodes(answer)
     for name in inert_fields(answer):
         value = getattr(plan, name)
         shown = "-".join(value) if isinstance(value, tuple) else value
@@ -96,4 +130,4 @@ def notes(answer: Estimate) -> tuple[str, ...]:
     return tuple(found)
 
 
-__all__ = ["inert_fields", "notes"]
+__all__ = ["inert_fields", "notes", "unfilled_nodes"]

@@ -1,17 +1,13 @@
 """Which of plans that can't be told apart stands first: the simplest of them.
 
-The rule, in this order, among the plans that can't be told from the fastest within the error of a comparison:
+The rule, in this order, among the plans that can't be told from the fastest within the error of a comparison and are by
+their estimates at most a fiftieth slower:
 
 1. a plan whose tensor ranks share a node before one whose tensor ranks lie in several;
-
-and among those of them that are by their estimates at most a fiftieth slower,
-
 2. fewer dimensions: degrees above one, model chunks of a pipeline rank included, groups that share a copy apart, and ranks in
    another order than the framework's own;
 3. more memory to spare, where that changes how surely the plan fits: the probability, in whole per cent;
 4. the shorter step.
-
-So tensor parallelism across nodes stands first only where every plan inside a node is slower than the error explains.
 """
 
 from __future__ import annotations
@@ -104,14 +100,13 @@ def simplest_first(estimates: Sequence[Estimate]) -> list[Estimate]:
     if not ranked:
         return ranked
     fastest, keys = ranked[0], [(simplicity(one), one.step_time) for one in ranked]
-    simpler = [(key, one) for key, one in zip(keys, ranked, strict=True) if key < keys[0]]
+    near = CLOSE * fastest.step_time
+    simpler = [(key, one) for key, one in zip(keys, ranked, strict=True) if key < keys[0] and key[1] <= near]
     if not simpler:
         return ranked
     fill_slopes([fastest, *(one for _, one in simpler)])
     tied = [(keys[0], fastest), *(each for each in simpler if probability_faster(each[1], fastest) >= TIE)]
-    best, time = min((key for key, _ in tied), key=lambda key: (key[0].spans_nodes, key[1]))
-    close = [each for each in tied if each[0][0].spans_nodes == best.spans_nodes and each[0][1] <= CLOSE * time]
-    _, first = min(close, key=lambda each: each[0])
+    _, first = min(tied, key=lambda each: each[0])
     return [first, *(one for one in ranked if one is not first)]
 
 
