@@ -94,9 +94,13 @@ def test_a_plan_is_compared_with_a_row_or_with_the_best_of_another_cluster():
     assert answered(read_state(f"{SMALL}&against=dgx-b200")).beside.cluster.name == "dgx-b200"
 
 
+def test_a_model_of_experts_is_answered_on_a_number_of_gpus_with_many_divisors():
+    assert answered(read_state("model=deepseek-v3&gpus=720&batch=5760")).found.considered > 120_000
+
+
 def test_a_search_that_is_too_large_is_refused_before_it_is_made():
-    with pytest.raises(InvalidValue, match="more than 120000 combinations"):
-        answered(read_state("model=deepseek-v3&gpus=65536&batch=65536&zero=0,1,2,3&recompute=none,full,2,3,4,5&tp=&mb="))
+    with pytest.raises(InvalidValue, match="more than 3000000 combinations"):
+        answered(read_state("model=deepseek-v3&gpus=110880&batch=110880&zero=0,1,2,3&recompute=none,full,2,3,4,5,6,7,8,9&tp=&mb="))
 
 
 def test_the_command_asks_the_same_question():
