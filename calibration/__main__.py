@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return measure(arguments[1:])
     # folds are fitted side by side, a process on each core; read when NumPy is loaded, which is below
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from costmodel.errors import CostModelError
+    from costmodel.text.errors import CostModelError
 
     parser = _Parser(prog="python -m calibration", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)

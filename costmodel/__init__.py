@@ -13,7 +13,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from costmodel.version import __version__ as __version__
+from costmodel.text.version import __version__ as __version__
 
 _HOME = {
     # what is trained, on what, how
@@ -25,7 +25,7 @@ _HOME = {
     "Cluster": "description.cluster",
     "Level": "description.cluster",
     "Group": "description.topology",
-    "Peer": "description.peers",
+    "Peer": "studies.collaboration.peers",
     "Plan": "description.plan",
     "Framework": "description.framework",
     # the catalogue
@@ -58,14 +58,14 @@ _HOME = {
     "Ledger": "simulation.transactions",
     "ledger": "simulation.transactions",
     "data_parallel_step": "studies.data_parallel",
-    "parameter_server": "studies.servers",
-    "Filters": "studies.servers",
-    "Stragglers": "studies.servers",
-    "byteps": "studies.byteps_cluster",
-    "PCIeMachine": "studies.byteps_cluster",
-    "NVLinkMachine": "studies.byteps_cluster",
-    "collaborate": "studies.collaboration",
-    "averaging_strategies": "studies.averaging",
+    "parameter_server": "studies.parameter_servers.servers",
+    "Filters": "studies.parameter_servers.servers",
+    "Stragglers": "studies.parameter_servers.servers",
+    "byteps": "studies.parameter_servers.byteps_cluster",
+    "PCIeMachine": "studies.parameter_servers.byteps_cluster",
+    "NVLinkMachine": "studies.parameter_servers.byteps_cluster",
+    "collaborate": "studies.collaboration.study",
+    "averaging_strategies": "studies.collaboration.averaging",
     # pipelines and checkpoints
     "Schedule": "description.schedule",
     "pipeline_schedule": "description.schedule",
@@ -80,8 +80,8 @@ _HOME = {
     "partition": "studies.partitioning",
     "transformer_chain": "studies.partitioning",
     "balanced_stages": "studies.partitioning",
-    "checkpoint": "studies.rematerialisation",
-    "uniform_chain": "studies.rematerialisation",
+    "checkpoint": "studies.rematerialisation.study",
+    "uniform_chain": "studies.rematerialisation.study",
     # launch files of training frameworks
     "Launch": "interop.launchers",
     "read_launch": "interop.launchers",
@@ -106,10 +106,10 @@ _HOME = {
     "sensitivities": "evaluation.sensitivity",
     "roofline": "evaluation.operators",
     # to the end of the run
-    "downpour": "studies.downpour_sgd",
-    "StepsCurve": "studies.downpour_sgd",
-    "sandblaster": "studies.sandblaster_lbfgs",
-    "Staleness": "studies.staleness",
+    "downpour": "studies.parameter_servers.downpour_sgd",
+    "StepsCurve": "studies.parameter_servers.downpour_sgd",
+    "sandblaster": "studies.parameter_servers.sandblaster_lbfgs",
+    "Staleness": "studies.parameter_servers.staleness",
     "collaborate_with_churn": "training.churn",
     "compare_systems": "training.compare",
     "Comparison": "training.compare",
@@ -125,15 +125,15 @@ _HOME = {
     "Reliability": "training.reliability",
     "Tariff": "training.cost",
     "ScalingLaw": "training.scaling_laws",
-    "checkpoint_network": "studies.network_checkpointing",
+    "checkpoint_network": "studies.rematerialisation.networks",
     # errors
-    "CostModelError": "errors",
-    "IllegalPlan": "errors",
-    "IllegalSchedule": "errors",
-    "InvalidValue": "errors",
-    "NotModelled": "errors",
-    "UnknownName": "errors",
-    "UnreadableFile": "errors",
+    "CostModelError": "text.errors",
+    "IllegalPlan": "text.errors",
+    "IllegalSchedule": "text.errors",
+    "InvalidValue": "text.errors",
+    "NotModelled": "text.errors",
+    "UnknownName": "text.errors",
+    "UnreadableFile": "text.errors",
 }
 __all__ = sorted(_HOME)
 
@@ -154,20 +154,12 @@ if TYPE_CHECKING:
     from costmodel.description.layers import ChainLayer as ChainLayer
     from costmodel.description.layers import LayerChain as LayerChain
     from costmodel.description.networks import load_network as load_network
-    from costmodel.description.peers import Peer as Peer
     from costmodel.description.plan import Plan as Plan
     from costmodel.description.schedule import Schedule as Schedule
     from costmodel.description.schedule import custom_schedule as custom_schedule
     from costmodel.description.schedule import pipeline_schedule as pipeline_schedule
     from costmodel.description.topology import Group as Group
     from costmodel.description.transformer import Transformer as Transformer
-    from costmodel.errors import CostModelError as CostModelError
-    from costmodel.errors import IllegalPlan as IllegalPlan
-    from costmodel.errors import IllegalSchedule as IllegalSchedule
-    from costmodel.errors import InvalidValue as InvalidValue
-    from costmodel.errors import NotModelled as NotModelled
-    from costmodel.errors import UnknownName as UnknownName
-    from costmodel.errors import UnreadableFile as UnreadableFile
     from costmodel.evaluation.capacity import Capacity as Capacity
     from costmodel.evaluation.capacity import fewest_gpus as fewest_gpus
     from costmodel.evaluation.capacity import largest_batch as largest_batch
@@ -210,26 +202,34 @@ if TYPE_CHECKING:
     from costmodel.simulation.replay import simulate as simulate
     from costmodel.simulation.transactions import Ledger as Ledger
     from costmodel.simulation.transactions import ledger as ledger
-    from costmodel.studies.averaging import averaging_strategies as averaging_strategies
-    from costmodel.studies.byteps_cluster import NVLinkMachine as NVLinkMachine
-    from costmodel.studies.byteps_cluster import PCIeMachine as PCIeMachine
-    from costmodel.studies.byteps_cluster import byteps as byteps
-    from costmodel.studies.collaboration import collaborate as collaborate
+    from costmodel.studies.collaboration.averaging import averaging_strategies as averaging_strategies
+    from costmodel.studies.collaboration.peers import Peer as Peer
+    from costmodel.studies.collaboration.study import collaborate as collaborate
     from costmodel.studies.data_parallel import data_parallel_step as data_parallel_step
-    from costmodel.studies.downpour_sgd import StepsCurve as StepsCurve
-    from costmodel.studies.downpour_sgd import downpour as downpour
-    from costmodel.studies.network_checkpointing import checkpoint_network as checkpoint_network
+    from costmodel.studies.parameter_servers.byteps_cluster import NVLinkMachine as NVLinkMachine
+    from costmodel.studies.parameter_servers.byteps_cluster import PCIeMachine as PCIeMachine
+    from costmodel.studies.parameter_servers.byteps_cluster import byteps as byteps
+    from costmodel.studies.parameter_servers.downpour_sgd import StepsCurve as StepsCurve
+    from costmodel.studies.parameter_servers.downpour_sgd import downpour as downpour
+    from costmodel.studies.parameter_servers.sandblaster_lbfgs import sandblaster as sandblaster
+    from costmodel.studies.parameter_servers.servers import Filters as Filters
+    from costmodel.studies.parameter_servers.servers import Stragglers as Stragglers
+    from costmodel.studies.parameter_servers.servers import parameter_server as parameter_server
+    from costmodel.studies.parameter_servers.staleness import Staleness as Staleness
     from costmodel.studies.partitioning import Partition as Partition
     from costmodel.studies.partitioning import balanced_stages as balanced_stages
     from costmodel.studies.partitioning import partition as partition
     from costmodel.studies.partitioning import transformer_chain as transformer_chain
-    from costmodel.studies.rematerialisation import checkpoint as checkpoint
-    from costmodel.studies.rematerialisation import uniform_chain as uniform_chain
-    from costmodel.studies.sandblaster_lbfgs import sandblaster as sandblaster
-    from costmodel.studies.servers import Filters as Filters
-    from costmodel.studies.servers import Stragglers as Stragglers
-    from costmodel.studies.servers import parameter_server as parameter_server
-    from costmodel.studies.staleness import Staleness as Staleness
+    from costmodel.studies.rematerialisation.networks import checkpoint_network as checkpoint_network
+    from costmodel.studies.rematerialisation.study import checkpoint as checkpoint
+    from costmodel.studies.rematerialisation.study import uniform_chain as uniform_chain
+    from costmodel.text.errors import CostModelError as CostModelError
+    from costmodel.text.errors import IllegalPlan as IllegalPlan
+    from costmodel.text.errors import IllegalSchedule as IllegalSchedule
+    from costmodel.text.errors import InvalidValue as InvalidValue
+    from costmodel.text.errors import NotModelled as NotModelled
+    from costmodel.text.errors import UnknownName as UnknownName
+    from costmodel.text.errors import UnreadableFile as UnreadableFile
     from costmodel.training.batch_size import BatchScaling as BatchScaling
     from costmodel.training.batch_size import batch_frontier as batch_frontier
     from costmodel.training.batch_size import batch_scaling as batch_scaling

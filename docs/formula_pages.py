@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from costmodel.symbolic_analysis import formula_names, page, traced_equations
+from costmodel.tracing.sheets import formula_names, page, traced_equations
 
 MOST = 60
 """Lines of algebra beyond which a page shows what a formula is made of instead."""

@@ -18,8 +18,8 @@ from typing import Any
 
 from calibration.validate.command import CATALOGUE, markdown_by_distance
 from costmodel import Plan
-from costmodel.units import GiB, between
-from costmodel.words import label
+from costmodel.description.labels import label
+from costmodel.text.units import GiB, between
 
 ROOT = Path(__file__).resolve().parents[1]
 README, PICTURE, SCREEN = ROOT / "README.md", ROOT / "docs" / "images" / "answer.png", ROOT / "docs" / "images" / "page.png"

@@ -27,10 +27,10 @@ from costmodel import (
 )
 from costmodel.description.framework import Framework
 from costmodel.description.plan import SCHEDULES
-from costmodel.errors import CostModelError, IllegalPlan, InvalidValue
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS
 from costmodel.simulation.transactions import ledger_of
+from costmodel.text.errors import CostModelError, IllegalPlan, InvalidValue
 
 MODELS = ("bloom-560m", "llama3-8b", "llama2-70b", "gpt3-175b", "mixtral-8x7b", "deepseek-v2-lite", "qwen3-30b-a3b", "gemma3-4b")
 CLUSTERS = ("dgx-h100", "dgx-a100", "dgx-b200", "aws-p4d", "mi300x-8")

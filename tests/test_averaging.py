@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costmodel import averaging_strategies, collaborate_with_churn
-from costmodel.description.peers import Peer
-from costmodel.errors import InvalidValue
 from costmodel.formulas.network.algorithms import ring_all_reduce
 from costmodel.formulas.systems.byteps_shares import optimal_time
+from costmodel.studies.collaboration.peers import Peer
+from costmodel.text.errors import InvalidValue
 
 GIGABIT = 1e9 / 8
 ALBERT = 2 * 18e6

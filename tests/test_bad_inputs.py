@@ -10,8 +10,8 @@ import costmodel
 from costmodel.catalogue.changes import replace
 from costmodel.catalogue.machines import machine
 from costmodel.description.cluster import Level
-from costmodel.errors import CostModelError
-from costmodel.units import quantity
+from costmodel.text.errors import CostModelError
+from costmodel.text.units import quantity
 from tests.commanding import refused
 
 MODEL = "llama3-8b"

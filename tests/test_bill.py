@@ -6,12 +6,12 @@ import pytest
 from hypothesis import assume, given, settings
 
 from costmodel import InvalidValue, Plan, Transformer, load_cluster, load_framework, load_model
-from costmodel.errors import IllegalPlan
 from costmodel.evaluation.estimation import estimate
 from costmodel.evaluation.memory_breakdown import PARTS
 from costmodel.interop.launchers import read_launch
 from costmodel.interop.launchers.pricing import plan_of
 from costmodel.interop.launchers.writing import write_launch
+from costmodel.text.errors import IllegalPlan
 from tests.drawing import legal, questions, quick
 
 

@@ -14,7 +14,7 @@ import costmodel
 from costmodel import cli
 from costmodel.description.schedule import BACKWARD, FORWARD
 from costmodel.description.schedule.orders import MOST_PASSES, NAMES
-from costmodel.errors import InvalidValue
+from costmodel.text.errors import InvalidValue
 from tests.huge_numbers import ANSWERS, COMMANDS, bases, whole_arguments, whole_options
 
 ROOT = Path(__file__).parents[1]

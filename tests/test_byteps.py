@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.errors import InvalidValue
-from costmodel.studies.byteps_cluster import NVLinkMachine, PCIeMachine, byteps
+from costmodel.studies.parameter_servers.byteps_cluster import NVLinkMachine, PCIeMachine, byteps
+from costmodel.text.errors import InvalidValue
 
 PCIE = PCIeMachine(gpus_per_switch=4, cpu_bandwidth=13.1e9, gpu_bandwidth=13.1e9)
 NVLINK = NVLinkMachine(nvlink_bandwidth=25e9, cpu_bandwidth=13.1e9)

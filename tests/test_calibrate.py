@@ -12,10 +12,10 @@ from scipy import stats
 import costmodel
 from calibration.data.cases import cases_of
 from calibration.data.runs import read_runs, usable
+from costmodel.arithmetic.named_tuples import nested
 from costmodel.catalogue.software import default_constants
-from costmodel.errors import CostModelError, InvalidValue
 from costmodel.formulas.quantities import Software
-from costmodel.records import nested
+from costmodel.text.errors import CostModelError, InvalidValue
 
 REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference" / "runs"
 SCATTER = 0.03

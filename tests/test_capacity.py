@@ -16,6 +16,7 @@ from costmodel import (
     load_model,
     search,
 )
+from costmodel.description.labels import CAPACITIES
 from costmodel.evaluation.capacity import (
     FINDERS,
     deepened,
@@ -26,7 +27,6 @@ from costmodel.evaluation.capacity import (
     most_layers,
 )
 from costmodel.evaluation.verdicts import verdict
-from costmodel.words import CAPACITIES
 from tests.drawing import legal, questions, quick
 
 LLAMA = load_model("llama3-8b")

@@ -14,11 +14,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
 from costmodel.description.layers import ChainLayer, LayerChain
-from costmodel.errors import InvalidValue, NotModelled
 from costmodel.formulas.systems import rematerialisation as formulas
-from costmodel.kernels import rematerialisation as kernels
-from costmodel.solvers.rematerialisation import BACKWARD, DISCARD, FORWARD, RECORD, Action
-from costmodel.studies.rematerialisation import (
+from costmodel.studies.rematerialisation import kernel as kernels
+from costmodel.studies.rematerialisation.solver import BACKWARD, DISCARD, FORWARD, RECORD, Action
+from costmodel.studies.rematerialisation.study import (
     METHODS,
     MOST_LAYERS,
     checkpoint,
@@ -26,6 +25,7 @@ from costmodel.studies.rematerialisation import (
     execute,
     uniform_chain,
 )
+from costmodel.text.errors import InvalidValue, NotModelled
 from tests.seeds import rows
 
 GOLDEN = [(100, 3, 490), (100, 10, 222), (1000, 10, 3636), (50, 3, 180), (10, 3, 15)]
@@ -508,5 +508,6 @@ def test_what_a_method_does_not_take_is_refused_by_name():
 
 
 def test_importing_the_verb_loads_no_compiler_and_no_solver():
-    code = "import costmodel.studies.rematerialisation, sys; print([m for m in ('numba', 'scipy', 'numpy') if m in sys.modules])"
+    home = "costmodel.studies.rematerialisation.study"
+    code = f"import {home}, sys; print([m for m in ('numba', 'scipy', 'numpy') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -12,9 +12,9 @@ import pytest
 import costmodel
 from costmodel import Group, Plan, load_cluster, load_model
 from costmodel.cli.advice import change_as_options
+from costmodel.description.labels import CAPACITIES
 from costmodel.evaluation.capacity import FINDERS
 from costmodel.evaluation.memory_breakdown import PARTS
-from costmodel.words import CAPACITIES
 from tests.commanding import refused, strict
 
 ON = ["llama3-8b", "--cluster", "dgx-h100", "--nodes", "1"]

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from costmodel.description.peers import Peer
-from costmodel.errors import InvalidValue, NotModelled
 from costmodel.formulas.systems.server_exchange import exchange_time
-from costmodel.solvers import collaboration as solver
-from costmodel.studies.byteps_cluster import byteps
-from costmodel.studies.collaboration import collaborate
+from costmodel.studies.collaboration import solver as solver
+from costmodel.studies.collaboration.peers import Peer
+from costmodel.studies.collaboration.study import collaborate
+from costmodel.studies.parameter_servers.byteps_cluster import byteps
+from costmodel.text.errors import InvalidValue, NotModelled
 
 PARAMETERS = 72e6  # bytes: ALBERT-large's 18 M parameters in single precision
 SAME = 1e-6

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costmodel import Plan, load_cluster, load_framework
+from costmodel.arithmetic.named_tuples import replaced
 from costmodel.catalogue.communication import constants_of_a_step, family_of, network_kind, overhead
 from costmodel.catalogue.software import software_that_adds_nothing
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.topology import Group, groups_of, landings
-from costmodel.errors import InvalidValue, NotModelled
 from costmodel.evaluation.collectives import (
     LATEST,
     NCCL_NAMES,
@@ -26,11 +26,11 @@ from costmodel.evaluation.collectives import (
     expected_by_rccl,
     library_of,
 )
+from costmodel.evaluation.collectives import nccl_solver as tuner
 from costmodel.evaluation.prices import price_of
 from costmodel.formulas.network import nccl
 from costmodel.formulas.network.collectives import group_links
-from costmodel.records import replaced
-from costmodel.solvers import nccl as tuner
+from costmodel.text.errors import InvalidValue, NotModelled
 
 approx = pytest.approx
 KIB, MIB, GIB = 2**10, 2**20, 2**30

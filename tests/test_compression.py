@@ -20,6 +20,7 @@ from costmodel import (
     load_model,
     search,
 )
+from costmodel.arithmetic.named_tuples import replaced
 from costmodel.description.buckets import DistributedDataParallel, OneBucket
 from costmodel.description.plan import COMPRESSIONS, explain
 from costmodel.description.tensors import parameter_tensors
@@ -29,7 +30,6 @@ from costmodel.formulas import gradients, legality, synchronisation
 from costmodel.formulas.network import collectives, compression
 from costmodel.formulas.training_step import step, uncompressed_step
 from costmodel.formulas.transformer import low_rank, memory
-from costmodel.records import replaced
 from costmodel.simulation.playback import timeline
 from costmodel.simulation.replay import simulate
 from costmodel.simulation.transactions import ledger

@@ -9,8 +9,8 @@ from costmodel.catalogue.loader import load_device
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.layers import ChainLayer, LayerChain
 from costmodel.description.networks import load_network
-from costmodel.errors import InvalidValue
 from costmodel.studies.data_parallel import data_parallel_step, expected_largest
+from costmodel.text.errors import InvalidValue
 
 FREE = {"bucket": 1.0, "launch_time": 0.0}
 

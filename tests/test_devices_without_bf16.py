@@ -9,7 +9,7 @@ from costmodel import Plan, estimate, load_cluster, load_device, load_model, sea
 from costmodel.app.state import State
 from costmodel.catalogue import loader
 from costmodel.catalogue.machines import machine
-from costmodel.errors import NotModelled
+from costmodel.text.errors import NotModelled
 
 OLDER = [name for name in loader.names("device") if "bf16" not in load_device(name).dense_peak]
 WORK = ("gpt2-xl", "--global-batch", "16", "--seq-len", "1024")

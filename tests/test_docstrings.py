@@ -8,7 +8,9 @@ import types
 
 import pytest
 
-from costmodel import formulas, ops, symbolic
+from costmodel import formulas
+from costmodel.arithmetic import ops
+from costmodel.tracing import algebra as symbolic
 
 MODULES = [importlib.import_module(info.name) for info in pkgutil.walk_packages(formulas.__path__, f"{formulas.__name__}.")]
 FORMULAS = {

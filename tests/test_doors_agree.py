@@ -12,8 +12,8 @@ from typing import NamedTuple
 import pytest
 
 import costmodel
-from costmodel.units import GiB
-from costmodel.words import label
+from costmodel.description.labels import label
+from costmodel.text.units import GiB
 from tests.commanding import strict
 
 QUESTIONS = {

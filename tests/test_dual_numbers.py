@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel import Plan, load_cluster, load_model, ops
-from costmodel.dual_numbers import Dual, bare
+from costmodel import Plan, load_cluster, load_model
+from costmodel.arithmetic import ops
+from costmodel.arithmetic.dual_numbers import Dual, bare
+from costmodel.arithmetic.named_tuples import flat, replaced
 from costmodel.evaluation.engine import timed_formula
 from costmodel.evaluation.error_model import covariance_of
 from costmodel.evaluation.estimation import estimate, fill_slopes
-from costmodel.records import flat, replaced
 from tests.agreement import plans
 
 POSITIVE = st.floats(0.05, 20.0)

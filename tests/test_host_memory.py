@@ -11,7 +11,7 @@ from costmodel.catalogue.changes import differences, replace
 from costmodel.description.plan import OPTIMIZERS
 from costmodel.evaluation import engine
 from costmodel.formulas.quantities import PlanNumbers
-from costmodel.units import GiB
+from costmodel.text.units import GiB
 from tests.commanding import strict
 
 MODEL = load_model("llama3-70b")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from costmodel import Plan, Transformer, estimate, ledger, load_cluster, load_framework, load_model, timeline
 from costmodel.description.mixtures import expert_layout
-from costmodel.errors import CostModelError, InvalidValue
+from costmodel.text.errors import CostModelError, InvalidValue
 
 FRAMEWORKS = [
     name for name, entry in tomllib.loads(files("costmodel.catalogue").joinpath("frameworks.toml").read_text()).items()

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import costmodel
 from costmodel.catalogue.software import framework_on
-from costmodel.errors import CostModelError, InvalidValue
 from costmodel.evaluation.own_runs import MODEL_SPREAD, influences, next_run, updated
+from costmodel.text.errors import CostModelError, InvalidValue
 
 MODEL = costmodel.load_model("llama3-8b")
 CLUSTER = costmodel.load_cluster("dgx-h100", gpus=8)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.errors import InvalidValue, NotModelled
-from costmodel.solvers.waiting import shared_service, slowest_of
-from costmodel.studies.servers import Filters, Stragglers, parameter_server
+from costmodel.studies.parameter_servers.servers import Filters, Stragglers, parameter_server
+from costmodel.studies.parameter_servers.waiting import shared_service, slowest_of
+from costmodel.text.errors import InvalidValue, NotModelled
 
 EXPONENTIAL = Stragglers(distribution="exponential", spread=1.0)
 RANDOM = [
@@ -26,7 +26,7 @@ def ask(nbytes=1e9, **fields):
 
 def followed(durations, exchange_times, delay=-1, fetch_interval=1, push_interval=1):
     """The kernel's totals, staleness and lag."""
-    from costmodel.kernels import server_events as kernel
+    from costmodel.studies.parameter_servers import server_kernel as kernel
 
     totals, staleness, lag = np.zeros(5), np.zeros(4000, np.int64), np.zeros(400, np.int64)
     times = np.concatenate([[1.0], exchange_times])

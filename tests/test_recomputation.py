@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from costmodel import Plan, estimate, ledger, load_cluster, load_framework, load_model, search, simulate
 from costmodel.description.recomputation import MODULES
-from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.evaluation.notes import notes
 from costmodel.formulas.transformer import activations, layer
 from costmodel.interop.launchers.reading import read_launch
 from costmodel.interop.launchers.writing import write_launch
+from costmodel.text.errors import IllegalPlan, InvalidValue
 
 CORE = load_framework("megatron-core")
 MOONLIGHT = {

@@ -13,8 +13,8 @@ import pytest
 import costmodel as cm
 from costmodel.cli.advice import as_options
 from costmodel.plots.kinds import KINDS
-from costmodel.results import brief
-from costmodel.studies.rematerialisation import curve
+from costmodel.studies.rematerialisation.study import curve
+from costmodel.text.results import brief
 
 MODEL, CLUSTER = cm.load_model("llama3-8b"), cm.load_cluster("dgx-h100", gpus=8)
 PLAN = cm.Plan(global_batch=8, seq_len=2048, pipeline_parallel=2)

@@ -19,8 +19,8 @@ from costmodel.description.schedule import (
     custom_schedule,
     pipeline_schedule,
 )
-from costmodel.errors import IllegalSchedule, InvalidValue
 from costmodel.formulas.pipeline import schedules
+from costmodel.text.errors import IllegalSchedule, InvalidValue
 
 quick = settings(deadline=None, max_examples=150, derandomize=True)
 BOTH_WAYS = ("dualpipe", "chimera")

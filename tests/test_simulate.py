@@ -9,18 +9,18 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
 from costmodel import IllegalPlan, InvalidValue, NotModelled, Plan, load_cluster, load_framework, load_model
+from costmodel.arithmetic.named_tuples import replaced
 from costmodel.description.schedule import BACKWARD, FORWARD
-from costmodel.errors import IllegalSchedule
 from costmodel.evaluation.estimation import estimate
 from costmodel.formulas.network import communication
 from costmodel.formulas.pipeline.schedules import SCHEDULES
-from costmodel.records import replaced
 from costmodel.simulation import replay
 from costmodel.simulation.playback import timeline
 from costmodel.simulation.played_step import GROUPS, IDLE, KINDS
 from costmodel.simulation.replay import simulate
 from costmodel.simulation.transactions import ledger
 from costmodel.studies.data_parallel import expected_largest
+from costmodel.text.errors import IllegalSchedule
 from tests.drawing import questions
 
 pytest.importorskip("numba")

@@ -10,11 +10,11 @@ import pytest
 
 import costmodel
 from costmodel import Plan, load_cluster, load_model
+from costmodel.description.labels import rejections
 from costmodel.evaluation.search_space import RULES
 from costmodel.studies.partitioning import transformer_chain
-from costmodel.tables import ROWS, table
-from costmodel.units import between
-from costmodel.words import rejections
+from costmodel.text.tables import ROWS, table
+from costmodel.text.units import between
 
 MODEL, CLUSTER = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
 PLAN = Plan(global_batch=32, seq_len=8192, pipeline_parallel=4, data_parallel=2)

@@ -16,13 +16,13 @@ from costmodel import (
     load_model,
     search,
 )
+from costmodel.arithmetic.named_tuples import replaced
 from costmodel.catalogue.communication import constants_of_a_step
-from costmodel.errors import NotModelled
 from costmodel.formulas.network import communication
 from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
 from costmodel.formulas.systems import byteps_shares
-from costmodel.records import replaced
 from costmodel.simulation.transactions import ledger
+from costmodel.text.errors import NotModelled
 from tests.drawing import quick
 
 FRAMEWORK = dataclasses.replace(load_framework("megatron-core"), server_systems=())

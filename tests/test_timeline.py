@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 
 from costmodel import Plan, Transformer, load_cluster, load_framework, load_model
+from costmodel.arithmetic.named_tuples import replaced
 from costmodel.description.plan import SCHEDULES
 from costmodel.description.schedule import BACKWARD, FORWARD, SYNC, pipeline_schedule
-from costmodel.errors import IllegalPlan, IllegalSchedule, InvalidValue
 from costmodel.evaluation.estimation import estimate
-from costmodel.records import replaced
 from costmodel.simulation.playback import simulate_schedule, stage_layers, timeline, zero_bubble_schedule
+from costmodel.text.errors import IllegalPlan, IllegalSchedule, InvalidValue
 from tests.seeds import rows
 
 CHUNKS = {"1.5B": 3, "6.2B": 4, "14.6B": 3, "28.3B": 2}  # layers on a rank, the embedding and the head counted as one each

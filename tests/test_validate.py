@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from costmodel import Plan, load_cluster, load_model
-from costmodel.checks import kind, plain, positive_int, real
-from costmodel.errors import InvalidValue
 from costmodel.evaluation.estimation import Estimate, estimate
+from costmodel.text.checks import kind, plain, positive_int, real
+from costmodel.text.errors import InvalidValue
 
 
 @pytest.mark.parametrize("value", [np.int8(2), np.int64(2), np.uint64(2), np.float32(2.0), np.float64(2.0)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from costmodel import Plan, estimate, ledger, load_cluster, load_framework, load_model, simulate
-from costmodel.errors import CostModelError
+from costmodel.text.errors import CostModelError
 
 MODEL = load_model("llama3.2-1b")
 CLUSTER = load_cluster("dgx-h100", gpus=256)

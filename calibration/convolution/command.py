@@ -30,8 +30,8 @@ from costmodel.description.networks import (
     Pooling,
     Shape,
 )
-from costmodel.errors import UnreadableFile
-from costmodel.solvers.fitting import Array, Constant, Fit, fit
+from costmodel.evaluation.own_runs_fit import Array, Constant, Fit, fit
+from costmodel.text.errors import UnreadableFile
 
 DEVICE = "v100-pcie-16gb"
 """Where the profiles were measured: the paper's Cluster-A has V100s in Azure, on PCIe."""

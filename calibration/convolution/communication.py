@@ -12,8 +12,8 @@ from calibration.data.reference import DEFAULT_FOLDER
 from costmodel.catalogue.clusters import load_cluster
 from costmodel.description.cluster import Cluster
 from costmodel.description.networks import load_network
-from costmodel.errors import UnreadableFile
 from costmodel.studies.data_parallel import Wiring, data_parallel_step
+from costmodel.text.errors import UnreadableFile
 
 NAME = "pipedream_sosp19_fig1_comm_overhead.csv"
 TOLERANCE = 10.0

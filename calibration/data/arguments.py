@@ -6,10 +6,10 @@ import json
 import re
 
 from calibration.data.runs import Run
+from costmodel.arithmetic.named_tuples import changed
 from costmodel.description.transformer import Transformer
-from costmodel.errors import InvalidValue, NotModelled
 from costmodel.interop.launchers.dialects import megatron
-from costmodel.records import changed
+from costmodel.text.errors import InvalidValue, NotModelled
 
 ATTENTION = {"flash": "flash", "fused": "flash", "auto": "flash", "unfused": "fused-softmax", "local": "fused-softmax"}
 """Attention kind of Megatron's ``--attention-backend``; what it calls unfused saves the scores, its softmax is one kernel."""

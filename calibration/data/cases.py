@@ -13,6 +13,7 @@ from calibration.data.datasets import dataset_of, words_of
 from calibration.data.recipes import Recipe, graphs_of, recipe_of
 from calibration.data.runs import Run
 from calibration.data.twins import contradicted
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.communication import network_kind
 from costmodel.catalogue.loader import load_device, load_model, names
 from costmodel.description.cluster import Cluster, Level
@@ -21,8 +22,7 @@ from costmodel.description.framework import Framework
 from costmodel.description.graphs import captured
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
-from costmodel.errors import CostModelError, InvalidValue, NotModelled
-from costmodel.records import Row
+from costmodel.text.errors import CostModelError, InvalidValue, NotModelled
 
 DEVICES = {"a800-sxm-80gb": "a800", "mi250x": "mi250x-gcd"}
 """Names that sources use for devices of the catalogue."""

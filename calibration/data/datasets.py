@@ -13,10 +13,10 @@ from collections.abc import Mapping
 
 from calibration.data.recipes import recipe_of
 from calibration.data.runs import Run
+from costmodel.arithmetic.named_tuples import changed
 from costmodel.catalogue.software import load_framework
 from costmodel.description.framework import Framework
 from costmodel.interop.launchers.dialects.said_megatron import COMMUNICATIONS
-from costmodel.records import changed
 
 
 @dataclasses.dataclass(frozen=True)

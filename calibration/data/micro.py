@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from calibration.data.reference import DEFAULT_FOLDER
-from costmodel.errors import UnreadableFile
-from costmodel.solvers.fitting import Array
+from costmodel.evaluation.own_runs_fit import Array
+from costmodel.text.errors import UnreadableFile
 
 KINDS = ("product", "grouped product", "attention", "attention backward", "cast", "stream")
 DTYPES = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8-block", "nvfp4": "nvfp4"}

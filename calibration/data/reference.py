@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from costmodel.errors import UnreadableFile
+from costmodel.text.errors import UnreadableFile
 
 DEFAULT_FOLDER = Path(__file__).resolve().parents[3] / "shared" / "reference"
 """An optional data folder beside the checkout."""

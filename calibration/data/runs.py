@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from costmodel.errors import UnreadableFile
 from costmodel.evaluation.csv_files import read_csv
+from costmodel.text.errors import UnreadableFile
 
 MOST_ROWS = 20_000
 """Of a file; the largest source has 1,612."""

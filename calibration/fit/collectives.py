@@ -18,11 +18,11 @@ import numpy as np
 
 import costmodel
 from calibration.data.reference import DEFAULT_FOLDER
-from costmodel import records
+from costmodel.arithmetic import named_tuples as records
+from costmodel.arithmetic.named_tuples import as_number
 from costmodel.catalogue.communication import family_of, network_kind
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.topology import Group
-from costmodel.errors import UnreadableFile
 from costmodel.evaluation.collectives import (
     bus_factor,
     expected_by_nccl,
@@ -30,9 +30,9 @@ from costmodel.evaluation.collectives import (
     library_of,
     phases_of,
 )
+from costmodel.evaluation.own_runs_fit import Array, Constant, Fit, fit
 from costmodel.formulas.network import nccl
-from costmodel.records import as_number
-from costmodel.solvers.fitting import Array, Constant, Fit, fit
+from costmodel.text.errors import UnreadableFile
 
 FILES = (
     "collectives_nccltests.csv", "collectives_stas.csv", "allreduce_vtrain_lut.csv", "collectives_nanotron.csv",

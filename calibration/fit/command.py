@@ -22,9 +22,9 @@ from calibration.data.reference import DEFAULT_FOLDER, default_files
 from calibration.data.runs import read_runs, usable
 from calibration.fit.operators import Operator, fit_operators, read_measurement, read_micro
 from calibration.fit.runs import ITERATIONS, clocks, evidence_table, fit_runs, identification, owner_tables
-from costmodel.errors import CostModelError
-from costmodel.records import Row
-from costmodel.solvers.fitting import Fit
+from costmodel.arithmetic.named_tuples import Row
+from costmodel.evaluation.own_runs_fit import Fit
+from costmodel.text.errors import CostModelError
 
 MEASUREMENTS = Path(__file__).parents[1] / "measurements"
 CATALOGUE = Path(costmodel.__file__).parent / "catalogue"

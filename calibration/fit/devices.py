@@ -17,9 +17,9 @@ import numpy as np
 import costmodel
 from calibration.data.micro import REPEATED, SERVING, TRAINING, Array, Sweep
 from calibration.fit import operator_times
+from costmodel.arithmetic.named_tuples import changed, made
 from costmodel.description.device import Device, Efficiency
-from costmodel.records import changed, made
-from costmodel.solvers.fitting import Constant, fit
+from costmodel.evaluation.own_runs_fit import Constant, fit
 
 PRIORS = {
     "cast": (0.75, 0.3, 0.05, 1.0), "cache": (0.7, 0.3, 0.1, 1.0), "cache_bandwidth": (5e12, 0.3, 2e11, 5e13),

@@ -14,10 +14,10 @@ from calibration.data.reference import DEFAULT_FOLDER
 from calibration.fit.devices import Fitted, pooled
 from calibration.fit.operator_times import given
 from costmodel.catalogue.loader import link_bandwidth
-from costmodel.errors import UnreadableFile
+from costmodel.evaluation.own_runs_fit import Constant, fit
 from costmodel.formulas.network.nccl import WITHOUT_NVLINK
 from costmodel.formulas.network.node_links import NodeLinks, node_collective
-from costmodel.solvers.fitting import Constant, fit
+from costmodel.text.errors import UnreadableFile
 
 FILE = "collectives_aic.csv"
 OPERATIONS = {

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from calibration.data.micro import Array, Sweep
+from costmodel.arithmetic.named_tuples import Row, as_number
 from costmodel.formulas import compute
 from costmodel.formulas.quantities import DeviceNumbers, Number
 from costmodel.formulas.transformer import attention, flops
 from costmodel.formulas.transformer.precision import block_bytes
-from costmodel.records import Row, as_number
 
 ELEMENT_BYTES = {
     "bf16": 2.0, "fp16": 2.0, "tf32": 4.0, "fp32": 4.0, "fp8": 1.0, "fp8-block": 1.0, "nvfp4": block_bytes(4.0, 8.0, 16.0),

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from costmodel import Transformer
-from costmodel.errors import CostModelError, UnreadableFile
+from costmodel.arithmetic.named_tuples import Row, nested, paths, replaced
+from costmodel.evaluation.own_runs_fit import Array, Constant, Fit, fit
 from costmodel.formulas import compute
 from costmodel.formulas.quantities import DeviceNumbers, Number, Software
 from costmodel.formulas.transformer import attention
-from costmodel.records import Row, nested, paths, replaced
-from costmodel.solvers.fitting import Array, Constant, Fit, fit
+from costmodel.text.errors import CostModelError, UnreadableFile
 
 DEVICE_NAMES = {
     "NVIDIA H200": "h200-sxm", "NVIDIA H100 80GB HBM3": "h100-sxm", "NVIDIA A100-SXM4-80GB": "a100-sxm-80gb",

@@ -22,7 +22,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from calibration.fit.fields import Field
-from costmodel.solvers.fitting import Array
+from costmodel.evaluation.own_runs_fit import Array
 
 STEP = 1e-3
 """On the line of a link, by which slopes are taken."""

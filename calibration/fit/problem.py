@@ -14,10 +14,10 @@ from calibration.data.datasets import dataset_of, software_of
 from calibration.fit.fields import CLOCKS, MEMORY, TIME, Field
 from calibration.fit.pooled import Grouping, Model
 from calibration.validate.predictions import columns_of, evaluated, logged_memory
+from costmodel.arithmetic.named_tuples import as_number, flat, nested, replaced
 from costmodel.evaluation.error_model import NINETY
+from costmodel.evaluation.own_runs_fit import Array
 from costmodel.formulas.quantities import DeviceNumbers, Inputs
-from costmodel.records import as_number, flat, nested, replaced
-from costmodel.solvers.fitting import Array
 
 ROWS_OF_GROUP = 40
 FABRICS = {"roce": "roce", "efa": r"\befa\b", "omni-path": "omni|opa", "infiniband": r"infiniband|\bib\b|\b[hn]dr\b"}

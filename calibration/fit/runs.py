@@ -17,10 +17,10 @@ from calibration.fit.fields import CLOCKS, MEMORY, Field
 from calibration.fit.pooled import Effect, Model, Posterior
 from calibration.fit.problem import columns_at, memory_model, take, thinned, time_model
 from calibration.validate.predictions import columns_of
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.software import framework_names, load_framework
+from costmodel.evaluation.own_runs_fit import Array
 from costmodel.formulas.quantities import Inputs
-from costmodel.records import Row
-from costmodel.solvers.fitting import Array
 
 PASSES = 12
 """Most rounds of dropping effects. A round drops half of those that are too many: what is left is then better known, and fewer

@@ -44,8 +44,8 @@ from calibration.testbed.links import (
     missing_here,
     uninterrupted,
 )
-from costmodel.errors import InvalidValue
-from costmodel.records import Row
+from costmodel.arithmetic.named_tuples import Row
+from costmodel.text.errors import InvalidValue
 
 ANSWER_TIMEOUT = 60.0
 HEAD_START = 0.02

@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from costmodel.errors import CostModelError
+from costmodel.text.errors import CostModelError
 
 ETHERNET_HEADER = 14
 """Bytes of a frame beyond its MTU, as a token bucket counts them: without preamble and checksum."""

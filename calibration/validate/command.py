@@ -23,8 +23,8 @@ from calibration.data.twins import CONTRADICTED
 from calibration.validate.levels import LEVELS
 from calibration.validate.metrics import Prediction, summary
 from calibration.validate.predictions import predictions_of
-from costmodel.errors import CostModelError
-from costmodel.records import Row
+from costmodel.arithmetic.named_tuples import Row
+from costmodel.text.errors import CostModelError
 
 QUOTED = Path(__file__).parents[1] / "reference"
 """Small tables of figures quoted from papers, for checkouts without the reference folder."""

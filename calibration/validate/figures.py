@@ -17,8 +17,8 @@ import numpy as np
 from calibration.data.cases import Case
 from calibration.fit.operators import Operator
 from calibration.validate.metrics import Prediction
-from costmodel.solvers.fitting import Array, Fit
-from costmodel.units import GiB, format_seconds
+from costmodel.evaluation.own_runs_fit import Array, Fit
+from costmodel.text.units import GiB, format_seconds
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

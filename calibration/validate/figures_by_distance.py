@@ -14,9 +14,9 @@ from calibration.fit.runs import Fitted
 from calibration.validate.distance import LEAST_SPREAD, Unseen, spreads_of, unseen
 from calibration.validate.levels import LEVELS
 from calibration.validate.metrics import group_key
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.evaluation.error_model import NINETY
-from costmodel.records import Row
-from costmodel.solvers.fitting import Array
+from costmodel.evaluation.own_runs_fit import Array
 
 SMALLEST_GROUP = 4
 

@@ -15,13 +15,13 @@ from calibration.fit.problem import clocked, cluster_name, framework_owner, mode
 from calibration.fit.runs import Fitted, base_columns, expected
 from calibration.validate.distance import Unseen, unseen
 from calibration.validate.predictions import evaluated
+from costmodel.arithmetic.named_tuples import flat, replaced
 from costmodel.description.framework import Framework
 from costmodel.description.question import Question
 from costmodel.evaluation.error_model import NINETY
 from costmodel.evaluation.own_runs import FARTHEST, Prior, updated
+from costmodel.evaluation.own_runs_fit import Array
 from costmodel.formulas.quantities import Inputs, OwnRun, Software
-from costmodel.records import flat, replaced
-from costmodel.solvers.fitting import Array
 
 SMALLEST_GROUP = 8
 DRAWS = 12

@@ -9,9 +9,11 @@ import numpy as np
 from calibration.data.cases import Case
 from calibration.data.datasets import dataset_of, memory_kind
 from calibration.validate.metrics import Prediction
+from costmodel.arithmetic.named_tuples import flat, nested
 from costmodel.description.question import Question
 from costmodel.evaluation.engine import unflatten
 from costmodel.evaluation.error_model import interval, spread_of
+from costmodel.evaluation.own_runs_fit import Array
 from costmodel.formulas.pipeline.layout import micro_batches
 from costmodel.formulas.quantities import Inputs, Memory, Step
 from costmodel.formulas.transformer.memory import (
@@ -21,9 +23,7 @@ from costmodel.formulas.transformer.memory import (
     stage_bills,
     whole_parameters,
 )
-from costmodel.kernels import rows
-from costmodel.records import flat, nested
-from costmodel.solvers.fitting import Array
+from costmodel.tracing import programs as rows
 
 
 def evaluated(columns: Inputs) -> Step:

@@ -13,6 +13,7 @@ from costmodel.catalogue.clusters import load_cluster
 from costmodel.catalogue.loader import load_model
 from costmodel.catalogue.machines import machine
 from costmodel.description.cluster import Cluster
+from costmodel.description.labels import label
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.engine import is_compiled
@@ -21,10 +22,9 @@ from costmodel.evaluation.factors import IMBALANCE, quantities, scaled
 from costmodel.evaluation.leading import MOST, shortlists
 from costmodel.evaluation.offers import Offer, offers
 from costmodel.evaluation.plan_search import SearchResult, search_by_name
+from costmodel.text.units import format_seconds
 from costmodel.training.cost import Tariff
 from costmodel.training.duration import TrainingRun, time_to_train
-from costmodel.units import format_seconds
-from costmodel.words import label
 
 TOP = 8
 """Ranked plans of the table."""

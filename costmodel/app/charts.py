@@ -11,6 +11,7 @@ import plotly.io
 
 from costmodel.app.answer import Answer, all_under_sliders, described, searched, unmoved
 from costmodel.app.state import State
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.evaluation.dimension_sweeps import Scaling, scaling_of
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.plan_search import SearchResult
@@ -22,7 +23,6 @@ from costmodel.plots.sensitivity import tornado_drawing
 from costmodel.plots.stages import stages_drawing
 from costmodel.plots.step import breakdown_drawing, waterfall_drawing
 from costmodel.plots.style import TEMPLATE, Drawing
-from costmodel.records import Row
 from costmodel.simulation.playback import timeline
 
 SIDE = 3

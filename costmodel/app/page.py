@@ -11,8 +11,8 @@ from costmodel.catalogue.loader import names
 from costmodel.catalogue.software import framework_names
 from costmodel.description.adapters import KINDS
 from costmodel.description.device import DTYPES
+from costmodel.description.labels import field_name
 from costmodel.description.plan import OPTIMIZERS
-from costmodel.words import field_name
 
 DOUBLINGS = math.log2(LARGEST_FACTOR)
 """To either side of a slider's middle."""

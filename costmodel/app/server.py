@@ -19,10 +19,10 @@ from costmodel.app.answer import Answer, answered, command, difference
 from costmodel.app.charts import Charts, charts
 from costmodel.app.page import template
 from costmodel.app.state import read_state, write_fields
-from costmodel.checks import choice, mapping, positive_int, text
 from costmodel.description.transformer import Transformer
-from costmodel.errors import CostModelError, InvalidValue, UnreadableFile
 from costmodel.interop.launchers import formats, suffix, write_launch
+from costmodel.text.checks import choice, mapping, positive_int, text
+from costmodel.text.errors import CostModelError, InvalidValue, UnreadableFile
 
 LARGEST_REQUEST = 1_200_000
 """Bytes of a request: a config.json of 1 MiB with what Dash writes around it."""

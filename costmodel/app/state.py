@@ -7,14 +7,14 @@ import json
 from collections.abc import Sequence
 from urllib.parse import parse_qsl, urlencode
 
+from costmodel.arithmetic.named_tuples import changed, made
 from costmodel.catalogue.loader import names
 from costmodel.catalogue.software import framework_names
-from costmodel.checks import choice, positive_int, real, whole
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
-from costmodel.errors import CostModelError, InvalidValue, UnknownName
-from costmodel.records import changed, made
-from costmodel.units import read_count
+from costmodel.text.checks import choice, positive_int, real, whole
+from costmodel.text.errors import CostModelError, InvalidValue, UnknownName
+from costmodel.text.units import read_count
 
 LONGEST = 8000
 """Characters of a query."""

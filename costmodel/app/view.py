@@ -10,6 +10,7 @@ from dash import html
 
 from costmodel.app.answer import PEAK, Answer, difference, ends, offered, reached, run_of, taken
 from costmodel.app.state import LARGEST_FACTOR, SLIDERS, TABS, State
+from costmodel.description.labels import TIED, label, part_name, spoken
 from costmodel.evaluation.estimation import Estimate, lack, of_limit
 from costmodel.evaluation.memory_breakdown import PARTS
 from costmodel.evaluation.price import price_per_billion_tokens
@@ -17,8 +18,7 @@ from costmodel.evaluation.ranking import Standing
 from costmodel.evaluation.twins import TWIN
 from costmodel.plots.step import LOOKS
 from costmodel.plots.style import BLACK, colour
-from costmodel.units import GB, GiB, between, counted, format_count, format_seconds
-from costmodel.words import TIED, label, part_name, spoken
+from costmodel.text.units import GB, GiB, between, counted, format_count, format_seconds
 
 FEW = 6
 """Rows that the table has unless it is asked for more, so that nothing below moves while a slider does."""

@@ -7,16 +7,16 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from costmodel.arithmetic.named_tuples import changed, flat, paths, replaced
 from costmodel.catalogue.readings import KINDS, STACK_KINDS, rate_per_gpu
-from costmodel.checks import mapping, real
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.device import Device, Efficiency
 from costmodel.description.framework import Framework
 from costmodel.description.transformer import Transformer
-from costmodel.errors import InvalidValue
 from costmodel.formulas.quantities import Software
-from costmodel.records import changed, flat, paths, replaced
-from costmodel.units import GB, GiB, format_bytes, format_seconds, quantity
+from costmodel.text.checks import mapping, real
+from costmodel.text.errors import InvalidValue
+from costmodel.text.units import GB, GiB, format_bytes, format_seconds, quantity
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

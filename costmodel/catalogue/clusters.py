@@ -8,7 +8,7 @@ from costmodel.catalogue import loader
 from costmodel.catalogue.machines import instance, machine
 from costmodel.description.cluster import Cluster
 from costmodel.description.device import Device
-from costmodel.errors import InvalidValue
+from costmodel.text.errors import InvalidValue
 
 
 def load_cluster(

@@ -6,9 +6,9 @@ import functools
 import tomllib
 from typing import NamedTuple
 
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.loader import text_of
 from costmodel.formulas.network import nccl, rccl
-from costmodel.records import Row
 
 FILE = "communication.toml"
 NETWORKS = {"efa": "efa", "tcp": "tcp", "ethernet": "tcp"}

@@ -17,15 +17,15 @@ import tomllib
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Literal, NoReturn, get_args
 
-from costmodel import user_files
+from costmodel.arithmetic.named_tuples import Row, made
 from costmodel.catalogue import readings, spellings
-from costmodel.checks import choice, real, text, whole
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.device import DTYPES, Device, Efficiency, LayerEfficiency
 from costmodel.description.transformer import Transformer
-from costmodel.errors import InvalidValue, UnknownName, UnreadableFile
 from costmodel.formulas.network.node_links import NodeLinks
-from costmodel.records import Row, made
+from costmodel.text import user_files
+from costmodel.text.checks import choice, real, text, whole
+from costmodel.text.errors import InvalidValue, UnknownName, UnreadableFile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,10 +6,10 @@ import dataclasses
 from typing import NamedTuple
 
 from costmodel.catalogue import loader, readings
-from costmodel.checks import positive_int
 from costmodel.description.cluster import MAX_GPUS, Cluster, Level
 from costmodel.description.device import Device
-from costmodel.errors import InvalidValue, NotModelled
+from costmodel.text.checks import positive_int
+from costmodel.text.errors import InvalidValue, NotModelled
 
 PCIE_SHARE = 0.8
 """Of a PCIe link's rate that a ring of GPUs reaches: 20 of 25 GB/s (NVIDIA/nccl-tests#178, over A100s on gen4)."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from costmodel.checks import positive_int, real
-from costmodel.errors import InvalidValue
-from costmodel.units import quantity
+from costmodel.text.checks import positive_int, real
+from costmodel.text.errors import InvalidValue
+from costmodel.text.units import quantity
 
 KINDS = {
     "bandwidth": "bandwidth", "line_rate": "bandwidth", "latency": "latency", "memory": "memory", "usable_memory": "memory",

@@ -6,11 +6,11 @@ import dataclasses
 import functools
 import tomllib
 
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.loader import text_of
-from costmodel.checks import choice
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.framework import ServerSystem
-from costmodel.records import Row
+from costmodel.text.checks import choice
 
 FILE = "server_systems.toml"
 

@@ -6,16 +6,16 @@ import dataclasses
 import functools
 import os
 
+from costmodel.arithmetic.named_tuples import Row, nested, paths, replaced
 from costmodel.catalogue import communication, loader, readings
 from costmodel.catalogue.server_systems import server_system
-from costmodel.checks import kind, text
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
-from costmodel.errors import InvalidValue, UnknownName
 from costmodel.formulas.quantities import Software
-from costmodel.records import Row, nested, paths, replaced
+from costmodel.text.checks import kind, text
+from costmodel.text.errors import InvalidValue, UnknownName
 
 FRAMEWORKS, CONSTANTS = "frameworks.toml", "stacks.toml"
 """Files of the defaults of frameworks, and of their calibrated constants."""

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import NoReturn
 
-from costmodel import progress
 from costmodel.cli import codes, layout
 from costmodel.cli.advice import as_options
 from costmodel.cli.arguments import Misused, Parser
-from costmodel.errors import CostModelError, Interrupted
-from costmodel.meanings import meant
-from costmodel.version import __version__
+from costmodel.text import progress
+from costmodel.text.errors import CostModelError, Interrupted
+from costmodel.text.suggestions import meant
+from costmodel.text.version import __version__
 
 FAMILIES = {
     "searching": ("search",),

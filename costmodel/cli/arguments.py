@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import layout
 from costmodel.description.dimensions import DIMENSIONS
-from costmodel.errors import CostModelError, InvalidValue
-from costmodel.records import Row
+from costmodel.text.errors import CostModelError, InvalidValue
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
@@ -210,7 +210,7 @@ def number(text: str) -> float:
 
 def nbytes(text: str) -> float:
     """Bytes of a size such as 4096, 25MB or 1GiB."""
-    from costmodel import units
+    from costmodel.text import units
 
     match = re.fullmatch(r"([0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(?:B|(([KMGT])i?B))?", text)
     if match is None:

@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, add_output, is_file, read_cluster, read_device, read_model
 from costmodel.cli.output import Table, gib, print_json, print_page, shown, table
 from costmodel.cli.question import read_with_notes
-from costmodel.errors import CostModelError, InvalidValue
-from costmodel.records import Row
+from costmodel.text.errors import CostModelError, InvalidValue
 
 if TYPE_CHECKING:
     from costmodel.catalogue.loader import Kind
@@ -172,7 +172,7 @@ def _words(value: object) -> str:
 
 
 def _count(value: float) -> str:
-    from costmodel.units import format_count
+    from costmodel.text.units import format_count
 
     return format_count(value)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, add_output, is_file, many, nbytes, number, read_device, whole
 from costmodel.cli.output import print_json, print_page, share, table
-from costmodel.records import Row
 
 
 def add(commands: Commands) -> None:
@@ -72,8 +72,8 @@ def add(commands: Commands) -> None:
 
 
 def _checkpoint(arguments: argparse.Namespace) -> int:
-    from costmodel.studies.rematerialisation import checkpoint, uniform_chain
-    from costmodel.units import format_bytes, format_seconds
+    from costmodel.studies.rematerialisation.study import checkpoint, uniform_chain
+    from costmodel.text.units import format_bytes, format_seconds
 
     chain = uniform_chain(
         arguments.layers, arguments.forward, arguments.bytes, backward=arguments.backward, saved_bytes=arguments.saved_bytes
@@ -115,9 +115,9 @@ def _partition(arguments: argparse.Namespace) -> int:
 
     from costmodel.description.layers import LayerChain
     from costmodel.description.networks import load_network
-    from costmodel.errors import InvalidValue
     from costmodel.studies.partitioning import partition
-    from costmodel.units import format_bytes, format_seconds
+    from costmodel.text.errors import InvalidValue
+    from costmodel.text.units import format_bytes, format_seconds
 
     if is_file(arguments.name):
         if arguments.device:
@@ -169,7 +169,7 @@ def _partition(arguments: argparse.Namespace) -> int:
 
 def _networks(arguments: argparse.Namespace) -> int:
     from costmodel.description.networks import NETWORKS, load_network
-    from costmodel.units import format_count
+    from costmodel.text.units import format_count
 
     networks = [load_network(name) for name in NETWORKS]
     if arguments.json:
@@ -193,9 +193,9 @@ def _networks(arguments: argparse.Namespace) -> int:
 
 
 def _network(arguments: argparse.Namespace) -> int:
-    from costmodel.checks import positive_int
     from costmodel.description.networks import load_network
-    from costmodel.units import format_bytes, format_count, format_seconds
+    from costmodel.text.checks import positive_int
+    from costmodel.text.units import format_bytes, format_count, format_seconds
 
     top = positive_int("top", arguments.top, 100_000)
     network, device = load_network(arguments.name), read_device(arguments.device)

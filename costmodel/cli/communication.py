@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, add_output, add_size, gpus_of, nbytes, read_cluster, whole, yes
 from costmodel.cli.files import add_files, check_files
@@ -21,8 +22,7 @@ from costmodel.cli.output import (
     written,
 )
 from costmodel.cli.question import PLAYED, add_question, judged_by, read_asked_model, read_plan
-from costmodel.records import Row
-from costmodel.units import counted
+from costmodel.text.units import counted
 
 if TYPE_CHECKING:
     from costmodel.evaluation.collectives import CollectiveTime
@@ -108,7 +108,7 @@ def _load_figures(load: Load) -> Row:
 
 
 def _ledger_page(made: Ledger, answer: Estimate, stage: str) -> list[Table | str]:
-    from costmodel.units import GB, format_bytes, format_seconds
+    from costmodel.text.units import GB, format_bytes, format_seconds
 
     sums: dict[tuple[str, ...], list[float]] = {}
     for row in made.of(stage):
@@ -192,7 +192,7 @@ def _collective(arguments: argparse.Namespace) -> int:
 
 def _collective_page(answer: CollectiveTime, cluster: str) -> list[Table | str]:
     from costmodel.evaluation.collectives import bus_factor
-    from costmodel.units import GB, format_bytes, format_seconds
+    from costmodel.text.units import GB, format_bytes, format_seconds
 
     factor = bus_factor(answer.op, answer.group.ranks) * answer.nbytes
     rows = [

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
 from costmodel.cli.arguments import Misused
 from costmodel.cli.figures import write_figures
@@ -22,9 +23,8 @@ from costmodel.cli.output import (
 )
 from costmodel.cli.question import cluster_names, of_one_cluster
 from costmodel.cli.runs import run_columns, runs_of
-from costmodel.errors import IllegalPlan, NotModelled
-from costmodel.records import Row
-from costmodel.units import counted
+from costmodel.text.errors import IllegalPlan, NotModelled
+from costmodel.text.units import counted
 
 if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate
@@ -103,7 +103,7 @@ def _departures(found: dict[str, list[Estimate] | str]) -> list[str]:
 
 
 def _compared(places: Sequence[tuple[str, Estimate]], runs: Sequence[TrainingRun], sized: bool) -> Table:
-    from costmodel.units import format_seconds
+    from costmodel.text.units import format_seconds
 
     estimates = [one for _, one in places]
     taken, amounts = run_columns(runs) if runs else ([], [[] for _ in places])

@@ -10,7 +10,7 @@ from costmodel.cli.arguments import Commands, Misused, add_output, many, number,
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import Table, named, print_json, print_page, table, write_csv, written
 from costmodel.cli.training import tokens
-from costmodel.units import counted
+from costmodel.text.units import counted
 
 if TYPE_CHECKING:
     from costmodel.evaluation.cluster_design import ClusterDesign, Option
@@ -94,7 +94,7 @@ def _design(arguments: argparse.Namespace) -> int:
 
 
 def _page(made: ClusterDesign, arguments: argparse.Namespace, priced: bool, model: str) -> list[Table | str]:
-    from costmodel.units import format_count, format_seconds
+    from costmodel.text.units import format_count, format_seconds
 
     cost = "cost" if priced else "GPU-hours"
     beaten = set(map(id, made.options)) - set(map(id, made.frontier))

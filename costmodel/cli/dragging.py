@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, chosen, number
 from costmodel.cli.files import add_file, check_files
 from costmodel.cli.output import heading, print_page, written
 from costmodel.cli.question import USAGE, add_question, read_asked_model, read_hardware
-from costmodel.records import Row
 
 ASKED = "llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 8192"
 """A question of the examples."""
@@ -32,7 +32,7 @@ def _whatif(arguments: argparse.Namespace) -> int:
     import os
 
     from costmodel.page import whatif
-    from costmodel.units import counted, format_bytes
+    from costmodel.text.units import counted, format_bytes
 
     check_files(arguments)
     model, cluster = read_asked_model(arguments), read_hardware(arguments)

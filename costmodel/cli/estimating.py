@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
 from costmodel.cli.advice import change_as_options
 from costmodel.cli.arguments import Commands, add_output
@@ -33,10 +34,9 @@ from costmodel.cli.question import (
 )
 from costmodel.cli.runs import amounts, runs_of
 from costmodel.cli.training import add_run
+from costmodel.description.labels import part_name
 from costmodel.evaluation.estimation import memory_limit
-from costmodel.records import Row
-from costmodel.units import counted
-from costmodel.words import part_name
+from costmodel.text.units import counted
 
 if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate
@@ -130,7 +130,7 @@ def _stage_figures(answer: Estimate) -> list[Row]:
 
 def _estimate_page(answer: Estimate, found: Verdict) -> list[Table | str]:
     """Everything about one step, as lines and tables."""
-    from costmodel.units import format_seconds
+    from costmodel.text.units import format_seconds
 
     plan, whole, limit = answer.plan, answer.step_time, answer.memory_limit
     times = [
@@ -185,7 +185,7 @@ def _stage_table(answer: Estimate) -> Table:
 
 def _offers(found: Verdict) -> list[Table | str]:
     """Where memory runs out, and the cheapest single changes after which the plan fits."""
-    from costmodel.units import format_seconds
+    from costmodel.text.units import format_seconds
 
     items = ", ".join(f"{part} {gib(held)} GiB" for part, held in found.largest[:3])
     lines = f"Stage {found.stage} is fullest, at its {found.phase}: {items}"

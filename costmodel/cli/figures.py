@@ -52,7 +52,7 @@ def write_figures(arguments: argparse.Namespace, answer: Estimate | SearchResult
     if arguments.html:
         from costmodel.plots.answers import answer_figures
         from costmodel.plots.page import write_page
-        from costmodel.units import counted
+        from costmodel.text.units import counted
 
         figures = answer_figures(answer)
         write_page(arguments.html, title, figures)
@@ -101,7 +101,7 @@ def _report(arguments: argparse.Namespace) -> int:
         return codes.NOTHING_FITS
     from costmodel.evaluation.estimation import sentence
     from costmodel.plots.report import write_report
-    from costmodel.units import counted
+    from costmodel.text.units import counted
 
     write_report(arguments.output, found, arguments.command_line)
     said = sentence(found.best, found.standings.plans[0].probability_fastest)

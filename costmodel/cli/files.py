@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 
-from costmodel.checks import choice
 from costmodel.cli.arguments import OLD, Misused, Parser
+from costmodel.text.checks import choice
 
 ENDINGS = {"csv": ".csv", "html": ".html", "png": ".png", "perfetto": ".json"}
 """Kinds of files that are told by their ending."""

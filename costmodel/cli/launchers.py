@@ -14,7 +14,7 @@ from costmodel.cli.layout import command
 from costmodel.cli.output import Table, gib, print_json, print_page, print_text, share, shown, table, written
 from costmodel.cli.question import add_question, read_hardware, read_plan
 from costmodel.evaluation.estimation import memory_limit
-from costmodel.units import counted
+from costmodel.text.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -236,7 +236,7 @@ def _answer_page(launch: Launch, priced: Priced, answer: Estimate, measured: flo
     from costmodel.cli.output import heading_of, judged, memory_parts, parts, whole_plan
     from costmodel.evaluation.verdicts import verdict
     from costmodel.interop.launchers.advice import improvements
-    from costmodel.units import format_seconds
+    from costmodel.text.units import format_seconds
 
     low, high = answer.time_interval
     lines = [

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from costmodel.cli import layout
 from costmodel.cli.layout import Table, Verbatim
 from costmodel.description.dimensions import RANK_ORDER
+from costmodel.description.labels import degrees, dispatched, label, ordered, part_name
 from costmodel.evaluation.estimation import lack, of_limit
-from costmodel.results import cell
-from costmodel.units import counted
-from costmodel.words import degrees, dispatched, label, ordered, part_name
+from costmodel.text.results import cell
+from costmodel.text.units import counted
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, Parser, add_output, number, whole
 from costmodel.cli.files import add_files, check_files
@@ -22,8 +23,7 @@ from costmodel.cli.output import (
     written,
 )
 from costmodel.cli.question import PLAYED, add_question, judged_by, read_asked_model, read_plan
-from costmodel.records import Row
-from costmodel.units import counted
+from costmodel.text.units import counted
 
 if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate
@@ -126,7 +126,7 @@ def _write(arguments: argparse.Namespace, answer: Estimate, played: Timeline) ->
 
 
 def _page(answer: Estimate, played: Timeline, ranks: list[Row]) -> list[Table | str]:
-    from costmodel.units import format_seconds
+    from costmodel.text.units import format_seconds
 
     estimated = answer.step_time
     rows = [
@@ -148,7 +148,7 @@ def _page(answer: Estimate, played: Timeline, ranks: list[Row]) -> list[Table | 
 
 def _simulate(arguments: argparse.Namespace) -> int:
     from costmodel.simulation.replay import simulate
-    from costmodel.units import format_bytes, format_seconds
+    from costmodel.text.units import format_bytes, format_seconds
 
     check_files(arguments)
     cluster, plan = read_plan(arguments)

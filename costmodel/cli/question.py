@@ -18,7 +18,7 @@ from costmodel.cli.arguments import (
     whole,
 )
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER
-from costmodel.errors import InvalidValue
+from costmodel.text.errors import InvalidValue
 
 if TYPE_CHECKING:
     from costmodel.catalogue.changes import Description

@@ -22,11 +22,11 @@ from costmodel.cli.output import (
 )
 from costmodel.cli.runs import run_columns
 from costmodel.description.dimensions import DIMENSIONS
+from costmodel.description.labels import TIED, degrees, label, ordered, rejections
 from costmodel.description.plan import Plan
 from costmodel.evaluation.departures import varying
 from costmodel.evaluation.estimation import lack, memory_limit
-from costmodel.units import counted
-from costmodel.words import TIED, degrees, label, ordered, rejections
+from costmodel.text.units import counted
 
 if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate
@@ -89,7 +89,7 @@ def _best(result: SearchResult) -> list[str]:
 
 def _standing(result: SearchResult) -> list[str]:
     """How sure the first plan is."""
-    from costmodel.units import format_seconds
+    from costmodel.text.units import format_seconds
 
     best, standing = result.best, result.standings.plans[0]
     low, high = map(format_seconds, best.time_interval)
@@ -110,7 +110,7 @@ def _standing(result: SearchResult) -> list[str]:
 
 def _miss(result: SearchResult) -> list[str]:
     """The plan that would be faster, if it fitted."""
-    from costmodel.units import format_seconds
+    from costmodel.text.units import format_seconds
 
     miss = result.closest_miss
     if miss is None:
@@ -123,7 +123,7 @@ def _miss(result: SearchResult) -> list[str]:
 
 
 def _counts(result: SearchResult, seconds: float) -> list[str]:
-    from costmodel.units import format_seconds
+    from costmodel.text.units import format_seconds
 
     rejected = [f"Rejected: {rejections(result.rejected)}"] if any(result.rejected.values()) else []
     return [
@@ -154,7 +154,7 @@ def played_out(result: SearchResult) -> str:
 
 def _ranked(result: SearchResult, tried: Sequence[str], runs: Sequence[TrainingRun]) -> tuple[list[str], Table]:
     """The ranking, and in a line what its plans have in common."""
-    from costmodel.units import format_seconds
+    from costmodel.text.units import format_seconds
 
     plans = [found.plan for found in result.ranked]
     choices = {*ALWAYS, *tried, *varying(result.question, plans)} - {name.partition(" ")[0] for name in result.departures}
@@ -200,7 +200,7 @@ def offers_table(offered: Sequence[Offer]) -> list[Table | str]:
     ----------
     offered : where nothing fits
     """
-    from costmodel.units import format_seconds
+    from costmodel.text.units import format_seconds
 
     if not offered:
         return ["No change that was tried makes a plan fit: adapters, leaner optimizers, offload, shorter sequences, more GPUs"]
@@ -223,7 +223,7 @@ def faster(found: Sequence[Faster]) -> Table | str:
     ----------
     found : of `costmodel.evaluation.switches.faster_with`
     """
-    from costmodel.units import format_seconds
+    from costmodel.text.units import format_seconds
 
     if not found:
         return ""

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from costmodel.errors import InvalidValue
+from costmodel.text.errors import InvalidValue
 
 if TYPE_CHECKING:
     from costmodel.evaluation.estimation import Estimate

@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes, ranking
 from costmodel.cli.arguments import Commands, Misused, add_output, chosen, whole
 from costmodel.cli.compare import compare, refuse_with_several
@@ -15,7 +16,6 @@ from costmodel.cli.output import print_json, print_page, write_csv, written
 from costmodel.cli.question import USAGE, add_question, cluster_names, read_asked_model, read_hardware
 from costmodel.cli.runs import runs_of
 from costmodel.cli.training import add_run
-from costmodel.records import Row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -173,7 +173,7 @@ def _write(arguments: argparse.Namespace, result: SearchResult, runs: Sequence[T
     """Write the files that were asked for; what each is, none where no plan fits."""
     if not result.ranked:
         return []
-    from costmodel.units import counted
+    from costmodel.text.units import counted
 
     files = []
     if arguments.csv:

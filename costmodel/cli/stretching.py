@@ -11,13 +11,13 @@ from costmodel.cli.arguments import Commands, Misused, add_output, chosen
 from costmodel.cli.output import Table, heading_of, print_json, print_page, whole_plan
 from costmodel.cli.question import add_question, read_asked_model, read_hardware
 from costmodel.description.dimensions import DIMENSIONS
+from costmodel.description.labels import CAPACITIES
 from costmodel.evaluation.estimation import memory_limit, of_limit
-from costmodel.words import CAPACITIES
 
 if TYPE_CHECKING:
+    from costmodel.arithmetic.named_tuples import Row
     from costmodel.description.cluster import Cluster
     from costmodel.evaluation.capacity import Capacity
-    from costmodel.records import Row
 
 
 def add(commands: Commands) -> None:
@@ -53,7 +53,7 @@ def _capacity(arguments: argparse.Namespace) -> int:
 def _page(found: Capacity) -> list[Table | str]:
     """The answer and its plan; where nothing fits, what would."""
     from costmodel.cli.ranking import offers_table
-    from costmodel.units import format_seconds
+    from costmodel.text.units import format_seconds
 
     if not found.fits:
         why = found.why_none()

@@ -71,7 +71,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         print_json({"path": str(made.path), "cells": made.cells, "resumed": made.resumed, "plans": made.plans,
                     "failed": made.failed, "mended": made.mended, "sweep_time_s": seconds})  # fmt: skip
         return codes.ANSWERED
-    from costmodel.units import counted, format_seconds
+    from costmodel.text.units import counted, format_seconds
 
     before = f" ({made.resumed:,} of them before)" if made.resumed else ""
     failed = f"; {made.failed:,} failed, the column reason says why" if made.failed else ""

@@ -30,9 +30,9 @@ from costmodel.cli.question import (
     read_plan,
 )
 from costmodel.cli.runs import amounts
-from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.evaluation.estimation import memory_limit
-from costmodel.units import counted, read_count
+from costmodel.text.errors import IllegalPlan, InvalidValue
+from costmodel.text.units import counted, read_count
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
@@ -135,7 +135,7 @@ def add(commands: Commands) -> None:
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    from costmodel.checks import choice
+    from costmodel.text.checks import choice
     from costmodel.training.cost import Tariff
     from costmodel.training.duration import time_to_train
     from costmodel.training.reliability import Reliability
@@ -178,7 +178,7 @@ def _train(arguments: argparse.Namespace) -> int:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    from costmodel.studies.servers import Stragglers
+    from costmodel.studies.parameter_servers.servers import Stragglers
     from costmodel.training.compare import compare_systems
 
     cluster = read_cluster(arguments.cluster)
@@ -215,7 +215,7 @@ def _workload(arguments: argparse.Namespace, cluster: Cluster) -> Transformer | 
 
 def _compared(found: Comparison) -> list[Table | str]:
     """Systems side by side, as a table and lines."""
-    from costmodel.units import format_bytes, format_seconds
+    from costmodel.text.units import format_bytes, format_seconds
 
     columns = ["system", "with", f"{found.unit}/s", "step", "efficiency", "memory", "fits", "sent a GPU", "updates behind"]
     priced = any(one.samples_per_price is not None for one in found.systems)
@@ -237,8 +237,8 @@ def _compared(found: Comparison) -> list[Table | str]:
 
 
 def _formula(arguments: argparse.Namespace) -> int:
-    from costmodel.errors import UnknownName
-    from costmodel.symbolic_analysis import find_formula, formula_names, matching, page
+    from costmodel.text.errors import UnknownName
+    from costmodel.tracing.sheets import find_formula, formula_names, matching, page
 
     try:
         name, formula = find_formula(arguments.name)
@@ -272,7 +272,7 @@ def _at(formula: Callable[..., object], text: str) -> tuple[float, dict[str, flo
     """A formula's result and elasticities at values such as ``a=1,b=2``."""
     import inspect
 
-    from costmodel.symbolic_analysis import elasticities
+    from costmodel.tracing.sheets import elasticities
 
     given: dict[str, float] = {}
     for pair in text.split(","):
@@ -336,7 +336,7 @@ def _shares(run: TrainingRun) -> dict[str, float | None]:
 
 def _page(run: TrainingRun) -> list[Table | str]:
     """Everything about one run, as lines and a table."""
-    from costmodel.units import format_count, format_seconds
+    from costmodel.text.units import format_count, format_seconds
 
     answer, found = run.estimate, run.goodput
     lines = [

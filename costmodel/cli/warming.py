@@ -7,7 +7,7 @@ import argparse
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands
 from costmodel.cli.output import print_json, print_page
-from costmodel.units import counted
+from costmodel.text.units import counted
 
 
 def add(commands: Commands) -> None:
@@ -23,8 +23,10 @@ def add(commands: Commands) -> None:
 def _warmup(arguments: argparse.Namespace) -> int:
     import time
 
-    from costmodel.kernels import events, rows, step_events
-    from costmodel.kernels.cache import cache_folder
+    from costmodel.simulation import pipeline_kernel as events
+    from costmodel.simulation import step_kernel as step_events
+    from costmodel.tracing import programs as rows
+    from costmodel.tracing.cache import cache_folder
 
     started = time.perf_counter()
     programs = rows.compile_all()

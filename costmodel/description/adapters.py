@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from costmodel.checks import listing
-from costmodel.errors import InvalidValue
 from costmodel.formulas.quantities import AdapterChoice
 from costmodel.formulas.transformer import precision
+from costmodel.text.checks import listing
+from costmodel.text.errors import InvalidValue
 
 KINDS = ("none", "lora", "qlora", "gptq-lora")
 """None trains every weight; the others train low-rank adapters [hu2021]_, the last two beside weights in 4 bits: in NF4, as

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from costmodel.errors import InvalidValue
 from costmodel.formulas.quantities import BucketRule
-from costmodel.units import MiB
+from costmodel.text.errors import InvalidValue
+from costmodel.text.units import MiB
 
 DISTRIBUTED_CAP = 25.0 * MiB
 """Of a bucket of PyTorch's DistributedDataParallel [bytes]."""

@@ -14,7 +14,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from costmodel.checks import flag, positive_int, real
 from costmodel.description.bucket_rules import (
     DEEPSPEED_PREFETCHED,
     DEEPSPEED_REDUCED,
@@ -24,8 +23,9 @@ from costmodel.description.bucket_rules import (
     ONEFLOW_CAP,
 )
 from costmodel.description.tensors import Integers, LocalTensors
-from costmodel.errors import InvalidValue, NotModelled
-from costmodel.units import MiB
+from costmodel.text.checks import flag, positive_int, real
+from costmodel.text.errors import InvalidValue, NotModelled
+from costmodel.text.units import MiB
 
 MOST = 10**15
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from costmodel.checks import choice, kind, listing, positive_int, real, text
 from costmodel.description.device import Device
 from costmodel.description.framework import Framework
-from costmodel.errors import InvalidValue
 from costmodel.formulas.network import nccl, rccl
 from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
-from costmodel.results import brief
-from costmodel.units import quantity
+from costmodel.text.checks import choice, kind, listing, positive_int, real, text
+from costmodel.text.errors import InvalidValue
+from costmodel.text.results import brief
+from costmodel.text.units import quantity
 
 MAX_GPUS = 10_000_000
 MAX_LEVELS = 3
 TOPOLOGIES = ("switch", "mesh", "tree")
 CHANNELS = {"volta": 12.0, "ampere": 24.0, "hopper": 24.0, "blackwell": 32.0, "blackwell-ultra": 32.0}
-"""Channels that NCCL lays over the NVLinks of a GPU: twice those of its graph search (`costmodel.solvers.nccl`)."""
+"""Channels that NCCL lays over the NVLinks of a GPU: twice those of its graph search
+(`costmodel.evaluation.collectives.nccl_solver`)."""
 OTHER_CHANNELS, PCIE_CHANNELS = 24.0, 4.0
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from costmodel.checks import filled, mapping, positive_int, real, text
-from costmodel.errors import InvalidValue, NotModelled
 from costmodel.formulas.compute import limited_clock
 from costmodel.formulas.quantities import DeviceNumbers
-from costmodel.results import brief
-from costmodel.units import quantity
+from costmodel.text.checks import filled, mapping, positive_int, real, text
+from costmodel.text.errors import InvalidValue, NotModelled
+from costmodel.text.results import brief
+from costmodel.text.units import quantity
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4")
 """Dtypes of a GEMM. fp8-block has a scale for 128 elements of an activation and for 128 x 128 of a weight, mxfp8 one for 32;

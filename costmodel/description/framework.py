@@ -6,16 +6,16 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from costmodel.checks import choice, flag, kind, listing, real, text, whole
+from costmodel.arithmetic.named_tuples import flat
 from costmodel.description.bucket_rules import RULES
 from costmodel.description.device import DTYPES
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, Dimension
 from costmodel.description.recomputation import MODULES, WHOLE, modules_of
-from costmodel.errors import InvalidValue
 from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS
 from costmodel.formulas.quantities import OwnRun, Software
-from costmodel.records import flat
-from costmodel.results import brief
+from costmodel.text.checks import choice, flag, kind, listing, real, text, whole
+from costmodel.text.errors import InvalidValue
+from costmodel.text.results import brief
 
 SPLITTING = tuple(one.column for one in DIMENSIONS if one.column not in ("data", "virtual_stages"))
 SCHEDULES = tuple(TRAITS)

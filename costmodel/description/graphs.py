@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from costmodel.checks import text
-from costmodel.errors import InvalidValue
+from costmodel.text.checks import text
+from costmodel.text.errors import InvalidValue
 
 MODULES = {"attention": "captured_attention", "mlp": "captured_mlp", "router": "captured_router"}
 """What can be captured alone, and the number of a plan that says so: experts can't, as their tokens vary."""

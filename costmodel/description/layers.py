@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from costmodel import user_files
-from costmodel.checks import listing, positive_int, real, text
-from costmodel.errors import InvalidValue
-from costmodel.results import brief
+from costmodel.text import user_files
+from costmodel.text.checks import listing, positive_int, real, text
+from costmodel.text.errors import InvalidValue
+from costmodel.text.results import brief
 
 MAX_LAYERS = 10_000
 MAX_FILE_SIZE = 16_000_000

@@ -8,14 +8,13 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from costmodel import ops
-from costmodel.checks import choice, flag, listing, plain_fields, positive_int, real, whole
+from costmodel.arithmetic import ops
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.description import bucket_rules, graphs, recomputation
 from costmodel.description.adapters import KINDS, PACKED, choice_of, targets_of
 from costmodel.description.device import DTYPES, Device
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER
 from costmodel.description.framework import ATTENTION_KINDS, CONTEXT_COMMUNICATIONS, DISPATCHERS, Framework
-from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.formulas import legality
 from costmodel.formulas.network import communication, compression
 from costmodel.formulas.pipeline import schedules
@@ -34,8 +33,9 @@ from costmodel.formulas.quantities import (
 )
 from costmodel.formulas.transformer import precision
 from costmodel.formulas.transformer.update import NEWTON_SCHULZ_STEPS
-from costmodel.records import Row
-from costmodel.results import brief
+from costmodel.text.checks import choice, flag, listing, plain_fields, positive_int, real, whole
+from costmodel.text.errors import IllegalPlan, InvalidValue
+from costmodel.text.results import brief
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
+from costmodel.arithmetic.named_tuples import as_column, as_number, stacked
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
@@ -23,8 +24,7 @@ from costmodel.formulas.quantities import (
     Software,
 )
 from costmodel.formulas.transformer import adapters
-from costmodel.records import as_column, as_number, stacked
-from costmodel.results import brief
+from costmodel.text.results import brief
 
 TOGETHER = 64
 """Own runs that are asked at a time, as arrays, which stay in a cache; so few are asked one by one."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from costmodel.checks import choice, positive_int
-from costmodel.errors import InvalidValue
+from costmodel.text.checks import choice, positive_int
+from costmodel.text.errors import InvalidValue
 
 WHOLE = ("none", "selective", "full")
 ATTENTION_CORE = "attention-core"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.checks import flag
+from costmodel.text.checks import flag
 
 if TYPE_CHECKING:
     from costmodel.description.transformer import Transformer

@@ -6,11 +6,11 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from costmodel.checks import flag, positive_int
 from costmodel.description.dimensions import DIMENSIONS
-from costmodel.errors import InvalidValue
 from costmodel.formulas.network import collectives, communication
-from costmodel.results import brief
+from costmodel.text.checks import flag, positive_int
+from costmodel.text.errors import InvalidValue
+from costmodel.text.results import brief
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster, Level

@@ -6,8 +6,7 @@ import dataclasses
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
-from costmodel.checks import choice, filled, flag, positive_int, real, text, whole
-from costmodel.errors import InvalidValue
+from costmodel.arithmetic.named_tuples import Row, made
 from costmodel.formulas.quantities import (
     AttentionNumbers,
     ExpertNumbers,
@@ -16,8 +15,9 @@ from costmodel.formulas.quantities import (
     VocabularyNumbers,
 )
 from costmodel.formulas.transformer import flops, parameters
-from costmodel.records import Row, made
-from costmodel.results import brief
+from costmodel.text.checks import choice, filled, flag, positive_int, real, text, whole
+from costmodel.text.errors import InvalidValue
+from costmodel.text.results import brief
 
 if TYPE_CHECKING:
     from pathlib import Path

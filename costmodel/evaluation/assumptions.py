@@ -6,11 +6,11 @@ import math
 from typing import NamedTuple
 
 from costmodel.catalogue.loader import efficiency_source, names, provenance
-from costmodel.checks import kind, mapping
 from costmodel.description.device import Device
 from costmodel.evaluation.error_model import NINETY, constant_error
 from costmodel.evaluation.estimation import Estimate
-from costmodel.units import GB, TB, TFLOP, format_bytes, format_seconds
+from costmodel.text.checks import kind, mapping
+from costmodel.text.units import GB, TB, TFLOP, format_bytes, format_seconds
 
 
 class Assumption(NamedTuple):

@@ -8,24 +8,24 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from costmodel.arithmetic.named_tuples import Row, changed
 from costmodel.catalogue.software import framework_on
-from costmodel.checks import kind, positive_int
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
+from costmodel.description.labels import CAPACITIES
 from costmodel.description.plan import Plan, divisors
 from costmodel.description.transformer import MAX_LAYERS, Transformer
-from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.evaluation.error_model import FIT_PROBABILITY
 from costmodel.evaluation.estimation import Estimate, estimate, lack, sentence, title
 from costmodel.evaluation.offers import Offer, offered, offers
 from costmodel.evaluation.search_result import SearchResult
 from costmodel.evaluation.search_space import TOKENS_OF_A_CONTEXT_RANK
 from costmodel.evaluation.verdicts import verdict
-from costmodel.records import Row, changed
-from costmodel.results import figure
-from costmodel.tables import headed
-from costmodel.units import counted
-from costmodel.words import CAPACITIES
+from costmodel.text.checks import kind, positive_int
+from costmodel.text.errors import IllegalPlan, InvalidValue
+from costmodel.text.results import figure
+from costmodel.text.tables import headed
+from costmodel.text.units import counted
 
 TOKENS = 128
 """Lengths that are tried are multiples of it, as kernels' tiles are."""
@@ -41,7 +41,7 @@ class Capacity:
 
     Parameters
     ----------
-    find : what was sought, one of `costmodel.words.CAPACITIES`
+    find : what was sought, one of `costmodel.description.labels.CAPACITIES`
     value : tokens, sequences, layers or GPUs; None where nothing fits
     estimate : of the best plan then; None where nothing fits
     tried : which values were tried, in words

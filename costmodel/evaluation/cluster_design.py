@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.loader import load_device
 from costmodel.catalogue.machines import machine
 from costmodel.catalogue.readings import rate_per_gpu
-from costmodel.checks import kind, positive_int, real
 from costmodel.description.cluster import MAX_GPUS, Cluster
 from costmodel.description.device import Device
 from costmodel.description.transformer import Transformer
-from costmodel.errors import CostModelError, IllegalPlan, InvalidValue
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.plan_search import search
 from costmodel.evaluation.price import BILLION, HOUR, price_per_billion_tokens
 from costmodel.evaluation.search_result import SearchResult
 from costmodel.evaluation.selection import unbeaten
-from costmodel.records import Row
-from costmodel.results import brief
+from costmodel.text.checks import kind, positive_int, real
+from costmodel.text.errors import CostModelError, IllegalPlan, InvalidValue
+from costmodel.text.results import brief
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from costmodel.checks import kind
 from costmodel.evaluation.estimation import TIME_PARTS, Estimate
+from costmodel.text.checks import kind
 
 
 class Difference(NamedTuple):

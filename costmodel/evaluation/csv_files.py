@@ -9,7 +9,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from costmodel.errors import UnreadableFile
+from costmodel.text.errors import UnreadableFile
 
 MOST_BYTES = 16 << 20
 MOST_COLUMNS, LONGEST_CELL = 200, 10_000

@@ -14,8 +14,8 @@ from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
-from costmodel.errors import CostModelError
 from costmodel.evaluation.error_model import FIT_PROBABILITY
+from costmodel.text.errors import CostModelError
 
 OF_EVERY_PLAN = (
     "global_batch", "seq_len", *(dimension.field for dimension in DIMENSIONS), "micro_batch", "zero_stage", "recompute",

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from costmodel.checks import kind, listing, positive_int, real
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
-from costmodel.errors import InvalidValue
 from costmodel.evaluation.error_model import interval
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.factors import quantities, scaled
 from costmodel.evaluation.plan_search import CHOICES, SPLIT, SearchResult, search_by_name
-from costmodel.results import brief, figure
+from costmodel.text.checks import kind, listing, positive_int, real
+from costmodel.text.errors import InvalidValue
+from costmodel.text.results import brief, figure
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -69,7 +69,7 @@ class HeatMap(NamedTuple):
         return brief(self)
 
     def plot(self, kind: str | None = None) -> go.Figure:
-        """As `costmodel.results.figure`."""
+        """As `costmodel.text.results.figure`."""
         return figure(self, kind)
 
 
@@ -113,7 +113,7 @@ class Scaling(NamedTuple):
         return brief(self)
 
     def plot(self, kind: str | None = None) -> go.Figure:
-        """As `costmodel.results.figure`."""
+        """As `costmodel.text.results.figure`."""
         return figure(self, kind)
 
 

@@ -11,13 +11,13 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from costmodel.arithmetic.dual_numbers import Dual, bare
+from costmodel.arithmetic.named_tuples import Row, as_number, flat, from_numbers, paths, replaced
 from costmodel.catalogue.loader import constant_errors, names, text_of
 from costmodel.description.device import Device
 from costmodel.description.framework import Framework
-from costmodel.dual_numbers import Dual, bare
-from costmodel.errors import InvalidValue
 from costmodel.formulas.quantities import DeviceNumbers, Number, Software
-from costmodel.records import Row, as_number, flat, from_numbers, paths, replaced
+from costmodel.text.errors import InvalidValue
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,14 +8,14 @@ import math
 from collections.abc import Sequence
 from itertools import zip_longest
 
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.software import ask
-from costmodel.checks import kind, real
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
+from costmodel.description.labels import label, part_name
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
-from costmodel.errors import InvalidValue
 from costmodel.evaluation import engine
 from costmodel.evaluation.engine import evaluate_one, evaluate_several, stretched, timed_formula, total_time
 from costmodel.evaluation.error_model import (
@@ -32,11 +32,11 @@ from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
 from costmodel.evaluation.memory_breakdown import Asked, Bill
 from costmodel.formulas.quantities import DeviceNumbers, Inputs, Memory, Number, PlanNumbers, Software, Step
 from costmodel.formulas.transformer import adapters
-from costmodel.records import Row
-from costmodel.results import figure
-from costmodel.tables import headed, table
-from costmodel.units import GiB, between, counted, format_bytes, format_seconds
-from costmodel.words import label, part_name
+from costmodel.text.checks import kind, real
+from costmodel.text.errors import InvalidValue
+from costmodel.text.results import figure
+from costmodel.text.tables import headed, table
+from costmodel.text.units import GiB, between, counted, format_bytes, format_seconds
 
 TIME_PARTS = tuple(field for field in Step._fields[1 : Step._fields.index("host") + 1])
 

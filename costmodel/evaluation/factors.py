@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from costmodel.checks import real
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.device import Device
 from costmodel.description.transformer import Transformer
-from costmodel.errors import InvalidValue
+from costmodel.text.checks import real
+from costmodel.text.errors import InvalidValue
 
 IMBALANCE = "model.expert_imbalance"
 OF_DEVICE = ("device.memory", "device.memory_bandwidth", "device.efficiency")

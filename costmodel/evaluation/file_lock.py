@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from costmodel.errors import Interrupted, NotModelled
+from costmodel.text.errors import Interrupted, NotModelled
 
 if sys.platform == "win32":
     import msvcrt

@@ -8,11 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from costmodel.checks import positive_int
 from costmodel.description.cluster import Cluster
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
-from costmodel.errors import InvalidValue
 from costmodel.evaluation import engine as engines
 from costmodel.evaluation.error_model import FIT_PROBABILITY, spread_of
 from costmodel.evaluation.estimation import NO_PLAN, Estimate, StepParts
@@ -24,6 +22,8 @@ from costmodel.evaluation.simplicity import CLOSE, simplest_first
 from costmodel.evaluation.twins import WITH_TWINS, groups_of_twins, led_by
 from costmodel.formulas.quantities import Inputs, PlanNumbers
 from costmodel.formulas.training_step import pressure
+from costmodel.text.checks import positive_int
+from costmodel.text.errors import InvalidValue
 
 MOST = 2000
 """Plans that are evaluated anew."""

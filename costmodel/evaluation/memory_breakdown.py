@@ -6,7 +6,6 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, NamedTuple
 
-from costmodel.checks import whole
 from costmodel.formulas import gradients
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import (
@@ -20,7 +19,8 @@ from costmodel.formulas.quantities import (
     Software,
 )
 from costmodel.formulas.transformer import memory as formula
-from costmodel.results import brief, figure
+from costmodel.text.checks import whole
+from costmodel.text.results import brief, figure
 
 if TYPE_CHECKING:
     import pandas

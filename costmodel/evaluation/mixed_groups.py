@@ -15,19 +15,19 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.arithmetic.named_tuples import Row, made
 from costmodel.catalogue.software import framework_on
-from costmodel.checks import kind, mapping, positive_int
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
-from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.plan_search import search
 from costmodel.formulas.network.algorithms import ring_all_reduce
-from costmodel.records import Row, made
-from costmodel.results import brief
-from costmodel.units import quantity
+from costmodel.text.checks import kind, mapping, positive_int
+from costmodel.text.errors import IllegalPlan, InvalidValue
+from costmodel.text.results import brief
+from costmodel.text.units import quantity
 
 MOST_GROUPS, MOST_SHARES = 8, 64
 

@@ -6,9 +6,9 @@ import dataclasses
 import math
 
 from costmodel.description.plan import Plan
-from costmodel.errors import CostModelError
 from costmodel.evaluation.engine import evaluate_one
 from costmodel.evaluation.estimation import Estimate
+from costmodel.text.errors import CostModelError
 
 WHY = {
     "sequence_parallel": "there are no tensor ranks to split over",

@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.machines import machine
-from costmodel.checks import kind
 from costmodel.description.cluster import Cluster
-from costmodel.errors import CostModelError
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.search_result import SearchResult
 from costmodel.evaluation.single_changes import LEANER, LEANER_TOGETHER, TRAINED_LESS, changes_of_question
-from costmodel.records import Row
+from costmodel.text.checks import kind
+from costmodel.text.errors import CostModelError
 
 SHORTEST = 256
 """Tokens below which no shorter sequence is offered."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from costmodel.checks import kind
+from costmodel.arithmetic.named_tuples import replaced
 from costmodel.evaluation.estimation import Estimate
 from costmodel.formulas.quantities import DeviceNumbers, Number, Software
 from costmodel.formulas.transformer import attention, layer
-from costmodel.records import replaced
-from costmodel.results import brief, figure
+from costmodel.text.checks import kind
+from costmodel.text.results import brief, figure
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -70,7 +70,7 @@ class Roofline(NamedTuple):
         return brief(self)
 
     def plot(self, kind: str | None = None) -> go.Figure:
-        """As `costmodel.results.figure`."""
+        """As `costmodel.text.results.figure`."""
         return figure(self, kind)
 
     @property

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from costmodel.arithmetic.named_tuples import flat, made, paths, replaced
 from costmodel.catalogue.loader import load_model
 from costmodel.catalogue.software import framework_on
-from costmodel.checks import kind, listing, plain
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
-from costmodel.errors import CostModelError, InvalidValue, UnreadableFile
 from costmodel.evaluation.csv_files import read_csv
 from costmodel.evaluation.error_model import covariance_of
 from costmodel.evaluation.run_columns import Array, Runs, common, in_common, logarithms, of_one_model, runs_of
 from costmodel.formulas.quantities import OwnRun, Software
-from costmodel.records import flat, made, paths, replaced
-from costmodel.results import brief
+from costmodel.text.checks import kind, listing, plain
+from costmodel.text.errors import CostModelError, InvalidValue, UnreadableFile
+from costmodel.text.results import brief
 
 SLOWER = {
     "compute_gemm_efficiency_scale": -1.0, "compute_attention_efficiency_scale": -1.0, "compute_elementwise_traffic": 1.0,

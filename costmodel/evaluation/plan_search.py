@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from costmodel.arithmetic.named_tuples import Row, changed
 from costmodel.catalogue.software import ask
-from costmodel.checks import choice, flag, listing, positive_int
 from costmodel.description.adapters import targets_of
 from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import DIMENSIONS
@@ -21,7 +21,6 @@ from costmodel.description.framework import Framework
 from costmodel.description.plan import COMPRESSION_PARAMETERS, Plan
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
-from costmodel.errors import InvalidValue
 from costmodel.evaluation import engine as engines
 from costmodel.evaluation.error_model import FIT_PROBABILITY, spread_of
 from costmodel.evaluation.estimation import (
@@ -41,7 +40,8 @@ from costmodel.evaluation.twins import WITH_TWINS, groups_of_twins, led_by
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import CODES
 from costmodel.formulas.quantities import Inputs, PlanNumbers
-from costmodel.records import Row, changed
+from costmodel.text.checks import choice, flag, listing, positive_int
+from costmodel.text.errors import InvalidValue
 
 SPLIT = (
     *(dimension.field for dimension in DIMENSIONS), "micro_batch", "zero_stage", "shard_group", "recompute",

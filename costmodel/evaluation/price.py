@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from costmodel.checks import kind, real
 from costmodel.evaluation.estimation import Estimate
+from costmodel.text.checks import kind, real
 
 HOUR, BILLION = 3600.0, 1e9
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from costmodel.evaluation.estimation import Estimate, fill_slopes
 from costmodel.evaluation.simplicity import TIE
-from costmodel.results import brief
+from costmodel.text.results import brief
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.arithmetic.named_tuples import stacked
 from costmodel.evaluation.engine import memory_bill, timed_formula
 from costmodel.formulas import discrepancy
 from costmodel.formulas.quantities import Inputs, Memory, ModelNumbers, OwnRun, Software, Step
-from costmodel.records import stacked
 
 Array = NDArray[Any]
 COMPARED = 128

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from costmodel.errors import UnreadableFile
+from costmodel.text.errors import UnreadableFile
 
 SEAL = b"costmodel_seal"
 """Key of the metadata whose value is the digest."""

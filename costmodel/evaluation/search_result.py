@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 
-from costmodel.checks import whole
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
+from costmodel.description.labels import alternatives, label, rejections
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
-from costmodel.errors import IllegalPlan
 from costmodel.evaluation.departures import departures
 from costmodel.evaluation.error_model import FIT_PROBABILITY
 from costmodel.evaluation.estimation import Estimate, lack, not_by_default
 from costmodel.evaluation.ranking import Standings, standings
 from costmodel.formulas.quantities import Settings
-from costmodel.records import Row
-from costmodel.results import cell, figure
-from costmodel.tables import headed, table
-from costmodel.units import counted, format_bytes, format_seconds
-from costmodel.words import alternatives, label, rejections
+from costmodel.text.checks import whole
+from costmodel.text.errors import IllegalPlan
+from costmodel.text.results import cell, figure
+from costmodel.text.tables import headed, table
+from costmodel.text.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     import pandas

@@ -18,17 +18,17 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.checks import positive_int
+from costmodel.arithmetic.named_tuples import as_number
 from costmodel.description import recomputation
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.framework import OF_EXPERTS
 from costmodel.description.plan import MOST, Plan, divisors, plan_numbers
 from costmodel.description.question import Question
-from costmodel.errors import InvalidValue
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import CODES, ONE_F_ONE_B, SCHEDULES
 from costmodel.formulas.quantities import ModelNumbers, PlanNumbers, Settings
-from costmodel.records import as_number
+from costmodel.text.checks import positive_int
+from costmodel.text.errors import InvalidValue
 
 Column = NDArray[np.float64]
 LARGEST_MICRO_BATCH = 16
@@ -407,9 +407,9 @@ def violations(
     model: ModelNumbers, settings: Settings, plans: PlanNumbers, gpus: float, rows: int
 ) -> legality.Violations:
     """The rules that plans break, in vector code where that is loaded."""
-    if "costmodel.kernels.rows" not in sys.modules:
+    if "costmodel.tracing.programs" not in sys.modules:
         return legality.violations(model, settings, plans, gpus)
-    from costmodel.kernels import rows as kernels
+    from costmodel.tracing import programs as kernels
 
     program = kernels.rules()
     scalars = kernels.scalars_of(program, kernels.Ruled(model, settings, plans, gpus))

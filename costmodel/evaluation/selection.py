@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.arithmetic.named_tuples import as_number
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.evaluation.plan_products import Product, Whole
 from costmodel.evaluation.search_space import Column
 from costmodel.evaluation.simplicity import spans_nodes
-from costmodel.records import as_number
 
 FAR = 1.3
 """Times the fastest step beyond which no error of a comparison lets a plan be tied with it."""

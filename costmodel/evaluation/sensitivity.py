@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from costmodel.checks import kind
 from costmodel.description.question import Question
-from costmodel.errors import InvalidValue
 from costmodel.evaluation.engine import evaluate_one
 from costmodel.evaluation.error_model import NINETY, constant_error
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.factors import IMBALANCE, scaled
+from costmodel.text.checks import kind
+from costmodel.text.errors import InvalidValue
 
 BALANCED, UNBALANCED = 1.0, 1.5
 """Tokens of the busiest expert rank over the mean between which an imbalance that nobody measured is varied."""

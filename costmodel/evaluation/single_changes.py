@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.description.framework import Framework
 from costmodel.description.plan import COMPRESSION_PARAMETERS, Plan, divisors
-from costmodel.records import Row
 
 GROWING = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
 """Degrees that a single change may double."""

@@ -8,18 +8,18 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.software import load_framework
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
-from costmodel.errors import CostModelError
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.plan_search import search
 from costmodel.evaluation.price import price_per_billion_tokens
 from costmodel.evaluation.search_result import SearchResult
-from costmodel.records import Row
-from costmodel.version import __version__
+from costmodel.text.errors import CostModelError
+from costmodel.text.version import __version__
 
 KINDS = {"int": "int64", "bool": "bool", "float": "float64", "str": "string", "str | int": "string", "Sequence[str]": "string"}
 """Types of columns by the annotation of a field of `Plan`."""

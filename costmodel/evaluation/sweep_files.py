@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from costmodel.errors import Interrupted, InvalidValue, NotModelled, UnreadableFile
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.evaluation import sealed_files
 from costmodel.evaluation.sweep_cells import COLUMNS
-from costmodel.records import Row
+from costmodel.text.errors import Interrupted, InvalidValue, NotModelled, UnreadableFile
 
 if TYPE_CHECKING:
     import pyarrow

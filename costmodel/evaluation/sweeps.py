@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 from costmodel.catalogue.clusters import load_cluster
 from costmodel.catalogue.loader import load_model
 from costmodel.catalogue.software import load_framework
-from costmodel.checks import kind, positive_int, real
 from costmodel.description.cluster import MAX_GPUS, Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.transformer import Transformer
-from costmodel.errors import Interrupted, InvalidValue
 from costmodel.evaluation.file_lock import only_writer
 from costmodel.evaluation.sweep_cells import Definition, Rows, run_cells
 from costmodel.evaluation.sweep_files import SweepFiles
-from costmodel.results import brief
+from costmodel.text.checks import kind, positive_int, real
+from costmodel.text.errors import Interrupted, InvalidValue
+from costmodel.text.results import brief
 
 if TYPE_CHECKING:
     import pandas

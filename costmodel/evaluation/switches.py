@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from costmodel.checks import kind, positive_int
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.description.framework import OF_EXPERTS
-from costmodel.errors import CostModelError
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.evaluation.search_result import SearchResult
 from costmodel.formulas.pipeline.schedules import SCHEDULES
-from costmodel.records import Row
+from costmodel.text.checks import kind, positive_int
+from costmodel.text.errors import CostModelError
 
 WORTH = 0.005
 """Share of a step that a change has to save to be named."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.arithmetic.named_tuples import as_number
 from costmodel.description import buckets as rules
 from costmodel.description.buckets import Call, Context, Rule
 from costmodel.description.plan import Plan
@@ -21,7 +22,6 @@ from costmodel.formulas.network import collectives, communication, compression, 
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import Factors, Layer, Number, Settings
 from costmodel.formulas.transformer import adapters, layer, low_rank
-from costmodel.records import as_number
 
 PHASES = ("forward", "backward", "recompute", "gradient sync", "after step")
 GROUPS = ("tensor", "context", "expert", "expert tensor", "pipeline", "data", "expert data", "embedding", "twin")

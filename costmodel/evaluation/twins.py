@@ -5,8 +5,8 @@ from __future__ import annotations
 import bisect
 from collections.abc import Mapping, Sequence
 
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.evaluation.selection import Found
-from costmodel.records import Row
 
 TWIN = 1e-3
 """Share of time and of memory by which twins may differ."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from costmodel.checks import kind
-from costmodel.errors import CostModelError
 from costmodel.evaluation.estimation import Estimate, estimate, lack, title
 from costmodel.evaluation.single_changes import changes_of_plan
-from costmodel.results import brief, figure
-from costmodel.tables import headed
+from costmodel.text.checks import kind
+from costmodel.text.errors import CostModelError
+from costmodel.text.results import brief, figure
+from costmodel.text.tables import headed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@ r"""Kernels of one device: matrix products, streams of bytes, and what the host 
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import DeviceNumbers, Number
 
 TILE = 64.0

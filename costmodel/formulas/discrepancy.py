@@ -9,7 +9,7 @@ How often micro-batches follow each other counts for nothing: what takes a share
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings
 from costmodel.formulas.transformer.repetition import experts_again
 

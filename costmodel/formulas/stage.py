@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.network import communication
 from costmodel.formulas.quantities import (
     DeviceNumbers,

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from costmodel.checks import whole
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.description.schedule import BACKWARD, KINDS, SEND_BACKWARD, SEND_FORWARD, SYNC
-from costmodel.records import Row
 from costmodel.simulation.playback import Timeline
 from costmodel.simulation.played_step import KINDS as ENTRIES
 from costmodel.simulation.played_step import START, STREAMS, Simulation
-from costmodel.units import GB, microsecond
+from costmodel.text.checks import whole
+from costmodel.text.units import GB, microsecond
 
 RANKS, TRANSFERS = 0, 1
 """Processes of the trace: ranks are threads of the first; transfers, which overlap, are asynchronous in the second."""

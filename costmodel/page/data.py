@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from importlib import resources
 
+from costmodel.arithmetic.named_tuples import flat
 from costmodel.description.plan import FOLLOWING, LEADING, UNDIVIDED
 from costmodel.description.question import Question
 from costmodel.description.schedule import KINDS
@@ -18,13 +19,12 @@ from costmodel.formulas.legality import violations
 from costmodel.formulas.network import communication
 from costmodel.formulas.pipeline import layout
 from costmodel.formulas.stage import outside_passes, stage_pass
-from costmodel.kernels.javascript import javascript
 from costmodel.page import kernels
 from costmodel.page.conversion import Conversion, Term
 from costmodel.page.learning import learn
 from costmodel.page.question import FORMULA, STEPS, Asked, Domain
 from costmodel.page.rules import refused_by_framework, texts
-from costmodel.records import flat
+from costmodel.tracing.javascript import javascript
 
 PRINTED: tuple[Callable[..., object], ...] = (*STEPS, violations, discrepancy.correlation)
 """Formulas of the model."""
@@ -122,7 +122,7 @@ def timeline_script() -> str:
     parameters = {formula.__name__: list(inspect.signature(formula).parameters) for formula in PLAYED}
     facts = embedded({"parameters": parameters, "kinds": KINDS})
     made = f"makeTimeline({facts}, {{{names}}}, {{play, Program, State, BLOCKING, NON_BLOCKING}})"
-    source = _printed(PLAYED) + kernels.javascript("events", "play") + static("timeline.js")
+    source = _printed(PLAYED) + kernels.javascript("pipeline_kernel", "play") + static("timeline.js")
     return f"(() => {{\n{source}\nreturn {made};\n}})()"
 
 

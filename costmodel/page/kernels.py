@@ -23,7 +23,7 @@ def javascript(module: str, kernel: str) -> str:
 
     Parameters
     ----------
-    module : of `costmodel.kernels`
+    module : of `costmodel.simulation`
     kernel : name of its function
 
     Raises
@@ -31,7 +31,7 @@ def javascript(module: str, kernel: str) -> str:
     NotImplementedError
         at a statement that has no translation yet
     """
-    source = (resources.files("costmodel.kernels") / f"{module}.py").read_text(encoding="utf-8")
+    source = (resources.files("costmodel.simulation") / f"{module}.py").read_text(encoding="utf-8")
     body = ast.parse(source).body
     functions = {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
     needed, waiting = {kernel}, [kernel]

@@ -20,9 +20,9 @@ import numpy as np
 
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
-from costmodel.errors import CostModelError, InvalidValue, NotModelled
 from costmodel.page.conversion import ANY, Conversion, Refusal, Rule, Term, Values, token
 from costmodel.page.question import HELD, Asked, Fields, domains
+from costmodel.text.errors import CostModelError, InvalidValue, NotModelled
 
 Key = tuple[tuple[str, Any], ...]
 """Changes from the base, in order."""

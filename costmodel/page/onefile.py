@@ -7,14 +7,14 @@ import html
 from importlib import import_module
 from pathlib import Path
 
+from costmodel.arithmetic.named_tuples import made
 from costmodel.catalogue.software import framework_on
-from costmodel.checks import kind, real
 from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, WRITTEN
 from costmodel.description.framework import OF_EXPERTS, Framework
+from costmodel.description.labels import FIELDS, SAID, TIED, label, part_name, spoken
 from costmodel.description.plan import FOLLOWING, Plan
 from costmodel.description.transformer import Transformer
-from costmodel.errors import InvalidValue
 from costmodel.evaluation.error_model import NINETY
 from costmodel.evaluation.estimation import TIME_PARTS, estimate, of_limit
 from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
@@ -26,11 +26,11 @@ from costmodel.page.plans import Candidates, candidates, columns
 from costmodel.page.question import Asked, Fields, unasked
 from costmodel.page.schedules import orders
 from costmodel.page.sliders import sliders
-from costmodel.records import made
-from costmodel.results import fitted
-from costmodel.units import format_seconds
-from costmodel.version import __version__
-from costmodel.words import FIELDS, SAID, TIED, label, part_name, spoken
+from costmodel.text.checks import kind, real
+from costmodel.text.errors import InvalidValue
+from costmodel.text.results import fitted
+from costmodel.text.units import format_seconds
+from costmodel.text.version import __version__
 
 PRICE = 2.5
 """Of a GPU-hour, where none is given: something to drag."""

@@ -10,9 +10,9 @@ from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
-from costmodel.errors import IllegalPlan
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.plan_search import SearchResult, search_by_name
+from costmodel.text.errors import IllegalPlan
 
 MOST = 4000
 """Plans that a page holds: so many are evaluated in a blink."""

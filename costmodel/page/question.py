@@ -8,19 +8,19 @@ import operator
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from costmodel.checks import positive_int
+from costmodel.arithmetic.named_tuples import changed, paths
 from costmodel.description.cluster import Cluster
 from costmodel.description.device import DTYPES, Device
 from costmodel.description.framework import Framework
 from costmodel.description.plan import FOLLOWING, MOST, Plan
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
-from costmodel.errors import CostModelError, InvalidValue
 from costmodel.evaluation.engine import step_formula
 from costmodel.formulas import training_step
 from costmodel.formulas.quantities import Inputs
-from costmodel.records import changed, paths
-from costmodel.units import QUANTITIES
+from costmodel.text.checks import positive_int
+from costmodel.text.errors import CostModelError, InvalidValue
+from costmodel.text.units import QUANTITIES
 
 Fields = dict[str, Any]
 """Values by the name of a field: ``tensor_parallel``, ``rail.bandwidth``, ``device.memory``."""

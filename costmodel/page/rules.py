@@ -11,10 +11,10 @@ import itertools
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.framework import SPLITTING
 from costmodel.description.plan import Plan, explain
-from costmodel.errors import CostModelError, IllegalPlan
 from costmodel.formulas.legality import Violations
 from costmodel.page.conversion import Conversion, Refusal, token
 from costmodel.page.question import Asked
+from costmodel.text.errors import CostModelError, IllegalPlan
 
 
 class _Number(int):

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.description.plan import SCHEDULES, Plan
 from costmodel.description.question import Question
 from costmodel.description.schedule import KINDS, Integers, Schedule
-from costmodel.errors import IllegalSchedule, InvalidValue
 from costmodel.page.question import Asked
-from costmodel.records import Row
 from costmodel.simulation.playback import schedule_of, stage_layers, syncs_of
+from costmodel.text.errors import IllegalSchedule, InvalidValue
 
 MOST_EVENTS = 250_000
 """Of a step that a page plays: so many are played in a blink."""

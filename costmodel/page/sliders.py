@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from costmodel.page.question import Asked
-from costmodel.units import GiB
+from costmodel.text.units import GiB
 
 FACTOR = 8.0
 """Times less and more that a rate, a delay or a capacity can be dragged to."""

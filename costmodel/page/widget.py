@@ -6,12 +6,12 @@ import html
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from costmodel.description.labels import label
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.evaluation.plan_search import search_by_name
 from costmodel.page.question import Fields
 from costmodel.page.sliders import Slider, sliders
-from costmodel.units import format_seconds
-from costmodel.words import label
+from costmodel.text.units import format_seconds
 
 if TYPE_CHECKING:
     import ipywidgets

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 import plotly.graph_objects as go
 
-from costmodel.checks import choice
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.operators import roofline
 from costmodel.evaluation.plan_search import SearchResult
@@ -16,6 +15,7 @@ from costmodel.plots.rooflines import roofline_figure
 from costmodel.plots.sensitivity import tornado_figure
 from costmodel.plots.stages import stages_figure
 from costmodel.plots.step import breakdown_figure, waterfall
+from costmodel.text.checks import choice
 
 LEADING = 5
 """Ranked plans that are drawn side by side."""

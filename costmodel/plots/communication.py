@@ -9,10 +9,10 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from costmodel.errors import InvalidValue
 from costmodel.evaluation.collectives import CollectiveTime, bus_factor
 from costmodel.plots.style import BLACK, LEGEND_BELOW, TEMPLATE, colour, dash
-from costmodel.units import format_bytes
+from costmodel.text.errors import InvalidValue
+from costmodel.text.units import format_bytes
 
 CHOSEN, MEASURED = "chosen", "measured"
 LIBRARIES = {"nccl": "NCCL", "rccl": "RCCL", "textbook": "the textbook"}

@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from costmodel.plots.style import BLUE, GREEN, GREY, TEMPLATE, VERMILLION, bytes_unit
+from costmodel.text.units import counted
 from costmodel.training.compare import Comparison
-from costmodel.units import counted
 
 PANELS = ("efficiency of a GPU", "memory of the fullest GPU", "sent by a GPU in a step", "updates that a gradient misses")
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import plotly.graph_objects as go
 
+from costmodel.description.labels import label
 from costmodel.evaluation.dimension_sweeps import Cell, HeatMap, Scaling, ScalingPoint, ideal
 from costmodel.plots.style import (
     BLACK,
@@ -21,8 +22,7 @@ from costmodel.plots.style import (
     seconds_unit,
     whiskers,
 )
-from costmodel.units import format_seconds
-from costmodel.words import label
+from costmodel.text.units import format_seconds
 
 DASH = "\N{EN DASH}"
 

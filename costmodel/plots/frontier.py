@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from costmodel.description.cluster import Cluster
-from costmodel.errors import InvalidValue
+from costmodel.description.labels import label
 from costmodel.evaluation.error_model import FIT_PROBABILITY, spread_of
 from costmodel.evaluation.plan_search import SearchResult
 from costmodel.plots.specification import filled, named, of, when
@@ -24,8 +24,8 @@ from costmodel.plots.style import (
     level,
     seconds_unit,
 )
-from costmodel.units import counted
-from costmodel.words import label
+from costmodel.text.errors import InvalidValue
+from costmodel.text.units import counted
 
 MOST_POINTS = 800
 """Points beyond which only a part of the plans off the frontier is drawn, and the figure says so."""

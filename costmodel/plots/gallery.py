@@ -51,10 +51,10 @@ from costmodel.simulation.played_step import Simulation
 from costmodel.simulation.replay import simulate
 from costmodel.simulation.transactions import Ledger, ledger
 from costmodel.studies.data_parallel import data_parallel_step
-from costmodel.studies.rematerialisation import checkpoint, curve, uniform_chain
-from costmodel.studies.servers import Stragglers, parameter_server
+from costmodel.studies.parameter_servers.servers import Stragglers, parameter_server
+from costmodel.studies.rematerialisation.study import checkpoint, curve, uniform_chain
+from costmodel.text.units import Gbit, MiB
 from costmodel.training.compare import compare_systems
-from costmodel.units import Gbit, MiB
 
 GOYAL = {8: 0.230, 16: 0.241, 32: 0.247, 64: 0.246, 128: 0.250, 256: 0.257, 352: 0.257}
 """Seconds of an iteration by GPUs: Goyal et al. 2017 (arXiv 1706.02677), figure 7, read off."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from costmodel.checks import choice
 from costmodel.evaluation.capacity import Capacity
 from costmodel.evaluation.dimension_sweeps import HeatMap, Scaling
 from costmodel.evaluation.estimation import Estimate
@@ -28,7 +27,8 @@ from costmodel.plots.traffic import link_loads, transaction_sizes
 from costmodel.simulation.playback import Timeline
 from costmodel.simulation.played_step import Simulation
 from costmodel.simulation.transactions import Ledger
-from costmodel.studies.rematerialisation import Checkpointing, Curve
+from costmodel.studies.rematerialisation.study import Checkpointing, Curve
+from costmodel.text.checks import choice
 from costmodel.training.compare import Comparison
 from costmodel.training.duration import TrainingRun
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import plotly.graph_objects as go
 
-from costmodel.checks import real
-from costmodel.errors import InvalidValue
 from costmodel.plots.style import BLACK, GREY, LEGEND_BELOW, TEMPLATE, colour, marker, whiskers
+from costmodel.text.checks import real
+from costmodel.text.errors import InvalidValue
 
 BAND = 0.1
 """Relative error that the shaded band marks."""

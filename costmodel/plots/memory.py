@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from costmodel.evaluation.memory_breakdown import PARTS, MemoryTimeline
 from costmodel.plots.style import BLACK, TEMPLATE, bytes_unit, colour, hatch
-from costmodel.units import format_bytes
+from costmodel.text.units import format_bytes
 
 
 class Part(NamedTuple):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
-from costmodel.errors import CostModelError
+from costmodel.text.errors import CostModelError
 
 WIDTH, HEIGHT, SCALE = 1000, 460, 2.0
 """Of an image, in pixels of the page, where a figure has no size of its own; and pixels of the image for each."""

@@ -23,7 +23,7 @@ from costmodel.plots.style import (
     seconds_unit,
 )
 from costmodel.simulation.playback import Timeline
-from costmodel.units import format_seconds
+from costmodel.text.units import format_seconds
 
 LOOKS = {
     FORWARD: (BLUE, "", "white"), BACKWARD: (ORANGE, "/", "black"), BACKWARD_INPUT: (SKY, "/", "black"),

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 
 from costmodel.plots.style import BLACK, BLUE, GREEN, PURPLE, SKY, TEMPLATE, VERMILLION, bytes_unit
-from costmodel.studies.rematerialisation import Checkpointing, Curve
-from costmodel.units import format_bytes
+from costmodel.studies.rematerialisation.study import Checkpointing, Curve
+from costmodel.text.units import format_bytes
 
 STYLES = {
     "optimal": (BLACK, "circle", "solid"), "sqrt": (BLUE, "square", "dash"), "recursive": (GREEN, "diamond", "dot"),
@@ -63,7 +63,7 @@ def trade(curve: Curve) -> Trade:
 
     Parameters
     ----------
-    curve : as `costmodel.studies.rematerialisation.curve` gives it
+    curve : as `costmodel.studies.rematerialisation.study.curve` gives it
     """
     factor, unit = bytes_unit(max(point.peak_bytes for points in curve.points.values() for point in points))
     once = curve.forward_time or 1.0
@@ -87,7 +87,7 @@ def memory_against_time(curve: Curve, *, most_extra: float = 5.0) -> go.Figure:
 
     Parameters
     ----------
-    curve : as `costmodel.studies.rematerialisation.curve` gives it
+    curve : as `costmodel.studies.rematerialisation.study.curve` gives it
     most_extra : end of the axis of time [forward passes]
 
     Returns
@@ -117,7 +117,7 @@ def bars(schedule: Checkpointing) -> Bars:
 
     Parameters
     ----------
-    schedule : as `costmodel.studies.rematerialisation.checkpoint` gives it
+    schedule : as `costmodel.studies.rematerialisation.study.checkpoint` gives it
     """
     factor, unit = bytes_unit(schedule.peak_bytes)
     held = zip(schedule.actions, schedule.execution.nbytes, strict=True)
@@ -138,7 +138,7 @@ def memory_of_schedule(schedule: Checkpointing) -> go.Figure:
 
     Parameters
     ----------
-    schedule : as `costmodel.studies.rematerialisation.checkpoint` gives it
+    schedule : as `costmodel.studies.rematerialisation.study.checkpoint` gives it
 
     Returns
     -------

@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
+from costmodel.description.labels import label
 from costmodel.evaluation.assumptions import Assumption, assumptions
 from costmodel.evaluation.estimation import sentence
 from costmodel.evaluation.plan_search import SearchResult
@@ -15,9 +16,8 @@ from costmodel.plots.answers import answer_figures
 from costmodel.plots.page import STYLE as FIGURES
 from costmodel.plots.page import VIEWPORT, drawing
 from costmodel.plots.style import BLUE
-from costmodel.units import counted, format_bytes, format_count, format_seconds
-from costmodel.version import __version__
-from costmodel.words import label
+from costmodel.text.units import counted, format_bytes, format_count, format_seconds
+from costmodel.text.version import __version__
 
 STYLE = f"""
 :root {{ color-scheme: light; --line: #0002; --soft: #000a; }}

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from costmodel.evaluation.operators import Roofline
 from costmodel.plots.style import BLACK, LEGEND_BELOW, TEMPLATE, colour, marker
-from costmodel.units import TB, TFLOP, format_bytes, format_seconds
+from costmodel.text.units import TB, TFLOP, format_bytes, format_seconds
 
 
 class Dot(NamedTuple):

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import plotly.graph_objects as go
 
+from costmodel.description.labels import label
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.sensitivity import Sensitivity
 from costmodel.plots.style import BLACK, BLUE, GREY, LEGEND_BELOW, TEMPLATE, VERMILLION, Drawing
-from costmodel.units import format_seconds
-from costmodel.words import label
+from costmodel.text.units import format_seconds
 
 Before = tuple[Estimate, Sequence[Sensitivity]]
 """A plan with its sensitivities."""

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from costmodel.plots.style import LEGEND_BELOW, TEMPLATE, colour, dash, marker
-from costmodel.studies.servers import ParameterServerStep
+from costmodel.studies.parameter_servers.servers import ParameterServerStep
 
 LAYOUT = {
     "template": TEMPLATE, "legend": LEGEND_BELOW,

@@ -24,7 +24,7 @@ from costmodel.plots.style import (
     seconds_unit,
 )
 from costmodel.simulation.played_step import Simulation
-from costmodel.units import GB, GiB, counted, format_seconds
+from costmodel.text.units import GB, GiB, counted, format_seconds
 
 LOOKS = ((BLUE, "solid", 2.2), (VERMILLION, "dash", 1.6), (GREEN, "dot", 1.8))
 """Okabe-Ito colour, dash and width of the lines of a row."""

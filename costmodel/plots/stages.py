@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import plotly.graph_objects as go
 
+from costmodel.description.labels import label
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.memory_breakdown import PARTS
 from costmodel.plots.style import (
@@ -19,8 +20,7 @@ from costmodel.plots.style import (
     level,
     whiskers,
 )
-from costmodel.units import format_bytes
-from costmodel.words import label
+from costmodel.text.units import format_bytes
 
 
 class Part(NamedTuple):

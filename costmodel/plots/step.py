@@ -8,6 +8,7 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 
 from costmodel.description.cluster import Cluster
+from costmodel.description.labels import label, part_name
 from costmodel.evaluation.compare import differences
 from costmodel.evaluation.estimation import TIME_PARTS, Estimate
 from costmodel.plots.specification import each, filled, named, of, when
@@ -25,8 +26,7 @@ from costmodel.plots.style import (
     Drawing,
     seconds_unit,
 )
-from costmodel.units import counted, format_seconds
-from costmodel.words import label, part_name
+from costmodel.text.units import counted, format_seconds
 
 LOOKS = {
     "forward": (BLUE, ""), "backward": (ORANGE, ""), "recompute": (BLUE, "/"), "tensor_exchange": (SKY, ""),

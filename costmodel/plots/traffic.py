@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 
 from costmodel.plots.style import BLUE, LEGEND_BELOW, TEMPLATE, VERMILLION, colour, hatch
 from costmodel.simulation.transactions import Ledger, Size
-from costmodel.units import GB, counted, format_bytes
+from costmodel.text.units import GB, counted, format_bytes
 
 BINS = 10
 """Of the histogram of sizes, in a decade."""

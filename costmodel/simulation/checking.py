@@ -8,12 +8,12 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from costmodel.checks import flag, positive_int
 from costmodel.description.dimensions import RANK_ORDER
-from costmodel.errors import CostModelError
 from costmodel.evaluation import plan_search
 from costmodel.evaluation.error_model import FIT_PROBABILITY, interval
 from costmodel.evaluation.search_result import NOT_PLAYED, Replayed, SearchResult
+from costmodel.text.checks import flag, positive_int
+from costmodel.text.errors import CostModelError
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from costmodel.arithmetic.named_tuples import as_number, replaced
 from costmodel.description.schedule import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from costmodel.evaluation import engine
 from costmodel.evaluation.estimation import Estimate
@@ -13,7 +14,6 @@ from costmodel.formulas import gradients, training_step
 from costmodel.formulas.network import communication
 from costmodel.formulas.quantities import DeviceNumbers, Memory
 from costmodel.formulas.stage import unsynchronised_pass
-from costmodel.records import as_number, replaced
 from costmodel.simulation.playback import kept_by_stages, stage_layers
 from costmodel.simulation.played_step import Floats
 

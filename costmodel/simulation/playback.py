@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from costmodel.checks import choice, kind, plain, positive_int, real, whole
+from costmodel.arithmetic.named_tuples import as_number
 from costmodel.description.schedule import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -27,7 +27,6 @@ from costmodel.description.schedule import (
     deadlocked,
     pipeline_schedule,
 )
-from costmodel.errors import InvalidValue
 from costmodel.evaluation.estimation import estimate
 from costmodel.formulas.network import communication
 from costmodel.formulas.pipeline import layout, schedules
@@ -35,11 +34,12 @@ from costmodel.formulas.pipeline.schedules import SCHEDULES
 from costmodel.formulas.quantities import Inputs, ModelNumbers, PlanNumbers, Settings, Software
 from costmodel.formulas.stage import outside_passes, stage_pass
 from costmodel.formulas.transformer import memory
-from costmodel.kernels.events import Program, played
-from costmodel.records import as_number
-from costmodel.results import figure
-from costmodel.tables import headed, table
-from costmodel.units import format_seconds
+from costmodel.simulation.pipeline_kernel import Program, played
+from costmodel.text.checks import choice, kind, plain, positive_int, real, whole
+from costmodel.text.errors import InvalidValue
+from costmodel.text.results import figure
+from costmodel.text.tables import headed, table
+from costmodel.text.units import format_seconds
 
 if TYPE_CHECKING:
     import pandas
@@ -56,7 +56,7 @@ MOST_EVENTS = 2_000_000
 MOST_SEARCHED_RANKS, MOST_SEARCHED = 1_000, 100_000
 """Ranks of an order that is searched, and micro-batches of all of them together: two seconds of work."""
 SENDS = ("non-blocking", "blocking", "rendezvous")
-"""What a rank waits for when it sends, in the order of the codes of `costmodel.kernels.events`."""
+"""What a rank waits for when it sends, in the order of the codes of `costmodel.simulation.pipeline_kernel`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -348,7 +348,7 @@ def zero_bubble_schedule(
     >>> simulate_schedule(order, 1.0, 1.0, 1.0).bubble_rate
     0.0
     """
-    from costmodel.kernels.zero_bubble import search
+    from costmodel.simulation.zero_bubble_kernel import search
 
     p = positive_int("stages", plain(stages), MOST_SEARCHED_RANKS)
     m = positive_int("micro_batches", plain(micro_batches), MOST_SEARCHED // p)

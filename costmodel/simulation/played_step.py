@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.checks import positive_int
+from costmodel.description.labels import label
 from costmodel.description.schedule import BACKWARD, FORWARD, Schedule
 from costmodel.evaluation.estimation import Estimate, title
 from costmodel.formulas.pipeline.schedules import SCHEDULES
-from costmodel.results import figure
 from costmodel.simulation.transactions import Ledger
-from costmodel.tables import headed, table
-from costmodel.units import format_seconds
-from costmodel.words import label
+from costmodel.text.checks import positive_int
+from costmodel.text.results import figure
+from costmodel.text.tables import headed, table
+from costmodel.text.units import format_seconds
 
 if TYPE_CHECKING:
     import pandas

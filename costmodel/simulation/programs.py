@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from costmodel.description.schedule import BACKWARD, Schedule
 from costmodel.formulas.transformer import layer
-from costmodel.kernels import step_events as kernel
+from costmodel.simulation import step_kernel as kernel
 from costmodel.simulation.blocks import Blocks, Move, expanded
 from costmodel.simulation.pass_times import PassTimes
 from costmodel.simulation.played_step import (

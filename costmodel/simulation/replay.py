@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from costmodel.checks import real, whole
 from costmodel.description.schedule import Schedule
-from costmodel.errors import InvalidValue, NotModelled
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.formulas.pipeline.schedules import SCHEDULES
-from costmodel.kernels import step_events as kernel
+from costmodel.simulation import step_kernel as kernel
 from costmodel.simulation.pass_times import PassTimes
 from costmodel.simulation.playback import schedule_of
 from costmodel.simulation.played_step import (
@@ -30,6 +28,8 @@ from costmodel.simulation.played_step import (
 from costmodel.simulation.programs import Programs, kernel_programs, programs_of
 from costmodel.simulation.replicas import Replicas, durations, instances_of, replicas_of, slowness
 from costmodel.simulation.transactions import Ledger, ledger_of
+from costmodel.text.checks import real, whole
+from costmodel.text.errors import InvalidValue, NotModelled
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from costmodel.checks import mapping, real, whole
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.schedule import BACKWARD
 from costmodel.evaluation.estimation import Estimate
 from costmodel.formulas.network import communication
 from costmodel.simulation.played_step import STREAMS, Floats, Integers
 from costmodel.simulation.programs import Programs
+from costmodel.text.checks import mapping, real, whole
 
 
 class Replicas(NamedTuple):

@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from costmodel.description.schedule import Schedule
-from costmodel.errors import CostModelError
 from costmodel.evaluation.estimation import Estimate
-from costmodel.kernels import step_events as kernel
+from costmodel.simulation import step_kernel as kernel
 from costmodel.simulation.playback import schedule_of
 from costmodel.simulation.played_step import START, Integers
 from costmodel.simulation.replay import Prepared, prepared
 from costmodel.simulation.transactions import Ledger
+from costmodel.text.errors import CostModelError
 
 PLAYED, FEWEST = (24, 96, 384), 6
 """Micro-batches that are played in place of more, and periods at least, until one is as the one before."""

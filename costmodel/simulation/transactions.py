@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from costmodel.catalogue.software import framework_on
-from costmodel.checks import choice, kind
 from costmodel.description import buckets as rules
 from costmodel.description.buckets import Overlap, Rule
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
+from costmodel.description.labels import label
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
-from costmodel.errors import InvalidValue, NotModelled
 from costmodel.evaluation.estimation import Estimate, estimate, title
 from costmodel.evaluation.prices import price_of
 from costmodel.evaluation.transactions import (
@@ -28,10 +27,11 @@ from costmodel.evaluation.transactions import (
     Transaction,
     rule_of_plan,
 )
-from costmodel.results import figure
-from costmodel.tables import headed, table
-from costmodel.units import format_bytes, format_seconds
-from costmodel.words import label
+from costmodel.text.checks import choice, kind
+from costmodel.text.errors import InvalidValue, NotModelled
+from costmodel.text.results import figure
+from costmodel.text.tables import headed, table
+from costmodel.text.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     import pandas

@@ -8,17 +8,17 @@ from typing import Literal
 
 import numpy as np
 
+from costmodel.arithmetic.named_tuples import as_number
 from costmodel.catalogue.software import software_that_adds_nothing
-from costmodel.checks import choice, flag, kind, positive_int, real
 from costmodel.description.buckets import cut_after
 from costmodel.description.buckets import overlap as bucketed
 from costmodel.description.cluster import Cluster
 from costmodel.description.layers import LayerChain
-from costmodel.errors import InvalidValue
 from costmodel.formulas.network import collectives, wiring
 from costmodel.formulas.quantities import NetworkNumbers
-from costmodel.records import as_number
-from costmodel.results import brief
+from costmodel.text.checks import choice, flag, kind, positive_int, real
+from costmodel.text.errors import InvalidValue
+from costmodel.text.results import brief
 
 Wiring = Literal["switch", "bus", "mesh", "cube-mesh"]
 CUBE_MESH_GPUS = 8

@@ -7,11 +7,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from costmodel.checks import listing, positive_int, real
-from costmodel.errors import CostModelError, IllegalPlan, InvalidValue
 from costmodel.formulas.systems import batch_sizes as formulas
 from costmodel.formulas.systems import training_run
-from costmodel.results import brief
+from costmodel.text.checks import listing, positive_int, real
+from costmodel.text.errors import CostModelError, IllegalPlan, InvalidValue
+from costmodel.text.results import brief
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
@@ -131,7 +131,7 @@ def fit_batch_scaling(batches: Sequence[float], steps: Sequence[float], confiden
     real("confidence", confidence, 0.5, 0.999)
     import numpy as np
 
-    from costmodel.solvers.batch_sizes import fit
+    from costmodel.training.batch_size_solver import fit
 
     *found, error = fit(np.array(sizes, float), np.array(counts, float), confidence)
     constants = [Constant(value=math.exp(one.best), low=math.exp(one.low), high=math.exp(one.high)) for one in found]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from costmodel.checks import positive_int, real
-from costmodel.description.peers import Peer
-from costmodel.errors import InvalidValue
 from costmodel.formulas.systems import churn as formulas
-from costmodel.results import brief
-from costmodel.studies.collaboration import Collaboration, collaborate
+from costmodel.studies.collaboration.peers import Peer
+from costmodel.studies.collaboration.study import Collaboration, collaborate
+from costmodel.text.checks import positive_int, real
+from costmodel.text.errors import InvalidValue
+from costmodel.text.results import brief
 
 ROUNDS = 100
 CLOSE = 1e-9

@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from costmodel.catalogue.server_systems import server_system
-from costmodel.checks import kind, positive_int, real
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.layers import LayerChain
 from costmodel.description.transformer import Transformer
-from costmodel.errors import CostModelError, InvalidValue
-from costmodel.results import brief, figure
-from costmodel.studies.servers import Stragglers
+from costmodel.studies.parameter_servers.servers import Stragglers
+from costmodel.text.checks import kind, positive_int, real
+from costmodel.text.errors import CostModelError, InvalidValue
+from costmodel.text.results import brief, figure
 from costmodel.training.systems import Settings, System
 
 

@@ -8,20 +8,20 @@ from collections.abc import Callable
 from costmodel.catalogue.server_systems import bandwidth_of, between_nodes, server_system
 from costmodel.description.cluster import Cluster
 from costmodel.description.layers import LayerChain
-from costmodel.description.peers import Peer
-from costmodel.errors import IllegalPlan, NotModelled
 from costmodel.formulas.network import traffic
 from costmodel.formulas.pipeline import schedules
 from costmodel.formulas.systems import comparison as formulas
-from costmodel.studies import staleness as stale
-from costmodel.studies.byteps_cluster import NVLinkMachine, PCIeMachine, byteps
-from costmodel.studies.collaboration import collaborate
+from costmodel.studies.collaboration.peers import Peer
+from costmodel.studies.collaboration.study import collaborate
 from costmodel.studies.data_parallel import data_parallel_step
-from costmodel.studies.downpour_sgd import downpour
+from costmodel.studies.parameter_servers import staleness as stale
+from costmodel.studies.parameter_servers.byteps_cluster import NVLinkMachine, PCIeMachine, byteps
+from costmodel.studies.parameter_servers.downpour_sgd import downpour
+from costmodel.studies.parameter_servers.sandblaster_lbfgs import sandblaster
+from costmodel.studies.parameter_servers.servers import parameter_server
+from costmodel.studies.parameter_servers.staleness import Staleness
 from costmodel.studies.partitioning import partition
-from costmodel.studies.sandblaster_lbfgs import sandblaster
-from costmodel.studies.servers import parameter_server
-from costmodel.studies.staleness import Staleness
+from costmodel.text.errors import IllegalPlan, NotModelled
 from costmodel.training.systems import Settings, System, waiting
 
 PARTITION = 4e6

@@ -5,26 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 
+from costmodel.arithmetic.named_tuples import made
 from costmodel.catalogue.server_systems import bandwidth_of, between_nodes
 from costmodel.catalogue.software import framework_on
-from costmodel.checks import positive_int, whole
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
-from costmodel.description.peers import Peer
+from costmodel.description.labels import degrees
 from costmodel.description.plan import Plan, divisors
 from costmodel.description.transformer import Transformer
-from costmodel.errors import CostModelError, IllegalPlan, NotModelled
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.evaluation.plan_search import search_by_name
-from costmodel.records import made
-from costmodel.studies import staleness as stale
-from costmodel.studies.collaboration import collaborate
-from costmodel.studies.downpour_sgd import downpour
-from costmodel.studies.sandblaster_lbfgs import sandblaster
-from costmodel.studies.servers import parameter_server
-from costmodel.studies.staleness import Staleness
+from costmodel.studies.collaboration.peers import Peer
+from costmodel.studies.collaboration.study import collaborate
+from costmodel.studies.parameter_servers import staleness as stale
+from costmodel.studies.parameter_servers.downpour_sgd import downpour
+from costmodel.studies.parameter_servers.sandblaster_lbfgs import sandblaster
+from costmodel.studies.parameter_servers.servers import parameter_server
+from costmodel.studies.parameter_servers.staleness import Staleness
+from costmodel.text.checks import positive_int, whole
+from costmodel.text.errors import CostModelError, IllegalPlan, NotModelled
 from costmodel.training.systems import Settings, System, waiting
-from costmodel.words import degrees
 
 GRADIENT_BYTES = 2.0
 """Of a gradient on the way to a server or a peer."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from costmodel.checks import kind, positive_int, real
 from costmodel.description.device import Device
-from costmodel.errors import InvalidValue
 from costmodel.formulas.systems import training_run as formulas
-from costmodel.results import brief
+from costmodel.text.checks import kind, positive_int, real
+from costmodel.text.errors import InvalidValue
+from costmodel.text.results import brief
 
 JOULES_PER_KILOWATT_HOUR = 3.6e6
 

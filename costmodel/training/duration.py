@@ -6,12 +6,12 @@ import dataclasses
 import functools
 import math
 
-from costmodel.checks import kind, real
-from costmodel.errors import InvalidValue, NotModelled
 from costmodel.evaluation.error_model import interval
 from costmodel.evaluation.estimation import Estimate
 from costmodel.formulas.systems import training_run as formulas
-from costmodel.results import brief, figure
+from costmodel.text.checks import kind, real
+from costmodel.text.errors import InvalidValue, NotModelled
+from costmodel.text.results import brief, figure
 from costmodel.training.cost import JOULES_PER_KILOWATT_HOUR, Cost, Tariff, cost
 from costmodel.training.reliability import Goodput, Reliability, goodput
 from costmodel.training.scaling_laws import ScalingLaw

@@ -7,12 +7,12 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from costmodel.checks import choice, listing, positive_int, real
-from costmodel.errors import InvalidValue
+from costmodel.arithmetic.named_tuples import as_number
 from costmodel.formulas.systems import data_parallel as formulas
 from costmodel.formulas.systems import training_run
-from costmodel.records import as_number
-from costmodel.results import brief
+from costmodel.text.checks import choice, listing, positive_int, real
+from costmodel.text.errors import InvalidValue
+from costmodel.text.results import brief
 
 if TYPE_CHECKING:
     import numpy as np

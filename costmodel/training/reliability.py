@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from costmodel.checks import choice, kind, positive_int, real
-from costmodel.errors import InvalidValue
 from costmodel.formulas.systems import reliability as formulas
-from costmodel.results import brief
+from costmodel.text.checks import choice, kind, positive_int, real
+from costmodel.text.errors import InvalidValue
+from costmodel.text.results import brief
 
 YEAR = 365.25 * 86400.0
 INTERVALS = ("daly", "young")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from costmodel.checks import choice, real
-from costmodel.errors import InvalidValue
 from costmodel.formulas.systems import scaling_laws as formulas
-from costmodel.results import brief
+from costmodel.text.checks import choice, real
+from costmodel.text.errors import InvalidValue
+from costmodel.text.results import brief
 
 FORMS = ("additive", "joint")
 

@@ -6,9 +6,9 @@ import dataclasses
 
 from costmodel.description.framework import ServerSystem
 from costmodel.formulas.systems import comparison as formulas
-from costmodel.results import brief
-from costmodel.studies.servers import Stragglers
-from costmodel.studies.staleness import Staleness
+from costmodel.studies.parameter_servers.servers import Stragglers
+from costmodel.studies.parameter_servers.staleness import Staleness
+from costmodel.text.results import brief
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

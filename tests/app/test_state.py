@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from costmodel import InvalidValue, load_model
 from costmodel.app.answer import answered, command, difference, factors_of
 from costmodel.app.state import SLIDERS, SORTS, TABS, State, read_fields, read_state, write_fields
-from costmodel.errors import CostModelError
+from costmodel.text.errors import CostModelError
 
 SMALL = "model=llama3-8b&gpus=16&batch=64"
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from costmodel.description.peers import Peer
-from costmodel.solvers import collaboration as solver
-from costmodel.studies.collaboration import collaborate
+from costmodel.studies.collaboration import solver as solver
+from costmodel.studies.collaboration.peers import Peer
+from costmodel.studies.collaboration.study import collaborate
 
 pytest.importorskip("pytest_benchmark")
 

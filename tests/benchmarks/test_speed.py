@@ -8,11 +8,11 @@ import pytest
 
 from costmodel import Plan, load_cluster, load_framework, load_model, sweep
 from costmodel.description.question import Question
-from costmodel.errors import IllegalPlan
 from costmodel.evaluation import engine
 from costmodel.evaluation.estimation import estimate
 from costmodel.evaluation.plan_search import search
 from costmodel.formulas.quantities import PlanNumbers
+from costmodel.text.errors import IllegalPlan
 
 pytest.importorskip("pytest_benchmark")
 
@@ -67,7 +67,7 @@ def test_engine(benchmark, name):
 @pytest.mark.parametrize("compression", ["none", "power-sgd"])
 def test_every_part_on_one_core(benchmark, compression):
     """The vector code alone, in blocks that fit in a cache."""
-    from costmodel.kernels import rows
+    from costmodel.tracing import programs as rows
 
     inputs, table = question(64 * engine.CHUNK)
     inputs = inputs._replace(settings=Plan(global_batch=1024, seq_len=8192, compression=compression).settings(FRAMEWORK))
@@ -176,9 +176,9 @@ def test_ledger_of_larger_zero_2_steps(benchmark, name, destinations):
 
 STARTS = {
     "import": "import costmodel",
-    "cold": "from costmodel.kernels import rows; rows.ranking(False), rows.rules()",
-    "cold, every program": "from costmodel.kernels import rows; rows.compile_all()",
-    "warm": "from costmodel.kernels import rows; rows.ranking(False), rows.rules()",
+    "cold": "from costmodel.tracing import programs; programs.ranking(False), rows.rules()",
+    "cold, every program": "from costmodel.tracing import programs; programs.compile_all()",
+    "warm": "from costmodel.tracing import programs; programs.ranking(False), rows.rules()",
     "first answer": "from costmodel.cli import main; main('search llama3-70b --cluster dgx-h100 --gpus 64 --global-batch 1024 "
     "--seq-len 8192'.split())",
 }

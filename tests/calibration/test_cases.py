@@ -19,7 +19,7 @@ from calibration.fit.problem import cluster_name, fabric_of
 from calibration.validate.command import LEAST_PREDICTED, QUOTED
 from calibration.validate.predictions import columns_of, evaluated, logged_memory
 from costmodel import estimate
-from costmodel.errors import CostModelError, NotModelled
+from costmodel.text.errors import CostModelError, NotModelled
 
 FILES = default_files()
 KORTHIKANTI = read_runs(QUOTED / "korthikanti2022_table5.csv")

@@ -23,10 +23,10 @@ from calibration.fit.operators import (
     read_micro,
 )
 from calibration.validate.command import QUOTED
-from costmodel.errors import CostModelError, UnreadableFile
+from costmodel.evaluation import own_runs_fit as fitting
 from costmodel.evaluation.error_model import NINETY
-from costmodel.solvers import fitting
-from costmodel.solvers.fitting import Constant, Fit, fit
+from costmodel.evaluation.own_runs_fit import Constant, Fit, fit
+from costmodel.text.errors import CostModelError, UnreadableFile
 
 NOISE = 0.02
 EFFICIENCIES = Path(costmodel.__file__).parent / "catalogue" / "efficiencies.toml"

@@ -20,7 +20,7 @@ from calibration.validate.metrics import (
     summary,
     verdicts,
 )
-from costmodel.units import GiB
+from costmodel.text.units import GiB
 
 BASE = read_runs(QUOTED / "korthikanti2022_table5.csv")[0]
 

@@ -21,8 +21,8 @@ from costmodel.catalogue.clusters import load_cluster
 from costmodel.catalogue.loader import load_device
 from costmodel.description.cluster import Level
 from costmodel.description.networks import load_network
-from costmodel.errors import UnreadableFile
 from costmodel.studies.data_parallel import data_parallel_step
+from costmodel.text.errors import UnreadableFile
 
 PROFILES = DEFAULT_FOLDER / "seeds" / "profiles"
 FIGURE = DEFAULT_FOLDER / "seeds" / communication.NAME

@@ -16,7 +16,7 @@ from calibration.fit.earlier_sweeps import read_earlier
 from calibration.fit.node_collectives import fit_links, read_collectives
 from calibration.fit.node_collectives import predict as predict_collective
 from calibration.fit.operator_command import errors
-from costmodel.errors import UnreadableFile
+from costmodel.text.errors import UnreadableFile
 
 measured = pytest.mark.skipif(not (DEFAULT_FOLDER / "micro").is_dir(), reason="no reference folder beside the checkout")
 TRUE = {"gemm.bf16": 0.7, "gemm_output.bf16": 4e-10, "gemm_depth.bf16": 150.0, "product_memory": 0.7}

@@ -10,7 +10,7 @@ import pytest
 from calibration.data import reference
 from calibration.data.runs import NUMERIC, REQUIRED, read_runs, usable
 from calibration.validate.command import QUOTED, gather
-from costmodel.errors import UnreadableFile
+from costmodel.text.errors import UnreadableFile
 
 KORTHIKANTI = QUOTED / "korthikanti2022_table5.csv"
 MEGATRON = reference.DEFAULT_FOLDER / "runs" / "megatron_tables.csv"

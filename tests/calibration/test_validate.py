@@ -21,7 +21,7 @@ from calibration.fit.operators import Operator
 from calibration.validate import command as validation
 from calibration.validate import figures
 from calibration.validate.command import QUOTED, markdown, report
-from costmodel.solvers.fitting import Constant, Fit
+from costmodel.evaluation.own_runs_fit import Constant, Fit
 
 FILES = sorted(QUOTED.glob("*.csv"))
 NAMES = [str(path) for path in FILES]

@@ -11,8 +11,8 @@ import pytest
 
 from costmodel.catalogue import clusters, loader
 from costmodel.description.device import Efficiency
-from costmodel.errors import CostModelError, InvalidValue, UnknownName, UnreadableFile
 from costmodel.formulas.compute import base_product_rate, grouped_product_rate, product_rate
+from costmodel.text.errors import CostModelError, InvalidValue, UnknownName, UnreadableFile
 
 GB, GiB = 1e9, 2**30
 KINDS = {"specified", "measured", "derived", "assumed"}

@@ -14,7 +14,7 @@ from costmodel.catalogue import loader
 from costmodel.catalogue.changes import differences, replace
 from costmodel.catalogue.machines import instance, machine, on_network
 from costmodel.evaluation.cluster_design import candidates
-from costmodel.units import QUANTITIES, quantity
+from costmodel.text.units import QUANTITIES, quantity
 from tests.commanding import strict
 
 approx = pytest.approx

@@ -10,7 +10,7 @@ from costmodel.catalogue import loader
 from costmodel.catalogue.spellings import is_hub_id, shape_name
 from costmodel.cli import FAMILIES, build_parser
 from costmodel.cli.arguments import BRIEF
-from costmodel.errors import UnknownName
+from costmodel.text.errors import UnknownName
 from tests.commanding import strict
 
 WORK = ["--global-batch", "64", "--seq-len", "2048"]

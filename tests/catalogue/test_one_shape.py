@@ -11,8 +11,8 @@ from costmodel import Plan, estimate, load_cluster, load_model, search
 from costmodel.app.server import read_upload
 from costmodel.app.state import read_fields, write_fields
 from costmodel.catalogue import loader
-from costmodel.errors import UnknownName
 from costmodel.evaluation.departures import departures
+from costmodel.text.errors import UnknownName
 from tests.commanding import strict
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "reference" / "hf"

@@ -10,10 +10,10 @@ from costmodel.catalogue.loader import cluster_with, link_bandwidth, names
 from costmodel.catalogue.software import CONSTANTS, framework_names
 from costmodel.description.cluster import Level
 from costmodel.description.topology import Group
-from costmodel.errors import CostModelError
 from costmodel.evaluation.collectives import collective_time
 from costmodel.formulas import compute
 from costmodel.formulas.transformer import attention
+from costmodel.text.errors import CostModelError
 
 MOST_MFU, MOST_HFU = 0.70, 0.80
 """Of 16-bit training: above what any run of this size was published at, dense products alone reaching 75 to 85 %."""

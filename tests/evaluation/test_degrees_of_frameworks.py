@@ -16,9 +16,9 @@ from costmodel import (
     load_model,
     search,
 )
+from costmodel.arithmetic.named_tuples import flat
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.formulas.quantities import Software
-from costmodel.records import flat
 
 MODEL, MIXTURE = load_model("llama3-8b"), load_model("mixtral-8x7b")
 EIGHT = load_cluster("dgx-h100", gpus=8)

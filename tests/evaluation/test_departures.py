@@ -21,8 +21,8 @@ from costmodel import (
 from costmodel.catalogue.changes import replace
 from costmodel.catalogue.machines import room
 from costmodel.catalogue.software import ask
-from costmodel.errors import CostModelError
 from costmodel.evaluation.departures import OF_EVERY_PLAN, departures, varying
+from costmodel.text.errors import CostModelError
 
 MODEL = load_model("llama3-8b")
 NODE = load_cluster("dgx-h100", gpus=8)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from costmodel import Plan, estimate, load_cluster, load_model
+from costmodel.arithmetic.named_tuples import flat, nested
 from costmodel.evaluation.error_model import covariance_of, device_errors
 from costmodel.formulas import training_step
 from costmodel.formulas.quantities import DeviceNumbers, Software
-from costmodel.records import flat, nested
 
 DRAWS, SMALL = 10_000, 1e-3
 QUESTIONS = [

@@ -30,8 +30,8 @@ from costmodel.evaluation.selection import unbeaten
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS
 from costmodel.formulas.transformer import memory
-from costmodel.kernels.rows import Ruled
-from costmodel.kernels.tape import needed, trace
+from costmodel.tracing.programs import Ruled
+from costmodel.tracing.tape import needed, trace
 from tests.agreement import plans
 from tests.drawing import quick
 

@@ -16,11 +16,11 @@ import pytest
 
 from costmodel import InvalidValue, load_cluster, replace, sweep
 from costmodel.cli import codes
-from costmodel.errors import Interrupted, UnreadableFile
 from costmodel.evaluation import sealed_files
 from costmodel.evaluation.file_lock import only_writer
 from costmodel.evaluation.sweep_cells import COLUMNS
 from costmodel.evaluation.sweep_files import SweepFiles
+from costmodel.text.errors import Interrupted, UnreadableFile
 
 pytest.importorskip("pyarrow")
 import pyarrow.parquet

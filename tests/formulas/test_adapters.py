@@ -9,7 +9,6 @@ import pytest
 import costmodel
 from costmodel import Plan
 from costmodel.description.adapters import GROUPS, NAMED, PACKED, choice_of, targets_of
-from costmodel.errors import CostModelError
 from costmodel.formulas.transformer.activations import layer_activations, retained_inputs
 from costmodel.formulas.transformer.adapters import (
     adapter_parameters,
@@ -20,6 +19,7 @@ from costmodel.formulas.transformer.adapters import (
 from costmodel.formulas.transformer.flops import forward_flop_per_token
 from costmodel.formulas.transformer.launches import adapting
 from costmodel.formulas.transformer.update import layer_flop, newton_schulz_flop
+from costmodel.text.errors import CostModelError
 
 
 def counted(model: str, rank: int, targets: str) -> float:

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from costmodel.arithmetic.named_tuples import replaced
 from costmodel.catalogue.software import software_that_adds_nothing
 from costmodel.description.cluster import Level as LevelOfCluster
+from costmodel.evaluation.collectives import block_solver as binary
+from costmodel.evaluation.collectives.block_solver import binary_blocks_all_reduce
 from costmodel.formulas.network import algorithms, bounds, collectives
 from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
-from costmodel.records import replaced
-from costmodel.solvers import blocks as binary
-from costmodel.solvers.blocks import binary_blocks_all_reduce
 
 approx = pytest.approx
 

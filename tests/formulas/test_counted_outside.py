@@ -8,12 +8,12 @@ import itertools
 import pytest
 
 from costmodel import Plan, estimate, load_cluster, load_framework, load_model
+from costmodel.arithmetic.named_tuples import replaced
 from costmodel.catalogue.communication import constants_of_a_step
 from costmodel.formulas import training_step
 from costmodel.formulas.network import communication
 from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
 from costmodel.formulas.transformer import attention, layer, memory
-from costmodel.records import replaced
 
 BANDWIDTH = 1e9
 NETWORK = NetworkNumbers(*(LevelNumbers(size, 0.0, BANDWIDTH) for size in (64.0, 128.0, 1e7)))

@@ -7,9 +7,9 @@ import math
 import hypothesis.strategies as st
 from hypothesis import given
 
+from costmodel.arithmetic.named_tuples import flat, paths, replaced
 from costmodel.formulas import training_step
 from costmodel.formulas.quantities import Software
-from costmodel.records import flat, paths, replaced
 from tests.drawing import legal, questions, quick
 
 SAVES = {

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 
 from costmodel import Plan, estimate, load_cluster, load_device, load_framework, load_model
+from costmodel.arithmetic.named_tuples import replaced
 from costmodel.evaluation.operators import roofline
 from costmodel.formulas.transformer import attention, flops
-from costmodel.records import replaced
 
 
 @pytest.mark.parametrize(("older", "least", "most"), [(0.0, 0.5, 0.75), (1.0, 0.32, 0.38)])

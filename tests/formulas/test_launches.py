@@ -3,9 +3,9 @@
 import pytest
 
 from costmodel import Plan, load_cluster, load_framework, load_model
+from costmodel.arithmetic.named_tuples import replaced
 from costmodel.formulas.training_step import layer_pass
 from costmodel.formulas.transformer.launches import hooking, layer_launches
-from costmodel.records import replaced
 
 DENSE, SPARSE = load_model("llama3-8b"), load_model("mixtral-8x7b")
 FRAMEWORK = load_framework("megatron-core")

@@ -8,8 +8,8 @@ import pytest
 
 from costmodel import Plan, estimate, load_cluster, load_device, load_model
 from costmodel.catalogue.loader import read_device_file
-from costmodel.errors import CostModelError
 from costmodel.formulas.compute import limited_clock
+from costmodel.text.errors import CostModelError
 
 
 def test_half_the_power_leaves_the_cube_root_of_a_half_and_more_power_adds_nothing():

@@ -6,12 +6,12 @@ import inspect
 import pytest
 
 from costmodel import Plan, Transformer, estimate, ledger, load_cluster, load_framework
+from costmodel.arithmetic.named_tuples import paths, replaced
 from costmodel.formulas import training_step
 from costmodel.formulas.network import collectives, communication, nccl
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers, Place, Software
 from costmodel.formulas.transformer import activations, flops, memory, parameters
-from costmodel.records import paths, replaced
 from tests.seeds import rows
 
 MEGATRON = load_framework("megatron-lm-2021")

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 
 from costmodel import load_framework
+from costmodel.arithmetic.named_tuples import replaced
 from costmodel.catalogue.communication import constants_of_a_step
 from costmodel.formulas.network import collectives, traffic
 from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
-from costmodel.records import replaced
 
 NETWORK = NetworkNumbers(LevelNumbers(4.0, 1e-6, 4e11), LevelNumbers(16.0, 5e-6, 5e10), LevelNumbers(1e7, 9e-6, 2.5e10))
 QUIET = {"network_quality": 1.0, "host_collective_launch": 0.0, "network_latency": 0.0, "network_node_latency": 0.0}

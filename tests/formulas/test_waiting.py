@@ -5,12 +5,12 @@ import dataclasses
 import pytest
 
 from costmodel import Plan, estimate, load_cluster, load_framework, load_model
+from costmodel.arithmetic.named_tuples import replaced
+from costmodel.evaluation.collectives import nccl_solver as nccl
 from costmodel.formulas.network.communication import layer_exchange
 from costmodel.formulas.training_step import OVERLAPPED_EXPERTS, layer_pass
 from costmodel.formulas.transformer import memory
 from costmodel.formulas.transformer.launches import OF_HOOKS
-from costmodel.records import replaced
-from costmodel.solvers import nccl
 
 MODEL = load_model("llama3-8b")
 CLUSTER = load_cluster("dgx-h100", gpus=512)

@@ -9,7 +9,7 @@ import pytest
 
 from costmodel.description.huggingface import read_config
 from costmodel.description.transformer import Transformer
-from costmodel.errors import InvalidValue, NotModelled, UnreadableFile
+from costmodel.text.errors import InvalidValue, NotModelled, UnreadableFile
 
 MODELS = Path(__file__).parents[2] / "costmodel" / "catalogue" / "models"
 

@@ -12,7 +12,7 @@ from costmodel.catalogue.changes import replace
 from costmodel.description.huggingface import FAMILIES, read
 from costmodel.description.huggingface.refused import REFUSED
 from costmodel.description.tensors import parameter_tensors
-from costmodel.errors import CostModelError, NotModelled
+from costmodel.text.errors import CostModelError, NotModelled
 
 HERE = Path(__file__).resolve()
 REAL = HERE.parents[3] / "shared" / "reference" / "hf"

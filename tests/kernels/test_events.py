@@ -18,9 +18,9 @@ from costmodel.description.schedule import (
     custom_schedule,
     pipeline_schedule,
 )
-from costmodel.errors import IllegalSchedule, InvalidValue
 from costmodel.formulas.pipeline import schedules
 from costmodel.simulation.playback import SENDS, simulate_schedule
+from costmodel.text.errors import IllegalSchedule, InvalidValue
 
 quick = settings(deadline=None, max_examples=200, derandomize=True)
 SENT, RECEIVED = (SEND_FORWARD, SEND_BACKWARD), (RECEIVE_FORWARD, RECEIVE_BACKWARD)

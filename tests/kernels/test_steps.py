@@ -9,8 +9,8 @@ from hypothesis import given, settings
 
 pytest.importorskip("numba")
 
-from costmodel.kernels import step_events
-from costmodel.kernels.step_events import BEGUN, DONE, LOAD, START, STREAMS, TIME, WAIT, WORK_LOAD
+from costmodel.simulation import step_kernel as step_events
+from costmodel.simulation.step_kernel import BEGUN, DONE, LOAD, START, STREAMS, TIME, WAIT, WORK_LOAD
 
 WORK = 0
 """What a rank does besides starts and waits."""

@@ -9,15 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from costmodel import Plan, load_cluster, load_framework, load_model, ops
+from costmodel import Plan, load_cluster, load_framework, load_model
+from costmodel.arithmetic import ops
+from costmodel.arithmetic.named_tuples import flat, nested
 from costmodel.description.question import Question
 from costmodel.evaluation.engine import flatten
 from costmodel.formulas import training_step
 from costmodel.formulas.quantities import Inputs, LevelNumbers, NetworkNumbers
-from costmodel.kernels import machine_code, rows
-from costmodel.kernels.fields import INNER, LANES, OUTER
-from costmodel.kernels.tape import needed, supports, trace
-from costmodel.records import flat, nested
+from costmodel.tracing import machine_code
+from costmodel.tracing import programs as rows
+from costmodel.tracing.fields import INNER, LANES, OUTER
+from costmodel.tracing.tape import needed, supports, trace
 
 
 def compiled(formula, results, tmp_path, monkeypatch):
@@ -152,4 +154,4 @@ def test_warmup_compiles_every_program_and_says_where(run, tmp_path):
     assert said["programs"] == 10
     assert run("warmup")[0] == 0
     kept = {path.name.partition("-")[0] for path in Path(said["folder"]).iterdir()}
-    assert {"ranking", "every", "total", "rules", "least", "events", "step_events"} <= kept
+    assert {"ranking", "every", "total", "rules", "least", "pipeline_kernel", "step_kernel"} <= kept

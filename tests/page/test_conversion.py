@@ -14,6 +14,7 @@ import subprocess
 import pytest
 
 import costmodel
+from costmodel.description.labels import label
 from costmodel.description.recomputation import MODULES
 from costmodel.page.data import script, static
 from costmodel.page.learning import learn
@@ -22,7 +23,6 @@ from costmodel.page.rules import texts
 from costmodel.plots import frontier, step
 from costmodel.plots.embedded import CHARTS as CHARTS_AS_DATA
 from costmodel.plots.specification import filled, named
-from costmodel.words import label
 from tests.page.questions import asked_of_library, difference, drawn
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import costmodel
+from costmodel.description.labels import label
 from costmodel.description.plan import SCHEDULES
 from costmodel.page.question import HELD as UNCHANGED
-from costmodel.words import label
 from tests.browser import Browser, opened
 from tests.page.questions import asked_of_library, difference, drawn
 

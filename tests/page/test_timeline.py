@@ -95,8 +95,8 @@ def test_orders_too_long_to_be_played_in_a_blink_are_left_out(monkeypatch):
 
 
 def test_a_kernel_is_printed_statement_by_statement():
-    script = kernels.javascript("events", "play")
-    source = (kernels.resources.files("costmodel.kernels") / "events.py").read_text()
+    script = kernels.javascript("pipeline_kernel", "play")
+    source = (kernels.resources.files("costmodel.simulation") / "pipeline_kernel.py").read_text()
     functions = [node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
     assert [name for name in functions if f"function {name}(" not in script] == ["played", "compile_ahead"]  # of NumPy
     assert "now += program.duration[e];" in script

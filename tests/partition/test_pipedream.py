@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costmodel.description.layers import ChainLayer, LayerChain
-from costmodel.errors import CostModelError, IllegalPlan, InvalidValue
 from costmodel.studies.partitioning import graph, partition, pipedream
+from costmodel.text.errors import CostModelError, IllegalPlan, InvalidValue
 
 SEEDS = Path(__file__).parents[3] / "shared" / "reference" / "seeds"
 needs_profiles = pytest.mark.skipif(not SEEDS.is_dir(), reason="the published profiles are not beside this repository")

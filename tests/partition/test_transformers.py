@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from costmodel import Plan, Transformer, load_cluster, load_framework, load_model
 from costmodel.description.layers import ChainLayer, LayerChain
-from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.formulas.network import communication
 from costmodel.formulas.pipeline import layout
 from costmodel.formulas.training_step import layer_pass
 from costmodel.formulas.transformer import layer
 from costmodel.formulas.transformer.parameters import total_parameters
 from costmodel.studies.partitioning import balanced_stages, partition, transformer_chain, transformers
+from costmodel.text.errors import IllegalPlan, InvalidValue
 
 FRAMEWORK = load_framework("megatron-core")
 

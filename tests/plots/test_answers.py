@@ -19,7 +19,7 @@ from calibration.data.runs import read_runs
 from costmodel.plots import dimension_sweeps as sweep
 from costmodel.plots import frontier, measured, sensitivity, stages, step
 from costmodel.plots import rooflines as roofs
-from costmodel.units import GiB
+from costmodel.text.units import GiB
 
 MODEL, CLUSTER = load_model("llama3-70b"), load_cluster("dgx-h100", gpus=64)
 QUESTION = {"global_batch": 1024, "seq_len": 8192}

@@ -3,8 +3,8 @@
 import pytest
 
 from costmodel.plots.rematerialisation import STYLES, bars, memory_against_time, memory_of_schedule, trade
-from costmodel.studies.rematerialisation import checkpoint, curve, uniform_chain
-from costmodel.units import MiB
+from costmodel.studies.rematerialisation.study import checkpoint, curve, uniform_chain
+from costmodel.text.units import MiB
 
 CHAIN = uniform_chain(16, 1e-3, MiB)
 

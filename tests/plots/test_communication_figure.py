@@ -3,9 +3,9 @@
 import pytest
 
 from costmodel import load_cluster
-from costmodel.errors import InvalidValue
 from costmodel.evaluation.collectives import collective_time
 from costmodel.plots.communication import communication_figure, message_sweep
+from costmodel.text.errors import InvalidValue
 
 ANSWERS = [collective_time("all-reduce", 2.0**power, 8, load_cluster("dgx-h100")) for power in range(15, 34)]
 

@@ -10,7 +10,7 @@ pytest.importorskip("plotly")
 
 from costmodel.evaluation.assumptions import assumptions
 from costmodel.plots.report import report, report_page
-from costmodel.units import between
+from costmodel.text.units import between
 
 QUESTION = ("llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--global-batch", "64", "--seq-len", "8192")
 

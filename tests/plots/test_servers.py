@@ -12,7 +12,7 @@ from costmodel.plots.servers import (
     waiting_against_delay,
     waiting_by_delay,
 )
-from costmodel.studies.servers import Stragglers, parameter_server
+from costmodel.studies.parameter_servers.servers import Stragglers, parameter_server
 
 POINTS = [
     Point("one", "BytePS", 8, 50.0, 48.0), Point("one", "BytePS", 2, 20.0, 25.0), Point("one", "PS", 2, 5.0, None),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from costmodel import load_cluster, load_model, search
-from costmodel.errors import CostModelError
 from costmodel.formulas.systems import batch_sizes as formulas
+from costmodel.text.errors import CostModelError
 from costmodel.training.batch_size import batch_frontier, batch_scaling, fit_batch_scaling
 
 BATCHES = (64, 128, 256, 512, 1024, 2048, 4096, 8192)

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.description.peers import Peer
-from costmodel.errors import InvalidValue
 from costmodel.formulas.systems import churn as formulas
-from costmodel.kernels import churn as kernel
+from costmodel.studies.collaboration.peers import Peer
+from costmodel.text.errors import InvalidValue
 from costmodel.training.churn import collaborate_with_churn
+from tests.training import churn_kernel as kernel
 
 HOUR = 3600.0
 

@@ -6,10 +6,10 @@ from costmodel import estimate, load_cluster, load_device, load_model, load_netw
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.layers import ChainLayer, LayerChain
 from costmodel.description.plan import Plan
-from costmodel.errors import CostModelError, InvalidValue
 from costmodel.plots.comparison import Hours, compared_systems, comparison_bars, hours_against_machines
+from costmodel.studies.parameter_servers.servers import Stragglers
 from costmodel.studies.partitioning import partition
-from costmodel.studies.servers import Stragglers
+from costmodel.text.errors import CostModelError, InvalidValue
 from costmodel.training.compare import compare_systems, rows_of
 
 SYNCHRONOUS = ("all-reduce", "ZeRO-1", "parameter server, synchronous", "BytePS", "GPipe", "Sandblaster")

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from costmodel.errors import CostModelError, InvalidValue
 from costmodel.formulas.systems import distbelief as formulas
-from costmodel.kernels import distbelief as kernel
-from costmodel.studies.downpour_sgd import StepsCurve, downpour
-from costmodel.studies.sandblaster_lbfgs import sandblaster
-from costmodel.studies.servers import Stragglers
+from costmodel.studies.parameter_servers import distbelief_kernel as kernel
+from costmodel.studies.parameter_servers.downpour_sgd import StepsCurve, downpour
+from costmodel.studies.parameter_servers.sandblaster_lbfgs import sandblaster
+from costmodel.studies.parameter_servers.servers import Stragglers
+from costmodel.text.errors import CostModelError, InvalidValue
 
 SPEECH = 4.0 * 41.8e6
 DOWNPOUR = {"compute_time": 1.0, "replicas": 20, "servers": 256, "bandwidth": 125e6, "machines_per_replica": 2}

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from costmodel.errors import InvalidValue
 from costmodel.formulas.systems import reliability as formulas
-from costmodel.kernels import reliability as kernel
+from costmodel.text.errors import InvalidValue
 from costmodel.training.reliability import YEAR, Reliability, goodput
+from tests.training import reliability_kernel as kernel
 
 quick = settings(deadline=None, max_examples=60, derandomize=True)
 HOUR, DAY = 3600.0, 86400.0

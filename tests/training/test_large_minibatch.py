@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from costmodel import data_parallel_step, load_cluster, load_device, load_network
-from costmodel.errors import InvalidValue
+from costmodel.text.errors import InvalidValue
 from costmodel.training.large_minibatch import LinearScalingWarning, goyal_schedule
 
 FIGURE_7 = {8: 0.230, 16: 0.241, 32: 0.247, 64: 0.246, 128: 0.250, 256: 0.257}  # GPUs: s, digitised to 0.3 ms

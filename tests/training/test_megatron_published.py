@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import brentq
 
 from costmodel import Plan, Transformer, estimate, load_cluster, load_framework, load_model
-from costmodel.records import flat, replaced
+from costmodel.arithmetic.named_tuples import flat, replaced
 
 # Megatron-LM in 2019: figure 5, per cent of linear; 8 sequences of 1024 tokens a replica, on DGX-2
 

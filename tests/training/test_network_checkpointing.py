@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costmodel import load_device, load_network, uniform_chain
-from costmodel.description.condense import articulation_points, condensed
 from costmodel.description.layers import ChainLayer, LayerChain
-from costmodel.errors import InvalidValue
-from costmodel.studies.network_checkpointing import checkpoint_network
-from costmodel.studies.rematerialisation import checkpoint
+from costmodel.studies.rematerialisation.blocks import articulation_points, condensed
+from costmodel.studies.rematerialisation.networks import checkpoint_network
+from costmodel.studies.rematerialisation.study import checkpoint
+from costmodel.text.errors import InvalidValue
 
 
 @pytest.fixture(scope="module")

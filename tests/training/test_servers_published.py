@@ -10,9 +10,9 @@ import pytest
 
 from costmodel import load_cluster, load_network, parameter_server
 from costmodel.catalogue.server_systems import server_system, server_systems
-from costmodel.errors import InvalidValue
 from costmodel.formulas.systems.server_exchange import exchange_time, requests_time
-from costmodel.studies.byteps_cluster import byteps
+from costmodel.studies.parameter_servers.byteps_cluster import byteps
+from costmodel.text.errors import InvalidValue
 from costmodel.training.compare import compare_systems
 
 LINE_RATE = 100e9 / 8

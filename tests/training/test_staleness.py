@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costmodel.description.layers import ChainLayer, LayerChain
-from costmodel.errors import InvalidValue
 from costmodel.formulas.pipeline import staleness as formulas
-from costmodel.studies import staleness
-from costmodel.studies.servers import Stragglers, parameter_server
-from costmodel.studies.staleness import Staleness
+from costmodel.studies.parameter_servers import staleness
+from costmodel.studies.parameter_servers.servers import Stragglers, parameter_server
+from costmodel.studies.parameter_servers.staleness import Staleness
+from costmodel.text.errors import InvalidValue
 
 
 @given(st.integers(1, 60))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 
 from costmodel import Plan, estimate, load_cluster, load_device, load_model
-from costmodel.errors import CostModelError, InvalidValue, NotModelled
 from costmodel.formulas.systems import scaling_laws, training_run
+from costmodel.text.errors import CostModelError, InvalidValue, NotModelled
 from costmodel.training.cost import JOULES_PER_KILOWATT_HOUR, Tariff, cost
 from costmodel.training.duration import DAY, time_to_train
 from costmodel.training.reliability import Reliability

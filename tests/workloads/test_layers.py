@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costmodel.description.layers import ChainLayer, LayerChain
-from costmodel.errors import InvalidValue, UnreadableFile
+from costmodel.text.errors import InvalidValue, UnreadableFile
 
 PROFILES = Path(__file__).parents[3] / "shared" / "reference" / "seeds" / "profiles"
 needs_profiles = pytest.mark.skipif(not PROFILES.is_dir(), reason="the published profiles are not beside this repository")

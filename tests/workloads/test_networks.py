@@ -23,7 +23,7 @@ from costmodel.description.networks import (
     Residual,
     load_network,
 )
-from costmodel.errors import InvalidValue, NotModelled, UnknownName
+from costmodel.text.errors import InvalidValue, NotModelled, UnknownName
 
 V100 = load_device("v100-pcie-16gb")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from costmodel.checks import flag, real
+from costmodel.arithmetic.named_tuples import made
 from costmodel.description.huggingface.encoders import ENCODERS
 from costmodel.description.huggingface.families import CLASS_DEFAULTS, Family
 from costmodel.description.huggingface.families import FAMILIES as DECODERS
@@ -26,8 +26,8 @@ from costmodel.description.huggingface.keys import (
 from costmodel.description.huggingface.refused import REFUSED
 from costmodel.description.huggingface.rules import Fields, one_of_all_layers
 from costmodel.description.huggingface.towers import TEXT_KINDS, TEXT_TABLES, TOWERS
-from costmodel.errors import InvalidValue, NotModelled
-from costmodel.records import made
+from costmodel.text.checks import flag, real
+from costmodel.text.errors import InvalidValue, NotModelled
 
 if TYPE_CHECKING:
     from costmodel.description.transformer import Transformer

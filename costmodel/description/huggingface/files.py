@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from costmodel.errors import UnreadableFile
-from costmodel.user_files import deeper
+from costmodel.text.errors import UnreadableFile
+from costmodel.text.user_files import deeper
 
 MAX_BYTES = 64 << 20
 """Largest file that is read [bytes]: some carry a vocabulary or the labels of a classifier."""

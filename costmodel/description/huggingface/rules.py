@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from costmodel.checks import flag, positive_int, whole
 from costmodel.description.huggingface.files import Config, short
 from costmodel.description.huggingface.keys import KEYS, words
 from costmodel.description.mixtures import expert_layout
-from costmodel.errors import InvalidValue, NotModelled
+from costmodel.text.checks import flag, positive_int, whole
+from costmodel.text.errors import InvalidValue, NotModelled
 
 MAX_NUMBER = 1_000_000_000
 

@@ -15,7 +15,7 @@ from costmodel.description.huggingface.rules import (
     windows,
     yes,
 )
-from costmodel.errors import InvalidValue, NotModelled
+from costmodel.text.errors import InvalidValue, NotModelled
 
 
 def _width(config: Config, fields: Fields) -> Fields:

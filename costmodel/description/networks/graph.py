@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from costmodel.checks import choice, kind, listing, mapping, positive_int, text
 from costmodel.description.device import Device
 from costmodel.description.layers import ChainLayer, LayerChain
 from costmodel.description.networks.layers import (
@@ -28,8 +27,9 @@ from costmodel.description.networks.layers import (
     Shape,
     elements,
 )
-from costmodel.errors import InvalidValue
-from costmodel.results import brief
+from costmodel.text.checks import choice, kind, listing, mapping, positive_int, text
+from costmodel.text.errors import InvalidValue
+from costmodel.text.results import brief
 
 MAX_LAYERS, MAX_BATCH = 100_000, 10**6
 

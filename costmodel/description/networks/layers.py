@@ -10,12 +10,12 @@ import dataclasses
 import math
 from typing import ClassVar, Literal, NamedTuple
 
-from costmodel.checks import choice, flag, listing, positive_int, whole
 from costmodel.description.device import Device
-from costmodel.errors import InvalidValue
 from costmodel.formulas.compute import stream, vector_gemm
 from costmodel.formulas.convolution import counts, times
 from costmodel.formulas.quantities import DeviceNumbers
+from costmodel.text.checks import choice, flag, listing, positive_int, whole
+from costmodel.text.errors import InvalidValue
 
 Shape = tuple[int, ...]
 Pair = tuple[float, float]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from costmodel.checks import positive_int, text, whole
 from costmodel.description.networks.graph import Aside, Branches, Draft, Item, Network, Residual
 from costmodel.description.networks.layers import (
     Attention,
@@ -21,7 +20,8 @@ from costmodel.description.networks.layers import (
     Pooling,
     Recurrent,
 )
-from costmodel.errors import InvalidValue, UnknownName
+from costmodel.text.checks import positive_int, text, whole
+from costmodel.text.errors import InvalidValue, UnknownName
 
 
 def _convolutions(*filters: int) -> list[Item]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from costmodel.checks import listing, plain, whole
 from costmodel.description.schedule.events import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -24,7 +23,8 @@ from costmodel.description.schedule.events import (
     Integers,
     Schedule,
 )
-from costmodel.errors import IllegalSchedule, InvalidValue
+from costmodel.text.checks import listing, plain, whole
+from costmodel.text.errors import IllegalSchedule, InvalidValue
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs  # of the type checker's own
@@ -129,7 +129,7 @@ def custom_schedule(
     >>> custom_schedule([[(BACKWARD, 0, 0), (FORWARD, 0, 0)]])
     Traceback (most recent call last):
     ...
-    costmodel.errors.IllegalSchedule: rank 0, backward of micro-batch 0 on stage 0: it comes before its forward pass
+    costmodel.text.errors.IllegalSchedule: rank 0, backward of micro-batch 0 on stage 0: it comes before its forward pass
     """
     each = list(orders) if isinstance(orders, Iterable) else [orders]
     if not all(isinstance(order, Iterable) for order in each):

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.checks import choice, positive_int
-from costmodel.errors import IllegalSchedule
-from costmodel.results import brief
+from costmodel.text.checks import choice, positive_int
+from costmodel.text.errors import IllegalSchedule
+from costmodel.text.results import brief
 
 FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, BACKWARD = 0, 1, 2, 3
 SEND_FORWARD, RECEIVE_FORWARD, SEND_BACKWARD, RECEIVE_BACKWARD, SYNC = 4, 5, 6, 7, 8

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from costmodel.checks import choice, flag, listing, positive_int
 from costmodel.description.schedule.assembly import Block, Order, assemble, events_of
 from costmodel.description.schedule.events import (
     BACKWARD,
@@ -24,8 +23,9 @@ from costmodel.description.schedule.events import (
     Schedule,
     check_layers,
 )
-from costmodel.errors import InvalidValue
 from costmodel.formulas.pipeline.schedules import SCHEDULES
+from costmodel.text.checks import choice, flag, listing, positive_int
+from costmodel.text.errors import InvalidValue
 
 NAMES = tuple(SCHEDULES)
 CHUNKED = tuple(name for name, traits in SCHEDULES.items() if traits.chunked)

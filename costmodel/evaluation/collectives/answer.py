@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from costmodel.checks import choice, plain, positive_int
 from costmodel.description.topology import MOST, Group
-from costmodel.results import brief
+from costmodel.text.checks import choice, plain, positive_int
+from costmodel.text.results import brief
 
 OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "send")
 

@@ -10,14 +10,14 @@ from costmodel.catalogue import communication as constants
 from costmodel.catalogue.software import software_that_adds_nothing
 from costmodel.description.cluster import Cluster
 from costmodel.description.topology import Group, Landing, landings
-from costmodel.errors import NotModelled
+from costmodel.evaluation.collectives import nccl_solver as tuner
+from costmodel.evaluation.collectives import rccl_solver as mesh_tuner
 from costmodel.evaluation.collectives.answer import Alternative, CollectiveTime, phases_of
+from costmodel.evaluation.collectives.block_solver import binary_blocks_all_reduce
 from costmodel.evaluation.collectives.libraries import library_of
 from costmodel.formulas.network import algorithms, bounds, collectives, nccl, rccl
 from costmodel.formulas.quantities import NetworkNumbers
-from costmodel.solvers import nccl as tuner
-from costmodel.solvers import rccl as mesh_tuner
-from costmodel.solvers.blocks import binary_blocks_all_reduce
+from costmodel.text.errors import NotModelled
 
 NIC_SHARE = 0.96
 """Of a NIC's line rate that NCCL reckons with: 12 GB/s of 100 Gbit/s."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from costmodel.catalogue.software import framework_on
-from costmodel.checks import choice, flag, kind, plain, real, text
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.topology import Group
-from costmodel.errors import InvalidValue, NotModelled
+from costmodel.evaluation.collectives import nccl_solver as tuner
+from costmodel.evaluation.collectives import rccl_solver as mesh_tuner
 from costmodel.evaluation.collectives.answer import OPERATIONS, Alternative, CollectiveTime
 from costmodel.evaluation.collectives.libraries import LIBRARIES, LIBRARY_NAMES, MAKERS, WITHOUT, library_of
 from costmodel.evaluation.collectives.place import TEXTBOOK, Place
 from costmodel.evaluation.prices import PRICES, price_of
 from costmodel.formulas.network import collectives, nccl
-from costmodel.solvers import nccl as tuner
-from costmodel.solvers import rccl as mesh_tuner
+from costmodel.text.checks import choice, flag, kind, plain, real, text
+from costmodel.text.errors import InvalidValue, NotModelled
 
 LAUNCHERS = ("native", "pytorch")
 PROCESSORS = ("intel", "amd")

@@ -6,7 +6,7 @@ patches and filters, or Winograd's, whichever is faster; a recurrent layer one p
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.compute import stream, vector_gemm
 from costmodel.formulas.convolution.counts import SlidingWindow, window_inputs, window_outputs
 from costmodel.formulas.quantities import DeviceNumbers, Number

@@ -9,7 +9,7 @@ beat is in `costmodel.formulas.network.bounds`, and unlike links are in `costmod
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 
 FREE = 1e30
@@ -185,7 +185,7 @@ def next_block(
     .. math:: T = \frac{l}{s} \left( \alpha + \frac{n}{l B} \right) + \frac{n}{l G}
 
     Each of the :math:`s` ranks holds 1/s of the buffer and sends it to :math:`l / s` others, one after the other. The
-    loop over the blocks of an all-reduce is `costmodel.solvers.blocks.binary_blocks_all_reduce`.
+    loop over the blocks of an all-reduce is `costmodel.evaluation.collectives.block_solver.binary_blocks_all_reduce`.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ adding :math:`n` received bytes :math:`n / G`; :math:`p` ranks.
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.network.algorithms import FREE, ring_pass, rounds
 from costmodel.formulas.quantities import Number
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.network import algorithms, nccl
 from costmodel.formulas.quantities import ExpertNumbers, NetworkNumbers, Number, Software
 
@@ -236,8 +236,8 @@ def group_links(ranks: Number, stride: Number, network: NetworkNumbers, software
     """A group as its collectives see it, `Links`, for many calls of different size.
 
     What NCCL's tuning model says of rings and double binary trees in its three protocols, as straight lines over the size,
-    with what measured sweeps add to it. `costmodel.solvers.nccl` has the model whole: channel by channel, release by
-    release, with switches that reduce, which a step does without (NeMo and Megatron-LM turn them off).
+    with what measured sweeps add to it. `costmodel.evaluation.collectives.nccl_solver` has the model whole: channel by channel,
+    release by release, with switches that reduce, which a step does without (NeMo and Megatron-LM turn them off).
 
     Parameters
     ----------

@@ -2,7 +2,7 @@ r"""Communication of a plan: inside a layer, between stages, and of gradients an
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.network import collectives
 from costmodel.formulas.quantities import (
     Exchange,

@@ -7,7 +7,7 @@ time, bytes on the wire and buffers follow.
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas import compute
 from costmodel.formulas.network import collectives, traffic
 from costmodel.formulas.quantities import (

@@ -1,7 +1,8 @@
 r"""What NCCL expects each of its algorithms to take: its tuning model with its constants, by release.
 
 NCCL computes for every algorithm and protocol :math:`T = \lambda + n / B` from the channels that its graph search
-laid and from constants "tuned on real systems", and runs the pair with the least T (`costmodel.solvers.nccl`).
+laid and from constants "tuned on real systems", and runs the pair with the least T
+(`costmodel.evaluation.collectives.nccl_solver`).
 A channel's `bandwidth` is one block's [bytes/s]; `bus` is that of all channels together; `per_node` ranks on each
 of `nodes` nodes. Latencies in seconds. Constants and formulas: NVIDIA/nccl src/graph/tuning.cc, of which five
 releases are tabled here; a release between two behaves as the older.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 
 LL, LL128, SIMPLE = "ll", "ll128", "simple"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.network import collectives
 from costmodel.formulas.quantities import ExpertNumbers, NetworkNumbers, Number, Software
 

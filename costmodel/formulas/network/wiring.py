@@ -7,7 +7,7 @@ as rings can be laid along the links between them.
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 
 

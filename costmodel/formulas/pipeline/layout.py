@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.pipeline import schedules
 from costmodel.formulas.quantities import ModelNumbers, Number, Place, PlanNumbers, Settings
 from costmodel.formulas.transformer.flops import layer_matrices

@@ -7,7 +7,7 @@ links in both directions, `placed_stage`, is what an all-reduce and full-duplex 
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 
 

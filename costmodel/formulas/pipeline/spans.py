@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.pipeline import schedules
 from costmodel.formulas.quantities import Number
 

@@ -5,7 +5,7 @@ A worker's time has mean :math:`\mu` and standard deviation :math:`\sigma = c \m
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 
 _LN2 = 0.6931471805599453

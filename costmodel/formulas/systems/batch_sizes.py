@@ -6,7 +6,7 @@ sample's, :math:`H` the Hessian.
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 
 

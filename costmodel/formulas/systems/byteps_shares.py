@@ -9,7 +9,7 @@ its text and equation (6) need :math:`t_c = n M_{SS_{CPU}} / B`, which is used h
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 
 

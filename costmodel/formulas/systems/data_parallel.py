@@ -2,7 +2,7 @@ r"""Data parallelism in bulk-synchronous steps: the iteration, its efficiency, t
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 
 

@@ -5,7 +5,7 @@ Downpour is a parameter server without waiting; its exchanges are those of `cost
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.pipeline.staleness import harmonic
 from costmodel.formulas.quantities import Number
 

@@ -9,7 +9,7 @@ independent, so a run's time is a renewal sum whose mean and variance have close
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 
 _E = 2.718281828459045

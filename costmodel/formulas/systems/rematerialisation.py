@@ -5,7 +5,7 @@ Bytes are those of what is kept; schedules of layers that differ, and peaks with
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 
 
@@ -129,7 +129,7 @@ def binomial_advances(layers: Number, snapshots: Number, repetitions: Number, re
     layers : :math:`n`
     snapshots : :math:`c`, that of the chain's input among them
     repetitions : :math:`r`, the least for which :math:`\beta(c, r) \ge n`
-    reach : that :math:`\beta(c, r)`; both are found by `costmodel.kernels.rematerialisation.repetitions`
+    reach : that :math:`\beta(c, r)`; both are found by `costmodel.studies.rematerialisation.kernel.repetitions`
 
     References
     ----------

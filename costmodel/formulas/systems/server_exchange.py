@@ -10,7 +10,7 @@ costs (all are active) and how fast a worker gets through that comes alone.
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 from costmodel.formulas.systems.data_parallel import exposed_exchange
 

@@ -2,7 +2,7 @@ r"""A whole run: steps, time, GPU-hours, money, energy and emissions."""
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 
 _HOUR = 3600.0

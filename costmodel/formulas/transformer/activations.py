@@ -2,7 +2,7 @@ r"""Bytes that a layer keeps from its forward to its backward pass."""
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings, Software
 from costmodel.formulas.transformer import adapters, layer
 from costmodel.formulas.transformer.repetition import experts_again

@@ -7,7 +7,7 @@ matrices that have one, the sides.
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import (
     AdapterChoice,
     DeviceNumbers,

@@ -2,7 +2,7 @@ r"""The attention core: scores, softmax and weighted values of one layer."""
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.compute import base_gemm, base_product_rate
 from costmodel.formulas.quantities import DeviceNumbers, ModelNumbers, Number, PlanNumbers, Settings, Software
 from costmodel.formulas.transformer.flops import mean_attended_keys

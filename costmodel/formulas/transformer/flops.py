@@ -2,7 +2,7 @@ r"""FLOP of a decoder per token: what MFU divides by."""
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers
 from costmodel.formulas.transformer.repetition import experts_again
 

@@ -6,7 +6,7 @@ few bits and routing launch kernels of their own, each about as long as any othe
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings, Software
 from costmodel.formulas.transformer import layer
 from costmodel.formulas.transformer.attention import ring_ranks, softmax_is_fused

@@ -2,7 +2,7 @@ r"""Device time of one transformer layer, and of what surrounds the layers, on o
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas import compute
 from costmodel.formulas.quantities import (
     Cast,

@@ -7,7 +7,7 @@ latent projections, positions) counts as if each of them had its share, as in `c
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.network.compression import power_sgd_factors
 from costmodel.formulas.quantities import Factors, ModelNumbers, Number, PlanNumbers
 from costmodel.formulas.transformer.parameters import mlp_parameters

@@ -6,7 +6,7 @@ a maximum over moments, and which one it is decides what each part is.
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.network import collectives, communication
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import (

@@ -7,7 +7,7 @@ values no rank holds less than one head [shoeybi2019]_ section 3, NVIDIA/Megatro
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import ExpertNumbers, ModelNumbers, Number
 
 

@@ -5,7 +5,7 @@ What weights, gradients and optimizer states take together, sharded or not, is `
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 
 FULL_BYTES = 4.0

@@ -2,7 +2,7 @@ r"""What an optimizer's kind adds to moving its state through memory once."""
 
 from __future__ import annotations
 
-from costmodel import ops
+from costmodel.arithmetic import ops
 from costmodel.formulas import compute
 from costmodel.formulas.quantities import DeviceNumbers, ModelNumbers, Number, PlanNumbers, Settings, Software
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+from costmodel.arithmetic.named_tuples import changed
 from costmodel.description.plan import Plan
-from costmodel.errors import CostModelError
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.interop.launchers.pricing import Launch
 from costmodel.interop.launchers.writing import flags_of, formats
-from costmodel.records import changed
-from costmodel.results import brief
+from costmodel.text.errors import CostModelError
+from costmodel.text.results import brief
 
 WORTH = 0.002
 """Share of the step that a change has to save to be named."""

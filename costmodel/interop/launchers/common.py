@@ -7,8 +7,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from costmodel.description.adapters import targets_of
-from costmodel.errors import InvalidValue
 from costmodel.interop.launchers.shell import is_variable
+from costmodel.text.errors import InvalidValue
 
 if TYPE_CHECKING:
     from costmodel.interop.launchers.table import Reading

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from costmodel.records import Row
-from costmodel.results import brief
+from costmodel.arithmetic.named_tuples import Row
+from costmodel.text.results import brief
 
 PLAN_FIELDS = (
     "tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel", "expert_tensor_parallel", "virtual_stages",

@@ -10,13 +10,13 @@ import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from costmodel import user_files
-from costmodel.checks import kind, whole
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
-from costmodel.errors import CostModelError
-from costmodel.results import brief
-from costmodel.units import millisecond
+from costmodel.text import user_files
+from costmodel.text.checks import kind, whole
+from costmodel.text.errors import CostModelError
+from costmodel.text.results import brief
+from costmodel.text.units import millisecond
 
 MAX_BYTES = 256 << 20
 LONGEST_NUMBER, MOST = 18, 10**18

@@ -7,14 +7,14 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from costmodel.arithmetic.named_tuples import Row, made
 from costmodel.catalogue import loader
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
-from costmodel.errors import CostModelError, InvalidValue, NotModelled, UnreadableFile
 from costmodel.interop.launchers.dialects import DIALECTS
 from costmodel.interop.launchers.launch import EXTRA_FIELDS, Described
-from costmodel.records import Row, made
-from costmodel.results import brief
+from costmodel.text.errors import CostModelError, InvalidValue, NotModelled, UnreadableFile
+from costmodel.text.results import brief
 
 SHAPES: dict[str, Row] = {
     "megatron-lm": {

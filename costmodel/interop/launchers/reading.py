@@ -7,8 +7,6 @@ import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from costmodel.checks import kind, listing, mapping
-from costmodel.errors import CostModelError, InvalidValue, UnreadableFile
 from costmodel.interop.launchers.dialects import DIALECTS
 from costmodel.interop.launchers.launch import EXTRA_FIELDS, PLAN_FIELDS
 from costmodel.interop.launchers.pricing import Launch
@@ -18,6 +16,8 @@ from costmodel.interop.launchers.sources import LAYOUTS, Source, is_text, load
 from costmodel.interop.launchers.table import Dialect, Reading, Row
 from costmodel.interop.launchers.trees import Entry
 from costmodel.interop.launchers.values import UNSTATED, Expected, Foreign, anything, listed, whole, word
+from costmodel.text.checks import kind, listing, mapping
+from costmodel.text.errors import CostModelError, InvalidValue, UnreadableFile
 
 LAUNCHER = frozenset(
     [

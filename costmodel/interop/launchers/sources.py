@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from costmodel import user_files
-from costmodel.errors import UnreadableFile
 from costmodel.interop.launchers.shell import NAME, assignments, expand, hide, is_variable, show
 from costmodel.interop.launchers.splitting import words
 from costmodel.interop.launchers.trees import MAX_ENTRIES, Entry, flat, parse, read_json, resolve_tree
+from costmodel.text import user_files
+from costmodel.text.errors import UnreadableFile
 
 MAX_BYTES = 1 << 20
 MAX_WORDS = 100_000

@@ -8,9 +8,9 @@ import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from costmodel import user_files
-from costmodel.errors import CostModelError, UnreadableFile
 from costmodel.interop.launchers.shell import LARGEST, expand
+from costmodel.text import user_files
+from costmodel.text.errors import CostModelError, UnreadableFile
 
 MAX_ENTRIES = 5_000
 MAX_DEPTH = 40

@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from costmodel.catalogue.software import framework_on, load_framework
-from costmodel.checks import kind
 from costmodel.description.adapters import GROUPS, RANK
 from costmodel.description.cluster import Cluster
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
-from costmodel.errors import InvalidValue, NotModelled
 from costmodel.interop.launchers.dialects import DIALECTS
 from costmodel.interop.launchers.pricing import Launch, plan_of
 from costmodel.interop.launchers.reading import read_launch
 from costmodel.interop.launchers.table import SHARING, Dialect, Writing
+from costmodel.text.checks import kind
+from costmodel.text.errors import InvalidValue, NotModelled
 
 DEGREES = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel", "data_parallel")
 

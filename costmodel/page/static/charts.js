@@ -20,7 +20,7 @@ const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 const signed = (share) => `${share >= 0 ? "+" : "−"}${(100 * Math.abs(share)).toFixed(Math.abs(share) < 0.0995 ? 1 : 0)} %`;
 const amount = (x) => x === 0 ? "0" : Math.abs(x) >= 99.95 ? Math.round(x).toLocaleString("en") : String(Number(x.toPrecision(3)));
 const factor = (f) => Math.abs(f - 1) < 0.005 ? "" : Math.abs(f - 0.5) < 0.005 ? "½×" : Math.abs(f - 0.25) < 0.003 ? "¼×" : `${Number(f.toPrecision(f < 1 ? 2 : 3))}×`;
-// A plan in the words of `costmodel.words.label`.
+// A plan in the words of `costmodel.description.labels.label`.
 const asList = (value) => JSON.stringify(value ?? null);
 function degrees(plan) {
   return view.words.degrees.filter(([name]) => plan[name] > 1).map(([name, short]) => `${short}${plan[name]}`).join(" ") || "one GPU";

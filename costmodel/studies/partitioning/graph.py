@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from costmodel.description.layers import LayerChain
 
 if TYPE_CHECKING:
-    from costmodel.kernels.partitioning import States
+    from costmodel.studies.partitioning.kernel import States
 
 Words = NDArray[np.uint64]
 Array = NDArray[np.float64]
@@ -97,14 +97,14 @@ class Graph:
 
     def enumerate(self, of_program: bool, most: int) -> tuple[Words, Array, Array]:
         """Every state but the empty one, the sums of its quantities, and what crosses the cut; none if over `most`."""
-        from costmodel.kernels import partitioning as kernels
+        from costmodel.studies.partitioning import kernel as kernels
 
         found: tuple[Words, Array, Array] = kernels.enumerate_states(*self.sets, self.quantities, of_program, most)
         return found
 
     def cuts(self, found: Words, of_program: bool, left_out: float) -> Cuts:
         """What the dynamic program takes of some states."""
-        from costmodel.kernels import partitioning as kernels
+        from costmodel.studies.partitioning import kernel as kernels
 
         down, _, takers = self.sets
         sums, sent = kernels.measure(found, takers, self.quantities)
@@ -146,7 +146,7 @@ class Graph:
         of_program : as the published program enumerates and measures them
         bound : of states' times and outputs, the time below which no pipeline that is cut there can be
         """
-        from costmodel.kernels import partitioning as kernels
+        from costmodel.studies.partitioning import kernel as kernels
 
         passed = self.cuts_in_order(most, of_program).words[1:]
         room = most - len(passed)

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.checks import choice, flag, kind, listing, positive_int, real
+from costmodel.arithmetic.named_tuples import as_number
 from costmodel.description.layers import LayerChain
-from costmodel.errors import IllegalPlan, InvalidValue
 from costmodel.formulas.pipeline import pipedream
-from costmodel.records import as_number
 from costmodel.studies.partitioning.graph import Cuts, Graph, all_cuts, graph_of
 from costmodel.studies.partitioning.result import Partition, Stage
+from costmodel.text.checks import choice, flag, kind, listing, positive_int, real
+from costmodel.text.errors import IllegalPlan, InvalidValue
 
 if TYPE_CHECKING:
-    from costmodel.kernels.partitioning import Level
+    from costmodel.studies.partitioning.kernel import Level
 
 RECURRENCES = ("sosp19", "arxiv2018", "reference", "placed")
 """In the order of the kernel's codes."""
@@ -294,7 +294,7 @@ class Solution:
         return np.zeros((1, 1, 1))
 
     def _level(self, level: int, ratio: Fraction) -> Level:
-        from costmodel.kernels import partitioning as kernels
+        from costmodel.studies.partitioning import kernel as kernels
 
         problem = self.problem
         neglected = 0.0 if problem.of_program else 1.0
@@ -321,7 +321,7 @@ class Solution:
 
     def _fill(self, level: int) -> Array:
         """Least time from every state to every later one on a whole component of a level, a variant a ratio."""
-        from costmodel.kernels import partitioning as kernels
+        from costmodel.studies.partitioning import kernel as kernels
 
         ratios, count = self.problem.ratios[level], self.count
         filled = np.empty((len(ratios), count, count))
@@ -334,7 +334,7 @@ class Solution:
 
     def _stages(self, level: int, ratio: Fraction, start: int, end: int) -> tuple[float, list[tuple[int, int, int, Fraction]]]:
         """Time of a component of a level between two states, and its stages: from, to, replicas, ratio within."""
-        from costmodel.kernels import partitioning as kernels
+        from costmodel.studies.partitioning import kernel as kernels
 
         inputs = (*self._inputs(level, ratio), self.cuts.states, self.cuts.inside)
         best = kernels.solve(*inputs, start, start + 1)

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from costmodel.description.layers import LayerChain
 from costmodel.formulas.pipeline import pipedream
-from costmodel.results import brief
-from costmodel.tables import headed, table
-from costmodel.units import format_bytes, format_seconds
+from costmodel.text.results import brief
+from costmodel.text.tables import headed, table
+from costmodel.text.units import format_bytes, format_seconds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,13 +7,11 @@ import itertools
 from collections.abc import Sequence
 
 from costmodel.catalogue.software import ask
-from costmodel.checks import kind
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.layers import ChainLayer, LayerChain
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
-from costmodel.errors import IllegalPlan
 from costmodel.formulas.network import communication
 from costmodel.formulas.pipeline import layout
 from costmodel.formulas.pipeline.layout import micro_batches
@@ -21,8 +19,10 @@ from costmodel.formulas.quantities import ModelNumbers
 from costmodel.formulas.stage import stage_pass
 from costmodel.formulas.transformer import activations, memory
 from costmodel.formulas.transformer.parameters import of_kind
-from costmodel.results import brief
 from costmodel.studies.partitioning.pipedream import partition
+from costmodel.text.checks import kind
+from costmodel.text.errors import IllegalPlan
+from costmodel.text.results import brief
 
 SENDING_FREE = 1e15
 """Bandwidth at which handing on doesn't count: it hides, or is priced apart from the stage [bytes/s]."""

@@ -7,8 +7,8 @@ import resource
 import sys
 import time
 
-from costmodel.errors import CostModelError
 from costmodel.interop.launchers import read_launch, read_step_times
+from costmodel.text.errors import CostModelError
 
 MOST_BYTES = 1_000_000
 MOST_SECONDS = 5.0

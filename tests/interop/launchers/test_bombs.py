@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.errors import CostModelError, UnreadableFile
 from costmodel.interop.launchers import read_launch
 from costmodel.interop.launchers.shell import closings, expand, is_variable
 from costmodel.interop.launchers.splitting import words
+from costmodel.text.errors import CostModelError, UnreadableFile
 from tests.interop.launchers.bombs import MOST_BYTES, MOST_MEMORY, MOST_SECONDS, launch_files, logs
 
 SIZE = 80_000

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from costmodel.errors import CostModelError
 from costmodel.interop.launchers import read_launch, resolve
 from costmodel.interop.launchers.dialects import DIALECTS
+from costmodel.text.errors import CostModelError
 
 MEGATRON = """--num-layers 32|--hidden-size 4096|--ffn-hidden-size 14336|--num-attention-heads 32|--group-query-attention
 --num-query-groups 8|--seq-length 8192|--max-position-embeddings 8192|--position-embedding-type rope|--swiglu

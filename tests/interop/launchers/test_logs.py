@@ -5,8 +5,8 @@ import json
 import pytest
 
 from costmodel import Plan, calibrate, estimate, load_cluster, load_model
-from costmodel.errors import CostModelError, UnreadableFile
 from costmodel.interop.launchers import measured_run, read_step_times
+from costmodel.text.errors import CostModelError, UnreadableFile
 
 PLAN = Plan(global_batch=64, seq_len=8192, data_parallel=8, zero_stage=3)
 # the lines as the frameworks print them; the times in them are ours

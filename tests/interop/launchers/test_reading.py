@@ -3,10 +3,10 @@
 import pytest
 
 from costmodel import Plan, estimate, ledger, load_cluster, load_model, simulate, timeline
-from costmodel.errors import CostModelError, InvalidValue, NotModelled, UnreadableFile
 from costmodel.interop.launchers import read_launch, resolve, write_launch
 from costmodel.interop.launchers.dialects import DIALECTS
 from costmodel.interop.launchers.pricing import allowed_config, catalogue_name
+from costmodel.text.errors import CostModelError, InvalidValue, NotModelled, UnreadableFile
 
 LLAMA = (
     "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention "

@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 from costmodel import Plan, load_cluster, load_framework, load_model
-from costmodel.errors import CostModelError, InvalidValue, NotModelled
 from costmodel.interop.launchers import formats, read_launch, resolve, unsayable, write_launch, write_sweep
 from costmodel.interop.launchers.dialects import DIALECTS
 from costmodel.interop.launchers.writing import IDLE
+from costmodel.text.errors import CostModelError, InvalidValue, NotModelled
 
 SHORT = {
     "gbs": "global_batch", "seq": "seq_len", "tp": "tensor_parallel", "pp": "pipeline_parallel", "cp": "context_parallel",

@@ -5,9 +5,9 @@ import subprocess
 
 import pytest
 
-from costmodel.errors import CostModelError
 from costmodel.interop.launchers import read_launch
 from costmodel.interop.launchers.shell import calculate, expand, is_variable
+from costmodel.text.errors import CostModelError
 
 KNOWN = {"W": "64", "M": "2", "T": "2", "P": "4"}
 SCRIPT = "\n".join(f"{name}={value}" for name, value in KNOWN.items())

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from costmodel import estimate, load_cluster, load_model
-from costmodel.errors import CostModelError, IllegalPlan, NotModelled, UnreadableFile
 from costmodel.interop.launchers import read_launch, resolve, write_launch
 from costmodel.interop.launchers.advice import improvements
+from costmodel.text.errors import CostModelError, IllegalPlan, NotModelled, UnreadableFile
 
 TRAIN_SFT = """set -x
 

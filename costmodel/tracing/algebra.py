@@ -1,0 +1,446 @@
+r"""A formula as algebra: traced with SymPy symbols, then printed as LaTeX, or differentiated; or printed as JavaScript.
+
+A formula is traced by calling it. What is given as a number stays a number; every argument left out, and every
+None, becomes a symbol, and so does every None field of a NamedTuple. A field's symbol is named by its path, as
+``device.memory_bandwidth`` or ``network.node.latency``. Every value that is used more than once, and every choice,
+maximum and rounding, becomes one named line, so that even a whole step is some hundreds of short lines: as one
+nested expression it would be too large to write down.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import typing
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import sympy
+from sympy.printing.pycode import PythonCodePrinter
+
+from costmodel.description.dimensions import DIMENSIONS
+from costmodel.text.errors import InvalidValue
+from costmodel.tracing.javascript import javascript
+from costmodel.tracing.tape import opened
+
+_NEVER_ZERO = frozenset({
+    "activation", "attention_backward_efficiency", "attention_efficiency_scale", "attention_forward_efficiency", "bandwidth",
+    "base_flop_rate", "base_gemm_efficiency", "compute", "context_stride", "data_stride", "element_bytes", "flop_rate",
+    "gemm_efficiency", "gemm_efficiency_scale", "global_batch", "head_dim", "heads", "hidden", "host_bandwidth", "kv_heads",
+    "layers", "load", "memory", "memory_bandwidth", "micro_batch", "micro_batches", "norm_vectors", "norms", "parameter",
+    "pipeline_stride", "quality", "ranks", "seq_len", "shard_group", "sharding_quality", "size", "stages", "stride",
+    "tensor_stride", "value_head_dim", "window", *(one.column for one in DIMENSIONS),
+})  # fmt: skip
+"""Fields whose symbols are positive; all others may be zero, so that ``x > 0`` stays a question."""
+_MAY_BE_ZERO = "experts.layers"
+"""Of these fields the one of which a dense model has none."""
+
+NOTATION = {
+    "model.layers": "L", "model.hidden": "h", "model.attention.heads": "a", "model.vocabulary.size": "V", "settings.seq_len": "s",
+    "plan.micro_batch": "b", "plan.tensor": "t", "plan.pipeline": "p", "plan.virtual_stages": "v",
+    "nbytes": "n", "ranks": "p", "stages": "p", "micro_batches": "m", "seq_len": "s", "window": "w",
+    "network.node.latency": r"\alpha_{node}", "network.leaf.latency": r"\alpha_{leaf}",
+    "network.spine.latency": r"\alpha_{spine}", "network.node.bandwidth": "B_{node}",
+    "network.leaf.bandwidth": "B_{leaf}", "network.spine.bandwidth": "B_{spine}",
+    "latency": r"\alpha", "bandwidth": "B", "device.memory_bandwidth": "B_{mem}", "device.kernel_time": "t_0",
+}  # fmt: skip
+"""How LaTeX writes a symbol, after the nomenclature of `costmodel.formulas.quantities`; others by their words."""
+
+
+Lines = tuple[tuple[sympy.Symbol, sympy.Expr], ...]
+
+
+class Trace(NamedTuple):
+    """A formula as a straight line of algebra.
+
+    Parameters
+    ----------
+    parameters : names of the formula's arguments
+    symbols : what was left open, by path
+    lines : symbol and definition of each intermediate value, in order
+    result : of the formula: an expression, or a tuple of them, in `symbols` and the lines' symbols
+    """
+
+    parameters: tuple[str, ...]
+    symbols: dict[str, sympy.Symbol]
+    lines: Lines
+    result: object
+
+    @property
+    def expression(self) -> object:
+        """The result with every line put in its place: for small formulas, or with few symbols left open."""
+        whole: dict[sympy.Symbol, sympy.Expr] = {}
+        for symbol, definition in self.lines:
+            whole[symbol] = definition.xreplace(whole)
+        return _map(self.result, lambda expression: expression.xreplace(whole))
+
+    def function(self) -> Callable[..., tuple[float, ...]]:
+        """A Python function of `symbols`, in their order, that returns the result as flat tuple of floats.
+
+        Examples
+        --------
+        >>> from costmodel.formulas.compute import host_wait
+        >>> trace(host_wait, 0.0).function()(2.0)
+        (2.0,)
+        """
+        given = {symbol: f"a{place}" for place, symbol in enumerate(self.symbols.values())}
+        printer = _Python(given)
+        body = [f"    {symbol} = {printer.doprint(definition)}" for symbol, definition in self.lines]
+        result = "".join(f"{printer.doprint(expression)}, " for expression in _leaves(self.result))
+        space: dict[str, Callable[..., tuple[float, ...]]] = {}
+        exec("\n".join([f"def values({', '.join(given.values())}):", *body, f"    return ({result})"]), vars(math).copy(), space)
+        values = space["values"]
+        return lambda *given: tuple(map(float, values(*given)))
+
+
+class _Python(PythonCodePrinter):  # type: ignore[misc]
+    """Python source of expressions over `math`, with symbols by their names in `given`, as paths are no identifiers."""
+
+    def __init__(self, given: dict[sympy.Symbol, str]) -> None:
+        super().__init__({"fully_qualified_modules": False})
+        self.given = given
+
+    def _print_Symbol(self, symbol: sympy.Symbol) -> str:
+        return self.given.get(symbol, symbol.name)
+
+
+def _leaves(value: object) -> Iterator[object]:
+    if isinstance(value, tuple) and not isinstance(value, sympy.Basic):
+        for part in value:
+            yield from _leaves(part)
+    else:
+        yield sympy.sympify(value)
+
+
+def _map(value: object, function: Callable[[sympy.Expr], object]) -> object:
+    if isinstance(value, tuple) and not isinstance(value, sympy.Basic):
+        parts = [_map(part, function) for part in value]
+        kind: Callable[..., object] = type(value)
+        return kind(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return function(value)
+
+
+def _symbols(algebra: _Algebra) -> Callable[[str, object], object]:
+    """What makes the symbols of an algebra, by the paths of arguments."""
+
+    def symbol(path: str, given: object) -> object:
+        if given is None:
+            positive = path.rpartition(".")[2] in _NEVER_ZERO and not path.endswith(_MAY_BE_ZERO)
+            sign = "positive" if positive else "nonnegative"
+            algebra.symbols[path] = sympy.Symbol(path, **{sign: True})
+            return algebra.named(algebra.symbols[path])
+        if isinstance(given, sympy.Expr):
+            algebra.symbols.update({str(symbol): symbol for symbol in sorted(given.free_symbols, key=str)})
+            return algebra.named(given)
+        if not isinstance(given, typing.SupportsFloat):
+            raise InvalidValue(path, given, "a number, a SymPy expression, or None for a symbol")
+        return float(given)
+
+    return symbol
+
+
+def trace(formula: Callable[..., object], *arguments: object) -> Trace:
+    """Call a formula with symbols in place of what is not given.
+
+    Parameters
+    ----------
+    formula : a function of `costmodel.formulas`
+    arguments : one a parameter: a number, a SymPy expression, a NamedTuple of `costmodel.formulas.quantities` with
+        None where a symbol is wanted, or None for a symbol (or a NamedTuple of them); those left out are None
+
+    Returns
+    -------
+    Trace
+
+    Raises
+    ------
+    InvalidValue
+        for more arguments than the formula takes, or of the wrong kind
+
+    Examples
+    --------
+    >>> from costmodel.formulas.network.collectives import members_inside
+    >>> trace(members_inside, None, 1.0, 8.0).expression
+    Min(8.0, ranks)
+    >>> trace(members_inside).lines
+    ((x0, Max(1.0, size/stride)), (x1, Min(ranks, x0)))
+    """
+    algebra = _Algebra()
+    return _traced(formula, algebra, opened(formula, arguments, _symbols(algebra)))
+
+
+def _traced(formula: Callable[..., object], algebra: _Algebra, values: dict[str, object]) -> Trace:
+    lines, result = _fewer(algebra.lines, _map(formula(**values), _bare))
+    return Trace(tuple(values), algebra.symbols, lines, result)
+
+
+class _Algebra:
+    """The operations of `costmodel.arithmetic.ops` on `_Value`; every result gets a name and a line."""
+
+    def __init__(self) -> None:
+        self.symbols: dict[str, sympy.Symbol] = {}
+        self.lines: dict[sympy.Symbol, sympy.Expr] = {}
+        self._known: dict[sympy.Expr, sympy.Symbol] = {}
+        self._done: dict[tuple[object, ...], object] = {}
+
+    def named(self, value: sympy.Basic) -> object:
+        """A `_Value` for an expression, a plain number for a number, a `_Condition` or bool for a comparison."""
+        if value in (sympy.true, sympy.false):
+            return bool(value)
+        if not isinstance(value, sympy.Expr):
+            return _Condition(self, value)
+        if value.is_number:
+            return float(value)
+        if value.is_Mul and value.args[0] == sympy.Float(1.0):
+            value = sympy.Mul(*value.args[1:])
+        if not value.is_Symbol and value not in self._known:
+            self._known[value] = sympy.Symbol(f"_{len(self.lines)}", **{_sign(value): True})
+            self.lines[self._known[value]] = value
+        return _Value(self, self._known.get(value, value))
+
+    def through(self, function: Callable[..., object], *values: object) -> object:
+        """What an operation gives of some values, worked out once."""
+        key = (function, *map(_bare, values))
+        if key not in self._done:
+            self._done[key] = self.named(function(*key[1:]))
+        return self._done[key]
+
+    def Max(self, a: object, b: object) -> object:
+        return self.through(_GREATEST, a, b)
+
+    def Min(self, a: object, b: object) -> object:
+        return self.through(_LEAST, a, b)
+
+    def Piecewise(self, first: tuple[object, object], other: tuple[object, object]) -> object:
+        return self.named(sympy.Piecewise(tuple(map(_bare, first)), tuple(map(_bare, other))))
+
+    def Eq(self, a: object, b: object) -> object:
+        return self.through(sympy.Eq, a, b)
+
+    def ceiling(self, a: object) -> object:
+        return self.through(sympy.ceiling, a)
+
+    def sqrt(self, a: object) -> object:
+        return self.through(sympy.sqrt, a)
+
+    def log(self, a: object, base: object) -> object:
+        return self.through(sympy.log, a, base)
+
+
+def _sign(value: sympy.Expr) -> str:
+    """What is known of an expression's sign: of sums and products by their parts alone, before SymPy thinks about the whole."""
+    if isinstance(value, sympy.Add | sympy.Mul) and all(part.is_nonnegative for part in value.args):
+        positive = [part.is_positive for part in value.args]
+        return "positive" if all(positive) or (value.is_Add and any(positive)) else "nonnegative"
+    return "positive" if value.is_positive else "nonnegative" if value.is_nonnegative else "real"
+
+
+def _extreme(kind: type[sympy.Max | sympy.Min], *values: sympy.Expr) -> sympy.Expr:
+    """The greatest or least of some values: where their signs tell which it is, that one.
+
+    (SymPy would ask of each pair in vain whether their quotient or difference has a sign: half of a trace's time.)
+    """
+    numbers = [value for value in values if value.is_number]
+    others = [value for value in values if not value.is_number]
+    if not others or len(set(values)) == 1:
+        return kind(*values)
+    if len(numbers) == len(others) == 1 and numbers[0] <= 0 and others[0].is_nonnegative:
+        return others[0] if kind is sympy.Max else numbers[0]
+    return kind(*values, evaluate=False)
+
+
+_GREATEST, _LEAST = functools.partial(_extreme, sympy.Max), functools.partial(_extreme, sympy.Min)
+
+
+class _Condition:
+    """A comparison of values that are being traced."""
+
+    def __init__(self, algebra: _Algebra, bare: object) -> None:
+        self.__algebra__, self.bare = algebra, bare
+
+    def __and__(self, other: object) -> object:
+        return self.__algebra__.named(sympy.And(self.bare, _bare(other)))
+
+    def __or__(self, other: object) -> object:
+        return self.__algebra__.named(sympy.Or(self.bare, _bare(other)))
+
+    __rand__, __ror__ = __and__, __or__
+
+    def __bool__(self) -> bool:
+        raise TypeError("a formula must not branch on its arguments: use ops.where")
+
+
+class _Value:
+    """A number that is being traced: arithmetic on it writes lines. (SymPy's own symbols would grow into trees.)"""
+
+    def __init__(self, algebra: _Algebra, bare: sympy.Expr) -> None:
+        self.__algebra__, self.bare = algebra, bare
+
+    def __neg__(self) -> object:
+        return self.__algebra__.named(-self.bare)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a formula must not branch on its arguments: use ops.where")
+
+
+def _method(function: Callable[[object, object], object], swapped: bool) -> Callable[[_Value, object], object]:
+    def method(self: _Value, other: object) -> object:
+        return self.__algebra__.through(function, *((other, self) if swapped else (self, other)))
+
+    return method
+
+
+for _name in ("add", "sub", "mul", "truediv", "pow"):
+    setattr(_Value, f"__{_name}__", _method(getattr(operator, _name), swapped=False))
+    setattr(_Value, f"__r{_name}__", _method(getattr(operator, _name), swapped=True))
+for _name in ("lt", "le", "gt", "ge"):
+    setattr(_Value, f"__{_name}__", _method(getattr(operator, _name), swapped=False))
+
+
+def _bare(value: object) -> object:
+    """The SymPy expression of a value."""
+    return value.bare if isinstance(value, _Value | _Condition) else sympy.sympify(value)
+
+
+def _fewer(lines: dict[sympy.Symbol, sympy.Expr], result: object) -> tuple[Lines, object]:
+    """The lines that the result needs, numbered anew; sums and products used once stand where they are used."""
+    uses: dict[sympy.Symbol, int] = {}
+
+    def use(value: sympy.Expr) -> None:
+        for part in sympy.preorder_traversal(value):
+            if part in lines:
+                uses[part] = uses.get(part, 0) + 1
+
+    for value in _leaves(result):
+        use(value)
+    for symbol, value in reversed(lines.items()):
+        if symbol in uses:
+            use(value)
+    kept: list[tuple[sympy.Symbol, sympy.Expr]] = []
+    place: dict[sympy.Symbol, sympy.Expr] = {}
+    for symbol, value in lines.items():
+        if symbol in uses:
+            short = _put(value, place)
+            place[symbol] = short
+            if (uses[symbol] > 1 and not short.is_Atom) or not isinstance(value, sympy.Add | sympy.Mul | sympy.Pow):
+                place[symbol] = sympy.Symbol(f"x{len(kept)}", **symbol.assumptions0)
+                kept.append((place[symbol], short))
+    return tuple(kept), _map(result, lambda expression: expression.xreplace(place))
+
+
+def _put(value: sympy.Expr, place: dict[sympy.Symbol, sympy.Expr]) -> sympy.Expr:
+    """A line with its symbols replaced; an extreme is that of the replaced, as it stands."""
+    if isinstance(value, sympy.Max | sympy.Min):
+        return _extreme(value.func, *(part.xreplace(place) for part in value.args))
+    return value.xreplace(place)
+
+
+def _plain(expression: sympy.Expr) -> sympy.Expr:
+    """The same with 2 for 2.0."""
+    numbers = {number: float(number) for number in expression.atoms(sympy.Float)}
+    whole = {number: int(value) for number, value in numbers.items() if value.is_integer() and abs(value) < 1e15}
+    return expression.xreplace({number: sympy.Integer(value) for number, value in whole.items()})
+
+
+def latex(formula: Callable[..., object], *arguments: object) -> object:
+    r"""A formula in LaTeX: a text, or one for each part of its result.
+
+    Parameters
+    ----------
+    formula, arguments : as `trace` takes them
+
+    Examples
+    --------
+    >>> from costmodel.formulas.network.collectives import members_inside
+    >>> print(latex(members_inside))
+    \min\left(p, \max\left(1, \frac{\mathrm{size}}{\mathrm{stride}}\right)\right)
+    """
+    traced = trace(formula, *arguments)
+    taken = [NOTATION.get(path) for path in traced.symbols]
+    names = {
+        symbol: NOTATION[path] if taken.count(NOTATION.get(path, "")) == 1 else _words(path.rpartition(".")[2])
+        for path, symbol in traced.symbols.items()
+    }
+    return _map(traced.expression, lambda expression: sympy.latex(_plain(expression), symbol_names=names))
+
+
+def _words(field: str) -> str:
+    return field if len(field) == 1 else rf"\mathrm{{{field.replace('_', chr(92) + ' ')}}}"
+
+
+def derivative(formula: Callable[..., object], *arguments: object, by: str, of: str | None = None) -> Trace:
+    """How a formula's result changes with one of its symbols.
+
+    Where the formula bends, at a maximum or a comparison, it is the slope of the branch in force; what is rounded up
+    counts as constant.
+
+    Parameters
+    ----------
+    formula, arguments : as `trace` takes them
+    by : path of the symbol, as ``network.leaf.bandwidth``
+    of : part of the result, as ``total`` or ``memory.total``, where it has several
+
+    Returns
+    -------
+    Trace
+        whose result is the slope
+
+    Raises
+    ------
+    InvalidValue
+        for a symbol or part that there isn't
+
+    Examples
+    --------
+    >>> from costmodel.formulas.compute import stream
+    >>> derivative(stream, 1e9, 1.0, by="device.memory_bandwidth").expression
+    -1000000000.0/device.memory_bandwidth**2
+    """
+    algebra = _Algebra()
+    values = opened(formula, arguments, _symbols(algebra))
+    if by not in algebra.symbols:
+        raise InvalidValue("by", by, "one of " + ", ".join(algebra.symbols))
+    traced = _traced(formula, algebra, values)
+    part = traced.result
+    for field in of.split(".") if of else ():
+        if field not in getattr(part, "_fields", ()):
+            raise InvalidValue("of", of, _parts(part))
+        part = getattr(part, field)
+    if isinstance(part, tuple):
+        raise InvalidValue("of", of, _parts(part))
+    lines: dict[sympy.Symbol, sympy.Expr] = {}
+    slopes: dict[sympy.Symbol, sympy.Expr] = {traced.symbols[by]: sympy.Integer(1)}
+    for symbol, definition in traced.lines:
+        lines[symbol] = definition
+        slopes[symbol] = _slope(definition, slopes)
+        if not slopes[symbol].is_Atom:
+            line = sympy.Symbol(f"d{symbol}", real=True)
+            lines[line], slopes[symbol] = slopes[symbol], line
+    kept, result = _fewer(lines, _slope(part, slopes))
+    return Trace(traced.parameters, traced.symbols, kept, result)
+
+
+def _parts(result: object) -> str:
+    return "one of the parts " + ", ".join(getattr(result, "_fields", ())) if hasattr(result, "_fields") else "no part"
+
+
+def _slope(value: sympy.Expr, slopes: dict[sympy.Symbol, sympy.Expr]) -> sympy.Expr:
+    """Slope of one line, given those of the symbols in it."""
+    if isinstance(value, sympy.ceiling):
+        return sympy.Integer(0)
+    if isinstance(value, sympy.Piecewise):
+        return sympy.Piecewise(*((_slope(arm, slopes), condition) for arm, condition in value.args))
+    if isinstance(value, sympy.Max | sympy.Min):
+        first, *others = value.args
+        slope, extreme = _slope(first, slopes), first
+        for other in others:
+            ahead = other > extreme if isinstance(value, sympy.Max) else other < extreme
+            slope = sympy.Piecewise((_slope(other, slopes), ahead), (slope, True))
+            extreme = value.func(extreme, other)
+        return slope
+    inside = value.free_symbols & slopes.keys()
+    return sympy.Add(*(value.diff(symbol) * slopes[symbol] for symbol in sorted(inside, key=str)))
+
+
+__all__ = ["NOTATION", "Trace", "derivative", "javascript", "latex", "trace"]

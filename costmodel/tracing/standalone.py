@@ -1,0 +1,91 @@
+"""Loops over arrays in machine code: Numba compiles them once after installation, and LLVM alone loads what was kept.
+
+To import Numba, with all formulas that it may call, takes ten times as long as to load one loop. A loop here is a plain
+function of whole numbers, arrays and named tuples of arrays, with the functions of its own module that it calls: it makes no
+arrays and raises nothing, so that its code needs nothing of Numba's to run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from costmodel.arithmetic.named_tuples import Row
+
+
+def _arrays(arguments: tuple[Any, ...]) -> Iterator[Any]:
+    """Arrays and whole numbers of nested tuples, in order."""
+    for value in arguments:
+        if isinstance(value, tuple):
+            yield from _arrays(value)
+        else:
+            yield value
+
+
+def _kind(value: Any) -> str:
+    """What the code of a loop depends on: whether it reads a number, or an array of which kind and dimensions."""
+    if not isinstance(value, np.ndarray):
+        return "number"
+    if not (value.flags.c_contiguous and value.flags.writeable):
+        raise TypeError(f"a loop takes arrays that lie in one piece and can be written, not one with strides {value.strides}")
+    return f"{value.dtype.str}{value.ndim}"
+
+
+def _words(value: Any) -> tuple[int, ...]:
+    """An argument as machine code takes it: of an array its owner, size, place, shape and strides, as Numba lays them out."""
+    if not isinstance(value, np.ndarray):
+        return (int(value),)
+    return (0, 0, value.size, value.itemsize, value.ctypes.data, *value.shape, *value.strides)
+
+
+def standalone(function: Callable[..., int]) -> Callable[..., int]:
+    """A function of whole numbers, arrays and named tuples of arrays as machine code.
+
+    Parameters
+    ----------
+    function : gives a whole number; may call the functions of its module, whose code goes inside its own
+
+    Returns
+    -------
+    Callable
+        takes the same arguments; the first call compiles, or loads what a call before has kept, and others hold no lock
+    """
+    loaded: dict[tuple[str, ...], Callable[..., None]] = {}
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> int:
+        flat = [*_arrays(arguments)]
+        kinds = tuple(map(_kind, flat))
+        if kinds not in loaded:
+            loaded[kinds] = _loaded(function, arguments, kinds)
+        result, raised = ctypes.c_int64(), ctypes.c_void_p()
+        words = [word for value in flat for word in _words(value)]
+        loaded[kinds](ctypes.addressof(result), ctypes.addressof(raised), *words)
+        return result.value
+
+    return call
+
+
+def _loaded(function: Callable[..., int], arguments: tuple[Any, ...], kinds: tuple[str, ...]) -> Callable[..., None]:
+    """The machine code of a function for arguments of such kinds."""
+
+    from costmodel.tracing import machine_code  # loads LLVM
+
+    def make() -> tuple[str, Row]:
+        from costmodel.tracing import jit  # loads Numba
+
+        return jit.source_of(function, sys.modules[function.__module__], arguments), {"kinds": kinds}
+
+    name = function.__name__
+    words = 2 + sum(len(_words(value)) for value in _arrays(arguments))
+    file = f"{function.__module__.rpartition('.')[2]}-{name}-{hashlib.sha256(repr(kinds).encode()).hexdigest()[:8]}"
+    return machine_code.compiled(file, {name: words}, make).functions[name]
+
+
+__all__ = ["standalone"]

@@ -1,0 +1,20 @@
+"""The house as it stands: few rooms, few arrows between them, and no way that leads back."""
+
+from tests.structure import DOORS, arrows_of_modules, arrows_of_rooms, circles
+
+
+def test_rooms_are_few_and_none_leads_back_to_itself():
+    rooms = arrows_of_rooms()
+    assert len(rooms) <= 18
+    assert sum(map(len, rooms.values())) <= 100
+    assert not circles(rooms)
+
+
+def test_no_files_need_each_other_and_none_the_package_that_holds_it():
+    files = {name: targets for name, targets in arrows_of_modules().items() if name not in DOORS}
+    assert not circles(files)
+    assert not [name for name, targets in files.items() if "" in targets]
+
+
+def test_a_circle_is_found_where_there_is_one():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]
