@@ -251,7 +251,7 @@ BAD = {
     "too many nodes": (["search", "llama3-8b", "--cluster", "dgx-h100", "--nodes", "9" * 30, *BATCH], "gpus="),
     "nodes and GPUs": (["search", *SMALL, "--gpus", "8"], "not allowed"),
     "a word for a number": (["search", *SMALL, "--top", "many"], "'many' is not a whole number"),
-    "an endless number": (["search", *SMALL, "--top", "9" * 5000], "not a whole number"),
+    "an endless number": (["search", *SMALL, "--top", "9" * 5000], "too many digits"),
     "half a number": (["search", *SMALL, "--micro-batch", "1.5"], "not a whole number"),
     "an empty place in a list": (["search", *SMALL, "--tensor-parallel", "1,,2"], "not a whole number"),
     "a degree of nothing": (["search", *SMALL, "--tensor-parallel", "0"], "tensor_parallel=0"),

@@ -32,7 +32,7 @@ from costmodel.evaluation.selection import NEAR
 from costmodel.evaluation.simplicity import simplest_first
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline import layout
-from costmodel.formulas.quantities import Step
+from costmodel.formulas.quantities import Place, Step
 from costmodel.formulas.transformer import memory
 from tests.drawing import MODELS, legal, questions, quick
 
@@ -205,8 +205,10 @@ def test_the_shards_of_all_ranks_hold_at_least_the_model(question):
     assert sum(layers for layers, _, _ in stages) == model.layers
     ranks = plan.tensor_parallel * plan.context_parallel * plan.data_parallel
     held = [
-        ranks * called(memory.states, **known | {"layers": layers, "first": embedding, "last": head})[0]
-        for layers, embedding, head in stages
+        ranks * called(memory.states, **known | {"place": Place(
+            layers, called(layout.rank_experts, **known | {"rank": float(rank), "layers": layers}), float(rank), embedding, head
+        )})[0]
+        for rank, (layers, embedding, head) in enumerate(stages)
     ]
     assert sum(held) >= model.parameters * settings.widths.parameter * (1 - 1e-12)
 
@@ -233,7 +235,7 @@ def test_search_finds_what_trying_every_plan_finds(name, framework):
     space = {
         "tensor_parallel": [1, 2, 4, 8], "context_parallel": [1, 2], "pipeline_parallel": [1, 2, 4], "virtual_stages": [1, 2],
         "micro_batch": [1, 2, 3], "zero_stage": list(software.zero_stages), "recompute": ["none", "selective", "full", 2],
-        "expert_parallel": [1, 2, 8] if model.experts else [1],
+        "expert_parallel": [1, 2, 8] if model.experts else [1], "dispatcher": [software.dispatcher], "overlap_experts": [False],
     }  # fmt: skip
     tried, legal_ones = 0, []
     for values in itertools.product(*space.values()):

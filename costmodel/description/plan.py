@@ -406,7 +406,7 @@ class Plan:
             activated=framework.activation_input_bytes if copied and framework.activation_input_bytes else bytes_,
             attended=framework.attention_output_bytes if copied and framework.attention_output_bytes else bytes_ + copied,
             # weights that are stored as narrow are read as they are, and transposed when needed
-            weight_copy=copied if primary else 2.0 * copied if stored > copied else 0.0,
+            weight_copy=0.0 if stored <= copied else copied if primary else 2.0 * copied,
             parameter=stored, stored=packed.parameter if packed else copied if primary else stored,
             backward_gradient=framework.backward_gradient_bytes, retained_logit=framework.retained_logit_bytes,
             update=updating, flat_gradient=framework.flat_gradient_bytes,
