@@ -40,6 +40,14 @@ def test_of_a_routed_copy_its_input_and_three_tensors_of_the_experts_width_are_k
     assert each == pytest.approx(TOKENS * 2 * (HIDDEN + 3 * WIDTH))
 
 
+def test_of_an_activation_without_a_gate_what_probabilities_weigh_is_kept_too():
+    """A routed copy's input; what the activation reads and makes, and its product with the probability, 2 bytes each."""
+    plain = dataclasses.replace(MODEL, gated=False)
+    more = dataclasses.replace(plain, experts_per_token=PER_TOKEN + 1)
+    each = kept("megatron-core", more) - kept("megatron-core", plain)
+    assert each == pytest.approx(TOKENS * 2 * (HIDDEN + 3 * WIDTH))
+
+
 def test_software_that_keeps_inputs_of_activations_in_8_bit_keeps_half_of_them():
     """DeepSeek-V3 report, section 3.3.3; the attention's output is kept once, in 12 bit."""
     plain = dataclasses.replace(load_framework("hai-llm"), activation_input_bytes=0.0, attention_output_bytes=0.0)

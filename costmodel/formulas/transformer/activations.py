@@ -77,7 +77,9 @@ def mlp_parts(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, 
     """Bytes saved for one token by a dense MLP, by routed experts, by shared ones, and by the routed ones' activation alone.
 
     The last is the input of an expert's second product, and of a gated one the activated gate where that is kept. Where limits on
-    the activation's inputs are kernels of their own, what they limited is kept beside what they made of it.
+    the activation's inputs are kernels of their own, what they limited is kept beside what they made of it. Probabilities that
+    weigh what the second product reads do so inside the kernel of a gated activation; another's output they multiply, and it
+    is kept for their gradient.
 
     Parameters
     ----------
@@ -86,7 +88,7 @@ def mlp_parts(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, 
     References
     ----------
     NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/moe/experts.py (``weighted_bias_swiglu_impl``: probabilities before the
-    second product) and huggingface/transformers src/transformers/models/mixtral/modeling_mixtral.py (behind it)
+    second product), megatron/core/transformer/mlp.py (``per_token_scale``: fused for gated activations alone) and huggingface/transformers src/transformers/models/mixtral/modeling_mixtral.py (behind it)
     """
     widths, mixture = settings.widths, model.experts
     _, _, first, last = adapters.kept_inputs(settings.adapter)
@@ -96,8 +98,9 @@ def mlp_parts(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, 
     width = widths.activated * (1.0 + model.mlp.gated) + widths.activation * beside + last * widths.input
     routed = mixture.load * mixture.per_token
     permuted = (first * widths.input + settings.framework.keep_expert_outputs * widths.activation) * model.hidden
-    activated = routed * (widths.activation * beside + last * widths.input + of_experts) * mixture.width
-    experts = routed * ((width + of_experts) * mixture.width + permuted)
+    weighed = (1.0 - settings.framework.keep_expert_outputs) * (1.0 - model.mlp.gated) * widths.activation
+    activated = routed * (widths.activation * beside + weighed + last * widths.input + of_experts) * mixture.width
+    experts = routed * ((width + weighed + of_experts) * mixture.width + permuted)
     return (width + limited) * model.mlp.width, experts, (width + limited) * mixture.shared_width, activated
 
 
