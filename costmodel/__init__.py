@@ -248,6 +248,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
+    if name == "symbolic":  # formulas as algebra: what documents call it
+        return import_module("costmodel.tracing.algebra")
     if name not in _HOME:
         raise AttributeError(f"module 'costmodel' has no attribute {name!r}")
     value = getattr(import_module(f"costmodel.{_HOME[name]}"), name)

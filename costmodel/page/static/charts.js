@@ -16,6 +16,8 @@ function between(low, high = null) {
 }
 const percentage = (share) => `${share < 0 ? "−" : "+"}${Math.abs(100 * share).toFixed(1)} %`;
 const gib = (n) => (n / GIB).toFixed(1);
+// whole percent, a half to the even one, as Python writes it
+const wholePercent = (share) => { const up = Math.round(100 * share); return String(up - 100 * share === 0.5 && up % 2 ? up - 1 : up); };
 const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 const signed = (share) => `${share >= 0 ? "+" : "−"}${(100 * Math.abs(share)).toFixed(Math.abs(share) < 0.0995 ? 1 : 0)} %`;
 const amount = (x) => x === 0 ? "0" : Math.abs(x) >= 99.95 ? Math.round(x).toLocaleString("en") : String(Number(x.toPrecision(3)));

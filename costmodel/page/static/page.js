@@ -118,10 +118,10 @@ function say(list) {
   const one = chosenOf(list), answer = $("answer"), low = Math.exp(-one.error), high = Math.exp(one.error);
   const fits = one.peak_memory_bytes <= found.limit;
   answer.className = fits ? "" : "bad";
-  answer.replaceChildren(element("b", {}, between(one.step_time_s)), ` a step with ${one.name}: ${(100 * utilisation(one)).toFixed(0)} % MFU, ${gib(one.peak_memory_bytes)} of ${gib(found.limit)} GiB${fits ? "" : ": does not fit"}`);
+  answer.replaceChildren(element("b", {}, between(one.step_time_s)), ` a step with ${one.name}: ${wholePercent(utilisation(one))} % MFU, ${gib(one.peak_memory_bytes)} of ${gib(found.limit)} GiB${fits ? "" : ": does not fit"}`);
   const words = [`${between(one.step_time_s * low, one.step_time_s * high)} with 90 % probability`], count = (number) => number.toLocaleString("en");
   if (one.place) words.push(`number ${one.place} of the ${count(found.fitting)} that fit among ${moved() ? `the ${count(view.plans)} plans that this page holds` : `${count(view.legal)} legal plans`}`);
-  if (one.fastest !== null) words.push(`P(fastest) ${(100 * one.fastest).toFixed(0)} %`);
+  if (one.fastest !== null) words.push(`P(fastest) ${wholePercent(one.fastest)} %`);
   words.push(`${cost(one).toPrecision(3)} a step at ${price().toFixed(2)} a GPU-hour`);
   const evidence = (view.runs ? `${view.runs.toLocaleString("en")} measured runs of ${view.facts.Cluster.framework}` : `no run of ${view.facts.Cluster.framework}`) + (view.calibrated ? "" : ", none on this GPU");
   $("sure").replaceChildren(`${words.join(", ")} `, element("span", {class: "evidence"}, evidence));
@@ -173,7 +173,7 @@ function table(list) {
       element("td", {class: "w"}, stacked(one.parts, view.time, longest, null, seconds)), element("td", {}, figures(one.step_time_s, 4)),
       element("td", {class: "hide"}, amount(throughput(one) / view.gpus)),
       element("td", {class: "w hide"}, stacked(one.memory_parts, view.memory, fullest, found.limit / fullest, (n) => `${gib(n)} GiB`)),
-      element("td", {}, (one.peak_memory_bytes / GIB).toFixed(1)), element("td", {class: "hide"}, one.fastest === null ? "–" : `${(100 * one.fastest).toFixed(0)} %`));
+      element("td", {}, (one.peak_memory_bytes / GIB).toFixed(1)), element("td", {class: "hide"}, one.fastest === null ? "–" : `${wholePercent(one.fastest)} %`));
   }));
   if (active) document.querySelector(`#rows [data-row="${active}"]`)?.focus();
 }
