@@ -88,7 +88,8 @@ def mlp_parts(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, 
     References
     ----------
     NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/moe/experts.py (``weighted_bias_swiglu_impl``: probabilities before the
-    second product), megatron/core/transformer/mlp.py (``per_token_scale``: fused for gated activations alone) and huggingface/transformers src/transformers/models/mixtral/modeling_mixtral.py (behind it)
+    second product), megatron/core/transformer/mlp.py (``per_token_scale``: fused for gated activations alone);
+    huggingface/transformers src/transformers/models/mixtral/modeling_mixtral.py (behind it)
     """
     widths, mixture = settings.widths, model.experts
     _, _, first, last = adapters.kept_inputs(settings.adapter)
