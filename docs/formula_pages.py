@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import os
 import re
 import types
@@ -15,7 +16,7 @@ from typing import Any
 from costmodel.tracing.sheets import formula_names, page, traced_equations
 
 MOST = 60
-"""Lines of algebra beyond which a page shows what a formula is made of instead."""
+"""Lines of algebra beyond which a page shows what a formula is made of instead, if it is made of others."""
 WIDEST = 25
 """Formulas that it is made of from which it has more lines than that, without looking."""
 
@@ -53,7 +54,7 @@ def formula_page(name: str) -> str:
     """The page of a formula in reStructuredText."""
     formula = formula_names()[name]
     called = uses(formula)
-    equations = traced_equations(formula, MOST) if len(reached(name)) <= WIDEST else ()
+    equations = traced_equations(formula, MOST if called else math.inf) if len(reached(name)) <= WIDEST else ()
     own = page(name) if ".. math::" in (formula.__doc__ or "") else None
     short = name.rpartition(".")[2]
     signature = str(inspect.signature(formula)).replace("'", "")
