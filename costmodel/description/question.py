@@ -91,7 +91,8 @@ class Question:
     @functools.cached_property
     def own_runs(self) -> tuple[OwnRun, ...]:
         """What measured steps of this very model, whatever its experts' load, say of plans like theirs."""
-        return tuple(run for run in self.framework.own_runs if same_model(run.model, self.shape))
+        mine = without_load(self.shape)
+        return tuple(run for run in self.framework.own_runs if without_load(run.model) == mine)
 
     def own_runs_stacked(self, axes: int) -> list[OwnRun]:
         """These own runs as arrays along the first of so many axes, at most `TOGETHER` at a time.
@@ -146,11 +147,11 @@ def _stacked(runs: Sequence[OwnRun], axes: int) -> OwnRun:
     return stacked(runs, axes)._replace(discrepancy=as_number(adds))
 
 
-def same_model(one: ModelNumbers, other: ModelNumbers) -> bool:
-    """Whether two models differ in nothing but the load of their experts, which is a run's rather than their own.
+def without_load(model: ModelNumbers) -> ModelNumbers:
+    """A model but for the load of its experts, which is a run's rather than its own.
 
     Parameters
     ----------
-    one, other : `ModelNumbers`
+    model : `ModelNumbers`
     """
-    return one._replace(experts=one.experts._replace(load=other.experts.load)) == other
+    return model._replace(experts=model.experts._replace(load=0.0))

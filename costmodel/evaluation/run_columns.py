@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.arithmetic.named_tuples import stacked
+from costmodel.description.question import without_load
 from costmodel.evaluation.engine import memory_bill, timed_formula
 from costmodel.formulas import discrepancy
 from costmodel.formulas.quantities import Inputs, Memory, ModelNumbers, OwnRun, Software, Step
@@ -86,7 +87,7 @@ def of_one_model(models: Sequence[ModelNumbers]) -> Iterator[Array]:
     ----------
     models : of each run
     """
-    return _places(one._replace(experts=one.experts._replace(load=0.0)) for one in models)
+    return _places(map(without_load, models))
 
 
 def in_common(one: Sequence[OwnRun | Inputs], other: Sequence[OwnRun | Inputs]) -> Array:

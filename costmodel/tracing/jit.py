@@ -155,11 +155,6 @@ def helper(function: Function) -> Function:
     return _compiled(function, _UNCOUNTED)
 
 
-def inlined_helper(function: Function) -> Function:
-    """Compile a `helper` that is put in place of its calls: for short ones, called for every event."""
-    return _compiled(function, {**_UNCOUNTED, "forceinline": True})
-
-
 _REGISTERED: list[types.ModuleType] = []
 """Whose functions code of `source_of` may call."""
 

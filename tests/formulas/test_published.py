@@ -77,7 +77,7 @@ def test_a_recomputed_layer_keeps_two_bytes_for_each_element_of_its_input(shape)
     assert activations.checkpoint(model.numbers(), settings, plan) == 2 * SEQUENCE * 2 * shape[1]
     one = activations.layer_activations(model.numbers(), settings, plan)
     known = {"model": model.numbers(), "settings": settings, "plan": plan, "software": QUIET}
-    held = called(memory.stage_activations, layers=12.0, micro_batches=3.0, **known)
+    held = 12.0 * 3.0 * called(memory.layer_bytes, **known).kept
     assert held == pytest.approx(3 * 12 * 2 * SEQUENCE * 2 * shape[1], rel=1e-12)
     assert called(activations.backward_temporaries, **known) == pytest.approx(one, rel=1e-12)  # the layer at work, whole
 
@@ -90,7 +90,7 @@ def test_the_first_stage_of_1f1b_holds_all_layers(shape, p):  # korthikanti2022,
     settings, plan = split(model, tensor_parallel=8, pipeline_parallel=p, sequence_parallel=True)
     held = schedules.in_flight(plan.schedule, float(p), 1.0, 512.0, 0.0)
     known = {"model": model.numbers(), "settings": settings, "plan": plan, "software": QUIET}
-    stage = called(memory.stage_activations, layers=layers / p, micro_batches=held, **known)
+    stage = layers / p * held * called(memory.layer_bytes, **known).kept
     assert stage == pytest.approx(SEQUENCE * h * layers / 8 * (34 + 5 * a * SEQUENCE / h), rel=1e-12)
 
 
@@ -115,7 +115,7 @@ def test_around_the_layers_lie_dropout_mask_last_norm_head_input_and_logits(shap
     place, kinds = Place(float(layers // p), 0.0, 0.0, 1.0, alone), memory.layer_kinds(model.numbers(), settings, plan, QUIET)
     held = called(memory.stage_contents, place=place, kinds=kinds, micro_batches=512.0, **known)
     bill = memory.stage_memory(held, plan, load_cluster("selene").numbers(), QUIET, 512.0)
-    inside = called(memory.stage_activations, micro_batches=float(p), **known)
+    inside = layers // p * float(p) * called(memory.layer_bytes, **known).kept
     extra = sbh * layers / t * (p / layers + (4 / layers * (1 + VOCABULARY / h) if p == 1 else 0.0))
     assert bill.activations + bill.logits - inside == pytest.approx(extra, rel=1e-9)
 

@@ -121,9 +121,13 @@ def dealt_layers(model: ModelNumbers, plan: PlanNumbers, stages: Number) -> Numb
     ----------
     huggingface/nanotron ``src/nanotron/models/base.py`` ``build_model``, with ``get_block_compute_costs``
     """
-    head = model.vocabulary.size * model.hidden / layer_matrices(model)
-    share = stages * (model.layers + head) / plan.pipeline
+    share = stages * _cost(model) / plan.pipeline
     return ops.minimum(ops.maximum(1.0 - ops.ceil(-share), stages), model.layers)
+
+
+def _cost(model: ModelNumbers) -> Number:
+    """Cost of all layers and of the vocabulary projection in units of a layer, by their weights."""
+    return model.layers + model.vocabulary.size * model.hidden / layer_matrices(model)
 
 
 def experts_before(model: ModelNumbers, layers: Number) -> Number:
@@ -307,8 +311,7 @@ def _rank_of_another_number(model: ModelNumbers, chain: _Chain, rank: Number) ->
 
 def _longer_stage(model: ModelNumbers, plan: PlanNumbers) -> Number:
     """The first stage from the third on that has a layer more than others where they are dealt by cost, or the one before it."""
-    head = model.vocabulary.size * model.hidden / layer_matrices(model)
-    share = (model.layers + head) / plan.pipeline
+    share = _cost(model) / plan.pipeline
     beyond, begun = share - _floor(share), 2.0 * share - _floor(2.0 * share)
     more = ops.ceil((1.0 - begun) / ops.maximum(beyond, 1e-9) - 1.0 - ROUNDING)
     return 2.0 + ops.where(beyond > 0.0, ops.maximum(more, 0.0), 0.0)

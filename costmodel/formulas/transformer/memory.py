@@ -41,22 +41,6 @@ POOL_CHUNKS, NEAR_CHUNK_BYTES, FAR_CHUNK_BYTES = 16.0, 524_288.0, 131_072.0
 """Chunks of NCCL's pool for messages on one channel, and their size inside a node of NVLinks and elsewhere."""
 
 
-def stage_activations(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, layers: Number,
-    micro_batches: Number,
-) -> Number:  # fmt: skip
-    """Bytes saved on one stage for all micro-batches in flight.
-
-    Parameters
-    ----------
-    model, settings, plan, software : as named
-    layers : of the stage
-    micro_batches : in flight, in units of the stage's whole depth
-    """
-    on_device = 1.0 - settings.offload.activations
-    return on_device * micro_batches * layers * activations.kept_activations(model, settings, plan, software)
-
-
 def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_batches: Number) -> Number:
     """Bytes of the last norm's and the head's input and of the logits at the loss of a micro-batch, on one rank.
 
