@@ -249,7 +249,7 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> object:
     if name == "symbolic":  # formulas as algebra: what documents call it
-        return import_module("costmodel.tracing.algebra")
+        return import_module("costmodel.compilation.algebra")
     if name not in _HOME:
         raise AttributeError(f"module 'costmodel' has no attribute {name!r}")
     value = getattr(import_module(f"costmodel.{_HOME[name]}"), name)

@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from costmodel.tracing.sheets import formula_names, page, traced_equations
+from costmodel.compilation.sheets import formula_names, page, traced_equations
 
 MOST = 60
 """Lines of algebra beyond which a page shows what a formula is made of instead, if it is made of others."""

@@ -10,7 +10,7 @@ import pytest
 
 from costmodel import formulas
 from costmodel.arithmetic import ops
-from costmodel.tracing import algebra as symbolic
+from costmodel.compilation import algebra as symbolic
 
 MODULES = [importlib.import_module(info.name) for info in pkgutil.walk_packages(formulas.__path__, f"{formulas.__name__}.")]
 FORMULAS = {

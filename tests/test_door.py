@@ -229,7 +229,7 @@ def test_a_closed_stream_is_no_success(closed):
 
 def test_the_first_compilation_says_what_it_does_and_says_it_once():
     program = (
-        "from costmodel.text import progress\nprogress.LISTENERS.append(print)\nfrom costmodel.tracing.jit import kernel\n"
+        "from costmodel.text import progress\nprogress.LISTENERS.append(print)\nfrom costmodel.compilation.jit import kernel\n"
         "made = kernel(lambda x: x + 1)\nmade(1.0), made(1), made(1.0)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60,

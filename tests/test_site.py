@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("sphinx")
 pytest.importorskip("myst_nb")
 
-from costmodel.tracing.sheets import formula_names
+from costmodel.compilation.sheets import formula_names
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[1]

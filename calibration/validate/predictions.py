@@ -10,6 +10,7 @@ from calibration.data.cases import Case
 from calibration.data.datasets import dataset_of, memory_kind
 from calibration.validate.metrics import Prediction
 from costmodel.arithmetic.named_tuples import flat, nested
+from costmodel.compilation import programs as rows
 from costmodel.description.question import Question
 from costmodel.evaluation.engine import unflatten
 from costmodel.evaluation.error_model import interval, spread_of
@@ -23,7 +24,6 @@ from costmodel.formulas.transformer.memory import (
     stage_bills,
     whole_parameters,
 )
-from costmodel.tracing import programs as rows
 
 
 def evaluated(columns: Inputs) -> Step:

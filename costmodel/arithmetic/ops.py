@@ -1,8 +1,8 @@
 """The few operations that formulas need beyond arithmetic, for a number, a NumPy array or a SymPy symbol.
 
-Numba knows them through the overloads of ``costmodel.tracing.jit``. Nothing is imported here that the caller has
+Numba knows them through the overloads of ``costmodel.compilation.jit``. Nothing is imported here that the caller has
 not already loaded: an array in hand means NumPy is there, a symbol in hand means SymPy is. A value of another
-kind brings these operations, under SymPy's names, as its ``__algebra__`` (`costmodel.tracing.algebra` traces so).
+kind brings these operations, under SymPy's names, as its ``__algebra__`` (`costmodel.compilation.algebra` traces so).
 """
 
 from __future__ import annotations

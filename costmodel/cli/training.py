@@ -237,8 +237,8 @@ def _compared(found: Comparison) -> list[Table | str]:
 
 
 def _formula(arguments: argparse.Namespace) -> int:
+    from costmodel.compilation.sheets import find_formula, formula_names, matching, page
     from costmodel.text.errors import UnknownName
-    from costmodel.tracing.sheets import find_formula, formula_names, matching, page
 
     try:
         name, formula = find_formula(arguments.name)
@@ -272,7 +272,7 @@ def _at(formula: Callable[..., object], text: str) -> tuple[float, dict[str, flo
     """A formula's result and elasticities at values such as ``a=1,b=2``."""
     import inspect
 
-    from costmodel.tracing.sheets import elasticities
+    from costmodel.compilation.sheets import elasticities
 
     given: dict[str, float] = {}
     for pair in text.split(","):

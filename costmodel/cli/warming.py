@@ -23,10 +23,10 @@ def add(commands: Commands) -> None:
 def _warmup(arguments: argparse.Namespace) -> int:
     import time
 
+    from costmodel.compilation import programs as rows
+    from costmodel.compilation.cache import cache_folder
     from costmodel.simulation import pipeline_kernel as events
     from costmodel.simulation import step_kernel as step_events
-    from costmodel.tracing import programs as rows
-    from costmodel.tracing.cache import cache_folder
 
     started = time.perf_counter()
     programs = rows.compile_all()

@@ -30,7 +30,7 @@ PARTS = (*Step._fields[:-1], *(f"memory_{part}" for part in Memory._fields))
 HANDFUL, COMPILED_FROM, COMPILE_FROM = 8, 2_000, 100_000
 """Rows up to which plain Python is the fastest, from which vector code is that is there, and from which it pays to compile it."""
 SEARCHED = ("ranking-uncompressed_step", "every-uncompressed_step", "total-uncompressed_step", "rules", "least-memory")
-"""Programs of `costmodel.tracing.programs` that a search runs on."""
+"""Programs of `costmodel.compilation.programs` that a search runs on."""
 CHUNK = 4096
 RUNS = 2048
 """Runs of a product for which a thread is worth its start."""
@@ -51,9 +51,9 @@ def _threads() -> int:
 
 def is_compiled() -> bool:
     """Whether what a search runs on is loaded, or compiled and kept by an earlier process."""
-    if "costmodel.tracing.programs" in sys.modules:
+    if "costmodel.compilation.programs" in sys.modules:
         return True
-    from costmodel.tracing.cache import is_kept
+    from costmodel.compilation.cache import is_kept
 
     return is_kept(*SEARCHED)
 
@@ -65,11 +65,11 @@ def compile_ahead(rows: int) -> None:
     ----------
     rows : plans that a question had
     """
-    from costmodel.tracing.cache import cache_folder
+    from costmodel.compilation.cache import cache_folder
 
     if rows <= COMPILED_FROM or is_compiled() or cache_folder() is None:
         return
-    from costmodel.tracing import programs as kernels
+    from costmodel.compilation import programs as kernels
 
     kernels.compile_searching()
 
@@ -87,7 +87,7 @@ def choose(rows: int) -> str:
     global _rows_by_numpy
     if rows <= HANDFUL:
         return "python"
-    if "costmodel.tracing.programs" in sys.modules:
+    if "costmodel.compilation.programs" in sys.modules:
         return "numba"
     if rows > COMPILED_FROM and (_rows_by_numpy + rows > COMPILE_FROM or is_compiled()):
         return "numba"
@@ -197,7 +197,7 @@ def evaluate_several(inputs: Sequence[Inputs], alike: Sequence[int]) -> list[Ste
     inputs : of each plan
     alike : of each a number, the same for those that differ in nothing but the plan
     """
-    loaded = "costmodel.tracing.programs" in sys.modules
+    loaded = "costmodel.compilation.programs" in sys.modules
     if len(inputs) <= HANDFUL and not loaded:
         return [_step(one) for one in inputs]
     import numpy as np
@@ -220,9 +220,9 @@ def total_time(inputs: Inputs, bill: Memory, rows: int) -> Number:
     bill : memory of the plans, which the framework's constants of memory decide
     rows : of the columns
     """
-    if "costmodel.tracing.programs" not in sys.modules:
+    if "costmodel.compilation.programs" not in sys.modules:
         return timed_formula(inputs.settings)(*inputs, bill).total
-    from costmodel.tracing import programs as kernels
+    from costmodel.compilation import programs as kernels
 
     program = kernels.total(bool(inputs.settings.compression.kind))
     return as_number(kernels.results_of(program.parts["rows"], kernels.scalars_of(program, inputs), inputs, rows)[0])
@@ -269,7 +269,7 @@ def _rank_numpy(boundary: float, inputs: Inputs, plans: Columns, out: Columns) -
 
 
 def _numba(inputs: Inputs, plans: Columns, out: Columns) -> None:
-    from costmodel.tracing import programs as rows
+    from costmodel.compilation import programs as rows
 
     program = rows.every_part(bool(inputs.settings.compression.kind))
     scalars = rows.scalars_of(program, inputs)
@@ -348,9 +348,9 @@ def within(inputs: Inputs, product: Product, limit: float) -> Product:
     product : of `costmodel.evaluation.plan_products`
     limit : of memory [bytes]
     """
-    if "costmodel.tracing.programs" not in sys.modules:
+    if "costmodel.compilation.programs" not in sys.modules:
         return product
-    from costmodel.tracing import programs as rows
+    from costmodel.compilation import programs as rows
 
     program = rows.least_memory()
     scalars = rows.scalars_of(program, rows.Held(inputs.model, inputs.settings, inputs.plan, inputs.network, inputs.software))
@@ -362,7 +362,7 @@ def _numba_product(inputs: Inputs, product: Product) -> tuple[Columns, Columns]:
     """As `rank`: each table once, then what both decide together, on as many threads as there are cores."""
     import numpy as np
 
-    from costmodel.tracing import programs as rows
+    from costmodel.compilation import programs as rows
 
     program = rows.ranking(bool(inputs.settings.compression.kind))
     scalars = rows.scalars_of(program, inputs)

@@ -1,8 +1,8 @@
 """The legal plans of a search as products: outer rows times the inner rows of the same split of the GPUs.
 
 An outer row says how the pipeline runs and how states are sharded, an inner row micro-batch, sequence parallelism and
-recomputation. Time and memory of a product cost little more than those of its two tables (`costmodel.tracing.programs`). Products
-are written out a block at a time, so that a search needs the memory of a block however many plans it looks at.
+recomputation. Time and memory of a product cost little more than those of its two tables (`costmodel.compilation.programs`).
+Products are written out a block at a time, so that a search needs the memory of a block however many plans it looks at.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.arithmetic.named_tuples import as_column, as_number
+from costmodel.compilation.fields import INNER, LANES
 from costmodel.description import recomputation
 from costmodel.evaluation.search_space import (
     NEUTRAL,
@@ -29,7 +30,6 @@ from costmodel.evaluation.search_space import (
 )
 from costmodel.formulas.quantities import PlanNumbers, Settings
 from costmodel.text.errors import InvalidValue
-from costmodel.tracing.fields import INNER, LANES
 
 BLOCK = 1 << 18
 """Plans of a block, legal or not."""

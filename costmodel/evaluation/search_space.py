@@ -407,9 +407,9 @@ def violations(
     model: ModelNumbers, settings: Settings, plans: PlanNumbers, gpus: float, rows: int
 ) -> legality.Violations:
     """The rules that plans break, in vector code where that is loaded."""
-    if "costmodel.tracing.programs" not in sys.modules:
+    if "costmodel.compilation.programs" not in sys.modules:
         return legality.violations(model, settings, plans, gpus)
-    from costmodel.tracing import programs as kernels
+    from costmodel.compilation import programs as kernels
 
     program = kernels.rules()
     scalars = kernels.scalars_of(program, kernels.Ruled(model, settings, plans, gpus))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from importlib import resources
 
 from costmodel.arithmetic.named_tuples import flat
+from costmodel.compilation.javascript import javascript
 from costmodel.description.plan import FOLLOWING, LEADING, UNDIVIDED
 from costmodel.description.question import Question
 from costmodel.description.schedule import KINDS
@@ -24,7 +25,6 @@ from costmodel.page.conversion import Conversion, Term
 from costmodel.page.learning import learn
 from costmodel.page.question import FORMULA, STEPS, Asked, Domain
 from costmodel.page.rules import refused_by_framework, texts
-from costmodel.tracing.javascript import javascript
 
 PRINTED: tuple[Callable[..., object], ...] = (*STEPS, violations, discrepancy.correlation)
 """Formulas of the model."""

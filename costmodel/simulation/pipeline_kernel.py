@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.tracing.standalone import standalone
+from costmodel.compilation.standalone import standalone
 
 SEND_FORWARD, RECEIVE_FORWARD, SEND_BACKWARD, RECEIVE_BACKWARD, SYNC = 4, 5, 6, 7, 8
 """Codes of `costmodel.description.schedule`, which are constants of the kernel."""

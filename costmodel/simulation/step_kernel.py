@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.tracing.standalone import standalone
+from costmodel.compilation.standalone import standalone
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.tracing.jit import helper, kernel
+from costmodel.compilation.jit import helper, kernel
 
 ROUNDING = 1e-9
 """Of the limit: what sums of many sizes may be above it."""

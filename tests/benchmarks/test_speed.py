@@ -67,7 +67,7 @@ def test_engine(benchmark, name):
 @pytest.mark.parametrize("compression", ["none", "power-sgd"])
 def test_every_part_on_one_core(benchmark, compression):
     """The vector code alone, in blocks that fit in a cache."""
-    from costmodel.tracing import programs as rows
+    from costmodel.compilation import programs as rows
 
     inputs, table = question(64 * engine.CHUNK)
     inputs = inputs._replace(settings=Plan(global_batch=1024, seq_len=8192, compression=compression).settings(FRAMEWORK))
@@ -176,9 +176,9 @@ def test_ledger_of_larger_zero_2_steps(benchmark, name, destinations):
 
 STARTS = {
     "import": "import costmodel",
-    "cold": "from costmodel.tracing import programs; programs.ranking(False), rows.rules()",
-    "cold, every program": "from costmodel.tracing import programs; programs.compile_all()",
-    "warm": "from costmodel.tracing import programs; programs.ranking(False), rows.rules()",
+    "cold": "from costmodel.compilation import programs; programs.ranking(False), rows.rules()",
+    "cold, every program": "from costmodel.compilation import programs; programs.compile_all()",
+    "warm": "from costmodel.compilation import programs; programs.ranking(False), rows.rules()",
     "first answer": "from costmodel.cli import main; main('search llama3-70b --cluster dgx-h100 --gpus 64 --global-batch 1024 "
     "--seq-len 8192'.split())",
 }

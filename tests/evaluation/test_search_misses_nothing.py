@@ -21,6 +21,8 @@ from costmodel import (
     load_model,
     search,
 )
+from costmodel.compilation.programs import Ruled
+from costmodel.compilation.tape import needed, trace
 from costmodel.description.dimensions import RANK_ORDER
 from costmodel.description.framework import OF_EXPERTS, Framework
 from costmodel.description.plan import SCHEDULES
@@ -30,8 +32,6 @@ from costmodel.evaluation.selection import unbeaten
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS
 from costmodel.formulas.transformer import memory
-from costmodel.tracing.programs import Ruled
-from costmodel.tracing.tape import needed, trace
 from tests.agreement import plans
 from tests.drawing import quick
 

@@ -22,6 +22,9 @@ import pytest
 
 import costmodel
 from costmodel import formulas, load_cluster, load_framework, load_model
+from costmodel.compilation import algebra as symbolic
+from costmodel.compilation import machine_code, tape
+from costmodel.compilation.fields import LANES
 from costmodel.description.framework import ATTENTION_KINDS, DISPATCHERS
 from costmodel.description.plan import SCHEDULES, Plan, divisors
 from costmodel.description.question import Question
@@ -33,9 +36,6 @@ from costmodel.formulas.network import collectives, node_links
 from costmodel.formulas.pipeline import spans
 from costmodel.formulas.training_step import step
 from costmodel.text.errors import IllegalPlan, InvalidValue
-from costmodel.tracing import algebra as symbolic
-from costmodel.tracing import machine_code, tape
-from costmodel.tracing.fields import LANES
 from tests.drawing import PARTLY, WHOLE
 
 PACKAGE = Path(costmodel.__file__).parent
@@ -383,7 +383,7 @@ def is_short(formula):
 def test_numba_gives_what_plain_python_gives(module, settings):
     import numba
 
-    importlib.import_module("costmodel.tracing.jit")
+    importlib.import_module("costmodel.compilation.jit")
     known = {name: formula for name, formula in FORMULAS.items() if name.startswith(f"{module}.")}
     chosen = [name for name in known if module not in WITHIN_A_STEP or is_short(known[name])]
     rows = {name: arguments(FORMULAS[name], settings) for name in chosen}
@@ -606,7 +606,7 @@ def test_nothing_is_compiled_for_one_search_that_nobody_compiled_for_before(monk
         "from costmodel.evaluation import engine\n"
         "model, cluster = costmodel.load_model('llama3-70b'), costmodel.load_cluster('dgx-h100', gpus=64)\n"
         "found = costmodel.search(model, cluster, global_batch=1024, seq_len=8192, top=3)\n"
-        "loaded = 'costmodel.tracing.programs' in sys.modules\n"
+        "loaded = 'costmodel.compilation.programs' in sys.modules\n"
         "engine.compile_ahead(found.considered)\n"
         "print(json.dumps([found.considered, loaded, engine.is_compiled(), [one.step_time for one in found.ranked]]))"
     )
@@ -650,7 +650,7 @@ plan = costmodel.Plan(global_batch=64, seq_len=8192, tensor_parallel=2, pipeline
 table = np.array([plan.numbers(framework, model.layers)]).T
 inputs = Question(model, cluster, framework).inputs(plan)
 python, compiled = (engine.evaluate(inputs, table, name)[:, 0].tolist() for name in ("python", "numba"))
-from costmodel.tracing import jit
+from costmodel.compilation import jit
 print(json.dumps([python, compiled, str(jit._FOLDER)]))
 """
 

@@ -113,7 +113,7 @@ def test_columns_give_what_numbers_give(run):
 
 def test_compiled_they_give_what_numbers_give():
     numba = pytest.importorskip("numba")
-    from costmodel.tracing import jit  # noqa: F401
+    from costmodel.compilation import jit  # noqa: F401
 
     forward = times.convolution_forward
     compiled = numba.njit(lambda window, device, rate: forward(window, 1.0, 4.0, rate, 0.9, device))

@@ -12,14 +12,14 @@ import pytest
 from costmodel import Plan, load_cluster, load_framework, load_model
 from costmodel.arithmetic import ops
 from costmodel.arithmetic.named_tuples import flat, nested
+from costmodel.compilation import machine_code
+from costmodel.compilation import programs as rows
+from costmodel.compilation.fields import INNER, LANES, OUTER
+from costmodel.compilation.tape import needed, supports, trace
 from costmodel.description.question import Question
 from costmodel.evaluation.engine import flatten
 from costmodel.formulas import training_step
 from costmodel.formulas.quantities import Inputs, LevelNumbers, NetworkNumbers
-from costmodel.tracing import machine_code
-from costmodel.tracing import programs as rows
-from costmodel.tracing.fields import INNER, LANES, OUTER
-from costmodel.tracing.tape import needed, supports, trace
 
 
 def compiled(formula, results, tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from costmodel.tracing.jit import kernel
+from costmodel.compilation.jit import kernel
 
 ELAPSED, CHECKPOINTING, LOST, RESTARTING, INTERRUPTIONS = range(5)
 """Places in the totals: seconds of the run, of written checkpoints, of lost work, of restarts; and a count."""

@@ -7,11 +7,11 @@ import pytest
 
 from costmodel import Plan, load_cluster, load_framework, load_model
 from costmodel.cli import main
+from costmodel.compilation.sheets import crossovers, elasticities, find_formula, formula_names, page
 from costmodel.formulas.network import algorithms, bounds
 from costmodel.formulas.systems import batch_sizes, reliability, server_exchange
 from costmodel.formulas.training_step import step
 from costmodel.text.errors import InvalidValue, UnknownName
-from costmodel.tracing.sheets import crossovers, elasticities, find_formula, formula_names, page
 from tests.commanding import refused, strict
 
 

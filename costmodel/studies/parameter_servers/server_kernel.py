@@ -10,7 +10,7 @@ import heapq
 
 import numpy as np
 
-from costmodel.tracing.jit import kernel
+from costmodel.compilation.jit import kernel
 
 COMPUTING, EXCHANGING, WAITING, ELAPSED, UPDATES = range(5)
 """Places in the totals: worker-seconds in each state, seconds, and steps that workers completed."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.compilation.jit import kernel
 from costmodel.formulas.pipeline.pipedream import (
     data_parallel_minibatch,
     handing_on,
@@ -21,7 +22,6 @@ from costmodel.formulas.pipeline.pipedream import (
     replicated_stage_2018,
     replicated_stage_code,
 )
-from costmodel.tracing.jit import kernel
 
 SOSP19, ARXIV2018, REFERENCE, PLACED = 0, 1, 2, 3
 """Codes of the recurrences."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.tracing.jit import kernel
+from costmodel.compilation.jit import kernel
 
 SNAPSHOT, ADVANCE, RESTORE, TURN = 0, 1, 2, 3
 """What Revolve does at a step: keep its state, run forward to another, go back to it, reverse it."""

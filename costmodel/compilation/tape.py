@@ -1,8 +1,8 @@
 """A formula as a tape: its operations one after another, each once, and what every one of them depends on.
 
 A formula is called once with values that write down what is done to them. Formulas are straight lines, so that the tape is
-the formula for any numbers; `costmodel.tracing.machine_code` makes vector code of it, `costmodel.tracing.javascript` a function
-for browsers.
+the formula for any numbers; `costmodel.compilation.machine_code` makes vector code of it, `costmodel.compilation.javascript`
+a function for browsers.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parent.parent
 def source_digest() -> str:
     """Digest of every source a kernel can depend on."""
     digest = hashlib.sha256()
-    patterns = ("formulas/**/*.py", "tracing/*.py", "arithmetic/*.py", "**/*kernel.py")
+    patterns = ("formulas/**/*.py", "compilation/*.py", "arithmetic/*.py", "**/*kernel.py")
     for path in sorted({path for pattern in patterns for path in PACKAGE.glob(pattern)}):
         digest.update(str(path.relative_to(PACKAGE)).encode())
         digest.update(path.read_bytes())
@@ -50,7 +50,7 @@ def is_kept(*programs: str) -> bool:
 
     Parameters
     ----------
-    programs : their names, as `costmodel.tracing.programs` gives them
+    programs : their names, as `costmodel.compilation.programs` gives them
     """
     folder = cache_folder()
     return folder is not None and all(any(folder.glob(f"{name}-????????????.code")) for name in programs)

@@ -21,9 +21,9 @@ from typing import SupportsFloat
 import sympy
 
 from costmodel import formulas
+from costmodel.compilation.algebra import Trace, _leaves, _slope, latex, trace
 from costmodel.text.checks import real
 from costmodel.text.errors import InvalidValue, UnknownName
-from costmodel.tracing.algebra import Trace, _leaves, _slope, latex, trace
 
 SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
 MATHEMATICS = re.compile(r":math:`([^`]*)`")

@@ -75,10 +75,10 @@ def standalone(function: Callable[..., int]) -> Callable[..., int]:
 def _loaded(function: Callable[..., int], arguments: tuple[Any, ...], kinds: tuple[str, ...]) -> Callable[..., None]:
     """The machine code of a function for arguments of such kinds."""
 
-    from costmodel.tracing import machine_code  # loads LLVM
+    from costmodel.compilation import machine_code  # loads LLVM
 
     def make() -> tuple[str, Row]:
-        from costmodel.tracing import jit  # loads Numba
+        from costmodel.compilation import jit  # loads Numba
 
         return jit.source_of(function, sys.modules[function.__module__], arguments), {"kinds": kinds}
 

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import llvmlite.binding as llvm
 
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.tracing.cache import cache_folder, tell_compiling
-from costmodel.tracing.fields import LANES
-from costmodel.tracing.tape import Place, Tape, needed
+from costmodel.compilation.cache import cache_folder, tell_compiling
+from costmodel.compilation.fields import LANES
+from costmodel.compilation.tape import Place, Tape, needed
 
 VECTOR, MASK, BITS = f"<{LANES} x double>", f"<{LANES} x i1>", f"<{LANES} x i64>"
 _ARITHMETIC = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}

@@ -19,6 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.compilation import machine_code
+from costmodel.compilation.fields import INNER, LANES, OUTER
+from costmodel.compilation.tape import Place, Traced, needed, supports, trace
 from costmodel.formulas import legality, training_step
 from costmodel.formulas.quantities import (
     Inputs,
@@ -32,9 +35,6 @@ from costmodel.formulas.quantities import (
     Step,
 )
 from costmodel.formulas.transformer import memory
-from costmodel.tracing import machine_code
-from costmodel.tracing.fields import INNER, LANES, OUTER
-from costmodel.tracing.tape import Place, Traced, needed, supports, trace
 
 Array: TypeAlias = NDArray[np.float64]
 Whole: TypeAlias = NDArray[np.int64]

@@ -8,8 +8,8 @@ import typing
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from costmodel.compilation.tape import Condition, Place, Tape, Value, needed, opened
 from costmodel.text.errors import InvalidValue
-from costmodel.tracing.tape import Condition, Place, Tape, Value, needed, opened
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "===", "and": "&&",

@@ -16,7 +16,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from costmodel.tracing.cache import cache_folder, tell_compiling
+from costmodel.compilation.cache import cache_folder, tell_compiling
 
 Function = TypeVar("Function", bound=Callable[..., object])
 """To the type checker a compiled function is the function that was compiled."""

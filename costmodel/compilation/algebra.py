@@ -19,10 +19,10 @@ from typing import NamedTuple
 import sympy
 from sympy.printing.pycode import PythonCodePrinter
 
+from costmodel.compilation.javascript import javascript
+from costmodel.compilation.tape import opened
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.text.errors import InvalidValue
-from costmodel.tracing.javascript import javascript
-from costmodel.tracing.tape import opened
 
 _NEVER_ZERO = frozenset({
     "activation", "attention_backward_efficiency", "attention_efficiency_scale", "attention_forward_efficiency", "bandwidth",
