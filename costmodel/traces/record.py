@@ -1,0 +1,386 @@
+"""The record of training code that ran on ranks without a GPU: kernels, storages, transactions, in the order of the program.
+
+A `Trace` has a `Role` for each kind of rank (a pipeline's stage, a tensor rank), and a role stands for all ranks that do the
+same. A role's parts are tables of columns, NumPy arrays of one length; words in them (operators, modules, lines of code) are
+places in the role's `texts`. `timeline` is the program: each row is one thing that the host did, in order, and says which
+row of which other table it is about. `costmodel.traces.builder` writes one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.text.checks import choice
+from costmodel.text.errors import InvalidValue
+
+Column = NDArray[np.int64]
+
+PHASES = ("forward", "backward", "optimizer", "other")
+"""Of kernels, transactions and storages, in the order of their codes."""
+KINDS = ("weight", "gradient", "optimizer", "activation", "temporary", "bucket", "input", "other")
+"""Of storages, in the order of their codes."""
+ACTIONS = (
+    "kernel", "transaction", "born", "died", "used on", "event record", "stream wait", "host wait", "empty cache", "step",
+    "recompilation",
+)  # fmt: skip
+"""Of the host, in the order of their codes in `Timeline.action`."""
+KERNEL, TRANSACTION, BORN, DIED, USED_ON, EVENT_RECORD, STREAM_WAIT, HOST_WAIT, EMPTY_CACHE, STEP, RECOMPILATION = range(11)
+HOST_TO_DEVICE, DEVICE_TO_HOST = "copy host to device", "copy device to host"
+"""Operators of copies over the host's bus, where kernels are named."""
+SEND, RECEIVE = "send", "recv"
+"""Operators of transactions of two ranks; all others are collectives of a group."""
+NOWHERE = -1
+"""In a column of places: none."""
+COMPUTE = 0
+"""The stream that is there from the start, on which code runs that names none."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Table:
+    """Columns of whole numbers, of one length."""
+
+    def __post_init__(self) -> None:
+        lengths = set()
+        for field in dataclasses.fields(self):
+            column = np.ascontiguousarray(getattr(self, field.name), dtype=np.int64)
+            column.setflags(write=False)
+            object.__setattr__(self, field.name, column)
+            lengths.add(len(column))
+        if len(lengths) > 1:
+            raise InvalidValue(type(self).__name__.lower(), sorted(lengths), "columns of one length")
+
+    def __len__(self) -> int:
+        return len(getattr(self, dataclasses.fields(self)[0].name))
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and all(
+            np.array_equal(getattr(self, field.name), getattr(other, field.name)) for field in dataclasses.fields(self)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def columns(self) -> Iterator[tuple[str, Column]]:
+        """Name and values of each column."""
+        for field in dataclasses.fields(self):
+            yield field.name, getattr(self, field.name)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Kernels(Table):
+    """What streams compute, in the order in which the host launched it.
+
+    Parameters
+    ----------
+    op : place of the operator's name in `Role.texts`, as ``"aten.mm"``, `HOST_TO_DEVICE` or `DEVICE_TO_HOST`
+    shapes : place of its operands' shapes, as ``"4096x1024 1024x512"``, a scalar as ``"1"``
+    dtypes : place of its operands' dtypes, as ``"bfloat16 bfloat16"``
+    bytes_read, bytes_written : of its operands and results, each counted once [bytes]
+    flop : floating-point operations of products, 0 where it has none [FLOP]
+    stream : place in `Role.streams`
+    phase : place in `PHASES`
+    module : place of the module's name in `Role.texts`, as ``"model.layers.0.mlp"``, ``""`` outside of any
+    line : place of the line of the user's code, as ``"train.py:31"``, ``""`` where unknown
+    reads, writes : places in `Role.operands` where its storages begin: those read are ``operands[reads:writes]``, those
+        written go on to the next kernel's `reads`
+    """
+
+    op: Column
+    shapes: Column
+    dtypes: Column
+    bytes_read: Column
+    bytes_written: Column
+    flop: Column
+    stream: Column
+    phase: Column
+    module: Column
+    line: Column
+    reads: Column
+    writes: Column
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Storages(Table):
+    """Memory of the device that the program held.
+
+    Parameters
+    ----------
+    bytes : asked for, without any rounding [bytes]
+    born, died : rows of `Timeline`; `died` is `NOWHERE` of those held to the end
+    kind : place in `KINDS`
+    module : place of the module's name in `Role.texts`, ``""`` outside of any
+    parameter : place of the parameter's name whose weight, gradient or state it is, ``""`` of others
+    shape, dtype : places of the first tensor's shape and dtype, as ``"4096x1024"`` and ``"bfloat16"``
+    op : place of the name of the operator that made it
+    stream : place in `Role.streams`: whose pool of the allocator it comes from
+    phase : place in `PHASES`, when it was born
+    line : place of the line of the user's code
+    """
+
+    bytes: Column
+    born: Column
+    died: Column
+    kind: Column
+    module: Column
+    parameter: Column
+    shape: Column
+    dtype: Column
+    op: Column
+    stream: Column
+    phase: Column
+    line: Column
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Transactions(Table):
+    """What the rank exchanged with others, in the order in which the host launched it.
+
+    Parameters
+    ----------
+    op : place of its name in `Role.texts`: of `costmodel.evaluation.collectives.OPERATIONS` (``"all-reduce"``,
+        ``"all-gather"``, ``"reduce-scatter"``, ``"all-to-all"``, ``"broadcast"``, ``"reduce"``), ``"barrier"``, `SEND` or
+        `RECEIVE`
+    bytes : buffer as NCCL counts it: what each rank holds before a reduction, after a gather, sends in an all-to-all or to its
+        peer [bytes]
+    dtype : place of its elements' dtype
+    group : place in `Role.groups`
+    peer : rank of the cluster it sends to or receives from, or a broadcast's or a reduction's root; `NOWHERE` of others
+    stream : place in `Role.streams` on which it runs
+    phase : place in `PHASES`
+    parameter : place of the name of the first parameter in its buffer, ``""`` where it has none
+    module : place of the module's name that it was launched in
+    line : place of the line of the user's code
+    storage : row of `Storages` that its result lies in, `NOWHERE` where unknown
+    tag : of messages between two ranks, 0 of others
+    """
+
+    op: Column
+    bytes: Column
+    dtype: Column
+    group: Column
+    peer: Column
+    stream: Column
+    phase: Column
+    parameter: Column
+    module: Column
+    line: Column
+    storage: Column
+    tag: Column
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Program(Table):
+    """What the host did, one row after another.
+
+    Parameters
+    ----------
+    action : place in `ACTIONS`
+    item : by action: a row of `Kernels` or `Transactions`; of `Storages` where one is born, died or is used on another
+        stream; the number of an event that is recorded or waited for, `NOWHERE` where the host waits for a whole stream; the
+        number of the step that ends
+    stream : place in `Role.streams` of that which runs it, records, or waits; of a host wait, the stream waited for,
+        `NOWHERE` of the whole device
+    line : place of the line of the user's code in `Role.texts`
+    """
+
+    action: Column
+    item: Column
+    stream: Column
+    line: Column
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Parameters(Table):
+    """The model's parameters as the user's code named them, before they were sharded.
+
+    Parameters
+    ----------
+    name, dtype, shape : places in `Role.texts`; the shape is the whole parameter's
+    elements : of the whole parameter
+    trainable : 1 where it asks for a gradient
+    gradients : times that it got one
+    storage : row of `Storages` where it lies, `NOWHERE` where unknown
+    """
+
+    name: Column
+    dtype: Column
+    shape: Column
+    elements: Column
+    trainable: Column
+    gradients: Column
+    storage: Column
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Role:
+    """What one rank did, and all that do the same.
+
+    Parameters
+    ----------
+    rank : that ran
+    stands_for : ranks that do the same, this one among them
+    kernels, storages, transactions, timeline, parameters : tables
+    operands : rows of `storages`, see `Kernels.reads`
+    groups : members of each process group, as ranks
+    streams : names; the first is the one that code runs on that names none
+    texts : words that tables point at; the first is ``""``
+    values_assumed : what had no value without a GPU and which was taken, a sentence each
+    """
+
+    rank: int
+    stands_for: tuple[int, ...]
+    kernels: Kernels
+    storages: Storages
+    transactions: Transactions
+    timeline: Program
+    parameters: Parameters
+    operands: Column
+    groups: tuple[tuple[int, ...], ...]
+    streams: tuple[str, ...]
+    texts: tuple[str, ...]
+    values_assumed: tuple[str, ...] = ()
+
+    TABLES: ClassVar[dict[str, type[Table]]] = {
+        "kernels": Kernels, "storages": Storages, "transactions": Transactions, "timeline": Program, "parameters": Parameters,
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        operands = np.ascontiguousarray(self.operands, dtype=np.int64)
+        operands.setflags(write=False)
+        object.__setattr__(self, "operands", operands)
+        if self.rank not in self.stands_for:
+            raise InvalidValue("stands_for", self.stands_for, f"ranks with {self.rank} among them, which ran")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Role) and all(
+            np.array_equal(getattr(self, name), getattr(other, name))
+            if name == "operands"
+            else getattr(self, name) == getattr(other, name)
+            for name in (field.name for field in dataclasses.fields(self))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return (
+            f"Role(rank={self.rank}, of {len(self.stands_for)} alike: {len(self.kernels)} kernels, "
+            f"{len(self.storages)} storages, {len(self.transactions)} transactions, {self.steps} steps)"
+        )
+
+    @property
+    def steps(self) -> int:
+        """Steps that ended while it was recorded."""
+        return int(np.count_nonzero(self.timeline.action == STEP))
+
+    def step(self, number: int = NOWHERE) -> range:
+        """Rows of the timeline of a step; of the last unless it is numbered: first ones differ, by states and buckets made.
+
+        Parameters
+        ----------
+        number : from 0; negative ones count from the last
+
+        Returns
+        -------
+        range
+            the whole timeline where no step ended
+        """
+        ends = np.flatnonzero(self.timeline.action == STEP)
+        if not len(ends):
+            return range(len(self.timeline))
+        choice("step", number, range(-len(ends), len(ends)))
+        place = number % len(ends)
+        return range(int(ends[place - 1]) + 1 if place else 0, int(ends[place]))
+
+    def rows(self, action: int, within: range | None = None) -> Column:
+        """Rows of the table that an action is about, in the order of the program.
+
+        Parameters
+        ----------
+        action : place in `ACTIONS`
+        within : rows of the timeline; all unless given
+        """
+        timeline = self.timeline
+        span = slice(None) if within is None else slice(within.start, within.stop)
+        return timeline.item[span][timeline.action[span] == action]
+
+    def read(self, kernel: int) -> Column:
+        """Rows of the storages that a kernel reads."""
+        return self.operands[int(self.kernels.reads[kernel]) : int(self.kernels.writes[kernel])]
+
+    def written(self, kernel: int) -> Column:
+        """Rows of the storages that a kernel writes."""
+        end = int(self.kernels.reads[kernel + 1]) if kernel + 1 < len(self.kernels) else len(self.operands)
+        return self.operands[int(self.kernels.writes[kernel]) : end]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trace:
+    """Training code as it ran on a world of ranks without GPUs.
+
+    Parameters
+    ----------
+    roles : a rank of each kind
+    world_size : ranks of the whole run
+    versions : software and its version, ``{"torch": "2.13.0"}``
+    facts : what is known of the run beside what it did: ``{"model": the text of a config.json, "command": ...}``
+    values_assumed : of all roles, a sentence each
+    """
+
+    roles: tuple[Role, ...]
+    world_size: int
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    facts: dict[str, str] = dataclasses.field(default_factory=dict)
+    values_assumed: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.roles:
+            raise InvalidValue("roles", self.roles, "one role at least")
+        stood = [rank for role in self.roles for rank in role.stands_for]
+        if len(set(stood)) < len(stood) or not set(stood) <= set(range(self.world_size)):
+            raise InvalidValue("roles", sorted(stood), f"ranks from 0 to {self.world_size - 1}, each in one role")
+
+    def role_of(self, rank: int) -> Role:
+        """The role that a rank plays.
+
+        Raises
+        ------
+        InvalidValue
+            of a rank that none stands for
+        """
+        for role in self.roles:
+            if rank in role.stands_for:
+                return role
+        raise InvalidValue("rank", rank, "one of those that the roles stand for")
+
+    def save(self, path: str | Path) -> None:
+        """Write the trace to one file, of NumPy's .npz, readable by `Trace.load` and by NumPy alone.
+
+        Parameters
+        ----------
+        path : of the file, as it is to be named
+        """
+        from costmodel.traces.files import save
+
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Trace:
+        """Read what `save` wrote.
+
+        Parameters
+        ----------
+        path : of the file
+
+        Raises
+        ------
+        UnreadableFile
+            where it is none of a trace
+        """
+        from costmodel.traces.files import load
+
+        return load(path)
