@@ -1,0 +1,292 @@
+"""What a traced rank holds at its fullest moment: by kind, by module, tensor by tensor, with what would make it less."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.description.cluster import Cluster
+from costmodel.description.framework import Framework
+from costmodel.formulas.transformer import memory as formula
+from costmodel.text.results import fitted
+from costmodel.text.tables import headed, table
+from costmodel.text.units import MiB, format_bytes
+from costmodel.traces.allocator import NEVER, Reserved, replay
+from costmodel.traces.places import checked_cluster, group_of, software_of
+from costmodel.traces.record import BORN, DIED, KINDS, NOWHERE, PHASES, Role, Trace
+
+if TYPE_CHECKING:
+    import pandas
+
+LARGEST = 20
+"""Tensors that an answer lists unless asked for more."""
+WORTH = 64 * MiB
+"""Bytes from which a change is worth a line of advice."""
+
+
+class Held(NamedTuple):
+    """A tensor at the fullest moment."""
+
+    bytes: int
+    kind: str  # of `KINDS`
+    module: str
+    parameter: str  # whose it is; "" of none
+    shape: str
+    dtype: str
+    op: str  # that made it
+    born: int  # row of the timeline
+    died: int  # the same; -1 of one that is held to the end
+    line: str  # of the user's code at its birth
+    until: str  # the same at its death; "" of one that is held to the end
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TraceMemory:
+    """Memory of a traced rank on a device.
+
+    Parameters
+    ----------
+    rank : that ran
+    allocated : at the peak, as ``torch.cuda.max_memory_allocated`` counts it [bytes]
+    reserved : the most that the allocator held, as ``torch.cuda.max_memory_reserved`` counts it [bytes]
+    expandable : reserved with expandable segments [bytes]
+    retries : times that the allocator gave its cache back to find room, each of which waits for the device
+    at : row of the timeline at which the peak is
+    phase, module, line : of what was born there
+    by_kind : held at the peak of each of `KINDS` [bytes]; `rounding` is what the allocator adds
+    by_module : held at the peak by what each module made, the most first [bytes]
+    largest : tensors held at the peak, the largest first
+    outside : of the process, outside the allocator [bytes]: the context, the communication library
+    capacity : of the device [bytes]
+    failed_at : line at which the device had no room, None where it always had
+    helps : what would make it less, a sentence each
+    """
+
+    rank: int
+    allocated: int
+    reserved: int
+    expandable: int
+    retries: int
+    at: int
+    phase: str
+    module: str
+    line: str
+    by_kind: dict[str, int]
+    by_module: dict[str, int]
+    largest: tuple[Held, ...]
+    outside: dict[str, float]
+    capacity: float
+    failed_at: str | None
+    helps: tuple[str, ...]
+
+    @property
+    def process(self) -> float:
+        """Bytes of the process in all, as nvidia-smi shows them."""
+        return self.reserved + sum(self.outside.values())
+
+    @property
+    def fits(self) -> bool:
+        """Whether the device always had room."""
+        return self.failed_at is None
+
+    def __repr__(self) -> str:
+        fits = "fits" if self.fits else f"out of memory at {self.failed_at or 'an unknown line'}"
+        head = (
+            f"rank {self.rank}: {format_bytes(self.allocated)} allocated, {format_bytes(self.reserved)} reserved, "
+            f"{format_bytes(self.process)} of the process; {fits} in {format_bytes(self.capacity)}"
+        )
+        kinds = ", ".join(f"{kind} {format_bytes(held)}" for kind, held in self.by_kind.items() if held >= MiB)
+        moment = f"fullest in {self.phase}{f', {self.module}' if self.module else ''}{f' ({self.line})' if self.line else ''}"
+        return fitted("\n".join([head, f"  {moment}: {kinds}", *(f"  {help}" for help in self.helps)]))
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [one.parameter or one.module or one.op, one.kind, one.shape, one.dtype, format_bytes(one.bytes), one.line]
+            for one in self.largest
+        ]
+        heading = repr(self).splitlines()[0]
+        columns = ["tensor", "kind", "shape", "dtype", "bytes", "line"]
+        return table(heading, columns, rows, "; ".join(self.helps))
+
+    def frame(self) -> pandas.DataFrame:
+        """One row a tensor of `largest`."""
+        import pandas
+
+        return pandas.DataFrame(list(self.largest), columns=list(Held._fields))
+
+
+def memory_of_trace(
+    trace: Trace, cluster: Cluster, framework: Framework | str | None = None, *, rank: int | None = None,
+    expandable: bool = False, largest: int = LARGEST,
+) -> TraceMemory:  # fmt: skip
+    """Peak memory of a traced rank on a cluster's device, by liveness and the caching allocator's rules.
+
+    Parameters
+    ----------
+    trace : of which
+    cluster : whose device it is
+    framework : or its name, whose constants say what lies outside the allocator; the trace's own unless given
+    rank : of which role; that which holds most unless given
+    expandable : whether the allocator's segments are expandable
+    largest : tensors to list
+
+    Returns
+    -------
+    TraceMemory
+    """
+    checked_cluster(trace, cluster)
+    software = software_of(trace, cluster, framework)
+    roles = trace.roles if rank is None else (trace.role_of(rank),)
+    found = [_memory_of(role, cluster, software, expandable, largest) for role in roles]
+    return max(found, key=lambda one: (not one.fits, one.allocated))
+
+
+def held_bytes(role: Role) -> NDArray[np.int64]:
+    """Bytes of living storages after each row of a role's timeline, without any rounding [bytes].
+
+    Parameters
+    ----------
+    role : `Role`
+    """
+    timeline, change = role.timeline, np.zeros(len(role.timeline), dtype=np.int64)
+    born, died = timeline.action == BORN, timeline.action == DIED
+    change[born] = role.storages.bytes[timeline.item[born]]
+    change[died] = -role.storages.bytes[timeline.item[died]]
+    return np.cumsum(change)
+
+
+def living(role: Role, row: int) -> NDArray[np.int64]:
+    """Storages alive after a row of the timeline.
+
+    Parameters
+    ----------
+    role : `Role`
+    row : of its timeline
+    """
+    storages = role.storages
+    return np.flatnonzero((storages.born <= row) & ((storages.died == NOWHERE) | (storages.died > row)))
+
+
+def outside_bytes(role: Role, cluster: Cluster, framework: Framework) -> dict[str, float]:
+    """Bytes of a process outside PyTorch's allocator: its context, and the communication library's buffers of each group.
+
+    Parameters
+    ----------
+    role : whose groups exchange something
+    cluster, framework : on what, with whose constants
+    """
+    constants, network = framework.numbers().memory, cluster.numbers()
+    exchanged = {int(group) for group in role.transactions.group if group != NOWHERE}
+    used = [group_of(role.groups[group]) for group in sorted(exchanged)]
+    library = sum(
+        float(formula.collective_buffers(float(one.ranks), float(one.stride), network)) for one in used
+    )
+    return {"context": float(constants.fixed), "communication library": float(constants.library_overhead) * library}
+
+
+def _memory_of(role: Role, cluster: Cluster, framework: Framework, expandable: bool, largest: int) -> TraceMemory:
+    outside = outside_bytes(role, cluster, framework)
+    capacity = float(cluster.device.memory)
+    room = capacity - sum(outside.values())
+    played, freely = replay(role, room, expandable), replay(role, NEVER, True)
+    at = _fullest(role, played)
+    alive = living(role, at)
+    texts, storages, timeline = role.texts, role.storages, role.timeline
+    sizes = storages.bytes[alive]
+    by_kind = {kind: int(sizes[storages.kind[alive] == place].sum()) for place, kind in enumerate(KINDS)}
+    by_kind["rounding"] = int(played.allocated[at]) - int(sizes.sum())
+    modules: Counter[str] = Counter()
+    for storage, size in zip(alive.tolist(), sizes.tolist(), strict=True):
+        modules[texts[storages.module[storage]]] += size
+    order = alive[np.argsort(-sizes, kind="stable")]
+    newest = int(timeline.item[at]) if timeline.action[at] == BORN else NOWHERE
+    failed = played.failed_at
+    made = TraceMemory(
+        rank=role.rank, allocated=int(played.allocated.max(initial=0)), reserved=int(played.reserved.max(initial=0)),
+        expandable=int(freely.reserved.max(initial=0)), retries=played.retries, at=at,
+        phase=PHASES[storages.phase[newest]] if newest >= 0 else "other",
+        module=texts[storages.module[newest]] if newest >= 0 else "", line=texts[timeline.line[at]] if len(timeline) else "",
+        by_kind=by_kind, by_module=dict(modules.most_common()),
+        largest=tuple(_held(role, int(storage)) for storage in order[:largest]), outside=outside, capacity=capacity,
+        failed_at=None if failed == NOWHERE else texts[timeline.line[failed]], helps=(),
+    )  # fmt: skip
+    return dataclasses.replace(made, helps=tuple(_helps(made, role, order)))
+
+
+def _fullest(role: Role, played: Reserved) -> int:
+    """The row at which most is allocated; where there was no room, the one that asked."""
+    if not len(role.timeline):
+        return 0
+    return played.failed_at if played.failed_at != NOWHERE else int(np.argmax(played.allocated))
+
+
+def _held(role: Role, storage: int) -> Held:
+    texts, storages = role.texts, role.storages
+    died = int(storages.died[storage])
+    return Held(
+        bytes=int(storages.bytes[storage]), kind=KINDS[storages.kind[storage]], module=texts[storages.module[storage]],
+        parameter=texts[storages.parameter[storage]], shape=texts[storages.shape[storage]], dtype=texts[storages.dtype[storage]],
+        op=texts[storages.op[storage]], born=int(storages.born[storage]), died=died, line=texts[storages.line[storage]],
+        until="" if died == NOWHERE else texts[role.timeline.line[died]],
+    )  # fmt: skip
+
+
+def _helps(made: TraceMemory, role: Role, alive: NDArray[np.int64]) -> list[str]:
+    """What would make it less, most first."""
+    found: list[tuple[float, str]] = []
+    ranks = max((len(group) for group in role.groups), default=1)
+    kinds = made.by_kind
+    for kind, words in (
+        ("optimizer", "sharding the optimizer's state over the {ranks} data ranks (ZeRO-1) would save {saved}"),
+        ("gradient", "sharding the gradients over the {ranks} data ranks (ZeRO-2) would save {saved}"),
+        ("weight", "sharding the weights over the {ranks} data ranks (ZeRO-3, FSDP) would save {saved}"),
+    ):
+        whole = _unsharded(role, alive, KINDS.index(kind))
+        if ranks > 1 and whole > WORTH:
+            saved = whole * (1.0 - 1.0 / ranks)
+            found.append((saved, words.format(ranks=ranks, saved=format_bytes(saved))))
+    if kinds["activation"] > WORTH:
+        half = kinds["activation"] / 2
+        found.append((half, f"half the micro-batch would save up to {format_bytes(half)} of activations; recomputing them, more"))
+    head = max(made.largest, key=lambda one: one.bytes * (one.kind in ("activation", "temporary")), default=None)
+    if head is not None and head.kind in ("activation", "temporary") and head.bytes > 0.1 * made.allocated:
+        whose = head.module or head.op or "a tensor"
+        found.append((
+            head.bytes,
+            f"{whose} alone holds {format_bytes(head.bytes)} in one tensor of {head.shape} in {head.dtype or 'its dtype'}; "
+            "of logits, a fused or chunked loss makes none",
+        ))  # fmt: skip
+    unused = made.reserved - made.allocated
+    saved = made.reserved - made.expandable
+    if saved > WORTH:
+        found.append((saved, f"expandable segments would reserve {format_bytes(saved)} less of {format_bytes(unused)} unused"))
+    return [words for _, words in sorted(found, key=lambda one: -one[0])]
+
+
+def _unsharded(role: Role, alive: NDArray[np.int64], kind: int) -> int:
+    """Bytes of a kind whose parameter lies whole on this rank."""
+    storages, parameters = role.storages, role.parameters
+    elements = {int(name): int(count) for name, count in zip(parameters.name, parameters.elements, strict=True)}
+    of_kind = alive[storages.kind[alive] == kind]
+    return sum(
+        int(storages.bytes[one]) for one in of_kind if 0 < elements.get(int(storages.parameter[one]), 0) <= storages.bytes[one]
+    )
+
+
+def memory_text(made: TraceMemory) -> str:
+    """An answer as a console shows it, with its largest tensors.
+
+    Parameters
+    ----------
+    made : `TraceMemory`
+    """
+    rows = [
+        f"{format_bytes(one.bytes):>10}  {one.kind:<10} {one.shape or '?':<20} {one.dtype:<9} "
+        f"{one.parameter or one.module or one.op}{f'  ({one.line})' if one.line else ''}"
+        for one in made.largest
+    ]
+    return headed(repr(made), *rows)
