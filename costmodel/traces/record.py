@@ -81,7 +81,8 @@ class Kernels(Table):
     shapes : place of its operands' shapes, as ``"4096x1024 1024x512"``, a scalar as ``"1"``
     dtypes : place of its operands' dtypes, as ``"bfloat16 bfloat16"``
     bytes_read, bytes_written : of its operands and results, each counted once [bytes]
-    flop : floating-point operations of products, 0 where it has none [FLOP]
+    flop : floating-point operations of products, 0 where it has none; of attention, of the pairs that meet, so that a causal
+        core has half of those of a full one [FLOP]
     stream : place in `Role.streams`
     phase : place in `PHASES`
     module : place of the module's name in `Role.texts`, as ``"model.layers.0.mlp"``, ``""`` outside of any
@@ -327,7 +328,9 @@ class Trace:
     roles : a rank of each kind
     world_size : ranks of the whole run
     versions : software and its version, ``{"torch": "2.13.0"}``
-    facts : what is known of the run beside what it did: ``{"model": the text of a config.json, "command": ...}``
+    facts : what is known of the run beside what it did, texts by name: ``model`` (the text of a config.json), ``framework`` (of
+        the catalogue: ``hf-fsdp``, ``fsdp2``, ``deepspeed``, ...), ``float32_matmul_precision`` (PyTorch's word), ``command``,
+        ``global_batch``, ``micro_batch``, ``seq_len`` (whole numbers)
     values_assumed : of all roles, a sentence each
     """
 

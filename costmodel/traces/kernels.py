@@ -1,0 +1,253 @@
+"""How long the kernels of a trace take on a device, by the formulas of products, attention and bandwidth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.description.device import Device
+from costmodel.formulas import compute
+from costmodel.formulas.quantities import DeviceNumbers, Software
+from costmodel.formulas.transformer import attention
+from costmodel.text.errors import NotModelled
+from costmodel.traces.builder import shape_of
+from costmodel.traces.record import DEVICE_TO_HOST, HOST_TO_DEVICE, Role, Trace
+
+Floats = NDArray[np.float64]
+
+PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "_scaled_mm", "_grouped_mm", "_scaled_grouped_mm", "_int_mm")
+"""Operators of matrix products, without their library's prefix."""
+GROUPED = ("_grouped_mm", "_scaled_grouped_mm")
+"""Of these, one kernel for many."""
+CONVOLUTIONS = ("convolution", "convolution_backward", "_convolution", "cudnn_convolution", "conv2d")
+WIDTHS = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "float8_e4m3fn": 1.0, "float8_e5m2": 1.0, "int8": 1.0}
+"""Bytes of an element of a product's operands."""
+DTYPES = {
+    "float64": "fp32", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
+    "int8": "fp8",
+}  # fmt: skip
+"""The library's name of a dtype of products; what it has no rate of takes the nearest."""
+TENSOR_FLOAT = ("high", "medium")
+"""Of `torch.set_float32_matmul_precision`, the words by which 32-bit products run as TF32: the trace's fact
+``float32_matmul_precision``."""
+CAUSAL = 0.75
+"""Share of the keys that a query of a causal kernel meets at most: half, and what a recorder's count of its diagonal adds."""
+
+
+class Kernel(NamedTuple):
+    """A kernel as it was launched: name, operands, what it reads, writes and computes."""
+
+    op: str
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    read: float  # [bytes]
+    written: float  # [bytes]
+    flop: float
+
+    @property
+    def name(self) -> str:
+        """Of the operator, without its library and overload: ``"mm"`` of ``"aten.mm.default"``."""
+        parts = self.op.replace("::", ".").split(".")
+        return parts[1] if len(parts) > 1 else parts[0]
+
+    @property
+    def is_attention(self) -> bool:
+        """Whether it is a fused attention core."""
+        return "attention" in self.name
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it is a matrix product."""
+        return self.name in PRODUCTS
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it goes over the link to the host."""
+        return self.op in (HOST_TO_DEVICE, DEVICE_TO_HOST)
+
+
+class Sizes(NamedTuple):
+    """Of `groups` products of (m x k)(k x n)."""
+
+    groups: float
+    m: float
+    n: float
+    k: float
+
+
+def sizes_of(kernel: Kernel) -> Sizes | None:
+    """Sizes of a product by its operands' shapes; None where they don't say.
+
+    Parameters
+    ----------
+    kernel : a product
+
+    Examples
+    --------
+    >>> sizes_of(Kernel("aten.mm", ((16, 64), (64, 32)), ("bfloat16",) * 2, 0.0, 0.0, 2.0 * 16 * 64 * 32))
+    Sizes(groups=1, m=16, n=32, k=64)
+    """
+    matrices = [shape for shape in kernel.shapes if len(shape) >= 2]
+    if len(matrices) < 2:
+        return None
+    left, right = matrices[-2:]
+    if kernel.name == "linear":
+        left, right = matrices[:2]
+        right = (*right[:-2], right[-1], right[-2])
+    if left[-1] != right[-2]:
+        return None
+    groups = math.prod(right[:-2])
+    rows = math.prod(left[:-1])
+    found = Sizes(groups, rows / groups if rows % groups else rows // groups, right[-1], left[-1])
+    told = 2.0 * groups * found.m * found.n * found.k
+    return found if not kernel.flop or abs(told / kernel.flop - 1.0) < 0.01 else None
+
+
+class Rates:
+    """A device as formulas take it, at each dtype of its products.
+
+    Parameters
+    ----------
+    device : `Device`
+    software : whose share of the device's rates kernels reach
+    tensor_float : whether 32-bit products run as TF32
+    change : what to make of a device's numbers, to ask how times follow them
+    """
+
+    def __init__(
+        self, device: Device, software: Software, tensor_float: bool = False,
+        change: Callable[[DeviceNumbers], DeviceNumbers] = lambda numbers: numbers,
+    ):  # fmt: skip
+        self.device, self.software, self.tensor_float, self.change = device, software, tensor_float, change
+        self._known: dict[str, DeviceNumbers] = {}
+        self.base = self.at(device.usual_dtype)
+
+    def at(self, dtype: str) -> DeviceNumbers:
+        """The device's numbers at a dtype; at its usual one where it has no such rate."""
+        if dtype not in self._known:
+            try:
+                numbers = self.device.numbers(dtype)
+            except NotModelled:
+                numbers = self.device.numbers(self.device.usual_dtype)
+            self._known[dtype] = self.change(numbers)
+        return self._known[dtype]
+
+    def time(self, kernel: Kernel) -> float:
+        """Of a kernel on the device [s].
+
+        Parameters
+        ----------
+        kernel : `Kernel`
+        """
+        if kernel.is_copy:
+            return (kernel.read + kernel.written) / 2.0 / self.base.host_bandwidth + self.base.kernel_time
+        if kernel.is_attention and kernel.shapes:
+            return self._attention(kernel)
+        if kernel.is_product:
+            return self._product(kernel)
+        if kernel.name in CONVOLUTIONS and kernel.flop:
+            return self._by_flop(kernel)
+        return float(compute.stream(kernel.read + kernel.written, 1.0, self.base))
+
+    def _dtype(self, kernel: Kernel) -> str:
+        """The library's name of the dtype in which a kernel multiplies."""
+        known = [one for one in kernel.dtypes if one in DTYPES]
+        widest = max(known, key=lambda one: WIDTHS[one]) if known else ""
+        narrow = kernel.name in ("_scaled_mm", "_scaled_grouped_mm", "_int_mm")  # scales are of 32 bits
+        found = DTYPES.get(min(known, key=lambda one: WIDTHS[one]) if narrow and known else widest, self.device.usual_dtype)
+        return "tf32" if found == "fp32" and self.tensor_float else found
+
+    def _product(self, kernel: Kernel) -> float:
+        sizes, dtype = sizes_of(kernel), self._dtype(kernel)
+        if sizes is None:
+            return self._by_flop(kernel)
+        numbers = self.at(dtype)
+        width = {"fp32": 4.0, "tf32": 4.0, "fp8": 1.0}.get(dtype, 2.0)
+        quality = self.software.compute.gemm_efficiency_scale
+        groups, m, n, k = map(float, sizes)
+        if kernel.name in GROUPED:
+            rate = compute.grouped_product_rate(quality, numbers)
+            return float(compute.grouped_gemm(groups, m, n, k, width, rate, numbers))
+        rate = compute.product_rate(quality, numbers)
+        make = compute.vector_gemm if dtype == "fp32" else compute.gemm
+        return float(make(groups * m, n, k, width, rate, numbers))
+
+    def _by_flop(self, kernel: Kernel) -> float:
+        """Of products whose shapes don't say their sizes: arithmetic at the rate of large ones, or bytes."""
+        numbers = self.at(self._dtype(kernel))
+        work = kernel.flop / float(compute.product_rate(self.software.compute.gemm_efficiency_scale, numbers))
+        move = (kernel.read + kernel.written) / numbers.product_bandwidth
+        return float(compute.rounded_maximum(work, move)) + numbers.kernel_time
+
+    def _attention(self, kernel: Kernel) -> float:
+        backward = "backward" in kernel.name
+        tensors = [shape for shape in kernel.shapes if len(shape) >= 3]
+        if len(tensors) < (3 if backward else 2):
+            return self._by_flop(kernel)
+        queries, keys_shape = tensors[1 if backward else 0], tensors[2 if backward else 1]
+        rows, width = float(math.prod(queries[:-1])), float(queries[-1])
+        length = float(keys_shape[-2] if len(keys_shape) == 4 else keys_shape[0])
+        products = 4.0 * (attention.FLASH_BACKWARD if backward else 1.0)
+        keys = kernel.flop / (products * rows * width) if kernel.flop else length
+        if self._dtype(kernel) == "fp32":
+            return self._by_flop(kernel._replace(flop=products * rows * width * keys))
+        quality = self.software.compute.attention_efficiency_scale
+        older = 0.0 if "cudnn" in kernel.name else 2.0 if "efficient" in kernel.name else 1.0
+        if keys < CAUSAL * length:
+            times = attention.causal_flash(rows, keys, 0.0, width, older, quality, self.base)
+            return float(times[1] if backward else times[0])
+        share = (self.base.attention_older if older else 1.0) * (attention.FIRST_FLASH if older > 1.0 else 1.0)
+        once = float(attention.full_flash(rows, keys, width, self.base)) / share
+        return attention.FLASH_BACKWARD * once if backward else once
+
+
+def signatures(role: Role) -> tuple[list[Kernel], NDArray[np.int64]]:
+    """The different kernels of a role, and which of them each of its kernels is.
+
+    Parameters
+    ----------
+    role : `Role`
+    """
+    kernels, texts = role.kernels, role.texts
+    columns = (kernels.op, kernels.shapes, kernels.dtypes, kernels.bytes_read, kernels.bytes_written, kernels.flop)
+    found, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    made = [
+        Kernel(
+            texts[op], tuple(map(shape_of, texts[shapes].split())), tuple(texts[dtypes].split()), float(read), float(written),
+            float(flop),
+        )
+        for op, shapes, dtypes, read, written, flop in found.tolist()
+    ]  # fmt: skip
+    return made, which.ravel()
+
+
+def rates_of(
+    trace: Trace, device: Device, software: Software, change: Callable[[DeviceNumbers], DeviceNumbers] = lambda numbers: numbers
+) -> Rates:
+    """A device's rates as a trace's software uses them.
+
+    Parameters
+    ----------
+    trace : with its facts
+    device, software : on what, with whose constants
+    change : as `Rates` takes it
+    """
+    return Rates(device, software, trace.facts.get("float32_matmul_precision", "highest") in TENSOR_FLOAT, change)
+
+
+def kernel_times(role: Role, rates: Rates) -> Floats:
+    """Time of each kernel of a role on a device, alone [s].
+
+    Parameters
+    ----------
+    role : `Role`
+    rates : `Rates`
+    """
+    if not len(role.kernels):
+        return np.zeros(0)
+    made, which = signatures(role)
+    return np.array([rates.time(kernel) for kernel in made])[which]

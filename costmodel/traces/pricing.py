@@ -1,0 +1,335 @@
+"""How long a step of traced code takes on a cluster, how sure that is, and where its time goes."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.description.cluster import Cluster
+from costmodel.description.framework import Framework
+from costmodel.evaluation.error_model import STEP as NUDGE
+from costmodel.evaluation.error_model import device_errors, interval, spread_of
+from costmodel.formulas.quantities import DeviceNumbers
+from costmodel.text.results import figure, fitted
+from costmodel.text.tables import table
+from costmodel.text.units import format_bytes, format_seconds
+from costmodel.traces.kernels import kernel_times, rates_of
+from costmodel.traces.places import checked_cluster, software_of
+from costmodel.traces.record import KERNEL, NOWHERE, PHASES, STEP, TRANSACTION, Role, Trace
+from costmodel.traces.scheduling import Durations, Played, play
+from costmodel.traces.transactions import Priced, transaction_times
+
+if TYPE_CHECKING:
+    import pandas
+
+Floats = NDArray[np.float64]
+
+LAUNCH = {"forward": 9e-6, "backward": 6e-6, "optimizer": 9e-6, "other": 9e-6}
+"""Time of the host for a kernel by phase, at a host's usual pace: PyTorch calls an operator from Python in 5 to 10 us, and
+backward, from C++, in less [s]."""
+PASSES = 2
+"""Times that a trace is played: alone, and with kernels as slow as transactions beside them make them."""
+
+
+class Parts(NamedTuple):
+    """Where the time of a role's step goes [s]: the parts add up to the step."""
+
+    computing: float  # on any stream
+    exchanging: float  # while nothing computes
+    idle: float  # neither: the host launches or waits, or other ranks are late
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TraceEstimate:
+    """A traced step on a cluster.
+
+    Parameters
+    ----------
+    trace, cluster, framework : what was priced, on what, with whose constants
+    played : each role's timeline [s]
+    kernels : time of each role's kernels, with what transactions beside them cost [s]
+    transactions : each role's, priced
+    spread : standard deviation of the logarithm of the step's time
+    """
+
+    trace: Trace
+    cluster: Cluster
+    framework: Framework
+    played: tuple[Played, ...]
+    kernels: tuple[Floats, ...]
+    transactions: tuple[Priced, ...]
+    spread: float
+
+    plot = figure
+
+    def window(self, place: int) -> tuple[float, float]:
+        """When a role's last step began and ended on its device [s].
+
+        Parameters
+        ----------
+        place : of the role in the trace
+        """
+        role, played = self.trace.roles[place], self.played[place]
+        done = np.maximum.accumulate(played.end) if len(played.end) else np.zeros(1)
+        ends = np.flatnonzero(role.timeline.action == STEP)
+        end = float(done[ends[-1]] if len(ends) else done[-1])
+        return (float(done[ends[-2]]) if len(ends) > 1 else 0.0), end
+
+    @functools.cached_property
+    def step_time(self) -> float:
+        """Of the last step that was recorded, on the role that takes longest [s]."""
+        return max(end - start for start, end in map(self.window, range(len(self.trace.roles))))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 90 % interval of the step's time [s]."""
+        return interval(self.step_time, self.spread)
+
+    @property
+    def alone(self) -> tuple[str, ...]:
+        """Lines of transactions whose partners never came, which were played alone."""
+        found = [
+            role.texts[role.timeline.line[row]]
+            for role, played in zip(self.trace.roles, self.played, strict=True)
+            for row in played.alone
+        ]
+        return tuple(dict.fromkeys(found))
+
+    def parts(self, place: int = 0) -> Parts:
+        """Where the time of a role's last step goes.
+
+        Parameters
+        ----------
+        place : of the role in the trace
+        """
+        role, played = self.trace.roles[place], self.played[place]
+        window = self.window(place)
+        computing = merged(*_spans(role, played, KERNEL), window)
+        both = merged(*_spans(role, played, KERNEL, TRANSACTION), window)
+        busy, covered = float((computing[1] - computing[0]).sum()), float((both[1] - both[0]).sum())
+        return Parts(busy, covered - busy, window[1] - window[0] - covered)
+
+    @property
+    def exposed_communication(self) -> float:
+        """Of the role that exchanges most while nothing computes [s]."""
+        return max(self.parts(place).exchanging for place in range(len(self.trace.roles)))
+
+    @property
+    def flop(self) -> float:
+        """Of products in the last step, on the role that has most [FLOP]."""
+        return max(float(role.kernels.flop[role.rows(KERNEL, role.step())].sum()) for role in self.trace.roles)
+
+    @property
+    def mfu(self) -> float:
+        """Share of the dense peak at the device's usual dtype that these products are."""
+        device = self.cluster.device
+        return self.flop / (self.step_time * device.peak(device.usual_dtype)) if self.step_time else 0.0
+
+    def operators(self, place: int = 0) -> list[Operator]:
+        """Kernels and transactions of a role's last step by what they are, what takes longest first.
+
+        Parameters
+        ----------
+        place : of the role in the trace
+        """
+        role, played = self.trace.roles[place], self.played[place]
+        step, found = role.step(), dict[tuple[str, str], list[float]]()
+        timeline, texts = role.timeline, role.texts
+        for row in step:
+            action, item = int(timeline.action[row]), int(timeline.item[row])
+            if action not in (KERNEL, TRANSACTION):
+                continue
+            part = role.kernels if action == KERNEL else role.transactions
+            moved = (
+                role.kernels.bytes_read[item] + role.kernels.bytes_written[item]
+                if action == KERNEL
+                else role.transactions.bytes[item]
+            )
+            flop = role.kernels.flop[item] if action == KERNEL else 0
+            sums = found.setdefault((texts[part.op[item]], PHASES[part.phase[item]]), [0.0, 0.0, 0.0, 0.0])
+            for index, value in enumerate((1.0, played.end[row] - played.start[row], float(moved), float(flop))):
+                sums[index] += value
+        made = [Operator(op, phase, int(sums[0]), *sums[1:]) for (op, phase), sums in found.items()]
+        return sorted(made, key=lambda one: -one.time)
+
+    def frame(self) -> pandas.DataFrame:
+        """One row for each operator and phase of every role's last step."""
+        import pandas
+
+        rows = [
+            {"rank": role.rank} | operator._asdict()
+            for place, role in enumerate(self.trace.roles)
+            for operator in self.operators(place)
+        ]
+        return pandas.DataFrame(rows)
+
+    def __repr__(self) -> str:
+        low, high = self.interval
+        lines = [
+            f"step {format_seconds(self.step_time)} ({format_seconds(low)} to {format_seconds(high)}, nine in ten) on "
+            f"{self.trace.world_size} ranks of {self.cluster.name}, MFU {100.0 * self.mfu:.1f} %"
+        ]
+        for place, role in enumerate(self.trace.roles):
+            parts = self.parts(place)
+            lines.append(
+                f"  rank {role.rank}: computing {format_seconds(parts.computing)}, exchanging beside nothing "
+                f"{format_seconds(parts.exchanging)}, idle {format_seconds(parts.idle)}"
+            )
+        lines += [f"  no partner came: {line or 'unknown line'}" for line in self.alone]
+        return fitted("\n".join(lines))
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [one.op, one.phase, f"{one.launches:,}", format_seconds(one.time), format_bytes(one.bytes)]
+            for one in self.operators()
+        ]
+        return table(repr(self).splitlines()[0], ["operator", "phase", "launches", "time", "bytes"], rows)
+
+
+class Operator(NamedTuple):
+    """All kernels or transactions of one name and phase in a step."""
+
+    op: str
+    phase: str
+    launches: int
+    time: float  # [s]
+    bytes: float
+    flop: float
+
+
+def price_trace(trace: Trace, cluster: Cluster, framework: Framework | str | None = None) -> TraceEstimate:
+    """Price a trace on a cluster.
+
+    Kernels by the formulas of products, attention and bandwidth with the device's constants, transactions as `collective_time`
+    has them inside a framework's steps, and all of it in the order in which the host launched it, with its waits.
+
+    Parameters
+    ----------
+    trace : `Trace`
+    cluster : with GPUs for its world
+    framework : or its name, whose constants count; the trace's own unless given
+
+    Returns
+    -------
+    TraceEstimate
+
+    Raises
+    ------
+    InvalidValue
+        where the cluster has fewer GPUs than the trace has ranks
+    NotModelled
+        of a transaction that has no price
+    """
+    checked_cluster(trace, cluster)
+    software = software_of(trace, cluster, framework)
+    constants = software.numbers()
+    rates = rates_of(trace, cluster.device, constants)
+    kernels = [kernel_times(role, rates) for role in trace.roles]
+    moves = [transaction_times(role, cluster, software) for role in trace.roles]
+    hosts = [host_times(role, software) for role in trace.roles]
+    played: tuple[Played, ...] = ()
+    slowed = kernels
+    for _ in range(PASSES):
+        if played:
+            slowed = [
+                alone + constants.compute.contention * _beside(role, each)
+                for role, each, alone in zip(trace.roles, played, kernels, strict=True)
+            ]
+        durations = [Durations(*each) for each in zip(slowed, (move.time for move in moves), hosts, strict=True)]
+        played = play(trace, durations)
+    made = TraceEstimate(
+        trace=trace, cluster=cluster, framework=software, played=played, kernels=tuple(slowed), transactions=tuple(moves),
+        spread=0.0,
+    )  # fmt: skip
+    return dataclasses.replace(made, spread=_spread(made, kernels))
+
+
+def host_times(role: Role, framework: Framework) -> Floats:
+    """Time of the host for each row of a role's timeline, without what it waits [s].
+
+    Parameters
+    ----------
+    role : `Role`
+    framework : whose pace of the host, and call of a collective
+    """
+    host, timeline = framework.numbers().host, role.timeline
+    found = np.zeros(len(timeline))
+    launched = timeline.action == KERNEL
+    found[launched] = np.array([LAUNCH[phase] for phase in PHASES])[role.kernels.phase[timeline.item[launched]]] * host.pace
+    found[timeline.action == TRANSACTION] = host.collective_call * host.pace
+    return found
+
+
+def merged(start: Floats, end: Floats, window: tuple[float, float]) -> tuple[Floats, Floats]:
+    """Spans of time without those that overlap, cut to a window [s].
+
+    Parameters
+    ----------
+    start, end : of each [s]
+    window : from when to when [s]
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> starts, ends = merged(np.array([0.0, 1.0, 5.0]), np.array([2.0, 3.0, 9.0]), (0.5, 6.0))
+    >>> starts.tolist(), ends.tolist()
+    ([0.5, 5.0], [3.0, 6.0])
+    """
+    start, end = np.clip(start, *window), np.clip(end, *window)
+    kept = end > start
+    order = np.argsort(start[kept], kind="stable")
+    start, end = start[kept][order], np.maximum.accumulate(end[kept][order])
+    if not len(start):
+        return start, end
+    first = np.concatenate([[True], start[1:] > end[:-1]])
+    last = np.concatenate([first[1:], [True]])
+    return start[first], end[last]
+
+
+def _spans(role: Role, played: Played, *actions: int) -> tuple[Floats, Floats]:
+    rows = np.flatnonzero(np.isin(role.timeline.action, actions) & (role.timeline.stream != NOWHERE))
+    return played.start[rows], played.end[rows]
+
+
+def _beside(role: Role, played: Played) -> Floats:
+    """Time of each kernel during which something is exchanged [s]."""
+    start, end = merged(*_spans(role, played, TRANSACTION), (0.0, math.inf))
+    if not len(start):
+        return np.zeros(len(role.kernels))
+    times = np.stack([start, end], axis=1).ravel()
+    busy = np.stack([np.zeros(len(start)), end - start], axis=1).ravel().cumsum()
+    rows = np.flatnonzero(role.timeline.action == KERNEL)
+    found = np.zeros(len(role.kernels))
+    found[role.timeline.item[rows]] = np.interp(played.end[rows], times, busy) - np.interp(played.start[rows], times, busy)
+    return found
+
+
+def _spread(made: TraceEstimate, kernels: list[Floats]) -> float:
+    """Standard deviation of the logarithm of the step's time: the residual of such questions and the device's constants.
+
+    A constant's slope is what kernels take longer by it, over the step.
+    """
+    trace, device = made.trace, made.cluster.device
+    place = max(range(len(trace.roles)), key=lambda one: float(kernels[one].sum()))
+    role = trace.roles[place]
+    counted = role.rows(KERNEL, role.step())
+    base = float(kernels[place][counted].sum())
+    variance = spread_of(made.framework, device).time ** 2
+    for one in device_errors(device, device.usual_dtype):
+        moved = kernel_times(role, rates_of(trace, device, made.framework.numbers(), _nudged(one.numbers)))
+        slope = (float(moved[counted].sum()) - base) / (NUDGE * max(made.step_time, 1e-12))
+        variance += (slope * one.error) ** 2
+    return math.sqrt(variance)
+
+
+def _nudged(fields: tuple[str, ...]) -> Callable[[DeviceNumbers], DeviceNumbers]:
+    def change(numbers: DeviceNumbers) -> DeviceNumbers:
+        return numbers._replace(**{field: getattr(numbers, field) * (1.0 + NUDGE) for field in fields})
+
+    return change
