@@ -36,6 +36,9 @@ _HOME = {
     "load_framework": "catalogue.software",
     "framework_names": "catalogue.software",
     "load_network": "description.networks",
+    # measured runs
+    "Run": "description.run",
+    "load_runs": "catalogue.records",
     # a plan's step, its memory, the best plan
     "Estimate": "evaluation.estimation",
     "estimate": "evaluation.estimation",
@@ -144,6 +147,7 @@ if TYPE_CHECKING:
     from costmodel.catalogue.loader import load_model as load_model
     from costmodel.catalogue.loader import names as names
     from costmodel.catalogue.machines import machine as machine
+    from costmodel.catalogue.records import load_runs as load_runs
     from costmodel.catalogue.software import framework_names as framework_names
     from costmodel.catalogue.software import load_framework as load_framework
     from costmodel.description.cluster import Cluster as Cluster
@@ -155,6 +159,7 @@ if TYPE_CHECKING:
     from costmodel.description.layers import LayerChain as LayerChain
     from costmodel.description.networks import load_network as load_network
     from costmodel.description.plan import Plan as Plan
+    from costmodel.description.run import Run as Run
     from costmodel.description.schedule import Schedule as Schedule
     from costmodel.description.schedule import custom_schedule as custom_schedule
     from costmodel.description.schedule import pipeline_schedule as pipeline_schedule

@@ -100,7 +100,7 @@ def test_an_example_answers_in_lines_no_wider_than_the_terminal(run, files, tmp_
         run("new", "cluster", "ours.toml")
     for width in WIDTHS:
         monkeypatch.setenv("COLUMNS", str(width))
-        for made in ("ours.toml" if words[0] == "new" else "", "plans.parquet"):
+        for made in (words[-1] if words[0] == "new" else "", "plans.parquet"):
             if made:
                 (tmp_path / made).unlink(missing_ok=True)
         code, out, _ = run(*words)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from costmodel.evaluation.csv_files import read_csv
+from costmodel.text.csv_files import read_csv
 from costmodel.text.errors import UnreadableFile
 
 MOST_ROWS = 20_000

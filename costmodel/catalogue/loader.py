@@ -44,7 +44,7 @@ _EFFICIENCIES = "efficiencies.toml"
 _CLOCKS = "clocks.toml"
 _LAYER_EFFICIENCIES = "layer_efficiencies.toml"
 _FOR_READERS = ("title", "provenance")
-_FOR_READERS_OF_DEVICES = ("link_bandwidth_per_direction", "power_w", "rated_power_w")
+_FOR_READERS_OF_DEVICES = ("link_bandwidth_per_direction", "peer_to_peer", "power_w", "rated_power_w")
 _LARGEST = 1e30
 
 
@@ -186,6 +186,11 @@ def link_of(device: str) -> float | None:
     """Rate of a catalogue device's links to its neighbours together, one direction [bytes/s], or None."""
     rate: float | None = _entry("device", device).get("link_bandwidth_per_direction") if device in _index("device") else None
     return rate
+
+
+def peer_to_peer(device: str) -> bool:
+    """Whether cards of a catalogue's device reach each other over PCIe without the host's memory; GeForce cards don't."""
+    return bool(_entry("device", device).get("peer_to_peer", True)) if device in _index("device") else True
 
 
 def is_file(name: str) -> bool:

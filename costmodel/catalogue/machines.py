@@ -15,6 +15,9 @@ PCIE_SHARE = 0.8
 """Of a PCIe link's rate that a ring of GPUs reaches: 20 of 25 GB/s (NVIDIA/nccl-tests#178, over A100s on gen4)."""
 LINK_SHARE = 0.8
 """Of a device's own links: 235 of 300 GB/s on A100, 367 of 450 GB/s on H100 (stas00/ml-engineering network/README.md)."""
+THROUGH_HOST = 0.5
+"""Of a card's rate on PCIe that is left where its driver has no peer-to-peer, as GeForce's: what one GPU sends to another is
+written to the host's memory and read from there (mli/transformers-benchmarks@3370b2b: 6.2 of 16 GB/s between two RTX 3090 Ti)."""
 WITHOUT_PCIE = ("tpu", "trainium")
 """Architectures whose devices reach each other over links of their own only."""
 NIC_SHARE = 0.92
@@ -194,10 +197,20 @@ def _inside(device: Device, size: int, total: int, own: Cluster | None) -> Level
                 "(`costmodel new cluster FILE`)"
             )
         size = 1
-    return Level(
-        name="pcie", size=size, latency=PCIE_LATENCY, bandwidth=PCIE_SHARE * device.host_bandwidth,
-        topology="tree", line_rate=device.host_bandwidth,
-    )  # fmt: skip
+    return over_pcie(size, device.host_bandwidth, not loader.peer_to_peer(device.name))
+
+
+def over_pcie(size: int, rate: float, through_host: bool = False) -> Level:
+    """The cards of a node that reach each other over PCIe alone.
+
+    Parameters
+    ----------
+    size : GPUs of the node
+    rate : of a card's lanes, one direction [bytes/s]
+    through_host : what they send each other goes through the host's memory
+    """
+    share = PCIE_SHARE * (THROUGH_HOST if through_host else 1.0)
+    return Level(name="pcie", size=size, latency=PCIE_LATENCY, bandwidth=share * rate, topology="tree", line_rate=rate)
 
 
 def _between(device: Device, per_node: int, nodes: int, network: float | str | None, usual: Machine) -> Level:
@@ -211,11 +224,17 @@ def _between(device: Device, per_node: int, nodes: int, network: float | str | N
     rate = usual.network if network is None else network
     if not rate:
         raise InvalidValue("network", None, f"a rate such as 25Gbit/s: {nodes} nodes of {device.name} need a network")
-    return _network(size, readings.rate_per_gpu("network", rate, per_node, "node"))
+    return network_of(size, readings.rate_per_gpu("network", rate, per_node, "node"))
 
 
-def _network(size: int, line: float) -> Level:
-    """A network between nodes, of a GPU's share of the NICs' line rate."""
+def network_of(size: int, line: float) -> Level:
+    """A network between nodes.
+
+    Parameters
+    ----------
+    size : GPUs that it links
+    line : a GPU's share of the NICs' line rate [bytes/s]
+    """
     return Level(name="network", size=size, latency=NETWORK_LATENCY, bandwidth=NIC_SHARE * line, line_rate=line)
 
 
@@ -237,7 +256,7 @@ def on_network(cluster: Cluster, network: float | str) -> Cluster:
     line = readings.rate_per_gpu("network", network, cluster.gpus_per_node, "node")
     if len(cluster.levels) == 1:
         node = cluster.gpus_per_node
-        return dataclasses.replace(cluster, levels=(*cluster.levels, _network(max(1, ROOM // node) * node, line)))
+        return dataclasses.replace(cluster, levels=(*cluster.levels, network_of(max(1, ROOM // node) * node, line)))
     outer = cluster.levels[-1]
     share = outer.bandwidth / outer.line_rate if outer.line_rate else NIC_SHARE
     changed = dataclasses.replace(outer, bandwidth=share * line, line_rate=line)

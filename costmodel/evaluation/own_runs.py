@@ -20,11 +20,11 @@ from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
-from costmodel.evaluation.csv_files import read_csv
 from costmodel.evaluation.error_model import covariance_of
 from costmodel.evaluation.run_columns import Array, Runs, common, in_common, logarithms, of_one_model, runs_of
 from costmodel.formulas.quantities import OwnRun, Software
 from costmodel.text.checks import kind, listing, plain
+from costmodel.text.csv_files import read_csv
 from costmodel.text.errors import CostModelError, InvalidValue, UnreadableFile
 from costmodel.text.results import brief
 

@@ -14,8 +14,8 @@ import costmodel
 from calibration.__main__ import main
 from calibration.data.runs import REQUIRED
 from costmodel import CostModelError, load_cluster
-from costmodel.evaluation import csv_files
 from costmodel.evaluation.own_runs import MOST_RUNS, read_runs
+from costmodel.text import csv_files
 from costmodel.text.errors import UnreadableFile
 
 OWN = "model,step_time_s,global_batch,seq_len,data_parallel\n"

@@ -1,0 +1,129 @@
+"""A record as the run that it describes."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from costmodel.arithmetic.named_tuples import Row, changed, made
+from costmodel.catalogue.communication import network_kind
+from costmodel.catalogue.loader import load_model
+from costmodel.catalogue.records import machine, schema, software
+from costmodel.description.cluster import Cluster
+from costmodel.description.framework import Framework
+from costmodel.description.plan import Plan
+from costmodel.description.run import Run
+from costmodel.description.transformer import Transformer
+from costmodel.text.errors import InvalidValue, NotModelled
+
+OUTSIDE = ("encoder-decoder", "hybrid", "multimodal")
+"""Kinds of model that the library doesn't describe."""
+OWN_DEFAULT = {"optimizer": ("adam",), "cuda_graphs": ("none",)}
+"""Values of a plan's fields in records that stand for the framework's own."""
+NOT_EXPRESSED = ("power_w", "power_limited")
+"""Keys of a cluster that the library can't express."""
+MOST_KEPT = 4096
+
+
+def run_of(record: Mapping[str, Any], name: str = "") -> Run:
+    """The run that a record describes.
+
+    Parameters
+    ----------
+    record : nested, with the keys of `costmodel.catalogue.records.schema`
+    name : of a run whose record has no ``id``
+
+    Raises
+    ------
+    CostModelError
+        naming the key, its value and what was expected; or what of it the library doesn't model
+    """
+    schema.check(record)
+    said, assumed, measured = record.get("software") or {}, record.get("assumed") or {}, record.get("measured") or {}
+    on = {key: value for key, value in assumed.items() if key in schema.schema()["cluster"]}
+    model = _of_model(json.dumps(record.get("model"), sort_keys=True))
+    cluster = _of_machine(json.dumps([record.get("cluster") or {}, on], sort_keys=True))
+    plan_said = {**assumed, **(record.get("plan") or {})}
+    told = software.told(said, plan_said.get("dtype"))
+    framework = _of_software(json.dumps([said, told.framework], sort_keys=True), cluster.device.architecture,
+                             network_kind(cluster.levels[-1].name))  # fmt: skip
+    plan = _plan({**assumed, **told.plan, **(record.get("plan") or {})})
+    unexpressed = told.unexpressed | {
+        f"cluster.{key}": value for key in NOT_EXPRESSED if (value := (record.get("cluster") or {}).get(key))
+    } | ({"model.positions": record["model"]["positions"]} if "positions" in _table(record, "model") else {})  # fmt: skip
+    use = record.get("use") or {}
+    return Run(
+        model=model, cluster=cluster, framework=framework, plan=plan, step_time=_step_time(measured, plan, cluster),
+        peak_memory=measured.get("peak_memory_bytes"), memory_kind=measured.get("memory_kind") or "unstated",
+        memory_of=measured.get("memory_of") or "max", out_of_memory=bool(measured.get("out_of_memory", False)),
+        use_time=use.get("time", True) is True, use_memory=use.get("memory", True) is True,
+        use_verdict=use.get("verdict", True) is True, id=record.get("id") or name, campaign=record.get("campaign") or "",
+        source=record.get("source") or "", release=record.get("release") or "", trust=record.get("trust") or "",
+        assumed=tuple(assumed), unstated=tuple(record.get("unstated") or ()), unexpressed=unexpressed,
+    )  # fmt: skip
+
+
+def _table(record: Mapping[str, Any], group: str) -> Mapping[str, Any]:
+    found = record.get(group)
+    return found if isinstance(found, Mapping) else {}
+
+
+@functools.lru_cache(MOST_KEPT)
+def _of_model(text: str) -> Transformer:
+    said = json.loads(text)
+    if isinstance(said, str):
+        return load_model(said)
+    if not said:
+        raise InvalidValue("model", None, "its name in the catalogue, or its shape")
+    if said.get("kind") in OUTSIDE or said.get("basis") == "name alone":
+        what = said.get("kind") if said.get("kind") in OUTSIDE else "known by its name alone"
+        raise NotModelled(f"model {said.get('name', '')}: {what}; decoders and encoders of known shape are described")
+    if said.get("head_outputs"):
+        raise NotModelled(f"model.head_outputs={said['head_outputs']}: a head of so many outputs in place of the vocabulary")
+    fields = schema.fields_of(Transformer)
+    flat: Row = {key: value for key, value in said.items() if key in fields and not isinstance(value, Mapping)}
+    for group in schema.SHAPE_GROUPS:
+        if isinstance(said.get(group), Mapping):
+            flat |= said[group]
+    if said.get("padded_vocabulary"):
+        flat["vocabulary"] = said["padded_vocabulary"]
+    if set(flat) <= {"name"}:
+        return load_model(said["name"])
+    return made(Transformer, {"name": "model", **flat})
+
+
+@functools.lru_cache(MOST_KEPT)
+def _of_machine(text: str) -> Cluster:
+    said, assumed = json.loads(text)
+    return machine.cluster_of(said, assumed)
+
+
+@functools.lru_cache(MOST_KEPT)
+def _of_software(text: str, architecture: str, network: str) -> Framework:
+    said, fields = json.loads(text)
+    found = software.framework_of(said, architecture, network)
+    return changed(found, fields) if fields else found
+
+
+def _plan(said: Mapping[str, Any]) -> Plan:
+    """A plan of the fields that it has; values that stand for the framework's own are left out."""
+    fields = schema.fields_of(Plan)
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in said.items()
+             if key in fields and value is not None and value not in OWN_DEFAULT.get(key, ())}  # fmt: skip
+    for needed in ("global_batch", "seq_len"):
+        if needed not in given:
+            raise InvalidValue(f"plan.{needed}", None, "a whole number")
+    return made(Plan, given)
+
+
+def _step_time(measured: Mapping[str, Any], plan: Plan, cluster: Cluster) -> float | None:
+    """The measured step, by the throughput where that alone is given [s]."""
+    if measured.get("step_time_s"):
+        return float(measured["step_time_s"])
+    rate = measured.get("tokens_per_s_per_gpu")
+    return plan.global_batch * plan.seq_len / (rate * (cluster.gpus or 1)) if rate else None
+
+
+__all__ = ["run_of"]

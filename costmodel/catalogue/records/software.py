@@ -1,0 +1,104 @@
+"""The software of a record: its framework, and what its named values say of that and of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from costmodel.arithmetic.named_tuples import Row, changed
+from costmodel.catalogue.loader import entries, is_file
+from costmodel.catalogue.records.schema import Field, schema
+from costmodel.catalogue.software import FORMER_NAMES, FRAMEWORKS, load_framework
+from costmodel.description import graphs
+from costmodel.description.device import DTYPES
+from costmodel.description.framework import Framework
+from costmodel.text.errors import UnknownName
+
+ANY = "megatron-core"
+"""By whose entry software is read to which none comes near, as everywhere where no framework is named."""
+FOR_READERS = ("framework", "nearest", "version", "configuration", "habits", "scaling")
+"""Keys that say which software it is, or what the dtype says already."""
+NARROW = tuple(name for name in DTYPES if name.startswith(("fp8", "mxfp8", "nvfp4")))
+
+
+class Told(NamedTuple):
+    """What the software's values say.
+
+    Parameters
+    ----------
+    framework : fields of `Framework`
+    plan : fields of `Plan`
+    unexpressed : what neither has a field for, by key
+    """
+
+    framework: Row
+    plan: Row
+    unexpressed: Row
+
+
+def framework_of(said: Mapping[str, Any], architecture: str, network: str) -> Framework:
+    """The framework that a record names, or the nearest under its name.
+
+    Parameters
+    ----------
+    said : group ``software`` of a record
+    architecture : of its devices
+    network : kind of network between its nodes
+    """
+    name = str(said.get("framework", ANY))
+    if name in entries(FRAMEWORKS) or name in FORMER_NAMES or is_file(name):
+        return load_framework(name, architecture, network)
+    if "nearest" not in said:
+        raise UnknownName("framework", name, entries(FRAMEWORKS), nor=", and software.nearest names none that comes near")
+    return changed(load_framework(said["nearest"] or ANY, architecture, network), {"name": name})
+
+
+def told(said: Mapping[str, Any], dtype: str | None) -> Told:
+    """What named values say of framework and plan.
+
+    Parameters
+    ----------
+    said : group ``software`` of a record
+    dtype : of its plan's products
+    """
+    found = Told({}, {}, {})
+    for key, field in schema()["software"].items():
+        value = said.get(key)
+        if value is None or key in FOR_READERS:
+            continue
+        meaning = _meaning(field, value)
+        if meaning is None:
+            meaning = _of_weights(key, value, dtype)
+        if meaning is None:
+            if value is not False:
+                found.unexpressed[f"software.{key}"] = value
+            continue
+        found.framework.update(meaning.get("framework", {}))
+        found.plan.update(meaning.get("plan", {}))
+    found.framework.update(said.get("habits") or {})
+    return found
+
+
+def _meaning(field: Field, value: Any) -> Row | None:
+    """Fields that a value of a key sets; None where the library has none for it."""
+    if field.framework:
+        return {"framework": {field.framework: value / 8.0 if field.kind == "bits" else value}}
+    if field.plan:
+        return {"plan": {field.plan: value}}
+    if value in field.values if isinstance(value, str) else False:
+        return field.values[value]
+    if field.key == "cuda_graphs":
+        return {"plan": {"cuda_graphs": True, "graph_modules": graphs.captured(value)}}
+    return None
+
+
+def _of_weights(key: str, value: Any, dtype: str | None) -> Row | None:
+    """What bits of held weights say: in 8 and 4 bit runs whether a narrow copy alone is held."""
+    if key in ("stored_parameter_bits", "base_bits") and dtype in NARROW:
+        return {"framework": {"narrow_weights": (dtype,) if value <= 8 else ()}}
+    if key in ("stored_parameter_bits", "base_bits") and value == 16:
+        return {}
+    return None
+
+
+__all__ = ["Told", "framework_of", "told"]
