@@ -1,0 +1,105 @@
+"""Faults of one rank's host: copies, waits and compilations in the middle of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from costmodel.text.units import KiB, counted, format_bytes
+from costmodel.traces.faults.fault import Asked, Fault
+from costmodel.traces.record import (
+    DEVICE_TO_HOST,
+    HOST_TO_DEVICE,
+    HOST_WAIT,
+    KERNEL,
+    KINDS,
+    NOWHERE,
+    PHASES,
+    RECOMPILATION,
+    Role,
+)
+
+NOTED = 64 * KiB
+"""Bytes from which a copy counts: losses and flags are smaller."""
+TOKENS = ("int64", "int32", "bool")
+"""Dtypes of tokens, labels and masks, which come to the device with every micro-batch."""
+PASSES = (PHASES.index("forward"), PHASES.index("backward"))
+
+
+def passes(role: Role, step: range) -> range:
+    """Rows of a step from its first kernel of a forward pass to its last of a backward pass; none where it has neither.
+
+    Parameters
+    ----------
+    role : `Role`
+    step : rows of its timeline
+    """
+    timeline = role.timeline
+    rows = np.arange(step.start, step.stop)[timeline.action[step.start : step.stop] == KERNEL]
+    within = rows[np.isin(role.kernels.phase[timeline.item[rows]], PASSES)]
+    return range(int(within[0]), int(within[-1]) + 1) if len(within) else range(0)
+
+
+def host_copies(asked: Asked) -> Iterator[Fault]:
+    """Copies over the host's bus in the passes, but for a step's input."""
+    for place, role in enumerate(asked.trace.roles):
+        found: dict[int, list[int]] = {}
+        for row in passes(role, role.step()):
+            item = int(role.timeline.item[row])
+            if role.timeline.action[row] == KERNEL and _copies(role, item):
+                found.setdefault(int(role.kernels.line[item]), []).append(item)
+        for line, items in found.items():
+            nbytes = float(role.kernels.bytes_written[items].sum())
+            yield Fault(
+                kind="host copy", rank=role.rank, module=role.texts[role.kernels.module[items[0]]], line=role.texts[line],
+                sentence=f"{counted(len(items), 'copy', 'copies')} of {format_bytes(nbytes)} between host and device inside the "
+                "step",
+                seconds=float(asked.estimate.kernels[place][items].sum()), bytes=nbytes,
+            )  # fmt: skip
+
+
+def _copies(role: Role, kernel: int) -> bool:
+    op = role.texts[role.kernels.op[kernel]]
+    if op not in (HOST_TO_DEVICE, DEVICE_TO_HOST) or role.kernels.bytes_written[kernel] < NOTED:
+        return False
+    return not any(
+        KINDS[role.storages.kind[one]] == "input" or role.texts[role.storages.dtype[one]] in TOKENS
+        for one in role.written(kernel)
+    )
+
+
+def host_waits(asked: Asked) -> Iterator[Fault]:
+    """Waits of the host for the device between a step's first forward and its last backward kernel."""
+    for place, role in enumerate(asked.trace.roles):
+        played, found = asked.estimate.played[place], dict[int, list[float]]()
+        span = passes(role, role.step())
+        launched = np.flatnonzero(role.timeline.action == KERNEL)
+        for row in span:
+            if role.timeline.action[row] == HOST_WAIT and role.timeline.item[row] == NOWHERE:
+                after = launched[launched > row]
+                before = launched[launched < row]
+                idle = played.start[after[0]] - played.end[before].max() if len(after) and len(before) else 0.0
+                found.setdefault(int(role.timeline.line[row]), []).append(max(float(idle), 0.0))
+        for line, idle in found.items():
+            yield Fault(
+                kind="host wait", rank=role.rank, module="", line=role.texts[line],
+                sentence=f"the host waits for the device {counted(len(idle), 'time')} inside the step, as `.item()` makes it, "
+                "and can't launch ahead",
+                seconds=sum(idle),
+            )  # fmt: skip
+
+
+def recompilations(asked: Asked) -> Iterator[Fault]:
+    """Code that is compiled again after the first step."""
+    for role in asked.trace.roles:
+        first = role.step(0).stop if role.steps else len(role.timeline)
+        rows = np.flatnonzero(role.timeline.action == RECOMPILATION)
+        late: dict[int, int] = {}
+        for row in rows[rows > first].tolist():
+            late[int(role.timeline.line[row])] = late.get(int(role.timeline.line[row]), 0) + 1
+        for line, count in late.items():
+            yield Fault(
+                kind="recompilation", rank=role.rank, module="", line=role.texts[line],
+                sentence=f"compiled again {counted(count, 'time')} after the first step: shapes or values that change",
+            )  # fmt: skip
