@@ -53,7 +53,7 @@ class TraceEstimate:
     ----------
     trace, cluster, framework : what was priced, on what, with whose constants
     played : each role's timeline [s]
-    kernels : time of each role's kernels, with what transactions beside them cost [s]
+    kernels : time of each role's kernels, alone [s]; `played` has what transactions beside them make of it
     transactions : each role's, priced
     spread : standard deviation of the logarithm of the step's time
     """
@@ -244,7 +244,7 @@ def price_trace(trace: Trace, cluster: Cluster, framework: Framework | str | Non
         durations = [Durations(*each) for each in zip(slowed, (move.time for move in moves), hosts, strict=True)]
         played = play(trace, durations)
     made = TraceEstimate(
-        trace=trace, cluster=cluster, framework=software, played=played, kernels=tuple(slowed), transactions=tuple(moves),
+        trace=trace, cluster=cluster, framework=software, played=played, kernels=tuple(kernels), transactions=tuple(moves),
         spread=0.0,
     )  # fmt: skip
     return dataclasses.replace(made, spread=_spread(made, kernels))
