@@ -11,7 +11,8 @@ from costmodel.catalogue.records.schema import Field, schema
 from costmodel.catalogue.software import FORMER_NAMES, FRAMEWORKS, load_framework
 from costmodel.description import graphs
 from costmodel.description.device import DTYPES
-from costmodel.description.framework import Framework
+from costmodel.description.framework import CONTEXT_COMMUNICATIONS, SCHEDULES, SPLITTING, Framework
+from costmodel.description.recomputation import MODULES
 from costmodel.text.errors import UnknownName
 
 ANY = "megatron-core"
@@ -19,6 +20,14 @@ ANY = "megatron-core"
 FOR_READERS = ("framework", "nearest", "version", "configuration", "habits", "scaling")
 """Keys that say which software it is, or what the dtype says already."""
 NARROW = tuple(name for name in DTYPES if name.startswith(("fp8", "mxfp8", "nvfp4")))
+
+
+CAN_ALL: Row = {
+    "dimensions": SPLITTING, "apart": (), "elsewhere": (), "schedules": SCHEDULES, "zero_stages": (0, 1, 2, 3),
+    "grouped_zero_stages": (1, 2, 3), "largest_pipelined_zero_stage": 3, "dtypes": DTYPES,
+    "context_communications": CONTEXT_COMMUNICATIONS, "recompute_modules": tuple(MODULES),
+}  # fmt: skip
+"""What software has of which the catalogue knows no more than which comes near: whatever the run used, and nothing is refused."""
 
 
 class Told(NamedTuple):
@@ -50,7 +59,7 @@ def framework_of(said: Mapping[str, Any], architecture: str, network: str) -> Fr
         return load_framework(name, architecture, network)
     if "nearest" not in said:
         raise UnknownName("framework", name, entries(FRAMEWORKS), nor=", and software.nearest names none that comes near")
-    return changed(load_framework(said["nearest"] or ANY, architecture, network), {"name": name})
+    return changed(load_framework(said["nearest"] or ANY, architecture, network), {"name": name, **CAN_ALL})
 
 
 def told(said: Mapping[str, Any], dtype: str | None) -> Told:

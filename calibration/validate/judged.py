@@ -1,0 +1,106 @@
+"""Runs as a user of the shipped library would have had them predicted, and what became of each."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from costmodel.catalogue.records import Refused, read_records
+from costmodel.description.run import Run
+from costmodel.evaluation.counted_memory import Count, counted
+from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.many_questions import estimates_of
+
+COLUMNS = (
+    "id", "measured_s", "predicted_s", "low_s", "high_s", "measured_bytes", "predicted_bytes", "low_bytes", "high_bytes",
+    "out_of_memory", "predicted_fits", "reason",
+)  # fmt: skip
+
+
+class Judged(NamedTuple):
+    """A record with what is predicted of it.
+
+    Parameters
+    ----------
+    id, campaign : of the record
+    seconds : measured, predicted, and both ends of the 90 % interval [s]; the first None where there is none to judge by
+    nbytes : the same of the peak memory, as it was counted [bytes]
+    out_of_memory : the run ended so; None where it isn't known
+    fits : whether the plan is judged to fit at the threshold of the command line
+    reason : why nothing is predicted; empty where it is
+    run, estimate : behind them
+    """
+
+    id: str
+    campaign: str
+    seconds: tuple[float | None, float, float, float] | None
+    nbytes: tuple[float | None, float, float, float] | None
+    out_of_memory: bool | None
+    fits: bool | None
+    reason: str
+    run: Run | None = None
+    estimate: Estimate | None = None
+
+
+def judged(paths: Iterable[Path]) -> list[Judged]:
+    """Every record of some files, predicted or with the reason why not.
+
+    Parameters
+    ----------
+    paths : files of records
+    """
+    return judged_records([record for path in paths for record in read_records(path)])
+
+
+def judged_records(records: Sequence[Run | Refused]) -> list[Judged]:
+    """Records predicted by the shipped constants, or with the reason why not.
+
+    Parameters
+    ----------
+    records : as `costmodel.catalogue.records.read_records` gives them
+    """
+    runs = [one for one in records if isinstance(one, Run)]
+    estimates = estimates_of(runs)
+    pairs = [(run, one) for run, one in zip(runs, estimates, strict=True) if isinstance(one, Estimate)]
+    held = counted([one for _, one in pairs], [Count(run.memory_kind, run.memory_of) for run, _ in pairs])
+    nbytes = {id(one): number for (_, one), number in zip(pairs, held, strict=True)}
+    answers = iter(zip(runs, estimates, strict=True))
+    found = []
+    for record in records:
+        if isinstance(record, Refused):
+            said = record.record.get("campaign")
+            found.append(Judged(record.id, said if isinstance(said, str) else "", None, None, None, None, record.reason))
+            continue
+        run, answer = next(answers)
+        if not isinstance(answer, Estimate):
+            found.append(Judged(run.id, run.campaign, None, None, run.out_of_memory, None, str(answer), run))
+            continue
+        low, high = answer.time_interval
+        own = nbytes[id(answer)]
+        least, most = (own * bound / float(answer.memory.total) for bound in answer.memory_interval)
+        unknown = run.ran is None
+        found.append(Judged(
+            run.id, run.campaign, (run.seconds, answer.step_time, low, high), (run.peak_bytes, own, least, most),
+            None if unknown else run.out_of_memory, answer.fits, "", run, answer,
+        ))  # fmt: skip
+    return found
+
+
+def table(rows: Sequence[Judged]) -> str:
+    """Judged records as CSV; what isn't predicted has empty cells and a reason.
+
+    Parameters
+    ----------
+    rows : of `judged`
+    """
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        numbers = [*(row.seconds or (None,) * 4), *(row.nbytes or (None,) * 4)]
+        flags = ["" if flag is None else int(flag) for flag in (row.out_of_memory, row.fits)]
+        writer.writerow([row.id, *("" if number is None else repr(float(number)) for number in numbers), *flags, row.reason])
+    return buffer.getvalue()

@@ -1,0 +1,88 @@
+"""Peak memory as a run counts it: by the tensors, the allocator or the whole process, of the GPU that logs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.arithmetic.named_tuples import stacked
+from costmodel.evaluation.estimation import Estimate
+from costmodel.formulas.pipeline.layout import micro_batches
+from costmodel.formulas.quantities import Inputs
+from costmodel.formulas.transformer.memory import idle_stages, outside, stage_bills
+
+Array = NDArray[np.float64]
+FIRST, LAST, FULLEST = 0, 2, -1
+STAGES = {"rank0": FIRST, "first-stage": FIRST, "last": LAST}
+"""Of the bills of `stage_bills`, the one whose rank logs; the fullest of all for every other word."""
+RESERVED = ("reserved", "allocated-or-reserved")
+TOGETHER = 2048
+
+
+class Count(NamedTuple):
+    """How a peak was counted.
+
+    Parameters
+    ----------
+    kind : one of `costmodel.description.run.MEMORY_KINDS`
+    of : one of `costmodel.description.run.MEMORY_OF`
+    """
+
+    kind: str
+    of: str
+
+
+def counted(estimates: Sequence[Estimate], counts: Sequence[Count]) -> list[float]:
+    """Peak memory of each plan as it was counted [bytes].
+
+    Allocated: what tensors hold. Reserved: with the allocator's gaps, and what it keeps idle and gives back before memory runs
+    out. Process: with the context and the communication library. Unstated counts as allocated, one of both as reserved.
+
+    Parameters
+    ----------
+    estimates : of the plans
+    counts : of each
+    """
+    found: list[float] = []
+    for start in range(0, len(estimates), TOGETHER):
+        some = slice(start, start + TOGETHER)
+        found += _counted(estimates[some], counts[some]).tolist()
+    return found
+
+
+def _counted(estimates: Sequence[Estimate], counts: Sequence[Count]) -> Array:
+    rows = len(estimates)
+    columns = stacked([one.inputs for one in estimates], axes=1)
+    bills, idles = _bills(columns, rows)
+    places = np.arange(rows)
+    logging = np.array([STAGES.get(count.of, FULLEST) for count in counts])
+    stage = np.where(logging == FULLEST, bills[0].argmax(axis=0), logging)
+    totals, overheads, idle = (table[stage, places] for table in (*bills, idles))
+    limit = np.array([float(one.cluster.device.memory) for one in estimates])
+    process = totals + np.clip(limit - totals, 0.0, idle)
+    beside = np.broadcast_to(np.asarray(outside(columns.plan, columns.network, columns.software), dtype=float), rows)
+    kind = np.array([count.kind for count in counts])
+    within = np.where(np.isin(kind, RESERVED), process - beside, totals - overheads)
+    mean = np.array([count.of == "mean" for count in counts])
+    share = np.where(mean, bills[0].mean(axis=0) / bills[0].max(axis=0), 1.0)
+    return share * np.where(kind == "process", process, within)
+
+
+def _bills(columns: Inputs, rows: int) -> tuple[tuple[Array, Array], Array]:
+    """Totals and overheads of the first rank, the fullest between and the last, and what the allocator keeps idle there."""
+    model, settings, plan, network, software, _ = columns
+    with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
+        count = micro_batches(settings, plan)
+        bills = stage_bills(model, settings, plan, network, software, count)
+        idles = idle_stages(model, settings, plan, network, software, count)
+
+    def table(numbers: Sequence[object]) -> Array:
+        return np.array([np.broadcast_to(np.asarray(one, dtype=float), rows) for one in numbers])
+
+    return (table([bill.total for bill in bills]), table([bill.overhead for bill in bills])), table(idles)
+
+
+__all__ = ["Count", "counted"]
