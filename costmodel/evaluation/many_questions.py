@@ -1,4 +1,4 @@
-"""Estimates of plans of many models, clusters and frameworks at once: each as `costmodel.estimate` gives it, in a fraction of the time."""
+"""Plans of many models, clusters and frameworks at once: each estimated as by `costmodel.estimate`, in a fraction of the time."""
 
 from __future__ import annotations
 
