@@ -1,0 +1,127 @@
+"""A trace as a plan: degrees, sharding, batch and software that a record shows, and the same record on other ranks."""
+
+import json
+
+import pytest
+
+from costmodel import load_cluster
+from costmodel.text.errors import InvalidValue, NotModelled
+from costmodel.text.units import MiB
+from costmodel.traces.builder import RoleBuilder
+from costmodel.traces.pricing import price_trace
+from costmodel.traces.recognition import recognise, with_ranks
+from costmodel.traces.record import Trace
+
+CLUSTER = load_cluster("dgx-h100", gpus=16)
+CONFIG = {
+    "model_type": "llama", "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 8,
+    "num_key_value_heads": 8, "vocab_size": 1000, "tie_word_embeddings": False, "architectures": ["LlamaForCausalLM"],
+}  # fmt: skip
+PARAMETERS = 2 * 1000 * 512 + 4 * (4 * 512**2 + 3 * 512 * 1024 + 2 * 512) + 512
+
+
+class Run:
+    """Steps of a model over ranks, as so many micro-batches, with the exchanges of one kind of parallelism."""
+
+    def __init__(self, rank=0, stands_for=range(16), passes=2, backward=2, elements=PARAMETERS, name="model.all"):
+        self.builder = RoleBuilder(rank, stands_for)
+        self.channel, self.passes, self.backward = self.builder.stream("nccl"), passes, backward
+        self.builder.parameter(name, (elements,), "bfloat16")
+
+    def exchange(self, op, phase, ranks, parameter="", peer=-1, nbytes=MiB):
+        group = self.builder.group(ranks) if ranks else -1
+        done = self.builder.transaction(op, nbytes, "bfloat16", group, peer=peer, stream=self.channel, parameter=parameter,
+                                        phase=phase)  # fmt: skip
+        self.builder.stream_wait(done)
+
+    def product(self, phase):
+        self.builder.kernel("aten.mm", [(64, 64)] * 2, ["bfloat16"] * 2, flop=2 * 64**3, phase=phase)
+
+    def trace(self, forward=(), backward=(), after=(), **facts):
+        return Trace(roles=(self.role(forward, backward, after),), world_size=16, facts={"model": json.dumps(CONFIG)} | facts)
+
+    def role(self, forward=(), backward=(), after=()):
+        for _ in range(2):
+            for _ in range(self.passes):
+                tokens = self.builder.storage_born(8 * 4 * 128, kind="input", shape=(4, 128), dtype="int64")
+                self.builder.kernel("aten.embedding", phase="forward", module="model.embed_tokens")
+                for one in forward:
+                    self.exchange(one[0], "forward", *one[1:])
+                self.product("forward")
+                for one in backward:
+                    self.exchange(one[0], "backward", *one[1:])
+                for _ in range(self.backward):
+                    self.product("backward")
+                self.builder.storage_died(tokens)
+            for one in after:
+                self.exchange(one[0], "optimizer", *one[1:])
+            self.builder.step_boundary()
+        return self.builder.role()
+
+
+ALL = range(16)
+
+
+def test_fully_sharded_weights_are_gathered_in_both_passes():
+    trace = Run().trace([("all-gather", ALL, "w")], [("all-gather", ALL, "w"), ("reduce-scatter", ALL, "w")])
+    made = recognise(trace)
+    plan = made.plan
+    assert (plan.data_parallel, plan.tensor_parallel, plan.zero_stage, made.framework) == (16, 1, 3, "fsdp2")
+    assert (plan.micro_batch, plan.seq_len, plan.global_batch, plan.recompute) == (4, 128, 4 * 2 * 16, "none")
+    assert float(made.model.parameters) == PARAMETERS
+    assert made.estimate(CLUSTER).step_time > 0.0
+    better = made.better(CLUSTER)
+    assert better.best.plan.global_batch == plan.global_batch
+
+
+@pytest.mark.parametrize(
+    ("after", "stage"),
+    [((), 0), ((("all-gather", ALL, "w"),), 1)],
+)
+def test_states_that_are_sharded_are_gathered_after_the_update(after, stage):
+    trace = Run().trace((), [("all-reduce", ALL, "w")], after, framework="deepspeed")
+    made = recognise(trace)
+    assert made.plan.zero_stage == stage and made.framework == "deepspeed"
+    told = Run().trace((), [("all-reduce", ALL, "w")], after, zero_stage="2", framework="deepspeed")
+    assert recognise(told).plan.zero_stage == 2
+
+
+def test_tensor_groups_exchange_activations_and_stages_send_them():
+    tensor = Run().trace([("all-reduce", range(4))], [("all-reduce", range(4)), ("all-reduce", range(0, 16, 4), "w")])
+    plan = recognise(tensor).plan
+    assert (plan.tensor_parallel, plan.data_parallel, plan.sequence_parallel) == (4, 4, False)
+    scattered = Run().trace([("all-gather", range(4)), ("reduce-scatter", range(4))], [("all-reduce", range(0, 16, 4), "w")])
+    assert recognise(scattered).plan.sequence_parallel is True
+    roles = []
+    for stage in range(4):
+        run = Run(4 * stage, range(4 * stage, 4 * stage + 4), elements=PARAMETERS // 4, name=f"model.{stage}")
+        sends = [("send", None, "", 4 * stage + 4)] if stage < 3 else []
+        receives = [("recv", None, "", 4 * stage - 4)] if stage else []
+        roles.append(run.role([*receives, *sends], [("all-reduce", range(4 * stage, 4 * stage + 4), "w")]))
+    staged = recognise(Trace(roles=tuple(roles), world_size=16, facts={"model": json.dumps(CONFIG)}))
+    assert (staged.plan.pipeline_parallel, staged.plan.data_parallel) == (4, 4)
+
+
+def test_what_is_recomputed_shows_in_the_backward_pass():
+    assert recognise(Run(backward=3).trace()).plan.recompute == "full"
+    assert recognise(Run(backward=2).trace()).plan.recompute == "none"
+
+
+def test_a_model_that_is_not_the_trace_s_is_refused():
+    with pytest.raises(NotModelled, match="parameters"):
+        recognise(Run(elements=2 * PARAMETERS).trace())
+    trace = Run().trace()
+    with pytest.raises(NotModelled, match=r"config\.json"):
+        recognise(Trace(roles=trace.roles, world_size=16))
+
+
+def test_the_same_code_on_more_ranks_exchanges_its_states_among_more():
+    trace = Run().trace([("all-reduce", range(4))], [("all-reduce", range(0, 16, 4), "w", -1, 256 * MiB)])
+    more = with_ranks(trace, 64)
+    assert more.world_size == 64 and len(more.roles[0].stands_for) == 64
+    assert sorted(map(len, more.roles[0].groups)) == [4, 16]
+    assert recognise(more).plan.data_parallel == 16 and recognise(trace).plan.data_parallel == 4
+    few, many = price_trace(trace, CLUSTER), price_trace(more, load_cluster("dgx-h100", gpus=64))
+    assert many.step_time > few.step_time and "64 ranks" in more.values_assumed[-1]
+    with pytest.raises(InvalidValue, match="world_size"):
+        with_ranks(trace, 40)
