@@ -20,7 +20,7 @@ from costmodel import (
 from costmodel.description.plan import SCHEDULES
 from costmodel.description.schedule import BACKWARD
 from costmodel.evaluation.prices import PRICES
-from costmodel.evaluation.transactions import Book
+from costmodel.evaluation.transactions import TransactionPricer
 from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS
 from costmodel.simulation.transactions import ledger_of
 from tests.agreement import PLAYED, agreements, plans
@@ -116,7 +116,7 @@ def test_every_transaction_takes_what_its_collective_takes_by_itself(drawn):
     the copies that a framework makes of gathered weights, tensor by tensor."""
     priced = 0
     for one in drawn[:20]:
-        book = Book(one.result.question, one.result.plan)
+        book = TransactionPricer(one.result.question, one.result.plan)
         for row in ledger_of(one.result).transactions:
             if row.collective not in PRICES or row.collective == "reduce" or row.group in ("embedding", "twin"):
                 continue

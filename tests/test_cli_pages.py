@@ -141,7 +141,7 @@ PROSE = st.lists(CELLS, max_size=8).map(" ".join)
 @settings(max_examples=40, deadline=None)
 def test_a_table_loses_no_word_and_only_a_word_alone_is_wider_than_the_page(table, words, width):
     columns, rows = table
-    made = layout.Table(tuple(columns), tuple(map(tuple, rows)), frozenset(range(words)), False, 1)
+    made = layout.TerminalTable(tuple(columns), tuple(map(tuple, rows)), frozenset(range(words)), False, 1)
     lines = [line.replace(layout.KEPT, " ") for line in layout.laid(made, width)]
     assert all(layout.measure(line) <= width for line in lines)
     said = re.sub(r"\s|:", "", "".join(lines))

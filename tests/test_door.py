@@ -32,7 +32,7 @@ from costmodel.evaluation.simplicity import (
     simplicity,
     spans_nodes,
 )
-from costmodel.text.suggestions import MEANT, meant
+from costmodel.text.suggestions import MEANT, did_you_mean
 from tests.commanding import strict
 
 ROOT = Path(__file__).parents[1]
@@ -332,5 +332,5 @@ def test_every_word_of_a_table_means_something_that_is_there():
 
 @given(st.text(max_size=30), st.lists(st.text(min_size=1, max_size=10), max_size=5))
 def test_a_hint_names_only_what_would_be_taken(given_word, known):
-    hint = meant("anything", given_word, known)
+    hint = did_you_mean("anything", given_word, known)
     assert hint == "" or hint.removeprefix("; did you mean ").removesuffix("?") in known

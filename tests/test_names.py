@@ -68,7 +68,7 @@ def test_a_cell_that_a_spreadsheet_would_run_is_quoted(name, tmp_path):
 
 
 def test_a_cell_of_markdown_stays_in_its_row():
-    lines = layout.markdown(layout.Table(("name",), (("a|b\nc <img src=x>",),), frozenset({0}), False, 1))
+    lines = layout.markdown(layout.TerminalTable(("name",), (("a|b\nc <img src=x>",),), frozenset({0}), False, 1))
     assert lines[-1] == "| a\\|b c &lt;img src=x> |"
 
 

@@ -25,12 +25,12 @@ from costmodel.description.networks import (
     Convolution,
     Elementwise,
     Kernels,
-    Layer,
     Linear,
+    NetworkLayer,
     Pooling,
     Shape,
 )
-from costmodel.evaluation.own_runs_fit import Array, Constant, Fit, fit
+from costmodel.evaluation.own_runs_fit import Array, Fit, UnknownConstant, fit
 from costmodel.text.errors import UnreadableFile
 
 DEVICE = "v100-pcie-16gb"
@@ -61,7 +61,7 @@ class Measured:
 
     network: str
     name: str
-    layer: Layer
+    layer: NetworkLayer
     shape: Shape
     batch: float
     leaf: bool
@@ -77,7 +77,7 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", text))
 
 
-def _layer(description: str) -> Layer | None:
+def _layer(description: str) -> NetworkLayer | None:
     """The layer that a line of PyTorch's describes; None where it is no kernel of interest."""
     given = _arguments(description)
     match description.partition("(")[0]:
@@ -230,7 +230,7 @@ def fit_rows(rows: Rows, without: str | None = None) -> Fit:
     rows : measured passes
     without : network left out
     """
-    constants = [Constant(DEVICE, field, *given) for field, given in PRIORS.items()]
+    constants = [UnknownConstant(DEVICE, field, *given) for field, given in PRIORS.items()]
     seen = np.flatnonzero(rows.network != without)
     measured = np.maximum(rows.seconds, 1e-5)
 

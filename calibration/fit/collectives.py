@@ -30,7 +30,7 @@ from costmodel.evaluation.collectives import (
     library_of,
     phases_of,
 )
-from costmodel.evaluation.own_runs_fit import Array, Constant, Fit, fit
+from costmodel.evaluation.own_runs_fit import Array, Fit, UnknownConstant, fit
 from costmodel.formulas.network import nccl
 from costmodel.text.errors import UnreadableFile
 
@@ -235,14 +235,14 @@ class Problem:
     nbytes: Array
     seconds: Array
     expected: Array
-    constants: Sequence[Constant]
+    constants: Sequence[UnknownConstant]
     phases: Array  # of two through the channels' buffers
     places: Array  # of launch (architecture), launch (network), gain, filling, round_bytes, launcher in each row; -1: none
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Problem:
         """Constants that the rows call for."""
-        constants: list[Constant] = []
+        constants: list[UnknownConstant] = []
         index: dict[tuple[str, str], int] = {}
         names = sorted({row.owner for row in rows} | {f"architecture.{row.family}" for row in rows})
         for owner in names:
@@ -250,11 +250,11 @@ class Problem:
                 known = PRIORS | NETWORK_PRIORS if owner.startswith("network") else PRIORS
                 value, spread, low, high = known[field]
                 index[owner, field] = len(constants)
-                constants.append(Constant(owner, field, value, spread, low, high))
+                constants.append(UnknownConstant(owner, field, value, spread, low, high))
         for launcher in sorted({row.launcher for row in rows} - {"native"}):
             value, spread, low, high = PRIORS["launch"]
             index[f"launcher.{launcher}", "launch"] = len(constants)
-            constants.append(Constant(f"launcher.{launcher}", "launch", value, spread, low, high))
+            constants.append(UnknownConstant(f"launcher.{launcher}", "launch", value, spread, low, high))
         places = [
             [
                 index[f"architecture.{row.family}", "launch"],

@@ -19,7 +19,7 @@ from calibration.data.micro import REPEATED, SERVING, TRAINING, Array, Sweep
 from calibration.fit import operator_times
 from costmodel.arithmetic.named_tuples import changed, made
 from costmodel.description.device import Device, Efficiency
-from costmodel.evaluation.own_runs_fit import Constant, fit
+from costmodel.evaluation.own_runs_fit import UnknownConstant, fit
 
 PRIORS = {
     "cast": (0.75, 0.3, 0.05, 1.0), "cache": (0.7, 0.3, 0.1, 1.0), "cache_bandwidth": (5e12, 0.3, 2e11, 5e13),
@@ -176,7 +176,7 @@ def predict(sweep: Sweep, device: Device, values: Mapping[str, float]) -> Array:
 
 
 def unknowns(sweeps: Sequence[Sweep], known: Mapping[str, float], priors: Mapping[str, tuple[float, float]],
-             ) -> list[Constant]:  # fmt: skip
+             ) -> list[UnknownConstant]:  # fmt: skip
     """Constants that a device's sweeps identify, of kinds that are fitted together, around their priors."""
     kinds = {sweep.kind for sweep in sweeps}
     masks = {sweep.kernel.split(" ")[0] for sweep in sweeps if sweep.kind == "attention"}
@@ -194,7 +194,7 @@ def unknowns(sweeps: Sequence[Sweep], known: Mapping[str, float], priors: Mappin
         value, spread = priors.get(key, (value, spread))
         if field_of(key) in ("gemm", "grouped"):
             high = known.get("best." + key.split(".", 1)[1], high)
-        found.append(Constant("device", key, min(max(value, low * 1.001), high * 0.999), spread, low, high))
+        found.append(UnknownConstant("device", key, min(max(value, low * 1.001), high * 0.999), spread, low, high))
     return found
 
 
@@ -257,7 +257,8 @@ def fit_device(sweeps: Sequence[Sweep], device: Device, priors: Mapping[str, tup
         measured = np.log(np.concatenate([sweep.seconds for sweep in mine]))
         weights = np.concatenate([_weights(sweep) for sweep in mine])
 
-        def residuals(given: Array, rows: Array | None, mine: Sequence[Sweep] = mine, constants: list[Constant] = constants,
+        def residuals(given: Array, rows: Array | None, mine: Sequence[Sweep] = mine,
+        constants: list[UnknownConstant] = constants,
                       measured: Array = measured, values: Values = values) -> Array:  # fmt: skip
             at = values | {constant.field: float(value) for constant, value in zip(constants, given, strict=True)}
             errors = np.log(np.concatenate([predict(sweep, device, at) for sweep in mine])) - measured

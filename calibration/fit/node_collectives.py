@@ -14,7 +14,7 @@ from calibration.data.reference import DEFAULT_FOLDER
 from calibration.fit.devices import Fitted, pooled
 from calibration.fit.operator_times import given
 from costmodel.catalogue.loader import link_bandwidth
-from costmodel.evaluation.own_runs_fit import Constant, fit
+from costmodel.evaluation.own_runs_fit import UnknownConstant, fit
 from costmodel.formulas.network.nccl import WITHOUT_NVLINK
 from costmodel.formulas.network.node_links import NodeLinks, node_collective
 from costmodel.text.errors import UnreadableFile
@@ -101,7 +101,7 @@ def fit_links(sweeps: list[Sweep], priors: Mapping[str, tuple[float, float]]) ->
     for key in keys:
         value, spread, low, high = PRIORS[key.split(".")[0]]
         value, spread = priors.get(key, (value, spread))
-        constants.append(Constant("links", key, min(max(value, low * 1.001), high * 0.999), spread, low, high))
+        constants.append(UnknownConstant("links", key, min(max(value, low * 1.001), high * 0.999), spread, low, high))
     measured = np.log(np.concatenate([sweep.seconds for sweep in sweeps]))
 
     def residuals(tried: Array, rows: Array | None) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 
 from costmodel import Transformer
 from costmodel.arithmetic.named_tuples import Row, nested, paths, replaced
-from costmodel.evaluation.own_runs_fit import Array, Constant, Fit, fit
+from costmodel.evaluation.own_runs_fit import Array, Fit, UnknownConstant, fit
 from costmodel.formulas import compute
 from costmodel.formulas.quantities import DeviceNumbers, Number, Software
 from costmodel.formulas.transformer import attention
@@ -234,14 +234,14 @@ def fit_operators(operators: Sequence[Operator], base: dict[str, DeviceNumbers])
             )
     dtypes = sorted({op.dtype for op in families["gemm"]})
     some = next(iter(base.values()))
-    constants: list[Constant] = []
+    constants: list[UnknownConstant] = []
     device = operators[0].device
     if families["gemm"]:
-        constants += [Constant(device, f"gemm.{dtype}", base[dtype].gemm_efficiency, *SPREAD["gemm"]) for dtype in dtypes]
-        constants += [Constant(device, field, getattr(some, field), *SPREAD[field]) for field in FAMILIES["gemm"][1:]]
+        constants += [UnknownConstant(device, f"gemm.{dtype}", base[dtype].gemm_efficiency, *SPREAD["gemm"]) for dtype in dtypes]
+        constants += [UnknownConstant(device, field, getattr(some, field), *SPREAD[field]) for field in FAMILIES["gemm"][1:]]
     for family in ("attention", "stream"):
         if families[family]:
-            constants += [Constant(device, field, getattr(some, field), *SPREAD[field]) for field in FAMILIES[family]]
+            constants += [UnknownConstant(device, field, getattr(some, field), *SPREAD[field]) for field in FAMILIES[family]]
     if not constants:
         raise CostModelError(f"no row of {device} identifies any constant; families known: {', '.join(FAMILIES)}")
     measured = np.log([op.seconds for op in operators])

@@ -19,7 +19,7 @@ from costmodel.formulas.pipeline.layout import micro_batches
 from costmodel.formulas.quantities import Inputs, Memory, Step
 from costmodel.formulas.transformer.memory import (
     idle_stages,
-    outside,
+    outside_allocator,
     rank_parameters,
     stage_bills,
     whole_parameters,
@@ -67,7 +67,7 @@ def logged_memory(cases: Sequence[Case], columns: Inputs, fullest: Memory) -> Ar
         idle = np.where(stage == place, unused, idle)
     allocated = total - overhead
     process = total + np.clip(columns.device.memory - total, 0.0, idle)  # given back before memory runs out
-    reserved = process - np.asarray(outside(columns.plan, columns.network, columns.software))
+    reserved = process - np.asarray(outside_allocator(columns.plan, columns.network, columns.software))
     kind = np.array([memory_kind(case.run) for case in cases])
     within = np.where((kind == "reserved") | (kind == "allocated-or-reserved"), reserved, allocated)
     whole = np.array([dataset_of(case.run).loaded_whole for case in cases]) * np.asarray(columns.plan.shard_weights)

@@ -14,7 +14,7 @@ from costmodel.description.labels import TIED, label, part_name, spoken
 from costmodel.evaluation.estimation import Estimate, lack, of_limit
 from costmodel.evaluation.memory_breakdown import PARTS
 from costmodel.evaluation.price import price_per_billion_tokens
-from costmodel.evaluation.ranking import Standing
+from costmodel.evaluation.ranking import Rank
 from costmodel.evaluation.twins import TWIN
 from costmodel.plots.step import LOOKS
 from costmodel.plots.style import BLACK, colour
@@ -127,7 +127,7 @@ def table(answer: Answer) -> object:
         return offers
     rows = list(enumerate(zip(found.ranked, found.standings.plans, strict=True)))
     either = found.alternatives
-    keys: dict[str, Callable[[tuple[int, tuple[Estimate, Standing]]], float | str]] = {
+    keys: dict[str, Callable[[tuple[int, tuple[Estimate, Rank]]], float | str]] = {
         "plan": lambda row: label(row[1][0].plan),
         "besides": lambda row: row[1][0].step_time - row[1][0].times["forward"] - row[1][0].times["backward"],
         "state": lambda row: float(row[1][0].memory.total - row[1][0].memory.weights),
@@ -169,7 +169,7 @@ def _head(state: State, key: str, text: str, kind: str) -> object:
 
 
 def _row(
-    answer: Answer, place: int, one: Estimate, standing: Standing | None, longest: float, fullest: float, either: str
+    answer: Answer, place: int, one: Estimate, standing: Rank | None, longest: float, fullest: float, either: str
 ) -> object:
     state = answer.state
     on, beside = place == state.row and place >= 0, place == state.beside and place >= 0

@@ -119,7 +119,7 @@ def _combined(one: Mapping[int, float], factor: float, other: Mapping[int, float
     return found
 
 
-class _Algebra:
+class _DualAlgebra:
     """The operations of `costmodel.arithmetic.ops` on dual numbers, under the names by which it asks for them."""
 
     @staticmethod
@@ -152,6 +152,6 @@ class _Algebra:
         return Dual(math.log2(a.value), _scaled(a.slopes, 1.0 / (a.value * math.log(2.0))))
 
 
-Dual.__algebra__ = _Algebra
+Dual.__algebra__ = _DualAlgebra
 
 __all__ = ["Dual", "bare"]

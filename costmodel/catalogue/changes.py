@@ -225,7 +225,7 @@ def _read(field: str, old: object, value: str) -> object:
 # What was changed
 
 
-class Difference(NamedTuple):
+class NumberDifference(NamedTuple):
     """A number of a description that differs from another's, with its unit in words."""
 
     path: str
@@ -239,7 +239,7 @@ class Difference(NamedTuple):
         return f"{self.path} {self.before.partition(' ')[0] if same else self.before} -> {self.after}"
 
 
-def differences(original: Description, changed: Description) -> tuple[Difference, ...]:
+def differences(original: Description, changed: Description) -> tuple[NumberDifference, ...]:
     """Numbers in which a description differs from another of its kind, by the paths that `replace` takes.
 
     Parameters
@@ -264,20 +264,20 @@ def differences(original: Description, changed: Description) -> tuple[Difference
     return tuple(_differences("", original, changed))
 
 
-def _differences(path: str, old: object, new: object) -> Iterator[Difference]:
+def _differences(path: str, old: object, new: object) -> Iterator[NumberDifference]:
     if old == new:
         return
     if isinstance(old, Cluster) and isinstance(new, Cluster):
         yield from _of_clusters(old, new)
     elif isinstance(old, Device) and isinstance(new, Device) and old.name != new.name:
-        yield Difference(path, old.name, new.name)
+        yield NumberDifference(path, old.name, new.name)
     elif (one := _parts(old)) is not None and (other := _parts(new)) is not None:
         yield from _of_parts(path, one, other)
     else:
-        yield Difference(path, _said(path, old), _said(path, new))
+        yield NumberDifference(path, _said(path, old), _said(path, new))
 
 
-def _of_clusters(old: Cluster, new: Cluster) -> Iterator[Difference]:
+def _of_clusters(old: Cluster, new: Cluster) -> Iterator[NumberDifference]:
     yield from _differences("device", old.device, new.device)
     yield from _differences("host_memory", old.host_memory, new.host_memory)
     if len(old.levels) == len(new.levels):  # whatever each calls its network
@@ -289,15 +289,15 @@ def _of_clusters(old: Cluster, new: Cluster) -> Iterator[Difference]:
         if name in before and name in after:
             yield from _differences(name, before[name], after[name])
         else:
-            yield Difference(name, *("a level" if name in levels else "none" for levels in (before, after)))
+            yield NumberDifference(name, *("a level" if name in levels else "none" for levels in (before, after)))
 
 
-def _of_parts(path: str, old: Mapping[str, object], new: Mapping[str, object]) -> Iterator[Difference]:
+def _of_parts(path: str, old: Mapping[str, object], new: Mapping[str, object]) -> Iterator[NumberDifference]:
     """Of two tables, each of which may hold tables; peaks that all changed by one factor are told as one."""
     if path.endswith("dense_peak") and len(old) > 1 and old.keys() == new.keys():
         dtype = next(iter(old))
         if len({_ratio(old[name], new[name]) for name in old}) == 1:
-            yield Difference(path, *(f"{_said(path, peaks[dtype])} in {dtype}, every dtype alike" for peaks in (old, new)))
+            yield NumberDifference(path, *(f"{_said(path, peaks[dtype])} in {dtype}, every dtype alike" for peaks in (old, new)))
             return
     for name in dict.fromkeys((*old, *new)):
         if name in NOT_COMPARED or _follows(name, old, new):
@@ -306,7 +306,7 @@ def _of_parts(path: str, old: Mapping[str, object], new: Mapping[str, object]) -
         if name in old and name in new:
             yield from _differences(place, old[name], new[name])
         else:
-            yield Difference(place, *(_said(place, table.get(name)) for table in (old, new)))
+            yield NumberDifference(place, *(_said(place, table.get(name)) for table in (old, new)))
 
 
 def _follows(name: str, old: Mapping[str, object], new: Mapping[str, object]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from costmodel.catalogue import loader
-from costmodel.catalogue.machines import instance, machine
+from costmodel.catalogue.machines import cloud_instance, machine
 from costmodel.description.cluster import Cluster
 from costmodel.description.device import Device
 from costmodel.text.errors import InvalidValue
@@ -48,7 +48,7 @@ def load_cluster(
     assert name is not None
     found = loader.own_cluster(name, gpus)
     if found is None:
-        found = instance(loader.path_or_name(name), gpus)
+        found = cloud_instance(loader.path_or_name(name), gpus)
     if found is None:
         raise loader.unknown("cluster", loader.path_or_name(name))
     return found

@@ -141,7 +141,7 @@ def machine(
     )  # fmt: skip
 
 
-def room(device: Device | str, network: float | str | None = None) -> Cluster:
+def largest_cluster(device: Device | str, network: float | str | None = None) -> Cluster:
     """The largest cluster of a device that one line describes: nodes as it comes in, as many as a network links.
 
     Parameters
@@ -151,7 +151,7 @@ def room(device: Device | str, network: float | str | None = None) -> Cluster:
 
     Examples
     --------
-    >>> room("rtx-4090").gpus, room("h100-sxm").gpus
+    >>> largest_cluster("rtx-4090").gpus, largest_cluster("h100-sxm").gpus
     (1024, 1024)
     """
     return machine(device, ROOM, network=network)
@@ -263,7 +263,7 @@ def on_network(cluster: Cluster, network: float | str) -> Cluster:
     return dataclasses.replace(cluster, levels=(*cluster.levels[:-1], changed))
 
 
-def instance(name: str, gpus: int | None = None) -> Cluster | None:
+def cloud_instance(name: str, gpus: int | None = None) -> Cluster | None:
     """The cluster of a cloud's instance with one kind of GPU inside, or None where the catalogue has none of that name.
 
     Parameters

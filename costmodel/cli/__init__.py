@@ -19,7 +19,7 @@ from costmodel.cli.advice import as_options
 from costmodel.cli.arguments import Misused, Parser
 from costmodel.text import progress
 from costmodel.text.errors import CostModelError, Interrupted
-from costmodel.text.suggestions import meant
+from costmodel.text.suggestions import did_you_mean
 from costmodel.text.version import __version__
 
 FAMILIES = {
@@ -76,7 +76,7 @@ def _families(asked: str | None) -> list[str]:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     asked = argv[0] if argv else None
     if asked is not None and asked and not asked.startswith("-") and not any(asked in names for names in FAMILIES.values()):
-        raise Misused(f"unknown command {asked[:80]!r}{meant('command', asked, itertools.chain(*FAMILIES.values()))} "
+        raise Misused(f"unknown command {asked[:80]!r}{did_you_mean('command', asked, itertools.chain(*FAMILIES.values()))} "
                       "(`costmodel --help` lists the commands)")  # fmt: skip
     parser = build_parser(_families(asked))
     arguments, unknown = parser.parse_known_args(argv)
@@ -85,7 +85,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
         known = commands.choices[arguments.command]._option_string_actions
         offered = [name for name in known if name not in ("-h", "--help", "--help-all")]
-        hint = meant("option", option, offered) if option.startswith("-") else ""
+        hint = did_you_mean("option", option, offered) if option.startswith("-") else ""
         every = "--help-all" if "--help-all" in known else "--help"
         hint = hint or f" (`costmodel {arguments.command} {every}` lists the options)"
         raise Misused(f"unknown argument {option[:80]!r}{hint}")

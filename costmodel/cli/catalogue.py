@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, add_output, is_file, read_cluster, read_device, read_model
-from costmodel.cli.output import Table, gib, print_json, print_page, shown, table
+from costmodel.cli.output import TerminalTable, gib, print_json, print_page, shown, table
 from costmodel.cli.question import read_with_notes
 from costmodel.text.errors import CostModelError, InvalidValue
 
@@ -68,7 +68,7 @@ def _accuracy(arguments: argparse.Namespace) -> int:
     return codes.ANSWERED
 
 
-def _by_figure(whole: Table) -> list[Table]:
+def _by_figure(whole: TerminalTable) -> list[TerminalTable]:
     """A table for each figure, as ``90 % holds`` of the column ``90 % holds, new plan``; figures of one column stand together."""
     heads = [heading.partition(", ")[0] if "," in heading else "" for heading in whole.columns]
     first = next((place for place, head in enumerate(heads) if head), len(heads))
@@ -266,7 +266,7 @@ def _show(arguments: argparse.Namespace) -> int:
         lines = [(name, value) for name, value in lines if value not in ("0", "none", "-", usual.get(name))]
     title = f": {fields['title']}" if fields.get("title") else ""
     units = "" if kind == "model" else "\nIn SI units: s, bytes, bytes/s, FLOP/s"
-    page: list[Table | str] = [f"{kind} {entry.name}{title}{units}", table(["field", "value"], lines, words=2)]
+    page: list[TerminalTable | str] = [f"{kind} {entry.name}{title}{units}", table(["field", "value"], lines, words=2)]
     if counts:
         rows = [(name.replace("_", " "), f"{count:,}") for name, count in counts.items()]
         page.append(table(["parameters", ""], rows))

@@ -10,7 +10,7 @@ from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, add_output, add_size, gpus_of, nbytes, read_cluster, whole, yes
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import (
-    Table,
+    TerminalTable,
     heading_of,
     judged,
     print_json,
@@ -107,7 +107,7 @@ def _load_figures(load: Load) -> Row:
     return {units.get(name, name): value for name, value in load._asdict().items()}
 
 
-def _ledger_page(made: Ledger, answer: Estimate, stage: str) -> list[Table | str]:
+def _ledger_page(made: Ledger, answer: Estimate, stage: str) -> list[TerminalTable | str]:
     from costmodel.text.units import GB, format_bytes, format_seconds
 
     sums: dict[tuple[str, ...], list[float]] = {}
@@ -125,7 +125,7 @@ def _ledger_page(made: Ledger, answer: Estimate, stage: str) -> list[Table | str
         )
         for key, (count, least, most, sent, time) in sums.items()
     ]  # fmt: skip
-    page: list[Table | str] = [
+    page: list[TerminalTable | str] = [
         f"{heading_of(answer)}\n{whole_plan(answer)}\n{judged(answer)}",
         f"A rank of {'the only' if stage == 'only' else f'the {stage}'} stage, in a step of {format_seconds(answer.step_time)}:",
         table(
@@ -190,7 +190,7 @@ def _collective(arguments: argparse.Namespace) -> int:
     return codes.ANSWERED
 
 
-def _collective_page(answer: CollectiveTime, cluster: str) -> list[Table | str]:
+def _collective_page(answer: CollectiveTime, cluster: str) -> list[TerminalTable | str]:
     from costmodel.evaluation.collectives import bus_factor
     from costmodel.text.units import GB, format_bytes, format_seconds
 

@@ -11,7 +11,7 @@ from costmodel.cli import codes
 from costmodel.cli.arguments import Misused
 from costmodel.cli.figures import write_figures
 from costmodel.cli.output import (
-    Table,
+    TerminalTable,
     gib,
     named,
     print_json,
@@ -76,11 +76,11 @@ def compare(
 
 def _page(
     arguments: argparse.Namespace, found: dict[str, list[Estimate] | str], runs: Sequence[TrainingRun]
-) -> list[Table | str]:
+) -> list[TerminalTable | str]:
     places = [(name, one) for name, many in found.items() if not isinstance(many, str) for one in many]
     sizes = {one.plan.gpus for _, one in places}
     where = f" on {counted(sizes.pop(), 'GPU')}" if len(sizes) == 1 else ""
-    page: list[Table | str] = [
+    page: list[TerminalTable | str] = [
         f"{arguments.model}{where}: {counted(arguments.global_batch, 'sequence')} of {counted(arguments.seq_len, 'token')} a step"
         + (", the best of each cluster" if arguments.command == "search" else "")
     ]
@@ -102,7 +102,7 @@ def _departures(found: dict[str, list[Estimate] | str]) -> list[str]:
     return [f"Not by default on {name}: {text}" for name, text in told.items() if text]
 
 
-def _compared(places: Sequence[tuple[str, Estimate]], runs: Sequence[TrainingRun], sized: bool) -> Table:
+def _compared(places: Sequence[tuple[str, Estimate]], runs: Sequence[TrainingRun], sized: bool) -> TerminalTable:
     from costmodel.text.units import format_seconds
 
     estimates = [one for _, one in places]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, add_output, many, number, read_model, spelled, whole
 from costmodel.cli.files import add_files, check_files
-from costmodel.cli.output import Table, named, print_json, print_page, table, write_csv, written
+from costmodel.cli.output import TerminalTable, named, print_json, print_page, table, write_csv, written
 from costmodel.cli.training import tokens
 from costmodel.text.units import counted
 
@@ -93,7 +93,7 @@ def _design(arguments: argparse.Namespace) -> int:
     return codes.ANSWERED if made.reached else codes.NOTHING_FITS
 
 
-def _page(made: ClusterDesign, arguments: argparse.Namespace, priced: bool, model: str) -> list[Table | str]:
+def _page(made: ClusterDesign, arguments: argparse.Namespace, priced: bool, model: str) -> list[TerminalTable | str]:
     from costmodel.text.units import format_count, format_seconds
 
     cost = "cost" if priced else "GPU-hours"
@@ -125,7 +125,7 @@ def _page(made: ClusterDesign, arguments: argparse.Namespace, priced: bool, mode
     verb = ("reaches" if reached == 1 else "reach") if limits else ("holds" if reached == 1 else "hold")
     reaching = f"{reached:,} of {counted(len(made.options), 'cluster')} {verb} it"
     heads = ["GPU", "GPUs", "network of a GPU", "days", cost, "step", "best plan", "verdict"]
-    page: list[Table | str] = [
+    page: list[TerminalTable | str] = [
         f"{asked}: {reaching}" + ("; the cheapest first" if reached > 1 else ""),
         table(heads, [row(one) for one in shown], words={0, 2, 6, 7}, titles=3),
     ]

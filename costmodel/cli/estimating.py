@@ -13,7 +13,7 @@ from costmodel.cli.compare import compare
 from costmodel.cli.figures import IMAGE, PAGE, add_figure, write_figures
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import (
-    Table,
+    TerminalTable,
     gib,
     heading_of,
     judged,
@@ -128,7 +128,7 @@ def _stage_figures(answer: Estimate) -> list[Row]:
     ]  # fmt: skip
 
 
-def _estimate_page(answer: Estimate, found: Verdict) -> list[Table | str]:
+def _estimate_page(answer: Estimate, found: Verdict) -> list[TerminalTable | str]:
     """Everything about one step, as lines and tables."""
     from costmodel.text.units import format_seconds
 
@@ -154,7 +154,7 @@ def _estimate_page(answer: Estimate, found: Verdict) -> list[Table | str]:
         f"Error: 90 % of such estimates lie within {format_seconds(low)} to {format_seconds(high)} and {gib(least)} to "
         f"{gib(most)} GiB ({answer.evidence})",
     ]
-    page: list[Table | str] = [
+    page: list[TerminalTable | str] = [
         f"{heading_of(answer)}\n{whole_plan(answer)}",
         table(["time", "", "of the step"], times, total=True),
         table(["memory of the fullest GPU", "", "of the limit"], held, total=True),
@@ -164,7 +164,7 @@ def _estimate_page(answer: Estimate, found: Verdict) -> list[Table | str]:
     return [*page, "\n".join(figures), *([] if answer.fits else _offers(found))]
 
 
-def _stage_table(answer: Estimate) -> Table:
+def _stage_table(answer: Estimate) -> TerminalTable:
     """Memory of every pipeline stage, part by part."""
     from costmodel.evaluation.memory_breakdown import PARTS
 
@@ -183,7 +183,7 @@ def _stage_table(answer: Estimate) -> Table:
     return table(["stage", "fullest at its", "layers", *columns, "total GiB"], rows, words=2)
 
 
-def _offers(found: Verdict) -> list[Table | str]:
+def _offers(found: Verdict) -> list[TerminalTable | str]:
     """Where memory runs out, and the cheapest single changes after which the plan fits."""
     from costmodel.text.units import format_seconds
 

@@ -11,7 +11,17 @@ from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, add_output, read_model, whole
 from costmodel.cli.files import add_file, check_files
 from costmodel.cli.layout import command
-from costmodel.cli.output import Table, gib, print_json, print_page, print_text, share, shown, table, written
+from costmodel.cli.output import (
+    TerminalTable,
+    gib,
+    print_json,
+    print_page,
+    print_text,
+    share,
+    shown,
+    table,
+    written,
+)
 from costmodel.cli.question import add_question, read_hardware, read_plan
 from costmodel.evaluation.estimation import memory_limit
 from costmodel.text.units import counted
@@ -122,7 +132,7 @@ def _read(arguments: argparse.Namespace) -> int:
     return codes.ANSWERED
 
 
-def _said(launch: Launch) -> list[Table | str]:
+def _said(launch: Launch) -> list[TerminalTable | str]:
     """What a launch says, as a table and lines."""
     model = launch.model_described
     named = (
@@ -232,7 +242,7 @@ def _answer_figures(
     }  # fmt: skip
 
 
-def _answer_page(launch: Launch, priced: Priced, answer: Estimate, measured: float | None) -> list[Table | str]:
+def _answer_page(launch: Launch, priced: Priced, answer: Estimate, measured: float | None) -> list[TerminalTable | str]:
     from costmodel.cli.output import heading_of, judged, memory_parts, parts, whole_plan
     from costmodel.evaluation.verdicts import verdict
     from costmodel.interop.launchers.advice import improvements

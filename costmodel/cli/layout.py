@@ -30,7 +30,7 @@ _QUANTITY = re.compile(rf"(?<=[0-9]) (?=(?:{UNITS})(?![\w-]))")
 RULE = "\u2500"
 
 
-class Table(NamedTuple):
+class TerminalTable(NamedTuple):
     """A table before it is laid out.
 
     Parameters
@@ -114,7 +114,7 @@ def _packed(pieces: Sequence[str], between: str, width: int, first: str, others:
     return [*lines, line]
 
 
-def markdown(table: Table) -> list[str]:
+def markdown(table: TerminalTable) -> list[str]:
     """Lines of a table as Markdown's."""
     def line(cells: Iterable[str]) -> str:
         return "| " + " | ".join(_plain(cell) for cell in cells) + " |"
@@ -128,7 +128,7 @@ def _plain(cell: str) -> str:
     return " ".join(cell.replace("|", "\\|").replace("<", "&lt;").replace(KEPT, " ").splitlines())
 
 
-def laid(table: Table, width: int) -> list[str]:
+def laid(table: TerminalTable, width: int) -> list[str]:
     """Lines of a table: its columns, those of prose wrapped, or a card a row where they don't fit.
 
     Parameters
@@ -170,7 +170,7 @@ def _heading_words(heading: str) -> list[str]:
     return re.findall(r"[^ /-]+[/-]*|[/-]+", heading) or [""]
 
 
-def _widths(table: Table, room: int) -> list[int] | None:
+def _widths(table: TerminalTable, room: int) -> list[int] | None:
     """Columns for each column; None where they don't fit."""
     natural, least = [], []
     for place, heading in enumerate(table.columns):
@@ -196,7 +196,7 @@ def _widths(table: Table, room: int) -> list[int] | None:
     return widths
 
 
-def _grid(table: Table, widths: Sequence[int], gap: int) -> list[str]:
+def _grid(table: TerminalTable, widths: Sequence[int], gap: int) -> list[str]:
     """Lines of a table whose columns fit."""
     heads = [_packed_heading(heading, width) for heading, width in zip(table.columns, widths, strict=True)]
     tallest = max(map(len, heads))
@@ -235,7 +235,7 @@ def _side_by_side(cells: Sequence[list[str]], widths: Sequence[int], words: froz
     return lines
 
 
-def _cards(table: Table, width: int) -> list[str]:
+def _cards(table: TerminalTable, width: int) -> list[str]:
     """A block for each row: its first cells, and below them each other one behind its heading."""
     said = " " in table.columns[0]  # a heading that isn't the name of what is listed
     lines = [*wrapped(f"{table.columns[0]}:", width), ""] if said else []
@@ -259,4 +259,4 @@ def _cards(table: Table, width: int) -> list[str]:
     return lines
 
 
-__all__ = ["KEPT", "Table", "Verbatim", "command", "laid", "markdown", "measure", "page_width", "whole_cell", "wrapped"]
+__all__ = ["KEPT", "TerminalTable", "Verbatim", "command", "laid", "markdown", "measure", "page_width", "whole_cell", "wrapped"]

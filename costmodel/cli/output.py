@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from costmodel.cli import layout
-from costmodel.cli.layout import Table, Verbatim
+from costmodel.cli.layout import TerminalTable, Verbatim
 from costmodel.description.dimensions import RANK_ORDER
 from costmodel.description.labels import degrees, dispatched, label, ordered, part_name
 from costmodel.evaluation.estimation import lack, of_limit
@@ -37,7 +37,7 @@ def print_json(document: object) -> None:
 
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], words: int | Collection[int] = 1, total: bool = False, titles: int = 1
-) -> Table:
+) -> TerminalTable:
     """A table to lay out.
 
     Parameters
@@ -49,10 +49,10 @@ def table(
     titles : how many of the first columns name a row
     """
     text = frozenset(range(words)) if isinstance(words, int) else frozenset(words)
-    return Table(tuple(columns), tuple(tuple(row) for row in rows), text, total, titles)
+    return TerminalTable(tuple(columns), tuple(tuple(row) for row in rows), text, total, titles)
 
 
-def print_page(*parts: Table | str, markdown: bool = False, more: bool = False) -> None:
+def print_page(*parts: TerminalTable | str, markdown: bool = False, more: bool = False) -> None:
     """Tables and lines of text, an empty line between them, none wider than the terminal.
 
     Parameters
@@ -68,8 +68,8 @@ def print_page(*parts: Table | str, markdown: bool = False, more: bool = False) 
     print_text(text if _prints(layout.RULE) else text.replace(layout.RULE, "-"))
 
 
-def _block(part: Table | str, markdown: bool) -> str:
-    if isinstance(part, Table):
+def _block(part: TerminalTable | str, markdown: bool) -> str:
+    if isinstance(part, TerminalTable):
         return "\n".join(layout.markdown(part) if markdown else layout.laid(part, layout.page_width()))
     if isinstance(part, Verbatim):
         return str(part)
@@ -228,7 +228,7 @@ def write_csv(path: str, columns: Sequence[str], rows: Iterable[Sequence[object]
 
 
 __all__ = [
-    "Table", "Verbatim", "gib", "heading", "heading_of", "judged", "memory_parts", "named", "parts",
+    "TerminalTable", "Verbatim", "gib", "heading", "heading_of", "judged", "memory_parts", "named", "parts",
     "print_json", "print_page", "print_text", "share", "shown", "split", "table", "whole_plan",
     "without_constants", "write_csv", "written",
 ]  # fmt: skip

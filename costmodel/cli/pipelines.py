@@ -10,7 +10,7 @@ from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, Parser, add_output, number, whole
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import (
-    Table,
+    TerminalTable,
     gib,
     heading_of,
     judged,
@@ -125,7 +125,7 @@ def _write(arguments: argparse.Namespace, answer: Estimate, played: Timeline) ->
     return files
 
 
-def _page(answer: Estimate, played: Timeline, ranks: list[Row]) -> list[Table | str]:
+def _page(answer: Estimate, played: Timeline, ranks: list[Row]) -> list[TerminalTable | str]:
     from costmodel.text.units import format_seconds
 
     estimated = answer.step_time

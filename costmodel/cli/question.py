@@ -208,11 +208,11 @@ def _changed(arguments: argparse.Namespace, named: object, thing: Description, c
 
 def _of_device(arguments: argparse.Namespace, grow: bool) -> Cluster:
     """So many GPUs of the kind that was named; what was taken for their nodes goes to the notes."""
-    from costmodel.catalogue.machines import machine, room
+    from costmodel.catalogue.machines import largest_cluster, machine
 
     told = arguments.nodes is not None
     if grow and arguments.gpus is None and not told:
-        cluster = room(arguments.device, arguments.network)
+        cluster = largest_cluster(arguments.device, arguments.network)
     else:
         cluster = machine(arguments.device, arguments.gpus, arguments.nodes, arguments.network)
     if (cluster.gpus or 1) > 1 and not told:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from costmodel.cli.advice import change_as_options
 from costmodel.cli.layout import whole_cell
 from costmodel.cli.output import (
-    Table,
+    TerminalTable,
     gib,
     heading,
     memory_parts,
@@ -48,7 +48,7 @@ TITLES = {"micro_batch": "micro-batch", "zero_stage": "ZeRO", "rank_order": "ran
 def page(
     result: SearchResult, work: tuple[int, int], seconds: float, tried: Sequence[str], runs: Sequence[TrainingRun],
     offered: Sequence[Offer], uneven: bool,
-) -> list[Table | str]:  # fmt: skip
+) -> list[TerminalTable | str]:  # fmt: skip
     """What a search found, as lines and tables.
 
     Parameters
@@ -152,7 +152,7 @@ def played_out(result: SearchResult) -> str:
     return "\n".join([*lines, *(f"Plan {rank}: {words}" for rank, words in left.items())])
 
 
-def _ranked(result: SearchResult, tried: Sequence[str], runs: Sequence[TrainingRun]) -> tuple[list[str], Table]:
+def _ranked(result: SearchResult, tried: Sequence[str], runs: Sequence[TrainingRun]) -> tuple[list[str], TerminalTable]:
     """The ranking, and in a line what its plans have in common."""
     from costmodel.text.units import format_seconds
 
@@ -193,7 +193,7 @@ def _settings(plans: Sequence[Plan], choices: Collection[str]) -> list[tuple[str
     return found
 
 
-def offers_table(offered: Sequence[Offer]) -> list[Table | str]:
+def offers_table(offered: Sequence[Offer]) -> list[TerminalTable | str]:
     """Changes after which a plan fits, the cheapest first.
 
     Parameters
@@ -216,7 +216,7 @@ def offers_table(offered: Sequence[Offer]) -> list[Table | str]:
     return [table(columns, [row(offer.best, offer.change) for offer in offered], words=(0, 5))]
 
 
-def faster(found: Sequence[Faster]) -> Table | str:
+def faster(found: Sequence[Faster]) -> TerminalTable | str:
     """What the framework has, the best plan doesn't use and would save time; empty where there is nothing.
 
     Parameters

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, add_output, chosen
-from costmodel.cli.output import Table, heading_of, print_json, print_page, whole_plan
+from costmodel.cli.output import TerminalTable, heading_of, print_json, print_page, whole_plan
 from costmodel.cli.question import add_question, read_asked_model, read_hardware
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.labels import CAPACITIES
@@ -50,7 +50,7 @@ def _capacity(arguments: argparse.Namespace) -> int:
     return codes.ANSWERED if found.fits else codes.NOTHING_FITS
 
 
-def _page(found: Capacity) -> list[Table | str]:
+def _page(found: Capacity) -> list[TerminalTable | str]:
     """The answer and its plan; where nothing fits, what would."""
     from costmodel.cli.ranking import offers_table
     from costmodel.text.units import format_seconds

@@ -20,7 +20,16 @@ from costmodel.cli.arguments import (
     spelled,
     whole,
 )
-from costmodel.cli.output import Table, heading_of, judged, print_json, print_page, share, table, whole_plan
+from costmodel.cli.output import (
+    TerminalTable,
+    heading_of,
+    judged,
+    print_json,
+    print_page,
+    share,
+    table,
+    whole_plan,
+)
 from costmodel.cli.question import (
     USAGE,
     add_question,
@@ -213,7 +222,7 @@ def _workload(arguments: argparse.Namespace, cluster: Cluster) -> Transformer | 
     return read_model(name)
 
 
-def _compared(found: Comparison) -> list[Table | str]:
+def _compared(found: Comparison) -> list[TerminalTable | str]:
     """Systems side by side, as a table and lines."""
     from costmodel.text.units import format_bytes, format_seconds
 
@@ -256,7 +265,7 @@ def _formula(arguments: argparse.Namespace) -> int:
         figures = {} if found is None else {"result": found[0], "elasticities": found[1]}
         print_json({**dataclasses.asdict(shown), "parameters": dict(shown.parameters), **figures})
         return codes.ANSWERED
-    parts: list[Table | str] = [f"{shown.name}: {shown.summary}", "\n".join(shown.equations)]
+    parts: list[TerminalTable | str] = [f"{shown.name}: {shown.summary}", "\n".join(shown.equations)]
     parts.append(table(["input", "meaning"], shown.parameters, words=2))
     lines = [f"Valid: {shown.assumptions or 'wherever its inputs make sense; no assumption stated'}"]
     lines += [f"Source: {source}" for source in shown.sources] or ["Source: derived in this library"]
@@ -334,7 +343,7 @@ def _shares(run: TrainingRun) -> dict[str, float | None]:
     }
 
 
-def _page(run: TrainingRun) -> list[Table | str]:
+def _page(run: TrainingRun) -> list[TerminalTable | str]:
     """Everything about one run, as lines and a table."""
     from costmodel.text.units import format_count, format_seconds
 

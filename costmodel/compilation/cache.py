@@ -42,7 +42,7 @@ def cache_folder() -> Path | None:
 def tell_compiling() -> None:
     """Say, once in a process, what it waits for."""
     kept = "once after an installation" if cache_folder() is not None else "every time, as no folder to keep them can be written"
-    progress.tell(f"compiling kernels, {kept}: up to a minute")
+    progress.report(f"compiling kernels, {kept}: up to a minute")
 
 
 def is_kept(*programs: str) -> bool:

@@ -57,7 +57,7 @@ class Context(NamedTuple):
     again: float = 0.0
 
 
-class Call(NamedTuple):
+class CollectiveCall(NamedTuple):
     """Calls of one kind of collective, in order.
 
     Parameters
@@ -80,10 +80,10 @@ class Call(NamedTuple):
     every: bool
 
 
-class Rule(Protocol):
+class BucketRule(Protocol):
     """How a framework groups tensors into collective calls."""
 
-    def calls(self, tensors: LocalTensors, context: Context) -> list[Call]:
+    def calls(self, tensors: LocalTensors, context: Context) -> list[CollectiveCall]:
         """Every call of one step for `tensors`."""
         ...
 
@@ -182,12 +182,12 @@ def _reversed(tensors: LocalTensors) -> Integers:
     return np.arange(len(tensors) - 1, -1, -1)
 
 
-def _over_copies(buckets: Buckets, context: Context, elements: Integers, every: bool) -> list[Call]:
+def _over_copies(buckets: Buckets, context: Context, elements: Integers, every: bool) -> list[CollectiveCall]:
     """Reduce-scatters over the ranks that shard, and the all-reduces of the shards over their copies where there are."""
-    calls = [Call("gradient sync", "reduce-scatter", "shard", "gradients", elements, buckets.layer, every)]
+    calls = [CollectiveCall("gradient sync", "reduce-scatter", "shard", "gradients", elements, buckets.layer, every)]
     if context.shard < context.ranks:
         pieces = -(-elements // context.shard)
-        calls.append(Call("gradient sync", "all-reduce", "copies", "gradients", pieces, buckets.layer, every))
+        calls.append(CollectiveCall("gradient sync", "all-reduce", "copies", "gradients", pieces, buckets.layer, every))
     return calls
 
 
@@ -196,11 +196,13 @@ def _inside(buckets: Buckets, layers: int) -> NDArray[np.bool_]:
     return np.asarray((buckets.layer > 0) & (buckets.layer <= layers))
 
 
-def _again(buckets: Buckets, context: Context, layers: int) -> list[Call]:
+def _again(buckets: Buckets, context: Context, layers: int) -> list[CollectiveCall]:
     """Gathers of what a recomputed layer's passes release between each other."""
     inside = _inside(buckets, layers)
     elements = np.rint(context.again * buckets.elements[inside]).astype(np.int64)
-    return [Call("backward", "all-gather", "shard", "weights", elements, buckets.layer[inside], True)] if elements.any() else []
+    if not elements.any():
+        return []
+    return [CollectiveCall("backward", "all-gather", "shard", "weights", elements, buckets.layer[inside], True)]
 
 
 def _refuse(rule: str, context: Context, stages: str) -> None:
@@ -211,18 +213,18 @@ def _refuse(rule: str, context: Context, stages: str) -> None:
 class OneBucket:
     """No buckets: one call for all of a stage's tensors, under ZeRO-3 one for each layer; what `estimate` prices."""
 
-    def calls(self, tensors: LocalTensors, context: Context) -> list[Call]:
+    def calls(self, tensors: LocalTensors, context: Context) -> list[CollectiveCall]:
         """Every call of one step for `tensors`."""
         order = _reversed(tensors)
         if context.zero_stage < 3:
             whole = _bucketed(tensors, order, np.array([len(tensors)]), tensors.numel[order])
             if context.zero_stage == 0:
-                return [Call("gradient sync", "all-reduce", "all", "gradients", whole.elements, whole.layer, False)]
+                return [CollectiveCall("gradient sync", "all-reduce", "all", "gradients", whole.elements, whole.layer, False)]
             calls = _over_copies(whole, context, whole.elements, context.zero_stage > 1 and not context.deferred)
-            return [*calls, Call("after step", "all-gather", "shard", "weights", whole.elements, whole.layer, False)]
+            return [*calls, CollectiveCall("after step", "all-gather", "shard", "weights", whole.elements, whole.layer, False)]
         units = _units(tensors)
         gathers = [
-            Call(phase, "all-gather", "shard", "weights", units.elements, units.layer, True)
+            CollectiveCall(phase, "all-gather", "shard", "weights", units.elements, units.layer, True)
             for phase in ("forward", "backward")[: 1 if context.deferred else 2]
         ]
         gathers += _again(units, context, tensors.layers)
@@ -238,13 +240,13 @@ class WholeGradients:
     huggingface/nanotron@2411b022 src/nanotron/optim/gradient_accumulator.py, ``sync_gradients_across_dp``; optim/zero.py
     """
 
-    def calls(self, tensors: LocalTensors, context: Context) -> list[Call]:
+    def calls(self, tensors: LocalTensors, context: Context) -> list[CollectiveCall]:
         """Every call of one step for `tensors`."""
         if context.zero_stage > 1:
             _refuse("WholeGradients", context, "0 and 1")
         whole = _bucketed(tensors, _reversed(tensors), np.array([len(tensors)]), tensors.numel[_reversed(tensors)])
-        summed = Call("gradient sync", "all-reduce", "all", "gradients", whole.elements, whole.layer, False)
-        gathered = Call("after step", "all-gather", "shard", "weights", whole.elements, whole.layer, False)
+        summed = CollectiveCall("gradient sync", "all-reduce", "all", "gradients", whole.elements, whole.layer, False)
+        gathered = CollectiveCall("after step", "all-gather", "shard", "weights", whole.elements, whole.layer, False)
         return [summed, gathered][: 1 + context.zero_stage]
 
 
@@ -285,12 +287,12 @@ class DistributedDataParallel:
         caps = [math.ceil(cap / context.gradient_bytes) for cap in (self.first_cap, self.cap)]
         return _bucketed(tensors, order, cut_after(numel, caps), numel)
 
-    def calls(self, tensors: LocalTensors, context: Context) -> list[Call]:
+    def calls(self, tensors: LocalTensors, context: Context) -> list[CollectiveCall]:
         """Every call of one step for `tensors`."""
         if context.zero_stage:
             _refuse("DistributedDataParallel", context, "0")
         made = self.buckets(tensors, context)
-        return [Call("gradient sync", "all-reduce", "all", "gradients", made.elements, made.layer, False)]
+        return [CollectiveCall("gradient sync", "all-reduce", "all", "gradients", made.elements, made.layer, False)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -334,14 +336,14 @@ class Megatron:
         multiple = math.lcm(context.ranks, 128) if sharded else 1
         return dataclasses.replace(made, elements=_padded(made.elements, multiple))
 
-    def calls(self, tensors: LocalTensors, context: Context) -> list[Call]:
+    def calls(self, tensors: LocalTensors, context: Context) -> list[CollectiveCall]:
         """Every call of one step for `tensors`."""
         if context.zero_stage > 1:
             _refuse("Megatron", context, "0 and 1")
         made = self.buckets(tensors, context)
         if not context.zero_stage:
-            return [Call("gradient sync", "all-reduce", "all", "gradients", made.elements, made.layer, False)]
-        gather = Call("after step", "all-gather", "shard", "weights", made.elements, made.layer, False)
+            return [CollectiveCall("gradient sync", "all-reduce", "all", "gradients", made.elements, made.layer, False)]
+        gather = CollectiveCall("after step", "all-gather", "shard", "weights", made.elements, made.layer, False)
         return [*_over_copies(made, context, made.elements, False), gather]
 
 
@@ -379,17 +381,17 @@ class FullySharded:
         made = _units(tensors)
         return dataclasses.replace(made, elements=_padded(made.elements, context.shard))
 
-    def calls(self, tensors: LocalTensors, context: Context) -> list[Call]:
+    def calls(self, tensors: LocalTensors, context: Context) -> list[CollectiveCall]:
         """Every call of one step for `tensors`."""
         if context.zero_stage < 2:
             _refuse("FullySharded", context, "2 and 3")
         made = self.buckets(tensors, context)
         every = context.zero_stage == 3 or not context.deferred
         phase = "forward" if every else "after step"
-        calls = [Call(phase, "all-gather", "shard", "weights", made.elements[::-1], made.layer[::-1], every)]
+        calls = [CollectiveCall(phase, "all-gather", "shard", "weights", made.elements[::-1], made.layer[::-1], every)]
         if context.zero_stage == 3 and not context.deferred:
             again = self.outer_again | _inside(made, tensors.layers)
-            calls += [Call("backward", "all-gather", "shard", "weights", made.elements[again], made.layer[again], True)]
+            calls += [CollectiveCall("backward", "all-gather", "shard", "weights", made.elements[again], made.layer[again], True)]
         return calls + _over_copies(made, context, made.elements, not context.deferred)
 
 
@@ -458,11 +460,11 @@ class DeepSpeed:
             found.append(np.diff(np.concatenate([[low], inside, [high]])))
         return found
 
-    def calls(self, tensors: LocalTensors, context: Context) -> list[Call]:
+    def calls(self, tensors: LocalTensors, context: Context) -> list[CollectiveCall]:
         """Every call of one step for `tensors`."""
         made = self.buckets(tensors, context)
         if context.zero_stage == 0:
-            return [Call("gradient sync", "all-reduce", "all", "gradients", made.elements, made.layer, False)]
+            return [CollectiveCall("gradient sync", "all-reduce", "all", "gradients", made.elements, made.layer, False)]
         if context.zero_stage == 3:
             return self._third(tensors, context, made)
         every = context.zero_stage == 2
@@ -473,9 +475,9 @@ class DeepSpeed:
         elif self.split_large_tensors and (made.elements > self.reduce_bucket_size).any():
             owned = [self._sliced(one) for one in self.slices(tensors, context)]
         layer = np.repeat(layer, [len(one) for one in owned])
-        reduced = Call("gradient sync", collective, "all", "gradients", np.concatenate(owned), layer, every)
+        reduced = CollectiveCall("gradient sync", collective, "all", "gradients", np.concatenate(owned), layer, every)
         gathered = self._gathered(self.partition(tensors, context), context.shard)
-        return [reduced, Call("after step", "all-gather", "shard", "weights", gathered, 0 * gathered, False)]
+        return [reduced, CollectiveCall("after step", "all-gather", "shard", "weights", gathered, 0 * gathered, False)]
 
     def _sliced(self, slices: Integers) -> Integers:
         ends = cut_after(slices, [self.reduce_bucket_size + 1])
@@ -488,7 +490,7 @@ class DeepSpeed:
         piece -= piece % 2
         return np.array([*[piece] * (pieces - 1), partition - piece * (pieces - 1)], dtype=np.int64) * ranks
 
-    def _third(self, tensors: LocalTensors, context: Context, made: Buckets) -> list[Call]:
+    def _third(self, tensors: LocalTensors, context: Context, made: Buckets) -> list[CollectiveCall]:
         numel = _padded(tensors.numel, context.shard)
         large = tensors.numel >= self.persistence_threshold
         calls = []
@@ -496,18 +498,18 @@ class DeepSpeed:
             if len(order):
                 ends = cut_after(tensors.numel[order], [self.prefetch_bucket_size])
                 groups = _bucketed(tensors, order, ends, numel[order])
-                calls.append(Call(phase, "all-gather", "shard", "weights", groups.elements, groups.layer, True))
+                calls.append(CollectiveCall(phase, "all-gather", "shard", "weights", groups.elements, groups.layer, True))
                 if phase == "backward":
                     calls += _again(groups, context, tensors.layers)
         scattered = _bucketed(tensors, made.order, made.ends, numel[made.order])
         calls += _over_copies(scattered, context, scattered.elements, True)
         if (~large).any():
             kept = np.array([numel[~large].sum()])
-            calls.append(Call("after step", "all-gather", "shard", "weights", kept, 0 * kept, False))
+            calls.append(CollectiveCall("after step", "all-gather", "shard", "weights", kept, 0 * kept, False))
         return calls
 
 
-def rule_of(name: str, zero_stage: int, bucket: int | None = None, prefetch: int | None = None) -> Rule:
+def rule_of(name: str, zero_stage: int, bucket: int | None = None, prefetch: int | None = None) -> BucketRule:
     """The rule of a name at a stage of ZeRO.
 
     Parameters

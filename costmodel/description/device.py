@@ -120,9 +120,9 @@ class Efficiency:
         dtype : one of `DTYPES`
         """
         values = getattr(self, field)
-        return float(values[self.told(field, dtype)] if isinstance(values, Mapping) else values)
+        return float(values[self.dtype_of_constant(field, dtype)] if isinstance(values, Mapping) else values)
 
-    def told(self, field: str, dtype: str) -> str:
+    def dtype_of_constant(self, field: str, dtype: str) -> str:
         """The measured dtype whose value of a constant serves a dtype; empty where one value serves all.
 
         Parameters

@@ -50,7 +50,7 @@ class Group:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Landing:
+class GroupLanding:
     """A group on one network level.
 
     Parameters
@@ -76,7 +76,7 @@ class Landing:
         return self.units > 1
 
 
-def landings(group: Group, cluster: Cluster) -> tuple[Landing, ...]:
+def landings(group: Group, cluster: Cluster) -> tuple[GroupLanding, ...]:
     """How a group lies on each level of a cluster, innermost first.
 
     Parameters
@@ -110,7 +110,7 @@ def landings(group: Group, cluster: Cluster) -> tuple[Landing, ...]:
         groups = max(int(min(size, float(cluster.gpus or 0)) / members), 1)
         if group.alone:
             above, groups = None if above is None else above * groups, 1
-        found.append(Landing(
+        found.append(GroupLanding(
             level=level, members=members, units=math.ceil(group.ranks / members), groups=groups,
             bandwidth=float(bandwidth), uplink=above,
         ))  # fmt: skip

@@ -20,7 +20,7 @@ from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.plan_search import search
 from costmodel.evaluation.price import BILLION, HOUR, price_per_billion_tokens
 from costmodel.evaluation.search_result import SearchResult
-from costmodel.evaluation.selection import unbeaten
+from costmodel.evaluation.selection import pareto_front
 from costmodel.text.checks import kind, positive_int, real
 from costmodel.text.errors import CostModelError, IllegalPlan, InvalidValue
 from costmodel.text.results import brief
@@ -97,7 +97,7 @@ class ClusterDesign:
         if not found:
             return ()
         table = np.array([_measures(option) for option in found])
-        return tuple(found[place] for place in unbeaten(*table.T).tolist())
+        return tuple(found[place] for place in pareto_front(*table.T).tolist())
 
     def to_rows(self) -> list[Row]:
         """One dictionary an option, with units in the names."""

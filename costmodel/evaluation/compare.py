@@ -8,7 +8,7 @@ from costmodel.evaluation.estimation import TIME_PARTS, Estimate
 from costmodel.text.checks import kind
 
 
-class Difference(NamedTuple):
+class PartDifference(NamedTuple):
     """What one part of the step adds from the first plan to the second.
 
     Parameters
@@ -27,7 +27,7 @@ class Difference(NamedTuple):
         return self.second - self.first
 
 
-def differences(first: Estimate, second: Estimate, least: float = 0.0) -> tuple[Difference, ...]:
+def differences(first: Estimate, second: Estimate, least: float = 0.0) -> tuple[PartDifference, ...]:
     """Parts by which two steps differ, the largest change first; they add up to the difference of the steps.
 
     Parameters
@@ -38,7 +38,7 @@ def differences(first: Estimate, second: Estimate, least: float = 0.0) -> tuple[
     Returns
     -------
     tuple
-        of `Difference`
+        of `PartDifference`
 
     Raises
     ------
@@ -47,11 +47,11 @@ def differences(first: Estimate, second: Estimate, least: float = 0.0) -> tuple[
     """
     for name, value in (("first", first), ("second", second)):
         kind(name, value, Estimate, "estimate(...)")
-    every = [Difference(part, first.times[part], second.times[part]) for part in TIME_PARTS]
+    every = [PartDifference(part, first.times[part], second.times[part]) for part in TIME_PARTS]
     large = sorted((one for one in every if abs(one.added) > least), key=lambda one: -abs(one.added))
     small = [one for one in every if abs(one.added) <= least]
-    rest = Difference("other", sum(one.first for one in small), sum(one.second for one in small))
+    rest = PartDifference("other", sum(one.first for one in small), sum(one.second for one in small))
     return (*large, *([rest] if least > 0.0 and rest.added else []))
 
 
-__all__ = ["Difference", "differences"]
+__all__ = ["PartDifference", "differences"]

@@ -7,8 +7,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from costmodel.catalogue import clusters, loader
-from costmodel.catalogue.changes import Difference, differences
-from costmodel.catalogue.machines import instance, machine
+from costmodel.catalogue.changes import NumberDifference, differences
+from costmodel.catalogue.machines import cloud_instance, machine
 from costmodel.catalogue.software import framework_names, framework_on
 from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import DIMENSIONS
@@ -99,7 +99,7 @@ def _of_descriptions(question: Question) -> Iterator[str]:
         yield from _named("framework.", differences(framework_on(cluster, framework.name), framework))
 
 
-def _named(owner: str, found: Sequence[Difference]) -> Iterator[str]:
+def _named(owner: str, found: Sequence[NumberDifference]) -> Iterator[str]:
     return (str(one._replace(path=f"{owner}{one.path}")) for one in found)
 
 
@@ -109,7 +109,7 @@ def _usual(cluster: Cluster) -> Cluster | None:
     try:
         if cluster.name in loader.names("cluster"):
             return clusters.load_cluster(cluster.name, gpus=cluster.gpus)
-        return instance(cluster.name, gpus) or _linked(cluster, gpus)
+        return cloud_instance(cluster.name, gpus) or _linked(cluster, gpus)
     except CostModelError:  # so many of them are linked by no description of the catalogue
         return None
 

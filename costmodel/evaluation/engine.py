@@ -337,7 +337,7 @@ def rank(inputs: Inputs, product: Product, engine: str = "auto", boundary: float
     return found[0].reshape(product.legal.shape), found[1].reshape(product.legal.shape)
 
 
-def within(inputs: Inputs, product: Product, limit: float) -> Product:
+def drop_certain_misfits(inputs: Inputs, product: Product, limit: float) -> Product:
     """A product without the outer rows whose plans, by `costmodel.formulas.transformer.memory.least`, all hold more.
 
     Whole where vector code isn't loaded: a space that is searched without is too small for a bound to pay.

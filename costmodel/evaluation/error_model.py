@@ -308,7 +308,7 @@ def device_errors(device: Device, dtype: str) -> tuple[DeviceError, ...]:
     for field, numbers in OF_DEVICE.items():
         keys: dict[str, tuple[str, ...]] = {}
         for number in numbers:
-            told = device.efficiency.told(field, device.base_dtype(dtype) if number.startswith("base_") else dtype)
+            told = device.efficiency.dtype_of_constant(field, device.base_dtype(dtype) if number.startswith("base_") else dtype)
             key = f"{field}.{told}" if told else field
             keys[key] = (*keys.get(key, ()), number)
         unsure = {key: changed for key, changed in keys.items() if known.get(key, 0.0) > KNOWN}
@@ -377,7 +377,7 @@ Matrix = tuple[tuple[float, ...], ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Moves:
+class _FiniteDifferences:
     """Numbers as they are, and then with one constant after another a little larger.
 
     Parameters
@@ -403,7 +403,7 @@ class _Moves:
         return from_numbers(DeviceNumbers, columns[:of_device]), from_numbers(Software, columns[of_device:])
 
 
-def _moves(device: Device, framework: Framework, dtype: str) -> tuple[_Moves, tuple[DeviceError, ...]]:
+def _moves(device: Device, framework: Framework, dtype: str) -> tuple[_FiniteDifferences, tuple[DeviceError, ...]]:
     """Numbers with each constant moved, and the errors of the device's own."""
     errors = device_errors(device, dtype)
     changed = tuple(one.numbers for one in errors)
@@ -424,7 +424,7 @@ def _fields_and_matrix(owner: str | None) -> tuple[Sequence[str], Matrix]:
 @functools.lru_cache(maxsize=64)
 def _moved_constants(
     numbers: DeviceNumbers, software: Software, owner: str | None, of_device: tuple[tuple[str, ...], ...]
-) -> _Moves:
+) -> _FiniteDifferences:
     """The same for every plan of a search: the framework's constants moved, then those of the device."""
     fields, matrix = _fields_and_matrix(owner)
     constants = flat(software)
@@ -435,7 +435,7 @@ def _moved_constants(
         else:
             moved.append((_moved(numbers, (field,)), software))
     moved += [(_moved(numbers, changed), software) for changed in of_device]
-    return _Moves(tuple(moved), matrix)
+    return _FiniteDifferences(tuple(moved), matrix)
 
 
 @functools.lru_cache(maxsize=64)

@@ -29,7 +29,7 @@ from costmodel.evaluation.error_model import (
     spread_of,
 )
 from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
-from costmodel.evaluation.memory_breakdown import Asked, Bill
+from costmodel.evaluation.memory_breakdown import MemoryInputs, PeakMemory
 from costmodel.formulas.quantities import DeviceNumbers, Inputs, Memory, Number, PlanNumbers, Software, Step
 from costmodel.formulas.transformer import adapters
 from costmodel.text.checks import kind, real
@@ -136,11 +136,11 @@ class Estimate:
         return {part: float(getattr(self.step, part)) for part in TIME_PARTS}
 
     @functools.cached_property
-    def memory(self) -> Bill:
+    def memory(self) -> PeakMemory:
         """Bill of the fullest rank, and of every stage [bytes]."""
         model, settings, plan, network, software, _ = self.inputs
-        asked = Asked(model, settings, plan, software, network, self.plan.micro_batches, str(self.plan.schedule))
-        return Bill(**{part: float(value) for part, value in self.step.memory._asdict().items()}, asked=asked)
+        asked = MemoryInputs(model, settings, plan, software, network, self.plan.micro_batches, str(self.plan.schedule))
+        return PeakMemory(**{part: float(value) for part, value in self.step.memory._asdict().items()}, asked=asked)
 
     @property
     def usable_memory(self) -> float:

@@ -17,7 +17,7 @@ from costmodel.evaluation.estimation import NO_PLAN, Estimate, StepParts
 from costmodel.evaluation.plan_search import SearchResult
 from costmodel.evaluation.ranking import LEADERS
 from costmodel.evaluation.search_result import Evaluated, leaner_than_all_before
-from costmodel.evaluation.selection import Found
+from costmodel.evaluation.selection import EvaluatedRow
 from costmodel.evaluation.simplicity import CLOSE, simplest_first
 from costmodel.evaluation.twins import WITH_TWINS, groups_of_twins, led_by
 from costmodel.formulas.quantities import Inputs, PlanNumbers
@@ -161,10 +161,12 @@ class _Leads(NamedTuple):
                 yield _Batch(inputs, rows, np.broadcast_to(discrepancy, here.shape), self.parts, here)
             begin += numbers.shape[1]
 
-    def _found(self, place: int, time: float, held: float) -> Found:
+    def _found(self, place: int, time: float, held: float) -> EvaluatedRow:
         """A leading plan as a search holds it."""
         at = int(self.places[place])
-        return Found(time, held, int(self.every.rows[1, at]), {name: column[at] for name, column in self.every.columns.items()})
+        return EvaluatedRow(
+            time, held, int(self.every.rows[1, at]), {name: column[at] for name, column in self.every.columns.items()}
+        )
 
     def ranked(self, top: int) -> SearchResult:
         """The search as of the leading plans alone, once their parts are known."""
@@ -183,7 +185,7 @@ class _Leads(NamedTuple):
         made = {id(one): int(place) for one, place in zip(several, order, strict=True)}
         estimated: dict[int, Estimate] = {}
 
-        def estimate_of(one: Found) -> Estimate:
+        def estimate_of(one: EvaluatedRow) -> Estimate:
             place = made[id(one)]
             return estimated.setdefault(place, estimated.get(place) or rebuilt(place))
 

@@ -29,7 +29,7 @@ PARTS = Memory._fields[1:]
 """Parts of a bill; they add up to its total."""
 
 
-class Asked(NamedTuple):
+class MemoryInputs(NamedTuple):
     """The numbers that a bill is made of."""
 
     model: ModelNumbers
@@ -116,7 +116,7 @@ class MemoryTimeline:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Bill:
+class PeakMemory:
     """What the fullest rank holds at its fullest moment, and every other stage [bytes].
 
     Parameters
@@ -140,7 +140,7 @@ class Bill:
     logits: float
     buffers: float
     overhead: float
-    asked: Asked = dataclasses.field(repr=False, compare=False)
+    asked: MemoryInputs = dataclasses.field(repr=False, compare=False)
 
     __repr__ = brief
 
@@ -156,7 +156,7 @@ class Bill:
         idle = formula.idle_bytes(
             contents_of(asked, place_of(asked, stage)), asked.settings, asked.plan, float(asked.micro_batches)
         )
-        return self.total - float(formula.outside(asked.plan, asked.network, asked.software)) + float(idle)
+        return self.total - float(formula.outside_allocator(asked.plan, asked.network, asked.software)) + float(idle)
 
     @functools.cached_property
     def stages(self) -> tuple[StageBill, ...]:
@@ -201,7 +201,7 @@ class Bill:
         return self.fullest.phase
 
 
-def stage_bill(asked: Asked, stage: int) -> StageBill:
+def stage_bill(asked: MemoryInputs, stage: int) -> StageBill:
     """The bill of one rank of the pipeline.
 
     Parameters
@@ -212,7 +212,7 @@ def stage_bill(asked: Asked, stage: int) -> StageBill:
     place = place_of(asked, stage)
     held = contents_of(asked, place)
     bill = formula.stage_memory(held, asked.plan, asked.network, asked.software, asked.micro_batches)
-    parts = formula.buffered(bill, compression_bytes(asked, place), asked.software)
+    parts = formula.with_buffers(bill, compression_bytes(asked, place), asked.software)
     _, _, at_loss, updating = formula.fullest_moment(held, asked.plan, asked.micro_batches)
     phase = "update" if updating else "loss" if at_loss else "backward"
     return StageBill(
@@ -221,7 +221,7 @@ def stage_bill(asked: Asked, stage: int) -> StageBill:
     )  # fmt: skip
 
 
-def contents_of(asked: Asked, place: Place) -> Contents:
+def contents_of(asked: MemoryInputs, place: Place) -> Contents:
     """What a rank of the pipeline holds all the time, for each micro-batch, and at its moments [bytes].
 
     Parameters
@@ -234,7 +234,7 @@ def contents_of(asked: Asked, place: Place) -> Contents:
     return formula.stage_contents(model, settings, plan, software, kinds, place, float(asked.micro_batches))
 
 
-def compression_bytes(asked: Asked, place: Place) -> float:
+def compression_bytes(asked: MemoryInputs, place: Place) -> float:
     """What a rank of the pipeline keeps to compress its gradients [bytes].
 
     Parameters
@@ -245,7 +245,7 @@ def compression_bytes(asked: Asked, place: Place) -> float:
     return float(gradients.buffer_bytes(asked.model, asked.settings, asked.plan, place))
 
 
-def place_of(asked: Asked, stage: int) -> Place:
+def place_of(asked: MemoryInputs, stage: int) -> Place:
     """What a rank of the pipeline has.
 
     Parameters
@@ -259,7 +259,7 @@ def place_of(asked: Asked, stage: int) -> Place:
     return Place(layers, float(experts), float(stage), first, last)
 
 
-def ends_of(asked: Asked, stage: int) -> tuple[float, float]:
+def ends_of(asked: MemoryInputs, stage: int) -> tuple[float, float]:
     """Whether a rank of the pipeline has the embedding, and the head.
 
     Parameters
@@ -269,13 +269,13 @@ def ends_of(asked: Asked, stage: int) -> tuple[float, float]:
     """
     plan = asked.plan
     first, last = stage == 0, stage == plan.pipeline - 1
-    if plan.pipeline > 1 and schedules.folded(plan.schedule):
-        ends = first or (last and bool(schedules.two_way(plan.schedule)))
+    if plan.pipeline > 1 and schedules.v_shaped(plan.schedule):
+        ends = first or (last and bool(schedules.bidirectional(plan.schedule)))
         return float(ends), float(ends)
     return float(first), float(last)
 
 
-def layers_of(asked: Asked, stage: int) -> float:
+def layers_of(asked: MemoryInputs, stage: int) -> float:
     """Layers of a rank of the pipeline; of two stages that it runs, the mean.
 
     Parameters
@@ -294,7 +294,7 @@ def layers_of(asked: Asked, stage: int) -> float:
     return middle
 
 
-def timeline_of(asked: Asked, stage: int) -> MemoryTimeline:
+def timeline_of(asked: MemoryInputs, stage: int) -> MemoryTimeline:
     """What a rank of the pipeline holds, event by event: states all the time, activations as the schedule runs.
 
     Parameters
@@ -317,13 +317,13 @@ def timeline_of(asked: Asked, stage: int) -> MemoryTimeline:
 
     def note(event: str, number: int, running: float, temporaries: float, logits: float, late: bool = False) -> None:
         updating = event == "update"
-        bill = formula.billed(
+        bill = formula.memory_of(
             has.weights, has.gradients if late else has.gradients - has.late_gradients, has.optimizer,
             has.captured + running * has.saved,
             temporaries, logits, software.memory.workspace + has.buckets + (0.0 if updating else has.gathered), plan,
             asked.network, software,
         )  # fmt: skip
-        moments.append(Moment(event, number, Memory._make(map(float, formula.buffered(bill, kept, software)))))
+        moments.append(Moment(event, number, Memory._make(map(float, formula.with_buffers(bill, kept, software)))))
 
     running = waiting = 0
     for kind, at, number in order.order(stage):

@@ -33,7 +33,7 @@ MOST_GROUPS, MOST_SHARES = 8, 64
 
 
 @dataclasses.dataclass(frozen=True)
-class Group:
+class GroupShare:
     """A group of GPUs with its share of the batch.
 
     Parameters
@@ -64,7 +64,7 @@ class UnlikeGroups:
     tokens : of a step
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[GroupShare, ...]
     left_out: tuple[Cluster, ...]
     inside_time: float
     between_time: float
@@ -192,7 +192,7 @@ def unlike_groups(
     for place, share in zip(members, parts, strict=True):
         estimate = best(place, share)
         assert estimate is not None
-        groups.append(Group(places[place][0], places[place][1], share * unit, estimate))
+        groups.append(GroupShare(places[place][0], places[place][1], share * unit, estimate))
     rest = tuple(cluster for place, (_, cluster) in enumerate(places) if place not in members)
     return UnlikeGroups(tuple(groups), rest, *_exchange(members, places, nbytes, links), global_batch * seq_len)
 
@@ -208,11 +208,11 @@ def _gradient_bytes(
     return float(settings.widths.reduce * settings.trainable * model.parameters)
 
 
-Links = Mapping[str, tuple[float, float]]
+GroupNetwork = Mapping[str, tuple[float, float]]
 
 
 def _exchange(
-    members: Sequence[int], places: Sequence[tuple[str, Cluster]], nbytes: float, links: Links
+    members: Sequence[int], places: Sequence[tuple[str, Cluster]], nbytes: float, links: GroupNetwork
 ) -> tuple[float, float]:
     """Time to sum gradients over the groups of the fullest site, and over sites [s]."""
     of_site: dict[str, int] = {}
@@ -224,7 +224,7 @@ def _exchange(
 
 
 def _least(
-    times: NDArray[np.float64], places: Sequence[tuple[str, Cluster]], nbytes: float, links: Links
+    times: NDArray[np.float64], places: Sequence[tuple[str, Cluster]], nbytes: float, links: GroupNetwork
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """The groups and their shares whose step is shortest: over all sets of groups, the least slowest group by dynamic
     programming over the parts that are dealt."""
@@ -258,4 +258,4 @@ def _dealt(times: NDArray[np.float64]) -> tuple[float, tuple[int, ...]]:
     return float(least[shares]), (left_over, *reversed(parts))
 
 
-__all__ = ["Group", "UnlikeGroups", "unlike_groups"]
+__all__ = ["GroupShare", "UnlikeGroups", "unlike_groups"]

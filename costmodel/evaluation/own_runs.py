@@ -21,7 +21,15 @@ from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.error_model import covariance_of
-from costmodel.evaluation.run_columns import Array, Runs, common, in_common, logarithms, of_one_model, runs_of
+from costmodel.evaluation.run_columns import (
+    Array,
+    RunColumns,
+    common,
+    in_common,
+    logarithms,
+    of_one_model,
+    runs_of,
+)
 from costmodel.formulas.quantities import OwnRun, Software
 from costmodel.text.checks import kind, listing, plain
 from costmodel.text.csv_files import read_csv
@@ -216,7 +224,7 @@ def influences(
     return found
 
 
-def _disagreeing(software: Framework, times: Array, asked: Runs) -> set[int]:
+def _disagreeing(software: Framework, times: Array, asked: RunColumns) -> set[int]:
     """Places of the runs that are too far from what the others say: the farthest first, and the rest judged without it.
 
     A run far from what the others say is far from what all say, too, where it loses its weight: only those are judged.
@@ -250,7 +258,7 @@ def _disagreeing(software: Framework, times: Array, asked: Runs) -> set[int]:
     return apart
 
 
-def _some(asked: Runs, places: Sequence[int]) -> Runs:
+def _some(asked: RunColumns, places: Sequence[int]) -> RunColumns:
     return runs_of([asked.each[place] for place in places])
 
 
@@ -444,7 +452,7 @@ def _at(constants: Software, fields: Sequence[str], change: Array) -> Software:
     return replaced(constants, found if change.ndim > 1 else {field: float(value) for field, value in found.items()})
 
 
-def _asked(cluster: Cluster, software: Framework, runs: Sequence[Run]) -> Runs:
+def _asked(cluster: Cluster, software: Framework, runs: Sequence[Run]) -> RunColumns:
     """Each run as what its formula takes."""
     of = functools.cache(lambda model: Question(model, cluster, software))
     return runs_of([of(model).inputs(plan) for model, plan, _ in runs])
@@ -455,7 +463,7 @@ def _times(runs: Sequence[Run]) -> Array:
     return np.log([seconds for _, _, seconds in runs])
 
 
-def _told(earlier: Sequence[OwnRun], asked: Runs) -> Array:
+def _told(earlier: Sequence[OwnRun], asked: RunColumns) -> Array:
     """Logarithm by which each run takes longer for what earlier own runs say of plans like its own."""
     found = np.zeros(len(asked.each))
     if earlier:
@@ -496,7 +504,7 @@ def _scatter(errors: Array, same: Array, believed: float, weights: Array | float
     return max((seen + BELIEF * believed**2) / (free + BELIEF), SCATTER**2)
 
 
-def _slopes(asked: Runs, constants: Software, fields: Sequence[str]) -> Array:
+def _slopes(asked: RunColumns, constants: Software, fields: Sequence[str]) -> Array:
     """Slopes of each run's logarithm in the logarithms of the constants, and of the common factor."""
     steps = np.hstack([np.zeros((len(fields) + 1, 1)), STEP * np.eye(len(fields) + 1)])
     found = logarithms(asked, _at(constants, fields, steps))
@@ -517,7 +525,7 @@ def updated(
     return _fitted(software, _times(runs), _asked(cluster, software, runs), believed)
 
 
-def _fitted(software: Framework, measured: Array, asked: Runs, believed: Prior | None = None) -> tuple[Software, Update]:
+def _fitted(software: Framework, measured: Array, asked: RunColumns, believed: Prior | None = None) -> tuple[Software, Update]:
     """As `updated`, of runs by the logarithms of their times, and what the formula takes of each."""
     fields, everywhere = _prior(software, believed)
     models = list(of_one_model([one.model for one in asked.each]))

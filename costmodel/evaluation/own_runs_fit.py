@@ -17,7 +17,7 @@ NUDGE = 1e-2  # of the way to the prior, before a decomposition is tried again
 
 
 @dataclasses.dataclass(frozen=True)
-class Constant:
+class UnknownConstant:
     """One unknown: a positive constant with what is believed of it before measuring.
 
     Parameters
@@ -55,7 +55,7 @@ class Fit:
     scale : robust standard deviation of the residuals
     """
 
-    constants: Sequence[Constant]
+    constants: Sequence[UnknownConstant]
     values: Array
     covariance: Array
     residuals: Array
@@ -68,7 +68,7 @@ class Fit:
 
 
 def fit(
-    constants: Sequence[Constant],
+    constants: Sequence[UnknownConstant],
     residuals: Callable[[Array, Array | None], Array],
     rows: int,
     affects: Sequence[Array],

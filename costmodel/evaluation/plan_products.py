@@ -21,8 +21,8 @@ from costmodel.evaluation.search_space import (
     NEUTRAL,
     RULES,
     SPLIT,
+    ChoiceRows,
     Column,
-    Factor,
     LeftOut,
     Space,
     Tables,
@@ -36,7 +36,7 @@ BLOCK = 1 << 18
 Whole = NDArray[np.int64]
 
 
-class Rows(NamedTuple):
+class SplitRows(NamedTuple):
     """Rows of each split side by side.
 
     Parameters
@@ -53,7 +53,7 @@ class Rows(NamedTuple):
         """The first row of each split."""
         return np.cumsum(self.counts) - self.counts
 
-    def only(self, kept: NDArray[np.bool_], of_split: Whole) -> Rows:
+    def only(self, kept: NDArray[np.bool_], of_split: Whole) -> SplitRows:
         """Some of the rows.
 
         Parameters
@@ -62,7 +62,7 @@ class Rows(NamedTuple):
         of_split : the split of each
         """
         counts = np.bincount(of_split[kept], minlength=len(self.counts)).astype(np.int64)
-        return Rows({name: column[kept] for name, column in self.columns.items()}, counts)
+        return SplitRows({name: column[kept] for name, column in self.columns.items()}, counts)
 
 
 class Product(NamedTuple):
@@ -139,9 +139,9 @@ class LegalPlans:
     space: Space
     order: Sequence[str]
     split: dict[str, Column]
-    experts: Rows
-    pipelines: Rows
-    shards: Rows
+    experts: SplitRows
+    pipelines: SplitRows
+    shards: SplitRows
     passes: NDArray[np.bool_]
     micro_batches: Column
     sequence_parallel: Column
@@ -261,7 +261,7 @@ def legal_plans(space: Space, settings: Settings, order: Sequence[str], most: in
     split = dict(zip(SPLIT, np.array(found, dtype=float).reshape(-1, 4).T, strict=True))
     kinds = len(space.recompute)
     if not found:
-        none = Rows({}, np.zeros(0, dtype=np.int64))
+        none = SplitRows({}, np.zeros(0, dtype=np.int64))
         return LegalPlans(
             space, order, split, none, none, none, np.zeros((0, 1), dtype=bool), np.ones(1), np.ones((0, 1)),
             np.ones(kinds, dtype=bool), 0, {},
@@ -280,13 +280,13 @@ def legal_plans(space: Space, settings: Settings, order: Sequence[str], most: in
     some = passes.any(axis=1)
     pairs = {name: pipelines[0].columns[name][::many] for name in ("virtual_stages", "schedule")}
     return LegalPlans(
-        space, order, split, _kept(*experts), _kept(Factor((), pairs, pipelines[0].counts // many), some), _kept(*shards),
+        space, order, split, _kept(*experts), _kept(ChoiceRows((), pairs, pipelines[0].counts // many), some), _kept(*shards),
         passes[some], made.micro_batches, made.sequence_parallel, np.ones(kinds, dtype=bool), considered,
         _rejected(factors, first, kinds),
     )  # fmt: skip
 
 
-def _considered(factors: Sequence[Factor], splits: int, kinds: int) -> int:
+def _considered(factors: Sequence[ChoiceRows], splits: int, kinds: int) -> int:
     counts = np.full(splits, kinds)
     for factor in factors:
         of_split = np.repeat(np.arange(splits), factor.counts)
@@ -295,13 +295,13 @@ def _considered(factors: Sequence[Factor], splits: int, kinds: int) -> int:
     return int(counts.sum())
 
 
-def _kept(factor: Factor, legal: NDArray[np.bool_]) -> Rows:
+def _kept(factor: ChoiceRows, legal: NDArray[np.bool_]) -> SplitRows:
     """The legal rows of a factor."""
     of_split = np.repeat(np.arange(len(factor.counts)), factor.counts)
-    return Rows(factor.columns, factor.counts).only(legal, of_split)
+    return SplitRows(factor.columns, factor.counts).only(legal, of_split)
 
 
-def _rejected(factors: Sequence[Factor], first: Sequence[Whole], kinds: int) -> dict[str, int]:
+def _rejected(factors: Sequence[ChoiceRows], first: Sequence[Whole], kinds: int) -> dict[str, int]:
     """How many combinations broke which rule first: those that break none before it, less those that break none up to it."""
     splits, places = len(factors[0].counts), len(RULES) + 1
     whole = np.full((splits, places), kinds)

@@ -34,7 +34,7 @@ from costmodel.evaluation.plan_products import LegalPlans, Product, legal_plans
 from costmodel.evaluation.ranking import LEADERS
 from costmodel.evaluation.search_result import Evaluated, SearchResult
 from costmodel.evaluation.search_space import Column, Space, expert_choices
-from costmodel.evaluation.selection import Found, Selection
+from costmodel.evaluation.selection import EvaluatedRow, Selection
 from costmodel.evaluation.simplicity import simplest_first
 from costmodel.evaluation.twins import WITH_TWINS, groups_of_twins, led_by
 from costmodel.formulas import legality
@@ -64,7 +64,7 @@ BEYOND_HOST = 1e18
 """Added to the memory of plans that a node's host can't hold, so that they come after all others, in their own order [bytes]."""
 
 
-class Kept(NamedTuple):
+class LegalBlock(NamedTuple):
     """A block of legal plans with the same choices, kept whole.
 
     Parameters
@@ -127,14 +127,14 @@ def search(
     tried.refuse_what_the_framework_lacks()
     spread = spread_of(question.framework, cluster.device, bool(model.experts))
     limit = spread.margin(fit_probability) * float(cluster.device.usable_memory or 0.0)
-    kept: list[Kept] = []
+    kept: list[LegalBlock] = []
 
     def look(bounded: bool, heard: Callable[[int, int], None] | None) -> tuple[Selection, _Tally]:
         selection = Selection(WITH_TWINS * max(top, LEADERS), limit, cluster.gpus_per_node, keep_frontier)
         tally = _Tally(tried, template, most_combinations, heard)
         for place, sample, product in tally.blocks():
             inputs = question.inputs(sample)
-            inside = engines.within(inputs, product, selection.boundary) if bounded else product
+            inside = engines.drop_certain_misfits(inputs, product, selection.boundary) if bounded else product
             times, held = engines.rank(inputs, inside, engine, selection.boundary if bounded else math.inf)
             held = _with_host(question, inputs, inside, held)
             if question.own_runs:
@@ -308,15 +308,15 @@ class _Estimates:
         self, question: Question, samples: Sequence[Plan | None], recompute: Sequence[str | int], fit_probability: float
     ) -> None:
         self.question, self.samples, self.recompute, self.fit_probability = question, samples, recompute, fit_probability
-        self._known: dict[int, tuple[Found, Estimate]] = {}
+        self._known: dict[int, tuple[EvaluatedRow, Estimate]] = {}
 
-    def plan(self, found: Found) -> Plan:
+    def plan(self, found: EvaluatedRow) -> Plan:
         """A found plan."""
         sample = self.samples[found.choice]
         assert sample is not None
         return _plan(sample, found.values, self.recompute)
 
-    def __call__(self, several: Sequence[Found]) -> list[Estimate]:
+    def __call__(self, several: Sequence[EvaluatedRow]) -> list[Estimate]:
         new = [one for one in several if id(one) not in self._known]
         plans = [self.plan(one) for one in new]
         made = estimate_several(self.question, plans, [one.choice for one in new], self.fit_probability)
@@ -337,7 +337,7 @@ def _result(
     estimates = _Estimates(question, tally.samples, tally.space.recompute, fit_probability)
     fitting, kinds = selection.best, selection.kinds
     rows = groups_of_twins(sorted([*fitting, *(one for one in kinds if one not in fitting)], key=_time), tally.combinations)
-    leading: list[Found] = []
+    leading: list[EvaluatedRow] = []
     if rows:
         candidates = [rows[0][0], *kinds]
         tried = estimates(candidates)
@@ -359,7 +359,7 @@ def _result(
     )  # fmt: skip
 
 
-def _time(found: Found) -> float:
+def _time(found: EvaluatedRow) -> float:
     return found.time
 
 
@@ -376,12 +376,12 @@ def _plan(sample: Plan, values: Mapping[str, float], recompute: Sequence[str | i
     )  # fmt: skip
 
 
-def _kept(choice: int, product: Product, times: Column, held: Column) -> Kept:
+def _kept(choice: int, product: Product, times: Column, held: Column) -> LegalBlock:
     flat = np.flatnonzero(product.legal & (held < BEYOND_HOST))  # without those that a node's host memory can't hold
-    return Kept(choice, product.columns(flat), np.stack(product.plans(flat)), times.ravel()[flat], held.ravel()[flat])  # type: ignore[arg-type]
+    return LegalBlock(choice, product.columns(flat), np.stack(product.plans(flat)), times.ravel()[flat], held.ravel()[flat])  # type: ignore[arg-type]
 
 
-def _every(tally: _Tally, kept: list[Kept], limit: float) -> Evaluated:
+def _every(tally: _Tally, kept: list[LegalBlock], limit: float) -> Evaluated:
     """The blocks as one table."""
     counts = [len(block.times) for block in kept]
     fields = {dimension.column: dimension.field for dimension in DIMENSIONS}

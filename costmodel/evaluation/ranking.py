@@ -24,7 +24,7 @@ SEED = 20
 
 
 @dataclasses.dataclass(frozen=True)
-class Standing:
+class Rank:
     """Where a plan stands among the leading plans of a search.
 
     Parameters
@@ -42,7 +42,7 @@ class Standing:
 
 
 @dataclasses.dataclass(frozen=True)
-class Standings:
+class Ranking:
     """Standings of ranked plans.
 
     Parameters
@@ -52,7 +52,7 @@ class Standings:
         prediction: the winner's curse
     """
 
-    plans: tuple[Standing, ...]
+    plans: tuple[Rank, ...]
     optimism: float
 
     __repr__ = brief
@@ -92,7 +92,7 @@ def covariance(estimates: Sequence[Estimate]) -> NDArray[np.float64]:
     return found
 
 
-def standings(estimates: Sequence[Estimate], leaders: Sequence[Estimate] | None = None) -> Standings:
+def standings(estimates: Sequence[Estimate], leaders: Sequence[Estimate] | None = None) -> Ranking:
     """Standings of ranked plans, by drawing the true times of the leading ones.
 
     Parameters
@@ -107,7 +107,7 @@ def standings(estimates: Sequence[Estimate], leaders: Sequence[Estimate] | None 
         fixed seeds, and those of the leaders come first
     """
     if not estimates:
-        return Standings((), 0.0)
+        return Ranking((), 0.0)
     drawn = list(estimates if leaders is None else leaders)
     count, known = len(drawn), {one.plan: place for place, one in enumerate(drawn)}
     for one in estimates:
@@ -128,10 +128,10 @@ def standings(estimates: Sequence[Estimate], leaders: Sequence[Estimate] | None 
     for one in estimates:
         mine = true[known[one.plan]]
         beats = 0.5 if one is estimates[0] else float(np.mean(mine < first))
-        plans.append(Standing(
+        plans.append(Rank(
             float(np.mean(mine <= best)), beats, float(np.mean(np.exp(mine - best))) - 1.0, one is estimates[0] or beats >= TIE
         ))  # fmt: skip
-    return Standings(tuple(plans), max(optimism, 0.0) if math.isfinite(optimism) else 0.0)
+    return Ranking(tuple(plans), max(optimism, 0.0) if math.isfinite(optimism) else 0.0)
 
 
 def _draws(stream: int, rows: int) -> NDArray[np.float64]:

@@ -36,7 +36,7 @@ class Formula(NamedTuple):
     bill: Memory
 
 
-class Runs(NamedTuple):
+class RunColumns(NamedTuple):
     """Runs that are estimated and compared at once.
 
     Parameters
@@ -49,7 +49,7 @@ class Runs(NamedTuple):
     formulas: Sequence[Formula]
 
 
-def runs_of(each: Sequence[Inputs]) -> Runs:
+def runs_of(each: Sequence[Inputs]) -> RunColumns:
     """Runs, ready to be estimated at once.
 
     Parameters
@@ -61,10 +61,10 @@ def runs_of(each: Sequence[Inputs]) -> Runs:
         inputs = stacked([each[place] for place in places])
         with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
             found.append(Formula(places, timed_formula(each[places[0]].settings), inputs, memory_bill(inputs)))
-    return Runs(each, found)
+    return RunColumns(each, found)
 
 
-def logarithms(runs: Runs, constants: Software) -> Array:
+def logarithms(runs: RunColumns, constants: Software) -> Array:
     """Logarithms of the runs' estimates; with rows of constants a column of them for each number of those.
 
     Parameters
@@ -107,7 +107,7 @@ def in_common(one: Sequence[OwnRun | Inputs], other: Sequence[OwnRun | Inputs]) 
     return found
 
 
-def common(runs: Runs) -> Array:
+def common(runs: RunColumns) -> Array:
     """What every two runs have in common of what is their plans' own.
 
     Parameters

@@ -22,7 +22,7 @@ from costmodel.description.transformer import Transformer
 from costmodel.evaluation.departures import departures
 from costmodel.evaluation.error_model import FIT_PROBABILITY
 from costmodel.evaluation.estimation import Estimate, lack, not_by_default
-from costmodel.evaluation.ranking import Standings, standings
+from costmodel.evaluation.ranking import Ranking, standings
 from costmodel.formulas.quantities import Settings
 from costmodel.text.checks import whole
 from costmodel.text.errors import IllegalPlan
@@ -224,7 +224,7 @@ class SearchResult:
         return [plan for plan, standing in zip(self.ranked, self.standings.plans, strict=True) if standing.tied]
 
     @functools.cached_property
-    def standings(self) -> Standings:
+    def standings(self) -> Ranking:
         """How sure the ranking is: for each ranked plan the probability that it is the fastest of `leaders`, and its regret."""
         return standings(self.ranked, self.leaders)
 

@@ -73,7 +73,7 @@ def modules_of_model(question: Question) -> list[str]:
     return [module for module, has in there.items() if has and module in known]
 
 
-class Factor(NamedTuple):
+class ChoiceRows(NamedTuple):
     """Rows that a split can have of some dimensions, the rows of one split side by side.
 
     Parameters
@@ -121,7 +121,7 @@ class LeftOut(NamedTuple):
         return any(bool(rows.any()) for rows in self)
 
 
-class Factors(NamedTuple):
+class SplitChoices(NamedTuple):
     """The factors of every split.
 
     Parameters
@@ -131,9 +131,9 @@ class Factors(NamedTuple):
     sequence_parallel : the same by split
     """
 
-    experts: Factor
-    pipelines: Factor
-    shards: Factor
+    experts: ChoiceRows
+    pipelines: ChoiceRows
+    shards: ChoiceRows
     micro_batches: Column
     sequence_parallel: Column
 
@@ -275,7 +275,7 @@ class Space:
             experts |= lone
             staged = tables.split["pipeline"][tables.of_pipelines] > 1.0
             pipelines |= staged & (tables.pipelines["virtual_stages"] <= 1.0)
-            paired = [CODES[name] for name in SCHEDULES if SCHEDULES[name].paired]
+            paired = [CODES[name] for name in SCHEDULES if SCHEDULES[name].pairs_directions]
             pipelines |= staged & _among(tables.pipelines["schedule"], paired)
             kinds |= np.array([_whole_experts(kind) for kind in self.recompute])
             splits |= sample.dtype in ("fp32", "tf32")
@@ -315,7 +315,7 @@ class Space:
 
         return tuple((float(stage), float(group)) for stage in stages for group in groups(stage))
 
-    def factors(self, splits: Sequence[tuple[int, int, int, int]]) -> Factors:
+    def factors(self, splits: Sequence[tuple[int, int, int, int]]) -> SplitChoices:
         """The factors of every split: experts, how a pipeline runs, shards.
 
         Of the second a split has every pair of virtual stages and schedule with every micro-batch that any split has and with
@@ -346,15 +346,15 @@ class Space:
         ranks = [c * d for c, d in zip(context, data, strict=True)]
         tensor_ranks = [t * r for t, r in zip(tensor, ranks, strict=True)]
         beside = list(zip(ranks, tensor, strict=True))
-        return Factors(
+        return SplitChoices(
             _factor(EXPERT_RULES, ("expert", "expert_tensor"), tensor_ranks, self.experts),
-            Factor(PIPELINE_RULES, columns, rows, apart),
+            ChoiceRows(PIPELINE_RULES, columns, rows, apart),
             _factor(SHARD_RULES, ("zero_stage", "shard_group"), beside, lambda one: self.shards(*one)),
             batches, split_parallel,
         )  # fmt: skip
 
     def first_broken(
-        self, factor: Factor, split: dict[str, Column], settings: Settings, order: Sequence[str]
+        self, factor: ChoiceRows, split: dict[str, Column], settings: Settings, order: Sequence[str]
     ) -> NDArray[np.int64]:
         """Place in `RULES` of the first of its rules that each row of a factor breaks, or their number; -1 where not offered."""
         question, framework = self.question, self.question.framework
@@ -440,12 +440,12 @@ def _of_each(values: Sequence[int], row: Callable[[int], Sequence[object]]) -> T
 def _factor(
     rules: tuple[str, ...], names: tuple[str, ...], values: Sequence[Value],
     rows: Callable[[Value], tuple[tuple[float, ...], ...]],
-) -> Factor:  # fmt: skip
+) -> ChoiceRows:  # fmt: skip
     """A factor whose rows a value of each split decides; those of equal values are made once."""
     tables = {value: np.array(rows(value), dtype=float) for value in set(values)}
     made = np.concatenate([tables[value] for value in values])
     columns = dict(zip(names, np.ascontiguousarray(made.T), strict=True))
-    return Factor(rules, columns, np.array([len(tables[value]) for value in values], dtype=np.int64))
+    return ChoiceRows(rules, columns, np.array([len(tables[value]) for value in values], dtype=np.int64))
 
 
 def _among(column: Column | float, values: Sequence[float]) -> NDArray[np.bool_]:

@@ -20,7 +20,7 @@ NEAR = 1.5
 """Times the memory there is that a plan may need to be named as a miss: beyond that no small change makes it fit."""
 
 
-class Found(NamedTuple):
+class EvaluatedRow(NamedTuple):
     """One evaluated plan.
 
     Parameters
@@ -53,13 +53,13 @@ class Selection:
 
     def __init__(self, top: int, limit: float, gpus_per_node: int, frontier: bool = False) -> None:
         self.top, self.limit, self.gpus_per_node = top, limit, gpus_per_node
-        self._of_kind: dict[int, Found] = {}
+        self._of_kind: dict[int, EvaluatedRow] = {}
         self.fitting = self.evaluated = self.ruled_out = 0
-        self.best: list[Found] = []
+        self.best: list[EvaluatedRow] = []
         self.undecided = 0
-        self._near: Found | None = None
-        self._leanest: Found | None = None
-        self.frontier: list[Found] | None = [] if frontier else None
+        self._near: EvaluatedRow | None = None
+        self._leanest: EvaluatedRow | None = None
+        self.frontier: list[EvaluatedRow] | None = [] if frontier else None
 
     @property
     def boundary(self) -> float:
@@ -87,11 +87,11 @@ class Selection:
         self.ruled_out += ruled_out
         self.fitting += len(inside)
 
-        def found(places: Whole) -> list[Found]:
+        def found(places: Whole) -> list[EvaluatedRow]:
             columns = product.columns(places)
             values = [dict(zip(columns, map(float, row), strict=True)) for row in zip(*columns.values(), strict=True)]
             return [
-                Found(float(times[place]), float(held[place]), choice, value)
+                EvaluatedRow(float(times[place]), float(held[place]), choice, value)
                 for place, value in zip(places.tolist(), values, strict=True)
             ]
 
@@ -108,11 +108,11 @@ class Selection:
                     if kept is None or one[place] < kept[place]:
                         setattr(self, field, one)
         if self.frontier is not None and len(inside):
-            self.frontier += found(inside[unbeaten(times[inside], held[inside])])
-            left = unbeaten(np.array([one.time for one in self.frontier]), np.array([one.held for one in self.frontier]))
+            self.frontier += found(inside[pareto_front(times[inside], held[inside])])
+            left = pareto_front(np.array([one.time for one in self.frontier]), np.array([one.held for one in self.frontier]))
             self.frontier = [self.frontier[place] for place in left.tolist()]
 
-    def _take_best(self, found: Callable[[Whole], list[Found]], times: Column, inside: Whole) -> None:
+    def _take_best(self, found: Callable[[Whole], list[EvaluatedRow]], times: Column, inside: Whole) -> None:
         worst = self.best[-1].time if len(self.best) == self.top else np.inf
         rows = inside[times[inside] <= worst]
         if not len(rows):
@@ -131,7 +131,7 @@ class Selection:
         before = self.undecided if last == worst else 0
         self.undecided = before + sum(one.time == last for one in over) + int((times[cut] == last).sum())
 
-    def _take_kinds(self, found: Callable[[Whole], list[Found]], product: Product, times: Column, turned: bool) -> None:
+    def _take_kinds(self, found: Callable[[Whole], list[EvaluatedRow]], product: Product, times: Column, turned: bool) -> None:
         """Keep the fastest plan with each number of dimensions, tensor ranks inside a node and across nodes apart.
 
         As `costmodel.evaluation.simplicity` counts them.
@@ -160,12 +160,12 @@ class Selection:
             self._of_kind |= zip(faster, found(chosen * times.shape[1] + column[chosen]), strict=True)
 
     @property
-    def kinds(self) -> list[Found]:
+    def kinds(self) -> list[EvaluatedRow]:
         """The fastest plan of each kind that may be tied with the fastest of all."""
         return [one for one in self._of_kind.values() if one.time <= FAR * self.best[0].time]
 
     @property
-    def miss(self) -> Found | None:
+    def miss(self) -> EvaluatedRow | None:
         """The fastest plan that needs up to half more than there is, where it is faster than all that fit; where none fits,
         the leanest."""
         if not self.best:
@@ -173,7 +173,7 @@ class Selection:
         return self._near if self._near is not None and self._near.time < self.best[0].time else None
 
 
-def unbeaten(*columns: NDArray[np.float64]) -> Whole:
+def pareto_front(*columns: NDArray[np.float64]) -> Whole:
     """Places of the rows that no other row is at most equal to in every column and below in one; equal rows all stay.
 
     Parameters
@@ -183,7 +183,7 @@ def unbeaten(*columns: NDArray[np.float64]) -> Whole:
     Examples
     --------
     >>> import numpy as np
-    >>> unbeaten(np.array([1.0, 2.0, 3.0, 1.0]), np.array([5.0, 6.0, 4.0, 5.0])).tolist()
+    >>> pareto_front(np.array([1.0, 2.0, 3.0, 1.0]), np.array([5.0, 6.0, 4.0, 5.0])).tolist()
     [0, 3, 2]
     """
     order = np.lexsort(columns[::-1])
@@ -204,4 +204,4 @@ def unbeaten(*columns: NDArray[np.float64]) -> Whole:
     return order[kept]  # type: ignore[no-any-return]
 
 
-__all__ = ["NEAR", "Found", "Selection", "unbeaten"]
+__all__ = ["NEAR", "EvaluatedRow", "Selection", "pareto_front"]

@@ -105,7 +105,7 @@ def _spelled(value: object) -> object:
     return repr(value)
 
 
-class Rows(NamedTuple):
+class CellRows(NamedTuple):
     """What some cells leave.
 
     Parameters
@@ -120,7 +120,7 @@ class Rows(NamedTuple):
     failed: int
 
 
-def run_cells(definition: Definition, start: int, stop: int) -> Rows:
+def run_cells(definition: Definition, start: int, stop: int) -> CellRows:
     """The rows of some cells; a cell that fails leaves a row that says why, and the others go on.
 
     Parameters
@@ -148,7 +148,7 @@ def run_cells(definition: Definition, start: int, stop: int) -> Rows:
             continue
         plans += result.evaluated
         rows += [head | {"price_per_gpu_hour": price} | row for price in prices for row in _found(result, price)]
-    return Rows(rows, plans, failed)
+    return CellRows(rows, plans, failed)
 
 
 def _found(result: SearchResult, price: float | None) -> list[Row]:
@@ -176,4 +176,4 @@ def _plan(found: Estimate, price: float | None) -> Row:
     }  # fmt: skip
 
 
-__all__ = ["COLUMNS", "Definition", "Rows", "run_cells"]
+__all__ = ["COLUMNS", "CellRows", "Definition", "run_cells"]

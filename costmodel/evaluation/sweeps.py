@@ -16,7 +16,7 @@ from costmodel.description.cluster import MAX_GPUS, Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.file_lock import only_writer
-from costmodel.evaluation.sweep_cells import Definition, Rows, run_cells
+from costmodel.evaluation.sweep_cells import CellRows, Definition, run_cells
 from costmodel.evaluation.sweep_files import SweepFiles
 from costmodel.text.checks import kind, positive_int, real
 from costmodel.text.errors import Interrupted, InvalidValue
@@ -31,7 +31,7 @@ LARGEST_CHUNK, CHUNKS = 64, 256
 IN_FLIGHT = 256
 """Chunks that are handed to an executor ahead of what it has done."""
 Progress: TypeAlias = Callable[[int, int, int], None]
-Submit: TypeAlias = Callable[..., Future[Rows]]
+Submit: TypeAlias = Callable[..., Future[CellRows]]
 Prices: TypeAlias = float | Sequence[float] | Mapping[str, float | Sequence[float]]
 
 
@@ -137,7 +137,7 @@ def sweep(
     submit = None if executor is None else _submitter(executor)
     chunk = max(1, min(LARGEST_CHUNK, definition.cells // CHUNKS))
     files = SweepFiles(path, definition.digest, definition.cells, chunk)
-    run = _Run(definition, files, progress)
+    run = _ChunkRun(definition, files, progress)
     if not files.finished:
         with only_writer(files.path):
             files.open()
@@ -146,7 +146,7 @@ def sweep(
     return Sweep(Path(path), definition.cells, run.resumed, run.plans, run.failed, run.mended)
 
 
-class _Run:
+class _ChunkRun:
     """The chunks that are left, done here or by an executor."""
 
     def __init__(self, definition: Definition, files: SweepFiles, progress: Progress | None) -> None:
@@ -169,7 +169,7 @@ class _Run:
 
     def _spread(self, submit: Submit, missing: list[int]) -> None:
         """Hand chunks to an executor, some ahead of what it has done."""
-        waiting: dict[Future[Rows], int] = {}
+        waiting: dict[Future[CellRows], int] = {}
         queue = iter(missing)
         try:
             while True:
@@ -188,7 +188,7 @@ class _Run:
             for future in waiting:
                 future.cancel()
 
-    def _keep(self, chunk: int, found: Rows) -> None:
+    def _keep(self, chunk: int, found: CellRows) -> None:
         start, stop = self.files.cells_of(chunk)
         self.files.keep(chunk, found.rows)
         self.done += stop - start
@@ -206,7 +206,7 @@ class _Pool(Protocol):
     """A pool of `multiprocessing`'s kind."""
 
     def apply_async(
-        self, func: Callable[..., Rows], args: tuple[object, ...], *, callback: Callable[[Rows], None],
+        self, func: Callable[..., CellRows], args: tuple[object, ...], *, callback: Callable[[CellRows], None],
         error_callback: Callable[[BaseException], None],
     ) -> object:  # fmt: skip
         """Call a function elsewhere, and one of two others with what it returns or raises."""
@@ -219,8 +219,8 @@ def _submitter(executor: object) -> Submit:
     if not isinstance(executor, _Pool):
         raise InvalidValue("executor", executor, "a concurrent.futures.Executor, or a pool with apply_async")
 
-    def submit(function: Callable[..., Rows], *arguments: object) -> Future[Rows]:
-        future: Future[Rows] = Future()
+    def submit(function: Callable[..., CellRows], *arguments: object) -> Future[CellRows]:
+        future: Future[CellRows] = Future()
         future.set_running_or_notify_cancel()
         executor.apply_async(function, arguments, callback=future.set_result, error_callback=future.set_exception)
         return future

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from costmodel.arithmetic.named_tuples import as_number
 from costmodel.description import buckets as rules
-from costmodel.description.buckets import Call, Context, Rule
+from costmodel.description.buckets import BucketRule, CollectiveCall, Context
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.description.tensors import LocalTensors, stage_tensors
@@ -20,7 +20,7 @@ from costmodel.evaluation.prices import PRICES, price_of
 from costmodel.formulas import synchronisation, training_step
 from costmodel.formulas.network import collectives, communication, compression, traffic
 from costmodel.formulas.pipeline import layout, schedules
-from costmodel.formulas.quantities import Factors, Layer, Number, Settings
+from costmodel.formulas.quantities import Layer, LowRankSizes, Number, Settings
 from costmodel.formulas.transformer import adapters, layer, low_rank
 
 PHASES = ("forward", "backward", "recompute", "gradient sync", "after step")
@@ -66,13 +66,13 @@ class Exchanged(NamedTuple):
     """Calls of a rule with the ranks that take part, the distance of neighbours among them, and the buffers [bytes]."""
 
     group: str
-    call: Call
+    call: CollectiveCall
     ranks: float
     stride: float
     nbytes: NDArray[np.float64]
 
 
-class Stage(NamedTuple):
+class AlikeRanks(NamedTuple):
     """Ranks of the pipeline that are alike, with all that they run: of a valley or of two directions, stages of both halves.
 
     Parameters
@@ -95,7 +95,9 @@ class Stage(NamedTuple):
 DISPATCH = "deduplicated all-to-all"
 
 
-def _coded(call: Call, factors: Factors, ranks: float, settings: Settings) -> list[tuple[str, NDArray[np.float64]]]:
+def _coded(
+    call: CollectiveCall, factors: LowRankSizes, ranks: float, settings: Settings
+) -> list[tuple[str, NDArray[np.float64]]]:
     """Collectives that sum the compressed gradients of each bucket, in order, with the buffers of each [bytes]."""
     made = compression.payload_of(as_number(call.elements.astype(float)), factors, ranks, settings)
     parts = (
@@ -106,7 +108,7 @@ def _coded(call: Call, factors: Factors, ranks: float, settings: Settings) -> li
     return [(name, nbytes) for name, nbytes in sizes if nbytes.any()]
 
 
-class Book:
+class TransactionPricer:
     """Prices the transactions of a step, stage by stage.
 
     Parameters
@@ -116,7 +118,7 @@ class Book:
     rule : by which gradients and weights are put into buckets; the framework's own if None
     """
 
-    def __init__(self, question: Question, plan: Plan, rule: Rule | None = None) -> None:
+    def __init__(self, question: Question, plan: Plan, rule: BucketRule | None = None) -> None:
         self.question, self.asked = question, plan
         self.rule = rule_of_plan(question, plan) if rule is None else rule
         self.model, self.settings, self.plan, self.network, self.software, self.device = question.inputs(plan)
@@ -124,24 +126,24 @@ class Book:
         self.micro_batches = float(layout.micro_batches(self.settings, self.plan))
         self.updates = float(schedules.updates(self.plan.schedule, self.micro_batches))
         self.passes = self.micro_batches / float(schedules.weight_copies(self.plan.schedule))
-        self.folded, self.two_way = (bool(ask(self.plan.schedule)) for ask in (schedules.folded, schedules.two_way))
+        self.folded, self.two_way = (bool(ask(self.plan.schedule)) for ask in (schedules.v_shaped, schedules.bidirectional))
         self.rows: list[Transaction] = []
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[AlikeRanks, ...]:
         """The kinds of ranks of the pipeline; for those between stands the first with most layers with experts, and of all."""
         p, model = self.asked.pipeline_parallel, self.question.model
         ranks = self.asked.gpus // p
         if p == 1:
-            return (Stage("only", tuple(range(model.layers)), True, True, ranks),)
+            return (AlikeRanks("only", tuple(range(model.layers)), True, True, ranks),)
         valley = self.folded and not self.two_way
         alike = not self.settings.framework.balanced_stages and model.expert_layers in (0, model.layers)
         others = map(self.held, range(1, 2 if alike else max(p - 1, 2)))
         between = max(others, key=lambda layers: (sum(map(model.has_experts, layers)), len(layers)))
-        inner = Stage("middle", between, False, False, (p - 2) * ranks, (p - 3) * self.two_way)
+        inner = AlikeRanks("middle", between, False, False, (p - 2) * ranks, (p - 3) * self.two_way)
         return (
-            Stage("first", self.held(0), True, self.folded, ranks, (p - 1) * self.two_way), *((inner,) if p > 2 else ()),
-            Stage("last", self.held(p - 1), self.two_way, not valley, ranks, (p - 1) * self.two_way),
+            AlikeRanks("first", self.held(0), True, self.folded, ranks, (p - 1) * self.two_way), *((inner,) if p > 2 else ()),
+            AlikeRanks("last", self.held(p - 1), self.two_way, not valley, ranks, (p - 1) * self.two_way),
         )  # fmt: skip
 
     def held(self, rank: int) -> tuple[int, ...]:
@@ -223,7 +225,7 @@ class Book:
             return load[0] + load[1]
         return PRICES[collective][1](sizes, ranks)
 
-    def layers_of(self, stage: Stage) -> tuple[float, float]:
+    def layers_of(self, stage: AlikeRanks) -> tuple[float, float]:
         """Layers with a dense MLP and with routed experts, multi-token-prediction modules included."""
         model = self.question.model
         experts = sum(map(model.has_experts, stage.layers))
@@ -231,7 +233,7 @@ class Book:
         sparse = deep * (model.expert_layers > 0)
         return float(len(stage.layers) - experts + deep - sparse), float(experts + sparse)
 
-    def activations(self, stage: Stage) -> None:
+    def activations(self, stage: AlikeRanks) -> None:
         """What the layers and the boundaries of a stage exchange."""
         model, settings, plan, m = self.model, self.settings, self.plan, self.passes
         dense, sparse = self.layers_of(stage)
@@ -261,7 +263,7 @@ class Book:
             count = self.micro_batches * made
             self.add(stage.name, phase, "pipeline", "send", plan.pipeline, plan.pipeline_stride, crossing, count)
 
-    def _context(self, stage: Stage, phase: str, layers: float) -> None:
+    def _context(self, stage: AlikeRanks, phase: str, layers: float) -> None:
         """Keys and values in turns around a ring or gathered at once, or positions for heads, as often as layers pass."""
         model, settings, plan = self.model, self.settings, self.plan
         keys, queries = (0.5 * of(model, settings, plan) for of in (communication.context_message, communication.query_message))
@@ -276,7 +278,7 @@ class Book:
         else:
             self.add(*group, "send", *ranks, 2.0 * keys, (1.0 + backward) * (plan.context - 1.0) * layers)
 
-    def sends(self, stage: Stage) -> dict[str, float]:
+    def sends(self, stage: AlikeRanks) -> dict[str, float]:
         """Messages of a micro-batch that a rank sends each way."""
         schedule, chunks = self.plan.schedule, self.plan.virtual_stages
         each = float(schedules.crossings(schedule, chunks))
@@ -284,7 +286,7 @@ class Book:
         forward = 0.5 if self.folded else float(stage.name == "last")
         return {"forward": each - lacking * forward, "backward": each - lacking * (1.0 - forward)}
 
-    def _experts(self, stage: Stage, phase: str, passes: float) -> None:
+    def _experts(self, stage: AlikeRanks, phase: str, passes: float) -> None:
         if not passes:
             return
         plan, nbytes = self.plan, communication.expert_message(self.model, self.settings, self.plan)
@@ -294,7 +296,7 @@ class Book:
         for name in ("all-gather", "reduce-scatter"):
             self.add(stage.name, phase, "expert tensor", name, plan.expert_tensor, plan.tensor_stride, nbytes, passes)
 
-    def tensors(self, stage: Stage) -> LocalTensors:
+    def tensors(self, stage: AlikeRanks) -> LocalTensors:
         """Tensors of a rank of a stage."""
         plan = self.asked
         return stage_tensors(
@@ -310,7 +312,7 @@ class Book:
             ("expert data", held.routed, float(communication.expert_ranks(plan)), float(plan.expert * plan.expert_tensor)),
         )
 
-    def synchronisation(self, stage: Stage) -> list[Exchanged]:
+    def synchronisation(self, stage: AlikeRanks) -> list[Exchanged]:
         """What sums a stage's gradients and gathers its weights."""
         plan, settings, held = self.plan, self.settings, self.tensors(stage)
         found = []
@@ -318,7 +320,7 @@ class Book:
         for group, kept, ranks, stride in self.holders(held):
             if ranks <= 1.0 or not kept.any():
                 continue
-            shard = communication.sharing(ranks, plan)
+            shard = communication.shard_group_size(ranks, plan)
             context = Context(
                 int(ranks), int(shard), int(self.asked.zero_stage or 0), settings.widths.reduce,
                 bool(settings.overlap.gradients), stage.embedding, int(plan.virtual_stages) * (1 + self.folded),
@@ -342,7 +344,7 @@ class Book:
                 ]
         return found
 
-    def factors(self, stage: Stage, group: str, routed: float) -> Factors:
+    def factors(self, stage: AlikeRanks, group: str, routed: float) -> LowRankSizes:
         """What PowerSGD makes of all gradients of a group of a stage, which for `routed` experts has so many."""
         rank = self.settings.compression.rank
         if group == "expert data":
@@ -351,12 +353,12 @@ class Book:
         places = float(len(stage.layers)), float(experts), float(stage.embedding), float(stage.head)
         return low_rank.stage_factors(self.model, self.plan, *places, rank)
 
-    def copies(self, stage: Stage, ranks: float) -> float:
+    def copies(self, stage: AlikeRanks, ranks: float) -> float:
         """What copies of gathered weights take by tensor, beyond one by rank [s]."""
         pieces = synchronisation.pieces_of_rank(self.settings, float(len(stage.layers)))
         return float(pieces - 1.0) * float(communication.piece_copies(ranks, self.software))
 
-    def summed_elsewhere(self, stage: Stage) -> float:
+    def summed_elsewhere(self, stage: AlikeRanks) -> float:
         """What a rank sends of gradients in a step that servers, levels or rare averages sum, not all-reduces [bytes]."""
         held, width = self.tensors(stage), self.settings.widths.reduce * self.settings.trainable
         sent = 0.0
@@ -366,7 +368,7 @@ class Book:
             sent += self.updates * float(one)
         return sent
 
-    def states(self, stage: Stage) -> None:
+    def states(self, stage: AlikeRanks) -> None:
         """What a stage exchanges of gradients and weights."""
         plan, opposite = self.plan, float(communication.opposite_stride(self.plan, self.network))
         for group, call, ranks, stride, nbytes in self.synchronisation(stage):
@@ -379,14 +381,14 @@ class Book:
             table = self.settings.widths.reduce * self.model.vocabulary.size * self.model.hidden / plan.tensor
             self.add(stage.name, "gradient sync", "embedding", "all-reduce", 2.0, apart, table, self.updates, opposite)
         if stage.twin:
-            held, shards = self.tensors(stage), communication.shards(plan)
+            held, shards = self.tensors(stage), communication.shard_groups(plan)
             kept = sum(held.numel[held.routed == routed].sum() / shard for routed, shard in enumerate(shards))
             kept_bytes = self.settings.widths.reduce * self.settings.trainable * float(kept)
             apart = stage.twin * plan.pipeline_stride
             self.add(stage.name, "gradient sync", "twin", "all-reduce", 2.0, apart, kept_bytes, 1.0, opposite)
 
 
-def rule_of_plan(question: Question, plan: Plan) -> Rule:
+def rule_of_plan(question: Question, plan: Plan) -> BucketRule:
     """The rule of a question's framework, with the sizes of buckets that its plan asks for.
 
     Parameters
@@ -401,7 +403,7 @@ def rule_of_plan(question: Question, plan: Plan) -> Rule:
         return rules.OneBucket()
     bucket = None if plan.bucket_bytes is None else max(int(plan.bucket_bytes // widths.reduce), 1)
     prefetch = None if plan.prefetch_bytes is None else max(int(plan.prefetch_bytes // widths.stored), 1)
-    rule: Rule = rules.rule_of(question.framework.buckets, int(plan.zero_stage or 0), bucket, prefetch)
+    rule: BucketRule = rules.rule_of(question.framework.buckets, int(plan.zero_stage or 0), bucket, prefetch)
     if isinstance(rule, rules.DistributedDataParallel) and plan.bucket_bytes is not None:
         rule = dataclasses.replace(rule, cap=float(plan.bucket_bytes))
     return rule
@@ -424,7 +426,7 @@ def exchanged_bytes(question: Question, plan: Plan) -> float:
     return max(book.sent.values())
 
 
-class _Sent(Book):
+class _Sent(TransactionPricer):
     """Counts what ranks send, and prices nothing."""
 
     def __init__(self, question: Question, plan: Plan) -> None:

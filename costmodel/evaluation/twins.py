@@ -6,7 +6,7 @@ import bisect
 from collections.abc import Mapping, Sequence
 
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.evaluation.selection import Found
+from costmodel.evaluation.selection import EvaluatedRow
 
 TWIN = 1e-3
 """Share of time and of memory by which twins may differ."""
@@ -14,7 +14,7 @@ WITH_TWINS = 4
 """Plans kept for each row of a ranking, as a row may stand for several."""
 
 
-def groups_of_twins(found: Sequence[Found], choices: Sequence[Mapping[str, object]]) -> list[list[Found]]:
+def groups_of_twins(found: Sequence[EvaluatedRow], choices: Sequence[Mapping[str, object]]) -> list[list[EvaluatedRow]]:
     """Plans in groups of twins, the fastest of each first, the groups by their fastest.
 
     Twins take the time and the memory of the first of their group within `TWIN`, and each differs from another of the group
@@ -25,11 +25,11 @@ def groups_of_twins(found: Sequence[Found], choices: Sequence[Mapping[str, objec
     found : the fastest first
     choices : of each `Found.choice`, what plans of it have in common
     """
-    groups: list[list[Found]] = []
+    groups: list[list[EvaluatedRow]] = []
     times: list[float] = []
     made: dict[int, Row] = {}
 
-    def features(one: Found) -> Row:
+    def features(one: EvaluatedRow) -> Row:
         if id(one) not in made:
             made[id(one)] = {**one.values, **{f"choice.{name}": value for name, value in choices[one.choice].items()}}
         return made[id(one)]
@@ -48,7 +48,7 @@ def groups_of_twins(found: Sequence[Found], choices: Sequence[Mapping[str, objec
     return groups
 
 
-def led_by(first: Found, rows: Sequence[list[Found]]) -> list[list[Found]]:
+def led_by(first: EvaluatedRow, rows: Sequence[list[EvaluatedRow]]) -> list[list[EvaluatedRow]]:
     """Rows of a ranking with the one that holds a plan put first, and the plan first in it.
 
     Parameters

@@ -156,11 +156,11 @@ def fullest_stage(
     """
     question = model, settings, plan, network, software, memory.layer_kinds(model, settings, plan, software)
     first, last, one, two, three, four = layout.places(model, settings, plan)
-    fullest = memory.fuller(_bill(*question, first, micro_batches), _bill(*question, one, micro_batches))
-    fullest = memory.fuller(fullest, _bill(*question, two, micro_batches))
-    fullest = memory.fuller(fullest, _bill(*question, three, micro_batches))
-    fullest = memory.fuller(fullest, _bill(*question, four, micro_batches))
-    return memory.fuller(fullest, _bill(*question, last, micro_batches))
+    fullest = memory.larger_memory(_bill(*question, first, micro_batches), _bill(*question, one, micro_batches))
+    fullest = memory.larger_memory(fullest, _bill(*question, two, micro_batches))
+    fullest = memory.larger_memory(fullest, _bill(*question, three, micro_batches))
+    fullest = memory.larger_memory(fullest, _bill(*question, four, micro_batches))
+    return memory.larger_memory(fullest, _bill(*question, last, micro_batches))
 
 
 def _bill(
@@ -169,4 +169,4 @@ def _bill(
 ) -> Memory:  # fmt: skip
     """The bill of a rank with what compression holds."""
     bill = memory.place_bill(model, settings, plan, network, software, kinds, place, micro_batches)
-    return memory.buffered(bill, buffer_bytes(model, settings, plan, place), software)
+    return memory.with_buffers(bill, buffer_bytes(model, settings, plan, place), software)

@@ -75,9 +75,9 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
     # dealt by cost, all layers may be on the stages before the last but one: a head that costs as much as several stages
     before = layout.dealt_layers(model, plan, ops.maximum(plan.pipeline - 2.0, 1.0))
     dealt_out = settings.framework.balanced_stages * ops.where((plan.pipeline > 2.0) & (before >= model.layers), 1.0, 0.0)
-    in_chunks, rounds = schedules.chunked(plan.schedule), schedules.rounds(plan.schedule)
-    unfilled = schedules.unfilled(plan.schedule, plan.pipeline, micro_batches)
-    uneven = schedules.folded(plan.schedule) * settings.framework.balanced_stages
+    in_chunks, rounds = schedules.chunked(plan.schedule), schedules.grouped_by_stages(plan.schedule)
+    unfilled = schedules.outside_closed_form(plan.schedule, plan.pipeline, micro_batches)
+    uneven = schedules.v_shaped(plan.schedule) * settings.framework.balanced_stages
     piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
     ranks = plan.data * plan.context
     heads_exchanged = settings.kernels.exchanged_heads * ops.where(plan.context > 1.0, 1.0, 0.0)

@@ -485,7 +485,7 @@ class Work(NamedTuple):
     again: Number  # forward work of the modules that the backward pass runs again
 
 
-class Moved(NamedTuple):
+class LayerTraffic(NamedTuple):
     """What the kernels between a layer's products read and write in a forward pass [bytes]; its MLP is one or the other.
 
     Only `shared_inputs` is of the backward pass.
@@ -542,7 +542,7 @@ class Layer(NamedTuple):
     total_weight: Number  # pass by weights, with its share of what the backward pass waits for the host
 
 
-class Factors(NamedTuple):
+class LowRankSizes(NamedTuple):
     """What PowerSGD makes of the gradients of weight matrices [elements]."""
 
     left: Number  # of P
@@ -552,7 +552,7 @@ class Factors(NamedTuple):
     flop: Number
 
 
-class Part(NamedTuple):
+class ExchangeTime(NamedTuple):
     """An exchange: alone on the network, and at the least by its bytes on its links [s]."""
 
     time: Number

@@ -6,16 +6,16 @@ from costmodel.arithmetic import ops
 from costmodel.formulas.network import communication
 from costmodel.formulas.quantities import (
     DeviceNumbers,
+    ExchangeTime,
     Layer,
     ModelNumbers,
     NetworkNumbers,
     Number,
-    Part,
     PlanNumbers,
     Settings,
     Software,
 )
-from costmodel.formulas.synchronisation import holders, layer_units, stage_synchronisation
+from costmodel.formulas.synchronisation import layer_units, replica_groups, stage_synchronisation
 from costmodel.formulas.training_step import layer_pass
 from costmodel.formulas.transformer import layer
 
@@ -38,11 +38,12 @@ def stage_pass(
     """
     one, forward, data, weight = _computed(model, settings, plan, network, software, device, layers, first, last)
     width = settings.widths.reduce * settings.trainable
-    together = holders(plan, settings, network, software)
+    together = replica_groups(plan, settings, network, software)
     units = layer_units(model, settings, plan, *together)
     experts = layers * (model.experts.layers / model.layers)
     moved = stage_synchronisation(
-        model, settings, plan, software, *together, one, units, Part(0.0, 0.0), layers, experts, first, last, chunks, width, width
+        model, settings, plan, software, *together, one, units, ExchangeTime(0.0, 0.0),
+        layers, experts, first, last, chunks, width, width
     )
     return forward + moved.forward, ops.maximum(data + moved.backward - moved.weight, 0.0), weight + moved.weight
 

@@ -18,11 +18,11 @@ from costmodel.arithmetic import ops
 from costmodel.formulas.network import collectives, communication
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import (
+    ExchangeTime,
     Layer,
     ModelNumbers,
     NetworkNumbers,
     Number,
-    Part,
     PlanNumbers,
     Settings,
     Software,
@@ -34,51 +34,52 @@ TENSORS_OF_LAYER = 6.0
 """Two norms and four matrices, where queries, keys and values are one, and gate and up."""
 
 
-class Units(NamedTuple):
+class LayerExchanges(NamedTuple):
     """A layer's weights gathered for a forward and for a backward pass, and its gradients summed."""
 
-    forward: Part
-    backward: Part
-    summed: Part
+    forward: ExchangeTime
+    backward: ExchangeTime
+    summed: ExchangeTime
 
 
-def together(part: Part, beside: Part) -> Part:
-    """Two exchanges side by side, each on a stream of its own, `Part`: the slower, or both where they fill the links.
+def concurrent(part: ExchangeTime, beside: ExchangeTime) -> ExchangeTime:
+    """Two exchanges side by side, each on a stream of its own, `ExchangeTime`: the slower, or both where they fill the links.
 
     Parameters
     ----------
-    part, beside : `Part`
+    part, beside : `ExchangeTime`
     """
     load = part.load + beside.load
-    return Part(ops.maximum(ops.maximum(part.time, beside.time), load), load)
+    return ExchangeTime(ops.maximum(ops.maximum(part.time, beside.time), load), load)
 
 
-def last_of(part: Part, calls: Number, beside: Part, others: Number) -> Number:
+def last_of(part: ExchangeTime, calls: Number, beside: ExchangeTime, others: Number) -> Number:
     """Time of the last of so many calls each of two exchanges side by side, which no pass is left to hide [s].
 
     Parameters
     ----------
-    part, beside : `Part`, all calls of each
+    part, beside : `ExchangeTime`, all calls of each
     calls, others : of equal size in each
 
     Examples
     --------
-    >>> last_of(Part(8.0, 4.0), 4.0, Part(9.0, 3.0), 3.0)
+    >>> last_of(ExchangeTime(8.0, 4.0), 4.0, ExchangeTime(9.0, 3.0), 3.0)
     3.0
     """
-    return together(Part(part.time / calls, part.load / calls), Part(beside.time / others, beside.load / others)).time
+    one, other = ExchangeTime(part.time / calls, part.load / calls), ExchangeTime(beside.time / others, beside.load / others)
+    return concurrent(one, other).time
 
 
-class Groups(NamedTuple):
+class ReplicaGroups(NamedTuple):
     """Ranks that hold the same weights: those that sum a gradient by scattering it, its copies, those that gather weights."""
 
     ranks: Number
     shard: Number  # ranks over which a sum is scattered
-    scattering: collectives.Links
+    scattering: collectives.GroupLinks
     copies: Number
-    copying: collectives.Links
+    copying: collectives.GroupLinks
     gatherers: Number
-    gathering: collectives.Links
+    gathering: collectives.GroupLinks
     slowness: Number  # of gathers and scatters: over the time of the collective
     scattered: Number  # copies of the ranks' parts, for a sum that is scattered [s]
     gathered: Number  # and for a gather
@@ -86,8 +87,8 @@ class Groups(NamedTuple):
 
 def groups(
     ranks: Number, stride: Number, plan: PlanNumbers, settings: Settings, network: NetworkNumbers, software: Software,
-) -> Groups:  # fmt: skip
-    """The groups among ranks that hold the same weights, `Groups`.
+) -> ReplicaGroups:  # fmt: skip
+    """The groups among ranks that hold the same weights, `ReplicaGroups`.
 
     Parameters
     ----------
@@ -95,10 +96,10 @@ def groups(
     plan, settings, network, software : `PlanNumbers`, `Settings`, `NetworkNumbers`, `Software`
     """
     whole = settings.buckets.all_reduced * plan.shard_optimizer * (1.0 - plan.shard_weights)
-    gatherers = communication.sharing(ranks, plan)
+    gatherers = communication.shard_group_size(ranks, plan)
     shard = ops.where((settings.compression.kind > 0.5) | (whole > 0.5), 1.0, gatherers)
     copies = ranks / shard
-    return Groups(
+    return ReplicaGroups(
         ranks, shard, collectives.group_links(shard, stride, network, software), copies,
         collectives.group_links(copies, stride * shard, network, software), gatherers,
         collectives.group_links(gatherers, stride, network, software), 1.0 / software.network.sharding_quality,
@@ -106,8 +107,8 @@ def groups(
     )  # fmt: skip
 
 
-def reduction(nbytes: Number, calls: Number, group: Groups) -> Part:
-    """Sum of gradients, in so many calls of equal size, `Part`.
+def reduction(nbytes: Number, calls: Number, group: ReplicaGroups) -> ExchangeTime:
+    """Sum of gradients, in so many calls of equal size, `ExchangeTime`.
 
     A reduce-scatter over the ranks that shard the states, then an all-reduce of the shard over the copies: over one rank
     plain data parallelism, over all of them ZeRO, between the two HSDP.
@@ -116,7 +117,7 @@ def reduction(nbytes: Number, calls: Number, group: Groups) -> Part:
     ----------
     nbytes : of all of them on this rank
     calls : how many
-    group : `Groups`
+    group : `ReplicaGroups`
 
     References
     ----------
@@ -128,22 +129,22 @@ def reduction(nbytes: Number, calls: Number, group: Groups) -> Part:
     scatter = group.slowness * collectives.all_gather_over(one, group.scattering) + group.scattered
     reduce = collectives.all_reduce_over(one / group.shard, group.copying)
     load = group.scattering.piece * nbytes + 2.0 * group.copying.piece * kept
-    return Part(many * (scatter + reduce), load)
+    return ExchangeTime(many * (scatter + reduce), load)
 
 
-def gathering(nbytes: Number, calls: Number, group: Groups, pieces: Number = 1.0) -> Part:
-    """Gather of sharded weights, in so many calls of equal size, `Part`.
+def gathering(nbytes: Number, calls: Number, group: ReplicaGroups, pieces: Number = 1.0) -> ExchangeTime:
+    """Gather of sharded weights, in so many calls of equal size, `ExchangeTime`.
 
     Parameters
     ----------
     nbytes : on this rank, gathered
     calls : how many
-    group : `Groups`
+    group : `ReplicaGroups`
     pieces : of each rank, which are copied one by one
     """
     many = ops.maximum(calls, 1e-9)
     each = group.slowness * collectives.all_gather_over(nbytes / many, group.gathering) + pieces * group.gathered
-    return Part(many * each, group.gathering.piece * nbytes)
+    return ExchangeTime(many * each, group.gathering.piece * nbytes)
 
 
 def pieces_of_rank(settings: Settings, layers: Number) -> Number:
@@ -174,7 +175,7 @@ def padding(rows: Number, shard: Number, padded: Number) -> Number:
     return ops.where(padded > 0.0, shard * ops.ceil_div(rows, shard) / rows, 1.0)
 
 
-def filled(elements: Number, tensor: Number, cap: Number, overshoot: Number) -> Number:
+def bucket_count(elements: Number, tensor: Number, cap: Number, overshoot: Number) -> Number:
     """Buckets that tensors of one size fill, on average where the cap lies between two tensors.
 
     Parameters
@@ -186,23 +187,23 @@ def filled(elements: Number, tensor: Number, cap: Number, overshoot: Number) -> 
 
     Examples
     --------
-    >>> filled(100.0, 1.0, 10.0, 0.0), filled(100.0, 25.0, 10.0, 0.5)
+    >>> bucket_count(100.0, 1.0, 10.0, 0.0), bucket_count(100.0, 25.0, 10.0, 0.5)
     (10.0, 4.0)
     """
     return elements / ops.maximum(tensor, cap + overshoot * tensor)
 
 
-def filled_by_equals(elements: Number, tensor: Number, cap: Number, overshoot: Number) -> Number:
+def bucket_count_of_equal_tensors(elements: Number, tensor: Number, cap: Number, overshoot: Number) -> Number:
     """Buckets that tensors of one size fill, where no other lies between: as many whole ones to each as the cap lets in.
 
     Parameters
     ----------
-    elements, tensor, cap, overshoot : as of `filled`
+    elements, tensor, cap, overshoot : as of `bucket_count`
 
     Examples
     --------
-    >>> filled_by_equals(90.0, 9.0, 10.0, 0.5), filled_by_equals(90.0, 9.0, 10.0, -0.5), filled_by_equals(90.0, 9.0, 5.0, 0.5)
-    (5.0, 10.0, 10.0)
+    >>> [bucket_count_of_equal_tensors(90.0, 9.0, cap, over) for cap, over in ((10.0, 0.5), (10.0, -0.5), (5.0, 0.5))]
+    [5.0, 10.0, 10.0]
     """
     size = ops.maximum(tensor, 1.0)
     fitting = ops.where(overshoot > 0.0, ops.ceil(cap / size), -ops.ceil(-cap / size))
@@ -219,16 +220,16 @@ def dense_buckets(
     model, plan : `ModelNumbers`, `PlanNumbers`
     layers : of the stage
     edge : elements of its embedding and head
-    cap, overshoot : as of `filled`
+    cap, overshoot : as of `bucket_count`
     """
     others, _ = layer.layer_parameters_apart(model, plan)
     attention = parameters.attention_parameters(model) / plan.tensor
     width = ops.where(model.experts.layers > 0.0, model.experts.shared_width, model.mlp.width)
     matrix = ops.maximum(model.hidden * width / plan.tensor, model.hidden)
-    of_attention = filled(layers * attention, 0.25 * attention, cap, overshoot)
-    of_mlp = filled(layers * ops.maximum(others - attention, 0.0), matrix, cap, overshoot)
+    of_attention = bucket_count(layers * attention, 0.25 * attention, cap, overshoot)
+    of_mlp = bucket_count(layers * ops.maximum(others - attention, 0.0), matrix, cap, overshoot)
     table = model.vocabulary.size * model.hidden / plan.tensor
-    return of_attention + of_mlp + filled(edge, table, cap, overshoot)
+    return of_attention + of_mlp + bucket_count(edge, table, cap, overshoot)
 
 
 def padded_attention(model: ModelNumbers, tensor: Number, shard: Number, padded: Number) -> Number:
@@ -306,9 +307,9 @@ def padded_layer(
 
 
 def layer_units(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, dense_group: Groups, routed_group: Groups
-) -> Units:
-    """A layer's weights gathered for a forward and for a backward pass, and its gradients summed, `Units`.
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, dense_group: ReplicaGroups, routed_group: ReplicaGroups
+) -> LayerExchanges:
+    """A layer's weights gathered for a forward and for a backward pass, and its gradients summed, `LayerExchanges`.
 
     A layer is one unit, or as many calls as the framework's buckets of that size. What is gathered ahead goes side by side on
     streams of its own; else experts are gathered when the pass has come to them.
@@ -316,7 +317,7 @@ def layer_units(
     Parameters
     ----------
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    dense_group, routed_group : `Groups` of what lies outside and in the routed experts
+    dense_group, routed_group : `ReplicaGroups` of what lies outside and in the routed experts
     """
     rule, widths = settings.buckets, settings.widths
     others, experts = padded_layer(model, plan, rule.padded, dense_group.gatherers, routed_group.gatherers)
@@ -324,26 +325,26 @@ def layer_units(
     whole = (1.0 - plan.shard_weights) * rule.units_second + plan.shard_weights * rule.units_third > 0.0
     matrix = model.hidden * model.experts.width / plan.expert_tensor
     fetched = ops.where(whole, 1.0, dense_buckets(model, plan, 1.0, 0.0, rule.prefetched, 0.5))
-    routed_fetched = ops.where(whole, 1.0, filled_by_equals(experts, matrix, rule.prefetched, 0.5))
+    routed_fetched = ops.where(whole, 1.0, bucket_count_of_equal_tensors(experts, matrix, rule.prefetched, 0.5))
     summed = ops.where(whole, 1.0, dense_buckets(model, plan, 1.0, 0.0, rule.elements, rule.overshoot))
-    routed_summed = ops.where(whole, 1.0, filled_by_equals(experts, matrix, rule.elements, rule.overshoot))
+    routed_summed = ops.where(whole, 1.0, bucket_count_of_equal_tensors(experts, matrix, rule.elements, rule.overshoot))
     stored = adapters.gathered_width(settings, plan)
     attended = gathering(stored * others, fetched, dense_group)
     routed = gathering(stored * experts, routed_fetched, routed_group)
-    ahead = together(attended, routed)
+    ahead = concurrent(attended, routed)
     one_by_one = attended.time + routed.time
-    forward = Part(ops.where(settings.overlap.parameters > 0.0, ahead.time, one_by_one), ahead.load)
+    forward = ExchangeTime(ops.where(settings.overlap.parameters > 0.0, ahead.time, one_by_one), ahead.load)
     again = gathered_again(model, settings, plan)
     repeated = ops.where(again > 0.0, 1.0, 0.0)
     more = gathering(again * stored * others, fetched, dense_group)
     more_routed = gathering(again * stored * experts, routed_fetched, routed_group)
-    beside = together(more, more_routed)
+    beside = concurrent(more, more_routed)
     load = ahead.load + repeated * beside.load
-    backward = Part(ops.where(
+    backward = ExchangeTime(ops.where(
         settings.overlap.gradients > 0.0, ahead.time + repeated * beside.time,
         one_by_one + repeated * (more.time + more_routed.time),
     ), load)  # fmt: skip
-    return Units(forward, backward, together(
+    return LayerExchanges(forward, backward, concurrent(
         reduction(width * others, summed, dense_group), reduction(width * experts, routed_summed, routed_group)
     ))  # fmt: skip
 
@@ -375,10 +376,10 @@ def gathered_again(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     return ops.where(settings.buckets.reused > 0.0, plan.recompute_layers * released, 0.0)
 
 
-def holders(
+def replica_groups(
     plan: PlanNumbers, settings: Settings, network: NetworkNumbers, software: Software
-) -> tuple[Groups, Groups]:
-    """Groups of the ranks that hold the same dense weights, and the same routed experts, `Groups` of each.
+) -> tuple[ReplicaGroups, ReplicaGroups]:
+    """Groups of the ranks that hold the same dense weights, and the same routed experts, `ReplicaGroups` of each.
 
     Parameters
     ----------
@@ -393,8 +394,8 @@ def holders(
 def other_systems(
     dense_bytes: Number, routed_bytes: Number, settings: Settings, plan: PlanNumbers, network: NetworkNumbers,
     software: Software,
-) -> Part:  # fmt: skip
-    """Sum of gradients by servers, by levels or every so many steps, as `communication.sum_over_copies` has it, `Part`;
+) -> ExchangeTime:  # fmt: skip
+    """Sum of gradients by servers, by levels or every so many steps, as `communication.sum_over_copies` has it, `ExchangeTime`;
     nothing where they are all-reduced.
 
     Parameters
@@ -406,10 +407,10 @@ def other_systems(
     apart = plan.expert * plan.expert_tensor
     time, _ = communication.sum_over_copies(dense_bytes, ranks, plan.data_stride, settings, network, software)
     routed_time, _ = communication.sum_over_copies(routed_bytes, few, apart, settings, network, software)
-    return Part(ops.where(settings.synchronisation.kind > 0.5, time + routed_time, 0.0), 0.0)
+    return ExchangeTime(ops.where(settings.synchronisation.kind > 0.5, time + routed_time, 0.0), 0.0)
 
 
-class _Hiding(NamedTuple):
+class _OverlapWindow(NamedTuple):
     """Passes of a layer beside which exchange goes on [s], and the share of them that hides it."""
 
     forward: Number
@@ -420,7 +421,7 @@ class _Hiding(NamedTuple):
     beside: Number  # of a backward pass
 
 
-class _Each(NamedTuple):
+class _PerMicroBatch(NamedTuple):
     """Exchange for every micro-batch [s]: in all and hidden, and what a pass by weights waits for."""
 
     forward: Number
@@ -430,11 +431,11 @@ class _Each(NamedTuple):
     weight: Number
 
 
-def _hiding(settings: Settings, plan: PlanNumbers, software: Software, body: Layer) -> _Hiding:
+def _hiding(settings: Settings, plan: PlanNumbers, software: Software, body: Layer) -> _OverlapWindow:
     """What a layer's passes hide of the exchange beside them."""
     split = schedules.splits_backward(plan.schedule)
     backward = body.total - body.total_forward
-    return _Hiding(
+    return _OverlapWindow(
         body.total_forward, backward, ops.where(split > 0.0, backward - body.total_weight, backward),
         ops.where(split > 0.0, body.total_weight, backward), settings.overlap.parameters * software.overlap.parameters,
         settings.overlap.gradients * software.overlap.gradients,
@@ -442,7 +443,8 @@ def _hiding(settings: Settings, plan: PlanNumbers, software: Software, body: Lay
 
 
 def _stage_buckets(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, dense_group: Groups, routed_group: Groups, layers: Number,
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, dense_group: ReplicaGroups,
+    routed_group: ReplicaGroups, layers: Number,
     routed: Number, edge: Number, first: Number, last: Number, chunks: Number,
 ) -> tuple[Number, Number]:  # fmt: skip
     """Buckets that a stage's gradients fill, outside and in the routed experts; a sharded embedding that two stages hold has one
@@ -456,12 +458,12 @@ def _stage_buckets(
     parts = ops.where(rule.first_stage_only > 0.0, chunks, 1.0)
     cut = ops.maximum(dense_buckets(model, plan, layers, (1.0 - own) * edge, cap, rule.overshoot) / parts, 1.0)
     matrix = model.hidden * model.experts.width / plan.expert_tensor
-    cut_routed = ops.maximum(filled_by_equals(routed, matrix, routed_cap, rule.overshoot) / parts, 1.0)
+    cut_routed = ops.maximum(bucket_count_of_equal_tensors(routed, matrix, routed_cap, rule.overshoot) / parts, 1.0)
     return ops.where(single > 0.0, 1.0, cut) + own + parts - 1.0, ops.where(single > 0.0, 1.0, cut_routed) + parts - 1.0
 
 
 def _padded_edge(
-    model: ModelNumbers, plan: PlanNumbers, group: Groups, padded: Number, edge: Number, tables: Number
+    model: ModelNumbers, plan: PlanNumbers, group: ReplicaGroups, padded: Number, edge: Number, tables: Number
 ) -> Number:
     """Elements around a stage's layers, the rows of its so many tables of the vocabulary padded; positions and norms are not."""
     rows = model.vocabulary.size / plan.tensor
@@ -470,9 +472,10 @@ def _padded_edge(
 
 
 def _each_micro_batch(
-    settings: Settings, plan: PlanNumbers, units: Units, hiding: _Hiding, edge: tuple[Number, Number], bucket_time: Number,
+    settings: Settings, plan: PlanNumbers, units: LayerExchanges, hiding: _OverlapWindow, edge: tuple[Number,
+    Number], bucket_time: Number,
     early: Number, layers: Number, chunks: Number, tail: Number,
-) -> _Each:  # fmt: skip
+) -> _PerMicroBatch:  # fmt: skip
     """What the passes of every micro-batch gather and sum, unit by unit or in buckets, and what of it they hide.
 
     `edge` are the times to gather and to sum what lies around the layers, `tail` is 1 where that is behind them; `early` is the
@@ -512,15 +515,17 @@ def _each_micro_batch(
     second_hidden = ops.where(rule.units_second > 0.0, unit_hidden, bucket_hidden)
     gathered = third + second * rule.units_second
     third_weight = unit_time - chunks * behind * summed_hidden - tail_hidden
-    return _Each(
+    return _PerMicroBatch(
         gathered * forward_time, gathered * forward_hidden, third * third_time + second * second_time,
         third * third_hidden + second * second_hidden, split * (third * third_weight + second * (second_time - second_hidden)),
     )  # fmt: skip
 
 
 def stage_synchronisation(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, dense_group: Groups, routed_group: Groups,
-    body: Layer, units: Units, besides: Part, layers: Number, experts: Number, first: Number, last: Number, chunks: Number,
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, dense_group: ReplicaGroups,
+    routed_group: ReplicaGroups,
+    body: Layer, units: LayerExchanges, besides: ExchangeTime, layers: Number, experts: Number, first: Number,
+    last: Number, chunks: Number,
     dense_bytes: Number, routed_bytes: Number,
 ) -> Synchronised:  # fmt: skip
     """What a stage exchanges of its gradients and weights, and what of it its passes leave exposed, `Synchronised`.
@@ -528,7 +533,7 @@ def stage_synchronisation(
     Parameters
     ----------
     model, settings, plan, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`
-    dense_group, routed_group : of what lies outside and in the routed experts, `Groups`
+    dense_group, routed_group : of what lies outside and in the routed experts, `ReplicaGroups`
     body : a layer's pass, which hides exchange
     units : of `layer_units`
     besides : what the plan exchanges of gradients otherwise than by all-reducing them as they are
@@ -555,9 +560,9 @@ def stage_synchronisation(
     buckets, routed_buckets = ops.where(in_units > 0.0, in_units, cut), ops.where(in_units > 0.0, in_units, routed_cut)
     dense_sum = reduction(dense_bytes * dense, buckets, dense_group)
     routed_sum = reduction(routed_bytes * routed, routed_buckets, routed_group)
-    allreduced = together(dense_sum, routed_sum)
+    allreduced = concurrent(dense_sum, routed_sum)
     other = settings.synchronisation.kind > 0.5
-    scatter = Part(ops.where(other, 0.0, allreduced.time) + besides.time, allreduced.load)
+    scatter = ExchangeTime(ops.where(other, 0.0, allreduced.time) + besides.time, allreduced.load)
     last_sum = last_of(dense_sum, buckets, routed_sum, routed_buckets)
     summed_last = ops.where(other, 0.0, last_sum) + besides.time / buckets
     early = 1.0 - summed_last / ops.maximum(scatter.time, 1e-30)
@@ -566,7 +571,7 @@ def stage_synchronisation(
     routed_gathers = ops.where(in_buckets > 0.0, routed_buckets, 1.0)
     dense_gather = gathering(stored * dense, gathers, dense_group, pieces_of_rank(settings, copied))
     routed_gather = gathering(stored * routed, routed_gathers, routed_group)
-    gather = together(dense_gather, routed_gather)
+    gather = concurrent(dense_gather, routed_gather)
     gathered_early = 1.0 - last_of(dense_gather, gathers, routed_gather, routed_gathers) / ops.maximum(gather.time, 1e-30)
 
     # what lies around the layers, and every pass of a micro-batch by a chunk
@@ -582,7 +587,7 @@ def stage_synchronisation(
     # once a step, beside the last passes of each chunk
     once = 1.0 - sharded
     m = layout.micro_batches(settings, plan)
-    rounds = ops.where(schedules.rounds(plan.schedule) > 0.0, plan.pipeline, m)
+    rounds = ops.where(schedules.grouped_by_stages(plan.schedule) > 0.0, plan.pipeline, m)
     span = ops.where(chunks > 1.0, (1.0 + (chunks - 1.0) * rounds) / chunks, 1.0)
     averaged = ops.where(ops.equal(settings.synchronisation.kind, communication.LOCAL_SGD), 0.0, hiding.beside)
     beside = 1.0 - plan.shard_gradients  # deferred sums follow a stage's last pass, unit by unit

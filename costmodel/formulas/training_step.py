@@ -8,15 +8,15 @@ from costmodel.arithmetic import ops
 from costmodel.formulas import compute, gradients, synchronisation
 from costmodel.formulas.network import collectives, communication
 from costmodel.formulas.pipeline import layout, schedules
-from costmodel.formulas.pipeline.spans import Passes, span
+from costmodel.formulas.pipeline.spans import PassSpan, span
 from costmodel.formulas.quantities import (
     DeviceNumbers,
+    ExchangeTime,
     Layer,
     Memory,
     ModelNumbers,
     NetworkNumbers,
     Number,
-    Part,
     PlanNumbers,
     Settings,
     Software,
@@ -82,9 +82,9 @@ def layer_pass(
     products = repeats * work.forward + work.data + work.weight
     tensor_hidden = settings.overlap.tensor * ops.minimum(tensor, overlap.tensor * products)
     core = repeats * work.core_forward + work.core_backward
-    context_hidden = attention.in_turns(settings) * ops.minimum(context, overlap.context * core)
+    context_hidden = attention.is_ring(settings) * ops.minimum(context, overlap.context * core)
     computed = forward + again + data + weight
-    beside = ops.maximum(settings.overlap.experts, schedules.paired(plan.schedule))
+    beside = ops.maximum(settings.overlap.experts, schedules.pairs_directions(plan.schedule))
     # without a pipeline the first forward and the last backward pass have none beside them (NVIDIA/Megatron-LM@d98e8a6
     # megatron/core/pipeline_parallel/combined_1f1b.py)
     accompanied = 1.0 - ops.where(plan.pipeline > 1.0, 0.0, 1.0 / layout.micro_batches(settings, plan))
@@ -117,7 +117,7 @@ def layer_pass(
     graphs = settings.kernels.cuda_graphs > 0.0
     graph = ops.where(captured > 0.0, GRAPH_LAUNCH, 0.0)
     pace, calling = software.host.pace, calls * software.host.collective_call
-    hooks = launches.hooking(settings, model, plan)
+    hooks = launches.hook_time(settings, model, plan)
     launching_forward = graph + pace * (launched * software.host.forward + calling + hooks)
     host_forward = ops.where(graphs, GRAPH_LAUNCH, launching_forward)
     hooks_backward = (1.0 + plan.recompute_layers) * hooks
@@ -268,10 +268,10 @@ class _Slowest(NamedTuple):
     layers: Number
     time: Number
     every: Number  # of all ranks
-    front: Passes
-    inner: Passes
-    back: Passes
-    down: Passes  # of the first rank's first chunk, where it has the last too
+    front: PassSpan
+    inner: PassSpan
+    back: PassSpan
+    down: PassSpan  # of the first rank's first chunk, where it has the last too
     share: Number  # of a rank between, its first chunk's of two
 
 
@@ -377,8 +377,8 @@ def _ends(
     head_weight = head.weight + head.accumulate
     piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
     # a micro-batch that may enter at either end meets the embedding and the head of a rank half of the time
-    fold = piped * schedules.folded(plan.schedule)
-    mirrored = piped * schedules.two_way(plan.schedule)
+    fold = piped * schedules.v_shaped(plan.schedule)
+    mirrored = piped * schedules.bidirectional(plan.schedule)
     return _Ends(
         embed_forward, embed_backward, embed_forward + embed_backward + once,
         head_forward, head_backward, head_weight, head_forward + head_backward + head_weight + once, once,
@@ -399,10 +399,10 @@ def _synchronised(
     wire = summed.nbytes / ops.maximum(summed.dense, 1e-30)
     routed_wire = ops.where(summed.routed > 0.0, summed.routed_nbytes / ops.maximum(summed.routed, 1e-30), width)
     first, last, between = gradients.held_places(model, settings, plan)
-    together = synchronisation.holders(plan, settings, network, software)
+    together = synchronisation.replica_groups(plan, settings, network, software)
     units = synchronisation.layer_units(model, settings, plan, *together)
     systems = synchronisation.other_systems(summed.nbytes, summed.routed_nbytes, settings, plan, network, software)
-    besides = Part(systems.time + summed.encoded, systems.load)
+    besides = ExchangeTime(systems.time + summed.encoded, systems.load)
     question = model, settings, plan, software, *together, one, units, besides
     return _Stages(
         synchronisation.stage_synchronisation(
@@ -449,18 +449,18 @@ def _slowest(
     return _Slowest(
         at_front, at_back, is_middle, has_head, has_embedding, layers,
         ops.maximum(edge, is_middle * middle), every,
-        Passes(
+        PassSpan(
             first_layers * one.total_forward + ends.embedding_on_first * ends.embed_forward + ends.head_on_first * ahead
             + front.forward,
             first_layers * one.total_weight + ends.head_on_first * later + front.weight, first,
         ),
-        Passes(middle_layers * one.total_forward + inner.forward, middle_layers * one.total_weight + inner.weight, middle),
-        Passes(
+        PassSpan(middle_layers * one.total_forward + inner.forward, middle_layers * one.total_weight + inner.weight, middle),
+        PassSpan(
             last_layers * one.total_forward + ends.embedding_on_last * ends.embed_forward + ends.head_on_last * ahead
             + back.forward,
             last_layers * one.total_weight + ends.head_on_last * later + back.weight, last,
         ),
-        Passes(
+        PassSpan(
             half * one.total_forward + ends.embed_forward + 0.5 * front.forward, half * one.total_weight + 0.5 * front.weight,
             half * one.total + ends.embedding + 0.5 * at_ends[0],
         ),
@@ -509,17 +509,17 @@ def _filled(plan: PlanNumbers, slow: _Slowest, send: Number, exposed: Number, ha
     outer = both - missing
     taken = span(
         plan.schedule, p, v, m,
-        Passes(front.forward + (crossed - missing + exposed), front.weight, front.total + outer),
-        Passes(inner.forward + crossed, inner.weight, inner.total + both),
-        Passes(back.forward + (crossed - exposed), back.weight, back.total + outer),
-        Passes(down.forward + exposed, down.weight, down.total + exposed),
+        PassSpan(front.forward + (crossed - missing + exposed), front.weight, front.total + outer),
+        PassSpan(inner.forward + crossed, inner.weight, inner.total + both),
+        PassSpan(back.forward + (crossed - exposed), back.weight, back.total + outer),
+        PassSpan(down.forward + exposed, down.weight, down.total + exposed),
         slow.share, slow.every + (p * both - 2.0 * missing), exposed, send - exposed,
     )  # fmt: skip
     # where micro-batches enter at both ends, or none waits for a flush: ranks alike, those that fill and drain on average
     other = ops.where(p > 1.0, (slow.every - slow.time) / ops.maximum(slow.time * (p - 1.0), 1e-30), 1.0)
     around = schedules.bubble_two_way(plan.schedule, p, other * forward, other * data, other * weight)
     alike = around + 2.0 * (p - 1.0) * send
-    one_way = (1.0 - schedules.two_way(plan.schedule)) * schedules.flushes(plan.schedule)
+    one_way = (1.0 - schedules.bidirectional(plan.schedule)) * schedules.flushes(plan.schedule)
     idle = ops.where(one_way > 0.0, ops.maximum(taken - m * slow.time - handing, 0.0), alike)
     return _Filled(piped * idle, forward, data, weight)
 
@@ -532,21 +532,21 @@ def _after_passes(
     p, v, widths = plan.pipeline, plan.virtual_stages, settings.widths
     front, back, inner = stages
     piped = ops.where(p > 1.0, 1.0, 0.0)
-    fold = piped * schedules.folded(plan.schedule)
-    mirrored = piped * schedules.two_way(plan.schedule)
+    fold = piped * schedules.v_shaped(plan.schedule)
+    mirrored = piped * schedules.bidirectional(plan.schedule)
     apart = model.vocabulary.tied * piped * (1.0 - fold)
     table = widths.reduce * model.vocabulary.size * model.hidden / plan.tensor
     opposite = communication.opposite_stride(plan, network)
     tied = apart * collectives.all_reduce(table, 1.0 + piped, opposite, network, software)
-    shard, expert_shard = communication.shards(plan)
+    shard, expert_shard = communication.shard_groups(plan)
     width = widths.reduce * settings.trainable
     mirrored_bytes = mirrored * width * (summed.dense / shard + summed.routed / expert_shard)
     mirrored_time = collectives.all_reduce(mirrored_bytes, 1.0 + mirrored, opposite, network, software)
     # a stage further back ends its last backward pass, and begins its first forward pass, sooner or later than the first one
     backward_once = ops.where(schedules.splits_backward(plan.schedule) > 0.0, ops.maximum(filled.data - filled.weight, 0.0),
                               filled.data + filled.weight)  # fmt: skip
-    early = (backward_once / v + send) * (1.0 - schedules.staggered(plan.schedule)) * (1.0 - fold)
-    late = (filled.forward / v + send) * (1.0 - schedules.staggered(plan.schedule)) * (1.0 - fold)
+    early = (backward_once / v + send) * (1.0 - schedules.asynchronous(plan.schedule)) * (1.0 - fold)
+    late = (filled.forward / v + send) * (1.0 - schedules.asynchronous(plan.schedule)) * (1.0 - fold)
     between = ops.where(p > 2.0, 1.0, 0.0)
     ahead = settings.overlap.parameters
     reduce_inner = between * ops.maximum(inner.reduce - early, 0.0)
@@ -567,9 +567,9 @@ def _hidden_in_turn(settings: Settings, plan: PlanNumbers, stages: _Stages) -> N
     by which zero-bubble schedules drain, hide none. Of several chunks it is the first's and the last's that fill and drain.
     """
     _, back, inner = stages
-    p, chain = plan.pipeline, (1.0 - schedules.folded(plan.schedule)) * schedules.flushes(plan.schedule)
+    p, chain = plan.pipeline, (1.0 - schedules.v_shaped(plan.schedule)) * schedules.flushes(plan.schedule)
     m = layout.micro_batches(settings, plan)
-    of_chunks = 1.0 + (plan.virtual_stages - 1.0) * ops.where(schedules.rounds(plan.schedule) > 0.0, p, m)
+    of_chunks = 1.0 + (plan.virtual_stages - 1.0) * ops.where(schedules.grouped_by_stages(plan.schedule) > 0.0, p, m)
     piped, between = ops.where(p > 1.0, chain, 0.0), ops.where(p > 2.0, p - 2.0, 0.0)
     whole = 1.0 - schedules.splits_backward(plan.schedule)
     behind = whole * (back.reduce_hidden + between * inner.reduce_hidden) + back.gather_hidden + between * inner.gather_hidden
@@ -585,7 +585,7 @@ def _updating(
     The host launches them for every layer of a rank, however small its shards, or adapters, are; not where others update.
     """
     widths = settings.widths
-    shard, expert_shard = communication.shards(plan)
+    shard, expert_shard = communication.shard_groups(plan)
     updates = schedules.updates(plan.schedule, layout.micro_batches(settings, plan))
     once = ops.where(plan.shard_optimizer > 0.0, 1.0 / schedules.weight_copies(plan.schedule), 1.0)
     updated = once * settings.trainable * (summed.dense / shard + summed.routed / expert_shard)
@@ -596,7 +596,7 @@ def _updating(
     sharing_host = ops.minimum(network.node.size, plan.tensor * plan.context * plan.pipeline * plan.data)
     moved_on_host = (widths.gradient + widths.parameter) / device.host_bandwidth
     on_host = updates * updated * (moved_on_host + sharing_host * state_bytes / HOST_MEMORY_BANDWIDTH)
-    on_device = on_device + updates * update.kind_time(
+    on_device = on_device + updates * update.extra_update_time(
         model, settings, plan, software, device, layers, shard, expert_shard, updated
     )
     on_device = ops.maximum(on_device, updates * layers * software.host.pace * software.host.layer_update)

@@ -18,7 +18,7 @@ CHOSEN, MEASURED = "chosen", "measured"
 LIBRARIES = {"nccl": "NCCL", "rccl": "RCCL", "textbook": "the textbook"}
 
 
-class Curve(NamedTuple):
+class AlgorithmCurve(NamedTuple):
     """One algorithm: sizes [bytes], times [s], bus bandwidths [bytes/s], and the text of each point."""
 
     name: str
@@ -28,16 +28,16 @@ class Curve(NamedTuple):
     texts: tuple[str, ...]
 
 
-class Sweep(NamedTuple):
+class CollectiveSweep(NamedTuple):
     """What is shown: a curve for each algorithm, the chosen one, and measured points where there are some."""
 
     title: str
-    curves: tuple[Curve, ...]
-    chosen: Curve
-    measured: Curve | None
+    curves: tuple[AlgorithmCurve, ...]
+    chosen: AlgorithmCurve
+    measured: AlgorithmCurve | None
 
 
-def message_sweep(answers: Sequence[CollectiveTime], measured: Sequence[tuple[float, float]] = ()) -> Sweep:
+def message_sweep(answers: Sequence[CollectiveTime], measured: Sequence[tuple[float, float]] = ()) -> CollectiveSweep:
     """What a figure of a sweep over sizes shows; of each algorithm the fastest protocol.
 
     Parameters
@@ -70,15 +70,17 @@ def message_sweep(answers: Sequence[CollectiveTime], measured: Sequence[tuple[fl
     points = [(nbytes, seconds, "measured") for nbytes, seconds in sorted(measured)]
     libraries = sorted({answer.library for answer in ordered})
     title = f"{first.op} of {first.group.ranks} ranks<br><sub>{' and '.join(LIBRARIES[name] for name in libraries)}</sub>"
-    return Sweep(title, tuple(curves), _curve(CHOSEN, chosen, factor), _curve(MEASURED, points, factor) if points else None)
+    return CollectiveSweep(
+        title, tuple(curves), _curve(CHOSEN, chosen, factor), _curve(MEASURED, points, factor) if points else None
+    )
 
 
-def _curve(name: str, points: Sequence[tuple[float, float, str]], factor: float) -> Curve:
+def _curve(name: str, points: Sequence[tuple[float, float, str]], factor: float) -> AlgorithmCurve:
     texts = tuple(
         f"{text}<br>{format_bytes(nbytes)}: {1e6 * seconds:.4g} us, {factor * nbytes / seconds / 1e9:.4g} GB/s"
         for nbytes, seconds, text in points
     )
-    return Curve(
+    return AlgorithmCurve(
         name, tuple(point[0] for point in points), tuple(point[1] for point in points),
         tuple(factor * nbytes / seconds for nbytes, seconds, _ in points), texts,
     )  # fmt: skip
@@ -95,7 +97,7 @@ def communication_figure(answers: Sequence[CollectiveTime], measured: Sequence[t
     sweep = message_sweep(answers, measured)
     figure = make_subplots(rows=1, cols=2, subplot_titles=("Time", "Bus bandwidth"), horizontal_spacing=0.09)
 
-    def draw(curve: Curve, **style: object) -> None:
+    def draw(curve: AlgorithmCurve, **style: object) -> None:
         for column, values in ((1, [1e6 * second for second in curve.seconds]), (2, [rate / 1e9 for rate in curve.bandwidths])):
             figure.add_trace(go.Scatter(
                 x=curve.nbytes, y=values, name=curve.name, legendgroup=curve.name, showlegend=column == 1,

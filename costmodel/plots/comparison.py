@@ -20,7 +20,7 @@ WRAPPED = 24
 """Letters of a line under a panel."""
 
 
-class Bars(NamedTuple):
+class SystemBars(NamedTuple):
     """What `compared_systems` shows, a bar a system in each panel, the first system at the top."""
 
     names: tuple[str, ...]
@@ -31,7 +31,7 @@ class Bars(NamedTuple):
     limit: float
 
 
-def comparison_bars(comparison: Comparison) -> Bars:
+def comparison_bars(comparison: Comparison) -> SystemBars:
     """Efficiency, memory, bytes and staleness of each system, in the units of their axes.
 
     Parameters
@@ -46,7 +46,7 @@ def comparison_bars(comparison: Comparison) -> Bars:
         tuple(one.sent_bytes / sent for one in systems), tuple(one.staleness.mean for one in systems),
     )  # fmt: skip
     titles = (f"{PANELS[0]} [%]", f"{PANELS[1]} [{memory_unit}]", f"{PANELS[2]} [{sent_unit}]", PANELS[3])
-    return Bars(
+    return SystemBars(
         tuple(one.name for one in systems), tuple(one.setting for one in systems), tuple(one.fits for one in systems), values,
         titles, systems[0].memory_limit / memory,
     )  # fmt: skip
@@ -127,4 +127,4 @@ def hours_against_machines(lines: Sequence[Hours], title: str) -> go.Figure:
     return figure
 
 
-__all__ = ["Bars", "Hours", "compared_systems", "comparison_bars", "hours_against_machines"]
+__all__ = ["Hours", "SystemBars", "compared_systems", "comparison_bars", "hours_against_machines"]

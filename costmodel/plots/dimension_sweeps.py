@@ -154,7 +154,7 @@ def heat_map_figure(made: HeatMap) -> go.Figure:
     return figure
 
 
-class Line(NamedTuple):
+class ScalingLine(NamedTuple):
     """Rates of one GPU over numbers of GPUs, of one kind of scaling.
 
     Parameters
@@ -177,7 +177,7 @@ class Line(NamedTuple):
     missing: tuple[int, ...]
 
 
-def lines(made: Scaling) -> tuple[Line, ...]:
+def lines(made: Scaling) -> tuple[ScalingLine, ...]:
     """What `scaling_figure` shows.
 
     Parameters
@@ -187,7 +187,7 @@ def lines(made: Scaling) -> tuple[Line, ...]:
     return (_line("strong: same global batch", made.strong), _line("weak: global batch grows with the GPUs", made.weak))
 
 
-def _line(name: str, points: Sequence[ScalingPoint]) -> Line:
+def _line(name: str, points: Sequence[ScalingPoint]) -> ScalingLine:
     rows = []
     for point, best in zip(points, ideal(points), strict=True):
         if not (point.plan and point.step_time and point.low and point.high and point.tokens_per_second and best):
@@ -202,7 +202,7 @@ def _line(name: str, points: Sequence[ScalingPoint]) -> Line:
         rows.append((point.gpus, rate, low, high, best / point.gpus, text))
     gpus, rates, lows, highs, ideals, texts = zip(*rows, strict=True) if rows else ((),) * 6
     missing = tuple(point.gpus for point in points if point.plan is None)
-    return Line(name, gpus, rates, lows, highs, ideals, texts, missing)
+    return ScalingLine(name, gpus, rates, lows, highs, ideals, texts, missing)
 
 
 def scaling_figure(made: Scaling, before: Scaling | None = None) -> go.Figure:

@@ -46,7 +46,7 @@ class Points(NamedTuple):
         return cls((), (), ())
 
 
-class Frontier(NamedTuple):
+class FrontierChart(NamedTuple):
     """What is shown.
 
     Parameters
@@ -130,10 +130,10 @@ FRONTIER: Drawing = {
         "yaxis": {"title": {"text": "memory of the fullest GPU [{memory_unit}]"}, "rangemode": "tozero"},
     },
 }  # fmt: skip
-"""The chart of a `Frontier`."""
+"""The chart of a `FrontierChart`."""
 
 
-def frontier(result: SearchResult, most: int = MOST_POINTS, among: str = "legal") -> Frontier:
+def frontier(result: SearchResult, most: int = MOST_POINTS, among: str = "legal") -> FrontierChart:
     """What `frontier_figure` shows.
 
     Parameters
@@ -170,7 +170,7 @@ def frontier(result: SearchResult, most: int = MOST_POINTS, among: str = "legal"
     rest = [np.flatnonzero(near & ~on & chosen) for chosen in (every.fits, ~every.fits)]
     thinned = [_thinned(places, most // 2) for places in rest]
     title = frontier_title(result.model.name, result.cluster, len(every), among)
-    return Frontier(
+    return FrontierChart(
         title, time_unit, memory_unit, points(thinned[0]), points(thinned[1]), points(best), limit / size,
         len(every) - sum(map(len, thinned)) - len(best),
     )  # fmt: skip

@@ -233,14 +233,16 @@ def communication_overhead() -> go.Figure:
         chain = load_network(name).chain(cluster.device, minibatch=minibatch)
         for gpus, known in zip((2, 4, 8, 16, 32), OVERHEAD[name], strict=True):
             made = data_parallel_step(chain, cluster, gpus, overlap=False, wiring="cube-mesh", jitter=0.05)
-            points.append(networks.Point("8xV100 NVLink EC2 (25 Gbit/s)", name, gpus, known, 100 * made.communication_share))
+            points.append(
+                networks.OverheadPoint("8xV100 NVLink EC2 (25 Gbit/s)", name, gpus, known, 100 * made.communication_share)
+            )
     return networks.communication_overhead(points, "SOSP 2019 figure 1")
 
 
 def published_beside_predicted() -> go.Figure:
     """Goodput of BytePS with machines without GPUs, published beside the optimum."""
     points = [
-        servers.Point(
+        servers.SystemPoint(
             "8 machines, 100GbE RoCEv2", "BytePS", spare, published,
             1.0 / float(byteps_formula.optimal_time(1.0, 8.0, float(spare), 90 * Gbit)) / Gbit,
         )

@@ -27,7 +27,7 @@ from costmodel.plots.traffic import link_loads, transaction_sizes
 from costmodel.simulation.playback import Timeline
 from costmodel.simulation.played_step import Simulation
 from costmodel.simulation.transactions import Ledger
-from costmodel.studies.rematerialisation.study import Checkpointing, Curve
+from costmodel.studies.rematerialisation.study import Checkpointing, MemoryCurve
 from costmodel.text.checks import choice
 from costmodel.training.compare import Comparison
 from costmodel.training.duration import TrainingRun
@@ -60,7 +60,7 @@ KINDS: dict[type, Figures] = {
     Ledger: {"sizes": transaction_sizes, "links": link_loads},
     Comparison: {"systems": compared_systems},
     Checkpointing: {"memory": memory_of_schedule},
-    Curve: {"memory": memory_against_time},
+    MemoryCurve: {"memory": memory_against_time},
 }
 """By the class of the result."""
 

@@ -27,7 +27,7 @@ class Run(NamedTuple):
     high: float
 
 
-class Comparison(NamedTuple):
+class MeasuredChart(NamedTuple):
     """What is shown.
 
     Parameters
@@ -48,7 +48,7 @@ class Comparison(NamedTuple):
     high: float
 
 
-def comparison(runs: Iterable[Run], quantity: str = "step time", unit: str = "s") -> Comparison:
+def comparison(runs: Iterable[Run], quantity: str = "step time", unit: str = "s") -> MeasuredChart:
     """What `measured_figure` shows.
 
     Parameters
@@ -71,7 +71,7 @@ def comparison(runs: Iterable[Run], quantity: str = "step time", unit: str = "s"
         raise InvalidValue("runs", every, "at least one run")
     error = sum(abs(run.predicted / run.measured - 1.0) for run in every) / len(every)
     ends = [end for run in every for end in (run.measured, run.low, run.high)]
-    return Comparison(
+    return MeasuredChart(
         f"Measured against predicted {quantity}: {len(every)} runs, mean error {100 * error:.1f} %", quantity, unit,
         {name: tuple(members) for name, members in series.items()}, error, min(ends) / 1.2, max(ends) * 1.2,
     )  # fmt: skip

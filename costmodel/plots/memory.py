@@ -11,7 +11,7 @@ from costmodel.plots.style import BLACK, TEMPLATE, bytes_unit, colour, hatch
 from costmodel.text.units import format_bytes
 
 
-class Part(NamedTuple):
+class MemoryBand(NamedTuple):
     """One part of the bill: its name, what it takes during each event [in the figure's unit], and the text of each."""
 
     name: str
@@ -19,17 +19,17 @@ class Part(NamedTuple):
     texts: tuple[str, ...]
 
 
-class Held(NamedTuple):
+class MemoryChart(NamedTuple):
     """What is shown: a title, the unit of memory, parts from the bottom up, the limit, and the fullest event."""
 
     title: str
     unit: str
-    parts: tuple[Part, ...]
+    parts: tuple[MemoryBand, ...]
     limit: float | None
     peak: tuple[int, float, str]
 
 
-def held(line: MemoryTimeline, limit: float | None = None) -> Held:
+def held(line: MemoryTimeline, limit: float | None = None) -> MemoryChart:
     """What `memory_figure` shows; parts that are never there are left out.
 
     Parameters
@@ -45,10 +45,12 @@ def held(line: MemoryTimeline, limit: float | None = None) -> Held:
         nbytes = [float(getattr(moment.held, part)) for moment in moments]
         if any(nbytes):
             texts = tuple(f"{name}: {part} {format_bytes(each)}" for name, each in zip(names, nbytes, strict=True))
-            parts.append(Part(part, tuple(each / factor for each in nbytes), texts))
+            parts.append(MemoryBand(part, tuple(each / factor for each in nbytes), texts))
     place = moments.index(line.peak)
     peak = (place, line.peak.held.total / factor, f"{format_bytes(line.peak.held.total)} at {names[place]}")
-    return Held(f"Memory of pipeline rank {line.stage}", unit, tuple(parts), None if limit is None else limit / factor, peak)
+    return MemoryChart(
+        f"Memory of pipeline rank {line.stage}", unit, tuple(parts), None if limit is None else limit / factor, peak
+    )
 
 
 def memory_figure(line: MemoryTimeline, limit: float | None = None) -> go.Figure:

@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 from costmodel.plots.style import LEGEND_BELOW, TEMPLATE, colour, marker
 
 
-class Point(NamedTuple):
+class OverheadPoint(NamedTuple):
     """Share of communication of one network on one kind of server."""
 
     instance: str
@@ -23,7 +23,7 @@ class Point(NamedTuple):
     """[%]"""
 
 
-class Line(NamedTuple):
+class NetworkLine(NamedTuple):
     """Points of one network in one panel."""
 
     network: str
@@ -32,33 +32,33 @@ class Line(NamedTuple):
     predicted: tuple[float, ...]
 
 
-class Panels(NamedTuple):
+class OverheadPanels(NamedTuple):
     """What `communication_overhead` shows: lines by kind of server."""
 
     instances: tuple[str, ...]
-    lines: tuple[tuple[Line, ...], ...]
+    lines: tuple[tuple[NetworkLine, ...], ...]
 
 
-def overhead_panels(points: Iterable[Point]) -> Panels:
+def overhead_panels(points: Iterable[OverheadPoint]) -> OverheadPanels:
     """Points in panels of lines, in the order met.
 
     Parameters
     ----------
     points : any number, of any networks and kinds of server
     """
-    found: dict[str, dict[str, list[Point]]] = {}
+    found: dict[str, dict[str, list[OverheadPoint]]] = {}
     for point in points:
         found.setdefault(point.instance, {}).setdefault(point.network, []).append(point)
 
-    def line(network: str, members: Sequence[Point]) -> Line:
+    def line(network: str, members: Sequence[OverheadPoint]) -> NetworkLine:
         ordered = sorted(members, key=lambda point: point.gpus)
-        return Line(network, tuple(p.gpus for p in ordered), tuple(p.published for p in ordered),
+        return NetworkLine(network, tuple(p.gpus for p in ordered), tuple(p.published for p in ordered),
                     tuple(p.predicted for p in ordered))  # fmt: skip
 
-    return Panels(tuple(found), tuple(tuple(line(*pair) for pair in networks.items()) for networks in found.values()))
+    return OverheadPanels(tuple(found), tuple(tuple(line(*pair) for pair in networks.items()) for networks in found.values()))
 
 
-def communication_overhead(points: Iterable[Point], source: str = "published") -> go.Figure:
+def communication_overhead(points: Iterable[OverheadPoint], source: str = "published") -> go.Figure:
     """Share of communication against GPUs, a panel a kind of server: published solid, predicted dashed and hollow.
 
     Parameters

@@ -38,7 +38,7 @@ LABELLED, MOST_LINES = 1500, 8
 """Bars up to which each is labelled; ranks whose memory is drawn each by itself."""
 
 
-class Bars(NamedTuple):
+class EventBars(NamedTuple):
     """Events of one kind."""
 
     kind: int
@@ -63,7 +63,7 @@ class Pipeline(NamedTuple):
 
     title: str
     unit: str
-    bars: list[Bars]
+    bars: list[EventBars]
     held: list[tuple[int, NDArray[np.float64], NDArray[np.float64]]]
     before: tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]] | None = None
 
@@ -91,7 +91,7 @@ def shown(timeline: Timeline, before: Timeline | None = None) -> Pipeline:
             ]
             plain = kind == SYNC or many > LABELLED
             label = [""] * len(chosen) if plain else [str(number) for number in schedule.micro_batch[chosen]]
-            bars.append(Bars(kind, schedule.rank[chosen], begin[chosen] / size, timeline.work[chosen] / size, label, hover))
+            bars.append(EventBars(kind, schedule.rank[chosen], begin[chosen] / size, timeline.work[chosen] / size, label, hover))
     drawn = np.unique(np.linspace(0, schedule.ranks - 1, min(schedule.ranks, MOST_LINES)).round().astype(int))
     held = []
     for rank in drawn:
@@ -181,4 +181,4 @@ def pipeline_drawing(timeline: Timeline, before: Timeline | None = None) -> Draw
     return {"data": data, "layout": layout}
 
 
-__all__ = ["Bars", "Pipeline", "pipeline_drawing", "pipeline_figure", "shown"]
+__all__ = ["EventBars", "Pipeline", "pipeline_drawing", "pipeline_figure", "shown"]

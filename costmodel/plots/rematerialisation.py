@@ -7,7 +7,7 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 
 from costmodel.plots.style import BLACK, BLUE, GREEN, PURPLE, SKY, TEMPLATE, VERMILLION, bytes_unit
-from costmodel.studies.rematerialisation.study import Checkpointing, Curve
+from costmodel.studies.rematerialisation.study import Checkpointing, MemoryCurve
 from costmodel.text.units import format_bytes
 
 STYLES = {
@@ -24,7 +24,7 @@ PASSES = {"forward": (SKY, ""), "record": (BLUE, "/"), "backward": (VERMILLION, 
 TICKS = [digit * 10.0**power for power in range(-4, 5) for digit in (1, 2, 5)]
 
 
-class Line(NamedTuple):
+class MethodLine(NamedTuple):
     """One method of a curve as it is shown.
 
     Parameters
@@ -46,10 +46,10 @@ class Trade(NamedTuple):
 
     title: str
     unit: str
-    lines: tuple[Line, ...]
+    lines: tuple[MethodLine, ...]
 
 
-class Bars(NamedTuple):
+class ScheduleBars(NamedTuple):
     """What a schedule holds as it is shown: title, unit, budget, and by kind of pass the places, heights and texts of bars."""
 
     title: str
@@ -58,7 +58,7 @@ class Bars(NamedTuple):
     kinds: dict[str, tuple[tuple[int, ...], tuple[float, ...], tuple[str, ...]]]
 
 
-def trade(curve: Curve) -> Trade:
+def trade(curve: MemoryCurve) -> Trade:
     """What `memory_against_time` shows.
 
     Parameters
@@ -68,7 +68,7 @@ def trade(curve: Curve) -> Trade:
     factor, unit = bytes_unit(max(point.peak_bytes for points in curve.points.values() for point in points))
     once = curve.forward_time or 1.0
     lines = tuple(
-        Line(
+        MethodLine(
             method, tuple(point.peak_bytes / factor for point in points),
             tuple(point.extra_forward_time / once for point in points),
             tuple(
@@ -82,7 +82,7 @@ def trade(curve: Curve) -> Trade:
     return Trade(f"{curve.chain.name}: what memory costs in time", unit, lines)
 
 
-def memory_against_time(curve: Curve, *, most_extra: float = 5.0) -> go.Figure:
+def memory_against_time(curve: MemoryCurve, *, most_extra: float = 5.0) -> go.Figure:
     """Peak memory against the forward passes that are run again, a line a method.
 
     Parameters
@@ -112,7 +112,7 @@ def memory_against_time(curve: Curve, *, most_extra: float = 5.0) -> go.Figure:
     return figure
 
 
-def bars(schedule: Checkpointing) -> Bars:
+def bars(schedule: Checkpointing) -> ScheduleBars:
     """What `memory_of_schedule` shows.
 
     Parameters
@@ -130,7 +130,7 @@ def bars(schedule: Checkpointing) -> Bars:
             places, tuple(passes[i][1] / factor for i in places),
             tuple(f"{kind} {name}<br>{format_bytes(passes[i][1])} held" for name, i in zip(names, places, strict=True)),
         )  # fmt: skip
-    return Bars(str(schedule), unit, None if schedule.budget is None else schedule.budget / factor, kinds)
+    return ScheduleBars(str(schedule), unit, None if schedule.budget is None else schedule.budget / factor, kinds)
 
 
 def memory_of_schedule(schedule: Checkpointing) -> go.Figure:

@@ -17,7 +17,7 @@ LAYOUT = {
 }  # fmt: skip
 
 
-class Point(NamedTuple):
+class SystemPoint(NamedTuple):
     """A value of one system (or model) at one size, in the unit of its figure."""
 
     panel: str
@@ -27,7 +27,7 @@ class Point(NamedTuple):
     predicted: float | None
 
 
-class Line(NamedTuple):
+class SystemLine(NamedTuple):
     """Values of one system in one panel, published or predicted."""
 
     system: str
@@ -36,22 +36,22 @@ class Line(NamedTuple):
     y: tuple[float, ...]
 
 
-class Panels(NamedTuple):
+class SystemPanels(NamedTuple):
     """What `published_beside_predicted` shows: lines by panel, and the systems in the order of their colours."""
 
     titles: tuple[str, ...]
     systems: tuple[str, ...]
-    lines: tuple[tuple[Line, ...], ...]
+    lines: tuple[tuple[SystemLine, ...], ...]
 
 
-def comparison_panels(points: Iterable[Point]) -> Panels:
+def comparison_panels(points: Iterable[SystemPoint]) -> SystemPanels:
     """Points as lines in panels, both in the order met; a line has the points that have its value.
 
     Parameters
     ----------
     points : of any panels and systems
     """
-    found: dict[str, dict[str, list[Point]]] = {}
+    found: dict[str, dict[str, list[SystemPoint]]] = {}
     systems: dict[str, None] = {}
     for point in points:
         found.setdefault(point.panel, {}).setdefault(point.system, []).append(point)
@@ -65,13 +65,13 @@ def comparison_panels(points: Iterable[Point]) -> Panels:
                 pairs = [(point.x, point.predicted if predicted else point.published) for point in ordered]
                 held = [(x, y) for x, y in pairs if y is not None]
                 if held:
-                    drawn.append(Line(system, predicted, *(tuple(part) for part in zip(*held, strict=True))))
+                    drawn.append(SystemLine(system, predicted, *(tuple(part) for part in zip(*held, strict=True))))
         lines.append(tuple(drawn))
-    return Panels(tuple(found), tuple(systems), tuple(lines))
+    return SystemPanels(tuple(found), tuple(systems), tuple(lines))
 
 
 def published_beside_predicted(
-    points: Iterable[Point], *, title: str, x_title: str, y_title: str, columns: int = 3, logarithmic: bool = False
+    points: Iterable[SystemPoint], *, title: str, x_title: str, y_title: str, columns: int = 3, logarithmic: bool = False
 ) -> go.Figure:
     """Lines of systems, a panel a set-up: published as filled markers, predicted as dashed lines with hollow ones.
 

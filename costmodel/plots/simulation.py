@@ -30,19 +30,19 @@ LOOKS = ((BLUE, "solid", 2.2), (VERMILLION, "dash", 1.6), (GREEN, "dot", 1.8))
 """Okabe-Ito colour, dash and width of the lines of a row."""
 
 
-class Line(NamedTuple):
+class RowLine(NamedTuple):
     """One line of a row."""
 
     name: str
     values: NDArray[np.float64]
 
 
-class Row(NamedTuple):
+class StackedRow(NamedTuple):
     """One of the stacked rows: its lines, and the most that they can reach, if that is known."""
 
     title: str
     unit: str
-    lines: tuple[Line, ...]
+    lines: tuple[RowLine, ...]
     limit: float | None
 
 
@@ -52,7 +52,7 @@ class Use(NamedTuple):
     title: str
     unit: str
     edges: NDArray[np.float64]
-    rows: tuple[Row, ...]
+    rows: tuple[StackedRow, ...]
 
 
 def shown(step: Simulation, bins: int = 400) -> Use:
@@ -67,22 +67,22 @@ def shown(step: Simulation, bins: int = 400) -> Use:
     question, last = step.estimate, step.stages - 1
     size, unit = seconds_unit(step.total)
 
-    def lines(values: NDArray[np.float64], stages: tuple[int, ...]) -> tuple[Line, ...]:
+    def lines(values: NDArray[np.float64], stages: tuple[int, ...]) -> tuple[RowLine, ...]:
         if not last:
-            return (Line("every GPU", values[0]),)
-        return tuple(Line(f"stage {stage}", values[stage]) for stage in dict.fromkeys(stages))
+            return (RowLine("every GPU", values[0]),)
+        return tuple(RowLine(f"stage {stage}", values[stage]) for stage in dict.fromkeys(stages))
 
-    def mean(values: NDArray[np.float64], other: int) -> tuple[Line, ...]:
-        every = (Line("mean of all stages", values.mean(0)),) if last else ()
+    def mean(values: NDArray[np.float64], other: int) -> tuple[RowLine, ...]:
+        every = (RowLine("mean of all stages", values.mean(0)),) if last else ()
         return every + lines(values, (other,))
 
     fullest = int(step.peak_bytes.argmax())
     rows = [
-        Row("computing", "% of the time", mean(100.0 * use.compute, last), 100.0),
-        Row("held on a GPU", "GiB", lines(use.held / GiB, (0, fullest, last)), question.memory_limit / GiB),
+        StackedRow("computing", "% of the time", mean(100.0 * use.compute, last), 100.0),
+        StackedRow("held on a GPU", "GiB", lines(use.held / GiB, (0, fullest, last)), question.memory_limit / GiB),
     ]
     for load in step.loads:
-        rows.append(Row(f"{load.level} link", "GB/s", mean(use.links[load.level] / GB, load.stage), load.bandwidth / GB))
+        rows.append(StackedRow(f"{load.level} link", "GB/s", mean(use.links[load.level] / GB, load.stage), load.bandwidth / GB))
     title = (
         f"{question.model.name} on {counted(question.plan.gpus, 'GPU')} of {question.cluster.name}, {question.framework.name}: "
         f"{format_seconds(step.step_time)}"

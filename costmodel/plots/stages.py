@@ -23,7 +23,7 @@ from costmodel.plots.style import (
 from costmodel.text.units import format_bytes
 
 
-class Part(NamedTuple):
+class StageMemoryBand(NamedTuple):
     """One part of the memory on every stage [unit of the figure], with what its hover says."""
 
     name: str
@@ -48,7 +48,7 @@ class Stages(NamedTuple):
     unit: str
     factor: float
     stages: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[StageMemoryBand, ...]
     totals: tuple[float, ...]
     lows: tuple[float, ...]
     highs: tuple[float, ...]
@@ -72,7 +72,7 @@ def stages(estimate: Estimate) -> Stages:
         held = [float(getattr(row.parts, name)) for row in rows]
         if any(held):
             texts = tuple(f"stage {row.stage}, {name}: {format_bytes(nbytes)}" for row, nbytes in zip(rows, held, strict=True))
-            parts.append(Part(name, tuple(nbytes / factor for nbytes in held), texts))
+            parts.append(StageMemoryBand(name, tuple(nbytes / factor for nbytes in held), texts))
     totals = [row.total / factor for row in rows]
     return Stages(
         f"Memory of every stage: {label(estimate.plan)}", unit, float(factor),

@@ -38,7 +38,7 @@ class Move(NamedTuple):
     row: int
 
 
-class Line(NamedTuple):
+class ProgramEntry(NamedTuple):
     """An entry of a program [s].
 
     Parameters
@@ -77,12 +77,12 @@ class Blocks:
     first_line, first_move : of each kind, and how many there are
     """
 
-    lines: list[Line] = dataclasses.field(default_factory=list)
+    lines: list[ProgramEntry] = dataclasses.field(default_factory=list)
     moves: list[Move] = dataclasses.field(default_factory=list)
     first_line: list[int] = dataclasses.field(default_factory=lambda: [0])
     first_move: list[int] = dataclasses.field(default_factory=lambda: [0])
 
-    def add(self, lines: Sequence[Line], moves: Sequence[Move] = ()) -> int:
+    def add(self, lines: Sequence[ProgramEntry], moves: Sequence[Move] = ()) -> int:
         """A new kind of block, by its number.
 
         Parameters
@@ -95,7 +95,7 @@ class Blocks:
         self.first_move.append(len(self.moves))
         return len(self.first_line) - 2
 
-    def of(self, kind: int) -> list[Line]:
+    def of(self, kind: int) -> list[ProgramEntry]:
         """The entries of a kind of block.
 
         Parameters

@@ -20,7 +20,7 @@ from costmodel.simulation.played_step import Floats
 _EMPTY = Memory._make([0.0] * len(Memory._fields))
 
 
-class _Pass(NamedTuple):
+class _PassParts(NamedTuple):
     """A pass by what it is made of: a layer, the embedding, the head [s each]; what of a layer, and at the embedding and the
     head, is exchange, and what is the host's; tensor, context and expert exchange of a layer, hidden or not."""
 
@@ -75,10 +75,10 @@ class PassTimes:
         ahead, waited = float(quiet.total_forward - one.forward), float(one.total_forward - quiet.total_forward)
         behind = exchanged - ahead, float(once), float(one.host) - waited, tuple(returning.tolist())
         self.passes = {
-            FORWARD: _Pass._make([*forward, ahead, 0.0, waited, tuple(onward.tolist())]),
-            BACKWARD_INPUT: _Pass._make([*data, *behind]),
-            BACKWARD_WEIGHT: _Pass._make([*weight, 0.0, 0.0, 0.0, (0.0, 0.0, 0.0)]),
-            BACKWARD: _Pass._make([*(a + b for a, b in zip(data, weight, strict=True)), *behind]),
+            FORWARD: _PassParts._make([*forward, ahead, 0.0, waited, tuple(onward.tolist())]),
+            BACKWARD_INPUT: _PassParts._make([*data, *behind]),
+            BACKWARD_WEIGHT: _PassParts._make([*weight, 0.0, 0.0, 0.0, (0.0, 0.0, 0.0)]),
+            BACKWARD: _PassParts._make([*(a + b for a, b in zip(data, weight, strict=True)), *behind]),
         }
         hide = self.settings.overlap.pipeline * self.software.overlap.pipeline
         self.exposed_send = 1.0 - float(hide)

@@ -54,7 +54,7 @@ def sift_down(times, events, count):
         parent = child
 
 
-class Program(NamedTuple):
+class PipelineProgram(NamedTuple):
     """What is played: events by rank, and what each takes."""
 
     offsets: Integers
@@ -69,7 +69,7 @@ class Program(NamedTuple):
     groups: Integers
 
 
-class State(NamedTuple):
+class PipelineState(NamedTuple):
     """Where every rank and transfer is."""
 
     start: Floats
@@ -89,7 +89,7 @@ class State(NamedTuple):
 
 
 READY, ASKED = 0, 1
-"""Places in `State.counts`."""
+"""Places in `PipelineState.counts`."""
 
 
 def wake(state, rank):
@@ -263,7 +263,7 @@ def play(program, state, free, sending):
 _run = standalone(play)
 
 
-def played(program: Program, links: int, sending: int) -> tuple[Floats, Floats, Integers]:
+def played(program: PipelineProgram, links: int, sending: int) -> tuple[Floats, Floats, Integers]:
     """Start and end of each event by machine code [s]; of a send, of its time on the link and of its arrival.
 
     Parameters
@@ -278,17 +278,19 @@ def played(program: Program, links: int, sending: int) -> tuple[Floats, Floats, 
     """
     ranks, events = len(program.offsets) - 1, len(program.kind)
     sends = int(np.count_nonzero((program.kind == SEND_FORWARD) | (program.kind == SEND_BACKWARD)))
-    state = State(
+    state = PipelineState(
         np.zeros(events), np.zeros(events), np.zeros(ranks, dtype=np.int64), np.zeros(ranks), np.full(events, -1.0),
         np.full(events if sending == RENDEZVOUS else 0, -1.0), np.zeros(ranks, dtype=np.bool_), np.zeros(ranks, dtype=np.int64),
         np.zeros(len(program.groups), dtype=np.int64), np.zeros(len(program.groups)), np.empty(ranks, dtype=np.int64),
         np.empty(sends + 1), np.empty(sends + 1, dtype=np.int64), np.zeros(2, dtype=np.int64),
     )  # fmt: skip
-    _run(Program._make(np.require(column, requirements=["C", "W"]) for column in program), state, np.zeros(links), sending)
+    _run(
+        PipelineProgram._make(np.require(column, requirements=["C", "W"]) for column in program), state, np.zeros(links), sending
+    )
     return state.start, state.end, state.cursor
 
 
 def compile_ahead() -> None:
     """Compile the loop, or load it: a pass of one second is played."""
     one, none = np.zeros(1, dtype=np.int64), np.zeros(1)
-    played(Program(np.array([0, 1]), one, one - 1, one, one, none + 1.0, none, none, none, one), 1, NON_BLOCKING)
+    played(PipelineProgram(np.array([0, 1]), one, one - 1, one, one, none + 1.0, none, none, none, one), 1, NON_BLOCKING)

@@ -34,7 +34,7 @@ from costmodel.formulas.pipeline.schedules import SCHEDULES
 from costmodel.formulas.quantities import Inputs, ModelNumbers, PlanNumbers, Settings, Software
 from costmodel.formulas.stage import outside_passes, stage_pass
 from costmodel.formulas.transformer import memory
-from costmodel.simulation.pipeline_kernel import Program, played
+from costmodel.simulation.pipeline_kernel import PipelineProgram, played
 from costmodel.text.checks import choice, kind, plain, positive_int, real, whole
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import figure
@@ -120,7 +120,7 @@ class Timeline:
     def step_time(self) -> float:
         """Of each of many such steps [s]: `total`, or `period` where the optimizer waits for no other stage."""
         traits = SCHEDULES.get(self.schedule.name)
-        return self.period if traits is not None and traits.staggered else self.total
+        return self.period if traits is not None and traits.asynchronous else self.total
 
     @property
     def bubble(self) -> Floats:
@@ -280,7 +280,7 @@ def simulate_schedule(
     groups = np.bincount(schedule.match[schedule.kind == SYNC], minlength=1)
 
     events = (schedule.offsets, schedule.kind, schedule.match, schedule.rank)
-    program = Program(*events, link, duration, occupancy, latency, kept, groups)
+    program = PipelineProgram(*events, link, duration, occupancy, latency, kept, groups)
     start, end, cursor = played(program, count, SENDS.index(choice("sends", sends, SENDS)))
     deadlocked(schedule, cursor.tolist())
     held = _held(schedule, activation_bytes, context_bytes)
@@ -385,7 +385,7 @@ def _numbered(codes: list[int], stage: int) -> list[tuple[int, int, int]]:
 
 def stage_layers(layers: int, stages: int, plan: PlanNumbers, model: ModelNumbers, settings: Settings) -> Floats:
     """Layers on each stage of the chain, as `costmodel.formulas.pipeline.layout.stage_layers` deals them to its ranks."""
-    if schedules.folded(plan.schedule) > 0.0 and schedules.two_way(plan.schedule) == 0.0 and plan.pipeline > 1.0:
+    if schedules.v_shaped(plan.schedule) > 0.0 and schedules.bidirectional(plan.schedule) == 0.0 and plan.pipeline > 1.0:
         ranks = [int(count) for count in layout.rank_layers(model, settings, plan)[:2]]  # a valley, down and up again
         down = [ranks[0] - ranks[0] // 2, *[ranks[1] - ranks[1] // 2] * (stages // 2 - 1)]
         return np.array([*down, *[ranks[1] // 2] * (stages // 2 - 1), ranks[0] // 2], dtype=np.float64)
@@ -513,7 +513,7 @@ def timeline(
 def _playable(plan: Plan) -> None:
     """Refuse a plan of more than `MOST_EVENTS` events: two passes, two sends and two receives for a micro-batch on a stage."""
     traits = SCHEDULES[str(plan.schedule)]
-    valley = traits.folded and not traits.two_way
+    valley = traits.v_shaped and not traits.bidirectional
     stages = plan.pipeline_parallel * (2 if valley else plan.virtual_stages)
     if 6 * stages * plan.micro_batches > MOST_EVENTS:
         wanted = f"at most {MOST_EVENTS // (6 * stages)} to play on {stages} stages, {MOST_EVENTS} events; `estimate` takes any"

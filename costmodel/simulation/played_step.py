@@ -70,7 +70,7 @@ class Entries(NamedTuple):
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
 
-class Transfers(NamedTuple):
+class StepTransfers(NamedTuple):
     """Every transfer of a step.
 
     Parameters
@@ -219,7 +219,7 @@ class Simulation:
     start: Floats
     end: Floats
     duration: Floats
-    transfers: Transfers
+    transfers: StepTransfers
     instances: Instances
     pieces: Pieces
     base: Floats
@@ -264,7 +264,7 @@ class Simulation:
     @property
     def step_time(self) -> float:
         """Of each of many such steps [s]: `total`, or `period` where the optimizer waits for no other stage."""
-        return self.period if SCHEDULES[self.schedule.name].staggered else self.total
+        return self.period if SCHEDULES[self.schedule.name].asynchronous else self.total
 
     @property
     def events(self) -> int:

@@ -23,9 +23,9 @@ from costmodel.simulation.played_step import (
     Entries,
     Floats,
     Integers,
-    Transfers,
+    StepTransfers,
 )
-from costmodel.simulation.rank_programs import SENDS, SUM, Call, RankWriter, Rules
+from costmodel.simulation.rank_programs import SENDS, SUM, RankWriter, Rules, StageTransfer
 from costmodel.simulation.transactions import Ledger, Transaction
 
 
@@ -50,7 +50,7 @@ class Lines(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """Kinds of transfers, as `Transfers` has them of each.
+    """Kinds of transfers, as `StepTransfers` has them of each.
 
     Parameters
     ----------
@@ -119,10 +119,10 @@ class Programs(NamedTuple):
             lines.exchange[line], lines.host[line], lines.moved[line], lines.load[line], lines.saved[line],
         )  # fmt: skip
 
-    def transfers(self) -> Transfers:
+    def transfers(self) -> StepTransfers:
         """The transfers as columns."""
         moves, move = self.moves, self.move
-        return Transfers(
+        return StepTransfers(
             moves.stage[move], moves.other[move], moves.stream[move], tuple(moves.phase[move].tolist()), self.moved_in,
             moves.nbytes[move], moves.sent[move], moves.load[move], moves.time[move],
         )  # fmt: skip
@@ -173,11 +173,11 @@ def _kind_of_rank(schedule: Schedule, rank: int) -> str:
     return "first" if rank == 0 else "last" if rank == schedule.ranks - 1 else "middle"
 
 
-def _calls(made: Ledger, times: PassTimes, name: str, rows: Mapping[tuple[str, str], int]) -> list[Call]:
+def _calls(made: Ledger, times: PassTimes, name: str, rows: Mapping[tuple[str, str], int]) -> list[StageTransfer]:
     """What a stage of this kind exchanges of gradients and weights."""
     prices = {(row.phase, row.group, row.collective, row.nbytes): row for row in made.transactions if row.stage == name}
     overlap = times.software.overlap
-    found: list[Call] = []
+    found: list[StageTransfer] = []
     for group, call, ranks, _, nbytes in made.synchronisation(name):
         if ranks <= 1.0:
             continue
@@ -188,7 +188,7 @@ def _calls(made: Ledger, times: PassTimes, name: str, rows: Mapping[tuple[str, s
         places = tuple(place for place, _ in pairs)
         priced = tuple(prices[call.phase, group, call.collective, size] for _, size in pairs)
         share = float(overlap.parameters if gathering else overlap.gradients)
-        found.append(Call(len(found), group, call.phase, call.every, places, priced, share, rows[group, call.over]))
+        found.append(StageTransfer(len(found), group, call.phase, call.every, places, priced, share, rows[group, call.over]))
     return found
 
 
@@ -265,7 +265,7 @@ def _moves(blocks: Blocks) -> Moves:
     )  # fmt: skip
 
 
-def kernel_programs(programs: Programs, duration: Floats, bandwidth: Floats) -> kernel.Programs:
+def kernel_programs(programs: Programs, duration: Floats, bandwidth: Floats) -> kernel.KernelPrograms:
     """The programs as the simulator takes them.
 
     Parameters
@@ -277,4 +277,4 @@ def kernel_programs(programs: Programs, duration: Floats, bandwidth: Floats) -> 
     lines = programs.lines
     code = np.where(lines.kind == START, kernel.START, np.where(lines.kind == WAIT, kernel.WAIT, np.arange(len(lines.kind))))
     works = np.column_stack([lines.exchange, lines.load / bandwidth, lines.kind <= BACKWARD])
-    return kernel.Programs(programs.offsets, code[programs.line], programs.transfer, duration, works)
+    return kernel.KernelPrograms(programs.offsets, code[programs.line], programs.transfer, duration, works)

@@ -20,7 +20,7 @@ from costmodel.description.schedule import (
     Schedule,
 )
 from costmodel.evaluation.transactions import Transaction
-from costmodel.simulation.blocks import Blocks, Line, Met, Move
+from costmodel.simulation.blocks import Blocks, Met, Move, ProgramEntry
 from costmodel.simulation.pass_times import PassTimes
 from costmodel.simulation.played_step import HOST, OPTIMIZER, SENDING, START, STREAMS, WAIT, Integers
 
@@ -29,7 +29,7 @@ SUM = "gradient sync"
 """Phase of sums of gradients."""
 
 
-class Call(NamedTuple):
+class StageTransfer(NamedTuple):
     """Transfers that a kind of stage makes.
 
     Parameters
@@ -100,7 +100,7 @@ class RankWriter:
     """
 
     def __init__(
-        self, rules: Rules, blocks: Blocks, rank: int, calls: Sequence[Call], first: int,
+        self, rules: Rules, blocks: Blocks, rank: int, calls: Sequence[StageTransfer], first: int,
         sends: Mapping[str, Transaction], tied: Move | int | None,
     ) -> None:  # fmt: skip
         self.rules, self.blocks, self.rank, self.calls, self.first, self.sends = rules, blocks, rank, calls, first, sends
@@ -113,22 +113,22 @@ class RankWriter:
         self.once: list[Move] = []
         self.messages: set[int] = set()
         marks, gathers, late = self._once_a_step()
-        opening = blocks.add([Line(START, once=number) for number in gathers if rules.gathers_ahead], self.once)
+        opening = blocks.add([ProgramEntry(START, once=number) for number in gathers if rules.gathers_ahead], self.once)
         kinds = np.concatenate([[opening], self._kinds(marks)])
         numbers = np.concatenate([[-1], schedule.micro_batch[self.events], [-1]])
         base, self.next_transfer = self._numbered(kinds)
         ends = [] if rules.sums_beside else [self._start(number) for number in late]
-        ends += [Line(WAIT, once=number) for number in self._last_sums(kinds, base, ends)]
+        ends += [ProgramEntry(WAIT, once=number) for number in self._last_sums(kinds, base, ends)]
         shared: list[Move] = []
         if tied is not None:
             self.tie = self.next_transfer if isinstance(tied, Move) else tied
             shared = [tied] if isinstance(tied, Move) else []
-            ends += [Line(START, once=self.tie), Line(WAIT, once=self.tie)]
+            ends += [ProgramEntry(START, once=self.tie), ProgramEntry(WAIT, once=self.tie)]
         for kind, duration in ((OPTIMIZER, rules.update), (HOST, rules.times.host)):
             if duration > 0.0:
-                ends.append(Line(kind, duration=float(duration)))
+                ends.append(ProgramEntry(kind, duration=float(duration)))
         for kind in () if rules.gathers_ahead else (START, WAIT):
-            ends += [Line(kind, once=number) for number in gathers]
+            ends += [ProgramEntry(kind, once=number) for number in gathers]
         self.met = Met(np.append(kinds, blocks.add(ends, shared)), np.append(base, self.next_transfer), numbers)
         self.next_transfer += len(shared)
 
@@ -164,11 +164,11 @@ class RankWriter:
             marks.setdefault(opening[stage], []).append(_Mark(position, 0, WAIT, once=number))
         return marks, [number for _, number in placed], late
 
-    def _start(self, number: int) -> Line:
+    def _start(self, number: int) -> ProgramEntry:
         """The start of a transfer that is made once a step."""
-        return Line(START, once=number, summed=_summed_stream(self.once[number - self.first]))
+        return ProgramEntry(START, once=number, summed=_summed_stream(self.once[number - self.first]))
 
-    def _move(self, call: Call, which: int) -> Move:
+    def _move(self, call: StageTransfer, which: int) -> Move:
         """A transfer of a call."""
         return Move(self.rank, -1, STREAMS.index(call.group), call.phase, call.prices[which], call.overlap, call.row)
 
@@ -197,7 +197,7 @@ class RankWriter:
             elif kind in SENDS:
                 table[one] = self._send(kind, stage)
             else:
-                table[one] = self.blocks.add([Line(WAIT, own=0)])
+                table[one] = self.blocks.add([ProgramEntry(WAIT, own=0)])
         kinds = table[code]
         for event, found in marks.items():
             kinds[event] = self.blocks.add(*self._pass(int(self.kind[event]), int(self.stage[event]), found))
@@ -210,12 +210,12 @@ class RankWriter:
         price = self.sends[phase]
         other = int(self.rules.schedule.placement[0, stage + (1 if forward else -1)])
         blocked = self.rules.times.exposed_send * price.time
-        lines = [Line(START, own=0), *([Line(SENDING, duration=blocked)] if blocked > 0.0 else [])]
+        lines = [ProgramEntry(START, own=0), *([ProgramEntry(SENDING, duration=blocked)] if blocked > 0.0 else [])]
         made = self.blocks.add(lines, [Move(self.rank, other, STREAMS.index(f"pipeline {phase}"), phase, price, None, 0)])
         self.messages.add(made)
         return made
 
-    def _last_sums(self, kinds: Integers, base: Integers, ends: Sequence[Line]) -> list[int]:
+    def _last_sums(self, kinds: Integers, base: Integers, ends: Sequence[ProgramEntry]) -> list[int]:
         """The last sum of gradients on each stream, in the order in which the streams are first used."""
         starts: list[tuple[int, tuple[int, int], tuple[int, int, int]]] = []  # stream, first place, last place and transfer
         for kind in np.flatnonzero(np.bincount(kinds)).tolist():
@@ -248,7 +248,7 @@ class RankWriter:
         behind = times.head + (counts[chunk] + 1.0 - depth) * times.layer if depth > 0.0 else times.duration
         return stage, behind if depth <= counts[chunk] else times.head
 
-    def _pass(self, kind: int, stage: int, marks: Sequence[_Mark]) -> tuple[list[Line], list[Move]]:
+    def _pass(self, kind: int, stage: int, marks: Sequence[_Mark]) -> tuple[list[ProgramEntry], list[Move]]:
         """One pass, cut where transfers start or are waited for, and the transfers that it makes."""
         times = self.rules.times.pieces[kind, stage]
         phase = {FORWARD: "forward", BACKWARD: "backward", BACKWARD_INPUT: "backward"}.get(kind)
@@ -260,20 +260,20 @@ class RankWriter:
             elif call.every and call.phase == SUM:
                 summing = True
                 found += self._summed(call, kind, stage, moves) if kind in (BACKWARD, BACKWARD_WEIGHT) else []
-        lines: list[Line] = []
+        lines: list[ProgramEntry] = []
         begin = 0.0
         for mark in [*sorted(found), None]:
             end = times.duration if mark is None else min(mark.position, times.duration)
             if end > begin:
                 part = (end - begin) / times.duration
                 moving = (part * time for time in times.moving)
-                lines.append(Line(kind, -1, -1, -1, end - begin, part * times.exchange, part * times.host, 0.0, *moving))
+                lines.append(ProgramEntry(kind, -1, -1, -1, end - begin, part * times.exchange, part * times.host, 0.0, *moving))
                 begin = end
             if mark is not None:
-                lines.append(Line(mark.kind, mark.own, mark.once, mark.summed))
+                lines.append(ProgramEntry(mark.kind, mark.own, mark.once, mark.summed))
         if summing:
             last = {line.summed: line for line in lines if line.summed >= 0}
-            lines += [Line(WAIT, line.own, line.once) for line in last.values()]
+            lines += [ProgramEntry(WAIT, line.own, line.once) for line in last.values()]
         worked = [place for place, line in enumerate(lines) if line.kind == kind]
         saved = float(self.rules.times.saved[stage])
         if worked and kind == FORWARD:
@@ -282,13 +282,13 @@ class RankWriter:
             lines[worked[-1]] = lines[worked[-1]]._replace(saved=-saved)
         return lines, moves
 
-    def _here(self, call: Call, kind: int, stage: int) -> list[tuple[int, float]]:
+    def _here(self, call: StageTransfer, kind: int, stage: int) -> list[tuple[int, float]]:
         """Transfers of a call that belong to a stage's pass, and when it comes to them."""
         own = self.own if stage in self.own else [stage]
         places = [(which, *self._position(place, kind, None, own)) for which, place in enumerate(call.places)]
         return [(which, position) for which, where, position in places if where == stage]
 
-    def _summed(self, call: Call, kind: int, stage: int, moves: list[Move]) -> list[_Mark]:
+    def _summed(self, call: StageTransfer, kind: int, stage: int, moves: list[Move]) -> list[_Mark]:
         """Gradients of one micro-batch: summed as they are ready, or after the pass."""
         marks = []
         for which, position in self._here(call, kind, stage):
@@ -298,7 +298,7 @@ class RankWriter:
             moves.append(move)
         return marks
 
-    def _gathered(self, call: Call, kind: int, stage: int, moves: list[Move]) -> list[_Mark]:
+    def _gathered(self, call: StageTransfer, kind: int, stage: int, moves: list[Move]) -> list[_Mark]:
         """Weights of one pass: each gathered while the one before works, or where it is needed."""
         here = self._here(call, kind, stage)
         own = range(len(moves), len(moves) + len(here))

@@ -148,7 +148,7 @@ class Prepared(NamedTuple):
     replicas: int
     programs: Programs
     duration: Floats
-    transfers: kernel.Transfers
+    transfers: kernel.KernelTransfers
 
     def played(self, kept: bool = True) -> kernel.Played:
         """What happens when.
@@ -189,7 +189,7 @@ def prepared(
     plan, result, name = asked.plan, made.estimate, str(asked.plan.schedule)
     if not SCHEDULES[name].flushes:
         raise NotModelled(f"a step of schedule={name!r}, which never flushes: `timeline` plays it")
-    if SCHEDULES[name].two_way:
+    if SCHEDULES[name].bidirectional:
         raise NotModelled(f"a step of schedule={name!r}: the sums of gradients between twin ranks are not played; `timeline` "
                           "plays its passes")  # fmt: skip
     replicas = replicas_of(result, not jitter and not slow_ranks)
@@ -232,7 +232,7 @@ def _check_times(programs: Programs, asked: Estimate) -> None:
             )
 
 
-def _transfers(programs: Programs, replicas: Replicas, ranks: int, result: Estimate) -> kernel.Transfers:
+def _transfers(programs: Programs, replicas: Replicas, ranks: int, result: Estimate) -> kernel.KernelTransfers:
     """The transfers as the kernel takes them."""
     moves, move = programs.moves, programs.move
     number, of, members, places, receiver = instances_of(programs, replicas.labels)
@@ -245,7 +245,7 @@ def _transfers(programs: Programs, replicas: Replicas, ranks: int, result: Estim
     key = stage * len(STREAMS) + moves.stream[move[started]]
     queues = np.concatenate([[0], np.cumsum(np.bincount(key, minlength=ranks * len(STREAMS)))])
     order = started[np.argsort(key.astype(np.int32), kind="stable")]
-    return kernel.Transfers(move, prices, moves.stream[move], number, of, members, places, receiver, order, queues)
+    return kernel.KernelTransfers(move, prices, moves.stream[move], number, of, members, places, receiver, order, queues)
 
 
 def stretched_play(played: Simulation, asked: Estimate, factor: float) -> Simulation:

@@ -73,7 +73,7 @@ def replicas_of(result: Estimate, symmetric: bool) -> Replicas:
     for group, what in over:
         ranks = plan.copies * plan.context_parallel if group == "data" else round(communication.expert_ranks(numbers))
         place, apart = (along, 0 * local) if group == "data" else (local // block, local % block)
-        shard = round(communication.sharing(float(ranks), numbers))
+        shard = round(communication.shard_group_size(float(ranks), numbers))
         part = {"all": 0 * place, "shard": place // shard, "copies": place % shard}[what]
         labels.append(_joined(replica, apart * ranks + part))
     return Replicas(count, np.stack([stage, of_copy[copy]], axis=1), of_copy, rows, np.stack(labels))

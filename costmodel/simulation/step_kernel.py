@@ -39,7 +39,7 @@ ASKED, BEGUN, DONE = 0, 1, 2
 INFINITE = np.inf
 
 
-class Programs(NamedTuple):
+class KernelPrograms(NamedTuple):
     """What the ranks do; rank ``stage * replicas + replica`` follows the program of its stage.
 
     Parameters
@@ -58,7 +58,7 @@ class Programs(NamedTuple):
     works: Floats
 
 
-class Transfers(NamedTuple):
+class KernelTransfers(NamedTuple):
     """Transfers by number, and the instances that groups of replicas have of them.
 
     Parameters
@@ -105,7 +105,7 @@ class Played(NamedTuple):
     piece: Floats
 
 
-class State(NamedTuple):
+class StepState(NamedTuple):
     """What is under way.
 
     Parameters
@@ -135,18 +135,18 @@ class State(NamedTuple):
 
 
 CURSOR, WORKING, WAITING, CARRYING, ACTIVE, ISSUED, HEAD = 0, 1, 2, 3, 4, 4 + STREAMS, 4 + 2 * STREAMS
-"""Columns of `State.rank`: entry, entry at work or -1, instance waited for or -1, streams that carry something, and of each
+"""Columns of `StepState.rank`: entry, entry at work or -1, instance waited for or -1, streams that carry something, and of each
 stream what it carries or -1, how many were started, how many have ended."""
 RANK_COLUMNS = 4 + 3 * STREAMS
 LIMIT, SHARE, OWN, HIDDEN, LASTS = 0, STREAMS, STREAMS + 1, STREAMS + 1 + LEVELS, STREAMS + 1 + 2 * LEVELS
-"""Columns of `State.pace`: rate that the rank allows each stream; share of its work in exchange, what that demands of links,
+"""Columns of `StepState.pace`: rate that the rank allows each stream; share of its work in exchange, what that demands of links,
 what is hidden beside compute, and how the work is paced."""
 PACE_COLUMNS = LASTS + 1
 LEFT, RATE, SINCE, DUE = 0, 1, 2, 3
 IN_HEAP, READY, RANKS, INSTANCES, PIECES = 0, 1, 2, 3, 4
 
 
-def rise(s, child):
+def sift_up(s, child):
     """Move an entry of the heap up to its place."""
     heap, progress, place = s.heap, s.progress, s.place
     item = heap[child]
@@ -164,7 +164,7 @@ def rise(s, child):
     place[item] = child
 
 
-def sink(s, parent):
+def sift_down(s, parent):
     """Move an entry of the heap down to its place."""
     heap, progress, place = s.heap, s.progress, s.place
     item = heap[parent]
@@ -200,14 +200,14 @@ def schedule(s, item, at):
         s.heap[s.counts[IN_HEAP]] = item
         s.place[item] = s.counts[IN_HEAP]
         s.counts[IN_HEAP] += 1
-        rise(s, s.place[item])
+        sift_up(s, s.place[item])
     elif at < before:
-        rise(s, s.place[item])
+        sift_up(s, s.place[item])
     else:
-        sink(s, s.place[item])
+        sift_down(s, s.place[item])
 
 
-def take(s):
+def pop(s):
     """Take the first out of the heap."""
     item = s.heap[0]
     s.place[item] = -1
@@ -216,7 +216,7 @@ def take(s):
     if last != item:
         s.heap[0] = last
         s.place[last] = 0
-        sink(s, 0)
+        sift_down(s, 0)
     return item
 
 
@@ -236,7 +236,7 @@ def write(s, out, item, ranks, now):
     s.progress[item, SINCE] = now
 
 
-def mark(s, r):
+def invalidate_rates(s, r):
     """Have the rates of a rank found anew."""
     ranks = len(s.rank)
     if s.ready[2 * ranks + r] == 0:
@@ -259,7 +259,7 @@ def wake(s, r):
     s.counts[READY] += 1
 
 
-def come(s, t, out, i, ranks, now):
+def arrive(s, t, out, i, ranks, now):
     """One more rank has come to an instance; the last one begins it."""
     s.joined[i, 0] += 1
     first, last = t.places[i], t.places[i + 1]
@@ -279,7 +279,7 @@ def come(s, t, out, i, ranks, now):
         s.rank[r, ACTIVE + st] = i
         s.rank[r, CARRYING] += 1
         s.pace[r, LIMIT + st] = INFINITE
-        mark(s, r)
+        invalidate_rates(s, r)
     mark_instance(s, i)
 
 
@@ -300,7 +300,7 @@ def begin_work(s, p, r, e, duration, now):
     s.pace[r, LASTS] = p.works[w, PACED]
 
 
-def go_on(s, p, t, out, r, replicas, now):
+def advance(s, p, t, out, r, replicas, now):
     """Follow a rank's program until it works, waits or ends."""
     stage, u = r // replicas, r % replicas
     ranks = len(s.rank)
@@ -319,14 +319,14 @@ def go_on(s, p, t, out, r, replicas, now):
             st = t.stream[k]
             s.rank[r, ISSUED + st] += 1
             if s.rank[r, HEAD + st] == s.rank[r, ISSUED + st] - 1:
-                come(s, t, out, i, ranks, now)
+                arrive(s, t, out, i, ranks, now)
         elif out.times[i, DONE] < 0.0:
             s.rank[r, WAITING] = i
             break
         out.end[u, e] = now
         e += 1
     s.rank[r, CURSOR] = e
-    mark(s, r)
+    invalidate_rates(s, r)
 
 
 def finish(s, t, out, i, replicas, now):
@@ -339,13 +339,13 @@ def finish(s, t, out, i, replicas, now):
         s.rank[r, ACTIVE + st] = -1
         s.rank[r, CARRYING] -= 1
         s.rank[r, HEAD + st] += 1
-        mark(s, r)
+        invalidate_rates(s, r)
         if s.rank[r, WAITING] == i:
             s.rank[r, WAITING] = -1
             wake(s, r)
         if s.rank[r, HEAD + st] < s.rank[r, ISSUED + st]:
             following = t.order[t.queues[(r // replicas) * STREAMS + st] + s.rank[r, HEAD + st]]
-            come(s, t, out, t.instance[following, r % replicas], ranks, now)
+            arrive(s, t, out, t.instance[following, r % replicas], ranks, now)
     r = t.receiver[i]
     if r >= 0 and s.rank[r, WAITING] == i:
         s.rank[r, WAITING] = -1
@@ -475,7 +475,7 @@ def play(p, t, out, s, replicas):
     while True:
         while s.counts[READY] > 0:
             s.counts[READY] -= 1
-            go_on(s, p, t, out, s.ready[s.counts[READY]], replicas, now)
+            advance(s, p, t, out, s.ready[s.counts[READY]], replicas, now)
         if s.counts[IN_HEAP] == 0 or s.progress[s.heap[0], DUE] > now:
             while s.counts[RANKS] > 0:
                 s.counts[RANKS] -= 1
@@ -493,7 +493,7 @@ def play(p, t, out, s, replicas):
                 now = s.progress[s.heap[0], DUE]
                 if now == INFINITE:
                     return -1
-        item = take(s)
+        item = pop(s)
         write(s, out, item, ranks, now)
         if item < ranks:
             e = s.rank[item, WORKING]
@@ -512,7 +512,7 @@ def play(p, t, out, s, replicas):
 _run = standalone(play)
 
 
-def played(programs: Programs, transfers: Transfers, replicas: int, kept: bool = True) -> Played | None:
+def played(programs: KernelPrograms, transfers: KernelTransfers, replicas: int, kept: bool = True) -> Played | None:
     """What happens when, by machine code; None where ranks wait for ever.
 
     Parameters
@@ -536,7 +536,7 @@ def played(programs: Programs, transfers: Transfers, replicas: int, kept: bool =
         room = many
 
 
-def idle(ranks: int, instances: int) -> State:
+def idle(ranks: int, instances: int) -> StepState:
     """Nothing under way.
 
     Parameters
@@ -546,7 +546,7 @@ def idle(ranks: int, instances: int) -> State:
     rank = np.zeros((ranks, RANK_COLUMNS), dtype=np.int64)
     rank[:, [WORKING, WAITING, *range(ACTIVE, ISSUED)]] = -1
     both = ranks + instances
-    return State(
+    return StepState(
         rank, np.zeros((ranks, PACE_COLUMNS)), np.zeros((both, 4)), np.full(both, -1), np.zeros(both, dtype=np.int64),
         np.zeros((instances, 2), dtype=np.int64), np.zeros(instances), np.zeros(3 * ranks, dtype=np.int64),
         np.zeros(2 * instances, dtype=np.int64), np.zeros(5, dtype=np.int64),
@@ -556,8 +556,8 @@ def idle(ranks: int, instances: int) -> State:
 def compile_ahead() -> None:
     """Compile the loop, or load it: a step of one second's work is played."""
     none = np.zeros(0, dtype=np.int64)
-    work = Programs(np.array([0, 1]), np.array([0]), np.array([-1]), np.ones((1, 1)), np.zeros((1, 2 + LEVELS)))
-    nothing = Transfers(
+    work = KernelPrograms(np.array([0, 1]), np.array([0]), np.array([-1]), np.ones((1, 1)), np.zeros((1, 2 + LEVELS)))
+    nothing = KernelTransfers(
         none, np.zeros((0, 3 + LEVELS)), none, none.reshape(0, 1), none, none, np.array([0]), none, none,
         np.zeros(STREAMS + 1, dtype=np.int64),
     )  # fmt: skip

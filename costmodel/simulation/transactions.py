@@ -10,7 +10,7 @@ import numpy as np
 
 from costmodel.catalogue.software import framework_on
 from costmodel.description import buckets as rules
-from costmodel.description.buckets import Overlap, Rule
+from costmodel.description.buckets import BucketRule, Overlap
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.labels import label
@@ -21,10 +21,10 @@ from costmodel.evaluation.prices import price_of
 from costmodel.evaluation.transactions import (
     GROUPS,
     PHASES,
-    Book,
+    AlikeRanks,
     Exchanged,
-    Stage,
     Transaction,
+    TransactionPricer,
     rule_of_plan,
 )
 from costmodel.text.checks import choice, kind
@@ -92,8 +92,8 @@ class Ledger:
     """
 
     estimate: Estimate
-    rule: Rule
-    stages: tuple[Stage, ...]
+    rule: BucketRule
+    stages: tuple[AlikeRanks, ...]
     transactions: tuple[Transaction, ...]
 
     plot = figure
@@ -194,7 +194,7 @@ class Ledger:
         """
         name = self.busiest if stage is None else choice("stage", stage, self._stage_names)
         one = next(stage for stage in self.stages if stage.name == name)
-        book = Book(self.estimate.question, self.estimate.plan, self.rule)
+        book = TransactionPricer(self.estimate.question, self.estimate.plan, self.rule)
         passes, head, embedding = book.backward
         layers = np.full(len(one.layers), passes.data + passes.weight + passes.recompute)
         outer = head * one.head, embedding * one.embedding
@@ -219,7 +219,7 @@ class Ledger:
         """
         name = self.busiest if stage is None else choice("stage", stage, self._stage_names)
         one = next(stage for stage in self.stages if stage.name == name)
-        return tuple(Book(self.estimate.question, self.estimate.plan, self.rule).synchronisation(one))
+        return tuple(TransactionPricer(self.estimate.question, self.estimate.plan, self.rule).synchronisation(one))
 
     def to_rows(self) -> list[dict[str, object]]:
         """One row for equal transactions of a stage's rank, units in the names of the columns."""
@@ -243,7 +243,7 @@ class Ledger:
 
 def ledger(
     model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str = "megatron-core", *,
-    buckets: Rule | None = None,
+    buckets: BucketRule | None = None,
 ) -> Ledger:  # fmt: skip
     """Every transaction of one training step, priced as `estimate` prices it.
 
@@ -296,7 +296,7 @@ def ledger(
     return ledger_of(estimate(model, cluster, plan, framework), buckets)
 
 
-def ledger_of(result: Estimate, buckets: Rule | None = None) -> Ledger:
+def ledger_of(result: Estimate, buckets: BucketRule | None = None) -> Ledger:
     """The ledger of an estimate.
 
     Parameters
@@ -314,7 +314,7 @@ def ledger_of(result: Estimate, buckets: Rule | None = None) -> Ledger:
         raise NotModelled(f"adapter={result.plan.adapter!r} in real buckets: only OneBucket() knows the share that trains")
     if factored and not isinstance(rule, rules.OneBucket):
         raise NotModelled("compression='power-sgd' in real buckets: only OneBucket() knows the factors of its matrices")
-    book = Book(result.question, result.plan, rule)
+    book = TransactionPricer(result.question, result.plan, rule)
     stages = book.stages
     for stage in stages:
         book.activations(stage)
@@ -322,7 +322,7 @@ def ledger_of(result: Estimate, buckets: Rule | None = None) -> Ledger:
     return Ledger(estimate=result, rule=rule, stages=stages, transactions=tuple(book.rows))
 
 
-__all__ = ["GROUPS", "PHASES", "Exchanged", "Ledger", "Load", "Size", "Stage", "Transaction", "ledger"]
+__all__ = ["GROUPS", "PHASES", "AlikeRanks", "Exchanged", "Ledger", "Load", "Size", "Transaction", "ledger"]
 
 
 def _ledger(made: Ledger) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from costmodel.text.errors import InvalidValue
-from costmodel.text.suggestions import meant
+from costmodel.text.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -76,7 +76,7 @@ def flag(field: str, value: object) -> bool:
 def choice(field: str, value: Given, allowed: Sequence[Given]) -> Given:
     """`value` if it is one of `allowed`."""
     if value not in allowed:
-        near = meant(field, value, map(str, allowed)) if isinstance(value, str) and value else ""
+        near = did_you_mean(field, value, map(str, allowed)) if isinstance(value, str) and value else ""
         raise InvalidValue(field, value, "one of " + ", ".join(map(str, allowed)) + near)
     return value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from costmodel.text.suggestions import meant
+from costmodel.text.suggestions import did_you_mean
 
 OFFERED = 8
 """Names that a message offers at most."""
@@ -55,7 +55,7 @@ class UnknownName(CostModelError):
         if not hint and near:
             more = ", ..." if len(near) > OFFERED else ""
             hint = f"; did you mean {', '.join(near[:OFFERED])}{more}?"
-        hint = hint or meant(kind, name, known, most=4)
+        hint = hint or did_you_mean(kind, name, known, most=4)
         super().__init__(f"no {kind} named {name!r} in the catalogue{nor}{hint} (`costmodel {kind}s` lists them)")
 
 

@@ -8,7 +8,7 @@ LISTENERS: list[Callable[[str], None]] = []
 """Called with a line for a person; the command line is one where somebody looks at its stderr."""
 
 
-def tell(message: str) -> None:
+def report(message: str) -> None:
     """Pass a line on to whoever listens.
 
     Parameters
@@ -19,7 +19,7 @@ def tell(message: str) -> None:
     --------
     >>> heard = []
     >>> LISTENERS.append(heard.append)
-    >>> tell("compiling")
+    >>> report("compiling")
     >>> LISTENERS.remove(heard.append)
     >>> heard
     ['compiling']
@@ -28,4 +28,4 @@ def tell(message: str) -> None:
         listener(message)
 
 
-__all__ = ["LISTENERS", "tell"]
+__all__ = ["LISTENERS", "report"]

@@ -71,7 +71,7 @@ def _squeezed(word: str) -> str:
     return re.sub(r"[\s_.-]+", "", word.lower())
 
 
-def meant(kind: str, given: str, known: Iterable[str], most: int = 1) -> str:
+def did_you_mean(kind: str, given: str, known: Iterable[str], most: int = 1) -> str:
     """What a word may stand for, as the end of an error's line; empty where nothing is near.
 
     Parameters
@@ -83,7 +83,7 @@ def meant(kind: str, given: str, known: Iterable[str], most: int = 1) -> str:
 
     Examples
     --------
-    >>> meant("framework", "TorchTitan", ["fsdp2", "nemo"]), meant("op", "all_reduce", ["all-reduce", "send"])
+    >>> did_you_mean("framework", "TorchTitan", ["fsdp2", "nemo"]), did_you_mean("op", "all_reduce", ["all-reduce", "send"])
     ('; did you mean fsdp2?', '; did you mean all-reduce?')
     """
     names, wanted = [str(name) for name in known], _squeezed(given[:100])

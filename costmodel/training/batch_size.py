@@ -23,7 +23,7 @@ MOST_RUNS = 10_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Constant:
+class FittedConstant:
     """A fitted constant and its interval, whose ends are 0 or infinite where the runs don't bound it.
 
     Parameters
@@ -49,9 +49,9 @@ class BatchScaling:
     relative_error : standard deviation of the runs' steps about the curve; 0 where constants were given
     """
 
-    fewest_steps: Constant
-    critical_batch: Constant
-    fewest_samples: Constant
+    fewest_steps: FittedConstant
+    critical_batch: FittedConstant
+    fewest_samples: FittedConstant
     relative_error: float = 0.0
 
     __repr__ = brief
@@ -85,7 +85,7 @@ def batch_scaling(critical_batch: float, fewest_steps: float) -> BatchScaling:
     real("critical_batch", critical_batch, 1e-9, 1e18)
     real("fewest_steps", fewest_steps, 1e-9, 1e18)
     values = (fewest_steps, critical_batch, fewest_steps * critical_batch)
-    constants = [Constant(value=value, low=value, high=value) for value in values]
+    constants = [FittedConstant(value=value, low=value, high=value) for value in values]
     return BatchScaling(fewest_steps=constants[0], critical_batch=constants[1], fewest_samples=constants[2])
 
 
@@ -134,7 +134,7 @@ def fit_batch_scaling(batches: Sequence[float], steps: Sequence[float], confiden
     from costmodel.training.batch_size_solver import fit
 
     *found, error = fit(np.array(sizes, float), np.array(counts, float), confidence)
-    constants = [Constant(value=math.exp(one.best), low=math.exp(one.low), high=math.exp(one.high)) for one in found]
+    constants = [FittedConstant(value=math.exp(one.best), low=math.exp(one.low), high=math.exp(one.high)) for one in found]
     return BatchScaling(fewest_steps=constants[0], critical_batch=constants[1], fewest_samples=constants[2], relative_error=error)
 
 
@@ -172,7 +172,7 @@ class Choice:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Frontier:
+class BatchFrontier:
     """Batches and GPUs, the fastest first.
 
     Parameters
@@ -211,7 +211,7 @@ def batch_frontier(
     framework: Framework | str = "megatron-core",
     gpu_hour: float | None = None,
     **dimensions: object,
-) -> Frontier:
+) -> BatchFrontier:
     """Best batch and GPUs for time, for money, and what lies between: steps of the batch times the fastest plan's step.
 
     Parameters
@@ -264,7 +264,7 @@ def batch_frontier(
     for choice in found:
         marked.append(dataclasses.replace(choice, frontier=choice.gpu_hours < least))
         least = min(least, choice.gpu_hours)
-    return Frontier(choices=tuple(marked))
+    return BatchFrontier(choices=tuple(marked))
 
 
-__all__ = ["BatchScaling", "Choice", "Constant", "Frontier", "batch_frontier", "batch_scaling", "fit_batch_scaling"]
+__all__ = ["BatchFrontier", "BatchScaling", "Choice", "FittedConstant", "batch_frontier", "batch_scaling", "fit_batch_scaling"]

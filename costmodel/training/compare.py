@@ -14,7 +14,7 @@ from costmodel.studies.parameter_servers.servers import Stragglers
 from costmodel.text.checks import kind, positive_int, real
 from costmodel.text.errors import CostModelError, InvalidValue
 from costmodel.text.results import brief, figure
-from costmodel.training.systems import Settings, System
+from costmodel.training.systems import System, SystemSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,7 @@ def compare_systems(
     kind("stragglers", stragglers, Stragglers, "Stragglers(distribution=..., spread=...)")
     gpus = int(cluster.gpus or 1)
     nodes = max(1, -(-gpus // cluster.gpus_per_node))
-    settings = Settings(
+    settings = SystemSettings(
         servers=positive_int("servers", nodes if servers is None else servers, 100_000),
         delay=positive_int("delay", delay, 10**6), local_steps=positive_int("local_steps", local_steps, 10**6),
         fetch_interval=fetch_interval, push_interval=push_interval, stragglers=stragglers,

@@ -22,7 +22,7 @@ from costmodel.studies.parameter_servers.servers import parameter_server
 from costmodel.studies.parameter_servers.staleness import Staleness
 from costmodel.studies.partitioning import partition
 from costmodel.text.errors import IllegalPlan, NotModelled
-from costmodel.training.systems import Settings, System, waiting
+from costmodel.training.systems import System, SystemSettings, waiting
 
 PARTITION = 4e6
 """Bytes of a message of servers that don't store whole ones."""
@@ -30,10 +30,10 @@ MOMENTUM = 3.0
 """Copies of the weights' size with SGD: weights, gradients, momentum."""
 
 
-class _Chain:
+class _ChainOnCluster:
     """A chain on a cluster, and the systems that train it."""
 
-    def __init__(self, chain: LayerChain, cluster: Cluster, settings: Settings) -> None:
+    def __init__(self, chain: LayerChain, cluster: Cluster, settings: SystemSettings) -> None:
         self.chain, self.cluster, self.settings = chain, cluster, settings
         self.reducing = cluster if settings.all_reduce is None else between_nodes(settings.all_reduce, cluster)
         self.gpus = int(cluster.gpus or 1)
@@ -203,14 +203,14 @@ class _Chain:
         return [self.node, self.nodes], [inner.bandwidth, self.bandwidth * self.node]
 
 
-def systems_of_chain(chain: LayerChain, cluster: Cluster, settings: Settings) -> dict[str, Callable[[], System]]:
+def systems_of_chain(chain: LayerChain, cluster: Cluster, settings: SystemSettings) -> dict[str, Callable[[], System]]:
     """By name, what makes each system's row.
 
     Parameters
     ----------
     chain, cluster, settings : as `compare_systems` has checked them
     """
-    one = _Chain(chain, cluster, settings)
+    one = _ChainOnCluster(chain, cluster, settings)
 
     def unsplit() -> System:
         raise NotModelled("tensor parallelism of a chain of layers, whose layers have times and no shapes")

@@ -24,7 +24,7 @@ from costmodel.studies.parameter_servers.servers import parameter_server
 from costmodel.studies.parameter_servers.staleness import Staleness
 from costmodel.text.checks import positive_int, whole
 from costmodel.text.errors import CostModelError, IllegalPlan, NotModelled
-from costmodel.training.systems import Settings, System, waiting
+from costmodel.training.systems import System, SystemSettings, waiting
 
 GRADIENT_BYTES = 2.0
 """Of a gradient on the way to a server or a peer."""
@@ -39,7 +39,8 @@ class _Transformer:
     """A transformer on a cluster, and the systems that train it."""
 
     def __init__(
-        self, model: Transformer, cluster: Cluster, settings: Settings, asked: Mapping[str, object], framework: Framework | str,
+        self, model: Transformer, cluster: Cluster, settings: SystemSettings, asked: Mapping[str, object],
+        framework: Framework | str,
         dimensions: Mapping[str, object],
     ) -> None:  # fmt: skip
         self.model, self.cluster, self.settings, self.framework = model, cluster, settings, framework
@@ -225,7 +226,7 @@ class _Transformer:
 
 
 def systems_of_transformer(
-    model: Transformer, cluster: Cluster, settings: Settings, asked: Mapping[str, object], framework: Framework | str,
+    model: Transformer, cluster: Cluster, settings: SystemSettings, asked: Mapping[str, object], framework: Framework | str,
     dimensions: Mapping[str, object],
 ) -> dict[str, Callable[[], System]]:  # fmt: skip
     """By name, what makes each system's row.

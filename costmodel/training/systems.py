@@ -79,7 +79,7 @@ class System:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
+class SystemSettings:
     """What systems run with, where they have a choice; `compare_systems` says what each is."""
 
     servers: int

@@ -25,14 +25,14 @@ from calibration.fit.operators import (
 from calibration.validate.command import QUOTED
 from costmodel.evaluation import own_runs_fit as fitting
 from costmodel.evaluation.error_model import NINETY
-from costmodel.evaluation.own_runs_fit import Constant, Fit, fit
+from costmodel.evaluation.own_runs_fit import Fit, UnknownConstant, fit
 from costmodel.text.errors import CostModelError, UnreadableFile
 
 NOISE = 0.02
 EFFICIENCIES = Path(costmodel.__file__).parent / "catalogue" / "efficiencies.toml"
 
 
-def law(design: np.ndarray, truth: np.ndarray, constants: list[Constant], noise: float, seed: int, **options) -> Fit:
+def law(design: np.ndarray, truth: np.ndarray, constants: list[UnknownConstant], noise: float, seed: int, **options) -> Fit:
     """Fit of products of powers of the constants, which are lines in logarithms."""
     measured = design @ np.log(truth) + np.random.default_rng(seed).normal(0.0, noise, len(design))
 
@@ -44,8 +44,8 @@ def law(design: np.ndarray, truth: np.ndarray, constants: list[Constant], noise:
     return fit(constants, residuals, len(design), affects, np.ones(len(design)), noise, **options)
 
 
-def unknowns(*values: float, spread: float = 1.0) -> list[Constant]:
-    return [Constant("it", f"c{i}", value, spread, 1e-6, 1e6) for i, value in enumerate(values)]
+def unknowns(*values: float, spread: float = 1.0) -> list[UnknownConstant]:
+    return [UnknownConstant("it", f"c{i}", value, spread, 1e-6, 1e6) for i, value in enumerate(values)]
 
 
 DESIGN = np.random.default_rng(1).uniform(-1.0, 1.0, (40, 3))
@@ -95,7 +95,7 @@ def test_standard_errors_shrink_with_the_root_of_the_rows():
 
 def test_a_constant_that_no_row_depends_on_stays_at_its_prior_with_the_priors_spread():
     design = np.column_stack([DESIGN, np.zeros(len(DESIGN))])
-    constants = [*unknowns(1.0, 1.0, 10.0), Constant("it", "unseen", 7.0, 0.4, 1.0, 50.0)]
+    constants = [*unknowns(1.0, 1.0, 10.0), UnknownConstant("it", "unseen", 7.0, 0.4, 1.0, 50.0)]
     found = law(design, np.array([*TRUTH, 20.0]), constants, NOISE, seed=2)
     assert found.values[3] == pytest.approx(7.0)
     assert found.standard_errors[3] == pytest.approx(0.4)
@@ -132,7 +132,7 @@ def test_outliers_pull_little():
 
 
 def test_values_stay_inside_their_bounds():
-    constants = [Constant("it", "c", 0.9, 10.0, 0.5, 1.0)]
+    constants = [UnknownConstant("it", "c", 0.9, 10.0, 0.5, 1.0)]
     found = law(np.ones((20, 1)), np.array([3.0]), constants, NOISE, seed=0)
     assert 0.5 <= found.values[0] <= 1.0
     assert found.values[0] == pytest.approx(1.0, rel=1e-3)
@@ -332,5 +332,5 @@ def test_a_constant_at_its_bound_is_never_tried_beyond_it():
         errors = np.log(values[0] * np.ones(3)) - measured
         return errors if rows is None else errors[rows]
 
-    result = fit([Constant("share", "", 0.9, 0.3, 0.1, 1.0)], residuals, 3, [np.arange(3)], np.ones(3))
+    result = fit([UnknownConstant("share", "", 0.9, 0.3, 0.1, 1.0)], residuals, 3, [np.arange(3)], np.ones(3))
     assert result.values[0] == pytest.approx(1.0, abs=1e-3)

@@ -21,7 +21,7 @@ from calibration.fit.operators import Operator
 from calibration.validate import command as validation
 from calibration.validate import figures
 from calibration.validate.command import QUOTED, markdown, report
-from costmodel.evaluation.own_runs_fit import Constant, Fit
+from costmodel.evaluation.own_runs_fit import Fit, UnknownConstant
 
 FILES = sorted(QUOTED.glob("*.csv"))
 NAMES = [str(path) for path in FILES]
@@ -359,7 +359,7 @@ def test_ticks_of_errors_hold_zero_and_lie_inside(low, high):
 def fitted(count: int) -> tuple[dict[str, Fit], list[Operator]]:
     sizes = {"m": 1.0, "n": 1.0, "k": 1.0, "element_bytes": 2.0}
     operators = [Operator("h100-sxm", "gemm", sizes, "bf16", 1e-3 * (i + 1), "file") for i in range(count)]
-    constants = [Constant("h100-sxm", "gemm.bf16", 0.8, 0.1, 0.1, 1.0)]
+    constants = [UnknownConstant("h100-sxm", "gemm.bf16", 0.8, 0.1, 0.1, 1.0)]
     result = Fit(constants, np.array([0.8]), np.eye(1), np.log(np.linspace(0.9, 1.1, count)), 0.1)
     return {"h100-sxm": result}, operators
 

@@ -12,7 +12,7 @@ import costmodel
 from costmodel import load_cluster, load_device, load_framework, load_model
 from costmodel.catalogue import loader
 from costmodel.catalogue.changes import differences, replace
-from costmodel.catalogue.machines import instance, machine, on_network
+from costmodel.catalogue.machines import cloud_instance, machine, on_network
 from costmodel.evaluation.cluster_design import candidates
 from costmodel.text.units import QUANTITIES, quantity
 from tests.commanding import strict
@@ -71,7 +71,9 @@ def test_every_machine_of_the_list_is_of_a_device_without_a_cluster_of_several_n
 def test_gpus_of_a_kind_are_one_function_at_every_door(run):
     """`load_cluster(device=...)`, `machine` and the command line give one cluster and one answer."""
     assert load_cluster(device="rtx-4090", gpus=16) == machine("rtx-4090", 16)
-    assert load_cluster(device="h100", gpus=16, nodes=4, network="100 Gbit/s") == machine("h100-sxm", 16, 4, "100 Gbit/s")
+    assert load_cluster(device="h100", gpus=16, nodes=4, network="100 Gbit/s") == machine(
+        "h100-sxm", 16, 4, "100 Gbit/s"
+    )
     code, out, err = run("estimate", "llama3.2-1b", "--device", "rtx-4090", "--gpus", "16", *WORK, "--json")
     plan = costmodel.Plan(global_batch=64, seq_len=2048, data_parallel=16)
     found = costmodel.estimate(load_model("llama3.2-1b"), machine("rtx-4090", 16), plan)
@@ -145,7 +147,7 @@ def test_every_other_name_leads_to_an_entry():
         assert set(aliases[kind].values()) <= set(loader.names(kind))
     for name, entry in loader.instances().items():
         assert entry["device"] in loader.names("device")
-        assert instance(name).gpus == entry["gpus"]
+        assert cloud_instance(name).gpus == entry["gpus"]
         assert quantity("network", entry["network"], "bandwidth") > 0
         assert load_cluster(name, 2 * entry["gpus"]).gpus_per_node == entry["gpus"]
 

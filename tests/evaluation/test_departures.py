@@ -19,7 +19,7 @@ from costmodel import (
     simulate,
 )
 from costmodel.catalogue.changes import replace
-from costmodel.catalogue.machines import room
+from costmodel.catalogue.machines import largest_cluster
 from costmodel.catalogue.software import ask
 from costmodel.evaluation.departures import OF_EVERY_PLAN, departures, varying
 from costmodel.text.errors import CostModelError
@@ -34,7 +34,9 @@ def of(model=MODEL, cluster=NODE, framework="megatron-core", **chosen):
 
 
 @pytest.mark.parametrize("name", ["megatron-core", "hf-trainer", "fsdp2", "deepspeed", "nemo", "maxtext"])
-@pytest.mark.parametrize("cluster", [NODE, load_cluster("dgx-1v-32gb", gpus=8), machine("rtx-4090", 8)], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "cluster", [NODE, load_cluster("dgx-1v-32gb", gpus=8), machine("rtx-4090", 8)], ids=lambda one: one.name
+)
 def test_what_is_asked_by_names_alone_departs_from_nothing(name, cluster):
     found = search(MODEL, cluster, framework=name, **ASKED)
     assert found.departures == ()
@@ -45,7 +47,7 @@ def test_what_is_asked_by_names_alone_departs_from_nothing(name, cluster):
 @pytest.mark.parametrize("nodes", [None, 1, 2])
 def test_so_many_gpus_of_a_kind_depart_from_nothing(device, gpus, nodes):
     try:
-        clusters = [machine(device, gpus, nodes), room(device).with_gpus(gpus)]
+        clusters = [machine(device, gpus, nodes), largest_cluster(device).with_gpus(gpus)]
     except CostModelError:  # no such machine
         return
     for cluster in clusters:

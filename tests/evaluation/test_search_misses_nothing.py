@@ -28,7 +28,7 @@ from costmodel.description.framework import OF_EXPERTS, Framework
 from costmodel.description.plan import SCHEDULES
 from costmodel.description.recomputation import modules_of
 from costmodel.evaluation import plan_products
-from costmodel.evaluation.selection import unbeaten
+from costmodel.evaluation.selection import pareto_front
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS
 from costmodel.formulas.transformer import memory
@@ -190,7 +190,7 @@ def test_what_none_beats_is_what_brute_force_says_and_equals_stay_together(pairs
         if not rows:
             continue
         table = np.array(rows, dtype=float)
-        kept = set(unbeaten(*table.T).tolist())
+        kept = set(pareto_front(*table.T).tolist())
         for place, row in enumerate(table):
             beaten = any((other <= row).all() and (other < row).any() for other in table)
             assert (place not in kept) == beaten

@@ -17,7 +17,7 @@ from costmodel.formulas.transformer.adapters import (
     trained_share,
 )
 from costmodel.formulas.transformer.flops import forward_flop_per_token
-from costmodel.formulas.transformer.launches import adapting
+from costmodel.formulas.transformer.launches import adapter_kernels
 from costmodel.formulas.transformer.update import layer_flop, newton_schulz_flop
 from costmodel.text.errors import CostModelError
 
@@ -190,7 +190,7 @@ def test_one_matrix_of_queries_keys_and_values_is_unpacked_at_once():
             plan = Plan(global_batch=1, seq_len=32, recompute="none", adapter=adapter, lora_targets=targets)
             answer = costmodel.estimate(model, cluster, plan, "hf-trainer")
             inputs = answer.inputs
-            waits[adapter, targets] = adapting(inputs.settings, inputs.model)
+            waits[adapter, targets] = adapter_kernels(inputs.settings, inputs.model)
     unpacking = {name: waits["gptq-lora", name] - waits["lora", name] for name in ("query-key-value", "fused")}
     assert unpacking["fused"] == pytest.approx(5 / 7 * unpacking["query-key-value"])
 

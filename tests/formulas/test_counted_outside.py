@@ -103,7 +103,7 @@ def test_the_communication_library_holds_the_buffers_of_every_channel():
 
     def held(gpus, **degrees):
         found = estimate(load_model("bloom-560m"), cluster.with_gpus(gpus), Plan(**fields, **degrees)).inputs
-        return memory.outside(found.plan, found.network, plain), found.network.node.channels
+        return memory.outside_allocator(found.plan, found.network, plain), found.network.node.channels
 
     assert held(1)[0] == 0.0
     nbytes, channels = held(8, tensor_parallel=8)

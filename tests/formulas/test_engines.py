@@ -197,13 +197,13 @@ def drawn_place(draw):
 
 def drawn_passes(draw):
     forward, weight, data = (draw.uniform(1e-3, 1.0) for _ in range(3))
-    return spans.Passes(forward, weight, forward + weight + data)
+    return spans.PassSpan(forward, weight, forward + weight + data)
 
 
 def drawn_links(draw):
-    lines = [collectives.Line(draw.uniform(1e-5, 1e-3), draw.uniform(1e-12, 1e-10)) for _ in range(5)]
+    lines = [collectives.LinearCost(draw.uniform(1e-5, 1e-3), draw.uniform(1e-12, 1e-10)) for _ in range(5)]
     rest = [draw.uniform(low, 10.0 * low) for low in (1e-12, 1e-13, 1e7, 1e-12, 1e-6, 1e-6, 1e-6)]
-    return collectives.Links(float(draw.choice([0, 1])), 1e-5, *lines[:3], draw.uniform(1.0, 2.0), *lines[3:], *rest)
+    return collectives.GroupLinks(float(draw.choice([0, 1])), 1e-5, *lines[:3], draw.uniform(1.0, 2.0), *lines[3:], *rest)
 
 
 def drawn_node(draw):
@@ -214,7 +214,7 @@ def drawn_group(draw):
     shard, copies = float(draw.choice([1, 2, 8])), float(draw.choice([1, 4]))
     links = [drawn_links(draw) for _ in range(3)]
     slow = draw.uniform(1.0, 3.0), 1e-4, 2e-4
-    return synchronisation.Groups(shard * copies, shard, links[0], copies, links[1], shard, links[2], *slow)
+    return synchronisation.ReplicaGroups(shard * copies, shard, links[0], copies, links[1], shard, links[2], *slow)
 
 
 def drawn_window(draw):
@@ -265,14 +265,14 @@ def settings():
         *things, plans = legal_plans(draw, SETTINGS[row % len(SETTINGS)], 1, **drawn_options(draw))
         known = fixed_numbers(*things, plans[0])._asdict()
         drawn = random.Random(row)
-        known |= {"contents": drawn_contents(drawn), "factors": drawn_tuple(quantities.Factors, drawn)}
+        known |= {"contents": drawn_contents(drawn), "factors": drawn_tuple(quantities.LowRankSizes, drawn)}
         known |= {"kinds": quantities.Kinds(*(drawn_tuple(quantities.LayerBytes, drawn) for _ in range(2)))}
         known |= {"place": drawn_place(drawn)}
-        known |= {name: drawn_tuple(quantities.Part, drawn) for name in ("part", "beside", "besides")}
+        known |= {name: drawn_tuple(quantities.ExchangeTime, drawn) for name in ("part", "beside", "besides")}
         known |= {"mixture": known["model"].experts, "adapter": known["settings"].adapter}
-        known |= {"units": synchronisation.Units(known["part"], known["beside"], known["part"])}
+        known |= {"units": synchronisation.LayerExchanges(known["part"], known["beside"], known["part"])}
         known |= {"links": drawn_links(drawn), "line": drawn_links(drawn).simple, "group": drawn_group(drawn)}
-        known |= {"node": drawn_node(drawn), "moved": drawn_tuple(quantities.Moved, drawn)}
+        known |= {"node": drawn_node(drawn), "moved": drawn_tuple(quantities.LayerTraffic, drawn)}
         known |= {"cast": drawn_tuple(quantities.Cast, drawn), "owned": drawn_tuple(quantities.RankParameters, drawn)}
         known |= {"dense_group": drawn_group(drawn), "routed_group": drawn_group(drawn)}
         known |= {"body": drawn_tuple(quantities.Layer, drawn)}

@@ -5,7 +5,7 @@ import pytest
 from costmodel import Plan, load_cluster, load_framework, load_model
 from costmodel.arithmetic.named_tuples import replaced
 from costmodel.formulas.training_step import layer_pass
-from costmodel.formulas.transformer.launches import hooking, layer_launches
+from costmodel.formulas.transformer.launches import hook_time, layer_launches
 
 DENSE, SPARSE = load_model("llama3-8b"), load_model("mixtral-8x7b")
 FRAMEWORK = load_framework("megatron-core")
@@ -31,7 +31,7 @@ def test_deepspeed_has_hooks_around_every_module_where_it_shards_weights(framewo
     # Hugging Face's Llama: q, k, v, o, gate, up and down, two norms, the layer, its attention, its MLP and that one's activation
     software = load_framework(framework)
     plan = Plan(global_batch=64, seq_len=4096, data_parallel=8, zero_stage=stage)
-    found = hooking(plan.settings(software), DENSE.numbers(), plan.numbers(software, DENSE.layers))
+    found = hook_time(plan.settings(software), DENSE.numbers(), plan.numbers(software, DENSE.layers))
     assert float(found) == pytest.approx(hooks * 2e-4)
 
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from costmodel import load_device, load_framework, load_model
-from costmodel.formulas.transformer.attention import flash, further_parts
+from costmodel.formulas.transformer.attention import flash, remote_key_blocks
 
 DEVICE = load_device("h100-sxm").numbers("bf16")
 SOFTWARE = load_framework("megatron-core", "hopper").numbers()
@@ -31,16 +31,16 @@ def met(ring, window=None):
 @pytest.mark.parametrize("ring", [2.0, 4.0, 8.0, 16.0])
 def test_queries_meet_three_quarters_of_the_parts_of_other_ranks(ring):
     """The second half of them meets all, the first on average half: TransformerEngine's load-balanced causal ring."""
-    assert further_parts(FULL, LENGTH, ring) == pytest.approx(0.75 * (ring - 1.0))
+    assert remote_key_blocks(FULL, LENGTH, ring) == pytest.approx(0.75 * (ring - 1.0))
     assert met(ring) == pytest.approx(0.75 * (ring - 1.0), rel=0.05, abs=0.3)
 
 
 def test_layers_meet_the_parts_that_lie_in_their_window():
     share = WINDOWED.attention.windowed_layers / WINDOWED.layers
     assert share > 0.8
-    alone = further_parts(WINDOWED, LENGTH, 8.0) - (1.0 - share) * further_parts(FULL, LENGTH, 8.0)
+    alone = remote_key_blocks(WINDOWED, LENGTH, 8.0) - (1.0 - share) * remote_key_blocks(FULL, LENGTH, 8.0)
     assert 0.0 < alone < 0.3 * share
-    assert further_parts(WINDOWED, LENGTH, 1.0) == 0.0
+    assert remote_key_blocks(WINDOWED, LENGTH, 1.0) == 0.0
 
 
 @pytest.mark.parametrize("model", [FULL, WINDOWED])

@@ -7,7 +7,7 @@ import pytest
 
 from costmodel.description.schedule import pipeline_schedule
 from costmodel.formulas.pipeline import schedules
-from costmodel.formulas.pipeline.spans import Passes, span
+from costmodel.formulas.pipeline.spans import PassSpan, span
 from costmodel.simulation.playback import simulate_schedule
 
 WITHIN = {"gpipe": 1e-12, "1f1b": 0.01, "zb-h1": 0.01, "zb-h2": 0.01, "interleaved": 0.01, "breadth-first": 0.01, "zb-v": 0.02}
@@ -34,7 +34,7 @@ def drawn(draw, name):
 
 def passes(times, messages_ahead, messages, kept):
     forward, data, weight = times
-    return Passes(forward + messages_ahead * kept, weight, forward + data + weight + messages * kept)
+    return PassSpan(forward + messages_ahead * kept, weight, forward + data + weight + messages * kept)
 
 
 def of_formula(name, p, m, v, send, kept, times):

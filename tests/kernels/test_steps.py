@@ -129,7 +129,7 @@ def played(drawn):
     duration = np.zeros((drawn.replicas, len(programs)))
     worked = [code == WORK for code, _ in programs]
     duration[:, worked] = np.array([work[0] for work in works]).reshape(-1, drawn.replicas).T
-    first = step_events.Programs(
+    first = step_events.KernelPrograms(
         offsets, np.array([line if code == WORK else code for line, (code, _) in zip(lines, programs, strict=True)]),
         np.array([-1 if code == WORK else what for code, what in programs], dtype=np.int64), duration,
         np.array([[work[1], *work[2], work[3]] for work in works], dtype=float).reshape(-1, 5),
@@ -149,7 +149,7 @@ def played(drawn):
     ]  # fmt: skip
     columns = list(zip(*drawn.transfers, strict=True)) or [()] * 8
     prices = np.column_stack([np.array(columns[4]), np.array(columns[5]).reshape(-1, 3), columns[6], columns[7]]).astype(float)
-    second = step_events.Transfers(
+    second = step_events.KernelTransfers(
         np.arange(len(drawn.transfers)), prices, np.array(columns[2], dtype=np.int64), instance,
         np.array([k for k, _ in names], dtype=np.int64), np.array([*itertools.chain(*members)], dtype=np.int64),
         np.concatenate([[0], np.cumsum([len(group) for group in members])]).astype(np.int64),

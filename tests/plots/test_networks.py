@@ -4,18 +4,19 @@ import pytest
 
 pytest.importorskip("plotly")
 
-from costmodel.plots.networks import Line, Point, communication_overhead, overhead_panels
+from costmodel.plots.networks import NetworkLine, OverheadPoint, communication_overhead, overhead_panels
 
 POINTS = [
-    Point("one", "vgg", 8, 50.0, 48.0), Point("one", "vgg", 2, 20.0, 25.0), Point("one", "resnet", 2, 5.0, 4.0),
-    Point("two", "vgg", 2, 10.0, 11.0),
+    OverheadPoint("one", "vgg", 8, 50.0, 48.0), OverheadPoint("one", "vgg", 2, 20.0, 25.0),
+    OverheadPoint("one", "resnet", 2, 5.0, 4.0),
+    OverheadPoint("two", "vgg", 2, 10.0, 11.0),
 ]  # fmt: skip
 
 
 def test_points_become_lines_by_network_in_panels_by_server_in_order_of_gpus():
     panels = overhead_panels(POINTS)
     assert panels.instances == ("one", "two")
-    assert panels.lines[0][0] == Line("vgg", (2, 8), (20.0, 50.0), (25.0, 48.0))
+    assert panels.lines[0][0] == NetworkLine("vgg", (2, 8), (20.0, 50.0), (25.0, 48.0))
     assert [line.network for line in panels.lines[1]] == ["vgg"]
 
 

@@ -5,8 +5,8 @@ import pytest
 pytest.importorskip("plotly")
 
 from costmodel.plots.servers import (
-    Line,
-    Point,
+    SystemLine,
+    SystemPoint,
     comparison_panels,
     published_beside_predicted,
     waiting_against_delay,
@@ -15,8 +15,9 @@ from costmodel.plots.servers import (
 from costmodel.studies.parameter_servers.servers import Stragglers, parameter_server
 
 POINTS = [
-    Point("one", "BytePS", 8, 50.0, 48.0), Point("one", "BytePS", 2, 20.0, 25.0), Point("one", "PS", 2, 5.0, None),
-    Point("two", "BytePS", 2, None, 11.0),
+    SystemPoint("one", "BytePS", 8, 50.0, 48.0), SystemPoint("one", "BytePS", 2, 20.0, 25.0),
+    SystemPoint("one", "PS", 2, 5.0, None),
+    SystemPoint("two", "BytePS", 2, None, 11.0),
 ]  # fmt: skip
 
 
@@ -25,9 +26,10 @@ def test_points_become_lines_by_system_in_panels_in_order():
     assert panels.titles == ("one", "two")
     assert panels.systems == ("BytePS", "PS")
     assert panels.lines[0] == (
-        Line("BytePS", False, (2, 8), (20.0, 50.0)), Line("BytePS", True, (2, 8), (25.0, 48.0)), Line("PS", False, (2,), (5.0,)),
+        SystemLine("BytePS", False, (2, 8), (20.0, 50.0)), SystemLine("BytePS", True, (2, 8), (25.0, 48.0)),
+        SystemLine("PS", False, (2,), (5.0,)),
     )  # fmt: skip
-    assert panels.lines[1] == (Line("BytePS", True, (2,), (11.0,)),)
+    assert panels.lines[1] == (SystemLine("BytePS", True, (2,), (11.0,)),)
 
 
 def test_published_and_predicted_differ_in_more_than_colour():

@@ -5,7 +5,6 @@ import pytest
 from costmodel.catalogue.loader import load_device
 from costmodel.description import networks
 from costmodel.description.networks import (
-    Aside,
     Attention,
     Branches,
     Convolution,
@@ -21,6 +20,7 @@ from costmodel.description.networks import (
     Pooling,
     Recurrent,
     Residual,
+    SideBranch,
     load_network,
 )
 from costmodel.text.errors import InvalidValue, NotModelled, UnknownName
@@ -117,7 +117,7 @@ def test_tensor_cores_make_half_precision_faster_and_outputs_half_as_large():
 def test_branches_concatenate_channels_residuals_keep_them_and_side_paths_end():
     items = [
         Branches([[Convolution(4, 1)], [Convolution(6, 3, padding=1)], []]),
-        Residual([Convolution(13, 3, padding=1)]), Aside([Flatten(), Linear(3)]), Pooling("mean"),
+        Residual([Convolution(13, 3, padding=1)]), SideBranch([Flatten(), Linear(3)]), Pooling("mean"),
     ]  # fmt: skip
     network = Network.sequence("mixed", (3, 8, 8), items)
     assert network.shape("join1") == network.shape("join2") == (13, 8, 8)

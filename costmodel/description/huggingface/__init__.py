@@ -40,7 +40,7 @@ FLAGS = words(
 )
 
 
-class Reading(NamedTuple):
+class ConfigReading(NamedTuple):
     """What a file says, and what of it was left out."""
 
     model: Transformer
@@ -50,7 +50,7 @@ class Reading(NamedTuple):
     """Keys that no family knows and that leave the shape alone."""
 
 
-def read(path: str | Path, name: str | None = None) -> Reading:
+def read(path: str | Path, name: str | None = None) -> ConfigReading:
     """Read a local ``config.json``, with what was left out of it.
 
     Parameters
@@ -71,7 +71,7 @@ def read(path: str | Path, name: str | None = None) -> Reading:
     from costmodel.description.transformer import Transformer
 
     fields, notes, passed_over = _read(Path(path), name)
-    return Reading(made(Transformer, fields), notes, passed_over)
+    return ConfigReading(made(Transformer, fields), notes, passed_over)
 
 
 def read_config(path: Path, name: str | None) -> dict[str, object]:

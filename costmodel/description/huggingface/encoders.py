@@ -9,7 +9,7 @@ from __future__ import annotations
 from costmodel.description.huggingface.families import BIASED, CLASSIC, DENSE, Family, family
 from costmodel.description.huggingface.files import Config
 from costmodel.description.huggingface.keys import words
-from costmodel.description.huggingface.rules import Fields, Rule, count, plus, windows, yes
+from costmodel.description.huggingface.rules import FieldRule, Fields, count, plus, windows, yes
 
 MASKED: Fields = {
     "causal": False, "embedding_norm": True, "last_norm": False, "head_transform": True, "head_bias": True,
@@ -22,7 +22,7 @@ def _typed_positions(config: Config, fields: Fields) -> Fields:
     return {"learned_positions": count(config, "max_position_embeddings") + count(config, "type_vocab_size", 2)}
 
 
-typed_positions = Rule(_typed_positions, words("max_position_embeddings type_vocab_size"))
+typed_positions = FieldRule(_typed_positions, words("max_position_embeddings type_vocab_size"))
 """Learned positions and segment types."""
 
 
@@ -41,7 +41,7 @@ def _patches(config: Config, fields: Fields) -> Fields:
     return found | {"attention_bias": yes(config, "qkv_bias", True)}
 
 
-patches = Rule(
+patches = FieldRule(
     _patches, words("image_size patch_size num_channels qkv_bias encoder_stride pooler_output_size pooler_act interpolation_mode")
 )
 """An image cut in patches, each projected to the hidden size."""
@@ -52,7 +52,7 @@ def _modern_windows(config: Config, layers: int) -> int:
     return layers - (layers + every - 1) // every
 
 
-def bert(rule: Rule) -> Family:
+def bert(rule: FieldRule) -> Family:
     """A row of the table for a likeness of BERT; `rule` counts its learned positions."""
     return family(
         DENSE, rule, tied=True, positions=True, **CLASSIC, **BIASED, **MASKED,

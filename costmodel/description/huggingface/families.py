@@ -13,8 +13,8 @@ from typing import NamedTuple
 from costmodel.description.huggingface import special
 from costmodel.description.huggingface.keys import words
 from costmodel.description.huggingface.rules import (
+    FieldRule,
     Fields,
-    Rule,
     every_layer,
     every_other,
     four_times_hidden,
@@ -46,7 +46,7 @@ class Family(NamedTuple):
     """Key: its values that are modelled."""
     ignored: frozenset[str] = frozenset()
     """Keys that leave the shape alone in this family."""
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[FieldRule, ...] = ()
 
 
 LINEAR = "attention_bias output_bias"
@@ -58,7 +58,7 @@ LEARNED = "max_position_embeddings"
 
 def family(
     takes: str = DENSE,
-    *rules: Rule,
+    *rules: FieldRule,
     tied: bool | None = False,
     optional: Mapping[str, object] | None = None,
     keys: Mapping[str, str] | None = None,

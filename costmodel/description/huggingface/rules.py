@@ -16,7 +16,7 @@ MAX_NUMBER = 1_000_000_000
 Fields = dict[str, Any]
 
 
-class Rule(NamedTuple):
+class FieldRule(NamedTuple):
     """Gives fields from several keys of a file."""
 
     apply: Callable[[Config, Fields], Fields]
@@ -74,7 +74,7 @@ WINDOW_KEYS = words(
 )
 
 
-def windows(default: Callable[[Config, int], int], key: str = "sliding_window", length: int | None = None) -> Rule:
+def windows(default: Callable[[Config, int], int], key: str = "sliding_window", length: int | None = None) -> FieldRule:
     """Layers with a sliding window: counted in `layer_types` where the file lists them, else by `default`.
 
     Parameters
@@ -95,7 +95,7 @@ def windows(default: Callable[[Config, int], int], key: str = "sliding_window", 
             raise InvalidValue(key, window, "at least one token")
         return {"sliding_window": window, "windowed_layers": windowed}
 
-    return Rule(apply, WINDOW_KEYS | {key})
+    return FieldRule(apply, WINDOW_KEYS | {key})
 
 
 def _listed(config: Config, layers: int) -> int | None:
@@ -165,7 +165,7 @@ def _last_windows(config: Config, fields: Fields) -> Fields:
     return windows(_last_layers).apply(config, fields)
 
 
-last_windows = Rule(_last_windows, WINDOW_KEYS)
+last_windows = FieldRule(_last_windows, WINDOW_KEYS)
 """Qwen: windows in the last layers, if `use_sliding_window`."""
 
 
@@ -182,7 +182,7 @@ SHARED_WIDTHS = (
 )
 
 
-def mixture(first: int | None = 0, width: str = "feed_forward", shared: int | None = 0) -> Rule:
+def mixture(first: int | None = 0, width: str = "feed_forward", shared: int | None = 0) -> FieldRule:
     """Which layers have experts, the dense width of the others, and the shared experts' width.
 
     Parameters
@@ -220,7 +220,7 @@ def mixture(first: int | None = 0, width: str = "feed_forward", shared: int | No
             found |= {"expert_groups": groups, "groups_per_token": taken}
         return found
 
-    return Rule(apply, DENSE_KEYS | words(SHARED_COUNTS) | words(SHARED_WIDTHS) | words(dense_keys))
+    return FieldRule(apply, DENSE_KEYS | words(SHARED_COUNTS) | words(SHARED_WIDTHS) | words(dense_keys))
 
 
 def _sparse(config: Config, layers: int, first: int | None) -> list[bool]:
@@ -262,7 +262,7 @@ def _numbers(config: Config, key: str) -> set[int]:
 # Latent attention
 
 
-def latent(default: Callable[[Fields], int | None] = lambda fields: None) -> Rule:
+def latent(default: Callable[[Fields], int | None] = lambda fields: None) -> FieldRule:
     """Multi-head latent attention, as in DeepSeek-V2; a file may turn it off.
 
     Parameters
@@ -275,7 +275,7 @@ def latent(default: Callable[[Fields], int | None] = lambda fields: None) -> Rul
 
     # In these files head_dim is the rotary part alone, and qk_head_dim the sum of two other keys.
     ranks = words("q_lora_rank kv_lora_rank num_key_value_heads use_mla")
-    return Rule(apply, ranks | words("qk_rope_head_dim v_head_dim qk_nope_head_dim head_dim qk_head_dim"))
+    return FieldRule(apply, ranks | words("qk_rope_head_dim v_head_dim qk_nope_head_dim head_dim qk_head_dim"))
 
 
 def _latent(config: Config, fields: Fields, default: Callable[[Fields], int | None]) -> Fields:
@@ -305,7 +305,7 @@ def _indexer(config: Config, fields: Fields) -> Fields:
     }  # fmt: skip
 
 
-indexer = Rule(
+indexer = FieldRule(
     _indexer,
     words(
         "index_n_heads index_head_dim index_topk indexer_rope_interleave indexer_types layer_types index_topk_freq "
@@ -322,20 +322,20 @@ def _four_times_hidden(config: Config, fields: Fields) -> Fields:
     return {} if "feed_forward" in fields else {"feed_forward": 4 * fields["hidden"]}
 
 
-four_times_hidden = Rule(_four_times_hidden, frozenset())
+four_times_hidden = FieldRule(_four_times_hidden, frozenset())
 """The MLP's width where the file doesn't say."""
 
 
-def when(key: str, default: bool, fields_if: Mapping[str, object], fields_else: Mapping[str, object] | None = None) -> Rule:
+def when(key: str, default: bool, fields_if: Mapping[str, object], fields_else: Mapping[str, object] | None = None) -> FieldRule:
     """Fields that a yes or no turns on."""
 
     def apply(config: Config, fields: Fields) -> Fields:
         return dict(fields_if if yes(config, key, default) else fields_else or {})
 
-    return Rule(apply, frozenset({key}))
+    return FieldRule(apply, frozenset({key}))
 
 
-def nested(table: str, keys: Mapping[str, str], known: str = "") -> Rule:
+def nested(table: str, keys: Mapping[str, str], known: str = "") -> FieldRule:
     """Fields from a table inside the file.
 
     Parameters
@@ -353,13 +353,13 @@ def nested(table: str, keys: Mapping[str, str], known: str = "") -> Rule:
             raise InvalidValue(table, inner, "a table")
         return {field: count(inner, key) for field, key in keys.items() if inner.get(key) is not None}
 
-    return Rule(apply, frozenset({table}))
+    return FieldRule(apply, frozenset({table}))
 
 
-def plus(field: str, key: str, more: int, default: int | None = None) -> Rule:
+def plus(field: str, key: str, more: int, default: int | None = None) -> FieldRule:
     """A field a little larger than its key: rows of a table that belong to padding or to types."""
 
     def apply(config: Config, fields: Fields) -> Fields:
         return {field: count(config, key, default) + more}
 
-    return Rule(apply, frozenset({key}))
+    return FieldRule(apply, frozenset({key}))

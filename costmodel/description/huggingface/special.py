@@ -7,8 +7,8 @@ from costmodel.description.huggingface.keys import KEYS, words
 from costmodel.description.huggingface.rules import (
     MAX_NUMBER,
     WINDOW_KEYS,
+    FieldRule,
     Fields,
-    Rule,
     count,
     first_of,
     one_of_all_layers,
@@ -23,7 +23,7 @@ def _width(config: Config, fields: Fields) -> Fields:
     return {"feed_forward": count(config, key)} if key else {}
 
 
-width = Rule(_width, words(KEYS["feed_forward"]))
+width = FieldRule(_width, words(KEYS["feed_forward"]))
 """The MLP's width where the file says it."""
 
 
@@ -36,7 +36,7 @@ def _bloom_width(config: Config, fields: Fields) -> Fields:
     return {"feed_forward": wide}
 
 
-bloom_width = Rule(_bloom_width, frozenset({"n_inner"}))
+bloom_width = FieldRule(_bloom_width, frozenset({"n_inner"}))
 """BLOOM's MLP is four times as wide as its hidden state."""
 
 
@@ -45,7 +45,7 @@ def _opt_positions(config: Config, fields: Fields) -> Fields:
     return {"learned_positions": count(config, "max_position_embeddings") + 2}
 
 
-opt_positions = Rule(_opt_positions, frozenset({"max_position_embeddings"}))
+opt_positions = FieldRule(_opt_positions, frozenset({"max_position_embeddings"}))
 """Learned positions as in OPT."""
 
 
@@ -59,7 +59,7 @@ def _opt(config: Config, fields: Fields) -> Fields:
     return found
 
 
-opt = Rule(
+opt = FieldRule(
     _opt, words("word_embed_proj_dim max_position_embeddings do_layer_norm_before _remove_final_layer_norm")
 )  # fmt: skip
 """OPT: positions, a narrow embedding, norms after the block."""
@@ -83,7 +83,7 @@ def _falcon(config: Config, fields: Fields) -> Fields:
     }
 
 
-falcon = Rule(
+falcon = FieldRule(
     _falcon,
     words(
         "new_decoder_architecture parallel_attn multi_query num_kv_heads n_head_kv ffn_hidden_size num_ln_in_parallel_attn"
@@ -117,7 +117,7 @@ def _mpt(config: Config, fields: Fields) -> Fields:
     return found
 
 
-mpt = Rule(_mpt, words("attn_config expansion_ratio no_bias learned_pos_emb ffn_config"))
+mpt = FieldRule(_mpt, words("attn_config expansion_ratio no_bias learned_pos_emb ffn_config"))
 """MPT: attention in a table of its own, no biases."""
 
 
@@ -136,7 +136,7 @@ def _rotated(config: Config, layers: int) -> int:
     return layers - layers // max(every, 1)
 
 
-chunks = Rule(_chunks, WINDOW_KEYS | {"attention_chunk_size"})
+chunks = FieldRule(_chunks, WINDOW_KEYS | {"attention_chunk_size"})
 """Llama 4: attention within chunks, taken as a window of a chunk's length (the same up to one chunk)."""
 
 
@@ -162,7 +162,7 @@ def _chatglm(config: Config, fields: Fields) -> Fields:
     return found
 
 
-chatglm = Rule(
+chatglm = FieldRule(
     _chatglm,
     words(
         "inner_hidden_size add_bias_linear ffn_hidden_size kv_channels add_qkv_bias multi_query_attention "
@@ -178,7 +178,7 @@ def _qwen(config: Config, fields: Fields) -> Fields:
     return {"feed_forward": fields["feed_forward"] // 2}
 
 
-qwen = Rule(_qwen, words("scale_attn_weights"))
+qwen = FieldRule(_qwen, words("scale_attn_weights"))
 """Qwen, the first."""
 
 
@@ -193,7 +193,7 @@ def _hunyuan(config: Config, fields: Fields) -> Fields:
     }
 
 
-hunyuan = Rule(
+hunyuan = FieldRule(
     _hunyuan, words("use_mixed_mlp_moe num_shared_expert intermediate_size moe_layer_num_skipped moe_drop_tokens "
                     "moe_random_routing_dropped_token")
 )  # fmt: skip
@@ -207,7 +207,7 @@ def _minimax_m2(config: Config, fields: Fields) -> Fields:
     return {}
 
 
-minimax_m2 = Rule(_minimax_m2, WINDOW_KEYS | {"attn_type_list"})
+minimax_m2 = FieldRule(_minimax_m2, WINDOW_KEYS | {"attn_type_list"})
 """MiniMax-M2: every layer attends to everything."""
 
 
@@ -219,7 +219,7 @@ def _arctic(config: Config, fields: Fields) -> Fields:
     return {"shared_expert_feed_forward": fields["hidden"]} if residual else {}
 
 
-arctic = Rule(_arctic, words("moe_layer_frequency parallel_attn_mlp_res use_residual"))
+arctic = FieldRule(_arctic, words("moe_layer_frequency parallel_attn_mlp_res use_residual"))
 """Arctic: a dense MLP beside the experts."""
 
 
@@ -238,7 +238,7 @@ def _gemma4(config: Config, fields: Fields) -> Fields:
     return {}
 
 
-gemma4 = Rule(
+gemma4 = FieldRule(
     _gemma4,
     words(
         "hidden_size_per_layer_input vocab_size_per_layer_input num_kv_shared_layers attention_k_eq_v enable_moe_block "
@@ -259,7 +259,7 @@ def _perhaps_experts(config: Config, fields: Fields) -> Fields:
     }  # fmt: skip
 
 
-perhaps_experts = Rule(_perhaps_experts, words("num_experts num_experts_per_tok"))
+perhaps_experts = FieldRule(_perhaps_experts, words("num_experts num_experts_per_tok"))
 """Experts as wide as the MLP, in files that name some."""
 
 
@@ -278,7 +278,7 @@ def _granite_hybrid(config: Config, fields: Fields) -> Fields:
     }  # fmt: skip
 
 
-granite_hybrid = Rule(
+granite_hybrid = FieldRule(
     _granite_hybrid,
     words("layer_types layers_block_type shared_intermediate_size num_local_experts num_experts_per_tok intermediate_size"),
 )

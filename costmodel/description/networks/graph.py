@@ -1,7 +1,7 @@
 """A network as a graph of `Node`, each a layer with the names of what it takes; its shapes are inferred.
 
 `Network.sequence` writes the graph from a list of layers, with `Branches` (joined by concatenation), `Residual` (joined
-by addition) and `Aside` (a side output).
+by addition) and `SideBranch` (a side output).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from costmodel.description.networks.layers import (
     Convolution,
     Join,
     Kernels,
-    Layer,
     Linear,
+    NetworkLayer,
     Recurrent,
     Shape,
     elements,
@@ -61,7 +61,7 @@ class Residual:
 
 
 @dataclasses.dataclass(frozen=True)
-class Aside:
+class SideBranch:
     """A path that ends by itself, beside the main one: an auxiliary classifier.
 
     Parameters
@@ -72,7 +72,7 @@ class Aside:
     path: Sequence[Item]
 
 
-Item = Layer | Branches | Residual | Aside
+Item = NetworkLayer | Branches | Residual | SideBranch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,12 +87,12 @@ class Node:
     """
 
     name: str
-    layer: Layer
+    layer: NetworkLayer
     inputs: Sequence[str]
 
     def __post_init__(self) -> None:
         text("node name", self.name)
-        kind("layer", self.layer, Layer, "Convolution(...)")
+        kind("layer", self.layer, NetworkLayer, "Convolution(...)")
         object.__setattr__(self, "inputs", listing(f"inputs of {self.name}", self.inputs))
 
 
@@ -178,10 +178,10 @@ class Network:
         ----------
         name : what to call it
         shape : of one sample of the input
-        items : layers, `Branches`, `Residual`, `Aside`
+        items : layers, `Branches`, `Residual`, `SideBranch`
         source : what to call the input
         """
-        draft = Draft()
+        draft = GraphBuilder()
         draft.add(items, source)
         return cls(name=name, inputs={source: shape}, nodes=draft.nodes)
 
@@ -281,14 +281,14 @@ class Network:
         return LayerChain(name=self.name, layers=links, minibatch=minibatch)
 
 
-class Draft:
+class GraphBuilder:
     """Nodes of a network being written, named by kind and number."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self._seen: Counter[str] = Counter()
 
-    def node(self, layer: Layer, *inputs: str) -> str:
+    def node(self, layer: NetworkLayer, *inputs: str) -> str:
         """Add one layer; its name."""
         word = type(layer).__name__.lower()
         self._seen[word] += 1
@@ -304,9 +304,9 @@ class Draft:
                     source = self.node(Join("concatenate"), *(self.add(path, source) for path in paths))
                 case Residual(path=path, shortcut=shortcut):
                     source = self.node(Join("add"), self.add(path, source), self.add(shortcut, source))
-                case Aside(path=path):
+                case SideBranch(path=path):
                     self.add(path, source)
-                case Layer():
+                case NetworkLayer():
                     source = self.node(item, source)
                 case _:
                     raise InvalidValue("items", item, "layers, Branches, Residual or Aside")

@@ -81,7 +81,7 @@ def _pair(field: str, value: int | tuple[int, int], least: int) -> tuple[int, in
 
 
 @dataclasses.dataclass(frozen=True)
-class Layer:
+class NetworkLayer:
     """What a node does to the shapes of one sample, and what that costs; sizes of no sample are 0."""
 
     takes: ClassVar[int | None] = 1
@@ -108,7 +108,7 @@ class Layer:
 
 
 @dataclasses.dataclass(frozen=True)
-class Streamed(Layer):
+class Streamed(NetworkLayer):
     """A layer whose time is that of the bytes it reads and writes."""
 
     backward_of_leaf: ClassVar[bool] = False
@@ -126,14 +126,14 @@ def _operands(forward: float, backward: float, batch: float, element_bytes: floa
     return float(first), float(second)
 
 
-def _image(layer: Layer, shape: Shape) -> tuple[int, int, int]:
+def _image(layer: NetworkLayer, shape: Shape) -> tuple[int, int, int]:
     if len(shape) != 3:
         raise InvalidValue(type(layer).__name__, shape, "an image, (channels, height, width), as its input")
     channels, height, width = shape
     return channels, height, width
 
 
-def _sequence(layer: Layer, shape: Shape) -> tuple[int, int]:
+def _sequence(layer: NetworkLayer, shape: Shape) -> tuple[int, int]:
     if len(shape) != 2:
         raise InvalidValue(type(layer).__name__, shape, "a sequence, (steps, features), as its input")
     steps, features = shape
@@ -141,7 +141,7 @@ def _sequence(layer: Layer, shape: Shape) -> tuple[int, int]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Convolution(Layer):
+class Convolution(NetworkLayer):
     """A two-dimensional convolution.
 
     Parameters
@@ -260,7 +260,7 @@ class Pooling(Streamed):
 
 
 @dataclasses.dataclass(frozen=True)
-class Linear(Layer):
+class Linear(NetworkLayer):
     """A product with a matrix, at every step where the input is a sequence.
 
     Parameters
@@ -382,7 +382,7 @@ class LocalResponseNorm(Streamed):
 
 
 @dataclasses.dataclass(frozen=True)
-class Flatten(Layer):
+class Flatten(NetworkLayer):
     """An image as a vector; costs nothing."""
 
     def output(self, *inputs: Shape) -> Shape:
@@ -458,7 +458,7 @@ class Embedding(Streamed):
 
 
 @dataclasses.dataclass(frozen=True)
-class Recurrent(Layer):
+class Recurrent(NetworkLayer):
     """A recurrent layer over a sequence; several layers are several nodes.
 
     Parameters
@@ -507,7 +507,7 @@ class Recurrent(Layer):
 
 
 @dataclasses.dataclass(frozen=True)
-class Attention(Layer):
+class Attention(NetworkLayer):
     """Attention of a decoder on an encoder: queries first, then the sequence attended to.
 
     Parameters

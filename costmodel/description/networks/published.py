@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from costmodel.description.networks.graph import Aside, Branches, Draft, Item, Network, Residual
+from costmodel.description.networks.graph import Branches, GraphBuilder, Item, Network, Residual, SideBranch
 from costmodel.description.networks.layers import (
     Attention,
     BatchNorm,
@@ -136,7 +136,7 @@ def inception_v3(classes: int = 1000, auxiliary: bool = True) -> Network:
         Branches([_normed(384, 3, 2), [*_normed(64, 1), *_normed(96, 3, padding=1), *_normed(96, 3, 2)],
                   [Pooling("max", 3, 2)]]),
         mixed_c(128), mixed_c(160), mixed_c(160), mixed_c(192),
-        *([Aside(side)] if auxiliary else []),
+        *([SideBranch(side)] if auxiliary else []),
         Branches([[*_normed(192, 1), *_normed(320, 3, 2)],
                   [*_normed(192, 1), *_normed(192, (1, 7), padding=(0, 3)), *_normed(192, (7, 1), padding=(3, 0)),
                    *_normed(192, 3, 2)],
@@ -167,7 +167,7 @@ def gnmt(layers: int = 8, hidden: int = 1024, vocabulary: int = 32320, steps: in
     whole("layers", layers, 1000)
     if layers < 4 or layers % 2:
         raise InvalidValue("layers", layers, "an even number of at least 4")
-    draft = Draft()
+    draft = GraphBuilder()
     encoded = draft.add([Embedding(vocabulary, hidden), Recurrent(hidden, bidirectional=True)], "source")
     for layer in range(1, layers // 2):
         path = [Dropout(), Recurrent(hidden)]
@@ -222,7 +222,7 @@ def s2vt(vocabulary: int = 46_168, steps: int = 80) -> Network:
     >>> 4 * s2vt().parameters
     349450672
     """
-    draft = Draft()
+    draft = GraphBuilder()
     frames = draft.add([Linear(500), Dropout(), Recurrent(1000)], "frames")
     words = draft.add([Embedding(vocabulary, 500), Dropout()], "words")
     joined = draft.node(Join("concatenate"), words, frames)

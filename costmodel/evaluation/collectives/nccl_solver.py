@@ -79,7 +79,7 @@ class Communicator:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Graph:
+class ChannelGraph:
     """Channels that a search laid: how many, and the bandwidth of each inside a node and between nodes [bytes/s]."""
 
     channels: int
@@ -107,32 +107,32 @@ def _speeds(family: str) -> list[float]:
     return [GB * speed for speed in nccl.SPEEDS.get(family, nccl.SPEEDS["volta"])]
 
 
-def _doubled(graph: Graph, family: str) -> Graph:
+def _doubled(graph: ChannelGraph, family: str) -> ChannelGraph:
     """NCCL splits channels that are fast, but on Hopper and later not where there are many."""
     fast = max(graph.inter, graph.intra)
     many = family not in ("volta", "ampere") and fast < 50 * GB and graph.channels > 4
     if fast < 25 * GB or many:
         return graph
-    return Graph(channels=2 * graph.channels, intra=graph.intra / 2, inter=graph.inter / 2)
+    return ChannelGraph(channels=2 * graph.channels, intra=graph.intra / 2, inter=graph.inter / 2)
 
 
-def ring_graph(communicator: Communicator) -> Graph:
+def ring_graph(communicator: Communicator) -> ChannelGraph:
     """Channels of rings: over all NVLinks of a GPU on one node, one for each rank's share of the NICs between nodes."""
     family, link = communicator.family, communicator.link or communicator.pci
     if communicator.nodes > 1:
         channels = max(round(communicator.per_node), 1)
         speed = min(communicator.nic, link / channels)
-        return _doubled(Graph(channels=channels, intra=speed, inter=speed), family)
+        return _doubled(ChannelGraph(channels=channels, intra=speed, inter=speed), family)
     if not communicator.link:
-        return Graph(channels=2, intra=link / 2, inter=link / 2)
+        return ChannelGraph(channels=2, intra=link / 2, inter=link / 2)
     tried = [(float(nccl.rings_of_a_node(link, speed, MOST_CHANNELS)), speed) for speed in _speeds(family)]
     count, speed = max(tried, key=lambda pair: pair[0] * pair[1])  # of equals the first, as the search tries them
     if count < 1.0:
         count, speed = 1.0, link
-    return _doubled(Graph(channels=int(count), intra=speed, inter=speed), family)
+    return _doubled(ChannelGraph(channels=int(count), intra=speed, inter=speed), family)
 
 
-def tree_graph(communicator: Communicator) -> Graph:
+def tree_graph(communicator: Communicator) -> ChannelGraph:
     """Channels of trees: those of rings, but inside nodes up to twice as fast as between them."""
     graph = ring_graph(communicator)
     if communicator.nodes == 1:
@@ -141,12 +141,12 @@ def tree_graph(communicator: Communicator) -> Graph:
     return dataclasses.replace(graph, intra=min(2.0 * graph.inter, inside))
 
 
-def nvls_graph(communicator: Communicator) -> Graph | None:
+def nvls_graph(communicator: Communicator) -> ChannelGraph | None:
     """Channels of NVLS, each with its head on another GPU; None where a node has too few or the links don't carry it."""
     heads = min(int(communicator.per_node), MOST_HEADS)
     for speed in _speeds(communicator.family):
         if heads > 1 and nccl.heads_fit(communicator.link, speed, float(heads)):
-            return Graph(channels=heads, intra=speed, inter=communicator.nic)
+            return ChannelGraph(channels=heads, intra=speed, inter=communicator.nic)
     return None
 
 
@@ -166,10 +166,10 @@ def candidates(op: str, nbytes: float, communicator: Communicator, version: tupl
     communicator : of at least two ranks
     version : of NCCL
     """
-    return sorted(_Model(op, nbytes, communicator, version).all(), key=lambda candidate: candidate.time)
+    return sorted(_NcclCollective(op, nbytes, communicator, version).all(), key=lambda candidate: candidate.time)
 
 
-class _Model:
+class _NcclCollective:
     """One collective in the tuning model."""
 
     def __init__(self, op: str, nbytes: float, communicator: Communicator, version: tuple[int, int]):

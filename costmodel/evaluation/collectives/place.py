@@ -9,7 +9,7 @@ from typing import NamedTuple
 from costmodel.catalogue import communication as constants
 from costmodel.catalogue.software import software_that_adds_nothing
 from costmodel.description.cluster import Cluster
-from costmodel.description.topology import Group, Landing, landings
+from costmodel.description.topology import Group, GroupLanding, landings
 from costmodel.evaluation.collectives import nccl_solver as tuner
 from costmodel.evaluation.collectives import rccl_solver as mesh_tuner
 from costmodel.evaluation.collectives.answer import Alternative, CollectiveTime, phases_of
@@ -25,7 +25,7 @@ NIC_SHARE = 0.96
 _NEUTRAL = software_that_adds_nothing()
 
 
-class _Links(NamedTuple):
+class _EqualLinks(NamedTuple):
     """A group as equal links: of a ring through it, and of messages between any two members."""
 
     hop: float  # mean latency of the ring's hops
@@ -75,7 +75,7 @@ TEXTBOOK["send"] = ("direct",)
 """Names of the textbook's algorithms, by operation."""
 
 
-class Place:
+class GroupPlacement:
     """One question: an operation of a group on a cluster."""
 
     def __init__(self, op: str, nbytes: float, group: Group, cluster: Cluster):
@@ -136,7 +136,7 @@ class Place:
 
     # The textbook
 
-    def crossed(self) -> list[Landing]:
+    def crossed(self) -> list[GroupLanding]:
         """Levels on which members meet, innermost first."""
         found, below = [], 1
         for land in self.lands:
@@ -145,16 +145,16 @@ class Place:
             below = max(below, land.members)
         return found
 
-    def links(self) -> _Links:
+    def links(self) -> _EqualLinks:
         """The group as equal links: messages between any two members go over the slowest level that they cross."""
         network, outermost = self.network, self.crossed()[-1]
         between = network[self.lands.index(outermost)]
         bandwidth = min(self._rate(land) for land in self.crossed())
         bus = float(collectives.bus_bandwidth(self.ranks, self.stride, network))
         trip = float(collectives.ring_latency(self.ranks, self.stride, network, _NEUTRAL))
-        return _Links(trip / (self.ranks - 1.0), bus, float(between.latency), bandwidth)
+        return _EqualLinks(trip / (self.ranks - 1.0), bus, float(between.latency), bandwidth)
 
-    def _rate(self, land: Landing) -> float:
+    def _rate(self, land: GroupLanding) -> float:
         """Bandwidth of a message between two members that meet on a level [bytes/s]."""
         if land is self.lands[0]:
             return float(collectives.inside_bandwidth(2.0, self.network))
@@ -201,7 +201,7 @@ class Place:
                 time = float(formula(nbytes, units, latency, bandwidth, time))
         return time
 
-    def rank_rate(self, land: Landing) -> float:
+    def rank_rate(self, land: GroupLanding) -> float:
         """What reaches a member over its links inside a node and its share of the NICs together [bytes/s].
 
         The links carry what was measured, or what RCCL reckons with where that is more.

@@ -12,7 +12,7 @@ from costmodel.evaluation.collectives import nccl_solver as tuner
 from costmodel.evaluation.collectives import rccl_solver as mesh_tuner
 from costmodel.evaluation.collectives.answer import OPERATIONS, Alternative, CollectiveTime
 from costmodel.evaluation.collectives.libraries import LIBRARIES, LIBRARY_NAMES, MAKERS, WITHOUT, library_of
-from costmodel.evaluation.collectives.place import TEXTBOOK, Place
+from costmodel.evaluation.collectives.place import TEXTBOOK, GroupPlacement
 from costmodel.evaluation.prices import PRICES, price_of
 from costmodel.formulas.network import collectives, nccl
 from costmodel.text.checks import choice, flag, kind, plain, real, text
@@ -130,7 +130,7 @@ def collective_time(
     return place.answer(found, algorithm, library, f"NCCL {release[0]}.{release[1]}")
 
 
-def in_a_step(place: Place, framework: Framework, sharded: bool) -> CollectiveTime:
+def in_a_step(place: GroupPlacement, framework: Framework, sharded: bool) -> CollectiveTime:
     """The price of a collective inside a framework's steps.
 
     Parameters
@@ -155,7 +155,7 @@ def in_a_step(place: Place, framework: Framework, sharded: bool) -> CollectiveTi
     return place.answer(found, "auto", framework.name, f"a step of {framework.name}")
 
 
-def _of_a_step(place: Place, framework: Framework, sharded: bool, time: float) -> list[Alternative]:
+def _of_a_step(place: GroupPlacement, framework: Framework, sharded: bool, time: float) -> list[Alternative]:
     """The algorithms and protocols that a step's price is the best of, the rest of the price the same for all."""
     software = framework.numbers()
     links = collectives.group_links(place.ranks, place.stride, place.network, software)
@@ -243,7 +243,7 @@ def expected_by_rccl(
 def _asked(
     op: str, nbytes: float, group: int | Group, cluster: Cluster, operations: tuple[str, ...],
     version: str | tuple[int, int], nvls: bool, sharp: bool, processor: str,
-) -> tuple[Place, tuple[int, int]]:  # fmt: skip
+) -> tuple[GroupPlacement, tuple[int, int]]:  # fmt: skip
     """The question and the release of NCCL, checked."""
     choice("op", op, operations)
     size = real("nbytes", plain(nbytes), 0.0, 1e18)
@@ -252,7 +252,7 @@ def _asked(
     choice("processor", processor, PROCESSORS)
     flag("nvls", nvls)
     flag("sharp", sharp)
-    return Place(op, size, members, cluster), _version(version)
+    return GroupPlacement(op, size, members, cluster), _version(version)
 
 
 def _version(version: str | Sequence[str | int]) -> tuple[int, int]:

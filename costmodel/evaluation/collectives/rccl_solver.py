@@ -12,7 +12,7 @@ import math
 from costmodel.evaluation.collectives.nccl_solver import OPERATIONS, Candidate, posting
 from costmodel.formulas.network import nccl, rccl
 from costmodel.formulas.network.nccl import LL, LL128, LL128_SHARE, SIMPLE, TREE_SHARE
-from costmodel.formulas.network.rccl import Table
+from costmodel.formulas.network.rccl import TuningTable
 
 NODE = 8
 """GPUs of a node that RCCL recognises."""
@@ -52,7 +52,7 @@ class Mesh:
         return self.ranks / self.nodes
 
     @property
-    def table(self) -> Table:
+    def table(self) -> TuningTable:
         """That RCCL picks: of the architecture for whole nodes."""
         return rccl.TABLES[self.architecture] if self.per_node == NODE else rccl.PLAIN
 
@@ -84,7 +84,7 @@ def candidates(op: str, nbytes: float, mesh: Mesh) -> list[Candidate]:
     nbytes : whole buffer [bytes]
     mesh : of at least two ranks
     """
-    model = _Model(op, nbytes, mesh)
+    model = _RcclCollective(op, nbytes, mesh)
     expected = {pair: model.expected(*pair) for pair in model.pairs()}
     best = {name: min(time for (one, _), time in expected.items() if one == name) for name, _ in expected}
     fixed = model.fixed_protocol()
@@ -95,7 +95,7 @@ def candidates(op: str, nbytes: float, mesh: Mesh) -> list[Candidate]:
     return [model.on_links(*pair) for pair in sorted(expected, key=order)]
 
 
-class _Model:
+class _RcclCollective:
     """One collective in the tuning model."""
 
     def __init__(self, op: str, nbytes: float, mesh: Mesh):

@@ -141,24 +141,24 @@ TREE_RAMP, TREE_FULL = 1.0 / 3.0, 128e6
 64 MiB, of 0.9 up to 256 MiB, and of none beyond."""
 
 
-class Line(NamedTuple):
+class LinearCost(NamedTuple):
     """Half an all-reduce by one algorithm and protocol: what it takes whatever its size [s], and for a byte [s/byte]."""
 
     latency: Number
     byte: Number
 
 
-class Links(NamedTuple):
+class GroupLinks(NamedTuple):
     """A group of ranks as its collectives see it: the algorithms and protocols that the library chooses from."""
 
     exists: Number  # 1 where there are at least two ranks
     launch: Number  # [s]
-    ll: Line  # a ring in the protocol LL
-    ll128: Line
-    simple: Line
+    ll: LinearCost  # a ring in the protocol LL
+    ll128: LinearCost
+    simple: LinearCost
     plateau: Number  # factor on the latency of a ring in Simple in an all-reduce
-    low_tree: Line  # a double binary tree in LL128
-    tree: Line  # in Simple
+    low_tree: LinearCost  # a double binary tree in LL128
+    tree: LinearCost  # in Simple
     tree_ramp: Number  # its further time for each of the first bytes [s/byte]
     filling: Number  # until the buffers of the channels have been filled once [s/byte]
     round_bytes: Number  # which so many bytes do
@@ -232,8 +232,8 @@ def _inverse(bandwidth: Number) -> Number:
     return 1.0 / ops.maximum(bandwidth, 1.0)
 
 
-def group_links(ranks: Number, stride: Number, network: NetworkNumbers, software: Software) -> Links:
-    """A group as its collectives see it, `Links`, for many calls of different size.
+def group_links(ranks: Number, stride: Number, network: NetworkNumbers, software: Software) -> GroupLinks:
+    """A group as its collectives see it, `GroupLinks`, for many calls of different size.
 
     What NCCL's tuning model says of rings and double binary trees in its three protocols, as straight lines over the size,
     with what measured sweeps add to it. `costmodel.evaluation.collectives.nccl_solver` has the model whole: channel by channel,
@@ -267,25 +267,25 @@ def group_links(ranks: Number, stride: Number, network: NetworkNumbers, software
     carried = ops.where(crosses & (nodes < 2.5), ops.maximum(0.5 * byte, inside), byte)
     tree = ops.maximum(_TREE_BYTE * carried, share * nodes * (1.0 / network.leaf.tree_bandwidth))
     never = ops.where(network.node.ll128 > 0.0, 0.0, NEVER)
-    return Links(
+    return GroupLinks(
         ops.where(ranks > 1.0, 1.0, 0.0), software.host.collective_launch + ops.where(crosses, own.crossing_launch, 0.0),
-        Line(_ring(hops, _LL, 1.0), part * low),
-        Line(never + _ring(hops, _LL128, 1.0), _LL128_BYTE * part * byte),
-        Line(_ring(hops, _SIMPLE, 2.0), part * byte),
+        LinearCost(_ring(hops, _LL, 1.0), part * low),
+        LinearCost(never + _ring(hops, _LL128, 1.0), _LL128_BYTE * part * byte),
+        LinearCost(_ring(hops, _SIMPLE, 2.0), part * byte),
         ops.where(crosses, _PLATEAU, 1.0),
-        Line(never + _tree(hops, _LOW_TREE, 1.0), LOW_TREE * tree),
-        Line(_tree(hops, _HIGH_TREE, 2.0), tree), TREE_RAMP * tree,
+        LinearCost(never + _tree(hops, _LOW_TREE, 1.0), LOW_TREE * tree),
+        LinearCost(_tree(hops, _HIGH_TREE, 2.0), tree), TREE_RAMP * tree,
         ops.where(crosses, own.filling, own.node_filling), ops.where(crosses, own.round_bytes, own.node_round_bytes),
         part * byte, _pace(hops, _LL, 1.0), _pace(hops, _LL128, 1.0), _pace(hops, _SIMPLE, 2.0),
     )  # fmt: skip
 
 
-def along(line: Line, nbytes: Number) -> Number:
+def half_all_reduce_time(line: LinearCost, nbytes: Number) -> Number:
     """Time of half an all-reduce by one algorithm and protocol [s].
 
     Parameters
     ----------
-    line : `Line`
+    line : `LinearCost`
     nbytes : buffer on each rank [bytes]
     """
     return line.latency + line.byte * nbytes
@@ -301,7 +301,7 @@ class Halves(NamedTuple):
     tree: Number
 
 
-def halves(nbytes: Number, links: Links) -> Halves:
+def halves(nbytes: Number, links: GroupLinks) -> Halves:
     """Time of half an all-reduce by each algorithm and protocol, `Halves` [s].
 
     Parameters
@@ -310,14 +310,14 @@ def halves(nbytes: Number, links: Links) -> Halves:
     links : of `group_links`
     """
     return Halves(
-        along(links.ll, nbytes), along(links.ll128, nbytes),
+        half_all_reduce_time(links.ll, nbytes), half_all_reduce_time(links.ll128, nbytes),
         links.plateau * links.simple.latency + links.simple.byte * nbytes,
-        along(links.low_tree, nbytes),
-        along(links.tree, nbytes) + links.tree_ramp * ops.minimum(nbytes, TREE_FULL),
+        half_all_reduce_time(links.low_tree, nbytes),
+        half_all_reduce_time(links.tree, nbytes) + links.tree_ramp * ops.minimum(nbytes, TREE_FULL),
     )  # fmt: skip
 
 
-def filling_time(nbytes: Number, links: Links) -> Number:
+def filling_time(nbytes: Number, links: GroupLinks) -> Number:
     """What half an all-reduce takes beyond NCCL's model while the buffers of its channels fill [s].
 
     Parameters
@@ -332,7 +332,7 @@ def filling_time(nbytes: Number, links: Links) -> Number:
     return links.filling * ops.minimum(nbytes, links.round_bytes)
 
 
-def all_reduce_over(nbytes: Number, links: Links) -> Number:
+def all_reduce_over(nbytes: Number, links: GroupLinks) -> Number:
     """As `all_reduce`, over a group that is known [s].
 
     Parameters
@@ -354,7 +354,7 @@ class Rings(NamedTuple):
     simple: Number
 
 
-def gathering_rings(nbytes: Number, links: Links) -> Rings:
+def gathering_rings(nbytes: Number, links: GroupLinks) -> Rings:
     """Time of an all-gather, or of a reduce-scatter, by a ring in each protocol, `Rings` [s].
 
     Parameters
@@ -363,12 +363,12 @@ def gathering_rings(nbytes: Number, links: Links) -> Rings:
     links : of `group_links`
     """
     return Rings(
-        links.ll_pace + along(links.ll, nbytes), links.ll128_pace + along(links.ll128, nbytes),
-        links.simple_pace + along(links.simple, nbytes),
+        links.ll_pace + half_all_reduce_time(links.ll, nbytes), links.ll128_pace + half_all_reduce_time(links.ll128, nbytes),
+        links.simple_pace + half_all_reduce_time(links.simple, nbytes),
     )  # fmt: skip
 
 
-def all_gather_over(nbytes: Number, links: Links) -> Number:
+def all_gather_over(nbytes: Number, links: GroupLinks) -> Number:
     """As `all_gather`, over a group that is known [s].
 
     Parameters

@@ -321,7 +321,7 @@ def expert_ranks(plan: PlanNumbers) -> Number:
     return ops.maximum(plan.data * plan.context * plan.tensor / (plan.expert * plan.expert_tensor), 1.0)
 
 
-def shards(plan: PlanNumbers) -> tuple[Number, Number]:
+def shard_groups(plan: PlanNumbers) -> tuple[Number, Number]:
     """Ranks that share one copy of the optimizer state: of the dense weights, of the routed experts.
 
     Parameters
@@ -332,7 +332,7 @@ def shards(plan: PlanNumbers) -> tuple[Number, Number]:
     return shard, ops.maximum(shard * expert_ranks(plan) / (plan.data * plan.context), 1.0)
 
 
-def sharing(ranks: Number, plan: PlanNumbers) -> Number:
+def shard_group_size(ranks: Number, plan: PlanNumbers) -> Number:
     """Ranks of a group of `ranks` that share one copy of what ZeRO shards: as large a part as of the dense weights' group.
 
     Parameters

@@ -12,7 +12,7 @@ from costmodel.formulas import compute
 from costmodel.formulas.network import collectives, traffic
 from costmodel.formulas.quantities import (
     DeviceNumbers,
-    Factors,
+    LowRankSizes,
     NetworkNumbers,
     Number,
     Payload,
@@ -352,8 +352,8 @@ def power_sgd_flop(rows: Number, columns: Number, rank: Number) -> Number:
     return ops.where(compressed, (6.0 * columns + 2.0 * kept) * rows * kept, 0.0)
 
 
-def power_sgd_factors(matrices: Number, rows: Number, columns: Number, rank: Number) -> Factors:
-    """What PowerSGD makes of equal matrices, `Factors`.
+def power_sgd_factors(matrices: Number, rows: Number, columns: Number, rank: Number) -> LowRankSizes:
+    """What PowerSGD makes of equal matrices, `LowRankSizes`.
 
     Parameters
     ----------
@@ -368,21 +368,21 @@ def power_sgd_factors(matrices: Number, rows: Number, columns: Number, rank: Num
     """
     kept = power_sgd_rank(rows, columns, rank)
     made = ops.where(kept * (rows + columns) < rows * columns, matrices, 0.0)
-    return Factors(
+    return LowRankSizes(
         made * kept * rows, made * kept * columns, made * rows * columns, made,
         matrices * power_sgd_flop(rows, columns, rank),
     )  # fmt: skip
 
 
 def power_sgd_payload(
-    ngradients: Number, factors: Factors, gradient_bytes: Number, wire_bytes: Number,
+    ngradients: Number, factors: LowRankSizes, gradient_bytes: Number, wire_bytes: Number,
 ) -> Payload:  # fmt: skip
     """Factors of matrices, all-reduced one after the other, beside the gradients that have none, `Payload`.
 
     Parameters
     ----------
     ngradients : gradients on each rank
-    factors : `Factors` of those that are matrices
+    factors : `LowRankSizes` of those that are matrices
     gradient_bytes : of one, and of its error [bytes]
     wire_bytes : of an element on the wire [bytes]
 
@@ -437,7 +437,7 @@ def _either(condition: bool, one: Payload, other: Payload) -> Payload:
     )
 
 
-def payload_of(nparameters: Number, factors: Factors, ranks: Number, settings: Settings) -> Payload:
+def payload_of(nparameters: Number, factors: LowRankSizes, ranks: Number, settings: Settings) -> Payload:
     """What a rank makes of its gradients before they are summed, as the plan compresses them, `Payload`.
 
     ================  ==========================================================================================
@@ -453,7 +453,7 @@ def payload_of(nparameters: Number, factors: Factors, ranks: Number, settings: S
     Parameters
     ----------
     nparameters : parameters on this rank
-    factors : `Factors` of its weight matrices
+    factors : `LowRankSizes` of its weight matrices
     ranks : that sum their gradients
     settings : `Settings`
 

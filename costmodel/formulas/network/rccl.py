@@ -28,7 +28,7 @@ class Range(NamedTuple):
     upto: float
 
 
-class Table(NamedTuple):
+class TuningTable(NamedTuple):
     """A tuning table; `nvlink` of its algorithms is xGMI."""
 
     algorithms: dict[str, Algorithm]
@@ -45,7 +45,7 @@ _PCI = _us(2.2, 2.2, 5.7)
 _LL_TREE = (*(0.1,) * 6, 1, 1, 1, 1, 1, 0.6, 1, 0.9, 1, 1, *(0.1,) * 11)
 _LL_RING = (*(0.1,) * 11, 1, 0.2, 1, 0.4, 0.4, 0.1, 0.2, 0.2, *(0.1,) * 8)
 
-PLAIN = Table(
+PLAIN = TuningTable(
     algorithms={
         "tree": Algorithm(_BASE, _us(0.8, 1.4, 2.5), _PCI, _us(11.8, 18.2, 20.8)),
         "ring": Algorithm(_BASE, _us(0.8, 2.2, 3.6), _PCI, _us(9.5, 19.8, 15.1)),
@@ -70,7 +70,7 @@ PLAIN = Table(
 )  # fmt: skip
 """Of a topology that RCCL doesn't recognise, such as a part of a node."""
 
-MI300X = Table(
+MI300X = TuningTable(
     algorithms={
         "tree": Algorithm(_BASE, _us(0.9, 0.9, 2.3), _PCI, _us(10.5, 10.5, 25.0)),
         "ring": Algorithm(_BASE, _us(0.8, 0.8, 2.1), _PCI, _us(9.5, 9.5, 320.0)),

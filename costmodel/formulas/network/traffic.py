@@ -14,7 +14,7 @@ from costmodel.formulas.network import collectives
 from costmodel.formulas.quantities import ExpertNumbers, NetworkNumbers, Number, Software
 
 
-class Links(NamedTuple):
+class LinkBytes(NamedTuple):
     """Bytes on one GPU's link of each level, in the direction that carries more."""
 
     node: Number
@@ -76,8 +76,8 @@ def units(ranks: Number, stride: Number, network: NetworkNumbers) -> tuple[Numbe
     return nodes, ops.where(ranks > leaf, ops.ceil_div(ranks, leaf), 0.0)
 
 
-def ring_links(sent: Number, ranks: Number, stride: Number, network: NetworkNumbers) -> Links:
-    r"""Load of a ring collective on the links of each level, `Links` [bytes], where they carry most.
+def ring_links(sent: Number, ranks: Number, stride: Number, network: NetworkNumbers) -> LinkBytes:
+    r"""Load of a ring collective on the links of each level, `LinkBytes` [bytes], where they carry most.
 
     .. math:: \left(1 - \frac{1}{k}\right) n, \quad \frac{n}{k'}, \quad \frac{n}{l'}
 
@@ -95,11 +95,11 @@ def ring_links(sent: Number, ranks: Number, stride: Number, network: NetworkNumb
     outward = ops.where(ranks > node, 1.0 / collectives.fewest_inside(ranks, stride, network.node.size), 0.0)
     upward = ops.where(ranks > leaf, 1.0 / collectives.fewest_inside(ranks, stride, network.leaf.size), 0.0)
     inward = ops.where(ranks > node, 1.0 - 1.0 / node, 1.0)
-    return Links(inward * sent, outward * sent, upward * sent)
+    return LinkBytes(inward * sent, outward * sent, upward * sent)
 
 
-def all_to_all_links(nbytes: Number, ranks: Number, stride: Number, network: NetworkNumbers) -> Links:
-    """Load of an all-to-all on the links of each level, `Links` [bytes].
+def all_to_all_links(nbytes: Number, ranks: Number, stride: Number, network: NetworkNumbers) -> LinkBytes:
+    """Load of an all-to-all on the links of each level, `LinkBytes` [bytes].
 
     Parameters
     ----------
@@ -111,13 +111,13 @@ def all_to_all_links(nbytes: Number, ranks: Number, stride: Number, network: Net
     alone = collectives.fewest_inside(ranks, stride, network.node.size)
     fewest = collectives.fewest_inside(ranks, stride, network.leaf.size)
     each = nbytes / ranks
-    return Links((node - 1.0) * each, (ranks - alone) * each, (ranks - fewest) * each)
+    return LinkBytes((node - 1.0) * each, (ranks - alone) * each, (ranks - fewest) * each)
 
 
 def deduplicated_links(
     nbytes: Number, mixture: ExpertNumbers, ranks: Number, stride: Number, network: NetworkNumbers
-) -> Links:
-    """Load of a deduplicated all-to-all on the links of each level, `Links` [bytes].
+) -> LinkBytes:
+    """Load of a deduplicated all-to-all on the links of each level, `LinkBytes` [bytes].
 
     Parameters
     ----------
@@ -126,11 +126,11 @@ def deduplicated_links(
     ranks, stride : the group
     network : `NetworkNumbers`
     """
-    return Links(*collectives.deduplicated_bytes(nbytes, mixture, ranks, stride, network))
+    return LinkBytes(*collectives.deduplicated_bytes(nbytes, mixture, ranks, stride, network))
 
 
-def send_links(nbytes: Number, ranks: Number, stride: Number, network: NetworkNumbers) -> Links:
-    """Load of a message to the neighbour on the links of each level, `Links` [bytes], where neighbours lie farthest apart.
+def send_links(nbytes: Number, ranks: Number, stride: Number, network: NetworkNumbers) -> LinkBytes:
+    """Load of a message to the neighbour on the links of each level, `LinkBytes` [bytes], where neighbours lie farthest apart.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def send_links(nbytes: Number, ranks: Number, stride: Number, network: NetworkNu
     """
     node = ops.where(ranks * stride > network.node.size, 1.0, 0.0)
     leaf = ops.where(ranks * stride > network.leaf.size, 1.0, 0.0)
-    return Links((1.0 - node) * nbytes, node * nbytes, leaf * nbytes)
+    return LinkBytes((1.0 - node) * nbytes, node * nbytes, leaf * nbytes)
 
 
 def reduce(

@@ -25,8 +25,8 @@ def rank_layers(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> t
     """
     first, middle, last = stage_layers(model, settings, plan)
     piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
-    both = piped * schedules.two_way(plan.schedule)
-    valley = piped * schedules.folded(plan.schedule) * (1.0 - both)
+    both = piped * schedules.bidirectional(plan.schedule)
+    valley = piped * schedules.v_shaped(plan.schedule) * (1.0 - both)
     ends = ops.where(valley > 0.0, first + last - middle, 0.5 * (first + last))
     bottom = ops.where(valley > 0.0, middle, last)
     return ops.where(valley + both > 0.0, ends, first), middle, ops.where(both > 0.0, ends, bottom)
@@ -45,8 +45,8 @@ def rank_shares(
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
     first, middle, last = rank_layers(model, settings, plan)
-    two_way = schedules.two_way(plan.schedule)
-    folded = ops.where(plan.pipeline > 1.0, schedules.folded(plan.schedule), 0.0)
+    two_way = schedules.bidirectional(plan.schedule)
+    folded = ops.where(plan.pipeline > 1.0, schedules.v_shaped(plan.schedule), 0.0)
     piped, between = ops.where(plan.pipeline > 1.0, 1.0, 0.0), ops.where(plan.pipeline > 2.0, 1.0, 0.0)
     embedding = ops.where(piped > 0.0, 1.0 - 0.5 * two_way, 1.0)
     head = ops.where(piped > 0.0, folded * (1.0 - 0.5 * two_way), 1.0)
@@ -172,7 +172,7 @@ def _floor(number: Number) -> Number:
     return -ops.ceil(-number)
 
 
-class _Chain(NamedTuple):
+class _LayerPlaces(NamedTuple):
     """Where the layers of a rank lie in the model: a chunk or more one way, and of a folded pipeline one the other way."""
 
     two_way: Number  # 1 where micro-batches enter at both ends
@@ -186,7 +186,7 @@ class _Chain(NamedTuple):
     known: Number  # 1 where a rule says which layers have experts, and it is a rule for ranks, too
 
 
-def _chain(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> _Chain:
+def _chain(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> _LayerPlaces:
     """Where the layers of ranks lie.
 
     Chunks of a rank have equally many layers with experts where their distance is a multiple of the step.
@@ -194,8 +194,8 @@ def _chain(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> _Chain
     mixture = model.experts
     first, middle, last = stage_layers(model, settings, plan)
     piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
-    two_way = piped * schedules.two_way(plan.schedule)
-    folded = piped * schedules.folded(plan.schedule)
+    two_way = piped * schedules.bidirectional(plan.schedule)
+    folded = piped * schedules.v_shaped(plan.schedule)
     chunk = ops.ceil_div(model.layers, plan.pipeline * plan.virtual_stages)
     outer = first + last - middle
     down, first_down = ops.ceil(0.5 * middle), ops.ceil(0.5 * outer)
@@ -210,7 +210,7 @@ def _chain(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> _Chain
     far = ops.where(mixture.start >= dealt_layers(model, plan, 2.0), 1.0, 0.0)
     irregular = uneven + folded * (in_turns + ends_early) + by_cost * (in_turns + ends_early + far)
     regular = (mixture.step > 0.0) & (irregular < 1.0)
-    return _Chain(
+    return _LayerPlaces(
         two_way, folded * (1.0 - two_way), chunk, middle - first, down, middle - down, first_down, outer - first_down,
         ops.where(regular, 1.0, 0.0),
     )  # fmt: skip
@@ -285,7 +285,7 @@ def ranks_between(model: ModelNumbers, settings: Settings, plan: PlanNumbers) ->
     )  # fmt: skip
 
 
-def _rank_of(model: ModelNumbers, plan: PlanNumbers, chain: _Chain, layer: Number) -> Number:
+def _rank_of(model: ModelNumbers, plan: PlanNumbers, chain: _LayerPlaces, layer: Number) -> Number:
     """The rank that has a layer."""
     chunk = _floor((layer + chain.short) / chain.chunk)
     plain = chunk - plan.pipeline * _floor(chunk / plan.pipeline)
@@ -294,7 +294,7 @@ def _rank_of(model: ModelNumbers, plan: PlanNumbers, chain: _Chain, layer: Numbe
     return ops.where(chain.valley > 0.0, ops.where(down < plan.pipeline, down, up), plain)
 
 
-def _rank_of_another_number(model: ModelNumbers, chain: _Chain, rank: Number) -> Number:
+def _rank_of_another_number(model: ModelNumbers, chain: _LayerPlaces, rank: Number) -> Number:
     """The first rank from another on that has another number of layers with experts, where every so many layers have them.
 
     A chunk has one more if so many layers as it goes beyond whole steps reach the next layer with experts. How far that is
@@ -333,7 +333,7 @@ def places(
     """
     first_layers, middle_layers, last_layers = rank_layers(model, settings, plan)
     single = ops.where(plan.pipeline > 1.0, 0.0, 1.0)
-    fold, mirrored = schedules.folded(plan.schedule), schedules.two_way(plan.schedule)
+    fold, mirrored = schedules.v_shaped(plan.schedule), schedules.bidirectional(plan.schedule)
     end = plan.pipeline - 1.0
     one, two, three, four = ranks_between(model, settings, plan)
     return (

@@ -15,11 +15,11 @@ class Traits(NamedTuple):
     """What a schedule does, as far as it isn't a closed form of its own; a row of `SCHEDULES`."""
 
     chunked: bool = False  # runs several chunks of the model on a rank
-    rounds: bool = False  # takes micro-batches in rounds of as many as there are stages
+    grouped_by_stages: bool = False  # takes micro-batches in rounds of as many as there are stages
     batched: bool = False  # runs every forward pass before the first backward pass
-    two_way: bool = False  # micro-batches enter at both ends; a rank runs its stage and the mirrored one
-    folded: bool = False  # the first rank runs the first and the last stage
-    paired: bool = False  # a backward pass of one direction runs while logits of the other wait for theirs
+    bidirectional: bool = False  # micro-batches enter at both ends; a rank runs its stage and the mirrored one
+    v_shaped: bool = False  # the first rank runs the first and the last stage
+    pairs_directions: bool = False  # a backward pass of one direction runs while logits of the other wait for theirs
     flushes: bool = True  # the pipeline drains before the weights change
     updates_each: bool = False  # the weights change after every micro-batch
     versions: float = 1.0  # of the weights that a rank keeps; 0: one for each micro-batch in flight
@@ -28,7 +28,7 @@ class Traits(NamedTuple):
     even: bool = False  # an even number of stages
     even_micro_batches: bool = False
     needs_pipeline: bool = True  # makes no sense on one stage
-    staggered: bool = False  # a stage begins the next step as soon as it has ended one
+    asynchronous: bool = False  # a stage begins the next step as soon as it has ended one
     deepest_in_the_middle: bool = False  # a middle stage holds most micro-batches
     splits_backward: bool = False  # weight gradients are made in passes of their own
 
@@ -36,12 +36,13 @@ class Traits(NamedTuple):
 SCHEDULES: dict[str, Traits] = {
     "gpipe": Traits(batched=True, needs_pipeline=False),
     "1f1b": Traits(needs_pipeline=False),
-    "interleaved": Traits(chunked=True, rounds=True, needs_pipeline=False),
+    "interleaved": Traits(chunked=True, grouped_by_stages=True, needs_pipeline=False),
     "zb-h1": Traits(least=(1.0, 0.0), splits_backward=True),
-    "zb-h2": Traits(least=(2.0, -1.0), staggered=True, splits_backward=True),
-    "dualpipe": Traits(least=(2.0, 0.0), two_way=True, folded=True, paired=True, even=True, even_micro_batches=True),
-    "zb-v": Traits(least=(2.0, -1.0), folded=True, staggered=True, splits_backward=True),
-    "chimera": Traits(least=(1.0, 0.0), exact=True, two_way=True, folded=True, even=True, deepest_in_the_middle=True),
+    "zb-h2": Traits(least=(2.0, -1.0), asynchronous=True, splits_backward=True),
+    "dualpipe": Traits(least=(2.0, 0.0), bidirectional=True, v_shaped=True, pairs_directions=True, even=True,
+    even_micro_batches=True),
+    "zb-v": Traits(least=(2.0, -1.0), v_shaped=True, asynchronous=True, splits_backward=True),
+    "chimera": Traits(least=(1.0, 0.0), exact=True, bidirectional=True, v_shaped=True, even=True, deepest_in_the_middle=True),
     "breadth-first": Traits(chunked=True, batched=True, least=(1.0, 0.0)),
     "pipedream": Traits(flushes=False, updates_each=True, versions=0.0, least=(1.0, 0.0)),
     "pipedream-2bw": Traits(flushes=False, versions=2.0, least=(1.0, 0.0)),
@@ -53,12 +54,12 @@ CODES = {name: float(code) for code, name in enumerate(SCHEDULES)}
 GPIPE, ONE_F_ONE_B, INTERLEAVED, ZB_H1, ZB_H2, DUALPIPE, ZB_V, CHIMERA, BREADTH_FIRST, PIPEDREAM, PIPEDREAM_2BW = CODES.values()
 
 _ROWS = tuple(SCHEDULES.values())
-_TWO_WAY = tuple(float(row.two_way) for row in _ROWS)
-_FOLDED = tuple(float(row.folded) for row in _ROWS)
-_PAIRED = tuple(float(row.paired) for row in _ROWS)
+_TWO_WAY = tuple(float(row.bidirectional) for row in _ROWS)
+_FOLDED = tuple(float(row.v_shaped) for row in _ROWS)
+_PAIRED = tuple(float(row.pairs_directions) for row in _ROWS)
 _BATCHED = tuple(float(row.batched) for row in _ROWS)
 _CHUNKED = tuple(float(row.chunked) for row in _ROWS)
-_ROUNDS = tuple(float(row.rounds) for row in _ROWS)
+_ROUNDS = tuple(float(row.grouped_by_stages) for row in _ROWS)
 _FLUSHES = tuple(float(row.flushes) for row in _ROWS)
 _UPDATES_EACH = tuple(float(row.updates_each) for row in _ROWS)
 _VERSIONS = tuple(row.versions for row in _ROWS)
@@ -69,7 +70,7 @@ _EVEN = tuple(float(row.even) for row in _ROWS)
 _EVEN_MICRO_BATCHES = tuple(float(row.even_micro_batches) for row in _ROWS)
 _NEEDS_PIPELINE = tuple(float(row.needs_pipeline) for row in _ROWS)
 _SPLITS_BACKWARD = tuple(float(row.splits_backward) for row in _ROWS)
-_STAGGERED = tuple(float(row.staggered) for row in _ROWS)
+_STAGGERED = tuple(float(row.asynchronous) for row in _ROWS)
 _OWN_BUBBLE = tuple(float(name in ("zb-h1", "zb-h2", "dualpipe", "zb-v", "chimera")) for name in SCHEDULES)
 """Schedules whose bubble isn't that of whole passes, one stage after the other."""
 _DEEPEST_IN_THE_MIDDLE = tuple(float(row.deepest_in_the_middle) for row in _ROWS)
@@ -123,7 +124,7 @@ def bubble_two_way(schedule: Number, stages: Number, forward: Number, data: Numb
     entering = ops.maximum(2.0 * pairs * forward, ops.maximum(pairs - 1.0, 0.0) * forward + pairs * data)
     dual = pairs * ops.maximum(data - weight, 0.0) + entering
     both = 2.0 * pairs * ops.maximum(forward, data + weight)
-    return two_way(schedule) * ops.where(ops.equal(schedule, DUALPIPE), dual, both)
+    return bidirectional(schedule) * ops.where(ops.equal(schedule, DUALPIPE), dual, both)
 
 
 def bubble(
@@ -175,7 +176,7 @@ def bubble(
     both_ways = bubble_two_way(schedule, stages, forward, data, weight)
     valley = bubble_zb_v(stages, forward, data, weight)
     halves = ops.where(ops.equal(schedule, ZB_H1), first, ops.where(ops.equal(schedule, ZB_H2), second, valley))
-    split = ops.where(two_way(schedule) > 0.0, both_ways, halves)
+    split = ops.where(bidirectional(schedule) > 0.0, both_ways, halves)
     known = ops.pick(schedule, _OWN_BUBBLE)
     return ops.pick(schedule, _FLUSHES) * ops.where(known > 0.0, split, fused)
 
@@ -231,7 +232,7 @@ def in_flight(
     return ops.minimum(ops.minimum(micro_batches, limit), 0.5 * entered + besides)
 
 
-def two_way(schedule: Number) -> Number:
+def bidirectional(schedule: Number) -> Number:
     """1 where micro-batches enter the pipeline at both ends, so that a rank runs its stage and the mirrored one.
 
     Parameters
@@ -241,7 +242,7 @@ def two_way(schedule: Number) -> Number:
     return ops.pick(schedule, _TWO_WAY)
 
 
-def folded(schedule: Number) -> Number:
+def v_shaped(schedule: Number) -> Number:
     """1 where the first rank runs the first and the last stage, and with them the embedding and the head.
 
     Parameters
@@ -271,7 +272,7 @@ def splits_backward(schedule: Number) -> Number:
     return ops.pick(schedule, _SPLITS_BACKWARD)
 
 
-def staggered(schedule: Number) -> Number:
+def asynchronous(schedule: Number) -> Number:
     """1 where a stage begins the next step as soon as it has ended one.
 
     Parameters
@@ -299,7 +300,7 @@ def weight_copies(schedule: Number) -> Number:
     ----------
     schedule : code of the schedule
     """
-    return 1.0 + two_way(schedule)
+    return 1.0 + bidirectional(schedule)
 
 
 def updates(schedule: Number, micro_batches: Number) -> Number:
@@ -339,7 +340,7 @@ def crossings(schedule: Number, virtual_stages: Number) -> Number:
     >>> crossings(INTERLEAVED, 4.0), crossings(ZB_V, 1.0), crossings(DUALPIPE, 1.0)
     (4.0, 2.0, 1.0)
     """
-    return virtual_stages * (1.0 + folded(schedule) * (1.0 - two_way(schedule)))
+    return virtual_stages * (1.0 + v_shaped(schedule) * (1.0 - bidirectional(schedule)))
 
 
 def messages(schedule: Number, virtual_stages: Number, outer: Number) -> Number:
@@ -383,7 +384,7 @@ def weight_versions(schedule: Number, held: Number) -> Number:
     return ops.where(versions > 0.0, versions, held)
 
 
-def paired(schedule: Number) -> Number:
+def pairs_directions(schedule: Number) -> Number:
     """1 where a backward pass of one direction runs while logits of the other wait for theirs.
 
     Parameters
@@ -403,7 +404,7 @@ def chunked(schedule: Number) -> Number:
     return ops.pick(schedule, _CHUNKED)
 
 
-def rounds(schedule: Number) -> Number:
+def grouped_by_stages(schedule: Number) -> Number:
     """1 where micro-batches are taken in rounds of as many as there are stages.
 
     Parameters
@@ -434,7 +435,7 @@ def deepest_stage(schedule: Number, stages: Number) -> Number:
     return ops.where(ops.pick(schedule, _DEEPEST_IN_THE_MIDDLE) > 0.0, ops.ceil(0.5 * stages) - 1.0, 1.0)
 
 
-def unfilled(schedule: Number, stages: Number, micro_batches: Number) -> Number:
+def outside_closed_form(schedule: Number, stages: Number, micro_batches: Number) -> Number:
     """1 where the closed form of a schedule doesn't hold: too few micro-batches, or an odd number where it takes pairs.
 
     Parameters

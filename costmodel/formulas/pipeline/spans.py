@@ -17,7 +17,7 @@ from costmodel.formulas.pipeline import schedules
 from costmodel.formulas.quantities import Number
 
 
-class Passes(NamedTuple):
+class PassSpan(NamedTuple):
     """What a micro-batch takes on a rank [s], with what its sends keep the rank."""
 
     forward: Number
@@ -26,8 +26,9 @@ class Passes(NamedTuple):
 
 
 def span(
-    schedule: Number, stages: Number, virtual_stages: Number, micro_batches: Number, front: Passes, inner: Passes, back: Passes,
-    down: Passes, share: Number, every: Number, kept: Number, late: Number,
+    schedule: Number, stages: Number, virtual_stages: Number, micro_batches: Number, front: PassSpan,
+    inner: PassSpan, back: PassSpan,
+    down: PassSpan, share: Number, every: Number, kept: Number, late: Number,
 ) -> Number:  # fmt: skip
     """Time in which a pipeline runs the passes of a step [s], for schedules that flush and enter at one end.
 
@@ -39,14 +40,14 @@ def span(
     stages : :math:`p`, at least 2
     virtual_stages : model chunks on a rank :math:`v`
     micro_batches : of a step
-    front, inner, back : `Passes` of the first rank, of each between and of the last
+    front, inner, back : `PassSpan` of the first rank, of each between and of the last
     down : of the first rank's first chunk, where it also has the last
     share : of a rank between, its first chunk's of two
     every : all passes of one micro-batch on all ranks [s]
     kept : of a message, for which its sender waits [s]
     late : of a message, beyond that [s]
     """
-    valley = schedules.folded(schedule) > 0.0
+    valley = schedules.v_shaped(schedule) > 0.0
     flat = _linear(schedule, stages, micro_batches, front, inner, back, every, kept, late)
     deep = _chunked(schedule, stages, virtual_stages, micro_batches, front, inner, back, every, late)
     one_chunk = ops.where(valley, _valley(stages, micro_batches, front, inner, back, down, share, late), flat)
@@ -54,7 +55,7 @@ def span(
 
 
 def _linear(
-    schedule: Number, stages: Number, micro_batches: Number, front: Passes, inner: Passes, back: Passes, every: Number,
+    schedule: Number, stages: Number, micro_batches: Number, front: PassSpan, inner: PassSpan, back: PassSpan, every: Number,
     kept: Number, late: Number,
 ) -> Number:  # fmt: skip
     r"""GPipe, 1F1B, ZB-H1 and ZB-H2, one stage a rank.
@@ -70,7 +71,7 @@ def _linear(
     # those between count as their mean, but the one that the way stays on
     passed = (every - front.total - back.total) / ops.maximum(inner.total, 1e-30)
     between = ops.where(stages > 2.0, ops.maximum(ops.minimum(passed, stages - 2.0), 0.0), 0.0)
-    split, again = schedules.splits_backward(schedule), schedules.staggered(schedule)
+    split, again = schedules.splits_backward(schedule), schedules.asynchronous(schedule)
     rest_first, rest_inner = front.total - front.forward, inner.total - inner.forward
     inner_kept = inner.total - split * inner.weight
     back_kept = back.total - split * back.weight + 2.0 * h
@@ -109,7 +110,8 @@ def _linear(
 
 
 def _chunked(
-    schedule: Number, stages: Number, virtual_stages: Number, micro_batches: Number, front: Passes, inner: Passes, back: Passes,
+    schedule: Number, stages: Number, virtual_stages: Number, micro_batches: Number, front: PassSpan,
+    inner: PassSpan, back: PassSpan,
     every: Number, late: Number,
 ) -> Number:  # fmt: skip
     r"""Several chunks a rank, of which only the first and the last of all are unlike the others.
@@ -119,7 +121,7 @@ def _chunked(
     Or one micro-batch crosses all chunks down, every one the last chunk, and one all chunks up, each on its message.
     """
     m, v, h, before = micro_batches, virtual_stages, late, stages - 1.0
-    rounds = schedules.rounds(schedule)
+    rounds = schedules.grouped_by_stages(schedule)
     chunk = inner.total / v
     others = (v - 1.0) * chunk
     first_chunk, last_chunk = front.total - others, back.total - others
@@ -135,13 +137,14 @@ def _chunked(
 
 
 def _valley(
-    stages: Number, micro_batches: Number, front: Passes, inner: Passes, back: Passes, down: Passes, share: Number, late: Number
+    stages: Number, micro_batches: Number, front: PassSpan, inner: PassSpan, back: PassSpan, down: PassSpan,
+    share: Number, late: Number
 ) -> Number:
     """ZB-V: the first rank, which has the embedding and the head, never waits, or for the others at the end of its passes; or
     the others take longest, among whom the first rank counts once."""
     m, p, before = micro_batches, stages, stages - 1.0
     between = stages > 2.0
-    other = Passes(
+    other = PassSpan(
         ops.where(between, inner.forward, back.forward), ops.where(between, inner.weight, back.weight),
         ops.where(between, inner.total, back.total),
     )  # fmt: skip

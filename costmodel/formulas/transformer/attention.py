@@ -168,7 +168,7 @@ def flash(
     windowed = windowed_share(model, seq_len)
     width = 0.5 * (attention.head_dim + attention.value_head_dim)
     quality = software.compute.attention_efficiency_scale
-    lost = further_parts(model, seq_len, ring) * device.full_attention_length
+    lost = remote_key_blocks(model, seq_len, ring) * device.full_attention_length
     return causal_flash(rows, keys, windowed, width, older, quality, device, lost)
 
 
@@ -183,7 +183,7 @@ def windowed_share(model: ModelNumbers, seq_len: Number) -> Number:
     return ops.where(model.attention.window < seq_len, model.attention.windowed_layers / model.layers, 0.0)
 
 
-def further_parts(model: ModelNumbers, seq_len: Number, ring: Number) -> Number:
+def remote_key_blocks(model: ModelNumbers, seq_len: Number, ring: Number) -> Number:
     """Parts of the keys on other ranks of a ring that an average query of an average layer meets.
 
     Parameters
@@ -201,7 +201,7 @@ def further_parts(model: ModelNumbers, seq_len: Number, ring: Number) -> Number:
     return BLOCK * ((1.0 - windowed) * (ring - 1.0) + windowed * within)
 
 
-def in_turns(settings: Settings) -> Number:
+def is_ring(settings: Settings) -> Number:
     """1 where context ranks pass keys and values around a ring; 0 where the attention core has a whole sequence's at once.
 
     Parameters
@@ -212,13 +212,13 @@ def in_turns(settings: Settings) -> Number:
 
 
 def ring_ranks(settings: Settings, plan: PlanNumbers) -> Number:
-    """Ranks whose keys and values come `in_turns`, else 1.
+    """Ranks whose keys and values come `is_ring`, else 1.
 
     Parameters
     ----------
     settings, plan : `Settings`, `PlanNumbers`
     """
-    return ops.where(in_turns(settings) > 0.0, plan.context, 1.0)
+    return ops.where(is_ring(settings) > 0.0, plan.context, 1.0)
 
 
 def context_bytes(model: ModelNumbers, tokens: Number, settings: Settings, plan: PlanNumbers) -> tuple[Number, Number]:
@@ -241,7 +241,7 @@ def context_bytes(model: ModelNumbers, tokens: Number, settings: Settings, plan:
     ring = ring_ranks(settings, plan)
     queries, widths = attention.heads / plan.tensor, attention.head_dim + attention.value_head_dim
     kv_heads = ops.maximum(attention.kv_heads / plan.tensor, 1.0)
-    hops = ops.where(ring > 1.0, further_parts(model, settings.seq_len, ring) + BLOCK, 0.0)
+    hops = ops.where(ring > 1.0, remote_key_blocks(model, settings.seq_len, ring) + BLOCK, 0.0)
     each = hops * SUM_BYTES * tokens
     several = ops.where(plan.context > 1.0, tokens, 0.0)
     gathered = kernels.gathered_keys * several * plan.context * kv_heads * widths

@@ -65,8 +65,8 @@ def captured_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     Half of what adapters and casts launch is the attention's.
     """
     kernels, share = settings.kernels, model.experts.layers / model.layers
-    halved = adapting(settings, model) + casting(settings)
-    attention = ATTENTION_SHARE + (0.5 * halved + projecting(model) + around(settings, plan)) / PLAIN
+    halved = adapter_kernels(settings, model) + cast_kernels(settings)
+    attention = ATTENTION_SHARE + (0.5 * halved + latent_projection_kernels(model) + context_kernels(settings, plan)) / PLAIN
     mlp = (1.0 - share) * (1.0 - ATTENTION_SHARE + 0.5 * halved / PLAIN)
     router = share * ROUTER_SHARE * software.host.expert_launches
     return kernels.captured_attention * attention + kernels.captured_mlp * mlp + kernels.captured_router * router
@@ -83,7 +83,7 @@ def captured_reductions(model: ModelNumbers, settings: Settings) -> Number:
     return settings.kernels.captured_attention + settings.kernels.captured_mlp * (1.0 - share)
 
 
-def adapting(settings: Settings, model: ModelNumbers) -> Number:
+def adapter_kernels(settings: Settings, model: ModelNumbers) -> Number:
     """Kernels of a layer's adapters, and of unpacking the weights beside them.
 
     Parameters
@@ -98,7 +98,7 @@ def adapting(settings: Settings, model: ModelNumbers) -> Number:
     return added + matrices * adapter.unpacking_launches
 
 
-def projecting(model: ModelNumbers) -> Number:
+def latent_projection_kernels(model: ModelNumbers) -> Number:
     """Kernels by which latent attention makes queries, keys and values, beyond a plain one's.
 
     Parameters
@@ -108,7 +108,7 @@ def projecting(model: ModelNumbers) -> Number:
     return ops.where(model.attention.latent > 0.0, OF_LATENT, 0.0)
 
 
-def hooking(settings: Settings, model: ModelNumbers, plan: PlanNumbers) -> Number:
+def hook_time(settings: Settings, model: ModelNumbers, plan: PlanNumbers) -> Number:
     """What hooks around every module of a layer take the host for one pass [s].
 
     Parameters
@@ -120,7 +120,7 @@ def hooking(settings: Settings, model: ModelNumbers, plan: PlanNumbers) -> Numbe
     return plan.shard_weights * settings.framework.module_hooks * modules * OF_HOOKS
 
 
-def around(settings: Settings, plan: PlanNumbers) -> Number:
+def context_kernels(settings: Settings, plan: PlanNumbers) -> Number:
     """Kernels of context parallelism around the attention core.
 
     Parameters
@@ -133,7 +133,7 @@ def around(settings: Settings, plan: PlanNumbers) -> Number:
     return in_turns + ops.where(plan.context > 1.0, at_once, 0.0)
 
 
-def casting(settings: Settings) -> Number:
+def cast_kernels(settings: Settings) -> Number:
     """Kernels that cast the operands of a layer's products outside the experts.
 
     Parameters
@@ -166,5 +166,6 @@ def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, s
     fused = softmax_is_fused(settings, model.attention.heads / plan.tensor, plan)
     separate = (1.0 - settings.kernels.flash_attention) * (1.0 - fused)
     limits = (1.0 - share * settings.kernels.fused_experts) * layer.clamps_apart(model, settings) * OF_LIMITS
-    further = adapting(settings, model) + around(settings, plan) + casting(settings) + projecting(model) + limits
+    further = adapter_kernels(settings, model) + context_kernels(settings, plan) + cast_kernels(settings)
+    further = further + latent_projection_kernels(model) + limits
     return 1.0 + further / PLAIN + routing + software.host.unfused_launches * separate

@@ -7,8 +7,8 @@ from costmodel.formulas import compute
 from costmodel.formulas.quantities import (
     Cast,
     DeviceNumbers,
+    LayerTraffic,
     ModelNumbers,
-    Moved,
     Number,
     PlanNumbers,
     Settings,
@@ -294,8 +294,8 @@ def experts(
     )
 
 
-def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Moved:
-    """Bytes moved forward by the kernels between the products of a layer, by its modules, `Moved`.
+def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> LayerTraffic:
+    """Bytes moved forward by the kernels between the products of a layer, by its modules, `LayerTraffic`.
 
     Norms read and write their input, residual additions read two and write one, the activation reads its
     inputs and writes its output, rotary embedding reads and writes queries and keys; the last two move more where a framework
@@ -317,7 +317,7 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     apart = 1.0 - settings.kernels.fused_experts
     senders = (plan.expert * plan.expert_tensor > 1.0) & (settings.kernels.deduplicated_dispatch <= 0.0)
     by_sender = ops.where(senders & (model.experts.number > plan.expert), SORTED * plan.expert_tensor, 0.0)
-    return Moved(
+    return LayerTraffic(
         residuals=outer * (2.0 + model.dropout) * 3.0, norms=outer * model.norms * 2.0 * norm, rotary=rotary,
         mlp=activated * tokens * model.mlp.width / plan.tensor, experts=apart * activated * routed * model.experts.width,
         shared_experts=activated * tokens * model.experts.shared_width / plan.tensor,
@@ -408,7 +408,7 @@ def clamps_apart(model: ModelNumbers, settings: Settings) -> Number:
     return model.mlp.clamped * model.mlp.gated * (1.0 - compiled)
 
 
-def between_products(moved: Moved, model: ModelNumbers, settings: Settings) -> tuple[Number, Number]:
+def between_products(moved: LayerTraffic, model: ModelNumbers, settings: Settings) -> tuple[Number, Number]:
     """Bytes moved between the products of an average layer, forward and backward.
 
     Parameters
@@ -458,7 +458,7 @@ def cast_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Ca
     )  # fmt: skip
 
 
-def repeated_bytes(moved: Moved, cast: Cast, model: ModelNumbers, plan: PlanNumbers) -> tuple[Number, Number]:
+def repeated_bytes(moved: LayerTraffic, cast: Cast, model: ModelNumbers, plan: PlanNumbers) -> tuple[Number, Number]:
     """Bytes that the recomputed modules of an average layer move again between products, and to make narrow operands.
 
     Parameters

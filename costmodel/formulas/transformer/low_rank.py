@@ -9,25 +9,25 @@ from __future__ import annotations
 
 from costmodel.arithmetic import ops
 from costmodel.formulas.network.compression import power_sgd_factors
-from costmodel.formulas.quantities import Factors, ModelNumbers, Number, PlanNumbers
+from costmodel.formulas.quantities import LowRankSizes, ModelNumbers, Number, PlanNumbers
 from costmodel.formulas.transformer.parameters import mlp_parameters
 
 
-def _sum(one: Factors, other: Factors) -> Factors:
+def _sum(one: LowRankSizes, other: LowRankSizes) -> LowRankSizes:
     """Of matrices of both kinds."""
-    return Factors(
+    return LowRankSizes(
         one.left + other.left, one.right + other.right, one.covered + other.covered, one.matrices + other.matrices,
         one.flop + other.flop,
     )  # fmt: skip
 
 
-def _times(count: Number, one: Factors) -> Factors:
+def _times(count: Number, one: LowRankSizes) -> LowRankSizes:
     """Of so many of these matrices."""
-    return Factors(count * one.left, count * one.right, count * one.covered, count * one.matrices, count * one.flop)
+    return LowRankSizes(count * one.left, count * one.right, count * one.covered, count * one.matrices, count * one.flop)
 
 
-def attention_factors(model: ModelNumbers, plan: PlanNumbers, rank: Number) -> Factors:
-    """Of the projections of one layer's attention, `Factors`.
+def attention_factors(model: ModelNumbers, plan: PlanNumbers, rank: Number) -> LowRankSizes:
+    """Of the projections of one layer's attention, `LowRankSizes`.
 
     Parameters
     ----------
@@ -55,8 +55,8 @@ def attention_factors(model: ModelNumbers, plan: PlanNumbers, rank: Number) -> F
     return _sum(_sum(_sum(first, second), _sum(down, shared)), out)
 
 
-def mlp_factors(model: ModelNumbers, width: Number, rank: Number) -> Factors:
-    """Of one MLP, `Factors`.
+def mlp_factors(model: ModelNumbers, width: Number, rank: Number) -> LowRankSizes:
+    """Of one MLP, `LowRankSizes`.
 
     Parameters
     ----------
@@ -68,8 +68,8 @@ def mlp_factors(model: ModelNumbers, width: Number, rank: Number) -> Factors:
     return _sum(up, power_sgd_factors(1.0, model.hidden, width, rank))
 
 
-def expert_factors(model: ModelNumbers, plan: PlanNumbers, routed: Number, rank: Number) -> Factors:
-    """Of a rank's routed experts, `Factors`.
+def expert_factors(model: ModelNumbers, plan: PlanNumbers, routed: Number, rank: Number) -> LowRankSizes:
+    """Of a rank's routed experts, `LowRankSizes`.
 
     Parameters
     ----------
@@ -83,8 +83,8 @@ def expert_factors(model: ModelNumbers, plan: PlanNumbers, routed: Number, rank:
 
 def stage_factors(
     model: ModelNumbers, plan: PlanNumbers, layers: Number, experts: Number, first: Number, last: Number, rank: Number,
-) -> Factors:  # fmt: skip
-    """Of the weight matrices of a stage on one rank outside the routed experts, `Factors`.
+) -> LowRankSizes:  # fmt: skip
+    """Of the weight matrices of a stage on one rank outside the routed experts, `LowRankSizes`.
 
     Parameters
     ----------

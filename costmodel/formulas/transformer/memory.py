@@ -126,7 +126,7 @@ def edge_parameters(model: ModelNumbers, plan: PlanNumbers, first: Number, last:
     return edges, modules * layer.routed_parameters(model, plan)
 
 
-def shard_of(sharded: Number, dense: Number, routed: Number, shard: Number, expert_shard: Number) -> Number:
+def local_parameters(sharded: Number, dense: Number, routed: Number, shard: Number, expert_shard: Number) -> Number:
     """Parameters whose state stays on one rank, split over `shard` ranks (experts over theirs) where `sharded`.
 
     Parameters
@@ -151,10 +151,10 @@ def states(
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     place : the rank, `Place`
     """
-    return states_of(rank_parameters(model, plan, place.first, place.last), settings, plan, place.layers, place.experts)
+    return state_bytes_of(rank_parameters(model, plan, place.first, place.last), settings, plan, place.layers, place.experts)
 
 
-def states_of(
+def state_bytes_of(
     owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number
 ) -> tuple[Number, Number, Number, Number]:
     """As `states`, of parameters that are known.
@@ -175,20 +175,20 @@ def states_of(
     copies = schedules.weight_copies(plan.schedule)
     inner, inner_routed = of_layers(owned, copies * layers, copies * experts)
     dense, routed = inner + owned.edges, inner_routed + owned.edges_routed
-    shard, expert_shard = communication.shards(plan)
+    shard, expert_shard = communication.shard_groups(plan)
 
     trained = settings.trainable
     on_device = 1.0 - settings.offload.optimizer
-    held = shard_of(plan.shard_weights, dense, routed, shard, expert_shard)
-    summed = shard_of(plan.shard_gradients, dense, routed, shard, expert_shard)
+    held = local_parameters(plan.shard_weights, dense, routed, shard, expert_shard)
+    summed = local_parameters(plan.shard_gradients, dense, routed, shard, expert_shard)
     # where sums wait for the last micro-batch, gradients are whole: of a chunk after the other if each has all micro-batches
-    chunk_by_chunk = schedules.chunked(plan.schedule) * (1.0 - schedules.rounds(plan.schedule))
+    chunk_by_chunk = schedules.chunked(plan.schedule) * (1.0 - schedules.grouped_by_stages(plan.schedule))
     waiting = layer.deferred_sums(settings, plan) * ops.where(chunk_by_chunk > 0.0, 1.0 / plan.virtual_stages, 1.0)
     summed = waiting * (dense + routed) + (1.0 - waiting) * summed
     updated = updated_parameters(dense, routed, plan)
-    cast = shard_of(plan.shard_weights, inner, inner_routed, shard, expert_shard)
+    cast = local_parameters(plan.shard_weights, inner, inner_routed, shard, expert_shard)
     # quantised are the matrices of layers: embedding, head and what predicts further tokens keep their width
-    apart = copies * shard_of(plan.shard_weights, owned.edges, owned.edges_routed, shard, expert_shard)
+    apart = copies * local_parameters(plan.shard_weights, owned.edges, owned.edges_routed, shard, expert_shard)
     weights = widths.stored * held + (widths.parameter - widths.stored) * apart + widths.weight_copy * cast
     gradients = trained * (widths.gradient * summed + widths.backward_gradient * held)
     optimizer = on_device * trained * (widths.optimizer + widths.outer) * updated
@@ -203,9 +203,9 @@ def updated_parameters(dense: Number, routed: Number, plan: PlanNumbers) -> Numb
     dense, routed : on the rank, outside the routed experts and in them
     plan : `PlanNumbers`
     """
-    shard, expert_shard = communication.shards(plan)
+    shard, expert_shard = communication.shard_groups(plan)
     once = ops.where(plan.shard_optimizer > 0.0, 1.0 / schedules.weight_copies(plan.schedule), 1.0)
-    return once * shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
+    return once * local_parameters(plan.shard_optimizer, dense, routed, shard, expert_shard)
 
 
 def split_parameters(dense: Number, routed: Number, plan: PlanNumbers) -> Number:
@@ -216,7 +216,7 @@ def split_parameters(dense: Number, routed: Number, plan: PlanNumbers) -> Number
     dense, routed : outside the routed experts, and in them
     plan : `PlanNumbers`
     """
-    shard, expert_shard = communication.shards(plan)
+    shard, expert_shard = communication.shard_groups(plan)
     split = ops.where(shard > 1.0, dense, 0.0) + ops.where(expert_shard > 1.0, routed, 0.0)
     return plan.shard_weights * split
 
@@ -324,8 +324,8 @@ def update_temporaries(
     experts : of these, those with a mixture of experts
     """
     dense, routed = whole_parameters(owned, layers, experts)
-    shard, expert_shard = communication.shards(plan)
-    updated = settings.trainable * shard_of(plan.shard_optimizer, dense, routed, shard, expert_shard)
+    shard, expert_shard = communication.shard_groups(plan)
+    updated = settings.trainable * local_parameters(plan.shard_optimizer, dense, routed, shard, expert_shard)
     updated = ops.where(plan.shard_weights > 0.0, ops.minimum(updated, settings.buckets.updated), updated)
     sent = ops.where(shard > 1.0, dense, 0.0) + ops.where(expert_shard > 1.0, routed, 0.0)
     flat = (1.0 - settings.offload.optimizer) * settings.trainable * settings.widths.flat_gradient * sent
@@ -432,7 +432,7 @@ def library_bytes(plan: PlanNumbers, network: NetworkNumbers) -> Number:
     return reducing + around + along + message_buffers(plan.expert, plan.expert_tensor, network)
 
 
-def fragments(passing: Number, software: Software) -> Number:
+def fragmentation(passing: Number, software: Software) -> Number:
     """Bytes that the allocator reserves over what tensors hold.
 
     A block that is freed is kept for tensors of its size: what comes and goes in a step leaves gaps. Weights, gradients and
@@ -450,7 +450,7 @@ def fragments(passing: Number, software: Software) -> Number:
     return software.memory.fragmentation * passing
 
 
-def outside(plan: PlanNumbers, network: NetworkNumbers, software: Software) -> Number:
+def outside_allocator(plan: PlanNumbers, network: NetworkNumbers, software: Software) -> Number:
     """Bytes of a process outside PyTorch's allocator: its context and the communication library.
 
     Parameters
@@ -460,7 +460,7 @@ def outside(plan: PlanNumbers, network: NetworkNumbers, software: Software) -> N
     return software.memory.fixed + software.memory.library_overhead * library_bytes(plan, network)
 
 
-def billed(
+def memory_of(
     weights: Number, gradients: Number, optimizer: Number, activations: Number, temporaries: Number,
     logits: Number, buffers: Number, plan: PlanNumbers, network: NetworkNumbers, software: Software,
 ) -> Memory:  # fmt: skip
@@ -472,7 +472,7 @@ def billed(
     plan, network, software : `PlanNumbers`, `NetworkNumbers`, `Software`
     """
     passing = activations + temporaries + logits + buffers
-    overhead = outside(plan, network, software) + fragments(passing, software)
+    overhead = outside_allocator(plan, network, software) + fragmentation(passing, software)
     total = weights + gradients + optimizer + passing + overhead
     return Memory(total, weights, gradients, optimizer, activations, temporaries, logits, buffers, overhead)
 
@@ -536,7 +536,7 @@ def stage_contents(
     layers, experts = place.layers, place.experts
     dense, expert = kinds.dense, kinds.expert
     owned = rank_parameters(model, plan, place.first, place.last)
-    weights, gradients, optimizer, gathered = states_of(owned, settings, plan, layers, experts)
+    weights, gradients, optimizer, gathered = state_bytes_of(owned, settings, plan, layers, experts)
     on_device, graphs = 1.0 - settings.offload.activations, settings.kernels.cuda_graphs
     mask = embedding_mask(model, settings, plan, place.first)
     unit = gathered_backward(owned, settings, plan, layers, experts)
@@ -572,7 +572,7 @@ def waiting_logits(contents: Contents, plan: PlanNumbers, micro_batches: Number)
     plan : `PlanNumbers`
     micro_batches : of a step
     """
-    paired = schedules.paired(plan.schedule)
+    paired = schedules.pairs_directions(plan.schedule)
     others = (schedules.losses_in_flight(plan.schedule, micro_batches) - 1.0 + paired) * contents.logits
     alone = (1.0 - paired) * contents.logits
     return others, alone
@@ -644,7 +644,7 @@ def stage_memory(
     micro_batches : of a step
     """
     waiting, early, at_loss, updating = fullest_moment(contents, plan, micro_batches)
-    return billed(
+    return memory_of(
         contents.weights, contents.gradients - early * contents.late_gradients, contents.optimizer,
         contents.captured + early * (contents.in_flight * contents.saved),
         ops.where(updating > 0.0, contents.update, (1.0 - at_loss) * contents.backward), early * waiting,
@@ -652,7 +652,7 @@ def stage_memory(
     )  # fmt: skip
 
 
-def fuller(one: Memory, other: Memory) -> Memory:
+def larger_memory(one: Memory, other: Memory) -> Memory:
     """The larger of two bills, `Memory`.
 
     Parameters
@@ -674,7 +674,7 @@ def fuller(one: Memory, other: Memory) -> Memory:
     )
 
 
-def buffered(one: Memory, nbytes: Number, software: Software) -> Memory:
+def with_buffers(one: Memory, nbytes: Number, software: Software) -> Memory:
     """A bill with so many bytes more in its buffers all the time, `Memory`.
 
     Parameters
@@ -703,9 +703,9 @@ def stage_bills(
     """
     question = model, settings, plan, network, software, layer_kinds(model, settings, plan, software)
     first, last, one, two, three, four = layout.places(model, settings, plan)
-    inner = fuller(place_bill(*question, one, micro_batches), place_bill(*question, two, micro_batches))
-    inner = fuller(inner, place_bill(*question, three, micro_batches))
-    inner = fuller(inner, place_bill(*question, four, micro_batches))
+    inner = larger_memory(place_bill(*question, one, micro_batches), place_bill(*question, two, micro_batches))
+    inner = larger_memory(inner, place_bill(*question, three, micro_batches))
+    inner = larger_memory(inner, place_bill(*question, four, micro_batches))
     return place_bill(*question, first, micro_batches), inner, place_bill(*question, last, micro_batches)
 
 
@@ -768,7 +768,7 @@ def fullest_stage(
     micro_batches : of a step
     """
     first, second, last = stage_bills(model, settings, plan, network, software, micro_batches)
-    return fuller(fuller(first, second), last)
+    return larger_memory(larger_memory(first, second), last)
 
 
 def least(
@@ -794,7 +794,7 @@ def least(
     most = ops.maximum(most, _kept_states(model, settings, plan, second, late))
     most = ops.maximum(most, _kept_states(model, settings, plan, begin, late))
     most = ops.maximum(most, _kept_states(model, settings, plan, behind, late))
-    return billed(most, 0.0, 0.0, 0.0, 0.0, 0.0, software.memory.workspace, plan, network, software)
+    return memory_of(most, 0.0, 0.0, 0.0, 0.0, 0.0, software.memory.workspace, plan, network, software)
 
 
 def _kept_states(model: ModelNumbers, settings: Settings, plan: PlanNumbers, place: Place, late: Number) -> Number:

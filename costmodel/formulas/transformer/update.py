@@ -86,7 +86,7 @@ def layer_matrices(model: ModelNumbers, plan: PlanNumbers) -> tuple[Number, Numb
     return projections + (1.0 - share) * matrices + share * shared, share * mixture.number / plan.expert * matrices
 
 
-def kind_time(
+def extra_update_time(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, device: DeviceNumbers,
     layers: Number, shard: Number, expert_shard: Number, updated: Number,
 ) -> Number:  # fmt: skip

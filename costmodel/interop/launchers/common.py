@@ -11,7 +11,7 @@ from costmodel.interop.launchers.shell import is_variable
 from costmodel.text.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import Reading
+    from costmodel.interop.launchers.table import LaunchReading
 
 FSDP_SHARDING = {
     "1": "FULL_SHARD",
@@ -35,7 +35,7 @@ FSDP_OFFLOAD = ("parameters", "gradients", "optimizer")
 COMPONENTS = ("optimizer", "parameters", "activations")
 
 
-def offload(reading: Reading) -> None:
+def offload(reading: LaunchReading) -> None:
     """The list of what is offloaded, from the statements ``_offload_*``; empty where a file says that nothing is."""
     stated = [name for name in (*COMPONENTS, "fsdp") if reading.has(f"_offload_{name}")]
     if not stated:
@@ -51,7 +51,7 @@ def offload(reading: Reading) -> None:
         reading.put("activation_offload", reading.one("_offload_activation_fraction", 1.0))
 
 
-def devices(reading: Reading) -> None:
+def devices(reading: LaunchReading) -> None:
     """DeepSpeed's devices to offload to, as statements ``_offload_*``."""
     for part in ("optimizer", "parameters"):
         where = reading.one(f"_device_{part}")
@@ -61,13 +61,13 @@ def devices(reading: Reading) -> None:
             reading.unpriced.append(f"offload of {part} to nvme")
 
 
-def dtype(reading: Reading) -> None:
+def dtype(reading: LaunchReading) -> None:
     """The dtype of matrix products: the narrow one if there is one, over the 16-bit one."""
     wide, narrow = reading.one("_wide"), reading.one("_narrow")
     reading.put("dtype", narrow or wide)
 
 
-def fsdp(reading: Reading, fields: dict[str, object]) -> None:
+def fsdp(reading: LaunchReading, fields: dict[str, object]) -> None:
     """The table of FSDP's settings, and as assumption the ZeRO stage that it amounts to."""
     reading.put("fsdp", fields)
     sharding = str(fields.get("sharding") or "FULL_SHARD").upper()
@@ -85,7 +85,7 @@ def fsdp(reading: Reading, fields: dict[str, object]) -> None:
 STAGE_BY_NAME = re.compile(r"(?:zero|stage|(?<![a-z])z)[-_ ]?(?:stage[-_ ]?)?([0-3])(?![0-9])")
 
 
-def beside(reading: Reading, field: str, dialect: str) -> None:
+def beside(reading: LaunchReading, field: str, dialect: str) -> None:
     """What follows from a configuration that a file names: nothing more where one was given, else what its name says.
 
     Parameters
@@ -127,7 +127,7 @@ OF_NO_LAYER = frozenset(["embed_tokens", "lm_head", "tok_embeddings", "wte", "em
 """Names of embeddings and heads, to which no adapter that is priced belongs."""
 
 
-def adapter(reading: Reading, kind: str | None, rank: int | None = None, targets: str | None = None) -> None:
+def adapter(reading: LaunchReading, kind: str | None, rank: int | None = None, targets: str | None = None) -> None:
     """Low-rank adapters with what is stated of them as ``_rank`` and ``_targets``.
 
     Parameters
@@ -154,6 +154,6 @@ def adapter(reading: Reading, kind: str | None, rank: int | None = None, targets
         reading.note("adapters of the embedding and the head are not modelled")
 
 
-def sections(reading: Reading, *names: str) -> bool:
+def sections(reading: LaunchReading, *names: str) -> bool:
     """Whether a file has a section of one of these names."""
     return any(key.partition(".")[0] in names for key in reading.keys)

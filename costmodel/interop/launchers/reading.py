@@ -13,7 +13,7 @@ from costmodel.interop.launchers.pricing import Launch
 from costmodel.interop.launchers.settle import settle
 from costmodel.interop.launchers.shell import is_variable
 from costmodel.interop.launchers.sources import LAYOUTS, Source, is_text, load
-from costmodel.interop.launchers.table import Dialect, Reading, Row
+from costmodel.interop.launchers.table import Dialect, FlagRow, LaunchReading
 from costmodel.interop.launchers.trees import Entry
 from costmodel.interop.launchers.values import UNSTATED, Expected, Foreign, anything, listed, whole, word
 from costmodel.text.checks import kind, listing, mapping
@@ -132,7 +132,7 @@ def read_launch(
     chosen = [_named(dialect) if dialect and place == 0 else guess(one) for place, one in enumerate(sources)]
     first = next((place for place, one in enumerate(chosen) if not one.part), 0)
     order = [first, *(place for place in range(len(sources)) if place != first)]
-    reading = Reading(chosen[first])
+    reading = LaunchReading(chosen[first])
     reading.files = [(one.name, dialect.name) for one, dialect in zip(sources, chosen, strict=True)]
     used: set[str] = set()
     for place in order:
@@ -161,7 +161,7 @@ def _loaded(given: Sequence[str | Path], settings: Mapping[str, str]) -> list[So
     ]
 
 
-def _hint(reading: Reading, dialects: Iterable[Dialect]) -> None:
+def _hint(reading: LaunchReading, dialects: Iterable[Dialect]) -> None:
     """Note which known flag an unknown one is close to: its field takes the default meanwhile."""
     known = [key for dialect in dialects for key in dialect.index]
     known = list(dict.fromkeys(known))
@@ -253,7 +253,7 @@ def _key(dialect: Dialect, key: str) -> str:
     return key.lstrip("-").replace("-", "_") if dialect.dashes else key
 
 
-def _absorb(reading: Reading, source: Source, dialect: Dialect, settings: Mapping[str, str]) -> set[str]:
+def _absorb(reading: LaunchReading, source: Source, dialect: Dialect, settings: Mapping[str, str]) -> set[str]:
     """Look up every entry of a file; returns the settings that replaced one."""
     index = dialect.index
     used = set(source.variables & settings.keys())
@@ -276,7 +276,7 @@ def _plain(key: str) -> str:
 
 
 def take(
-    reading: Reading, entry: Entry, key: str, dialect: Dialect, index: Mapping[str, Row], source: Source
+    reading: LaunchReading, entry: Entry, key: str, dialect: Dialect, index: Mapping[str, FlagRow], source: Source
 ) -> None:
     """Note what one entry states, or in which list of what isn't used it belongs."""
     if source.layout == "args" and key not in index and _launcher(reading, entry, key):
@@ -325,7 +325,7 @@ def _piece(raw: object) -> str:
     return reprlib.repr(raw) if isinstance(raw, list | dict) else str(raw)
 
 
-def _launcher(reading: Reading, entry: Entry, key: str) -> bool:
+def _launcher(reading: LaunchReading, entry: Entry, key: str) -> bool:
     """Whether an entry is a flag of the program that starts the processes; its sizes are noted."""
     field = (
         "_nodes"
@@ -363,7 +363,7 @@ def _launcher(reading: Reading, entry: Entry, key: str) -> bool:
 
 
 def _apply(
-    reading: Reading,
+    reading: LaunchReading,
     dialects: Iterable[Dialect],
     settings: Mapping[str, str],
     used: set[str],
@@ -413,7 +413,7 @@ def _field(name: str, value: str) -> object:
         raise InvalidValue(name, value, "a value of that field of a plan") from None
 
 
-def _launch(reading: Reading, files: Sequence[str]) -> Launch:
+def _launch(reading: LaunchReading, files: Sequence[str]) -> Launch:
     plan: dict[str, object] = {}
     assumed: dict[str, object] = {}
     for field in PLAN_FIELDS:

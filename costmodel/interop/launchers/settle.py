@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from costmodel.interop.launchers.launch import EXTRA_FIELDS, PLAN_FIELDS
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import Reading
+    from costmodel.interop.launchers.table import LaunchReading
 
 MODEL_PARALLEL = ("tensor_parallel", "pipeline_parallel", "context_parallel", "ulysses_parallel")
 
 
-def settle(reading: Reading) -> None:
+def settle(reading: LaunchReading) -> None:
     """Fill the fields that are stated, derive what follows, and note what conflicts or does nothing."""
     for field in (*PLAN_FIELDS, *EXTRA_FIELDS):
         if reading.has(field):
@@ -31,7 +31,7 @@ def settle(reading: Reading) -> None:
     _ineffective(reading)
 
 
-def _world(reading: Reading) -> None:
+def _world(reading: LaunchReading) -> None:
     gpus = reading.one("_gpus")
     nodes, per_node = reading.one("_nodes"), reading.one("_per_node")
     launched = None
@@ -45,7 +45,7 @@ def _world(reading: Reading) -> None:
     reading.gpus = gpus or launched
 
 
-def _degree(reading: Reading) -> int | None:
+def _degree(reading: LaunchReading) -> int | None:
     """Ranks that hold one copy of the model, or None where a degree is a variable."""
     product = 1
     for field in MODEL_PARALLEL:
@@ -56,7 +56,7 @@ def _degree(reading: Reading) -> int | None:
     return product
 
 
-def _data_parallel(reading: Reading) -> None:
+def _data_parallel(reading: LaunchReading) -> None:
     ranks = _degree(reading)
     data = reading.plan.get("data_parallel")
     if reading.gpus is None and data and ranks:
@@ -79,7 +79,7 @@ def _data_parallel(reading: Reading) -> None:
         reading.conflict(f"data parallel {data} x {ranks} ranks of a copy and {gpus} GPUs")
 
 
-def _batch(reading: Reading) -> None:
+def _batch(reading: LaunchReading) -> None:
     """Global batch = micro-batch x accumulation x copies: any three give the fourth."""
     total, micro = reading.plan.get("global_batch"), reading.plan.get("micro_batch")
     steps, data = reading.plan.get("gradient_accumulation"), reading.plan.get("data_parallel")
@@ -119,7 +119,7 @@ def _batch(reading: Reading) -> None:
             reading.defaults["global_batch"] = assumed[0] * assumed[1] * assumed[2]
 
 
-def _ineffective(reading: Reading) -> None:
+def _ineffective(reading: LaunchReading) -> None:
     plan = reading.plan
     if plan.get("sequence_parallel") and reading.known("tensor_parallel", 1) == 1:
         reading.ineffective.append("sequence_parallel")
@@ -131,7 +131,7 @@ def _ineffective(reading: Reading) -> None:
         reading.ineffective.append("zero_stage")
 
 
-def schedule_of(reading: Reading, named: str | None = None) -> None:
+def schedule_of(reading: LaunchReading, named: str | None = None) -> None:
     """The pipeline's schedule where the framework's default is 1F1B, interleaved with several chunks a rank."""
     stages = reading.known("pipeline_parallel") or reading.one("pipeline_parallel")
     chunks = reading.plan.get("virtual_stages") or reading.one("virtual_stages")

@@ -13,7 +13,7 @@ from costmodel.description.transformer import Transformer
 from costmodel.interop.launchers.values import UNSTATED, Unit
 
 
-class Row(NamedTuple):
+class FlagRow(NamedTuple):
     """One flag of a framework."""
 
     flags: str
@@ -67,11 +67,11 @@ class Dialect:
     name: str
     framework: str
     source: str
-    rows: tuple[Row, ...]
+    rows: tuple[FlagRow, ...]
     unpriced: frozenset[str] = frozenset()
     irrelevant: frozenset[str] = frozenset()
     signature: frozenset[str] = frozenset()
-    rules: Callable[[Reading], None]
+    rules: Callable[[LaunchReading], None]
     defaults: Mapping[str, object]
     write: Callable[[Writing], None] | None = None
     layout: str
@@ -88,7 +88,7 @@ class Dialect:
         object.__setattr__(self, "irrelevant", self.irrelevant - flags - self.unpriced)
 
     @functools.cached_property
-    def index(self) -> dict[str, Row]:
+    def index(self) -> dict[str, FlagRow]:
         """Rows by spelling."""
         return {spelling: row for row in self.rows for spelling in row.flags.split()}
 
@@ -125,7 +125,7 @@ ABOUT = {
 """Field of a plan that a dialect's own field is about."""
 
 
-class Said(NamedTuple):
+class Statement(NamedTuple):
     """One statement of a field."""
 
     value: Any
@@ -133,12 +133,12 @@ class Said(NamedTuple):
     """Flag and value, as the file has them."""
 
 
-class Reading:
+class LaunchReading:
     """What is read so far; dialects' rules take statements from it and put fields into it."""
 
     def __init__(self, dialect: Dialect):
         self.dialect = dialect
-        self.said: dict[str, list[Said]] = {}
+        self.said: dict[str, list[Statement]] = {}
         self.plan: dict[str, Any] = {}
         self.model: dict[str, object] = {}
         self.model_name: str | None = None
@@ -163,7 +163,7 @@ class Reading:
 
     def say(self, field: str, value: object, shown: str) -> None:
         """Note a statement."""
-        self.said.setdefault(field, []).append(Said(value, shown))
+        self.said.setdefault(field, []).append(Statement(value, shown))
 
     def one(self, field: str, default: object = None) -> Any:
         """The value that a field is stated to have; None where two statements differ, which is a conflict."""

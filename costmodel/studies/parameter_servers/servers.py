@@ -299,7 +299,7 @@ def parameter_server(
 
     push, pull = float(per_step(wire(True), push_interval)), float(per_step(wire(False), fetch_interval))
     whole_tensor = float(formulas.skew_of_largest(nbytes, float(servers), largest_tensor)) if nbytes else 1.0
-    links = _Links(
+    links = _ExchangeArguments(
         push=push, pull=pull, servers=float(servers), skew=max(skew, whole_tensor), colocated=float(colocated),
         bandwidth=efficiency * bandwidth, server_bandwidth=efficiency * server_bandwidth,
         update_bandwidth=update_bandwidth, latency=latency, request_time=request_time,
@@ -316,7 +316,7 @@ TAIL = 1e-6
 """Probability below which a tail of staleness is put into its last entry."""
 
 
-class _Links(NamedTuple):
+class _ExchangeArguments(NamedTuple):
     """What an exchange meets: the arguments of `exchange_time` and `requests_time` of `server_exchange`."""
 
     push: float
@@ -345,7 +345,7 @@ class _Links(NamedTuple):
         return np.broadcast_to(self.time(as_number(np.arange(1.0, most + 1.0))), most)
 
 
-class _Run(NamedTuple):
+class _FollowedWorkers(NamedTuple):
     """What following the workers gave."""
 
     step_time: float
@@ -360,7 +360,7 @@ class _Pace(NamedTuple):
 
     step_time: float
     exchanging: float  # s of a step
-    run: _Run | None = None  # where the workers were followed
+    run: _FollowedWorkers | None = None  # where the workers were followed
 
 
 class _Work(NamedTuple):
@@ -375,7 +375,7 @@ class _Work(NamedTuple):
     steps: int  # followed
     seed: int
 
-    def answer(self, links: _Links, overlap: float) -> ParameterServerStep:
+    def answer(self, links: _ExchangeArguments, overlap: float) -> ParameterServerStep:
         """Everything that is asked of a step over these links."""
         pace = self.pace(links, overlap)
         mean, staleness, lag = self.staleness(links, pace.run)
@@ -390,7 +390,7 @@ class _Work(NamedTuple):
             answered_by=CLOSED if pace.run is None else SIMULATED,
         )  # fmt: skip
 
-    def pace(self, links: _Links, overlap: float) -> _Pace:
+    def pace(self, links: _ExchangeArguments, overlap: float) -> _Pace:
         """Time of a step, in closed form where there is one."""
         together = links.time(float(self.workers))
         contended = together - links.time(1.0) > NEGLIGIBLE * (together + self.compute_time)
@@ -406,7 +406,7 @@ class _Work(NamedTuple):
         run = self.followed(links)
         return _Pace(run.step_time, run.exchanging, run)
 
-    def asynchronous(self, links: _Links) -> float:
+    def asynchronous(self, links: _ExchangeArguments) -> float:
         """Time of a step of workers that wait for nothing but the links [s]."""
         if self.compute_time == 0.0 or links.time(1.0) == 0.0:
             return self.compute_time + float(links.time(float(self.workers)))
@@ -415,7 +415,9 @@ class _Work(NamedTuple):
         rate, _ = shared_service(self.compute_time, links.times(self.workers))
         return self.workers / rate
 
-    def staleness(self, links: _Links, run: _Run | None) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    def staleness(
+        self, links: _ExchangeArguments, run: _FollowedWorkers | None
+    ) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
         """Mean and probabilities of the staleness of gradients, and probabilities of lags."""
         none = (1.0,)
         if self.bound >= 0:
@@ -431,7 +433,7 @@ class _Work(NamedTuple):
             return mean, _geometric(self.workers), ()
         return mean, self.followed(links).staleness, ()
 
-    def followed(self, links: _Links) -> _Run:
+    def followed(self, links: _ExchangeArguments) -> _FollowedWorkers:
         """The workers followed event by event, after a tenth of the steps that aren't counted."""
         workers, steps, bound = self.workers, self.steps, self.bound
         if steps * workers > MOST_EVENTS:
@@ -451,7 +453,7 @@ class _Work(NamedTuple):
         intervals = self.fetch_interval, self.push_interval
         kernel.run(durations, times, bound, *intervals, steps // 10, totals, staleness, lag)
         each = 1.0 / float(totals[kernel.UPDATES])
-        return _Run(
+        return _FollowedWorkers(
             step_time=workers * float(totals[kernel.ELAPSED]) * each,
             exchanging=float(totals[kernel.EXCHANGING]) * each,
             staleness_mean=float(staleness @ np.arange(len(staleness))) / float(staleness.sum()),
@@ -487,7 +489,7 @@ def _geometric(workers: int) -> tuple[float, ...]:
 
 
 def _bottleneck(
-    computing: float, exchanging: float, idle: float, stragglers: Stragglers, links: _Links, workers: int
+    computing: float, exchanging: float, idle: float, stragglers: Stragglers, links: _ExchangeArguments, workers: int
 ) -> tuple[str, str]:
     """What takes the largest part of a step, and why."""
     if idle > max(computing, exchanging):

@@ -37,7 +37,7 @@ class Cuts(NamedTuple):
         return int.from_bytes(self.words[state].tobytes(), "little")
 
 
-class Graph:
+class LayerGraph:
     """Nodes, each a group of layers that stay together, and which node takes whose output.
 
     Left out are nodes that cost nothing, take one output that others take too, and whose own output nobody takes:
@@ -118,7 +118,7 @@ class Graph:
         return Cuts(words, states, kernels.within(words), left_out)
 
     @functools.cached_property
-    def branches(self) -> tuple[Graph, list[int]]:
+    def branches(self) -> tuple[LayerGraph, list[int]]:
         """The graph whose nodes are branches, and those as sets of this graph's nodes."""
         coarse = graph_of(self.chain, True)
         node_of = {position: node for node, group in enumerate(self.groups) for position in group}
@@ -220,14 +220,14 @@ def _prefixes(orders: Iterable[Sequence[int]], most: int) -> list[int]:
 
 
 @functools.lru_cache(maxsize=4)
-def graph_of(chain: LayerChain, compress_branches: bool) -> Graph:
+def graph_of(chain: LayerChain, compress_branches: bool) -> LayerGraph:
     """The graph of a chain, kept for the next question about it."""
     groups = chain.branches if compress_branches else tuple((position,) for position in range(len(chain.layers)))
-    return Graph(chain, groups)
+    return LayerGraph(chain, groups)
 
 
 @functools.lru_cache(maxsize=4)
-def all_cuts(graph: Graph, most: int, of_program: bool) -> Cuts | None:
+def all_cuts(graph: LayerGraph, most: int, of_program: bool) -> Cuts | None:
     """Every cut of a graph, kept for the next question about it; None where there are more than `most`."""
     found, _, _ = graph.enumerate(of_program, most)
     return graph.cuts(found, of_program, math.inf) if len(found) else None

@@ -37,7 +37,7 @@ class States(NamedTuple):
     sent: NDArray[np.float64]  # outputs that cross the cut after the state [bytes]
 
 
-class Level(NamedTuple):
+class KernelLevel(NamedTuple):
     """One level of the network and how stages on it are priced."""
 
     rule: int  # one of the codes above
@@ -286,7 +286,7 @@ def _cost(level, compute, weights, held, sent_in, sent_out, used, replicas, alon
 
     Parameters
     ----------
-    level : `Level`
+    level : `KernelLevel`
     compute : of one replica [s]
     weights, held : of one replica [bytes]
     sent_in, sent_out : outputs that it takes and gives; 0 where the pipeline begins or ends [bytes]
@@ -333,7 +333,7 @@ def solve(level, below, which, state, inside, low, high):
 
     Parameters
     ----------
-    level : `Level`
+    level : `KernelLevel`
     below : the level within: (variants, start states, states)
     which : variant of the level within, by machines used and replicas
     state : `States`

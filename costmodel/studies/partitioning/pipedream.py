@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from costmodel.arithmetic.named_tuples import as_number
 from costmodel.description.layers import LayerChain
 from costmodel.formulas.pipeline import pipedream
-from costmodel.studies.partitioning.graph import Cuts, Graph, all_cuts, graph_of
+from costmodel.studies.partitioning.graph import Cuts, LayerGraph, all_cuts, graph_of
 from costmodel.studies.partitioning.result import Partition, Stage
 from costmodel.text.checks import choice, flag, kind, listing, positive_int, real
 from costmodel.text.errors import IllegalPlan, InvalidValue
 
 if TYPE_CHECKING:
-    from costmodel.studies.partitioning.kernel import Level
+    from costmodel.studies.partitioning.kernel import KernelLevel
 
 RECURRENCES = ("sosp19", "arxiv2018", "reference", "placed")
 """In the order of the kernel's codes."""
@@ -122,7 +122,7 @@ def partition(
     raise IllegalPlan("stages", f"machines={list(sizes)}: {chain.name!r} has too few cuts for a straight pipeline")
 
 
-def _best(problem: Problem, graph: Graph) -> Partition | None:
+def _best(problem: Problem, graph: LayerGraph) -> Partition | None:
     """The best pipeline between all cuts, or between as many of the most promising as there is time for."""
     most, of_program = problem.largest(), problem.of_program
     cuts = all_cuts(graph, most, of_program)
@@ -275,7 +275,7 @@ class Solution:
     problem, graph, cuts : what is asked
     """
 
-    def __init__(self, problem: Problem, graph: Graph, cuts: Cuts):
+    def __init__(self, problem: Problem, graph: LayerGraph, cuts: Cuts):
         self.problem, self.graph, self.cuts = problem, graph, cuts
         self.count = len(self.cuts.inside)
         if self.cuts.set(self.count - 1) != (1 << len(graph.groups)) - 1:
@@ -293,12 +293,12 @@ class Solution:
         """The level within the innermost."""
         return np.zeros((1, 1, 1))
 
-    def _level(self, level: int, ratio: Fraction) -> Level:
+    def _level(self, level: int, ratio: Fraction) -> KernelLevel:
         from costmodel.studies.partitioning import kernel as kernels
 
         problem = self.problem
         neglected = 0.0 if problem.of_program else 1.0
-        return kernels.Level(
+        return kernels.KernelLevel(
             rule=RECURRENCES.index(problem.recurrence),
             innermost=level == 0, machines=problem.machines[level], bandwidth=problem.bandwidths[level],
             within=float(problem.machines[level - 1]) if level else 1.0, compression=problem.compression or neglected,
@@ -308,7 +308,7 @@ class Solution:
             spans=problem.spans, links=problem.links,
         )  # fmt: skip
 
-    def _inputs(self, level: int, ratio: Fraction) -> tuple[Level, Array, NDArray[np.int64]]:
+    def _inputs(self, level: int, ratio: Fraction) -> tuple[KernelLevel, Array, NDArray[np.int64]]:
         """What the kernel takes: the level, the one within, and which variant of that goes with which stage."""
         problem, size = self.problem, self.problem.machines[level]
         which = np.zeros((size + 1, size + 1), np.int64)

@@ -40,7 +40,7 @@ Memory = TypeVar("Memory")
 """What a method has to remember of a part of a chain until it comes to it."""
 
 
-class Graph(NamedTuple):
+class ChainNumbers(NamedTuple):
     """A chain in numbers, by layer."""
 
     forward: tuple[float, ...]
@@ -118,7 +118,7 @@ def _cuts(weights: Sequence[int], first: int, last: int, parts: int) -> tuple[in
     return tuple(sorted(cut for cut in ends if cut <= last))
 
 
-def _segments(graph: Graph, count: int) -> list[Action]:
+def _segments(graph: ChainNumbers, count: int) -> list[Action]:
     """Chen et al. 2016, section 4.2: segments of equal bytes, of which only the outputs are kept."""
     cuts = _cuts(graph.saved, 0, len(graph.saved) - 1, count)
 
@@ -129,7 +129,7 @@ def _segments(graph: Graph, count: int) -> list[Action]:
     return _schedule(len(graph.saved), choose, None)
 
 
-def _recursive(graph: Graph, count: int) -> list[Action]:
+def _recursive(graph: ChainNumbers, count: int) -> list[Action]:
     """Chen et al. 2016, section 4.4: `count` checkpoints cut a part, and every piece is cut the same way again."""
 
     def choose(first: int, last: int, _ready: bool, cuts: tuple[int, ...]) -> Cut[tuple[int, ...]]:
@@ -140,7 +140,7 @@ def _recursive(graph: Graph, count: int) -> list[Action]:
     return _schedule(len(graph.saved), choose, none)
 
 
-def _revolve(graph: Graph, count: int) -> list[Action]:
+def _revolve(graph: ChainNumbers, count: int) -> list[Action]:
     from costmodel.studies.rematerialisation import kernel as kernels
 
     actions: list[Action] = []
@@ -155,7 +155,7 @@ def _revolve(graph: Graph, count: int) -> list[Action]:
     return actions
 
 
-def _selective(graph: Graph, count: int) -> list[Action]:
+def _selective(graph: ChainNumbers, count: int) -> list[Action]:
     """Korthikanti et al. 2022, section 5: the layers that free most bytes for their time are run again from their inputs."""
 
     def worth(layer: int) -> float:
@@ -177,7 +177,7 @@ class Counted(NamedTuple):
     counts : what the number is of
     """
 
-    schedule: Callable[[Graph, int], list[Action]]
+    schedule: Callable[[ChainNumbers, int], list[Action]]
     least: int
     default: Callable[[int], int]
     counts: str
@@ -202,7 +202,7 @@ class Frontiers(NamedTuple):
     choices: Integers
     exact: bool
 
-    def schedule(self, graph: Graph, room: int) -> list[Action]:
+    def schedule(self, graph: ChainNumbers, room: int) -> list[Action]:
         """The fastest schedule that takes at most `room` bytes beside the input."""
         from costmodel.studies.rematerialisation.kernel import RECORD as RECORDING
 
@@ -226,7 +226,7 @@ class Frontiers(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4)
-def frontiers(graph: Graph) -> Frontiers:
+def frontiers(graph: ChainNumbers) -> Frontiers:
     """The fastest schedules of a chain at every budget."""
     import numpy as np
 
@@ -243,7 +243,7 @@ class _Program:
     run for the first time, after any nodes before it.
     """
 
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: ChainNumbers):
         layers = self.layers = len(graph.forward)
         ends = tuple(i for i in range(layers) if not graph.users[i])
         backward = [2 * layers - i for i in range(layers)]  # node of each layer's backward pass
@@ -370,7 +370,7 @@ class _Program:
         return actions
 
 
-def checkmate(graph: Graph, budget: int, seconds: float) -> list[Action] | None:
+def checkmate(graph: ChainNumbers, budget: int, seconds: float) -> list[Action] | None:
     """Actions of Checkmate's integer program with the least forward time; None where nothing fits the budget.
 
     Stage by stage one more node of the graph of forward and backward passes is run for the first time; before it, any

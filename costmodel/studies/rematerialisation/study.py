@@ -24,7 +24,7 @@ from costmodel.studies.rematerialisation.solver import (
     KINDS,
     RECORD,
     Action,
-    Graph,
+    ChainNumbers,
     checkmate,
     frontiers,
 )
@@ -154,7 +154,7 @@ class CurvePoint(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Curve:
+class MemoryCurve:
     """Memory against extra time; made by `curve`.
 
     Parameters
@@ -178,7 +178,7 @@ class Curve:
 
 
 @functools.lru_cache(maxsize=16)
-def _graph(chain: LayerChain) -> Graph:
+def _graph(chain: LayerChain) -> ChainNumbers:
     place = {layer.name: i for i, layer in enumerate(chain.layers)}
     inputs = tuple(
         (i - 1,) * (i > 0) if layer.inputs is None else tuple(dict.fromkeys(place[source] for source in layer.inputs))
@@ -190,7 +190,7 @@ def _graph(chain: LayerChain) -> Graph:
         out if layer.saved_bytes is None else math.ceil(layer.saved_bytes)
         for out, layer in zip(outputs, chain.layers, strict=True)
     )
-    return Graph(
+    return ChainNumbers(
         tuple(layer.forward for layer in chain.layers), tuple(layer.backward for layer in chain.layers),
         outputs, saved, inputs, users,
     )  # fmt: skip
@@ -314,7 +314,7 @@ def execute(chain: LayerChain, actions: Sequence[Action], *, input_bytes: float 
     return Execution(math.fsum(forward_times), math.fsum(graph.backward), tuple(nbytes), *before_backward)
 
 
-def _checked(chain: LayerChain, method: str) -> Graph:
+def _checked(chain: LayerChain, method: str) -> ChainNumbers:
     kind("chain", chain, LayerChain, "LayerChain(...) or uniform_chain(...)")
     choice("method", method, METHODS)
     positive_int(f"layers of {chain.name!r} for method={method!r}", len(chain.layers), MOST_LAYERS[method])
@@ -445,14 +445,14 @@ def _counts(method: str, layers: int) -> Iterator[int]:
 
 
 def _runs(
-    chain: LayerChain, graph: Graph, method: str, counts: Iterable[int], given: int
+    chain: LayerChain, graph: ChainNumbers, method: str, counts: Iterable[int], given: int
 ) -> Iterator[tuple[int, Execution]]:  # fmt: skip
     """What a method's schedule takes, count by count."""
     for count in counts:
         yield count, execute(chain, COUNTED[method].schedule(graph, count), input_bytes=given)
 
 
-def curve(chain: LayerChain, *, methods: Sequence[str] = METHODS[:-1], input_bytes: float = 0.0) -> Curve:
+def curve(chain: LayerChain, *, methods: Sequence[str] = METHODS[:-1], input_bytes: float = 0.0) -> MemoryCurve:
     """Memory against extra time: the schedules of each method that no other of its own beats.
 
     Parameters
@@ -496,4 +496,4 @@ def curve(chain: LayerChain, *, methods: Sequence[str] = METHODS[:-1], input_byt
                 # sums in another order differ in their last digit
                 kept.append(CurvePoint(nbytes, time - once if time > once * (1.0 + 1e-12) else 0.0))
         points[method] = tuple(kept)
-    return Curve(chain=chain, input_bytes=given, points=points)
+    return MemoryCurve(chain=chain, input_bytes=given, points=points)

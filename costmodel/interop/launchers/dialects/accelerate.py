@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import deepspeed, said_trainers
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
 from costmodel.interop.launchers.values import (
     UNSTATED,
     count,
@@ -20,7 +20,7 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import Reading
+    from costmodel.interop.launchers.table import LaunchReading
 
 SOURCE = (
     "huggingface/accelerate src/accelerate/commands/config/config_args.py and utils/dataclasses.py@16cb6eb80d"
@@ -33,13 +33,13 @@ def strategy(raw: object) -> object:
 
 
 FSDP_ROWS = (
-    Row("fsdp_config.fsdp_version", "fsdp.version", count, 1, "from 1.6"),
-    Row("fsdp_config.fsdp_sharding_strategy", "fsdp.sharding", strategy, "FULL_SHARD"),
-    Row("fsdp_config.fsdp_offload_params", "_offload_fsdp", flag, False),
-    Row(
+    FlagRow("fsdp_config.fsdp_version", "fsdp.version", count, 1, "from 1.6"),
+    FlagRow("fsdp_config.fsdp_sharding_strategy", "fsdp.sharding", strategy, "FULL_SHARD"),
+    FlagRow("fsdp_config.fsdp_offload_params", "_offload_fsdp", flag, False),
+    FlagRow(
         "fsdp_config.fsdp_activation_checkpointing", "_recompute", yields("full", "none"), False, "from 0.22"
     ),
-    Row(
+    FlagRow(
         "fsdp_config.fsdp_reshard_after_forward",
         "fsdp.reshard_after_forward",
         one_of({"true": True, "false": False, **{name.lower(): UNSTATED for name in common.FSDP_STAGES}}),
@@ -48,9 +48,9 @@ FSDP_ROWS = (
     ),
 )
 ROWS = (
-    Row("num_processes", "_gpus", count),
-    Row("num_machines", "_machines", count, 1),
-    Row(
+    FlagRow("num_processes", "_gpus", count),
+    FlagRow("num_machines", "_machines", count, 1),
+    FlagRow(
         "distributed_type",
         "_kind",
         one_of(
@@ -70,49 +70,49 @@ ROWS = (
         ),
         "NO",
     ),
-    Row(
+    FlagRow(
         "mixed_precision",
         "_precision",
         one_of({"no": "fp32", "false": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}),
         "no",
     ),
     *FSDP_ROWS,
-    Row("deepspeed_config.zero_stage", "zero_stage", whole, 2),
-    Row("deepspeed_config.gradient_accumulation_steps", "gradient_accumulation", count, 1),
-    Row("deepspeed_config.offload_optimizer_device", "_device_optimizer", deepspeed.device, "none"),
-    Row("deepspeed_config.offload_param_device", "_device_parameters", deepspeed.device, "none"),
-    Row("gradient_accumulation_steps", "gradient_accumulation", count, 1),
-    Row("parallelism_config.parallelism_config_tp_size", "tensor_parallel", count, 1, "from 1.10"),
-    Row("parallelism_config.parallelism_config_cp_size", "context_parallel", count, 1, "from 1.10"),
-    Row("parallelism_config.parallelism_config_sp_size", "ulysses_parallel", count, 1, "from 1.12"),
-    Row("parallelism_config.parallelism_config_dp_shard_size", "fsdp.shard_degree", rest, 1, "from 1.10"),
-    Row(
+    FlagRow("deepspeed_config.zero_stage", "zero_stage", whole, 2),
+    FlagRow("deepspeed_config.gradient_accumulation_steps", "gradient_accumulation", count, 1),
+    FlagRow("deepspeed_config.offload_optimizer_device", "_device_optimizer", deepspeed.device, "none"),
+    FlagRow("deepspeed_config.offload_param_device", "_device_parameters", deepspeed.device, "none"),
+    FlagRow("gradient_accumulation_steps", "gradient_accumulation", count, 1),
+    FlagRow("parallelism_config.parallelism_config_tp_size", "tensor_parallel", count, 1, "from 1.10"),
+    FlagRow("parallelism_config.parallelism_config_cp_size", "context_parallel", count, 1, "from 1.10"),
+    FlagRow("parallelism_config.parallelism_config_sp_size", "ulysses_parallel", count, 1, "from 1.12"),
+    FlagRow("parallelism_config.parallelism_config_dp_shard_size", "fsdp.shard_degree", rest, 1, "from 1.10"),
+    FlagRow(
         "parallelism_config.parallelism_config_dp_replicate_size",
         "fsdp.replicate_degree",
         count,
         1,
         "from 1.10",
     ),
-    Row(
+    FlagRow(
         "parallelism_config.parallelism_config_sp_attn_implementation", "_attention", word, None, "from 1.12"
     ),
-    Row("tp_config.tp_size", "tensor_parallel", degree, 1, "1.3 to 1.9"),
-    Row("megatron_lm_config.megatron_lm_tp_degree", "tensor_parallel", count, 1),
-    Row("megatron_lm_config.megatron_lm_pp_degree", "pipeline_parallel", count, 1),
-    Row("megatron_lm_config.megatron_lm_num_micro_batches", "gradient_accumulation", count, 1),
-    Row("megatron_lm_config.megatron_lm_use_distributed_optimizer", "zero_stage", yields(1, 0), False),
-    Row("megatron_lm_config.megatron_lm_sequence_parallelism", "sequence_parallel", flag, False),
-    Row(
+    FlagRow("tp_config.tp_size", "tensor_parallel", degree, 1, "1.3 to 1.9"),
+    FlagRow("megatron_lm_config.megatron_lm_tp_degree", "tensor_parallel", count, 1),
+    FlagRow("megatron_lm_config.megatron_lm_pp_degree", "pipeline_parallel", count, 1),
+    FlagRow("megatron_lm_config.megatron_lm_num_micro_batches", "gradient_accumulation", count, 1),
+    FlagRow("megatron_lm_config.megatron_lm_use_distributed_optimizer", "zero_stage", yields(1, 0), False),
+    FlagRow("megatron_lm_config.megatron_lm_sequence_parallelism", "sequence_parallel", flag, False),
+    FlagRow(
         "megatron_lm_config.megatron_lm_recompute_activations",
         "_recompute",
         yields("selective", "none"),
         False,
     ),
-    Row("fp8_config.backend", "_fp8_backend", word),
-    Row("use_cpu", "_cpu", flag, False),
-    Row("dynamo_config.dynamo_backend", "_dynamo", word, "NO"),
-    Row("deepspeed_config.zero3_init_flag", "_init", flag),
-    Row("deepspeed_config.deepspeed_config_file", "_config_file", word),
+    FlagRow("fp8_config.backend", "_fp8_backend", word),
+    FlagRow("use_cpu", "_cpu", flag, False),
+    FlagRow("dynamo_config.dynamo_backend", "_dynamo", word, "NO"),
+    FlagRow("deepspeed_config.zero3_init_flag", "_init", flag),
+    FlagRow("deepspeed_config.deepspeed_config_file", "_config_file", word),
 )
 UNPRICED = words(
     """
@@ -141,7 +141,7 @@ IRRELEVANT = words(
 PREFIX = "fsdp."
 
 
-def rules(reading: Reading) -> None:
+def rules(reading: LaunchReading) -> None:
     """Which of the sections applies, and what it amounts to."""
     kind = reading.one("_kind")
     if kind == "tpu" or kind == "cpu" or reading.one("_cpu"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import huggingface as hf
 from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import Dialect, Row, words
+from costmodel.interop.launchers.table import Dialect, FlagRow, words
 from costmodel.interop.launchers.values import (
     UNSTATED,
     Foreign,
@@ -23,7 +23,7 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import Reading
+    from costmodel.interop.launchers.table import LaunchReading
 
 SOURCE = "axolotl-ai-cloud/axolotl src/axolotl/utils/schemas@067b021c8b"
 
@@ -66,63 +66,63 @@ def precompiled(raw: object) -> object:
 
 
 ROWS = (
-    Row("base_model", "_name", word),
-    Row("sequence_len", "seq_len", count, 512),
-    Row("micro_batch_size", "micro_batch", count, 1),
-    Row("gradient_accumulation_steps", "gradient_accumulation", count, 1),
-    Row("batch_size", "_total", count),
-    Row("gradient_checkpointing activation_checkpointing", "_recompute", recompute, False),
-    Row("activation_offloading layer_offloading", "_offload_activations", moved, False),
-    Row("optimizer", "optimizer", word, "adamw_torch_fused"),
-    Row("adapter", "_adapter", adapter),
-    Row("lora_r", "_rank", count),
-    Row("lora_target_modules", "_targets", listed),
-    Row("lora_target_linear", "_every", flag, False),
-    Row("gptq", "_gptq", flag, False),
-    Row("bf16", "_bf16", wide, "auto"),
-    Row("bfloat16", "_load_bf16", flag, False),
-    Row("float16", "_load_fp16", flag, False),
-    Row("fp16", "_fp16", flag, False),
-    Row("fp8", "_narrow", yields("fp8"), False),
-    Row("attn_implementation", "attention", attention, "sdpa"),
-    Row("flash_attention", "attention", yields("flash")),
-    Row("sdp_attention", "attention", yields("fused")),
-    Row("flex_attention", "attention", yields("fused")),
-    Row("xformers_attention", "attention", yields("xformers")),
-    Row("eager_attention", "attention", yields("unfused")),
-    Row("sage_attention", "attention", yields("fused")),
-    Row("tensor_parallel_size", "tensor_parallel", degree, 1),
-    Row("expert_parallel_size", "expert_parallel", degree, 1),
-    Row("context_parallel_size sequence_parallel_degree", "context_parallel", degree, 1),
-    Row("dp_shard_size", "fsdp.shard_degree", degree),
-    Row("dp_replicate_size", "fsdp.replicate_degree", degree),
-    Row("fsdp", "_fsdp", anything),
-    Row("fsdp_version fsdp_config.fsdp_version", "fsdp.version", count, 1),
-    Row("fsdp_config.offload_params fsdp_config.fsdp_offload_params", "_offload_fsdp", flag, False),
-    Row("fsdp_config.sharding_strategy fsdp_config.fsdp_sharding_strategy", "fsdp.sharding", word),
-    Row(
+    FlagRow("base_model", "_name", word),
+    FlagRow("sequence_len", "seq_len", count, 512),
+    FlagRow("micro_batch_size", "micro_batch", count, 1),
+    FlagRow("gradient_accumulation_steps", "gradient_accumulation", count, 1),
+    FlagRow("batch_size", "_total", count),
+    FlagRow("gradient_checkpointing activation_checkpointing", "_recompute", recompute, False),
+    FlagRow("activation_offloading layer_offloading", "_offload_activations", moved, False),
+    FlagRow("optimizer", "optimizer", word, "adamw_torch_fused"),
+    FlagRow("adapter", "_adapter", adapter),
+    FlagRow("lora_r", "_rank", count),
+    FlagRow("lora_target_modules", "_targets", listed),
+    FlagRow("lora_target_linear", "_every", flag, False),
+    FlagRow("gptq", "_gptq", flag, False),
+    FlagRow("bf16", "_bf16", wide, "auto"),
+    FlagRow("bfloat16", "_load_bf16", flag, False),
+    FlagRow("float16", "_load_fp16", flag, False),
+    FlagRow("fp16", "_fp16", flag, False),
+    FlagRow("fp8", "_narrow", yields("fp8"), False),
+    FlagRow("attn_implementation", "attention", attention, "sdpa"),
+    FlagRow("flash_attention", "attention", yields("flash")),
+    FlagRow("sdp_attention", "attention", yields("fused")),
+    FlagRow("flex_attention", "attention", yields("fused")),
+    FlagRow("xformers_attention", "attention", yields("xformers")),
+    FlagRow("eager_attention", "attention", yields("unfused")),
+    FlagRow("sage_attention", "attention", yields("fused")),
+    FlagRow("tensor_parallel_size", "tensor_parallel", degree, 1),
+    FlagRow("expert_parallel_size", "expert_parallel", degree, 1),
+    FlagRow("context_parallel_size sequence_parallel_degree", "context_parallel", degree, 1),
+    FlagRow("dp_shard_size", "fsdp.shard_degree", degree),
+    FlagRow("dp_replicate_size", "fsdp.replicate_degree", degree),
+    FlagRow("fsdp", "_fsdp", anything),
+    FlagRow("fsdp_version fsdp_config.fsdp_version", "fsdp.version", count, 1),
+    FlagRow("fsdp_config.offload_params fsdp_config.fsdp_offload_params", "_offload_fsdp", flag, False),
+    FlagRow("fsdp_config.sharding_strategy fsdp_config.fsdp_sharding_strategy", "fsdp.sharding", word),
+    FlagRow(
         "fsdp_config.reshard_after_forward fsdp_config.fsdp_reshard_after_forward",
         "fsdp.reshard_after_forward",
         one_of({"true": True, "false": False}),
         True,
     ),
-    Row(
+    FlagRow(
         "fsdp_config.activation_checkpointing fsdp_config.fsdp_activation_checkpointing",
         "_fsdp_recompute",
         yields("full", "none"),
     ),
     *(row for row in hf.TRAINER_ROWS if row.flags.startswith("deepspeed.z")),
-    Row("deepspeed", "_deepspeed", anything),
-    Row("plugins", "fused_cross_entropy", precompiled),
-    Row("load_in_4bit", "_four_bit", flag, False),
-    Row("rl", "_rl", word),
-    Row("world_size", "_gpus", count),
-    Row("ring_attn_func", "_ring", word),
-    Row("flash_attn_cross_entropy liger_fused_linear_cross_entropy cut_cross_entropy", "_fused_loss", flag),
+    FlagRow("deepspeed", "_deepspeed", anything),
+    FlagRow("plugins", "fused_cross_entropy", precompiled),
+    FlagRow("load_in_4bit", "_four_bit", flag, False),
+    FlagRow("rl", "_rl", word),
+    FlagRow("world_size", "_gpus", count),
+    FlagRow("ring_attn_func", "_ring", word),
+    FlagRow("flash_attn_cross_entropy liger_fused_linear_cross_entropy cut_cross_entropy", "_fused_loss", flag),
 )
 
 
-def rules(reading: Reading) -> None:
+def rules(reading: LaunchReading) -> None:
     """Axolotl's flags; the mesh of its degrees is the world where all of it is stated."""
     reading.model_name = reading.one("_name")
     if reading.one("_fp16") and reading.one("_bf16"):
@@ -154,7 +154,7 @@ def rules(reading: Reading) -> None:
     common.beside(reading, "_accelerate", "accelerate")
 
 
-def _mesh(reading: Reading) -> None:
+def _mesh(reading: LaunchReading) -> None:
     """Data-parallel ranks, where the degrees leave none open: shards are stated and either copies of them or what splits a model.
 
     Without copies a larger world would be taken for more of them (axolotl src/axolotl/utils/distributed.py

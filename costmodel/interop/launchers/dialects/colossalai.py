@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
 from costmodel.interop.launchers.settle import schedule_of
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
 from costmodel.interop.launchers.values import (
     DTYPES,
     count,
@@ -23,7 +23,7 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import Reading
+    from costmodel.interop.launchers.table import LaunchReading
 
 SOURCE = "hpcaitech/ColossalAI examples/language, applications/Colossal-LLaMA and ColossalChat@4f9953be33"
 PLUGINS = {
@@ -50,61 +50,61 @@ PLUGINS = {
     "moe": "3d",
 }
 ROWS = (
-    Row("plugin p", "_plugin", one_of(PLUGINS)),
-    Row("tp tp_size tensor_parallel_size tp_degree", "tensor_parallel", count, 1),
-    Row("pp pp_size pipeline_parallel_size", "pipeline_parallel", count, 1),
-    Row("ep ep_size", "expert_parallel", count, 1),
-    Row("sp sp_size", "_sequence", count, 1),
-    Row("sp_mode", "_sequence_mode", word, "all_to_all"),
-    Row("enable_sequence_parallelism", "_sequence_on", flag, False),
-    Row("zero zero_stage", "_zero", whole, 0),
-    Row("batch_size b micro_batch_size train_batch_size per_device_train_batch_size", "_batch", count),
-    Row("mbs microbatch_size pp_micro_batch_size train_microbatch_size", "_micro", count, 1),
-    Row("accumulation_steps gradient_accumulation_steps", "gradient_accumulation", count, 1),
-    Row("max_length l max_len max_seq_len seq_length sequence_length", "seq_len", count),
-    Row("mixed_precision", "_wide", one_of(DTYPES), "bf16"),
-    Row("use_fp8", "_narrow", yields("fp8"), False),
-    Row("grad_checkpoint g use_grad_checkpoint gradient_checkpoint", "recompute", yields("full"), False),
-    Row("use_flash_attn x xformers", "attention", yields("flash"), False),
-    Row("config c", "_config", word, "7b"),
-    Row("model_name", "_name", word),
-    Row("pretrain pretrained model_name_or_path", "_pretrained", word),
-    Row("offload_optim_frac", "_optimizer_share", number, 0.0),
-    Row("offload_param_frac", "_parameter_share", number, 0.0),
-    Row("zero_cpu_offload", "_offload_optimizer", flag, False),
-    Row(
+    FlagRow("plugin p", "_plugin", one_of(PLUGINS)),
+    FlagRow("tp tp_size tensor_parallel_size tp_degree", "tensor_parallel", count, 1),
+    FlagRow("pp pp_size pipeline_parallel_size", "pipeline_parallel", count, 1),
+    FlagRow("ep ep_size", "expert_parallel", count, 1),
+    FlagRow("sp sp_size", "_sequence", count, 1),
+    FlagRow("sp_mode", "_sequence_mode", word, "all_to_all"),
+    FlagRow("enable_sequence_parallelism", "_sequence_on", flag, False),
+    FlagRow("zero zero_stage", "_zero", whole, 0),
+    FlagRow("batch_size b micro_batch_size train_batch_size per_device_train_batch_size", "_batch", count),
+    FlagRow("mbs microbatch_size pp_micro_batch_size train_microbatch_size", "_micro", count, 1),
+    FlagRow("accumulation_steps gradient_accumulation_steps", "gradient_accumulation", count, 1),
+    FlagRow("max_length l max_len max_seq_len seq_length sequence_length", "seq_len", count),
+    FlagRow("mixed_precision", "_wide", one_of(DTYPES), "bf16"),
+    FlagRow("use_fp8", "_narrow", yields("fp8"), False),
+    FlagRow("grad_checkpoint g use_grad_checkpoint gradient_checkpoint", "recompute", yields("full"), False),
+    FlagRow("use_flash_attn x xformers", "attention", yields("flash"), False),
+    FlagRow("config c", "_config", word, "7b"),
+    FlagRow("model_name", "_name", word),
+    FlagRow("pretrain pretrained model_name_or_path", "_pretrained", word),
+    FlagRow("offload_optim_frac", "_optimizer_share", number, 0.0),
+    FlagRow("offload_param_frac", "_parameter_share", number, 0.0),
+    FlagRow("zero_cpu_offload", "_offload_optimizer", flag, False),
+    FlagRow(
         "pp_style",
         "_style",
         one_of({"1f1b": "1f1b", "interleaved": "interleaved", "zbv": "zero-bubble"}),
         "1f1b",
     ),
-    Row("n_chunks", "virtual_stages", count, 1),
-    Row("lora_rank", "_rank", whole, 0),
-    Row("dp_size", "_dp", degree),
-    Row("optim optimizer", "optimizer", word),
-    Row("global_batch_size", "global_batch", count),
-    Row("placement", "_placement", word),
+    FlagRow("n_chunks", "virtual_stages", count, 1),
+    FlagRow("lora_rank", "_rank", whole, 0),
+    FlagRow("dp_size", "_dp", degree),
+    FlagRow("optim optimizer", "optimizer", word),
+    FlagRow("global_batch_size", "global_batch", count),
+    FlagRow("placement", "_placement", word),
 )
 TITANS_ROWS = (
-    Row("BATCH_SIZE", "_batch", count),
-    Row("SEQ_LEN", "seq_len", count),
-    Row("NUM_MICRO_BATCHES", "_turns", count, 1),
-    Row("gradient_accumulation", "gradient_accumulation", count, 1),
-    Row("parallel.pipeline parallel.pipeline.size", "pipeline_parallel", count, 1),
-    Row("parallel.tensor.size", "tensor_parallel", count, 1),
-    Row("parallel.tensor.mode", "_mode", word),
-    Row("zero.model_config.tensor_placement_policy", "_policy", word, "cuda"),
-    Row("zero.model_config.shard_strategy zero.optimizer_config.initial_scale", "_zero3", present),
-    Row("model.checkpoint", "recompute", yields("full", "none"), False),
-    Row("model.num_chunks", "virtual_stages", count, 1),
-    Row("model.type", "_kind", word),
-    Row("fp16.mode fp16", "_half", present),
-    Row("optimizer.type", "optimizer", word),
+    FlagRow("BATCH_SIZE", "_batch", count),
+    FlagRow("SEQ_LEN", "seq_len", count),
+    FlagRow("NUM_MICRO_BATCHES", "_turns", count, 1),
+    FlagRow("gradient_accumulation", "gradient_accumulation", count, 1),
+    FlagRow("parallel.pipeline parallel.pipeline.size", "pipeline_parallel", count, 1),
+    FlagRow("parallel.tensor.size", "tensor_parallel", count, 1),
+    FlagRow("parallel.tensor.mode", "_mode", word),
+    FlagRow("zero.model_config.tensor_placement_policy", "_policy", word, "cuda"),
+    FlagRow("zero.model_config.shard_strategy zero.optimizer_config.initial_scale", "_zero3", present),
+    FlagRow("model.checkpoint", "recompute", yields("full", "none"), False),
+    FlagRow("model.num_chunks", "virtual_stages", count, 1),
+    FlagRow("model.type", "_kind", word),
+    FlagRow("fp16.mode fp16", "_half", present),
+    FlagRow("optimizer.type", "optimizer", word),
 )
 """Keys of the configurations under examples/language/gpt/titans, of the days when a run was a file."""
 
 
-def rules(reading: Reading) -> None:
+def rules(reading: LaunchReading) -> None:
     """What the plugin amounts to."""
     plugin = reading.one("_plugin")
     stage = {"zero1": 1, "zero1_cpu": 1, "zero2": 2, "zero2_cpu": 2, "ddp": 0}.get(str(plugin))
@@ -152,7 +152,7 @@ def rules(reading: Reading) -> None:
         common.adapter(reading, "lora", targets="all")  # colossalai/booster/plugin: every linear layer that is found
 
 
-def _sequence(reading: Reading) -> None:
+def _sequence(reading: LaunchReading) -> None:
     ranks, mode = reading.one("_sequence"), str(reading.one("_sequence_mode", "all_to_all"))
     if mode in ("split_gather", "ring") and reading.one("_sequence_on"):
         reading.put("sequence_parallel", True)
@@ -162,7 +162,7 @@ def _sequence(reading: Reading) -> None:
             reading.put("context_communication", "ring")
 
 
-def _titans(reading: Reading) -> None:
+def _titans(reading: LaunchReading) -> None:
     """What a configuration of Titans amounts to: a section ``zero`` shards weights too, and a pipeline splits a rank's batch."""
     if reading.has("_zero3") or reading.has("_policy"):
         reading.put("zero_stage", 3)

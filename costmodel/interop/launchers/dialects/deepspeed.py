@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
 from costmodel.interop.launchers.values import UNSTATED, Expected, anything, count, flag, number, whole, word
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import Reading
+    from costmodel.interop.launchers.table import LaunchReading
 
 SOURCE = "microsoft/DeepSpeed docs/_pages/config-json.md and deepspeed/runtime/config.py, 0.17"
 
@@ -32,35 +32,35 @@ def auto_flag(raw: object) -> object:
 
 
 ROWS = (
-    Row("train_batch_size", "global_batch", count, "micro x accumulation x ranks"),
-    Row("train_micro_batch_size_per_gpu", "micro_batch", count),
-    Row("gradient_accumulation_steps", "gradient_accumulation", count, 1),
-    Row("bf16.enabled bfloat16.enabled", "_bf16", auto_flag, False),
-    Row("fp16.enabled", "_fp16", auto_flag, False),
-    Row("zero_optimization.stage", "zero_stage", whole, 0),
-    Row("zero_optimization.offload_optimizer.device", "_device_optimizer", device, "none", "from 0.3.16"),
-    Row("zero_optimization.offload_param.device", "_device_parameters", device, "none", "from 0.3.16"),
-    Row("zero_optimization.offload_optimizer.ratio", "_offload_fraction", number, 1.0, "from 0.12"),
-    Row("zero_optimization.cpu_offload", "_offload_optimizer", flag, False, "to 0.3.15"),
-    Row("zero_optimization.cpu_offload_params", "_offload_parameters", flag, False, "to 0.3.15"),
-    Row("zero_optimization.overlap_comm", "_overlap", auto_flag, "true at stage 3"),
-    Row(
+    FlagRow("train_batch_size", "global_batch", count, "micro x accumulation x ranks"),
+    FlagRow("train_micro_batch_size_per_gpu", "micro_batch", count),
+    FlagRow("gradient_accumulation_steps", "gradient_accumulation", count, 1),
+    FlagRow("bf16.enabled bfloat16.enabled", "_bf16", auto_flag, False),
+    FlagRow("fp16.enabled", "_fp16", auto_flag, False),
+    FlagRow("zero_optimization.stage", "zero_stage", whole, 0),
+    FlagRow("zero_optimization.offload_optimizer.device", "_device_optimizer", device, "none", "from 0.3.16"),
+    FlagRow("zero_optimization.offload_param.device", "_device_parameters", device, "none", "from 0.3.16"),
+    FlagRow("zero_optimization.offload_optimizer.ratio", "_offload_fraction", number, 1.0, "from 0.12"),
+    FlagRow("zero_optimization.cpu_offload", "_offload_optimizer", flag, False, "to 0.3.15"),
+    FlagRow("zero_optimization.cpu_offload_params", "_offload_parameters", flag, False, "to 0.3.15"),
+    FlagRow("zero_optimization.overlap_comm", "_overlap", auto_flag, "true at stage 3"),
+    FlagRow(
         "zero_optimization.mics_shard_size",
         "shard_group",
         lambda raw: UNSTATED if raw == -1 else count(raw),
         -1,
     ),
-    Row("zero_optimization.zero_hpz_partition_size", "_hpz", count, 1, "from 0.10"),
-    Row("optimizer.type", "optimizer", word),
-    Row("optimizer", "_optimizer_empty", anything),
-    Row("optimizer.params.torch_adam", "_torch_adam", flag),
-    Row("sequence_parallel_size", "ulysses_parallel", count, 1, "from 0.15"),
-    Row("tensor_parallel.autotp_size", "tensor_parallel", whole, 0, "from 0.16"),
-    Row("pipeline.stages", "_pipeline", anything),
-    Row("data_types.grad_accum_dtype", "_gradient_dtype", word),
-    Row("zero_optimization", "_zero", anything),
-    Row("fp16.fp16", "_odd", anything),
-    Row("zero_force_ds_cpu_optimizer", "_force", flag),
+    FlagRow("zero_optimization.zero_hpz_partition_size", "_hpz", count, 1, "from 0.10"),
+    FlagRow("optimizer.type", "optimizer", word),
+    FlagRow("optimizer", "_optimizer_empty", anything),
+    FlagRow("optimizer.params.torch_adam", "_torch_adam", flag),
+    FlagRow("sequence_parallel_size", "ulysses_parallel", count, 1, "from 0.15"),
+    FlagRow("tensor_parallel.autotp_size", "tensor_parallel", whole, 0, "from 0.16"),
+    FlagRow("pipeline.stages", "_pipeline", anything),
+    FlagRow("data_types.grad_accum_dtype", "_gradient_dtype", word),
+    FlagRow("zero_optimization", "_zero", anything),
+    FlagRow("fp16.fp16", "_odd", anything),
+    FlagRow("zero_force_ds_cpu_optimizer", "_force", flag),
 )
 UNPRICED = words(
     """
@@ -113,7 +113,7 @@ IRRELEVANT = words(
 ) - words("zero_optimization.comm_overlap")
 
 
-def rules(reading: Reading) -> None:
+def rules(reading: LaunchReading) -> None:
     """What DeepSpeed's sections amount to."""
     reading.put("zero_stage", reading.one("zero_stage"))
     if reading.one("_zero") is True:
@@ -132,7 +132,7 @@ def rules(reading: Reading) -> None:
         reading.unpriced.append("zero_optimization.zero_hpz_partition_size")
 
 
-def precision(reading: Reading) -> None:
+def precision(reading: LaunchReading) -> None:
     """fp16 and bf16 sections; both on, or arguments that say the other, is a conflict."""
     half, brain = reading.one("_fp16"), reading.one("_bf16")
     stated = [name for name, on in (("fp16", half), ("bf16", brain)) if on]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import deepspeed, said_megatron
 from costmodel.interop.launchers.settle import schedule_of
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
 from costmodel.interop.launchers.values import (
     DTYPES,
     anything,
@@ -21,64 +21,64 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import Reading
+    from costmodel.interop.launchers.table import LaunchReading
 
 SOURCE = "EleutherAI/gpt-neox megatron/neox_arguments and megatron/model/transformer.py@ea7aefd8f8"
 GATED = ("swiglu", "geglu", "reglu", "bilinear", "glu")
 ROWS = (
-    Row("pipe_parallel_size", "_pipeline", whole, 0),
-    Row("model_parallel_size", "tensor_parallel", count, 1),
-    Row("sequence_parallel", "sequence_parallel", flag, False, "from 2024"),
-    Row("context_parallel_size", "context_parallel", count, 1, "from 2025"),
-    Row("num_layers", "model.num_layers", count),
-    Row("hidden_size", "model.hidden_size", count),
-    Row("num_attention_heads", "_heads", count),
-    Row("num_kv_heads", "model.num_kv_heads", count),
-    Row("intermediate_size", "_intermediate", count),
-    Row("mlp_multiple_of", "_multiple", count, 1),
-    Row("activation", "_activation", word, "gelu"),
-    Row("expansion_factor", "_factor", number, 4),
-    Row("no_weight_tying", "model.tied_embeddings", yields(False, True), False),
-    Row("seq_length", "seq_len", count),
-    Row("max_position_embeddings", "_positions", count),
-    Row("pos_emb", "_embedding", word, "learned"),
-    Row("norm", "_norm", word, "layernorm"),
-    Row("gpt_j_residual", "model.parallel_block", flag, False),
-    Row("use_bias_in_attn_linear", "model.bias", flag, True),
-    Row("use_qk_layernorm", "model.qk_norm", flag, False),
-    Row("sliding_window_width", "model.window", count),
-    Row("moe_num_experts", "_experts", count, 1),
-    Row("moe_top_k", "_topk", count, 1),
-    Row("moe_expert_parallel_size", "expert_parallel", count, 1),
-    Row("attention_config", "_attention", anything),
-    Row("attention_type", "_kind", word),
-    Row("train_batch_size", "global_batch", count),
-    Row("train_micro_batch_size_per_gpu batch_size", "micro_batch", count),
-    Row("gradient_accumulation_steps gas", "gradient_accumulation", count, 1),
-    Row("zero_optimization.stage zero_stage", "zero_stage", whole, 0),
-    Row("zero_optimization.cpu_offload", "_offload_optimizer", flag, False),
-    Row("zero_optimization.offload_optimizer.device", "_device_optimizer", deepspeed.device, "none"),
-    Row("zero_optimization.offload_param.device", "_device_parameters", deepspeed.device, "none"),
-    Row("zero_optimization.overlap_comm", "_overlap", flag),
-    Row("fp16.enabled", "_fp16", flag, False),
-    Row("fp16.type", "_type", word),
-    Row("bf16.enabled", "_bf16", flag, False),
-    Row("precision", "_precision", one_of(DTYPES)),
-    Row("te_fp8_format", "_fp8", word),
-    Row("data_types.grad_accum_dtype", "gradient_bytes", one_of({"fp32": 4, "bf16": 2, "fp16": 2})),
-    Row("checkpoint_activations", "recompute", yields("full", "none"), False),
-    Row("optimizer.type optimizer_type", "optimizer", word),
-    Row("use_flashattn_swiglu", "_flash_swiglu", flag),
-    Row("global_num_gpus world_size", "_gpus", count),
-    Row("num_gpus", "_per_node", count),
-    Row("num_nodes", "_nodes", count),
-    Row("hidden_dropout attention_dropout", "_dropout", number, 0),
-    Row("te_layernorm_mlp te_columnparallel te_rowparallel te_mha", "_te", yields(True)),
-    Row("dpo_fp32", "_dpo", flag),
+    FlagRow("pipe_parallel_size", "_pipeline", whole, 0),
+    FlagRow("model_parallel_size", "tensor_parallel", count, 1),
+    FlagRow("sequence_parallel", "sequence_parallel", flag, False, "from 2024"),
+    FlagRow("context_parallel_size", "context_parallel", count, 1, "from 2025"),
+    FlagRow("num_layers", "model.num_layers", count),
+    FlagRow("hidden_size", "model.hidden_size", count),
+    FlagRow("num_attention_heads", "_heads", count),
+    FlagRow("num_kv_heads", "model.num_kv_heads", count),
+    FlagRow("intermediate_size", "_intermediate", count),
+    FlagRow("mlp_multiple_of", "_multiple", count, 1),
+    FlagRow("activation", "_activation", word, "gelu"),
+    FlagRow("expansion_factor", "_factor", number, 4),
+    FlagRow("no_weight_tying", "model.tied_embeddings", yields(False, True), False),
+    FlagRow("seq_length", "seq_len", count),
+    FlagRow("max_position_embeddings", "_positions", count),
+    FlagRow("pos_emb", "_embedding", word, "learned"),
+    FlagRow("norm", "_norm", word, "layernorm"),
+    FlagRow("gpt_j_residual", "model.parallel_block", flag, False),
+    FlagRow("use_bias_in_attn_linear", "model.bias", flag, True),
+    FlagRow("use_qk_layernorm", "model.qk_norm", flag, False),
+    FlagRow("sliding_window_width", "model.window", count),
+    FlagRow("moe_num_experts", "_experts", count, 1),
+    FlagRow("moe_top_k", "_topk", count, 1),
+    FlagRow("moe_expert_parallel_size", "expert_parallel", count, 1),
+    FlagRow("attention_config", "_attention", anything),
+    FlagRow("attention_type", "_kind", word),
+    FlagRow("train_batch_size", "global_batch", count),
+    FlagRow("train_micro_batch_size_per_gpu batch_size", "micro_batch", count),
+    FlagRow("gradient_accumulation_steps gas", "gradient_accumulation", count, 1),
+    FlagRow("zero_optimization.stage zero_stage", "zero_stage", whole, 0),
+    FlagRow("zero_optimization.cpu_offload", "_offload_optimizer", flag, False),
+    FlagRow("zero_optimization.offload_optimizer.device", "_device_optimizer", deepspeed.device, "none"),
+    FlagRow("zero_optimization.offload_param.device", "_device_parameters", deepspeed.device, "none"),
+    FlagRow("zero_optimization.overlap_comm", "_overlap", flag),
+    FlagRow("fp16.enabled", "_fp16", flag, False),
+    FlagRow("fp16.type", "_type", word),
+    FlagRow("bf16.enabled", "_bf16", flag, False),
+    FlagRow("precision", "_precision", one_of(DTYPES)),
+    FlagRow("te_fp8_format", "_fp8", word),
+    FlagRow("data_types.grad_accum_dtype", "gradient_bytes", one_of({"fp32": 4, "bf16": 2, "fp16": 2})),
+    FlagRow("checkpoint_activations", "recompute", yields("full", "none"), False),
+    FlagRow("optimizer.type optimizer_type", "optimizer", word),
+    FlagRow("use_flashattn_swiglu", "_flash_swiglu", flag),
+    FlagRow("global_num_gpus world_size", "_gpus", count),
+    FlagRow("num_gpus", "_per_node", count),
+    FlagRow("num_nodes", "_nodes", count),
+    FlagRow("hidden_dropout attention_dropout", "_dropout", number, 0),
+    FlagRow("te_layernorm_mlp te_columnparallel te_rowparallel te_mha", "_te", yields(True)),
+    FlagRow("dpo_fp32", "_dpo", flag),
 )
 
 
-def rules(reading: Reading) -> None:
+def rules(reading: LaunchReading) -> None:
     """Stages, shape and sections."""
     stages = reading.one("_pipeline")
     if stages is not None:
@@ -104,7 +104,7 @@ def kinds(raw: object) -> list[str]:
     return [kind for one in raw for kind in kinds(one)] if isinstance(raw, list) else []
 
 
-def _shape(reading: Reading) -> None:
+def _shape(reading: LaunchReading) -> None:
     named = {name.lower() for name in kinds(reading.one("_attention"))}
     if named and named <= {"mamba", "rwkv"}:
         reading.say("model.kind", named.pop(), "attention_config")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
 from costmodel.interop.launchers.dialects.deepspeed import auto_flag, device
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
 from costmodel.interop.launchers.values import (
     DTYPES,
     anything,
@@ -23,70 +23,70 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import Reading
+    from costmodel.interop.launchers.table import LaunchReading
 
 SOURCE = "transformers/training_args.py 5.23 and 4.x; huggingface/trl trl/trainer/*_config.py@f2cd57710a"
 
 TRAINER_ROWS = (
-    Row("per_device_train_batch_size per_gpu_train_batch_size", "micro_batch", count, 8),
-    Row("gradient_accumulation_steps", "gradient_accumulation", count, 1),
-    Row("gradient_checkpointing", "_recompute", yields("full", "none"), False),
-    Row("activation_offloading", "_offload_activations", flag, False, "TRL"),
-    Row("bf16", "_bf16", flag, False),
-    Row("fp16", "_fp16", flag, False),
-    Row("optim", "optimizer", word, "adamw_torch"),
-    Row("fsdp", "_fsdp", anything),
-    Row("fsdp_config", "_fsdp_config", anything),
-    Row("fsdp_config.fsdp_version fsdp_config.version", "fsdp.version", count, 1),
-    Row(
+    FlagRow("per_device_train_batch_size per_gpu_train_batch_size", "micro_batch", count, 8),
+    FlagRow("gradient_accumulation_steps", "gradient_accumulation", count, 1),
+    FlagRow("gradient_checkpointing", "_recompute", yields("full", "none"), False),
+    FlagRow("activation_offloading", "_offload_activations", flag, False, "TRL"),
+    FlagRow("bf16", "_bf16", flag, False),
+    FlagRow("fp16", "_fp16", flag, False),
+    FlagRow("optim", "optimizer", word, "adamw_torch"),
+    FlagRow("fsdp", "_fsdp", anything),
+    FlagRow("fsdp_config", "_fsdp_config", anything),
+    FlagRow("fsdp_config.fsdp_version fsdp_config.version", "fsdp.version", count, 1),
+    FlagRow(
         "fsdp_config.offload_params fsdp_config.fsdp_offload_params fsdp_offload_params",
         "_offload_fsdp",
         flag,
         False,
     ),
-    Row(
+    FlagRow(
         "fsdp_config.reshard_after_forward fsdp_config.fsdp_reshard_after_forward",
         "fsdp.reshard_after_forward",
         one_of({"true": True, "false": False}),
         True,
     ),
-    Row("fsdp_config.sharding_strategy fsdp_config.fsdp_sharding_strategy", "fsdp.sharding", word),
-    Row(
+    FlagRow("fsdp_config.sharding_strategy fsdp_config.fsdp_sharding_strategy", "fsdp.sharding", word),
+    FlagRow(
         "fsdp_config.activation_checkpointing fsdp_config.fsdp_activation_checkpointing",
         "_fsdp_recompute",
         yields("full", "none"),
     ),
-    Row("deepspeed", "_deepspeed", anything),
-    Row("deepspeed.zero_optimization.stage", "zero_stage", whole, 0),
-    Row("deepspeed.zero_optimization.offload_optimizer.device", "_device_optimizer", device, "none"),
-    Row("deepspeed.zero_optimization.offload_param.device", "_device_parameters", device, "none"),
-    Row("deepspeed.bf16.enabled", "_bf16", auto_flag, False),
-    Row("deepspeed.fp16.enabled", "_fp16", auto_flag, False),
-    Row("parallelism_config.tp_size", "tensor_parallel", count, 1, "from 4.57"),
-    Row("parallelism_config.cp_size", "context_parallel", count, 1, "from 4.57"),
-    Row("parallelism_config.sp_size", "ulysses_parallel", count, 1, "from 4.57"),
-    Row("parallelism_config.dp_shard_size", "fsdp.shard_degree", degree, None, "from 4.57"),
-    Row("parallelism_config.dp_replicate_size", "fsdp.replicate_degree", degree, None, "from 4.57"),
-    Row("tp_size", "tensor_parallel", degree, 0, "4.50 to 4.56"),
-    Row("use_liger_kernel use_liger enable_liger_kernel", "fused_cross_entropy", flag, False),
+    FlagRow("deepspeed", "_deepspeed", anything),
+    FlagRow("deepspeed.zero_optimization.stage", "zero_stage", whole, 0),
+    FlagRow("deepspeed.zero_optimization.offload_optimizer.device", "_device_optimizer", device, "none"),
+    FlagRow("deepspeed.zero_optimization.offload_param.device", "_device_parameters", device, "none"),
+    FlagRow("deepspeed.bf16.enabled", "_bf16", auto_flag, False),
+    FlagRow("deepspeed.fp16.enabled", "_fp16", auto_flag, False),
+    FlagRow("parallelism_config.tp_size", "tensor_parallel", count, 1, "from 4.57"),
+    FlagRow("parallelism_config.cp_size", "context_parallel", count, 1, "from 4.57"),
+    FlagRow("parallelism_config.sp_size", "ulysses_parallel", count, 1, "from 4.57"),
+    FlagRow("parallelism_config.dp_shard_size", "fsdp.shard_degree", degree, None, "from 4.57"),
+    FlagRow("parallelism_config.dp_replicate_size", "fsdp.replicate_degree", degree, None, "from 4.57"),
+    FlagRow("tp_size", "tensor_parallel", degree, 0, "4.50 to 4.56"),
+    FlagRow("use_liger_kernel use_liger enable_liger_kernel", "fused_cross_entropy", flag, False),
 )
 MODEL_ROWS = (
-    Row("model_name_or_path model_name", "_name", word),
-    Row("torch_dtype dtype", "_dtype", one_of(DTYPES), "fp32"),
-    Row("attn_implementation", "attention", attention, "sdpa where there is one"),
-    Row("use_flash_attention_2", "attention", yields("flash"), None),
-    Row("load_in_4bit", "_four_bit", flag, False),
-    Row("load_in_8bit", "_eight_bit", flag, False),
-    Row("use_peft", "_peft", flag, False),
-    Row("lora_r lora_rank", "_rank", whole),
-    Row("lora_target_modules", "_targets", listed),
+    FlagRow("model_name_or_path model_name", "_name", word),
+    FlagRow("torch_dtype dtype", "_dtype", one_of(DTYPES), "fp32"),
+    FlagRow("attn_implementation", "attention", attention, "sdpa where there is one"),
+    FlagRow("use_flash_attention_2", "attention", yields("flash"), None),
+    FlagRow("load_in_4bit", "_four_bit", flag, False),
+    FlagRow("load_in_8bit", "_eight_bit", flag, False),
+    FlagRow("use_peft", "_peft", flag, False),
+    FlagRow("lora_r lora_rank", "_rank", whole),
+    FlagRow("lora_target_modules", "_targets", listed),
 )
 TRL_ROWS = (
-    Row("max_length max_seq_length max_seq_len block_size model_max_length", "seq_len", count, 1024),
-    Row("max_prompt_length", "_prompt", count),
-    Row("max_completion_length response_length max_new_tokens", "_completion", count),
-    Row("num_generations", "_generations", count),
-    Row("num_processes", "_gpus", count),
+    FlagRow("max_length max_seq_length max_seq_len block_size model_max_length", "seq_len", count, 1024),
+    FlagRow("max_prompt_length", "_prompt", count),
+    FlagRow("max_completion_length response_length max_new_tokens", "_completion", count),
+    FlagRow("num_generations", "_generations", count),
+    FlagRow("num_processes", "_gpus", count),
 )
 UNPRICED = words(
     """
@@ -176,7 +176,7 @@ TRL = frozenset(
 )
 
 
-def trainer(reading: Reading) -> None:
+def trainer(reading: LaunchReading) -> None:
     """What the arguments of the Trainer amount to."""
     wide = "bf16" if reading.one("_bf16") else "fp16" if reading.one("_fp16") else None
     if reading.one("_bf16") and reading.one("_fp16"):
@@ -193,7 +193,7 @@ def trainer(reading: Reading) -> None:
     reading.model_name = reading.one("_name") or reading.model_name
 
 
-def fsdp(reading: Reading) -> None:
+def fsdp(reading: LaunchReading) -> None:
     """The Trainer's `fsdp` words and `fsdp_config` table."""
     stated: object = reading.one("_fsdp")
     listed = (
@@ -234,7 +234,7 @@ def fsdp(reading: Reading) -> None:
     common.fsdp(reading, fields)
 
 
-def shard(reading: Reading) -> None:
+def shard(reading: LaunchReading) -> None:
     """Low-rank adapters and quantised weights."""
     four = reading.one("_four_bit")
     if reading.one("_peft") or reading.one("_rank") or four:
@@ -242,7 +242,7 @@ def shard(reading: Reading) -> None:
         common.adapter(reading, "qlora" if four else "lora", 16, "q-v")
 
 
-def rules(reading: Reading) -> None:
+def rules(reading: LaunchReading) -> None:
     """TrainingArguments, and what marks them as TRL's."""
     trainer(reading)
     if not reading.keys & TRL:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import huggingface as hf
 from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import Dialect, Row, words
+from costmodel.interop.launchers.table import Dialect, FlagRow, words
 from costmodel.interop.launchers.values import (
     anything,
     attention,
@@ -21,83 +21,83 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import Reading
+    from costmodel.interop.launchers.table import LaunchReading
 
 SOURCE = "hiyouga/LLaMA-Factory src/llamafactory/hparams and src/llamafactory/v1/config@ff6d4d12ee"
 OWN = (
-    Row("cutoff_len", "seq_len", count, 2048),
-    Row("flash_attn", "attention", attention, "auto"),
-    Row(
+    FlagRow("cutoff_len", "seq_len", count, 2048),
+    FlagRow("flash_attn", "attention", attention, "auto"),
+    FlagRow(
         "finetuning_type",
         "_method",
         one_of({"full": "full", "lora": "lora", "freeze": "freeze", "oft": "lora"}),
         "lora",
     ),
-    Row("quantization_bit", "_bits", count),
-    Row("disable_gradient_checkpointing", "_recompute", yields("none", "full"), False),
-    Row("pure_bf16", "_pure", flag, False),
-    Row("fp8", "_narrow", yields("fp8"), False),
-    Row("model", "_name", word, None, "v1"),
-    Row("micro_batch_size", "micro_batch", count, None, "v1 and Megatron"),
-    Row("batch_size global_batch_size", "global_batch", count, None, "v1"),
-    Row("cp_size", "_cp", count, 1, "v1"),
-    Row("cp_mode", "_cp_mode", word, "ulysses", "v1"),
-    Row("dp_size", "_dp", anything, None, "v1"),
-    Row("mp_shard_size", "fsdp.shard_degree", rest, None, "v1"),
-    Row("mp_replicate_size", "fsdp.replicate_degree", count, None, "v1"),
-    Row(
+    FlagRow("quantization_bit", "_bits", count),
+    FlagRow("disable_gradient_checkpointing", "_recompute", yields("none", "full"), False),
+    FlagRow("pure_bf16", "_pure", flag, False),
+    FlagRow("fp8", "_narrow", yields("fp8"), False),
+    FlagRow("model", "_name", word, None, "v1"),
+    FlagRow("micro_batch_size", "micro_batch", count, None, "v1 and Megatron"),
+    FlagRow("batch_size global_batch_size", "global_batch", count, None, "v1"),
+    FlagRow("cp_size", "_cp", count, 1, "v1"),
+    FlagRow("cp_mode", "_cp_mode", word, "ulysses", "v1"),
+    FlagRow("dp_size", "_dp", anything, None, "v1"),
+    FlagRow("mp_shard_size", "fsdp.shard_degree", rest, None, "v1"),
+    FlagRow("mp_replicate_size", "fsdp.replicate_degree", count, None, "v1"),
+    FlagRow(
         "dist_config.name",
         "_backend",
         one_of({"fsdp2": "fsdp2", "fsdpturbo": "fsdp2", "deepspeed": "deepspeed", "ddp": "ddp"}),
         None,
         "v1",
     ),
-    Row("dist_config.config_file", "_config_file", word, None, "v1"),
-    Row("dist_config.zero_stage", "zero_stage", count, None, "v1"),
-    Row("dist_config.offload_params", "_offload_fsdp", flag, None, "v1"),
-    Row(
+    FlagRow("dist_config.config_file", "_config_file", word, None, "v1"),
+    FlagRow("dist_config.zero_stage", "zero_stage", count, None, "v1"),
+    FlagRow("dist_config.offload_params", "_offload_fsdp", flag, None, "v1"),
+    FlagRow(
         "dist_config.mixed_precision mixed_precision",
         "_dtype",
         one_of({"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}),
         "bf16",
         "v1",
     ),
-    Row("dist_config.reshard_after_forward", "fsdp.reshard_after_forward", flag, None, "v1"),
-    Row("enable_activation_checkpointing", "_recompute", yields("full", "none"), None, "v1"),
-    Row("peft_config.name", "_peft_name", word, None, "v1"),
-    Row("quant_config.name", "_quant", word, None, "v1"),
-    Row("quant_config.quantization_bit", "_bits", count, None, "v1"),
-    Row("peft_config.r", "_rank", count, None, "v1"),
-    Row("lora_rank", "_rank", count, 8),
-    Row("lora_target peft_config.target_modules", "_targets", listed, "all"),
-    Row("optim_config.name", "optimizer", word, None, "v1"),
-    Row("tensor_model_parallel_size", "tensor_parallel", count, 1, "with Megatron"),
-    Row("pipeline_model_parallel_size", "pipeline_parallel", count, 1, "with Megatron"),
-    Row("context_parallel_size", "context_parallel", count, 1, "with Megatron"),
-    Row("expert_model_parallel_size", "expert_parallel", count, 1, "with Megatron"),
-    Row("virtual_pipeline_model_parallel_size", "virtual_stages", count, 1, "with Megatron"),
-    Row("sequence_parallel", "sequence_parallel", flag, False, "with Megatron"),
-    Row("use_distributed_optimizer", "zero_stage", yields(1, 0), False, "with Megatron"),
-    Row(
+    FlagRow("dist_config.reshard_after_forward", "fsdp.reshard_after_forward", flag, None, "v1"),
+    FlagRow("enable_activation_checkpointing", "_recompute", yields("full", "none"), None, "v1"),
+    FlagRow("peft_config.name", "_peft_name", word, None, "v1"),
+    FlagRow("quant_config.name", "_quant", word, None, "v1"),
+    FlagRow("quant_config.quantization_bit", "_bits", count, None, "v1"),
+    FlagRow("peft_config.r", "_rank", count, None, "v1"),
+    FlagRow("lora_rank", "_rank", count, 8),
+    FlagRow("lora_target peft_config.target_modules", "_targets", listed, "all"),
+    FlagRow("optim_config.name", "optimizer", word, None, "v1"),
+    FlagRow("tensor_model_parallel_size", "tensor_parallel", count, 1, "with Megatron"),
+    FlagRow("pipeline_model_parallel_size", "pipeline_parallel", count, 1, "with Megatron"),
+    FlagRow("context_parallel_size", "context_parallel", count, 1, "with Megatron"),
+    FlagRow("expert_model_parallel_size", "expert_parallel", count, 1, "with Megatron"),
+    FlagRow("virtual_pipeline_model_parallel_size", "virtual_stages", count, 1, "with Megatron"),
+    FlagRow("sequence_parallel", "sequence_parallel", flag, False, "with Megatron"),
+    FlagRow("use_distributed_optimizer", "zero_stage", yields(1, 0), False, "with Megatron"),
+    FlagRow(
         "recompute_granularity",
         "_recompute",
         one_of({"full": "full", "selective": "selective"}),
         None,
         "with Megatron",
     ),
-    Row("overlap_grad_reduce", "overlap_gradients", flag),
-    Row("overlap_param_gather", "overlap_parameters", flag),
-    Row("cross_entropy_loss_fusion", "fused_cross_entropy", flag),
-    Row("use_badam", "_badam", flag, False),
-    Row("use_galore", "_galore", flag, False),
-    Row("use_apollo", "_apollo", flag, False),
-    Row("use_adam_mini", "_mini", flag, False),
-    Row("use_muon", "_muon", flag, False),
+    FlagRow("overlap_grad_reduce", "overlap_gradients", flag),
+    FlagRow("overlap_param_gather", "overlap_parameters", flag),
+    FlagRow("cross_entropy_loss_fusion", "fused_cross_entropy", flag),
+    FlagRow("use_badam", "_badam", flag, False),
+    FlagRow("use_galore", "_galore", flag, False),
+    FlagRow("use_apollo", "_apollo", flag, False),
+    FlagRow("use_adam_mini", "_mini", flag, False),
+    FlagRow("use_muon", "_muon", flag, False),
 )
 TAKEN = {spelling for row in OWN for spelling in row.flags.split()}
 
 
-def rules(reading: Reading) -> None:
+def rules(reading: LaunchReading) -> None:
     """LLaMA-Factory's own flags, then the Trainer's."""
     if reading.one("_method") == "lora" or "lora" in str(reading.one("_peft_name", "")):
         common.adapter(reading, "qlora" if reading.one("_bits") == 4 else "lora", 8, "all")

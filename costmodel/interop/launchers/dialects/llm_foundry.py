@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
 from costmodel.interop.launchers.values import (
     Expected,
     attention,
@@ -20,7 +20,7 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import Reading
+    from costmodel.interop.launchers.table import LaunchReading
 
 SOURCE = (
     "mosaicml/llm-foundry llmfoundry/utils/config_utils.py and models/mpt/configuration_mpt.py@8c8dd48f72"
@@ -47,54 +47,54 @@ def sequences(raw: object) -> object:
 
 
 ROWS = (
-    Row("global_train_batch_size", "global_batch", count),
-    Row("device_train_microbatch_size", "micro_batch", sequences, "auto"),
-    Row("device_train_batch_size", "_device_batch", count),
-    Row("max_seq_len", "seq_len", count),
-    Row("precision", "_wide", one_of(PRECISIONS), "amp_bf16"),
-    Row("optimizer.name", "optimizer", word),
-    Row("fsdp_config.sharding_strategy", "fsdp.sharding", word, "FULL_SHARD"),
-    Row("fsdp_config.mixed_precision", "fsdp.mixed_precision", word, "DEFAULT"),
-    Row("fsdp_config.activation_checkpointing", "recompute", yields("full", "none"), False),
-    Row("fsdp_config.activation_cpu_offload", "_offload_activations", flag, False),
-    Row("fsdp_config.cpu_offload", "_offload_fsdp", flag, False),
-    Row("fsdp_config.data_parallel_shard_degree", "fsdp.shard_degree", count, -1),
-    Row("fsdp_config.data_parallel_replicate_degree", "fsdp.replicate_degree", count, 1),
-    Row("tp_config.tensor_parallel_degree", "tensor_parallel", count, 1, "from 0.11"),
-    Row("model.name", "_kind", word),
-    Row("model.pretrained_model_name_or_path", "_name", word),
-    Row("model.n_layers", "model.num_layers", count),
-    Row("model.d_model", "model.hidden_size", count),
-    Row("model.n_heads", "model.num_heads", count),
-    Row("model.expansion_ratio", "_ratio", number, 4),
-    Row("model.ffn_config.ffn_hidden_size", "model.ffn_hidden_size", count),
-    Row("model.vocab_size", "model.vocab_size", count),
-    Row("model.attn_config.kv_n_heads", "model.num_kv_heads", count),
-    Row("model.tie_word_embeddings", "model.tied_embeddings", flag, True),
-    Row(
+    FlagRow("global_train_batch_size", "global_batch", count),
+    FlagRow("device_train_microbatch_size", "micro_batch", sequences, "auto"),
+    FlagRow("device_train_batch_size", "_device_batch", count),
+    FlagRow("max_seq_len", "seq_len", count),
+    FlagRow("precision", "_wide", one_of(PRECISIONS), "amp_bf16"),
+    FlagRow("optimizer.name", "optimizer", word),
+    FlagRow("fsdp_config.sharding_strategy", "fsdp.sharding", word, "FULL_SHARD"),
+    FlagRow("fsdp_config.mixed_precision", "fsdp.mixed_precision", word, "DEFAULT"),
+    FlagRow("fsdp_config.activation_checkpointing", "recompute", yields("full", "none"), False),
+    FlagRow("fsdp_config.activation_cpu_offload", "_offload_activations", flag, False),
+    FlagRow("fsdp_config.cpu_offload", "_offload_fsdp", flag, False),
+    FlagRow("fsdp_config.data_parallel_shard_degree", "fsdp.shard_degree", count, -1),
+    FlagRow("fsdp_config.data_parallel_replicate_degree", "fsdp.replicate_degree", count, 1),
+    FlagRow("tp_config.tensor_parallel_degree", "tensor_parallel", count, 1, "from 0.11"),
+    FlagRow("model.name", "_kind", word),
+    FlagRow("model.pretrained_model_name_or_path", "_name", word),
+    FlagRow("model.n_layers", "model.num_layers", count),
+    FlagRow("model.d_model", "model.hidden_size", count),
+    FlagRow("model.n_heads", "model.num_heads", count),
+    FlagRow("model.expansion_ratio", "_ratio", number, 4),
+    FlagRow("model.ffn_config.ffn_hidden_size", "model.ffn_hidden_size", count),
+    FlagRow("model.vocab_size", "model.vocab_size", count),
+    FlagRow("model.attn_config.kv_n_heads", "model.num_kv_heads", count),
+    FlagRow("model.tie_word_embeddings", "model.tied_embeddings", flag, True),
+    FlagRow(
         "model.attn_config.attn_impl model.config_overrides.attn_config.attn_impl",
         "attention",
         attention,
         "flash",
     ),
-    Row("model.use_flash_attention_2", "attention", yields("flash"), False),
-    Row("model.attn_impl", "attention", attention, None, "to 0.2"),
-    Row("model.no_bias", "model.bias", yields(False, True), False),
-    Row("model.ffn_config.ffn_type", "_ffn", word, "mptmlp"),
-    Row("model.norm_type", "_norm", word, "low_precision_layernorm"),
-    Row("model.ffn_config.moe_num_experts", "model.num_experts", count),
-    Row("model.ffn_config.moe_top_k", "model.top_k", count),
-    Row("model.ffn_config.moe_world_size", "expert_parallel", count, 1),
-    Row("model.attn_config.clip_qkv", "_clip", number),
-    Row("model.attn_config.alibi", "_alibi", flag, False),
-    Row("model.attn_config.rope", "_rope", flag, False),
-    Row("model.learned_pos_emb", "_learned", flag, True),
-    Row("model.max_seq_len", "_positions", count),
-    Row("model.peft_config.peft_type", "_peft", word),
-    Row("model.peft_config.r", "_rank", count),
-    Row("model.peft_config.target_modules", "_targets", listed),
-    Row("model.load_in_4bit", "_four_bit", flag, False),
-    Row(
+    FlagRow("model.use_flash_attention_2", "attention", yields("flash"), False),
+    FlagRow("model.attn_impl", "attention", attention, None, "to 0.2"),
+    FlagRow("model.no_bias", "model.bias", yields(False, True), False),
+    FlagRow("model.ffn_config.ffn_type", "_ffn", word, "mptmlp"),
+    FlagRow("model.norm_type", "_norm", word, "low_precision_layernorm"),
+    FlagRow("model.ffn_config.moe_num_experts", "model.num_experts", count),
+    FlagRow("model.ffn_config.moe_top_k", "model.top_k", count),
+    FlagRow("model.ffn_config.moe_world_size", "expert_parallel", count, 1),
+    FlagRow("model.attn_config.clip_qkv", "_clip", number),
+    FlagRow("model.attn_config.alibi", "_alibi", flag, False),
+    FlagRow("model.attn_config.rope", "_rope", flag, False),
+    FlagRow("model.learned_pos_emb", "_learned", flag, True),
+    FlagRow("model.max_seq_len", "_positions", count),
+    FlagRow("model.peft_config.peft_type", "_peft", word),
+    FlagRow("model.peft_config.r", "_rank", count),
+    FlagRow("model.peft_config.target_modules", "_targets", listed),
+    FlagRow("model.load_in_4bit", "_four_bit", flag, False),
+    FlagRow(
         "model.attn_config.sliding_window_size",
         "_window",
         lambda raw: number(raw) if str(raw) != "-1" else 0.0,
@@ -103,7 +103,7 @@ ROWS = (
 )
 
 
-def rules(reading: Reading) -> None:
+def rules(reading: LaunchReading) -> None:
     """FSDP, and MPT's shape."""
     reading.put("dtype", reading.one("_wide"))
     reading.model_name = reading.one("_name")

@@ -12,7 +12,7 @@ from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_megatron
 from costmodel.interop.launchers.dialects.megatron_words import IRRELEVANT, UNPRICED
 from costmodel.interop.launchers.settle import schedule_of
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
 from costmodel.interop.launchers.values import (
     UNSTATED,
     Expected,
@@ -28,7 +28,7 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import Reading
+    from costmodel.interop.launchers.table import LaunchReading
 
 SOURCE = "NVIDIA/Megatron-LM megatron/training/arguments.py and megatron/core/transformer/transformer_config.py@d98e8a64dd"
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
@@ -88,195 +88,195 @@ def window(raw: object) -> object:
 
 
 PLAN_ROWS = (
-    Row(
+    FlagRow(
         "tensor_model_parallel_size model_parallel_size intra_layer_model_parallel_size",
         "tensor_parallel",
         count,
         1,
     ),
-    Row("pipeline_model_parallel_size", "pipeline_parallel", count, 1, "from 2.0"),
-    Row("context_parallel_size", "context_parallel", count, 1, "from core 0.5"),
-    Row("cp_comm_type", "_cp_comm", anything, None, "from core 0.11"),
-    Row("expert_model_parallel_size", "expert_parallel", count, 1, "from core 0.4"),
-    Row("expert_tensor_parallel_size", "expert_tensor_parallel", count, "tensor_parallel", "from core 0.9"),
-    Row(
+    FlagRow("pipeline_model_parallel_size", "pipeline_parallel", count, 1, "from 2.0"),
+    FlagRow("context_parallel_size", "context_parallel", count, 1, "from core 0.5"),
+    FlagRow("cp_comm_type", "_cp_comm", anything, None, "from core 0.11"),
+    FlagRow("expert_model_parallel_size", "expert_parallel", count, 1, "from core 0.4"),
+    FlagRow("expert_tensor_parallel_size", "expert_tensor_parallel", count, "tensor_parallel", "from core 0.9"),
+    FlagRow(
         "num_virtual_stages_per_pipeline_rank virtual_pipeline_model_parallel_size",
         "virtual_stages",
         count,
         1,
         "from core 0.12",
     ),
-    Row("num_layers_per_virtual_pipeline_stage", "_chunk_layers", count, None, "from 2.6"),
-    Row("pipeline_model_parallel_layout", "_layout", stages, None, "from core 0.13"),
-    Row("use_distributed_optimizer", "_distributed", yields(1, 0), 0, "from 3.0"),
-    Row("use_megatron_fsdp use_custom_fsdp", "_fsdp", flag, False, "from core 0.10"),
-    Row(
+    FlagRow("num_layers_per_virtual_pipeline_stage", "_chunk_layers", count, None, "from 2.6"),
+    FlagRow("pipeline_model_parallel_layout", "_layout", stages, None, "from core 0.13"),
+    FlagRow("use_distributed_optimizer", "_distributed", yields(1, 0), 0, "from 3.0"),
+    FlagRow("use_megatron_fsdp use_custom_fsdp", "_fsdp", flag, False, "from core 0.10"),
+    FlagRow(
         "data_parallel_sharding_strategy",
         "_sharding",
         one_of({k: k for k in SHARDING}),
         "no_shard",
         "from core 0.10",
     ),
-    Row("use_torch_fsdp2", "_fsdp2", flag, False, "from core 0.10"),
-    Row("num_distributed_optimizer_instances", "_instances", count, 1, "from core 0.10"),
-    Row("sequence_parallel", "sequence_parallel", flag, False, "from 3.0"),
-    Row("micro_batch_size batch_size", "micro_batch", count),
-    Row("global_batch_size", "global_batch", count),
-    Row("seq_length encoder_seq_length", "seq_len", count),
-    Row("max_length", "seq_len", count, None, "ms-swift"),
-    Row("bf16", "_wide", yields("bf16")),
-    Row("fp16", "_wide", yields("fp16")),
-    Row(
+    FlagRow("use_torch_fsdp2", "_fsdp2", flag, False, "from core 0.10"),
+    FlagRow("num_distributed_optimizer_instances", "_instances", count, 1, "from core 0.10"),
+    FlagRow("sequence_parallel", "sequence_parallel", flag, False, "from 3.0"),
+    FlagRow("micro_batch_size batch_size", "micro_batch", count),
+    FlagRow("global_batch_size", "global_batch", count),
+    FlagRow("seq_length encoder_seq_length", "seq_len", count),
+    FlagRow("max_length", "seq_len", count, None, "ms-swift"),
+    FlagRow("bf16", "_wide", yields("bf16")),
+    FlagRow("fp16", "_wide", yields("fp16")),
+    FlagRow(
         "torch_dtype",
         "_wide",
         one_of({"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}),
         None,
         "ms-swift",
     ),
-    Row("fp8_format fp8", "_fp8", one_of(FORMATS), None, "from core 0.3"),
-    Row("fp8_e4m3 fp8_hybrid", "_fp8", yields("fp8"), None, "3.0 to core 0.2"),
-    Row("fp8_recipe", "_fp8_recipe", one_of(RECIPES), "delayed", "from core 0.11"),
-    Row(
+    FlagRow("fp8_format fp8", "_fp8", one_of(FORMATS), None, "from core 0.3"),
+    FlagRow("fp8_e4m3 fp8_hybrid", "_fp8", yields("fp8"), None, "3.0 to core 0.2"),
+    FlagRow("fp8_recipe", "_fp8_recipe", one_of(RECIPES), "delayed", "from core 0.11"),
+    FlagRow(
         "fp4_format fp4",
         "_fp4",
         one_of({"e2m1": "nvfp4", "none": UNSTATED}),
         None,
         "from core 0.14",
     ),
-    Row(
+    FlagRow(
         "recompute_granularity",
         "_recompute",
         one_of({"full": "full", "selective": "selective", "none": "none"}),
         None,
         "from 3.0",
     ),
-    Row("recompute_activations", "_recompute", yields("selective"), None, "from 3.0"),
-    Row("checkpoint_activations", "_recompute", yields("full"), None, "to 2.6"),
-    Row(
+    FlagRow("recompute_activations", "_recompute", yields("selective"), None, "from 3.0"),
+    FlagRow("checkpoint_activations", "_recompute", yields("full"), None, "to 2.6"),
+    FlagRow(
         "activations_checkpoint_method",
         "_recompute",
         one_of({"uniform": "full", "block": "full"}),
         None,
         "2.5 to 2.7",
     ),
-    Row("recompute_modules", "_recompute_modules", anything, None, "from core 0.12"),
-    Row("recompute_method", "_recompute_method", word, None, "from 3.0"),
-    Row(
+    FlagRow("recompute_modules", "_recompute_modules", anything, None, "from core 0.12"),
+    FlagRow("recompute_method", "_recompute_method", word, None, "from 3.0"),
+    FlagRow(
         "recompute_num_layers checkpoint_num_layers activations_checkpoint_num_layers",
         "_recompute_layers",
         whole,
     ),
-    Row("optimizer", "optimizer", word, "adam", "from 1.0"),
-    Row("use_precision_aware_optimizer", "_precise", flag, False, "from core 0.10"),
-    Row("exp_avg_dtype", "_moment", word, "fp32", "from core 0.10"),
-    Row("optimizer_cpu_offload cpu_optimizer", "_offload_optimizer", flag, False, "from core 0.11"),
-    Row("optimizer_offload_fraction", "_offload_fraction", number, 1.0, "from core 0.11"),
-    Row(
+    FlagRow("optimizer", "optimizer", word, "adam", "from 1.0"),
+    FlagRow("use_precision_aware_optimizer", "_precise", flag, False, "from core 0.10"),
+    FlagRow("exp_avg_dtype", "_moment", word, "fp32", "from core 0.10"),
+    FlagRow("optimizer_cpu_offload cpu_optimizer", "_offload_optimizer", flag, False, "from core 0.11"),
+    FlagRow("optimizer_offload_fraction", "_offload_fraction", number, 1.0, "from core 0.11"),
+    FlagRow(
         "cpu_offloading fine_grained_activation_offloading",
         "_offload_activations",
         flag,
         False,
         "from core 0.9",
     ),
-    Row("cpu_offloading_num_layers", "_offload_layers", whole, 0, "from core 0.9"),
-    Row("attention_backend", "_attention", one_of(KERNELS), "auto", "from core 0.9"),
-    Row(
+    FlagRow("cpu_offloading_num_layers", "_offload_layers", whole, 0, "from core 0.9"),
+    FlagRow("attention_backend", "_attention", one_of(KERNELS), "auto", "from core 0.9"),
+    FlagRow(
         "use_flash_attn use_flash_attn_v1 use_flash_attn_v2", "_attention", yields("flash"), None, "from 3.0"
     ),
-    Row("export_force_local_attention", "_attention", yields("unfused")),
-    Row("attn_impl", "_attention_word", word, None, "ms-swift"),
-    Row("grad_reduce_in_bf16", "gradient_bytes", yields(2), None, "from core 0.12"),
-    Row("accumulate_allreduce_grads_in_fp32", "gradient_bytes", yields(4), None, "from 2.2"),
-    Row(
+    FlagRow("export_force_local_attention", "_attention", yields("unfused")),
+    FlagRow("attn_impl", "_attention_word", word, None, "ms-swift"),
+    FlagRow("grad_reduce_in_bf16", "gradient_bytes", yields(2), None, "from core 0.12"),
+    FlagRow("accumulate_allreduce_grads_in_fp32", "gradient_bytes", yields(4), None, "from 2.2"),
+    FlagRow(
         "main_grads_dtype megatron_fsdp_main_grads_dtype",
         "gradient_bytes",
         one_of({"fp32": 4, "bf16": 2, "auto": UNSTATED}),
         4,
     ),
-    Row("overlap_grad_reduce", "overlap_gradients", flag, False, "from core 0.4"),
-    Row("overlap_param_gather", "overlap_parameters", flag, False, "from core 0.4"),
-    Row("tp_comm_overlap", "overlap_tensor", flag, False, "from core 0.5"),
-    Row("overlap_moe_expert_parallel_comm", "overlap_experts", flag, None, "from core 0.14"),
-    Row(
+    FlagRow("overlap_grad_reduce", "overlap_gradients", flag, False, "from core 0.4"),
+    FlagRow("overlap_param_gather", "overlap_parameters", flag, False, "from core 0.4"),
+    FlagRow("tp_comm_overlap", "overlap_tensor", flag, False, "from core 0.5"),
+    FlagRow("overlap_moe_expert_parallel_comm", "overlap_experts", flag, None, "from core 0.14"),
+    FlagRow(
         "moe_token_dispatcher_type", "dispatcher",
         one_of({"alltoall": "all-to-all", "flex": "deduplicated", "allgather": UNSTATED}), None, "from core 0.5",
     ),
-    Row("no_overlap_p2p_communication", "overlap_pipeline", yields(False), None, "from 3.0"),
-    Row("overlap_p2p_communication", "overlap_pipeline", flag, True, "from 3.0"),
-    Row("cross_entropy_loss_fusion", "fused_cross_entropy", flag, False, "from core 0.9"),
-    Row("enable_cuda_graph external_cuda_graph", "cuda_graphs", yields(True), False, "from core 0.7"),
-    Row(
+    FlagRow("no_overlap_p2p_communication", "overlap_pipeline", yields(False), None, "from 3.0"),
+    FlagRow("overlap_p2p_communication", "overlap_pipeline", flag, True, "from 3.0"),
+    FlagRow("cross_entropy_loss_fusion", "fused_cross_entropy", flag, False, "from core 0.9"),
+    FlagRow("enable_cuda_graph external_cuda_graph", "cuda_graphs", yields(True), False, "from core 0.7"),
+    FlagRow(
         "cuda_graph_impl",
         "cuda_graphs",
         one_of({"none": False, "local": True, "transformer_engine": True, "full_iteration": True}),
         "none",
         "from core 0.15",
     ),
-    Row("cuda_graph_scope cuda_graph_modules", "_graph_scopes", anything, None, "from core 0.14"),
-    Row("use_transformer_engine_op_fuser", "_op_fuser", flag, False, "from core 0.18"),
-    Row("use_tp_pp_dp_mapping", "_tp_pp_dp", flag, False, "from core 0.9"),
-    Row("tuner_type train_type", "_tuner", one_of({"full": "none", "lora": "lora"}), "full", "ms-swift"),
-    Row("lora_rank", "_rank", count, 8, "ms-swift"),
-    Row("target_modules", "_targets", listed, "all-linear", "ms-swift"),
+    FlagRow("cuda_graph_scope cuda_graph_modules", "_graph_scopes", anything, None, "from core 0.14"),
+    FlagRow("use_transformer_engine_op_fuser", "_op_fuser", flag, False, "from core 0.18"),
+    FlagRow("use_tp_pp_dp_mapping", "_tp_pp_dp", flag, False, "from core 0.9"),
+    FlagRow("tuner_type train_type", "_tuner", one_of({"full": "none", "lora": "lora"}), "full", "ms-swift"),
+    FlagRow("lora_rank", "_rank", count, 8, "ms-swift"),
+    FlagRow("target_modules", "_targets", listed, "all-linear", "ms-swift"),
 )
 MODEL_ROWS = (
-    Row("num_layers encoder_num_layers decoder_num_layers", "model.num_layers", count),
-    Row("hidden_size", "model.hidden_size", count),
-    Row("ffn_hidden_size", "model.ffn_hidden_size", count, "4 x hidden_size, 8/3 with --swiglu"),
-    Row("num_attention_heads", "model.num_heads", count),
-    Row("num_query_groups num_key_value_heads", "_groups", count, 1),
-    Row("group_query_attention", "_grouped", flag, False, "from core 0.3"),
-    Row("kv_channels", "model.head_dim", count, "hidden_size / num_attention_heads"),
-    Row("vocab_size padded_vocab_size", "model.vocab_size", count),
-    Row("make_vocab_size_divisible_by", "_padding", count, 128),
-    Row("num_experts num_moe_experts", "_experts", anything),
-    Row("moe_router_topk", "_topk", count, 2, "from core 0.5"),
-    Row("moe_ffn_hidden_size", "model.moe_ffn_hidden_size", count, "ffn_hidden_size", "from core 0.9"),
-    Row("moe_shared_expert_intermediate_size", "model.shared_expert_ffn", count, None, "from core 0.9"),
-    Row("moe_layer_freq", "_pattern", pattern, 1, "from core 0.9"),
-    Row(
+    FlagRow("num_layers encoder_num_layers decoder_num_layers", "model.num_layers", count),
+    FlagRow("hidden_size", "model.hidden_size", count),
+    FlagRow("ffn_hidden_size", "model.ffn_hidden_size", count, "4 x hidden_size, 8/3 with --swiglu"),
+    FlagRow("num_attention_heads", "model.num_heads", count),
+    FlagRow("num_query_groups num_key_value_heads", "_groups", count, 1),
+    FlagRow("group_query_attention", "_grouped", flag, False, "from core 0.3"),
+    FlagRow("kv_channels", "model.head_dim", count, "hidden_size / num_attention_heads"),
+    FlagRow("vocab_size padded_vocab_size", "model.vocab_size", count),
+    FlagRow("make_vocab_size_divisible_by", "_padding", count, 128),
+    FlagRow("num_experts num_moe_experts", "_experts", anything),
+    FlagRow("moe_router_topk", "_topk", count, 2, "from core 0.5"),
+    FlagRow("moe_ffn_hidden_size", "model.moe_ffn_hidden_size", count, "ffn_hidden_size", "from core 0.9"),
+    FlagRow("moe_shared_expert_intermediate_size", "model.shared_expert_ffn", count, None, "from core 0.9"),
+    FlagRow("moe_layer_freq", "_pattern", pattern, 1, "from core 0.9"),
+    FlagRow(
         "moe_expert_capacity_factor moe_train_capacity_factor",
         "model.expert_capacity",
         number,
         None,
         "from core 0.7",
     ),
-    Row("multi_latent_attention", "model.latent", flag, False, "from core 0.10"),
-    Row("q_lora_rank", "model.q_lora_rank", count),
-    Row("kv_lora_rank", "model.kv_lora_rank", count),
-    Row("qk_head_dim qk_nope_head_dim", "model.qk_head_dim", count),
-    Row("qk_pos_emb_head_dim qk_rope_head_dim", "model.qk_rope_head_dim", count),
-    Row("v_head_dim", "model.v_head_dim", count),
-    Row("mtp_num_layers", "model.mtp_layers", count),
-    Row("untie_embeddings_and_output_weights", "model.tied_embeddings", yields(False, True), True),
-    Row("swiglu", "_activation", yields("swiglu")),
-    Row("quick_geglu", "_activation", yields("quick_geglu")),
-    Row("activation_func_clamp_value", "_clamp", number),
-    Row("squared_relu", "_activation", yields("squared_relu (not gated)")),
-    Row("xielu", "_activation", yields("xielu (not gated)"), None, "swiss-ai fork"),
-    Row("openai_gelu", "_activation", yields("gelu (not gated)")),
-    Row("no_bias_swiglu_fusion", "_unfused_swiglu", flag),
-    Row(
+    FlagRow("multi_latent_attention", "model.latent", flag, False, "from core 0.10"),
+    FlagRow("q_lora_rank", "model.q_lora_rank", count),
+    FlagRow("kv_lora_rank", "model.kv_lora_rank", count),
+    FlagRow("qk_head_dim qk_nope_head_dim", "model.qk_head_dim", count),
+    FlagRow("qk_pos_emb_head_dim qk_rope_head_dim", "model.qk_rope_head_dim", count),
+    FlagRow("v_head_dim", "model.v_head_dim", count),
+    FlagRow("mtp_num_layers", "model.mtp_layers", count),
+    FlagRow("untie_embeddings_and_output_weights", "model.tied_embeddings", yields(False, True), True),
+    FlagRow("swiglu", "_activation", yields("swiglu")),
+    FlagRow("quick_geglu", "_activation", yields("quick_geglu")),
+    FlagRow("activation_func_clamp_value", "_clamp", number),
+    FlagRow("squared_relu", "_activation", yields("squared_relu (not gated)")),
+    FlagRow("xielu", "_activation", yields("xielu (not gated)"), None, "swiss-ai fork"),
+    FlagRow("openai_gelu", "_activation", yields("gelu (not gated)")),
+    FlagRow("no_bias_swiglu_fusion", "_unfused_swiglu", flag),
+    FlagRow(
         "normalization",
         "model.norm",
         one_of({"rmsnorm": "rmsnorm", "layernorm": "layernorm", "layernorm1p": "layernorm"}),
         "LayerNorm",
     ),
-    Row("qk_layernorm", "model.qk_norm", flag, False),
-    Row("embed_layernorm", "model.embedding_norm", flag, False),
-    Row("disable_bias_linear", "model.bias", yields(False, True), True),
-    Row("add_qkv_bias", "model.qkv_bias", flag, False),
-    Row("position_embedding_type", "_positions", word, "learned_absolute"),
-    Row("use_rotary_position_embeddings", "_positions", yields("rope"), None, "to core 0.8"),
-    Row("max_position_embeddings", "_max_positions", count),
-    Row("window_size", "model.window", window),
-    Row("window_attn_skip_freq", "_window_freq", pattern),
-    Row("softmax_type", "_softmax", word, "vanilla"),
-    Row("attention_dropout hidden_dropout", "_dropout", number, 0.1),
-    Row("model", "_name", word, None, "ms-swift"),
+    FlagRow("qk_layernorm", "model.qk_norm", flag, False),
+    FlagRow("embed_layernorm", "model.embedding_norm", flag, False),
+    FlagRow("disable_bias_linear", "model.bias", yields(False, True), True),
+    FlagRow("add_qkv_bias", "model.qkv_bias", flag, False),
+    FlagRow("position_embedding_type", "_positions", word, "learned_absolute"),
+    FlagRow("use_rotary_position_embeddings", "_positions", yields("rope"), None, "to core 0.8"),
+    FlagRow("max_position_embeddings", "_max_positions", count),
+    FlagRow("window_size", "model.window", window),
+    FlagRow("window_attn_skip_freq", "_window_freq", pattern),
+    FlagRow("softmax_type", "_softmax", word, "vanilla"),
+    FlagRow("attention_dropout hidden_dropout", "_dropout", number, 0.1),
+    FlagRow("model", "_name", word, None, "ms-swift"),
 )
 SPEC_ROWS = (
-    Row(
+    FlagRow(
         "hybrid_layer_pattern hybrid_override_pattern is_hybrid_model",
         "_hybrid",
         anything,
@@ -286,7 +286,7 @@ SPEC_ROWS = (
 )
 
 
-def rules(reading: Reading) -> None:
+def rules(reading: LaunchReading) -> None:
     """What several flags of Megatron amount to."""
     shape(reading)
     chunks(reading)
@@ -309,7 +309,7 @@ def rules(reading: Reading) -> None:
         _swift(reading)
 
 
-def _swift(reading: Reading) -> None:
+def _swift(reading: LaunchReading) -> None:
     reading.version = "ms-swift"
     reading.model_name = reading.one("_name") or reading.model_name
     reading.defaults |= {
@@ -326,13 +326,13 @@ def _swift(reading: Reading) -> None:
         )
 
 
-def adapter(reading: Reading) -> None:
+def adapter(reading: LaunchReading) -> None:
     """Low-rank adapters of ms-swift."""
     if reading.one("_tuner") == "lora":
         common.adapter(reading, "lora", 8, "all")
 
 
-def shape(reading: Reading) -> None:
+def shape(reading: LaunchReading) -> None:
     """The model's shape from flags that only mean something together."""
     experts = reading.one("_experts")
     if isinstance(experts, str) and len(experts.split()) > 1:
@@ -383,7 +383,7 @@ def shape(reading: Reading) -> None:
         reading.say("model.kind", "hybrid", "hybrid pattern")
 
 
-def chunks(reading: Reading) -> None:
+def chunks(reading: LaunchReading) -> None:
     """Model chunks on a pipeline rank, from the layers of one or from a layout."""
     pipeline, layers = reading.one("pipeline_parallel"), reading.one("model.num_layers")
     each, layout = reading.one("_chunk_layers"), reading.one("_layout")
@@ -403,7 +403,7 @@ def chunks(reading: Reading) -> None:
             reading.put("virtual_stages", layout // pipeline, derived=True)
 
 
-def sharding(reading: Reading) -> None:
+def sharding(reading: LaunchReading) -> None:
     """ZeRO stage and FSDP."""
     strategy = reading.one("_sharding")
     if reading.one("_fsdp"):
@@ -424,7 +424,7 @@ def sharding(reading: Reading) -> None:
             reading.unpriced.append("--num-distributed-optimizer-instances")
 
 
-def precision(reading: Reading) -> None:
+def precision(reading: LaunchReading) -> None:
     """fp8 and fp4 over 16-bit weights, and how narrow the optimizer's states are."""
     narrow = reading.one("_fp4") or reading.one("_fp8")
     if narrow == "fp8" and reading.one("_fp8_recipe") == "mxfp8":
@@ -434,7 +434,7 @@ def precision(reading: Reading) -> None:
         reading.put("fused_experts", True)
 
 
-def graphs(reading: Reading) -> None:
+def graphs(reading: LaunchReading) -> None:
     """Modules that CUDA graphs hold, where a scope names some that can be captured alone."""
     scopes = _words(reading.one("_graph_scopes"))
     if reading.one("cuda_graphs") and of_scopes(scopes):
@@ -444,7 +444,7 @@ def graphs(reading: Reading) -> None:
         reading.note(f"cuda_graph_scope: {', '.join(foreign)} is not modelled")
 
 
-def context(reading: Reading) -> None:
+def context(reading: LaunchReading) -> None:
     """What context ranks exchange, where all layers do it alike and in one way."""
     raw = reading.one("_cp_comm")
     named = set(re.findall(r"[\w+]+", " ".join(map(str, raw if isinstance(raw, list) else [raw or ""]))))
@@ -455,7 +455,7 @@ def context(reading: Reading) -> None:
         reading.unpriced.append(f"--cp-comm-type {' '.join(sorted(named))}")
 
 
-def states(reading: Reading) -> None:
+def states(reading: LaunchReading) -> None:
     """How narrow the optimizer's states are."""
     if reading.one("_precise") and str(reading.one("optimizer", "adam")).lower() == "adam":
         narrow = str(reading.one("_moment", "fp32")).lower() in ("bf16", "fp16", "bfloat16")
@@ -483,7 +483,7 @@ def _words(named: object) -> list[str]:
     return list(dict.fromkeys(re.findall(r"\w+", " ".join(map(str, texts)))))
 
 
-def recompute(reading: Reading) -> None:
+def recompute(reading: LaunchReading) -> None:
     """What is computed again in the backward pass."""
     how = reading.one("_recompute")
     if how == "full" and reading.one("_recompute_method") == "block" and reading.one("_recompute_layers") == 0:

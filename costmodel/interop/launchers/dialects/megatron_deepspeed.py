@@ -9,37 +9,37 @@ from costmodel.description.mixtures import expert_layout
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import megatron, said_megatron
 from costmodel.interop.launchers.settle import schedule_of
-from costmodel.interop.launchers.table import Row, words
+from costmodel.interop.launchers.table import FlagRow, words
 from costmodel.interop.launchers.values import anything, count, degree, flag, number, whole, word, yields
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import Reading
+    from costmodel.interop.launchers.table import LaunchReading
 
 OWN = (
-    Row("zero_stage", "zero_stage", whole, 0),
-    Row("ds_sequence_parallel_size", "ulysses_parallel", count, 1),
-    Row("moe_expert_parallel_size", "expert_parallel", degree, 1),
-    Row("topk", "_topk", count, 1),
-    Row("expert_interval", "_interval", count, 2),
-    Row("deepspeed", "_deepspeed", anything),
-    Row("deepspeed_config", "_config_file", word),
-    Row("deepspeed_activation_checkpointing", "_deepspeed_recompute", flag),
-    Row("no_pipeline_parallel", "_no_pipeline", flag, False),
-    Row("checkpoint_in_cpu", "_offload_activations", flag, False),
-    Row("cpu_optimizer", "_offload_optimizer", flag, False),
-    Row(
+    FlagRow("zero_stage", "zero_stage", whole, 0),
+    FlagRow("ds_sequence_parallel_size", "ulysses_parallel", count, 1),
+    FlagRow("moe_expert_parallel_size", "expert_parallel", degree, 1),
+    FlagRow("topk", "_topk", count, 1),
+    FlagRow("expert_interval", "_interval", count, 2),
+    FlagRow("deepspeed", "_deepspeed", anything),
+    FlagRow("deepspeed_config", "_config_file", word),
+    FlagRow("deepspeed_activation_checkpointing", "_deepspeed_recompute", flag),
+    FlagRow("no_pipeline_parallel", "_no_pipeline", flag, False),
+    FlagRow("checkpoint_in_cpu", "_offload_activations", flag, False),
+    FlagRow("cpu_optimizer", "_offload_optimizer", flag, False),
+    FlagRow(
         "enable_zbh1_pipeline enable_zbh1_exact_semantics",
         "schedule",
         yields("zero-bubble"),
         None,
         "from 2024",
     ),
-    Row("disable_moe_token_dropping", "_dropless", flag, False),
-    Row("moe_train_capacity_factor", "_capacity", number, 1.0),
+    FlagRow("disable_moe_token_dropping", "_dropless", flag, False),
+    FlagRow("moe_train_capacity_factor", "_capacity", number, 1.0),
 )
 
 
-def rules(reading: Reading) -> None:
+def rules(reading: LaunchReading) -> None:
     """Megatron's rules, and DeepSpeed's JSON beside the arguments."""
     megatron.shape(reading)
     _interval(reading)
@@ -57,7 +57,7 @@ def rules(reading: Reading) -> None:
     _configuration(reading)
 
 
-def _interval(reading: Reading) -> None:
+def _interval(reading: LaunchReading) -> None:
     """One layer in so many has experts (microsoft/Megatron-DeepSpeed megatron/model/transformer.py, ``ParallelTransformer``)."""
     layers, interval = reading.one("model.num_layers"), reading.one("_interval", 2)
     if reading.has("model.num_experts") and layers and interval:
@@ -65,7 +65,7 @@ def _interval(reading: Reading) -> None:
             reading.say(f"model.{field}", value, f"expert_interval {interval}")
 
 
-def _configuration(reading: Reading) -> None:
+def _configuration(reading: LaunchReading) -> None:
     """DeepSpeed's JSON, which a script often writes itself: its name is a variable then."""
     flag = next((shown for shown in reading.unresolved if shown.lstrip("-").replace("-", "_") == "deepspeed_config"), None)
     if flag is not None:

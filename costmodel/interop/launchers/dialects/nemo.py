@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import megatron, said_megatron
 from costmodel.interop.launchers.settle import schedule_of
-from costmodel.interop.launchers.table import Dialect, Row, words
+from costmodel.interop.launchers.table import Dialect, FlagRow, words
 from costmodel.interop.launchers.values import (
     DTYPES,
     UNSTATED,
@@ -25,7 +25,7 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import Reading
+    from costmodel.interop.launchers.table import LaunchReading
 
 SOURCE = (
     "NVIDIA/NeMo-Framework-Launcher launcher_scripts/conf/training@26e42fa91d; NVIDIA/NeMo 2.x strategies"
@@ -52,7 +52,7 @@ def under(prefixes: str, names: Iterable[str]) -> frozenset[str]:
     return frozenset(f"{prefix}.{name}" for prefix in prefixes.split() for name in names)
 
 
-def moved(prefixes: str, rows: Iterable[Row], without: frozenset[str] = frozenset()) -> tuple[Row, ...]:
+def moved(prefixes: str, rows: Iterable[FlagRow], without: frozenset[str] = frozenset()) -> tuple[FlagRow, ...]:
     """Rows of Megatron with their flags in sections."""
     return tuple(
         row._replace(
@@ -77,38 +77,38 @@ OTHERWISE = words(
 SHARED = moved("model", megatron.MEGATRON.rows, OTHERWISE)
 ROWS = (
     *(row for row in SHARED if "_recompute" not in row.field),
-    Row("trainer.num_nodes", "_nodes", count, 1),
-    Row("trainer.devices", "_per_node", degree, 1),
-    Row("trainer.precision model.precision trainer.plugins.precision", "_wide", one_of(DTYPES), "bf16"),
-    Row("model.micro_batch_size", "micro_batch", count),
-    Row("model.global_batch_size", "global_batch", count),
-    Row("model.data.seq_length model.seq_length model.encoder_seq_length", "seq_len", count),
-    Row("model.fp8", "_fp8", yields("fp8"), False),
-    Row("model.fp8_params", "_fp8_params", flag, False),
-    Row(
+    FlagRow("trainer.num_nodes", "_nodes", count, 1),
+    FlagRow("trainer.devices", "_per_node", degree, 1),
+    FlagRow("trainer.precision model.precision trainer.plugins.precision", "_wide", one_of(DTYPES), "bf16"),
+    FlagRow("model.micro_batch_size", "micro_batch", count),
+    FlagRow("model.global_batch_size", "global_batch", count),
+    FlagRow("model.data.seq_length model.seq_length model.encoder_seq_length", "seq_len", count),
+    FlagRow("model.fp8", "_fp8", yields("fp8"), False),
+    FlagRow("model.fp8_params", "_fp8_params", flag, False),
+    FlagRow(
         _checkpoint("granularity"), "_recompute", one_of({"full": "full", "selective": "selective"}, null="none")
     ),
-    Row(_checkpoint("method"), "_recompute_method", word),
-    Row(_checkpoint("num_layers"), "_recompute_layers", whole),
-    Row("model.optim.name", "optimizer", word, "fused_adam"),
-    Row("model.fsdp", "_torch_fsdp", flag, False),
-    Row("model.fsdp_sharding_strategy", "_strategy", word, "full"),
-    Row("model.use_flash_attention", "_attention", yields("flash"), False),
-    Row("model.optim.overlap_grad_sync", "overlap_gradients", flag, False),
-    Row("model.optim.overlap_param_sync", "overlap_parameters", flag, False),
-    Row("model.ub_tp_comm_overlap", "overlap_tensor", flag, False),
-    Row("model.overlap_p2p_comm", "overlap_pipeline", flag, False),
-    Row("model.cpu_offloading_num_layers", "_offload_layers", whole),
-    Row("model.activation", "_activation", one_of(ACTIVATIONS), "gelu"),
-    Row("model.share_embeddings_and_output_weights", "model.tied_embeddings", flag, True),
-    Row("model.bias", "model.bias", flag, True),
-    Row("model.qkv_bias", "model.qkv_bias", flag),
-    Row("model.override_vocab_size", "model.vocab_size", count),
-    Row("model.hidden_dropout model.ffn_dropout model.attention_dropout", "_dropout", number, 0.1),
-    Row("model.peft.peft_scheme peft.peft_scheme", "_peft", word),
-    Row("model.peft.lora_tuning.adapter_dim", "_rank", count, 32),
-    Row("model.peft.lora_tuning.target_modules", "_targets", listed),
-    Row("model.restore_from_path restore_from_path", "_restored", word),
+    FlagRow(_checkpoint("method"), "_recompute_method", word),
+    FlagRow(_checkpoint("num_layers"), "_recompute_layers", whole),
+    FlagRow("model.optim.name", "optimizer", word, "fused_adam"),
+    FlagRow("model.fsdp", "_torch_fsdp", flag, False),
+    FlagRow("model.fsdp_sharding_strategy", "_strategy", word, "full"),
+    FlagRow("model.use_flash_attention", "_attention", yields("flash"), False),
+    FlagRow("model.optim.overlap_grad_sync", "overlap_gradients", flag, False),
+    FlagRow("model.optim.overlap_param_sync", "overlap_parameters", flag, False),
+    FlagRow("model.ub_tp_comm_overlap", "overlap_tensor", flag, False),
+    FlagRow("model.overlap_p2p_comm", "overlap_pipeline", flag, False),
+    FlagRow("model.cpu_offloading_num_layers", "_offload_layers", whole),
+    FlagRow("model.activation", "_activation", one_of(ACTIVATIONS), "gelu"),
+    FlagRow("model.share_embeddings_and_output_weights", "model.tied_embeddings", flag, True),
+    FlagRow("model.bias", "model.bias", flag, True),
+    FlagRow("model.qkv_bias", "model.qkv_bias", flag),
+    FlagRow("model.override_vocab_size", "model.vocab_size", count),
+    FlagRow("model.hidden_dropout model.ffn_dropout model.attention_dropout", "_dropout", number, 0.1),
+    FlagRow("model.peft.peft_scheme peft.peft_scheme", "_peft", word),
+    FlagRow("model.peft.lora_tuning.adapter_dim", "_rank", count, 32),
+    FlagRow("model.peft.lora_tuning.target_modules", "_targets", listed),
+    FlagRow("model.restore_from_path restore_from_path", "_restored", word),
 )
 NAMES = megatron.MEGATRON.irrelevant | words(
     """
@@ -155,23 +155,23 @@ NEMO2 = (
         ],
     ),
     *moved("model.config", megatron.MEGATRON.rows, OTHERWISE),
-    Row("data.micro_batch_size", "micro_batch", count),
-    Row("data.global_batch_size", "global_batch", count),
-    Row("data.seq_length model.config.seq_length", "seq_len", count),
-    Row("factory recipe", "_recipe", word),
-    Row(
+    FlagRow("data.micro_batch_size", "micro_batch", count),
+    FlagRow("data.global_batch_size", "global_batch", count),
+    FlagRow("data.seq_length model.config.seq_length", "seq_len", count),
+    FlagRow("factory recipe", "_recipe", word),
+    FlagRow(
         "trainer.strategy.ddp.use_distributed_optimizer optim.config.use_distributed_optimizer",
         "_distributed",
         yields(1, 0),
     ),
-    Row("optim.config.optimizer", "optimizer", word),
-    Row("trainer.strategy.ddp.overlap_grad_reduce", "overlap_gradients", flag),
-    Row("trainer.strategy.ddp.overlap_param_gather", "overlap_parameters", flag),
-    Row("trainer.strategy.ddp.grad_reduce_in_fp32", "gradient_bytes", yields(4, 2)),
+    FlagRow("optim.config.optimizer", "optimizer", word),
+    FlagRow("trainer.strategy.ddp.overlap_grad_reduce", "overlap_gradients", flag),
+    FlagRow("trainer.strategy.ddp.overlap_param_gather", "overlap_parameters", flag),
+    FlagRow("trainer.strategy.ddp.grad_reduce_in_fp32", "gradient_bytes", yields(4, 2)),
 )
 
 
-def rules(reading: Reading) -> None:
+def rules(reading: LaunchReading) -> None:
     """What NeMo's keys amount to."""
     name = str(reading.one("optimizer", ""))
     if name in ("mcore_distributed_optim", "distributed_fused_adam") or reading.one("_distributed"):
@@ -187,7 +187,7 @@ def rules(reading: Reading) -> None:
         _recipe(reading, recipe)
 
 
-def _shared(reading: Reading) -> None:
+def _shared(reading: LaunchReading) -> None:
     megatron.shape(reading)
     megatron.chunks(reading)
     megatron.sharding(reading)
@@ -209,7 +209,7 @@ def _shared(reading: Reading) -> None:
         reading.put("rank_order", ["tensor", "context", "pipeline", "data"])
 
 
-def _recipe(reading: Reading, recipe: str) -> None:
+def _recipe(reading: LaunchReading, recipe: str) -> None:
     """The model and the precision that a recipe's name says."""
     parts = re.split(r"_(?:pretrain|sft|peft|finetune|lora|dora|qat|perf|distill)(?:_|$)", recipe, maxsplit=1)
     reading.model_name = re.sub(r"_config$", "", parts[0])
@@ -270,61 +270,61 @@ def mixed(raw: object) -> object:
 
 BRIDGE_ROWS = (
     *SHARED,
-    Row("recipe", "_recipe", word),
-    Row("train.micro_batch_size", "micro_batch", count),
-    Row("hf_path hf_model_path", "_hf", word),
-    Row("train.global_batch_size", "global_batch", count),
-    Row("model.seq_length dataset.seq_length dataset.sequence_length", "seq_len", count),
-    Row("mixed_precision mixed_precision.name", "_precision", mixed),
-    Row("optimizer.optimizer", "optimizer", word),
-    Row("model.fp8", "_fp8", one_of(megatron.FORMATS)),
-    Row("model.bf16", "_wide", yields("bf16")),
-    Row("model.fp16", "_wide", yields("fp16")),
-    Row("mixed_precision.bf16", "_wide", yields("bf16")),
-    Row("mixed_precision.fp16", "_wide", yields("fp16")),
-    Row("mixed_precision.fp8", "_fp8", one_of(megatron.FORMATS)),
-    Row("mixed_precision.fp8_recipe", "_fp8_recipe", one_of(megatron.RECIPES)),
-    Row("dist.use_megatron_fsdp ddp.use_megatron_fsdp", "_fsdp", flag, False),
-    Row("dist.use_torch_fsdp2", "_fsdp2", flag, False),
-    Row(
+    FlagRow("recipe", "_recipe", word),
+    FlagRow("train.micro_batch_size", "micro_batch", count),
+    FlagRow("hf_path hf_model_path", "_hf", word),
+    FlagRow("train.global_batch_size", "global_batch", count),
+    FlagRow("model.seq_length dataset.seq_length dataset.sequence_length", "seq_len", count),
+    FlagRow("mixed_precision mixed_precision.name", "_precision", mixed),
+    FlagRow("optimizer.optimizer", "optimizer", word),
+    FlagRow("model.fp8", "_fp8", one_of(megatron.FORMATS)),
+    FlagRow("model.bf16", "_wide", yields("bf16")),
+    FlagRow("model.fp16", "_wide", yields("fp16")),
+    FlagRow("mixed_precision.bf16", "_wide", yields("bf16")),
+    FlagRow("mixed_precision.fp16", "_wide", yields("fp16")),
+    FlagRow("mixed_precision.fp8", "_fp8", one_of(megatron.FORMATS)),
+    FlagRow("mixed_precision.fp8_recipe", "_fp8_recipe", one_of(megatron.RECIPES)),
+    FlagRow("dist.use_megatron_fsdp ddp.use_megatron_fsdp", "_fsdp", flag, False),
+    FlagRow("dist.use_torch_fsdp2", "_fsdp2", flag, False),
+    FlagRow(
         "ddp.data_parallel_sharding_strategy",
         "_sharding",
         one_of({k: k for k in megatron.SHARDING}),
         "no_shard",
     ),
-    Row("ddp.use_distributed_optimizer optimizer.use_distributed_optimizer", "_distributed", yields(1, 0)),
-    Row("ddp.overlap_grad_reduce comm_overlap.overlap_grad_reduce", "overlap_gradients", flag),
-    Row("ddp.overlap_param_gather comm_overlap.overlap_param_gather", "overlap_parameters", flag),
-    Row("comm_overlap.tp_comm_overlap", "overlap_tensor", flag),
-    Row("ddp.grad_reduce_in_fp32 mixed_precision.grad_reduce_in_fp32", "gradient_bytes", yields(4, 2)),
-    Row("optimizer.use_precision_aware_optimizer", "_precise", flag),
-    Row("optimizer.optimizer_cpu_offload", "_offload_optimizer", flag),
-    Row("optimizer.optimizer_offload_fraction", "_offload_fraction", number),
-    Row("optimizer.exp_avg_dtype", "_moment", word),
-    Row("model.vocab_size", "model.vocab_size", count),
-    Row("model.cross_entropy_loss_fusion", "fused_cross_entropy", flag),
-    Row("peft.dim", "_rank", count),
-    Row("peft.target_modules", "_targets", listed),
-    Row("peft_scheme peft", "_peft", word),
-    Row("gpus num_gpus ng", "_gpus", count),
-    Row("compute_dtype", "_precision", mixed),
-    Row("max_steps", "_steps", count),
-    Row("nodes", "_nodes", count),
-    Row("gpus_per_node gpus-per-node", "_per_node", count),
-    Row("model_name model_recipe_name m", "_name", word),
-    Row("tp", "tensor_parallel", count),
-    Row("pp", "pipeline_parallel", count),
-    Row("cp", "context_parallel", count),
-    Row("ep", "expert_parallel", count),
-    Row("etp", "expert_tensor_parallel", count),
-    Row("vp", "virtual_stages", count),
-    Row("mb", "micro_batch", count),
-    Row("gb", "global_batch", count),
+    FlagRow("ddp.use_distributed_optimizer optimizer.use_distributed_optimizer", "_distributed", yields(1, 0)),
+    FlagRow("ddp.overlap_grad_reduce comm_overlap.overlap_grad_reduce", "overlap_gradients", flag),
+    FlagRow("ddp.overlap_param_gather comm_overlap.overlap_param_gather", "overlap_parameters", flag),
+    FlagRow("comm_overlap.tp_comm_overlap", "overlap_tensor", flag),
+    FlagRow("ddp.grad_reduce_in_fp32 mixed_precision.grad_reduce_in_fp32", "gradient_bytes", yields(4, 2)),
+    FlagRow("optimizer.use_precision_aware_optimizer", "_precise", flag),
+    FlagRow("optimizer.optimizer_cpu_offload", "_offload_optimizer", flag),
+    FlagRow("optimizer.optimizer_offload_fraction", "_offload_fraction", number),
+    FlagRow("optimizer.exp_avg_dtype", "_moment", word),
+    FlagRow("model.vocab_size", "model.vocab_size", count),
+    FlagRow("model.cross_entropy_loss_fusion", "fused_cross_entropy", flag),
+    FlagRow("peft.dim", "_rank", count),
+    FlagRow("peft.target_modules", "_targets", listed),
+    FlagRow("peft_scheme peft", "_peft", word),
+    FlagRow("gpus num_gpus ng", "_gpus", count),
+    FlagRow("compute_dtype", "_precision", mixed),
+    FlagRow("max_steps", "_steps", count),
+    FlagRow("nodes", "_nodes", count),
+    FlagRow("gpus_per_node gpus-per-node", "_per_node", count),
+    FlagRow("model_name model_recipe_name m", "_name", word),
+    FlagRow("tp", "tensor_parallel", count),
+    FlagRow("pp", "pipeline_parallel", count),
+    FlagRow("cp", "context_parallel", count),
+    FlagRow("ep", "expert_parallel", count),
+    FlagRow("etp", "expert_tensor_parallel", count),
+    FlagRow("vp", "virtual_stages", count),
+    FlagRow("mb", "micro_batch", count),
+    FlagRow("gb", "global_batch", count),
 )
 TAKEN = {spelling for row in BRIDGE_ROWS[len(SHARED) :] for spelling in row.flags.split()}
 
 
-def bridge_rules(reading: Reading) -> None:
+def bridge_rules(reading: LaunchReading) -> None:
     """What Megatron-Bridge's overrides amount to; the named recipe rules the rest."""
     reading.put("dtype", reading.one("_precision"))
     if reading.one("_fsdp") is False and not reading.one("_fsdp2"):

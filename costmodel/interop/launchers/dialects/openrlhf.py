@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
 from costmodel.interop.launchers.values import (
     DTYPES,
     attention,
@@ -21,43 +21,43 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import Reading
+    from costmodel.interop.launchers.table import LaunchReading
 
 SOURCE = "OpenRLHF/OpenRLHF openrlhf/cli/train_{sft,dpo,rm,ppo_ray}.py@3c3be623 (dotted) and @76351db1 (plain)"
 ROWS = (
-    Row("train_batch_size train.batch_size", "global_batch", count, 128),
-    Row("micro_train_batch_size train.micro_batch_size", "micro_batch", count, "8; 1 of a reward model and under PPO"),
-    Row("max_len data.max_len", "seq_len", count, "2048; 512 of pairs"),
-    Row("prompt_max_len", "_prompt", count, 1024),
-    Row("generate_max_len rollout.max_new_tokens", "_completion", count, 1024),
-    Row(
+    FlagRow("train_batch_size train.batch_size", "global_batch", count, 128),
+    FlagRow("micro_train_batch_size train.micro_batch_size", "micro_batch", count, "8; 1 of a reward model and under PPO"),
+    FlagRow("max_len data.max_len", "seq_len", count, "2048; 512 of pairs"),
+    FlagRow("prompt_max_len", "_prompt", count, 1024),
+    FlagRow("generate_max_len rollout.max_new_tokens", "_completion", count, 1024),
+    FlagRow(
         "gradient_checkpointing model.gradient_checkpointing_enable actor.gradient_checkpointing_enable",
         "recompute",
         yields("full", "none"),
         False,
     ),
-    Row("zero_stage ds.zero_stage", "zero_stage", whole, 2),
-    Row("param_dtype ds.param_dtype", "_wide", one_of(DTYPES), "bf16"),
-    Row("bf16", "_wide", yields("bf16"), False, "to 0.8"),
-    Row("adam_offload ds.adam_offload", "_offload_optimizer", flag, False),
-    Row("attn_implementation ds.attn_implementation", "attention", attention, "flash_attention_2"),
-    Row("flash_attn", "attention", yields("flash"), False, "to 0.8"),
-    Row("use_liger_kernel ds.use_liger_kernel", "fused_cross_entropy", flag, False),
-    Row("overlap_comm ds.overlap_comm", "overlap_gradients", flag, False),
-    Row("ring_attn_size ds.ring_attn_size", "context_parallel", count, 1),
-    Row("ds_tensor_parallel_size ds.tensor_parallel_size", "tensor_parallel", count, 1),
-    Row("load_in_4bit ds.load_in_4bit", "_four_bit", flag, False),
-    Row("lora_rank ds.lora.rank", "_rank", whole, 0),
-    Row("target_modules ds.lora.target_modules", "_targets", listed, "all-linear"),
-    Row("optim actor.optim", "optimizer", word, "adam"),
-    Row("optimizer", "optimizer", word, None, "forks"),
-    Row("grad_accum_dtype ds.grad_accum_dtype", "gradient_bytes", one_of({"fp32": 4, "bf16": 2, "fp16": 2})),
-    Row("zpg ds.zpg", "_zpg", number, 1),
-    Row("pretrain model.model_name_or_path actor.model_name_or_path", "_name", word),
-    Row("actor_num_nodes actor.num_nodes", "_actor_nodes", count, 1),
-    Row("actor_num_gpus_per_node actor.num_gpus_per_node", "_actor_gpus", count, 8),
-    Row("chosen_key data.chosen_key", "_chosen", word),
-    Row("beta model.beta", "_beta", number),
+    FlagRow("zero_stage ds.zero_stage", "zero_stage", whole, 2),
+    FlagRow("param_dtype ds.param_dtype", "_wide", one_of(DTYPES), "bf16"),
+    FlagRow("bf16", "_wide", yields("bf16"), False, "to 0.8"),
+    FlagRow("adam_offload ds.adam_offload", "_offload_optimizer", flag, False),
+    FlagRow("attn_implementation ds.attn_implementation", "attention", attention, "flash_attention_2"),
+    FlagRow("flash_attn", "attention", yields("flash"), False, "to 0.8"),
+    FlagRow("use_liger_kernel ds.use_liger_kernel", "fused_cross_entropy", flag, False),
+    FlagRow("overlap_comm ds.overlap_comm", "overlap_gradients", flag, False),
+    FlagRow("ring_attn_size ds.ring_attn_size", "context_parallel", count, 1),
+    FlagRow("ds_tensor_parallel_size ds.tensor_parallel_size", "tensor_parallel", count, 1),
+    FlagRow("load_in_4bit ds.load_in_4bit", "_four_bit", flag, False),
+    FlagRow("lora_rank ds.lora.rank", "_rank", whole, 0),
+    FlagRow("target_modules ds.lora.target_modules", "_targets", listed, "all-linear"),
+    FlagRow("optim actor.optim", "optimizer", word, "adam"),
+    FlagRow("optimizer", "optimizer", word, None, "forks"),
+    FlagRow("grad_accum_dtype ds.grad_accum_dtype", "gradient_bytes", one_of({"fp32": 4, "bf16": 2, "fp16": 2})),
+    FlagRow("zpg ds.zpg", "_zpg", number, 1),
+    FlagRow("pretrain model.model_name_or_path actor.model_name_or_path", "_name", word),
+    FlagRow("actor_num_nodes actor.num_nodes", "_actor_nodes", count, 1),
+    FlagRow("actor_num_gpus_per_node actor.num_gpus_per_node", "_actor_gpus", count, 8),
+    FlagRow("chosen_key data.chosen_key", "_chosen", word),
+    FlagRow("beta model.beta", "_beta", number),
 )
 DEFAULTS = {
     **UNSPLIT, "ulysses_parallel": 1, "zero_stage": 2, "dtype": "bf16", "recompute": "none", "offload": [],
@@ -65,7 +65,7 @@ DEFAULTS = {
 }  # fmt: skip
 
 
-def rules(reading: Reading) -> None:
+def rules(reading: LaunchReading) -> None:
     """What OpenRLHF's flags amount to, and what its trainers take where a flag isn't given."""
     common.dtype(reading)
     common.offload(reading)

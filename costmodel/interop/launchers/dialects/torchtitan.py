@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
 from costmodel.interop.launchers.values import (
     DTYPES,
     UNSTATED,
@@ -22,7 +22,7 @@ from costmodel.interop.launchers.values import (
 )
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import Reading
+    from costmodel.interop.launchers.table import LaunchReading
 
 SOURCE = "pytorch/torchtitan job_config.py@8228c0845 (2025-10), config_manager.py of 2024, config/configs.py@b5bcd76c66"
 SCHEDULES = {
@@ -78,74 +78,74 @@ def spelled(name: str) -> str:
 
 
 ROWS = (
-    Row(spelled("tensor_parallel_degree"), "tensor_parallel", count, 1),
-    Row(spelled("pipeline_parallel_degree"), "pipeline_parallel", count, 1),
-    Row(spelled("context_parallel_degree"), "context_parallel", count, 1, "from 2024-10"),
-    Row(spelled("expert_parallel_degree"), "expert_parallel", count, 1, "from 2025-07"),
-    Row(spelled("expert_tensor_parallel_degree"), "expert_tensor_parallel", count, 1, "2025-09 to 2025-12"),
-    Row(
+    FlagRow(spelled("tensor_parallel_degree"), "tensor_parallel", count, 1),
+    FlagRow(spelled("pipeline_parallel_degree"), "pipeline_parallel", count, 1),
+    FlagRow(spelled("context_parallel_degree"), "context_parallel", count, 1, "from 2024-10"),
+    FlagRow(spelled("expert_parallel_degree"), "expert_parallel", count, 1, "from 2025-07"),
+    FlagRow(spelled("expert_tensor_parallel_degree"), "expert_tensor_parallel", count, 1, "2025-09 to 2025-12"),
+    FlagRow(
         spelled("data_parallel_shard_degree") + " training.data_parallel_degree",
         "fsdp.shard_degree",
         rest,
         -1,
     ),
-    Row(spelled("data_parallel_replicate_degree"), "fsdp.replicate_degree", rest, 1, "from 2024-10"),
-    Row(
+    FlagRow(spelled("data_parallel_replicate_degree"), "fsdp.replicate_degree", rest, 1, "from 2024-10"),
+    FlagRow(
         spelled("fsdp_reshard_after_forward"),
         "fsdp.reshard_after_forward",
         one_of({"default": UNSTATED, "always": True, "never": False}),
         "default",
         "from 2025-02",
     ),
-    Row(spelled("pipeline_parallel_schedule"), "_schedule", one_of(SCHEDULES), "1F1B"),
-    Row(spelled("pipeline_parallel_microbatch_size"), "_pipeline_micro_batch", count, 1, "from 2025-04"),
-    Row(
+    FlagRow(spelled("pipeline_parallel_schedule"), "_schedule", one_of(SCHEDULES), "1F1B"),
+    FlagRow(spelled("pipeline_parallel_microbatch_size"), "_pipeline_micro_batch", count, 1, "from 2025-04"),
+    FlagRow(
         spelled("pipeline_parallel_microbatches") + " parallelism.num_pp_microbatches",
         "_pipeline_micro_batches",
         count,
     ),
-    Row(spelled("pipeline_parallel_layers_per_stage"), "_stage_layers", count),
-    Row(
+    FlagRow(spelled("pipeline_parallel_layers_per_stage"), "_stage_layers", count),
+    FlagRow(
         spelled("enable_async_tensor_parallel") + " compile.enable_async_tensor_parallel",
         "overlap_tensor",
         flag,
         False,
     ),
-    Row("parallelism.enable_sequence_parallel", "sequence_parallel", flag, True, "from 2026"),
-    Row("training.batch_size training.local_batch_size", "_local_batch", count, 8),
-    Row(
+    FlagRow("parallelism.enable_sequence_parallel", "sequence_parallel", flag, True, "from 2026"),
+    FlagRow("training.batch_size training.local_batch_size", "_local_batch", count, 8),
+    FlagRow(
         "training.global_batch_size",
         "global_batch",
         lambda raw: UNSTATED if raw in (-1, "-1") else count(raw),
         -1,
         "from 2025-05",
     ),
-    Row("training.num_tokens_per_microbatch_per_dp_rank", "_tokens", count, 16384, "from 2026"),
-    Row(
+    FlagRow("training.num_tokens_per_microbatch_per_dp_rank", "_tokens", count, 16384, "from 2026"),
+    FlagRow(
         "training.num_tokens_per_train_step",
         "_step_tokens",
         lambda raw: UNSTATED if raw in (-1, "-1") else count(raw),
         -1,
         "from 2026",
     ),
-    Row("training.seq_len training.max_context_length", "seq_len", count, 2048),
-    Row("training.mixed_precision_param", "_wide", one_of(DTYPES), "bfloat16"),
-    Row("model.converters model_spec.converters", "_narrow", converters),
-    Row("float8.enable_float8_linear", "_narrow", yields("fp8"), False),
-    Row("training.enable_fp8_linear training.fp8_linear", "_narrow", yields("fp8"), False, "to 2024-07"),
-    Row("activation_checkpoint.mode activation_checkpoint", "recompute", checkpointing, "selective"),
-    Row("training.enable_cpu_offload experimental.enable_cpu_offload", "_offload_fsdp", flag, False),
-    Row("optimizer.name optimizer", "optimizer", word, "AdamW"),
-    Row("model.name", "_family", word),
-    Row("model.flavor", "_flavor", word),
-    Row("model_spec", "_spec", word),
-    Row("compile.enable training.compile", "_compile", flag, False),
-    Row("model_spec.attn_backend model.attn_backend", "_attention", word),
-    Row("comm", "_comm", anything),
+    FlagRow("training.seq_len training.max_context_length", "seq_len", count, 2048),
+    FlagRow("training.mixed_precision_param", "_wide", one_of(DTYPES), "bfloat16"),
+    FlagRow("model.converters model_spec.converters", "_narrow", converters),
+    FlagRow("float8.enable_float8_linear", "_narrow", yields("fp8"), False),
+    FlagRow("training.enable_fp8_linear training.fp8_linear", "_narrow", yields("fp8"), False, "to 2024-07"),
+    FlagRow("activation_checkpoint.mode activation_checkpoint", "recompute", checkpointing, "selective"),
+    FlagRow("training.enable_cpu_offload experimental.enable_cpu_offload", "_offload_fsdp", flag, False),
+    FlagRow("optimizer.name optimizer", "optimizer", word, "AdamW"),
+    FlagRow("model.name", "_family", word),
+    FlagRow("model.flavor", "_flavor", word),
+    FlagRow("model_spec", "_spec", word),
+    FlagRow("compile.enable training.compile", "_compile", flag, False),
+    FlagRow("model_spec.attn_backend model.attn_backend", "_attention", word),
+    FlagRow("comm", "_comm", anything),
 )
 
 
-def rules(reading: Reading) -> None:
+def rules(reading: LaunchReading) -> None:
     """What torchtitan's sections amount to."""
     common.dtype(reading)
     common.offload(reading)
@@ -176,7 +176,7 @@ def rules(reading: Reading) -> None:
         reading.version = "2026"
 
 
-def _fsdp(reading: Reading) -> None:
+def _fsdp(reading: LaunchReading) -> None:
     shards, copies = reading.one("fsdp.shard_degree"), reading.one("fsdp.replicate_degree")
     if shards is None and copies is None:
         reading.defaults["zero_stage"] = 3
@@ -191,7 +191,7 @@ def _fsdp(reading: Reading) -> None:
         reading.put("data_parallel", shards * (copies or 1), derived=True)
 
 
-def _batch(reading: Reading) -> None:
+def _batch(reading: LaunchReading) -> None:
     """The local batch is per copy; a pipeline cuts it into micro-batches."""
     local, pipeline = reading.one("_local_batch"), reading.one("pipeline_parallel") or 1
     tokens, length = reading.one("_tokens"), reading.one("seq_len")

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, Row, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
 from costmodel.interop.launchers.values import DTYPES, Expected, count, flag, listed, one_of, rest, yields
 
 if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import Reading
+    from costmodel.interop.launchers.table import LaunchReading
 
 SOURCE = "pytorch/torchtune recipes/*.py and recipes/configs@bd2a0fc7c3"
 
@@ -23,40 +23,40 @@ def last(raw: object) -> object:
 
 
 ROWS = (
-    Row("model._component_ policy_model._component_", "_builder", last),
-    Row("batch_size", "micro_batch", count),
-    Row("gradient_accumulation_steps", "gradient_accumulation", count, 1),
-    Row("dtype", "_wide", one_of(DTYPES), "bf16"),
-    Row("tokenizer.max_seq_len", "seq_len", count),
-    Row("optimizer._component_", "optimizer", last),
-    Row("enable_activation_checkpointing", "_recompute", yields("full", "none"), False),
-    Row("ac_mode", "_mode", one_of({"full": "full", "selective": "selective"}), None, "from 0.2"),
-    Row("enable_activation_offloading", "_offload_activations", flag, False, "from 0.4"),
-    Row("fsdp_cpu_offload fsdp.cpu_offload", "_offload_fsdp", flag, False),
-    Row("tensor_parallel_dim", "tensor_parallel", count, 1, "from 0.6"),
-    Row("context_parallel_dim", "context_parallel", count, 1, "from 0.7"),
-    Row("data_parallel_shard_dim", "fsdp.shard_degree", rest, -1, "from 0.6"),
-    Row("data_parallel_replicate_dim", "fsdp.replicate_degree", count, 1, "from 0.6"),
-    Row("fsdp_reshard_after_forward", "fsdp.reshard_after_forward", flag, True),
-    Row("model.lora_rank", "_rank", count),
-    Row("model.lora_attn_modules", "_targets", listed),
-    Row("model.apply_lora_to_mlp", "_mlp", flag, False),
-    Row("optimizer_in_bwd", "_in_backward", flag, False),
-    Row("enable_fp8_training", "_narrow", yields("fp8"), False, "from 0.7"),
-    Row("model.num_layers", "model.num_layers", count),
-    Row("model.embed_dim", "model.hidden_size", count),
-    Row("model.num_heads", "model.num_heads", count),
-    Row("model.num_kv_heads", "model.num_kv_heads", count),
-    Row("model.intermediate_dim", "model.ffn_hidden_size", count),
-    Row("model.vocab_size", "model.vocab_size", count),
-    Row("expert_parallel_dim", "expert_parallel", count, 1),
-    Row("model.quantize_base", "_quantised", flag, False),
-    Row("world_size", "_gpus", count),
-    Row("num_processes", "_gpus", count),
+    FlagRow("model._component_ policy_model._component_", "_builder", last),
+    FlagRow("batch_size", "micro_batch", count),
+    FlagRow("gradient_accumulation_steps", "gradient_accumulation", count, 1),
+    FlagRow("dtype", "_wide", one_of(DTYPES), "bf16"),
+    FlagRow("tokenizer.max_seq_len", "seq_len", count),
+    FlagRow("optimizer._component_", "optimizer", last),
+    FlagRow("enable_activation_checkpointing", "_recompute", yields("full", "none"), False),
+    FlagRow("ac_mode", "_mode", one_of({"full": "full", "selective": "selective"}), None, "from 0.2"),
+    FlagRow("enable_activation_offloading", "_offload_activations", flag, False, "from 0.4"),
+    FlagRow("fsdp_cpu_offload fsdp.cpu_offload", "_offload_fsdp", flag, False),
+    FlagRow("tensor_parallel_dim", "tensor_parallel", count, 1, "from 0.6"),
+    FlagRow("context_parallel_dim", "context_parallel", count, 1, "from 0.7"),
+    FlagRow("data_parallel_shard_dim", "fsdp.shard_degree", rest, -1, "from 0.6"),
+    FlagRow("data_parallel_replicate_dim", "fsdp.replicate_degree", count, 1, "from 0.6"),
+    FlagRow("fsdp_reshard_after_forward", "fsdp.reshard_after_forward", flag, True),
+    FlagRow("model.lora_rank", "_rank", count),
+    FlagRow("model.lora_attn_modules", "_targets", listed),
+    FlagRow("model.apply_lora_to_mlp", "_mlp", flag, False),
+    FlagRow("optimizer_in_bwd", "_in_backward", flag, False),
+    FlagRow("enable_fp8_training", "_narrow", yields("fp8"), False, "from 0.7"),
+    FlagRow("model.num_layers", "model.num_layers", count),
+    FlagRow("model.embed_dim", "model.hidden_size", count),
+    FlagRow("model.num_heads", "model.num_heads", count),
+    FlagRow("model.num_kv_heads", "model.num_kv_heads", count),
+    FlagRow("model.intermediate_dim", "model.ffn_hidden_size", count),
+    FlagRow("model.vocab_size", "model.vocab_size", count),
+    FlagRow("expert_parallel_dim", "expert_parallel", count, 1),
+    FlagRow("model.quantize_base", "_quantised", flag, False),
+    FlagRow("world_size", "_gpus", count),
+    FlagRow("num_processes", "_gpus", count),
 )
 
 
-def rules(reading: Reading) -> None:
+def rules(reading: LaunchReading) -> None:
     """FSDP, recomputation and adapters."""
     common.dtype(reading)
     builder = reading.one("_builder")
