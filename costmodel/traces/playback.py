@@ -228,7 +228,7 @@ def play_cluster(
     offsets = np.concatenate([[0], np.cumsum([len(one) for one in entries])]).astype(np.int64)
     numbers = _Numbers(made, entries)
     durations = _durations(entries, ranks, spread, seed, slow)
-    programs = kernel.Programs(
+    programs = kernel.KernelPrograms(
         offsets, np.array([entry.work for each in entries for entry in each], dtype=np.int64),
         np.array([numbers.of(place, entry.transfer) for place, each in enumerate(entries) for entry in each], dtype=np.int64),
         durations, np.array([[0.0, 0.0, 0.0, 0.0, 1.0]]),
@@ -357,7 +357,7 @@ def _durations(
 
 def _transfers(
     made: TraceEstimate, numbers: _Numbers, entries: Sequence[Sequence[Entry]], ranks: Sequence[Sequence[int]]
-) -> tuple[kernel.Transfers, Integers]:
+) -> tuple[kernel.KernelTransfers, Integers]:
     """The transfers as the simulator takes them; role, row and instance of each for its table."""
     trace, cluster = made.trace, made.cluster
     quality = made.framework.numbers().network.quality
@@ -397,7 +397,7 @@ def _transfers(
             queues.append(len(order))
     whole_numbers = (np.array(one, dtype=np.int64) for one in (of, members, places, receivers, order, queues))
     of_, members_, places_, receivers_, order_, queues_ = whole_numbers
-    transfers = kernel.Transfers(
+    transfers = kernel.KernelTransfers(
         np.arange(count), prices, stream, instance, of_, members_, places_, receivers_, order_, queues_
     )
     return transfers, np.array(shown, dtype=np.int64).reshape(-1, 3)

@@ -11,7 +11,7 @@ from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.topology import Group
 from costmodel.evaluation.prices import PRICES, price_of
-from costmodel.formulas.network.traffic import Links
+from costmodel.formulas.network.traffic import LinkBytes
 from costmodel.text.errors import NotModelled
 from costmodel.traces.places import group_of
 from costmodel.traces.record import NOWHERE, RECEIVE, SEND, Role
@@ -58,7 +58,7 @@ def described(role: Role, row: int) -> Transaction:
     return Transaction(op, float(moves.bytes[row]), group, bool(texts[moves.parameter[row]]))
 
 
-def price(move: Transaction, cluster: Cluster, framework: Framework) -> tuple[float, float, Links]:
+def price(move: Transaction, cluster: Cluster, framework: Framework) -> tuple[float, float, LinkBytes]:
     """Time of a transaction [s], what a rank sends [bytes], and the load on a GPU's link of each level [bytes].
 
     Parameters
@@ -76,12 +76,12 @@ def price(move: Transaction, cluster: Cluster, framework: Framework) -> tuple[fl
         raise NotModelled(f"transaction {move.op!r}: one of {', '.join((*PRICES, *AS))}")
     nbytes = BARRIER_BYTES if move.op == BARRIER else move.bytes
     if move.group.ranks == 1 or nbytes == 0.0:
-        return 0.0, 0.0, Links(0.0, 0.0, 0.0)
+        return 0.0, 0.0, LinkBytes(0.0, 0.0, 0.0)
     ranks, stride, network = float(move.group.ranks), float(move.group.stride), cluster.numbers()
     time = price_of(op, "shard" if move.sharded else "all")(nbytes, ranks, stride, network, framework.numbers())
     _, sends, links, of_sent = PRICES[op]
     sent = float(sends(nbytes, ranks))
-    return float(time), sent, Links(*map(float, links(sent if of_sent else nbytes, ranks, stride, network)))
+    return float(time), sent, LinkBytes(*map(float, links(sent if of_sent else nbytes, ranks, stride, network)))
 
 
 def transaction_times(role: Role, cluster: Cluster, framework: Framework) -> Priced:
@@ -92,14 +92,14 @@ def transaction_times(role: Role, cluster: Cluster, framework: Framework) -> Pri
     role : `Role`
     cluster, framework : on what, with whose constants
     """
-    known: dict[Transaction, tuple[float, float, Links]] = {}
+    known: dict[Transaction, tuple[float, float, LinkBytes]] = {}
     found = []
     for row in range(len(role.transactions)):
         move = described(role, row)
         if move not in known:
             known[move] = price(move, cluster, framework)
         found.append(known[move])
-    levels = len(Links._fields)
+    levels = len(LinkBytes._fields)
     return Priced(
         np.array([time for time, _, _ in found]), np.array([sent for _, sent, _ in found]),
         np.array([links for _, _, links in found]).reshape(len(found), levels),

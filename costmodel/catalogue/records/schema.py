@@ -15,7 +15,7 @@ from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.text.errors import InvalidValue, UnreadableFile
-from costmodel.text.suggestions import meant
+from costmodel.text.suggestions import did_you_mean
 
 FILE = "records/schema.toml"
 GROUPS = ("model", "cluster", "software", "plan", "assumed", "measured", "use")
@@ -147,7 +147,7 @@ def _known(where: str, entries: Mapping[str, object], known: Collection[str]) ->
     for key in entries:
         if key not in known:
             name = f"{where}.{key}" if where else str(key)
-            raise UnreadableFile(f"{name[:120]}: no such key in a record of a run{meant('key', str(key), sorted(known))}")
+            raise UnreadableFile(f"{name[:120]}: no such key in a record of a run{did_you_mean('key', str(key), sorted(known))}")
 
 
 def check_value(name: str, value: object, field: Field) -> None:
@@ -168,7 +168,7 @@ def check_value(name: str, value: object, field: Field) -> None:
         return
     wanted = _unlike(value, field)
     if wanted:
-        near = meant(name.rpartition(".")[2], value, field.allowed) if isinstance(value, str) and field.allowed else ""
+        near = did_you_mean(name.rpartition(".")[2], value, field.allowed) if isinstance(value, str) and field.allowed else ""
         raise InvalidValue(name, value, wanted + near)
 
 
