@@ -14,6 +14,8 @@ from costmodel.simulation.played_step import KINDS as ENTRIES
 from costmodel.simulation.played_step import START, STREAMS, Simulation
 from costmodel.text.checks import whole
 from costmodel.text.units import GB, microsecond
+from costmodel.traces.pricing import TraceEstimate
+from costmodel.traces.record import ACTIONS, HOST_WAIT, KERNEL, PHASES, TRANSACTION
 
 RANKS, TRANSFERS = 0, 1
 """Processes of the trace: ranks are threads of the first; transfers, which overlap, are asynchronous in the second."""
@@ -133,13 +135,57 @@ def step_trace(step: Simulation, replica: int = 0) -> Row:
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"schedule": step.schedule.name}}
 
 
-def write_perfetto(timeline: Timeline | Simulation, path: str | Path) -> None:
+def code_trace(made: TraceEstimate) -> Row:
+    """Traced code as it plays on a cluster, as a trace that https://ui.perfetto.dev and chrome://tracing open.
+
+    Each role is a process, its host and its streams are threads; kernels and transactions are complete events with their module,
+    line of code and bytes. Times are in microseconds.
+
+    Parameters
+    ----------
+    made : as `costmodel.traces.pricing.price_trace` gives one
+
+    Returns
+    -------
+    dict
+        for `json.dump`
+    """
+    events: list[Row] = []
+    for process, (role, played) in enumerate(zip(made.trace.roles, made.played, strict=True)):
+        label = f"rank {role.rank}, one of {len(role.stands_for)} alike"
+        events.append({"ph": "M", "pid": process, "name": "process_name", "args": {"name": label}})
+        for thread, name in enumerate(("host", *role.streams)):
+            events.append({"ph": "M", "pid": process, "tid": thread, "name": "thread_name", "args": {"name": name}})
+        timeline, texts = role.timeline, role.texts
+        for row in np.flatnonzero(np.isin(timeline.action, (KERNEL, TRANSACTION, HOST_WAIT))).tolist():
+            action, item = int(timeline.action[row]), int(timeline.item[row])
+            begin, end = float(played.start[row]), float(played.end[row])
+            name, thread, details = "wait", 0, {"line": texts[timeline.line[row]]}
+            if action == HOST_WAIT:
+                begin = float(played.host[row - 1]) if row else 0.0
+            else:
+                kernels, moves = role.kernels, role.transactions
+                table = kernels if action == KERNEL else moves
+                name, thread = texts[table.op[item]], 1 + int(timeline.stream[row])
+                moved = kernels.bytes_read[item] + kernels.bytes_written[item] if action == KERNEL else moves.bytes[item]
+                details |= {"module": texts[table.module[item]], "bytes": int(moved), "phase": PHASES[table.phase[item]]}
+            events.append(
+                {"ph": "X", "pid": process, "tid": thread, "ts": begin / microsecond, "dur": max(end - begin, 0.0) / microsecond,
+                 "cat": ACTIONS[action], "name": name, "args": details}
+            )  # fmt: skip
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"cluster": made.cluster.name}}
+
+
+def write_perfetto(timeline: Timeline | Simulation | TraceEstimate, path: str | Path) -> None:
     """Write a timeline, or a step, to a file for trace viewers.
 
     Parameters
     ----------
-    timeline : as `simulate_schedule`, `timeline` or `simulate` give one
+    timeline : as `simulate_schedule`, `timeline` or `simulate` give one, or as traced code plays
     path : of the file, by custom ``*.json``
     """
-    trace = step_trace(timeline) if isinstance(timeline, Simulation) else perfetto_trace(timeline)
+    if isinstance(timeline, TraceEstimate):
+        trace = code_trace(timeline)
+    else:
+        trace = step_trace(timeline) if isinstance(timeline, Simulation) else perfetto_trace(timeline)
     Path(path).write_text(json.dumps(trace), encoding="utf-8")

@@ -41,6 +41,7 @@ from costmodel.plots import (
     simulation,
     stages,
     step,
+    traces,
 )
 from costmodel.plots import rooflines as roofs
 from costmodel.plots import sensitivity as tornados
@@ -54,6 +55,10 @@ from costmodel.studies.data_parallel import data_parallel_step
 from costmodel.studies.parameter_servers.servers import Stragglers, parameter_server
 from costmodel.studies.rematerialisation.study import checkpoint, curve, uniform_chain
 from costmodel.text.units import Gbit, MiB
+from costmodel.traces.builder import RoleBuilder
+from costmodel.traces.memory import memory_of_trace
+from costmodel.traces.pricing import price_trace
+from costmodel.traces.record import Trace
 from costmodel.training.compare import compare_systems
 
 GOYAL = {8: 0.230, 16: 0.241, 32: 0.247, 64: 0.246, 128: 0.250, 256: 0.257, 352: 0.257}
@@ -269,6 +274,47 @@ def waiting_against_delay() -> go.Figure:
     return servers.waiting_against_delay([servers.waiting_by_delay("exponential, 4 workers", results)])
 
 
+@functools.cache
+def _traced() -> Trace:
+    """Two steps of sixteen linear layers, whose gradients eight ranks sum."""
+    builder, size, layers = RoleBuilder(0, range(8)), 8192, 16
+    group, channel, shape = builder.group(range(8)), builder.stream("nccl"), [(size, size)] * 2
+    nbytes, flop = 2 * size**2, 2 * size**3
+    weights = [builder.storage_born(nbytes, kind="weight", parameter=f"layers.{layer}") for layer in range(layers)]
+    for _ in range(2):
+        kept = []
+        for weight in weights:
+            kept.append(builder.storage_born(nbytes, kind="activation", phase="forward"))
+            builder.kernel("aten.mm", shape, ["bfloat16"] * 2, 2 * nbytes, nbytes, flop, phase="forward", reads=[weight])
+        done = []
+        for activation in reversed(kept):
+            gradient = builder.storage_born(nbytes, kind="gradient", phase="backward")
+            for _ in range(2):
+                builder.kernel("aten.mm", shape, ["bfloat16"] * 2, 2 * nbytes, nbytes, flop, phase="backward")
+            builder.storage_died(activation)
+            done.append((builder.transaction("all-reduce", nbytes, "bfloat16", group, stream=channel), gradient))
+        for event, gradient in done:
+            builder.stream_wait(event)
+            builder.storage_died(gradient)
+        builder.step_boundary()
+    return Trace(roles=(builder.role(),), world_size=8)
+
+
+def traced_parts() -> go.Figure:
+    """Where a step of traced code spends its time on each kind of rank."""
+    return traces.traced_parts(price_trace(_traced(), load_cluster("dgx-h100", gpus=8)))
+
+
+def traced_streams() -> go.Figure:
+    """When the streams of a traced rank compute and exchange."""
+    return traces.traced_streams(price_trace(_traced(), load_cluster("dgx-h100", gpus=8)))
+
+
+def traced_memory() -> go.Figure:
+    """What a traced rank holds by kind, and what its allocator reserves."""
+    return traces.traced_memory(memory_of_trace(_traced(), load_cluster("dgx-h100", gpus=8)))
+
+
 def change_figure() -> go.Figure:
     """Step time and memory before and after a change."""
     plans = _found()[:2]
@@ -295,6 +341,7 @@ FIGURES: dict[str, Callable[[], go.Figure]] = {
         tornado_figure, measured_figure, pipeline_figure, memory_figure, utilisation, time_parts, transaction_sizes, link_loads,
         communication_figure, memory_against_time, memory_of_schedule, iteration_times, communication_overhead,
         published_beside_predicted, waiting_against_delay, change_figure, compared_systems, hours_against_machines,
+        traced_parts, traced_streams, traced_memory,
     )
 }  # fmt: skip
 """By the name of the function that draws it: an example of every figure, and in its docstring what it shows."""

@@ -23,12 +23,15 @@ from costmodel.plots.pipeline import pipeline_figure
 from costmodel.plots.rematerialisation import memory_against_time, memory_of_schedule
 from costmodel.plots.rooflines import roofline_figure
 from costmodel.plots.simulation import time_parts, utilisation
+from costmodel.plots.traces import traced_memory, traced_parts, traced_streams
 from costmodel.plots.traffic import link_loads, transaction_sizes
 from costmodel.simulation.playback import Timeline
 from costmodel.simulation.played_step import Simulation
 from costmodel.simulation.transactions import Ledger
 from costmodel.studies.rematerialisation.study import Checkpointing, MemoryCurve
 from costmodel.text.checks import choice
+from costmodel.traces.memory import TraceMemory
+from costmodel.traces.pricing import TraceEstimate
 from costmodel.training.compare import Comparison
 from costmodel.training.duration import TrainingRun
 
@@ -61,6 +64,8 @@ KINDS: dict[type, Figures] = {
     Comparison: {"systems": compared_systems},
     Checkpointing: {"memory": memory_of_schedule},
     MemoryCurve: {"memory": memory_against_time},
+    TraceEstimate: {"time": traced_parts, "streams": traced_streams},
+    TraceMemory: {"memory": traced_memory},
 }
 """By the class of the result."""
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.formulas.transformer import memory as formula
-from costmodel.text.results import fitted
+from costmodel.text.results import figure, fitted
 from costmodel.text.tables import headed, table
 from costmodel.text.units import MiB, format_bytes
 from costmodel.traces.allocator import NEVER, Reserved, replay
@@ -64,6 +64,8 @@ class TraceMemory:
     capacity : of the device [bytes]
     failed_at : line at which the device had no room, None where it always had
     helps : what would make it less, a sentence each
+    role : whose memory it is
+    played : what the allocator did, row by row
     """
 
     rank: int
@@ -82,6 +84,10 @@ class TraceMemory:
     capacity: float
     failed_at: str | None
     helps: tuple[str, ...]
+    role: Role = dataclasses.field(repr=False, compare=False)
+    played: Reserved = dataclasses.field(repr=False, compare=False)
+
+    plot = figure
 
     @property
     def process(self) -> float:
@@ -145,17 +151,20 @@ def memory_of_trace(
     return max(found, key=lambda one: (not one.fits, one.allocated))
 
 
-def held_bytes(role: Role) -> NDArray[np.int64]:
+def held_bytes(role: Role, kind: str | None = None) -> NDArray[np.int64]:
     """Bytes of living storages after each row of a role's timeline, without any rounding [bytes].
 
     Parameters
     ----------
     role : `Role`
+    kind : of `KINDS`; all of them unless given
     """
-    timeline, change = role.timeline, np.zeros(len(role.timeline), dtype=np.int64)
-    born, died = timeline.action == BORN, timeline.action == DIED
-    change[born] = role.storages.bytes[timeline.item[born]]
-    change[died] = -role.storages.bytes[timeline.item[died]]
+    timeline, storages = role.timeline, role.storages
+    sizes = storages.bytes if kind is None else np.where(storages.kind == KINDS.index(kind), storages.bytes, 0)
+    change = np.zeros(len(timeline), dtype=np.int64)
+    for action, sign in ((BORN, 1), (DIED, -1)):
+        rows = timeline.action == action
+        change[rows] = sign * sizes[timeline.item[rows]]
     return np.cumsum(change)
 
 
@@ -212,7 +221,7 @@ def _memory_of(role: Role, cluster: Cluster, framework: Framework, expandable: b
         module=texts[storages.module[newest]] if newest >= 0 else "", line=texts[timeline.line[at]] if len(timeline) else "",
         by_kind=by_kind, by_module=dict(modules.most_common()),
         largest=tuple(_held(role, int(storage)) for storage in order[:largest]), outside=outside, capacity=capacity,
-        failed_at=None if failed == NOWHERE else texts[timeline.line[failed]], helps=(),
+        failed_at=None if failed == NOWHERE else texts[timeline.line[failed]], helps=(), role=role, played=played,
     )  # fmt: skip
     return dataclasses.replace(made, helps=tuple(_helps(made, role, order)))
 

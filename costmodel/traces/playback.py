@@ -20,7 +20,6 @@ from costmodel.description.framework import Framework
 from costmodel.simulation import step_kernel as kernel
 from costmodel.text.checks import real, whole
 from costmodel.text.errors import InvalidValue
-from costmodel.text.results import figure
 from costmodel.text.tables import headed
 from costmodel.text.units import format_seconds
 from costmodel.traces.pricing import TraceEstimate, price_trace
@@ -100,8 +99,6 @@ class TracePlayback:
     end: Floats
     offsets: Integers
     moved: Floats
-
-    plot = figure
 
     @property
     def total(self) -> float:

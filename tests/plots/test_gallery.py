@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[2]
 TABLES = ROOT / "calibration" / "reference"
 
 CHEAP = ("breakdown_figure", "waterfall", "stages_figure", "roofline_figure", "tornado_figure", "measured_figure",
-         "communication_figure", "iteration_times", "published_beside_predicted", "memory_figure", "link_loads")  # fmt: skip
+         "communication_figure", "iteration_times", "published_beside_predicted", "memory_figure", "link_loads", "traced_parts",
+         "traced_streams", "traced_memory")  # fmt: skip
 HELPERS = ("gallery", "answers", "kinds", "report", "page", "style")
 
 

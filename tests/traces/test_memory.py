@@ -202,3 +202,11 @@ def test_the_peak_is_told_by_kind_module_and_tensor_with_its_line_and_what_would
 def test_out_of_memory_is_told_by_line():
     made = memory_of_trace(a_trace(activation=50 * GiB), NODE)
     assert not made.fits and made.failed_at == "m.py:7" and "m.py:7" in repr(made)
+
+
+def test_memory_is_drawn_by_kind_up_to_its_peak():
+    made = memory_of_trace(a_trace(), NODE)
+    drawn = {line.name: np.array(line.y) for line in made.plot().data}
+    held = sum(drawn[kind] for kind in KINDS if kind in drawn)
+    assert held.max() == pytest.approx((made.allocated - made.by_kind["rounding"]) / GiB)
+    assert drawn["reserved"].max() == pytest.approx(made.reserved / GiB)

@@ -282,3 +282,20 @@ def test_the_same_trace_costs_the_same_twice_and_a_faster_device_less():
     slower = price_trace(trace, load_cluster("dgx-a100", gpus=8))
     assert slower.step_time > one.step_time
     assert dataclasses.replace(trace) == trace and len(one.frame()) == 2 and "aten.mm" in one._repr_html_()
+
+
+def test_a_traced_step_is_drawn_and_written_for_trace_viewers_with_its_lines(tmp_path):
+    import json
+
+    from costmodel.interop.perfetto import write_perfetto
+
+    made = price_trace(a_step([4096, 8192], [64 * MiB]), NODE)
+    bars = made.plot().data
+    assert sum(bar.x[0] for bar in bars) == pytest.approx(made.step_time * 1e3, rel=1e-6)
+    streams = made.plot("streams").data
+    assert {"compute", "nccl"} == {lane for bar in streams for lane in bar.y}
+    write_perfetto(made, tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    assert len(kernels) == 4 and {event["args"]["line"] for event in kernels} == {"t.py:1"}
+    assert sum(event["dur"] for event in kernels[2:]) * 1e-6 == pytest.approx(made.parts().computing, rel=1e-6)
