@@ -18,7 +18,7 @@ from costmodel.plots.style import (
 )
 from costmodel.text.units import counted, format_bytes, format_seconds
 from costmodel.traces.memory import TraceMemory, held_bytes
-from costmodel.traces.pricing import Parts, TraceEstimate, merged
+from costmodel.traces.pricing import TimeParts, TraceEstimate, merged
 from costmodel.traces.record import KERNEL, KINDS, TRANSACTION
 
 PARTS = {"computing": (BLUE, ""), "exchanging": (VERMILLION, "/"), "idle": (GREY, ".")}
@@ -27,7 +27,7 @@ NEAR = 0.3
 """Share of a device's room that is reserved, from which its limit is drawn."""
 POINTS = 2_000
 """Rows of a program that a figure shows at most."""
-assert tuple(PARTS) == Parts._fields
+assert tuple(PARTS) == TimeParts._fields
 
 
 def traced_parts(made: TraceEstimate) -> go.Figure:

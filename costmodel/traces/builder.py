@@ -26,13 +26,13 @@ from costmodel.traces.record import (
     STREAM_WAIT,
     TRANSACTION,
     USED_ON,
-    Kernels,
-    Parameters,
-    Program,
+    ColumnTable,
+    HostProgram,
+    KernelTable,
+    ParameterTable,
     Role,
-    Storages,
-    Table,
-    Transactions,
+    StorageTable,
+    TransactionTable,
 )
 
 Shape = Sequence[int]
@@ -80,7 +80,7 @@ class RoleBuilder:
         self._texts: dict[str, int] = {"": 0}
         self._streams: dict[str, int] = {"compute": COMPUTE}
         self._groups: dict[tuple[int, ...], int] = {}
-        self._rows: dict[type[Table], list[list[int]]] = {table: [] for table in Role.TABLES.values()}
+        self._rows: dict[type[ColumnTable], list[list[int]]] = {table: [] for table in Role.TABLES.values()}
         self._operands: list[int] = []
         self._parameters: dict[str, int] = {}
         self._events = self._step = 0
@@ -91,7 +91,7 @@ class RoleBuilder:
         flop: int = 0, stream: int = COMPUTE, phase: str = "other", module: str = "", line: str = "",
         reads: Sequence[int] = (), writes: Sequence[int] = (),
     ) -> int:  # fmt: skip
-        """A kernel is launched; the fields are those of `Kernels`.
+        """A kernel is launched; the fields are those of `KernelTable`.
 
         Parameters
         ----------
@@ -111,7 +111,7 @@ class RoleBuilder:
         ]  # fmt: skip
         self._operands.extend(reads)
         self._operands.extend(writes)
-        number = self._add(Kernels, row)
+        number = self._add(KernelTable, row)
         self._act(KERNEL, number, stream, line)
         return number
 
@@ -119,7 +119,7 @@ class RoleBuilder:
         self, bytes: int, kind: str = "temporary", module: str = "", parameter: str = "", shape: Shape = (), dtype: str = "",
         op: str = "", stream: int = COMPUTE, phase: str = "other", line: str = "",
     ) -> int:  # fmt: skip
-        """Memory is asked for; the fields are those of `Storages`.
+        """Memory is asked for; the fields are those of `StorageTable`.
 
         Parameters
         ----------
@@ -132,12 +132,12 @@ class RoleBuilder:
         phase : one of `PHASES`
         line : of the user's code
         """
-        born = len(self._rows[Program])
+        born = len(self._rows[HostProgram])
         row = [
             int(bytes), born, NOWHERE, _kind(kind), self._text(module), self._text(parameter),
             self._text(shape_text(shape)), self._text(dtype), self._text(op), stream, _phase(phase), self._text(line),
         ]  # fmt: skip
-        number = self._add(Storages, row)
+        number = self._add(StorageTable, row)
         self._act(BORN, number, stream, line)
         return number
 
@@ -149,7 +149,7 @@ class RoleBuilder:
         storage : which
         kind, module, parameter : as `storage_born`; None leaves it as it was
         """
-        row = self._rows[Storages][storage]
+        row = self._rows[StorageTable][storage]
         if kind is not None:
             row[_STORAGE["kind"]] = _kind(kind)
         if module is not None:
@@ -163,10 +163,10 @@ class RoleBuilder:
 
     def storage_died(self, storage: int, line: str = "") -> None:
         """Memory is given back to the allocator."""
-        row = self._rows[Storages][storage]
+        row = self._rows[StorageTable][storage]
         if row[_STORAGE["died"]] != NOWHERE:
             raise InvalidValue("storage", storage, "one that hasn't died yet")
-        row[_STORAGE["died"]] = len(self._rows[Program])
+        row[_STORAGE["died"]] = len(self._rows[HostProgram])
         self._act(DIED, storage, row[_STORAGE["stream"]], line)
 
     def transaction(
@@ -174,14 +174,14 @@ class RoleBuilder:
         parameter: str = "", line: str = "", phase: str = "other", module: str = "", storage: int = NOWHERE, tag: int = 0,
         issued_from: int | None = COMPUTE,
     ) -> int:  # fmt: skip
-        """A transaction is launched; the fields are those of `Transactions`.
+        """A transaction is launched; the fields are those of `TransactionTable`.
 
         It begins after all that was launched on `issued_from` before, as NCCL's process group does it. Nothing waits for its
         end unless `stream_wait` or `host_wait` says so.
 
         Parameters
         ----------
-        op : as in `Transactions`
+        op : as in `TransactionTable`
         bytes : buffer [bytes]
         dtype : of its elements
         group, peer : with whom
@@ -203,7 +203,7 @@ class RoleBuilder:
             self._text(op), int(bytes), self._text(dtype), group, peer, stream, _phase(phase), self._text(parameter),
             self._text(module), self._text(line), storage, tag,
         ]  # fmt: skip
-        number = self._add(Transactions, row)
+        number = self._add(TransactionTable, row)
         self._act(TRANSACTION, number, stream, line)
         return self.event_record(stream, line)
 
@@ -248,11 +248,11 @@ class RoleBuilder:
             self._text(name), self._text(dtype), self._text(shape_text(shape)), int(np.prod(shape, dtype=np.int64)),
             int(trainable), 0, storage,
         ]  # fmt: skip
-        self._parameters[name] = self._add(Parameters, row)
+        self._parameters[name] = self._add(ParameterTable, row)
 
     def gradient(self, name: str) -> None:
         """A parameter got a gradient."""
-        self._rows[Parameters][self._parameters[name]][_GRADIENTS] += 1
+        self._rows[ParameterTable][self._parameters[name]][_GRADIENTS] += 1
 
     def assumed(self, sentence: str) -> None:
         """A value was taken that only a GPU would know."""
@@ -270,24 +270,24 @@ class RoleBuilder:
     def _text(self, word: str) -> int:
         return self._texts.setdefault(word, len(self._texts))
 
-    def _add(self, table: type[Table], row: list[int]) -> int:
+    def _add(self, table: type[ColumnTable], row: list[int]) -> int:
         rows = self._rows[table]
         rows.append(row)
         return len(rows) - 1
 
     def _act(self, action: int, item: int, stream: int, line: str) -> None:
-        self._rows[Program].append([action, item, stream, self._text(line)])
+        self._rows[HostProgram].append([action, item, stream, self._text(line)])
 
 
-def _columns(table: type[Table]) -> dict[str, int]:
+def _columns(table: type[ColumnTable]) -> dict[str, int]:
     return {field.name: place for place, field in enumerate(dataclasses.fields(table))}
 
 
-_STORAGE = _columns(Storages)
-_GRADIENTS = _columns(Parameters)["gradients"]
+_STORAGE = _columns(StorageTable)
+_GRADIENTS = _columns(ParameterTable)["gradients"]
 
 
-def _table(kind: type[Table], rows: list[list[int]]) -> Table:
+def _table(kind: type[ColumnTable], rows: list[list[int]]) -> ColumnTable:
     width = len(dataclasses.fields(kind))
     return kind(*np.array(rows, dtype=np.int64).reshape(len(rows), width).T)
 

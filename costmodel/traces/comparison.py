@@ -60,7 +60,7 @@ class Row(NamedTuple):
         return abs(self.traced - self.told) < 0.5
 
 
-class Part(NamedTuple):
+class ComparedPart(NamedTuple):
     """A part of memory at the fullest moment [bytes], or a time [s], by the trace and by the estimate."""
 
     name: str
@@ -85,8 +85,8 @@ class Compared:
     """
 
     rows: tuple[Row, ...]
-    memory: tuple[Part, ...] = ()
-    time: tuple[Part, ...] = ()
+    memory: tuple[ComparedPart, ...] = ()
+    time: tuple[ComparedPart, ...] = ()
 
     @property
     def differences(self) -> tuple[Row, ...]:
@@ -220,18 +220,18 @@ def _same(one: Kind, other: Kind) -> bool:
     return one.op == other.op and apart and (one.op == "send" or one[2:] == other[2:])
 
 
-def _memory(held: TraceMemory, told: Estimate) -> list[Part]:
+def _memory(held: TraceMemory, told: Estimate) -> list[ComparedPart]:
     bill = told.memory
-    found = [
-        Part(name, float(sum(held.by_kind[kind] for kind in kinds)), float(sum(getattr(bill, part) for part in BILLED[name])))
-        for name, kinds in MEMORY.items()
-    ]
+    found = []
+    for name, kinds in MEMORY.items():
+        traced, says = (held.by_kind[kind] for kind in kinds), (getattr(bill, part) for part in BILLED[name])
+        found.append(ComparedPart(name, float(sum(traced)), float(sum(says))))
     return [
         *(one for one in found if max(one.traced, one.told) >= MiB),
-        Part("allocated", float(held.allocated), float(bill.allocated)),
-        Part("reserved", float(held.reserved), float(bill.reserved)),
+        ComparedPart("allocated", float(held.allocated), float(bill.allocated)),
+        ComparedPart("reserved", float(held.reserved), float(bill.reserved)),
     ]
 
 
-def _time(made: TraceEstimate, told: Estimate) -> list[Part]:
-    return [Part("step", made.step_time, told.step_time)]
+def _time(made: TraceEstimate, told: Estimate) -> list[ComparedPart]:
+    return [ComparedPart("step", made.step_time, told.step_time)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from costmodel.text.errors import CostModelError, UnreadableFile
-from costmodel.traces.record import Role, Table, Trace
+from costmodel.traces.record import ColumnTable, Role, Trace
 
 FORMAT = 1
 
@@ -73,7 +73,7 @@ def load(path: str | Path) -> Trace:
 
 
 def _role(place: int, fields: dict[str, object], arrays: np.lib.npyio.NpzFile) -> Role:
-    tables: dict[str, Table] = {}
+    tables: dict[str, ColumnTable] = {}
     for name, kind in Role.TABLES.items():
         prefix = f"{place}/{name}/"
         tables[name] = kind(**{key.removeprefix(prefix): arrays[key] for key in arrays.files if key.startswith(prefix)})

@@ -49,7 +49,7 @@ LEAST = 1e-9
 """Of a transfer, which the simulator divides by [s]."""
 
 
-class Entry(NamedTuple):
+class RoleEntry(NamedTuple):
     """What a role does next: work for a while, or start or await one of its transfers."""
 
     work: int  # 0, or the simulator's START or WAIT
@@ -57,7 +57,7 @@ class Entry(NamedTuple):
     duration: float  # of work [s]
 
 
-class LinkLoad(NamedTuple):
+class TracedLinkLoad(NamedTuple):
     """Load of a GPU's link of one level.
 
     Parameters
@@ -93,7 +93,7 @@ class TracePlayback:
     """
 
     estimate: TraceEstimate
-    entries: tuple[tuple[Entry, ...], ...]
+    entries: tuple[tuple[RoleEntry, ...], ...]
     ranks: tuple[tuple[int, ...], ...]
     start: Floats
     end: Floats
@@ -127,7 +127,7 @@ class TracePlayback:
         return found
 
     @functools.cached_property
-    def loads(self) -> tuple[LinkLoad, ...]:
+    def loads(self) -> tuple[TracedLinkLoad, ...]:
         """Load of a GPU's link of every level, role by role, innermost level first."""
         made, found = self.estimate, []
         quality = made.framework.numbers().network.quality
@@ -141,7 +141,7 @@ class TracePlayback:
                 nbytes, bandwidth = float(load[:, level].sum()), float(quality * numbers.bandwidth)
                 peak = _highest(start[once], end[once], load[:, level] / spans)
                 busy = nbytes / bandwidth / self.total if self.total else 0.0
-                found.append(LinkLoad(role.rank, named.name, bandwidth, nbytes, busy, peak))
+                found.append(TracedLinkLoad(role.rank, named.name, bandwidth, nbytes, busy, peak))
         return tuple(found)
 
     def frame(self) -> pandas.DataFrame:
@@ -242,7 +242,7 @@ def play_cluster(
     )
 
 
-def _entries(made: TraceEstimate, place: int) -> list[Entry]:
+def _entries(made: TraceEstimate, place: int) -> list[RoleEntry]:
     """What a role does in its last step, in the order in which it was launched."""
     role, kernels = made.trace.roles[place], made.kernels[place]
     timeline, texts = role.timeline, role.texts
@@ -250,20 +250,20 @@ def _entries(made: TraceEstimate, place: int) -> list[Entry]:
     last_on: dict[int, int] = {}  # the newest transaction on each stream
     behind: dict[int, int] = {}  # and before each event
     begun: set[int] = set()
-    found: list[Entry] = []
+    found: list[RoleEntry] = []
     work = 0.0
 
     def flush() -> None:
         nonlocal work
         if work > 0.0:
-            found.append(Entry(0, NOWHERE, work))
+            found.append(RoleEntry(0, NOWHERE, work))
             work = 0.0
 
     def wait(transfer: int) -> None:
         received = texts[role.transactions.op[transfer]] == RECEIVE
         if transfer in begun or received:
             flush()
-            found.append(Entry(kernel.WAIT, transfer, 0.0))
+            found.append(RoleEntry(kernel.WAIT, transfer, 0.0))
             begun.discard(transfer)
 
     for row in role.step():
@@ -276,7 +276,7 @@ def _entries(made: TraceEstimate, place: int) -> list[Entry]:
             last_on[stream] = item
             if texts[role.transactions.op[item]] != RECEIVE:
                 flush()
-                found.append(Entry(kernel.START, item, 0.0))
+                found.append(RoleEntry(kernel.START, item, 0.0))
                 begun.add(item)
         elif action == EVENT_RECORD and stream in last_on:
             behind[item] = last_on[stream]
@@ -292,7 +292,7 @@ def _entries(made: TraceEstimate, place: int) -> list[Entry]:
 class _Numbers:
     """Numbers of transfers: partners of several roles share one."""
 
-    def __init__(self, made: TraceEstimate, entries: Sequence[Sequence[Entry]]):
+    def __init__(self, made: TraceEstimate, entries: Sequence[Sequence[RoleEntry]]):
         partners = Partners(made.trace)
         self.keys = [partners.keys(place) for place in range(len(made.trace.roles))]
         self.known: dict[Key, int] = {}
@@ -336,7 +336,7 @@ def _is_message(role: Role, row: int, op: str) -> bool:
 
 
 def _durations(
-    entries: Sequence[Sequence[Entry]], ranks: Sequence[Sequence[int]], jitter: float, seed: int, slow: Mapping[int, float]
+    entries: Sequence[Sequence[RoleEntry]], ranks: Sequence[Sequence[int]], jitter: float, seed: int, slow: Mapping[int, float]
 ) -> Floats:
     """Time of each replica's work by itself, replicas x entries [s]."""
     replicas = len(ranks[0])
@@ -353,7 +353,7 @@ def _durations(
 
 
 def _transfers(
-    made: TraceEstimate, numbers: _Numbers, entries: Sequence[Sequence[Entry]], ranks: Sequence[Sequence[int]]
+    made: TraceEstimate, numbers: _Numbers, entries: Sequence[Sequence[RoleEntry]], ranks: Sequence[Sequence[int]]
 ) -> tuple[kernel.KernelTransfers, Integers]:
     """The transfers as the simulator takes them; role, row and instance of each for its table."""
     trace, cluster = made.trace, made.cluster

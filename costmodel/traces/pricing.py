@@ -22,8 +22,8 @@ from costmodel.text.units import format_bytes, format_seconds
 from costmodel.traces.kernels import kernel_times, rates_of
 from costmodel.traces.places import checked_cluster, software_of
 from costmodel.traces.record import KERNEL, NOWHERE, PHASES, STEP, TRANSACTION, Role, Trace
-from costmodel.traces.scheduling import Durations, Played, play
-from costmodel.traces.transactions import Priced, transaction_times
+from costmodel.traces.scheduling import Durations, PlayedRole, play
+from costmodel.traces.transactions import PricedTransactions, transaction_times
 
 if TYPE_CHECKING:
     import pandas
@@ -37,7 +37,7 @@ PASSES = 2
 """Times that a trace is played: alone, and with kernels as slow as transactions beside them make them."""
 
 
-class Parts(NamedTuple):
+class TimeParts(NamedTuple):
     """Where the time of a role's step goes [s]: the parts add up to the step."""
 
     computing: float  # on any stream
@@ -61,9 +61,9 @@ class TraceEstimate:
     trace: Trace
     cluster: Cluster
     framework: Framework
-    played: tuple[Played, ...]
+    played: tuple[PlayedRole, ...]
     kernels: tuple[Floats, ...]
-    transactions: tuple[Priced, ...]
+    transactions: tuple[PricedTransactions, ...]
     spread: float
 
     plot = figure
@@ -101,7 +101,7 @@ class TraceEstimate:
         ]
         return tuple(dict.fromkeys(found))
 
-    def parts(self, place: int = 0) -> Parts:
+    def parts(self, place: int = 0) -> TimeParts:
         """Where the time of a role's last step goes.
 
         Parameters
@@ -113,7 +113,7 @@ class TraceEstimate:
         computing = merged(*_spans(role, played, KERNEL), window)
         both = merged(*_spans(role, played, KERNEL, TRANSACTION), window)
         busy, covered = float((computing[1] - computing[0]).sum()), float((both[1] - both[0]).sum())
-        return Parts(busy, covered - busy, window[1] - window[0] - covered)
+        return TimeParts(busy, covered - busy, window[1] - window[0] - covered)
 
     @property
     def exposed_communication(self) -> float:
@@ -131,7 +131,7 @@ class TraceEstimate:
         device = self.cluster.device
         return self.flop / (self.step_time * device.peak(device.usual_dtype)) if self.step_time else 0.0
 
-    def operators(self, place: int = 0) -> list[Operator]:
+    def operators(self, place: int = 0) -> list[TracedOperator]:
         """Kernels and transactions of a role's last step by what they are, what takes longest first.
 
         Parameters
@@ -155,7 +155,7 @@ class TraceEstimate:
             sums = found.setdefault((texts[part.op[item]], PHASES[part.phase[item]]), [0.0, 0.0, 0.0, 0.0])
             for index, value in enumerate((1.0, played.end[row] - played.start[row], float(moved), float(flop))):
                 sums[index] += value
-        made = [Operator(op, phase, int(sums[0]), *sums[1:]) for (op, phase), sums in found.items()]
+        made = [TracedOperator(op, phase, int(sums[0]), *sums[1:]) for (op, phase), sums in found.items()]
         return sorted(made, key=lambda one: -one.time)
 
     def frame(self) -> pandas.DataFrame:
@@ -192,7 +192,7 @@ class TraceEstimate:
         return table(repr(self).splitlines()[0], ["operator", "phase", "launches", "time", "bytes"], rows)
 
 
-class Operator(NamedTuple):
+class TracedOperator(NamedTuple):
     """All kernels or transactions of one name and phase in a step."""
 
     op: str
@@ -233,7 +233,7 @@ def price_trace(trace: Trace, cluster: Cluster, framework: Framework | str | Non
     kernels = [kernel_times(role, rates) for role in trace.roles]
     moves = [transaction_times(role, cluster, software) for role in trace.roles]
     hosts = [host_times(role, software) for role in trace.roles]
-    played: tuple[Played, ...] = ()
+    played: tuple[PlayedRole, ...] = ()
     slowed = kernels
     for _ in range(PASSES):
         if played:
@@ -292,12 +292,12 @@ def merged(start: Floats, end: Floats, window: tuple[float, float]) -> tuple[Flo
     return start[first], end[last]
 
 
-def _spans(role: Role, played: Played, *actions: int) -> tuple[Floats, Floats]:
+def _spans(role: Role, played: PlayedRole, *actions: int) -> tuple[Floats, Floats]:
     rows = np.flatnonzero(np.isin(role.timeline.action, actions) & (role.timeline.stream != NOWHERE))
     return played.start[rows], played.end[rows]
 
 
-def _beside(role: Role, played: Played) -> Floats:
+def _beside(role: Role, played: PlayedRole) -> Floats:
     """Time of each kernel during which something is exchanged [s]."""
     start, end = merged(*_spans(role, played, TRANSACTION), (0.0, math.inf))
     if not len(start):

@@ -42,7 +42,7 @@ COMPUTE = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Table:
+class ColumnTable:
     """Columns of whole numbers, of one length."""
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ class Table:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Kernels(Table):
+class KernelTable(ColumnTable):
     """What streams compute, in the order in which the host launched it.
 
     Parameters
@@ -106,7 +106,7 @@ class Kernels(Table):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Storages(Table):
+class StorageTable(ColumnTable):
     """Memory of the device that the program held.
 
     Parameters
@@ -138,7 +138,7 @@ class Storages(Table):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Transactions(Table):
+class TransactionTable(ColumnTable):
     """What the rank exchanged with others, in the order in which the host launched it.
 
     Parameters
@@ -156,7 +156,7 @@ class Transactions(Table):
     parameter : place of the name of the first parameter in its buffer, ``""`` where it has none
     module : place of the module's name that it was launched in
     line : place of the line of the user's code
-    storage : row of `Storages` that its result lies in, `NOWHERE` where unknown
+    storage : row of `StorageTable` that its result lies in, `NOWHERE` where unknown
     tag : of messages between two ranks, 0 of others
     """
 
@@ -175,15 +175,15 @@ class Transactions(Table):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Program(Table):
+class HostProgram(ColumnTable):
     """What the host did, one row after another.
 
     Parameters
     ----------
     action : place in `ACTIONS`
-    item : by action: a row of `Kernels` or `Transactions`; of `Storages` where one is born, died or is used on another
-        stream; the number of an event that is recorded or waited for, `NOWHERE` where the host waits for a whole stream; the
-        number of the step that ends
+    item : by action: a row of `KernelTable` or `TransactionTable`; of `StorageTable` where one is born, died or is used on
+        another stream; the number of an event that is recorded or waited for, `NOWHERE` where the host waits for a whole
+        stream; the number of the step that ends
     stream : place in `Role.streams` of that which runs it, records, or waits; of a host wait, the stream waited for,
         `NOWHERE` of the whole device
     line : place of the line of the user's code in `Role.texts`
@@ -196,7 +196,7 @@ class Program(Table):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Parameters(Table):
+class ParameterTable(ColumnTable):
     """The model's parameters as the user's code named them, before they were sharded.
 
     Parameters
@@ -205,7 +205,7 @@ class Parameters(Table):
     elements : of the whole parameter
     trainable : 1 where it asks for a gradient
     gradients : times that it got one
-    storage : row of `Storages` where it lies, `NOWHERE` where unknown
+    storage : row of `StorageTable` where it lies, `NOWHERE` where unknown
     """
 
     name: Column
@@ -226,7 +226,7 @@ class Role:
     rank : that ran
     stands_for : ranks that do the same, this one among them
     kernels, storages, transactions, timeline, parameters : tables
-    operands : rows of `storages`, see `Kernels.reads`
+    operands : rows of `storages`, see `KernelTable.reads`
     groups : members of each process group, as ranks
     streams : names; the first is the one that code runs on that names none
     texts : words that tables point at; the first is ``""``
@@ -235,19 +235,20 @@ class Role:
 
     rank: int
     stands_for: tuple[int, ...]
-    kernels: Kernels
-    storages: Storages
-    transactions: Transactions
-    timeline: Program
-    parameters: Parameters
+    kernels: KernelTable
+    storages: StorageTable
+    transactions: TransactionTable
+    timeline: HostProgram
+    parameters: ParameterTable
     operands: Column
     groups: tuple[tuple[int, ...], ...]
     streams: tuple[str, ...]
     texts: tuple[str, ...]
     values_assumed: tuple[str, ...] = ()
 
-    TABLES: ClassVar[dict[str, type[Table]]] = {
-        "kernels": Kernels, "storages": Storages, "transactions": Transactions, "timeline": Program, "parameters": Parameters,
+    TABLES: ClassVar[dict[str, type[ColumnTable]]] = {
+        "kernels": KernelTable, "storages": StorageTable, "transactions": TransactionTable, "timeline": HostProgram,
+        "parameters": ParameterTable,
     }  # fmt: skip
 
     def __post_init__(self) -> None:

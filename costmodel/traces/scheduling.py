@@ -36,7 +36,7 @@ class Durations(NamedTuple):
     host: Floats  # of each row of the timeline
 
 
-class Played(NamedTuple):
+class PlayedRole(NamedTuple):
     """A role's timeline played out, row by row [s].
 
     Parameters
@@ -219,9 +219,9 @@ class _Rank:
                 found.append((max(self.free[stream], self.host[queue[0]]), key, queue[0]))
         return found
 
-    def played(self) -> Played:
+    def played(self) -> PlayedRole:
         """What came out."""
-        return Played(np.array(self.host), np.array(self.start), np.array(self.end), tuple(self.alone))
+        return PlayedRole(np.array(self.host), np.array(self.start), np.array(self.end), tuple(self.alone))
 
 
 class _Meeting:
@@ -241,7 +241,7 @@ class _Meeting:
         return None
 
 
-def play(trace: Trace, durations: Sequence[Durations]) -> tuple[Played, ...]:
+def play(trace: Trace, durations: Sequence[Durations]) -> tuple[PlayedRole, ...]:
     """Play all roles of a trace together.
 
     The host launches one row after another; a kernel begins when it is launched and its stream is free, a transaction when all

@@ -22,7 +22,7 @@ AS = {BARRIER: "all-reduce", "broadcast": "all-gather", "scatter": "send", "gath
 """Operations that are priced as others: a broadcast goes once around a ring as a gather does."""
 
 
-class Priced(NamedTuple):
+class PricedTransactions(NamedTuple):
     """Transactions with their price."""
 
     time: NDArray[np.float64]  # alone on the network [s]
@@ -30,7 +30,7 @@ class Priced(NamedTuple):
     load: NDArray[np.float64]  # on a GPU's link of each level, innermost first [bytes]
 
 
-class Transaction(NamedTuple):
+class TracedTransaction(NamedTuple):
     """One as it was launched: what, of how many bytes, among whom."""
 
     op: str
@@ -39,7 +39,7 @@ class Transaction(NamedTuple):
     sharded: bool  # it gathers or scatters states that ranks share
 
 
-def described(role: Role, row: int) -> Transaction:
+def described(role: Role, row: int) -> TracedTransaction:
     """A transaction of a role.
 
     Parameters
@@ -55,10 +55,10 @@ def described(role: Role, row: int) -> Transaction:
         group = Group(ranks=1)
     else:
         group = group_of(role.groups[number])
-    return Transaction(op, float(moves.bytes[row]), group, bool(texts[moves.parameter[row]]))
+    return TracedTransaction(op, float(moves.bytes[row]), group, bool(texts[moves.parameter[row]]))
 
 
-def price(move: Transaction, cluster: Cluster, framework: Framework) -> tuple[float, float, LinkBytes]:
+def price(move: TracedTransaction, cluster: Cluster, framework: Framework) -> tuple[float, float, LinkBytes]:
     """Time of a transaction [s], what a rank sends [bytes], and the load on a GPU's link of each level [bytes].
 
     Parameters
@@ -84,7 +84,7 @@ def price(move: Transaction, cluster: Cluster, framework: Framework) -> tuple[fl
     return float(time), sent, LinkBytes(*map(float, links(sent if of_sent else nbytes, ranks, stride, network)))
 
 
-def transaction_times(role: Role, cluster: Cluster, framework: Framework) -> Priced:
+def transaction_times(role: Role, cluster: Cluster, framework: Framework) -> PricedTransactions:
     """Price of each transaction of a role.
 
     Parameters
@@ -92,7 +92,7 @@ def transaction_times(role: Role, cluster: Cluster, framework: Framework) -> Pri
     role : `Role`
     cluster, framework : on what, with whose constants
     """
-    known: dict[Transaction, tuple[float, float, LinkBytes]] = {}
+    known: dict[TracedTransaction, tuple[float, float, LinkBytes]] = {}
     found = []
     for row in range(len(role.transactions)):
         move = described(role, row)
@@ -100,7 +100,7 @@ def transaction_times(role: Role, cluster: Cluster, framework: Framework) -> Pri
             known[move] = price(move, cluster, framework)
         found.append(known[move])
     levels = len(LinkBytes._fields)
-    return Priced(
+    return PricedTransactions(
         np.array([time for time, _, _ in found]), np.array([sent for _, sent, _ in found]),
         np.array([links for _, _, links in found]).reshape(len(found), levels),
     )  # fmt: skip

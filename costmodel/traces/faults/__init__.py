@@ -8,7 +8,7 @@ from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.text.checks import choice
 from costmodel.traces.faults.exchanges import crossings, disagreements, unused_gathers, wide_exchanges
-from costmodel.traces.faults.fault import KINDS, Asked, Fault
+from costmodel.traces.faults.fault import KINDS, Examined, Fault
 from costmodel.traces.faults.models import missing_gradients, out_of_memory, unbalanced_stages
 from costmodel.traces.faults.stalls import host_copies, host_waits, recompilations
 from costmodel.traces.faults.widths import wide_products
@@ -18,7 +18,7 @@ from costmodel.traces.record import Trace
 
 __all__ = ["KINDS", "Fault", "faults_of"]
 
-DETECTORS: tuple[Callable[[Asked], Iterator[Fault]], ...] = (
+DETECTORS: tuple[Callable[[Examined], Iterator[Fault]], ...] = (
     disagreements, crossings, out_of_memory, missing_gradients, wide_exchanges, wide_products, unused_gathers, host_copies,
     host_waits, recompilations, unbalanced_stages,
 )  # fmt: skip
@@ -51,7 +51,7 @@ def faults_of(
     for kind in kinds:
         choice("kinds", kind, KINDS)
     made = estimate or price_trace(trace, cluster, framework)
-    asked = Asked(made, tuple(memory_of_trace(trace, cluster, made.framework, rank=role.rank) for role in trace.roles))
+    asked = Examined(made, tuple(memory_of_trace(trace, cluster, made.framework, rank=role.rank) for role in trace.roles))
     found: list[Fault] = []
     seen: set[tuple[str, str, str]] = set()
     for detect in DETECTORS:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from costmodel.text.units import KiB, counted, format_bytes
-from costmodel.traces.faults.fault import Asked, Fault, place_of
+from costmodel.traces.faults.fault import Examined, Fault, place_of
 from costmodel.traces.faults.widths import is_narrow_run, narrow_parameters
 from costmodel.traces.places import group_of
 from costmodel.traces.record import KERNEL, KINDS, NOWHERE, SEND, TRANSACTION, Role
@@ -34,7 +34,7 @@ class Sent(NamedTuple):
     parameter: str
 
 
-def disagreements(asked: Asked) -> Iterator[Fault]:
+def disagreements(asked: Examined) -> Iterator[Fault]:
     """The first transaction of each group in which its ranks disagree, or that not all of them launch."""
     trace = asked.trace
     partners = Partners(trace)
@@ -49,7 +49,7 @@ def disagreements(asked: Asked) -> Iterator[Fault]:
             yield found
 
 
-def crossings(asked: Asked) -> Iterator[Fault]:
+def crossings(asked: Examined) -> Iterator[Fault]:
     """Transactions that all ranks launch, but each after it waits for another's: they come to no end together."""
     for role, played in zip(asked.trace.roles, asked.estimate.played, strict=True):
         for row in played.alone:
@@ -69,7 +69,7 @@ def _sent(place: int, role: Role, row: int) -> Sent:
     )
 
 
-def _first(asked: Asked, members: tuple[int, ...], by_role: dict[int, list[Sent]]) -> Fault | None:
+def _first(asked: Examined, members: tuple[int, ...], by_role: dict[int, list[Sent]]) -> Fault | None:
     """The first transaction of a group that one role has otherwise than another."""
     roles = asked.trace.roles
     lists = [by_role.get(member, []) for member in members]
@@ -117,7 +117,7 @@ def _ranks(ranks: list[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
-def _fault(asked: Asked, kind: str, one: Sent, sentence: str) -> Fault:
+def _fault(asked: Examined, kind: str, one: Sent, sentence: str) -> Fault:
     role = asked.trace.roles[one.role]
     moves = role.transactions
     return Fault(
@@ -126,7 +126,7 @@ def _fault(asked: Asked, kind: str, one: Sent, sentence: str) -> Fault:
     )  # fmt: skip
 
 
-def wide_exchanges(asked: Asked) -> Iterator[Fault]:
+def wide_exchanges(asked: Examined) -> Iterator[Fault]:
     """Transactions in 32 bits of a run whose products and weights have 16, that no framework's buffer asked for."""
     for place, role in enumerate(asked.trace.roles):
         if not is_narrow_run(role):
@@ -155,7 +155,7 @@ def _is_wide(role: Role, row: int, narrow: bool | None, step: range) -> bool:
     return KINDS[role.storages.kind[storage]] not in DELIBERATE and not lasting
 
 
-def _halved(asked: Asked, place: int, row: int) -> float:
+def _halved(asked: Examined, place: int, row: int) -> float:
     """What a transaction of half the bytes would save [s]."""
     made = asked.estimate
     move = described(made.trace.roles[place], row)
@@ -168,7 +168,7 @@ def _module(role: Role, row: int) -> str:
     return role.texts[moves.module[row]] or role.texts[moves.parameter[row]]
 
 
-def unused_gathers(asked: Asked) -> Iterator[Fault]:
+def unused_gathers(asked: Examined) -> Iterator[Fault]:
     """Gathers whose result nothing reads before it is gone, or gathered over again."""
     for place, role in enumerate(asked.trace.roles):
         if not len(role.operands):  # the recorder didn't say what kernels read

@@ -49,7 +49,7 @@ class Fault:
         return fitted(f"{self.kind} ({place}): {self.sentence}{paid}")
 
 
-class Asked(NamedTuple):
+class Examined(NamedTuple):
     """What detectors look at."""
 
     estimate: TraceEstimate

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from costmodel.text.units import counted, format_bytes
-from costmodel.traces.faults.fault import Asked, Fault
+from costmodel.traces.faults.fault import Examined, Fault
 from costmodel.traces.record import KERNEL, PHASES, RECEIVE, SEND, TRANSACTION, Role
 
 BALANCED = 1.25
@@ -15,7 +15,7 @@ NAMED = 3
 """Parameters that a sentence names."""
 
 
-def missing_gradients(asked: Asked) -> Iterator[Fault]:
+def missing_gradients(asked: Examined) -> Iterator[Fault]:
     """Parameters that train and never get a gradient, while their group sums those of others."""
     for role in asked.trace.roles:
         parameters = role.parameters
@@ -43,7 +43,7 @@ def _sums(role: Role) -> bool:
     return any(role.texts[op] in ("all-reduce", "reduce-scatter") for op in set(moves.op[backward].tolist()))
 
 
-def out_of_memory(asked: Asked) -> Iterator[Fault]:
+def out_of_memory(asked: Examined) -> Iterator[Fault]:
     """Ranks whose device has no room."""
     for made in asked.memory:
         if made.fits:
@@ -58,7 +58,7 @@ def out_of_memory(asked: Asked) -> Iterator[Fault]:
         )  # fmt: skip
 
 
-def unbalanced_stages(asked: Asked) -> Iterator[Fault]:
+def unbalanced_stages(asked: Examined) -> Iterator[Fault]:
     """A pipeline whose busiest stage computes much longer than the mean."""
     roles = asked.trace.roles
     stages = [place for place, role in enumerate(roles) if _passes_on(role)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from costmodel.text.units import KiB, counted, format_bytes
-from costmodel.traces.faults.fault import Asked, Fault
+from costmodel.traces.faults.fault import Examined, Fault
 from costmodel.traces.record import (
     DEVICE_TO_HOST,
     HOST_TO_DEVICE,
@@ -41,7 +41,7 @@ def passes(role: Role, step: range) -> range:
     return range(int(within[0]), int(within[-1]) + 1) if len(within) else range(0)
 
 
-def host_copies(asked: Asked) -> Iterator[Fault]:
+def host_copies(asked: Examined) -> Iterator[Fault]:
     """Copies over the host's bus in the passes, but for a step's input."""
     for place, role in enumerate(asked.trace.roles):
         found: dict[int, list[int]] = {}
@@ -69,7 +69,7 @@ def _copies(role: Role, kernel: int) -> bool:
     )
 
 
-def host_waits(asked: Asked) -> Iterator[Fault]:
+def host_waits(asked: Examined) -> Iterator[Fault]:
     """Waits of the host for the device between a step's first forward and its last backward kernel."""
     for place, role in enumerate(asked.trace.roles):
         played, found = asked.estimate.played[place], dict[int, list[float]]()
@@ -90,7 +90,7 @@ def host_waits(asked: Asked) -> Iterator[Fault]:
             )  # fmt: skip
 
 
-def recompilations(asked: Asked) -> Iterator[Fault]:
+def recompilations(asked: Examined) -> Iterator[Fault]:
     """Code that is compiled again after the first step."""
     for role in asked.trace.roles:
         first = role.step(0).stop if role.steps else len(role.timeline)

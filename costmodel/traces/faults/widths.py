@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from costmodel.text.units import counted
-from costmodel.traces.faults.fault import Asked, Fault
+from costmodel.traces.faults.fault import Examined, Fault
 from costmodel.traces.kernels import rates_of, signatures
 from costmodel.traces.record import KERNEL, Role
 
@@ -46,7 +46,7 @@ def narrow_parameters(role: Role) -> bool | None:
     return narrow > 0
 
 
-def wide_products(asked: Asked) -> Iterator[Fault]:
+def wide_products(asked: Examined) -> Iterator[Fault]:
     """Products in 32 bits of a run in 16."""
     made = asked.estimate
     rates = rates_of(made.trace, made.cluster.device, made.framework.numbers())
