@@ -2,7 +2,7 @@
 
 Numba knows them through the overloads of ``costmodel.compilation.jit``. Nothing is imported here that the caller has
 not already loaded: an array in hand means NumPy is there, a symbol in hand means SymPy is. A value of another
-kind brings these operations, under SymPy's names, as its ``__algebra__`` (`costmodel.compilation.algebra` traces so).
+kind brings these operations, under SymPy's names, as its ``__algebra__`` (`costmodel.compilation.tape` traces so).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The only border to Numba: formulas are registered, `ops` gets overloads, and the cache follows the sources.
+"""The border to Numba: `ops` gets overloads, formulas that a kernel calls are registered, and the cache follows the sources.
 
 Numba's own cache looks at one file and would serve stale code when a formula in another file changes, so the
 cache folder is named by a digest of the package's sources. Where nothing can be written, kernels compile
@@ -7,13 +7,11 @@ without a cache.
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
-import pkgutil
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from costmodel.compilation.cache import cache_folder, tell_compiling
@@ -29,10 +27,11 @@ if _FOLDER is not None:
 import numba  # noqa: E402
 import numpy as np  # noqa: E402
 from numba.core import event  # noqa: E402
-from numba.extending import overload, register_jitable  # noqa: E402
+from numba.extending import intrinsic, overload, register_jitable  # noqa: E402
 
 from costmodel import formulas  # noqa: E402
 from costmodel.arithmetic import ops  # noqa: E402
+from costmodel.compilation import vector_code  # noqa: E402
 
 if _FOLDER is not None:
     numba.config.CACHE_DIR = str(_FOLDER)
@@ -49,9 +48,6 @@ class _FirstCompilation(event.Listener):  # type: ignore[misc]
 
 
 event.register("numba:compile", _FirstCompilation())
-
-_SQRT_HALF, _MANTISSA, _ONE = 0.7071067811865476, 0x000FFFFFFFFFFFFF, 0x3FF0000000000000
-_MAGIC_BITS, _MAGIC = 0x4330000000000000, 4503599627370496.0
 
 
 @overload(ops.maximum, jit_options={"forceinline": True})
@@ -91,49 +87,79 @@ def _sqrt(a):
     return lambda a: math.sqrt(a)
 
 
+def _by_builder(operation: Callable[..., object]) -> Callable[..., object]:
+    """An operation of vector code on one number."""
+
+    @intrinsic
+    def of_one(_, number):
+        def code(context, builder, signature, given):
+            return operation(builder, given[0])
+
+        return numba.types.float64(numba.types.float64), code
+
+    return of_one
+
+
+_of_log2, _of_floor_log2 = map(_by_builder, (vector_code.log2, vector_code.floor_log2))
+
+
 @overload(ops.log2, jit_options={"forceinline": True})
 def _log2(a):
-    # exponent bits plus the arctanh series of the mantissa: no library call, so the row loop stays vectorised;
-    # ten terms of z^2 <= 0.0295 leave less than 1e-16
-    def log2(a):
-        bits = np.float64(a).view(np.int64)
-        exponent = np.int64((bits >> 52) | _MAGIC_BITS).view(np.float64) - _MAGIC - 1023.0
-        mantissa = np.int64((bits & _MANTISSA) | _ONE).view(np.float64)
-        large = mantissa > 2.0 * _SQRT_HALF
-        mantissa = mantissa * 0.5 if large else mantissa
-        exponent = exponent + 1.0 if large else exponent
-        z = (mantissa - 1.0) / (mantissa + 1.0)
-        y = z * z
-        series = 1.0 / 19.0
-        for divisor in (17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0):
-            series = series * y + 1.0 / divisor
-        return exponent + 2.885390081777927 * z * series
-
-    return log2
+    return lambda a: _of_log2(a)
 
 
 @overload(ops.floor_log2, jit_options={"forceinline": True})
 def _floor_log2(a):
-    def floor_log2(a):
-        bits = np.float64(a).view(np.int64)
-        return np.int64((bits >> 52) | _MAGIC_BITS).view(np.float64) - _MAGIC - 1023.0
-
-    return floor_log2
+    return lambda a: _of_floor_log2(a)
 
 
-def _register(module: types.ModuleType, options: Mapping[str, bool]) -> None:
-    """Let compiled code call the functions of a module, which are put in place of their calls."""
-    for formula in vars(module).values():
-        if isinstance(formula, types.FunctionType) and formula.__module__ == module.__name__:
-            register_jitable(forceinline=True, **options)(formula)
+_REGISTERED: set[Callable[..., object]] = set()
+"""What compiled code may call."""
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """What is named in a function, or in those that are written in it."""
+    inside = [_names(one) for one in code.co_consts if isinstance(one, types.CodeType)]
+    return set(code.co_names).union(*inside)
+
+
+def _called(function: types.FunctionType) -> Iterator[types.FunctionType]:
+    """The formulas that a function may call: those that it names, alone or with their module."""
+    names = _names(function.__code__)
+    named = [function.__globals__[name] for name in names if name in function.__globals__]
+    modules = (one for one in named if isinstance(one, types.ModuleType) and one.__name__.startswith(formulas.__name__))
+    for one in (*named, *(vars(module)[name] for module in modules for name in names if name in vars(module))):
+        if isinstance(one, types.FunctionType) and one.__module__.startswith(formulas.__name__):
+            yield one
+
+
+def register(*called: Callable[..., object]) -> None:
+    """Let compiled code call formulas, and they what they call: all of it is put in place of its calls.
+
+    Parameters
+    ----------
+    called : of `costmodel.formulas`
+    """
+    for formula in called:
+        if formula not in _REGISTERED and isinstance(formula, types.FunctionType):
+            _REGISTERED.add(formula)
+            register_jitable(forceinline=True)(formula)
+            register(*_called(formula))
+
+
+def _register_kernels(module: types.ModuleType, options: Mapping[str, bool]) -> None:
+    """Let a kernel call the other functions of its module, which are put in place of their calls."""
+    for function in vars(module).values():
+        if isinstance(function, types.FunctionType) and function.__module__ == module.__name__ and function not in _REGISTERED:
+            _REGISTERED.add(function)
+            register_jitable(forceinline=True, **options)(function)
 
 
 register_jitable(forceinline=True)(ops.ceil_div)
-for _info in pkgutil.walk_packages(formulas.__path__, f"{formulas.__name__}."):
-    _register(importlib.import_module(_info.name), {})
 
 
 def _compiled(function: Function, options: Mapping[str, bool]) -> Function:
+    register(*_called(typing.cast(types.FunctionType, function)))
     njit: Callable[..., Callable[[Function], object]] = numba.njit
     return typing.cast(Function, njit(nogil=True, error_model="numpy", cache=_FOLDER is not None, **options)(function))
 
@@ -155,8 +181,31 @@ def helper(function: Function) -> Function:
     return _compiled(function, _UNCOUNTED)
 
 
-_REGISTERED: list[types.ModuleType] = []
-"""Whose functions code of `source_of` may call."""
+def _library_of(function: Callable[..., object], arguments: tuple[object, ...], name: str, whole: bool) -> str:
+    """What Numba makes of a function of whole numbers and arrays, under another name; whole with all that it calls."""
+    from numba.core import compiler
+    from numba.core.registry import cpu_target
+
+    flags = compiler.Flags()
+    chosen = {"nrt": False, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "no_compile": not whole}
+    for flag, value in chosen.items():
+        setattr(flags, flag, value)
+    signature = tuple(map(numba.typeof, arguments))
+    contexts = cpu_target.typing_context, cpu_target.target_context
+    made = compiler.compile_extra(*contexts, function, signature, numba.types.int64, flags, locals={})
+    return str(made.library.get_llvm_str()).replace(made.fndesc.llvm_func_name, name)
+
+
+def loop_source(function: Callable[..., object], arguments: tuple[object, ...], name: str) -> str:
+    """LLVM's source of a loop that calls nothing but intrinsics, which may name functions that are linked to it later.
+
+    Parameters
+    ----------
+    function : whose
+    arguments : as it will be called
+    name : of the function in that source, called as that of `source_of`
+    """
+    return _library_of(function, arguments, name, whole=False)
 
 
 def source_of(function: Callable[..., object], module: types.ModuleType, arguments: tuple[object, ...]) -> str:
@@ -170,16 +219,5 @@ def source_of(function: Callable[..., object], module: types.ModuleType, argumen
     module : the functions that it calls
     arguments : as it will be called
     """
-    from numba.core import compiler
-    from numba.core.registry import cpu_target
-
-    if module not in _REGISTERED:
-        _register(module, {**_UNCOUNTED, "no_cfunc_wrapper": True})
-        _REGISTERED.append(module)
-    flags = compiler.Flags()
-    for name, value in (("nrt", False), ("error_model", "numpy"), ("no_cpython_wrapper", True), ("no_cfunc_wrapper", True)):
-        setattr(flags, name, value)
-    signature = tuple(map(numba.typeof, arguments))
-    contexts = cpu_target.typing_context, cpu_target.target_context
-    made = compiler.compile_extra(*contexts, function, signature, numba.types.int64, flags, locals={})
-    return str(made.library.get_llvm_str()).replace(made.fndesc.llvm_func_name, function.__name__)
+    _register_kernels(module, {**_UNCOUNTED, "no_cfunc_wrapper": True})
+    return _library_of(function, arguments, function.__name__, whole=True)

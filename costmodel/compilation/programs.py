@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.compilation import machine_code
 from costmodel.compilation.fields import INNER, LANES, OUTER
+from costmodel.compilation.standalone import callable_of, word_count
 from costmodel.compilation.tape import Place, Traced, needed, supports, trace
 from costmodel.formulas import legality, training_step
 from costmodel.formulas.quantities import (
@@ -47,6 +48,11 @@ PACKED = 2048
 LARGEST_KEPT = 1 << 17
 """Numbers of an array whose memory a thread keeps for its next use."""
 _INNER, _OUTER, _SPLIT = 1, 2, 4
+NONE: Array = np.empty(0)
+FLAT = (NONE, np.empty((0, 0, LANES)), np.empty((0, 0, LANES)))
+"""Arguments of a loop over one table: scalars, columns, results."""
+PRODUCT = (*FLAT[:2], FLAT[1], np.empty((0, 4), dtype=np.int64), FLAT[2])
+"""Arguments of a loop over runs: scalars, both tables, runs, results."""
 _BLOCK = np.dtype(f"u{LANES}")
 """As many truth values as there are lanes, seen as one number."""
 
@@ -90,7 +96,7 @@ class Part(NamedTuple):
     results : how many numbers it gives a row
     """
 
-    call: Callable[..., None]
+    call: Callable[..., int]
     columns: Reader
     width: int
     results: int
@@ -109,10 +115,10 @@ class Program(NamedTuple):
     """
 
     constants: Reader
-    once: Callable[..., None]
+    once: Callable[..., int]
     scalars: int
     parts: dict[str, Part]
-    product: Callable[..., None] | None
+    product: Callable[..., int] | None
 
 
 def _bits(path: str) -> int:
@@ -128,7 +134,7 @@ class _Writer:
         self.support = supports(self.tape, bits)
         self.scalars: list[Place] = []
         self.parts: dict[str, tuple[list[str], int]] = {}
-        self.loops: list[Callable[[], str]] = []
+        self.loops: list[Callable[[Any], list[str]]] = []
 
     def leaves(self, results: Sequence[Place], known: frozenset[Place] = frozenset()) -> tuple[list[Place], list[Place]]:
         """Scalars and inputs that some results need, given what is known."""
@@ -145,7 +151,7 @@ class _Writer:
         _, columns = self.leaves(results)
         fields = [str(self.tape.operations[place].given) for place in columns]
         self.parts[name] = fields, len(results)
-        self.loops.append(lambda: machine_code.flat_loop(name, self.tape, self.scalars, columns, results))
+        self.loops.append(lambda loops: loops.flat_loop(name, self.tape, self.scalars, columns, results, FLAT))
 
     def product(self) -> None:
         """Tables of what reads one side alone, and a loop over what reads both."""
@@ -159,22 +165,24 @@ class _Writer:
         self.table("inner", inner)
         self.table("outer", outer)
         self.loops.append(
-            lambda: machine_code.product_loop("product", self.tape, self.scalars, outer, inner, self.results)
+            lambda loops: loops.product_loop("product", self.tape, self.scalars, outer, inner, self.results, PRODUCT)
         )
 
-    def written(self) -> tuple[str, Row]:
+    def written(self) -> tuple[list[str], Row]:
         """The source and what to remember about it."""
+        from costmodel.compilation import row_loops  # loads Numba
+
         operations = self.tape.operations
         inputs = [place for place in needed(self.tape, self.scalars) if operations[place].name == "input"]
-        once = machine_code.flat_loop("once", self.tape, (), inputs, self.scalars)
+        once = row_loops.flat_loop("once", self.tape, (), inputs, self.scalars, FLAT)
         notes = {"constants": [operations[place].given for place in inputs], "scalars": len(self.scalars), "parts": self.parts}
-        return machine_code.HEAD + once + "".join(loop() for loop in self.loops), notes
+        return [*once, *(source for loop in self.loops for source in loop(row_loops))], notes
 
 
 def _program(
     name: str, tables: Sequence[str], factored: bool, traced: Callable[[], Traced], bits: Callable[[str], int] = _bits
 ) -> Program:
-    def make() -> tuple[str, Row]:
+    def make() -> tuple[list[str], Row]:
         writer = _Writer(traced(), bits)
         if factored:
             writer.product()
@@ -182,8 +190,9 @@ def _program(
             writer.table(tables[0], writer.results)
         return writer.written()
 
-    functions = {"once": 4} | {table: 4 for table in tables} | ({"product": 6} if factored else {})
-    code, notes = machine_code.compiled(name, functions, make)
+    functions = dict.fromkeys(("once", *tables), word_count(FLAT)) | ({"product": word_count(PRODUCT)} if factored else {})
+    machine, notes = machine_code.compiled(name, functions, make)
+    code = {function: callable_of(one) for function, one in machine.items()}
     parts = {
         table: Part(code[table], _reader(fields), len(fields), results) for table, (fields, results) in notes["parts"].items()
     }
@@ -196,15 +205,18 @@ def _step(compressed: bool) -> Callable[..., Step]:
 
 @functools.cache
 def every_part(compressed: bool) -> Program:
-    """Every part of a step, plan by plan.
+    """Every part of a step where plan, framework and device are columns: of plans, or of one as its constants vary.
 
     Parameters
     ----------
     compressed : whether gradients may be compressed
     """
     formula = _step(compressed)
-    name = f"every-{formula.__name__}"
-    return _program(name, ("rows",), False, lambda: trace(formula, Inputs, EVERY))
+
+    def bits(path: str) -> int:
+        return _SPLIT if path.startswith(("plan.", "software.", "device.")) else 0
+
+    return _program(f"every-{formula.__name__}", ("rows",), False, lambda: trace(formula, Inputs, EVERY), bits)
 
 
 @functools.cache
@@ -217,22 +229,6 @@ def ranking(compressed: bool) -> Program:
     """
     formula = _step(compressed)
     return _program(f"ranking-{formula.__name__}", ("inner", "outer"), True, lambda: trace(formula, Inputs, RANKED))
-
-
-@functools.cache
-def total(compressed: bool) -> Program:
-    """Time of a step where plan, framework and device are columns.
-
-    Parameters
-    ----------
-    compressed : whether gradients may be compressed
-    """
-    formula = _step(compressed)
-
-    def bits(path: str) -> int:
-        return _SPLIT if path.startswith(("plan.", "software.", "device.")) else 0
-
-    return _program(f"total-{formula.__name__}", ("rows",), False, lambda: trace(formula, Inputs, ("total",)), bits)
 
 
 @functools.cache
@@ -259,7 +255,7 @@ def least_memory() -> Program:
 
 def compile_searching() -> None:
     """Compile the programs that a search runs on, or load them: those of `costmodel.evaluation.engine.SEARCHED`."""
-    for make in (ranking, every_part, total):
+    for make in (ranking, every_part):
         make(False)
     rules()
     least_memory()
@@ -267,7 +263,7 @@ def compile_searching() -> None:
 
 def compile_all() -> int:
     """Compile every program that questions need (runs by the thousand are calibration's), or load it; how many there are."""
-    every = [make(compressed) for make in (ranking, every_part, total) for compressed in (False, True)]
+    every = [make(compressed) for make in (ranking, every_part) for compressed in (False, True)]
     return len([*every, rules(), least_memory()])
 
 
@@ -285,10 +281,10 @@ def scalars_of(program: Program, question: Inputs | Ruled | Held) -> Array:
     program : whose
     question : its numbers; those of the plan aren't read
     """
-    given = np.repeat(np.array(program.constants(question), dtype=float), LANES)
-    out = np.empty((program.scalars, LANES))
-    program.once(0, given.ctypes.data, out.ctypes.data, 1)
-    return np.ascontiguousarray(out[:, 0])
+    given = np.repeat(np.array(program.constants(question), dtype=float), LANES).reshape(1, -1, LANES)
+    out = np.empty((1, program.scalars, LANES))
+    program.once(NONE, given, out)
+    return np.ascontiguousarray(out[0, :, 0])
 
 
 class _Scratch(threading.local):
@@ -365,7 +361,7 @@ def tabled(part: Part, scalars: Array, given: Array, use: str = "") -> Array:
     use : as `packed` takes it
     """
     out = _SCRATCH.array(use, len(given), part.results, LANES)
-    part.call(scalars.ctypes.data, given.ctypes.data, out.ctypes.data, len(given))
+    part.call(scalars, given, out)
     return out
 
 
@@ -434,9 +430,7 @@ def run_product(program: Program, scalars: Array, outer: Array, inner: Array, ta
         of_outer = tabled(program.parts["outer"], scalars, outer[rows], "outer table")
         of_inner = tabled(program.parts["inner"], scalars, inner[low:high], "inner table")
         here = lines - np.array([begin, low, 0, 0])
-        program.product(
-            scalars.ctypes.data, of_outer.ctypes.data, of_inner.ctypes.data, here.ctypes.data, len(here), out.ctypes.data
-        )
+        program.product(scalars, of_outer, of_inner, here, out)
 
 
 def results_of(
@@ -462,5 +456,5 @@ def results_of(
 __all__ = [
     "EVERY", "LANES", "RANKED", "Held", "Part", "Planned", "Program", "Ruled", "Runs", "compile_all", "every_part",
     "every_part_of_runs", "least_memory", "packed", "packed_blocks", "ranking", "results_of", "rules", "run_product", "runs_of",
-    "scalars_of", "tabled", "total",
+    "scalars_of", "tabled",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costmodel.arithmetic.named_tuples import Row
 
@@ -64,10 +65,43 @@ def standalone(function: Callable[..., int]) -> Callable[..., int]:
         kinds = tuple(map(_kind, flat))
         if kinds not in loaded:
             loaded[kinds] = _loaded(function, arguments, kinds)
-        result, raised = ctypes.c_int64(), ctypes.c_void_p()
-        words = [word for value in flat for word in _words(value)]
-        loaded[kinds](ctypes.addressof(result), ctypes.addressof(raised), *words)
-        return result.value
+        return _called(loaded[kinds], flat)
+
+    return call
+
+
+def _called(code: Callable[..., None], arguments: list[Any]) -> int:
+    """What machine code gives for whole numbers and arrays."""
+    result, raised = ctypes.c_int64(), ctypes.c_void_p()
+    code(ctypes.addressof(result), ctypes.addressof(raised), *(word for value in arguments for word in _words(value)))
+    return result.value
+
+
+def word_count(arguments: tuple[Any, ...]) -> int:
+    """How many words machine code takes of some arguments, with the addresses of its result and of an exception.
+
+    Parameters
+    ----------
+    arguments : whole numbers, arrays and named tuples of arrays
+
+    Examples
+    --------
+    >>> word_count((1, np.zeros((2, 3))))
+    12
+    """
+    return 2 + sum(len(_words(value)) for value in _arrays(arguments))
+
+
+def callable_of(code: Callable[..., None]) -> Callable[..., int]:
+    """Machine code as a function of arrays, always of the same kinds, each in one piece.
+
+    Parameters
+    ----------
+    code : as `costmodel.compilation.machine_code.compiled` gives it
+    """
+
+    def call(*arguments: NDArray[Any]) -> int:
+        return _called(code, [*arguments])
 
     return call
 
@@ -77,15 +111,14 @@ def _loaded(function: Callable[..., int], arguments: tuple[Any, ...], kinds: tup
 
     from costmodel.compilation import machine_code  # loads LLVM
 
-    def make() -> tuple[str, Row]:
+    def make() -> tuple[list[str], Row]:
         from costmodel.compilation import jit  # loads Numba
 
-        return jit.source_of(function, sys.modules[function.__module__], arguments), {"kinds": kinds}
+        return [jit.source_of(function, sys.modules[function.__module__], arguments)], {"kinds": kinds}
 
     name = function.__name__
-    words = 2 + sum(len(_words(value)) for value in _arrays(arguments))
     file = f"{function.__module__.rpartition('.')[2]}-{name}-{hashlib.sha256(repr(kinds).encode()).hexdigest()[:8]}"
-    return machine_code.compiled(file, {name: words}, make).functions[name]
+    return machine_code.compiled(file, {name: word_count(arguments)}, make).functions[name]
 
 
-__all__ = ["standalone"]
+__all__ = ["callable_of", "standalone", "word_count"]

@@ -29,7 +29,7 @@ PARTS = (*Step._fields[:-1], *(f"memory_{part}" for part in Memory._fields))
 """Rows of the result: every time and FLOP of `Step`, then every byte of `Memory`."""
 HANDFUL, COMPILED_FROM, COMPILE_FROM = 8, 2_000, 100_000
 """Rows up to which plain Python is the fastest, from which vector code is that is there, and from which it pays to compile it."""
-SEARCHED = ("ranking-uncompressed_step", "every-uncompressed_step", "total-uncompressed_step", "rules", "least-memory")
+SEARCHED = ("ranking-uncompressed_step", "every-uncompressed_step", "rules", "least-memory")
 """Programs of `costmodel.compilation.programs` that a search runs on."""
 CHUNK = 4096
 RUNS = 2048
@@ -224,8 +224,9 @@ def total_time(inputs: Inputs, bill: Memory, rows: int) -> Number:
         return timed_formula(inputs.settings)(*inputs, bill).total
     from costmodel.compilation import programs as kernels
 
-    program = kernels.total(bool(inputs.settings.compression.kind))
-    return as_number(kernels.results_of(program.parts["rows"], kernels.scalars_of(program, inputs), inputs, rows)[0])
+    program = kernels.every_part(bool(inputs.settings.compression.kind))
+    parts = kernels.results_of(program.parts["rows"], kernels.scalars_of(program, inputs), inputs, rows)
+    return as_number(parts[PARTS.index("total")])
 
 
 def _python(inputs: Inputs, plans: Columns, out: Columns) -> None:
@@ -273,7 +274,8 @@ def _numba(inputs: Inputs, plans: Columns, out: Columns) -> None:
 
     program = rows.every_part(bool(inputs.settings.compression.kind))
     scalars = rows.scalars_of(program, inputs)
-    out[:] = rows.results_of(program.parts["rows"], scalars, rows.Planned(PlanNumbers(*plans)), plans.shape[1])
+    columns = inputs._replace(plan=PlanNumbers(*plans))
+    out[:] = rows.results_of(program.parts["rows"], scalars, columns, plans.shape[1])
 
 
 def discrepancies(question: Question, settings: Settings, product: Product) -> Columns:

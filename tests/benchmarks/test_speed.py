@@ -74,7 +74,7 @@ def test_every_part_on_one_core(benchmark, compression):
     program = rows.every_part(compression != "none")
     scalars = rows.scalars_of(program, inputs)
     part = program.parts["rows"]
-    plans = rows.Planned(PlanNumbers(*table[:, : engine.CHUNK]))
+    plans = inputs._replace(plan=PlanNumbers(*table[:, : engine.CHUNK]))
 
     def kernel():
         for _ in range(64):
@@ -176,9 +176,9 @@ def test_ledger_of_larger_zero_2_steps(benchmark, name, destinations):
 
 STARTS = {
     "import": "import costmodel",
-    "cold": "from costmodel.compilation import programs; programs.ranking(False), rows.rules()",
+    "cold": "from costmodel.compilation import programs; programs.compile_searching()",
     "cold, every program": "from costmodel.compilation import programs; programs.compile_all()",
-    "warm": "from costmodel.compilation import programs; programs.ranking(False), rows.rules()",
+    "warm": "from costmodel.compilation import programs; programs.compile_searching()",
     "first answer": "from costmodel.cli import main; main('search llama3-70b --cluster dgx-h100 --gpus 64 --global-batch 1024 "
     "--seq-len 8192'.split())",
 }

@@ -23,7 +23,7 @@ import pytest
 import costmodel
 from costmodel import formulas, load_cluster, load_framework, load_model
 from costmodel.compilation import algebra as symbolic
-from costmodel.compilation import machine_code, tape
+from costmodel.compilation import machine_code, programs, row_loops, standalone, tape
 from costmodel.compilation.fields import LANES
 from costmodel.description.framework import ATTENTION_KINDS, DISPATCHERS
 from costmodel.description.plan import SCHEDULES, Plan, divisors
@@ -383,7 +383,9 @@ def is_short(formula):
 def test_numba_gives_what_plain_python_gives(module, settings):
     import numba
 
-    importlib.import_module("costmodel.compilation.jit")
+    from costmodel.compilation import jit
+
+    jit.register(*FORMULAS.values())
     known = {name: formula for name, formula in FORMULAS.items() if name.startswith(f"{module}.")}
     chosen = [name for name in known if module not in WITHIN_A_STEP or is_short(known[name])]
     rows = {name: arguments(FORMULAS[name], settings) for name in chosen}
@@ -408,17 +410,18 @@ def test_numba_gives_what_plain_python_gives(module, settings):
 @pytest.fixture(scope="module")
 def by_vector_code(settings):
     """What every formula of a step gives as a loop of vector code; of all in one compilation."""
-    source, functions, given = [machine_code.HEAD], {}, {}
+    sources, functions, given = [], {}, {}
     for name, formula in FORMULAS.items():
         taped, results = taken_down(formula) if name in COMPILED else (None, ())
         if results and not any(operation.name == "pow" for operation in taped.operations):
             inputs = [place for place, operation in enumerate(taped.operations) if operation.name == "input"]
             function = name.replace(".", "_")
-            source.append(machine_code.flat_loop(function, taped, (), inputs, results))
-            functions[function], given[name] = 4, ([taped.operations[place].given for place in inputs], len(results))
+            sources += row_loops.flat_loop(function, taped, (), inputs, results, programs.FLAT)
+            functions[function] = standalone.word_count(programs.FLAT)
+            given[name] = ([taped.operations[place].given for place in inputs], len(results))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machine_code, "cache_folder", lambda: None)
-        code = machine_code.compiled("formulas", functions, lambda: ("".join(source), {})).functions
+        code = machine_code.compiled("formulas", functions, lambda: (sources, {})).functions
     found = {}
     for name, (inputs, count) in given.items():
         names = inspect.signature(FORMULAS[name]).parameters
@@ -426,7 +429,7 @@ def by_vector_code(settings):
         table = np.array([[row[path] for path in inputs] for row in rows], dtype=float)
         table = np.ascontiguousarray(table.reshape(-1, LANES, len(inputs)).transpose(0, 2, 1))
         out = np.empty((ROWS // LANES, count, LANES))
-        code[name.replace(".", "_")](0, table.ctypes.data, out.ctypes.data, len(out))
+        standalone.callable_of(code[name.replace(".", "_")])(programs.NONE, table, out)
         found[name] = out.transpose(0, 2, 1).reshape(ROWS, count)
     return found
 

@@ -113,9 +113,10 @@ def test_columns_give_what_numbers_give(run):
 
 def test_compiled_they_give_what_numbers_give():
     numba = pytest.importorskip("numba")
-    from costmodel.compilation import jit  # noqa: F401
+    from costmodel.compilation import jit
 
     forward = times.convolution_forward
+    jit.register(forward)
     compiled = numba.njit(lambda window, device, rate: forward(window, 1.0, 4.0, rate, 0.9, device))
     window = image(56.0, 64.0, 64.0, 3)
     window = SlidingWindow(*map(float, window))
