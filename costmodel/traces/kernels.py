@@ -155,7 +155,10 @@ class Rates:
 
     def _dtype(self, kernel: Kernel) -> str:
         """The library's name of the dtype in which a kernel multiplies."""
-        known = [one for one in kernel.dtypes if one in DTYPES]
+        operands = zip(kernel.shapes, kernel.dtypes, strict=False)  # others are biases, scales, what a softmax leaves
+        known = [dtype for shape, dtype in operands if len(shape) >= 2 and dtype in DTYPES]
+        if kernel.is_attention:
+            known = known[:1]  # of queries, or of their gradient
         widest = max(known, key=lambda one: WIDTHS[one]) if known else ""
         narrow = kernel.name in ("_scaled_mm", "_scaled_grouped_mm", "_int_mm")  # scales are of 32 bits
         found = DTYPES.get(min(known, key=lambda one: WIDTHS[one]) if narrow and known else widest, self.device.usual_dtype)

@@ -73,6 +73,11 @@ def test_attention_is_causal_where_its_flop_say_so_and_takes_about_half():
         shapes = (shape,) * (4 if backward else 3)
         return rates().time(Kernel(name, shapes, ("bfloat16",) * len(shapes), 0.0, 0.0, flop))
 
+    def beside(dtype):  # what the forward kernel left of its softmax is wide
+        shapes, dtypes = (shape,) * 5 + ((1, heads, length),), ("bfloat16",) * 5 + (dtype,)
+        return rates().time(Kernel("aten._flash_attention_backward", shapes, dtypes, 0.0, 0.0, 2.5 * full / 2))
+
+    assert beside("float32") == beside("bfloat16") == time(2.5 * full / 2, True)
     assert 0.4 < time(full / 2) / time(full) < 0.8
     assert 2.0 < time(2.5 * full / 2, True) / time(full / 2) < 4.0
     assert time(full) > full / NODE.device.peak("bf16")
