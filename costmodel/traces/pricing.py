@@ -153,8 +153,8 @@ class TraceEstimate:
             )
             flop = role.kernels.flop[item] if action == KERNEL else 0
             sums = found.setdefault((texts[part.op[item]], PHASES[part.phase[item]]), [0.0, 0.0, 0.0, 0.0])
-            for index, value in enumerate((1.0, played.end[row] - played.start[row], float(moved), float(flop))):
-                sums[index] += value
+            for index, value in enumerate((1.0, played.end[row] - played.start[row], moved, flop)):
+                sums[index] += float(value)
         made = [TracedOperator(op, phase, int(sums[0]), *sums[1:]) for (op, phase), sums in found.items()]
         return sorted(made, key=lambda one: -one.time)
 

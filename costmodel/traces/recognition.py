@@ -312,11 +312,12 @@ def _passes(role: Role) -> int:
 
 
 def _recompute(trace: Trace, notes: list[str]) -> str:
-    flop = [0, 0]
+    flop = [0, 0]  # forward, without autograd's eyes as well, and backward
     for role in trace.roles:
         rows = role.rows(KERNEL, role.step())
-        for place, phase in enumerate((FORWARD, BACKWARD)):
-            flop[place] += int(role.kernels.flop[rows][role.kernels.phase[rows] == phase].sum())
+        backward = role.kernels.phase[rows] == BACKWARD
+        for place, within in enumerate((~backward, backward)):
+            flop[place] += int(role.kernels.flop[rows][within].sum())
     frozen = any(not trains for role in trace.roles for trains in role.parameters.trainable.tolist())
     times = flop[1] / flop[0] + frozen if flop[0] else 0.0  # of frozen weights there are no products of gradients
     if times > RECOMPUTED:

@@ -30,6 +30,8 @@ PASSES = (PHASES.index("forward"), PHASES.index("backward"))
 def passes(role: Role, step: range) -> range:
     """Rows of a step from its first kernel of a forward pass to its last of a backward pass; none where it has neither.
 
+    Products without autograd's eyes, as of checkpointed layers, are of a forward pass too.
+
     Parameters
     ----------
     role : `Role`
@@ -37,7 +39,8 @@ def passes(role: Role, step: range) -> range:
     """
     timeline = role.timeline
     rows = np.arange(step.start, step.stop)[timeline.action[step.start : step.stop] == KERNEL]
-    within = rows[np.isin(role.kernels.phase[timeline.item[rows]], PASSES)]
+    items = timeline.item[rows]
+    within = rows[np.isin(role.kernels.phase[items], PASSES) | (role.kernels.flop[items] > 0)]
     return range(int(within[0]), int(within[-1]) + 1) if len(within) else range(0)
 
 
