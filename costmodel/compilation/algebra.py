@@ -1,6 +1,6 @@
-r"""A formula as algebra: traced with SymPy symbols, then printed as LaTeX, or differentiated; or printed as JavaScript.
+r"""A formula as algebra: its tape in SymPy's expressions, printed as LaTeX, or differentiated.
 
-A formula is traced by calling it. What is given as a number stays a number; every argument left out, and every
+What is given as a number stays a number; every argument left out, and every
 None, becomes a symbol, and so does every None field of a NamedTuple. A field's symbol is named by its path, as
 ``device.memory_bandwidth`` or ``network.node.latency``. Every value that is used more than once, and every choice,
 maximum and rounding, becomes one named line, so that even a whole step is some hundreds of short lines: as one
@@ -20,7 +20,7 @@ import sympy
 from sympy.printing.pycode import PythonCodePrinter
 
 from costmodel.compilation.javascript import javascript
-from costmodel.compilation.tape import opened
+from costmodel.compilation.tape import Condition, Place, Tape, Value, needed, opened
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.text.errors import InvalidValue
 
@@ -121,21 +121,21 @@ def _map(value: object, function: Callable[[sympy.Expr], object]) -> object:
     return function(value)
 
 
-def _symbols(algebra: _Algebra) -> Callable[[str, object], object]:
-    """What makes the symbols of an algebra, by the paths of arguments."""
+def _open(tape: Tape, symbols: dict[str, sympy.Symbol]) -> Callable[[str, object], object]:
+    """What stands for the arguments of a formula on a tape; symbols are collected by their paths."""
 
     def symbol(path: str, given: object) -> object:
         if given is None:
             positive = path.rpartition(".")[2] in _NEVER_ZERO and not path.endswith(_MAY_BE_ZERO)
             sign = "positive" if positive else "nonnegative"
-            algebra.symbols[path] = sympy.Symbol(path, **{sign: True})
-            return algebra.named(algebra.symbols[path])
-        if isinstance(given, sympy.Expr):
-            algebra.symbols.update({str(symbol): symbol for symbol in sorted(given.free_symbols, key=str)})
-            return algebra.named(given)
-        if not isinstance(given, typing.SupportsFloat):
+            given = symbols[path] = sympy.Symbol(path, **{sign: True})
+        elif isinstance(given, sympy.Expr):
+            symbols.update({str(symbol): symbol for symbol in sorted(given.free_symbols, key=str)})
+        elif not isinstance(given, typing.SupportsFloat):
             raise InvalidValue(path, given, "a number, a SymPy expression, or None for a symbol")
-        return float(given)
+        if isinstance(given, sympy.Expr) and not given.is_number:
+            return Value(tape, tape.put("input", given=given))
+        return float(typing.cast(typing.SupportsFloat, given))
 
     return symbol
 
@@ -166,66 +166,63 @@ def trace(formula: Callable[..., object], *arguments: object) -> Trace:
     >>> trace(members_inside).lines
     ((x0, Max(1.0, size/stride)), (x1, Min(ranks, x0)))
     """
-    algebra = _Algebra()
-    return _traced(formula, algebra, opened(formula, arguments, _symbols(algebra)))
+    tape, symbols = Tape(), dict[str, sympy.Symbol]()
+    values = opened(formula, arguments, _open(tape, symbols))
+    result = formula(**values)
+    algebra = _Expressions(tape, [leaf.place for leaf in _parts_of(result) if isinstance(leaf, Value | Condition)])
+    lines, short = _fewer(algebra.lines, _map(result, algebra.expression))
+    return Trace(tuple(values), symbols, lines, short)
 
 
-def _traced(formula: Callable[..., object], algebra: _Algebra, values: dict[str, object]) -> Trace:
-    lines, result = _fewer(algebra.lines, _map(formula(**values), _bare))
-    return Trace(tuple(values), algebra.symbols, lines, result)
+def _parts_of(value: object) -> Iterator[object]:
+    """What a formula gives, one after another."""
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _parts_of(part)
+    else:
+        yield value
 
 
-class _Algebra:
-    """The operations of `costmodel.arithmetic.ops` on `_Value`; every result gets a name and a line."""
+class _Expressions:
+    """A tape in SymPy's expressions: every result that is no number gets a name and a line.
 
-    def __init__(self) -> None:
-        self.symbols: dict[str, sympy.Symbol] = {}
+    Parameters
+    ----------
+    tape : the operations
+    results : places of what is wanted
+    """
+
+    def __init__(self, tape: Tape, results: list[Place]) -> None:
         self.lines: dict[sympy.Symbol, sympy.Expr] = {}
         self._known: dict[sympy.Expr, sympy.Symbol] = {}
-        self._done: dict[tuple[object, ...], object] = {}
+        self._found: dict[Place, sympy.Basic] = {}
+        for place in needed(tape, results):
+            name, operands, given = tape.operations[place]
+            values = [self._found[one] for one in operands]
+            made = _OPERATIONS[name](self._named, *values) if given is None else sympy.sympify(given)
+            self._found[place] = self._named(made)
 
-    def named(self, value: sympy.Basic) -> object:
-        """A `_Value` for an expression, a plain number for a number, a `_Condition` or bool for a comparison."""
-        if value in (sympy.true, sympy.false):
-            return bool(value)
+    def expression(self, value: object) -> sympy.Basic:
+        """What stands for a part of a formula's result.
+
+        Parameters
+        ----------
+        value : a number, or a value of the tape
+        """
+        return self._found[value.place] if isinstance(value, Value | Condition) else sympy.sympify(value)
+
+    def _named(self, value: sympy.Basic) -> sympy.Basic:
+        """An expression's symbol, a number as it is, or a comparison."""
         if not isinstance(value, sympy.Expr):
-            return _Condition(self, value)
+            return value
         if value.is_number:
-            return float(value)
+            return sympy.Float(float(value))
         if value.is_Mul and value.args[0] == sympy.Float(1.0):
             value = sympy.Mul(*value.args[1:])
         if not value.is_Symbol and value not in self._known:
             self._known[value] = sympy.Symbol(f"_{len(self.lines)}", **{_sign(value): True})
             self.lines[self._known[value]] = value
-        return _Value(self, self._known.get(value, value))
-
-    def through(self, function: Callable[..., object], *values: object) -> object:
-        """What an operation gives of some values, worked out once."""
-        key = (function, *map(_bare, values))
-        if key not in self._done:
-            self._done[key] = self.named(function(*key[1:]))
-        return self._done[key]
-
-    def Max(self, a: object, b: object) -> object:
-        return self.through(_GREATEST, a, b)
-
-    def Min(self, a: object, b: object) -> object:
-        return self.through(_LEAST, a, b)
-
-    def Piecewise(self, first: tuple[object, object], other: tuple[object, object]) -> object:
-        return self.named(sympy.Piecewise(tuple(map(_bare, first)), tuple(map(_bare, other))))
-
-    def Eq(self, a: object, b: object) -> object:
-        return self.through(sympy.Eq, a, b)
-
-    def ceiling(self, a: object) -> object:
-        return self.through(sympy.ceiling, a)
-
-    def sqrt(self, a: object) -> object:
-        return self.through(sympy.sqrt, a)
-
-    def log(self, a: object, base: object) -> object:
-        return self.through(sympy.log, a, base)
+        return self._known.get(value, value)
 
 
 def _sign(value: sympy.Expr) -> str:
@@ -253,54 +250,28 @@ def _extreme(kind: type[sympy.Max | sympy.Min], *values: sympy.Expr) -> sympy.Ex
 _GREATEST, _LEAST = functools.partial(_extreme, sympy.Max), functools.partial(_extreme, sympy.Min)
 
 
-class _Condition:
-    """A comparison of values that are being traced."""
-
-    def __init__(self, algebra: _Algebra, bare: object) -> None:
-        self.__algebra__, self.bare = algebra, bare
-
-    def __and__(self, other: object) -> object:
-        return self.__algebra__.named(sympy.And(self.bare, _bare(other)))
-
-    def __or__(self, other: object) -> object:
-        return self.__algebra__.named(sympy.Or(self.bare, _bare(other)))
-
-    __rand__, __ror__ = __and__, __or__
-
-    def __bool__(self) -> bool:
-        raise TypeError("a formula must not branch on its arguments: use ops.where")
+Named = Callable[[sympy.Basic], sympy.Basic]
+"""Gives an expression its name."""
 
 
-class _Value:
-    """A number that is being traced: arithmetic on it writes lines. (SymPy's own symbols would grow into trees.)"""
-
-    def __init__(self, algebra: _Algebra, bare: sympy.Expr) -> None:
-        self.__algebra__, self.bare = algebra, bare
-
-    def __neg__(self) -> object:
-        return self.__algebra__.named(-self.bare)
-
-    def __bool__(self) -> bool:
-        raise TypeError("a formula must not branch on its arguments: use ops.where")
+def _plainly(function: Callable[..., sympy.Basic]) -> Callable[..., sympy.Basic]:
+    """An operation of one step, which names nothing on its way."""
+    return lambda named, *values: function(*values)
 
 
-def _method(function: Callable[[object, object], object], swapped: bool) -> Callable[[_Value, object], object]:
-    def method(self: _Value, other: object) -> object:
-        return self.__algebra__.through(function, *((other, self) if swapped else (self, other)))
-
-    return method
+def _floor_log2(named: Named, value: sympy.Expr) -> sympy.Expr:
+    whole = named(named(-named(sympy.log(value, 2))) - sympy.Float(1e-12))  # those of whole powers may fall short by a rounding
+    return -named(sympy.ceiling(whole))
 
 
-for _name in ("add", "sub", "mul", "truediv", "pow"):
-    setattr(_Value, f"__{_name}__", _method(getattr(operator, _name), swapped=False))
-    setattr(_Value, f"__r{_name}__", _method(getattr(operator, _name), swapped=True))
-for _name in ("lt", "le", "gt", "ge"):
-    setattr(_Value, f"__{_name}__", _method(getattr(operator, _name), swapped=False))
-
-
-def _bare(value: object) -> object:
-    """The SymPy expression of a value."""
-    return value.bare if isinstance(value, _Value | _Condition) else sympy.sympify(value)
+_OPERATIONS: dict[str, Callable[..., sympy.Basic]] = {
+    **{name: _plainly(getattr(operator, name)) for name in ("add", "sub", "mul", "pow", "neg", "lt", "le", "gt", "ge")},
+    "div": _plainly(operator.truediv), "max": _plainly(_GREATEST), "min": _plainly(_LEAST), "eq": _plainly(sympy.Eq),
+    "and": _plainly(sympy.And), "or": _plainly(sympy.Or), "ceil": _plainly(sympy.ceiling), "sqrt": _plainly(sympy.sqrt),
+    "log2": _plainly(lambda value: sympy.log(value, 2)), "floor_log2": _floor_log2,
+    "select": _plainly(lambda condition, one, other: sympy.Piecewise((one, condition), (other, True))),
+}  # fmt: skip
+"""What an operation of a tape is in SymPy."""
 
 
 def _fewer(lines: dict[sympy.Symbol, sympy.Expr], result: object) -> tuple[Lines, object]:
@@ -397,11 +368,9 @@ def derivative(formula: Callable[..., object], *arguments: object, by: str, of: 
     >>> derivative(stream, 1e9, 1.0, by="device.memory_bandwidth").expression
     -1000000000.0/device.memory_bandwidth**2
     """
-    algebra = _Algebra()
-    values = opened(formula, arguments, _symbols(algebra))
-    if by not in algebra.symbols:
-        raise InvalidValue("by", by, "one of " + ", ".join(algebra.symbols))
-    traced = _traced(formula, algebra, values)
+    traced = trace(formula, *arguments)
+    if by not in traced.symbols:
+        raise InvalidValue("by", by, "one of " + ", ".join(traced.symbols))
     part = traced.result
     for field in of.split(".") if of else ():
         if field not in getattr(part, "_fields", ()):

@@ -38,15 +38,15 @@ class Tape:
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
-        self._places: dict[Operation, Place] = {}
+        self._places: dict[tuple[str, tuple[Place, ...], Any], Place] = {}
 
     def put(self, name: str, *arguments: Place, given: object = None) -> Place:
         """The place of an operation, written down if it is new."""
-        operation = Operation(name, arguments, given)
-        place = self._places.get(operation)
+        key = name, arguments, given
+        place = self._places.get(key)
         if place is None:
-            place = self._places[operation] = len(self.operations)
-            self.operations.append(operation)
+            place = self._places[key] = len(self.operations)
+            self.operations.append(Operation(*key))
         return place
 
     def place(self, value: Any) -> Place:
