@@ -1,18 +1,23 @@
-"""Where measured runs are: the optional reference folder beside the checkout, or one that is named."""
+"""Where measured runs are: records in the optional folder beside the checkout, or the few that came with it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from costmodel.text.errors import UnreadableFile
-
 DEFAULT_FOLDER = Path(__file__).resolve().parents[3] / "shared" / "reference"
 """An optional data folder beside the checkout."""
+MEASURED = ("dev.jsonl", "released.jsonl")
+"""Files of records in its folder ``measured``: those that constants are fitted to, and those that were predicted before."""
+QUOTED = Path(__file__).parents[1] / "reference" / "megatron_tables.jsonl"
+"""Records of tables in papers, for checkouts without that folder."""
 
 
-def default_files(folder: Path | None = None) -> list[Path]:
-    """Run files of a reference folder, of both its editions; none where there is none."""
-    runs = (folder or DEFAULT_FOLDER) / "runs"
-    if folder is not None and not runs.is_dir():
-        raise UnreadableFile(f"{folder}: no folder `runs` with CSV files in it")
-    return [*sorted(runs.glob("*.csv")), *sorted(runs.with_name("runs2").glob("*.csv"))]
+def default_files(names: tuple[str, ...] = MEASURED) -> list[Path]:
+    """Files of records: those of the optional folder that are there, else the quoted ones.
+
+    Parameters
+    ----------
+    names : wanted of the folder
+    """
+    found = [DEFAULT_FOLDER / "measured" / name for name in names]
+    return [path for path in found if path.is_file()] or [QUOTED]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from costmodel.catalogue.records import Refused, read_records
@@ -13,6 +14,7 @@ from costmodel.description.run import Run
 from costmodel.evaluation.counted_memory import Count, counted
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.many_questions import estimates_of
+from costmodel.evaluation.unstated import Doubt, doubts_of, widened
 
 COLUMNS = (
     "id", "measured_s", "predicted_s", "low_s", "high_s", "measured_bytes", "predicted_bytes", "low_bytes", "high_bytes",
@@ -32,6 +34,7 @@ class Judged(NamedTuple):
     fits : whether the plan is judged to fit at the threshold of the command line
     reason : why nothing is predicted; empty where it is
     run, estimate : behind them
+    doubts : what its record leaves open by what it doesn't state, by key; the intervals hold it
     """
 
     id: str
@@ -43,6 +46,7 @@ class Judged(NamedTuple):
     reason: str
     run: Run | None = None
     estimate: Estimate | None = None
+    doubts: Mapping[str, Doubt] = MappingProxyType({})
 
 
 def judged(paths: Iterable[Path]) -> list[Judged]:
@@ -67,24 +71,25 @@ def judged_records(records: Sequence[Run | Refused]) -> list[Judged]:
     pairs = [(run, one) for run, one in zip(runs, estimates, strict=True) if isinstance(one, Estimate)]
     held = counted([one for _, one in pairs], [Count(run.memory_kind, run.memory_of) for run, _ in pairs])
     nbytes = {id(one): number for (_, one), number in zip(pairs, held, strict=True)}
-    answers = iter(zip(runs, estimates, strict=True))
+    answers = iter(zip(runs, estimates, doubts_of(runs, estimates), strict=True))
     found = []
     for record in records:
         if isinstance(record, Refused):
             said = record.record.get("campaign")
             found.append(Judged(record.id, said if isinstance(said, str) else "", None, None, None, None, record.reason))
             continue
-        run, answer = next(answers)
+        run, answer, doubts = next(answers)
         if not isinstance(answer, Estimate):
             found.append(Judged(run.id, run.campaign, None, None, run.out_of_memory, None, str(answer), run))
             continue
-        low, high = answer.time_interval
-        own = nbytes[id(answer)]
-        least, most = (own * bound / float(answer.memory.total) for bound in answer.memory_interval)
+        low, high = widened(answer.time_interval, [doubt.time for doubt in doubts.values()])
+        own, total = nbytes[id(answer)], float(answer.memory.total)
+        of_total = widened(answer.memory_interval, [doubt.memory for doubt in doubts.values()])
+        least, most = (own * bound / total for bound in of_total)
         unknown = run.ran is None
         found.append(Judged(
             run.id, run.campaign, (run.seconds, answer.step_time, low, high), (run.peak_bytes, own, least, most),
-            None if unknown else run.out_of_memory, answer.fits, "", run, answer,
+            None if unknown else run.out_of_memory, answer.fits, "", run, answer, doubts,
         ))  # fmt: skip
     return found
 

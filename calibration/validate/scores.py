@@ -9,6 +9,7 @@ import numpy as np
 
 from calibration.validate.judged import Judged
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.evaluation.error_model import NINETY
 
 MISS = 2.0 / 0.1
 """What a miss of a 90 % interval costs for each unit beyond it (Winkler 1972): two over what it may miss."""
@@ -103,16 +104,18 @@ def _means(entries: Sequence[Row]) -> Row:
 
 
 def unstated(rows: Sequence[Judged]) -> dict[str, Row]:
-    """Of each key that records leave unstated, how many do, and the mean error of their times.
+    """Of each key that records leave unstated: how many do, and by what factor its statement would narrow their intervals.
 
     Parameters
     ----------
     rows : of `calibration.validate.judged`
     """
-    found: dict[str, list[Judged]] = {}
+    found: dict[str, list[float]] = {}
     for row in rows:
-        for key in row.run.unstated if row.run else ():
-            found.setdefault(key, []).append(row)
-    return {
-        key: {"rows": len(members), "time": figures_of(members)["time"]["mape"]} for key, members in sorted(found.items())
-    }  # fmt: skip
+        if row.seconds is None:
+            continue
+        half = 0.5 * math.log(row.seconds[3] / row.seconds[2])
+        for key, doubt in row.doubts.items():
+            without = math.sqrt(max(half**2 - (NINETY * doubt.time) ** 2, 0.0))
+            found.setdefault(key, []).append(half - without)
+    return {key: {"rows": len(shares), "narrows": math.exp(float(np.mean(shares)))} for key, shares in sorted(found.items())}

@@ -12,7 +12,7 @@ from costmodel.arithmetic.named_tuples import stacked
 from costmodel.evaluation.estimation import Estimate
 from costmodel.formulas.pipeline.layout import micro_batches
 from costmodel.formulas.quantities import Inputs
-from costmodel.formulas.transformer.memory import idle_stages, outside, stage_bills
+from costmodel.formulas.transformer.memory import idle_stages, outside_allocator, stage_bills
 
 Array = NDArray[np.float64]
 FIRST, LAST, FULLEST = 0, 2, -1
@@ -63,7 +63,7 @@ def _counted(estimates: Sequence[Estimate], counts: Sequence[Count]) -> Array:
     totals, overheads, idle = (table[stage, places] for table in (*bills, idles))
     limit = np.array([float(one.cluster.device.memory) for one in estimates])
     process = totals + np.clip(limit - totals, 0.0, idle)
-    beside = np.broadcast_to(np.asarray(outside(columns.plan, columns.network, columns.software), dtype=float), rows)
+    beside = np.broadcast_to(np.asarray(outside_allocator(columns.plan, columns.network, columns.software), dtype=float), rows)
     kind = np.array([count.kind for count in counts])
     within = np.where(np.isin(kind, RESERVED), process - beside, totals - overheads)
     mean = np.array([count.of == "mean" for count in counts])

@@ -28,12 +28,13 @@ class _Asked(NamedTuple):
     inputs: Inputs
 
 
-def estimates_of(runs: Sequence[Run]) -> list[Estimate | CostModelError]:
+def estimates_of(runs: Sequence[Run], with_slopes: bool = True) -> list[Estimate | CostModelError]:
     """What is estimated of each run's plan, its slopes known; or why it isn't.
 
     Parameters
     ----------
     runs : measured or not
+    with_slopes : work out those of the constants too, which intervals of time need
     """
     found: list[Estimate | CostModelError] = []
     asked: list[_Asked] = []
@@ -46,7 +47,8 @@ def estimates_of(runs: Sequence[Run]) -> list[Estimate | CostModelError]:
     for members in _grouped(asked, TOGETHER).values():
         for one, step in zip(members, _steps([member.inputs for member in members]), strict=True):
             found[one.place] = _estimate(one, step)
-    _fill_slopes([one for one in found if isinstance(one, Estimate)])
+    if with_slopes:
+        _fill_slopes([one for one in found if isinstance(one, Estimate)])
     return found
 
 

@@ -1,0 +1,129 @@
+"""What a record leaves unstated, integrated over: by how much each thing that nobody said widens what is estimated."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from costmodel.arithmetic.named_tuples import Row, changed
+from costmodel.catalogue.loader import text_of
+from costmodel.description.cluster import Cluster
+from costmodel.description.run import Run
+from costmodel.evaluation.counted_memory import Count, counted
+from costmodel.evaluation.error_model import NINETY
+from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.many_questions import estimates_of
+from costmodel.text.errors import CostModelError
+
+FILE = "records/unstated.toml"
+"""Values that runs have of what they leave unstated, and how likely each is."""
+LEVELS = {"inside": 0, "between": -1}
+"""Levels of a cluster whose bandwidth isn't stated."""
+
+
+class Doubt(NamedTuple):
+    """What a thing that nobody said leaves open of a run.
+
+    Parameters
+    ----------
+    time, memory : standard deviations of their logarithms, about what is estimated by what is assumed
+    """
+
+    time: float
+    memory: float
+
+
+class _Variant(NamedTuple):
+    place: int
+    key: str
+    weight: float
+    run: Run
+
+
+@functools.cache
+def _values() -> Mapping[str, Mapping[str, list[Row]]]:
+    return tomllib.loads(text_of(FILE))
+
+
+def doubts_of(runs: Sequence[Run], estimates: Sequence[Estimate | CostModelError]) -> list[dict[str, Doubt]]:
+    """Of each run what is left open by what its record doesn't state, by key.
+
+    Parameters
+    ----------
+    runs : as records have them
+    estimates : of them, by what is assumed; of a run that has none nothing is found
+    """
+    variants = [
+        _Variant(place, key, weight, other)
+        for place, (run, known) in enumerate(zip(runs, estimates, strict=True)) if isinstance(known, Estimate)
+        for key in run.unstated for weight, other in _others(run, key)
+    ]  # fmt: skip
+    answers = estimates_of([one.run for one in variants], with_slopes=False)
+    pairs = [(variant, other) for variant, other in zip(variants, answers, strict=True) if isinstance(other, Estimate)]
+    both = [(estimates[variant.place], runs[variant.place]) for variant, _ in pairs]
+    known = [one for one, _ in both if isinstance(one, Estimate)]
+    counts = [Count(run.memory_kind, run.memory_of) for _, run in both]
+    found: list[dict[str, Doubt]] = [{} for _ in runs]
+    for (variant, other), base, before, after in zip(
+        pairs, known, counted(known, counts), counted([one for _, one in pairs], counts), strict=True
+    ):
+        earlier = found[variant.place].get(variant.key, Doubt(0.0, 0.0))
+        time, memory = math.log(other.step_time / base.step_time), math.log(after / before)
+        found[variant.place][variant.key] = Doubt(
+            math.hypot(earlier.time, math.sqrt(variant.weight) * time),
+            math.hypot(earlier.memory, math.sqrt(variant.weight) * memory),
+        )
+    return found
+
+
+def _others(run: Run, key: str) -> Iterator[tuple[float, Run]]:
+    """The run with other values of a key, and how likely each is."""
+    for what, values in _values().get(key, {}).items():
+        for value in values:
+            fields = {name: number for name, number in value.items() if name != "weight"}
+            try:
+                other = _with(run, what, fields)
+            except CostModelError:
+                continue  # no plan has it
+            yield value["weight"], other
+
+
+def _with(run: Run, what: str, fields: Row) -> Run:
+    if what in LEVELS:
+        return dataclasses.replace(run, cluster=_scaled(run.cluster, LEVELS[what], fields["factor"]))
+    changes = {what: changed(getattr(run, what), fields)}
+    return dataclasses.replace(run, **changes)
+
+
+def _scaled(cluster: Cluster, place: int, factor: float) -> Cluster:
+    """A cluster with a level of another bandwidth."""
+    levels = list(cluster.levels)
+    if place == LEVELS["between"] and len(levels) == 1:
+        return cluster
+    levels[place] = dataclasses.replace(levels[place], bandwidth=factor * levels[place].bandwidth)
+    return dataclasses.replace(cluster, levels=tuple(levels))
+
+
+def widened(interval: tuple[float, float], doubts: Sequence[float]) -> tuple[float, float]:
+    """A 90 % interval with what is left open beside it.
+
+    Parameters
+    ----------
+    interval : low and high, more than 0
+    doubts : standard deviations of the logarithm
+
+    Examples
+    --------
+    >>> [round(bound, 3) for bound in widened((0.9, 1.1), [])], [round(bound, 2) for bound in widened((0.9, 1.1), [0.2])]
+    ([0.9, 1.1], [0.7, 1.41])
+    """
+    low, high = map(math.log, interval)
+    half = math.hypot(0.5 * (high - low), NINETY * math.hypot(*doubts)) if doubts else 0.5 * (high - low)
+    return math.exp(0.5 * (low + high) - half), math.exp(0.5 * (low + high) + half)
+
+
+__all__ = ["Doubt", "doubts_of", "widened"]
