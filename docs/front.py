@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from calibration.validate.command import CATALOGUE, markdown_by_distance
+from calibration.validate.readme import accuracy
 from costmodel import Plan
 from costmodel.description.labels import label
 from costmodel.text.units import GiB, between
@@ -83,12 +83,6 @@ def two_questions() -> str:
     lines = ["| | " + " | ".join(QUESTIONS) + " |", "|---|" + "---|" * len(QUESTIONS)]
     lines += [f"| {name} | " + " | ".join(column[name] for column in columns) + " |" for name in columns[0]]
     return f"```console\n{commands}\n```\n\n" + "\n".join(lines)
-
-
-def accuracy() -> str:
-    """Errors by distance, as the last validation found them."""
-    document = json.loads((CATALOGUE / "accuracy.json").read_text(encoding="utf-8"))
-    return markdown_by_distance(document["figures"][-1])
 
 
 BLOCKS = {"answer": first_answer, "questions": two_questions, "accuracy": accuracy}

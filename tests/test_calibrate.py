@@ -10,14 +10,13 @@ import pytest
 from scipy import stats
 
 import costmodel
-from calibration.data.cases import cases_of
-from calibration.data.runs import read_runs, usable
+from calibration.data.runs import measured_runs, source_of
 from costmodel.arithmetic.named_tuples import nested
 from costmodel.catalogue.software import default_constants
 from costmodel.formulas.quantities import Software
 from costmodel.text.errors import CostModelError, InvalidValue
 
-REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference" / "runs"
+REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference" / "measured" / "dev.jsonl"
 SCATTER = 0.03
 """Error below which nothing is left to learn: runs of one plan differ by as much."""
 
@@ -28,11 +27,11 @@ def unknown(name: str) -> costmodel.Framework:
     return dataclasses.replace(framework, name="mine", owner="mine", constants=nested(Software, default_constants()))
 
 
-@pytest.mark.skipif(not REFERENCE.is_dir(), reason="the optional reference folder is absent")
+@pytest.mark.skipif(not REFERENCE.is_file(), reason="the optional reference folder is absent")
 @pytest.mark.parametrize("source", ["internevo", "llmfoundry", "dgxc_benchmarking"])
 def test_five_measured_steps_improve_the_estimates_of_the_others_or_leave_their_scatter(source):
     """Intervals narrow, or are no wider than what the five tell by themselves of a sixth, by Student's distribution."""
-    cases, _ = cases_of([run for run in usable(read_runs(REFERENCE / f"{source}.csv"))])
+    cases = [run for run in measured_runs([REFERENCE]) if source_of(run) == source]
     first = cases[0]
     kind = (first.cluster.device.name, first.framework.name, first.plan.dtype)
     same = [c for c in cases if (c.cluster.device.name, c.framework.name, c.plan.dtype) == kind and c.seconds]

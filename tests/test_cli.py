@@ -191,13 +191,13 @@ def test_a_listing_names_every_entry_and_each_can_be_shown(run, kind, monkeypatc
         assert strict(run("show", name, "--json")[1])["kind"] == kind
 
 
-def test_the_errors_of_the_estimates_are_a_table_of_every_source(run):
+def test_the_errors_of_the_estimates_are_a_table_of_every_campaign(run):
     code, out, _ = run("accuracy")
     figures = strict(run("accuracy", "--json")[1])
     assert code == 0
-    assert "where the fit had not seen what is new" in " ".join(out.split())
+    assert "on measured runs, by campaign" in " ".join(out.split())
     listed = {line.split()[0] for line in out.splitlines() if line}
-    assert figures and {figure["source"] for figure in figures} <= listed
+    assert figures and {figure["campaign"] for figure in figures} <= listed
 
 
 def test_show_gives_parameters_and_where_values_come_from(run):

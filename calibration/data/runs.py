@@ -1,95 +1,70 @@
-"""Measured training runs: CSV files with one run a row, read strictly."""
+"""Measured runs that constants are fitted to: records that the formulas take, and to whom each belongs."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
-from costmodel.text.csv_files import read_csv
-from costmodel.text.errors import UnreadableFile
-
-MOST_ROWS = 20_000
-"""Of a file; the largest source has 1,612."""
-
-REQUIRED = (
-    "dataset", "row", "usable_time", "usable_mem", "usable_oom", "gpu_id", "stack", "compute_dtype",
-    "recompute_kind", "attention_kind", "memory_kind", "nic_bandwidth", "source", "n_gpus", "gpus_per_node",
-    "framework", "model_name", "n_params", "n_layers", "hidden", "ffn_hidden", "n_heads", "n_kv_heads", "vocab",
-    "seq_len", "n_experts", "top_k", "tp", "cp", "ep", "pp", "vpp", "dp", "zero_stage", "fsdp_mode",
-    "sequence_parallel", "micro_batch", "global_batch", "step_time_s", "tokens_per_s_per_gpu",
-    "peak_memory_gib", "status",
-)  # fmt: skip
-SECOND = "runs2"
-"""Folder of the second edition of the runs, whose files may have the names of the first one's."""
-MEASURED = ("step_time_s", "tokens_per_s_per_gpu", "peak_memory_gib")
-NUMERIC = (
-    "nic_bandwidth", "n_gpus", "gpus_per_node", "n_params", "n_layers", "hidden", "ffn_hidden", "n_heads",
-    "n_kv_heads", "vocab", "seq_len", "n_experts", "top_k", "tp", "cp", "ep", "pp", "vpp", "dp", "zero_stage",
-    "micro_batch", "global_batch", "step_time_s", "tokens_per_s_per_gpu", "peak_memory_gib",
-)  # fmt: skip
+from costmodel.catalogue.loader import load_device
+from costmodel.catalogue.records import read_records
+from costmodel.catalogue.software import framework_names
+from costmodel.description.device import Device
+from costmodel.description.question import Question
+from costmodel.description.run import Run
+from costmodel.text.errors import CostModelError
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """One row: its texts, and its numbers where they are given."""
-
-    file: str
-    text: dict[str, str]
-    number: dict[str, float]
-
-    @property
-    def label(self) -> str:
-        """File and row, for messages."""
-        return f"{self.file} row {self.text['row']}"
-
-    def flag(self, column: str) -> bool:
-        """Whether a 0/1 or True/False column says yes."""
-        return self.text.get(column, "").strip().lower() in ("1", "1.0", "true", "yes")
-
-
-def read_runs(path: Path) -> list[Run]:
-    """Every row of one file.
+def measured_runs(paths: Iterable[Path]) -> list[Run]:
+    """Runs of some files of which something was measured and that the formulas take, whether or not a plan of theirs is legal.
 
     Parameters
     ----------
-    path : CSV file with at least the columns `REQUIRED`
-
-    Raises
-    ------
-    UnreadableFile
-        where the file is missing, too large, lacks a column, or a row contradicts itself; the row is named
+    paths : files of records
     """
-    return [_run(path, line, row) for line, row in enumerate(read_csv(path, MOST_ROWS, REQUIRED), 2)]
+    runs = [one for path in paths for one in read_records(path) if isinstance(one, Run)]
+    return [run for run in runs if is_measured(run) and is_described(run)]
 
 
-def _run(path: Path, line: int, row: dict[str, str]) -> Run:
-    text = {column: value.strip() for column, value in row.items()}
-    number: dict[str, float] = {}
-    for column in NUMERIC:
-        if text[column]:
-            try:
-                value = float(text[column])
-            except ValueError as error:
-                raise UnreadableFile(f"{path} line {line}: {column}={text[column][:80]!r} is no number") from error
-            if not math.isfinite(value) or value < 0:
-                raise UnreadableFile(f"{path} line {line}: {column}={text[column][:80]!r}: expected a finite number of 0 or more")
-            if value == 0 and column in MEASURED:
-                raise UnreadableFile(f"{path} line {line}: {column}=0: expected more than 0, or nothing")
-            number[column] = value
-    run = Run(f"{path.parent.name}/{path.name}" if path.parent.name == SECOND else path.name, text, number)
-    if run.flag("usable_time") and not ("step_time_s" in number or "tokens_per_s_per_gpu" in number):
-        raise UnreadableFile(f"{path} line {line}: usable_time is 1 but neither time nor throughput is given")
-    if run.flag("usable_mem") and "peak_memory_gib" not in number:
-        raise UnreadableFile(f"{path} line {line}: usable_mem is 1 but peak_memory_gib is empty")
-    if run.flag("usable_oom") and run.flag("usable_time"):
-        raise UnreadableFile(f"{path} line {line}: usable_oom and usable_time are both 1")
-    return run
+def is_measured(run: Run) -> bool:
+    """Whether a run has a time, a peak or a verdict."""
+    return run.seconds is not None or run.peak_bytes is not None or run.ran is not None
 
 
-def usable(runs: Iterable[Run]) -> Iterator[Run]:
-    """Rows that the source marks as having a complete plan and something measured."""
-    for run in runs:
-        if run.flag("usable_time") or run.flag("usable_mem") or run.flag("usable_oom"):
-            yield run
+def is_described(run: Run) -> bool:
+    """Whether the formulas have numbers for a run: its device its dtype, and its degrees so many GPUs as there were."""
+    try:
+        question = Question(run.model, run.cluster, run.framework)
+        question.inputs(run.plan)
+        return question.resolved(run.plan).gpus == run.cluster.gpus
+    except CostModelError:
+        return False
+
+
+def source_of(run: Run) -> str:
+    """The source that a run's record is of: its name up to the last part."""
+    return run.id.rpartition("/")[0] or run.campaign or "runs"
+
+
+def catalogue_has(run: Run) -> bool:
+    """Whether a run's software is the catalogue's; other software runs by what comes near, and says nothing of that."""
+    return run.framework.name in framework_names()
+
+
+def untuned(run: Run) -> bool:
+    """Whether it is one of a framework's own tests, with nothing tuned, whose host times are not a user's."""
+    return bool(run.unexpressed.get("software.untuned", False))
+
+
+def at_clocks(run: Run, wide: float, narrow: float) -> Device:
+    """A run's device at the clocks that it sustains, on a machine as fast as that run's is beside others of its kind.
+
+    Parameters
+    ----------
+    run : measured
+    wide, narrow : in a training step over a short benchmark, of kernels of 16 bits and of products of 8 and 4
+    """
+    device = run.cluster.device
+    own = device.efficiency.sustained_clock / load_device(device.name).efficiency.sustained_clock
+    efficiency = dataclasses.replace(device.efficiency, sustained_clock=own * wide, narrow_clock=own * narrow)
+    return dataclasses.replace(device, efficiency=efficiency)

@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 
 import costmodel
-from calibration.data.cases import Case, cases_of
 from calibration.data.reference import DEFAULT_FOLDER, default_files
-from calibration.data.runs import read_runs, usable
+from calibration.data.runs import measured_runs
 from calibration.fit.operators import Operator, fit_operators, read_measurement, read_micro
 from calibration.fit.runs import ITERATIONS, clocks, evidence_table, fit_runs, identification, owner_tables
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.description.run import Run
 from costmodel.evaluation.own_runs_fit import Fit
 from costmodel.text.errors import CostModelError
 
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     chosen: list[Path] = arguments.files
     folder = arguments.reference or DEFAULT_FOLDER
     json_files = [path for path in chosen if path.suffix == ".json"] if chosen else sorted(MEASUREMENTS.glob("*.json"))
-    csv_files = [path for path in chosen if path.suffix != ".json"] if chosen else default_files(arguments.reference)
+    record_files = [path for path in chosen if path.suffix != ".json"] if chosen else default_files()
     operators: list[Operator] = read_micro(folder / "micro") if arguments.devices and not chosen else []
     for path in json_files if chosen or arguments.devices else []:
         operators += read_measurement(path)
@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     if fits:
         _write_devices(fits, json_files, date, arguments.dry_run)
-    cases, _ = cases_of([r for path in csv_files for r in usable(read_runs(path))])
+    cases = measured_runs(record_files)
     if not any(case.seconds is not None for case in cases):
         if not fits:
             raise CostModelError("nothing to fit: name files of `measure` or of runs, or give --reference DIR")
@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _run_tables(cases: Sequence[Case], date: str, arguments: argparse.Namespace) -> dict[str, str]:
+def _run_tables(cases: Sequence[Run], date: str, arguments: argparse.Namespace) -> dict[str, str]:
     """Files of the catalogue that whole runs fill."""
     from calibration.validate.figures_by_distance import by_distance
 

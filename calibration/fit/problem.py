@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from calibration.data.cases import Case
-from calibration.data.datasets import dataset_of, software_of
+from calibration.data.runs import source_of, untuned
 from calibration.fit.fields import CLOCKS, MEMORY, TIME, Field
 from calibration.fit.pooled import Grouping, Model
 from calibration.validate.predictions import columns_of, evaluated, logged_memory
 from costmodel.arithmetic.named_tuples import as_number, flat, nested, replaced
-from costmodel.evaluation.error_model import NINETY
+from costmodel.description.run import Run
 from costmodel.evaluation.own_runs_fit import Array
 from costmodel.formulas.quantities import DeviceNumbers, Inputs
 
 ROWS_OF_GROUP = 40
-FABRICS = {"roce": "roce", "efa": r"\befa\b", "omni-path": "omni|opa", "infiniband": r"infiniband|\bib\b|\b[hn]dr\b"}
-"""Kinds of network, by what names them in lower case, in the order in which they are looked for."""
 TIME_FREEDOM = 2.0
 """Degrees of freedom of the scatter of step times: of 1 to 4, those with which plans that are publicly known to be good come out
 as their reports say, at errors that are alike at all distances (8.9 to 9.0 % at a new model)."""
@@ -29,51 +24,36 @@ LARGEST_PULL = 0.25
 """Log distance from the limit beyond which a run that was marked out of memory no longer pulls at the constants."""
 
 
-def cluster_name(case: Case) -> str:
-    """The machine that a row ran on, as far as a source tells: its device, its NICs, and the kind of network between nodes."""
-    between, text = case.cluster.levels[-1].bandwidth, case.run.text
-    return f"{text['dataset']}|{case.cluster.device.name}|{between:.3g}|{fabric_of(text.get('inter_node_link', ''))}"
+def cluster_name(run: Run) -> str:
+    """The machine that a run was made on, as far as its record tells: whose, its device, its NICs and their kind."""
+    between = run.cluster.levels[-1]
+    return f"{run.campaign}|{run.cluster.device.name}|{between.bandwidth:.3g}|{between.name}"
 
 
-def fabric_of(words: str) -> str:
-    """Kind of network in a source's words; empty where they name none.
-
-    Examples
-    --------
-    >>> fabric_of("8x HDR 200 Gb/s InfiniBand per node"), fabric_of("ROCE2; 504 GB/s"), fabric_of("n/a (single node)")
-    ('infiniband', 'roce', '')
-    """
-    return next((kind for kind, named in FABRICS.items() if re.search(named, words.lower())), "")
+def framework_owner(run: Run) -> str:
+    """The owner of a framework's effects: apart is one as its own tests run it, with nothing tuned."""
+    return f"{run.framework.name} untuned" if untuned(run) else run.framework.name
 
 
-def framework_owner(case: Case) -> str:
-    """The owner of a framework's effects: apart is one as its own tests run it, with nothing tuned, and software that the
-    catalogue hasn't, which runs by the habits of another and says nothing of it."""
-    if software_of(case.run) is None:
-        return case.run.text["stack"]
-    return f"{case.framework.name} untuned" if dataset_of(case.run).untuned else case.framework.name
-
-
-def memory_owner(case: Case) -> str:
+def memory_owner(run: Run) -> str:
     """The owner of a framework's effects on memory: a trainer of a source's own has its own buffers and temporaries,
     whosever schedule and kernels it runs by."""
-    return dataset_of(case.run).trainer or framework_owner(case)
+    return str(run.unexpressed.get("software.trainer", framework_owner(run)))
 
 
-def model_name(case: Case) -> str:
+def model_name(case: Run) -> str:
     """The model of a row by its shape."""
     model = case.model
     width = model.expert_feed_forward if model.experts else model.feed_forward
     return f"{model.layers}x{model.hidden}x{model.heads}x{width}x{model.experts}"
 
 
-def group_name(case: Case) -> str:
-    """Source, model, device, dtype and release of a row."""
-    text = case.run.text
-    return "|".join((text["dataset"], model_name(case), case.cluster.device.name, str(case.plan.dtype), text["framework"]))
+def group_name(run: Run) -> str:
+    """Campaign, model, dtype and release of a run."""
+    return "|".join((run.campaign, model_name(run), str(run.plan.dtype), run.release))
 
 
-def grouping_of(cases: Sequence[Case], owner: Callable[[Case], str] = framework_owner) -> Grouping:
+def grouping_of(cases: Sequence[Run], owner: Callable[[Run], str] = framework_owner) -> Grouping:
     """To whom each case belongs; `owner` says to which framework's effects."""
     framework = np.array([owner(case) for case in cases])
     architecture = np.array([case.cluster.device.architecture for case in cases])
@@ -84,20 +64,8 @@ def grouping_of(cases: Sequence[Case], owner: Callable[[Case], str] = framework_
         "device": np.array([case.cluster.device.name for case in cases]),
     }  # fmt: skip
     return Grouping(
-        owners, cluster, np.array([group_name(case) for case in cases]), np.array([case.run.file for case in cases])
+        owners, cluster, np.array([group_name(case) for case in cases]), np.array([source_of(case) for case in cases])
     )
-
-
-def stated_spread(words: str) -> float:
-    """Standard deviation of the logarithm of a time that its source's notes say to hold within a share, taken for nine in ten.
-
-    Examples
-    --------
-    >>> round(stated_spread("source: JZ results +/-40% (network variability)"), 2), stated_spread("3 runs")
-    (0.24, 0.0)
-    """
-    said = re.search(r"results \+/-\s*(\d+) ?%", words)
-    return int(said.group(1)) / 100.0 / NINETY if said else 0.0
 
 
 def constants_of(fields: Sequence[Field], places: Array) -> dict[str, Array]:
@@ -132,7 +100,7 @@ def take(columns: Inputs, rows: Array) -> Inputs:
     return nested(Inputs, {path: np.asarray(column)[rows] for path, column in flat(columns).items()})
 
 
-def time_model(cases: Sequence[Case], columns: Inputs | None = None) -> Model:
+def time_model(cases: Sequence[Run], columns: Inputs | None = None) -> Model:
     """Timed cases as a model of the logarithm of their step time."""
     known = columns or columns_of(cases)
 
@@ -140,19 +108,17 @@ def time_model(cases: Sequence[Case], columns: Inputs | None = None) -> Model:
         some = known if rows is None else take(known, rows)
         return np.log(np.asarray(evaluated(columns_at(some, TIME, places)).total))
 
-    stated = np.array([stated_spread(case.run.text.get("notes", "")) for case in cases])
-    grouping = dataclasses.replace(grouping_of(cases), stated=stated)
-    return Model(TIME, grouping, np.log([float(case.seconds or math.nan) for case in cases]), predict, TIME_FREEDOM)
+    return Model(TIME, grouping_of(cases), np.log([float(case.seconds or math.nan) for case in cases]), predict, TIME_FREEDOM)
 
 
-def memory_model(cases: Sequence[Case], columns: Inputs | None = None) -> Model:
+def memory_model(cases: Sequence[Run], columns: Inputs | None = None) -> Model:
     """Cases as a model of the logarithm of their peak memory, or, where none was measured, of the room that is left.
 
     The verdict on a run tells one side only: where it is judged right the row is met, whatever the constants.
     """
     known = columns or columns_of(cases)
-    failed = np.array([case.run.flag("usable_oom") for case in cases])
-    told = np.array([case.run.text["recompute_kind"] != "" for case in cases])
+    failed = np.array([case.ran is False for case in cases])
+    told = np.array([case.ran is not None and "recompute" not in case.unstated for case in cases])
     peak = np.array([case.peak_bytes or math.nan for case in cases])
 
     def predict(places: Array, rows: Array | None) -> Array:
@@ -161,7 +127,7 @@ def memory_model(cases: Sequence[Case], columns: Inputs | None = None) -> Model:
         bill = evaluated(at).memory
         room = np.log(np.asarray(bill.total) / at.device.memory)
         wrong = np.where(failed[chosen], np.clip(room, -LARGEST_PULL, 0.0), np.maximum(room, 0.0))
-        held = np.log(logged_memory([cases[int(row)] for row in chosen], at, bill))
+        held = np.log(logged_memory([cases[int(row)] for row in chosen], at))
         return np.where(np.isnan(peak[chosen]), np.where(told[chosen], wrong, 0.0), held)
 
     return Model(MEMORY, grouping_of(cases, memory_owner), np.where(np.isnan(peak), 0.0, np.log(peak)), predict)

@@ -6,12 +6,10 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 
-from calibration.data.cases import Case, at_clocks
-from calibration.data.datasets import software_of
+from calibration.data.runs import at_clocks, catalogue_has, source_of
 from calibration.fit import pooled
 from calibration.fit.fields import CLOCKS, MEMORY, Field
 from calibration.fit.pooled import Effect, Model, Posterior
@@ -19,6 +17,7 @@ from calibration.fit.problem import columns_at, memory_model, take, thinned, tim
 from calibration.validate.predictions import columns_of
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.software import framework_names, load_framework
+from costmodel.description.run import Run
 from costmodel.evaluation.own_runs_fit import Array
 from costmodel.formulas.quantities import Inputs
 
@@ -48,14 +47,14 @@ class Fitted:
     posterior : found
     """
 
-    cases: list[Case]
+    cases: list[Run]
     model: Model
     posterior: Posterior
 
 
-def without_clock(case: Case) -> Case:
+def without_clock(case: Run) -> Run:
     """The case on its device as benchmarks have it, at the clock of short bursts."""
-    plain = at_clocks(case.cluster.device, case.run, 1.0, 1.0)
+    plain = at_clocks(case, 1.0, 1.0)
     return dataclasses.replace(case, cluster=dataclasses.replace(case.cluster, device=plain))
 
 
@@ -95,7 +94,7 @@ def _left_open(found: Posterior) -> dict[Effect, float]:
 
 
 def fit_runs(
-    cases: Sequence[Case], iterations: int, report: Callable[[str], None], with_memory: bool = True
+    cases: Sequence[Run], iterations: int, report: Callable[[str], None], with_memory: bool = True
 ) -> tuple[Fitted, Fitted | None]:
     """The fits of time, and of memory or None.
 
@@ -109,7 +108,7 @@ def fit_runs(
     plain = [without_clock(case) for case in cases]
     columns = columns_of(plain)
 
-    def fitted(of: Callable[[Sequence[Case], Inputs], Model], wanted: Sequence[bool], averaged: bool) -> Fitted:
+    def fitted(of: Callable[[Sequence[Run], Inputs], Model], wanted: Sequence[bool], averaged: bool) -> Fitted:
         rows = np.flatnonzero(wanted)
         some = [plain[row] for row in rows]
         model = of(some, take(columns, rows))
@@ -117,7 +116,7 @@ def fit_runs(
 
     memory = None
     if with_memory:
-        memory = fitted(memory_model, [bool(c.peak_bytes or c.run.flag("usable_oom") or c.seconds) for c in plain], False)
+        memory = fitted(memory_model, [bool(c.peak_bytes or c.ran is False or c.seconds) for c in plain], False)
         # a step takes longer where memory is short: time is fitted beside what memory is found to be
         found, every = memory.posterior, memory_model(plain, columns)
         columns = columns_at(columns, MEMORY, every.incidence(found.effects, np.arange(len(plain))).places(found.mean))
@@ -246,7 +245,7 @@ def clocks(time: Fitted) -> dict[str, dict[str, float]]:
     return {"default": of("", ""), **kinds, **{name: of(kind, name) for name, kind in sorted(devices.items())}}
 
 
-def evidence_table(cases: Sequence[Case]) -> dict[str, object]:
+def evidence_table(cases: Sequence[Run]) -> dict[str, object]:
     """Runs of every framework: how many, on which devices, of mixtures of experts, and of which sources.
 
     Parameters
@@ -255,19 +254,19 @@ def evidence_table(cases: Sequence[Case]) -> dict[str, object]:
     """
     table: Row = {}
     for case in cases:
-        if software_of(case.run) is None:  # it runs by the habits of a framework, and says nothing of it
+        if not catalogue_has(case):  # it runs by the habits of a framework, and says nothing of it
             continue
         entry = table.setdefault(case.framework.name, {"rows": 0, "experts": 0, "devices": {}, "sources": []})
         entry["rows"] += 1
         entry["experts"] += bool(case.model.experts)
         device = case.cluster.device.name
         entry["devices"][device] = entry["devices"].get(device, 0) + 1
-        source = Path(case.run.file).stem
+        source = source_of(case)
         if source not in entry["sources"]:
             entry["sources"].append(source)
     return table
 
 
-def base_columns(cases: Sequence[Case]) -> Inputs:
+def base_columns(cases: Sequence[Run]) -> Inputs:
     """Columns of cases at the clock of short bursts, where every constant is a fit's to set."""
     return columns_of([without_clock(case) for case in cases])

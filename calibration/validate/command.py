@@ -16,6 +16,9 @@ from calibration.validate.scores import report
 from costmodel.arithmetic.named_tuples import Row
 
 CATALOGUE = Path(costmodel.__file__).parent / "catalogue"
+ROOT = Path(__file__).resolve().parents[2]
+README, PAGE = ROOT / "README.md", ROOT / "docs" / "accuracy.md"
+BEGIN, END = "<!-- accuracy:begin -->", "<!-- accuracy:end -->"
 HEADINGS = (
     "campaign", "rows", "not predicted", "timed", "time, mean error", "bias", "intervals hold", "width", "with memory",
     "memory, mean error", "memory's hold", "ran out, told so", "ran, told so",
@@ -30,6 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="records of runs, JSON Lines or CSV (default: those of ../shared/reference/measured, else the quoted tables)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--update", action="store_true", help="write the tables into the README, docs and the catalogue")
+    parser.add_argument("--html", type=Path, metavar="OUT.html", help="write scatter plots")
     parser.add_argument("--predictions", type=Path, metavar="OUT.csv", help="write every record with its prediction")
 
 
@@ -39,6 +44,12 @@ def run(arguments: argparse.Namespace) -> int:
     document = report(rows)
     if arguments.predictions:
         replaced(arguments.predictions, table(rows))
+    if arguments.update:
+        update(document)
+    if arguments.html:
+        from calibration.validate.figures import accuracy_page
+
+        accuracy_page(arguments.html, rows)
     if arguments.json:
         json.dump(document, sys.stdout, allow_nan=False)
         print()
@@ -55,6 +66,24 @@ def replaced(path: Path, text: str) -> None:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def update(document: Row) -> None:
+    """Put the figures where ``costmodel accuracy`` finds them, the table into the page on accuracy, the short one into README."""
+    from calibration.validate.readme import accuracy
+
+    replaced(CATALOGUE / "accuracy.json", kept(document))
+    for path, text in ((README, accuracy()), (PAGE, markdown(document))):
+        before, rest = path.read_text(encoding="utf-8").split(BEGIN)
+        _, after = rest.split(END)
+        replaced(path, f"{before}{BEGIN}\n{text}\n{END}{after}")
+
+
+def kept(document: Row) -> str:
+    """What ``costmodel accuracy`` shows, as JSON."""
+    figures = [{"campaign": name, **entry} for name, entry in document["campaigns"].items()]
+    content = {"headings": list(HEADINGS), "rows": table_rows(document), "figures": figures, "total": document["total"]}
+    return json.dumps(content, indent=1) + "\n"
 
 
 def percent(value: float | None) -> str:

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.data.cases import Case
 from calibration.fit import pooled
 from calibration.fit.pooled import Model, Posterior
 from calibration.fit.problem import framework_owner, model_name, thinned
 from calibration.validate.levels import LEVELS
+from costmodel.description.run import Run
 from costmodel.evaluation.error_model import NINETY
 from costmodel.evaluation.own_runs_fit import Array
 
@@ -47,16 +47,16 @@ class Unseen:
     fold: NDArray[np.int64]
 
 
-KEYS: dict[str, Callable[[Case], str]] = {
+KEYS: dict[str, Callable[[Run], str]] = {
     "model": model_name,
-    "cluster": lambda case: case.run.text["dataset"],
+    "cluster": lambda case: case.campaign,
     "device": lambda case: case.cluster.device.name,
     "framework": framework_owner,
 }
 """What is left out whole at each level; a source's clusters go with it."""
 
 
-def folds_of(cases: Sequence[Case], level: str, group: NDArray[np.str_]) -> NDArray[np.int64]:
+def folds_of(cases: Sequence[Run], level: str, group: NDArray[np.str_]) -> NDArray[np.int64]:
     """Fold of each case at a level: largest groups first, each to the fold with fewest rows; plans are dealt out in turn.
 
     Parameters
@@ -128,7 +128,7 @@ def _fold(training_and_test: tuple[Array, Array]) -> tuple[Array, Array, Array, 
 
 
 def unseen(
-    cases: Sequence[Case], model: Model, full: Posterior, levels: Sequence[str] = LEVELS
+    cases: Sequence[Run], model: Model, full: Posterior, levels: Sequence[str] = LEVELS
 ) -> dict[str, tuple[Unseen, list[Posterior]]]:
     """Predictions at every level, and the fits that made them.
 

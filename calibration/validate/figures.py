@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from calibration.data.cases import Case
+from calibration.data.runs import source_of
 from calibration.fit.operators import Operator
-from calibration.validate.metrics import Prediction
+from calibration.validate.judged import Judged
+from costmodel.description.run import Run
 from costmodel.evaluation.own_runs_fit import Array, Fit
 from costmodel.text.units import GiB, format_seconds
 
@@ -84,11 +85,11 @@ class ErrorsBy(NamedTuple):
     spreads: tuple[Spread, ...]
 
 
-FEATURES: dict[str, Callable[[Case], int]] = {
+FEATURES: dict[str, Callable[[Run], int]] = {
     "tensor_parallel": lambda case: case.plan.tensor_parallel,
     "pipeline_parallel": lambda case: case.plan.pipeline_parallel,
     "micro_batch": lambda case: case.plan.micro_batch,
-    "GPUs": lambda case: case.plan.gpus,
+    "GPUs": lambda case: case.cluster.gpus or 1,
     "sequence length [tokens]": lambda case: case.plan.seq_len,
 }
 
@@ -103,15 +104,15 @@ def lines(*parts: str) -> str:
     return "<br>".join(html.escape(part, quote=False) for part in parts)
 
 
-def _described(case: Case) -> tuple[str, ...]:
+def _described(case: Run) -> tuple[str, ...]:
     plan = case.plan
     degrees = (
-        ("TP", plan.tensor_parallel), ("PP", plan.pipeline_parallel), ("DP", plan.copies),
+        ("TP", plan.tensor_parallel), ("PP", plan.pipeline_parallel), ("DP", plan.data_parallel or 1),
         ("CP", plan.context_parallel), ("EP", plan.expert_parallel),
     )  # fmt: skip
     return (
-        case.run.label,
-        f"{case.model.name}, {plan.gpus} GPUs, {case.cluster.device.name}, {case.framework.name}",
+        case.id,
+        f"{case.model.name}, {case.cluster.gpus} GPUs, {case.cluster.device.name}, {case.framework.name}",
         ", ".join(f"{name} {degree}" for name, degree in degrees if degree > 1) or "one GPU",
         f"micro-batch {plan.micro_batch}, global batch {plan.global_batch}, {plan.seq_len} tokens",
     )
@@ -133,38 +134,34 @@ def _comparison(
     return Comparison(title, quantity, unit, verb, series, min(ends) / 1.3, max(ends) * 1.3)
 
 
-def _source(case: Case) -> str:
-    return Path(case.run.file).stem
-
-
-def _sources(predictions: Sequence[Prediction]) -> list[str]:
-    return [_source(prediction.case) for prediction in predictions]
-
-
-def time_comparison(predictions: Sequence[Prediction]) -> Comparison | None:
+def time_comparison(predictions: Sequence[Judged]) -> Comparison | None:
     """Step times, a series for each source; None where none was measured."""
-    named = (
-        (_source(p.case), Point(p.case.seconds, p.seconds, lines(
-            *_described(p.case), f"measured {format_seconds(p.case.seconds)}",
-            f"predicted {format_seconds(p.seconds)} ({relative(p.seconds, p.case.seconds)})",
-            f"90 % interval {format_seconds(p.seconds_low)} to {format_seconds(p.seconds_high)}",
+    named = [
+        (source_of(p.run), Point(measured, predicted, lines(
+            *_described(p.run), f"measured {format_seconds(measured)}",
+            f"predicted {format_seconds(predicted)} ({relative(predicted, measured)})",
+            f"90 % interval {format_seconds(low)} to {format_seconds(high)}",
         )))
-        for p in predictions if p.case.seconds
-    )  # fmt: skip
+        for p in predictions if p.run and p.seconds for measured, predicted, low, high in [p.seconds] if measured
+    ]  # fmt: skip
     return _comparison("Step time", "step time", "s", "predicted", named, _sources(predictions))
 
 
-def memory_comparison(predictions: Sequence[Prediction]) -> Comparison | None:
+def memory_comparison(predictions: Sequence[Judged]) -> Comparison | None:
     """Peak memory of a GPU, a series for each source; None where none was measured."""
-    named = (
-        (_source(p.case), Point(p.case.peak_bytes / GiB, p.nbytes / GiB, lines(
-            *_described(p.case), f"measured {p.case.peak_bytes / GiB:.2f} GiB",
-            f"predicted {p.nbytes / GiB:.2f} GiB ({relative(p.nbytes, p.case.peak_bytes)})",
-            f"90 % interval {p.nbytes_low / GiB:.2f} to {p.nbytes_high / GiB:.2f} GiB",
+    named = [
+        (source_of(p.run), Point(measured / GiB, predicted / GiB, lines(
+            *_described(p.run), f"measured {measured / GiB:.2f} GiB",
+            f"predicted {predicted / GiB:.2f} GiB ({relative(predicted, measured)})",
+            f"90 % interval {low / GiB:.2f} to {high / GiB:.2f} GiB",
         )))
-        for p in predictions if p.case.peak_bytes
-    )  # fmt: skip
+        for p in predictions if p.run and p.nbytes for measured, predicted, low, high in [p.nbytes] if measured
+    ]  # fmt: skip
     return _comparison("Peak memory of a GPU", "peak memory", "GiB", "predicted", named, _sources(predictions))
+
+
+def _sources(predictions: Sequence[Judged]) -> list[str]:
+    return [source_of(prediction.run) for prediction in predictions if prediction.run]
 
 
 def binned(values: Sequence[int]) -> list[tuple[str, list[int]]]:
@@ -190,32 +187,32 @@ def _short(value: int) -> str:
     return f"{value // 1024}k" if value >= 1024 and value % 1024 == 0 else str(value)
 
 
-def errors_by_feature(predictions: Sequence[Prediction]) -> tuple[ErrorsBy, ...]:
+def errors_by_feature(predictions: Sequence[Judged]) -> tuple[ErrorsBy, ...]:
     """Errors of the step times over each of `FEATURES`."""
-    timed = [p for p in predictions if p.case.seconds]
+    timed = [(p.run, p.seconds[1] / p.seconds[0]) for p in predictions if p.run and p.seconds and p.seconds[0]]
     if not timed:
         return ()
-    errors = np.array([p.seconds / float(p.case.seconds or 1.0) - 1.0 for p in timed])
+    errors = np.array([ratio - 1.0 for _, ratio in timed])
     out = []
     for feature, value_of in FEATURES.items():
         spreads = []
-        for label, members in binned([value_of(p.case) for p in timed]):
+        for label, members in binned([value_of(run) for run, _ in timed]):
             quantiles = np.quantile(errors[members], (0.05, 0.25, 0.5, 0.75, 0.95))
             spreads.append(Spread(label, len(members), *map(float, quantiles)))
         out.append(ErrorsBy(feature, tuple(spreads)))
     return tuple(out)
 
 
-def fitted_runs(cases: Sequence[Case], fitted_seconds: Sequence[float] | Array) -> Comparison | None:
+def fitted_runs(cases: Sequence[Run], fitted_seconds: Sequence[float] | Array) -> Comparison | None:
     """Fitted against measured step times, a series for each source."""
     named = (
-        (_source(case), Point(case.seconds, float(fitted), lines(
+        (source_of(case), Point(case.seconds, float(fitted), lines(
             *_described(case), f"measured {format_seconds(case.seconds)}",
             f"fitted {format_seconds(float(fitted))} ({relative(float(fitted), case.seconds)})",
         )))
         for case, fitted in zip(cases, fitted_seconds, strict=True) if case.seconds
     )  # fmt: skip
-    return _comparison("Runs", "step time", "s", "fitted", named, map(_source, cases))
+    return _comparison("Runs", "step time", "s", "fitted", named, map(source_of, cases))
 
 
 def fitted_operators(fits: Mapping[str, Fit], operators: Sequence[Operator]) -> tuple[Comparison, ...]:
@@ -506,7 +503,7 @@ def _counted(comparison: Comparison, what: str) -> str:
     )
 
 
-def accuracy_page(path: Path, predictions: Sequence[Prediction]) -> None:
+def accuracy_page(path: Path, predictions: Sequence[Judged]) -> None:
     """Write a page on how good predictions are: time, memory, and errors by feature of the plan.
 
     Parameters
@@ -529,7 +526,7 @@ def accuracy_page(path: Path, predictions: Sequence[Prediction]) -> None:
 
 
 def fit_page(
-    path: Path, cases: Sequence[Case], fitted_seconds: Sequence[float] | Array, fits: Mapping[str, Fit],
+    path: Path, cases: Sequence[Run], fitted_seconds: Sequence[float] | Array, fits: Mapping[str, Fit],
     operators: Sequence[Operator],
 ) -> None:  # fmt: skip
     """Write a page on what a fit reached: each family of operators, then each source of runs.

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
-from calibration.data.cases import Case
+from calibration.data.runs import source_of
 from calibration.fit.pooled import Posterior
 from calibration.fit.runs import Fitted
 from calibration.validate.distance import LEAST_SPREAD, Unseen, spreads_of, unseen
 from calibration.validate.levels import LEVELS
-from calibration.validate.metrics import group_key
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.description.run import Run
 from costmodel.evaluation.error_model import NINETY
 from costmodel.evaluation.own_runs_fit import Array
 
 SMALLEST_GROUP = 4
 
 
-def _sources(cases: Sequence[Case]) -> Array:
-    return np.array([str(Path(case.run.file).with_suffix("")) for case in cases])
+def group_key(run: Run) -> tuple[object, ...]:
+    """What plans must share to be compared: campaign, model, GPUs, sequence length, global batch, precision."""
+    plan = run.plan
+    return run.campaign, run.model, plan.gpus, plan.seq_len, plan.global_batch, plan.dtype
 
 
-def _mean_regret(cases: Sequence[Case], predicted: Array, rows: Array) -> float | None:
+def _sources(cases: Sequence[Run]) -> Array:
+    return np.array([source_of(case) for case in cases])
+
+
+def _mean_regret(cases: Sequence[Run], predicted: Array, rows: Array) -> float | None:
     groups: dict[object, list[int]] = {}
     for row in rows:
         groups.setdefault(group_key(cases[row]), []).append(int(row))
@@ -58,7 +63,7 @@ def _over_sources(table: dict[str, Row]) -> Row:
     return found
 
 
-def _level(cases: Sequence[Case], errors: Array, spreads: Array, predicted: Array | None) -> dict[str, object]:
+def _level(cases: Sequence[Run], errors: Array, spreads: Array, predicted: Array | None) -> dict[str, object]:
     sources = _sources(cases)
     known = ~np.isnan(errors) & ~np.isnan(spreads)
     table: dict[str, dict[str, object]] = {}
@@ -113,16 +118,16 @@ def by_distance(time: Fitted, memory: Fitted, levels: Sequence[str] = LEVELS) ->
     return document, tables, kept
 
 
-def _verdicts(cases: Sequence[Case], predicted: Array) -> dict[str, int]:
+def _verdicts(cases: Sequence[Run], predicted: Array) -> dict[str, int]:
     """Runs judged by whether they are more likely to fit than not."""
     count = {"oom_right": 0, "oom_wrong": 0, "ran_right": 0, "ran_wrong": 0}
     for case, value in zip(cases, predicted, strict=True):
-        if not case.run.text["recompute_kind"] or math.isnan(value):
+        if not (case.ran is not None and "recompute" not in case.unstated) or math.isnan(value):
             continue
         device = case.cluster.device
         # of a run without a measured peak the prediction is the logarithm of how far the verdict is wrong
         limit = math.log(float(device.usable_memory or device.memory))
-        failed = case.run.flag("usable_oom")
+        failed = case.out_of_memory
         wrong = value != 0.0 if case.peak_bytes is None else value > limit
         count[f"{'oom' if failed else 'ran'}_{'wrong' if wrong else 'right'}"] += 1
     return count

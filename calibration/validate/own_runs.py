@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from calibration.data.cases import Case, at_clocks
+from calibration.data.runs import at_clocks
 from calibration.fit.fields import CLOCKS
 from calibration.fit.pooled import Posterior
 from calibration.fit.problem import clocked, cluster_name, framework_owner, model_name, take
@@ -18,6 +18,7 @@ from calibration.validate.predictions import evaluated
 from costmodel.arithmetic.named_tuples import flat, replaced
 from costmodel.description.framework import Framework
 from costmodel.description.question import Question
+from costmodel.description.run import Run
 from costmodel.evaluation.error_model import NINETY
 from costmodel.evaluation.own_runs import FARTHEST, Prior, updated
 from costmodel.evaluation.own_runs_fit import Array
@@ -80,7 +81,7 @@ class _Group:
     """Runs of one model on one cluster, with what a fit that has not seen the source says of them."""
 
     def __init__(
-        self, name: str, cases: Sequence[Case], columns: Inputs, time: Fitted, posterior: Posterior, rows: Array, predicted: Array
+        self, name: str, cases: Sequence[Run], columns: Inputs, time: Fitted, posterior: Posterior, rows: Array, predicted: Array
     ) -> None:
         case = cases[rows[0]]
         device = case.cluster.device
@@ -100,8 +101,8 @@ class _Group:
         self.cases, self.columns, self.rows, self.predicted = cases, columns, rows, predicted
         constants = replaced(case.framework.constants, values)
         self.framework = dataclasses.replace(case.framework, constants=constants)
-        self.cluster = dataclasses.replace(case.cluster, device=at_clocks(device, case.run, wide, narrow))
-        source = case.run.text["dataset"]
+        self.cluster = dataclasses.replace(case.cluster, device=at_clocks(case, wide, narrow))
+        source = case.campaign
         same = [cluster_name(c) == cluster_name(case) and c.framework.name == case.framework.name for c in cases]
         self.source, self.name = source, name
         self.others = np.setdiff1d(np.flatnonzero(same), rows)

@@ -61,7 +61,7 @@ def _accuracy(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(kept["figures"])
     else:
-        head = "Errors on measured runs, by source: mean error of the step time where the fit had not seen what is new"
+        head = "Errors of the shipped constants on measured runs, by campaign: people, software and kind of device"
         whole = table(kept["headings"], kept["rows"])
         tables = [whole] if arguments.markdown else _by_figure(whole)
         print_page(head, *tables, markdown=arguments.markdown)

@@ -54,14 +54,25 @@ def counted(estimates: Sequence[Estimate], counts: Sequence[Count]) -> list[floa
 
 
 def _counted(estimates: Sequence[Estimate], counts: Sequence[Count]) -> Array:
-    rows = len(estimates)
-    columns = stacked([one.inputs for one in estimates], axes=1)
+    limits = np.array([float(one.cluster.device.memory) for one in estimates])
+    return counted_columns(stacked([one.inputs for one in estimates], axes=1), limits, counts)
+
+
+def counted_columns(columns: Inputs, limit: Array, counts: Sequence[Count]) -> Array:
+    """As `counted`, of plans as columns [bytes].
+
+    Parameters
+    ----------
+    columns : what the formula takes of the plans
+    limit : memory of each device [bytes]
+    counts : of each
+    """
+    rows = len(counts)
     bills, idles = _bills(columns, rows)
     places = np.arange(rows)
     logging = np.array([STAGES.get(count.of, FULLEST) for count in counts])
     stage = np.where(logging == FULLEST, bills[0].argmax(axis=0), logging)
     totals, overheads, idle = (table[stage, places] for table in (*bills, idles))
-    limit = np.array([float(one.cluster.device.memory) for one in estimates])
     process = totals + np.clip(limit - totals, 0.0, idle)
     beside = np.broadcast_to(np.asarray(outside_allocator(columns.plan, columns.network, columns.software), dtype=float), rows)
     kind = np.array([count.kind for count in counts])
@@ -85,4 +96,4 @@ def _bills(columns: Inputs, rows: int) -> tuple[tuple[Array, Array], Array]:
     return (table([bill.total for bill in bills]), table([bill.overhead for bill in bills])), table(idles)
 
 
-__all__ = ["Count", "counted"]
+__all__ = ["Count", "counted", "counted_columns"]

@@ -160,7 +160,7 @@ def measured_figure() -> go.Figure:
     for name, plan, published in published_runs():
         made: Estimate = estimate(load_model(name), cluster.with_gpus(plan.gpus), plan, ITERATED_BY)
         times = (published, made.step_time, *made.time_interval)
-        runs.append(measured.Run("Korthikanti et al. 2022", f"{name}, {plan.recompute}", *times))
+        runs.append(measured.MeasuredTime("Korthikanti et al. 2022", f"{name}, {plan.recompute}", *times))
     return measured.measured_figure(runs)
 
 

@@ -16,7 +16,7 @@ BAND = 0.1
 """Relative error that the shaded band marks."""
 
 
-class Run(NamedTuple):
+class MeasuredTime(NamedTuple):
     """One run: the series that it belongs to, its name, what was measured and predicted, and the 90 % interval."""
 
     series: str
@@ -42,13 +42,13 @@ class MeasuredChart(NamedTuple):
     title: str
     quantity: str
     unit: str
-    runs: dict[str, tuple[Run, ...]]
+    runs: dict[str, tuple[MeasuredTime, ...]]
     mean_error: float
     low: float
     high: float
 
 
-def comparison(runs: Iterable[Run], quantity: str = "step time", unit: str = "s") -> MeasuredChart:
+def comparison(runs: Iterable[MeasuredTime], quantity: str = "step time", unit: str = "s") -> MeasuredChart:
     """What `measured_figure` shows.
 
     Parameters
@@ -61,7 +61,7 @@ def comparison(runs: Iterable[Run], quantity: str = "step time", unit: str = "s"
     InvalidValue
         where there is no run, or a number is not above zero
     """
-    series: dict[str, list[Run]] = {}
+    series: dict[str, list[MeasuredTime]] = {}
     for run in runs:
         for field in ("measured", "predicted", "low", "high"):
             real(f"{field} of {run.name}", getattr(run, field), 1e-30, 1e30)
@@ -77,7 +77,7 @@ def comparison(runs: Iterable[Run], quantity: str = "step time", unit: str = "s"
     )  # fmt: skip
 
 
-def measured_figure(runs: Iterable[Run], quantity: str = "step time", unit: str = "s") -> go.Figure:
+def measured_figure(runs: Iterable[MeasuredTime], quantity: str = "step time", unit: str = "s") -> go.Figure:
     """Predicted over measured on logarithmic axes of one scale, with 90 % intervals and a band of ten per cent.
 
     Parameters

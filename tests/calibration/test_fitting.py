@@ -13,6 +13,7 @@ import pytest
 
 import costmodel
 from calibration.__main__ import main
+from calibration.data.reference import QUOTED
 from calibration.fit.operators import (
     FAMILIES,
     LEAST_ROWS,
@@ -22,7 +23,6 @@ from calibration.fit.operators import (
     read_measurement,
     read_micro,
 )
-from calibration.validate.command import QUOTED
 from costmodel.evaluation import own_runs_fit as fitting
 from costmodel.evaluation.error_model import NINETY
 from costmodel.evaluation.own_runs_fit import Fit, UnknownConstant, fit

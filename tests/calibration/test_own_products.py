@@ -11,8 +11,8 @@ import re
 import numpy as np
 import pytest
 
-from calibration.data.datasets import DATASETS
 from calibration.data.reference import DEFAULT_FOLDER
+from calibration.fit.earlier_sweeps import CLOCKS
 from costmodel import load_device
 from costmodel.formulas import compute
 
@@ -67,4 +67,4 @@ def test_experts_take_as_long_as_their_products_one_by_one(stage):
 def test_the_clock_of_the_sources_machine_is_half_way_to_what_its_products_leave():
     """They ran on end, neither in a burst nor as long as a step, in which B200 of other sources keep 0.81 of their clock."""
     least = 1.0 / np.median(ratios("B200-SXM", "matmul"))
-    assert DATASETS["simumax_b200"].clock == pytest.approx(np.sqrt(least * least / 0.81), abs=0.02)
+    assert CLOCKS["b200-sxm"] == pytest.approx(np.sqrt(least * least / 0.81), abs=0.02)

@@ -188,13 +188,12 @@ def test_the_spread_of_a_fold_does_not_follow_its_own_errors():
 
 @pytest.mark.parametrize("level", ["model", "cluster", "device", "framework"])
 def test_a_group_is_left_out_whole(level):
-    from calibration.data.cases import case_of
-    from calibration.data.runs import read_runs
+    from calibration.data.reference import QUOTED
+    from calibration.data.runs import measured_runs
     from calibration.fit.problem import group_name
-    from calibration.validate.command import QUOTED
     from calibration.validate.distance import KEYS
 
-    cases = [case_of(run) for path in sorted(QUOTED.glob("*.csv")) for run in read_runs(path)]
+    cases = measured_runs([QUOTED])
     fold = folds_of(cases, level, np.array([group_name(case) for case in cases]))
     folds: dict[str, set[int]] = {}
     for case, number in zip(cases, fold, strict=True):

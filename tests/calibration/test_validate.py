@@ -1,63 +1,62 @@
-"""``python -m calibration validate``: exit codes, JSON, the file of predictions, and the page of figures."""
+"""``python -m calibration validate``: records in, every record out with its prediction or the reason, campaigns alike."""
 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import itertools
 import json
 import math
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+import costmodel
 from calibration.__main__ import main
-from calibration.data import reference
-from calibration.data.cases import cases_of
-from calibration.data.runs import read_runs
+from calibration.data.reference import QUOTED
 from calibration.fit.operators import Operator
-from calibration.validate import command as validation
-from calibration.validate import figures
-from calibration.validate.command import QUOTED, markdown, report
+from calibration.validate import figures, readme
+from calibration.validate.command import markdown
+from calibration.validate.judged import COLUMNS, judged, table
+from calibration.validate.scores import report, score
+from costmodel import load_runs
+from costmodel.catalogue.records import read_records
+from costmodel.evaluation.counted_memory import Count, counted
+from costmodel.evaluation.many_questions import estimates_of
 from costmodel.evaluation.own_runs_fit import Fit, UnknownConstant
+from costmodel.evaluation.unstated import doubts_of, widened
+from costmodel.text.errors import CostModelError
 
-FILES = sorted(QUOTED.glob("*.csv"))
-NAMES = [str(path) for path in FILES]
-ERRORS = {"n", "mape", "median_ape", "p95_ape", "bias"}
-REQUIRED_KEYS = {
-    "time": ERRORS,
-    "memory": ERRORS,
-    "verdicts": {"oom_right", "oom_wrong", "ran_right", "ran_wrong"},
-    "rank": {"groups", "top1", "median_regret", "mean_regret", "rule_mean_regret", "random_mean_regret", "kendall_tau"},
-    "coverage": {"time_90", "memory_90"},
-}
+ROWS = [json.loads(line) for line in QUOTED.read_text(encoding="utf-8").splitlines()]
+MEASURED = QUOTED.parents[2].parent / "shared" / "reference" / "measured"
 
 
 @pytest.fixture(scope="module")
 def quoted():
-    """Document, predictions and failures of the quoted tables."""
-    return report({path.stem: read_runs(path) for path in FILES})
+    """The quoted tables, judged."""
+    return judged([QUOTED])
 
 
 @pytest.fixture
-def table(tmp_path):
-    """Write the quoted table of eight rows with columns of its first rows changed."""
+def written(tmp_path):
+    """Write records into a file."""
 
-    def write(rows: int, name: str = "mine.csv", **cells: str):
-        with FILES[0].open(newline="", encoding="utf-8") as file:
-            content = list(csv.DictReader(file))
-        for row in content[:rows]:
-            row.update(cells)
+    def write(*records: object, name: str = "mine.jsonl"):
         path = tmp_path / name
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(content[0]))
-            writer.writeheader()
-            writer.writerows(content)
+        path.write_text("\n".join(one if isinstance(one, str) else json.dumps(one) for one in records), encoding="utf-8")
         return path
 
     return write
+
+
+def changed(row: dict, **groups: dict) -> dict:
+    return {**row, **{name: {**row.get(name, {}), **values} for name, values in groups.items()}}
 
 
 def parsed(text: str):
@@ -67,280 +66,185 @@ def parsed(text: str):
     return json.loads(text, parse_constant=refuse)
 
 
-def refusal(capsys, arguments: list[str]) -> str:
-    assert main(["validate", *arguments]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1, said.err
-    assert said.err.startswith("calibration: error: ")
-    return said.err
+# ---- what is judged: what a user gets
 
 
-# ---- the report
+def test_every_record_is_what_estimate_and_its_intervals_say(quoted):
+    for run, row in zip(load_runs(QUOTED), quoted, strict=True):
+        made = costmodel.estimate(run.model, run.cluster, run.plan, run.framework)
+        assert row.seconds == pytest.approx((run.step_time, made.step_time, *row.seconds[2:]))
+        assert row.fits == made.fits
+        low, high = widened(made.time_interval, [doubt.time for doubt in row.doubts.values()])
+        assert row.seconds[2:] == pytest.approx((low, high), rel=1e-4)
 
 
-def test_quoted_tables_validate(capsys):
-    assert main(["validate", *NAMES]) == 0
-    said = capsys.readouterr()
-    assert said.err == ""
-    assert "korthikanti2022_table5" in said.out
-    assert "narayanan2021_table1" in said.out
-
-
-def test_without_a_reference_folder_the_quoted_tables_are_validated(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(reference, "DEFAULT_FOLDER", tmp_path / "absent")
-    assert main(["validate", "--json"]) == 0
+def test_a_bad_record_is_listed_with_its_reason_and_stops_no_other(written, capsys):
+    odd = [
+        "{", "[]", changed(ROWS[0], software={"attention_kernel": "flash9"}), {"id": "empty", "campaign": "c"},
+        changed(ROWS[0], cluster={"device": "abacus"}), changed(ROWS[0], plan={"global_batch": 10**30}),
+        changed(ROWS[0], plan={"pipeline_parallel": 7}), changed(ROWS[0], measured={"step_time_s": 1e300}),
+        changed(ROWS[0], model={"layers": "many"}), {**ROWS[0], "use": None}, {**ROWS[0], "id": 7},
+    ]  # fmt: skip
+    path, out = written(*odd, ROWS[1]), written("", name="out.csv")
+    assert main(["validate", "--json", "--predictions", str(out), str(path)]) == 0
     document = parsed(capsys.readouterr().out)
-    assert [entry["source"] for entry in document["sources"]] == [path.stem for path in FILES]
-
-
-def test_json_has_the_keys_that_readers_rely_on(capsys):
-    assert main(["validate", "--json", *NAMES]) == 0
-    said = capsys.readouterr()
-    assert said.err == ""
-    document = parsed(said.out)
-    assert set(document) == {"sources", "total"}
-    assert [entry["source"] for entry in document["sources"]] == [path.stem for path in FILES]
-    for entry in [*document["sources"], document["total"]]:
-        assert {"source", "rows", "skipped"} <= set(entry)
-        for key, inner in REQUIRED_KEYS.items():
-            assert set(entry[key]) == inner, key
-    assert document["total"]["rows"] == document["total"]["time"]["n"] == 18
-    assert document["total"]["memory"] == {"n": 0, **dict.fromkeys(ERRORS - {"n"})}
-
-
-def test_total_is_over_rows_and_not_over_sources(quoted):
-    document, predictions, _ = quoted
-    errors = [abs(p.seconds / p.case.seconds - 1.0) for p in predictions]
-    assert document["total"]["time"]["mape"] == pytest.approx(sum(errors) / 18)
-    by_source = [entry["time"] for entry in document["sources"]]
-    assert document["total"]["time"]["mape"] == pytest.approx(sum(e["n"] * e["mape"] for e in by_source) / 18)
-
-
-def test_table_has_a_row_for_each_source_and_one_for_all(quoted):
-    document, _, _ = quoted
-    lines = markdown(document).splitlines()
-    assert len(lines) == 2 + 2 + 1
-    assert len({line.count("|") for line in lines}) == 1
-    assert lines[-1].startswith("| total |")
-
-
-def test_rows_that_are_not_usable_are_counted_by_their_status(capsys, table):
-    path = table(1, usable_time="0", status="two numbers swapped")
-    assert main(["validate", "--json", str(path)]) == 0
-    (entry,) = parsed(capsys.readouterr().out)["sources"]
-    assert entry["rows"] == 8
-    assert entry["time"]["n"] == 7
-    assert entry["skipped"] == {"two numbers swapped": 1}
-
-
-@pytest.mark.parametrize(("fastest", "timed"), [(1.0, 8), (0.5, 7)])
-def test_a_time_that_its_own_steps_contradict_is_not_used_and_said(capsys, table, fastest, timed):
-    seconds = 1.1  # nine in ten of Megatron's own tests have their median within a tenth of the fastest step
-    path = table(1, step_time_s=str(seconds), tokens_per_s_per_gpu="", notes=f'{{"t_min": {fastest}}}')
-    assert main(["validate", "--json", str(path)]) == 0
-    (entry,) = parsed(capsys.readouterr().out)["sources"]
-    assert entry["time"]["n"] == timed
-    assert entry["unused"] == ({} if timed == 8 else {"the median step takes over 1.25 times the fastest": 1})
-    assert not entry["skipped"]
-
-
-def test_a_step_that_checks_more_than_it_trains_is_not_timed_and_said(capsys, table):
-    path = table(1, dataset="megatron_ci_golden", model_name="gpt/gpt3_mcore_te_tp4_pp1_qk_layernorm_test_mode")
-    assert main(["validate", "--json", str(path)]) == 0
-    (entry,) = parsed(capsys.readouterr().out)["sources"]
-    ((reason, count),) = entry["unused"].items()
-    assert (entry["time"]["n"], count) == (7, 1)
-    assert "--test-mode" in reason
-
-
-def test_notes_that_break_off_cost_their_row_alone(capsys, table):
-    assert main(["validate", "--json", str(table(1, notes='{"t_min": '))]) == 1
-    (entry,) = parsed(capsys.readouterr().out)["sources"]
-    assert entry["time"]["n"] == 7
-    assert entry["unused"] == {}
-    ((reason, count),) = entry["skipped"].items()
-    assert reason.startswith("notes=")
-    assert count == 1
-
-
-def test_rows_of_a_kind_that_is_not_modelled_are_listed_with_the_reason_and_fail_nothing(capsys, table):
-    assert main(["validate", "--json", str(table(3, model_name="BERT-large"))]) == 0
-    said = capsys.readouterr()
-    assert not said.err
-    (entry,) = parsed(said.out)["sources"]
-    assert list(entry["skipped"].values()) == [3]
-
-
-# ---- sources that fail
-
-
-def test_a_source_with_less_than_nine_tenths_predicted_fails(capsys, table):
-    assert main(["validate", "--json", str(table(1, gpu_id="abacus"))]) == 1
-    said = capsys.readouterr()
-    assert said.err == "calibration: failed: mine: only 7 of 8 usable rows are predicted\n"
-    (entry,) = parsed(said.out)["sources"]
-    ((reason, count),) = entry["skipped"].items()
-    assert "abacus" in reason
-    assert count == 1
-
-
-def test_one_failing_source_fails_the_whole(capsys, table):
-    assert main(["validate", NAMES[1], str(table(8, gpu_id="abacus"))]) == 1
-    assert "mine: only 0 of 8" in capsys.readouterr().err
-
-
-def test_a_source_without_usable_rows_does_not_fail_and_has_no_numbers(capsys, table):
-    assert main(["validate", "--json", str(table(8, usable_time="0", status="broken"))]) == 0
-    (entry,) = parsed(capsys.readouterr().out)["sources"]
-    assert entry["time"]["n"] == 0
-    assert entry["skipped"] == {"broken": 8}
-
-
-# ---- bad input
-
-
-def test_bad_files_are_refused_in_one_line(capsys, tmp_path, table):
-    assert "absent.csv" in refusal(capsys, [str(tmp_path / "absent.csv")])
-    assert "line 2: step_time_s='soon'" in refusal(capsys, [str(table(1, step_time_s="soon"))])
-    (tmp_path / "other.csv").write_text("a,b\n1,2\n", encoding="utf-8")
-    assert "no column dataset" in refusal(capsys, [NAMES[0], str(tmp_path / "other.csv")])
-    assert "no folder `runs`" in refusal(capsys, ["--reference", str(tmp_path / "absent")])
-
-
-def test_bad_arguments_are_refused_in_one_line(capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(["validate", "--abacus"])
-    assert caught.value.code == 2
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_from_a_shell_a_bad_file_gives_2_and_no_traceback(tmp_path):
-    command = [sys.executable, "-m", "calibration", "validate", str(tmp_path / "absent.csv")]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=QUOTED.parents[1])
-    assert finished.returncode == 2
-    assert finished.stdout == ""
-    assert finished.stderr.count("\n") == 1
-
-
-# ---- files written
-
-
-def test_predictions_hold_every_row(capsys, tmp_path):
-    path = tmp_path / "predictions.csv"
-    assert main(["validate", "--json", "--predictions", str(path), *NAMES]) == 0
-    document = parsed(capsys.readouterr().out)
-    with path.open(newline="", encoding="utf-8") as file:
+    with out.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert [(row["dataset"], row["row"]) for row in rows] == [
-        (run.text["dataset"], run.text["row"]) for source in FILES for run in read_runs(source)
-    ]
-    errors = []
+    assert len(rows) == len(odd) + 1 == document["total"]["rows"]
+    assert rows[-1]["reason"] == "" and float(rows[-1]["predicted_s"]) > 0
+    refused = [row for row in rows if row["reason"]]
+    assert sum(document["reasons"].values()) == document["total"]["not_predicted"] == len(refused) >= 9
+    assert all(not row["predicted_s"] and not row["predicted_bytes"] and not row["predicted_fits"] for row in refused)
+
+
+def test_the_file_of_predictions_has_its_columns_and_ids(quoted):
+    rows = list(csv.DictReader(table(quoted).splitlines()))
+    assert list(rows[0]) == list(COLUMNS)
+    assert [row["id"] for row in rows] == [row["id"] for row in ROWS]
     for row in rows:
-        low, middle, high = (float(row[key]) for key in ("predicted_low_s", "predicted_step_time_s", "predicted_high_s"))
-        assert 0.0 < low < middle < high
-        assert row["peak_memory_bytes"] == ""
-        assert float(row["predicted_peak_memory_bytes"]) > 1e9
-        errors.append(abs(middle / float(row["step_time_s"]) - 1.0))
-    assert document["total"]["time"]["mape"] == pytest.approx(sum(errors) / len(errors))
-    assert [found.name for found in tmp_path.iterdir()] == ["predictions.csv"]
+        assert float(row["low_s"]) < float(row["predicted_s"]) < float(row["high_s"])
+        assert float(row["low_bytes"]) < float(row["predicted_bytes"]) < float(row["high_bytes"])
 
 
-def test_a_bad_file_leaves_earlier_results_as_they_were(capsys, tmp_path):
-    results = [tmp_path / "predictions.csv", tmp_path / "page.html"]
-    for path in results:
-        path.write_text("earlier", encoding="utf-8")
-    options = ["--predictions", str(results[0]), "--html", str(results[1])]
-    refusal(capsys, [*options, NAMES[0], str(tmp_path / "absent.csv")])
-    assert [path.read_text(encoding="utf-8") for path in results] == ["earlier"] * 2
-    assert set(tmp_path.iterdir()) == set(results)
+def test_a_time_that_is_not_used_is_predicted_and_not_judged(written):
+    (row,) = judged([written(changed(ROWS[0], use={"time": False}))])
+    assert row.seconds[0] is None and row.seconds[1] > 0
+    assert report([row])["total"]["time"]["n"] == 0
 
 
-@pytest.mark.parametrize("option", ["--predictions", "--html"])
-def test_a_folder_that_is_missing_is_named(capsys, tmp_path, option):
-    assert str(tmp_path / "absent") in refusal(capsys, [option, str(tmp_path / "absent" / "file"), NAMES[0]])
+def test_campaigns_count_alike(quoted):
+    document = report(quoted)
+    means = [entry["time"]["mape"] for entry in document["campaigns"].values()]
+    assert document["total"]["time_over_campaigns"]["mape"] == pytest.approx(np.mean(means))
+    errors = [abs(row.seconds[1] / row.seconds[0] - 1.0) for row in quoted]
+    assert document["total"]["time"]["mape"] == pytest.approx(np.mean(errors))
+    assert len(markdown(document).splitlines()) == 2 + len(means) + 1
 
 
-def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch, quoted):
-    def broken(*_):
-        raise OSError(28, "No space left on device", "disk")
-
-    monkeypatch.setattr(figures.os, "replace", broken)
-    with pytest.raises(OSError, match="No space"):
-        figures.accuracy_page(tmp_path / "page.html", quoted[1])
-    assert list(tmp_path.iterdir()) == []
+def test_a_folder_or_a_missing_file_is_refused_in_a_line(capsys, tmp_path):
+    for path in (tmp_path, tmp_path / "absent.jsonl"):
+        assert main(["validate", str(path)]) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.count("\n") == 1
 
 
-def test_a_failing_source_is_still_written(capsys, tmp_path, table):
-    path = tmp_path / "predictions.csv"
-    assert main(["validate", "--predictions", str(path), str(table(4, gpu_id="abacus"))]) == 1
-    assert len(path.read_text(encoding="utf-8").splitlines()) == 1 + 4
+# ---- scores
 
 
-# ---- figures: what they show, which needs no plotly
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.1, 10), st.floats(0.01, 2)), min_size=1, max_size=20))
+def test_the_winkler_score_is_the_width_where_intervals_hold_and_twenty_times_the_miss_beyond(cases):
+    rows = [(y, p, p * math.exp(-w), p * math.exp(w)) for y, p, w in cases]
+    found = score(rows)
+    expected = [2 * w + 20 * max(0.0, abs(math.log(y / p)) - w) for y, p, w in cases]
+    assert found["winkler"] == pytest.approx(np.mean(expected))
+    assert found["coverage"] == pytest.approx(np.mean([abs(math.log(y / p)) <= w for y, p, w in cases]), abs=1e-9)
+
+
+def test_errors_are_of_what_was_measured():
+    found = score([(1.0, 1.1, 0.9, 1.2), (2.0, 1.0, 0.8, 1.3)])
+    assert found["mape"] == pytest.approx(0.3) and found["coverage"] == 0.5
+    assert found["bias"] == pytest.approx(0.5 * (math.log(2.0) - math.log(1.1)))
+
+
+# ---- many at once
+
+
+def test_many_questions_at_once_are_each_as_one_by_one():
+    runs = load_runs(QUOTED)
+    for run, made in zip(runs, estimates_of(runs), strict=True):
+        alone = costmodel.estimate(run.model, run.cluster, run.plan, run.framework)
+        assert made.step_time == pytest.approx(alone.step_time, rel=1e-12)
+        assert made.memory.total == pytest.approx(alone.memory.total, rel=1e-12)
+        assert made.time_interval == pytest.approx(alone.time_interval, rel=1e-4)
+
+
+def test_peaks_are_counted_as_the_bill_has_them():
+    runs = load_runs(QUOTED)[:12]
+    made = estimates_of(runs, with_slopes=False)
+    for kind, of_bill in (("allocated", "allocated"), ("reserved", "reserved"), ("process", "total")):
+        found = counted(made, [Count(kind, "max")] * len(made))
+        for one, value in zip(made, found, strict=True):
+            idle = one.memory.reserved - one.memory.total if kind == "process" else 0.0
+            assert value == pytest.approx(getattr(one.memory, of_bill) + max(idle, 0.0), rel=1e-9) or kind == "process"
+            if kind == "process":
+                assert value >= one.memory.total * (1 - 1e-12)
+    first = counted(made, [Count("allocated", "rank0")] * len(made))
+    last = counted(made, [Count("allocated", "last")] * len(made))
+    for one, low, high in zip(made, first, last, strict=True):
+        stages = one.memory.stages
+        assert low == pytest.approx(stages[0].total - stages[0].parts.overhead)
+        assert high == pytest.approx(stages[-1].total - stages[-1].parts.overhead)
+
+
+# ---- what isn't stated
+
+
+def test_what_is_unstated_widens_and_what_is_stated_does_not():
+    (run, *_) = [run for run in load_runs(QUOTED) if run.plan.recompute == "full"]
+    stated = dataclasses.replace(run, unstated=())
+    open_ = dataclasses.replace(run, unstated=("network_bandwidth", "loss", "release"))
+    known = estimates_of([stated, open_])
+    none, some = doubts_of([stated, open_], known)
+    assert none == {} and set(some) == {"network_bandwidth", "loss"}
+    assert some["network_bandwidth"].time > 0 and some["loss"].time > 0
+
+
+def test_the_report_says_which_statement_would_narrow_most(written, capsys):
+    open_ = [{**row, "unstated": ["network_bandwidth"]} for row in ROWS[3:10]]
+    assert main(["validate", str(written(*open_))]) == 0
+    assert "leave network_bandwidth unstated" in capsys.readouterr().out
+
+
+# ---- README
+
+
+def test_the_readmes_table_shows_first_contact_before_what_was_fitted(tmp_path):
+    ledger = tmp_path / "ledger.csv"
+    ledger.write_text(
+        "date,release,campaign,time_error,time_holds,time_factor,memory_error,memory_holds,ran_told_so,ran_not_told_so,"
+        "out_of_memory_told_so,out_of_memory_not_told_so\n2026-11-26,1.0,a,0.1,1,1.2,,,2,0,3,1\n2026-11-26,1.0,b,0.5,0,1.8,0.2,0.5,1,1,0,0\n"
+    )
+    row = readme.first_contact(ledger)
+    assert "1.0 on 2026-11-26" in row[0]
+    assert row[1:] == ["2", "30.0 %", "50.0 %", f"x{math.sqrt(1.2 * 1.8):.2f}", "20.0 %", "50.0 %", "3 of 4", "3 of 4"]
+    assert readme.first_contact(tmp_path / "none.csv") == []
+    assert len({line.count("|") for line in readme.accuracy().splitlines()}) == 1
+
+
+# ---- figures
 
 
 def test_what_a_figure_shows_needs_no_plotly():
     program = (
         "import sys\n"
-        "from calibration.validate import command, figures\n"
-        "from calibration.data.runs import read_runs\n"
-        "_, predictions, _ = command.report({p.stem: read_runs(p) for p in command.QUOTED.glob('*.csv')})\n"
-        "assert figures.time_comparison(predictions) and figures.errors_by_feature(predictions)\n"
+        "from calibration.validate import figures, judged\n"
+        "from calibration.data.reference import QUOTED\n"
+        "rows = judged.judged([QUOTED])\n"
+        "assert figures.time_comparison(rows) and figures.errors_by_feature(rows)\n"
         "assert 'plotly' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120, cwd=QUOTED.parents[1])
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120, cwd=QUOTED.parents[2])
 
 
 def test_step_times_have_a_series_for_each_source_and_say_what_ran(quoted):
-    _, predictions, _ = quoted
-    shown = figures.time_comparison(predictions)
-    assert [series.name for series in shown.series] == [path.stem for path in FILES]
-    assert [len(series.points) for series in shown.series] == [8, 10]
-    assert shown.unit == "s"
-    for series in shown.series:
-        for point in series.points:
-            assert shown.low < min(point[:2])
-            assert max(point[:2]) < shown.high
-    hover = shown.series[0].points[0].hover
-    assert "korthikanti2022_table5.csv row 1" in hover
-    assert "TP 8" in hover
-    assert "measured 1.42 s" in hover
+    shown = figures.time_comparison(quoted)
+    assert [series.name for series in shown.series] == ["megatron_tables"]
+    assert sum(len(series.points) for series in shown.series) == len(ROWS)
+    for point in itertools.chain(*(series.points for series in shown.series)):
+        assert shown.low < min(point[:2]) and max(point[:2]) < shown.high
+    hovers = [point.hover for series in shown.series for point in series.points]
+    assert any("megatron_tables/46" in hover and "TP 8" in hover and "measured 1.42 s" in hover for hover in hovers)
 
 
 def test_without_measured_memory_there_is_no_figure_of_it(quoted):
-    assert figures.memory_comparison(quoted[1]) is None
-    assert figures.time_comparison([]) is None
-    assert figures.errors_by_feature([]) == ()
+    assert figures.memory_comparison(quoted) is None
+    assert figures.time_comparison([]) is None and figures.errors_by_feature([]) == ()
 
 
 def test_errors_by_feature_count_every_run_once(quoted):
-    _, predictions, _ = quoted
-    shown = figures.errors_by_feature(predictions)
-    assert [feature.feature for feature in shown] == list(figures.FEATURES)
-    for feature in shown:
-        assert sum(spread.runs for spread in feature.spreads) == len(predictions)
-        for spread in feature.spreads:
-            assert spread.low <= spread.lower <= spread.middle <= spread.upper <= spread.high
-    eight = next(spread for spread in shown[0].spreads if spread.label == "8")
-    errors = [p.seconds / p.case.seconds - 1.0 for p in predictions if p.case.plan.tensor_parallel == 8]
-    assert eight.runs == len(errors)
-    assert eight.middle == pytest.approx(np.median(errors))
-
-
-def test_many_values_are_binned_by_powers_of_two():
-    values = list(range(1, 14))
-    found = figures.binned(values)
-    assert [(label.replace(figures.DASH, " to "), [values[i] for i in members]) for label, members in found] == [
-        ("1", [1]), ("2", [2]), ("3 to 4", [3, 4]), ("5 to 8", [5, 6, 7, 8]), ("9 to 13", [9, 10, 11, 12, 13]),
-    ]  # fmt: skip
-    assert [label for label, _ in figures.binned([4096, 512, 512])] == ["512", "4k"]
-
-
-def test_series_differ_in_symbol_too_and_no_pair_repeats_early():
-    pairs = [(figures.COLOURS[i % len(figures.COLOURS)], figures.SYMBOLS[i % len(figures.SYMBOLS)]) for i in range(40)]
-    assert len(set(pairs)) == 40
-    assert all(first[1] != second[1] for first, second in itertools.pairwise(pairs))
+    for feature in figures.errors_by_feature(quoted):
+        assert sum(spread.runs for spread in feature.spreads) == len(quoted)
 
 
 def test_hover_text_is_not_read_as_markup():
@@ -350,10 +254,7 @@ def test_hover_text_is_not_read_as_markup():
 @pytest.mark.parametrize(("low", "high"), [(0.8, 1.25), (0.05, 20.0), (0.5, 1.1), (0.01, 100.0)])
 def test_ticks_of_errors_hold_zero_and_lie_inside(low, high):
     ticks, texts = figures.error_ticks(low, high)
-    assert "0 %" in texts
-    assert len(ticks) >= 3
-    assert all(low <= tick <= high for tick in ticks)
-    assert min(b / a for a, b in itertools.pairwise(ticks)) > (high / low) ** (1 / 12)
+    assert "0 %" in texts and len(ticks) >= 3 and all(low <= tick <= high for tick in ticks)
 
 
 def fitted(count: int) -> tuple[dict[str, Fit], list[Operator]]:
@@ -366,13 +267,8 @@ def fitted(count: int) -> tuple[dict[str, Fit], list[Operator]]:
 
 def test_residuals_of_operators_become_fitted_times():
     (shown,) = figures.fitted_operators(*fitted(3))
-    assert shown.unit == "ms"
-    assert [point.measured for point in shown.series[0].points] == pytest.approx([1.0, 2.0, 3.0])
     assert [point.predicted for point in shown.series[0].points] == pytest.approx([0.9, 2.0, 3.3])
     assert figures.mean_error(shown.series[0].points) == pytest.approx(0.2 / 3)
-
-
-# ---- figures: the pages
 
 
 def plots_of(page: str) -> int:
@@ -382,38 +278,38 @@ def plots_of(page: str) -> int:
 def test_the_accuracy_page_is_one_file_that_needs_no_network(capsys, tmp_path):
     pytest.importorskip("plotly")
     path = tmp_path / "page.html"
-    assert main(["validate", "--json", "--html", str(path), *NAMES]) == 0
+    assert main(["validate", "--json", "--html", str(path), str(QUOTED)]) == 0
     page = path.read_text(encoding="utf-8")
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=", page)
-    assert plots_of(page) == 2
-    for source in FILES:
-        assert source.stem in page
-    assert [found.name for found in tmp_path.iterdir()] == ["page.html"]
+    assert plots_of(page) == 2 and [found.name for found in tmp_path.iterdir()] == ["page.html"]
     parsed(capsys.readouterr().out)
 
 
 def test_the_fit_page_has_a_plot_for_each_family_and_one_of_the_runs(tmp_path):
     pytest.importorskip("plotly")
-    cases, _ = cases_of(read_runs(FILES[0]))
+    runs = load_runs(QUOTED)
     path = tmp_path / "fit.html"
-    figures.fit_page(path, cases, [case.seconds * 1.05 for case in cases], *fitted(5))
+    figures.fit_page(path, runs, [run.seconds * 1.05 for run in runs], *fitted(5))
     page = path.read_text(encoding="utf-8")
-    assert plots_of(page) == 2
-    assert "Matrix products" in page
-    assert "mean error 5.0 %" in page
+    assert plots_of(page) == 2 and "Matrix products" in page and "mean error 5.0 %" in page
 
 
-def test_comparison_axes_carry_units_and_equal_ranges(quoted):
-    pytest.importorskip("plotly")
-    figure = figures.comparison_figure(figures.time_comparison(quoted[1]))
-    assert figure.layout.xaxis.title.text == "measured step time [s]"
-    assert figure.layout.yaxis.title.text == "predicted step time [s]"
-    assert figure.layout.xaxis.range == figure.layout.yaxis.range
-    drawn = [trace for trace in figure.data if trace.mode == "markers"]
-    assert len({(trace.marker.color, trace.marker.symbol) for trace in drawn}) == len(drawn) == 2
-    assert all(len(trace.text) == len(trace.x) and trace.hovertemplate == "%{text}<extra></extra>" for trace in drawn)
-    assert all(math.isfinite(value) for trace in drawn for value in (*trace.x, *trace.y))
+# ---- all measured runs
 
 
-def test_least_share_is_nine_tenths():
-    assert validation.LEAST_PREDICTED == 0.9
+@pytest.mark.slow
+@pytest.mark.skipif(not MEASURED.is_dir(), reason="no folder of measured runs beside the repository")
+def test_nine_in_ten_measured_decoders_are_predicted_as_shipped():
+    rows = judged([MEASURED / name for name in ("dev.jsonl", "released.jsonl")])
+    outside = ("head_outputs", "decoders and encoders of known shape")
+    decoders = [row for row in rows if not any(word in row.reason for word in outside)]
+    assert sum(not row.reason for row in decoders) >= 0.9 * len(decoders)
+    total = report(rows)["total"]
+    assert total["time_over_campaigns"]["mape"] < 0.2
+
+
+def test_no_reader_of_prose_is_left():
+    folder = Path(figures.__file__).parents[1]
+    readers = [path.name for path in (folder / "data").glob("*.py")]
+    assert sorted(readers) == ["__init__.py", "micro.py", "reference.py", "runs.py"]
+    assert not any(isinstance(one, CostModelError) for one in read_records(QUOTED))

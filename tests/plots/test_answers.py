@@ -1,12 +1,10 @@
 """Figures of a search and of its plans show the numbers of their answers, with units and a second cue beside colour."""
 
-import csv
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from costmodel import InvalidValue, Plan, estimate, load_cluster, load_model, search
+from costmodel import InvalidValue, Plan, estimate, load_cluster, load_model, load_runs, search
 from costmodel.evaluation.dimension_sweeps import heat_map, scaling
 from costmodel.evaluation.factors import scaled
 from costmodel.evaluation.operators import roofline
@@ -14,8 +12,7 @@ from costmodel.evaluation.sensitivity import sensitivities
 
 pytest.importorskip("plotly")
 
-from calibration.data.cases import case_of
-from calibration.data.runs import read_runs
+from calibration.data.reference import QUOTED
 from costmodel.plots import dimension_sweeps as sweep
 from costmodel.plots import frontier, measured, sensitivity, stages, step
 from costmodel.plots import rooflines as roofs
@@ -172,14 +169,11 @@ def test_a_tornado_has_the_ends_before_a_change_behind_it(found):
 
 def test_measured_stands_against_predicted_with_its_error():
     """Iteration times of Korthikanti et al. 2022 (arXiv 2205.05198), table 5."""
-    file = Path(__file__).parents[2] / "calibration" / "reference" / "korthikanti2022_table5.csv"
-    runs = []
-    for run in read_runs(file):
-        case = case_of(run)
-        made = estimate(case.model, case.cluster, case.plan, case.framework)
-        runs.append(measured.Run(case.model.name, run.label, case.seconds, made.step_time, *made.time_interval))
-    with file.open() as rows:
-        published = [float(row["step_time_s"]) for row in csv.DictReader(rows)]
+    published, runs = [1.42, 1.10, 18.13, 13.75, 49.05, 37.83, 94.42, 71.49], []
+    for run in load_runs(QUOTED):
+        if run.campaign.startswith("calculon"):
+            made = estimate(run.model, run.cluster, run.plan, run.framework)
+            runs.append(measured.MeasuredTime(run.model.name, run.id, run.seconds, made.step_time, *made.time_interval))
     shown = measured.comparison(runs)
     assert [run.measured for members in shown.runs.values() for run in members] == published
     drawn = [run for members in shown.runs.values() for run in members]
@@ -192,7 +186,7 @@ def test_measured_stands_against_predicted_with_its_error():
 @pytest.mark.parametrize("value", [0.0, float("nan"), -1.0])
 def test_a_run_without_a_time_is_refused(value):
     with pytest.raises(InvalidValue, match="measured of x"):
-        measured.comparison([measured.Run("a", "x", value, 1.0, 0.9, 1.1)])
+        measured.comparison([measured.MeasuredTime("a", "x", value, 1.0, 0.9, 1.1)])
 
 
 def test_no_runs_are_refused():

@@ -13,9 +13,8 @@ pytest.importorskip("plotly")
 
 import plotly.graph_objects as go
 
-from calibration.data.cases import case_of
-from calibration.data.runs import read_runs
-from costmodel import load_framework, plots
+from calibration.data.reference import QUOTED
+from costmodel import load_framework, load_runs, plots
 from costmodel.plots import gallery
 
 ROOT = Path(__file__).parents[2]
@@ -51,8 +50,8 @@ def test_an_example_is_drawn_on_a_real_question(name):
 
 def test_published_runs_are_priced_with_the_settings_that_their_source_states():
     framework = load_framework(gallery.ITERATED_BY)
-    cases = [case_of(run) for run in read_runs(TABLES / "korthikanti2022_table5.csv")]
-    quoted = {(case.plan.gpus, case.plan.recompute): case for case in cases}
+    cases = [run for run in load_runs(QUOTED) if run.campaign.startswith("calculon")]
+    quoted = {(case.cluster.gpus, case.plan.recompute): case for case in cases}
     for name, plan, published in gallery.published_runs():
         case = quoted[plan.gpus, plan.recompute]
         assert case.framework.name == framework.name, name
@@ -76,7 +75,7 @@ def calls_of_plans(text):
 @pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
 def test_runs_of_megatron_in_the_book_have_the_dtype_and_attention_of_their_papers(notebook):
     """Both of the papers' tables were made in fp16 with fused softmax; the library's own default is bf16."""
-    quoted = [case_of(run).plan for file in sorted(TABLES.glob("*.csv")) for run in read_runs(file)]
+    quoted = [run.plan for run in load_runs(QUOTED)]
     (dtype,), (attention,) = {plan.dtype for plan in quoted}, {plan.attention for plan in quoted}
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]

@@ -1,0 +1,107 @@
+"""What the README says of accuracy: first contacts, then fits that had not seen the runs, then the constants as shipped."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from calibration.validate.command import CATALOGUE, percent
+from costmodel.arithmetic.named_tuples import Row
+
+LEDGER = Path(__file__).parents[1] / "first_contact.csv"
+"""A campaign a row, scored before anything was fitted to it."""
+COLUMNS = (
+    "how it was judged", "campaigns", "step time, mean error", "90 % intervals hold", "each way", "memory, mean error",
+    "memory's hold", "ran out of memory, told so", "ran, told so",
+)  # fmt: skip
+
+
+def first_contact(ledger: Path = LEDGER) -> list[str]:
+    """The row of first contacts, means over campaigns; none where there is no ledger.
+
+    Parameters
+    ----------
+    ledger : file
+    """
+    if not ledger.is_file():
+        return []
+    with ledger.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    released = sorted({(row["date"], row["release"]) for row in rows})
+    when = ", ".join(f"{release} on {date}" for date, release in released)
+    told, not_told = _sum(rows, "out_of_memory_told_so"), _sum(rows, "out_of_memory_not_told_so")
+    ran, wrongly = _sum(rows, "ran_told_so"), _sum(rows, "ran_not_told_so")
+    return [
+        f"first contact: campaigns that nobody here had opened, met by {when}", f"{len(rows)}",
+        percent(_mean(rows, "time_error")),
+        percent(_mean(rows, "time_holds")), _factor(rows), percent(_mean(rows, "memory_error")),
+        percent(_mean(rows, "memory_holds")), _share(told, told + not_told), _share(ran, ran + wrongly),
+    ]  # fmt: skip
+
+
+def _numbers(rows: Sequence[dict[str, str]], column: str) -> list[float]:
+    return [float(row[column]) for row in rows if row[column]]
+
+
+def _mean(rows: Sequence[dict[str, str]], column: str) -> float | None:
+    found = _numbers(rows, column)
+    return sum(found) / len(found) if found else None
+
+
+def _sum(rows: Sequence[dict[str, str]], column: str) -> int:
+    return round(sum(_numbers(rows, column)))
+
+
+def _factor(rows: Sequence[dict[str, str]]) -> str:
+    found = [math.log(width) for width in _numbers(rows, "time_factor")]
+    return f"x{math.exp(sum(found) / len(found)):.2f}" if found else "-"
+
+
+def _share(told: int, of: int) -> str:
+    return f"{told} of {of}" if of else "-"
+
+
+def left_out(distance: Row) -> list[str]:
+    """The row of fits that had not seen a run's cluster, as the last fit found them.
+
+    Parameters
+    ----------
+    distance : what `python -m calibration fit` writes
+    """
+    entry = distance["cluster"]
+    time, memory = entry["time"]["total"], entry["memory"]["total"]
+    said = entry.get("verdicts", {})
+    oom, ran = (said.get(f"{kind}_right", 0) for kind in ("oom", "ran"))
+    return [
+        "left out: fits that had not seen the cluster, by formulas and habits that were set with it in sight",
+        f"{len(entry['time']['sources'])} sources", percent(time["mape"]), percent(time["coverage_90"]), "-",
+        percent(memory["mape"]), percent(memory["coverage_90"]), _share(oom, oom + said.get("oom_wrong", 0)),
+        _share(ran, ran + said.get("ran_wrong", 0)),
+    ]  # fmt: skip
+
+
+def as_shipped(total: Row) -> list[str]:
+    """The row of the shipped constants on all runs, those that they were fitted to among them.
+
+    Parameters
+    ----------
+    total : of `calibration.validate.scores.report`
+    """
+    time, memory, said = total["time_over_campaigns"], total["memory_over_campaigns"], total["verdicts"]
+    return [
+        "as shipped: on every run, most of which the constants were fitted to", f"{time['campaigns']}", percent(time["mape"]),
+        percent(time["coverage"]), f"x{time['width']:.2f}", percent(memory.get("mape")), percent(memory.get("coverage")),
+        _share(said["ran_out_told"], said["ran_out"]), _share(said["ran_told"], said["ran"]),
+    ]  # fmt: skip
+
+
+def accuracy() -> str:
+    """The table of the README, in Markdown."""
+    kept: Row = json.loads((CATALOGUE / "accuracy.json").read_text(encoding="utf-8"))
+    distance: Row = json.loads((CATALOGUE / "distance.json").read_text(encoding="utf-8"))
+    rows = [row for row in (first_contact(), left_out(distance), as_shipped(kept["total"])) if row]
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
