@@ -10,7 +10,7 @@ from typing import Any
 from costmodel.arithmetic.named_tuples import Row, changed, made
 from costmodel.catalogue.communication import network_kind
 from costmodel.catalogue.loader import load_model
-from costmodel.catalogue.records import machine, schema, software
+from costmodel.catalogue.records import links, schema, software
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
@@ -97,7 +97,7 @@ def _of_model(text: str) -> Transformer:
 @functools.lru_cache(MOST_KEPT)
 def _of_machine(text: str) -> Cluster:
     said, assumed = json.loads(text)
-    return machine.cluster_of(said, assumed)
+    return links.cluster_of(said, assumed)
 
 
 @functools.lru_cache(MOST_KEPT)
