@@ -97,8 +97,8 @@ MUTANTS = {
         "return software.memory.fixed + 1.1 * software.memory.library_overhead * library_bytes(plan, network)", (OUTSIDE,),
     ),
     "interval-width": Mutant(
-        "evaluation/estimation.py", "return math.hypot(self.spread.time, self.spread.widening * constants)",
-        "return 1.1 * math.hypot(self.spread.time, self.spread.widening * constants)", (INTERVALS,),
+        "evaluation/estimation.py", "return self.spread.time(self.slopes.deviation)",
+        "return self.spread.time(0.5 * self.slopes.deviation)", (INTERVALS,),
     ),
     "loss-bytes": Mutant("formulas/transformer/layer.py", "LOSS_BYTES = 18.0\n", "LOSS_BYTES = 19.8\n", (OUTSIDE,)),
     "boundary-bytes": Mutant(

@@ -19,7 +19,7 @@ from calibration.fit.pooled import Model, Posterior
 from calibration.fit.problem import framework_owner, model_name, thinned
 from calibration.validate.levels import LEVELS
 from costmodel.description.run import Run
-from costmodel.evaluation.error_model import NINETY
+from costmodel.evaluation.first_contacts import NINETY
 from costmodel.evaluation.own_runs_fit import Array
 
 FOLDS = {"plan": 4, "model": 5, "cluster": 8, "device": 5, "framework": 5}

@@ -14,7 +14,7 @@ from calibration.validate.distance import LEAST_SPREAD, Unseen, spreads_of, unse
 from calibration.validate.levels import LEVELS
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.description.run import Run
-from costmodel.evaluation.error_model import NINETY
+from costmodel.evaluation.first_contacts import NINETY
 from costmodel.evaluation.own_runs_fit import Array
 
 SMALLEST_GROUP = 4

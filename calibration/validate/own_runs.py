@@ -19,7 +19,7 @@ from costmodel.arithmetic.named_tuples import flat, replaced
 from costmodel.description.framework import Framework
 from costmodel.description.question import Question
 from costmodel.description.run import Run
-from costmodel.evaluation.error_model import NINETY
+from costmodel.evaluation.first_contacts import NINETY
 from costmodel.evaluation.own_runs import FARTHEST, Prior, updated
 from costmodel.evaluation.own_runs_fit import Array
 from costmodel.formulas.quantities import Inputs, OwnRun, Software

@@ -9,7 +9,7 @@ import numpy as np
 
 from calibration.validate.judged import Judged
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.evaluation.error_model import NINETY
+from costmodel.evaluation.first_contacts import NINETY
 
 MISS = 2.0 / 0.1
 """What a miss of a 90 % interval costs for each unit beyond it (Winkler 1972): two over what it may miss."""

@@ -14,6 +14,7 @@ from costmodel.cli.figures import IMAGE, PAGE, add_figure, write_figures
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import (
     TerminalTable,
+    because,
     gib,
     heading_of,
     judged,
@@ -101,6 +102,7 @@ def _figures(answer: Estimate) -> Row:
         "tokens_per_second_per_gpu": answer.tokens_per_second / answer.plan.gpus,
         "step_time_low_s": answer.time_interval[0], "step_time_high_s": answer.time_interval[1],
         "memory_low_bytes": answer.memory_interval[0], "memory_high_bytes": answer.memory_interval[1],
+        "widest_unknown": answer.widest_unknown,
     }  # fmt: skip
 
 
@@ -152,7 +154,7 @@ def _estimate_page(answer: Estimate, found: Verdict) -> list[TerminalTable | str
         judged(answer),
         f"Memory limit: {memory_limit(answer)}",
         f"Error: 90 % of such estimates lie within {format_seconds(low)} to {format_seconds(high)} and {gib(least)} to "
-        f"{gib(most)} GiB ({answer.evidence})",
+        f"{gib(most)} GiB ({because(answer)})",
     ]
     page: list[TerminalTable | str] = [
         f"{heading_of(answer)}\n{whole_plan(answer)}",

@@ -195,6 +195,11 @@ def judged(estimate: Estimate) -> str:
     return f"DOES NOT FIT: {of_limit(estimate)}, {lack(estimate)} (probability that it fits {chance})"
 
 
+def because(estimate: Estimate) -> str:
+    """How near measurements are to an estimate, and what its interval is wide because of where that is one thing."""
+    return "; ".join(filter(None, (estimate.evidence, estimate.widest_unknown)))
+
+
 def memory_parts(estimate: Estimate) -> dict[str, float]:
     """Parts of the fullest GPU's memory [bytes]."""
     held = estimate.step.memory._asdict()

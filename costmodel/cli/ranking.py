@@ -10,6 +10,7 @@ from costmodel.cli.advice import change_as_options
 from costmodel.cli.layout import whole_cell
 from costmodel.cli.output import (
     TerminalTable,
+    because,
     gib,
     heading,
     memory_parts,
@@ -95,7 +96,7 @@ def _standing(result: SearchResult) -> list[str]:
     low, high = map(format_seconds, best.time_interval)
     chance, regret = share(standing.probability_fastest, 1.0), share(standing.expected_regret, 1.0)
     lines = [
-        f"Best plan's error: with 90 % probability a step takes {low} to {high} ({best.evidence})",
+        f"Best plan's error: with 90 % probability a step takes {low} to {high} ({because(best)})",
         f"It is the fastest with probability {chance}, and {regret} slower than the fastest on average; the lowest of many "
         f"estimates is too low: expect {format_seconds(result.corrected_step_time)}",
     ]

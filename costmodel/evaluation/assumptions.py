@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from costmodel.catalogue.loader import efficiency_source, names, provenance
 from costmodel.description.device import Device
-from costmodel.evaluation.error_model import NINETY, constant_error
+from costmodel.evaluation.error_model import constant_error
 from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.first_contacts import NINETY
 from costmodel.text.checks import kind, mapping
 from costmodel.text.units import GB, TB, TFLOP, format_bytes, format_seconds
 
@@ -115,7 +116,9 @@ def _of_software(estimate: Estimate) -> list[Assumption]:
         Assumption(
             f"step time of {framework.name}", format_seconds(estimate.step_time), _percent(estimate.time_spread), rows + where
         ),
-        Assumption(f"memory of {framework.name}", format_bytes(estimate.memory.total), _percent(spread.memory), rows + where),
+        Assumption(
+            f"memory of {framework.name}", format_bytes(estimate.memory.total), _percent(spread.memory.deviation), rows + where
+        ),
         Assumption(
             "share of the memory up to which a plan is called fitting",
             f"{100 * spread.margin(estimate.required_probability):.0f} %", "",

@@ -13,7 +13,6 @@ from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
-from costmodel.evaluation.error_model import interval
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.factors import quantities, scaled
 from costmodel.evaluation.plan_search import CHOICES, SPLIT, SearchResult, search_by_name
@@ -306,7 +305,7 @@ def _point(result: SearchResult, number: int, global_batch: int) -> ScalingPoint
     if not result.ranked:
         return ScalingPoint(number, global_batch, why=result.why_none())
     best: Estimate = result.best
-    low, high = interval(best.step_time, best.spread.time)
+    low, high = best.time_interval
     return ScalingPoint(number, global_batch, best.plan, best.step_time, low, high, best.tokens_per_second)
 
 

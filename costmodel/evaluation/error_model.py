@@ -1,4 +1,4 @@
-"""How wrong an estimate may be: the constants' covariance and the residual of the software family, learnt by calibration."""
+"""How wrong an estimate may be: the covariance of its constants, and how far first contacts lay from estimates like it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import json
 import math
-import statistics
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +15,7 @@ from costmodel.arithmetic.named_tuples import Row, as_number, flat, from_numbers
 from costmodel.catalogue.loader import constant_errors, names, text_of
 from costmodel.description.device import Device
 from costmodel.description.framework import Framework
+from costmodel.evaluation.first_contacts import NINETY, TYPICAL, Error, memory_error, room_error, time_error
 from costmodel.formulas.quantities import DeviceNumbers, Number, Software
 from costmodel.text.errors import InvalidValue
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-NINETY = 1.6448536269514722
-"""Standard deviations on each side that hold 90 % of a normal distribution."""
 OF_DEVICE = {
     "memory": ("memory_bandwidth",), "cast": ("cast_bandwidth",), "kernel_time": ("kernel_time",),
     "gemm": ("gemm_efficiency", "base_gemm_efficiency"), "gemm_output": ("gemm_output", "base_gemm_output"),
@@ -49,26 +47,35 @@ class Spread:
 
     Parameters
     ----------
-    time : standard deviation of log(measured / predicted) that the constants don't explain: of clusters, of models on one
-        and of the runs of a model, each of which is new
-    memory : standard deviation of log(measured / predicted) of the peak memory
-    within : of time between plans of one model on one cluster, whose common error cancels in a comparison
-    widening : factor on the standard deviation that the constants' covariance gives: what cross-validation showed to be
-        needed for nine in ten where a question is as new as this one
-    typical : of time with what constants add, on the median of such questions
+    novelty : how new the question is to calibration, one of `NOVELTIES`
+    memory : error of the peak memory
+    room : of the memory that a plan runs out at, over the estimated
+    within : standard deviation of time between plans of one model on one cluster, whose common error cancels in a comparison
     rows : runs of the framework
     calibrated : whether runs of the framework were measured on this device
-    evidence : the same in words
+    own : standard deviation of time as the user's own runs tell it; None without
+    evidence : how near measurements are, in words
     """
 
-    time: float
-    memory: float
+    novelty: str
+    memory: Error
+    room: Error
     within: float
-    widening: float
-    typical: float
     rows: int
     calibrated: bool
+    own: float | None = None
     evidence: str = ""
+
+    def time(self, constants: float) -> Error:
+        """Error of a step time, which grows with that of its constants.
+
+        Parameters
+        ----------
+        constants : standard deviation that their errors leave the plan's logarithm
+        """
+        if self.own is not None:
+            return Error(math.hypot(self.own, constants), tails=False)
+        return time_error(self.novelty, constants)
 
     def margin(self, probability: float) -> float:
         """Share of a device's memory up to which an estimate may go for the plan to fit with a probability.
@@ -77,7 +84,7 @@ class Spread:
         ----------
         probability : between 0 and 1
         """
-        return math.exp(-float(statistics.NormalDist().inv_cdf(probability)) * self.memory)
+        return self.room.margin(probability)
 
 
 @functools.cache
@@ -157,59 +164,15 @@ def spread_of(framework: Framework, device: Device, experts: bool = False) -> Sp
     ----------
     framework, device : of the estimate
     experts : whether the model is a mixture of experts
-
-    Assumptions
-    -----------
-    A question about a new device or framework is about a new cluster too, and is told as at least as unsure.
     """
-    table = _table("residuals.toml")
-    level = novelty(framework, device)
-    levels = NOVELTIES[: NOVELTIES.index(level) + 1]
-    time = {name: max(table["time"][one][name] for one in levels) for name in ("spread", "widening", "typical")}
-    memory = max(table["memory"][one]["spread"] for one in levels)
-    family = table["framework"].get(framework.name, {"rows": 0})
-    spread, widening, typical = time["widening"] * time["spread"], time["widening"], time["typical"]
+    table, level = _table("residuals.toml"), novelty(framework, device)
+    family, within = table["framework"].get(framework.name, {"rows": 0}), table["time"]["plan"]["spread"]
     if framework.time_error is not None:
-        spread = typical = framework.time_error
-        widening = 1.0
+        within = min(within, framework.time_error)
     return Spread(
-        spread, memory, min(table["time"]["plan"]["spread"], spread), widening, typical, family["rows"],
-        level == "cluster", evidence_of(framework, device, experts),
+        level, memory_error(), room_error(), within, family["rows"], level == "cluster", framework.time_error,
+        evidence_of(framework, device, experts),
     )  # fmt: skip
-
-
-def interval(value: float, spread: float) -> tuple[float, float]:
-    """The 90 % interval of a log-normal estimate.
-
-    Parameters
-    ----------
-    value : median, any unit
-    spread : standard deviation of its logarithm
-
-    Examples
-    --------
-    >>> [round(bound, 3) for bound in interval(1.0, 0.05)]
-    [0.921, 1.086]
-    """
-    factor = math.exp(NINETY * spread)
-    return value / factor, value * factor
-
-
-def probability_below(value: float, limit: float, spread: float) -> float:
-    """Probability that what is estimated stays below a limit.
-
-    Parameters
-    ----------
-    value : median, any unit
-    limit : in the same unit
-    spread : standard deviation of the estimate's logarithm
-
-    Examples
-    --------
-    >>> probability_below(80.0, 80.0, 0.05)
-    0.5
-    """
-    return 0.5 * math.erfc(math.log(value / limit) / (max(spread, 1e-9) * math.sqrt(2.0)))
 
 
 Block = tuple[tuple[float, ...], tuple[tuple[float, ...], ...]]
@@ -237,6 +200,25 @@ class Slopes:
             for (mine, matrix), (theirs, _) in zip(self.blocks, other.blocks, strict=True)
         )
         return shared + sum(slope * other.device.get(name, 0.0) for name, slope in self.device.items())
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation that the constants' errors leave the estimate's logarithm."""
+        return math.sqrt(max(self.covariance(self), 0.0))
+
+    def shares(self, names_of_blocks: Sequence[str]) -> dict[str, float]:
+        """Of the estimate's variance that the constants' errors cause, the share of each.
+
+        Parameters
+        ----------
+        names_of_blocks : of the constants of the blocks, one block after the other
+        """
+        found: list[float] = []
+        for slopes, matrix in self.blocks:
+            found += [a * sum(c * b for c, b in zip(row, slopes, strict=True)) for a, row in zip(slopes, matrix, strict=True)]
+        every = dict(zip(names_of_blocks, found, strict=True)) | {name: slope**2 for name, slope in self.device.items()}
+        whole = sum(every.values())
+        return {name: part / whole for name, part in every.items()} if whole > 0.0 else {}
 
 
 def constant_error(field: str, device: Device, framework: Framework) -> tuple[float, str]:
@@ -281,6 +263,39 @@ def constant_error(field: str, device: Device, framework: Framework) -> tuple[fl
     if field in paths(Software):  # no run tells it apart from its prior
         return float(max(max(one.values()) for one in entries.values() if one)), "the widest of any: no run identifies it"
     raise InvalidValue("field", field, "a constant that calibration fits")
+
+
+MOST = 0.5
+"""Of the variance that constants cause: one that causes more is named beside the interval."""
+UNMEASURED = {
+    "device": "wide by the constants of {framework} on {device}, where it was never measured",
+    "framework": "wide by the constants of {framework}, which was never measured",
+}
+"""Where no one constant causes most of the variance, by how new the question is."""
+
+
+def widest_unknown(slopes: Slopes, framework: Framework, device: Device, level: str) -> str:
+    """What an estimate's interval is wide because of, where it is one thing; empty where it is no wider than usual, or of many.
+
+    Parameters
+    ----------
+    slopes : of the estimate
+    framework, device : of the estimate
+    level : how new the question is, one of `NOVELTIES`
+
+    Returns
+    -------
+    str
+        such as ``"wide by the constant host.dispatch, which is known to a factor of 2.1"``
+    """
+    if time_error(level, slopes.deviation).half <= time_error(level, TYPICAL).half:
+        return ""
+    shares = slopes.shares(_fields_and_matrix(_owner(framework))[0])
+    name = max(shares, key=lambda one: shares[one])
+    if shares[name] < MOST:
+        return UNMEASURED.get(level, "").format(framework=framework.name, device=device.name)
+    error, _ = constant_error(name, device, framework)
+    return f"wide by the constant {name}, which is known to a factor of {math.exp(NINETY * error):.2g}"
 
 
 class DeviceError(NamedTuple):

@@ -22,12 +22,12 @@ from costmodel.evaluation.error_model import (
     FIT_PROBABILITY,
     Slopes,
     Spread,
-    interval,
-    probability_below,
     slopes_of,
     slopes_of_plans,
     spread_of,
+    widest_unknown,
 )
+from costmodel.evaluation.first_contacts import Error
 from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
 from costmodel.evaluation.memory_breakdown import MemoryInputs, PeakMemory
 from costmodel.formulas.quantities import DeviceNumbers, Inputs, Memory, Number, PlanNumbers, Software, Step
@@ -180,10 +180,10 @@ class Estimate:
 
     @property
     def fit_probability(self) -> float:
-        """Probability that the plan fits, given the error of the memory estimate; 0 where the host has too little."""
+        """Share of plans estimated so, chosen by people to be run, that ran; 0 where the host has too little memory."""
         if self.host_memory_margin < 0.0:
             return 0.0
-        return probability_below(float(self.step.memory.total), self.usable_memory, self.spread.memory)
+        return self.spread.room.probability_below(float(self.step.memory.total), self.usable_memory)
 
     @functools.cached_property
     def slopes(self) -> Slopes:
@@ -197,10 +197,21 @@ class Estimate:
         return slopes_of(total, self.cluster.device, self.framework, str(self.plan.dtype))
 
     @functools.cached_property
+    def time_error(self) -> Error:
+        """How far the step time may lie from the estimate: of a run that nobody has measured yet, or as own runs tell it."""
+        return self.spread.time(self.slopes.deviation)
+
+    @property
     def time_spread(self) -> float:
-        """Standard deviation of the step time's logarithm: residual of the family, and error of the constants."""
-        constants = math.sqrt(max(self.slopes.covariance(self.slopes), 0.0))
-        return math.hypot(self.spread.time, self.spread.widening * constants)
+        """Standard deviation of the normal that is as wide as the 90 % interval of the step time's logarithm."""
+        return self.time_error.deviation
+
+    @property
+    def widest_unknown(self) -> str:
+        """What the interval of the step time is wide because of, where it is one thing; else empty."""
+        if self.spread.own is not None:
+            return ""
+        return widest_unknown(self.slopes, self.framework, self.cluster.device, self.spread.novelty)
 
     @property
     def evidence(self) -> str:
@@ -210,12 +221,12 @@ class Estimate:
     @property
     def time_interval(self) -> tuple[float, float]:
         """90 % interval of the step time [s]."""
-        return interval(self.step_time, self.time_spread)
+        return self.time_error.interval(self.step_time)
 
     @property
     def memory_interval(self) -> tuple[float, float]:
         """90 % interval of the fullest rank's memory [bytes]."""
-        return interval(float(self.step.memory.total), self.spread.memory)
+        return self.spread.memory.interval(float(self.step.memory.total))
 
     @property
     def bubble_share(self) -> float:

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from costmodel.description.question import Question
 from costmodel.evaluation.engine import evaluate_one
-from costmodel.evaluation.error_model import NINETY, constant_error
+from costmodel.evaluation.error_model import constant_error
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.factors import IMBALANCE, scaled
+from costmodel.evaluation.first_contacts import NINETY
 from costmodel.text.checks import kind
 from costmodel.text.errors import InvalidValue
 

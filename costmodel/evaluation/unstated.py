@@ -14,8 +14,8 @@ from costmodel.catalogue.loader import text_of
 from costmodel.description.cluster import Cluster
 from costmodel.description.run import Run
 from costmodel.evaluation.counted_memory import Count, counted
-from costmodel.evaluation.error_model import NINETY
 from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.first_contacts import NINETY
 from costmodel.evaluation.many_questions import estimates_of
 from costmodel.text.errors import CostModelError
 

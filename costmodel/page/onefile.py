@@ -15,7 +15,6 @@ from costmodel.description.framework import OF_EXPERTS, Framework
 from costmodel.description.labels import FIELDS, SAID, TIED, label, part_name, spoken
 from costmodel.description.plan import FOLLOWING, Plan
 from costmodel.description.transformer import Transformer
-from costmodel.evaluation.error_model import NINETY
 from costmodel.evaluation.estimation import TIME_PARTS, estimate, of_limit
 from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
 from costmodel.evaluation.offers import offers
@@ -175,7 +174,7 @@ class WhatIf:
             "ranking": [
                 {"row": place[one.plan], "fastest": standing.probability_fastest, "either": either,
                  "tied": standing.tied and standing is not found.standings.plans[0],
-                 "error": NINETY * one.time_spread}
+                 "error": one.time_error.half}
                 for one, standing, either in zip(found.ranked, found.standings.plans, found.alternatives, strict=True)
             ],
             "offers": [
@@ -189,7 +188,8 @@ class WhatIf:
                 "ranks": {one.column: one.short for one in DIMENSIONS}, "twin": TWIN, "tied": TIED,
             },
             "margin": first.spread.margin(first.required_probability),
-            "error": NINETY * first.time_spread, "runs": first.spread.rows, "calibrated": first.spread.calibrated,
+            "error": first.time_error.half, "shift": first.time_error.shift,
+            "runs": first.spread.rows, "calibrated": first.spread.calibrated,
             "utilisation": first.mfu * first.step_time / first.step.model_flop,
             "price": self.price, "gpus": cluster.gpus, "tokens": plan.global_batch * plan.seq_len,
             "sliders": [slider._asdict() for slider in sliders(self.question, self.price)],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.description.dimensions import RANK_ORDER
 from costmodel.evaluation import plan_search
-from costmodel.evaluation.error_model import FIT_PROBABILITY, interval
+from costmodel.evaluation.error_model import FIT_PROBABILITY
 from costmodel.evaluation.search_result import NOT_PLAYED, Replayed, SearchResult
 from costmodel.text.checks import flag, positive_int
 from costmodel.text.errors import CostModelError
@@ -74,7 +74,7 @@ def _replayed(found: Estimate, known: dict[object, float], budget: Budget) -> Re
     except CostModelError as refused:
         return Replayed(None, str(refused))
     seconds = math.exp(found.discrepancy) * known[same]
-    low, high = interval(found.step_time, found.spread.time)  # which the error of the constants only widens
+    low, high = found.spread.time(0.0).interval(found.step_time)  # which the error of the constants only widens
     if not low <= seconds <= high:
         low, high = found.time_interval
     left = "" if low <= seconds <= high else f"played out it takes {seconds:.4g} s, outside {low:.4g} to {high:.4g} s"

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.evaluation.error_model import STEP as NUDGE
-from costmodel.evaluation.error_model import device_errors, interval, spread_of
+from costmodel.evaluation.error_model import device_errors, spread_of
+from costmodel.evaluation.first_contacts import Error
 from costmodel.formulas.quantities import DeviceNumbers
 from costmodel.text.results import figure, fitted
 from costmodel.text.tables import table
@@ -55,7 +56,7 @@ class TraceEstimate:
     played : each role's timeline [s]
     kernels : time of each role's kernels, alone [s]; `played` has what transactions beside them make of it
     transactions : each role's, priced
-    spread : standard deviation of the logarithm of the step's time
+    error : how far the step's time may lie from the estimate
     """
 
     trace: Trace
@@ -64,7 +65,7 @@ class TraceEstimate:
     played: tuple[PlayedRole, ...]
     kernels: tuple[Floats, ...]
     transactions: tuple[PricedTransactions, ...]
-    spread: float
+    error: Error
 
     plot = figure
 
@@ -89,7 +90,7 @@ class TraceEstimate:
     @property
     def interval(self) -> tuple[float, float]:
         """The 90 % interval of the step's time [s]."""
-        return interval(self.step_time, self.spread)
+        return self.error.interval(self.step_time)
 
     @property
     def alone(self) -> tuple[str, ...]:
@@ -245,9 +246,9 @@ def price_trace(trace: Trace, cluster: Cluster, framework: Framework | str | Non
         played = play(trace, durations)
     made = TraceEstimate(
         trace=trace, cluster=cluster, framework=software, played=played, kernels=tuple(kernels), transactions=tuple(moves),
-        spread=0.0,
+        error=Error(0.0),
     )  # fmt: skip
-    return dataclasses.replace(made, spread=_spread(made, kernels))
+    return dataclasses.replace(made, error=_error(made, kernels))
 
 
 def host_times(role: Role, framework: Framework) -> Floats:
@@ -310,8 +311,8 @@ def _beside(role: Role, played: PlayedRole) -> Floats:
     return found
 
 
-def _spread(made: TraceEstimate, kernels: list[Floats]) -> float:
-    """Standard deviation of the logarithm of the step's time: the residual of such questions and the device's constants.
+def _error(made: TraceEstimate, kernels: list[Floats]) -> Error:
+    """How far the step's time may lie from the estimate, as first contacts show and the device's constants leave it.
 
     A constant's slope is what kernels take longer by it, over the step.
     """
@@ -320,12 +321,12 @@ def _spread(made: TraceEstimate, kernels: list[Floats]) -> float:
     role = trace.roles[place]
     counted = role.rows(KERNEL, role.step())
     base = float(kernels[place][counted].sum())
-    variance = spread_of(made.framework, device).time ** 2
+    variance = 0.0
     for one in device_errors(device, device.usual_dtype):
         moved = kernel_times(role, rates_of(trace, device, made.framework.numbers(), _nudged(one.numbers)))
         slope = (float(moved[counted].sum()) - base) / (NUDGE * max(made.step_time, 1e-12))
         variance += (slope * one.error) ** 2
-    return math.sqrt(variance)
+    return spread_of(made.framework, device).time(math.sqrt(variance))
 
 
 def _nudged(fields: tuple[str, ...]) -> Callable[[DeviceNumbers], DeviceNumbers]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 
-from costmodel.evaluation.error_model import interval
 from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.first_contacts import Error
 from costmodel.formulas.systems import training_run as formulas
 from costmodel.text.checks import kind, real
 from costmodel.text.errors import InvalidValue, NotModelled
@@ -66,14 +65,19 @@ class TrainingRun:
         return self.time / DAY
 
     @functools.cached_property
+    def error(self) -> Error:
+        """How far the run's time may lie from what is expected: error of the step, and failures by chance."""
+        return self.estimate.time_error.widened(self.goodput.deviation(self.useful_time) / self.time)
+
+    @property
     def spread(self) -> float:
-        """Standard deviation of the logarithm of the run's time: error of the step, and failures by chance."""
-        return math.hypot(self.estimate.time_spread, self.goodput.deviation(self.useful_time) / self.time)
+        """Standard deviation of the normal that is as wide as the 90 % interval of the logarithm of the run's time."""
+        return self.error.deviation
 
     @property
     def time_interval(self) -> tuple[float, float]:
         """90 % interval of the run's time [s]."""
-        return interval(self.time, self.spread)
+        return self.error.interval(self.time)
 
     @property
     def cost(self) -> Cost:

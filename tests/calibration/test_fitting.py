@@ -24,7 +24,7 @@ from calibration.fit.operators import (
     read_micro,
 )
 from costmodel.evaluation import own_runs_fit as fitting
-from costmodel.evaluation.error_model import NINETY
+from costmodel.evaluation.first_contacts import NINETY
 from costmodel.evaluation.own_runs_fit import Fit, UnknownConstant, fit
 from costmodel.text.errors import CostModelError, UnreadableFile
 

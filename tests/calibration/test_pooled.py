@@ -18,7 +18,7 @@ from calibration.fit.runs import IDENTIFIED, solve
 from calibration.validate.distance import Unseen, factor_of, folds_of, predicted_by, spreads_of
 from costmodel.catalogue.loader import load_device
 from costmodel.catalogue.posterior import Link
-from costmodel.evaluation.error_model import NINETY
+from costmodel.evaluation.first_contacts import NINETY
 from costmodel.formulas.compute import product_clock
 
 RATE = Field("rate", 1.0, 0.0, math.inf, {"field": 1.0, "framework": 0.4})

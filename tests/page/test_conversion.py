@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import math
 import random
 import re
 import shutil
@@ -149,7 +148,7 @@ def test_a_page_fills_the_charts_of_the_library_with_the_values_of_the_library(t
     given = {
         "plans": [
             {"plan": dataclasses.asdict(one.plan), "step_time_s": one.step_time, "parts": one.times,
-             "error": math.log(one.time_interval[1] / one.step_time)} for one in found[:4]
+             "error": one.time_error.half} for one in found[:4]
         ],
         "times": every.step_time.tolist(), "bytes": every.peak_memory.tolist(),
         "limit": shown["frontier"].limit * 2**30, "specification": CHARTS_AS_DATA["time"], "shown": named(shown["time"]) |

@@ -283,7 +283,7 @@ def test_spans_merge_to_their_union():
 def test_the_same_trace_costs_the_same_twice_and_a_faster_device_less():
     trace = a_step([4096, 8192], [64 * MiB])
     one, two = price_trace(trace, NODE), price_trace(trace, NODE)
-    assert one.step_time == two.step_time and one.spread == two.spread
+    assert one.step_time == two.step_time and one.error == two.error
     slower = price_trace(trace, load_cluster("dgx-a100", gpus=8))
     assert slower.step_time > one.step_time
     assert dataclasses.replace(trace) == trace and len(one.frame()) == 2 and "aten.mm" in one._repr_html_()

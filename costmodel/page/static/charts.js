@@ -98,7 +98,7 @@ function breakdown(shown, view) {
     name: title(part), colour, pattern, times: shown.map((one) => one.parts[part] / size), shares: shown.map((one) => 100 * one.parts[part] / one.step_time_s)}));
   return {
     title: view.titles.time, unit, ticks: shown.map((one) => `${folded(one.name)}<br><b>${seconds(one.step_time_s)}</b>`), bars, totals: totals.map((time) => time / size), before: was.map((time) => time / size),
-    places: [...shown.keys()], above: shown.map((one) => one.step_time_s * (Math.exp(one.error) - 1) / size), below: shown.map((one) => one.step_time_s * (1 - Math.exp(-one.error)) / size), rows: [shown.length - 0.45, -0.6], height: 0,
+    places: [...shown.keys()], above: shown.map((one) => one.step_time_s * (Math.exp(view.shift + one.error) - 1) / size), below: shown.map((one) => one.step_time_s * (1 - Math.exp(view.shift - one.error)) / size), rows: [shown.length - 0.45, -0.6], height: 0,
   };
 }
 function timeChart(shown, view, look, narrow) { return fitted(view.charts.time, breakdown(shown, view), look, narrow); }

@@ -115,7 +115,7 @@ const cost = (one) => one.gpu_hours * price();
 
 // the sentence
 function say(list) {
-  const one = chosenOf(list), answer = $("answer"), low = Math.exp(-one.error), high = Math.exp(one.error);
+  const one = chosenOf(list), answer = $("answer"), low = Math.exp(view.shift - one.error), high = Math.exp(view.shift + one.error);
   const fits = one.peak_memory_bytes <= found.limit;
   answer.className = fits ? "" : "bad";
   answer.replaceChildren(element("b", {}, between(one.step_time_s)), ` a step with ${one.name}: ${wholePercent(utilisation(one))} % MFU, ${gib(one.peak_memory_bytes)} of ${gib(found.limit)} GiB${fits ? "" : ": does not fit"}`);

@@ -1,0 +1,143 @@
+"""Reliability diagrams of the ledger: how often what was told with a probability came true where the model wasn't set."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.stats import t as student
+
+from calibration.ledger.entries import Entry
+from calibration.ledger.errors import (
+    DEGREES,
+    HALF,
+    MEMORY,
+    TIME,
+    Array,
+    Verdicts,
+    left_out_intervals,
+    room_of,
+    rows_of,
+    source_weights,
+    verdicts_of,
+)
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+TOLD = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95])
+EDGES = np.array([0.0, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0])
+COLOURS = {"step time": "#0072B2", "peak memory": "#E69F00", "fits": "#009E73"}
+"""Of Okabe and Ito's palette, which people with any common colour vision tell apart."""
+
+
+class Reliability(NamedTuple):
+    """What was told, and how often it came true.
+
+    Parameters
+    ----------
+    name : of what
+    told, true : probabilities told, and shares of rows of which they came true, each source alike
+    rows : behind each
+    """
+
+    name: str
+    told: Array
+    true: Array
+    rows: Array
+
+
+def of_intervals(entries: Sequence[Entry], what: str, name: str) -> Reliability:
+    """Intervals of every probability, on sources that the model wasn't set on.
+
+    Parameters
+    ----------
+    entries : the ledger
+    what, name : ``"time"`` or ``"memory"``, and its name in the figure
+    """
+    rows = rows_of(entries, what)
+    median, half = left_out_intervals(rows, what)
+    new = rows.of["seen"] == 0.0
+    place = (np.abs(rows.residual - median) / half * HALF)[new]
+    weight = source_weights(rows.source[new])
+    true = [float(weight[place <= student.ppf(0.5 + 0.5 * told, DEGREES)].sum() / weight.sum()) for told in TOLD]
+    return Reliability(name, TOLD, np.array(true), np.full(len(TOLD), float(new.sum())))
+
+
+def left_out_fits(verdicts: Verdicts) -> Array:
+    """Probability that each plan fits, by the model set without its source.
+
+    Parameters
+    ----------
+    verdicts : of the ledger
+    """
+    found = np.empty(len(verdicts.room))
+    for source in np.unique(verdicts.source):
+        without = verdicts.source == source
+        shift, scale = room_of(Verdicts(*(column[~without] for column in verdicts)))
+        found[without] = student.cdf((verdicts.room[without] - shift) / np.exp(scale), DEGREES)
+    return found
+
+
+def of_fits(entries: Sequence[Entry]) -> Reliability:
+    """What was told to fit, by the probability told, on sources that the model wasn't set on.
+
+    Parameters
+    ----------
+    entries : the ledger
+    """
+    verdicts = verdicts_of(entries)
+    told, weight = left_out_fits(verdicts), source_weights(verdicts.source, 0.5)
+    bins = np.clip(np.searchsorted(EDGES, told, side="right") - 1, 0, len(EDGES) - 2)
+    used = [place for place in range(len(EDGES) - 1) if (bins == place).any()]
+
+    def mean(values: Array) -> Array:
+        return np.array([np.average(values[bins == place], weights=weight[bins == place]) for place in used])
+
+    rows = np.array([float((bins == place).sum()) for place in used])
+    return Reliability("fits", mean(told), mean(verdicts.ran.astype(float)), rows)
+
+
+def reliability_figure(entries: Sequence[Entry]) -> go.Figure:
+    """How often intervals held, and plans fitted, against the probability told.
+
+    Parameters
+    ----------
+    entries : the ledger
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        not shown yet
+    """
+    import plotly.graph_objects as go
+
+    found = [of_intervals(entries, TIME, "step time"), of_intervals(entries, MEMORY, "peak memory"), of_fits(entries)]
+    figure = go.Figure(go.Scatter(
+        x=[0, 100], y=[0, 100], mode="lines", line={"color": "#999999", "dash": "dot"}, name="as told", hoverinfo="skip",
+    ))  # fmt: skip
+    for one in found:
+        figure.add_scatter(
+            x=100 * one.told, y=100 * one.true, mode="lines+markers", name=one.name, line={"color": COLOURS[one.name]},
+            customdata=one.rows, hovertemplate="told %{x:.0f} %, true %{y:.0f} % of %{customdata:,} runs",
+        )
+    figure.update_layout(
+        title="What first contacts made of probabilities, sources left out one at a time", template="simple_white", height=480,
+        xaxis={"title": "probability told", "ticksuffix": " %", "range": [0, 101]},
+        yaxis={"title": "share of runs of which it came true", "ticksuffix": " %", "range": [0, 101]},
+    )  # fmt: skip
+    return figure
+
+
+def reliability_page(path: str | os.PathLike[str], entries: Sequence[Entry]) -> None:
+    """Write the figure as a page that needs nothing else.
+
+    Parameters
+    ----------
+    path : of the page
+    entries : the ledger
+    """
+    Path(path).write_text(reliability_figure(entries).to_html(include_plotlyjs=True), encoding="utf-8")

@@ -1,0 +1,170 @@
+"""How far runs lay from estimates when both first met: Student's t, with the scales that the ledger of first contacts shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import statistics
+import tomllib
+from typing import TYPE_CHECKING
+
+from costmodel.catalogue.loader import text_of
+
+if TYPE_CHECKING:
+    from costmodel.arithmetic.named_tuples import Row
+
+NINETY = 1.6448536269514722
+"""Standard deviations on each side that hold 90 % of a normal distribution."""
+TYPICAL = 0.06
+"""Standard deviation that a plan's constants usually leave it: that of which the ledger's scales are told."""
+
+
+def student_quantile(share: float) -> float:
+    """Below what a share of Student's t of four degrees of freedom lies, in closed form (Shaw 2006, J. Comput. Finance 9(4)).
+
+    Parameters
+    ----------
+    share : between 0 and 1
+
+    Examples
+    --------
+    >>> round(student_quantile(0.95), 4)
+    2.1318
+    """
+    root = math.sqrt(4.0 * share * (1.0 - share))
+    size = 2.0 * math.sqrt(max(math.cos(math.acos(root) / 3.0) / root - 1.0, 0.0))
+    return math.copysign(size, share - 0.5)
+
+
+def student_share(value: float) -> float:
+    """Share of Student's t of four degrees of freedom that lies below a value: the inverse of `student_quantile`.
+
+    Parameters
+    ----------
+    value : in scales from the median
+
+    Examples
+    --------
+    >>> round(student_share(2.1318), 4)
+    0.95
+    """
+    squared = 4.0 + value * value
+    return 0.5 + 0.5 * value * (squared + 2.0) / (squared * math.sqrt(squared))
+
+
+HALF = student_quantile(0.95)
+"""Scales on each side that hold 90 % of Student's t of four degrees."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Error:
+    """Distribution of log(measured / predicted).
+
+    Parameters
+    ----------
+    scale : of Student's t of four degrees; of a normal the standard deviation
+    shift : its median. The estimate itself stays where the constants put it, so that its parts add up and plans keep their
+        order: only the interval moves
+    tails : heavy, as Student's t has them; else normal
+    """
+
+    scale: float
+    shift: float = 0.0
+    tails: bool = True
+
+    @property
+    def half(self) -> float:
+        """Half of the 90 % interval's width, in logarithms."""
+        return (HALF if self.tails else NINETY) * self.scale
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the normal whose 90 % interval is as wide."""
+        return self.half / NINETY
+
+    def widened(self, deviation: float) -> Error:
+        """With an independent error of its own beside.
+
+        Parameters
+        ----------
+        deviation : of that error's logarithm
+        """
+        wider = math.hypot(self.deviation, deviation) / self.deviation if self.deviation else 1.0
+        return dataclasses.replace(self, scale=self.scale * wider)
+
+    def interval(self, value: float) -> tuple[float, float]:
+        """The 90 % interval of an estimate.
+
+        Parameters
+        ----------
+        value : any unit
+
+        Examples
+        --------
+        >>> [round(bound, 3) for bound in Error(0.2).interval(1.0)]
+        [0.653, 1.532]
+        """
+        return value * math.exp(self.shift - self.half), value * math.exp(self.shift + self.half)
+
+    def probability_below(self, value: float, limit: float) -> float:
+        """Probability that what is estimated stays below a limit.
+
+        Parameters
+        ----------
+        value : any unit
+        limit : in the same unit
+        """
+        place = (math.log(limit / value) - self.shift) / max(self.scale, 1e-9)
+        return student_share(place) if self.tails else float(statistics.NormalDist().cdf(place))
+
+    def margin(self, probability: float) -> float:
+        """Share of a limit up to which an estimate may go to stay below it with a probability.
+
+        Parameters
+        ----------
+        probability : between 0 and 1
+        """
+        place = student_quantile(probability) if self.tails else float(statistics.NormalDist().inv_cdf(probability))
+        return math.exp(-self.shift - place * self.scale)
+
+
+@functools.cache
+def _table() -> Row:
+    found: Row = tomllib.loads(text_of("first_contact.toml"))
+    return found
+
+
+NOVELTY = {"cluster": 0.0, "device": 0.5, "framework": 1.0}
+"""How much of a question is new to calibration: no more than the cluster, its device with this framework, or the framework."""
+
+
+def time_error(novelty: str, constants: float) -> Error:
+    """Error of a step time on a cluster of which nothing was measured.
+
+    Parameters
+    ----------
+    novelty : of the question, as `costmodel.evaluation.error_model.novelty` says it; what was never measured takes longer
+    constants : standard deviation that the errors of its constants leave this very plan, in logarithms
+    """
+    told, new = _table()["time"], NOVELTY[novelty]
+    usual = min(max(constants, told["least_constants"]), told["most_constants"])
+    scale = told["widening"] * math.exp(told["log_scale"]) * (usual / TYPICAL) ** told["of_constants"]
+    scale = max(scale, NINETY / HALF * constants)  # never surer than the constants alone
+    return Error(scale, told["shift"] + told["shift_of_novelty"] * new)
+
+
+def memory_error() -> Error:
+    """Error of a peak memory."""
+    told = _table()["memory"]
+    return Error(told["widening"] * math.exp(told["log_scale"]), told["shift"])
+
+
+def room_error() -> Error:
+    """Error of the memory that a plan runs out at, over the estimated.
+
+    It is told from runs that ran and runs that ran out of memory, and narrower than that of a peak: those who made them chose
+    plans that they hoped to fit, and what an allocator keeps idle it gives back before memory runs out.
+    """
+    told = _table()["fits"]
+    return Error(math.exp(told["log_scale"]), told["shift"])
