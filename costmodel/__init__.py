@@ -90,6 +90,9 @@ _HOME = {
     "read_launch": "interop.launchers",
     "write_launch": "interop.launchers",
     "read_step_times": "interop.launchers",
+    # your own training code, on GPUs that aren't there
+    "trace_script": "traces.running",
+    "Trace": "traces.record",
     # to drag and to send
     "WhatIf": "page",
     "whatif": "page",
@@ -235,6 +238,8 @@ if TYPE_CHECKING:
     from costmodel.text.errors import NotModelled as NotModelled
     from costmodel.text.errors import UnknownName as UnknownName
     from costmodel.text.errors import UnreadableFile as UnreadableFile
+    from costmodel.traces.record import Trace as Trace
+    from costmodel.traces.running import trace_script as trace_script
     from costmodel.training.batch_size import BatchScaling as BatchScaling
     from costmodel.training.batch_size import batch_frontier as batch_frontier
     from costmodel.training.batch_size import batch_scaling as batch_scaling

@@ -38,6 +38,7 @@ FAMILIES = {
     "launchers": ("explain", "read", "write"),
     "figures": ("report", "app"),
     "dragging": ("whatif",),
+    "tracing": ("trace",),
     "completing": ("completion",),
 }
 """Modules that add commands, in the order of the help, and the commands of each: the one that is asked for alone is loaded."""

@@ -1,0 +1,219 @@
+"""`costmodel trace`: training code run on GPUs that aren't there, and what it takes, holds, sends and does wrong."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from costmodel.cli import codes
+from costmodel.cli.arguments import Commands, Misused, add_output, add_size, gpus_of, read_cluster, whole
+from costmodel.cli.output import gib, print_json, print_page, share, table, written
+from costmodel.text.units import counted, format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from costmodel.cli.layout import TerminalTable
+    from costmodel.description.cluster import Cluster
+    from costmodel.traces.faults import Fault
+    from costmodel.traces.memory import TraceMemory
+    from costmodel.traces.pricing import TraceEstimate
+    from costmodel.traces.record import Trace
+
+ASSUMED = 8
+"""Sentences on assumed values that a page shows; JSON has all."""
+
+
+def add(commands: Commands) -> None:
+    """Add the commands."""
+    usage = "costmodel trace [--cluster C] [--gpus N | --nodes N] [options] train.py [-- ARGUMENTS OF IT]"
+    tracing = commands.add_parser(
+        "trace",
+        usage=usage,
+        help="your own training code on GPUs that aren't there",
+        examples=(
+            "costmodel trace --cluster dgx-h100 --gpus 64 train.py -- --batch-size 4",
+            "costmodel trace --gpus 8 -m torchtitan.train -- --job.config_file llama3_8b.toml",
+            "costmodel trace --gpus 8 --fail-on hang,out-of-memory train.py",
+        ),
+    )
+    tracing.add_argument(
+        "script", metavar="SCRIPT", help="as torchrun takes it; a trace that was saved (.npz) is read instead"
+    )
+    tracing.add_argument("arguments", nargs="*", metavar="ARGUMENT", help="of the script, behind --")
+    tracing.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name")
+    tracing.add_argument(
+        "--cluster",
+        default="dgx-h100",
+        metavar="C",
+        help="name in the catalogue, or a TOML file (default: dgx-h100)",
+    )
+    add_size(tracing)
+    tracing.add_argument(
+        "--roles",
+        default="auto",
+        metavar="R",
+        help="ranks to run: auto (the first, the last, and whom they send to), all, or such as 0,8",
+    )
+    tracing.add_argument(
+        "--steps",
+        type=whole,
+        default=3,
+        metavar="K",
+        help="of the optimizer to run; the last counts (default: 3)",
+    )
+    tracing.add_argument(
+        "--framework", metavar="F", help="whose constants price it (default: what the code uses)"
+    )
+    tracing.add_argument(
+        "--fail-on",
+        metavar="KINDS",
+        help="leave with code 1 if there are such faults: any, or some kinds with commas",
+    )
+    output = add_output(tracing)
+    output.add_argument("--save", metavar="FILE", help="the trace, as .npz")
+    tracing.set_defaults(run=_trace)
+
+
+def _trace(arguments: argparse.Namespace) -> int:
+    from costmodel.traces.faults import faults_of
+    from costmodel.traces.memory import memory_of_trace
+    from costmodel.traces.pricing import price_trace
+
+    fatal = _fatal(arguments.fail_on)
+    cluster = read_cluster(arguments.cluster)
+    trace, cluster = _traced(arguments, cluster)
+    files = []
+    if arguments.save:
+        trace.save(arguments.save)
+        files.append(f"{arguments.save} (the trace)")
+    priced = price_trace(trace, cluster, arguments.framework)
+    memory = [memory_of_trace(trace, cluster, priced.framework, rank=role.rank) for role in trace.roles]
+    faults = faults_of(trace, cluster, priced.framework, estimate=priced)
+    if arguments.json:
+        print_json(_document(trace, priced, memory, faults))
+    else:
+        print_page(*_page(trace, priced, memory, faults), written(*files), markdown=arguments.markdown)
+    return codes.NOTHING_FITS if any(fault.kind in fatal for fault in faults) else codes.ANSWERED
+
+
+def _fatal(words: str | None) -> set[str]:
+    """Kinds of faults that fail the command."""
+    from costmodel.traces.faults import KINDS
+
+    if not words:
+        return set()
+    if words == "any":
+        return set(KINDS)
+    kinds = {word.strip().replace("-", " ") for word in words.split(",")}
+    known = {kind.replace("-", " "): kind for kind in KINDS}
+    unknown = sorted(kinds - set(known))
+    if unknown:
+        raise Misused(
+            f"--fail-on {unknown[0]}: expected any, or some of {', '.join(kind.replace(' ', '-') for kind in KINDS)}"
+        )
+    return {known[kind] for kind in kinds}
+
+
+def _traced(arguments: argparse.Namespace, cluster: Cluster) -> tuple[Trace, Cluster]:
+    """The trace, and as many of the cluster's GPUs as it has ranks."""
+    from costmodel.traces.record import Trace
+    from costmodel.traces.running import trace_script
+
+    if arguments.script.endswith(".npz"):
+        trace = Trace.load(arguments.script)
+    else:
+        trace = trace_script(
+            arguments.script,
+            arguments.arguments,
+            module=arguments.module,
+            cluster=cluster,
+            gpus=gpus_of(arguments, cluster),
+            roles=arguments.roles,
+            steps=arguments.steps,
+        )
+    return trace, cluster.with_gpus(trace.world_size)
+
+
+def _document(
+    trace: Trace, priced: TraceEstimate, memory: list[TraceMemory], faults: tuple[Fault, ...]
+) -> dict[str, object]:
+    low, high = priced.interval
+    return {
+        "world_size": trace.world_size,
+        "cluster": priced.cluster.name,
+        "framework": priced.framework.name,
+        "step_time_s": priced.step_time,
+        "step_time_low_s": low,
+        "step_time_high_s": high,
+        "exposed_communication_s": priced.exposed_communication,
+        "mfu": priced.mfu,
+        "roles": [
+            {
+                "rank": held.rank,
+                "ranks": len(role.stands_for),
+                "kernels": len(role.kernels),
+                "transactions": len(role.transactions),
+                "allocated_bytes": held.allocated,
+                "reserved_bytes": held.reserved,
+                "process_bytes": held.process,
+                "fits": held.fits,
+                "by_kind_bytes": held.by_kind,
+            }
+            for role, held in zip(trace.roles, memory, strict=True)
+        ],
+        "faults": [
+            {
+                "kind": fault.kind,
+                "rank": fault.rank,
+                "module": fault.module,
+                "line": fault.line,
+                "sentence": fault.sentence,
+                "seconds": fault.seconds,
+                "bytes": fault.bytes,
+            }
+            for fault in faults
+        ],
+        "values_assumed": list(trace.values_assumed),
+        "versions": trace.versions,
+    }
+
+
+def _page(
+    trace: Trace, priced: TraceEstimate, memory: list[TraceMemory], faults: tuple[Fault, ...]
+) -> list[TerminalTable | str]:
+    low, high = priced.interval
+    head = (
+        f"{trace.facts.get('command', 'A trace')} on {counted(trace.world_size, 'GPU')} of {priced.cluster.name}, "
+        f"priced as {priced.framework.name}\n"
+        f"Step: {format_seconds(priced.step_time)} ({format_seconds(low)} to {format_seconds(high)}), "
+        f"MFU {share(priced.mfu, 1.0)}"
+    )
+    rows = []
+    for place, (role, held) in enumerate(zip(trace.roles, memory, strict=True)):
+        parts = priced.parts(place)
+        rows.append(
+            (
+                str(role.rank),
+                f"{len(role.stands_for):,}",
+                format_seconds(parts.computing),
+                format_seconds(parts.exchanging),
+                format_seconds(parts.idle),
+                f"{gib(held.allocated)} GiB",
+                f"{gib(held.reserved)} GiB",
+                "yes" if held.fits else "no",
+            )
+        )
+    fullest = max(memory, key=lambda one: one.allocated)
+    kinds = ", ".join(
+        f"{kind} {format_bytes(nbytes)}"
+        for kind, nbytes in sorted(fullest.by_kind.items(), key=lambda item: -item[1])
+        if nbytes
+    )
+    assumed = list(trace.values_assumed)
+    more = [f"... and {len(assumed) - ASSUMED} more"] if len(assumed) > ASSUMED else []
+    return [
+        head,
+        table(["role", "ranks", "computes", "exchanges", "idle", "allocated", "reserved", "fits"], rows),
+        f"Memory at the peak: {kinds}" + "".join(f"\n{word}" for word in fullest.helps),
+        "Faults:\n" + "\n".join(map(repr, faults)) if faults else "No fault found.",
+        "Assumed:\n" + "\n".join([*assumed[:ASSUMED], *more]) if assumed else "",
+    ]

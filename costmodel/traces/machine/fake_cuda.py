@@ -1,0 +1,455 @@
+"""`torch.cuda` of a rank whose GPU isn't there: it answers, and what it is told of streams and events goes into the record."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from costmodel.traces.machine import values
+from costmodel.traces.machine.recorder import Recorder
+from costmodel.traces.record import NOWHERE
+
+
+class Stream(torch.Stream):
+    """A stream that only has a number."""
+
+    _next = 1
+
+    def __new__(
+        cls, device: Any = None, priority: int = 0, *, stream_id: int | None = None, **others: Any
+    ) -> Stream:
+        """Make one, or name one by its number."""
+        if stream_id is None:
+            stream_id = Stream._next
+            Stream._next += 1
+        index = _machine().guard.costmodel_device() if device is None else _index(device)
+        return torch.Stream.__new__(cls, stream_id=stream_id, device_index=index, device_type=1)
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    cuda_stream = property(lambda self: self.stream_id)
+    priority = 0
+
+    def wait_event(self, event: Any) -> None:
+        """What comes on this stream waits for an event."""
+        event.wait(self)
+
+    def wait_stream(self, stream: Any) -> None:
+        """What comes on this stream waits for all that another has to do."""
+        self.wait_event(stream.record_event())
+
+    def record_event(self, event: Any = None) -> Any:
+        """Put an event behind all that this stream has to do."""
+        event = Event() if event is None else event
+        event.record(self)
+        return event
+
+    def query(self) -> bool:
+        """Whether it has done all."""
+        return True
+
+    def synchronize(self) -> None:
+        """The host waits for it."""
+        machine = _machine()
+        machine.host_waits(stream=machine.numbered(self.stream_id))
+
+
+class Event(torch.Event):
+    """An event of a stream."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Event:
+        """Make one."""
+        return torch.Event.__new__(cls, device="cuda")
+
+    def __init__(
+        self,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+        external: bool = False,
+    ) -> None:
+        self._number = NOWHERE
+
+    def record(self, stream: Any = None) -> None:
+        """Put it behind all that a stream has to do."""
+        machine = _machine()
+        machine._engine_moves()
+        number = machine.stream() if stream is None else machine.numbered(stream.stream_id)
+        self._number = machine.builder.event_record(number, machine.where.line())
+
+    def wait(self, stream: Any = None) -> None:
+        """What comes on a stream waits for it."""
+        if self._number != NOWHERE:
+            machine = _machine()
+            machine._engine_moves()
+            number = machine.stream() if stream is None else machine.numbered(stream.stream_id)
+            machine.builder.stream_wait(self._number, number, machine.where.line())
+
+    def synchronize(self) -> None:
+        """The host waits for it."""
+        if self._number != NOWHERE:
+            _machine().host_waits(event=self._number)
+
+    def query(self) -> bool:
+        """Whether it has come."""
+        return True
+
+    def elapsed_time(self, other: Any) -> float:
+        """Milliseconds between two events: none, here."""
+        _machine().builder.assumed("1 ms for times that the program measures by events.")
+        return 1.0
+
+
+class StreamContext:
+    """Code inside runs on a stream."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        self.before = _machine().guard.costmodel_stream()
+        if self.stream is not None:
+            _machine().guard.costmodel_set_stream(self.stream.stream_id)
+
+    def __exit__(self, *_: Any) -> None:
+        _machine().guard.costmodel_set_stream(self.before)
+
+
+class _DeviceContext:
+    def __init__(self, device: Any) -> None:
+        self.idx = _index(device)
+
+    def __enter__(self) -> None:
+        self.before = _machine().guard.costmodel_device()
+        if self.idx >= 0:
+            _machine().guard.costmodel_set_device(self.idx)
+
+    def __exit__(self, *_: Any) -> bool:
+        _machine().guard.costmodel_set_device(self.before)
+        return False
+
+
+_RECORDERS: list[Recorder] = []
+
+
+def _machine() -> Recorder:
+    return _RECORDERS[-1]
+
+
+def _index(device: Any) -> int:
+    if device is None:
+        return int(_machine().guard.costmodel_device())
+    if isinstance(device, int):
+        return device
+    if isinstance(device, Stream):
+        return int(device.device_index)
+    index = torch.device(device).index
+    return int(_machine().guard.costmodel_device()) if index is None else index
+
+
+@contextlib.contextmanager
+def installed(recorder: Recorder, gpus: int, device: dict[str, Any]) -> Iterator[None]:
+    """Answer for `torch.cuda` while it is entered.
+
+    Parameters
+    ----------
+    recorder : of what streams and events are told
+    gpus : of one server
+    device : ``name``, ``memory`` [bytes], ``capability`` (two numbers), ``multiprocessors`` of each
+    """
+    properties = types.SimpleNamespace(
+        name=device["name"],
+        total_memory=int(device["memory"]),
+        major=device["capability"][0],
+        minor=device["capability"][1],
+        multi_processor_count=device["multiprocessors"],
+        is_integrated=0,
+        is_multi_gpu_board=0,
+        gcnArchName="",
+        L2_cache_size=50 << 20,
+        max_threads_per_multi_processor=2048,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_block=49152,
+        warp_size=32,
+        shared_memory_per_block_optin=232448,
+        shared_memory_per_multiprocessor=233472,
+        uuid="",
+        pci_bus_id=0,
+        pci_device_id=0,
+        pci_domain_id=0,
+    )
+    _RECORDERS.append(recorder)
+    patches = list(_cuda(recorder, gpus, properties)) + list(_tensors())
+    before: list[tuple[Any, str, Any]] = []
+    try:
+        for owner, name, value in patches:
+            before.append((owner, name, owner.__dict__.get(name, before)))
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in reversed(before):
+            if value is before:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
+        _RECORDERS.remove(recorder)
+
+
+def _cuda(recorder: Recorder, gpus: int, properties: Any) -> Iterator[tuple[Any, str, Any]]:
+    cuda, guard = torch.cuda, recorder.guard
+    generators = tuple(torch.Generator() for _ in range(gpus))
+    peak = [0]
+
+    def statistics(*_: Any, **__: Any) -> dict[str, int]:
+        now, most = recorder.held, recorder.fullest
+        names = {"allocated_bytes": (now, most), "reserved_bytes": (now, most), "active_bytes": (now, most)}
+        found = {
+            f"{name}.all.{what}": value
+            for name, (a, b) in names.items()
+            for what, value in (("current", a), ("peak", b))
+        }
+        return found | {"num_alloc_retries": 0, "num_ooms": 0}
+
+    def reset(*_: Any, **__: Any) -> None:
+        recorder.fullest = recorder.held
+
+    def emptied() -> None:
+        recorder.builder.empty_cache(recorder.where.line())
+
+    def streams(identity: Callable[[], int]) -> Callable[..., Stream]:
+        return lambda device=None: Stream(device, stream_id=identity())
+
+    def chosen(device: Any) -> None:
+        if _index(device) >= 0:
+            guard.costmodel_set_device(_index(device))
+
+    answers: dict[str, Any] = {
+        "is_available": lambda: True,
+        "device_count": lambda: gpus,
+        "is_initialized": lambda: True,
+        "_lazy_init": lambda: None,
+        "init": lambda: None,
+        "_is_compiled": lambda: True,
+        "_is_in_bad_fork": lambda: False,
+        "_lazy_call": lambda call, **_: None,
+        "current_device": lambda: int(guard.costmodel_device()),
+        "set_device": chosen,
+        "device": _DeviceContext,
+        "_DeviceGuard": _DeviceContext,
+        "get_device_properties": lambda device=None: properties,
+        "get_device_name": lambda device=None: properties.name,
+        "get_device_capability": lambda device=None: (properties.major, properties.minor),
+        "is_bf16_supported": lambda including_emulation=True: properties.major >= 8,
+        "get_arch_list": lambda: [f"sm_{properties.major}{properties.minor}"],
+        "memory_allocated": lambda device=None: recorder.held,
+        "max_memory_allocated": lambda device=None: recorder.fullest,
+        "memory_reserved": lambda device=None: recorder.held,
+        "max_memory_reserved": lambda device=None: recorder.fullest,
+        "memory_cached": lambda device=None: recorder.held,
+        "max_memory_cached": lambda device=None: recorder.fullest,
+        "reset_peak_memory_stats": reset,
+        "reset_max_memory_allocated": reset,
+        "reset_max_memory_cached": reset,
+        "reset_accumulated_memory_stats": lambda device=None: None,
+        "memory_stats": statistics,
+        "mem_get_info": lambda device=None: (
+            properties.total_memory - recorder.held,
+            properties.total_memory,
+        ),
+        "memory_summary": lambda *_, **__: "",
+        "empty_cache": emptied,
+        "ipc_collect": lambda: None,
+        "synchronize": lambda device=None: recorder.host_waits(stream=NOWHERE),
+        "Stream": Stream,
+        "Event": Event,
+        "stream": StreamContext,
+        "StreamContext": StreamContext,
+        "ExternalStream": lambda pointer, device=None: Stream(device, stream_id=int(pointer)),
+        "current_stream": streams(lambda: guard.costmodel_stream()),
+        "default_stream": streams(lambda: 0),
+        "set_stream": lambda stream: guard.costmodel_set_stream(stream.stream_id),
+        "get_rng_state": lambda device=None: generators[0].get_state(),
+        "get_rng_state_all": lambda: [g.get_state() for g in generators],
+        "set_rng_state": lambda state, device=None: None,
+        "set_rng_state_all": lambda states: None,
+        "manual_seed": lambda seed: None,
+        "manual_seed_all": lambda seed: None,
+        "seed": lambda: None,
+        "seed_all": lambda: None,
+        "initial_seed": lambda: 0,
+        "default_generators": generators,
+        "utilization": lambda device=None: 0,
+        "set_per_process_memory_fraction": lambda *_, **__: None,
+        "is_current_stream_capturing": lambda: False,
+        "can_device_access_peer": lambda *_: True,
+        "_sleep": lambda cycles: None,
+        "cudart": lambda: types.SimpleNamespace(),
+        "get_sync_debug_mode": lambda: 0,
+        "set_sync_debug_mode": lambda mode: None,
+        "_get_device_index": None,
+    }
+    del answers["_get_device_index"]
+    for name, value in answers.items():
+        yield cuda, name, value
+    for name, value in answers.items():
+        if name.startswith(("memory", "max_memory", "reset", "mem_get", "empty")):
+            yield cuda.memory, name, value
+    for name in (
+        "get_rng_state",
+        "set_rng_state",
+        "get_rng_state_all",
+        "set_rng_state_all",
+        "manual_seed",
+        "manual_seed_all",
+        "initial_seed",
+    ):
+        yield cuda.random, name, answers[name]
+    nothing = types.SimpleNamespace(
+        range_push=lambda *_: 0,
+        range_pop=lambda *_: 0,
+        mark=lambda *_: None,
+        range=contextlib.nullcontext,
+        range_start=lambda *_: 0,
+        range_end=lambda *_: None,
+    )
+    yield cuda, "nvtx", nothing
+    yield cuda, "_initialized", True
+    yield torch.version, "cuda", "12.8"
+    yield torch.backends.cuda, "is_built", lambda: True
+    yield torch.backends.cudnn, "is_available", lambda: True
+    yield torch.backends.cudnn, "version", lambda: 91002
+    accelerator = torch.accelerator
+    for name, other in (
+        ("is_available", "is_available"),
+        ("device_count", "device_count"),
+        ("current_stream", "current_stream"),
+        ("synchronize", "synchronize"),
+        ("set_stream", "set_stream"),
+        ("current_device_index", "current_device"),
+        ("set_device_index", "set_device"),
+        ("memory_allocated", "memory_allocated"),
+        ("memory_reserved", "memory_reserved"),
+        ("max_memory_allocated", "max_memory_allocated"),
+        ("max_memory_reserved", "max_memory_reserved"),
+        ("memory_stats", "memory_stats"),
+        ("empty_cache", "empty_cache"),
+        ("reset_peak_memory_stats", "reset_peak_memory_stats"),
+    ):
+        yield accelerator, name, answers[other]
+    yield accelerator, "current_accelerator", lambda check_available=False: torch.device("cuda")
+    del peak
+
+
+def _tensors() -> Iterator[tuple[Any, str, Any]]:
+    """What makes tensors in ways that no operator shows."""
+    real = {name: getattr(torch, name) for name in ("tensor", "as_tensor", "asarray")}
+
+    def placed(name: str) -> Callable[..., Any]:
+        make = real[name]
+
+        def made(*args: Any, **kwargs: Any) -> Any:
+            device = kwargs.get("device")
+            device = torch.get_default_device() if device is None else torch.device(device)
+            if device.type == "cpu" or (name != "tensor" and args and isinstance(args[0], torch.Tensor)):
+                return make(*args, **kwargs)
+            pin = kwargs.pop("pin_memory", None)
+            grad = kwargs.pop("requires_grad", False)
+            del pin
+            with torch.device("cpu"):
+                out = make(*args, **{**kwargs, "device": "cpu"})
+            return out.to(device).requires_grad_(grad)
+
+        return made
+
+    for name in real:
+        yield torch, name, placed(name)
+
+    parameter = torch.nn.Parameter
+
+    def new_parameter(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
+        if type(data) is torch.Tensor and data.device.type == "cpu" and _RECORDERS:
+            with _machine().fake:
+                data = torch.empty_strided(data.shape, data.stride(), dtype=data.dtype, device="cpu")
+        return real_new(cls, data, requires_grad)
+
+    real_new = parameter.__new__
+    yield parameter, "__new__", staticmethod(new_parameter)
+
+    get, put = torch.Tensor.data.__get__, torch.Tensor.data.__set__  # type: ignore[attr-defined]
+
+    def put_data(tensor: Any, new: Any) -> None:
+        put(tensor, new)
+        if isinstance(new, FakeTensor):
+            tensor.fake_device = new.fake_device
+            tensor.__dict__.pop("_known", None)
+            value = values.known(new)
+            if value is not None:
+                values.learn(tensor, value)
+
+    yield FakeTensor, "data", property(lambda tensor: get(tensor), put_data)
+    yield FakeTensor, "data_ptr", _address
+    yield FakeTensor, "record_stream", lambda tensor, stream: _machine().used_on(tensor, stream)
+    yield (
+        FakeTensor,
+        "cuda",
+        lambda tensor, device=None, non_blocking=False, memory_format=torch.preserve_format: tensor.to(
+            "cuda" if device is None else device if not isinstance(device, int) else f"cuda:{device}",
+            non_blocking=non_blocking,
+        ),
+    )
+    yield torch.nn.Module, "_apply", _applied(torch.nn.Module._apply)
+
+    storage = torch.UntypedStorage
+    resize, pointer = storage.resize_, storage.data_ptr
+
+    def resized(self: Any, size: int) -> Any:
+        if self.device.type == "meta" and _RECORDERS:
+            _machine().resized(self, int(size))
+        return resize(self, size)
+
+    yield storage, "resize_", resized
+    yield (
+        storage,
+        "data_ptr",
+        lambda self: (self._cdata if self.nbytes() else 0) if self.device.type == "meta" else pointer(self),
+    )
+
+
+def _address(tensor: Any) -> int:
+    storage = tensor.untyped_storage()
+    return int(storage._cdata) + tensor.storage_offset() * tensor.element_size() if storage.nbytes() else 0
+
+
+def _applied(real: Callable[..., Any]) -> Callable[..., Any]:
+    def apply(module: Any, fn: Any, recurse: bool = True) -> Any:
+        """Parameters stay the objects that they are when they are moved or cast, as on a device that is there."""
+        parameters = module._parameters
+        ours = {key: value for key, value in parameters.items() if isinstance(value, FakeTensor)}
+        for key in ours:
+            parameters[key] = None
+        try:
+            real(module, fn, recurse)
+        finally:
+            for key, value in ours.items():
+                parameters[key] = value
+        for key, value in ours.items():
+            with torch.no_grad():
+                new = fn(value)
+                grad = None if value.grad is None else fn(value.grad)
+            if isinstance(new, FakeTensor):
+                if new is not value:
+                    value.data = new.data if new.requires_grad else new
+                    if grad is not None:
+                        value.grad = None
+                        value.grad = grad
+            else:
+                parameters[key] = torch.nn.Parameter(new, value.requires_grad)
+        return module
+
+    return apply

@@ -1,0 +1,255 @@
+"""Runs a training script as torchrun would, on a rank of a cluster that isn't there; a file says which."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import json
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from costmodel.text.errors import CostModelError, NotModelled
+
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "transformers",
+    "accelerate",
+    "peft",
+    "trl",
+    "datasets",
+    "deepspeed",
+    "torchtitan",
+    "megatron-core",
+    "diffusers",
+    "bitsandbytes",
+    "triton",
+    "liger-kernel",
+    "transformer-engine",
+)
+"""Software whose version belongs to a trace."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spec:
+    """What a process is to run, and as whom.
+
+    Parameters
+    ----------
+    script : file, or module with `module`
+    arguments : of it
+    module : whether `script` is a module's name
+    rank, world, gpus : place, ranks of all, GPUs of a server
+    steps : of the optimizer after which it ends; 0 for never
+    device : name, memory, capability and multiprocessors of a GPU
+    folder : for what it leaves: its record, letters, files that the script writes
+    cache : folder that keeps the compiled guard
+    alone : whether torchrun isn't there
+    """
+
+    script: str
+    arguments: tuple[str, ...]
+    module: bool
+    rank: int
+    world: int
+    gpus: int
+    steps: int
+    device: dict[str, Any]
+    folder: str
+    cache: str
+    alone: bool
+
+    @classmethod
+    def read(cls, path: str) -> Spec:
+        """The spec of a file."""
+        return cls(**json.loads(Path(path).read_text()))
+
+
+def environment(spec: Spec) -> dict[str, str]:
+    """What torchrun sets."""
+    if spec.alone:
+        return {}
+    node, place = divmod(spec.rank, spec.gpus)
+    return {
+        "RANK": str(spec.rank),
+        "WORLD_SIZE": str(spec.world),
+        "LOCAL_RANK": str(place),
+        "LOCAL_WORLD_SIZE": str(min(spec.gpus, spec.world)),
+        "GROUP_RANK": str(node),
+        "GROUP_WORLD_SIZE": str(-(-spec.world // spec.gpus)),
+        "ROLE_RANK": str(spec.rank),
+        "ROLE_WORLD_SIZE": str(spec.world),
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+        "TORCHELASTIC_RUN_ID": "none",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+    }
+
+
+@contextlib.contextmanager
+def machine(
+    rank: int, world: int, gpus: int, steps: int, device: dict[str, Any], cache: Path, letters: Path | None
+) -> Iterator[Any]:
+    """A rank whose GPU isn't there, in this process; gives its recorder.
+
+    Parameters
+    ----------
+    rank, world, gpus : place, ranks of all, GPUs of a server
+    steps : of the optimizer after which `Finished` is raised; 0 for never
+    device : name, memory, capability and multiprocessors of a GPU
+    cache : folder that keeps the compiled guard
+    letters : folder through which traced ranks write to each other; None where there are none
+    """
+    from costmodel.traces.machine import preload
+
+    guard = preload.prepared(cache, gpus, rank % gpus)
+
+    from costmodel.traces.builder import RoleBuilder
+    from costmodel.traces.machine import fake_cuda, fake_groups, functional, shims, software, watching
+    from costmodel.traces.machine.mailbox import Mailbox
+    from costmodel.traces.machine.recorder import Recorder
+
+    recorder = Recorder(RoleBuilder(rank), guard, steps)
+    recorder.collectives = functional.launched
+    mailbox = None if letters is None else Mailbox(letters, rank)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(fake_cuda.installed(recorder, gpus, device))
+        stack.enter_context(fake_groups.installed(recorder, mailbox, rank, world))
+        stack.enter_context(software.installed(recorder))
+        stack.enter_context(watching.installed(recorder))
+        stack.enter_context(shims.installed(recorder))
+        stack.enter_context(recorder)
+        yield recorder
+
+
+def versions() -> dict[str, str]:
+    """Software that the program imported, of what belongs to a trace."""
+    found = {}
+    for name in PACKAGES:
+        if (
+            name.replace("-", ".").removesuffix(".engine").removesuffix(".kernel").partition(".")[0]
+            not in sys.modules
+        ):
+            continue
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def _script(spec: Spec) -> Callable[[], Any]:
+    if spec.module:
+        sys.argv = [spec.script, *spec.arguments]
+        sys.path.insert(0, os.getcwd())
+        return lambda: runpy.run_module(spec.script, run_name="__main__", alter_sys=True)
+    path = Path(spec.script).resolve()
+    sys.argv = [spec.script, *spec.arguments]
+    sys.path.insert(0, str(path.parent))
+    return lambda: runpy.run_path(str(path), run_name="__main__")
+
+
+def main(path: str) -> int:
+    """Run what a spec says, and leave its record."""
+    spec = Spec.read(path)
+    folder = Path(spec.folder)
+    from costmodel.traces.machine.sandbox import OFFLINE, Sandbox
+
+    os.environ.update(OFFLINE)
+    os.environ.update(environment(spec))
+    own = folder / f"rank-{spec.rank}"
+    own.mkdir(parents=True, exist_ok=True)
+    os.environ["TMPDIR"] = str(own)
+    sys.dont_write_bytecode = True
+    run = _script(spec)
+    sandbox = Sandbox(own / "files", (folder, Path(spec.cache)))
+    error = ""
+    from costmodel.traces.machine import preload
+
+    preload.prepared(Path(spec.cache), spec.gpus, spec.rank % spec.gpus)
+    import torch
+
+    del torch
+    from costmodel.traces.machine.recorder import Finished
+
+    with machine(
+        spec.rank,
+        spec.world,
+        spec.gpus,
+        spec.steps,
+        spec.device,
+        Path(spec.cache),
+        folder if spec.world > 1 else None,
+    ) as recorder:
+        sandbox.install()
+        try:
+            run()
+        except Finished:
+            pass
+        except SystemExit as leaving:
+            if leaving.code not in (None, 0):
+                error = f"{Path(spec.script).name} left with code {leaving.code}"
+        except CostModelError as refused:
+            traceback.print_exc()
+            error = str(refused)
+        except BaseException as failure:
+            traceback.print_exc()
+            error = told(failure, recorder)
+        recorder.enabled = False
+        sandbox.closed = True
+        found = {"error": error, "steps": recorder.done_steps}
+        if not error and not recorder.done_steps:
+            found["error"] = f"{Path(spec.script).name} ended without a step of an optimizer"
+        _save(recorder, spec, own)
+    (own / "told.json").write_text(json.dumps(found))
+    (folder / f"done-{spec.rank}").touch()
+    return 1 if error else 0
+
+
+def told(failure: BaseException, recorder: Any) -> str:
+    """A failure of the user's code in a line: the line of its code that is nearest to it."""
+    cause: BaseException | None = failure
+    while cause is not None:
+        if isinstance(cause, NotModelled):
+            return str(cause)
+        cause = cause.__cause__ or cause.__context__
+    place, step = "", failure.__traceback__
+    while step is not None:
+        name = step.tb_frame.f_code.co_filename
+        if recorder.where._rank(name) == 0:
+            place = f"{Path(name).name}:{step.tb_lineno}"
+        step = step.tb_next
+    message = " ".join(str(failure).split())
+    return f"{place + ': ' if place else ''}{type(failure).__name__}: {message[:600]}"
+
+
+def _save(recorder: Any, spec: Spec, own: Path) -> None:
+    from costmodel.traces.record import Trace
+
+    role = recorder.builder.role()
+    import torch
+
+    recorder.facts["float32_matmul_precision"] = torch.get_float32_matmul_precision()
+    software = versions()
+    if recorder.facts.get("framework") != "deepspeed":
+        software.pop("deepspeed", None)  # others import it without using it
+    Trace(
+        roles=(role,),
+        world_size=spec.world,
+        versions=software,
+        facts=dict(recorder.facts),
+        values_assumed=role.values_assumed,
+    ).save(own / "role.npz")
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,166 @@
+"""Keeps a traced program to itself: what it writes goes to a folder of its own, and no network is reached."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from costmodel.text.errors import NotModelled
+
+OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "WANDB_MODE": "disabled",
+    "WANDB_DISABLED": "true",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "COMET_MODE": "disabled",
+    "DISABLE_MLFLOW_INTEGRATION": "TRUE",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "ACCELERATE_DISABLE_RICH": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "DS_SKIP_CUDA_CHECK": "1",
+    "MLFLOW_TRACKING_URI": "",
+    "TORCHINDUCTOR_DISABLE": "1",
+    "TORCH_COMPILE_DISABLE": "0",
+}
+"""Environment of the traced process."""
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+class Sandbox:
+    """Turns what a program writes to a folder.
+
+    Parameters
+    ----------
+    folder : where that goes
+    allowed : folders that may be written as they are
+    """
+
+    def __init__(self, folder: Path, allowed: tuple[Path, ...] = ()):
+        self.folder = folder
+        self._allowed = (*(str(path.resolve()) for path in (folder, *allowed)), "/dev/", "/proc/")
+        self.closed = False
+
+    def turned(self, path: Any) -> Any:
+        """Where a file is written that the program writes at a path."""
+        if isinstance(path, int):
+            return path
+        name = os.path.abspath(os.fsdecode(path))
+        if name.startswith(self._allowed):
+            return path
+        return str(self.folder) + name
+
+    def found(self, path: Any) -> Any:
+        """Where a file is read: what the program wrote before, else as it is."""
+        if isinstance(path, int):
+            return path
+        try:
+            turned = self.turned(path)
+        except (TypeError, ValueError):
+            return path
+        return turned if turned is not path and _EXISTS(turned) else path
+
+    def install(self) -> None:
+        """From here on, in this process."""
+        real_open, real_os_open = io.open, os.open
+
+        def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+            if isinstance(mode, str) and any(letter in mode for letter in "wax+"):
+                file = self._ready(file, "a" in mode or "+" in mode)
+            else:
+                file = self.found(file)
+            return real_open(file, mode, *args, **kwargs)
+
+        def os_opened(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+            path = self._ready(path, True) if flags & _WRITES else self.found(path)
+            return real_os_open(path, flags, *args, **kwargs)
+
+        builtins.open = io.open = opened  # type: ignore[assignment]
+        os.open = os_opened
+        for name in ("mkdir", "makedirs"):
+            setattr(os, name, self._making(getattr(os, name)))
+        for name in ("remove", "unlink", "rmdir", "truncate", "chmod", "utime"):
+            setattr(os, name, self._changing(getattr(os, name)))
+        for name in ("rename", "replace", "link", "symlink"):
+            setattr(os, name, self._moving(getattr(os, name)))
+        for owner, name in (
+            (os.path, "exists"),
+            (os.path, "isfile"),
+            (os.path, "isdir"),
+            (os.path, "getsize"),
+            (os, "stat"),
+            (os, "listdir"),
+            (os, "scandir"),
+        ):
+            setattr(owner, name, self._reading(getattr(owner, name)))
+        sys.addaudithook(self._audit)
+
+    def _ready(self, path: Any, keep: bool) -> Any:
+        turned = self.turned(path)
+        if turned is not path:
+            _MAKEDIRS(os.path.dirname(turned), exist_ok=True)
+            if keep and not _EXISTS(turned) and os.path.isfile(path):
+                Path(turned).write_bytes(Path(path).read_bytes())
+        return turned
+
+    def _making(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def make(name: Any, mode: int = 0o777, *args: Any, **kwargs: Any) -> Any:
+            turned = self.turned(name)
+            if turned is name:
+                return real(name, mode, *args, **kwargs)
+            if _EXISTS(name) and not kwargs.get("exist_ok", bool(args and args[0])):
+                raise FileExistsError(17, "File exists", name)
+            _MAKEDIRS(os.path.dirname(turned), exist_ok=True)
+            return real(turned, mode, *args, **kwargs)
+
+        return make
+
+    def _changing(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def change(path: Any, *args: Any, **kwargs: Any) -> Any:
+            turned = self.turned(path)
+            if turned is not path and not _EXISTS(turned) and _EXISTS(path):
+                return None  # it stays as it is
+            return real(turned, *args, **kwargs)
+
+        return change
+
+    def _moving(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def move(source: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+            return real(self.found(source), self._ready(target, False), *args, **kwargs)
+
+        return move
+
+    def _reading(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def read(path: Any = ".", *args: Any, **kwargs: Any) -> Any:
+            return real(self.found(path), *args, **kwargs)
+
+        return read
+
+    def _audit(self, event: str, args: tuple[Any, ...]) -> None:
+        if self.closed:
+            return
+        if event == "socket.connect":
+            address = args[1]
+            if isinstance(address, tuple):
+                raise NotModelled(f"the program wants to reach {address[0]}: traced code has no network")
+        elif event == "open":
+            path, mode, flags = args
+            writes = (
+                any(letter in mode for letter in "wax+")
+                if isinstance(mode, str)
+                else bool((flags or 0) & _WRITES)
+            )
+            if writes and not isinstance(path, int) and self.turned(path) is not path:
+                raise NotModelled(
+                    f"the program writes {os.fsdecode(path)} in a way that can't be turned elsewhere"
+                )
+
+
+_EXISTS, _MAKEDIRS = os.path.exists, os.makedirs

@@ -1,0 +1,195 @@
+"""PyTorch's own choices that depend on a GPU, made as a build with CUDA makes them, and what makes worlds of thousands slow."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from costmodel.traces.machine.recorder import Recorder
+
+aten = torch.ops.aten
+LARGEST_HEAD = 256
+"""Elements of a head that FlashAttention's kernels of PyTorch take."""
+_LIBRARIES: list[Any] = []  # torch.library forgets what nobody holds
+
+
+class Chunks:
+    """Parts of a tensor, made when they are asked for: a rank of thousands needs one."""
+
+    def __init__(self, tensor: Tensor, count: int, dim: int):
+        self._tensor, self._count, self._dim = tensor, count, dim
+        self._each = max(1, math.ceil(tensor.shape[dim] / count)) if tensor.dim() else 1
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [self[n] for n in range(*place.indices(self._count))]
+        place = place % self._count
+        start = min(place * self._each, self._tensor.shape[self._dim])
+        length = min(self._each, self._tensor.shape[self._dim] - start)
+        if length <= 0:
+            return self._tensor.new_empty(0)
+        return self._tensor.narrow(self._dim, start, length)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[place] for place in range(self._count))
+
+
+def attention(recorder: Recorder, real: Any) -> Any:
+    """`scaled_dot_product_attention` that chooses kernels as on a GPU."""
+
+    def attend(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        if query.device.type != "cuda" or query.dim() != 4:
+            return real(
+                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            )  # type: ignore[no-any-return]
+        if torch.is_autocast_enabled("cuda"):
+            dtype = torch.get_autocast_dtype("cuda")
+            query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+            if attn_mask is not None and attn_mask.dtype.is_floating_point:
+                attn_mask = attn_mask.to(dtype)
+        head = query.shape[-1]
+        half = query.dtype in (torch.float16, torch.bfloat16)
+        grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
+        if half and attn_mask is None and head <= LARGEST_HEAD and value.shape[-1] == head:
+            pad = -head % 8
+            if pad:
+                scale = 1 / math.sqrt(head) if scale is None else scale
+                query, key, value = (F.pad(tensor, (0, pad)) for tensor in (query, key, value))
+            out: Tensor = aten._scaled_dot_product_flash_attention(
+                query, key, value, dropout_p, is_causal, return_debug_mask=False, scale=scale
+            )[0]
+            return out[..., :head] if pad else out
+        if enable_gqa:
+            many = query.shape[1] // key.shape[1]
+            key, value = key.repeat_interleave(many, 1), value.repeat_interleave(many, 1)
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(~attn_mask, -math.inf)
+        if attn_mask is not None and attn_mask.requires_grad:
+            return real(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)  # type: ignore[no-any-return]
+        if attn_mask is not None:
+            attn_mask = attn_mask.expand(*query.shape[:-1], key.shape[-2])
+        efficient: Tensor = aten._scaled_dot_product_efficient_attention(
+            query, key, value, attn_mask, grad, dropout_p, is_causal, scale=scale
+        )[0]
+        return efficient
+
+    return attend
+
+
+def _uncompiled(recorder: Recorder) -> Any:
+    def compiled(model: Any = None, *_: Any, **__: Any) -> Any:
+        recorder.builder.assumed("What torch.compile is given runs as it is written, operator by operator.")
+        return model if model is not None else (lambda function: function)
+
+    return compiled
+
+
+@contextlib.contextmanager
+def installed(recorder: Recorder) -> Iterator[None]:
+    """Make these choices while it is entered."""
+    from torch.optim import optimizer
+    from torch.utils import _foreach_utils, data
+
+    real_loader = data.DataLoader.__init__
+
+    def loader(self: Any, *args: Any, **kwargs: Any) -> None:
+        args = list(args)  # type: ignore[assignment]
+        if len(args) > 5:
+            args[5] = 0  # type: ignore[index]
+        else:
+            kwargs["num_workers"] = 0
+        for name in (
+            "prefetch_factor",
+            "persistent_workers",
+            "multiprocessing_context",
+            "timeout",
+            "pin_memory",
+            "worker_init_fn",
+            "pin_memory_device",
+        ):
+            kwargs.pop(name, None)
+        real_loader(self, *args[:6], **kwargs)
+
+    attend = attention(recorder, F.scaled_dot_product_attention)
+    replaced: list[tuple[Any, str, Any]] = [
+        (F, "scaled_dot_product_attention", attend),
+        (torch._C._nn, "scaled_dot_product_attention", attend),
+        (torch, "compile", _uncompiled(recorder)),
+        (data.DataLoader, "__init__", loader),
+        (optimizer, "_foreach_supported_types", [*optimizer._foreach_supported_types, FakeTensor]),
+        (
+            _foreach_utils,
+            "_foreach_supported_types",
+            [*_foreach_utils._foreach_supported_types, FakeTensor, torch.nn.Parameter],
+        ),
+        (fake_tensor, "CONSTANT_NUMEL_LIMIT", -1),  # values are followed by this package's own means
+        (torch.nn.Module, "compile", lambda self, *_, **__: _uncompiled(recorder)(self)),
+    ]
+    for name in (
+        "torch.distributed.fsdp._fully_shard._fsdp_common",
+        "torch.distributed.fsdp._fully_shard._fsdp_param",
+    ):
+        with contextlib.suppress(ImportError):
+            module = importlib.import_module(name)
+            if hasattr(module, "_chunk_with_empty"):
+                replaced.append(
+                    (
+                        module,
+                        "_chunk_with_empty",
+                        lambda tensor, num_chunks, dim: Chunks(tensor, num_chunks, dim),
+                    )
+                )
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
+    kernels()
+    try:
+        for owner, name, value in replaced:
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
+def kernels() -> None:
+    """Operators that a build with CUDA has one kernel for, where this one would take them apart."""
+    if _LIBRARIES:
+        return
+    library = torch.library.Library("aten", "IMPL", "CUDA")
+    for name, like in (("silu_backward", 0), ("mish_backward", 0)):
+        library.impl(name, lambda *args, like=like: torch.empty_like(args[like]))
+    if hasattr(aten, "_fused_rms_norm"):
+        library.impl("_fused_rms_norm", _rms_norm)
+        library.impl("_fused_rms_norm_backward", _rms_norm_backward)
+    _LIBRARIES.append(library)
+
+
+def _rms_norm(input: Tensor, shape: Any, weight: Any = None, eps: Any = None) -> tuple[Tensor, Tensor]:
+    rows = list(input.shape[: input.dim() - len(shape)]) + [1] * len(shape)
+    return torch.empty_like(input), input.new_empty(rows, dtype=torch.float32)
+
+
+def _rms_norm_backward(
+    grad: Tensor, input: Tensor, shape: Any, rstd: Tensor, weight: Any, mask: Any
+) -> tuple[Any, Any]:
+    return torch.empty_like(input), None if weight is None else torch.empty_like(weight)

@@ -1,0 +1,140 @@
+"""What the program's modules, parameters and optimizers tell the recorder: names, kinds of memory, where a step ends."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+from torch.nn.modules import module as modules
+from torch.optim import optimizer as optimizers
+
+from costmodel.traces.machine.recorder import Recorder, _word, local
+
+WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.", "_forward_module.")
+"""Parts of modules' names that wrappers put in."""
+
+
+class Watcher:
+    """Tells a recorder what the program's objects are.
+
+    Parameters
+    ----------
+    recorder : which
+    """
+
+    def __init__(self, recorder: Recorder):
+        self.recorder = recorder
+        self._named: dict[
+            int, tuple[Any, str]
+        ] = {}  # by the parameter's identity, with the parameter, so that it keeps it
+        self._known: set[str] = set()
+        self._optimizer: Any = None
+        self._depth = 0
+
+    def entered(self, module: Any, _: Any) -> None:
+        """A module is called."""
+        where = self.recorder.where
+        name = where.names.get(module)
+        if name is None:
+            self._name(module, where.stack[-1] if where.stack else "")
+            name = where.names[module]
+        where.stack.append(name)
+
+    def left(self, module: Any, *_: Any) -> None:
+        """A module has answered, or failed."""
+        stack = self.recorder.where.stack
+        if stack:
+            stack.pop()
+
+    def _name(self, module: Any, outer: str) -> None:
+        names = self.recorder.where.names
+        prefix = outer
+        for name, inner in module.named_modules():
+            if inner not in names:
+                names[inner] = clean(f"{prefix}.{name}".strip("."))
+        self.parameters(module, prefix)
+        configs = (getattr(inner, "config", None) for inner in module.modules())
+        config = next((config for config in configs if hasattr(config, "to_json_string")), None)
+        if config is not None:
+            self.recorder.facts.setdefault("model", config.to_json_string(use_diff=False))
+
+    def parameters(self, module: Any, prefix: str = "") -> None:
+        """Name the parameters of a module and what they lie in."""
+        for name, parameter in module.named_parameters():
+            word = clean(f"{prefix}.{name}".strip("."))
+            if word in self._known or id(parameter) in self._named:
+                continue
+            self._known.add(word)
+            self._named[id(parameter)] = (parameter, word)
+            self.recorder.named_parameters[id(parameter)] = word
+            inner = local(parameter)
+            row = self.recorder.storage(inner) if isinstance(inner, Tensor) else None
+            self.recorder.builder.parameter(
+                word,
+                tuple(parameter.shape),
+                _word(parameter.dtype),
+                parameter.requires_grad,
+                -1 if row is None else row,
+            )
+            if row is not None:
+                self.recorder.kind(inner, "weight", word)
+
+    def stepping(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """An optimizer's step begins: gradients are what it finds."""
+        if self._depth == 0:
+            if self._optimizer is None:
+                self._optimizer = optimizer
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    name = self.recorder.named_parameters.get(id(parameter))
+                    self.recorder.kind(parameter, "weight", name)
+                    if parameter.grad is not None:
+                        self.recorder.kind(parameter.grad, "gradient", name)
+                        if name is not None:
+                            self.recorder.builder.gradient(name)
+        self._depth += 1
+        self.recorder.where.optimizing += 1
+
+    def stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """An optimizer's step has ended: what it keeps is its state."""
+        self.recorder.where.optimizing -= 1
+        self._depth -= 1
+        if self._depth:
+            return
+        for parameter, state in optimizer.state.items():
+            name = self.recorder.named_parameters.get(id(parameter))
+            if isinstance(state, dict):
+                for value in state.values():
+                    if isinstance(value, Tensor):
+                        self.recorder.kind(value, "optimizer", name)
+        if optimizer is self._optimizer:
+            self.recorder.step_done()
+
+
+def clean(name: str) -> str:
+    """A module's name as the user's code has it, without what wrappers put in."""
+    for part in WRAPPERS:
+        name = name.replace(part, "").removesuffix(part.rstrip("."))
+    name = name.strip(".")
+    while name.startswith("module."):
+        name = name.removeprefix("module.")
+    return "" if name == "module" else name
+
+
+@contextlib.contextmanager
+def installed(recorder: Recorder) -> Iterator[Watcher]:
+    """Watch all modules and optimizers while it is entered."""
+    watcher = Watcher(recorder)
+    handles = [
+        modules.register_module_forward_pre_hook(watcher.entered),
+        modules.register_module_forward_hook(watcher.left, always_call=True),
+        optimizers.register_optimizer_step_pre_hook(watcher.stepping),
+        optimizers.register_optimizer_step_post_hook(watcher.stepped),
+    ]
+    try:
+        yield watcher
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,104 @@
+"""Unmodified training scripts run on GPUs that aren't there: what they hold, launch and exchange is what the software says."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from costmodel.traces.record import KERNEL, KINDS, TRANSACTION, Role, Trace
+from costmodel.traces.running import trace_script
+from tests.traces import scripts
+
+pytest.importorskip("torch", reason="the fake machine needs PyTorch: pip install 'costmodel[trace]'")
+
+
+def traced(folder: Path, text: str, gpus: int = 8, **how: object) -> Trace:
+    """A script's trace, run from a folder in which nothing may be left."""
+    script = folder / "train.py"
+    script.write_text(text)
+    trace = trace_script(str(script), gpus=gpus, **how)
+    assert [path.name for path in folder.iterdir()] == ["train.py"], "a traced script leaves no file"
+    return trace
+
+
+def exchanged(role: Role) -> Counter[tuple[str, int]]:
+    """Operation and bytes of the last step's transactions."""
+    moves = role.transactions
+    return Counter((role.texts[moves.op[row]], int(moves.bytes[row])) for row in role.rows(TRANSACTION, role.step()))
+
+
+def held(role: Role, kind: str) -> int:
+    """Bytes of a kind that the end of the run holds."""
+    storages = role.storages
+    return int(storages.bytes[(storages.kind == KINDS.index(kind)) & (storages.died < 0)].sum())
+
+
+def flop(role: Role) -> int:
+    """Of the last step's products."""
+    return int(role.kernels.flop[role.rows(KERNEL, role.step())].sum())
+
+
+def test_a_plain_loop_holds_its_weights_and_twice_as_much_for_adam_and_multiplies_three_times(tmp_path: Path) -> None:
+    role = traced(tmp_path, scripts.PLAIN, gpus=1).roles[0]
+    parameters = 64 * 256 + 256 + 2 * 256 + 256 * 64 + 64
+    assert held(role, "weight") == 4 * parameters
+    assert held(role, "gradient") == 4 * parameters
+    assert held(role, "optimizer") == 2 * 4 * parameters
+    assert flop(role) == 2 * 32 * 64 * 256 * (2 + 1 + 2)  # the first layer's input needs no gradient
+    named = ["a.weight", "a.bias", "norm.weight", "norm.bias", "b.weight", "b.bias"]
+    assert [role.texts[name] for name in role.parameters.name] == named
+    assert role.steps == 3
+    assert "train.py:20: 1.0 for a value of float32 that only a GPU would know." in role.values_assumed
+
+
+def test_ddp_sums_every_gradient_once_a_step(tmp_path: Path) -> None:
+    trace = traced(tmp_path, scripts.DDP)
+    (role,) = trace.roles  # the first and the last rank do the same
+    assert role.stands_for == tuple(range(8))
+    assert exchanged(role) == {("all-reduce", 4 * (64 * 256 + 256 + 256 * 64 + 64)): 1}
+
+
+LAYER = 256 * 256 * 2 + 2 * 256 * 128 + 3 * 256 * 512 + 2 * 256
+"""Parameters of the tiny Llama's layer."""
+ENDS = 2 * 1024 * 256 + 256
+"""Of its embedding, head and last norm."""
+
+
+def test_fsdp2_gathers_each_layer_twice_in_half_and_scatters_each_once_in_full(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    role = traced(tmp_path, scripts.FSDP2).roles[0]
+    found = exchanged(role)
+    assert found["all-gather", 2 * LAYER] == 2 * 4
+    assert found["reduce-scatter", 4 * LAYER] == 4
+    assert found["all-gather", 2 * ENDS] == 1  # the root stays gathered
+    assert found["reduce-scatter", 4 * ENDS] == 1
+    assert held(role, "weight") == 4 * (4 * LAYER + ENDS) // 8
+
+
+def test_fsdp1_gathers_each_layer_twice_and_scatters_each_once(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    found = exchanged(traced(tmp_path, scripts.FSDP1).roles[0])
+    assert found["all-gather", 2 * LAYER] == 2 * 4
+    assert found["reduce-scatter", 2 * LAYER] == 4
+    assert found["reduce-scatter", 2 * ENDS] == 1
+
+
+def test_a_trainer_writes_its_checkpoints_nowhere_and_sums_its_gradients(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    trace = traced(tmp_path, scripts.TRAINER.replace("OPTIONS", ""))
+    found = exchanged(trace.roles[0])
+    gradients = sum(nbytes * count for (op, nbytes), count in found.items() if op == "all-reduce" and nbytes > 1e5)
+    assert gradients == 4 * (4 * LAYER + ENDS)
+    assert "model" in trace.facts
+
+
+def test_the_same_script_gives_the_same_trace(tmp_path: Path) -> None:
+    first, second = (traced(tmp_path, scripts.DDP, roles="0") for _ in range(2))
+    assert first == second
+
+
+def test_costmodel_is_imported_without_torch() -> None:
+    code = "import costmodel, costmodel.traces.running, sys; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
