@@ -20,7 +20,7 @@ import sympy
 from sympy.printing.pycode import PythonCodePrinter
 
 from costmodel.compilation.javascript import javascript
-from costmodel.compilation.tape import Condition, Place, Tape, Value, needed, opened
+from costmodel.compilation.tape import Condition, Place, Tape, Value, leaves, needed, opened
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.text.errors import InvalidValue
 
@@ -169,18 +169,9 @@ def trace(formula: Callable[..., object], *arguments: object) -> Trace:
     tape, symbols = Tape(), dict[str, sympy.Symbol]()
     values = opened(formula, arguments, _open(tape, symbols))
     result = formula(**values)
-    algebra = _Expressions(tape, [leaf.place for leaf in _parts_of(result) if isinstance(leaf, Value | Condition)])
+    algebra = _Expressions(tape, [leaf.place for leaf in leaves(result) if isinstance(leaf, Value | Condition)])
     lines, short = _fewer(algebra.lines, _map(result, algebra.expression))
     return Trace(tuple(values), symbols, lines, short)
-
-
-def _parts_of(value: object) -> Iterator[object]:
-    """What a formula gives, one after another."""
-    if isinstance(value, tuple):
-        for part in value:
-            yield from _parts_of(part)
-    else:
-        yield value
 
 
 class _Expressions:

@@ -6,9 +6,9 @@ import math
 import re
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from costmodel.compilation.tape import Condition, Place, Tape, Value, needed, opened
+from costmodel.compilation.tape import Condition, Place, Tape, Value, leaves, needed, opened
 from costmodel.text.errors import InvalidValue
 
 _INFIX = {
@@ -59,18 +59,10 @@ def javascript(formula: Callable[..., object], *arguments: object) -> str:
 
     values = opened(formula, arguments, symbol)
     result = formula(**values)
-    lines, texts = _printed(tape, [leaf.place for leaf in _leaves(result) if isinstance(leaf, Value | Condition)])
+    lines, texts = _printed(tape, [leaf.place for leaf in leaves(result) if isinstance(leaf, Value | Condition)])
     head = [_FLOOR_LOG2] if any("floorLog2(" in line for line in (*lines, *texts.values())) else []
     body = [*head, *lines, f"  return {_literal(result, texts)};"]
     return "\n".join([f"function {formula.__name__}({', '.join(values)}) {{", *body, "}"])
-
-
-def _leaves(value: object) -> Iterator[object]:
-    if isinstance(value, tuple):
-        for part in value:
-            yield from _leaves(part)
-    else:
-        yield value
 
 
 def _printed(tape: Tape, results: list[Place]) -> tuple[list[str], dict[Place, str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from costmodel.text.errors import InvalidValue
@@ -254,6 +254,25 @@ def _opened(path: str, annotation: object, given: object, symbol: Callable[[str,
     return kind(*(_opened(f"{path}.{field}", hints[field], value, symbol) for field, value in pairs))
 
 
+def leaves(result: object) -> Iterator[object]:
+    """What a formula gives, nested or not, one after another.
+
+    Parameters
+    ----------
+    result : of a formula
+
+    Examples
+    --------
+    >>> list(leaves((1.0, (2.0, 3.0))))
+    [1.0, 2.0, 3.0]
+    """
+    if isinstance(result, tuple):
+        for part in result:
+            yield from leaves(part)
+    else:
+        yield result
+
+
 def needed(tape: Tape, wanted: Iterable[Place], known: frozenset[Place] = frozenset()) -> list[Place]:
     """Places of what has to be done for some results, in order; what is known already is a leaf and left out.
 
@@ -290,4 +309,4 @@ def supports(tape: Tape, bits: Callable[[str], int]) -> list[int]:
     return found
 
 
-__all__ = ["Condition", "Operation", "Place", "Tape", "Traced", "Value", "needed", "opened", "supports", "trace"]
+__all__ = ["Condition", "Operation", "Place", "Tape", "Traced", "Value", "leaves", "needed", "opened", "supports", "trace"]

@@ -12,7 +12,7 @@ import pytest
 from costmodel import Plan, load_cluster, load_framework, load_model
 from costmodel.arithmetic import ops
 from costmodel.arithmetic.named_tuples import flat, nested
-from costmodel.compilation import machine_code, row_loops, standalone
+from costmodel.compilation import machine_code, row_loops, standalone, vector_code
 from costmodel.compilation import programs as rows
 from costmodel.compilation.fields import INNER, LANES, OUTER
 from costmodel.compilation.tape import needed, supports, trace
@@ -54,6 +54,55 @@ def test_every_operation_has_the_digits_of_python(tmp_path, monkeypatch):
             expected = [float(value) for value in formula(*map(float, given[block, :, lane]))]
             assert out[block, :11, lane].tolist() == expected[:11]
             assert out[block, 11, lane] == pytest.approx(expected[11], rel=2e-15, abs=2e-15)
+
+
+def test_values_and_conditions_pass_from_piece_to_piece(tmp_path, monkeypatch):
+    """A formula that is cut into several functions, whose last operations read what its first ones found."""
+    steps = 2 * vector_code.PIECE
+
+    def formula(size, latency, bandwidth, *_):
+        larger, twice, long = size > latency, 2.0 * size, latency
+        for step in range(steps):
+            long = ops.minimum(long + 0.5 * bandwidth, float(step))
+        return ops.where(larger, long, -long), twice + long, size, ops.where(larger & (long > bandwidth), 1.0, 0.0), 3.0
+
+    work = compiled(formula, 5, tmp_path, monkeypatch)
+    given = np.random.default_rng(2).uniform(0.01, 10.0, (3, 3, LANES))
+    out = np.empty((3, 5, LANES))
+    work(rows.NONE, given, out)
+    for block in range(3):
+        for lane in range(LANES):
+            expected = formula(*map(float, given[block, :, lane]))
+            assert out[block, :, lane].tolist() == list(map(float, expected))
+
+
+def test_a_number_has_the_logarithm_of_a_vector(tmp_path, monkeypatch):
+    """Compiled one by one, as formulas are within other kernels, and eight at a time: by one definition, to the last bit."""
+    import numba
+
+    from costmodel.compilation import jit  # gives Numba its logarithms
+
+    assert jit
+    alone = numba.njit(lambda size: (ops.log2(size), ops.floor_log2(size)))
+    work = compiled(lambda size, latency, bandwidth, *_: (ops.log2(size), ops.floor_log2(size)), 2, tmp_path, monkeypatch)
+    given = np.exp(np.random.default_rng(3).uniform(-20.0, 20.0, (16, 3, LANES)))
+    given[0, 0] = 2.0 ** np.arange(LANES)
+    out = np.empty((16, 2, LANES))
+    work(rows.NONE, given, out)
+    found = np.array([alone(size) for size in given[:, 0].ravel()]).reshape(16, LANES, 2)
+    assert np.array_equal(out.transpose(0, 2, 1), found)
+    assert out[:, 0] == pytest.approx(np.log2(given[:, 0]), rel=2e-15, abs=2e-15)
+    assert np.array_equal(out[:, 1], np.floor(np.log2(given[:, 0])))
+
+
+def test_a_kernel_registers_what_it_calls_with_numba_and_no_more():
+    source = (
+        "from costmodel.studies.partitioning import kernel; from costmodel.compilation import jit;"
+        "print(*sorted({one.__module__.removeprefix('costmodel.formulas.') for one in jit._REGISTERED}))"
+    )
+    ran = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, cwd=Path.cwd(), check=True)
+    assert "pipeline.pipedream" in ran.stdout.split()
+    assert "training_step" not in ran.stdout.split()
 
 
 def test_the_same_operation_is_written_once():
