@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import costmodel
 from costmodel import cli
 from costmodel.cli import codes, output
-from costmodel.cli.question import RARE, SOFTWARE, TRIED
+from costmodel.cli.arguments import plan_fields
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.evaluation.offers import offers
 from costmodel.evaluation.plan_search import CHOICES, SPLIT, search
@@ -269,7 +269,7 @@ def test_help_groups_its_options_and_keeps_the_rare_ones_for_help_all(run):
     brief, whole = run("search", "--help")[1], run("search", "--help-all")[1]
     groups = ["\nmodel:", "\ncluster:", "\nplan:", "\nframework:", "\noutput:"]
     assert [brief.find(group) for group in groups] == sorted(brief.find(group) for group in groups) and brief.count(":\n") >= 6
-    for name in RARE:
+    for name in (name for name, row in plan_fields().items() if row.rare):
         option = "--" + name.replace("_", "-")
         assert option + " " not in brief and option in whole
     assert len(brief) < 0.75 * len(whole)
@@ -288,9 +288,10 @@ def test_what_help_says_a_search_tries_is_what_it_tries():
     tried = {name for name, column in every.columns.items() if len(set(column.tolist())) > 1}
     tried |= {name for name in every.chosen[0] if len({str(one[name]) for one in every.chosen}) > 1}
     follows = {"schedule", "sequence_parallel"}  # of other dimensions
-    assert tried - follows == set(TRIED) - {"expert_tensor_parallel"} | (tried & {"expert_tensor_parallel"})
-    assert {dimension.field for dimension in DIMENSIONS} <= set(TRIED)
-    assert set(SOFTWARE) <= set(CHOICES) and set(RARE) <= {*SPLIT, *CHOICES}
+    said = {name for name, row in plan_fields().items() if row.tried}
+    assert tried - follows == said - {"expert_tensor_parallel"} | (tried & {"expert_tensor_parallel"})
+    assert {dimension.field for dimension in DIMENSIONS} <= said
+    assert {name for name, row in plan_fields().items() if row.software} <= set(CHOICES)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
@@ -309,7 +310,6 @@ def test_a_script_of_completion_knows_commands_options_and_names(run, shell, tmp
 
 
 def test_every_word_of_a_table_means_something_that_is_there():
-    from costmodel.cli.arguments import plan_fields
     from costmodel.description.device import DTYPES
     from costmodel.description.framework import ATTENTION_KINDS
     from costmodel.description.plan import COMPRESSIONS, OPTIMIZERS, SCHEDULES, SYNCHRONISATIONS

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlencode
 from costmodel.arithmetic.named_tuples import changed, made
 from costmodel.catalogue.loader import names
 from costmodel.catalogue.software import framework_names
+from costmodel.description.fields import Real, table
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.text.checks import choice, positive_int, real, whole
@@ -22,14 +23,8 @@ MOST_TOKENS = 1e18
 MOST_GPUS, MOST_BATCH, MOST_LENGTH, MOST_VALUES = 131_072, 1_000_000, 4_194_304, 12
 TABS = ("time", "memory", "frontier", "scaling", "sensitivity", "timeline")
 SORTS = ("place", "plan", "besides", "step", "rate", "state", "memory", "fastest")
-CONSTRAINTS = {
-    "tp": "tensor_parallel", "cp": "context_parallel", "pp": "pipeline_parallel", "ep": "expert_parallel", "dp": "data_parallel",
-    "mb": "micro_batch", "zero": "zero_stage", "recompute": "recompute", "dtype": "dtype", "optimizer": "optimizer",
-    "adapter": "adapter", "oo": "optimizer_offload", "ao": "activation_offload",
-}  # fmt: skip
+CONSTRAINTS = {row.link: name for name, row in table(Plan).items() if row.link}
 """Fields of a plan that the page can fix, by their name in a link; values with commas between them."""
-WORDS, SHARES = ("recompute", "dtype", "optimizer", "adapter"), ("optimizer_offload", "activation_offload")
-"""Constraints whose values are words, and those whose values are shares; those of the others are whole numbers."""
 SLIDERS = ("inner", "middle", "outer", "latency", "memory", "efficiency", "imbalance")
 """Factors: bandwidth of each level from the innermost, latency of all, memory, efficiency, imbalance of experts."""
 LARGEST_FACTOR = 8.0
@@ -147,11 +142,12 @@ def _known(kind: str, name: str, known: Sequence[str]) -> None:
 
 
 def _value(field: str, text: str) -> float | str:
-    if field in SHARES:
+    kind = table(Plan)[field].kind
+    if isinstance(kind, Real):
         return _number(field, text)
-    if text.isascii() and text.isdigit() and len(text) < 8 and field != "dtype":
+    if kind.whole and text.isascii() and text.isdigit() and len(text) < 8:
         return int(text)
-    if field not in WORDS:
+    if not kind.choices:
         raise InvalidValue(field, text[:40], "whole numbers with commas between them")
     return text[:40]
 

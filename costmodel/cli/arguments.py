@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import layout
-from costmodel.description.dimensions import DIMENSIONS
 from costmodel.text.errors import CostModelError, InvalidValue
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
     from costmodel.description.device import Device
+    from costmodel.description.fields import Field
     from costmodel.description.transformer import Transformer
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
@@ -25,10 +26,6 @@ Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 class Misused(CostModelError):
     """Arguments that can't be understood."""
-
-
-BRIEF = {"micro_batch": "mbs", "global_batch": "gbs", **{one.field: one.short.lower() for one in DIMENSIONS}}
-"""Short names of options that people know from frameworks, beside those of the parallel dimensions."""
 
 
 def spelled(name: str) -> tuple[str, ...]:
@@ -43,7 +40,11 @@ def spelled(name: str) -> tuple[str, ...]:
     >>> spelled("tensor_parallel"), spelled("dtype")
     (('--tensor-parallel', '--tp'), ('--dtype',))
     """
-    return (f"--{name.replace('_', '-')}", *([f"--{BRIEF[name]}"] if name in BRIEF else []))
+    from costmodel.description.fields import table
+    from costmodel.description.plan import Plan
+
+    short = table(Plan)[name].short
+    return (f"--{name.replace('_', '-')}", *([f"--{short}"] if short else []))
 
 
 OLD = ("--out",)
@@ -238,40 +239,54 @@ def _order(text: str) -> tuple[str, ...]:
     return tuple(text.split("-"))
 
 
-_READERS: dict[str, tuple[Callable[[str], object], str]] = {
-    "int": (whole, "N"),
-    "bool": (yes, "yes|no"),
-    "float": (number, "X"),
-    "str": (_word, "NAME"),
-    "str | int": (_word_or_whole, "NAME|N"),
-    "Sequence[str]": (_order, "A-B-C-D"),
-}
-"""By the annotation of a field of `Plan`: how an argument is read, and how it is shown in the help."""
-
-
 @functools.cache
-def plan_fields() -> dict[str, tuple[Callable[[str], object], str, str, str | None]]:
-    """Every dimension of a plan: reader, placeholder, help and default, from the fields and the docstring of `Plan`."""
-    import dataclasses
-
-    from costmodel.description import plan
+def plan_fields() -> dict[str, Field]:
+    """Every dimension of a plan: the rows of `Plan`, but for the sizes that a question always says."""
+    from costmodel.description.fields import table
     from costmodel.description.plan import Plan
 
-    words: dict[str, str] = {}
-    names: list[str] = []
-    for line in (Plan.__doc__ or "").partition("----------")[2].partition("Raises")[0].splitlines():
-        left, colon, right = line.strip().partition(" : ")
-        names = left.split(", ") if colon else names
-        words |= {name: f"{words.get(name, '')} {right or left}".strip() for name in names}
-    words = {name: re.sub(r"`([A-Z]+)`", lambda match: ", ".join(getattr(plan, match[1])), text) for name, text in words.items()}
-    fields = {}
-    for field in dataclasses.fields(Plan):
-        if field.name not in ("global_batch", "seq_len"):
-            kind = str(field.type).removesuffix(" | None")
-            reader, shown = (nbytes, "SIZE") if kind == "float" and field.name.endswith("_bytes") else _READERS[kind]
-            default = None if field.default is None else str(field.default)
-            fields[field.name] = (reader, shown, words.get(field.name, "").replace("`", "").replace("%", "%%"), default)
-    return fields
+    return {name: row for name, row in table(Plan).items() if row.default is not dataclasses.MISSING}
+
+
+def reader(row: Field) -> tuple[Callable[[str], Any], str]:
+    """How an argument of a field is read, and how it is shown in the help.
+
+    Parameters
+    ----------
+    row : of the field
+    """
+    from costmodel.description.fields import Flag, Real
+
+    kind = row.kind
+    if isinstance(kind, Flag):
+        return yes, "yes|no"
+    if kind.several:
+        return _order, "A-B-C-D"
+    if isinstance(kind, Real):
+        return (nbytes, "SIZE") if row.unit == "bytes" else (number, "X")
+    if kind.choices and kind.whole:
+        return _word_or_whole, "NAME|N"
+    return (whole, "N") if kind.whole else (_word, "NAME")
+
+
+def meaning(row: Field) -> str:
+    """What a field means, as the help says it.
+
+    Parameters
+    ----------
+    row : of the field
+    """
+    return row.help.replace("`", "").replace("%", "%%")
+
+
+def unasked(row: Field) -> str:
+    """What a field is that isn't given, in words.
+
+    Parameters
+    ----------
+    row : of the field
+    """
+    return row.unset or ("the framework's" if row.default is None else str(row.default))
 
 
 def many(reader: Callable[[str], object]) -> Callable[[str], list[object]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused
+from costmodel.cli.arguments import Commands, Misused, plan_fields, yes
 from costmodel.cli.output import print_text
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 SHELLS = ("bash", "zsh")
 CHOICES: dict[str, Kind] = {"model": "model", "cluster": "cluster", "device": "device"}
 """Arguments that take a name of the catalogue, and of which kind."""
+FEW = 8
+"""Whole numbers below which each is offered."""
 
 
 def add(commands: Commands) -> None:
@@ -56,17 +58,15 @@ def _offer(parser: argparse.ArgumentParser) -> None:
 
 def _offered(action: argparse.Action) -> Iterable[str]:
     from costmodel.catalogue import loader, software
-    from costmodel.cli.arguments import yes
-    from costmodel.description import adapters, recomputation
-    from costmodel.description.device import DTYPES
-    from costmodel.description.plan import OPTIMIZERS, SCHEDULES
+    from costmodel.description.fields import Flag
 
     if action.dest in CHOICES:
         return loader.names(CHOICES[action.dest])
-    if action.type is yes:
-        return ("yes", "no")
-    tables: dict[str, Iterable[str]] = {
-        "framework": software.framework_names(), "dtype": DTYPES, "optimizer": OPTIMIZERS, "adapter": adapters.KINDS,
-        "schedule": SCHEDULES, "recompute": (*recomputation.WHOLE, *recomputation.MODULES), "zero_stage": "0123",
-    }  # fmt: skip
-    return tables.get(action.dest, ())
+    if action.dest == "framework":
+        return software.framework_names()
+    row = plan_fields().get(action.dest)
+    if row is not None and (offered := row.kind.choices):
+        return ("yes", "no") if offered == Flag.choices else map(str, offered)
+    if row is not None and row.kind.bounds and row.kind.bounds[1] < FEW:
+        return map(str, range(int(row.kind.bounds[0]), int(row.kind.bounds[1]) + 1))
+    return ("yes", "no") if action.type is yes else ()

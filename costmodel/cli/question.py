@@ -11,13 +11,15 @@ from costmodel.cli.arguments import (
     Parser,
     chosen,
     many,
+    meaning,
     number,
     plan_fields,
     read_cluster,
+    reader,
     spelled,
+    unasked,
     whole,
 )
-from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER
 from costmodel.text.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -39,43 +41,6 @@ PLAYED = USAGE.replace("MODEL", "(MODEL | FILE ...)").replace("--global-batch N 
 """The same of a command that takes a launch file too."""
 LAUNCHING = (".sh", ".bash", ".slurm", ".sbatch", ".args", ".yaml", ".yml")
 """How names of launch files end that no model's file has."""
-SOFTWARE = (
-    "attention", "gradient_bytes", "fused_cross_entropy", "fused_norms", "cuda_graphs", "graph_modules", "fused_experts",
-    "overlap_gradients", "overlap_parameters", "overlap_tensor", "overlap_pipeline", "overlap_experts", "dispatcher",
-    "context_communication", "bucket_bytes", "prefetch_bytes",
-)  # fmt: skip
-"""Dimensions of a plan that a framework decides unless it is told."""
-RARE = (
-    *SOFTWARE, *(one.field for one in DIMENSIONS if one.rare), "schedule", "shard_group", "rank_order", "synchronisation",
-    "servers", "local_steps", "compression", "compression_density", "compression_rank", "sequence_parallel", "lora_rank",
-    "lora_targets", "optimizer_offload", "activation_offload",
-)  # fmt: skip
-"""Dimensions that ``--help-all`` alone shows."""
-GIVEN_BY = {
-    "dtype": "bf16, or fp16 on a GPU without it",
-    "schedule": "1f1b, or interleaved with virtual stages", "data_parallel": "what the other degrees leave of the GPUs",
-    "lora_rank": "16", "lora_targets": "all", "graph_modules": "all",
-    "shard_group": "all of them", "compression_density": "0.001", "compression_rank": "1", "rank_order": "-".join(RANK_ORDER),
-}  # fmt: skip
-"""What a dimension is that isn't given, where neither its default nor the framework's says so."""
-SHORT = {
-    "tensor_parallel": "GPUs that share each layer", "context_parallel": "GPUs that share each sequence",
-    "pipeline_parallel": "stages of a pipeline", "expert_parallel": "ranks that share the experts",
-    "virtual_stages": "model chunks on a pipeline rank", "data_parallel": "replicas",
-    "recompute": "none, full, selective, every k-th layer (a number), or modules", "dtype": "of the GEMMs, such as bf16 or fp8",
-    "adapter": "none, lora, qlora or gptq-lora", "optimizer": "such as adam, adam-8bit, sgd, muon",
-    "zero_stage": "0 to 3: what of the state is sharded",
-}  # fmt: skip
-"""What ``--help`` says of a dimension, where ``--help-all`` says more."""
-TRIED = {
-    **{one.field: one.tried for one in DIMENSIONS}, "micro_batch": "1, 2, 4, 8, 16", "recompute": "none and full, selective "
-    "where attention is not flash, light modules where the framework has them", "zero_stage": "every one that the framework has",
-    "shard_group": "all of them, and those inside a node", "rank_order": "every one that the framework has",
-    "dispatcher": "of a model of experts every one that the framework has",
-    "overlap_experts": "of a model of experts no and, where the framework has it, yes",
-}  # fmt: skip
-"""What a search tries of a dimension that isn't given."""
-
 
 def add_question(parser: Parser, several: bool, fixed: bool = True, launches: bool = False) -> None:
     """Arguments of a question about plans.
@@ -104,19 +69,17 @@ def add_question(parser: Parser, several: bool, fixed: bool = True, launches: bo
     software = parser.add_argument_group("framework")
     software.add_argument("--framework", default="megatron-core", metavar="F",
                           help="software: name in the catalogue, or a TOML file (default: megatron-core)")  # fmt: skip
-    for name, (reader, shown, text, default) in plan_fields().items():
-        group = software if name in SOFTWARE else plan
-        known = GIVEN_BY.get(name) or ("the framework's" if default is None else default)
-        help_ = f"{text} (tries: {TRIED[name]})" if several and name in TRIED else f"{text} (default: {known})"
-        option = spelled(name)
+    for name, row in plan_fields().items():
+        read, shown = reader(row)
+        tail = f"tries: {row.tried}" if several and row.tried else f"default: {unasked(row)}"
+        group, help_ = software if row.software else plan, f"{meaning(row)} ({tail})"
         if several:
-            added = group.add_argument(*option, type=many(reader), action="extend", metavar=shown, help=help_)
+            added = group.add_argument(*spelled(name), type=many(read), action="extend", metavar=shown, help=help_)
         else:
-            added = group.add_argument(*option, type=reader, metavar=shown, help=help_)
-        if name in SHORT:
-            tail = f"tries: {TRIED[name]}" if several and name in TRIED else f"default: {known}"
-            parser.briefly(added, f"{SHORT[name]} ({tail})")
-        if name in RARE:
+            added = group.add_argument(*spelled(name), type=read, metavar=shown, help=help_)
+        if row.brief:
+            parser.briefly(added, f"{row.brief} ({tail})")
+        if row.rare:
             parser.rarely(added)
     parser.rarely(plan.add_argument(
         "--fit-probability", type=number, default=0.9, metavar="P",

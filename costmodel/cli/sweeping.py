@@ -7,10 +7,20 @@ import sys
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, chosen, many, number, plan_fields, spelled, whole
+from costmodel.cli.arguments import (
+    Commands,
+    Misused,
+    chosen,
+    many,
+    meaning,
+    number,
+    plan_fields,
+    reader,
+    spelled,
+    whole,
+)
 from costmodel.cli.files import add_file
 from costmodel.cli.output import print_json, print_page, written
-from costmodel.cli.question import RARE, SHORT
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -50,10 +60,11 @@ def add(commands: Commands) -> None:
     add_file(sweeping, "Parquet file to write")
     sweeping.add_argument("--json", action="store_true", help="counts as JSON")
     group = sweeping.add_argument_group("what to try, one value or several (1,2,4)")
-    for name, (reader, shown, text, _) in plan_fields().items():
-        added = group.add_argument(*spelled(name), type=many(reader), action="extend", metavar=shown, help=text)
-        sweeping.briefly(added, SHORT.get(name, text))
-        if name in RARE:
+    for name, row in plan_fields().items():
+        read, shown = reader(row)
+        added = group.add_argument(*spelled(name), type=many(read), action="extend", metavar=shown, help=meaning(row))
+        sweeping.briefly(added, row.brief or meaning(row))
+        if row.rare:
             sweeping.rarely(added)
     sweeping.set_defaults(run=_sweep)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, WRITTEN
+from costmodel.description.dimensions import DIMENSIONS, WRITTEN
+from costmodel.description.fields import Field, table
 from costmodel.description.framework import OF_EXPERTS
-
-if TYPE_CHECKING:
-    from costmodel.description.plan import Plan
+from costmodel.description.plan import Plan
 
 PARTS = {
     "tensor_exchange": "tensor communication", "context_exchange": "context communication",
@@ -110,13 +110,6 @@ def part_name(part: str) -> str:
     return PARTS.get(part, part.replace("_", " "))
 
 
-FIELDS = {
-    "micro_batch": "micro-batch", "zero_stage": "ZeRO stage", "seq_len": "sequence length", "lora_rank": "LoRA rank",
-    "cuda_graphs": "CUDA graphs",
-}  # fmt: skip
-"""Fields of a plan that are called otherwise than they are written."""
-
-
 def field_name(field: str) -> str:
     """A field of a plan in words.
 
@@ -129,16 +122,19 @@ def field_name(field: str) -> str:
     >>> field_name("zero_stage"), field_name("data_parallel")
     ('ZeRO stage', 'data parallel')
     """
-    return FIELDS.get(field, field.replace("_", " "))
+    row = table(Plan).get(field)
+    return row.words if row else field.replace("_", " ")
 
 
-SAID: tuple[tuple[str, tuple[object, ...], str], ...] = (
-    ("micro_batch", (1,), "micro-batch {}"), ("recompute", ("none",), "recompute {}"), ("zero_stage", (None, 1), "ZeRO {}"),
-    ("schedule", ("1f1b", "interleaved"), "{}"), ("dtype", (None, "bf16"), "{}"), ("shard_group", (None,), "shard group {}"),
-    ("dispatcher", (None, "all-to-all"), "{} dispatch"), ("overlap_experts", (None, False), "experts overlapped"),
-    ("rank_order", (RANK_ORDER,), "ranks {}"),
-)  # fmt: skip
-"""What is said of a plan beside its degrees: a field, its values of which nothing is said, and the words for others."""
+FIRST = ("micro_batch", "recompute", "zero_stage", "schedule", "dtype", "shard_group", "dispatcher")
+"""Fields of which is spoken first."""
+
+
+@functools.cache
+def spoken_of() -> tuple[Field, ...]:
+    """Rows of the fields of which something is said beside a plan's degrees, in the order in which it is."""
+    rows = {name: row for name, row in table(Plan).items() if row.said}
+    return tuple({name: rows[name] for name in (*FIRST, *rows)}.values())
 
 
 def degrees(plan: Plan) -> str:
@@ -263,10 +259,10 @@ def dispatched(plan: Plan) -> list[str]:
 
 def _said(plan: Plan, fields: Sequence[str] = ()) -> list[str]:
     words = []
-    for field, commonest, text in SAID:
-        if field in OF_EXPERTS and plan.expert_parallel == 1:
+    for row in spoken_of():
+        if row.name in OF_EXPERTS and plan.expert_parallel == 1:
             continue
-        value = getattr(plan, field)
-        if (not fields or field in fields) and (tuple(value) if isinstance(value, list) else value) not in commonest:
-            words.append(text.format(ordered(plan) if field == "rank_order" else value))
+        value = getattr(plan, row.name)
+        if (not fields or row.name in fields) and (tuple(value) if isinstance(value, list) else value) not in row.usual:
+            words.append(row.said.format(ordered(plan) if row.name == "rank_order" else value))
     return words

@@ -6,14 +6,17 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
 
 from costmodel.arithmetic import ops
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.description import bucket_rules, graphs, recomputation
-from costmodel.description.adapters import KINDS, PACKED, choice_of, targets_of
+from costmodel.description import adapters, bucket_rules, fields, graphs, recomputation
+from costmodel.description.adapters import KINDS as ADAPTERS
+from costmodel.description.adapters import PACKED, choice_of
 from costmodel.description.device import DTYPES, Device
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER
+from costmodel.description.fields import Choice, Field, Flag, Order, Owner, Real, Spelled, Whole, row
 from costmodel.description.framework import ATTENTION_KINDS, CONTEXT_COMMUNICATIONS, DISPATCHERS, Framework
 from costmodel.formulas import legality
 from costmodel.formulas.network import communication, compression
@@ -33,7 +36,6 @@ from costmodel.formulas.quantities import (
 )
 from costmodel.formulas.transformer import precision
 from costmodel.formulas.transformer.update import NEWTON_SCHULZ_STEPS
-from costmodel.text.checks import choice, flag, listing, plain_fields, positive_int, real, whole
 from costmodel.text.errors import IllegalPlan, InvalidValue
 from costmodel.text.results import brief
 
@@ -63,8 +65,6 @@ COMPRESSIONS = {
     "none": compression.NONE, "fp16": compression.NARROW, "bf16": compression.NARROW, "int8": compression.QUANTISED,
     "top-k": compression.TOP_K, "power-sgd": compression.POWER_SGD,
 }  # fmt: skip
-COMPRESSION_PARAMETERS = {"compression_density": "top-k", "compression_rank": "power-sgd"}
-"""Fields of a plan that one way to compress alone uses."""
 DENSITY = 0.001
 """Of deep gradient compression after its warm-up [lin2018]_."""
 RANK = 1
@@ -78,6 +78,22 @@ LEADING = tuple(one.field for one in DIMENSIONS if one.splits_gpus and one.field
 """Degrees that with `FOLLOWING` multiply to the GPUs."""
 UNDIVIDED = " x ".join(f"{name}={{{name}}}" for name in LEADING) + " does not divide the cluster's {gpus} GPUs"
 """How degrees are refused that leave no whole number."""
+WITH_ADAPTERS = Owner("adapter", ADAPTERS[1:])
+
+
+def degree(name: str, **words: Any) -> Mapping[str, Field]:
+    """The row of a parallel degree, with what its dimension says of it.
+
+    Parameters
+    ----------
+    name : of the field
+    words : other fields of `costmodel.description.fields.Field`
+    """
+    one = next(one for one in DIMENSIONS if one.field == name)
+    return row(
+        Whole(1, MOST), unit="ranks", role="degree", short=one.short.lower(), tried=one.tried, rare=one.rare, column=True,
+        launched=True, **words,
+    )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -158,144 +174,128 @@ class Plan:
         naming the field, its value and what was expected
     """
 
-    global_batch: int
-    seq_len: int
-    tensor_parallel: int = 1
-    context_parallel: int = 1
-    expert_parallel: int = 1
-    expert_tensor_parallel: int = 1
-    pipeline_parallel: int = 1
-    virtual_stages: int = 1
-    data_parallel: int | None = None
-    micro_batch: int = 1
-    schedule: str | None = None
-    sequence_parallel: bool | None = None
-    zero_stage: int | None = None
-    shard_group: int | None = None
-    recompute: str | int = "none"
-    dtype: str | None = None
-    gradient_bytes: int | None = None
-    optimizer: str | None = None
-    adapter: str = "none"
-    lora_rank: int | None = None
-    lora_targets: Sequence[str] | None = None
-    attention: str | None = None
-    fused_cross_entropy: bool | None = None
-    fused_norms: bool | None = None
-    cuda_graphs: bool = False
-    graph_modules: str | None = None
-    fused_experts: bool = False
-    overlap_gradients: bool | None = None
-    overlap_parameters: bool | None = None
-    overlap_tensor: bool | None = None
-    overlap_pipeline: bool | None = None
-    overlap_experts: bool | None = None
-    dispatcher: str | None = None
-    context_communication: str | None = None
-    rank_order: Sequence[str] = RANK_ORDER
-    synchronisation: str = "all-reduce"
-    servers: int = 0
-    local_steps: int = 1
-    compression: str = "none"
-    compression_density: float | None = None
-    compression_rank: int | None = None
-    bucket_bytes: float | None = None
-    prefetch_bytes: float | None = None
-    optimizer_offload: float = 0.0
-    activation_offload: float = 0.0
+    global_batch: int = field(metadata=row(Whole(1, MOST), unit="sequences", role="size", short="gbs", launched=True))
+    seq_len: int = field(metadata=row(Whole(1, 10**8), unit="tokens", role="size", called="sequence length", launched=True))
+    tensor_parallel: int = field(default=1, metadata=degree("tensor_parallel", link="tp", brief="GPUs that share each layer"))
+    context_parallel: int = field(default=1, metadata=degree(
+        "context_parallel", link="cp", brief="GPUs that share each sequence"))  # fmt: skip
+    expert_parallel: int = field(default=1, metadata=degree("expert_parallel", link="ep", brief="ranks that share the experts"))
+    expert_tensor_parallel: int = field(default=1, metadata=degree("expert_tensor_parallel"))
+    pipeline_parallel: int = field(default=1, metadata=degree("pipeline_parallel", link="pp", brief="stages of a pipeline"))
+    virtual_stages: int = field(default=1, metadata=degree("virtual_stages", brief="model chunks on a pipeline rank"))
+    data_parallel: int | None = field(default=None, metadata=degree(
+        "data_parallel", link="dp", brief="replicas", unset="what the other degrees leave of the GPUs"))  # fmt: skip
+    micro_batch: int = field(default=1, metadata=row(
+        Whole(1, MOST), link="mb", unit="sequences", role="size", short="mbs", tried="1, 2, 4, 8, 16", column=True,
+        called="micro-batch", usual=(1,), said="micro-batch {}", launched=True))  # fmt: skip
+    schedule: str | None = field(default=None, metadata=row(
+        Choice(SCHEDULES), unset="1f1b, or interleaved with virtual stages", rare=True, column=True,
+        usual=("1f1b", "interleaved"), said="{}", launched=True))  # fmt: skip
+    sequence_parallel: bool | None = field(default=None, metadata=row(
+        Flag(), rare=True, column=True, idle="tensor_parallel", inert="there are no tensor ranks to split over", leaner=(True,),
+        faster=(True,), launched=True))  # fmt: skip
+    zero_stage: int | None = field(default=None, metadata=row(
+        Whole(0, 3), link="zero", brief="0 to 3: what of the state is sharded", tried="every one that the framework has",
+        column=True, called="ZeRO stage", usual=(None, 1), said="ZeRO {}", inert="there are no ranks to shard over",
+        faster=(1, 2, 3), launched=True))  # fmt: skip
+    shard_group: int | None = field(default=None, metadata=row(
+        Whole(1, MOST), unit="ranks", unset="all of them", tried="all of them, and those inside a node", rare=True, column=True,
+        usual=(None,), said="shard group {}", inert="all ranks that could share a copy do"))  # fmt: skip
+    recompute: str | int = field(default="none", metadata=row(
+        Spelled(recomputation.recomputation, (*recomputation.WHOLE, *recomputation.MODULES), recomputation.EVERY),
+        link="recompute", brief="none, full, selective, every k-th layer (a number), or modules", column=True,
+        tried="none and full, selective where attention is not flash, light modules where the framework has them",
+        usual=("none",), said="recompute {}", leaner=("selective", 4, 2, "full"), faster=("none", "selective"), launched=True,
+        inert="the layers of this model keep nothing that it would make again (a flash kernel keeps no scores)"))  # fmt: skip
+    dtype: str | None = field(default=None, metadata=row(
+        Choice(DTYPES), link="dtype", brief="of the GEMMs, such as bf16 or fp8", unset="bf16, or fp16 on a GPU without it",
+        usual=(None, "bf16"), said="{}", launched=True))  # fmt: skip
+    gradient_bytes: int | None = field(default=None, metadata=row(Choice((2, 4)), unit="bytes", rare=True, software=True))
+    optimizer: str | None = field(default=None, metadata=row(
+        Choice(OPTIMIZERS), link="optimizer", brief="such as adam, adam-8bit, sgd, muon",
+        leaner=("adam-8bit", "adam-bf16-moments"), launched=True))  # fmt: skip
+    adapter: str = field(default="none", metadata=row(Choice(ADAPTERS), link="adapter", brief="none, lora, qlora or gptq-lora"))
+    lora_rank: int | None = field(default=None, metadata=row(
+        Whole(1, 65_536), unset=str(adapters.RANK), rare=True, called="LoRA rank", owner=WITH_ADAPTERS))  # fmt: skip
+    lora_targets: Sequence[str] | None = field(default=None, metadata=row(
+        Spelled(adapters.targets_of, (*adapters.GROUPS, *adapters.TARGETS), several=True), unset="all", rare=True,
+        owner=WITH_ADAPTERS))  # fmt: skip
+    attention: str | None = field(default=None, metadata=row(
+        Choice(ATTENTION_KINDS), rare=True, software=True, leaner=("flash",), faster=("flash",), launched=True))  # fmt: skip
+    fused_cross_entropy: bool | None = field(default=None, metadata=row(
+        Flag(), rare=True, software=True, inert="the framework's loss is this one", leaner=(True,), faster=(True,)))  # fmt: skip
+    fused_norms: bool | None = field(default=None, metadata=row(Flag(), rare=True, software=True))
+    cuda_graphs: bool = field(default=False, metadata=row(Flag(), rare=True, software=True, called="CUDA graphs"))
+    graph_modules: str | None = field(default=None, metadata=row(
+        Spelled(graphs.captured, ("all", *graphs.MODULES)), unset="all", rare=True, software=True,
+        owner=Owner("cuda_graphs", (True,)),
+        inert="this model has none of them, or its host is faster than its device"))  # fmt: skip
+    fused_experts: bool = field(default=False, metadata=row(Flag(), rare=True, software=True, owner=Owner("dtype", ("mxfp8",))))
+    overlap_gradients: bool | None = field(default=None, metadata=row(
+        Flag(), rare=True, software=True, inert="no gradients are exchanged while a pass runs", faster=(True,)))  # fmt: skip
+    overlap_parameters: bool | None = field(default=None, metadata=row(
+        Flag(), rare=True, software=True, inert="no weights are gathered while a pass runs", faster=(True,)))  # fmt: skip
+    overlap_tensor: bool | None = field(default=None, metadata=row(
+        Flag(), rare=True, software=True, idle="tensor_parallel", faster=(True,),
+        inert="tensor ranks exchange nothing that products could hide"))  # fmt: skip
+    overlap_pipeline: bool | None = field(default=None, metadata=row(
+        Flag(), rare=True, software=True, idle="pipeline_parallel", faster=(True,), inert="there is no pipeline"))  # fmt: skip
+    overlap_experts: bool | None = field(default=None, metadata=row(
+        Flag(), rare=True, software=True, usual=(None, False), said="experts overlapped",
+        tried="of a model of experts no and, where the framework has it, yes"))  # fmt: skip
+    dispatcher: str | None = field(default=None, metadata=row(
+        Choice(DISPATCHERS), rare=True, software=True, usual=(None, "all-to-all"), said="{} dispatch",
+        tried="of a model of experts every one that the framework has"))  # fmt: skip
+    context_communication: str | None = field(default=None, metadata=row(
+        Choice(CONTEXT_COMMUNICATIONS), rare=True, software=True, idle="context_parallel",
+        inert="there are no context ranks to exchange anything"))  # fmt: skip
+    rank_order: Sequence[str] = field(default=RANK_ORDER, metadata=row(
+        Order(RANK_ORDER), unset="-".join(RANK_ORDER), tried="every one that the framework has", rare=True, usual=(RANK_ORDER,),
+        said="ranks {}", inert="groups lie on the same links in either order"))  # fmt: skip
+    synchronisation: str = field(default="all-reduce", metadata=row(Choice(SYNCHRONISATIONS), rare=True))
+    servers: int = field(default=0, metadata=row(
+        Whole(0, 100_000), rare=True, owner=Owner("synchronisation", ("parameter-server", "byteps"))))  # fmt: skip
+    local_steps: int = field(default=1, metadata=row(
+        Whole(1, 1_000_000), rare=True, owner=Owner("synchronisation", ("local-sgd",))))  # fmt: skip
+    compression: str = field(default="none", metadata=row(Choice(COMPRESSIONS), rare=True))
+    compression_density: float | None = field(default=None, metadata=row(
+        Real(1e-9, 1.0), role="share", unset=f"{DENSITY:g}", rare=True, owner=Owner("compression", ("top-k",))))  # fmt: skip
+    compression_rank: int | None = field(default=None, metadata=row(
+        Whole(1, 1_000_000), unset=str(RANK), rare=True, owner=Owner("compression", ("power-sgd",))))  # fmt: skip
+    bucket_bytes: float | None = field(default=None, metadata=row(Real(1.0, 1e15), unit="bytes", rare=True, software=True))
+    prefetch_bytes: float | None = field(default=None, metadata=row(Real(1.0, 1e15), unit="bytes", rare=True, software=True))
+    optimizer_offload: float = field(default=0.0, metadata=row(
+        Real(0.0, 1.0), link="oo", role="share", rare=True, leaner=(1.0,), faster=(0.0,)))  # fmt: skip
+    activation_offload: float = field(default=0.0, metadata=row(
+        Real(0.0, 1.0), link="ao", role="share", rare=True, leaner=(1.0,), faster=(0.0,)))  # fmt: skip
 
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        plain_fields(self)
-        for field in ("global_batch", "micro_batch", *(dimension.field for dimension in DIMENSIONS)):
-            if field != FOLLOWING or getattr(self, field) is not None:
-                positive_int(field, getattr(self, field), MOST)
-        positive_int("seq_len", self.seq_len, 10**8)
+        fields.check(self)
         if self.schedule is None:
             object.__setattr__(self, "schedule", "interleaved" if self.virtual_stages > 1 else "1f1b")
-        choice("schedule", self.schedule, tuple(SCHEDULES))
-        for field in ("sequence_parallel", "fused_cross_entropy", "fused_norms", "overlap_gradients", "overlap_parameters",
-                      "overlap_tensor", "overlap_pipeline", "overlap_experts"):  # fmt: skip
-            if getattr(self, field) is not None:
-                flag(field, getattr(self, field))
-        flag("cuda_graphs", self.cuda_graphs)
         if self.graph_modules == "all":
             object.__setattr__(self, "graph_modules", None)
-        if self.graph_modules is not None:
-            object.__setattr__(self, "graph_modules", graphs.captured(self.graph_modules))
-            if not self.cuda_graphs:
-                raise InvalidValue("graph_modules", self.graph_modules, "None, or cuda_graphs=True with it")
-        flag("fused_experts", self.fused_experts)
-        if self.zero_stage is not None:
-            whole("zero_stage", self.zero_stage, 3)
-        if self.shard_group is not None:
-            positive_int("shard_group", self.shard_group, MOST)
-        object.__setattr__(self, "recompute", recomputation.recomputation(self.recompute))
-        if self.dtype is not None:
-            choice("dtype", self.dtype, DTYPES)
-        if self.fused_experts and self.dtype != "mxfp8":
-            raise InvalidValue("fused_experts", True, f"False with dtype={self.dtype!r}: their kernels multiply in mxfp8")
-        self._check_adapter()
-        if self.gradient_bytes is not None:
-            choice("gradient_bytes", self.gradient_bytes, (2, 4))
-        if self.optimizer is not None:
-            choice("optimizer", self.optimizer, tuple(OPTIMIZERS))
-        if self.attention is not None:
-            choice("attention", self.attention, ATTENTION_KINDS)
-        if self.dispatcher is not None:
-            choice("dispatcher", self.dispatcher, DISPATCHERS)
-        if self.context_communication is not None:
-            choice("context_communication", self.context_communication, CONTEXT_COMMUNICATIONS)
-        choice("synchronisation", self.synchronisation, tuple(SYNCHRONISATIONS))
-        whole("servers", self.servers, 100_000)
-        positive_int("local_steps", self.local_steps, 1_000_000)
-        if self.servers and self.synchronisation not in ("parameter-server", "byteps"):
-            raise InvalidValue("servers", self.servers, f"0 with synchronisation={self.synchronisation!r}, which has none")
-        if self.local_steps > 1 and self.synchronisation != "local-sgd":
-            raise InvalidValue("local_steps", self.local_steps, f"1 with synchronisation={self.synchronisation!r}")
+        fields.check_owners(self)
+        self._check_synchronisation()
+        if self.compression != "none":
+            self._check_compression()
+
+    def _check_synchronisation(self) -> None:
         if self.synchronisation == "parameter-server" and self.optimizer_offload:
             raise InvalidValue("optimizer_offload", self.optimizer_offload, "0 with servers that hold the optimizer's state")
         if self.synchronisation != "all-reduce" and self.zero_stage:
             raise InvalidValue("zero_stage", self.zero_stage, f"0 with synchronisation={self.synchronisation!r}: every rank "
                                "has a whole copy to synchronise")  # fmt: skip
-        self._check_compression()
-        for field in ("bucket_bytes", "prefetch_bytes"):
-            if getattr(self, field) is not None:
-                real(field, getattr(self, field), 1.0, 1e15)
-        object.__setattr__(self, "rank_order", listing("rank_order", self.rank_order))
-        if sorted(map(str, self.rank_order)) != sorted(RANK_ORDER):
-            raise InvalidValue("rank_order", self.rank_order, "an order of " + ", ".join(RANK_ORDER))
-        for field in ("optimizer_offload", "activation_offload"):
-            real(field, getattr(self, field), 0.0, 1.0)
-
-    def _check_adapter(self) -> None:
-        choice("adapter", self.adapter, KINDS)
-        for field in ("lora_rank", "lora_targets"):
-            if getattr(self, field) is not None and self.adapter == "none":
-                raise InvalidValue(field, getattr(self, field), "None with adapter='none': the others have it")
-        if self.lora_rank is not None:
-            positive_int("lora_rank", self.lora_rank, 65_536)
-        if self.lora_targets is not None:
-            object.__setattr__(self, "lora_targets", targets_of(self.lora_targets))
 
     def _check_compression(self) -> None:
-        how = f"compression={self.compression!r}"
-        choice("compression", self.compression, tuple(COMPRESSIONS))
-        for field, owner in COMPRESSION_PARAMETERS.items():
-            if getattr(self, field) is not None and self.compression != owner:
-                raise InvalidValue(field, getattr(self, field), f"None with {how}: {owner!r} alone has it")
-        if self.compression_density is not None:
-            real("compression_density", self.compression_density, 1e-9, 1.0)
-        if self.compression_rank is not None:
-            positive_int("compression_rank", self.compression_rank, 1_000_000)
-        if self.compression == "none":
-            return
         if self.synchronisation != "all-reduce":
             raise InvalidValue("compression", self.compression, f"'none' with synchronisation={self.synchronisation!r}: an "
                                "all-reduce alone is modelled with compressed gradients")  # fmt: skip
         if (self.zero_stage or 0) > 1:
-            raise InvalidValue("zero_stage", self.zero_stage, f"0 or 1 with {how}, which needs every rank's whole gradients")
+            raise InvalidValue("zero_stage", self.zero_stage, f"0 or 1 with compression={self.compression!r}, which needs every "
+                               "rank's whole gradients")  # fmt: skip
         if self.compression == "power-sgd" and self.adapter != "none":
             raise InvalidValue("compression", self.compression, f"any other with adapter={self.adapter!r}, of low rank already")
 

@@ -13,6 +13,8 @@ MODULES = {
     "expert-activation": "recompute_expert_activation", "operators": "recompute_operators",
 }  # fmt: skip
 """Modules that can be recomputed alone, and the number of a plan that says so."""
+EVERY = (1, 10_000)
+"""Least and most of a k for which every k-th layer is recomputed."""
 FIELDS = (*MODULES.values(), "recompute_layers")
 """Numbers of a plan that say what is recomputed."""
 
@@ -57,7 +59,7 @@ def recomputation(recompute: object) -> str | int:
     'norms+mlp'
     """
     if not isinstance(recompute, str):
-        return positive_int("recompute", recompute, 10_000)
+        return positive_int("recompute", recompute, EVERY[1])
     named = recompute.split("+")
     if len(named) == 1 and recompute not in MODULES:
         return choice("recompute", recompute, (*WHOLE, *MODULES))
@@ -87,4 +89,4 @@ def numbers(recompute: str | int, layers: int) -> dict[str, float]:
     return {field: float(name in modules) for name, field in MODULES.items()} | {"recompute_layers": share}
 
 
-__all__ = ["FIELDS", "MODULES", "WHOLE", "modules_of", "numbers", "recomputation"]
+__all__ = ["EVERY", "FIELDS", "MODULES", "WHOLE", "modules_of", "numbers", "recomputation"]

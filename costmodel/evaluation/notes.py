@@ -5,26 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from costmodel.description.fields import table
 from costmodel.description.plan import Plan
 from costmodel.evaluation.engine import evaluate_one
 from costmodel.evaluation.estimation import Estimate
 from costmodel.text.errors import CostModelError
 
-WHY = {
-    "sequence_parallel": "there are no tensor ranks to split over",
-    "overlap_tensor": "tensor ranks exchange nothing that products could hide",
-    "overlap_pipeline": "there is no pipeline",
-    "overlap_gradients": "no gradients are exchanged while a pass runs",
-    "overlap_parameters": "no weights are gathered while a pass runs",
-    "recompute": "the layers of this model keep nothing that it would make again (a flash kernel keeps no scores)",
-    "zero_stage": "there are no ranks to shard over",
-    "shard_group": "all ranks that could share a copy do",
-    "context_communication": "there are no context ranks to exchange anything",
-    "graph_modules": "this model has none of them, or its host is faster than its device",
-    "rank_order": "groups lie on the same links in either order",
-    "fused_cross_entropy": "the framework's loss is this one",
-}
-"""Why a choice may change nothing, in words."""
 DIVIDED = ("global_batch", "seq_len")
 WORTH_SAYING = 0.005
 """Share of a step by which own runs of similar plans change it."""
@@ -45,20 +31,20 @@ def inert_fields(answer: Estimate) -> tuple[str, ...]:
     ('sequence_parallel',)
     """
     found = []
-    for field in dataclasses.fields(Plan):
-        if field.name in DIVIDED or field.default is dataclasses.MISSING:
+    for name, row in table(Plan).items():
+        if name in DIVIDED:
             continue
         try:
-            usual = dataclasses.replace(answer.plan, **{field.name: field.default})
+            usual = dataclasses.replace(answer.plan, **{name: row.default})
             usual = usual.resolve(answer.framework, answer.cluster.device)
-            if getattr(usual, field.name) == getattr(answer.plan, field.name) or usual.gpus != answer.plan.gpus:
+            if getattr(usual, name) == getattr(answer.plan, name) or usual.gpus != answer.plan.gpus:
                 continue
             usual.check(answer.model, answer.cluster, answer.framework)
             alike = evaluate_one(answer.question, usual) == answer.step
         except CostModelError:  # the default can't run here, so that the choice does change something
             continue
         if alike:
-            found.append(field.name)
+            found.append(name)
     return tuple(found)
 
 
@@ -122,10 +108,11 @@ def notes(answer: Estimate) -> tuple[str, ...]:
             "what the constants fitted to them give"
         )
     found += unfilled_nodes(answer)
+    rows = table(Plan)
     for name in inert_fields(answer):
         value = getattr(plan, name)
         shown = "-".join(value) if isinstance(value, tuple) else value
-        why = f": {WHY[name]}" if name in WHY else ""
+        why = f": {rows[name].inert}" if rows[name].inert else ""
         found.append(f"{name}={shown} changes neither time nor memory of this plan{why}")
     return tuple(found)
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from costmodel.arithmetic.named_tuples import Row, changed
 from costmodel.catalogue.software import ask
-from costmodel.description.adapters import targets_of
 from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import DIMENSIONS
+from costmodel.description.fields import table
 from costmodel.description.framework import Framework
-from costmodel.description.plan import COMPRESSION_PARAMETERS, Plan
+from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation import engine as engines
@@ -40,25 +40,16 @@ from costmodel.evaluation.twins import WITH_TWINS, groups_of_twins, led_by
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import CODES
 from costmodel.formulas.quantities import Inputs, PlanNumbers
-from costmodel.text.checks import choice, flag, listing, positive_int
+from costmodel.text.checks import choice, flag, listing, plain, positive_int
 from costmodel.text.errors import InvalidValue
 
-SPLIT = (
-    *(dimension.field for dimension in DIMENSIONS), "micro_batch", "zero_stage", "shard_group", "recompute",
-    "sequence_parallel", "schedule",
-)  # fmt: skip
+ROWS = {name: row for name, row in table(Plan).items() if row.default is not dataclasses.MISSING}
+SPLIT = tuple(name for name, row in ROWS.items() if row.column)
 """Dimensions of a search that become columns."""
-CHOICES = (
-    "dtype", "adapter", "lora_rank", "lora_targets",
-    "attention", "optimizer", "gradient_bytes", "fused_cross_entropy", "fused_norms", "cuda_graphs",
-    "graph_modules", "fused_experts",
-    "overlap_gradients", "overlap_parameters", "overlap_tensor", "overlap_pipeline", "overlap_experts", "dispatcher",
-    "context_communication",
-    "optimizer_offload", "activation_offload",
-    "rank_order", "synchronisation", "servers", "local_steps", "compression", *COMPRESSION_PARAMETERS,
-    "bucket_bytes", "prefetch_bytes",
-)  # fmt: skip
+CHOICES = tuple(name for name, row in ROWS.items() if not row.column)
 """Dimensions that are the same for a whole batch of columns."""
+OWNED = {name: row.owner for name, row in ROWS.items() if row.owner is not None}
+"""Dimensions that belong to a choice."""
 LARGEST_SEARCH = 50_000_000
 BEYOND_HOST = 1e18
 """Added to the memory of plans that a node's host can't hold, so that they come after all others, in their own order [bytes]."""
@@ -245,49 +236,34 @@ def _given(dimensions: Mapping[str, object], template: Plan) -> dict[str, list[o
     for name in dimensions:
         if name not in known:
             raise InvalidValue("dimension", name, "one of " + ", ".join(known))
-    targets = dimensions.get("lora_targets")
-    if targets is not None:
-        named = targets if isinstance(targets, str) else listing("lora_targets", targets)
-        if named and isinstance(named[0], str):
-            dimensions = {**dimensions, "lora_targets": [targets_of(named)]}
-    order = dimensions.get("rank_order")
-    orders = () if order is None else listing("rank_order", order)
-    if orders and isinstance(orders[0], str):
-        dimensions = {**dimensions, "rank_order": [orders]}
+    for name, row in ROWS.items():
+        value = dimensions.get(name)
+        if row.kind.several and value is not None:
+            words = value if isinstance(value, str) else listing(name, value)
+            if words and isinstance(words[0], str):  # one value that lists words, not several
+                dimensions = {**dimensions, name: [row.kind.check(name, words)]}
     given = {name: _values(name, dimensions.get(name)) for name in known}
-    for name in ("data_parallel", "zero_stage", "schedule", "recompute", "sequence_parallel", "shard_group", "expert_parallel",
-                 "expert_tensor_parallel", "synchronisation", "compression"):  # fmt: skip
-        for value in given[name] or []:
-            _check_field(name, value)
-    for name, owner in (("servers", "parameter-server"), ("local_steps", "local-sgd")):
-        for value in given[name] or []:
-            changed(template, {"synchronisation": owner, name: value})
-    for name, owner in COMPRESSION_PARAMETERS.items():
-        kinds = given["compression"] or ["none"]
-        for value in given[name] or []:  # refused where no way to compress that is tried has it
-            changed(template, {"compression": owner if owner in kinds else kinds[0], name: value})
+    for name, row in ROWS.items():
+        if name not in OWNED:
+            for value in given[name] or []:
+                row.kind.check(name, plain(value))
+    for name, owner in OWNED.items():
+        tried = given[owner.field] or [ROWS[owner.field].default]
+        those = [value for value in tried if value in owner.values] or (tried if ROWS[name].default is None else owner.values)
+        for value in given[name] or []:  # refused where no choice that is tried has it
+            changed(template, {owner.field: those[0], name: value})
     return given
 
 
-@functools.lru_cache(4096, typed=True)
-def _check_field(name: str, value: object) -> None:
-    """Refuse what a field of a plan can't have; sweeps ask the same again and again."""
-    changed(Plan(global_batch=1, seq_len=1), {name: value})
-
-
 def _choices(given: dict[str, list[object] | None]) -> list[Row]:
-    """Combinations of what is the same for a whole batch of columns; what a way to compress doesn't use is left out."""
+    """Combinations of what is the same for a whole batch of columns; what a choice doesn't have is left out."""
     found = []
     for combination in itertools.product(*(given[name] or [None] for name in CHOICES)):
         chosen = {name: value for name, value in zip(CHOICES, combination, strict=True) if value is not None}
-        for name, owner in COMPRESSION_PARAMETERS.items():
-            if chosen.get("compression") != owner:
+        for name, owner in OWNED.items():
+            several = len(given[owner.field] or []) > 1
+            if ROWS[name].default is None and several and chosen.get(owner.field, ROWS[owner.field].default) not in owner.values:
                 chosen.pop(name, None)
-        if len(given["adapter"] or []) > 1 and chosen.get("adapter", "none") == "none":
-            chosen.pop("lora_rank", None)
-            chosen.pop("lora_targets", None)
-        if len(given["cuda_graphs"] or []) > 1 and not chosen.get("cuda_graphs"):
-            chosen.pop("graph_modules", None)
         if chosen not in found:
             found.append(chosen)
     return found

@@ -1,32 +1,35 @@
-"""Single changes of a plan, or of a question, after which less may be held: one list for all that offers them."""
+"""Single changes of a plan, or of a question, after which less may be held or a step may take less time: the one list of them.
+
+Choices come from the rows of `Plan` (`Field.leaner`, `Field.faster`); degrees and batches, which change together, from here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.description.fields import Field, table
 from costmodel.description.framework import Framework
-from costmodel.description.plan import COMPRESSION_PARAMETERS, Plan, divisors
+from costmodel.description.plan import Plan, divisors
 
 GROWING = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
 """Degrees that a single change may double."""
 TRAINED_LESS: tuple[Row, ...] = ({"adapter": "lora"}, {"adapter": "qlora"})
 """Changes of what is trained."""
-LEANER: tuple[Row, ...] = (
-    {"optimizer": "adam-8bit"}, {"optimizer": "adam-bf16-moments"}, {"optimizer_offload": 1.0}, {"activation_offload": 1.0},
-)  # fmt: skip
+LEANER: tuple[Row, ...] = tuple(
+    {row.name: value} for row in table(Plan).values() if not row.column and not row.software for value in row.leaner
+)
 """Changes that no search tries by itself, as numerics or what the plan runs on change with them."""
-LEANER_TOGETHER: tuple[Row, ...] = ({"optimizer_offload": 1.0, "activation_offload": 1.0},)
-"""Two of them where neither is enough."""
-OPEN = (
-    "recompute", "zero_stage", "micro_batch", "shard_group", "tensor_parallel", "context_parallel", "pipeline_parallel",
-    "data_parallel", "virtual_stages", "expert_parallel", "expert_tensor_parallel", "schedule", "sequence_parallel",
-)  # fmt: skip
+LEANER_TOGETHER: tuple[Row, ...] = ({name: 1.0 for change in LEANER for name, value in change.items() if value == 1.0},)
+"""Shares that are offloaded together, where one is not enough."""
+OPEN = tuple(row.name for row in table(Plan).values() if row.column)
 """Dimensions that a search tries by itself, if it is let."""
+CHUNKS = (2, 3, 4, 5, 6, 8)
+"""Model chunks on a pipeline rank that are tried for speed."""
 
 
-def changes_of_plan(plan: Plan, framework: Framework) -> Iterator[Row]:
-    """Decisions that differ from a plan's, on as many GPUs: the fields that change together.
+def changes_to_fit(plan: Plan, framework: Framework) -> Iterator[Row]:
+    """Decisions that differ from a plan's, on as many GPUs, after which less may be held: the fields that change together.
 
     Parameters
     ----------
@@ -35,10 +38,6 @@ def changes_of_plan(plan: Plan, framework: Framework) -> Iterator[Row]:
     """
     for smaller in divisors(plan.micro_batch, plan.micro_batch - 1):
         yield {"micro_batch": smaller}
-    if plan.recompute != "full":
-        for choice in ("selective", 4, 2, "full"):
-            if choice != plan.recompute:
-                yield {"recompute": choice}
     for degree in GROWING:
         for factor in (2, 4, 8):
             fields: Row = {degree: getattr(plan, degree) * factor}
@@ -49,35 +48,83 @@ def changes_of_plan(plan: Plan, framework: Framework) -> Iterator[Row]:
                 if degree == "tensor_parallel":
                     fields["sequence_parallel"] = plan.sequence_parallel or framework.sequence_parallel
             yield fields
-    uncompressed: Row = {} if plan.compression == "none" else {"compression": "none"}
-    uncompressed |= {name: None for name in COMPRESSION_PARAMETERS if getattr(plan, name) is not None}
-    for stage in range((plan.zero_stage or 0) + 1, 4):
-        fields = {"zero_stage": stage}
-        if plan.synchronisation != "all-reduce":
-            fields |= {"synchronisation": "all-reduce", "servers": 0, "local_steps": 1}
-        yield fields | uncompressed if stage > 1 else fields
-    if uncompressed:
-        yield uncompressed
+    yield from _sharded(plan)
     if plan.shard_group is not None:
         yield {"shard_group": None}
-    if plan.tensor_parallel > 1 and not plan.sequence_parallel:
-        yield {"sequence_parallel": True}
     if plan.virtual_stages > 1:
         yield {"virtual_stages": 1, "schedule": "1f1b"}
     elif plan.schedule not in ("1f1b", "interleaved") and plan.pipeline_parallel > 1:
         yield {"schedule": "1f1b"}
-    if plan.attention != "flash":
-        yield {"attention": "flash"}
-    if not plan.fused_cross_entropy:
-        yield {"fused_cross_entropy": True}
-    for leaner in LEANER:
-        if all(_leaner(getattr(plan, field), value) for field, value in leaner.items()):
-            yield leaner
+    for row in table(Plan).values():
+        if row.leaner and _may_hold_less(plan, row):
+            yield from _turned(plan, row, row.leaner)
 
 
-def _leaner(value: object, other: object) -> bool:
-    """Whether another value of an optimizer, or of a share that is offloaded, may hold less."""
-    return value in (None, "adam") if isinstance(other, str) else value != other
+def _may_hold_less(plan: Plan, row: Field) -> bool:
+    """Whether another value of a field may hold less than the plan's: not where that is the leanest already."""
+    value = getattr(plan, row.name)
+    return value in (None, "adam") if row.name == "optimizer" else value != row.leaner[-1]
+
+
+def _turned(plan: Plan, row: Field, values: Iterable[object]) -> Iterator[Row]:
+    """A field turned to each of some values, where these aren't its own and it isn't idle."""
+    if getattr(plan, row.idle, 2) > 1:
+        yield from ({row.name: value} for value in values if value != getattr(plan, row.name))
+
+
+def _sharded(plan: Plan) -> Iterator[Row]:
+    """Further stages of ZeRO, without what they rule out; and gradients uncompressed, which keep no errors."""
+    uncompressed: Row = {} if plan.compression == "none" else {"compression": "none"}
+    uncompressed |= {
+        row.name: None for row in table(Plan).values()
+        if row.owner is not None and row.owner.field == "compression" and getattr(plan, row.name) is not None
+    }  # fmt: skip
+    for stage in range((plan.zero_stage or 0) + 1, 4):
+        fields: Row = {"zero_stage": stage}
+        if plan.synchronisation != "all-reduce":
+            owned = (row for row in table(Plan).values() if row.owner is not None and row.owner.field == "synchronisation")
+            fields |= {"synchronisation": "all-reduce"} | {row.name: row.default for row in owned}
+        yield fields | uncompressed if stage > 1 else fields
+    if uncompressed:
+        yield uncompressed
+
+
+def changes_for_speed(plan: Plan) -> Iterator[Row]:
+    """Decisions that differ from a plan's, on as many GPUs, after which a step may take less time.
+
+    Parameters
+    ----------
+    plan : with the framework's defaults filled in
+    """
+    for row in table(Plan).values():
+        yield from _turned(plan, row, row.faster)
+    for factor in (2, 4):
+        yield {"micro_batch": plan.micro_batch * factor}
+    if plan.micro_batch % 2 == 0:
+        yield {"micro_batch": plan.micro_batch // 2}
+    if plan.pipeline_parallel > 1:
+        for chunks in CHUNKS:
+            yield {"virtual_stages": chunks, "schedule": "interleaved"}
+    for degree in GROWING[:3]:
+        yield from _doubled_or_halved(plan, degree)
+    if plan.expert_parallel > 1 and plan.expert_parallel % 2 == 0:
+        yield {"expert_parallel": plan.expert_parallel // 2}
+    yield {"expert_parallel": plan.expert_parallel * 2}
+    if plan.expert_tensor_parallel > 1:
+        yield {"expert_tensor_parallel": 1}
+
+
+def _doubled_or_halved(plan: Plan, degree: str) -> Iterator[Row]:
+    """Half of a degree with twice the copies, and the reverse, with what goes on and off with it."""
+    value = getattr(plan, degree)
+    smaller: Row = {"sequence_parallel": False} if degree == "tensor_parallel" and value == 2 else {}
+    if degree == "pipeline_parallel" and value == 2:
+        smaller |= {"virtual_stages": 1, "schedule": "1f1b"}
+    if value % 2 == 0:
+        yield {degree: value // 2, "data_parallel": plan.copies * 2, **smaller}
+    if plan.copies % 2 == 0:
+        grown: Row = {"sequence_parallel": True} if degree == "tensor_parallel" and value == 1 else {}
+        yield {degree: value * 2, "data_parallel": plan.copies // 2, **grown}
 
 
 def changes_of_question(asked: Mapping[str, object]) -> Iterator[Row]:
@@ -95,4 +142,6 @@ def changes_of_question(asked: Mapping[str, object]) -> Iterator[Row]:
         yield dict.fromkeys(fixed)
 
 
-__all__ = ["LEANER", "LEANER_TOGETHER", "OPEN", "TRAINED_LESS", "changes_of_plan", "changes_of_question"]
+__all__ = [
+    "LEANER", "LEANER_TOGETHER", "OPEN", "TRAINED_LESS", "changes_for_speed", "changes_of_question", "changes_to_fit",
+]  # fmt: skip

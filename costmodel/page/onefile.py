@@ -11,8 +11,9 @@ from costmodel.arithmetic.named_tuples import made
 from costmodel.catalogue.software import framework_on
 from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, WRITTEN
+from costmodel.description.fields import table
 from costmodel.description.framework import OF_EXPERTS, Framework
-from costmodel.description.labels import FIELDS, SAID, TIED, label, part_name, spoken
+from costmodel.description.labels import TIED, label, part_name, spoken, spoken_of
 from costmodel.description.plan import FOLLOWING, Plan
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.estimation import TIME_PARTS, estimate, of_limit
@@ -184,7 +185,8 @@ class WhatIf:
             ],
             "none": "" if found.ranked else found.why_none(),
             "words": {
-                "degrees": [(one.field, one.short) for one in WRITTEN], "said": SAID, "experts": OF_EXPERTS,
+                "degrees": [(one.field, one.short) for one in WRITTEN], "experts": OF_EXPERTS,
+                "said": [(row.name, row.usual, row.said) for row in spoken_of()],
                 "ranks": {one.column: one.short for one in DIMENSIONS}, "twin": TWIN, "tied": TIED,
             },
             "margin": first.spread.margin(first.required_probability),
@@ -197,7 +199,9 @@ class WhatIf:
             "charts": drawn.CHARTS, "rules": drawn.RULES,
             "titles": {"time": drawn.breakdown_title(model.name, cluster),
                        "frontier": drawn.frontier_title(model.name, cluster, found.evaluated)},
-            "passes": drawn.pass_looks(), "names": {**FIELDS, **{part: part_name(part) for part in TIME_PARTS}},
+            "passes": drawn.pass_looks(),
+            "names": {row.name: row.called for row in table(Plan).values() if row.called}
+            | {part: part_name(part) for part in TIME_PARTS},
         }  # fmt: skip
 
 

@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 LARGEST = sys.float_info.max
-_PLAIN = {float, int, bool, str, tuple, type(None)}
+PLAIN = {float, int, bool, str, tuple, type(None)}
+"""Types of values that are Python's own."""
 
 Given = TypeVar("Given")
 
 
 def plain(value: Given) -> Given:
     """`value`, but Python's own number for a scalar of NumPy's, which elsewhere wraps around and is no JSON."""
-    if type(value) in _PLAIN:
+    if type(value) in PLAIN:
         return value
     return value.item() if isinstance(value, numbers.Number) and hasattr(value, "item") else value
 
@@ -29,7 +30,7 @@ def plain(value: Given) -> Given:
 def plain_fields(record: DataclassInstance) -> None:
     """Make every number in a frozen dataclass `plain`."""
     for name, value in list(vars(record).items()):
-        if type(value) not in _PLAIN:
+        if type(value) not in PLAIN:
             object.__setattr__(record, name, plain(value))
 
 
@@ -43,7 +44,8 @@ def _own(value: object, name: str) -> str:
     return "" if isinstance(value, float) or plain(value) is value else f" of Python's own: {name}(...)"
 
 
-def _integer(field: str, value: object, least: int, most: int) -> int:
+def integer(field: str, value: object, least: int, most: int) -> int:
+    """`value` if it is a whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InvalidValue(field, value, f"a whole number from {least} to {most}{_own(value, 'int')}")
     return value
@@ -51,12 +53,12 @@ def _integer(field: str, value: object, least: int, most: int) -> int:
 
 def positive_int(field: str, value: object, most: int) -> int:
     """`value` if it is a whole number from 1 to `most`."""
-    return _integer(field, value, 1, most)
+    return integer(field, value, 1, most)
 
 
 def whole(field: str, value: object, most: int) -> int:
     """`value` if it is a whole number from 0 to `most`."""
-    return _integer(field, value, 0, most)
+    return integer(field, value, 0, most)
 
 
 def real(field: str, value: object, least: float, most: float) -> float:

@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
-from costmodel import load_cluster, load_device, load_model
+from costmodel import Plan, load_cluster, load_device, load_model
 from costmodel.catalogue import loader
 from costmodel.catalogue.spellings import is_hub_id, shape_name
 from costmodel.cli import FAMILIES, build_parser
-from costmodel.cli.arguments import BRIEF
+from costmodel.description.fields import table
 from costmodel.text.errors import UnknownName
 from tests.commanding import strict
 
@@ -127,9 +127,10 @@ def test_options_have_the_short_names_of_frameworks_wherever_they_are(run):
     """On every command that has the long form, shown once, and taken for it."""
     parser = build_parser(FAMILIES)
     commands = next(action for action in parser._actions if action.dest == "command").choices
+    short_names = {name: row.short for name, row in table(Plan).items() if row.short}
     seen = set()
     for name, command in commands.items():
-        for field, short in BRIEF.items():
+        for field, short in short_names.items():
             action = command._option_string_actions.get(f"--{field.replace('_', '-')}")
             if action is not None:
                 assert command._option_string_actions.get(f"--{short}") is action, (name, short)

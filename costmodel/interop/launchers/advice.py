@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 from costmodel.arithmetic.named_tuples import changed
-from costmodel.description.plan import Plan
 from costmodel.evaluation.estimation import Estimate, estimate
+from costmodel.evaluation.single_changes import changes_for_speed
 from costmodel.interop.launchers.pricing import Launch
 from costmodel.interop.launchers.writing import flags_of, formats
 from costmodel.text.errors import CostModelError
@@ -51,7 +50,7 @@ def improvements(launch: Launch, answer: Estimate, most: int = 5) -> list[Advice
     list of Advice
     """
     found = []
-    for fields in _changes(answer.plan):
+    for fields in changes_for_speed(answer.plan):
         try:
             plan = changed(answer.plan, fields)
             better = estimate(answer.model, answer.cluster, plan, answer.framework)
@@ -76,57 +75,6 @@ def _alike(one: Estimate, other: Estimate) -> bool:
         abs(one.step_time / other.step_time - 1.0) < 1e-3
         and abs(float(one.memory.total) / float(other.memory.total) - 1.0) < 1e-3
     )
-
-
-def _changes(plan: Plan) -> Iterator[dict[str, object]]:
-    for field in (
-        "overlap_gradients",
-        "overlap_parameters",
-        "overlap_tensor",
-        "overlap_pipeline",
-        "fused_cross_entropy",
-    ):
-        if not getattr(plan, field):
-            yield {field: True}
-    if plan.attention != "flash":
-        yield {"attention": "flash"}
-    for less in ("none", "selective"):
-        if plan.recompute not in ("none", less):
-            yield {"recompute": less}
-    for factor in (2, 4):
-        yield {"micro_batch": plan.micro_batch * factor}
-    if plan.micro_batch % 2 == 0:
-        yield {"micro_batch": plan.micro_batch // 2}
-    if plan.tensor_parallel > 1 and not plan.sequence_parallel:
-        yield {"sequence_parallel": True}
-    if plan.pipeline_parallel > 1:
-        for chunks in (2, 3, 4, 5, 6, 8):
-            yield {"virtual_stages": chunks, "schedule": "interleaved"}
-    degrees = ("tensor_parallel", "pipeline_parallel", "context_parallel")
-    for degree in degrees:
-        value = getattr(plan, degree)
-        smaller: dict[str, object] = (
-            {"sequence_parallel": False} if degree == "tensor_parallel" and value == 2 else {}
-        )
-        if degree == "pipeline_parallel" and value == 2:
-            smaller |= {"virtual_stages": 1, "schedule": "1f1b"}
-        if value % 2 == 0:
-            yield {degree: value // 2, "data_parallel": plan.copies * 2, **smaller}
-        if plan.copies % 2 == 0:
-            grown = {"sequence_parallel": True} if degree == "tensor_parallel" and value == 1 else {}
-            yield {degree: value * 2, "data_parallel": plan.copies // 2, **grown}
-    if plan.expert_parallel > 1 and plan.expert_parallel % 2 == 0:
-        yield {"expert_parallel": plan.expert_parallel // 2}
-    yield {"expert_parallel": plan.expert_parallel * 2}
-    if plan.expert_tensor_parallel > 1:
-        yield {"expert_tensor_parallel": 1}
-    for stage in (1, 2, 3):
-        if stage != plan.zero_stage:
-            yield {"zero_stage": stage}
-    if plan.optimizer_offload:
-        yield {"optimizer_offload": 0.0}
-    if plan.activation_offload:
-        yield {"activation_offload": 0.0}
 
 
 def flags(launch: Launch, before: Estimate, after: Estimate) -> tuple[str, ...]:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import dataclasses
 
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.description.fields import table
+from costmodel.description.plan import Plan
 from costmodel.text.results import brief
 
 PLAN_FIELDS = (
-    "tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel", "expert_tensor_parallel", "virtual_stages",
-    "data_parallel", "ulysses_parallel", "zero_stage", "fsdp", "sequence_parallel", "micro_batch", "global_batch",
-    "gradient_accumulation", "seq_len", "dtype", "recompute", "optimizer", "offload", "schedule", "attention",
+    *(name for name, row in table(Plan).items() if row.launched), "ulysses_parallel", "fsdp", "gradient_accumulation", "offload",
 )  # fmt: skip
 """What every launch is asked for; a file can state more of `costmodel.Plan`."""
 EXTRA_FIELDS = (
-    "optimizer_offload", "activation_offload", "shard_group", "gradient_bytes", "fused_cross_entropy", "fused_norms",
-    "cuda_graphs", "graph_modules", "fused_experts", "overlap_gradients", "overlap_parameters", "overlap_tensor",
-    "overlap_pipeline", "overlap_experts", "dispatcher", "context_communication", "adapter", "recompute_every",
-    "recompute_modules", "optimizer_states", "rank_order", "lora_rank", "lora_targets",
+    *(name for name in table(Plan) if name not in PLAN_FIELDS), "recompute_every", "recompute_modules", "optimizer_states",
 )  # fmt: skip
 """Further fields of a plan, in a launch only where a file states them."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from costmodel.catalogue.software import framework_on, load_framework
 from costmodel.description.adapters import GROUPS, RANK
 from costmodel.description.cluster import Cluster
+from costmodel.description.fields import table
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.interop.launchers.dialects import DIALECTS
@@ -22,11 +23,6 @@ from costmodel.text.errors import InvalidValue, NotModelled
 
 DEGREES = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel", "data_parallel")
 
-
-IDLE = {
-    "overlap_pipeline": "pipeline_parallel", "overlap_tensor": "tensor_parallel", "context_communication": "context_parallel",
-}  # fmt: skip
-"""Fields that mean nothing where a degree is 1."""
 NEEDED = ("seq_len", "global_batch", "micro_batch")
 """Fields that a plan can't be read without."""
 
@@ -176,10 +172,9 @@ def _lost(text: str, writing: Writing) -> list[str]:
     back = _with_adapters(read_back(launch, plan.gpus).resolve(load_framework(writing.software)))
     plan = _with_adapters(plan)
     return [
-        field.name
-        for field in dataclasses.fields(Plan)
-        if getattr(plan, IDLE.get(field.name, ""), 2) > 1
-        and (field.name in lost or _differ(getattr(back, field.name), getattr(plan, field.name)))
+        name
+        for name, row in table(Plan).items()
+        if getattr(plan, row.idle, 2) > 1 and (name in lost or _differ(getattr(back, name), getattr(plan, name)))
     ]
 
 

@@ -1,0 +1,347 @@
+"""The table of fields: what a field of a description may be and what is said of it, once, in one row.
+
+A row stands where its field does, as metadata of the field's line in its class, and the field's line in the class's docstring
+says what it means; `table` puts both together. From the rows are made: the checks at the door and their errors, options of the
+command line and their help, what a page and the app may be asked, the dimensions of a search, single changes that offers,
+verdicts and advice try, what launch files may state, and the page of nomenclature.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from costmodel.text.checks import PLAIN, choice, flag, integer, listing, plain, real, text
+from costmodel.text.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+ROW = "row"
+"""Key of a field's metadata under which its row is."""
+
+
+class Kind:
+    """What the values of a field are.
+
+    Attributes
+    ----------
+    wish : what a refusal says was expected
+    choices : every value, or the words that can stand for themselves, where they can be listed
+    bounds : least and most of its numbers, where it has numbers
+    whole : whether these are whole
+    several : whether one value lists words
+    """
+
+    wish = ""
+    choices: tuple[Any, ...] = ()
+    bounds: tuple[float, float] | None = None
+    whole = False
+    several = False
+
+    def check(self, field: str, value: Any) -> Any:
+        """The value to keep; InvalidValue where it is none of this kind."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.wish})"
+
+
+class Whole(Kind):
+    """Whole numbers from the least to the most."""
+
+    whole = True
+
+    def __init__(self, least: int, most: int) -> None:
+        self.least, self.most, self.bounds = least, most, (float(least), float(most))
+        self.wish = f"a whole number from {least} to {most}"
+
+    def check(self, field: str, value: Any) -> Any:
+        """The value, if it is one."""
+        return integer(field, value, self.least, self.most)
+
+
+class Real(Kind):
+    """Finite numbers from the least to the most; kept as they are given, whole or not."""
+
+    def __init__(self, least: float, most: float) -> None:
+        self.least, self.most, self.bounds = least, most, (least, most)
+        self.wish = f"a number from {least:g} to {most:g}"
+
+    def check(self, field: str, value: Any) -> Any:
+        """The value, if it is one."""
+        real(field, value, self.least, self.most)
+        return value
+
+
+class Flag(Kind):
+    """True or False."""
+
+    wish = "true or false"
+    choices = (False, True)
+
+    def check(self, field: str, value: Any) -> Any:
+        """The value, if it is one."""
+        return flag(field, value)
+
+
+class Choice(Kind):
+    """One of some values."""
+
+    def __init__(self, choices: Iterable[object]) -> None:
+        self.choices = tuple(choices)
+        self.wish = "one of " + ", ".join(map(str, self.choices))
+
+    def check(self, field: str, value: Any) -> Any:
+        """The value, if it is one."""
+        return choice(field, value, self.choices)
+
+
+class Order(Kind):
+    """Some names, each once, in any order."""
+
+    several = True
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = tuple(names)
+        self.wish = "an order of " + ", ".join(self.names)
+
+    @property
+    def orders(self) -> tuple[tuple[str, ...], ...]:
+        """Every order."""
+        return tuple(itertools.permutations(self.names))
+
+    def check(self, field: str, value: Any) -> Any:
+        """The order as a tuple."""
+        order = listing(field, value)
+        if sorted(map(str, order)) != sorted(self.names):
+            raise InvalidValue(field, order, self.wish)
+        return order
+
+
+class Spelled(Kind):
+    """Values with a spelling of their own, which a function reads.
+
+    Parameters
+    ----------
+    read : from a value to the one that is kept
+    words : that can stand for themselves
+    numbers : least and most of a whole number that can stand in their place
+    several : whether one value lists words
+    """
+
+    def __init__(
+        self, read: Callable[[Any], Any], words: Iterable[str], numbers: tuple[int, int] | None = None, several: bool = False
+    ) -> None:
+        self.read, self.choices, self.several = read, tuple(words), several
+        self.wish = "one of " + ", ".join(self.choices)
+        if numbers is not None:
+            self.whole, self.bounds = True, (float(numbers[0]), float(numbers[1]))
+            self.wish += f" or {Whole(*numbers).wish}"
+
+    def check(self, field: str, value: Any) -> Any:
+        """The value that is kept."""
+        return self.read(value)
+
+
+class Name(Kind):
+    """A text in one line that is not empty."""
+
+    wish = "a text of 1 to 500 characters, printable and in one line"
+
+    def check(self, field: str, value: Any) -> Any:
+        """The value, if it is one."""
+        return text(field, value)
+
+
+class Owner(NamedTuple):
+    """The choice to which a field belongs: with another one the field stays as it is by default.
+
+    Parameters
+    ----------
+    field : of the same class
+    values : with which it has a meaning
+    """
+
+    field: str
+    values: tuple[object, ...]
+
+
+class Field(NamedTuple):
+    """One row of the table.
+
+    Parameters
+    ----------
+    kind : what its values are
+    unit : of a number, as ``"bytes"`` or ``"tokens"``; "" where it counts or names something
+    role : ``"size"`` of the problem, ``"degree"`` of a split, ``"share"`` of something, or ``"choice"``
+    short : its option on the command line as people abbreviate it, beside its name
+    link : its name in a link to the app, which can fix it; "" where that can't
+    brief : what ``--help`` says of it, where ``--help-all`` says more
+    unset : what it is where it isn't given, in words, where neither its default nor the framework's says so
+    tried : what a search tries of it where it isn't given, in words
+    rare : seldom asked for: ``--help-all`` alone shows it
+    software : the framework decides it unless it is told
+    column : it may differ from row to row of a search; else a search tries one value after the other
+    called : it in words, where these aren't its name with blanks
+    usual : values of which nothing is said
+    said : how others are said, with ``{}`` for the value
+    owner : the choice that it belongs to
+    idle : the degree that must be above 1 for it to mean anything
+    inert : why it may change nothing, in words
+    leaner : values to which a single change may turn it so that less is held
+    faster : values to which a single change may turn it so that a step takes less time
+    launched : whether every launch file is asked for it
+    name, default, help, optional : as its class has them: filled in by `table`
+    """
+
+    kind: Kind
+    unit: str = ""
+    role: str = "choice"
+    short: str = ""
+    link: str = ""
+    brief: str = ""
+    unset: str = ""
+    tried: str = ""
+    rare: bool = False
+    software: bool = False
+    column: bool = False
+    called: str = ""
+    usual: tuple[object, ...] = ()
+    said: str = ""
+    owner: Owner | None = None
+    idle: str = ""
+    inert: str = ""
+    leaner: tuple[object, ...] = ()
+    faster: tuple[object, ...] = ()
+    launched: bool = False
+    name: str = ""
+    default: Any = dataclasses.MISSING
+    help: str = ""
+    optional: bool = False
+
+    @property
+    def words(self) -> str:
+        """The field in words."""
+        return self.called or self.name.replace("_", " ")
+
+
+def row(kind: Kind, **words: Any) -> Mapping[str, Field]:
+    """A field's row, as the metadata of its line in its class.
+
+    Parameters
+    ----------
+    kind : what its values are
+    words : other fields of `Field`
+    """
+    return {ROW: Field(kind, **words)}
+
+
+@functools.cache
+def table(described: type[DataclassInstance]) -> dict[str, Field]:
+    """Every row of a class by the name of its field; fields that have none are no part of it.
+
+    Parameters
+    ----------
+    described : a dataclass with rows
+
+    Examples
+    --------
+    >>> from costmodel import Plan
+    >>> table(Plan)["zero_stage"].kind, table(Plan)["zero_stage"].default
+    (Whole(a whole number from 0 to 3), None)
+    """
+    words = meanings(described)
+    found = {}
+    for one in dataclasses.fields(described):
+        known = one.metadata.get(ROW) or (Field(Flag()) if one.type == "bool" else None)
+        if known is not None:
+            optional = str(one.type).endswith("| None")
+            found[one.name] = known._replace(name=one.name, default=one.default, help=words.get(one.name, ""), optional=optional)
+    return found
+
+
+def meanings(described: type[DataclassInstance]) -> dict[str, str]:
+    """What each field means, from the section on parameters of its class; a table in capitals is written out.
+
+    Parameters
+    ----------
+    described : a dataclass
+    """
+    words: dict[str, str] = {}
+    names: list[str] = []
+    for line in (described.__doc__ or "").partition("----------")[2].partition("Raises")[0].splitlines():
+        left, colon, right = line.strip().partition(" : ")
+        names = left.split(", ") if colon else names
+        words |= {name: f"{words.get(name, '')} {right or left}".strip() for name in names}
+    module = sys.modules[described.__module__]
+    return {
+        name: re.sub(r"`([A-Z]+)`", lambda match: ", ".join(getattr(module, match[1])), text) for name, text in words.items()
+    }
+
+
+@functools.cache
+def _checks(described: type[DataclassInstance]) -> tuple[tuple[str, object, Callable[[str, Any], Any]], ...]:
+    return tuple((one.name, one.default, one.kind.check) for one in table(described).values())
+
+
+def check(record: DataclassInstance) -> None:
+    """Hold every field of a frozen dataclass against its row; a field that is as by default is what it may be.
+
+    Numbers of NumPy become Python's own, and values with a spelling of their own what is kept of them.
+
+    Parameters
+    ----------
+    record : whose class has rows
+
+    Raises
+    ------
+    InvalidValue
+        naming the field, its value and what was expected
+    """
+    values = vars(record)
+    for name, default, checked in _checks(type(record)):
+        value = values[name]
+        if value is default:
+            continue
+        if type(value) not in PLAIN:
+            value = plain(value)
+        kept = checked(name, value)
+        if kept is not values[name]:
+            object.__setattr__(record, name, kept)
+
+
+def check_owners(record: DataclassInstance) -> None:
+    """Refuse a field that is not as by default where the choice that it belongs to is another.
+
+    Parameters
+    ----------
+    record : whose class has rows
+
+    Raises
+    ------
+    InvalidValue
+        naming the field, and the choices that have it
+    """
+    values = vars(record)
+    for name, default, owner in _owned(type(record)):
+        chosen = values[owner.field]
+        if values[name] != default and chosen not in owner.values:
+            have = " or ".join(f"{value!r}" for value in owner.values)
+            raise InvalidValue(name, values[name], f"{default} with {owner.field}={chosen!r}: {owner.field}={have} has it")
+
+
+@functools.cache
+def _owned(described: type[DataclassInstance]) -> tuple[tuple[str, object, Owner], ...]:
+    return tuple((one.name, one.default, one.owner) for one in table(described).values() if one.owner is not None)
+
+
+__all__ = [
+    "Choice", "Field", "Flag", "Kind", "Name", "Order", "Owner", "Real", "Spelled", "Whole", "check", "check_owners", "meanings",
+    "row", "table",
+]  # fmt: skip
