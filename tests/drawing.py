@@ -6,8 +6,8 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, assume, settings
 
 from costmodel import IllegalPlan, Plan, Transformer, load_cluster, load_framework, load_model
+from costmodel.arithmetic.whole_numbers import divisors
 from costmodel.description.framework import DISPATCHERS
-from costmodel.description.plan import divisors
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS
 

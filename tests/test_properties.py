@@ -25,7 +25,8 @@ from costmodel import (
     load_framework,
     load_model,
 )  # fmt: skip
-from costmodel.description.plan import SCHEDULES, divisors, explain
+from costmodel.arithmetic.whole_numbers import divisors
+from costmodel.description.plan import SCHEDULES, explain
 from costmodel.evaluation.estimation import estimate
 from costmodel.evaluation.plan_search import search
 from costmodel.evaluation.selection import NEAR

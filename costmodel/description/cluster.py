@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 
+from costmodel.description import fields
 from costmodel.description.device import Device
+from costmodel.description.fields import Choice, Measured, Name, Real, Whole, row
 from costmodel.description.framework import Framework
 from costmodel.formulas.network import nccl, rccl
 from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
-from costmodel.text.checks import choice, kind, listing, positive_int, real, text
+from costmodel.text.checks import filled, kind, listing, text
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief
-from costmodel.text.units import quantity
 
 MAX_GPUS = 10_000_000
 MAX_LEVELS = 3
@@ -42,25 +44,19 @@ class Level:
     line_rate : specified rate of the links behind `bandwidth` [bytes/s]; `bandwidth` where it isn't known
     """
 
-    name: str
-    size: int
-    latency: float
-    bandwidth: float
-    topology: str = "switch"
-    oversubscription: float = 1.0
-    line_rate: float | None = None
+    name: str = field(metadata=row(Name()))
+    size: int = field(metadata=row(Whole(1, MAX_GPUS), unit="GPUs"))
+    latency: float = field(metadata=row(Measured("latency"), unit="s"))
+    bandwidth: float = field(metadata=row(Measured("bandwidth"), unit="bytes/s"))
+    topology: str = field(default="switch", metadata=row(Choice(TOPOLOGIES)))
+    oversubscription: float = field(default=1.0, metadata=row(Real(1.0, 1e4)))
+    line_rate: float | None = field(default=None, metadata=row(Measured("bandwidth"), unit="bytes/s"))
 
     __repr__ = brief
 
     def __post_init__(self) -> None:
         text("level name", self.name)
-        positive_int(f"size of level {self.name}", self.size, MAX_GPUS)
-        rates = {"latency": "latency", "bandwidth": "bandwidth"} | ({} if self.line_rate is None else {"line_rate": "bandwidth"})
-        for field, unit in rates.items():
-            value = quantity(f"{field} of level {self.name}", getattr(self, field), unit)
-            object.__setattr__(self, field, value)
-        choice(f"topology of level {self.name}", self.topology, TOPOLOGIES)
-        real(f"oversubscription of level {self.name}", self.oversubscription, 1.0, 1e4)
+        fields.check(self, f" of level {self.name}")
 
     def numbers(self) -> LevelNumbers:
         """The level as the numbers that formulas take."""
@@ -87,21 +83,19 @@ class Cluster:
     host_memory : of a node's processors, which offload fills [bytes]; None if unknown: nothing is held against it
     """
 
-    name: str
+    name: str = field(metadata=row(Name()))
     device: Device
     levels: Sequence[Level]
-    gpus: int | None = None
+    gpus: int | None = field(default=None, metadata=row(Whole(1, MAX_GPUS)))
     frameworks: Mapping[str, Framework] = dataclasses.field(default_factory=dict, hash=False)
     title: str = ""
-    host_memory: float | None = None
+    host_memory: float | None = field(default=None, metadata=row(Measured("memory"), unit="bytes"))
 
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        text("name", self.name)
+        fields.check(self)
         kind("device", self.device, Device, "load_device(name)")
-        if self.host_memory is not None:
-            object.__setattr__(self, "host_memory", quantity("host_memory", self.host_memory, "memory"))
         object.__setattr__(self, "levels", listing("levels", self.levels))
         if not 1 <= len(self.levels) <= MAX_LEVELS:
             raise InvalidValue("levels", len(self.levels), f"1 to {MAX_LEVELS} network levels")
@@ -116,7 +110,7 @@ class Cluster:
                 raise InvalidValue(f"size of level {outer.name}", outer.size, f"a multiple of {inner.name}'s {inner.size}")
         if self.gpus is None:
             object.__setattr__(self, "gpus", self.levels[-1].size)
-        if positive_int("gpus", self.gpus, MAX_GPUS) > self.levels[0].size and len(self.levels) == 1:
+        if filled(self.gpus) > self.levels[0].size and len(self.levels) == 1:
             raise InvalidValue("gpus", self.gpus, f"at most {self.levels[0].size} on the only level {self.levels[0].name}")
 
     @property

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import field
 
+from costmodel.description import fields
+from costmodel.description.fields import ByDtype, Measured, Name, Real, Whole, row
 from costmodel.formulas.compute import limited_clock
 from costmodel.formulas.quantities import DeviceNumbers
-from costmodel.text.checks import filled, mapping, positive_int, real, text
+from costmodel.text.checks import filled, mapping, real
 from costmodel.text.errors import InvalidValue, NotModelled
 from costmodel.text.results import brief
-from costmodel.text.units import quantity
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4")
 """Dtypes of a GEMM. fp8-block has a scale for 128 elements of an activation and for 128 x 128 of a weight, mxfp8 one for 32;
@@ -21,6 +23,10 @@ _SIXTEEN_BIT = ("bf16", "fp16", "tf32", "fp32")
 _NEAR = {"fp8-rowwise": ("fp8",), "fp8-block": ("fp8",), "mxfp8": ("fp8-block", "fp8"), "nvfp4": ("fp4", "mxfp8", "fp8")}
 
 
+SHARE, LENGTH = Real(1e-4, 1.2), Real(0.0, 1e9)
+"""Kinds of a device's constants: a share of what is specified, a length that is lost."""
+PEAK = Measured("flop_rate")
+"""A peak rate at a dtype."""
 PerDtype = float | Mapping[str, float]
 """One value for all dtypes, or one by dtype; a dtype that isn't named takes the nearest that is."""
 
@@ -61,55 +67,37 @@ class Efficiency:
     narrow_clock : the same of products of 8 and 4 bits
     """
 
-    gemm: Mapping[str, float] = dataclasses.field(hash=False)
-    best: Mapping[str, float] = dataclasses.field(hash=False)
-    gemm_output: PerDtype = dataclasses.field(hash=False)
-    gemm_depth: PerDtype = dataclasses.field(hash=False)
-    product_memory: float
-    grouped_memory: float
-    grouped: Mapping[str, float] = dataclasses.field(hash=False)
-    grouped_rows: PerDtype = dataclasses.field(hash=False)
-    grouped_output: PerDtype = dataclasses.field(hash=False)
-    attention_forward: float
-    attention_backward: float
-    attention_length: float
-    attention_window: float
-    attention_width: float
-    attention_rows: float
-    attention_unaligned: float
-    full_attention: float
-    full_attention_length: float
-    full_attention_width: float
-    memory: float
-    cast: float
-    cache: float
-    cache_bandwidth: float
-    kernel_time: float
-    sustained_clock: float = 1.0
-    narrow_clock: float = 1.0
+    gemm: Mapping[str, float] = field(hash=False, metadata=row(ByDtype(1e-4, 1.2), role="share"))
+    best: Mapping[str, float] = field(hash=False, metadata=row(ByDtype(1e-4, 1.2), role="share"))
+    gemm_output: PerDtype = field(hash=False, metadata=row(ByDtype(0.0, 1e9, alone=True), unit="s/FLOP"))
+    gemm_depth: PerDtype = field(hash=False, metadata=row(ByDtype(0.0, 1e9, alone=True)))
+    product_memory: float = field(metadata=row(SHARE, role="share"))
+    grouped_memory: float = field(metadata=row(SHARE, role="share"))
+    grouped: Mapping[str, float] = field(hash=False, metadata=row(ByDtype(1e-4, 1.2), role="share"))
+    grouped_rows: PerDtype = field(hash=False, metadata=row(ByDtype(0.0, 1e9, alone=True), unit="rows"))
+    grouped_output: PerDtype = field(hash=False, metadata=row(ByDtype(0.0, 1e9, alone=True), unit="s/FLOP"))
+    attention_forward: float = field(metadata=row(SHARE, role="share"))
+    attention_backward: float = field(metadata=row(SHARE, role="share"))
+    attention_length: float = field(metadata=row(LENGTH, unit="tokens"))
+    attention_window: float = field(metadata=row(LENGTH, unit="tokens"))
+    attention_width: float = field(metadata=row(LENGTH, unit="channels"))
+    attention_rows: float = field(metadata=row(LENGTH))
+    attention_unaligned: float = field(metadata=row(SHARE, role="share"))
+    full_attention: float = field(metadata=row(SHARE, role="share"))
+    full_attention_length: float = field(metadata=row(LENGTH, unit="tokens"))
+    full_attention_width: float = field(metadata=row(LENGTH, unit="channels"))
+    memory: float = field(metadata=row(SHARE, role="share"))
+    cast: float = field(metadata=row(SHARE, role="share"))
+    cache: float = field(metadata=row(Real(0.0, 1.0), role="share"))
+    cache_bandwidth: float = field(metadata=row(Real(1e9, 1e15), unit="bytes/s"))
+    kernel_time: float = field(metadata=row(Real(0.0, 1.0), unit="s"))
+    sustained_clock: float = field(default=1.0, metadata=row(SHARE, role="share"))
+    narrow_clock: float = field(default=1.0, metadata=row(SHARE, role="share"))
 
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        for field in ("gemm", "best", "grouped"):
-            values = getattr(self, field)
-            if not mapping(field, values):
-                raise InvalidValue(field, dict(values), "an efficiency for at least one dtype")
-            for dtype, value in values.items():
-                real(f"{field}.{dtype}", value, 1e-4, 1.2)
-        for field in ("gemm_output", "gemm_depth", "grouped_rows", "grouped_output"):
-            values = getattr(self, field)
-            for dtype, value in values.items() if isinstance(values, Mapping) else (("", values),):
-                real(f"{field}.{dtype}".rstrip("."), value, 0.0, 1e9)
-        for field in ("attention_forward", "attention_backward", "full_attention", "attention_unaligned", "memory", "cast",
-                      "product_memory", "grouped_memory", "sustained_clock", "narrow_clock"):  # fmt: skip
-            real(field, getattr(self, field), 1e-4, 1.2)
-        for field in ("attention_length", "attention_window", "attention_width", "attention_rows", "full_attention_length",
-                      "full_attention_width"):  # fmt: skip
-            real(field, getattr(self, field), 0.0, 1e9)
-        real("cache", self.cache, 0.0, 1.0)
-        real("cache_bandwidth", self.cache_bandwidth, 1e9, 1e15)
-        real("kernel_time", self.kernel_time, 0.0, 1.0)
+        fields.check(self)
 
     def at(self, field: str, dtype: str) -> float:
         """A constant at a dtype; an unmeasured dtype takes the value of the nearest measured one.
@@ -149,21 +137,17 @@ class LayerEfficiency:
     gemm_output, gemm_depth, memory, kernel_time : as in `Efficiency`
     """
 
-    gemm: float
-    winograd: float
-    gemm_output: float
-    gemm_depth: float
-    memory: float
-    kernel_time: float
+    gemm: float = field(metadata=row(SHARE, role="share"))
+    winograd: float = field(metadata=row(SHARE, role="share"))
+    gemm_output: float = field(metadata=row(LENGTH))
+    gemm_depth: float = field(metadata=row(LENGTH))
+    memory: float = field(metadata=row(SHARE, role="share"))
+    kernel_time: float = field(metadata=row(Real(0.0, 1.0), unit="s"))
 
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        for field in ("gemm", "winograd", "memory"):
-            real(field, getattr(self, field), 1e-4, 1.2)
-        for field in ("gemm_output", "gemm_depth"):
-            real(field, getattr(self, field), 0.0, 1e9)
-        real("kernel_time", self.kernel_time, 0.0, 1.0)
+        fields.check(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -192,48 +176,39 @@ class Device:
         naming the field, its value and what was expected
     """
 
-    name: str
-    dense_peak: Mapping[str, float] = dataclasses.field(hash=False)
-    memory: float
-    memory_bandwidth: float
+    name: str = field(metadata=row(Name()))
+    dense_peak: Mapping[str, float] = field(hash=False)
+    memory: float = field(metadata=row(Measured("memory"), unit="bytes"))
+    memory_bandwidth: float = field(metadata=row(Measured("memory_bandwidth"), unit="bytes/s"))
     efficiency: Efficiency
-    usable_memory: float | None = None
-    host_bandwidth: float = 12e9
-    multiprocessors: int = 0
-    cache: float = 0.0
+    usable_memory: float | None = field(default=None, metadata=row(Measured("memory"), unit="bytes"))
+    host_bandwidth: float = field(default=12e9, metadata=row(Measured("bandwidth"), unit="bytes/s"))
+    multiprocessors: int = field(default=0, metadata=row(Whole(0, 10**6)))
+    cache: float = field(default=0.0, metadata=row(Real(0.0, 1e12), unit="bytes"))
     architecture: str = "unknown"
     layer_efficiency: LayerEfficiency | None = None
     title: str = ""
-    power: float | None = None
-    rated_power: float | None = None
+    power: float | None = field(default=None, metadata=row(Real(1e-3, 1e6), unit="W"))
+    rated_power: float | None = field(default=None, metadata=row(Real(1e-3, 1e6), unit="W"))
 
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        text("name", self.name)
+        fields.check(self)
         if not mapping("dense_peak", self.dense_peak):
             raise InvalidValue("dense_peak", dict(self.dense_peak), "a peak for at least one dtype [FLOP/s]")
         for dtype in self.dense_peak:
             if dtype not in (*DTYPES, "fp4", "int8"):
                 raise InvalidValue("dense_peak", dtype, "one of " + ", ".join(DTYPES))
-        peaks = {dtype: quantity(f"dense_peak.{dtype}", rate, "flop_rate") for dtype, rate in self.dense_peak.items()}
+        peaks = {dtype: PEAK.check(f"dense_peak.{dtype}", rate) for dtype, rate in self.dense_peak.items()}
         object.__setattr__(self, "dense_peak", peaks)
-        for field, kind in (("memory", "memory"), ("memory_bandwidth", "memory_bandwidth"), ("host_bandwidth", "bandwidth"),
-                            *([] if self.usable_memory is None else [("usable_memory", "memory")])):  # fmt: skip
-            object.__setattr__(self, field, quantity(field, getattr(self, field), kind))
         if self.usable_memory is None:
             object.__setattr__(self, "usable_memory", self.memory)
         real("usable_memory", self.usable_memory, 1e6, self.memory)
-        real("cache", self.cache, 0.0, 1e12)
-        if self.multiprocessors:
-            positive_int("multiprocessors", self.multiprocessors, 10**6)
         if self.rated_power is not None and self.power is None:
             raise InvalidValue("rated_power", self.rated_power, "power beside it [W]")
         if self.rated_power is None:
             object.__setattr__(self, "rated_power", self.power)
-        for field in ("power", "rated_power"):
-            if getattr(self, field) is not None:
-                real(field, getattr(self, field), 1e-3, 1e6)
 
     def peak(self, dtype: str) -> float:
         """Dense peak at a GEMM dtype [FLOP/s]; NotModelled where the device has none."""

@@ -16,8 +16,9 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from costmodel.text.checks import PLAIN, choice, flag, integer, listing, plain, real, text
+from costmodel.text.checks import PLAIN, choice, flag, integer, listing, mapping, plain, real, text
 from costmodel.text.errors import InvalidValue
+from costmodel.text.units import QUANTITIES, quantity, span
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -159,6 +160,67 @@ class Name(Kind):
         return text(field, value)
 
 
+class Measured(Kind):
+    """A quantity with a unit, kept in SI units: a number in them, or a text such as ``"25 GB/s"``.
+
+    Parameters
+    ----------
+    quantity : what it measures, one of `costmodel.text.units.QUANTITIES`
+    """
+
+    def __init__(self, quantity: str) -> None:
+        self.quantity = quantity
+        known = QUANTITIES[quantity]
+        self.bounds, self.wish = (known.least, known.most), span(known)
+
+    def check(self, field: str, value: Any) -> Any:
+        """The number in SI units."""
+        return quantity(field, value, self.quantity)
+
+
+class ByDtype(Kind):
+    """Numbers by dtype, or where that is enough one for all.
+
+    Parameters
+    ----------
+    least, most : of each
+    alone : whether one number may stand for all dtypes
+    """
+
+    def __init__(self, least: float, most: float, alone: bool = False) -> None:
+        self.each, self.alone = Real(least, most), alone
+        self.bounds, self.wish = self.each.bounds, self.each.wish
+
+    def check(self, field: str, value: Any) -> Any:
+        """The numbers, if all are."""
+        if self.alone and not isinstance(value, Mapping):
+            return self.each.check(field, value)
+        values = mapping(field, value)
+        if not values and not self.alone:
+            raise InvalidValue(field, values, "an efficiency for at least one dtype")
+        for dtype, one in values.items():
+            self.each.check(f"{field}.{dtype}", one)
+        return value
+
+
+class Several(Kind):
+    """A list, each of its values of one kind, kept as a tuple.
+
+    Parameters
+    ----------
+    each : what one value is
+    """
+
+    several = True
+
+    def __init__(self, each: Kind) -> None:
+        self.each, self.wish = each, f"a list, each {each.wish}"
+
+    def check(self, field: str, value: Any) -> Any:
+        """The values as a tuple."""
+        return tuple(self.each.check(field, one) for one in listing(field, value))
+
+
 class Owner(NamedTuple):
     """The choice to which a field belongs: with another one the field stays as it is by default.
 
@@ -290,7 +352,7 @@ def _checks(described: type[DataclassInstance]) -> tuple[tuple[str, object, Call
     return tuple((one.name, one.default, one.kind.check) for one in table(described).values())
 
 
-def check(record: DataclassInstance) -> None:
+def check(record: DataclassInstance, whose: str = "") -> None:
     """Hold every field of a frozen dataclass against its row; a field that is as by default is what it may be.
 
     Numbers of NumPy become Python's own, and values with a spelling of their own what is kept of them.
@@ -298,6 +360,7 @@ def check(record: DataclassInstance) -> None:
     Parameters
     ----------
     record : whose class has rows
+    whose : words behind a field's name in a refusal, as `` of level rail``
 
     Raises
     ------
@@ -311,7 +374,7 @@ def check(record: DataclassInstance) -> None:
             continue
         if type(value) not in PLAIN:
             value = plain(value)
-        kept = checked(name, value)
+        kept = checked(name + whose, value)
         if kept is not values[name]:
             object.__setattr__(record, name, kept)
 
@@ -332,7 +395,8 @@ def check_owners(record: DataclassInstance) -> None:
     for name, default, owner in _owned(type(record)):
         chosen = values[owner.field]
         if values[name] != default and chosen not in owner.values:
-            have = " or ".join(f"{value!r}" for value in owner.values)
+            *others, last = map(repr, owner.values)
+            have = f"{', '.join(others)} or {last}" if others else last
             raise InvalidValue(name, values[name], f"{default} with {owner.field}={chosen!r}: {owner.field}={have} has it")
 
 
@@ -342,6 +406,6 @@ def _owned(described: type[DataclassInstance]) -> tuple[tuple[str, object, Owner
 
 
 __all__ = [
-    "Choice", "Field", "Flag", "Kind", "Name", "Order", "Owner", "Real", "Spelled", "Whole", "check", "check_owners", "meanings",
-    "row", "table",
+    "ByDtype", "Choice", "Field", "Flag", "Kind", "Measured", "Name", "Order", "Owner", "Real", "Several", "Spelled", "Whole", 
+    "check", "check_owners", "meanings", "row", "table",
 ]  # fmt: skip

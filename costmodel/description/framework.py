@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import NamedTuple
 
 from costmodel.arithmetic.named_tuples import flat
+from costmodel.description import fields
 from costmodel.description.bucket_rules import RULES
 from costmodel.description.device import DTYPES
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, Dimension
+from costmodel.description.fields import Choice, Name, Order, Real, Several, Whole, row
 from costmodel.description.recomputation import MODULES, WHOLE, modules_of
 from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS
 from costmodel.formulas.quantities import OwnRun, Software
-from costmodel.text.checks import choice, flag, kind, listing, real, text, whole
+from costmodel.text.checks import choice, kind, listing, real, text
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief
 
 SPLITTING = tuple(one.column for one in DIMENSIONS if one.column not in ("data", "virtual_stages"))
 SCHEDULES = tuple(TRAITS)
+WIDTH = Real(0.0, 64.0)
+"""Bytes of one number, or of all that is kept of one."""
 REACHED = 0.9
 """Of a link's line rate, by two machines alone: 90 of 100 Gbit/s where server systems were measured (jiang2020, section 7)."""
 DISPATCHERS = ("all-to-all", "deduplicated")
@@ -124,28 +129,28 @@ class Framework:
     title : one line about it
     """
 
-    name: str
+    name: str = field(metadata=row(Name()))
     constants: Software
-    zero_stage: int = 1
-    zero_stages: Sequence[int] = (0, 1, 2, 3)
-    largest_pipelined_zero_stage: int = 1
-    grouped_zero_stages: Sequence[int] = ()
-    rank_orders: Sequence[Sequence[str]] = (RANK_ORDER,)
-    dimensions: Sequence[str] = SPLITTING
+    zero_stage: int = field(default=1, metadata=row(Whole(0, 3)))
+    zero_stages: Sequence[int] = field(default=(0, 1, 2, 3), metadata=row(Several(Whole(0, 3))))
+    largest_pipelined_zero_stage: int = field(default=1, metadata=row(Whole(0, 3)))
+    grouped_zero_stages: Sequence[int] = field(default=(), metadata=row(Several(Whole(0, 3))))
+    rank_orders: Sequence[Sequence[str]] = field(default=(RANK_ORDER,), metadata=row(Several(Order(RANK_ORDER))))
+    dimensions: Sequence[str] = field(default=SPLITTING, metadata=row(Several(Choice(SPLITTING))))
     apart: Sequence[Sequence[str]] = ()
     elsewhere: Sequence[Sequence[str]] = ()
-    schedules: Sequence[str] = SCHEDULES
+    schedules: Sequence[str] = field(default=SCHEDULES, metadata=row(Several(Choice(SCHEDULES))))
     schedule: str = ""
-    dtypes: Sequence[str] = DTYPES
-    context_communications: Sequence[str] = ("ring",)
-    recompute_modules: Sequence[str] = ()
+    dtypes: Sequence[str] = field(default=DTYPES, metadata=row(Several(Choice(DTYPES))))
+    context_communications: Sequence[str] = field(default=("ring",), metadata=row(Several(Choice(CONTEXT_COMMUNICATIONS))))
+    recompute_modules: Sequence[str] = field(default=(), metadata=row(Several(Choice(MODULES))))
     sequence_parallel: bool = True
-    gradient_bytes: float = 4.0
-    reduce_bytes: float = 4.0
-    optimizer_bytes: float = 12.0
-    parameter_bytes: float = 2.0
-    logit_bytes: float = 6.0
-    attention: str = "flash"
+    gradient_bytes: float = field(default=4.0, metadata=row(WIDTH, unit="bytes"))
+    reduce_bytes: float = field(default=4.0, metadata=row(WIDTH, unit="bytes"))
+    optimizer_bytes: float = field(default=12.0, metadata=row(WIDTH, unit="bytes"))
+    parameter_bytes: float = field(default=2.0, metadata=row(WIDTH, unit="bytes"))
+    logit_bytes: float = field(default=6.0, metadata=row(WIDTH, unit="bytes"))
+    attention: str = field(default="flash", metadata=row(Choice(ATTENTION_KINDS)))
     older_flash: bool = False
     first_flash: bool = False
     fused_cross_entropy: bool = False
@@ -155,7 +160,7 @@ class Framework:
     overlap_tensor: bool = False
     overlap_pipeline: bool = False
     overlap_experts: bool = False
-    dispatcher: str = "all-to-all"
+    dispatcher: str = field(default="all-to-all", metadata=row(Choice(DISPATCHERS)))
     scatter_boundary: bool = False
     gather_logits: bool = False
     keep_gathered: bool = False
@@ -169,25 +174,25 @@ class Framework:
     grouped_experts: bool = True
     fused_accumulation: bool = False
     half_gradients: bool = False
-    weight_traffic: float = 0.0
+    weight_traffic: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     module_hooks: bool = False
     deferred_sums: bool = False
     narrow_copies: bool = False
-    narrow_weights: Sequence[str] = ()
-    activation_input_bytes: float = 0.0
-    attention_output_bytes: float = 0.0
+    narrow_weights: Sequence[str] = field(default=(), metadata=row(Several(Choice(DTYPES))))
+    activation_input_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
+    attention_output_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     lazy_gradients: bool = False
-    backward_gradient_bytes: float = 0.0
-    retained_logit_bytes: float = 0.0
-    update_bytes: float = 0.0
-    flat_gradient_bytes: float = 0.0
+    backward_gradient_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
+    retained_logit_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
+    update_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
+    flat_gradient_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     double_registers: bool = False
     flat_updates: bool = False
     balanced_stages: bool = False
-    buckets: str = "one"
+    buckets: str = field(default="one", metadata=row(Choice(RULES)))
     switches: Sequence[tuple[str, bool | str]] = ()
     server_systems: Sequence[ServerSystem] = ()
-    time_error: float | None = None
+    time_error: float | None = field(default=None, metadata=row(Real(0.0, 10.0)))
     own_runs: Sequence[OwnRun] = ()
     owner: str = ""
     title: str = ""
@@ -200,16 +205,7 @@ class Framework:
         return next((system for system in self.server_systems if system.name == synchronisation), ideal)
 
     def __post_init__(self) -> None:
-        text("name", self.name)
-        whole("zero_stage", self.zero_stage, 3)
-        whole("largest_pipelined_zero_stage", self.largest_pipelined_zero_stage, 3)
-        for field in ("zero_stages", "grouped_zero_stages"):
-            object.__setattr__(self, field, tuple(whole(field, stage, 3) for stage in listing(field, getattr(self, field))))
-        orders = tuple(tuple(listing("rank_orders", order)) for order in listing("rank_orders", self.rank_orders))
-        object.__setattr__(self, "rank_orders", orders)
-        for order in orders:
-            if sorted(order) != sorted(RANK_ORDER):
-                raise InvalidValue("rank_orders", order, "an order of " + ", ".join(RANK_ORDER))
+        fields.check(self)
         choice("zero_stage", self.zero_stage, self.zero_stages)
         given: object = self.switches  # a table where it comes from a file
         pairs = given.items() if isinstance(given, Mapping) else listing("switches", given)
@@ -223,49 +219,26 @@ class Framework:
         object.__setattr__(self, "server_systems", systems)
         for system in systems:
             kind("server_systems", system, ServerSystem, "ServerSystem(name=..., ...)")
-        for field, known in (("dimensions", SPLITTING), ("schedules", SCHEDULES), ("dtypes", DTYPES),
-                             ("recompute_modules", tuple(MODULES)), ("narrow_weights", DTYPES),
-                             ("context_communications", CONTEXT_COMMUNICATIONS)):  # fmt: skip
-            object.__setattr__(self, field, tuple(listing(field, getattr(self, field))))
-            for value in getattr(self, field):
-                choice(field, value, known)
         if self.schedule:
             choice("schedule", self.schedule, self.schedules)
-        for field in ("apart", "elsewhere"):
-            rows = tuple(tuple(listing(field, row)) for row in listing(field, getattr(self, field)))
-            object.__setattr__(self, field, rows)
+        for name in ("apart", "elsewhere"):
+            rows = tuple(tuple(listing(name, one)) for one in listing(name, getattr(self, name)))
+            object.__setattr__(self, name, rows)
         for pair in self.apart:
             if len(pair) != 2 or pair[0] == pair[1] or not set(pair) <= set(SPLITTING):
                 raise InvalidValue("apart", pair, f"two of {', '.join(SPLITTING)}")
-        for row in self.elsewhere:
-            choice("elsewhere", row[0] if row else "", SPLITTING)
-            for name in row[1:]:
+        for named in self.elsewhere:
+            choice("elsewhere", named[0] if named else "", SPLITTING)
+            for name in named[1:]:
                 text("elsewhere", name)
-        choice("attention", self.attention, ATTENTION_KINDS)
-        choice("buckets", self.buckets, RULES)
-        choice("dispatcher", self.dispatcher, DISPATCHERS)
-        for field in ("gradient_bytes", "reduce_bytes", "optimizer_bytes", "parameter_bytes", "logit_bytes", "weight_traffic",
-                      "backward_gradient_bytes", "retained_logit_bytes", "update_bytes", "flat_gradient_bytes",
-                      "activation_input_bytes", "attention_output_bytes"):  # fmt: skip
-            real(field, getattr(self, field), 0.0, 64.0)
-        for field in ("sequence_parallel", "fused_cross_entropy", "fused_norms", "overlap_gradients", "overlap_parameters",
-                      "overlap_tensor", "overlap_pipeline", "overlap_experts", "scatter_boundary", "keep_gathered",
-                      "gather_logits", "balanced_stages", "keep_rotated", "keep_activated", "narrow_copies",
-                      "lazy_gradients", "repeat_keys", "keep_quantised_inputs", "adapter_dropout", "flat_updates",
-                      "double_registers", "older_flash", "first_flash", "fused_accumulation", "grouped_experts",
-                      "separate_projections", "module_hooks", "deferred_sums", "half_gradients",
-                      "keep_expert_outputs"):  # fmt: skip
-            flag(field, getattr(self, field))
-        if self.time_error is not None:
-            real("time_error", self.time_error, 0.0, 10.0)
         object.__setattr__(self, "own_runs", listing("own_runs", self.own_runs))
         for run in self.own_runs:
             kind("own_runs", run, OwnRun, "what costmodel.calibrate found")
             real("own_runs", run.discrepancy, -10.0, 10.0)
         if not isinstance(self.constants, Software):
             raise InvalidValue("constants", self.constants, "a Software of calibrated constants")
-        for field, value in flat(self.constants).items():
-            real(field, value, 0.0, 1e12)
+        for name, value in flat(self.constants).items():
+            real(name, value, 0.0, 1e12)
 
     @property
     def degrees(self) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from costmodel.arithmetic import ops
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.description import adapters, bucket_rules, fields, graphs, recomputation
+from costmodel.description import adapters, bucket_rules, fields, graphs, recomputation, refusals
 from costmodel.description.adapters import KINDS as ADAPTERS
 from costmodel.description.adapters import PACKED, choice_of
 from costmodel.description.device import DTYPES, Device
@@ -489,19 +489,7 @@ class Plan:
     def check(self, model: Transformer, cluster: Cluster, framework: Framework) -> None:
         """Raise `IllegalPlan` with the reason where the plan can't run on this model and cluster."""
         plan = self.on(cluster).resolve(framework, cluster.device)
-        plan._check_degrees(framework)
-        if plan.zero_stage not in framework.zero_stages:
-            raise IllegalPlan(
-                "zero_stage",
-                f"zero_stage={plan.zero_stage}: {framework.name} has stages {', '.join(map(str, framework.zero_stages))}",
-            )
-        if plan.pipeline_parallel > 1 and (plan.zero_stage or 0) > framework.largest_pipelined_zero_stage:
-            raise IllegalPlan(
-                "zero_pipeline",
-                f"zero_stage={plan.zero_stage} with pipeline_parallel={plan.pipeline_parallel}: {framework.name} "
-                f"shards at most stage {framework.largest_pipelined_zero_stage} under a pipeline",
-            )
-        plan._check_framework(framework)
+        plan.check_framework(framework)
         broken = legality.violations(
             model.numbers(), plan.settings(framework), plan.numbers(framework, model.layers), float(cluster.gpus or 0)
         )
@@ -509,6 +497,26 @@ class Plan:
             if value:
                 raise IllegalPlan(reason, explain(reason, plan, model, cluster))
 
+    def check_framework(self, framework: Framework) -> None:
+        """Raise `IllegalPlan` where the framework hasn't what the plan asks for, whatever the model and the cluster.
+
+        Parameters
+        ----------
+        framework : the software, whose defaults are filled in
+        """
+        self._check_degrees(framework)
+        if self.zero_stage not in framework.zero_stages:
+            raise IllegalPlan(
+                "zero_stage",
+                f"zero_stage={self.zero_stage}: {framework.name} has stages {', '.join(map(str, framework.zero_stages))}",
+            )
+        if self.pipeline_parallel > 1 and (self.zero_stage or 0) > framework.largest_pipelined_zero_stage:
+            raise IllegalPlan(
+                "zero_pipeline",
+                f"zero_stage={self.zero_stage} with pipeline_parallel={self.pipeline_parallel}: {framework.name} "
+                f"shards at most stage {framework.largest_pipelined_zero_stage} under a pipeline",
+            )
+        self._check_choices(framework)
 
     def _check_degrees(self, framework: Framework) -> None:
         """Raise `IllegalPlan` where the framework doesn't split so."""
@@ -522,7 +530,7 @@ class Plan:
                 both = " with ".join(f"{one.field}={getattr(self, one.field)}" for one in pair)
                 raise IllegalPlan("degrees_of_framework", f"{both}: {framework.name} has one of them at a time")
 
-    def _check_framework(self, framework: Framework) -> None:
+    def _check_choices(self, framework: Framework) -> None:
         """Raise `IllegalPlan` where the framework has no such schedule or dtype."""
         if self.pipeline_parallel > 1 and self.schedule not in framework.schedules:
             raise IllegalPlan(
@@ -559,63 +567,7 @@ def plan_numbers(
     )  # fmt: skip
 
 
-def divisors(number: int, most: int) -> list[int]:
-    """Divisors of `number` up to `most`.
-
-    Examples
-    --------
-    >>> divisors(12, 6)
-    [1, 2, 3, 4, 6]
-    """
-    return [d for d in range(1, min(number, most) + 1) if number % d == 0]
-
-
 def explain(reason: str, plan: Plan, model: Transformer, cluster: Cluster) -> str:
     """One line: which rule a plan breaks, with the values, and what would be legal."""
-    t, p, v = plan.tensor_parallel, plan.pipeline_parallel, plan.virtual_stages
-    settings = ", ".join(map(str, divisors(model.heads, max(t, 8))))
-    texts = {
-        "world_size": f"tensor_parallel={t} x context_parallel={plan.context_parallel} x pipeline_parallel={p} x "
-        f"data_parallel={plan.data_parallel} = {plan.gpus} does not equal the cluster's {cluster.gpus} GPUs",
-        "tensor_heads": f"tensor_parallel={t} does not divide {model.heads} attention heads of {model.name!r}; "
-        f"divisors: {settings}",
-        "tensor_kv_heads": f"tensor_parallel={t} and kv_heads={model.kv_heads} of {model.name!r}: neither divides the other",
-        "tensor_feed_forward": f"tensor_parallel={t} does not divide feed_forward={model.feed_forward} of {model.name!r}",
-        "pipeline_layers": f"pipeline_parallel={p} x virtual_stages={v} does not divide {model.layers} layers of "
-        f"{model.name!r} (first and last stage may be short, but hold one layer, on zb-v's first rank together; with virtual "
-        "stages each at most one)",
-        "virtual_stages": f"virtual_stages={v} with schedule={plan.schedule!r} and pipeline_parallel={p}: more than one "
-        f"chunk needs schedule 'interleaved' or 'breadth-first', a pipeline, and at most {model.layers} chunks in all",
-        "pipeline_micro_batches": f"pipeline_parallel={p} does not divide {plan.micro_batches} micro-batches, which the "
-        "interleaved schedule needs",
-        "schedule": f"schedule={plan.schedule!r} with pipeline_parallel={p} and {plan.micro_batches} micro-batches: "
-        "zero-bubble, two-way and asynchronous schedules need a pipeline and at least as many micro-batches as stages "
-        "(zb-h2 and zb-v one less than twice as many, dualpipe twice as many and even, chimera just as many); dualpipe and "
-        "chimera need even stages; a framework that deals layers by cost has no zb-v, dualpipe or chimera",
-        "global_batch": f"global_batch={plan.global_batch} is not a multiple of data_parallel={plan.data_parallel} x "
-        f"micro_batch={plan.micro_batch}",
-        "sequence": f"seq_len={plan.seq_len} does not split over context_parallel={plan.context_parallel} (two chunks "
-        f"each, but for 'all-to-all') and, with sequence_parallel, tensor_parallel={t}",
-        "context_heads": f"context_communication={plan.context_communication!r} with context_parallel={plan.context_parallel} "
-        f"and tensor_parallel={t}: their product has to divide {model.heads} heads and {model.kv_heads} kv_heads of "
-        f"{model.name!r}",
-        "experts": f"expert_parallel={plan.expert_parallel} x expert_tensor_parallel={plan.expert_tensor_parallel} does "
-        f"not fit {model.experts} experts of {model.name!r}",
-        "expert_ranks": f"expert_parallel={plan.expert_parallel} x expert_tensor_parallel={plan.expert_tensor_parallel} "
-        f"does not divide data x context x tensor = {plan.copies * plan.context_parallel * t} ranks",
-        "expert_feed_forward": f"expert_tensor_parallel={plan.expert_tensor_parallel} does not divide "
-        f"expert_feed_forward={model.expert_feed_forward} of {model.name!r}",
-        "shard_group": f"shard_group={plan.shard_group} does not divide data x context = "
-        f"{plan.copies * plan.context_parallel} ranks",
-        "synchronisation": f"synchronisation={plan.synchronisation!r} with zero_stage={plan.zero_stage}: every rank must have "
-        "a whole copy to synchronise, zero_stage=0",
-        "compression": f"compression={plan.compression!r} with zero_stage={plan.zero_stage}: every rank must have its gradients "
-        "whole to compress them, zero_stage=0 or 1",
-        "cuda_graphs": f"cuda_graphs={plan.cuda_graphs} with the {model.experts} experts of {model.name!r}: a graph has fixed "
-        "shapes, and the tokens of an expert vary but for fused_experts; graph_modules='attention+router' leaves them out",
-        "fused_experts": f"fused_experts={plan.fused_experts} with {model.experts} experts of {model.name!r} and "
-        f"expert_tensor_parallel={plan.expert_tensor_parallel}: it fuses experts that no tensor group splits",
-        "unfused_context": f"attention={plan.attention!r} with context_parallel={plan.context_parallel}: context "
-        "parallelism needs the flash kernel",
-    }  # fmt: skip
-    return texts[reason]
+    known = refusals.of_model(model, max(plan.tensor_parallel, 8)) | {"gpus": cluster.gpus}
+    return refusals.filled(refusals.TEXTS[reason], vars(plan) | known)

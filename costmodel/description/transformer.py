@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import field
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
 from costmodel.arithmetic.named_tuples import Row, made
+from costmodel.description import fields
+from costmodel.description.fields import Choice, Name, Real, Whole, row
 from costmodel.formulas.quantities import (
     AttentionNumbers,
     ExpertNumbers,
@@ -15,7 +18,7 @@ from costmodel.formulas.quantities import (
     VocabularyNumbers,
 )
 from costmodel.formulas.transformer import flops, parameters
-from costmodel.text.checks import choice, filled, flag, positive_int, real, text, whole
+from costmodel.text.checks import filled, positive_int, whole
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief
 
@@ -94,52 +97,54 @@ class Transformer:
     124439808
     """
 
-    name: str
-    layers: int
-    hidden: int
-    heads: int
-    vocabulary: int
-    feed_forward: int = 0
-    kv_heads: int | None = None
-    head_dim: int | None = None
-    value_head_dim: int | None = None
+    name: str = field(metadata=row(Name()))
+    layers: int = field(metadata=row(Whole(1, MAX_LAYERS)))
+    hidden: int = field(metadata=row(Whole(1, MAX_WIDTH), unit="channels"))
+    heads: int = field(metadata=row(Whole(1, MAX_WIDTH)))
+    vocabulary: int = field(metadata=row(Whole(1, MAX_VOCABULARY), unit="tokens"))
+    feed_forward: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="channels"))
+    kv_heads: int | None = field(default=None, metadata=row(Whole(1, MAX_WIDTH)))
+    head_dim: int | None = field(default=None, metadata=row(Whole(1, MAX_WIDTH), unit="channels"))
+    value_head_dim: int | None = field(default=None, metadata=row(Whole(1, MAX_WIDTH), unit="channels"))
     gated: bool = True
     clamped_activation: bool = False
-    norm: Literal["rmsnorm", "layernorm", "none"] = "rmsnorm"
-    norms_per_layer: int = 2
-    qk_norm: Literal["none", "head", "full"] = "none"
+    norm: Literal["rmsnorm", "layernorm", "none"] = field(
+        default="rmsnorm", metadata=row(Choice(("rmsnorm", "layernorm", "none")))
+    )  # fmt: skip
+    norms_per_layer: int = field(default=2, metadata=row(Whole(1, 16)))
+    qk_norm: Literal["none", "head", "full"] = field(default="none", metadata=row(Choice(("none", "head", "full"))))
     tied_embeddings: bool = False
-    learned_positions: int = 0
+    learned_positions: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="tokens"))
     embedding_norm: bool = False
     attention_bias: bool = False
     output_bias: bool = False
     feed_forward_bias: bool = False
     attention_sinks: bool = False
     parallel_block: bool = False
-    experts: int = 0
-    experts_per_token: int = 0
-    expert_feed_forward: int = 0
-    shared_expert_feed_forward: int = 0
-    expert_groups: int = 1
-    groups_per_token: int = 1
+    experts: int = field(default=0, metadata=row(Whole(0, MAX_EXPERTS)))
+    experts_per_token: int = field(default=0, metadata=row(Whole(0, MAX_EXPERTS)))
+    expert_feed_forward: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="channels"))
+    shared_expert_feed_forward: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="channels"))
+    expert_groups: int = field(default=1, metadata=row(Whole(1, MAX_EXPERTS)))
+    groups_per_token: int = field(default=1, metadata=row(Whole(1, MAX_EXPERTS)))
     shared_expert_gate: bool = False
-    dense_layers: int = 0
-    first_expert_layer: int | None = None
-    expert_layer_step: int = 1
-    expert_capacity: float | None = None
-    expert_imbalance: float = 1.0
-    query_latent: int = 0
-    kv_latent: int = 0
-    rope_head_dim: int = 0
-    sliding_window: int = 0
-    windowed_layers: int = 0
-    index_heads: int = 0
-    index_head_dim: int = 0
-    prediction_layers: int = 0
+    dense_layers: int = field(default=0, metadata=row(Whole(0, MAX_LAYERS), unit="layers"))
+    first_expert_layer: int | None = field(default=None, metadata=row(Whole(0, MAX_LAYERS)))
+    expert_layer_step: int = field(default=1, metadata=row(Whole(0, MAX_LAYERS), unit="layers"))
+    expert_capacity: float | None = field(default=None, metadata=row(Real(1e-3, 1e5)))
+    expert_imbalance: float = field(default=1.0, metadata=row(Real(1.0, 1e5)))
+    query_latent: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="channels"))
+    kv_latent: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="channels"))
+    rope_head_dim: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="channels"))
+    sliding_window: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="tokens"))
+    windowed_layers: int = field(default=0, metadata=row(Whole(0, MAX_LAYERS), unit="layers"))
+    index_heads: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY)))
+    index_head_dim: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="channels"))
+    prediction_layers: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="layers"))
     dropout: bool = False
     causal: bool = True
-    embedding_width: int = 0
-    patch_values: int = 0
+    embedding_width: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="channels"))
+    patch_values: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY)))
     last_norm: bool = True
     head_bias: bool = False
     head_transform: bool = False
@@ -149,37 +154,19 @@ class Transformer:
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        text("name", self.name)
-        positive_int("layers", self.layers, MAX_LAYERS)
-        positive_int("vocabulary", self.vocabulary, MAX_VOCABULARY)
-        for field in ("hidden", "heads"):
-            positive_int(field, getattr(self, field), MAX_WIDTH)
+        fields.check(self)
         if self.kv_heads is None:
             object.__setattr__(self, "kv_heads", self.heads)
-        if self.heads % positive_int("kv_heads", self.kv_heads, MAX_WIDTH):
+        if self.heads % filled(self.kv_heads):
             raise InvalidValue("kv_heads", self.kv_heads, f"a divisor of heads={self.heads}")
         if self.head_dim is None:
             if self.hidden % self.heads:
                 raise InvalidValue("heads", self.heads, f"a divisor of hidden={self.hidden}, or head_dim given")
             object.__setattr__(self, "head_dim", self.hidden // self.heads)
-        positive_int("head_dim", self.head_dim, MAX_WIDTH)
         if self.value_head_dim is None:
             object.__setattr__(self, "value_head_dim", self.head_dim)
-        positive_int("value_head_dim", self.value_head_dim, MAX_WIDTH)
-        for field in ("feed_forward", "learned_positions", "expert_feed_forward", "shared_expert_feed_forward",
-                      "query_latent", "kv_latent", "rope_head_dim", "prediction_layers", "index_heads", "index_head_dim",
-                      "embedding_width", "patch_values"):  # fmt: skip
-            whole(field, getattr(self, field), MAX_VOCABULARY)
-        whole("sliding_window", self.sliding_window, MAX_VOCABULARY)
-        positive_int("norms_per_layer", self.norms_per_layer, 16)
-        for field in ("gated", "clamped_activation", "tied_embeddings", "embedding_norm", "attention_bias", "output_bias",
-                      "feed_forward_bias", "attention_sinks", "parallel_block", "dropout", "shared_expert_gate", "causal",
-                      "last_norm", "head_bias", "head_transform"):  # fmt: skip
-            flag(field, getattr(self, field))
-        choice("norm", self.norm, ("rmsnorm", "layernorm", "none"))
-        choice("qk_norm", self.qk_norm, ("none", "head", "full"))
-        for field in ("windowed_layers", "dense_layers"):
-            whole(field, getattr(self, field), self.layers)
+        for name in ("windowed_layers", "dense_layers"):
+            whole(name, getattr(self, name), self.layers)
         if self.windowed_layers and not self.sliding_window:
             raise InvalidValue("sliding_window", self.sliding_window, "the window of the windowed layers [tokens]")
         self._check_experts()
@@ -192,10 +179,6 @@ class Transformer:
             raise InvalidValue("index_heads", self.index_heads, "0 without query_latent: an indexer reads it")
 
     def _check_experts(self) -> None:
-        whole("experts", self.experts, MAX_EXPERTS)
-        real("expert_imbalance", self.expert_imbalance, 1.0, 1e5)
-        if self.expert_capacity is not None:
-            real("expert_capacity", self.expert_capacity, 1e-3, 1e5)
         if self.experts:
             positive_int("experts_per_token", self.experts_per_token, self.experts)
             positive_int("expert_feed_forward", self.expert_feed_forward, MAX_WIDTH)
@@ -206,9 +189,9 @@ class Transformer:
                 raise InvalidValue("feed_forward", self.feed_forward, "the width of the dense layers' MLP")
         else:
             positive_int("feed_forward", self.feed_forward, MAX_WIDTH)
-            for field in ("experts_per_token", "expert_feed_forward", "shared_expert_feed_forward", "dense_layers"):
-                if getattr(self, field):
-                    raise InvalidValue(field, getattr(self, field), "0 in a model without experts")
+            for name in ("experts_per_token", "expert_feed_forward", "shared_expert_feed_forward", "dense_layers"):
+                if getattr(self, name):
+                    raise InvalidValue(name, getattr(self, name), "0 in a model without experts")
             if self.first_expert_layer is not None:
                 raise InvalidValue("first_expert_layer", self.first_expert_layer, "None in a model without experts")
             if whole("expert_layer_step", self.expert_layer_step, 1) != 1:
@@ -216,7 +199,7 @@ class Transformer:
 
     def _check_layout(self) -> None:
         """Which layers have experts; where every so many have them, the others are counted."""
-        step = whole("expert_layer_step", self.expert_layer_step, MAX_LAYERS)
+        step = self.expert_layer_step
         if self.first_expert_layer is not None:
             whole("first_expert_layer", self.first_expert_layer, self.layers if step == 1 else self.layers - 1)
         if step == 0 and self.first_expert_layer is not None:

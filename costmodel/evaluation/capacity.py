@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row, changed
+from costmodel.arithmetic.whole_numbers import divisors
 from costmodel.catalogue.software import framework_on
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.labels import CAPACITIES
-from costmodel.description.plan import Plan, divisors
+from costmodel.description.plan import Plan
 from costmodel.description.transformer import MAX_LAYERS, Transformer
 from costmodel.evaluation.error_model import FIT_PROBABILITY
 from costmodel.evaluation.estimation import Estimate, estimate, lack, sentence, title

@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.arithmetic.named_tuples import as_number
+from costmodel.arithmetic.whole_numbers import divisors
 from costmodel.description import recomputation
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.framework import OF_EXPERTS
-from costmodel.description.plan import MOST, Plan, divisors, plan_numbers
+from costmodel.description.plan import MOST, Plan, plan_numbers
 from costmodel.description.question import Question
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import CODES, ONE_F_ONE_B, SCHEDULES

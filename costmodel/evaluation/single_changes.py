@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.arithmetic.whole_numbers import divisors
 from costmodel.description.fields import Field, table
 from costmodel.description.framework import Framework
-from costmodel.description.plan import Plan, divisors
+from costmodel.description.plan import Plan
 
 GROWING = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
 """Degrees that a single change may double."""

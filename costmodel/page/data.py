@@ -12,6 +12,7 @@ from costmodel.arithmetic.named_tuples import flat
 from costmodel.compilation.javascript import javascript
 from costmodel.description.plan import FOLLOWING, LEADING, UNDIVIDED
 from costmodel.description.question import Question
+from costmodel.description.refusals import texts
 from costmodel.description.schedule import KINDS
 from costmodel.evaluation.engine import TIMES
 from costmodel.evaluation.estimation import TIME_PARTS
@@ -22,9 +23,8 @@ from costmodel.formulas.pipeline import layout
 from costmodel.formulas.stage import outside_passes, stage_pass
 from costmodel.page import kernels
 from costmodel.page.conversion import Conversion, Term
-from costmodel.page.learning import learn
+from costmodel.page.learning import learn, refused_by_framework
 from costmodel.page.question import FORMULA, STEPS, Asked, Domain
-from costmodel.page.rules import refused_by_framework, texts
 
 PRINTED: tuple[Callable[..., object], ...] = (*STEPS, violations, discrepancy.correlation)
 """Formulas of the model."""
@@ -57,7 +57,7 @@ def tables(question: Asked, price: float = 0.0, conversion: Conversion | None = 
             for path, rule in learnt.rules.items() if path not in constants
         ],
         "refusals": [refusal._asdict() for refusal in (*learnt.refusals, *refused_by_framework(question, learnt))],
-        "texts": texts(question), "follows": {"field": FOLLOWING, "by": LEADING, "text": UNDIVIDED},
+        "texts": texts(question.model), "follows": {"field": FOLLOWING, "by": LEADING, "text": UNDIVIDED},
         "parameters": {formula.__name__: list(inspect.signature(formula).parameters) for formula in PRINTED},
         "steps": {"by": FORMULA, "names": [formula.__name__ for formula in STEPS]}, "legality": violations.__name__,
         "parts": TIME_PARTS, "times": TIMES, "gpus": "gpus",

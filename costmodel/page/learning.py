@@ -18,11 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from costmodel.description.dimensions import DIMENSIONS
+from costmodel.description.framework import SPLITTING
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.page.conversion import ANY, Conversion, Refusal, Rule, Term, Values, token
 from costmodel.page.question import HELD, Asked, Fields, domains
-from costmodel.text.errors import CostModelError, InvalidValue, NotModelled
+from costmodel.text.errors import CostModelError, IllegalPlan, InvalidValue, NotModelled
 
 Key = tuple[tuple[str, Any], ...]
 """Changes from the base, in order."""
@@ -426,4 +428,46 @@ def _close(one: float, other: float) -> bool:
     return one == other or abs(one - other) <= CLOSE * abs(other)
 
 
-__all__ = ["learn"]
+def refused_by_framework(question: Asked, conversion: Conversion) -> list[Refusal]:
+    """Values that a plan may have but this framework hasn't: those of which no formula knows.
+
+    Parameters
+    ----------
+    question : whose framework
+    conversion : of its fields
+    """
+    leading = ("zero_stage", "pipeline_parallel")  # what a framework shards, with a pipeline and without
+    sharding = {name for rule in conversion.rules.values() if leading[0] in rule.by for name in rule.by}
+    groups = [
+        (*leading, *sorted(sharding - {leading[0]})), ("schedule", "virtual_stages", "pipeline_parallel"), ("dtype",),
+        ("context_communication", "context_parallel"),
+        *((one.field,) for one in DIMENSIONS if one.column in SPLITTING),
+        *((one.field, other.field) for one, other in question.framework.exclusive),
+    ]  # fmt: skip
+    found, neutral = [], question.neutral()
+    for fields in (
+        dict(zip(names, values, strict=True))
+        for names in groups for values in itertools.product(*(_samples(conversion, name) for name in names))
+    ):  # fmt: skip
+        try:
+            plan = neutral.changed(fields).plan
+            plan.resolve(neutral.framework, neutral.cluster.device).check_framework(neutral.framework)
+        except IllegalPlan as refused:
+            message = str(refused)
+            for name, value in fields.items():
+                message = message.replace(f"{name}={value!r}", f"{name}={{{name}}}")
+            found.append(Refusal({name: token(conversion.domains[name], value) for name, value in fields.items()}, message))
+        except InvalidValue:  # values that no plan has beside each other
+            continue
+    return found
+
+
+def _samples(conversion: Conversion, name: str) -> list[object]:
+    domain = conversion.domains[name]
+    values: list[object] = list(domain.choices)
+    if domain.numeric:
+        values = [int(domain.ends[0]), int(domain.ends[0]) + 1]
+    return [*values, None] if domain.empty else values
+
+
+__all__ = ["learn", "refused_by_framework"]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import operator
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from costmodel.arithmetic.named_tuples import changed, paths
-from costmodel.description.cluster import Cluster
-from costmodel.description.device import DTYPES, Device
+from costmodel.description.cluster import Cluster, Level
+from costmodel.description.device import DTYPES, PEAK, Device, Efficiency
+from costmodel.description.fields import Field, Order, Spelled, table
 from costmodel.description.framework import Framework
 from costmodel.description.plan import FOLLOWING, MOST, Plan
 from costmodel.description.question import Question
@@ -19,8 +19,7 @@ from costmodel.evaluation.engine import step_formula
 from costmodel.formulas import training_step
 from costmodel.formulas.quantities import Inputs
 from costmodel.text.checks import positive_int
-from costmodel.text.errors import CostModelError, InvalidValue
-from costmodel.text.units import QUANTITIES
+from costmodel.text.errors import InvalidValue
 
 Fields = dict[str, Any]
 """Values by the name of a field: ``tensor_parallel``, ``rail.bandwidth``, ``device.memory``."""
@@ -32,8 +31,8 @@ STEPS = (training_step.uncompressed_step, training_step.step)
 PATHS = paths(Inputs, ".")
 _READ = operator.attrgetter(*PATHS)
 LEVEL_FIELDS = ("bandwidth", "latency")
-HELD = ("lora_targets", "graph_modules")
-"""Fields of a plan that a page doesn't change, and that are left as they are by default."""
+HELD = tuple(name for name, row in table(Plan).items() if isinstance(row.kind, Spelled) and row.kind.bounds is None)
+"""Fields of a plan whose values combine words, which a page doesn't change: they are left as they are by default."""
 DEVICE_FIELDS = ("memory", "memory_bandwidth", "host_bandwidth")
 OF_DTYPE = ("flop_rate", "gemm_efficiency")
 """Of a device at the plan's dtype; where they aren't given, what the device has for it."""
@@ -181,7 +180,7 @@ def _device(device: Device, changes: Mapping[str, object], dtype: str) -> Device
 
 @dataclasses.dataclass(frozen=True)
 class Domain:
-    """What a field may be, as its own refusals say it.
+    """What a field may be, as its row says it.
 
     Parameters
     ----------
@@ -215,74 +214,45 @@ class Domain:
 
 
 def domains(question: Asked, plans: Collection[Plan] = ()) -> dict[str, Domain]:
-    """What every field of a question may be, learnt from how wrong values are refused.
+    """What every field of a question may be, as its row has it.
 
     Parameters
     ----------
     question : whose fields
-    plans : whose values are choices too, such as several modules recomputed together, of which refusals name each alone
+    plans : whose values are choices too, such as several modules recomputed together, of which rows name each alone
     """
-    asked = question.fields()
-    found = {name: domain for name, value in asked.items() if (domain := _domain(question, name, value, {}))}
-    listed = [(name, choice) for name, domain in found.items() if not domain.order for choice in domain.choices]
-    for name in [name for name in asked if name not in found]:  # those that only some other choice allows
-        tried = (_domain(question, name, asked[name], {other: choice}) for other, choice in listed)
-        allowed = next((domain for domain in tried if domain is not None), None)
-        if allowed is not None:  # else one that this framework hasn't whatever is chosen
-            found[name] = allowed
-    for name, domain in found.items():
+    rows, found = _rows(question), {}
+    for name in question.fields():
+        domain = _domain(rows[name], question.model.layers)
         if domain.choices and not domain.order:
             values = dict.fromkeys(value for plan in plans if isinstance(value := getattr(plan, name, None), str))
-            found[name] = dataclasses.replace(domain, choices=(*dict.fromkeys((*domain.choices, *values)),))
-    return {name: found[name] for name in asked if name in found}
+            domain = dataclasses.replace(domain, choices=(*dict.fromkeys((*domain.choices, *values)),))
+        found[name] = domain
+    never = {"dtype", *({FOLLOWING} - set(question.open))}  # of a page they are always told
+    return {name: dataclasses.replace(one, empty=False) if name in never else one for name, one in found.items()}
 
 
-def _bounds(wish: str) -> tuple[float, float] | None:
-    """Least and most of a number as a refusal says them: "a number from 0 to 1", or quantities with a unit."""
-    least, _, most = wish.rpartition(" from ")[2].split(" of ")[0].partition(" to ")
-    try:
-        if " " in least:
-            number, unit = least.split(" ", 1)
-            scale = next(known.units[unit] for known in QUANTITIES.values() if unit in known.units)
-            return float(number) * scale, float(most.split(" ", 1)[0]) * scale
-        return float(least), float(most)
-    except (ValueError, StopIteration):  # words that name no range
-        return None
+def _rows(question: Asked) -> dict[str, Field]:
+    """The row of every field that may be changed."""
+    found = dict(table(Plan)) | {"gpus": table(Cluster)["gpus"]}
+    found |= {f"{level.name}.{field}": table(Level)[field] for level in question.cluster.levels for field in LEVEL_FIELDS}
+    found |= {f"device.{field}": table(Device)[field] for field in DEVICE_FIELDS}
+    found |= {f"device.{field}": table(Efficiency)[field] for field in CONSTANTS}
+    of_dtype = (("flop_rate", PEAK), ("gemm_efficiency", table(Efficiency)["gemm"].kind))
+    found |= {f"device.{field}": Field(kind, optional=True) for field, kind in of_dtype}
+    return found | {f"model.{field}": row for field, row in table(Transformer).items()}
 
 
-def _domain(question: Asked, name: str, value: object, beside: Fields) -> Domain | None:
-    """What a field may be beside others; None where those allow one value only."""
-    if isinstance(value, tuple):
-        return Domain(choices=tuple(itertools.permutations(value)), order=True, wish="an order of " + ", ".join(value))
-    wishes = [_wish(question, {**beside, name: wrong}) for wrong in (object(), "?", -1, -1.0)]
-    listed = next((wish for wish in wishes if wish.startswith("one of ")), "")
-    ranged = next((wish for wish in wishes if " to " in wish and _bounds(wish)), "")
-    if not listed and not ranged and "true or false" not in wishes:
-        return None
-    wish = " or ".join(dict.fromkeys(filter(None, (listed, ranged)))) or "true or false"
-    choices: tuple[object, ...] = ()
-    if listed:
-        choices = tuple(int(one) if one.isdigit() else one for one in listed.removeprefix("one of ").split(", "))
-    elif not ranged:
-        choices = (False, True)
-    bounds = None
-    if ranged:
-        bounds = _bounds(ranged)
-        if bounds and "whole" in ranged and bounds[1] - bounds[0] < FEW:
-            choices, bounds = tuple(range(int(bounds[0]), int(bounds[1]) + 1)), None
-    layers = question.model.layers if choices and bounds else None
-    return Domain(choices, bounds, "whole" in ranged, _wish(question, {**beside, name: None}) == "", wish=wish, most=layers)
-
-
-def _wish(question: Asked, changes: Fields) -> str:
-    """What a refusal says was expected; nothing where the changes are taken."""
-    try:
-        question.changed(changes)
-    except InvalidValue as refused:
-        return refused.expected
-    except (CostModelError, TypeError) as refused:
-        return str(refused) or "another value"
-    return ""
+def _domain(row: Field, layers: int) -> Domain:
+    """A row as a page takes it; few whole numbers are choices."""
+    kind = row.kind
+    if isinstance(kind, Order):
+        return Domain(choices=kind.orders, order=True, wish=kind.wish)
+    choices, bounds = kind.choices, kind.bounds
+    if bounds and not choices and kind.whole and bounds[1] - bounds[0] < FEW:
+        choices, bounds = tuple(range(int(bounds[0]), int(bounds[1]) + 1)), None
+    most = layers if choices and bounds else None
+    return Domain(choices, bounds, kind.whole, row.optional, wish=kind.wish, most=most)
 
 
 __all__ = ["FORMULA", "STEPS", "Asked", "Domain", "Fields", "domains", "unasked"]

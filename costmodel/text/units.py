@@ -156,7 +156,7 @@ def quantity(field: str, value: object, kind: str) -> float:
     # A millionth isn't a binary fraction: dividing by the whole number keeps 5 us equal to 5e-6.
     result = number * factor if factor >= 1.0 or kind.endswith("bandwidth") else number / round(1.0 / factor)
     if not math.isfinite(result) or not known.least <= result <= known.most:
-        raise InvalidValue(field, value, _range(known) + _meant(number, unit, known))
+        raise InvalidValue(field, value, span(known) + _meant(number, unit, known))
     return result
 
 
@@ -178,7 +178,8 @@ def _shown(value: float, known: Quantity) -> str:
     return f"{value / known.units[known.usual]:g} {known.usual}"
 
 
-def _range(known: Quantity) -> str:
+def span(known: Quantity) -> str:
+    """Between which bounds a quantity can lie, in words."""
     return f"{_shown(known.least, known)} to {_shown(known.most, known)}"
 
 

@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 
 from costmodel.arithmetic.named_tuples import made
+from costmodel.arithmetic.whole_numbers import divisors
 from costmodel.catalogue.server_systems import bandwidth_of, between_nodes
 from costmodel.catalogue.software import framework_on
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.labels import degrees
-from costmodel.description.plan import Plan, divisors
+from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.evaluation.plan_search import search_by_name

@@ -22,11 +22,12 @@ import pytest
 
 import costmodel
 from costmodel import formulas, load_cluster, load_framework, load_model
+from costmodel.arithmetic.whole_numbers import divisors
 from costmodel.compilation import algebra as symbolic
 from costmodel.compilation import machine_code, programs, row_loops, standalone, tape
 from costmodel.compilation.fields import LANES
 from costmodel.description.framework import ATTENTION_KINDS, DISPATCHERS
-from costmodel.description.plan import SCHEDULES, Plan, divisors
+from costmodel.description.plan import SCHEDULES, Plan
 from costmodel.description.question import Question
 from costmodel.evaluation import engine
 from costmodel.evaluation.estimation import TIME_PARTS

@@ -15,10 +15,10 @@ import pytest
 import costmodel
 from costmodel.description.labels import label
 from costmodel.description.recomputation import MODULES
+from costmodel.description.refusals import texts
 from costmodel.page.data import script, static
 from costmodel.page.learning import learn
 from costmodel.page.question import Asked, unasked
-from costmodel.page.rules import texts
 from costmodel.plots import frontier, step
 from costmodel.plots.embedded import CHARTS as CHARTS_AS_DATA
 from costmodel.plots.specification import filled, named
@@ -92,7 +92,7 @@ def test_what_a_field_can_be_is_what_its_refusal_says(learnt):
 
 
 def test_a_rule_s_words_hold_every_value_as_a_template(question):
-    words = texts(question)
+    words = texts(question.model)
     assert words["global_batch"] == (
         "global_batch={global_batch} is not a multiple of data_parallel={data_parallel} x micro_batch={micro_batch}"
     )

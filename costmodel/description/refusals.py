@@ -1,0 +1,127 @@
+"""In which words a plan is refused that breaks a rule of legality: a template for each rule.
+
+A template has fields of the plan, of the model (``model.heads``) and the cluster's ``gpus`` in braces, or a product or quotient
+of them. The library fills all of them in; a page those of the model, and its script the others.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+from costmodel.arithmetic.whole_numbers import divisors
+from costmodel.description.transformer import Transformer
+
+TEXTS = {
+    "world_size": "tensor_parallel={tensor_parallel} x context_parallel={context_parallel} x "
+    "pipeline_parallel={pipeline_parallel} x data_parallel={data_parallel} = "
+    "{tensor_parallel*context_parallel*data_parallel*pipeline_parallel} does not equal the cluster's {gpus} GPUs",
+    "tensor_heads": "tensor_parallel={tensor_parallel} does not divide {model.heads} attention heads of {model.name}; "
+    "divisors: {model.divisors}",
+    "tensor_kv_heads": "tensor_parallel={tensor_parallel} and kv_heads={model.kv_heads} of {model.name}: neither divides the "
+    "other",
+    "tensor_feed_forward": "tensor_parallel={tensor_parallel} does not divide feed_forward={model.feed_forward} of {model.name}",
+    "pipeline_layers": "pipeline_parallel={pipeline_parallel} x virtual_stages={virtual_stages} does not divide {model.layers} "
+    "layers of {model.name} (first and last stage may be short, but hold one layer, on zb-v's first rank together; with virtual "
+    "stages each at most one)",
+    "virtual_stages": "virtual_stages={virtual_stages} with schedule={schedule} and pipeline_parallel={pipeline_parallel}: more "
+    "than one chunk needs schedule 'interleaved' or 'breadth-first', a pipeline, and at most {model.layers} chunks in all",
+    "pipeline_micro_batches": "pipeline_parallel={pipeline_parallel} does not divide {global_batch/data_parallel/micro_batch} "
+    "micro-batches, which the interleaved schedule needs",
+    "schedule": "schedule={schedule} with pipeline_parallel={pipeline_parallel} and {global_batch/data_parallel/micro_batch} "
+    "micro-batches: zero-bubble, two-way and asynchronous schedules need a pipeline and at least as many micro-batches as stages "
+    "(zb-h2 and zb-v one less than twice as many, dualpipe twice as many and even, chimera just as many); dualpipe and "
+    "chimera need even stages; a framework that deals layers by cost has no zb-v, dualpipe or chimera",
+    "global_batch": "global_batch={global_batch} is not a multiple of data_parallel={data_parallel} x micro_batch={micro_batch}",
+    "sequence": "seq_len={seq_len} does not split over context_parallel={context_parallel} (two chunks each, but for "
+    "'all-to-all') and, with sequence_parallel, tensor_parallel={tensor_parallel}",
+    "context_heads": "context_communication={context_communication} with context_parallel={context_parallel} and "
+    "tensor_parallel={tensor_parallel}: their product has to divide {model.heads} heads and {model.kv_heads} kv_heads of "
+    "{model.name}",
+    "experts": "expert_parallel={expert_parallel} x expert_tensor_parallel={expert_tensor_parallel} does not fit "
+    "{model.experts} experts of {model.name}",
+    "expert_ranks": "expert_parallel={expert_parallel} x expert_tensor_parallel={expert_tensor_parallel} does not divide "
+    "data x context x tensor = {data_parallel*context_parallel*tensor_parallel} ranks",
+    "expert_feed_forward": "expert_tensor_parallel={expert_tensor_parallel} does not divide "
+    "expert_feed_forward={model.expert_feed_forward} of {model.name}",
+    "shard_group": "shard_group={shard_group} does not divide data x context = {data_parallel*context_parallel} ranks",
+    "synchronisation": "synchronisation={synchronisation} with zero_stage={zero_stage}: every rank must have a whole copy to "
+    "synchronise, zero_stage=0",
+    "compression": "compression={compression} with zero_stage={zero_stage}: every rank must have its gradients whole to compress "
+    "them, zero_stage=0 or 1",
+    "cuda_graphs": "cuda_graphs={cuda_graphs} with the {model.experts} experts of {model.name}: a graph has fixed shapes, and "
+    "the tokens of an expert vary but for fused_experts; graph_modules='attention+router' leaves them out",
+    "fused_experts": "fused_experts={fused_experts} with {model.experts} experts of {model.name} and "
+    "expert_tensor_parallel={expert_tensor_parallel}: it fuses experts that no tensor group splits",
+    "unfused_context": "attention={attention} with context_parallel={context_parallel}: context parallelism needs the flash "
+    "kernel",
+}
+"""By the rule of `costmodel.formulas.legality.Violations`."""
+OF_MODEL = ("name", "heads", "kv_heads", "feed_forward", "layers", "experts", "expert_feed_forward")
+
+
+def of_model(model: Transformer, most: int) -> dict[str, object]:
+    """What templates name of a model.
+
+    Parameters
+    ----------
+    model : that is trained
+    most : largest divisor of its heads to name
+    """
+    named: dict[str, object] = {f"model.{name}": getattr(model, name) for name in OF_MODEL}
+    return named | {"model.divisors": _Plain(", ".join(map(str, divisors(model.heads, most))))}
+
+
+def texts(model: Transformer) -> dict[str, str]:
+    """The words of every rule with what they name of a model filled in: templates of a plan.
+
+    Parameters
+    ----------
+    model : that is trained
+    """
+    known = of_model(model, model.heads)
+    return {reason: filled(template, known) for reason, template in TEXTS.items()}
+
+
+class _Plain(str):
+    """A text that stands as it is."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _number(value: object) -> float:
+    return 1.0 if value is None else float(str(value))  # a degree that was left open
+
+
+def filled(template: str, values: Mapping[str, object]) -> str:
+    """A template with what is known filled in, as Python writes it; the rest stays in its braces.
+
+    Parameters
+    ----------
+    template : with names, products or quotients of them in braces
+    values : by these names
+
+    Examples
+    --------
+    >>> filled("{a} x {b} = {a*b}, of {c}", {"a": 2, "b": 3})
+    '2 x 3 = 6, of {c}'
+    """
+
+    def shown(match: re.Match[str]) -> str:
+        parts = re.split(r"([*/])", match[1])
+        if not all(name in values for name in parts[::2]):
+            return match[0]
+        if len(parts) == 1:
+            return repr(values[parts[0]])
+        found = _number(values[parts[0]])
+        for how, name in zip(parts[1::2], parts[2::2], strict=True):
+            number = _number(values[name])
+            found = found * number if how == "*" else found / number
+        return str(math.floor(found))
+
+    return re.sub(r"\{([^{}]+)\}", shown, template)
+
+
+__all__ = ["TEXTS", "filled", "of_model", "texts"]
