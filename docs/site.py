@@ -14,6 +14,7 @@ from typing import Any
 import costmodel
 from costmodel.plots.embedded import plotly_script
 from docs.formula_pages import heading, write_pages
+from docs.nomenclature import nomenclature
 
 ROOT = Path(__file__).resolve().parents[1]
 PLOTLY, IMAGE = "application/vnd.plotly.v1+json", "image/png"
@@ -107,12 +108,13 @@ def stage(folder: Path) -> None:
     shutil.copy(ROOT / "docs" / "site.css", folder / "_static")
     write_pages(folder / "formulas")
     write_api(folder / "api")
+    (folder / "nomenclature.rst").write_text(nomenclature(), encoding="utf-8")
     (folder / "references.rst").write_text(references(), encoding="utf-8")
     front = (ROOT / "README.md").read_text(encoding="utf-8")
     listed = re.findall(r"\]\((\w+)\.ipynb\)", (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8"))
     front += contents("The book", ["notebooks/README", *(f"notebooks/{name}" for name in listed)])
     front += contents("Pages", [f"docs/{name}" for name in PAGES])
-    front += contents("Reference", ["api/index", "formulas/index", "references", "CONTRIBUTING", "CHANGELOG"])
+    front += contents("Reference", ["api/index", "nomenclature", "formulas/index", "references", "CONTRIBUTING", "CHANGELOG"])
     (folder / "README.md").write_text(front, encoding="utf-8")
 
 

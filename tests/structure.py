@@ -1,4 +1,5 @@
-"""How the rooms of the library hang together: ``python -m tests.structure`` prints rooms, arrows between them, and circles.
+"""How the library is laid out: ``python -m tests.structure`` prints rooms, arrows between them, and circles; in how many files
+a field of a plan is named; functions that are too long; names that two classes have.
 
 A room is a folder of the package, or a module that stands in none. An arrow is an import between two of them, whether it is
 made on top, inside a function, or for the type checker alone; without circles none of them leads upward.
@@ -6,13 +7,23 @@ made on top, inside a function, or for the type checker alone; without circles n
 
 from __future__ import annotations
 
+import ast
+import dataclasses
+import re
+import statistics
 import sys
 from collections import defaultdict
+from pathlib import Path
 
 import grimp
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
+from costmodel import Plan
+
+ROOT = Path(__file__).resolve().parents[1] / "costmodel"
+LONGEST = 100
+"""Lines of a function, its docstring among them, beyond which it is too long."""
 DOORS = {"", "__main__"}
 """The package itself and the command that runs it: whoever comes in, comes through them."""
 
@@ -52,6 +63,33 @@ def circles(graph: Graph) -> list[set[str]]:
     return [one for one in found if len(one) > 1]
 
 
+def files_of_fields() -> dict[str, list[str]]:
+    """For each field of a plan the files of the package that contain its name as a word."""
+    texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py")}
+    words = {file: set(re.findall(r"\w+", text)) for file, text in texts.items()}
+    names = [field.name for field in dataclasses.fields(Plan)]
+    return {name: sorted(file for file, said in words.items() if name in said) for name in names}
+
+
+def long_functions() -> dict[str, int]:
+    """Functions with more than `LONGEST` lines, and how many they have."""
+    return {
+        f"{path.relative_to(ROOT)} {node.name}": lines
+        for path in ROOT.rglob("*.py") for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and (lines := (node.end_lineno or 0) - node.lineno + 1) > LONGEST
+    }  # fmt: skip
+
+
+def shared_names() -> dict[str, list[str]]:
+    """Names that more than one class has, and the files that have it."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(str(path.relative_to(ROOT)))
+    return {name: sorted(files) for name, files in sorted(found.items()) if len(files) > 1}
+
+
 def main() -> int:
     """Print the house as it stands; 1 where a circle is left."""
     rooms = arrows_of_rooms()
@@ -66,6 +104,13 @@ def main() -> int:
         print("circle:", " ".join(sorted(group)))
     for name in to_the_door:
         print("imports the package itself:", name)
+    named = sorted(files_of_fields().items(), key=lambda item: len(item[1]))
+    print(f"a field of Plan is named in {statistics.median(len(files) for _, files in named):g} files (median of {len(named)}):",
+          ", ".join(f"{name} {len(files)}" for name, files in named))  # fmt: skip
+    for name, lines in long_functions().items():
+        print(f"longer than {LONGEST} lines: {name} ({lines})")
+    for name, places in shared_names().items():
+        print(f"several classes {name}: {', '.join(places)}")
     return 1 if of_rooms or of_files else 0
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from costmodel.description.cluster import Cluster, Level
+from costmodel.description.device import Device
+from costmodel.description.fields import Measured, table
 from costmodel.text.checks import positive_int, real
 from costmodel.text.errors import InvalidValue
 from costmodel.text.units import quantity
 
 KINDS = {
-    "bandwidth": "bandwidth", "line_rate": "bandwidth", "latency": "latency", "memory": "memory", "usable_memory": "memory",
-    "host_memory": "memory", "memory_bandwidth": "memory_bandwidth", "host_bandwidth": "bandwidth",
-    "link_bandwidth_per_direction": "bandwidth",
-}  # fmt: skip
+    name: row.kind.quantity
+    for described in (Level, Device, Cluster) for name, row in table(described).items() if isinstance(row.kind, Measured)
+} | {"link_bandwidth_per_direction": "bandwidth"}  # fmt: skip
 """Key: the kind of quantity that it holds."""
 STACK_KINDS = dict.fromkeys(
     (
