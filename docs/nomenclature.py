@@ -7,7 +7,7 @@ import dataclasses
 from costmodel import Cluster, Device, Framework, Plan, Transformer
 from costmodel.description.cluster import Level
 from costmodel.description.device import Efficiency
-from costmodel.description.fields import Field, meanings, table
+from costmodel.description.fields import FieldRow, meanings, table
 from docs.formula_pages import heading
 
 DESCRIBED = (Plan, Transformer, Framework, Cluster, Level, Device, Efficiency)
@@ -26,7 +26,7 @@ def nomenclature() -> str:
     return "\n".join(parts)
 
 
-def _cells(row: Field | None, name: str, default: object, meaning: str) -> tuple[str, ...]:
+def _cells(row: FieldRow | None, name: str, default: object, meaning: str) -> tuple[str, ...]:
     usual = "" if default is dataclasses.MISSING else str(default)
     if row is not None:
         usual = row.unset or ("the framework's" if row.software and default is None else usual)

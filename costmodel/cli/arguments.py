@@ -17,7 +17,7 @@ from costmodel.text.errors import CostModelError, InvalidValue
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
     from costmodel.description.device import Device
-    from costmodel.description.fields import Field
+    from costmodel.description.fields import FieldRow
     from costmodel.description.transformer import Transformer
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
@@ -240,7 +240,7 @@ def _order(text: str) -> tuple[str, ...]:
 
 
 @functools.cache
-def plan_fields() -> dict[str, Field]:
+def plan_fields() -> dict[str, FieldRow]:
     """Every dimension of a plan: the rows of `Plan`, but for the sizes that a question always says."""
     from costmodel.description.fields import table
     from costmodel.description.plan import Plan
@@ -248,7 +248,7 @@ def plan_fields() -> dict[str, Field]:
     return {name: row for name, row in table(Plan).items() if row.default is not dataclasses.MISSING}
 
 
-def reader(row: Field) -> tuple[Callable[[str], Any], str]:
+def reader(row: FieldRow) -> tuple[Callable[[str], Any], str]:
     """How an argument of a field is read, and how it is shown in the help.
 
     Parameters
@@ -269,7 +269,7 @@ def reader(row: Field) -> tuple[Callable[[str], Any], str]:
     return (whole, "N") if kind.whole else (_word, "NAME")
 
 
-def meaning(row: Field) -> str:
+def meaning(row: FieldRow) -> str:
     """What a field means, as the help says it.
 
     Parameters
@@ -279,7 +279,7 @@ def meaning(row: Field) -> str:
     return row.help.replace("`", "").replace("%", "%%")
 
 
-def unasked(row: Field) -> str:
+def unasked(row: FieldRow) -> str:
     """What a field is that isn't given, in words.
 
     Parameters

@@ -8,7 +8,7 @@ from dataclasses import field
 
 from costmodel.description import fields
 from costmodel.description.device import Device
-from costmodel.description.fields import Choice, Measured, Name, Real, Whole, row
+from costmodel.description.fields import Measured, Name, OneOf, Real, Whole, row
 from costmodel.description.framework import Framework
 from costmodel.formulas.network import nccl, rccl
 from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
@@ -48,7 +48,7 @@ class Level:
     size: int = field(metadata=row(Whole(1, MAX_GPUS), unit="GPUs"))
     latency: float = field(metadata=row(Measured("latency"), unit="s"))
     bandwidth: float = field(metadata=row(Measured("bandwidth"), unit="bytes/s"))
-    topology: str = field(default="switch", metadata=row(Choice(TOPOLOGIES)))
+    topology: str = field(default="switch", metadata=row(OneOf(TOPOLOGIES)))
     oversubscription: float = field(default=1.0, metadata=row(Real(1.0, 1e4)))
     line_rate: float | None = field(default=None, metadata=row(Measured("bandwidth"), unit="bytes/s"))
 

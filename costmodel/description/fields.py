@@ -27,7 +27,7 @@ ROW = "row"
 """Key of a field's metadata under which its row is."""
 
 
-class Kind:
+class ValueKind:
     """What the values of a field are.
 
     Attributes
@@ -53,7 +53,7 @@ class Kind:
         return f"{type(self).__name__}({self.wish})"
 
 
-class Whole(Kind):
+class Whole(ValueKind):
     """Whole numbers from the least to the most."""
 
     whole = True
@@ -67,7 +67,7 @@ class Whole(Kind):
         return integer(field, value, self.least, self.most)
 
 
-class Real(Kind):
+class Real(ValueKind):
     """Finite numbers from the least to the most; kept as they are given, whole or not."""
 
     def __init__(self, least: float, most: float) -> None:
@@ -80,7 +80,7 @@ class Real(Kind):
         return value
 
 
-class Flag(Kind):
+class Flag(ValueKind):
     """True or False."""
 
     wish = "true or false"
@@ -91,7 +91,7 @@ class Flag(Kind):
         return flag(field, value)
 
 
-class Choice(Kind):
+class OneOf(ValueKind):
     """One of some values."""
 
     def __init__(self, choices: Iterable[object]) -> None:
@@ -103,7 +103,7 @@ class Choice(Kind):
         return choice(field, value, self.choices)
 
 
-class Order(Kind):
+class Order(ValueKind):
     """Some names, each once, in any order."""
 
     several = True
@@ -125,7 +125,7 @@ class Order(Kind):
         return order
 
 
-class Spelled(Kind):
+class Spelled(ValueKind):
     """Values with a spelling of their own, which a function reads.
 
     Parameters
@@ -150,7 +150,7 @@ class Spelled(Kind):
         return self.read(value)
 
 
-class Name(Kind):
+class Name(ValueKind):
     """A text in one line that is not empty."""
 
     wish = "a text of 1 to 500 characters, printable and in one line"
@@ -160,7 +160,7 @@ class Name(Kind):
         return text(field, value)
 
 
-class Measured(Kind):
+class Measured(ValueKind):
     """A quantity with a unit, kept in SI units: a number in them, or a text such as ``"25 GB/s"``.
 
     Parameters
@@ -178,7 +178,7 @@ class Measured(Kind):
         return quantity(field, value, self.quantity)
 
 
-class ByDtype(Kind):
+class ByDtype(ValueKind):
     """Numbers by dtype, or where that is enough one for all.
 
     Parameters
@@ -203,7 +203,7 @@ class ByDtype(Kind):
         return value
 
 
-class Several(Kind):
+class Several(ValueKind):
     """A list, each of its values of one kind, kept as a tuple.
 
     Parameters
@@ -213,7 +213,7 @@ class Several(Kind):
 
     several = True
 
-    def __init__(self, each: Kind) -> None:
+    def __init__(self, each: ValueKind) -> None:
         self.each, self.wish = each, f"a list, each {each.wish}"
 
     def check(self, field: str, value: Any) -> Any:
@@ -234,7 +234,7 @@ class Owner(NamedTuple):
     values: tuple[object, ...]
 
 
-class Field(NamedTuple):
+class FieldRow(NamedTuple):
     """One row of the table.
 
     Parameters
@@ -262,7 +262,7 @@ class Field(NamedTuple):
     name, default, help, optional : as its class has them: filled in by `table`
     """
 
-    kind: Kind
+    kind: ValueKind
     unit: str = ""
     role: str = "choice"
     short: str = ""
@@ -293,19 +293,19 @@ class Field(NamedTuple):
         return self.called or self.name.replace("_", " ")
 
 
-def row(kind: Kind, **words: Any) -> Mapping[str, Field]:
+def row(kind: ValueKind, **words: Any) -> Mapping[str, FieldRow]:
     """A field's row, as the metadata of its line in its class.
 
     Parameters
     ----------
     kind : what its values are
-    words : other fields of `Field`
+    words : other fields of `FieldRow`
     """
-    return {ROW: Field(kind, **words)}
+    return {ROW: FieldRow(kind, **words)}
 
 
 @functools.cache
-def table(described: type[DataclassInstance]) -> dict[str, Field]:
+def table(described: type[DataclassInstance]) -> dict[str, FieldRow]:
     """Every row of a class by the name of its field; fields that have none are no part of it.
 
     Parameters
@@ -321,7 +321,7 @@ def table(described: type[DataclassInstance]) -> dict[str, Field]:
     words = meanings(described)
     found = {}
     for one in dataclasses.fields(described):
-        known = one.metadata.get(ROW) or (Field(Flag()) if one.type == "bool" else None)
+        known = one.metadata.get(ROW) or (FieldRow(Flag()) if one.type == "bool" else None)
         if known is not None:
             optional = str(one.type).endswith("| None")
             found[one.name] = known._replace(name=one.name, default=one.default, help=words.get(one.name, ""), optional=optional)
@@ -406,6 +406,22 @@ def _owned(described: type[DataclassInstance]) -> tuple[tuple[str, object, Owner
 
 
 __all__ = [
-    "ByDtype", "Choice", "Field", "Flag", "Kind", "Measured", "Name", "Order", "Owner", "Real", "Several", "Spelled", "Whole", 
-    "check", "check_owners", "meanings", "row", "table",
+    "ByDtype",
+    "FieldRow",
+    "Flag",
+    "Measured",
+    "Name",
+    "OneOf",
+    "Order",
+    "Owner",
+    "Real",
+    "Several",
+    "Spelled",
+    "ValueKind",
+    "Whole",
+    "check",
+    "check_owners",
+    "meanings",
+    "row",
+    "table",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from costmodel.description import fields
 from costmodel.description.bucket_rules import RULES
 from costmodel.description.device import DTYPES
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, Dimension
-from costmodel.description.fields import Choice, Name, Order, Real, Several, Whole, row
+from costmodel.description.fields import Name, OneOf, Order, Real, Several, Whole, row
 from costmodel.description.recomputation import MODULES, WHOLE, modules_of
 from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS
 from costmodel.formulas.quantities import OwnRun, Software
@@ -136,21 +136,21 @@ class Framework:
     largest_pipelined_zero_stage: int = field(default=1, metadata=row(Whole(0, 3)))
     grouped_zero_stages: Sequence[int] = field(default=(), metadata=row(Several(Whole(0, 3))))
     rank_orders: Sequence[Sequence[str]] = field(default=(RANK_ORDER,), metadata=row(Several(Order(RANK_ORDER))))
-    dimensions: Sequence[str] = field(default=SPLITTING, metadata=row(Several(Choice(SPLITTING))))
+    dimensions: Sequence[str] = field(default=SPLITTING, metadata=row(Several(OneOf(SPLITTING))))
     apart: Sequence[Sequence[str]] = ()
     elsewhere: Sequence[Sequence[str]] = ()
-    schedules: Sequence[str] = field(default=SCHEDULES, metadata=row(Several(Choice(SCHEDULES))))
+    schedules: Sequence[str] = field(default=SCHEDULES, metadata=row(Several(OneOf(SCHEDULES))))
     schedule: str = ""
-    dtypes: Sequence[str] = field(default=DTYPES, metadata=row(Several(Choice(DTYPES))))
-    context_communications: Sequence[str] = field(default=("ring",), metadata=row(Several(Choice(CONTEXT_COMMUNICATIONS))))
-    recompute_modules: Sequence[str] = field(default=(), metadata=row(Several(Choice(MODULES))))
+    dtypes: Sequence[str] = field(default=DTYPES, metadata=row(Several(OneOf(DTYPES))))
+    context_communications: Sequence[str] = field(default=("ring",), metadata=row(Several(OneOf(CONTEXT_COMMUNICATIONS))))
+    recompute_modules: Sequence[str] = field(default=(), metadata=row(Several(OneOf(MODULES))))
     sequence_parallel: bool = True
     gradient_bytes: float = field(default=4.0, metadata=row(WIDTH, unit="bytes"))
     reduce_bytes: float = field(default=4.0, metadata=row(WIDTH, unit="bytes"))
     optimizer_bytes: float = field(default=12.0, metadata=row(WIDTH, unit="bytes"))
     parameter_bytes: float = field(default=2.0, metadata=row(WIDTH, unit="bytes"))
     logit_bytes: float = field(default=6.0, metadata=row(WIDTH, unit="bytes"))
-    attention: str = field(default="flash", metadata=row(Choice(ATTENTION_KINDS)))
+    attention: str = field(default="flash", metadata=row(OneOf(ATTENTION_KINDS)))
     older_flash: bool = False
     first_flash: bool = False
     fused_cross_entropy: bool = False
@@ -160,7 +160,7 @@ class Framework:
     overlap_tensor: bool = False
     overlap_pipeline: bool = False
     overlap_experts: bool = False
-    dispatcher: str = field(default="all-to-all", metadata=row(Choice(DISPATCHERS)))
+    dispatcher: str = field(default="all-to-all", metadata=row(OneOf(DISPATCHERS)))
     scatter_boundary: bool = False
     gather_logits: bool = False
     keep_gathered: bool = False
@@ -178,7 +178,7 @@ class Framework:
     module_hooks: bool = False
     deferred_sums: bool = False
     narrow_copies: bool = False
-    narrow_weights: Sequence[str] = field(default=(), metadata=row(Several(Choice(DTYPES))))
+    narrow_weights: Sequence[str] = field(default=(), metadata=row(Several(OneOf(DTYPES))))
     activation_input_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     attention_output_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     lazy_gradients: bool = False
@@ -189,7 +189,7 @@ class Framework:
     double_registers: bool = False
     flat_updates: bool = False
     balanced_stages: bool = False
-    buckets: str = field(default="one", metadata=row(Choice(RULES)))
+    buckets: str = field(default="one", metadata=row(OneOf(RULES)))
     switches: Sequence[tuple[str, bool | str]] = ()
     server_systems: Sequence[ServerSystem] = ()
     time_error: float | None = field(default=None, metadata=row(Real(0.0, 10.0)))

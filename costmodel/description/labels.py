@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from costmodel.description.dimensions import DIMENSIONS, WRITTEN
-from costmodel.description.fields import Field, table
+from costmodel.description.fields import FieldRow, table
 from costmodel.description.framework import OF_EXPERTS
 from costmodel.description.plan import Plan
 
@@ -131,7 +131,7 @@ FIRST = ("micro_batch", "recompute", "zero_stage", "schedule", "dtype", "shard_g
 
 
 @functools.cache
-def spoken_of() -> tuple[Field, ...]:
+def spoken_of() -> tuple[FieldRow, ...]:
     """Rows of the fields of which something is said beside a plan's degrees, in the order in which it is."""
     rows = {name: row for name, row in table(Plan).items() if row.said}
     return tuple({name: rows[name] for name in (*FIRST, *rows)}.values())

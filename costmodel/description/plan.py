@@ -16,7 +16,7 @@ from costmodel.description.adapters import KINDS as ADAPTERS
 from costmodel.description.adapters import PACKED, choice_of
 from costmodel.description.device import DTYPES, Device
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER
-from costmodel.description.fields import Choice, Field, Flag, Order, Owner, Real, Spelled, Whole, row
+from costmodel.description.fields import FieldRow, Flag, OneOf, Order, Owner, Real, Spelled, Whole, row
 from costmodel.description.framework import ATTENTION_KINDS, CONTEXT_COMMUNICATIONS, DISPATCHERS, Framework
 from costmodel.formulas import legality
 from costmodel.formulas.network import communication, compression
@@ -81,13 +81,13 @@ UNDIVIDED = " x ".join(f"{name}={{{name}}}" for name in LEADING) + " does not di
 WITH_ADAPTERS = Owner("adapter", ADAPTERS[1:])
 
 
-def degree(name: str, **words: Any) -> Mapping[str, Field]:
+def degree(name: str, **words: Any) -> Mapping[str, FieldRow]:
     """The row of a parallel degree, with what its dimension says of it.
 
     Parameters
     ----------
     name : of the field
-    words : other fields of `costmodel.description.fields.Field`
+    words : other fields of `costmodel.description.fields.FieldRow`
     """
     one = next(one for one in DIMENSIONS if one.field == name)
     return row(
@@ -189,7 +189,7 @@ class Plan:
         Whole(1, MOST), link="mb", unit="sequences", role="size", short="mbs", tried="1, 2, 4, 8, 16", column=True,
         called="micro-batch", usual=(1,), said="micro-batch {}", launched=True))  # fmt: skip
     schedule: str | None = field(default=None, metadata=row(
-        Choice(SCHEDULES), unset="1f1b, or interleaved with virtual stages", rare=True, column=True,
+        OneOf(SCHEDULES), unset="1f1b, or interleaved with virtual stages", rare=True, column=True,
         usual=("1f1b", "interleaved"), said="{}", launched=True))  # fmt: skip
     sequence_parallel: bool | None = field(default=None, metadata=row(
         Flag(), rare=True, column=True, idle="tensor_parallel", inert="there are no tensor ranks to split over", leaner=(True,),
@@ -208,20 +208,20 @@ class Plan:
         usual=("none",), said="recompute {}", leaner=("selective", 4, 2, "full"), faster=("none", "selective"), launched=True,
         inert="the layers of this model keep nothing that it would make again (a flash kernel keeps no scores)"))  # fmt: skip
     dtype: str | None = field(default=None, metadata=row(
-        Choice(DTYPES), link="dtype", brief="of the GEMMs, such as bf16 or fp8", unset="bf16, or fp16 on a GPU without it",
+        OneOf(DTYPES), link="dtype", brief="of the GEMMs, such as bf16 or fp8", unset="bf16, or fp16 on a GPU without it",
         usual=(None, "bf16"), said="{}", launched=True))  # fmt: skip
-    gradient_bytes: int | None = field(default=None, metadata=row(Choice((2, 4)), unit="bytes", rare=True, software=True))
+    gradient_bytes: int | None = field(default=None, metadata=row(OneOf((2, 4)), unit="bytes", rare=True, software=True))
     optimizer: str | None = field(default=None, metadata=row(
-        Choice(OPTIMIZERS), link="optimizer", brief="such as adam, adam-8bit, sgd, muon",
+        OneOf(OPTIMIZERS), link="optimizer", brief="such as adam, adam-8bit, sgd, muon",
         leaner=("adam-8bit", "adam-bf16-moments"), launched=True))  # fmt: skip
-    adapter: str = field(default="none", metadata=row(Choice(ADAPTERS), link="adapter", brief="none, lora, qlora or gptq-lora"))
+    adapter: str = field(default="none", metadata=row(OneOf(ADAPTERS), link="adapter", brief="none, lora, qlora or gptq-lora"))
     lora_rank: int | None = field(default=None, metadata=row(
         Whole(1, 65_536), unset=str(adapters.RANK), rare=True, called="LoRA rank", owner=WITH_ADAPTERS))  # fmt: skip
     lora_targets: Sequence[str] | None = field(default=None, metadata=row(
         Spelled(adapters.targets_of, (*adapters.GROUPS, *adapters.TARGETS), several=True), unset="all", rare=True,
         owner=WITH_ADAPTERS))  # fmt: skip
     attention: str | None = field(default=None, metadata=row(
-        Choice(ATTENTION_KINDS), rare=True, software=True, leaner=("flash",), faster=("flash",), launched=True))  # fmt: skip
+        OneOf(ATTENTION_KINDS), rare=True, software=True, leaner=("flash",), faster=("flash",), launched=True))  # fmt: skip
     fused_cross_entropy: bool | None = field(default=None, metadata=row(
         Flag(), rare=True, software=True, inert="the framework's loss is this one", leaner=(True,), faster=(True,)))  # fmt: skip
     fused_norms: bool | None = field(default=None, metadata=row(Flag(), rare=True, software=True))
@@ -244,20 +244,20 @@ class Plan:
         Flag(), rare=True, software=True, usual=(None, False), said="experts overlapped",
         tried="of a model of experts no and, where the framework has it, yes"))  # fmt: skip
     dispatcher: str | None = field(default=None, metadata=row(
-        Choice(DISPATCHERS), rare=True, software=True, usual=(None, "all-to-all"), said="{} dispatch",
+        OneOf(DISPATCHERS), rare=True, software=True, usual=(None, "all-to-all"), said="{} dispatch",
         tried="of a model of experts every one that the framework has"))  # fmt: skip
     context_communication: str | None = field(default=None, metadata=row(
-        Choice(CONTEXT_COMMUNICATIONS), rare=True, software=True, idle="context_parallel",
+        OneOf(CONTEXT_COMMUNICATIONS), rare=True, software=True, idle="context_parallel",
         inert="there are no context ranks to exchange anything"))  # fmt: skip
     rank_order: Sequence[str] = field(default=RANK_ORDER, metadata=row(
         Order(RANK_ORDER), unset="-".join(RANK_ORDER), tried="every one that the framework has", rare=True, usual=(RANK_ORDER,),
         said="ranks {}", inert="groups lie on the same links in either order"))  # fmt: skip
-    synchronisation: str = field(default="all-reduce", metadata=row(Choice(SYNCHRONISATIONS), rare=True))
+    synchronisation: str = field(default="all-reduce", metadata=row(OneOf(SYNCHRONISATIONS), rare=True))
     servers: int = field(default=0, metadata=row(
         Whole(0, 100_000), rare=True, owner=Owner("synchronisation", ("parameter-server", "byteps"))))  # fmt: skip
     local_steps: int = field(default=1, metadata=row(
         Whole(1, 1_000_000), rare=True, owner=Owner("synchronisation", ("local-sgd",))))  # fmt: skip
-    compression: str = field(default="none", metadata=row(Choice(COMPRESSIONS), rare=True))
+    compression: str = field(default="none", metadata=row(OneOf(COMPRESSIONS), rare=True))
     compression_density: float | None = field(default=None, metadata=row(
         Real(1e-9, 1.0), role="share", unset=f"{DENSITY:g}", rare=True, owner=Owner("compression", ("top-k",))))  # fmt: skip
     compression_rank: int | None = field(default=None, metadata=row(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from costmodel.arithmetic.named_tuples import Row, made
 from costmodel.description import fields
-from costmodel.description.fields import Choice, Name, Real, Whole, row
+from costmodel.description.fields import Name, OneOf, Real, Whole, row
 from costmodel.formulas.quantities import (
     AttentionNumbers,
     ExpertNumbers,
@@ -109,10 +109,10 @@ class Transformer:
     gated: bool = True
     clamped_activation: bool = False
     norm: Literal["rmsnorm", "layernorm", "none"] = field(
-        default="rmsnorm", metadata=row(Choice(("rmsnorm", "layernorm", "none")))
+        default="rmsnorm", metadata=row(OneOf(("rmsnorm", "layernorm", "none")))
     )  # fmt: skip
     norms_per_layer: int = field(default=2, metadata=row(Whole(1, 16)))
-    qk_norm: Literal["none", "head", "full"] = field(default="none", metadata=row(Choice(("none", "head", "full"))))
+    qk_norm: Literal["none", "head", "full"] = field(default="none", metadata=row(OneOf(("none", "head", "full"))))
     tied_embeddings: bool = False
     learned_positions: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="tokens"))
     embedding_norm: bool = False

@@ -1,6 +1,6 @@
 """Single changes of a plan, or of a question, after which less may be held or a step may take less time: the one list of them.
 
-Choices come from the rows of `Plan` (`Field.leaner`, `Field.faster`); degrees and batches, which change together, from here.
+Choices come from the rows of `Plan` (its `leaner` and `faster`), degrees and batches, which change together, from here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.arithmetic.whole_numbers import divisors
-from costmodel.description.fields import Field, table
+from costmodel.description.fields import FieldRow, table
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
 
@@ -61,13 +61,13 @@ def changes_to_fit(plan: Plan, framework: Framework) -> Iterator[Row]:
             yield from _turned(plan, row, row.leaner)
 
 
-def _may_hold_less(plan: Plan, row: Field) -> bool:
+def _may_hold_less(plan: Plan, row: FieldRow) -> bool:
     """Whether another value of a field may hold less than the plan's: not where that is the leanest already."""
     value = getattr(plan, row.name)
     return value in (None, "adam") if row.name == "optimizer" else value != row.leaner[-1]
 
 
-def _turned(plan: Plan, row: Field, values: Iterable[object]) -> Iterator[Row]:
+def _turned(plan: Plan, row: FieldRow, values: Iterable[object]) -> Iterator[Row]:
     """A field turned to each of some values, where these aren't its own and it isn't idle."""
     if getattr(plan, row.idle, 2) > 1:
         yield from ({row.name: value} for value in values if value != getattr(plan, row.name))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from costmodel.arithmetic.named_tuples import changed, paths
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.device import DTYPES, PEAK, Device, Efficiency
-from costmodel.description.fields import Field, Order, Spelled, table
+from costmodel.description.fields import FieldRow, Order, Spelled, table
 from costmodel.description.framework import Framework
 from costmodel.description.plan import FOLLOWING, MOST, Plan
 from costmodel.description.question import Question
@@ -232,18 +232,18 @@ def domains(question: Asked, plans: Collection[Plan] = ()) -> dict[str, Domain]:
     return {name: dataclasses.replace(one, empty=False) if name in never else one for name, one in found.items()}
 
 
-def _rows(question: Asked) -> dict[str, Field]:
+def _rows(question: Asked) -> dict[str, FieldRow]:
     """The row of every field that may be changed."""
     found = dict(table(Plan)) | {"gpus": table(Cluster)["gpus"]}
     found |= {f"{level.name}.{field}": table(Level)[field] for level in question.cluster.levels for field in LEVEL_FIELDS}
     found |= {f"device.{field}": table(Device)[field] for field in DEVICE_FIELDS}
     found |= {f"device.{field}": table(Efficiency)[field] for field in CONSTANTS}
     of_dtype = (("flop_rate", PEAK), ("gemm_efficiency", table(Efficiency)["gemm"].kind))
-    found |= {f"device.{field}": Field(kind, optional=True) for field, kind in of_dtype}
+    found |= {f"device.{field}": FieldRow(kind, optional=True) for field, kind in of_dtype}
     return found | {f"model.{field}": row for field, row in table(Transformer).items()}
 
 
-def _domain(row: Field, layers: int) -> Domain:
+def _domain(row: FieldRow, layers: int) -> Domain:
     """A row as a page takes it; few whole numbers are choices."""
     kind = row.kind
     if isinstance(kind, Order):
