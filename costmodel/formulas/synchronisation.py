@@ -448,7 +448,7 @@ def _stage_buckets(
     routed: Number, edge: Number, first: Number, last: Number, chunks: Number,
 ) -> tuple[Number, Number]:  # fmt: skip
     """Buckets that a stage's gradients fill, outside and in the routed experts; a sharded embedding that two stages hold has one
-    of its own in Megatron."""
+    of its own in Megatron. Of adapters only what trains has gradients, in tensors far smaller than a bucket."""
     rule = settings.buckets
     one_end = first * (1.0 - last) + last * (1.0 - first)
     own = rule.first_stage_only * plan.shard_optimizer * model.vocabulary.tied * one_end
@@ -456,9 +456,19 @@ def _stage_buckets(
     routed_cap = ops.maximum(rule.elements, rule.elements_per_rank * routed_group.ranks)
     single = rule.first_stage_only * ops.where((first > 0.0) & (settings.overlap.gradients > 0.0), 0.0, 1.0)
     parts = ops.where(rule.first_stage_only > 0.0, chunks, 1.0)
-    cut = ops.maximum(dense_buckets(model, plan, layers, (1.0 - own) * edge, cap, rule.overshoot) / parts, 1.0)
+    others, _ = layer.layer_parameters_apart(model, plan)
+    adapted, trained = ops.where(settings.trainable < 1.0, 1.0, 0.0), settings.trainable
+    held = ops.where(
+        adapted > 0.0, trained * (layers * others + edge) / cap,
+        dense_buckets(model, plan, layers, (1.0 - own) * edge, cap, rule.overshoot),
+    )  # fmt: skip
+    cut = ops.maximum(held / parts, 1.0)
     matrix = model.hidden * model.experts.width / plan.expert_tensor
-    cut_routed = ops.maximum(bucket_count_of_equal_tensors(routed, matrix, routed_cap, rule.overshoot) / parts, 1.0)
+    held_routed = ops.where(
+        adapted > 0.0, trained * routed / routed_cap, bucket_count_of_equal_tensors(routed, matrix, routed_cap, rule.overshoot)
+    )
+    cut_routed = ops.maximum(held_routed / parts, 1.0)
+    own = (1.0 - adapted) * own
     return ops.where(single > 0.0, 1.0, cut) + own + parts - 1.0, ops.where(single > 0.0, 1.0, cut_routed) + parts - 1.0
 
 

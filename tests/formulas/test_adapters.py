@@ -132,6 +132,18 @@ def test_estimate_and_ledger_send_the_same_bytes_of_adapters():
     assert made.sent_bytes["only"] == pytest.approx(float(answer.step.exchange_bytes), rel=0.05)
 
 
+def test_adapters_are_summed_in_as_many_calls_as_they_fill_buckets_and_not_as_the_frozen_weights_would():
+    """45 million trained parameters of Llama 2 70B fill one bucket of Megatron's 72 million on 72 ranks, not a thousand."""
+    model, cluster = costmodel.load_model("llama2-70b"), costmodel.load_cluster("gb200-nvl72", gpus=72)
+    plan = Plan(global_batch=72, seq_len=8192, adapter="lora", lora_targets=("fused", "output"))
+    answer = costmodel.estimate(model, cluster, plan, "nemo")
+    trained = answer.inputs.settings.trainable * model.parameters
+    nbytes = trained * answer.inputs.settings.widths.reduce
+    one = costmodel.collective_time("reduce-scatter", nbytes, 72, cluster, framework="nemo").time
+    assert trained < 72e6
+    assert answer.times["gradient_exchange"] < 2.0 * one
+
+
 def test_the_utilisation_of_an_adapter_counts_no_gradient_of_a_frozen_weight():
     whole, adapted = asked(), asked(adapter="lora")
     shape, tokens = whole.model.numbers(), 64 * 4096
