@@ -163,7 +163,7 @@ def compare(trace: Trace, told: Ledger | Estimate, least: float = SMALL) -> Comp
     if isinstance(told, Estimate):
         transactions = _rows(trace, ledger_of(told), least)
         made = price_trace(trace, told.cluster, told.framework)
-        held = memory_of_trace(trace, told.cluster, told.framework)
+        held = memory_of_trace(trace, told.cluster, told.framework, estimate=made)
         return Compared(rows=transactions, memory=tuple(_memory(held, told)), time=tuple(_time(made, told)))
     if not isinstance(told, Ledger):
         raise InvalidValue("told", told, "a Ledger, which ledger(...) gives, or an Estimate, which estimate(...) gives")

@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.formulas.transformer import memory as formula
+from costmodel.text.errors import InvalidValue
 from costmodel.text.results import figure, fitted
 from costmodel.text.tables import headed, table
 from costmodel.text.units import MiB, format_bytes
 from costmodel.traces.allocator import NEVER, Reserved, replay
 from costmodel.traces.places import checked_cluster, group_of, software_of
-from costmodel.traces.record import BORN, DIED, KINDS, NOWHERE, PHASES, Role, Trace
+from costmodel.traces.pricing import TraceEstimate, price_trace
+from costmodel.traces.record import BORN, DIED, KINDS, NOWHERE, PHASES, USED_ON, Role, Trace
+from costmodel.traces.scheduling import PlayedRole
 
 if TYPE_CHECKING:
     import pandas
@@ -127,7 +130,7 @@ class TraceMemory:
 
 def memory_of_trace(
     trace: Trace, cluster: Cluster, framework: Framework | str | None = None, *, rank: int | None = None,
-    expandable: bool = False, largest: int = LARGEST,
+    expandable: bool = False, largest: int = LARGEST, estimate: TraceEstimate | None = None,
 ) -> TraceMemory:  # fmt: skip
     """Peak memory of a traced rank on a cluster's device, by liveness and the caching allocator's rules.
 
@@ -139,6 +142,7 @@ def memory_of_trace(
     rank : of which role; that which holds most unless given
     expandable : whether the allocator's segments are expandable
     largest : tensors to list
+    estimate : of this trace there, if it was made; it says when blocks that several streams use come back
 
     Returns
     -------
@@ -146,8 +150,15 @@ def memory_of_trace(
     """
     checked_cluster(trace, cluster)
     software = software_of(trace, cluster, framework)
-    roles = trace.roles if rank is None else (trace.role_of(rank),)
-    found = [_memory_of(role, cluster, software, expandable, largest) for role in roles]
+    chosen = [place for place, role in enumerate(trace.roles) if rank is None or rank in role.stands_for]
+    if not chosen:
+        raise InvalidValue("rank", rank, "one of those that the roles stand for")
+    shares = any((trace.roles[place].timeline.action == USED_ON).any() for place in chosen)
+    made = (estimate or price_trace(trace, cluster, software)) if shares else None
+    found = [
+        _memory_of(trace.roles[place], cluster, software, expandable, largest, None if made is None else made.played[place])
+        for place in chosen
+    ]
     return max(found, key=lambda one: (not one.fits, one.allocated))
 
 
@@ -197,11 +208,14 @@ def outside_bytes(role: Role, cluster: Cluster, framework: Framework) -> dict[st
     return {"context": float(constants.fixed), "communication library": float(constants.library_overhead) * library}
 
 
-def _memory_of(role: Role, cluster: Cluster, framework: Framework, expandable: bool, largest: int) -> TraceMemory:
+def _memory_of(
+    role: Role, cluster: Cluster, framework: Framework, expandable: bool, largest: int, when: PlayedRole | None
+) -> TraceMemory:
     outside = outside_bytes(role, cluster, framework)
     capacity = float(cluster.device.memory)
     room = capacity - sum(outside.values())
-    played, freely = replay(role, room, expandable), replay(role, NEVER, True)
+    host, ends = (None, None) if when is None else (when.host, when.end)
+    played, freely = replay(role, room, expandable, host, ends), replay(role, NEVER, True, host, ends)
     at = _fullest(role, played)
     alive = living(role, at)
     texts, storages, timeline = role.texts, role.storages, role.timeline
@@ -248,13 +262,13 @@ def _helps(made: TraceMemory, role: Role, alive: NDArray[np.int64]) -> list[str]
     """What would make it less, most first."""
     found: list[tuple[float, str]] = []
     ranks = max((len(group) for group in role.groups), default=1)
-    kinds = made.by_kind
+    kinds, sharded = made.by_kind, _sharded(role)
     for kind, words in (
         ("optimizer", "sharding the optimizer's state over the {ranks} data ranks (ZeRO-1) would save {saved}"),
         ("gradient", "sharding the gradients over the {ranks} data ranks (ZeRO-2) would save {saved}"),
         ("weight", "sharding the weights over the {ranks} data ranks (ZeRO-3, FSDP) would save {saved}"),
     ):
-        whole = _unsharded(role, alive, KINDS.index(kind))
+        whole = 0 if kind in sharded else _unsharded(role, alive, KINDS.index(kind))
         if ranks > 1 and whole > WORTH:
             saved = whole * (1.0 - 1.0 / ranks)
             found.append((saved, words.format(ranks=ranks, saved=format_bytes(saved))))
@@ -274,6 +288,17 @@ def _helps(made: TraceMemory, role: Role, alive: NDArray[np.int64]) -> list[str]
     if saved > WORTH:
         found.append((saved, f"expandable segments would reserve {format_bytes(saved)} less of {format_bytes(unused)} unused"))
     return [words for _, words in sorted(found, key=lambda one: -one[0])]
+
+
+def _sharded(role: Role) -> tuple[str, ...]:
+    """Kinds of states that ranks share already, by what they gather and when: flat shards are parameters of their own names."""
+    moves = role.transactions
+    pairs = zip(moves.op.tolist(), moves.parameter.tolist(), strict=True)
+    gathers = [role.texts[op] == "all-gather" and role.texts[parameter] != "" for op, parameter in pairs]
+    if not any(gathers):
+        return ()
+    passes = np.isin(moves.phase[gathers], [PHASES.index("forward"), PHASES.index("backward")]).any()
+    return ("optimizer", "gradient", "weight") if passes else ("optimizer",)
 
 
 def _unsharded(role: Role, alive: NDArray[np.int64], kind: int) -> int:

@@ -113,7 +113,7 @@ def judged(record: dict[str, Any], trace: Trace) -> Judged:
     """A run beside its trace, priced on the run's own cluster."""
     run = run_of(record)
     made = price_trace(trace, run.cluster, run.framework)
-    held = memory_of_trace(trace, run.cluster, run.framework)
+    held = memory_of_trace(trace, run.cluster, run.framework, estimate=made)
     low, high = made.interval
     assert run.step_time is not None and run.peak_memory is not None
     return Judged(

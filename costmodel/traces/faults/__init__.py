@@ -51,7 +51,8 @@ def faults_of(
     for kind in kinds:
         choice("kinds", kind, KINDS)
     made = estimate or price_trace(trace, cluster, framework)
-    asked = Examined(made, tuple(memory_of_trace(trace, cluster, made.framework, rank=role.rank) for role in trace.roles))
+    held = (memory_of_trace(trace, cluster, made.framework, rank=role.rank, estimate=made) for role in trace.roles)
+    asked = Examined(made, tuple(held))
     found: list[Fault] = []
     seen: set[tuple[str, str, str]] = set()
     for detect in DETECTORS:

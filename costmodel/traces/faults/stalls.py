@@ -28,7 +28,7 @@ PASSES = (PHASES.index("forward"), PHASES.index("backward"))
 
 
 def passes(role: Role, step: range) -> range:
-    """Rows of a step from its first kernel of a forward pass to its last of a backward pass; none where it has neither.
+    """Rows of a step from its first kernel of a forward pass to its last of a backward pass, copies of its input apart.
 
     Products without autograd's eyes, as of checkpointed layers, are of a forward pass too.
 
@@ -40,7 +40,8 @@ def passes(role: Role, step: range) -> range:
     timeline = role.timeline
     rows = np.arange(step.start, step.stop)[timeline.action[step.start : step.stop] == KERNEL]
     items = timeline.item[rows]
-    within = rows[np.isin(role.kernels.phase[items], PASSES) | (role.kernels.flop[items] > 0)]
+    copies = np.array([text in (HOST_TO_DEVICE, DEVICE_TO_HOST) for text in role.texts])[role.kernels.op[items]]
+    within = rows[(np.isin(role.kernels.phase[items], PASSES) & ~copies) | (role.kernels.flop[items] > 0)]
     return range(int(within[0]), int(within[-1]) + 1) if len(within) else range(0)
 
 
