@@ -45,8 +45,11 @@ _HOME = {
     "SearchResult": "evaluation.plan_search",
     "search": "simulation.checking",
     "calibrate": "evaluation.own_runs",
+    "load_calibration": "catalogue.calibrations",
+    "save_calibration": "catalogue.calibrations",
     "influences": "evaluation.own_runs",
     "next_run": "evaluation.own_runs",
+    "next_runs": "evaluation.own_runs",
     "Verdict": "evaluation.verdicts",
     "verdict": "evaluation.verdicts",
     "Capacity": "evaluation.capacity",
@@ -144,6 +147,8 @@ _HOME = {
 __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
+    from costmodel.catalogue.calibrations import load_calibration as load_calibration
+    from costmodel.catalogue.calibrations import save_calibration as save_calibration
     from costmodel.catalogue.changes import replace as replace
     from costmodel.catalogue.clusters import load_cluster as load_cluster
     from costmodel.catalogue.loader import load_device as load_device
@@ -189,6 +194,7 @@ if TYPE_CHECKING:
     from costmodel.evaluation.own_runs import calibrate as calibrate
     from costmodel.evaluation.own_runs import influences as influences
     from costmodel.evaluation.own_runs import next_run as next_run
+    from costmodel.evaluation.own_runs import next_runs as next_runs
     from costmodel.evaluation.plan_search import SearchResult as SearchResult
     from costmodel.evaluation.sensitivity import sensitivities as sensitivities
     from costmodel.evaluation.sweeps import Sweep as Sweep

@@ -15,8 +15,10 @@ from costmodel.catalogue.software import framework_on
 from costmodel.description.question import Question
 from costmodel.evaluation.leading import shortlist
 from costmodel.evaluation.notes import notes
-from costmodel.evaluation.own_runs import PLAN_SPREAD, SCATTER, updated
+from costmodel.evaluation.own_run_posterior import OWN, SCATTER
+from costmodel.evaluation.own_run_update import Measured, learnt
 from costmodel.formulas import discrepancy
+from costmodel.formulas.quantities import OwnRun
 from tests.browser import opened
 
 MODEL = costmodel.load_model("llama3-8b")
@@ -74,29 +76,19 @@ def test_steps_between_plans_are_a_distance(one, two, three):
     assert steps(first, third) <= steps(first, second) + steps(second, third) + 1e-9
 
 
-@pytest.fixture(scope="module")
-def told():
-    """Of runs near enough to the catalogue that none is odd: what was found, and the errors that constants leave."""
-    framework, measured = framework_on(CLUSTER, "megatron-core"), runs((1.0, 1.02, 0.97, 1.03))
-    constants, found = updated(CLUSTER, framework, measured)
-    fitted = dataclasses.replace(framework, constants=constants)
-    left = [math.log(seconds / costmodel.estimate(MODEL, CLUSTER, plan, fitted).step_time) for _, plan, seconds in measured]
-    return found, np.array(left)
-
-
 @settings(max_examples=25, deadline=None)
 @given(plan=plans())
-def test_what_runs_say_of_a_plan_is_the_conditional_mean_of_a_random_function(told, plan):
-    """By the joint covariance of the runs and of the plan, as a draw of the function at all of them would have it."""
-    framework, (found, left) = framework_on(CLUSTER, "megatron-core"), told
-    every = [numbers(one, framework) for one in (*PLANS, plan)]
-    joint = np.array([[PLAN_SPREAD**2 * 2.0 ** (-steps(a, b) / discrepancy.HALF_DISTANCE) for b in every] for a in every])
-    seen = joint[:-1, :-1] + SCATTER**2 * np.eye(len(PLANS))
-    wanted = joint[-1, :-1] @ np.linalg.inv(seen) @ left
-    question = Question(MODEL, CLUSTER, dataclasses.replace(framework, own_runs=found.own_runs))
+def test_what_runs_say_of_a_plan_is_the_covariance_of_a_random_function_times_what_they_say(plan):
+    """Down to what every plan of the model shares, and every step of the cluster."""
+    framework = framework_on(CLUSTER, "megatron-core")
+    said = (0.1, -0.2, 0.05, 0.3)
+    inputs = [Question(MODEL, CLUSTER, framework).inputs(one) for one in PLANS]
+    runs_told = [OwnRun(by, one.model, one.settings, one.plan) for by, one in zip(said, inputs, strict=True)]
+    question = Question(MODEL, CLUSTER, dataclasses.replace(framework, own_runs=runs_told, own_factor=1.2))
+    here = numbers(plan, framework)
+    alike = [0.4 + 0.6 * 0.5 ** steps(here, numbers(one, framework)) for one in PLANS]
+    wanted = math.log(1.2) + float(np.dot(alike, said))
     assert question.discrepancy(*_of(question, plan)) == pytest.approx(wanted, rel=1e-6, abs=1e-9)
-    said = [question.discrepancy(*_of(question, one)) for one in PLANS]
-    assert found.errors == pytest.approx(left - said, rel=1e-6, abs=1e-9)
 
 
 def _of(question, plan):
@@ -105,11 +97,11 @@ def _of(question, plan):
 
 
 def test_an_error_stays_with_similar_plans_and_fades():
-    slow = costmodel.calibrate(CLUSTER, runs((1.0, 1.0, 1.0, 1.5)))
-    framework = slow.frameworks["megatron-core"]
-    question = Question(MODEL, slow, framework)
-    said = [question.discrepancy(*_of(question, plan)) for plan in (PLANS[3], PLANS[2], PLANS[0])]
-    assert said[0] > 0.05
+    slow = costmodel.calibrate(CLUSTER, runs((1.0, 1.0, 1.0, 1.12)))
+    question = Question(MODEL, slow, slow.frameworks["megatron-core"])
+    every = question.told_of_every_plan
+    said = [question.discrepancy(*_of(question, plan)) - every for plan in (PLANS[3], PLANS[2], PLANS[0])]
+    assert said[0] > 0.01
     assert said[0] > 2.0 * abs(said[1]) and said[0] > 2.0 * abs(said[2])
 
 
@@ -155,10 +147,11 @@ def test_modules_of_experts_set_plans_of_experts_apart():
 
 def test_runs_of_one_plan_say_nothing_of_how_unlike_others_are():
     """However often a plan is measured, a run of another keeps the spread of plans."""
-    framework = framework_on(CLUSTER, "megatron-core")
-    spreads = [updated(CLUSTER, framework, runs((1.0,)) * many)[1].spread for many in (2, 5, 20)]
-    assert all(spread > math.hypot(PLAN_SPREAD, SCATTER) for spread in spreads)
-    assert spreads[0] > spreads[1] > spreads[2] > 0.85 * spreads[0]
+    spreads = []
+    for many in (2, 5, 20):
+        measured = [Measured(*run) for run in runs((1.0,)) * many]
+        spreads.append(learnt(CLUSTER, "megatron-core", measured)[0].time_error)
+    assert all(spread > math.hypot(OWN / 3.0, SCATTER) for spread in spreads)
 
 
 def test_a_calibrated_cluster_that_is_calibrated_again_keeps_what_it_was_told(mine):
@@ -169,15 +162,19 @@ def test_a_calibrated_cluster_that_is_calibrated_again_keeps_what_it_was_told(mi
 
 
 def test_a_note_says_what_own_runs_change(mine):
-    asked = max((costmodel.estimate(MODEL, mine, plan) for plan in PLANS), key=lambda one: abs(one.discrepancy))
-    word = "lengthen" if asked.discrepancy > 0.0 else "shorten"
-    assert f"own runs of similar plans {word} this estimate by {abs(math.expm1(asked.discrepancy)):.1%} " in notes(asked)[0]
+    common = math.log(mine.frameworks["megatron-core"].own_factor)
+    asked = max((costmodel.estimate(MODEL, mine, plan) for plan in PLANS), key=lambda one: abs(one.discrepancy - common))
+    for whose, which, by in (("this cluster", "every", common), ("similar plans", "this", asked.discrepancy - common)):
+        word = "lengthen" if by > 0.0 else "shorten"
+        said = f"own runs of {whose} {word} {which} estimate by {abs(math.expm1(by)):.1%} "
+        assert any(said in note for note in notes(asked))
     assert not any("own runs" in note for note in notes(costmodel.estimate(MODEL, CLUSTER, PLANS[0])))
 
 
-def test_other_models_hear_nothing_of_plans(mine):
+def test_other_models_hear_of_the_cluster_and_nothing_of_plans(mine):
     other = costmodel.load_model("llama2-7b")
-    assert costmodel.estimate(other, mine, PLANS[0]).discrepancy == 0.0
+    common = math.log(mine.frameworks["megatron-core"].own_factor)
+    assert costmodel.estimate(other, mine, PLANS[0]).discrepancy == pytest.approx(common)
     assert Question(other, mine, mine.frameworks["megatron-core"]).own_runs == ()
 
 
@@ -191,7 +188,7 @@ def test_parts_add_up_and_memory_stays(mine):
 
 
 def _constants_alone(cluster):
-    return dataclasses.replace(cluster.frameworks["megatron-core"], own_runs=())
+    return dataclasses.replace(cluster.frameworks["megatron-core"], own_runs=(), own_factor=1.0)
 
 
 @pytest.mark.parametrize("engine", ["python", "numpy", "numba"])

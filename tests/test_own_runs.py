@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import costmodel
-from costmodel.catalogue.software import framework_on
-from costmodel.evaluation.own_runs import MODEL_SPREAD, influences, next_run, updated
+from costmodel.arithmetic.named_tuples import replaced
+from costmodel.evaluation.own_run_posterior import SCATTER, posterior
+from costmodel.evaluation.own_run_update import Measured
+from costmodel.evaluation.own_runs import influences, next_run, next_runs
 from costmodel.text.errors import CostModelError, InvalidValue
 
 MODEL = costmodel.load_model("llama3-8b")
@@ -42,18 +47,18 @@ def test_intervals_narrow_with_own_runs():
     assert after.evidence.startswith("calibrated on own runs")
 
 
-def test_the_run_that_disagrees_is_named_and_loses_weight():
+def test_the_run_that_disagrees_is_named_and_left_out():
     found = influences(CLUSTER, runs(1.1, 1.1, 1.1, 3.0))
     assert [one.disagrees for one in found] == [False, False, False, True]
-    assert found[3].weight == min(one.weight for one in found)
-    assert abs(found[0].after) < abs(found[0].before) + 0.1
+    assert found[3].surprise == min(one.surprise for one in found)
+    assert abs(found[0].after) < 0.02 and found[3].after > 0.9
 
 
 def test_a_run_that_disagrees_does_not_outweigh_the_others():
     mine = costmodel.calibrate(CLUSTER, runs(1.1, 1.1, 1.1, 4.0))
     for plan in PLANS[:3]:
         before, after = (costmodel.estimate(MODEL, cluster, plan).step_time for cluster in (CLUSTER, mine))
-        assert after / before == pytest.approx(1.1, rel=0.05)
+        assert after / before == pytest.approx(1.1, rel=0.02)
 
 
 def test_one_run_alone_is_believed():
@@ -62,12 +67,107 @@ def test_one_run_alone_is_believed():
     assert after / before > 1.6
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.floats(0.4, 2.5), min_size=2, max_size=4))
-def test_what_is_found_explains_runs_at_least_as_well_as_the_catalogue(factors):
-    _, found = updated(CLUSTER, framework_on(CLUSTER, "megatron-core"), runs(*factors))
-    before = np.log(factors)
-    assert np.sum(np.log1p(found.errors**2 / MODEL_SPREAD**2)) <= np.sum(np.log1p(before**2 / MODEL_SPREAD**2)) + 1e-9
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.floats(0.6, 1.8), min_size=2, max_size=4))
+def test_what_is_found_explains_the_runs_that_it_takes_at_least_as_well_as_the_catalogue(factors):
+    found = [one for one in influences(CLUSTER, runs(*factors)) if not one.disagrees]
+    after, before = (sum(abs(getattr(one, field)) for one in found) for field in ("after", "before"))
+    assert after <= before + len(found) * SCATTER
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.permutations(range(4)))
+def test_the_order_of_runs_changes_nothing(order):
+    some = runs(1.2, 1.25, 1.1, 2.9)
+    one, other = costmodel.calibrate(CLUSTER, some), costmodel.calibrate(CLUSTER, [some[place] for place in order])
+    assert one.frameworks["megatron-core"].own_factor == pytest.approx(other.frameworks["megatron-core"].own_factor, rel=1e-9)
+    times = [costmodel.estimate(MODEL, cluster, PLANS[1]) for cluster in (one, other)]
+    assert times[0].step_time == pytest.approx(times[1].step_time, rel=1e-9)
+    assert times[0].time_spread == pytest.approx(times[1].time_spread, rel=1e-6)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.5, 1.9])
+def test_where_a_cluster_is_off_by_one_factor_three_runs_tell_it_as_their_median_ratio_does(factor):
+    mine = costmodel.calibrate(CLUSTER, runs(factor, factor, factor))
+    other = costmodel.load_model("llama2-7b")
+    for model, near in ((MODEL, 0.02), (other, 0.08)):
+        before, after = (costmodel.estimate(model, cluster, PLANS[3]).step_time for cluster in (CLUSTER, mine))
+        assert after / before == pytest.approx(factor, rel=near)
+
+
+ALIKE = 0.4 + 0.6 * np.eye(6) + 0.1 * (1.0 - np.eye(6))
+NO_CONSTANTS = np.zeros((6, 6))
+
+
+def drawn(random, own=0.05, outlier=None):
+    """Errors of a cluster whose factor, spread of plans and scatter are known."""
+    common = 0.17 * random.standard_t(4)
+    errors = common + own * np.linalg.cholesky(ALIKE) @ random.standard_normal(6) + 0.4 * own * random.standard_normal(6)
+    if outlier is not None:
+        errors[outlier] += 1.0
+    return common, errors
+
+
+def told(errors):
+    count = len(errors)
+    return posterior(errors, NO_CONSTANTS[:count, :count], ALIKE[:count, :count], 0.17)
+
+
+def test_a_factor_that_was_drawn_is_found_and_intervals_hold_on_nine_in_ten():
+    """Of a new plan that is as near to the runs as they are to each other, whatever the spread of plans, which nobody knows."""
+    random = np.random.default_rng(11)
+    missed, held = [], []
+    for _ in range(150):
+        common, errors = drawn(random, 0.08 * 2.3 ** random.standard_normal())
+        found = told(errors[:4])
+        for place in (4, 5):
+            said = found.common + float(ALIKE[place, :4] @ found.discrepancies)
+            held.append(abs(errors[place] - said) <= 1.645 * found.spread)
+        missed.append(found.common - common)
+    assert np.median(np.abs(missed)) < 0.05
+    assert 0.85 <= np.mean(held) <= 0.97
+
+
+def test_one_mistake_among_six_is_flagged_and_hardly_another_run():
+    random = np.random.default_rng(5)
+    flagged = [told(drawn(random, outlier=2)[1]).apart for _ in range(60)]
+    assert np.mean([2 in apart for apart in flagged]) > 0.95
+    assert np.mean([any(place != 2 for place in apart) for apart in flagged]) < 0.1
+
+
+def test_more_runs_never_widen_intervals_on_average():
+    random = np.random.default_rng(3)
+    clusters = [drawn(random)[1] for _ in range(60)]
+    means = np.mean([[told(errors[:count]).spread for count in (1, 2, 4, 6)] for errors in clusters], axis=0)
+    assert (np.diff(means) < 0.0).all()
+
+
+def test_a_factor_of_tails_is_believed_as_a_usual_one_is():
+    """A cluster four times as far off as most is no less learnt after three runs."""
+    for far in (0.2, 0.7, 1.3):
+        found = told(np.full(3, far))
+        assert found.common + float(ALIKE[5, :3] @ found.discrepancies) == pytest.approx(far, rel=0.05)
+
+
+def test_runs_with_peaks_move_constants_of_memory_and_narrow_its_error():
+    software = costmodel.estimate(MODEL, CLUSTER, PLANS[0]).framework
+    more = replaced(software.constants, {"memory_activation_overhead": 1.3 * software.constants.memory.activation_overhead})
+    truth = dataclasses.replace(software, constants=more)
+    peaks = [float(costmodel.estimate(MODEL, CLUSTER, plan, truth).memory.total) for plan in PLANS]
+    mine = costmodel.calibrate(CLUSTER, [Measured(MODEL, plan, None, peak) for plan, peak in zip(PLANS[:3], peaks, strict=False)])
+    before, after = (costmodel.estimate(MODEL, cluster, PLANS[3]) for cluster in (CLUSTER, mine))
+    misses = [abs(math.log(float(one.memory.total) / peaks[3])) for one in (before, after)]
+    assert misses[1] < 0.5 * misses[0]
+    assert after.spread.memory < before.spread.memory
+    assert after.step_time == pytest.approx(before.step_time, rel=1e-2)  # a step's pressure on memory apart
+
+
+def test_the_next_run_per_gpu_minute_is_cheaper_than_the_one_that_tells_most():
+    candidates = [(MODEL, plan) for plan in PLANS] + [(MODEL, dataclasses.replace(PLANS[1], global_batch=512))]
+    found = next_runs(CLUSTER, candidates, runs=runs(1.1))
+    assert [one.per_gpu_minute for one in found] == sorted((one.per_gpu_minute for one in found), reverse=True)
+    assert found[-1].candidate in (0, 4)
+    assert all(0.0 <= one.narrowed <= 1.0 for one in found)
 
 
 def test_the_next_run_is_not_one_that_was_just_measured():

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import costmodel
-from calibration.data.reference import default_files
+from calibration.data.reference import MEASURED, default_files
 from calibration.validate.judged import judged, table
 from calibration.validate.scores import report
 from costmodel.arithmetic.named_tuples import Row
@@ -24,6 +24,7 @@ HEADINGS = (
     "memory, mean error", "memory's hold", "ran out, told so", "ran, told so",
 )  # fmt: skip
 MOST_REASONS, LONGEST = 40, 160
+RELEASED = MEASURED[1]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,10 +37,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--update", action="store_true", help="write the tables into the README, docs and the catalogue")
     parser.add_argument("--html", type=Path, metavar="OUT.html", help="write scatter plots")
     parser.add_argument("--predictions", type=Path, metavar="OUT.csv", help="write every record with its prediction")
+    parser.add_argument(
+        "--own-runs", type=_counts, metavar="N,N",
+        help="instead: errors of groups of runs after calibrating on so many of each (default files: the released records)",
+    )  # fmt: skip
+
+
+def _counts(text: str) -> list[int]:
+    numbers = [int(part) for part in text.split(",")]
+    if min(numbers) < 1:
+        raise ValueError(text)
+    return numbers
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``validate``."""
+    if arguments.own_runs:
+        return _own_runs(arguments.files or default_files((RELEASED,)), arguments.own_runs, arguments.json)
     rows = judged(arguments.files or default_files())
     document = report(rows)
     if arguments.predictions:
@@ -55,6 +69,19 @@ def run(arguments: argparse.Namespace) -> int:
         print()
     else:
         print_report(document)
+    return 0
+
+
+def _own_runs(files: Sequence[Path], counts: Sequence[int], as_json: bool) -> int:
+    """What a few runs of one's own are worth, of time and of memory."""
+    from calibration.validate.own_runs import groups_of, in_words, own_runs
+
+    found = {what: own_runs(groups_of(files, memory), counts) for what, memory in (("time", False), ("memory", True))}
+    if as_json:
+        json.dump(found, sys.stdout, allow_nan=False)
+        print()
+    else:
+        print(*(line for what, figures in found.items() for line in in_words(what, figures)), sep="\n")
     return 0
 
 

@@ -1,183 +1,225 @@
-"""What a few runs of one's own are worth: groups of sources that a fit has not seen, calibrated on runs drawn from each."""
+"""What a few runs of one's own are worth: groups of measured runs, calibrated on some of each and judged by the others."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from calibration.data.runs import at_clocks
-from calibration.fit.fields import CLOCKS
-from calibration.fit.pooled import Posterior
-from calibration.fit.problem import clocked, cluster_name, framework_owner, model_name, take
-from calibration.fit.runs import Fitted, base_columns, expected
-from calibration.validate.distance import Unseen, unseen
-from calibration.validate.predictions import evaluated
-from costmodel.arithmetic.named_tuples import flat, replaced
+from costmodel.arithmetic.named_tuples import Row
+from costmodel.catalogue.records import Refused, read_records
 from costmodel.description.framework import Framework
-from costmodel.description.question import Question
 from costmodel.description.run import Run
+from costmodel.evaluation.counted_memory import Count, counted
 from costmodel.evaluation.first_contacts import NINETY
-from costmodel.evaluation.own_runs import FARTHEST, Prior, updated
-from costmodel.evaluation.own_runs_fit import Array
-from costmodel.formulas.quantities import Inputs, OwnRun, Software
+from costmodel.evaluation.own_run_files import FARTHEST
+from costmodel.evaluation.own_run_update import (
+    Measured,
+    asked_of,
+    estimate_of,
+    learnt,
+    spread_of_clusters,
+    told_before,
+    updated,
+)
+from costmodel.evaluation.run_columns import Array, RunColumns, logarithms, runs_of
+from costmodel.text.errors import CostModelError
 
-SMALLEST_GROUP = 8
-DRAWS = 12
+SMALLEST_GROUP = 5
+DRAWS = 8
 """Calibrations of a group on other runs of it: with one, the mean after one run differed by a hundredth from draw to draw; with
 four, chance decided which of two groups came out a tenth worse."""
-MOST_ROWS = 40
+MOST_RUNS, MOST_JUDGED = 120, 40
+"""Runs of a group that are drawn from, and of the rest those that are judged at a time."""
+TENTH, HUNDREDTH = 1.1, 0.01
+"""A group is worse with another way where its mean error is a tenth larger, and by a fifth of a hundredth at least."""
 
 
-@dataclasses.dataclass
-class Drawn:
-    """One calibration: the group's errors without it and with it, and whether intervals hold."""
+class Figures(NamedTuple):
+    """Mean error, share of intervals that hold, and half of their width as a factor, of some runs."""
 
-    source: str
-    group: str
-    before: Array
-    after: Array
-    held: Array
-    others_before: float
-    others_after: float
+    error: float
+    held: float
+    width: float
 
 
-def own_runs(
-    time: Fitted, counts: Sequence[int], by_source: tuple[Unseen, list[Posterior]] | None = None
-) -> dict[str, object]:
-    """Errors of the rest of each group after calibrating on some of its runs, by how many.
+Answer = tuple[Array, float]
+"""Logarithms of what is predicted of some runs, and their standard deviation."""
 
-    Runs are drawn from those that `costmodel.calibrate` takes; all others are judged, also those that it refuses as out of all
-    proportion. A group of which it takes too few, or of which none would be left, is left out.
+
+class Group(NamedTuple):
+    """Runs of one model in one campaign.
 
     Parameters
     ----------
-    time : a fit of all runs, whose folds by source are what is calibrated
-    counts : numbers of runs
-    by_source : those folds' predictions and fits, if they are at hand
+    name : campaign and model
+    measured : the runs
+    logarithms : of what was measured of each
+    without : logarithms of what is estimated without own runs
+    calibrated : what is predicted of some runs, by their places, after calibrating on others
+    taken : places of the runs that `costmodel.calibrate` takes
     """
-    cases, model = time.cases, time.model
-    found, posteriors = by_source or unseen(cases, model, time.posterior, ("cluster",))["cluster"]
-    columns = base_columns(cases)
-    names = np.array([f"{cluster_name(c)}|{model_name(c)}|{c.plan.dtype}|{c.framework.name}" for c in cases])
-    random = np.random.default_rng(5)
-    drawn: dict[int, list[Drawn]] = {count: [] for count in counts}
-    used = sorted({int(number) for number in found.fold})
-    for name in np.unique(names):
-        rows = np.flatnonzero(names == name)
-        if len(rows) < SMALLEST_GROUP:
+
+    name: str
+    measured: Sequence[Measured]
+    logarithms: Array
+    without: Array
+    calibrated: Callable[[Array, Array], Answer]
+    taken: Array
+
+
+def groups_of(files: Sequence[Path], memory: bool = False) -> list[Group]:
+    """Groups of five runs and more that have a time, or a peak.
+
+    Parameters
+    ----------
+    files : of records
+    memory : their peaks rather than their times
+    """
+    found: dict[str, list[Measured]] = {}
+    for path in files:
+        for run in read_records(path):
+            if isinstance(run, Refused) or (one := _measured(run, memory)) is None:
+                continue
+            found.setdefault(f"{run.campaign} | {run.model.name}", []).append(one)
+    random = np.random.default_rng(1)
+    large = {name: runs for name, runs in sorted(found.items()) if len(runs) >= SMALLEST_GROUP}
+    chosen = {name: [runs[place] for place in random.permutation(len(runs))[:MOST_RUNS]] for name, runs in large.items()}
+    return [(_memory_group if memory else _time_group)(name, runs) for name, runs in chosen.items()]
+
+
+def _measured(run: Run, memory: bool) -> Measured | None:
+    """A record whose plan the library prices; None of another."""
+    value = run.peak_bytes if memory else run.seconds
+    if value is None or not run.model.name:
+        return None
+    try:
+        plan = run.plan.on(run.cluster)
+        plan.check(run.model, run.cluster, run.framework)
+    except CostModelError:
+        return None
+    counts = Count(run.memory_kind, run.memory_of)
+    return Measured(run.model, plan, run.seconds, run.peak_bytes, counts, run.framework, run.cluster, run.id)
+
+
+def _time_group(name: str, runs: list[Measured]) -> Group:
+    first = runs[0]
+    assert first.cluster is not None and first.framework is not None  # of records
+    software, spread = first.framework, spread_of_clusters(first.framework, first.cluster.device)
+    asked = asked_of(first.cluster, software, runs)
+    measured = np.log([float(run.seconds or math.nan) for run in runs])
+    without = logarithms(asked, software.constants)
+
+    def calibrated(some: Array, others: Array) -> Answer:
+        found, _ = updated(software, measured[some], _some(asked, some), spread)
+        rest = _some(asked, others)
+        return logarithms(rest, found.constants) + told_before(found, rest), float(found.time_error or 0.0)
+
+    taken = np.flatnonzero(np.abs(measured - without) < math.log(FARTHEST))
+    return Group(name, runs, measured, without, calibrated, taken)
+
+
+def _some(asked: RunColumns, places: Array) -> RunColumns:
+    return runs_of([asked.each[place] for place in places])
+
+
+def _memory_group(name: str, runs: list[Measured]) -> Group:
+    first = runs[0]
+    assert first.cluster is not None and first.framework is not None  # of records
+    cluster, software = first.cluster, first.framework
+    measured = np.log([float(run.peak or math.nan) for run in runs])
+
+    def estimated(of: Framework, places: Array) -> Array:
+        return np.log(counted([estimate_of(runs[place], cluster, of) for place in places], [runs[n].counts for n in places]))
+
+    def calibrated(some: Array, others: Array) -> Answer:
+        found, _, _ = learnt(cluster, software, [runs[place]._replace(seconds=None) for place in some])
+        return estimated(found, others), float(found.memory_error or 0.0)
+
+    every = np.arange(len(runs))
+    return Group(name, runs, measured, estimated(software, every), calibrated, every)
+
+
+def own_runs(groups: Sequence[Group], counts: Sequence[int], draws: int = DRAWS) -> Row:
+    """Errors of the rest of each group after calibrating on some of its runs, by how many.
+
+    Runs are drawn from those that `costmodel.calibrate` takes; all others are judged, also those that it refuses as out of all
+    proportion. A group of which none would be left is left out.
+
+    Parameters
+    ----------
+    groups : of `groups_of`
+    counts : numbers of runs
+    draws : of which runs
+    """
+    return {str(count): figures for count in counts if (figures := _after(groups, count, draws))}
+
+
+def _after(groups: Sequence[Group], count: int, draws: int) -> Row:
+    by_group = {}
+    for group in groups:
+        random = np.random.default_rng([7, count])
+        if not len(group.taken) >= count < len(group.measured):
             continue
-        posterior = posteriors[used.index(int(found.fold[rows[0]]))]
-        group = _Group(str(name), cases, columns, time, posterior, rows, found.predicted)
-        for count in counts:
-            for _ in range(DRAWS if len(group.taken) >= count < len(rows) else 0):
-                drawn[count].append(group.calibrated(random.permutation(group.taken)[:count], random))
-    return {str(count): _figures(of) for count, of in drawn.items() if of}
-
-
-class _Group:
-    """Runs of one model on one cluster, with what a fit that has not seen the source says of them."""
-
-    def __init__(
-        self, name: str, cases: Sequence[Run], columns: Inputs, time: Fitted, posterior: Posterior, rows: Array, predicted: Array
-    ) -> None:
-        case = cases[rows[0]]
-        device = case.cluster.device
-        owners = {
-            "field": "", "framework": framework_owner(case), "architecture": device.architecture, "device": device.name,
-            "framework on architecture": f"{framework_owner(case)}@{device.architecture}",
+        drawn = [_drawn(group, random.permutation(group.taken)[:count], random) for _ in range(draws)]
+        without, ratio, after = (Figures(*np.mean(part, axis=0)) for part in zip(*drawn, strict=True))
+        by_group[group.name] = {
+            "runs": len(group.measured), "mape_without": without.error, "mape_ratio": ratio.error, "mape": after.error,
+            "held": after.held, "width": after.width,
         }  # fmt: skip
-        fields = time.model.fields
-        places, covariance = expected(posterior, fields, owners)
-        values = {f.path: f.link.to_constant(p) for f, p in zip(fields, places, strict=True)}
-        moved = {f.path: f.link.to_constant(p + 1e-4) for f, p in zip(fields, places, strict=True)}
-        slopes = np.array([math.log(moved[f.path] / values[f.path]) / 1e-4 for f in fields])
-        self.clocks = wide, narrow = [values.pop(clock) for clock in CLOCKS]
-        kept = [n for n, f in enumerate(fields) if f.path not in CLOCKS]
-        logs = (covariance * np.outer(slopes, slopes))[np.ix_(kept, kept)]
-        self.prior = Prior([fields[n].path for n in kept], logs)
-        self.cases, self.columns, self.rows, self.predicted = cases, columns, rows, predicted
-        constants = replaced(case.framework.constants, values)
-        self.framework = dataclasses.replace(case.framework, constants=constants)
-        self.cluster = dataclasses.replace(case.cluster, device=at_clocks(case, wide, narrow))
-        source = case.campaign
-        same = [cluster_name(c) == cluster_name(case) and c.framework.name == case.framework.name for c in cases]
-        self.source, self.name = source, name
-        self.others = np.setdiff1d(np.flatnonzero(same), rows)
-        apart = self._measured(rows) - self.logarithms(rows, self.framework.constants)
-        self.taken = rows[np.abs(apart) < math.log(FARTHEST)]
-
-    def logarithms(self, rows: Array, constants: Software, own_runs: Sequence[OwnRun] = ()) -> Array:
-        """Predicted logarithms of rows of this cluster."""
-        some = take(self.columns, rows)
-        values = {path: np.full(len(rows), value) for path, value in flat(constants).items()}
-        memory = {path: value for path, value in flat(some.software).items() if path.startswith("memory_")}
-        at = some._replace(software=replaced(some.software, values | memory), device=clocked(some.device, self.clocks))
-        told = dataclasses.replace(self.framework, own_runs=own_runs)
-        return np.log(np.asarray(evaluated(at).total)) + [self._discrepancy(row, told) for row in rows]
-
-    def _discrepancy(self, row: int, told: Framework) -> float:
-        """What own runs say of the plan of a row."""
-        case = self.cases[row]
-        question = Question(case.model, self.cluster, told)
-        return float(question.discrepancy(question.settings(case.plan), case.plan.numbers(told, case.model.layers)))
-
-    def _measured(self, rows: Array) -> Array:
-        """Logarithms of measured steps."""
-        return np.log([float(self.cases[row].seconds or math.nan) for row in rows])
-
-    def calibrated(self, chosen: Array, random: np.random.Generator) -> Drawn:
-        """The group calibrated on some of its rows."""
-        runs = [(self.cases[row].model, self.cases[row].plan, float(self.cases[row].seconds or 0.0)) for row in chosen]
-        constants, after = updated(self.cluster, self.framework, runs, self.prior)
-        rest = np.setdiff1d(self.rows, chosen)
-        rest = random.permutation(rest)[:MOST_ROWS]
-        others = random.permutation(self.others)[:MOST_ROWS]
-        both = np.concatenate([rest, others]).astype(int)
-        measured = self._measured(both)
-        error = measured - self.logarithms(both, constants, after.own_runs)
-        before = measured - self.logarithms(both, self.framework.constants)
-        size, first = (np.abs(np.exp(-one) - 1.0) for one in (error, before))
-        count = len(rest)
-        spread = after.spread
-        apart = float(size[count:].mean()) if len(others) else math.nan
-        earlier = float(first[count:].mean()) if len(others) else math.nan
-        held = np.abs(error[:count]) <= NINETY * spread
-        return Drawn(self.source, self.name, first[:count], size[:count], held, earlier, apart)
-
-
-def _is_worse(drawn: Sequence[Drawn]) -> bool:
-    """Whether the mean error over some calibrations is a tenth larger than without them, and by a hundredth at least."""
-    before, after = (float(np.mean([d.before.mean() for d in drawn])), float(np.mean([d.after.mean() for d in drawn])))
-    return after > max(1.1 * before, before + 0.01)
-
-
-def _figures(drawn: Sequence[Drawn]) -> dict[str, object]:
-    """Means over groups."""
-    others = [d for d in drawn if not math.isnan(d.others_after)]
-    worse = [_is_worse([d]) for d in drawn]
-    groups = [[d for d in drawn if d.group == name] for name in sorted({d.group for d in drawn})]
+    if not by_group:
+        return {}
+    means = {key: float(np.mean([one[key] for one in by_group.values()])) for key in next(iter(by_group.values()))}
+    better = {name: min(one["mape_without"], one["mape_ratio"]) for name, one in by_group.items()}
+    worse = [name for name, one in by_group.items() if one["mape"] > max(TENTH * better[name], better[name] + 0.2 * HUNDREDTH)]
     return {
-        "groups": len(groups), "draws": len(drawn), "mape": float(np.mean([d.after.mean() for d in drawn])),
-        "median_ape": float(np.median([np.median(d.after) for d in drawn])),
-        "time_90": float(np.mean([d.held.mean() for d in drawn])),
-        "mape_without": float(np.mean([d.before.mean() for d in drawn])),
-        "groups_a_tenth_worse": float(np.mean([_is_worse(group) for group in groups])),
-        "draws_a_tenth_worse": float(np.mean(worse)),
-        "other_models": {
-            "mape": float(np.mean([d.others_after for d in others])) if others else None,
-            "mape_without": float(np.mean([d.others_before for d in others])) if others else None,
-        },
-        "sources": {
-            name: {
-                "mape": float(np.mean([d.after.mean() for d in drawn if d.source == name])),
-                "mape_without": float(np.mean([d.before.mean() for d in drawn if d.source == name])),
-                "time_90": float(np.mean([d.held.mean() for d in drawn if d.source == name])),
-            }
-            for name in sorted({d.source for d in drawn})
-        },
-    }
+        "groups": len(by_group), "draws": draws, **{key: value for key, value in means.items() if key != "runs"},
+        "worse": worse, "by_group": by_group,
+    }  # fmt: skip
 
 
+def _drawn(group: Group, chosen: Array, random: np.random.Generator) -> tuple[Figures, Figures, Figures]:
+    """The rest of a group without own runs, by their median ratio, and calibrated."""
+    rest = random.permutation(np.setdiff1d(np.arange(len(group.measured)), chosen))[:MOST_JUDGED]
+    measured, plain = group.logarithms[rest], group.without[rest]
+    ratio = float(np.median(group.logarithms[chosen] - group.without[chosen]))
+    told, deviation = group.calibrated(chosen, rest)
+    return _figures(measured, plain, 0.0), _figures(measured, plain + ratio, 0.0), _figures(measured, told, deviation)
+
+
+def _figures(measured: Array, told: Array, deviation: float) -> Figures:
+    error = measured - told
+    reach = NINETY * deviation
+    return Figures(float(np.abs(np.expm1(-error)).mean()), float((np.abs(error) <= reach).mean()), math.exp(reach))
+
+
+def in_words(what: str, found: Row, every: bool = True) -> list[str]:
+    """The figures for people.
+
+    Parameters
+    ----------
+    what : was calibrated, time or memory
+    found : of `own_runs`
+    every : a line for each group, too
+    """
+    lines = []
+    for count, figures in found.items():
+        lines.append(
+            f"{what}, after {count} own runs of {figures['groups']} groups: mean error {figures['mape']:.1%} "
+            f"({figures['mape_without']:.1%} without, {figures['mape_ratio']:.1%} by their median ratio), 90 % intervals hold on "
+            f"{figures['held']:.1%} at x{figures['width']:.2f} each way; worse than the better of both by a tenth: "
+            f"{len(figures['worse'])}"
+        )
+        for name, one in figures["by_group"].items() if every else ():
+            mark = " *" if name in figures["worse"] else ""
+            lines.append(
+                f"  {name} ({one['runs']}): {one['mape_without']:.1%} without, {one['mape_ratio']:.1%} ratio, "
+                f"{one['mape']:.1%} calibrated, hold {one['held']:.0%}{mark}"
+            )
+    return lines
+
+
+__all__ = ["Group", "groups_of", "in_words", "own_runs"]

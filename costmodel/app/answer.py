@@ -9,6 +9,7 @@ from shlex import join
 from typing import NamedTuple
 
 from costmodel.app.state import CONSTRAINTS, LARGEST_FACTOR, SLIDERS, State, read_fields
+from costmodel.catalogue.calibrations import device_of_calibration, load_calibration
 from costmodel.catalogue.clusters import load_cluster
 from costmodel.catalogue.loader import load_model
 from costmodel.catalogue.machines import machine
@@ -60,6 +61,10 @@ class Answer(NamedTuple):
     unmoved: Estimate | None
 
 
+CALIBRATIONS: list[str] = []
+"""Files of own runs that the page was started with: each says something of clusters of its device."""
+
+
 def described(state: State, cluster: str = "") -> tuple[Transformer, Cluster]:
     """Model and cluster that a state asks about, without its sliders.
 
@@ -70,8 +75,20 @@ def described(state: State, cluster: str = "") -> tuple[Transformer, Cluster]:
     """
     model = read_fields(state.config) if state.config else load_model(state.model)
     if state.device and not cluster:
-        return model, machine(state.device, gpus=state.gpus)
-    return model, load_cluster(cluster or state.cluster, gpus=state.gpus)
+        return model, _calibrated(machine(state.device, gpus=state.gpus))
+    return model, _calibrated(load_cluster(cluster or state.cluster, gpus=state.gpus))
+
+
+def _calibrated(cluster: Cluster) -> Cluster:
+    """A cluster with what own runs said of its device."""
+    for path in _calibrations(cluster):
+        cluster = load_calibration(path, cluster)
+    return cluster
+
+
+def _calibrations(cluster: Cluster) -> list[str]:
+    """Files of own runs on the device of a cluster."""
+    return [path for path in CALIBRATIONS if device_of_calibration(path) == cluster.device.name]
 
 
 @functools.lru_cache(maxsize=16)
@@ -292,6 +309,7 @@ def command(state: State) -> str:
     words = [
         "costmodel", "report", state.model if not state.config else "config.json",
         *(("--device", state.device) if state.device else ("--cluster", state.cluster)),
+        *(part for path in _calibrations(described(state)[1])[-1:] for part in ("--calibration", path)),
         "--gpus", str(state.gpus), "--global-batch", str(state.batch), "--seq-len", str(state.seq),
         "--framework", state.framework,
     ]  # fmt: skip

@@ -15,10 +15,11 @@ from flask import Response, abort, request
 from werkzeug import serving
 
 from costmodel.app import view
-from costmodel.app.answer import Answer, answered, command, difference
+from costmodel.app.answer import CALIBRATIONS, Answer, answered, command, difference
 from costmodel.app.charts import Charts, charts
 from costmodel.app.page import template
 from costmodel.app.state import read_state, write_fields
+from costmodel.catalogue.calibrations import device_of_calibration
 from costmodel.description.transformer import Transformer
 from costmodel.interop.launchers import formats, suffix, write_launch
 from costmodel.text.checks import choice, mapping, positive_int, text
@@ -250,7 +251,7 @@ def _guard(app: Dash, hosts: tuple[str, ...]) -> None:
     server.after_request(protect)
 
 
-def serve(host: str, port: int, further: Sequence[str] = ()) -> None:
+def serve(host: str, port: int, further: Sequence[str] = (), calibrations: Sequence[str] = ()) -> None:
     """Serve the page until it is interrupted.
 
     Parameters
@@ -258,6 +259,7 @@ def serve(host: str, port: int, further: Sequence[str] = ()) -> None:
     host : address to listen on; others than loopback are warned of
     port : to listen on
     further : names by which browsers may ask for it, beside loopback's and `host`
+    calibrations : files of own runs, by which clusters of their devices are priced
 
     Raises
     ------
@@ -266,6 +268,9 @@ def serve(host: str, port: int, further: Sequence[str] = ()) -> None:
     """
     positive_int("port", port, 65535)
     text("host", host)
+    for path in calibrations:
+        device_of_calibration(path)  # refused now, rather than at the first answer
+    CALIBRATIONS[:] = calibrations
     if host not in ("127.0.0.1", "localhost", "::1"):
         print(
             f"costmodel: warning: {host} is reachable from the network, and whoever reaches it can use this machine to search",

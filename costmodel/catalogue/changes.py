@@ -26,8 +26,8 @@ Value = float | int | bool | str
 FOLLOWERS = {"line_rate": "bandwidth", "usable_memory": "memory", "rated_power": "power"}
 """Fields that change with another by the same factor, so that a change of the other says it."""
 NOT_COMPARED = (
-    "name", "title", "gpus", "frameworks", "own_runs", "owner", "server_systems", "time_error", "published_parameters",
-    "trained_length",
+    "name", "title", "gpus", "frameworks", "own_factor", "own_runs", "owner", "server_systems", "time_error", "memory_error",
+    "published_parameters", "trained_length",
 )  # fmt: skip
 """Fields that no change of an answer is about: names, a size that is asked for, what calibration keeps, lengths of training."""
 

@@ -36,6 +36,7 @@ FAMILIES = {
     "catalogue": ("models", "devices", "clusters", "frameworks", "accuracy", "show"),
     "new": ("new",),
     "launchers": ("explain", "read", "write"),
+    "calibrating": ("calibrate",),
     "figures": ("report", "app"),
     "dragging": ("whatif",),
     "tracing": ("trace",),

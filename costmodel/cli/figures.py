@@ -82,6 +82,9 @@ def add(commands: Commands) -> None:
     looking.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME", help="a further name by which browsers may ask for the page"
     )
+    looking.add_argument(
+        "--calibration", action="append", default=[], metavar="FILE", help="what own runs say of a device; once for each file"
+    )
     looking.set_defaults(run=_app)
 
 
@@ -116,5 +119,5 @@ def _app(arguments: argparse.Namespace) -> int:
         raise Misused("the page needs Dash, which is not installed: pip install 'costmodel[app]'")
     from costmodel.app.server import serve
 
-    serve(arguments.host, arguments.port, arguments.allow_host)
+    serve(arguments.host, arguments.port, arguments.allow_host, arguments.calibration)
     return codes.ANSWERED

@@ -22,7 +22,7 @@ from costmodel.cli.output import (
     table,
     written,
 )
-from costmodel.cli.question import add_question, read_hardware, read_plan
+from costmodel.cli.question import add_calibration, add_question, read_hardware, read_plan
 from costmodel.evaluation.estimation import memory_limit
 from costmodel.text.units import counted
 
@@ -52,6 +52,7 @@ def add(commands: Commands) -> None:
         "--cluster", metavar="C", help="name in the catalogue, a cloud's instance, or a TOML file; without one nothing is priced"
     )
     where.add_argument("--device", metavar="D", help="a GPU by name or TOML file: as many as the files run on, as it comes")
+    add_calibration(explaining)
     explaining.add_argument("--nodes", type=whole, metavar="N", help="of it, where the files leave the world size open")
     explaining.add_argument("--network", metavar="RATE", help="of a node's NICs together, such as 400Gbit/s")
     explaining.add_argument(

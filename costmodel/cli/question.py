@@ -100,6 +100,7 @@ def add_hardware(parser: Parser) -> None:
     hardware.add_argument("--gpus", type=whole, metavar="N", help="how many GPUs, of all nodes together (default: one node's)")
     hardware.add_argument("--network", metavar="RATE",
                           help="of a node's NICs together, such as 400Gbit/s, or of a GPU, as '50GB/s per GPU'")  # fmt: skip
+    add_calibration(hardware)
     hardware.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", dest="changes",
         help="scale or replace a number of the question, each with a --set of its own: network.bandwidth=2x, "
@@ -110,6 +111,27 @@ def add_hardware(parser: Parser) -> None:
         "--verbose", action="store_true", help="also name the keys of a config.json that were passed over"
     ))  # fmt: skip
     parser.set_defaults(notes=[])
+
+
+def add_calibration(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """The argument that names what own runs said of the cluster."""
+    parser.add_argument("--calibration", metavar="FILE", help="what own runs say (`costmodel calibrate` writes it)")
+
+
+def with_calibration(arguments: argparse.Namespace, cluster: Cluster) -> Cluster:
+    """The cluster with what own runs said of it, and their framework where none was given."""
+    path = getattr(arguments, "calibration", None)
+    if path is None:
+        return cluster
+    from costmodel.catalogue.calibrations import calibrated_framework, load_calibration
+
+    name, asked = calibrated_framework(path), getattr(arguments, "framework", None)
+    chosen_already = "framework" in getattr(arguments, "given", ()) or getattr(arguments, "priced", None) is not None
+    if asked is not None and not chosen_already:
+        arguments.framework = asked = name
+    if asked is not None and asked != name:
+        arguments.notes.append(f"{path} is about {name}: it says nothing of {str(asked)[:80]}, which was asked about")
+    return load_calibration(path, cluster)
 
 
 def cluster_names(arguments: argparse.Namespace) -> list[str]:
@@ -146,6 +168,7 @@ def read_hardware(arguments: argparse.Namespace, grow: bool = False) -> Cluster:
             from costmodel.catalogue.machines import on_network
 
             cluster = on_network(cluster, arguments.network)
+    cluster = with_calibration(arguments, cluster)
     if not arguments.changes:
         return cluster
     changes = _changes(arguments, cluster)

@@ -32,11 +32,13 @@ from costmodel.cli.output import (
 )
 from costmodel.cli.question import (
     USAGE,
+    add_calibration,
     add_question,
     cluster_names,
     read_asked_model,
     read_hardware,
     read_plan,
+    with_calibration,
 )
 from costmodel.cli.runs import amounts
 from costmodel.evaluation.estimation import memory_limit
@@ -113,6 +115,7 @@ def add(commands: Commands) -> None:
     comparing.add_argument("workload", metavar="WORKLOAD", help="a model, or a network of `costmodel networks`")
     comparing.add_argument("--cluster", required=True, metavar="C", help="name in the catalogue, or a TOML file")
     add_size(comparing)
+    add_calibration(comparing)
     comparing.add_argument(*spelled("global_batch"), type=whole, metavar="N", help="sequences per step, of a model")
     comparing.add_argument("--seq-len", type=whole, metavar="N", help="tokens of a sequence, of a model")
     comparing.add_argument("--framework", default="megatron-core", metavar="F", help="software of a model")
@@ -130,7 +133,7 @@ def add(commands: Commands) -> None:
     comparing.add_argument("--price", type=number, metavar="X", help="of a GPU for an hour; none is built in")
     comparing.add_argument("--server-price", type=number, default=0.0, metavar="X", help="of a server for an hour")
     add_output(comparing)
-    comparing.set_defaults(run=_compare)
+    comparing.set_defaults(run=_compare, notes=[])
 
     usage = "costmodel formula NAME [--at NAME=X,...] [--json]"
     showing = commands.add_parser(
@@ -190,7 +193,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     from costmodel.studies.parameter_servers.servers import Stragglers
     from costmodel.training.compare import compare_systems
 
-    cluster = read_cluster(arguments.cluster)
+    cluster = with_calibration(arguments, read_cluster(arguments.cluster))
     gpus = gpus_of(arguments, cluster)
     cluster = cluster if gpus is None else cluster.with_gpus(gpus)
     spread = arguments.straggler_spread

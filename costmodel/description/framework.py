@@ -124,6 +124,8 @@ class Framework:
     switches : what it has beyond its defaults and a plan may turn on: fields of `Plan` and their values, of `SWITCHES`
     server_systems : constants of parameter servers and of BytePS, by the plan's `synchronisation`; links alone where it has none
     time_error : standard deviation of log(measured / predicted) where it was measured on the user's own runs
+    memory_error : the same of peak memory
+    own_factor : on every step's time, which the user's own runs of the cluster have in common
     own_runs : what these say of plans like theirs, `costmodel.formulas.quantities.OwnRun`, as `costmodel.calibrate` found it
     owner : under what name calibration keeps the errors of the constants
     title : one line about it
@@ -193,6 +195,8 @@ class Framework:
     switches: Sequence[tuple[str, bool | str]] = ()
     server_systems: Sequence[ServerSystem] = ()
     time_error: float | None = field(default=None, metadata=row(Real(0.0, 10.0)))
+    memory_error: float | None = field(default=None, metadata=row(Real(0.0, 10.0)))
+    own_factor: float = field(default=1.0, metadata=row(Real(1e-3, 1e3)))
     own_runs: Sequence[OwnRun] = ()
     owner: str = ""
     title: str = ""

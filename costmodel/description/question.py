@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 
 from costmodel.arithmetic.named_tuples import as_column, as_number, stacked
@@ -94,6 +95,17 @@ class Question:
         mine = without_load(self.shape)
         return tuple(run for run in self.framework.own_runs if without_load(run.model) == mine)
 
+    @property
+    def told(self) -> bool:
+        """Whether own runs say anything of plans of this model beyond the constants."""
+        return bool(self.own_runs) or self.framework.own_factor != 1.0
+
+    @property
+    def told_of_every_plan(self) -> float:
+        """Logarithm by which, by own runs, every plan of this model takes longer than the constants say."""
+        of_model = discrepancy.SHARED * sum(float(run.discrepancy) for run in self.own_runs)
+        return math.log(self.framework.own_factor) + of_model
+
     def own_runs_stacked(self, axes: int) -> list[OwnRun]:
         """These own runs as arrays along the first of so many axes, at most `TOGETHER` at a time.
 
@@ -118,7 +130,7 @@ class Question:
         ----------
         settings, plan : as the formulas take them
         """
-        found: Number = 0.0
+        found: Number = math.log(self.framework.own_factor)
         if len(self.own_runs) <= TOGETHER:
             for run in self.own_runs:
                 found = found + run.discrepancy * discrepancy.correlation(self.shape, settings, plan, run.settings, run.plan)

@@ -294,11 +294,12 @@ def discrepancies(question: Question, settings: Settings, product: Product) -> C
     """
     import numpy as np
 
-    found = np.zeros(product.legal.shape)
+    found = np.full(product.legal.shape, question.told_of_every_plan)
     groups = int(product.group.max(initial=0)) + 1
     width = product.legal.shape[1]
     for runs in question.own_runs_stacked(3):
-        common = runs.discrepancy * discrepancy.correlation_at(discrepancy.choice_distance(settings, runs.settings))
+        alone = (1.0 - discrepancy.SHARED) * runs.discrepancy
+        common = alone * discrepancy.correlation_at(discrepancy.choice_distance(settings, runs.settings))
         split = discrepancy.split_distance(settings, product.outer_plans, runs.settings, runs.plan)
         passes = discrepancy.pass_distance(question.shape, settings, product.inner_plans, runs.settings, runs.plan)
         many = len(as_column(common))

@@ -74,7 +74,7 @@ class Spread:
         constants : standard deviation that their errors leave the plan's logarithm
         """
         if self.own is not None:
-            return Error(math.hypot(self.own, constants), tails=False)
+            return Error(self.own, tails=False)  # what runs leave unknown of constants is in it
         return time_error(self.novelty, constants)
 
     def margin(self, probability: float) -> float:
@@ -169,8 +169,12 @@ def spread_of(framework: Framework, device: Device, experts: bool = False) -> Sp
     family, within = table["framework"].get(framework.name, {"rows": 0}), table["time"]["plan"]["spread"]
     if framework.time_error is not None:
         within = min(within, framework.time_error)
+    memory, room = memory_error(), room_error()
+    if framework.memory_error is not None:
+        memory = Error(framework.memory_error, tails=False)
+        room = min(memory, room, key=lambda one: one.deviation)
     return Spread(
-        level, memory_error(), room_error(), within, family["rows"], level == "cluster", framework.time_error,
+        level, memory, room, within, family["rows"], level == "cluster", framework.time_error,
         evidence_of(framework, device, experts),
     )  # fmt: skip
 

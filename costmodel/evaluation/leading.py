@@ -216,9 +216,9 @@ def _with_room(found: SearchResult, every: Evaluated) -> np.ndarray:
     waits = software.host.pressure_time * pressure(every.peak_memory, limit)  # type: ignore[arg-type]
     question = Question(found.model, found.cluster, found.framework)
     stretch: np.ndarray | float = 1.0
-    if question.own_runs:
+    if question.told:
         by_batch = [
-            question.discrepancy(settings, PlanNumbers(*degrees))
+            np.broadcast_to(question.discrepancy(settings, PlanNumbers(*degrees)), degrees.shape[1])
             for settings, degrees in zip(every.settings, every.numbers, strict=True)
         ]
         stretch = np.exp(np.concatenate(by_batch))  # type: ignore[arg-type]

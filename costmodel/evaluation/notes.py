@@ -102,11 +102,13 @@ def notes(answer: Estimate) -> tuple[str, ...]:
             f"seq_len={plan.seq_len} is beyond the {model.trained_length:,} tokens that {model.name} was trained with: time and "
             "memory hold, but its positions need scaling or more training"
         )
-    if abs(change := math.expm1(answer.discrepancy)) >= WORTH_SAYING:
-        found.append(
-            f"own runs of similar plans {'lengthen' if change > 0.0 else 'shorten'} this estimate by {abs(change):.1%} beyond "
-            "what the constants fitted to them give"
-        )
+    common = math.log(answer.framework.own_factor)
+    for whose, which, by in (("this cluster", "every", common), ("similar plans", "this", answer.discrepancy - common)):
+        if abs(change := math.expm1(by)) >= WORTH_SAYING:
+            found.append(
+                f"own runs of {whose} {'lengthen' if change > 0.0 else 'shorten'} {which} estimate by {abs(change):.1%} beyond "
+                "what the constants fitted to them give"
+            )
     found += unfilled_nodes(answer)
     rows = table(Plan)
     for name in inert_fields(answer):

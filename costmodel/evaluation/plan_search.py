@@ -128,7 +128,7 @@ def search(
             inside = engines.drop_certain_misfits(inputs, product, selection.boundary) if bounded else product
             times, held = engines.rank(inputs, inside, engine, selection.boundary if bounded else math.inf)
             held = _with_host(question, inputs, inside, held)
-            if question.own_runs:
+            if question.told:
                 times = times * np.exp(engines.discrepancies(question, inputs.settings, inside))
             turned = question.framework.turns(sample.rank_order)
             selection.take(place, inside, times, held, product.number - inside.number, turned)

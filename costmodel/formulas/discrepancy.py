@@ -2,7 +2,8 @@ r"""What measured steps say of plans like theirs, beyond what constants can: the
 
 What stays of a measured step's error once the constants are fitted is part its run's scatter, part its plan's own, which
 plans like it share. The latter is a random function of the plan, whose covariance halves with every `HALF_DISTANCE` steps
-from one plan to the other: its best estimate at another plan is a sum over the runs [kennedy2001]_.
+from one plan to the other, down to what every plan of the model shares: its best estimate at another plan is a sum over the
+runs [kennedy2001]_.
 
 How often micro-batches follow each other counts for nothing: what takes a share longer does so in each of them.
 """
@@ -18,6 +19,10 @@ HALF_DISTANCE = 1.0
 choices that differ. Over all sources of measured runs anything from one step to four serves nearly as well on average; with more
 than one there are groups of runs that a single run of theirs makes worse."""
 
+SHARED = 0.4
+"""Share, of the variance of what is a plan's own, that all plans of its model have. Anything from a fifth to three fifths serves
+as well on groups of measured runs."""
+
 
 def correlation(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, other_settings: Settings, other_plan: PlanNumbers
@@ -30,7 +35,7 @@ def correlation(
     settings, plan : of one
     other_settings, other_plan : of the other
     """
-    return correlation_at(distance(model, settings, plan, other_settings, other_plan))
+    return SHARED + (1.0 - SHARED) * correlation_at(distance(model, settings, plan, other_settings, other_plan))
 
 
 def distance(
@@ -195,7 +200,7 @@ def _differ(gate: Number, these: tuple[Number, ...], other_gate: Number, those: 
 
 
 def correlation_at(steps: Number) -> Number:
-    r"""What two plans have in common of what is their own: :math:`2^{-d / h}` at a `distance` of :math:`d` steps.
+    r"""What two plans share of what isn't their model's: :math:`2^{-d / h}` at a `distance` of :math:`d` steps.
 
     Parameters
     ----------

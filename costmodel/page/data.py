@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import math
 from collections.abc import Callable
 from importlib import resources
 
@@ -61,6 +62,7 @@ def tables(question: Asked, price: float = 0.0, conversion: Conversion | None = 
         "parameters": {formula.__name__: list(inspect.signature(formula).parameters) for formula in PRINTED},
         "steps": {"by": FORMULA, "names": [formula.__name__ for formula in STEPS]}, "legality": violations.__name__,
         "parts": TIME_PARTS, "times": TIMES, "gpus": "gpus",
+        "own_factor": math.log(question.framework.own_factor),
         "own_runs": [
             {"discrepancy": run.discrepancy, "of": flat({"other_settings": run.settings, "other_plan": run.plan}, ".")}
             for run in Question(question.model, question.cluster, question.framework).own_runs

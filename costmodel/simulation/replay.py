@@ -125,7 +125,7 @@ def without_own_runs(asked: Estimate) -> Estimate:
     """
     if not asked.discrepancy:
         return asked
-    return estimate(asked.model, asked.cluster, asked.plan, dataclasses.replace(asked.framework, own_runs=()))
+    return estimate(asked.model, asked.cluster, asked.plan, dataclasses.replace(asked.framework, own_runs=(), own_factor=1.0))
 
 
 class Prepared(NamedTuple):

@@ -8,15 +8,8 @@ import pytest
 import costmodel
 from costmodel.catalogue.software import framework_on
 from costmodel.description.question import TOGETHER, Question
-from costmodel.evaluation import own_runs, run_columns
-from costmodel.evaluation.own_runs import (
-    MODEL_SPREAD,
-    PLAN_SPREAD,
-    SCATTER,
-    UnfinishedWarning,
-    influences,
-    next_run,
-)
+from costmodel.evaluation import own_run_posterior, own_run_update, run_columns
+from costmodel.evaluation.own_runs import influences
 from costmodel.formulas import discrepancy
 
 CLUSTER = costmodel.load_cluster("dgx-h100", gpus=16)
@@ -63,24 +56,6 @@ def test_what_runs_have_in_common_is_what_every_two_have():
             assert found[place, beside] == pytest.approx(apart if some[place][0] == some[beside][0] else 0.0, abs=1e-12)
 
 
-def test_a_run_told_by_those_of_other_plans_is_the_conditional_of_a_normal_distribution():
-    alike = run_columns.common(asked_of(runs(30, seed=1)))
-    variances = []
-    for row in alike:
-        others = np.flatnonzero(row < 1.0)
-        covariance = PLAN_SPREAD**2 * alike[np.ix_(others, others)] + SCATTER**2 * np.eye(len(others))
-        shared = PLAN_SPREAD**2 * row[others]
-        variances.append(PLAN_SPREAD**2 + SCATTER**2 - shared @ np.linalg.inv(covariance) @ shared)
-    assert own_runs._of_another_plan(alike) == pytest.approx(np.mean(variances), rel=1e-9)
-
-
-def test_the_inverse_of_what_runs_of_a_model_share_is_one():
-    scatter = np.random.default_rng(0).uniform(1e-4, 1e-2, 6)
-    models = [np.array([0, 2, 5]), np.array([1]), np.array([3, 4])]
-    covariance = np.diag(scatter) + MODEL_SPREAD**2 * own_runs._one_model(models, 6)
-    assert own_runs._certain(models, scatter) @ covariance == pytest.approx(np.eye(6), abs=1e-9)
-
-
 def test_formulas_are_evaluated_as_often_for_many_runs_as_for_few(monkeypatch):
     calls = []
 
@@ -88,10 +63,10 @@ def test_formulas_are_evaluated_as_often_for_many_runs_as_for_few(monkeypatch):
         calls.append(len(runs.each))
         return run_columns.logarithms(runs, constants)
 
-    monkeypatch.setattr(own_runs, "logarithms", counted)
+    monkeypatch.setattr(own_run_update, "logarithms", counted)
     costmodel.calibrate(CLUSTER, runs(100))
     assert set(calls) == {100}
-    assert len(calls) <= 2 + own_runs.ROUNDS * (1 + len(own_runs.SHORTER))
+    assert len(calls) <= 2 + own_run_update.ROUNDS * (1 + len(own_run_update.SHORTER))
 
 
 def test_what_many_own_runs_tell_of_a_plan_is_the_sum_of_what_each_does():
@@ -106,7 +81,8 @@ def test_what_many_own_runs_tell_of_a_plan_is_the_sum_of_what_each_does():
         run.discrepancy * discrepancy.correlation(question.shape, inputs.settings, inputs.plan, run.settings, run.plan)
         for run in question.own_runs
     ]
-    assert of_all.discrepancy(inputs.settings, inputs.plan) == pytest.approx(4 * sum(each), rel=1e-9, abs=1e-12)
+    wanted = np.log(question.framework.own_factor) + 4 * sum(each)
+    assert of_all.discrepancy(inputs.settings, inputs.plan) == pytest.approx(wanted, rel=1e-9, abs=1e-12)
 
 
 def test_a_search_on_a_cluster_of_many_own_runs_says_what_estimates_say():
@@ -118,37 +94,19 @@ def test_a_search_on_a_cluster_of_many_own_runs_says_what_estimates_say():
         assert found.every.step_time[place] == pytest.approx(costmodel.estimate(MODELS[0], mine, plan).step_time, rel=1e-9)
 
 
-def test_the_next_run_is_the_one_that_leaves_least_unknown():
-    some = runs(24, seed=3)
-    candidates, known = [(model, plan) for model, plan, _ in some[:8]], some[8:]
-    asked = asked_of(some[8:] + some[:8])
-    fields, everywhere = own_runs._prior(SOFTWARE)
-    slopes = own_runs._slopes(asked, SOFTWARE.constants, fields)
-    same = np.array([[float(one[0] == other[0]) for other in known + some[:8]] for one in known + some[:8]])
-    measured = run_columns.runs_of(asked.each[:16])
-    apart = own_runs._times(known) - run_columns.logarithms(measured, SOFTWARE.constants)
-    scatter = own_runs._scatter(apart, same[:16, :16], own_runs.ALONE)
-    reach = own_runs.USUAL**2 * slopes @ everywhere @ slopes.T
-    seen = reach + MODEL_SPREAD**2 * same + scatter * run_columns.common(asked) + SCATTER**2 * np.eye(24)
-    left = []
-    for place in range(16, 24):
-        told = [*range(16), place]
-        narrowed = reach[16:, told] @ np.linalg.inv(seen[np.ix_(told, told)]) @ reach[told, 16:]
-        left.append(np.trace(reach[16:, 16:] - narrowed))
-    assert next_run(CLUSTER, candidates, runs=known) == int(np.argmin(left))
-
-
-def test_among_many_runs_the_one_that_disagrees_is_named(monkeypatch):
-    monkeypatch.setattr(own_runs, "JUDGED", 2)
+def test_among_many_runs_the_one_that_disagrees_is_named():
     some = runs(9)
     model, plan, took = some[7]
     some[7] = (model, plan, 3.0 * took)
     assert [one.run for one in influences(CLUSTER, some) if one.disagrees] == [7]
 
 
-def test_influences_that_stop_short_say_so(monkeypatch):
-    monkeypatch.setattr(own_runs, "MOST_REFITTED", 10)
-    with pytest.warns(UnfinishedWarning, match="4 runs are too many"):
-        assert len(influences(CLUSTER, runs(4))) == 4
-
-
+def test_more_runs_than_hypotheses_are_judged_by_say_what_all_of_them_say(monkeypatch):
+    random = np.random.default_rng(2)
+    errors, alike = 0.2 + 0.03 * random.standard_normal(60), 0.4 + 0.6 * np.eye(60)
+    whole = own_run_posterior.posterior(errors, np.zeros((60, 60)), alike, 0.17)
+    monkeypatch.setattr(own_run_posterior, "TOGETHER", 30)
+    part = own_run_posterior.posterior(errors, np.zeros((60, 60)), alike, 0.17)
+    for found in (whole, part):
+        assert found.common + 0.4 * found.discrepancies.sum() == pytest.approx(0.2, abs=0.02)
+    assert part.spread == pytest.approx(whole.spread, rel=0.3)

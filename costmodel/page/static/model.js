@@ -80,11 +80,11 @@ function makeModel(DATA, formulas) {
     for (const [path, value] of Object.entries(of)) nest(other, path, value);
     return {discrepancy, other};
   });
-  // Factor on every time by which own runs of plans alike took longer than the constants say.
-  const stretch = (made) => Math.exp(ownRuns.reduce((sum, {discrepancy, other}) => sum + discrepancy * call("correlation", {...made, ...other}), 0));
+  // Factor on every time by which own runs, and those of plans alike, took longer than the constants say.
+  const stretch = (made) => Math.exp(ownRuns.reduce((sum, {discrepancy, other}) => sum + discrepancy * call("correlation", {...made, ...other}), DATA.own_factor));
   function step(made) {
     const found = known(made);
-    if (!ownRuns.length) return found;
+    if (!ownRuns.length && !DATA.own_factor) return found;
     const factor = stretch(made);
     for (const time of DATA.times) found[time] *= factor;
     return found;
