@@ -119,9 +119,8 @@ MUTANTS = {
         "columns.append(0.5 * slopes @ (directions * np.sqrt(np.maximum(variances, 0.0))))", ("tests/test_standing.py",),
     ),
     "memory-margin": Mutant(
-        "evaluation/error_model.py",
-        "return math.exp(-float(statistics.NormalDist().inv_cdf(probability)) * self.memory)",
-        "return math.exp(-0.8 * float(statistics.NormalDist().inv_cdf(probability)) * self.memory)",
+        "evaluation/first_contacts.py", "return math.exp(-self.shift - place * self.scale)",
+        "return math.exp(-self.shift - 0.8 * place * self.scale)",
         (INTERVALS,),
     ),
 }  # fmt: skip

@@ -49,6 +49,7 @@ def said(answer: Answer) -> list[object]:
     spread = chosen.spread
     runs = f"{spread.rows:,} measured runs of {chosen.framework.name}" if spread.rows else f"no run of {chosen.framework.name}"
     here = "" if spread.calibrated else ", none on this GPU"
+    here += f"; {chosen.widest_unknown}" if chosen.widest_unknown else ""
     line = [
         f"{between(*chosen.time_interval)} with 90 % probability, number {place + 1} {of}, P(fastest) "
         f"{100 * standing.probability_fastest:.0f} % ", html.Span(runs + here, className="evidence"),

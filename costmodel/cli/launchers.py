@@ -234,7 +234,7 @@ def _answer_figures(
         "step_time_s": answer.step_time, "step_time_low_s": answer.time_interval[0], "step_time_high_s": answer.time_interval[1],
         "times_s": answer.times, "peak_memory_bytes": float(answer.memory.total), "fits": answer.fits,
         "fit_probability": answer.fit_probability, "mfu": answer.mfu, "tokens_per_second": answer.tokens_per_second,
-        "measured_step_time_s": measured,
+        "measured_step_time_s": measured, "widest_unknown": answer.widest_unknown,
         "improvements": [
             {"change": one.change, "flags": list(one.flags), "step_time_s": one.estimate.step_time, "gain": one.gain}
             for one in improvements(launch, answer)
@@ -244,7 +244,7 @@ def _answer_figures(
 
 
 def _answer_page(launch: Launch, priced: Priced, answer: Estimate, measured: float | None) -> list[TerminalTable | str]:
-    from costmodel.cli.output import heading_of, judged, memory_parts, parts, whole_plan
+    from costmodel.cli.output import because, heading_of, judged, memory_parts, parts, whole_plan
     from costmodel.evaluation.verdicts import verdict
     from costmodel.interop.launchers.advice import improvements
     from costmodel.text.units import format_seconds
@@ -255,6 +255,7 @@ def _answer_page(launch: Launch, priced: Priced, answer: Estimate, measured: flo
         whole_plan(answer),
         f"Step: {format_seconds(answer.step_time)} (90 %: {format_seconds(low)} to {format_seconds(high)}), "
         f"{answer.tokens_per_second / answer.plan.gpus:,.0f} tokens/s a GPU, MFU {100 * answer.mfu:.1f} %",
+        f"Evidence: {because(answer)}",
         f"Time: {parts(answer.times, lambda part: share(part, answer.step_time))}",
         judged(answer),
         f"Memory: {parts(memory_parts(answer), lambda part: gib(part) + ' GiB')}",

@@ -175,7 +175,7 @@ class WhatIf:
             "ranking": [
                 {"row": place[one.plan], "fastest": standing.probability_fastest, "either": either,
                  "tied": standing.tied and standing is not found.standings.plans[0],
-                 "error": one.time_error.half}
+                 "error": one.time_error.half, "unknown": one.widest_unknown}
                 for one, standing, either in zip(found.ranked, found.standings.plans, found.alternatives, strict=True)
             ],
             "offers": [

@@ -23,9 +23,10 @@ from calibration.ledger.errors import (
     rows_of,
     verdicts_of,
 )
-from calibration.ledger.figures import of_fits
+from calibration.ledger.reliability import of_fits
 from costmodel.evaluation.error_model import FIT_PROBABILITY
 from costmodel.evaluation.first_contacts import HALF, memory_error, room_error, time_error
+from costmodel.plots.reliability import reliability, reliability_figure
 from costmodel.text.errors import CostModelError
 
 
@@ -129,6 +130,16 @@ def test_what_is_told_to_fit_with_a_probability_fits_as_often_on_other_sources(e
         assert abs(said - true) < 0.25
     weight = told.rows / told.rows.sum()
     assert float((weight * np.abs(told.told - told.true)).sum()) < 0.1
+
+
+def test_the_diagram_of_the_book_shows_what_was_told_and_what_came_true():
+    shown = reliability()
+    assert set(shown) == {"step time", "peak memory", "fits"}
+    for name in ("step time", "peak memory"):
+        nine = shown[name].told.index(0.9)
+        assert shown[name].true[nine] == pytest.approx(0.9, abs=0.08) and list(shown[name].true) == sorted(shown[name].true)
+    drawn = {trace.name: trace for trace in reliability_figure().data}
+    assert list(drawn["fits"].x) == pytest.approx([100 * value for value in shown["fits"].told])
 
 
 def test_students_tails_are_those_of_four_degrees():

@@ -15,7 +15,7 @@ import scipy.stats
 from costmodel import Plan, estimate, load_cluster, load_framework, load_model
 from costmodel.arithmetic.named_tuples import flat, nested
 from costmodel.evaluation.error_model import covariance_of, device_errors
-from costmodel.evaluation.first_contacts import NINETY, Error, student_quantile, student_share
+from costmodel.evaluation.first_contacts import NINETY, TYPICAL, Error, student_quantile, student_share
 from costmodel.formulas import training_step
 from costmodel.formulas.quantities import DeviceNumbers, Software
 
@@ -82,6 +82,18 @@ def test_the_error_of_own_runs_is_normal_and_has_no_shift():
 def test_quantiles_and_shares_of_students_t_are_those_of_scipy(share):
     assert student_quantile(share) == pytest.approx(scipy.stats.t.ppf(share, 4), abs=1e-12)
     assert student_share(student_quantile(share)) == pytest.approx(share, abs=1e-12)
+
+
+def test_an_interval_that_one_constant_makes_wide_names_it_and_no_other_does():
+    small = estimate(load_model("gpt2"), load_cluster("dgx-h100", gpus=8), Plan(global_batch=64, seq_len=1024), "nanotron")
+    assert "wide by the constant host_" in small.widest_unknown
+    shares = small.slopes.shares(covariance_of(small.framework)[0])
+    name = max(shares, key=shares.get)
+    assert name in small.widest_unknown and shares[name] >= 0.5
+    assert sum(shares.values()) == pytest.approx(1.0)
+    model, cluster, plan, framework = QUESTIONS[1]
+    usual = estimate(load_model(model), load_cluster(cluster, gpus=64), plan, framework)
+    assert usual.widest_unknown == "" or usual.slopes.deviation > TYPICAL
 
 
 def test_a_shift_moves_the_interval_and_not_the_estimate():

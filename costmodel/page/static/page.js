@@ -69,6 +69,7 @@ function entry(one, kind) {
   const made = {...one, kind, name: planLabel(wholePlan(one.plan)), fastest: null, either: "", tied: false};
   const known = view.ranking.find(({row}) => row === one.row);
   made.error = known?.error ?? view.error;
+  made.unknown = known && !moved() ? known.unknown : "";
   if (known && !moved()) Object.assign(made, {fastest: known.fastest, either: known.either, tied: known.tied});  // as drawn for the question as asked
   if (moved()) {
     const key = JSON.stringify(one.plan);
@@ -123,7 +124,7 @@ function say(list) {
   if (one.place) words.push(`number ${one.place} of the ${count(found.fitting)} that fit among ${moved() ? `the ${count(view.plans)} plans that this page holds` : `${count(view.legal)} legal plans`}`);
   if (one.fastest !== null) words.push(`P(fastest) ${wholePercent(one.fastest)} %`);
   words.push(`${cost(one).toPrecision(3)} a step at ${price().toFixed(2)} a GPU-hour`);
-  const evidence = (view.runs ? `${view.runs.toLocaleString("en")} measured runs of ${view.facts.Cluster.framework}` : `no run of ${view.facts.Cluster.framework}`) + (view.calibrated ? "" : ", none on this GPU");
+  const evidence = (view.runs ? `${view.runs.toLocaleString("en")} measured runs of ${view.facts.Cluster.framework}` : `no run of ${view.facts.Cluster.framework}`) + (view.calibrated ? "" : ", none on this GPU") + (one.unknown ? `; ${one.unknown}` : "");
   $("sure").replaceChildren(`${words.join(", ")} `, element("span", {class: "evidence"}, evidence));
 }
 

@@ -1,11 +1,9 @@
-"""Reliability diagrams of the ledger: how often what was told with a probability came true where the model wasn't set."""
+"""Points of a reliability diagram: how often what was told with a probability came true where the model wasn't set."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import t as student
@@ -25,13 +23,8 @@ from calibration.ledger.errors import (
     verdicts_of,
 )
 
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
 TOLD = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95])
 EDGES = np.array([0.0, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0])
-COLOURS = {"step time": "#0072B2", "peak memory": "#E69F00", "fits": "#009E73"}
-"""Of Okabe and Ito's palette, which people with any common colour vision tell apart."""
 
 
 class Reliability(NamedTuple):
@@ -101,43 +94,15 @@ def of_fits(entries: Sequence[Entry]) -> Reliability:
     return Reliability("fits", mean(told), mean(verdicts.ran.astype(float)), rows)
 
 
-def reliability_figure(entries: Sequence[Entry]) -> go.Figure:
-    """How often intervals held, and plans fitted, against the probability told.
+def points(entries: Sequence[Entry]) -> dict[str, dict[str, list[float]]]:
+    """What `costmodel.plots.reliability` draws.
 
     Parameters
     ----------
     entries : the ledger
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
     """
-    import plotly.graph_objects as go
-
     found = [of_intervals(entries, TIME, "step time"), of_intervals(entries, MEMORY, "peak memory"), of_fits(entries)]
-    figure = go.Figure(go.Scatter(
-        x=[0, 100], y=[0, 100], mode="lines", line={"color": "#999999", "dash": "dot"}, name="as told", hoverinfo="skip",
-    ))  # fmt: skip
-    for one in found:
-        figure.add_scatter(
-            x=100 * one.told, y=100 * one.true, mode="lines+markers", name=one.name, line={"color": COLOURS[one.name]},
-            customdata=one.rows, hovertemplate="told %{x:.0f} %, true %{y:.0f} % of %{customdata:,} runs",
-        )
-    figure.update_layout(
-        title="What first contacts made of probabilities, sources left out one at a time", template="simple_white", height=480,
-        xaxis={"title": "probability told", "ticksuffix": " %", "range": [0, 101]},
-        yaxis={"title": "share of runs of which it came true", "ticksuffix": " %", "range": [0, 101]},
-    )  # fmt: skip
-    return figure
-
-
-def reliability_page(path: str | os.PathLike[str], entries: Sequence[Entry]) -> None:
-    """Write the figure as a page that needs nothing else.
-
-    Parameters
-    ----------
-    path : of the page
-    entries : the ledger
-    """
-    Path(path).write_text(reliability_figure(entries).to_html(include_plotlyjs=True), encoding="utf-8")
+    return {
+        one.name: {field: [float(f"{value:.4g}") for value in getattr(one, field)] for field in ("told", "true", "rows")}
+        for one in found
+    }
