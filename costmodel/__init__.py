@@ -95,6 +95,10 @@ _HOME = {
     "read_step_times": "interop.launchers",
     # your own training code, on GPUs that aren't there
     "trace_script": "traces.running",
+    "trace": "traces.doors",
+    "tracing": "traces.doors",
+    "prepare_tracing": "traces.doors",
+    "memory_of": "traces.doors",
     "Trace": "traces.record",
     # to drag and to send
     "WhatIf": "page",
@@ -244,6 +248,10 @@ if TYPE_CHECKING:
     from costmodel.text.errors import NotModelled as NotModelled
     from costmodel.text.errors import UnknownName as UnknownName
     from costmodel.text.errors import UnreadableFile as UnreadableFile
+    from costmodel.traces.doors import memory_of as memory_of
+    from costmodel.traces.doors import prepare_tracing as prepare_tracing
+    from costmodel.traces.doors import trace as trace
+    from costmodel.traces.doors import tracing as tracing
     from costmodel.traces.record import Trace as Trace
     from costmodel.traces.running import trace_script as trace_script
     from costmodel.training.batch_size import BatchScaling as BatchScaling

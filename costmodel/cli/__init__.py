@@ -39,7 +39,7 @@ FAMILIES = {
     "calibrating": ("calibrate",),
     "figures": ("report", "app"),
     "dragging": ("whatif",),
-    "tracing": ("trace",),
+    "scripts": ("trace",),
     "completing": ("completion",),
 }
 """Modules that add commands, in the order of the help, and the commands of each: the one that is asked for alone is loaded."""

@@ -97,7 +97,6 @@ def trace_script(
     if not module and not Path(script).is_file():
         raise InvalidValue("script", script, "a file of Python")
     first, more = _chosen(roles, world)
-    cache = cache_folder() or Path(tempfile.gettempdir())
     with tempfile.TemporaryDirectory(prefix="costmodel-trace-") as folder:
         spec = {
             "script": script,
@@ -108,12 +107,16 @@ def trace_script(
             "steps": steps,
             "device": device_facts(home),
             "folder": folder,
-            "cache": str(cache.parent / "guard"),
-            "alone": world == 1,
+            "cache": str(guard_folder()),
         }
         done = _Runs(Path(folder), spec, limit, more).run(first)
         found = [Trace.load(Path(folder) / f"rank-{rank}" / "role.npz") for rank in done]
     return gathered(found, world, {"command": " ".join([script, *arguments])})
+
+
+def guard_folder() -> Path:
+    """Where what was compiled once for tracing is kept."""
+    return (cache_folder() or Path(tempfile.gettempdir()) / "costmodel" / "none").parent / "guard"
 
 
 def device_facts(cluster: Cluster) -> dict[str, Any]:
@@ -299,7 +302,10 @@ def _replicas(roles: Sequence[Role], same: dict[int, list[int]], world: int) -> 
                 front.append(other)
     for rank in range(world):  # of those that no group says: as the nearest rank below
         if rank not in taken:
-            first = max((one.rank for one in roles if one.rank <= rank and one.rank != world - 1), default=roles[0].rank)
+            first = max(
+                (one.rank for one in roles if one.rank <= rank and one.rank != world - 1),
+                default=roles[0].rank,
+            )
             taken[rank] = first
             stood[first].add(rank)
     return stood

@@ -96,3 +96,165 @@ arguments = TrainingArguments("out", per_device_train_batch_size=2, bf16=True, m
                               report_to=[], OPTIONS)
 Trainer(LlamaForCausalLM(config), arguments, train_dataset=Text()).train()
 """
+
+DEEPSPEED = START.replace('dist.init_process_group("nccl")\n', "") + TINY_LLAMA + """
+import deepspeed
+stage = STAGE
+model = LlamaForCausalLM(config)
+engine, optimizer, _, _ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config={
+    "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1, "bf16": {"enabled": True},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "torch_adam": True}},
+    "zero_optimization": {"stage": stage, "overlap_comm": False}})
+for step in range(10):
+    tokens = torch.randint(0, 1024, (2, 128)).to(engine.device)
+    loss = engine(input_ids=tokens, labels=tokens).loss
+    engine.backward(loss)
+    engine.step()
+"""
+
+SFT = TINY_LLAMA + """
+import torch
+from datasets import Dataset
+from transformers import PreTrainedTokenizerFast
+from tokenizers import Tokenizer, models, pre_tokenizers
+from trl import SFTConfig, SFTTrainer
+words = {f"w{n}": n for n in range(1022)} | {"<pad>": 1022, "<eos>": 1023}
+raw = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
+raw.pre_tokenizer = pre_tokenizers.Whitespace()
+tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<pad>", eos_token="<eos>")
+text = Dataset.from_list([{"text": " ".join(f"w{(7 * n + m) % 1022}" for m in range(100))} for n in range(64)])
+arguments = SFTConfig("out", per_device_train_batch_size=2, bf16=True, max_steps=20, report_to=[], max_length=128,
+                      gradient_checkpointing=False, save_strategy="no")
+SFTTrainer(LlamaForCausalLM(config), arguments, train_dataset=text, processing_class=tokenizer).train()
+"""
+
+LORA = START + TINY_LLAMA + """
+from peft import LoraConfig, get_peft_model
+from torch.nn.parallel import DistributedDataParallel
+model = get_peft_model(LlamaForCausalLM(config), LoraConfig(r=8, target_modules=["q_proj", "v_proj"])).cuda()
+model = DistributedDataParallel(model, device_ids=[rank])
+optimizer = torch.optim.AdamW([one for one in model.parameters() if one.requires_grad])
+for step in range(10):
+    tokens = torch.randint(0, 1024, (2, 128), device="cuda")
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = model(input_ids=tokens, labels=tokens).loss
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+MIXTURE = START + """
+from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+config = Qwen3MoeConfig(hidden_size=128, intermediate_size=256, moe_intermediate_size=64, num_hidden_layers=2,
+                        num_attention_heads=4, num_key_value_heads=2, head_dim=32, num_experts=8, num_experts_per_tok=2,
+                        vocab_size=512)
+model = Qwen3MoeForCausalLM(config).cuda()
+policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+for layer in model.model.layers:
+    fully_shard(layer, mp_policy=policy)
+fully_shard(model, mp_policy=policy)
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(10):
+    tokens = torch.randint(0, 512, (2, 64), device="cuda")
+    model(input_ids=tokens, labels=tokens).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+VISION = START + """
+from torch.nn.parallel import DistributedDataParallel
+import torchvision
+model = DistributedDataParallel(torchvision.models.MODEL.cuda(), device_ids=[rank])
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+scaler = torch.amp.GradScaler("cuda")
+for step in range(10):
+    images = torch.randn(2, 3, 224, 224).cuda(non_blocking=True)
+    labels = torch.randint(0, 1000, (2,)).cuda(non_blocking=True)
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = nn.functional.cross_entropy(model(images), labels)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+"""
+
+BERT = START + """
+from torch.nn.parallel import DistributedDataParallel
+from transformers import BertConfig, BertForMaskedLM
+config = BertConfig(hidden_size=128, num_hidden_layers=2, num_attention_heads=4, intermediate_size=256, vocab_size=512)
+model = DistributedDataParallel(BertForMaskedLM(config).cuda(), device_ids=[rank])
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(10):
+    tokens = torch.randint(0, 512, (2, 64), device="cuda")
+    mask = torch.ones_like(tokens)
+    mask[:, 50:] = 0
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = model(input_ids=tokens, attention_mask=mask, labels=tokens).loss
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+DIT = START + """
+from torch.nn.parallel import DistributedDataParallel
+from diffusers import DDPMScheduler, DiTTransformer2DModel
+model = DiTTransformer2DModel(num_attention_heads=4, attention_head_dim=32, in_channels=4, out_channels=4, num_layers=2,
+                              sample_size=16, patch_size=2, num_embeds_ada_norm=1000)
+model = DistributedDataParallel(model.cuda(), device_ids=[rank])
+noise = DDPMScheduler(num_train_timesteps=1000)
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(10):
+    images = torch.randn(2, 4, 16, 16, device="cuda")
+    times = torch.randint(0, 1000, (2,), device="cuda")
+    labels = torch.randint(0, 1000, (2,), device="cuda")
+    noisy = noise.add_noise(images, torch.randn_like(images), times)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = nn.functional.mse_loss(model(noisy, timestep=times, class_labels=labels).sample.float(), images)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+TENSOR_PARALLEL = START + """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(128, 512, bias=False), nn.Linear(512, 128, bias=False)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(x)))
+
+mesh = init_device_mesh("cuda", (dist.get_world_size(),))
+model = nn.Sequential(*[Block() for _ in range(3)]).cuda()
+for block in model:
+    parallelize_module(block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(10):
+    model(torch.randn(4, 32, 128, device="cuda")).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+PIPELINE = START + """
+from torch.distributed.pipelining import PipelineStage, SCHEDULE
+stages, place = dist.get_world_size(), dist.get_rank()
+model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)).cuda()
+stage = PipelineStage(model, place, stages, torch.device("cuda", rank))
+schedule = SCHEDULE(stage, n_microbatches=4, loss_fn=lambda out, target: (out - target).pow(2).mean())
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(10):
+    x, y = torch.randn(8, 64, device="cuda"), torch.randn(8, 64, device="cuda")
+    losses = []
+    if place == 0:
+        schedule.step(x)
+    elif place == stages - 1:
+        schedule.step(target=y, losses=losses)
+    else:
+        schedule.step()
+    optimizer.step()
+    optimizer.zero_grad()
+"""

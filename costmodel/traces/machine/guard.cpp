@@ -79,6 +79,8 @@ struct CUDAHooks final : at::CUDAHooksInterface {
   bool supportsDepthwiseConvolutionWithCuDNN() const override { return true; }
   bool supportsBFloat16ConvolutionWithCuDNNv8() const override { return true; }
   long versionCuDNN() const override { return 91002; }
+  long versionRuntimeCuDNN() const override { return 91002; }
+  long versionCUDART() const override { return 12080; }
   double batchnormMinEpsilonCuDNN() const override { return 0.0; }
   DeviceIndex current_device() const override { return here(); }
   DeviceIndex deviceCount() const override { return count; }

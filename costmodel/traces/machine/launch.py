@@ -50,7 +50,6 @@ class Spec:
     device : name, memory, capability and multiprocessors of a GPU
     folder : for what it leaves: its record, letters, files that the script writes
     cache : folder that keeps the compiled guard
-    alone : whether torchrun isn't there
     """
 
     script: str
@@ -63,7 +62,6 @@ class Spec:
     device: dict[str, Any]
     folder: str
     cache: str
-    alone: bool
 
     @classmethod
     def read(cls, path: str) -> Spec:
@@ -71,27 +69,34 @@ class Spec:
         return cls(**json.loads(Path(path).read_text()))
 
 
-def environment(spec: Spec) -> dict[str, str]:
-    """What torchrun sets."""
-    if spec.alone:
+def torchrun(rank: int, world: int, gpus: int) -> dict[str, str]:
+    """Variables that torchrun sets; none where a script runs by itself.
+
+    Parameters
+    ----------
+    rank, world, gpus : place, ranks of all, GPUs of a server
+    """
+    if world == 1:
         return {}
-    node, place = divmod(spec.rank, spec.gpus)
+    node, place = divmod(rank, gpus)
     return {
-        "RANK": str(spec.rank),
-        "WORLD_SIZE": str(spec.world),
-        "LOCAL_RANK": str(place),
-        "LOCAL_WORLD_SIZE": str(min(spec.gpus, spec.world)),
-        "GROUP_RANK": str(node),
-        "GROUP_WORLD_SIZE": str(-(-spec.world // spec.gpus)),
-        "ROLE_RANK": str(spec.rank),
-        "ROLE_WORLD_SIZE": str(spec.world),
-        "ROLE_NAME": "default",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "29500",
-        "TORCHELASTIC_RUN_ID": "none",
-        "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_MAX_RESTARTS": "0",
-    }
+        "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(place), "LOCAL_WORLD_SIZE": str(min(gpus, world)),
+        "GROUP_RANK": str(node), "GROUP_WORLD_SIZE": str(-(-world // gpus)), "ROLE_RANK": str(rank), "ROLE_NAME": "default",
+        "ROLE_WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "none",
+        "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
+    }  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """A rank that runs in this process.
+
+    Parameters
+    ----------
+    recorder : of what it does
+    """
+
+    recorder: Any
 
 
 @contextlib.contextmanager
@@ -162,7 +167,7 @@ def main(path: str) -> int:
     from costmodel.traces.machine.sandbox import OFFLINE, Sandbox
 
     os.environ.update(OFFLINE)
-    os.environ.update(environment(spec))
+    os.environ.update(torchrun(spec.rank, spec.world, spec.gpus))
     own = folder / f"rank-{spec.rank}"
     own.mkdir(parents=True, exist_ok=True)
     os.environ["TMPDIR"] = str(own)
@@ -206,7 +211,7 @@ def main(path: str) -> int:
         found = {"error": error, "steps": recorder.done_steps}
         if not error and not recorder.done_steps:
             found["error"] = f"{Path(spec.script).name} ended without a step of an optimizer"
-        _save(recorder, spec, own)
+        finished(recorder, spec.world).save(own / "role.npz")
     (own / "told.json").write_text(json.dumps(found))
     (folder / f"done-{spec.rank}").touch()
     return 1 if error else 0
@@ -229,23 +234,26 @@ def told(failure: BaseException, recorder: Any) -> str:
     return f"{place + ': ' if place else ''}{type(failure).__name__}: {message[:600]}"
 
 
-def _save(recorder: Any, spec: Spec, own: Path) -> None:
+def finished(recorder: Any, world: int) -> Any:
+    """The trace of what a recorder saw.
+
+    Parameters
+    ----------
+    recorder : of one rank
+    world : ranks of all
+    """
+    import torch
+
     from costmodel.traces.record import Trace
 
     role = recorder.builder.role()
-    import torch
-
-    recorder.facts["float32_matmul_precision"] = torch.get_float32_matmul_precision()
     software = versions()
     if recorder.facts.get("framework") != "deepspeed":
         software.pop("deepspeed", None)  # others import it without using it
-    Trace(
-        roles=(role,),
-        world_size=spec.world,
-        versions=software,
-        facts=dict(recorder.facts),
-        values_assumed=role.values_assumed,
-    ).save(own / "role.npz")
+    facts = {**recorder.facts, "float32_matmul_precision": torch.get_float32_matmul_precision()}
+    return Trace(
+        roles=(role,), world_size=world, versions=software, facts=facts, values_assumed=role.values_assumed
+    )
 
 
 if __name__ == "__main__":

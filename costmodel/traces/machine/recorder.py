@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import sys
 import sysconfig
 import threading
@@ -89,6 +90,18 @@ _FREE = {
     "is_set_to",
 }
 _OVERWRITE = {"copy_", "fill_", "zero_", "zero", "fill", "set_"}
+_POINTWISE = {
+    "mul",
+    "logical_or",
+    "logical_and",
+    "logical_not",
+    "bitwise_or",
+    "bitwise_and",
+    "bitwise_not",
+    "_to_copy",
+    "detach",
+}
+"""Operators through which values that are all the same stay so, however many they are."""
 _MANY = ("_foreach", "_fused", "_amp_foreach")
 
 
@@ -221,6 +234,13 @@ class Recorder(TorchDispatchMode):
     ) -> None:
         """Run the operator on values, where they are known and may matter; else nobody knows what it wrote."""
         mutable = func._schema.is_mutable
+        if name in _POINTWISE and outs and not values.worth_knowing(outs[0]):
+            found = [values.known(tensor) for tensor in tensors]
+            if all(value is not None and values.uniform(value) for value in found):
+                table = {id(tensor): value.flatten()[0] for tensor, value in zip(tensors, found, strict=True)}
+                one = func(*tree_map_only(Tensor, lambda t: table[id(t)], args))
+                values.learn(outs[0], one.to(outs[0].dtype).expand(outs[0].shape))
+                return
         wanted = (
             bool(outs)
             and all(values.worth_knowing(out) for out in outs)
@@ -786,6 +806,18 @@ def _unique_values(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any
     return out
 
 
+def _finite(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Comparisons that ask whether values are finite: they are taken to be."""
+    name, other = func.overloadpacket.__name__, args[1] if len(args) > 1 else None
+    infinite = isinstance(other, float) and math.isinf(other)
+    if values.known(args[0]) is not None or not (name == "isnan" or infinite or other is args[0]):
+        return NotImplemented
+    out = recorder.run(func, args, kwargs)
+    recorder.builder.assumed("Values taken as finite wherever the program asks whether they are.")
+    values.learn(out, torch.tensor(name == "ne" if infinite else name == "eq").expand(out.shape))
+    return out
+
+
 def _pinned(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return True if func.overloadpacket.__name__ == "is_pinned" else args[0]
 
@@ -811,6 +843,9 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
     "unique_consecutive": _unique_values,
     "is_pinned": _pinned,
     "_pin_memory": _pinned,
+    "isnan": _finite,
+    "eq": _finite,
+    "ne": _finite,
     "bincount": _unique_values,
     "repeat_interleave": lambda r, f, a, k: (
         _unique_values(r, f, a, k) if len(a) == 1 and k.get("output_size") is None else NotImplemented
@@ -909,7 +944,15 @@ def _flop(func: Any, name: str, args: Any, kwargs: Any, out: Any) -> int:
     count = flop_registry.get(func.overloadpacket)
     if count is None:
         return 0
-    flop = int(count(*args, **kwargs, out_val=out))
+    if func._overloadname.startswith("dtype"):  # the dtype of the result comes behind the operands
+        args = args[: len(args) - 1] if "out_dtype" not in kwargs else args
+    flop = int(
+        count(
+            *args,
+            **{name: value for name, value in kwargs.items() if not name.startswith("out")},
+            out_val=out,
+        )
+    )
     if "scaled_dot_product" in name and _causal(func, args, kwargs):
         flop //= 2  # what lies above the diagonal is skipped
     return flop

@@ -36,6 +36,11 @@ def known(tensor: Tensor) -> Tensor | None:
     return value
 
 
+def uniform(value: Tensor) -> bool:
+    """Whether all values are one number that is held once."""
+    return value.numel() == 1 or (value.numel() > 0 and not any(value.stride()))
+
+
 def learn(tensor: Tensor, value: Tensor) -> None:
     """Keep the values of a tensor of a device that isn't there."""
     if isinstance(tensor, FakeTensor):
