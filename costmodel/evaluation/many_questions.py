@@ -38,9 +38,12 @@ def estimates_of(runs: Sequence[Run], with_slopes: bool = True) -> list[Estimate
     """
     found: list[Estimate | CostModelError] = []
     asked: list[_Asked] = []
+    questions: dict[tuple[int, int, int], Question] = {}
     for place, run in enumerate(runs):
+        same = id(run.model), id(run.cluster), id(run.framework)  # of which the runs keep hold
+        question = questions.setdefault(same, Question(run.model, run.cluster, run.framework))
         try:
-            asked.append(_asked(place, run))
+            asked.append(_asked(place, question, run))
             found.append(CostModelError("not yet"))
         except CostModelError as error:
             found.append(error)
@@ -52,8 +55,7 @@ def estimates_of(runs: Sequence[Run], with_slopes: bool = True) -> list[Estimate
     return found
 
 
-def _asked(place: int, run: Run) -> _Asked:
-    question = Question(run.model, run.cluster, run.framework)
+def _asked(place: int, question: Question, run: Run) -> _Asked:
     check_length(run.model, run.plan.seq_len)
     plan = question.accepted(run.plan)
     return _Asked(place, question, plan, question.inputs(plan))

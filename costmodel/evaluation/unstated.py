@@ -57,10 +57,11 @@ def doubts_of(runs: Sequence[Run], estimates: Sequence[Estimate | CostModelError
     runs : as records have them
     estimates : of them, by what is assumed; of a run that has none nothing is found
     """
+    known_parts: _Parts = {}
     variants = [
         _Variant(place, key, weight, other)
         for place, (run, known) in enumerate(zip(runs, estimates, strict=True)) if isinstance(known, Estimate)
-        for key in run.unstated for weight, other in _others(run, key)
+        for key in run.unstated for weight, other in _others(run, key, known_parts)
     ]  # fmt: skip
     answers = estimates_of([one.run for one in variants], with_slopes=False)
     pairs = [(variant, other) for variant, other in zip(variants, answers, strict=True) if isinstance(other, Estimate)]
@@ -80,23 +81,30 @@ def doubts_of(runs: Sequence[Run], estimates: Sequence[Estimate | CostModelError
     return found
 
 
-def _others(run: Run, key: str) -> Iterator[tuple[float, Run]]:
+_Parts = dict[tuple[int, str, str], tuple[object, object]]
+"""Clusters, frameworks and plans with a value changed, by what they were and the value, beside the former; runs share them."""
+
+
+def _others(run: Run, key: str, parts: _Parts) -> Iterator[tuple[float, Run]]:
     """The run with other values of a key, and how likely each is."""
     for what, values in _values().get(key, {}).items():
         for value in values:
             fields = {name: number for name, number in value.items() if name != "weight"}
             try:
-                other = _with(run, what, fields)
+                other = _with(run, what, fields, parts)
             except CostModelError:
                 continue  # no plan has it
             yield value["weight"], other
 
 
-def _with(run: Run, what: str, fields: Row) -> Run:
-    if what in LEVELS:
-        return dataclasses.replace(run, cluster=_scaled(run.cluster, LEVELS[what], fields["factor"]))
-    changes = {what: changed(getattr(run, what), fields)}
-    return dataclasses.replace(run, **changes)
+def _with(run: Run, what: str, fields: Row, parts: _Parts) -> Run:
+    name = "cluster" if what in LEVELS else what
+    part = getattr(run, name)
+    mark = id(part), what, repr(fields)
+    if mark not in parts:
+        made = _scaled(part, LEVELS[what], fields["factor"]) if what in LEVELS else changed(part, fields)
+        parts[mark] = part, made
+    return changed(run, {name: parts[mark][1]})
 
 
 def _scaled(cluster: Cluster, place: int, factor: float) -> Cluster:
