@@ -6,6 +6,7 @@ Triton have stand-ins that read and write the same tensors.
 """
 
 import argparse
+import contextlib
 import functools
 import json
 import os
@@ -119,7 +120,7 @@ def main():
     config = AutoConfig.for_model(**json.loads(asked.config))
     config._attn_implementation = "causal"
     dtype = torch.float32 if asked.wide_weights else torch.bfloat16
-    with device:
+    with contextlib.nullcontext() if world > 1 else device:  # FSDP brings its units to the device one by one
         model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     layer = type(model.model.layers[0])
     if asked.fused:
