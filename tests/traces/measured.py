@@ -1,7 +1,7 @@
-"""Measured runs, traced and priced: `python -m tests.traces.measured [--python PYTHON] [--keep FOLDER] [RUN ...]`.
+"""Measured runs, traced and priced: `python -m tests.traces.measured [--keep FOLDER] [RUN ...]`.
 
 The runs of `chosen_runs.toml`, chosen before any was traced, as `traced/finetune.py` does them on GPUs that aren't there. Needs
-the measured runs in `../shared/reference`, and an interpreter with torch, transformers and peft; a run takes a minute or two.
+the measured runs in `../shared/reference`, and torch, transformers and peft; a run takes a minute or two.
 """
 
 from __future__ import annotations
@@ -9,9 +9,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import tomllib
 from pathlib import Path
@@ -21,12 +18,14 @@ from costmodel.catalogue.records import run_of
 from costmodel.traces.memory import memory_of_trace
 from costmodel.traces.pricing import price_trace
 from costmodel.traces.record import Trace
+from costmodel.traces.running import trace_script
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 DATA = ROOT.parent / "shared" / "reference" / "measured"
 STEPS = 2
-GPU = {"name": "NVIDIA A100-SXM4-80GB", "memory": 85_000_000_000, "capability": (8, 0), "multiprocessors": 108}
+LIMIT = 3600.0
+"""Of a run [s]."""
 
 
 class Judged(NamedTuple):
@@ -89,24 +88,19 @@ def arguments(record: dict[str, Any]) -> list[str]:
     return told + [flag for flag, on in flags.items() if on]
 
 
-def traced(record: dict[str, Any], folder: Path, python: str) -> Trace:
-    """The trace of a run; kept in the folder, and read from there where it is."""
-    path = folder / "rank-0" / "role.npz"
+def traced(record: dict[str, Any], path: Path) -> Trace:
+    """The trace of a run; kept in a file, and read from there where it is.
+
+    One rank is run, which stands for all: they do the same.
+    """
     if not path.exists():
-        world = record["cluster"]["gpus"]
-        spec = {
-            "script": str(HERE / "traced" / "finetune.py"), "arguments": arguments(record), "module": False, "rank": 0,
-            "world": world, "gpus": world, "steps": STEPS, "device": GPU, "folder": str(folder), "cache": str(folder.parent),
-            "alone": world == 1,
-        }  # fmt: skip
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "spec.json").write_text(json.dumps(spec))
-        command = [python, "-m", "costmodel.traces.machine.launch", str(folder / "spec.json")]
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        subprocess.run(command, env=environment, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    trace = Trace.load(path)
-    role = dataclasses.replace(trace.roles[0], stands_for=tuple(range(trace.world_size)))
-    return dataclasses.replace(trace, roles=(role,))
+        cluster, world = run_of(record).cluster, record["cluster"]["gpus"]
+        script = str(HERE / "traced" / "finetune.py")
+        trace = trace_script(script, arguments(record), cluster=cluster, gpus=world, roles=(0,), steps=STEPS, limit=LIMIT)
+        role = dataclasses.replace(trace.roles[0], stands_for=tuple(range(world)))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        dataclasses.replace(trace, roles=(role,)).save(path)
+    return Trace.load(path)
 
 
 def judged(record: dict[str, Any], trace: Trace) -> Judged:
@@ -135,14 +129,13 @@ def main() -> None:
     """Trace, price and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="*", help="ids; all that were chosen unless given")
-    parser.add_argument("--python", default=sys.executable, help="interpreter that has torch, transformers and peft")
     parser.add_argument("--keep", default="", help="folder for the traces, which are read from there where they are")
     asked = parser.parse_args()
     known, found = records(), []
     with tempfile.TemporaryDirectory() as passing:
         folder = Path(asked.keep or passing)
         for one in asked.runs or chosen():
-            trace = traced(known[one], folder / one.replace("/", "-"), asked.python)
+            trace = traced(known[one], folder / f"{one.replace('/', '-')}.npz")
             made = judged(known[one], trace)
             found.append(made)
             print(

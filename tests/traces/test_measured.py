@@ -1,7 +1,6 @@
 """Measured runs beside their traces: slow, and only where torch, transformers and the data are."""
 
 import importlib.util
-import sys
 
 import pytest
 
@@ -21,7 +20,7 @@ def test_traces_of_measured_runs_have_their_times_and_peaks(tmp_path):
     known = records()
     if not known:
         pytest.skip("../shared/reference has no measured runs here")
-    found = [judged(known[one], traced(known[one], tmp_path / one.replace("/", "-"), sys.executable)) for one in chosen()]
+    found = [judged(known[one], traced(known[one], tmp_path / f"{one.replace('/', '-')}.npz")) for one in chosen()]
     times, peaks = [abs(one.time_error) for one in found], [abs(one.memory_error) for one in found]
     assert sum(peaks) / len(peaks) < MEMORY_MEAN and max(peaks) < MEMORY_WORST, summary(found)
     assert sum(times) / len(times) < TIME_MEAN, summary(found)
