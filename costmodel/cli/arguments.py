@@ -264,7 +264,7 @@ def reader(row: FieldRow) -> tuple[Callable[[str], Any], str]:
         return _order, "A-B-C-D"
     if isinstance(kind, Real):
         return (nbytes, "SIZE") if row.unit == "bytes" else (number, "X")
-    if kind.choices and kind.whole:
+    if kind.choices and kind.bounds:
         return _word_or_whole, "NAME|N"
     return (whole, "N") if kind.whole else (_word, "NAME")
 

@@ -35,7 +35,7 @@ class ValueKind:
     wish : what a refusal says was expected
     choices : every value, or the words that can stand for themselves, where they can be listed
     bounds : least and most of its numbers, where it has numbers
-    whole : whether these are whole
+    whole : whether its numbers are whole
     several : whether one value lists words
     """
 
@@ -97,6 +97,7 @@ class OneOf(ValueKind):
     def __init__(self, choices: Iterable[object]) -> None:
         self.choices = tuple(choices)
         self.wish = "one of " + ", ".join(map(str, self.choices))
+        self.whole = all(isinstance(one, int) for one in self.choices)
 
     def check(self, field: str, value: Any) -> Any:
         """The value, if it is one."""

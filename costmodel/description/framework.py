@@ -85,8 +85,8 @@ class Framework:
     attention : default kernel
     first_flash : its flash attention is FlashAttention 1, or Triton's of its time
     older_flash : its flash attention is FlashAttention 2, written for Ampere, on newer devices too
-    fused_cross_entropy, fused_norms, overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline,
-    overlap_experts, dispatcher : defaults
+    fused_cross_entropy, fused_norms, expandable_segments, dispatcher : defaults
+    overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline, overlap_experts : defaults
     scatter_boundary : a tensor group splits what it sends to the next pipeline stage
     keep_rotated : queries and keys are rotated by separate kernels, and kept before and after
     repeat_keys : keys and values that several queries share are copied for each before the attention kernel
@@ -163,6 +163,7 @@ class Framework:
     overlap_pipeline: bool = False
     overlap_experts: bool = False
     dispatcher: str = field(default="all-to-all", metadata=row(OneOf(DISPATCHERS)))
+    expandable_segments: bool = False
     scatter_boundary: bool = False
     gather_logits: bool = False
     keep_gathered: bool = False

@@ -39,6 +39,16 @@ def captured(modules: str) -> str:
     return "+".join(name for name in MODULES if name in found)
 
 
+def captured_or_all(modules: str) -> str | None:
+    """Modules as `captured` has them; None for ``"all"``, which is all of a layer.
+
+    Parameters
+    ----------
+    modules : as of `captured`
+    """
+    return None if modules == "all" else captured(modules)
+
+
 def of_scopes(scopes: Sequence[str]) -> str:
     """Modules that scopes of Megatron name, with a plus between them; "" where they name all of a layer, or none of `MODULES`.
 
@@ -55,4 +65,4 @@ def of_scopes(scopes: Sequence[str]) -> str:
     return captured("+".join(named)) if named and not set(WHOLE) & set(scopes) else ""
 
 
-__all__ = ["MODULES", "OF_MEGATRON", "WHOLE", "captured", "of_scopes"]
+__all__ = ["MODULES", "OF_MEGATRON", "WHOLE", "captured", "captured_or_all", "of_scopes"]

@@ -161,6 +161,8 @@ class Plan:
         for the next step. All but the first need ``synchronisation="all-reduce"`` and ``zero_stage`` 0 or 1
     compression_density : share of the gradients that top-k sends, above 0 to 1; 0.001 if None
     compression_rank : of the factors of PowerSGD; 1 if None
+    expandable_segments : the allocator maps memory page by page where it is needed, so that freed blocks leave no gaps
+        (``PYTORCH_ALLOC_CONF=expandable_segments:True``)
     bucket_bytes : of a bucket of gradients on the wire, as ``bucket_cap_mb`` of DDP, ``--ddp-bucket-size`` of Megatron and
         ``reduce_bucket_size`` of DeepSpeed have it in their units; the framework's own if None. Units of FSDP are layers
     prefetch_bytes : of weights gathered at once at ZeRO stage 3, as DeepSpeed's ``stage3_prefetch_bucket_size``; the
@@ -227,7 +229,7 @@ class Plan:
     fused_norms: bool | None = field(default=None, metadata=row(Flag(), rare=True, software=True))
     cuda_graphs: bool = field(default=False, metadata=row(Flag(), rare=True, software=True, called="CUDA graphs"))
     graph_modules: str | None = field(default=None, metadata=row(
-        Spelled(graphs.captured, ("all", *graphs.MODULES)), unset="all", rare=True, software=True,
+        Spelled(graphs.captured_or_all, ("all", *graphs.MODULES)), unset="all", rare=True, software=True,
         owner=Owner("cuda_graphs", (True,)),
         inert="this model has none of them, or its host is faster than its device"))  # fmt: skip
     fused_experts: bool = field(default=False, metadata=row(Flag(), rare=True, software=True, owner=Owner("dtype", ("mxfp8",))))
@@ -262,6 +264,8 @@ class Plan:
         Real(1e-9, 1.0), role="share", unset=f"{DENSITY:g}", rare=True, owner=Owner("compression", ("top-k",))))  # fmt: skip
     compression_rank: int | None = field(default=None, metadata=row(
         Whole(1, 1_000_000), unset=str(RANK), rare=True, owner=Owner("compression", ("power-sgd",))))  # fmt: skip
+    expandable_segments: bool | None = field(default=None, metadata=row(
+        Flag(), rare=True, software=True, leaner=(True,), inert="the framework's allocator leaves no gaps"))  # fmt: skip
     bucket_bytes: float | None = field(default=None, metadata=row(Real(1.0, 1e15), unit="bytes", rare=True, software=True))
     prefetch_bytes: float | None = field(default=None, metadata=row(Real(1.0, 1e15), unit="bytes", rare=True, software=True))
     optimizer_offload: float = field(default=0.0, metadata=row(
@@ -275,8 +279,6 @@ class Plan:
         fields.check(self)
         if self.schedule is None:
             object.__setattr__(self, "schedule", "interleaved" if self.virtual_stages > 1 else "1f1b")
-        if self.graph_modules == "all":
-            object.__setattr__(self, "graph_modules", None)
         fields.check_owners(self)
         self._check_synchronisation()
         if self.compression != "none":
@@ -349,20 +351,12 @@ class Plan:
         framework : gives the defaults
         device : gives the dtype; ``"bf16"`` where none is known
         """
-        defaults: Row = {
+        defaults: Row = {name: getattr(framework, name) for name in CHOSEN_BY_FRAMEWORK} | {
             FOLLOWING: 1,
             "dtype": "bf16" if device is None else device.usual_dtype,
             "sequence_parallel": framework.sequence_parallel and self.tensor_parallel > 1,
             "zero_stage": self._default_zero_stage(framework),
-            "attention": framework.attention,
-            "fused_cross_entropy": framework.fused_cross_entropy,
-            "fused_norms": framework.fused_norms,
             "overlap_gradients": framework.overlap_gradients and framework.server_system(self.synchronisation).hidden,
-            "overlap_parameters": framework.overlap_parameters,
-            "overlap_tensor": framework.overlap_tensor,
-            "overlap_pipeline": framework.overlap_pipeline,
-            "overlap_experts": framework.overlap_experts,
-            "dispatcher": framework.dispatcher,
             "context_communication": framework.context_communications[0],
         }
         missing = {field: value for field, value in defaults.items() if getattr(self, field) is None}
@@ -466,6 +460,7 @@ class Plan:
                 experts=float(bool(plan.overlap_experts)),
             ),
             offload=OffloadShares(optimizer=float(plan.optimizer_offload), activations=float(plan.activation_offload)),
+            expandable_segments=float(bool(plan.expandable_segments)),
         )  # fmt: skip
 
     def numbers(self, framework: Framework, layers: int) -> PlanNumbers:
@@ -544,6 +539,13 @@ class Plan:
                               + ", ".join((*recomputation.WHOLE, *framework.recompute_modules)))  # fmt: skip
         if self.dtype not in framework.dtypes:
             raise IllegalPlan("dtype_of_framework", f"dtype={self.dtype!r}: {framework.name} has {', '.join(framework.dtypes)}")
+
+
+CHOSEN_BY_FRAMEWORK = tuple(
+    name for name, one in fields.table(Plan).items()
+    if one.software and not one.unit and one.default is None and name in fields.table(Framework)
+)  # fmt: skip
+"""Fields of a plan that are as the framework's field of the same name where nothing is said."""
 
 
 def plan_numbers(

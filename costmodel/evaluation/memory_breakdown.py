@@ -211,8 +211,8 @@ def stage_bill(asked: MemoryInputs, stage: int) -> StageBill:
     """
     place = place_of(asked, stage)
     held = contents_of(asked, place)
-    bill = formula.stage_memory(held, asked.plan, asked.network, asked.software, asked.micro_batches)
-    parts = formula.with_buffers(bill, compression_bytes(asked, place), asked.software)
+    bill = formula.stage_memory(held, asked.settings, asked.plan, asked.network, asked.software, asked.micro_batches)
+    parts = formula.with_buffers(bill, compression_bytes(asked, place), asked.settings, asked.software)
     _, _, at_loss, updating = formula.fullest_moment(held, asked.plan, asked.micro_batches)
     phase = "update" if updating else "loss" if at_loss else "backward"
     return StageBill(
@@ -320,10 +320,11 @@ def timeline_of(asked: MemoryInputs, stage: int) -> MemoryTimeline:
         bill = formula.memory_of(
             has.weights, has.gradients if late else has.gradients - has.late_gradients, has.optimizer,
             has.captured + running * has.saved,
-            temporaries, logits, software.memory.workspace + has.buckets + (0.0 if updating else has.gathered), plan,
-            asked.network, software,
+            temporaries, logits, software.memory.workspace + has.buckets + (0.0 if updating else has.gathered),
+            asked.settings, plan, asked.network, software,
         )  # fmt: skip
-        moments.append(Moment(event, number, Memory._make(map(float, formula.with_buffers(bill, kept, software)))))
+        bill = formula.with_buffers(bill, kept, asked.settings, software)
+        moments.append(Moment(event, number, Memory._make(map(float, bill))))
 
     running = waiting = 0
     for kind, at, number in order.order(stage):

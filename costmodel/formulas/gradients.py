@@ -169,4 +169,4 @@ def _bill(
 ) -> Memory:  # fmt: skip
     """The bill of a rank with what compression holds."""
     bill = memory.place_bill(model, settings, plan, network, software, kinds, place, micro_batches)
-    return memory.with_buffers(bill, buffer_bytes(model, settings, plan, place), software)
+    return memory.with_buffers(bill, buffer_bytes(model, settings, plan, place), settings, software)

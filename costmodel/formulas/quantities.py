@@ -417,6 +417,7 @@ class Settings(NamedTuple):
     buckets: BucketRule
     overlap: OverlapChoices
     offload: OffloadShares
+    expandable_segments: Number  # 1: the allocator maps memory where it is needed, page by page
 
 
 class PlanNumbers(NamedTuple):

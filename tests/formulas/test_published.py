@@ -114,7 +114,7 @@ def test_around_the_layers_lie_dropout_mask_last_norm_head_input_and_logits(shap
     known = {"model": model.numbers(), "settings": settings, "plan": plan, "software": QUIET, "layers": float(layers // p)}
     place, kinds = Place(float(layers // p), 0.0, 0.0, 1.0, alone), memory.layer_kinds(model.numbers(), settings, plan, QUIET)
     held = called(memory.stage_contents, place=place, kinds=kinds, micro_batches=512.0, **known)
-    bill = memory.stage_memory(held, plan, load_cluster("selene").numbers(), QUIET, 512.0)
+    bill = memory.stage_memory(held, settings, plan, load_cluster("selene").numbers(), QUIET, 512.0)
     inside = layers // p * float(p) * called(memory.layer_bytes, **known).kept
     extra = sbh * layers / t * (p / layers + (4 / layers * (1 + VOCABULARY / h) if p == 1 else 0.0))
     assert bill.activations + bill.logits - inside == pytest.approx(extra, rel=1e-9)

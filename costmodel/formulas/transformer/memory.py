@@ -432,22 +432,23 @@ def library_bytes(plan: PlanNumbers, network: NetworkNumbers) -> Number:
     return reducing + around + along + message_buffers(plan.expert, plan.expert_tensor, network)
 
 
-def fragmentation(passing: Number, software: Software) -> Number:
+def fragmentation(passing: Number, settings: Settings, software: Software) -> Number:
     """Bytes that the allocator reserves over what tensors hold.
 
     A block that is freed is kept for tensors of its size: what comes and goes in a step leaves gaps. Weights, gradients and
-    optimizer state are allocated once.
+    optimizer state are allocated once. Expandable segments are one range of addresses, in which freed neighbours merge whatever
+    their sizes, and whose pages of 20 MiB are mapped as they are needed: gaps are left out.
 
     Parameters
     ----------
     passing : what comes and goes: activations, temporaries, logits, buffers [bytes]
-    software : `Software`
+    settings, software : `Settings`, `Software`
 
     References
     ----------
-    pytorch/pytorch c10/cuda/CUDACachingAllocator.cpp
+    pytorch/pytorch c10/cuda/CUDACachingAllocator.cpp (``ExpandableSegment``; pytorch/pytorch#96995)
     """
-    return software.memory.fragmentation * passing
+    return (1.0 - settings.expandable_segments) * software.memory.fragmentation * passing
 
 
 def outside_allocator(plan: PlanNumbers, network: NetworkNumbers, software: Software) -> Number:
@@ -462,17 +463,17 @@ def outside_allocator(plan: PlanNumbers, network: NetworkNumbers, software: Soft
 
 def memory_of(
     weights: Number, gradients: Number, optimizer: Number, activations: Number, temporaries: Number,
-    logits: Number, buffers: Number, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+    logits: Number, buffers: Number, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
 ) -> Memory:  # fmt: skip
     """A bill of what tensors hold, and of what lies around them, `Memory`.
 
     Parameters
     ----------
     weights, gradients, optimizer, activations, temporaries, logits, buffers : its parts [bytes]
-    plan, network, software : `PlanNumbers`, `NetworkNumbers`, `Software`
+    settings, plan, network, software : `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
     """
     passing = activations + temporaries + logits + buffers
-    overhead = outside_allocator(plan, network, software) + fragmentation(passing, software)
+    overhead = outside_allocator(plan, network, software) + fragmentation(passing, settings, software)
     total = weights + gradients + optimizer + passing + overhead
     return Memory(total, weights, gradients, optimizer, activations, temporaries, logits, buffers, overhead)
 
@@ -633,14 +634,15 @@ def fullest_moment(
 
 
 def stage_memory(
-    contents: Contents, plan: PlanNumbers, network: NetworkNumbers, software: Software, micro_batches: Number,
+    contents: Contents, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+    micro_batches: Number,
 ) -> Memory:  # fmt: skip
     """The bill of one stage at its `fullest_moment`, `Memory` [bytes].
 
     Parameters
     ----------
     contents : of the stage, `Contents`
-    plan, network, software : as named
+    settings, plan, network, software : as named
     micro_batches : of a step
     """
     waiting, early, at_loss, updating = fullest_moment(contents, plan, micro_batches)
@@ -648,7 +650,7 @@ def stage_memory(
         contents.weights, contents.gradients - early * contents.late_gradients, contents.optimizer,
         contents.captured + early * (contents.in_flight * contents.saved),
         ops.where(updating > 0.0, contents.update, (1.0 - at_loss) * contents.backward), early * waiting,
-        software.memory.workspace + contents.buckets + (1.0 - updating) * contents.gathered, plan, network, software,
+        software.memory.workspace + contents.buckets + (1.0 - updating) * contents.gathered, settings, plan, network, software,
     )  # fmt: skip
 
 
@@ -674,16 +676,16 @@ def larger_memory(one: Memory, other: Memory) -> Memory:
     )
 
 
-def with_buffers(one: Memory, nbytes: Number, software: Software) -> Memory:
+def with_buffers(one: Memory, nbytes: Number, settings: Settings, software: Software) -> Memory:
     """A bill with so many bytes more in its buffers all the time, `Memory`.
 
     Parameters
     ----------
     one : `Memory`
     nbytes : that are held besides
-    software : `Software`
+    settings, software : `Settings`, `Software`
     """
-    reserved = software.memory.fragmentation * nbytes
+    reserved = fragmentation(nbytes, settings, software)
     return Memory(
         one.total + nbytes + reserved, one.weights, one.gradients, one.optimizer, one.activations, one.temporaries,
         one.logits, one.buffers + nbytes, one.overhead + reserved,
@@ -723,7 +725,7 @@ def place_bill(
     micro_batches : of a step
     """
     held = stage_contents(model, settings, plan, software, kinds, place, micro_batches)
-    return stage_memory(held, plan, network, software, micro_batches)
+    return stage_memory(held, settings, plan, network, software, micro_batches)
 
 
 def idle_stages(
@@ -752,7 +754,7 @@ def _held_and_idle(
 ) -> tuple[Number, Number]:  # fmt: skip
     """The total of a rank's bill, and its `idle_bytes`."""
     held = stage_contents(model, settings, plan, software, kinds, place, micro_batches)
-    total = stage_memory(held, plan, network, software, micro_batches).total
+    total = stage_memory(held, settings, plan, network, software, micro_batches).total
     return total, idle_bytes(held, settings, plan, micro_batches)
 
 
@@ -794,7 +796,7 @@ def least(
     most = ops.maximum(most, _kept_states(model, settings, plan, second, late))
     most = ops.maximum(most, _kept_states(model, settings, plan, begin, late))
     most = ops.maximum(most, _kept_states(model, settings, plan, behind, late))
-    return memory_of(most, 0.0, 0.0, 0.0, 0.0, 0.0, software.memory.workspace, plan, network, software)
+    return memory_of(most, 0.0, 0.0, 0.0, 0.0, 0.0, software.memory.workspace, settings, plan, network, software)
 
 
 def _kept_states(model: ModelNumbers, settings: Settings, plan: PlanNumbers, place: Place, late: Number) -> Number:
