@@ -147,7 +147,7 @@ def test_modules_of_graphs_are_named_and_need_graphs():
     assert Plan(**fields, cuda_graphs=True, graph_modules="moe_router,moe_preprocess,attn").graph_modules == "attention+router"
     with pytest.raises(InvalidValue, match="graph_modules='experts'"):
         Plan(**fields, cuda_graphs=True, graph_modules="experts")
-    with pytest.raises(InvalidValue, match="cuda_graphs=True with it"):
+    with pytest.raises(InvalidValue, match="cuda_graphs=True has it"):
         Plan(**fields, graph_modules="attention")
 
 

@@ -80,7 +80,7 @@ class CollectiveCall(NamedTuple):
     every: bool
 
 
-class BucketRule(Protocol):
+class Bucketing(Protocol):
     """How a framework groups tensors into collective calls."""
 
     def calls(self, tensors: LocalTensors, context: Context) -> list[CollectiveCall]:
@@ -509,7 +509,7 @@ class DeepSpeed:
         return calls
 
 
-def rule_of(name: str, zero_stage: int, bucket: int | None = None, prefetch: int | None = None) -> BucketRule:
+def rule_of(name: str, zero_stage: int, bucket: int | None = None, prefetch: int | None = None) -> Bucketing:
     """The rule of a name at a stage of ZeRO.
 
     Parameters

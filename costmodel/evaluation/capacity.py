@@ -172,7 +172,7 @@ def largest(rows: Iterable[Values], most: int) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Asked:
+class _CapacityQuestion:
     """A question that is to be stretched: a plan that is held, or dimensions of a search."""
 
     model: Transformer
@@ -239,7 +239,7 @@ class _Asked:
 def _asked(
     find: str, model: Transformer, cluster: Cluster, plan: Plan | None, framework: Framework | str, work: Row,
     fit_probability: float, dimensions: Row,
-) -> _Asked:  # fmt: skip
+) -> _CapacityQuestion:  # fmt: skip
     """A question as its door takes it; what is sought may not be given."""
     kind("model", model, Transformer, "load_model(name)")
     kind("cluster", cluster, Cluster, "load_cluster(name)")
@@ -251,12 +251,12 @@ def _asked(
     if plan is None:
         for field in work:
             positive_int(field, work[field], 10**8)
-        return _Asked(model, cluster, software, None, work, fit_probability, dimensions)
+        return _CapacityQuestion(model, cluster, software, None, work, fit_probability, dimensions)
     kind("plan", plan, Plan, "Plan(...)")
     for name, value in {**work, **dimensions}.items():
         if value is not None:
             raise InvalidValue(name, value, "nothing beside a plan, which says it")
-    return _Asked(model, cluster, software, plan, {}, fit_probability, {})
+    return _CapacityQuestion(model, cluster, software, plan, {}, fit_probability, {})
 
 
 def longest_sequence(
@@ -591,13 +591,13 @@ def _sizes(cluster: Cluster, most: int) -> list[int]:
     return sizes
 
 
-def _stored(asked: _Asked) -> float:
+def _stored(asked: _CapacityQuestion) -> float:
     """Bytes of all weights as any plan at least stores them: half a byte each."""
     return 0.5 * float(asked.model.parameters)
 
 
 def _capacity(
-    asked: _Asked, find: str, value: int, tried: str, ended_by: str, ways: Iterable[Row], least: Iterable[Row]
+    asked: _CapacityQuestion, find: str, value: int, tried: str, ended_by: str, ways: Iterable[Row], least: Iterable[Row]
 ) -> Capacity:
     """The answer with the fastest plan of all `ways` to have the value that was found; or what the least question gives."""
     if not value:

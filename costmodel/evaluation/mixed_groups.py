@@ -149,14 +149,7 @@ def unlike_groups(
     (True, 64)
     """
     kind("model", model, Transformer, "load_model(name)")
-    mapping("sites", sites)
-    places: list[tuple[str, Cluster]] = [
-        (str(site), cluster) for site, clusters in sites.items() for cluster in clusters
-    ]
-    if not 1 <= len(places) <= MOST_GROUPS:
-        raise InvalidValue("sites", len(places), f"1 to {MOST_GROUPS} clusters in all")
-    for _, cluster in places:
-        kind("sites", cluster, Cluster, "load_cluster(name)")
+    places = _places(sites)
     positive_int("global_batch", global_batch, 10_000_000)
     if inside is None and len({site for site, _ in places}) < len(places):
         raise InvalidValue("inside", None, "the rate between the clusters of a site, such as 400 Gbit/s: one has several")
@@ -195,6 +188,17 @@ def unlike_groups(
         groups.append(GroupShare(places[place][0], places[place][1], share * unit, estimate))
     rest = tuple(cluster for place, (_, cluster) in enumerate(places) if place not in members)
     return UnlikeGroups(tuple(groups), rest, *_exchange(members, places, nbytes, links), global_batch * seq_len)
+
+
+def _places(sites: Mapping[str, Sequence[Cluster]]) -> list[tuple[str, Cluster]]:
+    """Every cluster beside the name of its site, checked."""
+    mapping("sites", sites)
+    places = [(str(site), cluster) for site, clusters in sites.items() for cluster in clusters]
+    if not 1 <= len(places) <= MOST_GROUPS:
+        raise InvalidValue("sites", len(places), f"1 to {MOST_GROUPS} clusters in all")
+    for _, cluster in places:
+        kind("sites", cluster, Cluster, "load_cluster(name)")
+    return places
 
 
 def _gradient_bytes(

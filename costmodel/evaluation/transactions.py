@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from costmodel.arithmetic.named_tuples import as_number
 from costmodel.description import buckets as rules
-from costmodel.description.buckets import BucketRule, CollectiveCall, Context
+from costmodel.description.buckets import Bucketing, CollectiveCall, Context
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.description.tensors import LocalTensors, stage_tensors
@@ -118,7 +118,7 @@ class TransactionPricer:
     rule : by which gradients and weights are put into buckets; the framework's own if None
     """
 
-    def __init__(self, question: Question, plan: Plan, rule: BucketRule | None = None) -> None:
+    def __init__(self, question: Question, plan: Plan, rule: Bucketing | None = None) -> None:
         self.question, self.asked = question, plan
         self.rule = rule_of_plan(question, plan) if rule is None else rule
         self.model, self.settings, self.plan, self.network, self.software, self.device = question.inputs(plan)
@@ -388,7 +388,7 @@ class TransactionPricer:
             self.add(stage.name, "gradient sync", "twin", "all-reduce", 2.0, apart, kept_bytes, 1.0, opposite)
 
 
-def rule_of_plan(question: Question, plan: Plan) -> BucketRule:
+def rule_of_plan(question: Question, plan: Plan) -> Bucketing:
     """The rule of a question's framework, with the sizes of buckets that its plan asks for.
 
     Parameters
@@ -403,7 +403,7 @@ def rule_of_plan(question: Question, plan: Plan) -> BucketRule:
         return rules.OneBucket()
     bucket = None if plan.bucket_bytes is None else max(int(plan.bucket_bytes // widths.reduce), 1)
     prefetch = None if plan.prefetch_bytes is None else max(int(plan.prefetch_bytes // widths.stored), 1)
-    rule: BucketRule = rules.rule_of(question.framework.buckets, int(plan.zero_stage or 0), bucket, prefetch)
+    rule: Bucketing = rules.rule_of(question.framework.buckets, int(plan.zero_stage or 0), bucket, prefetch)
     if isinstance(rule, rules.DistributedDataParallel) and plan.bucket_bytes is not None:
         rule = dataclasses.replace(rule, cap=float(plan.bucket_bytes))
     return rule

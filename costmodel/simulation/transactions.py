@@ -10,7 +10,7 @@ import numpy as np
 
 from costmodel.catalogue.software import framework_on
 from costmodel.description import buckets as rules
-from costmodel.description.buckets import BucketRule, Overlap
+from costmodel.description.buckets import Bucketing, Overlap
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.labels import label
@@ -92,7 +92,7 @@ class Ledger:
     """
 
     estimate: Estimate
-    rule: BucketRule
+    rule: Bucketing
     stages: tuple[AlikeRanks, ...]
     transactions: tuple[Transaction, ...]
 
@@ -243,7 +243,7 @@ class Ledger:
 
 def ledger(
     model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str = "megatron-core", *,
-    buckets: BucketRule | None = None,
+    buckets: Bucketing | None = None,
 ) -> Ledger:  # fmt: skip
     """Every transaction of one training step, priced as `estimate` prices it.
 
@@ -296,7 +296,7 @@ def ledger(
     return ledger_of(estimate(model, cluster, plan, framework), buckets)
 
 
-def ledger_of(result: Estimate, buckets: BucketRule | None = None) -> Ledger:
+def ledger_of(result: Estimate, buckets: Bucketing | None = None) -> Ledger:
     """The ledger of an estimate.
 
     Parameters

@@ -15,7 +15,7 @@ F, B, W = 0, 1, 2
 """Forward, backward by inputs, backward by weights: the codes of passes."""
 
 
-class PassTimes(NamedTuple):
+class ZeroBubblePasses(NamedTuple):
     """What passes take, kinds x ranks."""
 
     times: NDArray[np.float64]
@@ -152,7 +152,7 @@ def search(micro_batches, times, sizes, limit, transfer, early, patient, greedy,
     order : filled, ranks x 3 micro-batches
     """
     ranks, m = times.shape[1], micro_batches
-    passes = PassTimes(times, sizes, limit * (1.0 + ROUNDING), transfer)
+    passes = ZeroBubblePasses(times, sizes, limit * (1.0 + ROUNDING), transfer)
     state = RankState(
         np.zeros((ranks, 3), dtype=np.int64), np.zeros(ranks), np.zeros(ranks), np.zeros(ranks),
         np.zeros((3, ranks, m)), order, np.zeros(ranks, dtype=np.int64),

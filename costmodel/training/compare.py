@@ -140,23 +140,8 @@ def compare_systems(
     if gpu_hour is not None:
         real("gpu_hour", gpu_hour, 0.0, 1e9)
     real("server_hour", server_hour, 0.0, 1e9)
-    makers: dict[str, Callable[[], System]]
-    if isinstance(workload, LayerChain):
-        from costmodel.training.compare_chains import systems_of_chain
-
-        for field, value in (("global_batch", global_batch), ("seq_len", seq_len), *dimensions.items()):
-            if value is not None:
-                raise InvalidValue(field, value, "none with a chain of layers, which has its own minibatch")
-        makers = systems_of_chain(workload, cluster, settings)
-    else:
-        from costmodel.training.compare_transformers import systems_of_transformer
-
-        for field, value in (("global_batch", global_batch), ("seq_len", seq_len)):
-            if value is None:
-                raise InvalidValue(field, value, "a whole number, with a transformer")
-        asked: dict[str, object] = {"global_batch": global_batch, "seq_len": seq_len}
-        makers = systems_of_transformer(workload, cluster, settings, asked, framework, dimensions)
-    systems, refused = _made(makers)
+    asked: dict[str, object] = {"global_batch": global_batch, "seq_len": seq_len}
+    systems, refused = _made(_makers(workload, cluster, settings, asked, framework, dimensions))
     if gpu_hour is not None:
         systems = [
             dataclasses.replace(one, price_per_hour=gpu_hour * one.gpus + server_hour * one.servers) for one in systems
@@ -166,6 +151,26 @@ def compare_systems(
         workload=workload.name, cluster=cluster, unit="samples" if isinstance(workload, LayerChain) else "sequences",
         systems=tuple(systems), refused=refused,
     )  # fmt: skip
+
+
+def _makers(
+    workload: Transformer | LayerChain, cluster: Cluster, settings: SystemSettings, asked: dict[str, object],
+    framework: Framework | str, dimensions: dict[str, object],
+) -> dict[str, Callable[[], System]]:  # fmt: skip
+    """What makes each system, by its name."""
+    if isinstance(workload, LayerChain):
+        from costmodel.training.compare_chains import systems_of_chain
+
+        for field, value in (*asked.items(), *dimensions.items()):
+            if value is not None:
+                raise InvalidValue(field, value, "none with a chain of layers, which has its own minibatch")
+        return systems_of_chain(workload, cluster, settings)
+    from costmodel.training.compare_transformers import systems_of_transformer
+
+    for field, value in asked.items():
+        if value is None:
+            raise InvalidValue(field, value, "a whole number, with a transformer")
+    return systems_of_transformer(workload, cluster, settings, asked, framework, dimensions)
 
 
 def _made(makers: dict[str, Callable[[], System]]) -> tuple[list[System], dict[str, str]]:

@@ -118,16 +118,21 @@ def collective_time(
     if library != "nccl" and asked:
         raise NotModelled(f"{asked[0]} with library={library!r}: {WITHOUT[library]}")
     if place.ranks == 1.0 or place.nbytes == 0.0:
-        if algorithm not in ("auto", *(TEXTBOOK[op] if library == "textbook" else LIBRARY_NAMES[library])):
-            raise NotModelled(f"algorithm={algorithm!r}: {library} has none of that name for {op}")
-        nothing = "one rank has nothing to exchange" if place.ranks == 1.0 else "there are no bytes to exchange"
-        return place.answer([Alternative(algorithm="none", protocol="", time=0.0)], "none", library, nothing)
+        return _nothing(place, op, algorithm, library)
     if library == "textbook":
         return place.answer(place.textbook(), algorithm, library, "")
     if library == "rccl":
         return place.answer(place.rccl(launcher, processor == "amd"), algorithm, library, "RCCL")
     found = place.nccl(release, launcher, nvls, sharp, processor == "amd")
     return place.answer(found, algorithm, library, f"NCCL {release[0]}.{release[1]}")
+
+
+def _nothing(place: GroupPlacement, op: str, algorithm: str, library: str) -> CollectiveTime:
+    """The answer where nothing is exchanged."""
+    if algorithm not in ("auto", *(TEXTBOOK[op] if library == "textbook" else LIBRARY_NAMES[library])):
+        raise NotModelled(f"algorithm={algorithm!r}: {library} has none of that name for {op}")
+    nothing = "one rank has nothing to exchange" if place.ranks == 1.0 else "there are no bytes to exchange"
+    return place.answer([Alternative(algorithm="none", protocol="", time=0.0)], "none", library, nothing)
 
 
 def in_a_step(place: GroupPlacement, framework: Framework, sharded: bool) -> CollectiveTime:

@@ -149,13 +149,7 @@ def collaborate(
     (6.0, 12.4, 'compute')
     """
     peers = listing("peers", peers)
-    if not 1 <= len(peers) <= MOST_PEERS:
-        raise InvalidValue("peers", len(peers), f"1 to {MOST_PEERS} peers")
-    for peer in peers:
-        kind("peers", peer, Peer, "Peer(name=..., ...)")
-    index = {peer.name: i for i, peer in enumerate(peers)}
-    if len(index) < len(peers):
-        raise InvalidValue("peers", f"{len(peers)} of {len(index)} names", "a name of its own for each")
+    index = _places(peers)
     parameter_bytes = real("parameter_bytes", plain(parameter_bytes), 1.0, 1e18)
     target_batch = real("target_batch", plain(target_batch), 1e-9, 1e18)
     element_bytes = real("element_bytes", plain(element_bytes), 1.0 / 8.0, parameter_bytes)
@@ -188,22 +182,34 @@ def collaborate(
     compute_time = target_batch / float(group.speed[computes].sum())
     slow = averaging_time > compute_time
     link = "a limit between two peers" if limit is None else f"the {limit[0]} of {peers[limit[1]].name}"
+    contributions = (
+        Contribution(
+            peer=peers[i], computes=bool(computes[i]), samples=compute_time * float(group.speed[i]) if computes[i] else 0.0,
+            share=float(split[i]) / elements, elements=int(split[i]),
+            upload_bytes=float(load[i]) * parameter_bytes, download_bytes=float(load[i]) * parameter_bytes,
+        )
+        for i in range(len(peers))
+    )  # fmt: skip
     return Collaboration(
-        contributions=tuple(
-            Contribution(
-                peer=peers[i], computes=bool(computes[i]),
-                samples=compute_time * float(group.speed[i]) if computes[i] else 0.0,
-                share=float(split[i]) / elements, elements=int(split[i]),
-                upload_bytes=float(load[i]) * parameter_bytes, download_bytes=float(load[i]) * parameter_bytes,
-            )
-            for i in range(len(peers))
-        ),
+        contributions=tuple(contributions),
         target_batch=float(target_batch), step_time=_step_time(compute_time, averaging_time, delayed),
         compute_time=compute_time, averaging_time=averaging_time, averaging_bound=1.0 / rate, staleness=int(delayed),
         bottleneck="averaging" if slow else "compute",
         why=f"averaging takes {format_seconds(averaging_time)}, limited by {link}" if slow
         else f"{int(computes.sum())} peers compute {target_batch:g} samples in {format_seconds(compute_time)}",
     )  # fmt: skip
+
+
+def _places(peers: Sequence[Peer]) -> dict[str, int]:
+    """Places of peers by their names, checked."""
+    if not 1 <= len(peers) <= MOST_PEERS:
+        raise InvalidValue("peers", len(peers), f"1 to {MOST_PEERS} peers")
+    for peer in peers:
+        kind("peers", peer, Peer, "Peer(name=..., ...)")
+    index = {peer.name: i for i, peer in enumerate(peers)}
+    if len(index) < len(peers):
+        raise InvalidValue("peers", f"{len(peers)} of {len(index)} names", "a name of its own for each")
+    return index
 
 
 class _Group(NamedTuple):
