@@ -359,9 +359,11 @@ def derivative(formula: Callable[..., object], *arguments: object, by: str, of: 
     >>> derivative(stream, 1e9, 1.0, by="device.memory_bandwidth").expression
     -1000000000.0/device.memory_bandwidth**2
     """
+    symbols: dict[str, sympy.Symbol] = {}
+    opened(formula, arguments, _open(Tape(), symbols))
+    if by not in symbols:
+        raise InvalidValue("by", by, "one of " + ", ".join(symbols))
     traced = trace(formula, *arguments)
-    if by not in traced.symbols:
-        raise InvalidValue("by", by, "one of " + ", ".join(traced.symbols))
     part = traced.result
     for field in of.split(".") if of else ():
         if field not in getattr(part, "_fields", ()):
