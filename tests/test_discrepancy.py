@@ -97,12 +97,12 @@ def _of(question, plan):
 
 
 def test_an_error_stays_with_similar_plans_and_fades():
-    slow = costmodel.calibrate(CLUSTER, runs((1.0, 1.0, 1.0, 1.12)))
+    slow = costmodel.calibrate(CLUSTER, runs((1.0, 1.0, 1.0, 1.3)))
     question = Question(MODEL, slow, slow.frameworks["megatron-core"])
     every = question.told_of_every_plan
     said = [question.discrepancy(*_of(question, plan)) - every for plan in (PLANS[3], PLANS[2], PLANS[0])]
-    assert said[0] > 0.01
-    assert said[0] > 2.0 * abs(said[1]) and said[0] > 2.0 * abs(said[2])
+    assert said[0] > 0.02
+    assert said[0] > 2.0 * said[1] and said[0] > 2.0 * said[2]
 
 
 LONE = {
