@@ -178,9 +178,9 @@ def test_every_capacity_gives_the_same_kind_of_answer(find):
     words, thing, *_ = CAPACITIES[find]
     assert found.said().lower().startswith(words.lower()) and thing in found.said() and f"{found.value:,}" in found.said()
     assert found.to_dict()["found"] == found.value and found.offers == []
-    surer = FINDERS[find](LLAMA, node, fit_probability=0.999, **QUESTIONS[find])
+    surer = FINDERS[find](LLAMA, node, fit_probability=0.95, **QUESTIONS[find])
     assert surer.value >= found.value if find == "gpus" else surer.value < found.value or find == "micro-batch"
-    assert surer.best.fit_probability >= 0.999
+    assert surer.best.fit_probability >= 0.95 - 1e-9
 
 
 @pytest.mark.parametrize("find", [find for find in FINDERS if find != "layers"])

@@ -204,7 +204,7 @@ def test_a_plan_fits_where_it_holds_no_more_than_the_limit(probability):
         plan = Plan(global_batch=64, seq_len=4096, micro_batch=batch, tensor_parallel=2, data_parallel=4)
         made = estimate(model, cluster, plan, fit_probability=probability)
         assert made.fits == (made.memory.total <= made.memory_limit) == (made.fit_probability >= probability)
-        assert (made.memory_limit <= made.usable_memory) == (probability >= 0.5)
+        assert (made.memory_limit <= made.usable_memory) == (probability >= made.spread.room.probability_below(1.0, 1.0))
 
 
 @pytest.mark.parametrize("command", [

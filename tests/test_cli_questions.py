@@ -58,7 +58,7 @@ def test_a_plan_that_does_not_fit_gets_a_verdict_with_the_cheapest_changes(run, 
     assert [line.split("  ")[0] for line in offered.splitlines()[2:]] == changes
 
 
-@pytest.mark.parametrize("required", [0.5, 0.999])
+@pytest.mark.parametrize("required", [0.5, 0.9])
 def test_what_would_fit_fits_as_surely_as_was_asked(model, cluster, required):
     plan = Plan(global_batch=64, seq_len=8192, micro_batch=4, pipeline_parallel=2, data_parallel=4)
     found = costmodel.verdict(costmodel.estimate(model, cluster, plan, fit_probability=required))
