@@ -1,0 +1,59 @@
+"""Kinds of training code, each a small script that knows nothing of this package: it exchanges what its software must."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.traces import scripts
+from tests.traces.test_machine import ENDS, LAYER, exchanged, traced
+
+pytest.importorskip("torch", reason="the fake machine needs PyTorch: pip install 'costmodel[trace]'")
+pytestmark = pytest.mark.slow
+
+WRAPPED = 'fsdp="full_shard auto_wrap", fsdp_config={"transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}'
+REPLICATED = {
+    "ResNet-50 with a gradient scaler": ("torchvision", scripts.VISION.replace("MODEL", "resnet50()"), 25_557_032),
+    "BERT": ("transformers", scripts.BERT, None),
+    "TRL's SFT of a Llama": ("trl", scripts.SFT, 4 * LAYER + ENDS),
+    "LoRA of a Llama": ("peft", scripts.LORA, 4 * 8 * ((256 + 256) + (256 + 128))),
+}  # fmt: skip
+"""Replicated models: the package that they need, the script, trainable parameters where somebody else has counted them."""
+
+
+@pytest.mark.parametrize("kind", REPLICATED)
+def test_replicas_sum_as_many_bytes_as_their_trainable_parameters_have(tmp_path: Path, kind: str) -> None:
+    package, script, count = REPLICATED[kind]
+    pytest.importorskip(package)
+    role = traced(tmp_path, script, roles="0").roles[0]
+    trainable = int(role.parameters.elements[role.parameters.trainable == 1].sum())
+    assert count is None or trainable == count
+    summed = sum(nbytes * times for (op, nbytes), times in exchanged(role).items() if op == "all-reduce" and nbytes > 1024)
+    assert summed == 4 * trainable
+
+
+def test_a_trainer_with_fsdp_gathers_each_layer_twice_in_half(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    found = exchanged(traced(tmp_path, scripts.TRAINER.replace("OPTIONS", WRAPPED), roles="0").roles[0])
+    assert found["all-gather", 2 * LAYER] == 2 * 4
+    assert found["reduce-scatter", 2 * LAYER] == 4
+
+
+def test_a_mixture_of_experts_takes_balanced_routing_and_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    trace = traced(tmp_path, scripts.MIXTURE, roles="0")
+    found = exchanged(trace.roles[0])
+    assert sorted(count for (op, _), count in found.items() if op == "all-gather") == [1, 4]  # the root once, two layers twice
+    assert any("topk picks taken as evenly spread" in sentence for sentence in trace.values_assumed)
+
+
+def test_tensor_parallel_blocks_sum_once_forward_and_once_backward(tmp_path: Path) -> None:
+    found = exchanged(traced(tmp_path, scripts.TENSOR_PARALLEL, roles="0").roles[0])
+    assert found == {("all-reduce", 4 * 32 * 128 * 4): 3 + 2}  # the first block's input needs no gradient
+
+
+def test_stages_of_a_pipeline_are_run_both_and_match_message_by_message(tmp_path: Path) -> None:
+    trace = traced(tmp_path, scripts.PIPELINE.replace("SCHEDULE", "Schedule1F1B"), gpus=2)
+    message = 2 * 64 * 4  # a micro-batch of two rows in 32 bits
+    assert [role.rank for role in trace.roles] == [0, 1]
+    for role in trace.roles:
+        assert exchanged(role) == {("send", message): 4, ("recv", message): 4}
