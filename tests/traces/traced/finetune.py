@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, AutoModelForCausalLM
+from transformers.modeling_outputs import CausalLMOutput
 
 
 def flash(module, query, key, value, mask, scaling=None, dropout=0.0, **_):
@@ -86,7 +87,7 @@ def fused_forward(self, input_ids, labels):
     """A model's loss without its logits."""
     hidden = self.model(input_ids=input_ids, use_cache=False).last_hidden_state
     width = hidden.shape[-1]
-    return types.SimpleNamespace(loss=FusedLoss.apply(hidden[:, :-1].reshape(-1, width), self.lm_head.weight, labels))
+    return CausalLMOutput(loss=FusedLoss.apply(hidden[:, :-1].reshape(-1, width), self.lm_head.weight, labels))
 
 
 def fuse(model):
