@@ -32,13 +32,12 @@ def first_contact(ledger: Path = LEDGER) -> list[str]:
         rows = list(csv.DictReader(file))
     released = sorted({(row["date"], row["release"]) for row in rows})
     when = ", ".join(f"{release} on {date}" for date, release in released)
-    told, not_told = _sum(rows, "out_of_memory_told_so"), _sum(rows, "out_of_memory_not_told_so")
-    ran, wrongly = _sum(rows, "ran_told_so"), _sum(rows, "ran_not_told_so")
     return [
         f"first contact: campaigns that nobody here had opened, met by {when}", f"{len(rows)}",
         percent(_mean(rows, "time_error")),
         percent(_mean(rows, "time_holds")), _factor(rows), percent(_mean(rows, "memory_error")),
-        percent(_mean(rows, "memory_holds")), _share(told, told + not_told), _share(ran, ran + wrongly),
+        percent(_mean(rows, "memory_holds")), _share(_sum(rows, "ran_out_told"), _sum(rows, "ran_out")),
+        _share(_sum(rows, "ran_told"), _sum(rows, "ran")),
     ]  # fmt: skip
 
 

@@ -202,8 +202,8 @@ def test_the_report_says_which_statement_would_narrow_most(written, capsys):
 def test_the_readmes_table_shows_first_contact_before_what_was_fitted(tmp_path):
     ledger = tmp_path / "ledger.csv"
     ledger.write_text(
-        "date,release,campaign,time_error,time_holds,time_factor,memory_error,memory_holds,ran_told_so,ran_not_told_so,"
-        "out_of_memory_told_so,out_of_memory_not_told_so\n2026-11-26,1.0,a,0.1,1,1.2,,,2,0,3,1\n2026-11-26,1.0,b,0.5,0,1.8,0.2,0.5,1,1,0,0\n"
+        "date,release,campaign,time_error,time_holds,time_factor,memory_error,memory_holds,ran,ran_told,"
+        "ran_out,ran_out_told\n2026-11-26,1.0,a,0.1,1,1.2,,,2,2,4,3\n2026-11-26,1.0,b,0.5,0,1.8,0.2,0.5,2,1,0,0\n"
     )
     row = readme.first_contact(ledger)
     assert "1.0 on 2026-11-26" in row[0]
