@@ -35,7 +35,7 @@ from costmodel.text.errors import CostModelError, IllegalPlan, InvalidValue
 MODELS = ("bloom-560m", "llama3-8b", "llama2-70b", "gpt3-175b", "mixtral-8x7b", "deepseek-v2-lite", "qwen3-30b-a3b", "gemma3-4b")
 CLUSTERS = ("dgx-h100", "dgx-a100", "dgx-b200", "aws-p4d", "mi300x-8")
 FRAMEWORKS = framework_names()
-PLAYED = tuple(name for name in SCHEDULES if TRAITS[name].flushes and not TRAITS[name].two_way)
+PLAYED = tuple(name for name in SCHEDULES if TRAITS[name].flushes and not TRAITS[name].bidirectional)
 """Schedules that `simulate` plays; `timeline` plays all."""
 STAGES = (1, 1, 2, 3, 4, 5, 6, 8, 12, 16)
 LARGEST = 800
