@@ -7,14 +7,14 @@ from typing import Literal
 
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.device import Device
-from costmodel.description.fields import Measured, table
+from costmodel.description.fields import Quantified, table
 from costmodel.text.checks import positive_int, real
 from costmodel.text.errors import InvalidValue
 from costmodel.text.units import quantity
 
 KINDS = {
     name: row.kind.quantity
-    for described in (Level, Device, Cluster) for name, row in table(described).items() if isinstance(row.kind, Measured)
+    for described in (Level, Device, Cluster) for name, row in table(described).items() if isinstance(row.kind, Quantified)
 } | {"link_bandwidth_per_direction": "bandwidth"}  # fmt: skip
 """Key: the kind of quantity that it holds."""
 STACK_KINDS = dict.fromkeys(

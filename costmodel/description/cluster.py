@@ -8,7 +8,7 @@ from dataclasses import field
 
 from costmodel.description import fields
 from costmodel.description.device import Device
-from costmodel.description.fields import Measured, Name, OneOf, Real, Whole, row
+from costmodel.description.fields import Name, OneOf, Quantified, Real, Whole, row
 from costmodel.description.framework import Framework
 from costmodel.formulas.network import nccl, rccl
 from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
@@ -46,11 +46,11 @@ class Level:
 
     name: str = field(metadata=row(Name()))
     size: int = field(metadata=row(Whole(1, MAX_GPUS), unit="GPUs"))
-    latency: float = field(metadata=row(Measured("latency"), unit="s"))
-    bandwidth: float = field(metadata=row(Measured("bandwidth"), unit="bytes/s"))
+    latency: float = field(metadata=row(Quantified("latency"), unit="s"))
+    bandwidth: float = field(metadata=row(Quantified("bandwidth"), unit="bytes/s"))
     topology: str = field(default="switch", metadata=row(OneOf(TOPOLOGIES)))
     oversubscription: float = field(default=1.0, metadata=row(Real(1.0, 1e4)))
-    line_rate: float | None = field(default=None, metadata=row(Measured("bandwidth"), unit="bytes/s"))
+    line_rate: float | None = field(default=None, metadata=row(Quantified("bandwidth"), unit="bytes/s"))
 
     __repr__ = brief
 
@@ -89,7 +89,7 @@ class Cluster:
     gpus: int | None = field(default=None, metadata=row(Whole(1, MAX_GPUS)))
     frameworks: Mapping[str, Framework] = dataclasses.field(default_factory=dict, hash=False)
     title: str = ""
-    host_memory: float | None = field(default=None, metadata=row(Measured("memory"), unit="bytes"))
+    host_memory: float | None = field(default=None, metadata=row(Quantified("memory"), unit="bytes"))
 
     __repr__ = brief
 

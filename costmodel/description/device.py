@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from costmodel.description import fields
-from costmodel.description.fields import ByDtype, Measured, Name, Real, Whole, row
+from costmodel.description.fields import ByDtype, Name, Quantified, Real, Whole, row
 from costmodel.formulas.compute import limited_clock
 from costmodel.formulas.quantities import DeviceNumbers
 from costmodel.text.checks import filled, mapping, real
@@ -25,7 +25,7 @@ _NEAR = {"fp8-rowwise": ("fp8",), "fp8-block": ("fp8",), "mxfp8": ("fp8-block", 
 
 SHARE, LENGTH = Real(1e-4, 1.2), Real(0.0, 1e9)
 """Kinds of a device's constants: a share of what is specified, a length that is lost."""
-PEAK = Measured("flop_rate")
+PEAK = Quantified("flop_rate")
 """A peak rate at a dtype."""
 PerDtype = float | Mapping[str, float]
 """One value for all dtypes, or one by dtype; a dtype that isn't named takes the nearest that is."""
@@ -178,11 +178,11 @@ class Device:
 
     name: str = field(metadata=row(Name()))
     dense_peak: Mapping[str, float] = field(hash=False)
-    memory: float = field(metadata=row(Measured("memory"), unit="bytes"))
-    memory_bandwidth: float = field(metadata=row(Measured("memory_bandwidth"), unit="bytes/s"))
+    memory: float = field(metadata=row(Quantified("memory"), unit="bytes"))
+    memory_bandwidth: float = field(metadata=row(Quantified("memory_bandwidth"), unit="bytes/s"))
     efficiency: Efficiency
-    usable_memory: float | None = field(default=None, metadata=row(Measured("memory"), unit="bytes"))
-    host_bandwidth: float = field(default=12e9, metadata=row(Measured("bandwidth"), unit="bytes/s"))
+    usable_memory: float | None = field(default=None, metadata=row(Quantified("memory"), unit="bytes"))
+    host_bandwidth: float = field(default=12e9, metadata=row(Quantified("bandwidth"), unit="bytes/s"))
     multiprocessors: int = field(default=0, metadata=row(Whole(0, 10**6)))
     cache: float = field(default=0.0, metadata=row(Real(0.0, 1e12), unit="bytes"))
     architecture: str = "unknown"

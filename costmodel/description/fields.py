@@ -161,7 +161,7 @@ class Name(ValueKind):
         return text(field, value)
 
 
-class Measured(ValueKind):
+class Quantified(ValueKind):
     """A quantity with a unit, kept in SI units: a number in them, or a text such as ``"25 GB/s"``.
 
     Parameters
@@ -410,11 +410,11 @@ __all__ = [
     "ByDtype",
     "FieldRow",
     "Flag",
-    "Measured",
     "Name",
     "OneOf",
     "Order",
     "Owner",
+    "Quantified",
     "Real",
     "Several",
     "Spelled",
