@@ -91,12 +91,12 @@ class Run:
 
     @property
     def seconds(self) -> float | None:
-        """Quantified step time where it is that of a steady step of this plan [s]."""
+        """Measured step time where it is that of a steady step of this plan [s]."""
         return self.step_time if self.use_time and not self.out_of_memory else None
 
     @property
     def peak_bytes(self) -> float | None:
-        """Quantified peak memory where it is this plan's [bytes]."""
+        """Measured peak memory where it is this plan's [bytes]."""
         return self.peak_memory if self.use_memory and not self.out_of_memory else None
 
     @property
