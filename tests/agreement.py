@@ -95,7 +95,7 @@ def plans(
         schedule = draw.choice(played) if p > 1 else "1f1b"
         traits = TRAITS[schedule]
         m = draw.choice([1, 2, 3, p, 2 * p - 1, 2 * p, 2 * p + 1, 4 * p, 8 * p, draw.randint(1, 40)])
-        m = p * max(m // p, 1) if traits.rounds else m
+        m = p * max(m // p, 1) if traits.grouped_by_stages else m
         v = draw.choice([2, 3, 4]) if traits.chunked else 1
         if m * p * v > LARGEST:
             continue
