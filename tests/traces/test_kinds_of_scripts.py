@@ -13,6 +13,8 @@ pytestmark = pytest.mark.slow
 WRAPPED = 'fsdp="full_shard auto_wrap", fsdp_config={"transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}'
 REPLICATED = {
     "ResNet-50 with a gradient scaler": ("torchvision", scripts.VISION.replace("MODEL", "resnet50()"), 25_557_032),
+    "ViT-B/16 with a gradient scaler": ("torchvision", scripts.VISION.replace("MODEL", "vit_b_16()"), 86_567_656),
+    "DiT": ("diffusers", scripts.DIT, None),
     "BERT": ("transformers", scripts.BERT, None),
     "TRL's SFT of a Llama": ("trl", scripts.SFT, 4 * LAYER + ENDS),
     "LoRA of a Llama": ("peft", scripts.LORA, 4 * 8 * ((256 + 256) + (256 + 128))),
@@ -57,3 +59,12 @@ def test_stages_of_a_pipeline_are_run_both_and_match_message_by_message(tmp_path
     assert [role.rank for role in trace.roles] == [0, 1]
     for role in trace.roles:
         assert exchanged(role) == {("send", message): 4, ("recv", message): 4}
+
+
+def test_zero_2_reduces_all_gradients_in_half_and_gathers_all_weights(tmp_path: Path) -> None:
+    pytest.importorskip("deepspeed")
+    trace = traced(tmp_path, scripts.DEEPSPEED.replace("STAGE", "2"), roles="0")
+    found = {kind: times for kind, times in exchanged(trace.roles[0]).items() if kind[1] > 1024}
+    weights = 2 * (4 * LAYER + ENDS)
+    assert found == {("all-reduce", weights): 1, ("all-gather", weights): 1}
+    assert trace.facts["zero_stage"] == "2"
