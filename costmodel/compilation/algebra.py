@@ -51,7 +51,7 @@ NOTATION = {
 Lines = tuple[tuple[sympy.Symbol, sympy.Expr], ...]
 
 
-class Trace(NamedTuple):
+class AlgebraTrace(NamedTuple):
     """A formula as a straight line of algebra.
 
     Parameters
@@ -140,7 +140,7 @@ def _open(tape: Tape, symbols: dict[str, sympy.Symbol]) -> Callable[[str, object
     return symbol
 
 
-def trace(formula: Callable[..., object], *arguments: object) -> Trace:
+def trace(formula: Callable[..., object], *arguments: object) -> AlgebraTrace:
     """Call a formula with symbols in place of what is not given.
 
     Parameters
@@ -151,7 +151,7 @@ def trace(formula: Callable[..., object], *arguments: object) -> Trace:
 
     Returns
     -------
-    Trace
+    AlgebraTrace
 
     Raises
     ------
@@ -171,7 +171,7 @@ def trace(formula: Callable[..., object], *arguments: object) -> Trace:
     result = formula(**values)
     algebra = _Expressions(tape, [leaf.place for leaf in leaves(result) if isinstance(leaf, Value | Condition)])
     lines, short = _fewer(algebra.lines, _map(result, algebra.expression))
-    return Trace(tuple(values), symbols, lines, short)
+    return AlgebraTrace(tuple(values), symbols, lines, short)
 
 
 class _Expressions:
@@ -331,7 +331,7 @@ def _words(field: str) -> str:
     return field if len(field) == 1 else rf"\mathrm{{{field.replace('_', chr(92) + ' ')}}}"
 
 
-def derivative(formula: Callable[..., object], *arguments: object, by: str, of: str | None = None) -> Trace:
+def derivative(formula: Callable[..., object], *arguments: object, by: str, of: str | None = None) -> AlgebraTrace:
     """How a formula's result changes with one of its symbols.
 
     Where the formula bends, at a maximum or a comparison, it is the slope of the branch in force; what is rounded up
@@ -345,7 +345,7 @@ def derivative(formula: Callable[..., object], *arguments: object, by: str, of: 
 
     Returns
     -------
-    Trace
+    AlgebraTrace
         whose result is the slope
 
     Raises
@@ -380,7 +380,7 @@ def derivative(formula: Callable[..., object], *arguments: object, by: str, of: 
             line = sympy.Symbol(f"d{symbol}", real=True)
             lines[line], slopes[symbol] = slopes[symbol], line
     kept, result = _fewer(lines, _slope(part, slopes))
-    return Trace(traced.parameters, traced.symbols, kept, result)
+    return AlgebraTrace(traced.parameters, traced.symbols, kept, result)
 
 
 def _parts(result: object) -> str:
@@ -405,4 +405,4 @@ def _slope(value: sympy.Expr, slopes: dict[sympy.Symbol, sympy.Expr]) -> sympy.E
     return sympy.Add(*(value.diff(symbol) * slopes[symbol] for symbol in sorted(inside, key=str)))
 
 
-__all__ = ["NOTATION", "Trace", "derivative", "javascript", "latex", "trace"]
+__all__ = ["NOTATION", "AlgebraTrace", "derivative", "javascript", "latex", "trace"]

@@ -21,7 +21,7 @@ from typing import SupportsFloat
 import sympy
 
 from costmodel import formulas
-from costmodel.compilation.algebra import Trace, _leaves, _slope, latex, trace
+from costmodel.compilation.algebra import AlgebraTrace, _leaves, _slope, latex, trace
 from costmodel.text.checks import real
 from costmodel.text.errors import InvalidValue, UnknownName
 
@@ -267,7 +267,7 @@ def _part(result: object, of: str | None) -> sympy.Expr:
     return sympy.sympify(part)
 
 
-def _gradient(traced: Trace, part: sympy.Expr, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
+def _gradient(traced: AlgebraTrace, part: sympy.Expr, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
     """A result and its slope in every symbol, by one pass forwards and one backwards."""
     place: dict[sympy.Symbol, float] = {symbol: values[path] for path, symbol in traced.symbols.items()}
     result = sympy.Symbol("_result", real=True)

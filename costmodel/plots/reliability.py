@@ -12,7 +12,7 @@ from costmodel.catalogue.loader import text_of
 from costmodel.plots.style import BLACK, LEGEND_BELOW, TEMPLATE, colour, marker
 
 
-class Told(NamedTuple):
+class ReliabilityBins(NamedTuple):
     """What was told, and how often it came true.
 
     Parameters
@@ -28,14 +28,17 @@ class Told(NamedTuple):
 
 
 @functools.cache
-def reliability() -> dict[str, Told]:
+def reliability() -> dict[str, ReliabilityBins]:
     """What `reliability_figure` shows: intervals of the step time and of the peak memory, and whether a plan fits.
 
     Each source of the ledger of first contacts (`python -m calibration errors`) is told by the error model that was set without
     it.
     """
     stored = json.loads(text_of("reliability.json"))
-    return {name: Told(*(tuple(columns[field]) for field in Told._fields)) for name, columns in stored.items()}
+    return {
+        name: ReliabilityBins(*(tuple(columns[field]) for field in ReliabilityBins._fields))
+        for name, columns in stored.items()
+    }
 
 
 def reliability_figure() -> go.Figure:

@@ -16,7 +16,7 @@ from costmodel.traces.record import Trace
 from costmodel.traces.running import DEFAULT_CLUSTER, MOST_RANKS, MOST_STEPS, device_facts, guard_folder
 
 if TYPE_CHECKING:
-    from costmodel.traces.machine.launch import Machine
+    from costmodel.traces.fake_machine.launch import RunningRank
 
 PLANS = ("single", "ddp", "fsdp2")
 """Ways to split a module's training that `memory_of` knows."""
@@ -32,7 +32,7 @@ class Recording:
 
     def __init__(self) -> None:
         self._trace: Trace | None = None
-        self._machine: Machine | None = None
+        self._machine: RunningRank | None = None
 
     @property
     def trace(self) -> Trace:
@@ -55,7 +55,7 @@ def prepare_tracing() -> None:
     NotModelled
         where PyTorch is missing, or was imported before, or no C++ compiler is there the first time
     """
-    from costmodel.traces.machine import preload
+    from costmodel.traces.fake_machine import preload
 
     preload.prepared(guard_folder(), 1, 0)
 
@@ -96,12 +96,12 @@ def tracing(cluster: Cluster | str | None = None, *, gpus: int = 1, rank: int = 
         raise InvalidValue("rank", rank, f"a rank from 0 to {world - 1}")
     server = min(home.gpus_per_node, world)
     recording = Recording()
-    from costmodel.traces.machine import launch, preload
+    from costmodel.traces.fake_machine import launch, preload
 
     preload.prepared(guard_folder(), server, rank % server)
     with _environment(launch.torchrun(rank, world, server)):
         with launch.machine(rank, world, server, 0, device_facts(home), guard_folder(), None) as recorder:
-            recording._machine = launch.Machine(recorder)
+            recording._machine = launch.RunningRank(recorder)
             yield recording
         recording._trace = launch.finished(recorder, world)
 
@@ -182,7 +182,7 @@ def memory_of(
         else cluster
     )
     with tracing(home, gpus=gpus) as run:
-        from costmodel.traces.machine import modules
+        from costmodel.traces.fake_machine import modules
 
         modules.train(module, batch, optimizer, plan, dtype)
     return memory_of_trace(run.trace, home.with_gpus(gpus))

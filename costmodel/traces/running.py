@@ -179,7 +179,7 @@ class _Runs:
         }
         with (own / "log.txt").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "costmodel.traces.machine.launch", str(path)],
+                [sys.executable, "-m", "costmodel.traces.fake_machine.launch", str(path)],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,

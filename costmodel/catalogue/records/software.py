@@ -30,7 +30,7 @@ CAN_ALL: Row = {
 """What software has of which the catalogue knows no more than which comes near: whatever the run used, and nothing is refused."""
 
 
-class Told(NamedTuple):
+class SoftwareFields(NamedTuple):
     """What the software's values say.
 
     Parameters
@@ -62,7 +62,7 @@ def framework_of(said: Mapping[str, Any], architecture: str, network: str) -> Fr
     return changed(load_framework(said["nearest"] or ANY, architecture, network), {"name": name, **CAN_ALL})
 
 
-def told(said: Mapping[str, Any], dtype: str | None) -> Told:
+def told(said: Mapping[str, Any], dtype: str | None) -> SoftwareFields:
     """What named values say of framework and plan.
 
     Parameters
@@ -70,7 +70,7 @@ def told(said: Mapping[str, Any], dtype: str | None) -> Told:
     said : group ``software`` of a record
     dtype : of its plan's products
     """
-    found = Told({}, {}, {})
+    found = SoftwareFields({}, {}, {})
     for key, field in schema()["software"].items():
         value = said.get(key)
         if value is None or key in FOR_READERS:
@@ -110,4 +110,4 @@ def _of_weights(key: str, value: Any, dtype: str | None) -> Row | None:
     return None
 
 
-__all__ = ["Told", "framework_of", "told"]
+__all__ = ["SoftwareFields", "framework_of", "told"]

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
-from costmodel.traces.machine.recorder import Recorder, _word, local
+from costmodel.traces.fake_machine.recorder import Recorder, _word, local
 
 WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.", "_forward_module.")
 """Parts of modules' names that wrappers put in."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from costmodel.traces.machine.recorder import Recorder
-from costmodel.traces.machine.software import Chunks
+from costmodel.traces.fake_machine.recorder import Recorder
+from costmodel.traces.fake_machine.software import Chunks
 
 
 def patch(module: Any, recorder: Recorder) -> None:

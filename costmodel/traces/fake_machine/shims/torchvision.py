@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from costmodel.traces.machine.recorder import Recorder
+from costmodel.traces.fake_machine.recorder import Recorder
 
 SCHEMAS = tuple(
     f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for name in ("nms", "qnms")

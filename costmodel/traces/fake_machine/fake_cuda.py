@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from costmodel.traces.machine import values
-from costmodel.traces.machine.recorder import Recorder
+from costmodel.traces.fake_machine import values
+from costmodel.traces.fake_machine.recorder import Recorder
 from costmodel.traces.record import NOWHERE
 
 

@@ -88,7 +88,7 @@ def torchrun(rank: int, world: int, gpus: int) -> dict[str, str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Machine:
+class RunningRank:
     """A rank that runs in this process.
 
     Parameters
@@ -113,14 +113,14 @@ def machine(
     cache : folder that keeps the compiled guard
     letters : folder through which traced ranks write to each other; None where there are none
     """
-    from costmodel.traces.machine import preload
+    from costmodel.traces.fake_machine import preload
 
     guard = preload.prepared(cache, gpus, rank % gpus)
 
     from costmodel.traces.builder import RoleBuilder
-    from costmodel.traces.machine import fake_cuda, fake_groups, functional, shims, software, watching
-    from costmodel.traces.machine.mailbox import Mailbox
-    from costmodel.traces.machine.recorder import Recorder
+    from costmodel.traces.fake_machine import fake_cuda, fake_groups, functional, shims, software, watching
+    from costmodel.traces.fake_machine.mailbox import Mailbox
+    from costmodel.traces.fake_machine.recorder import Recorder
 
     recorder = Recorder(RoleBuilder(rank), guard, steps)
     recorder.collectives = functional.launched
@@ -164,7 +164,7 @@ def main(path: str) -> int:
     """Run what a spec says, and leave its record."""
     spec = Spec.read(path)
     folder = Path(spec.folder)
-    from costmodel.traces.machine.sandbox import OFFLINE, Sandbox
+    from costmodel.traces.fake_machine.sandbox import OFFLINE, Sandbox
 
     os.environ.update(OFFLINE)
     os.environ.update(torchrun(spec.rank, spec.world, spec.gpus))
@@ -175,13 +175,13 @@ def main(path: str) -> int:
     run = _script(spec)
     sandbox = Sandbox(own / "files", (folder, Path(spec.cache)))
     error = ""
-    from costmodel.traces.machine import preload
+    from costmodel.traces.fake_machine import preload
 
     preload.prepared(Path(spec.cache), spec.gpus, spec.rank % spec.gpus)
     import torch
 
     del torch
-    from costmodel.traces.machine.recorder import Finished
+    from costmodel.traces.fake_machine.recorder import Finished
 
     with machine(
         spec.rank,

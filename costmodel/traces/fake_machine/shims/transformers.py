@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from costmodel.traces.machine.recorder import Recorder
+from costmodel.traces.fake_machine.recorder import Recorder
 
 
 def patch(module: Any, recorder: Recorder) -> None:

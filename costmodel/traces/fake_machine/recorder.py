@@ -23,7 +23,7 @@ from torch.utils.flop_counter import flop_registry
 
 from costmodel.text.errors import NotModelled
 from costmodel.traces.builder import RoleBuilder
-from costmodel.traces.machine import values
+from costmodel.traces.fake_machine import values
 from costmodel.traces.record import DEVICE_TO_HOST, HOST_TO_DEVICE, NOWHERE
 
 aten = torch.ops.aten

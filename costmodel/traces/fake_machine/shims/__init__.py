@@ -11,7 +11,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from typing import Any
 
-from costmodel.traces.machine.recorder import Recorder
+from costmodel.traces.fake_machine.recorder import Recorder
 
 HOOKS = {
     "transformers.modeling_utils": "transformers",
@@ -69,7 +69,7 @@ def installed(recorder: Recorder) -> Iterator[None]:
     for name in HOOKS:
         if name in sys.modules:
             apply(name, sys.modules[name], recorder)
-    from costmodel.traces.machine.shims import saving
+    from costmodel.traces.fake_machine.shims import saving
 
     saving.patch_torch(recorder)
     finder = _Finder(recorder)

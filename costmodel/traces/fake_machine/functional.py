@@ -6,7 +6,7 @@ from typing import Any
 
 import torch.distributed.distributed_c10d as c10d
 
-from costmodel.traces.machine.recorder import Recorder, _bytes, _tensors
+from costmodel.traces.fake_machine.recorder import Recorder, _bytes, _tensors
 
 _OPS = {
     "all_reduce": "all-reduce",

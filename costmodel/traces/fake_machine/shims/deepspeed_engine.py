@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from costmodel.traces.machine.recorder import Recorder
+from costmodel.traces.fake_machine.recorder import Recorder
 
 
 def patch(module: Any, recorder: Recorder) -> None:

@@ -14,16 +14,16 @@ import torch.distributed.distributed_c10d as c10d
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from costmodel.traces.machine import values
-from costmodel.traces.machine.mailbox import Mailbox
-from costmodel.traces.machine.recorder import Recorder, _bytes, _word
+from costmodel.traces.fake_machine import values
+from costmodel.traces.fake_machine.mailbox import Mailbox
+from costmodel.traces.fake_machine.recorder import Recorder, _bytes, _word
 from costmodel.traces.record import NOWHERE, RECEIVE, SEND
 
 
 class Done(dist._Work):
     """A transaction that was launched: who waits for it waits on the stream that he runs on."""
 
-    def __init__(self, group: Group, results: Sequence[Tensor], events: Sequence[int], host: bool = False):
+    def __init__(self, group: FakeGroup, results: Sequence[Tensor], events: Sequence[int], host: bool = False):
         super().__init__()
         self._group, self._results, self._events, self._host = group, list(results), list(events), host
 
@@ -71,7 +71,7 @@ class _Pending:
     works: list[Done] = dataclasses.field(default_factory=list)
 
 
-class Group(dist.ProcessGroup):
+class FakeGroup(dist.ProcessGroup):
     """A process group, as the rank in it sees it."""
 
     def __init__(
@@ -521,7 +521,7 @@ class _Backend:
 
     supports_splitting = supports_coalescing = supports_time_estimate = False
 
-    def __init__(self, group: Group):
+    def __init__(self, group: FakeGroup):
         self._group = group
         self.options = _Options(group)
 
@@ -539,7 +539,7 @@ class _Backend:
 
 
 class _Options:
-    def __init__(self, group: Group):
+    def __init__(self, group: FakeGroup):
         self._timeout = datetime.timedelta(minutes=10)
         self.global_ranks_in_group, self.group_name, self.config = list(group.ranks), group._name, None
         self.is_high_priority_stream = False
@@ -591,7 +591,7 @@ def installed(recorder: Recorder, mailbox: Mailbox | None, rank: int, world: int
         ranks = list(members) or list(range(group_size))
         config = c10d.BackendConfig(c10d.Backend(backend if backend else "undefined"))
         named = "gloo" if str(backend) == "gloo" else "nccl"
-        group = Group(recorder, mailbox, str(group_name), ranks.index(rank), ranks, named)
+        group = FakeGroup(recorder, mailbox, str(group_name), ranks.index(rank), ranks, named)
         group._set_group_desc(group_desc or "undefined")
         tag = "" if pg_tag in (None, "") else f"user:{pg_tag}"
         how: dict[str, Any] = {"add_to_default_tag": True} if not tag else {"pg_tag": tag}

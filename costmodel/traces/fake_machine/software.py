@@ -14,7 +14,7 @@ from torch import Tensor
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from costmodel.traces.machine.recorder import Recorder
+from costmodel.traces.fake_machine.recorder import Recorder
 
 aten = torch.ops.aten
 LARGEST_HEAD = 256

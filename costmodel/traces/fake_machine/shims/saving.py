@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from costmodel.traces.machine.recorder import Recorder
+from costmodel.traces.fake_machine.recorder import Recorder
 
 
 def patch_torch(recorder: Recorder) -> None:
