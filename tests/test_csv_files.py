@@ -13,7 +13,8 @@ import pytest
 import costmodel
 from calibration.__main__ import main
 from costmodel import CostModelError, load_cluster
-from costmodel.evaluation.own_runs import MOST_RUNS, read_runs
+from costmodel.evaluation.own_run_files import MOST_RUNS
+from costmodel.evaluation.own_run_files import measured_runs as read_runs
 from costmodel.text import csv_files
 from costmodel.text.errors import UnreadableFile
 
@@ -132,10 +133,10 @@ def test_no_table_under_a_megabyte_takes_half_a_gigabyte(tmp_path):
 
 
 def test_a_file_that_many_rows_name_is_read_once(tmp_path, monkeypatch):
-    from costmodel.evaluation import own_runs
+    from costmodel.evaluation import own_run_files
 
     read = []
-    monkeypatch.setattr(own_runs, "load_model", lambda name: read.append(name) or costmodel.load_model(name))
+    monkeypatch.setattr(own_run_files, "load_model", lambda name: read.append(name) or costmodel.load_model(name))
     path = tmp_path / "runs.csv"
     path.write_text(OWN + RUN * 50)
     assert len(read_runs(path)) == 50
