@@ -368,7 +368,7 @@ def test_a_slider_redraws_soon_after_its_release(page, capsys):
         WebDriverWait(page.browser, 20).until(lambda _: page.find("#chart .js-plotly-plot .trace"))  # as a visitor waits
         time.sleep(0.5)
         took = []
-        for place, value in enumerate((-1.0, -0.5, 0.5, 1.0, -2.0, 0.2, 1.5, -1.5, -0.7, 0.7, -1.2, 1.2)):
+        for place, value in enumerate((-1.0, -0.5, 0.5, 1.0, -2.0, 0.2)):
             page.browser.execute_script("window.costmodel.plotted.length = 0")
             page.does(lambda value=value: page.browser.execute_script(
                 "const slider = document.querySelector('#x-inner'); slider.value = arguments[0];"

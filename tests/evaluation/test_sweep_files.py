@@ -293,9 +293,9 @@ def test_a_lock_holds_between_processes_and_ends_with_its_own_even_if_that_has_c
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
-def test_ten_sweeps_with_two_writers_and_kills_lose_nothing_and_leave_the_same_file(made, tmp_path):
+def test_five_sweeps_with_two_writers_and_kills_lose_nothing_and_leave_the_same_file(made, tmp_path):
     draw = random.Random(7)
-    for number in range(10):
+    for number in range(5):
         path = tmp_path / str(number) / "plans.parquet"
         path.parent.mkdir()
         kept: set[str] = set()
