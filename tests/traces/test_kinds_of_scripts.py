@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.traces import scripts
-from tests.traces.test_machine import ENDS, LAYER, exchanged, traced
+from tests.traces.test_machine import ENDS, LAYER, exchanged, needs, traced
 
 pytest.importorskip("torch", reason="the fake machine needs PyTorch: pip install 'costmodel[trace]'")
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ REPLICATED = {
 @pytest.mark.parametrize("kind", REPLICATED)
 def test_replicas_sum_as_many_bytes_as_their_trainable_parameters_have(tmp_path: Path, kind: str) -> None:
     package, script, count = REPLICATED[kind]
-    pytest.importorskip(package)
+    needs(package)
     role = traced(tmp_path, script, roles="0").roles[0]
     trainable = int(role.parameters.elements[role.parameters.trainable == 1].sum())
     assert count is None or trainable == count
@@ -34,14 +34,14 @@ def test_replicas_sum_as_many_bytes_as_their_trainable_parameters_have(tmp_path:
 
 
 def test_a_trainer_with_fsdp_gathers_each_layer_twice_in_half(tmp_path: Path) -> None:
-    pytest.importorskip("accelerate")
+    needs("accelerate")
     found = exchanged(traced(tmp_path, scripts.TRAINER.replace("OPTIONS", WRAPPED), roles="0").roles[0])
     assert found["all-gather", 2 * LAYER] == 2 * 4
     assert found["reduce-scatter", 2 * LAYER] == 4
 
 
 def test_a_mixture_of_experts_takes_balanced_routing_and_says_so(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
+    needs("transformers")
     trace = traced(tmp_path, scripts.MIXTURE, roles="0")
     found = exchanged(trace.roles[0])
     assert sorted(count for (op, _), count in found.items() if op == "all-gather") == [1, 4]  # the root once, two layers twice
@@ -62,7 +62,7 @@ def test_stages_of_a_pipeline_are_run_both_and_match_message_by_message(tmp_path
 
 
 def test_zero_2_reduces_all_gradients_in_half_and_gathers_all_weights(tmp_path: Path) -> None:
-    pytest.importorskip("deepspeed")
+    needs("deepspeed")
     trace = traced(tmp_path, scripts.DEEPSPEED.replace("STAGE", "2"), roles="0")
     found = {kind: times for kind, times in exchanged(trace.roles[0]).items() if kind[1] > 1024}
     weights = 2 * (4 * LAYER + ENDS)

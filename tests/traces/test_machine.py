@@ -1,5 +1,6 @@
 """Unmodified training scripts run on GPUs that aren't there: what they hold, launch and exchange is what the software says."""
 
+import importlib.util
 import subprocess
 import sys
 from collections import Counter
@@ -7,11 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from costmodel import load_cluster
+from costmodel.traces.memory import held_bytes, memory_of_trace
 from costmodel.traces.record import KERNEL, KINDS, TRANSACTION, Role, Trace
 from costmodel.traces.running import trace_script
 from tests.traces import scripts
 
 pytest.importorskip("torch", reason="the fake machine needs PyTorch: pip install 'costmodel[trace]'")
+
+
+def needs(package: str) -> None:
+    """Skip where a package isn't installed; it is imported in the traced process alone, where its GPU is there."""
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} isn't installed")
 
 
 def traced(folder: Path, text: str, gpus: int = 8, **how: object) -> Trace:
@@ -67,8 +76,8 @@ ENDS = 2 * 1024 * 256 + 256
 
 
 def test_fsdp2_gathers_each_layer_twice_in_half_and_scatters_each_once_in_full(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    role = traced(tmp_path, scripts.FSDP2).roles[0]
+    needs("transformers")
+    role = traced(tmp_path, scripts.FSDP2, roles="0").roles[0]
     found = exchanged(role)
     assert found["all-gather", 2 * LAYER] == 2 * 4
     assert found["reduce-scatter", 4 * LAYER] == 4
@@ -77,17 +86,33 @@ def test_fsdp2_gathers_each_layer_twice_in_half_and_scatters_each_once_in_full(t
     assert held(role, "weight") == 4 * (4 * LAYER + ENDS) // 8
 
 
+def test_fsdp2_holds_a_rank_s_share_of_all_states_and_whole_layers_in_its_buffers_alone(tmp_path: Path) -> None:
+    needs("transformers")
+    trace = traced(tmp_path, scripts.FSDP2.replace("(config).cuda()", "(config)"), roles="0")
+    role, shares = trace.roles[0], 4 * (4 * LAYER + ENDS) // 8
+    updated = role.step()[-1]
+    tokens = held_bytes(role, "input")[updated]
+    assert held_bytes(role)[updated] == 4 * shares + tokens, "after an update nobody holds whole parameters"
+    most = {kind: int(held_bytes(role, kind).max()) for kind in ("weight", "gradient", "optimizer", "bucket")}
+    assert most == {
+        "weight": shares, "gradient": shares, "optimizer": 2 * shares,
+        "bucket": 2 * LAYER + 4 * LAYER,  # the next layer comes in half while the last one's gradients are summed in full
+    }  # fmt: skip
+    found = memory_of_trace(trace, load_cluster("dgx-h100", gpus=8))
+    assert found.phase == "backward" and found.by_kind["weight"] == shares and found.by_kind["optimizer"] == 2 * shares
+
+
 def test_fsdp1_gathers_each_layer_twice_and_scatters_each_once(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    found = exchanged(traced(tmp_path, scripts.FSDP1).roles[0])
+    needs("transformers")
+    found = exchanged(traced(tmp_path, scripts.FSDP1, roles="0").roles[0])
     assert found["all-gather", 2 * LAYER] == 2 * 4
     assert found["reduce-scatter", 2 * LAYER] == 4
     assert found["reduce-scatter", 2 * ENDS] == 1
 
 
 def test_a_trainer_writes_its_checkpoints_nowhere_and_sums_its_gradients(tmp_path: Path) -> None:
-    pytest.importorskip("accelerate")
-    trace = traced(tmp_path, scripts.TRAINER.replace("OPTIONS", ""))
+    needs("accelerate")
+    trace = traced(tmp_path, scripts.TRAINER.replace("OPTIONS", ""), roles="0")
     found = exchanged(trace.roles[0])
     gradients = sum(nbytes * count for (op, nbytes), count in found.items() if op == "all-reduce" and nbytes > 1e5)
     assert gradients == 4 * (4 * LAYER + ENDS)

@@ -107,7 +107,13 @@ impl::DeviceGuardImplRegistrar registrar(DeviceType::CUDA, &guard);
 }  // namespace
 
 extern "C" {
-void costmodel_devices(int n, int mine) { count = n; first = mine; }
+// Another rank begins in this process: nothing is left of the last one's devices and streams.
+void costmodel_devices(int n, int mine) {
+  count = n;
+  first = mine;
+  chosen = false;
+  streams.fill(0);
+}
 int costmodel_device() { return here(); }
 void costmodel_set_device(int d) { current = d; chosen = true; }
 int64_t costmodel_stream() { return streams[here()]; }

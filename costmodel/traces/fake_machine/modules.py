@@ -19,7 +19,8 @@ def train(
     module: nn.Module, batch: Sequence[Any] | Mapping[str, Any], optimizer: str, plan: str, dtype: str
 ) -> None:
     """Train a copy of a module whose parameters hold no memory."""
-    model: Any = copied(module)
+    # fully_shard brings its units to the device one by one, so that no rank holds the whole module
+    model: Any = copied(module, "cpu" if plan == "fsdp2" else "cuda")
     if plan != "single":
         if not dist.is_initialized():
             dist.init_process_group("nccl")
@@ -46,17 +47,17 @@ def train(
         dist.destroy_process_group()
 
 
-def copied(module: nn.Module) -> nn.Module:
-    """A copy of a module on the GPU that isn't there; the module itself is left as it is."""
+def copied(module: nn.Module, device: str) -> nn.Module:
+    """A copy of a module without memory, on the host or on the GPU that isn't there; the module itself is left as it is."""
     table: dict[int, Any] = {}
     for parameter in module.parameters():
-        empty = torch.empty(parameter.shape, dtype=parameter.dtype, device="cuda")
+        empty = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
         table[id(parameter)] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
     for buffer in module.buffers():
         if buffer.device.type == "meta":
-            table[id(buffer)] = torch.empty(buffer.shape, dtype=buffer.dtype, device="cuda")
+            table[id(buffer)] = torch.empty(buffer.shape, dtype=buffer.dtype, device=device)
         else:
-            table[id(buffer)] = buffer.detach().to("cuda")
+            table[id(buffer)] = buffer.detach().to(device)
     return copy.deepcopy(module, table)
 
 

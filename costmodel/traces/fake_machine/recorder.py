@@ -129,6 +129,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.builder, self.guard, self.steps = builder, guard, steps
         self.fake = _Mode(allow_non_fake_inputs=True)
+        self.fake.cache_clear()  # all modes share it, and it knows results by the device of the rank before
         self.where = Where()
         self.held = self.fullest = 0
         self.done_steps = 0
@@ -156,10 +157,12 @@ class Recorder(TorchDispatchMode):
         for tensor in tensors:
             if isinstance(tensor, FakeTensor):
                 if tensor.fake_mode is not self.fake:
-                    return NotImplemented
+                    return func(*args, **kwargs) if self._inferred() else NotImplemented
                 ours = True
             elif _is_wrapper(type(tensor)):
                 return NotImplemented
+        if not ours and self._inferred():
+            return func(*args, **kwargs)
         device = kwargs.get("device")
         on_gpu = device is not None and torch.device(device).type == "cuda"
         if not ours and not on_gpu:
@@ -179,6 +182,14 @@ class Recorder(TorchDispatchMode):
             if answer is not NotImplemented:
                 return answer
         return self.run(func, args, kwargs, tensors, name)
+
+    def _inferred(self) -> bool:
+        """Whether a library infers shapes, as DTensor does of whole tensors: none of this is on the device.
+
+        PyTorch asks modes of other kinds before those of fake tensors, so that what such a mode makes comes here first.
+        """
+        mode = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+        return mode is not None and mode is not self.fake
 
     def run(
         self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor] | None = None, name: str = ""
