@@ -27,9 +27,11 @@ WORK = {"global_batch": 32, "seq_len": 2048}
 PEERS = [costmodel.Peer(name=f"p{n}", samples_per_second=10.0, upload=1e7, download=1e7) for n in range(4)]
 ANSWERS = {
     "Capacity", "Goodput", "Launch", "LayerChain", "Partition", "Schedule", "SearchResult", "Simulation", "Sweep", "UnlikeGroups",
-    "Verdict",
+    "Trace", "Verdict",
 }  # fmt: skip
 """Classes that take whole numbers and are made by functions."""
+OF_CODE = {"memory_of", "trace", "trace_script", "tracing"}
+"""Functions that run code of a user's, whose work is its own."""
 
 
 def bases() -> dict[str, dict[str, object]]:

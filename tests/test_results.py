@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import inspect
+import json
 import re
 from collections.abc import Hashable
 from pathlib import Path
@@ -15,16 +16,35 @@ from costmodel.cli.advice import as_options
 from costmodel.plots.kinds import KINDS
 from costmodel.studies.rematerialisation.study import curve
 from costmodel.text.results import brief
+from costmodel.traces.builder import RoleBuilder
+from costmodel.traces.memory import memory_of_trace
+from costmodel.traces.pricing import price_trace
 
 MODEL, CLUSTER = cm.load_model("llama3-8b"), cm.load_cluster("dgx-h100", gpus=8)
 PLAN = cm.Plan(global_batch=8, seq_len=2048, pipeline_parallel=2)
 CLASSES = [name for name in cm.__all__ if inspect.isclass(getattr(cm, name)) and not issubclass(getattr(cm, name), Exception)]
 
 
+RECORD = {
+    "id": "ours/1", "campaign": "us/megatron-core/h100", "model": "llama3-8b", "cluster": {"name": "dgx-h100", "gpus": 8},
+    "software": {"framework": "megatron-core"}, "plan": {"global_batch": 64, "seq_len": 4096, "tensor_parallel": 2},
+    "measured": {"step_time_s": 4.5},
+}  # fmt: skip
+
+
 @pytest.fixture(scope="module")
-def made():
+def made(tmp_path_factory):
     """One of each public class, by its name, and results of functions whose class isn't public."""
     step = cm.estimate(MODEL, CLUSTER, PLAN)
+    path = tmp_path_factory.mktemp("runs") / "runs.jsonl"
+    path.write_text(json.dumps(RECORD), encoding="utf-8")
+    (record,) = cm.load_runs(path)
+    builder = RoleBuilder(0, [0])
+    builder.storage_born(2**26, kind="weight", parameter="layer.weight")
+    for _ in range(2):
+        builder.kernel("aten.mm", [(4096, 4096)] * 2, ["bfloat16"] * 2, 2.0**26, 2.0**25, 2.0**37, phase="forward")
+        builder.step_boundary()
+    traced = cm.Trace(roles=(builder.role(),), world_size=1)
     chain = cm.load_network("vgg-16").chain(cm.load_device("v100-sxm-16gb"), minibatch=64)
     found = cm.search(MODEL, CLUSTER, global_batch=8, seq_len=2048, keep_evaluated=True)
     layers = cm.uniform_chain(10, forward=1e-3, output_bytes=1e6)
@@ -56,6 +76,7 @@ def made():
         cm.data_parallel_step(chain, cm.load_cluster("dgx-1v"), 8),
         cm.parameter_server(1e9, compute_time=0.5, workers=16, servers=2, bandwidth=10e9),
         cm.byteps(1e9, gpu_machines=32, cpu_machines=16, bandwidth=11.25e9),
+        record, traced, price_trace(traced, cm.load_cluster("dgx-h100", gpus=1)), memory_of_trace(traced, CLUSTER),
     ]  # fmt: skip
     return {type(thing).__name__: thing for thing in things}
 

@@ -364,7 +364,7 @@ def test_zero2_of_bloom_on_3072_gpus_moves_the_ledgers_buckets():  # SYSTEMS of 
 
 
 def test_stages_of_staggered_schedules_begin_the_next_step_as_they_end():
-    for name in (name for name, traits in SCHEDULES.items() if traits.staggered):
+    for name in (name for name, traits in SCHEDULES.items() if traits.asynchronous):
         plan = Plan(global_batch=64, seq_len=2048, tensor_parallel=8, pipeline_parallel=8, schedule=name)
         uniform = dataclasses.replace(GPT3, vocabulary=1, tied_embeddings=False)  # tied ones would have the ends meet
         software = dataclasses.replace(load_framework("megatron-lm-2021"), schedules=(name,))

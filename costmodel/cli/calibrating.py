@@ -37,7 +37,6 @@ def add(commands: Commands) -> None:
         examples=(
             "costmodel calibrate ours.jsonl --cluster dgx-h100 -o mine.toml",
             "costmodel calibrate train.sh=run1.log other.sh=run2.log --cluster dgx-h100 -o mine.toml",
-            "costmodel search llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 8192 --calibration mine.toml",
         ),
     )  # fmt: skip
     calibrating.add_argument(

@@ -125,10 +125,17 @@ def novelty(framework: Framework, device: Device) -> str:
     ----------
     framework, device : of the question
     """
-    family = _table("residuals.toml")["framework"].get(framework.name)
+    family = _family(framework)
     if family is None:
         return "framework"
     return "cluster" if device.name in family["devices"] else "device"
+
+
+def _family(framework: Framework) -> Row | None:
+    """What was measured of a framework, or of that whose constants it shares; None of none."""
+    table = _table("residuals.toml")["framework"]
+    found: Row | None = table.get(framework.name) or table.get(framework.owner.partition("@")[0])
+    return found
 
 
 def evidence_of(framework: Framework, device: Device, experts: bool) -> str:
@@ -166,7 +173,7 @@ def spread_of(framework: Framework, device: Device, experts: bool = False) -> Sp
     experts : whether the model is a mixture of experts
     """
     table, level = _table("residuals.toml"), novelty(framework, device)
-    family, within = table["framework"].get(framework.name, {"rows": 0}), table["time"]["plan"]["spread"]
+    family, within = _family(framework) or {"rows": 0}, table["time"]["plan"]["spread"]
     if framework.time_error is not None:
         within = min(within, framework.time_error)
     memory, room = memory_error(), room_error()

@@ -125,6 +125,7 @@ def posterior(errors: Array, shared: Array, alike: Array, spread: float) -> Post
     --------
     Three runs of plans that have little in common, all of which took a third longer, and one that took three times as long:
 
+    >>> import math
     >>> alike = np.full((4, 4), 0.4) + 0.6 * np.eye(4)
     >>> found = posterior(np.log([1.33, 1.34, 1.33, 3.0]), np.zeros((4, 4)), alike, 0.17)
     >>> found.apart, round(math.exp(found.common + 0.4 * found.discrepancies.sum()), 2)

@@ -127,7 +127,7 @@ def widened(interval: tuple[float, float], doubts: Sequence[float]) -> tuple[flo
     Examples
     --------
     >>> [round(bound, 3) for bound in widened((0.9, 1.1), [])], [round(bound, 2) for bound in widened((0.9, 1.1), [0.2])]
-    ([0.9, 1.1], [0.7, 1.41])
+    ([0.9, 1.1], [0.71, 1.4])
     """
     low, high = map(math.log, interval)
     half = math.hypot(0.5 * (high - low), NINETY * math.hypot(*doubts)) if doubts else 0.5 * (high - low)

@@ -36,6 +36,7 @@ from costmodel.plots import (
     memory,
     networks,
     pipeline,
+    reliability,
     rematerialisation,
     servers,
     simulation,
@@ -315,6 +316,11 @@ def traced_memory() -> go.Figure:
     return traces.traced_memory(memory_of_trace(_traced(), load_cluster("dgx-h100", gpus=8)))
 
 
+def reliability_figure() -> go.Figure:
+    """How often what was told with a probability came true, of runs that nobody had seen."""
+    return reliability.reliability_figure()
+
+
 def change_figure() -> go.Figure:
     """Step time and memory before and after a change."""
     plans = _found()[:2]
@@ -341,7 +347,7 @@ FIGURES: dict[str, Callable[[], go.Figure]] = {
         tornado_figure, measured_figure, pipeline_figure, memory_figure, utilisation, time_parts, transaction_sizes, link_loads,
         communication_figure, memory_against_time, memory_of_schedule, iteration_times, communication_overhead,
         published_beside_predicted, waiting_against_delay, change_figure, compared_systems, hours_against_machines,
-        traced_parts, traced_streams, traced_memory,
+        traced_parts, traced_streams, traced_memory, reliability_figure,
     )
 }  # fmt: skip
 """By the name of the function that draws it: an example of every figure, and in its docstring what it shows."""

@@ -43,7 +43,7 @@ MEANT: dict[str, dict[str, str]] = {
         "predict": "estimate", "run": "estimate", "time": "estimate", "cost": "train", "price": "train", "days": "train",
         "memory": "estimate", "fit": "capacity", "gpus": "devices", "hardware": "devices", "list": "models", "help": "--help",
         "parse": "read", "export": "write", "launch": "write", "allreduce": "collective", "all-reduce": "collective",
-        "pipeline": "timeline", "trace": "timeline", "what-if": "whatif", "gui": "app", "serve": "app", "template": "new",
+        "pipeline": "timeline", "what-if": "whatif", "gui": "app", "serve": "app", "template": "new",
         "init": "new", "info": "show", "describe": "show", "version": "--version",
         "validate": "accuracy", "recompute": "checkpoint",
     },

@@ -102,10 +102,13 @@ class TraceMemory:
         """Whether the device always had room."""
         return self.failed_at is None
 
+    def __hash__(self) -> int:
+        return hash((self.rank, self.allocated, self.reserved))
+
     def __repr__(self) -> str:
         fits = "fits" if self.fits else f"out of memory at {self.failed_at or 'an unknown line'}"
         head = (
-            f"rank {self.rank}: {format_bytes(self.allocated)} allocated, {format_bytes(self.reserved)} reserved, "
+            f"TraceMemory: rank {self.rank}: {format_bytes(self.allocated)} allocated, {format_bytes(self.reserved)} reserved, "
             f"{format_bytes(self.process)} of the process; {fits} in {format_bytes(self.capacity)}"
         )
         kinds = ", ".join(f"{kind} {format_bytes(held)}" for kind, held in self.by_kind.items() if held >= MiB)

@@ -171,10 +171,10 @@ class TraceEstimate:
         return pandas.DataFrame(rows)
 
     def __repr__(self) -> str:
-        low, high = self.interval
+        (low, high), ranks = self.interval, self.trace.world_size
         lines = [
-            f"step {format_seconds(self.step_time)} ({format_seconds(low)} to {format_seconds(high)}, nine in ten) on "
-            f"{self.trace.world_size} ranks of {self.cluster.name}, MFU {100.0 * self.mfu:.1f} %"
+            f"TraceEstimate: step {format_seconds(self.step_time)} ({format_seconds(low)} to {format_seconds(high)}, nine in ten)"
+            f" on {ranks} rank{'s' if ranks > 1 else ''} of {self.cluster.name}, MFU {100.0 * self.mfu:.1f} %"
         ]
         for place, role in enumerate(self.trace.roles):
             parts = self.parts(place)

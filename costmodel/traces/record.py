@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from costmodel.text.checks import choice
 from costmodel.text.errors import CostModelError, InvalidValue, UnreadableFile
+from costmodel.text.results import brief
 
 FORMAT = 1
 """Of a trace's file."""
@@ -271,7 +272,8 @@ class Role:
             for name in (field.name for field in dataclasses.fields(self))
         )
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        return hash((self.rank, self.stands_for, len(self.kernels), len(self.storages), len(self.transactions)))
 
     def __repr__(self) -> str:
         return (
@@ -345,6 +347,11 @@ class Trace:
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     facts: dict[str, str] = dataclasses.field(default_factory=dict)
     values_assumed: tuple[str, ...] = ()
+
+    __repr__ = brief
+
+    def __hash__(self) -> int:
+        return hash((self.roles, self.world_size))
 
     def __post_init__(self) -> None:
         if not self.roles:

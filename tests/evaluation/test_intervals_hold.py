@@ -74,7 +74,7 @@ def test_the_error_of_own_runs_is_normal_and_has_no_shift():
     found = estimate(load_model(model), load_cluster(cluster, gpus=64), plan, own)
     low, high = found.time_interval
     assert low * high == pytest.approx(found.step_time**2)
-    assert np.log(high / low) / 2.0 == pytest.approx(NINETY * np.hypot(0.05, found.slopes.deviation))
+    assert np.log(high / low) / 2.0 == pytest.approx(NINETY * 0.05)  # the constants' own error is in it
     assert found.widest_unknown == ""
 
 
