@@ -319,6 +319,7 @@ def _cuda(recorder: Recorder, gpus: int, properties: Any) -> Iterator[tuple[Any,
         range_end=lambda *_: None,
     )
     yield cuda, "nvtx", nothing
+    yield cuda.nccl, "version", lambda: (2, 27, 3)
     yield cuda, "_initialized", True
     yield torch.version, "cuda", "12.8"
     yield torch.backends.cuda, "is_built", lambda: True

@@ -194,7 +194,7 @@ class FakeGroup(dist.ProcessGroup):
         rows = [row for tensor in tensors if (row := recorder.storage(tensor, op)) is not None]
         for tensor in tensors:
             life = getattr(tensor.untyped_storage(), "_life", None)
-            if life is not None and not life.named and op in ("all-reduce", "all-gather", "reduce-scatter"):
+            if life is not None and not life.named and life.buffer and op in ("all-reduce", "all-gather", "reduce-scatter"):
                 recorder.kind(tensor, "bucket")
         event = recorder.builder.transaction(
             op,
@@ -622,7 +622,23 @@ def installed(recorder: Recorder, mailbox: Mailbox | None, rank: int, world: int
             group_name=group_name,
         )
 
+    real_batch = c10d.batch_isend_irecv
+
+    def batched(operations: list[Any]) -> list[Any]:
+        """Messages of one launch, none of which waits for another."""
+        groups = {id(one.group): one.group for one in operations if isinstance(one.group, FakeGroup)}.values()
+        for group in groups:
+            group._start_coalescing(None)
+        try:
+            works: list[Any] = real_batch(operations)
+        finally:
+            for group in groups:
+                group._end_coalescing(None)
+        return works
+
     replaced = [
+        (dist, "batch_isend_irecv", batched),
+        (c10d, "batch_isend_irecv", batched),
         (dist, "init_process_group", begun),
         (c10d, "init_process_group", begun),
         (c10d, "_new_process_group_helper", made),

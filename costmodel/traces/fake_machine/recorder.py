@@ -89,6 +89,8 @@ _FREE = {
     "_version",
     "is_set_to",
 }
+_BUFFERS = ("empty", "new_empty", "zeros", "new_zeros", "resize_", "cat", "all-", "reduce-")
+"""Beginnings of what makes storages into which something is put together to be exchanged."""
 _OVERWRITE = {"copy_", "fill_", "zero_", "zero", "fill", "set_"}
 _POINTWISE = {
     "mul",
@@ -402,6 +404,7 @@ class Recorder(TorchDispatchMode):
     def _born(self, life: Any, size: int, shape: tuple[int, ...], dtype: torch.dtype, op: str) -> None:
         phase, module, line, stream = self.state()
         life.bytes, life.shape, life.dtype, life.phase, life.named = size, shape, dtype, phase, False
+        life.buffer = op.rpartition(".")[2].startswith(_BUFFERS)
         life.row = self.builder.storage_born(
             size, module=module, shape=shape, dtype=_word(dtype), op=op, stream=stream, phase=phase, line=line
         )
@@ -525,7 +528,7 @@ class Recorder(TorchDispatchMode):
 
 
 class _Life:
-    __slots__ = ("bytes", "dtype", "named", "parameter", "phase", "row", "shape")
+    __slots__ = ("buffer", "bytes", "dtype", "named", "parameter", "phase", "row", "shape")
 
     def __init__(self) -> None:
         self.row: int | None = None
@@ -534,6 +537,7 @@ class _Life:
         self.dtype = torch.uint8
         self.phase = "other"
         self.named = False
+        self.buffer = False  # made empty, or of several tensors, so that something is put together in it
         self.parameter = ""
 
 
@@ -674,7 +678,7 @@ def _moved(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     if value is not None and values.worth_knowing(out):
         values.learn(out, value.detach().to(out.dtype, copy=True))
     recorder.copied_to_device(out, source)
-    if not kwargs.get("non_blocking"):
+    if source.numel() and not kwargs.get("non_blocking"):
         recorder.host_waits()
     return out
 
@@ -706,7 +710,7 @@ def _copied(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
         tensors = [target, source]
         recorder._follow_values(func, args, kwargs, tensors, [target], "copy_")
         recorder.copied_to_device(target, source)
-        if waits:
+        if waits and source.numel():
             recorder.host_waits()
         return target
     return NotImplemented

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from costmodel.text.units import counted, format_bytes
 from costmodel.traces.faults.fault import Examined, Fault
-from costmodel.traces.record import KERNEL, PHASES, RECEIVE, SEND, TRANSACTION, Role
+from costmodel.traces.record import KERNEL, KINDS, NOWHERE, PHASES, RECEIVE, SEND, TRANSACTION, Role
 
 BALANCED = 1.25
 """Compute of the busiest stage over the mean, up to which a pipeline counts as balanced."""
@@ -37,10 +37,11 @@ def missing_gradients(asked: Examined) -> Iterator[Fault]:
 
 
 def _sums(role: Role) -> bool:
-    """Whether gradients are summed between ranks."""
+    """Whether gradients are summed between ranks, in the backward pass or by the program itself behind it."""
     moves = role.transactions
-    backward = moves.phase == PHASES.index("backward")
-    return any(role.texts[op] in ("all-reduce", "reduce-scatter") for op in set(moves.op[backward].tolist()))
+    of_gradients = (moves.storage != NOWHERE) & (role.storages.kind[moves.storage] == KINDS.index("gradient"))
+    sums = (moves.phase == PHASES.index("backward")) | of_gradients
+    return any(role.texts[op] in ("all-reduce", "reduce-scatter") for op in set(moves.op[sums].tolist()))
 
 
 def out_of_memory(asked: Examined) -> Iterator[Fault]:

@@ -67,8 +67,9 @@ def _copies(role: Role, kernel: int) -> bool:
     op = role.texts[role.kernels.op[kernel]]
     if op not in (HOST_TO_DEVICE, DEVICE_TO_HOST) or role.kernels.bytes_written[kernel] < NOTED:
         return False
+    within = bool(role.texts[role.kernels.module[kernel]])  # a module's own, not the loop's next micro-batch
     return not any(
-        KINDS[role.storages.kind[one]] == "input" or role.texts[role.storages.dtype[one]] in TOKENS
+        (KINDS[role.storages.kind[one]] == "input" and not within) or role.texts[role.storages.dtype[one]] in TOKENS
         for one in role.written(kernel)
     )
 

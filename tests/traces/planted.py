@@ -1,0 +1,172 @@
+"""Real scripts with one fault each, on the line that says so, and clean ones beside them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.traces.scripts import DDP, FSDP2, PIPELINE, PLAIN, START
+
+HERE = "  # the fault"
+
+BY_HAND = START + """
+MODEL
+optimizer = torch.optim.AdamW(net.parameters())
+BEFORE
+for step in range(10):
+    x = torch.randn(64, 512, device="cuda", dtype=torch.bfloat16)
+    loss = net(x).float().pow(2).mean()
+    BETWEEN
+    loss.backward()
+    for number, parameter in enumerate(ORDER):
+        SUM
+    AFTER
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+"""Data parallelism without DDP: sums each gradient itself."""
+
+CLEAN = {
+    "MODEL": "net = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 1024), nn.Linear(1024, 512)).cuda().bfloat16()",
+    "BEFORE": "", "BETWEEN": "", "AFTER": "", "ORDER": "net.parameters()", "SUM": "dist.all_reduce(parameter.grad)",
+}  # fmt: skip
+
+TWO_MODELS = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used = nn.Linear(512, 512)
+        self.unused = nn.Linear(512, 512)
+
+    def forward(self, x):
+        return self.used(x)
+
+net = Net().cuda().bfloat16()  # the fault
+"""
+
+WIDE = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(512, 2048), nn.Linear(2048, 512), nn.Linear(512, 512, bias=False)
+
+    def forward(self, x):
+        x = self.b(torch.relu(self.a(x)))
+        wide = torch.nn.functional.linear(x.float(), self.c.weight.float())  # the fault
+        return wide.bfloat16()
+
+net = Net().cuda().bfloat16()
+"""
+
+MASKED = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(512, 512), nn.Linear(512, 512)
+
+    def forward(self, x):
+        mask = torch.ones(64, 512).to("cuda")  # the fault
+        return self.b(self.a(x) * mask.bfloat16())
+
+net = nn.Sequential(Net(), nn.Linear(512, 512)).cuda().bfloat16()
+"""
+
+STAGES = """
+width = 2048
+deep = [layer for _ in range(8) for layer in (nn.Linear(width, width), nn.ReLU())]
+stage = nn.Sequential(*(deep if rank else deep[:2])).cuda()
+optimizer = torch.optim.SGD(stage.parameters(), lr=0.1)
+for step in range(10):
+    x = torch.zeros(512, width, device="cuda", requires_grad=True)
+    if rank == 0:
+        out = stage(x)
+        dist.send(out.detach(), 1)
+        gradient = torch.empty_like(out)
+        dist.recv(gradient, 1)
+        out.backward(gradient)
+    else:
+        dist.recv(x.data, 0)
+        stage(x).pow(2).mean().backward()  # the fault
+        dist.send(x.grad, 0)
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+class Plant(NamedTuple):
+    """A script with a fault."""
+
+    script: str
+    kinds: tuple[str, ...]  # one of which it must be called
+    gpus: int = 2
+
+    @property
+    def lines(self) -> list[str]:
+        """Where it is."""
+        return [f"train.py:{number}" for number, line in enumerate(self.script.splitlines(), 1) if HERE in line]
+
+
+def by_hand(**changes: str) -> str:
+    """The script that sums by hand, with some parts in place of its own."""
+    script = BY_HAND
+    for name, text in (CLEAN | changes).items():
+        script = script.replace(name, text)
+    return script
+
+
+GROUPS = "pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]"
+PLANTS = {
+    "a rank skips a gradient": Plant(
+        by_hand(SUM=f"if rank == 0 or number != 2: dist.all_reduce(parameter.grad){HERE}"), ("no partner", "ranks disagree")
+    ),
+    "a rank sums in another order": Plant(
+        by_hand(
+            ORDER="(list(net.parameters()) if rank == 0 else list(net.parameters())[::-1])",
+            SUM=f"dist.all_reduce(parameter.grad){HERE}",
+        ),
+        ("ranks disagree",),
+    ),
+    "a rank sums in half the width": Plant(
+        by_hand(SUM=f"dist.all_reduce(parameter.grad if rank == 0 else parameter.grad.float()){HERE}"), ("ranks disagree",)
+    ),
+    "a rank sums in the wrong group": Plant(
+        by_hand(BEFORE=GROUPS, SUM=f"dist.all_reduce(parameter.grad, group=pairs[0] if rank < 2 else None){HERE}"),
+        ("no partner",), 4,
+    ),
+    "sums in 32 bits": Plant(
+        by_hand(SUM=f"wide = parameter.grad.float(); dist.all_reduce(wide); parameter.grad.copy_(wide){HERE}"), ("wide exchange",)
+    ),
+    "a layer in 32 bits": Plant(by_hand(MODEL=WIDE), ("wide product",)),
+    "parameters without a gradient": Plant(
+        by_hand(MODEL=TWO_MODELS, SUM="if parameter.grad is not None: dist.all_reduce(parameter.grad)"), ("no gradient",)
+    ),
+    "a gather in a loop that nobody reads": Plant(
+        by_hand(
+            BEFORE='part = torch.zeros(512, 512, device="cuda", dtype=torch.bfloat16)',
+            BETWEEN='for _ in range(3): whole = part.new_empty(dist.get_world_size() * 512, 512); '
+            f"dist.all_gather_into_tensor(whole, part){HERE}",
+        ),
+        ("unused gather",),
+    ),
+    "a value is asked for between the passes": Plant(by_hand(BETWEEN=f"if loss.item() > 1e9: break{HERE}"), ("host wait",)),
+    "a mask is made on the host in the step": Plant(
+        by_hand(MODEL=MASKED), ("host copy",)
+    ),
+    "a stage is four times as deep": Plant(START + STAGES, ("unbalanced stages",)),
+    "more than the device holds": Plant(
+        by_hand(BETWEEN=f'much = torch.empty(60 << 30, device="cuda", dtype=torch.bfloat16){HERE}', AFTER="del much"),
+        ("out of memory",),
+    ),
+    "a message that nobody takes": Plant(
+        by_hand(AFTER=f"if rank == 0: dist.send(loss.detach(), 1){HERE}"), ("no partner",)
+    ),
+}  # fmt: skip
+"""By what is wrong."""
+
+CLEAN_SCRIPTS = {
+    "a plain loop": (PLAIN, 1),
+    "DDP": (DDP, 2),
+    "sums by hand": (by_hand(), 2),
+    "FSDP2 of a Llama": (FSDP2, 2),
+    "a pipeline": (PIPELINE.replace("SCHEDULE", "Schedule1F1B"), 2),
+}
+"""With the GPUs that they run on."""
