@@ -9,6 +9,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
+from costmodel.text.errors import NotModelled
 from costmodel.text.units import format_bytes
 from costmodel.traces.comparison import Compared
 from costmodel.traces.record import Trace
@@ -55,7 +56,11 @@ def main() -> None:
             if case.missing:
                 print(f"| {case.name} | not traced: {', '.join(case.missing)} isn't installed | | | | | |")
                 continue
-            trace = traced(case, Path(asked.keep or passing))
+            try:
+                trace = traced(case, Path(asked.keep or passing))
+            except NotModelled as refused:
+                print(f"| {case.name} | not traced: {refused} | | | | | |", flush=True)
+                continue
             made = case.compared(trace)
             print("\n".join(rows(case, trace, made)), flush=True)
             differing += [] if made.agrees else [case.name]

@@ -96,7 +96,7 @@ class Plant(NamedTuple):
     """A script with a fault."""
 
     script: str
-    kinds: tuple[str, ...]  # one of which it must be called
+    kinds: tuple[str, ...]  # that it may be called
     gpus: int = 2
 
     @property
@@ -126,7 +126,8 @@ PLANTS = {
         ("ranks disagree",),
     ),
     "a rank sums in half the width": Plant(
-        by_hand(SUM=f"dist.all_reduce(parameter.grad if rank == 0 else parameter.grad.float()){HERE}"), ("ranks disagree",)
+        by_hand(SUM=f"dist.all_reduce(parameter.grad if rank == 0 else parameter.grad.float()){HERE}"),
+        ("ranks disagree", "wide exchange"),  # the other rank's is in 32 bits, too
     ),
     "a rank sums in the wrong group": Plant(
         by_hand(BEFORE=GROUPS, SUM=f"dist.all_reduce(parameter.grad, group=pairs[0] if rank < 2 else None){HERE}"),
