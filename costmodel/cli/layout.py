@@ -163,7 +163,9 @@ def command(text: str, width: int = 0) -> Verbatim:
 
 
 def _longest_word(text: str) -> int:
-    return max((measure(word) for word in _QUANTITY.sub(KEPT, text).split(" ")), default=0)
+    words = _QUANTITY.sub(KEPT, text.lstrip(" ")).split(" ")
+    indent = len(text) - len(text.lstrip(" "))  # stays before the first word
+    return max(indent + measure(words[0]), *map(measure, words))
 
 
 def _heading_words(heading: str) -> list[str]:
