@@ -123,7 +123,7 @@ def timeline_script() -> str:
     names = ", ".join(formula.__name__ for formula in PLAYED)
     parameters = {formula.__name__: list(inspect.signature(formula).parameters) for formula in PLAYED}
     facts = embedded({"parameters": parameters, "kinds": KINDS})
-    made = f"makeTimeline({facts}, {{{names}}}, {{play, Program, State, BLOCKING, NON_BLOCKING}})"
+    made = f"makeTimeline({facts}, {{{names}}}, {{play, PipelineProgram, PipelineState, BLOCKING, NON_BLOCKING}})"
     source = _printed(PLAYED) + kernels.javascript("pipeline_kernel", "play") + static("timeline.js")
     return f"(() => {{\n{source}\nreturn {made};\n}})()"
 

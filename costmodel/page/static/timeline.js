@@ -120,11 +120,11 @@ function makeTimeline(DATA, formulas, kernel) {
     for (const e of sends) { occupancy[e] = stretch * moving; late[e] = stretch * latency; kept[e] = stretch * (1 - made.software.overlap.pipeline) * (moving + latency); }
     const start = new Float64Array(count), end = new Float64Array(count), sending = made.settings.overlap.pipeline > 0 ? kernel.NON_BLOCKING : kernel.BLOCKING;
     const whole = (size) => new Int32Array(size), real = (size) => new Float64Array(size);
-    const state = kernel.State(
+    const state = kernel.PipelineState(
       start, end, whole(ranks), real(ranks), real(count).fill(-1), real(0), new Uint8Array(ranks), whole(ranks), whole(groups.length),
       real(groups.length), whole(ranks), real(sends.length + 1), whole(sends.length + 1), whole(2),
     );
-    kernel.play(kernel.Program(offsets, kind, match, rank, link, duration, occupancy, late, kept, groups), state, real(ranks * ranks), sending);
+    kernel.play(kernel.PipelineProgram(offsets, kind, match, rank, link, duration, occupancy, late, kept, groups), state, real(ranks * ranks), sending);
     return {...events, name: order.name, ranks, micro_batches, duration, start, end, kinds, total: latest(end), held: (one) => held({...events, start, end}, chunks, one)};
   }
 
