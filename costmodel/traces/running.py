@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import os
 import subprocess
@@ -96,6 +97,8 @@ def trace_script(
     positive_int("steps", steps, MOST_STEPS)
     if not module and not Path(script).is_file():
         raise InvalidValue("script", script, "a file of Python")
+    if importlib.util.find_spec("torch") is None:
+        raise NotModelled("tracing code needs PyTorch: pip install 'costmodel[trace]'")
     first, more = _chosen(roles, world)
     with tempfile.TemporaryDirectory(prefix="costmodel-trace-") as folder:
         spec = {
