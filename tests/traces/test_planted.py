@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("the fake machine needs PyTorch: pip install 'costmodel[trace]'", allow_module_level=True)
+
 from costmodel import load_cluster
 from costmodel.traces.faults import Fault, faults_of
 from tests.traces.planted import CLEAN_SCRIPTS, PLANTS
 from tests.traces.test_machine import needs, traced
 
-if importlib.util.find_spec("torch") is None:
-    pytest.skip("the fake machine needs PyTorch: pip install 'costmodel[trace]'", allow_module_level=True)
 pytestmark = pytest.mark.slow
 
 
