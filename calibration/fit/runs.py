@@ -265,8 +265,3 @@ def evidence_table(cases: Sequence[Run]) -> dict[str, object]:
         if source not in entry["sources"]:
             entry["sources"].append(source)
     return table
-
-
-def base_columns(cases: Sequence[Run]) -> Inputs:
-    """Columns of cases at the clock of short bursts, where every constant is a fit's to set."""
-    return columns_of([without_clock(case) for case in cases])

@@ -104,7 +104,7 @@ def load_calibration(path: str | os.PathLike[str], cluster: Cluster) -> Cluster:
         where the cluster has another device
     """
     entry = _read(path)
-    name = calibrated_framework(path)
+    name = _framework_of(entry, path)
     if entry["device"] != cluster.device.name:
         wish = f"one of {entry['device']}, on which {user_files.named(path)} was calibrated, not of {cluster.device.name}"
         raise InvalidValue("cluster", cluster.name, wish)
@@ -123,7 +123,11 @@ def calibrated_framework(path: str | os.PathLike[str]) -> str:
     ----------
     path : of the file
     """
-    name = _read(path)["framework"]
+    return _framework_of(_read(path), path)
+
+
+def _framework_of(entry: Row, path: str | os.PathLike[str]) -> str:
+    name = entry["framework"]
     if name not in framework_names():
         user_files.refuse(path, f"is about the framework {str(name)[:80]!r}, which the catalogue doesn't have")
     return str(name)

@@ -14,7 +14,7 @@ from costmodel.description.framework import Framework
 from costmodel.formulas.transformer import memory as formula
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import figure, fitted
-from costmodel.text.tables import headed, table
+from costmodel.text.tables import table
 from costmodel.text.units import MiB, format_bytes
 from costmodel.traces.allocator import NEVER, Reserved, replay
 from costmodel.traces.places import checked_cluster, group_of, software_of
@@ -312,18 +312,3 @@ def _unsharded(role: Role, alive: NDArray[np.int64], kind: int) -> int:
     return sum(
         int(storages.bytes[one]) for one in of_kind if 0 < elements.get(int(storages.parameter[one]), 0) <= storages.bytes[one]
     )
-
-
-def memory_text(made: TraceMemory) -> str:
-    """An answer as a console shows it, with its largest tensors.
-
-    Parameters
-    ----------
-    made : `TraceMemory`
-    """
-    rows = [
-        f"{format_bytes(one.bytes):>10}  {one.kind:<10} {one.shape or '?':<20} {one.dtype:<9} "
-        f"{one.parameter or one.module or one.op}{f'  ({one.line})' if one.line else ''}"
-        for one in made.largest
-    ]
-    return headed(repr(made), *rows)
