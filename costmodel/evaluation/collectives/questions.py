@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from costmodel.catalogue.software import framework_on
 from costmodel.description.cluster import Cluster
@@ -97,9 +97,7 @@ def collective_time(
             "algorithm": algorithm != "auto" and algorithm, "library": library != "auto" and library,
             "version": release != LATEST and version, "launcher": launcher != "native" and launcher, "sharp": sharp,
         }  # fmt: skip
-        asked = [f"{name}={value!r}" for name, value in unknown.items() if value]
-        if asked:
-            raise NotModelled(f"{asked[0]} with framework={framework!r}: a step takes the fastest at rates that were fitted")
+        _refuse(unknown, f"framework={framework!r}: a step takes the fastest at rates that were fitted")
         return in_a_step(place, framework_on(cluster, framework), sharded)
     if sharded:
         raise InvalidValue("sharded", sharded, "a framework whose sharded states they are")
@@ -114,9 +112,8 @@ def collective_time(
     unknown = {"sharp": sharp, "version": release != LATEST and version}
     if library == "textbook":
         unknown |= {"launcher": launcher != "native" and launcher}
-    asked = [f"{name}={value!r}" for name, value in unknown.items() if value]
-    if library != "nccl" and asked:
-        raise NotModelled(f"{asked[0]} with library={library!r}: {WITHOUT[library]}")
+    if library != "nccl":
+        _refuse(unknown, f"library={library!r}: {WITHOUT[library]}")
     if place.ranks == 1.0 or place.nbytes == 0.0:
         return _nothing(place, op, algorithm, library)
     if library == "textbook":
@@ -125,6 +122,13 @@ def collective_time(
         return place.answer(place.rccl(launcher, processor == "amd"), algorithm, library, "RCCL")
     found = place.nccl(release, launcher, nvls, sharp, processor == "amd")
     return place.answer(found, algorithm, library, f"NCCL {release[0]}.{release[1]}")
+
+
+def _refuse(asked: Mapping[str, object], beside: str) -> None:
+    """Raise `NotModelled` for the first that was asked, which isn't known beside something else."""
+    for name, value in asked.items():
+        if value:
+            raise NotModelled(f"{name}={value!r} with {beside}")
 
 
 def _nothing(place: GroupPlacement, op: str, algorithm: str, library: str) -> CollectiveTime:

@@ -182,21 +182,28 @@ def collaborate(
     compute_time = target_batch / float(group.speed[computes].sum())
     slow = averaging_time > compute_time
     link = "a limit between two peers" if limit is None else f"the {limit[0]} of {peers[limit[1]].name}"
-    contributions = (
-        Contribution(
-            peer=peers[i], computes=bool(computes[i]), samples=compute_time * float(group.speed[i]) if computes[i] else 0.0,
-            share=float(split[i]) / elements, elements=int(split[i]),
-            upload_bytes=float(load[i]) * parameter_bytes, download_bytes=float(load[i]) * parameter_bytes,
-        )
-        for i in range(len(peers))
-    )  # fmt: skip
     return Collaboration(
-        contributions=tuple(contributions),
+        contributions=_contributions(peers, computes, compute_time * group.speed, split, load * parameter_bytes, elements),
         target_batch=float(target_batch), step_time=_step_time(compute_time, averaging_time, delayed),
         compute_time=compute_time, averaging_time=averaging_time, averaging_bound=1.0 / rate, staleness=int(delayed),
         bottleneck="averaging" if slow else "compute",
         why=f"averaging takes {format_seconds(averaging_time)}, limited by {link}" if slow
         else f"{int(computes.sum())} peers compute {target_batch:g} samples in {format_seconds(compute_time)}",
+    )  # fmt: skip
+
+
+def _contributions(
+    peers: Sequence[Peer], computes: np.ndarray, samples: np.ndarray, split: np.ndarray, nbytes: np.ndarray,
+    elements: int,
+) -> tuple[Contribution, ...]:
+    """What each peer does in a step: split is in elements, nbytes what it averages and sends [bytes]."""
+    return tuple(
+        Contribution(
+            peer=peer, computes=bool(computes[i]), samples=float(samples[i]) if computes[i] else 0.0,
+            share=float(split[i]) / elements, elements=int(split[i]), upload_bytes=float(nbytes[i]),
+            download_bytes=float(nbytes[i]),
+        )
+        for i, peer in enumerate(peers)
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import NamedTuple
 
 from costmodel.formulas.systems import distbelief as formulas
 from costmodel.formulas.systems import server_exchange as servers_formulas
@@ -127,13 +128,7 @@ def sandblaster(
     >>> run.machines, round(run.portions_time, 1), round(run.plain_portions_time, 1), run.answered_by
     (1257, 42.1, 110.4, 'closed form')
     """
-    positive_int("replicas", replicas, 100_000)
-    if positive_int("portions", portions, MOST_PORTIONS * 100) < replicas:
-        raise InvalidValue("portions", portions, f"at least the {replicas} replicas")
-    positive_int("machines_per_replica", machines_per_replica, 100_000)
-    positive_int("push_portions", push_portions, 10**6)
-    positive_int("servers", servers, 100_000)
-    whole("history", history, 10_000)
+    _check_counts(portions, replicas, servers, machines_per_replica, push_portions, history)
     flag("backup", backup)
     for field, value, least, most in (
         ("nbytes", nbytes, 0.0, 1e18), ("portion_time", portion_time, 1e-9, 1e9), ("bandwidth", bandwidth, 1.0, 1e18),
@@ -142,22 +137,17 @@ def sandblaster(
     ):  # fmt: skip
         real(field, value, least, most)
 
-    def exchange(push: float, pull: float) -> float:
-        return float(servers_formulas.exchange_time(
-            push, pull, float(replicas), float(servers), 1.0, 0.0, bandwidth * machines_per_replica, bandwidth, 1e30, latency,
-            1e6,
-        ))  # fmt: skip
-
+    exchange = _Exchange(float(replicas), float(servers), bandwidth * machines_per_replica, bandwidth, latency)
     replica_mtbf, up = math.inf, 1.0
     if machine_mtbf is not None:
         replica_mtbf = real("machine_mtbf", machine_mtbf, 1.0, 1e12) / machines_per_replica
         up = float(formulas.replica_availability(float(machines_per_replica), machine_mtbf, restart))
-    mean = float(formulas.mean_portion_time(portion_time, exchange(nbytes, 0.0), float(push_portions), 1.0))
+    mean = float(formulas.mean_portion_time(portion_time, exchange.time(nbytes, 0.0), float(push_portions), 1.0))
     taken, answered_by = _portions_time(portions, replicas, mean, straggler_spread, backup, replica_mtbf, restart, up, seed)
     plain = taken
     if backup:
         plain, _ = _portions_time(portions, replicas, mean, straggler_spread, False, replica_mtbf, restart, up, seed)
-    fetch = exchange(0.0, nbytes)
+    fetch = exchange.time(0.0, nbytes)
     coordinator = float(formulas.lbfgs_time(nbytes, float(servers), float(history), memory_bandwidth, latency))
     pushes = max(portions / replicas / push_portions, 1.0)
     batch_time = fetch + taken + coordinator
@@ -168,6 +158,34 @@ def sandblaster(
         server_bytes=replicas * pushes * nbytes / servers, staleness=stale.synchronous(),
         hours=None if batches is None else real("batches", batches, 1e-9, 1e12) * batch_time / HOUR, answered_by=answered_by,
     )  # fmt: skip
+
+
+class _Exchange(NamedTuple):
+    """All replicas with the servers at once."""
+
+    replicas: float
+    servers: float
+    bandwidth: float  # of a replica's machines
+    server_bandwidth: float
+    latency: float
+
+    def time(self, push: float, pull: float) -> float:
+        """In which each replica sends and fetches so many bytes [s]."""
+        return float(servers_formulas.exchange_time(
+            push, pull, self.replicas, self.servers, 1.0, 0.0, self.bandwidth, self.server_bandwidth, 1e30, self.latency, 1e6,
+        ))  # fmt: skip
+
+
+def _check_counts(
+    portions: int, replicas: int, servers: int, machines_per_replica: int, push_portions: int, history: int
+) -> None:
+    positive_int("replicas", replicas, 100_000)
+    if positive_int("portions", portions, MOST_PORTIONS * 100) < replicas:
+        raise InvalidValue("portions", portions, f"at least the {replicas} replicas")
+    positive_int("machines_per_replica", machines_per_replica, 100_000)
+    positive_int("push_portions", push_portions, 10**6)
+    positive_int("servers", servers, 100_000)
+    whole("history", history, 10_000)
 
 
 def _portions_time(

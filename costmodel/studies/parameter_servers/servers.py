@@ -260,60 +260,115 @@ def parameter_server(
     >>> result.bottleneck, result.why
     ('server link', '2 servers take 7.5 GiB each from 16 workers: 800 ms')
     """
-    stragglers = Stragglers() if stragglers is None else stragglers
-    filters = Filters() if filters is None else filters
-    kind("stragglers", stragglers, Stragglers, "Stragglers(distribution=..., spread=...)")
-    kind("filters", filters, Filters, "Filters(...)")
-    real("nbytes", nbytes, 0.0, 1e18)
-    real("compute_time", compute_time, 0.0, 1e9)
-    positive_int("workers", workers, MOST_WORKERS)
-    positive_int("servers", servers, MOST_WORKERS)
-    flag("colocated", colocated)
-    if colocated and servers > workers:
-        raise InvalidValue("servers", servers, f"at most the {workers} workers whose machines they share")
-    if colocated and server_bandwidth is not None:
-        raise InvalidValue("server_bandwidth", server_bandwidth, "none: colocated servers share the workers' links")
-    server_bandwidth = bandwidth if server_bandwidth is None else server_bandwidth
-    update_bandwidth = NO_LIMIT if update_bandwidth is None else update_bandwidth
-    for field, value, least, most in (
-        ("bandwidth", bandwidth, 1.0, NO_LIMIT), ("server_bandwidth", server_bandwidth, 1.0, NO_LIMIT),
-        ("update_bandwidth", update_bandwidth, 1.0, NO_LIMIT), ("latency", latency, 0.0, 1e3),
-        ("request_time", request_time, 0.0, 1e3),
-        ("skew", skew, 1.0, float(servers)), ("largest_tensor", largest_tensor, 0.0, nbytes),
-        ("efficiency", efficiency, 1e-3, 1.0), ("working_set", working_set, 0.0, 1.0), ("key_bytes", key_bytes, 0.0, 1e3),
-        ("value_bytes", value_bytes, 1.0 / 8.0, 1e3), ("overlap", overlap, 0.0, 1.0),
-    ):  # fmt: skip
-        real(field, value, least, most)
-    positive_int("steps", steps, 10**7)
-    whole("seed", seed, 2**63)
-    if partition_bytes is not None:
-        real("partition_bytes", partition_bytes, 1.0, 1e18)
-    bound = _bound(consistency, delay)
-    _check_intervals(consistency, fetch_interval, push_interval)
-    if overlap and bound != 0:
-        raise NotModelled("overlap is modelled for consistency='bsp'; other workers compute while some exchange anyway")
-
-    def wire(pushed: bool) -> float:
-        values, kept = working_set * nbytes, filters.kept(pushed)
-        return float(formulas.wire_bytes(values, value_bytes, key_bytes, kept, filters.key_caching, filters.compression))
-
-    push, pull = float(per_step(wire(True), push_interval)), float(per_step(wire(False), fetch_interval))
-    whole_tensor = float(formulas.skew_of_largest(nbytes, float(servers), largest_tensor)) if nbytes else 1.0
-    links = _ExchangeArguments(
-        push=push, pull=pull, servers=float(servers), skew=max(skew, whole_tensor), colocated=float(colocated),
-        bandwidth=efficiency * bandwidth, server_bandwidth=efficiency * server_bandwidth,
-        update_bandwidth=update_bandwidth, latency=latency, request_time=request_time,
-        partitions=1.0 if partition_bytes is None else max(push / partition_bytes, 1.0),
-    )  # fmt: skip
-    if compute_time + links.time(1.0) <= 0.0:
-        raise InvalidValue("compute_time", compute_time, "more than 0 where nothing is exchanged either")
-    work = _Work(compute_time, stragglers, workers, bound, fetch_interval, push_interval, steps, seed)
-    return work.answer(links, overlap)
+    return _ServedWorkers(**locals()).answer()
 
 
+BOUNDS = {
+    "bandwidth": (1.0, NO_LIMIT), "server_bandwidth": (1.0, NO_LIMIT), "update_bandwidth": (1.0, NO_LIMIT),
+    "latency": (0.0, 1e3), "request_time": (0.0, 1e3), "skew": (1.0, NO_LIMIT), "largest_tensor": (0.0, NO_LIMIT),
+    "efficiency": (1e-3, 1.0), "working_set": (0.0, 1.0), "key_bytes": (0.0, 1e3), "value_bytes": (1.0 / 8.0, 1e3),
+    "overlap": (0.0, 1.0), "partition_bytes": (1.0, 1e18),
+}  # fmt: skip
+"""Least and most of the arguments of `parameter_server` that are numbers."""
+MAY_BE_NONE = ("server_bandwidth", "update_bandwidth", "partition_bytes")
 EXPONENTIAL = Stragglers(distribution="exponential", spread=1.0)
 TAIL = 1e-6
 """Probability below which a tail of staleness is put into its last entry."""
+
+
+class _ServedWorkers(NamedTuple):
+    """The arguments of `parameter_server`."""
+
+    nbytes: float
+    compute_time: float
+    workers: int
+    servers: int
+    bandwidth: float
+    server_bandwidth: float | None
+    update_bandwidth: float | None
+    latency: float
+    request_time: float
+    colocated: bool
+    skew: float
+    largest_tensor: float
+    partition_bytes: float | None
+    efficiency: float
+    working_set: float
+    key_bytes: float
+    value_bytes: float
+    filters: Filters | None
+    consistency: str
+    delay: int | None
+    fetch_interval: int
+    push_interval: int
+    stragglers: Stragglers | None
+    overlap: float
+    steps: int
+    seed: int
+
+    def answer(self) -> ParameterServerStep:
+        """A step of these workers, or why there is none."""
+        asked = self._replace(
+            stragglers=Stragglers() if self.stragglers is None else self.stragglers,
+            filters=Filters() if self.filters is None else self.filters,
+        )
+        asked.check()
+        bound = _bound(self.consistency, self.delay)
+        _check_intervals(self.consistency, self.fetch_interval, self.push_interval)
+        if self.overlap and bound != 0:
+            raise NotModelled("overlap is modelled for consistency='bsp'; other workers compute while some exchange anyway")
+        links = asked.links()
+        if self.compute_time + links.time(1.0) <= 0.0:
+            raise InvalidValue("compute_time", self.compute_time, "more than 0 where nothing is exchanged either")
+        assert asked.stragglers is not None
+        work = _Work(
+            self.compute_time, asked.stragglers, self.workers, bound, self.fetch_interval, self.push_interval, self.steps,
+            self.seed,
+        )  # fmt: skip
+        return work.answer(links, self.overlap)
+
+    def check(self) -> None:
+        """Raise `InvalidValue` for the first argument that can't be."""
+        kind("stragglers", self.stragglers, Stragglers, "Stragglers(distribution=..., spread=...)")
+        kind("filters", self.filters, Filters, "Filters(...)")
+        real("nbytes", self.nbytes, 0.0, 1e18)
+        real("compute_time", self.compute_time, 0.0, 1e9)
+        positive_int("workers", self.workers, MOST_WORKERS)
+        positive_int("servers", self.servers, MOST_WORKERS)
+        flag("colocated", self.colocated)
+        if self.colocated and self.servers > self.workers:
+            raise InvalidValue("servers", self.servers, f"at most the {self.workers} workers whose machines they share")
+        if self.colocated and self.server_bandwidth is not None:
+            raise InvalidValue("server_bandwidth", self.server_bandwidth, "none: colocated servers share the workers' links")
+        bounds = BOUNDS | {"skew": (1.0, float(self.servers)), "largest_tensor": (0.0, self.nbytes)}
+        for field, (least, most) in bounds.items():
+            if (value := getattr(self, field)) is not None or field not in MAY_BE_NONE:
+                real(field, value, least, most)
+        positive_int("steps", self.steps, 10**7)
+        whole("seed", self.seed, 2**63)
+
+    def links(self) -> _ExchangeArguments:
+        """What is exchanged over what."""
+        push = float(per_step(self.wire(True), self.push_interval))
+        pull = float(per_step(self.wire(False), self.fetch_interval))
+        largest = formulas.skew_of_largest(self.nbytes, float(self.servers), self.largest_tensor) if self.nbytes else 1.0
+        server_bandwidth = self.bandwidth if self.server_bandwidth is None else self.server_bandwidth
+        return _ExchangeArguments(
+            push=push, pull=pull, servers=float(self.servers), skew=max(self.skew, float(largest)),
+            colocated=float(self.colocated), bandwidth=self.efficiency * self.bandwidth,
+            server_bandwidth=self.efficiency * server_bandwidth,
+            update_bandwidth=NO_LIMIT if self.update_bandwidth is None else self.update_bandwidth, latency=self.latency,
+            request_time=self.request_time,
+            partitions=1.0 if self.partition_bytes is None else max(push / self.partition_bytes, 1.0),
+        )  # fmt: skip
+
+    def wire(self, pushed: bool) -> float:
+        """Bytes of one push, or of one pull, with their keys."""
+        assert self.filters is not None
+        return float(formulas.wire_bytes(
+            self.working_set * self.nbytes, self.value_bytes, self.key_bytes, self.filters.kept(pushed),
+            self.filters.key_caching, self.filters.compression,
+        ))  # fmt: skip
 
 
 class _ExchangeArguments(NamedTuple):

@@ -201,35 +201,55 @@ def installed(recorder: Recorder, gpus: int, device: dict[str, Any]) -> Iterator
         _RECORDERS.remove(recorder)
 
 
+Answers = dict[str, Any]
+"""Of `torch.cuda`, by the names of what is asked."""
+OF_MEMORY = ("memory", "max_memory", "reset", "mem_get", "empty")
+OF_RANDOM = (
+    "get_rng_state", "set_rng_state", "get_rng_state_all", "set_rng_state_all", "manual_seed", "manual_seed_all",
+    "initial_seed",
+)  # fmt: skip
+OF_ACCELERATOR = {
+    "is_available": "is_available", "device_count": "device_count", "current_stream": "current_stream",
+    "synchronize": "synchronize", "set_stream": "set_stream", "current_device_index": "current_device",
+    "set_device_index": "set_device", "memory_allocated": "memory_allocated", "memory_reserved": "memory_reserved",
+    "max_memory_allocated": "max_memory_allocated", "max_memory_reserved": "max_memory_reserved",
+    "memory_stats": "memory_stats", "empty_cache": "empty_cache", "reset_peak_memory_stats": "reset_peak_memory_stats",
+}  # fmt: skip
+"""What `torch.accelerator` is asked, and what answers it."""
+
+
 def _cuda(recorder: Recorder, gpus: int, properties: Any) -> Iterator[tuple[Any, str, Any]]:
-    cuda, guard = torch.cuda, recorder.guard
-    generators = tuple(torch.Generator() for _ in range(gpus))
-    peak = [0]
+    cuda, accelerator = torch.cuda, torch.accelerator
+    answers = _devices(recorder, gpus, properties) | _memory(recorder, properties) | _streams(recorder) | _random(gpus)
+    for name, value in answers.items():
+        yield cuda, name, value
+        if name.startswith(OF_MEMORY):
+            yield cuda.memory, name, value
+    for name in OF_RANDOM:
+        yield cuda.random, name, answers[name]
+    for name, other in OF_ACCELERATOR.items():
+        yield accelerator, name, answers[other]
+    yield accelerator, "current_accelerator", lambda check_available=False: torch.device("cuda")
+    yield cuda, "nvtx", types.SimpleNamespace(
+        range_push=lambda *_: 0, range_pop=lambda *_: 0, mark=lambda *_: None, range=contextlib.nullcontext,
+        range_start=lambda *_: 0, range_end=lambda *_: None,
+    )  # fmt: skip
+    yield cuda.nccl, "version", lambda: (2, 27, 3)
+    yield cuda, "_initialized", True
+    yield torch.version, "cuda", "12.8"
+    yield torch.backends.cuda, "is_built", lambda: True
+    yield torch.backends.cudnn, "is_available", lambda: True
+    yield torch.backends.cudnn, "version", lambda: 91002
 
-    def statistics(*_: Any, **__: Any) -> dict[str, int]:
-        now, most = recorder.held, recorder.fullest
-        names = {"allocated_bytes": (now, most), "reserved_bytes": (now, most), "active_bytes": (now, most)}
-        found = {
-            f"{name}.all.{what}": value
-            for name, (a, b) in names.items()
-            for what, value in (("current", a), ("peak", b))
-        }
-        return found | {"num_alloc_retries": 0, "num_ooms": 0}
 
-    def reset(*_: Any, **__: Any) -> None:
-        recorder.fullest = recorder.held
-
-    def emptied() -> None:
-        recorder.builder.empty_cache(recorder.where.line())
-
-    def streams(identity: Callable[[], int]) -> Callable[..., Stream]:
-        return lambda device=None: Stream(device, stream_id=identity())
+def _devices(recorder: Recorder, gpus: int, properties: Any) -> Answers:
+    guard = recorder.guard
 
     def chosen(device: Any) -> None:
         if _index(device) >= 0:
             guard.costmodel_set_device(_index(device))
 
-    answers: dict[str, Any] = {
+    return {
         "is_available": lambda: True,
         "device_count": lambda: gpus,
         "is_initialized": lambda: True,
@@ -247,33 +267,66 @@ def _cuda(recorder: Recorder, gpus: int, properties: Any) -> Iterator[tuple[Any,
         "get_device_capability": lambda device=None: (properties.major, properties.minor),
         "is_bf16_supported": lambda including_emulation=True: properties.major >= 8,
         "get_arch_list": lambda: [f"sm_{properties.major}{properties.minor}"],
-        "memory_allocated": lambda device=None: recorder.held,
-        "max_memory_allocated": lambda device=None: recorder.fullest,
-        "memory_reserved": lambda device=None: recorder.held,
-        "max_memory_reserved": lambda device=None: recorder.fullest,
-        "memory_cached": lambda device=None: recorder.held,
-        "max_memory_cached": lambda device=None: recorder.fullest,
-        "reset_peak_memory_stats": reset,
-        "reset_max_memory_allocated": reset,
-        "reset_max_memory_cached": reset,
+        "utilization": lambda device=None: 0,
+        "can_device_access_peer": lambda *_: True,
+        "cudart": lambda: types.SimpleNamespace(),
+    }
+
+
+def _memory(recorder: Recorder, properties: Any) -> Answers:
+    def statistics(*_: Any, **__: Any) -> dict[str, int]:
+        found = {
+            f"{name}_bytes.all.{what}": value
+            for name in ("allocated", "reserved", "active")
+            for what, value in (("current", recorder.held), ("peak", recorder.fullest))
+        }
+        return found | {"num_alloc_retries": 0, "num_ooms": 0}
+
+    def held(device: Any = None) -> int:
+        return recorder.held
+
+    def fullest(device: Any = None) -> int:
+        return recorder.fullest
+
+    def reset(*_: Any, **__: Any) -> None:
+        recorder.fullest = recorder.held
+
+    return {
+        **dict.fromkeys(("memory_allocated", "memory_reserved", "memory_cached"), held),
+        **dict.fromkeys(("max_memory_allocated", "max_memory_reserved", "max_memory_cached"), fullest),
+        **dict.fromkeys(("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"), reset),
         "reset_accumulated_memory_stats": lambda device=None: None,
         "memory_stats": statistics,
-        "mem_get_info": lambda device=None: (
-            properties.total_memory - recorder.held,
-            properties.total_memory,
-        ),
+        "mem_get_info": lambda device=None: (properties.total_memory - recorder.held, properties.total_memory),
         "memory_summary": lambda *_, **__: "",
-        "empty_cache": emptied,
+        "empty_cache": lambda: recorder.builder.empty_cache(recorder.where.line()),
         "ipc_collect": lambda: None,
+        "set_per_process_memory_fraction": lambda *_, **__: None,
+    }
+
+
+def _streams(recorder: Recorder) -> Answers:
+    guard = recorder.guard
+    return {
         "synchronize": lambda device=None: recorder.host_waits(stream=NOWHERE),
         "Stream": Stream,
         "Event": Event,
         "stream": StreamContext,
         "StreamContext": StreamContext,
         "ExternalStream": lambda pointer, device=None: Stream(device, stream_id=int(pointer)),
-        "current_stream": streams(lambda: guard.costmodel_stream()),
-        "default_stream": streams(lambda: 0),
+        "current_stream": lambda device=None: Stream(device, stream_id=guard.costmodel_stream()),
+        "default_stream": lambda device=None: Stream(device, stream_id=0),
         "set_stream": lambda stream: guard.costmodel_set_stream(stream.stream_id),
+        "is_current_stream_capturing": lambda: False,
+        "_sleep": lambda cycles: None,
+        "get_sync_debug_mode": lambda: 0,
+        "set_sync_debug_mode": lambda mode: None,
+    }
+
+
+def _random(gpus: int) -> Answers:
+    generators = tuple(torch.Generator() for _ in range(gpus))
+    return {
         "get_rng_state": lambda device=None: generators[0].get_state(),
         "get_rng_state_all": lambda: [g.get_state() for g in generators],
         "set_rng_state": lambda state, device=None: None,
@@ -284,67 +337,7 @@ def _cuda(recorder: Recorder, gpus: int, properties: Any) -> Iterator[tuple[Any,
         "seed_all": lambda: None,
         "initial_seed": lambda: 0,
         "default_generators": generators,
-        "utilization": lambda device=None: 0,
-        "set_per_process_memory_fraction": lambda *_, **__: None,
-        "is_current_stream_capturing": lambda: False,
-        "can_device_access_peer": lambda *_: True,
-        "_sleep": lambda cycles: None,
-        "cudart": lambda: types.SimpleNamespace(),
-        "get_sync_debug_mode": lambda: 0,
-        "set_sync_debug_mode": lambda mode: None,
-        "_get_device_index": None,
     }
-    del answers["_get_device_index"]
-    for name, value in answers.items():
-        yield cuda, name, value
-    for name, value in answers.items():
-        if name.startswith(("memory", "max_memory", "reset", "mem_get", "empty")):
-            yield cuda.memory, name, value
-    for name in (
-        "get_rng_state",
-        "set_rng_state",
-        "get_rng_state_all",
-        "set_rng_state_all",
-        "manual_seed",
-        "manual_seed_all",
-        "initial_seed",
-    ):
-        yield cuda.random, name, answers[name]
-    nothing = types.SimpleNamespace(
-        range_push=lambda *_: 0,
-        range_pop=lambda *_: 0,
-        mark=lambda *_: None,
-        range=contextlib.nullcontext,
-        range_start=lambda *_: 0,
-        range_end=lambda *_: None,
-    )
-    yield cuda, "nvtx", nothing
-    yield cuda.nccl, "version", lambda: (2, 27, 3)
-    yield cuda, "_initialized", True
-    yield torch.version, "cuda", "12.8"
-    yield torch.backends.cuda, "is_built", lambda: True
-    yield torch.backends.cudnn, "is_available", lambda: True
-    yield torch.backends.cudnn, "version", lambda: 91002
-    accelerator = torch.accelerator
-    for name, other in (
-        ("is_available", "is_available"),
-        ("device_count", "device_count"),
-        ("current_stream", "current_stream"),
-        ("synchronize", "synchronize"),
-        ("set_stream", "set_stream"),
-        ("current_device_index", "current_device"),
-        ("set_device_index", "set_device"),
-        ("memory_allocated", "memory_allocated"),
-        ("memory_reserved", "memory_reserved"),
-        ("max_memory_allocated", "max_memory_allocated"),
-        ("max_memory_reserved", "max_memory_reserved"),
-        ("memory_stats", "memory_stats"),
-        ("empty_cache", "empty_cache"),
-        ("reset_peak_memory_stats", "reset_peak_memory_stats"),
-    ):
-        yield accelerator, name, answers[other]
-    yield accelerator, "current_accelerator", lambda check_available=False: torch.device("cuda")
-    del peak
 
 
 def _tensors() -> Iterator[tuple[Any, str, Any]]:

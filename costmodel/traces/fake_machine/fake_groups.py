@@ -550,25 +550,20 @@ def _steers(tensor: Tensor) -> bool:
     return not tensor.dtype.is_floating_point and tensor.numel() <= values.MOST_WHOLE
 
 
-@contextlib.contextmanager
-def installed(recorder: Recorder, mailbox: Mailbox | None, rank: int, world: int) -> Iterator[None]:
-    """Make process groups of this kind while it is entered.
+@dataclasses.dataclass(frozen=True)
+class _Replacements:
+    """What a process calls to make groups, and to send through them, here."""
 
-    Parameters
-    ----------
-    recorder : of what they exchange
-    mailbox : to other traced ranks; None where there are none
-    rank, world : of this process
-    """
-    real_init, real_helper, real_verify = (
-        dist.init_process_group,
-        c10d._new_process_group_helper,
-        dist._verify_params_across_processes,
-    )
-    recorder.world = world
-    real_availability = c10d.is_nccl_available
+    recorder: Recorder
+    mailbox: Mailbox | None
+    rank: int
+    world: int
+    init_process_group: Any = dist.init_process_group
+    """PyTorch's own."""
+    batch_isend_irecv: Any = c10d.batch_isend_irecv
 
     def made(
+        self,
         group_size: int,
         group_rank: int,
         members: Sequence[int],
@@ -582,16 +577,17 @@ def installed(recorder: Recorder, mailbox: Mailbox | None, rank: int, world: int
         group_desc: Any = None,
         **_: Any,
     ) -> tuple[Any, Any]:
+        """A group of some ranks."""
         if pg_tag not in (None, ""):
             existing = c10d._find_pg_by_ranks_and_tag(pg_tag, members)
             if existing:
                 return existing, c10d._world.pg_map[existing][1]
-        if members and rank not in members:
+        if members and self.rank not in members:
             return dist.GroupMember.NON_GROUP_MEMBER, None
         ranks = list(members) or list(range(group_size))
         config = c10d.BackendConfig(c10d.Backend(backend if backend else "undefined"))
         named = "gloo" if str(backend) == "gloo" else "nccl"
-        group = FakeGroup(recorder, mailbox, str(group_name), ranks.index(rank), ranks, named)
+        group = FakeGroup(self.recorder, self.mailbox, str(group_name), ranks.index(self.rank), ranks, named)
         group._set_group_desc(group_desc or "undefined")
         tag = "" if pg_tag in (None, "") else f"user:{pg_tag}"
         how: dict[str, Any] = {"add_to_default_tag": True} if not tag else {"pg_tag": tag}
@@ -602,6 +598,7 @@ def installed(recorder: Recorder, mailbox: Mailbox | None, rank: int, world: int
         return group, store
 
     def begun(
+        self,
         backend: Any = None,
         init_method: Any = None,
         timeout: Any = None,
@@ -613,50 +610,67 @@ def installed(recorder: Recorder, mailbox: Mailbox | None, rank: int, world: int
         device_id: Any = None,
         **others: Any,
     ) -> None:
-        real_init(
+        """The group of all ranks."""
+        self.init_process_group(
             backend=backend,
             timeout=timeout,
-            world_size=world,
-            rank=recorder.builder.rank,
+            world_size=self.world,
+            rank=self.recorder.builder.rank,
             store=dist.HashStore(),
             group_name=group_name,
         )
 
-    real_batch = c10d.batch_isend_irecv
-
-    def batched(operations: list[Any]) -> list[Any]:
+    def batched(self, operations: list[Any]) -> list[Any]:
         """Messages of one launch, none of which waits for another."""
         groups = {id(one.group): one.group for one in operations if isinstance(one.group, FakeGroup)}.values()
         for group in groups:
             group._start_coalescing(None)
         try:
-            works: list[Any] = real_batch(operations)
+            works: list[Any] = self.batch_isend_irecv(operations)
         finally:
             for group in groups:
                 group._end_coalescing(None)
         return works
 
+    def listed(self) -> list[tuple[Any, str, Any]]:
+        """Owner, name and what takes its place."""
+        return [
+            (dist, "batch_isend_irecv", self.batched),
+            (c10d, "batch_isend_irecv", self.batched),
+            (dist, "init_process_group", self.begun),
+            (c10d, "init_process_group", self.begun),
+            (c10d, "_new_process_group_helper", self.made),
+            (dist, "_verify_params_across_processes", lambda *_, **__: None),
+            (dist, "is_nccl_available", lambda: True),
+            (c10d, "is_nccl_available", lambda: True),
+            (torch.distributed.utils, "_verify_param_shape_across_processes", lambda *_, **__: None),
+            (torch.nn.parallel.distributed, "_verify_param_shape_across_processes", lambda *_, **__: None),
+            (dist.Logger, "set_runtime_stats_and_log", lambda self: None),
+            (dist, "monitored_barrier", lambda *_, **__: None),
+            (c10d, "_get_pg_default_device", lambda group=None: torch.device("cuda")),
+        ]
+
+
+@contextlib.contextmanager
+def installed(recorder: Recorder, mailbox: Mailbox | None, rank: int, world: int) -> Iterator[None]:
+    """Make process groups of this kind while it is entered.
+
+    Parameters
+    ----------
+    recorder : of what they exchange
+    mailbox : to other traced ranks; None where there are none
+    rank, world : of this process
+    """
+    recorder.world = world
     replaced = [
-        (dist, "batch_isend_irecv", batched),
-        (c10d, "batch_isend_irecv", batched),
-        (dist, "init_process_group", begun),
-        (c10d, "init_process_group", begun),
-        (c10d, "_new_process_group_helper", made),
-        (dist, "_verify_params_across_processes", lambda *_, **__: None),
-        (dist, "is_nccl_available", lambda: True),
-        (c10d, "is_nccl_available", lambda: True),
-        (torch.distributed.utils, "_verify_param_shape_across_processes", lambda *_, **__: None),
-        (torch.nn.parallel.distributed, "_verify_param_shape_across_processes", lambda *_, **__: None),
-        (dist.Logger, "set_runtime_stats_and_log", lambda self: None),
-        (dist, "monitored_barrier", lambda *_, **__: None),
-        (c10d, "_get_pg_default_device", lambda group=None: torch.device("cuda")),
+        (owner, name, value)
+        for owner, name, value in _Replacements(recorder, mailbox, rank, world).listed()
+        if hasattr(owner, name)
     ]
-    del real_helper, real_verify, real_availability
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced if hasattr(owner, name)]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
     try:
         for owner, name, value in replaced:
-            if hasattr(owner, name):
-                setattr(owner, name, value)
+            setattr(owner, name, value)
         yield
     finally:
         for owner, name, value in before:
