@@ -131,6 +131,9 @@ _HOME = {
     "batch_frontier": "training.batch_size",
     "BatchScaling": "training.batch_size",
     "goyal_schedule": "training.large_minibatch",
+    "post_training": "training.post_training",
+    "PostTraining": "training.post_training",
+    "Rollouts": "training.post_training",
     "time_to_train": "training.duration",
     "TrainingRun": "training.duration",
     "goodput": "training.reliability",
@@ -265,6 +268,9 @@ if TYPE_CHECKING:
     from costmodel.training.duration import TrainingRun as TrainingRun
     from costmodel.training.duration import time_to_train as time_to_train
     from costmodel.training.large_minibatch import goyal_schedule as goyal_schedule
+    from costmodel.training.post_training import PostTraining as PostTraining
+    from costmodel.training.post_training import Rollouts as Rollouts
+    from costmodel.training.post_training import post_training as post_training
     from costmodel.training.reliability import Goodput as Goodput
     from costmodel.training.reliability import Reliability as Reliability
     from costmodel.training.reliability import goodput as goodput

@@ -76,6 +76,8 @@ def made(tmp_path_factory):
         cm.data_parallel_step(chain, cm.load_cluster("dgx-1v"), 8),
         cm.parameter_server(1e9, compute_time=0.5, workers=16, servers=2, bandwidth=10e9),
         cm.byteps(1e9, gpu_machines=32, cpu_machines=16, bandwidth=11.25e9),
+        cm.Rollouts(samples=16, mean_length=1000),
+        cm.post_training(MODEL, CLUSTER, PLAN, cm.Rollouts(samples=16, mean_length=1000)),
         record, traced, price_trace(traced, cm.load_cluster("dgx-h100", gpus=1)), memory_of_trace(traced, CLUSTER),
     ]  # fmt: skip
     return {type(thing).__name__: thing for thing in things}

@@ -30,6 +30,7 @@ FAMILIES = {
     "stretching": ("capacity",),
     "designing": ("design",),
     "training": ("train", "compare", "formula"),
+    "post_training": ("post-train",),
     "pipelines": ("timeline", "simulate"),
     "communication": ("ledger", "collective"),
     "chains": ("checkpoint", "partition", "networks", "network"),

@@ -180,8 +180,8 @@ def _train(arguments: argparse.Namespace) -> int:
     if len(cluster_names(arguments)) > 1:
         from costmodel.cli.compare import compare
 
-        return compare(arguments, lambda one: [_plan(one)], run=carried)
-    run = carried(_plan(arguments))
+        return compare(arguments, lambda one: [asked_plan(one)], run=carried)
+    run = carried(asked_plan(arguments))
     if arguments.json:
         print_json({**run.estimate.to_dict(), **run.to_dict(), **_shares(run), "departures": run.estimate.departures})
     else:
@@ -317,8 +317,13 @@ def _seconds(hours: float | None) -> float | None:
     return None if hours is None else hours * HOUR
 
 
-def _plan(arguments: argparse.Namespace) -> Estimate:
-    """The plan that was asked about; the fastest that fits where no degree was given."""
+def asked_plan(arguments: argparse.Namespace) -> Estimate:
+    """The plan that was asked about; the fastest that fits where no degree was given.
+
+    Parameters
+    ----------
+    arguments : of a question about plans, as `costmodel.cli.question.add_question` adds them
+    """
     model, given = read_asked_model(arguments), chosen(arguments)
     if any(name in given for name in DEGREES):
         from costmodel.evaluation.estimation import estimate

@@ -36,6 +36,7 @@ from costmodel.plots import (
     memory,
     networks,
     pipeline,
+    post_training,
     reliability,
     rematerialisation,
     servers,
@@ -61,6 +62,8 @@ from costmodel.traces.memory import memory_of_trace
 from costmodel.traces.pricing import price_trace
 from costmodel.traces.record import Trace
 from costmodel.training.compare import compare_systems
+from costmodel.training.post_training import Rollouts
+from costmodel.training.post_training import post_training as post_trained
 
 GOYAL = {8: 0.230, 16: 0.241, 32: 0.247, 64: 0.246, 128: 0.250, 256: 0.257, 352: 0.257}
 """Seconds of an iteration by GPUs: Goyal et al. 2017 (arXiv 1706.02677), figure 7, read off."""
@@ -316,6 +319,13 @@ def traced_memory() -> go.Figure:
     return traces.traced_memory(memory_of_trace(_traced(), load_cluster("dgx-h100", gpus=8)))
 
 
+def post_training_figure() -> go.Figure:
+    """Who does what in a step of reinforcement learning."""
+    model, cluster, plan = _small()
+    rollouts = Rollouts(samples=4 * plan.global_batch, mean_length=0.5 * plan.seq_len, cluster=cluster)
+    return post_training.post_training_figure(post_trained(model, cluster, plan, rollouts, off_policy=True))
+
+
 def reliability_figure() -> go.Figure:
     """How often what was told with a probability came true, of runs that nobody had seen."""
     return reliability.reliability_figure()
@@ -347,7 +357,7 @@ FIGURES: dict[str, Callable[[], go.Figure]] = {
         tornado_figure, measured_figure, pipeline_figure, memory_figure, utilisation, time_parts, transaction_sizes, link_loads,
         communication_figure, memory_against_time, memory_of_schedule, iteration_times, communication_overhead,
         published_beside_predicted, waiting_against_delay, change_figure, compared_systems, hours_against_machines,
-        traced_parts, traced_streams, traced_memory, reliability_figure,
+        traced_parts, traced_streams, traced_memory, post_training_figure, reliability_figure,
     )
 }  # fmt: skip
 """By the name of the function that draws it: an example of every figure, and in its docstring what it shows."""

@@ -20,6 +20,7 @@ from costmodel.plots.comparison import compared_systems
 from costmodel.plots.dimension_sweeps import heat_map_figure, scaling_figure
 from costmodel.plots.memory import memory_figure
 from costmodel.plots.pipeline import pipeline_figure
+from costmodel.plots.post_training import post_training_figure
 from costmodel.plots.rematerialisation import memory_against_time, memory_of_schedule
 from costmodel.plots.rooflines import roofline_figure
 from costmodel.plots.simulation import time_parts, utilisation
@@ -34,6 +35,7 @@ from costmodel.traces.memory import TraceMemory
 from costmodel.traces.pricing import TraceEstimate
 from costmodel.training.compare import Comparison
 from costmodel.training.duration import TrainingRun
+from costmodel.training.post_training import PostTraining
 
 Figures = Mapping[str, Callable[[Any], go.Figure]]
 """Figures of a kind of result by their names, the one that is drawn unasked first."""
@@ -53,6 +55,7 @@ KINDS: dict[type, Figures] = {
     Verdict: _of_its_plan(lambda made: made.estimate),
     Capacity: _of_its_plan(lambda made: made.best),
     TrainingRun: _of_its_plan(lambda made: made.estimate),
+    PostTraining: {"step": post_training_figure},
     SearchResult: OF_SEARCH,
     HeatMap: {"heat-map": heat_map_figure},
     Scaling: {"scaling": scaling_figure},

@@ -22,7 +22,7 @@ TABLES = ROOT / "calibration" / "reference"
 
 CHEAP = ("breakdown_figure", "waterfall", "stages_figure", "roofline_figure", "tornado_figure", "measured_figure",
          "communication_figure", "iteration_times", "published_beside_predicted", "memory_figure", "link_loads", "traced_parts",
-         "traced_streams", "traced_memory")  # fmt: skip
+         "traced_streams", "traced_memory", "post_training_figure")  # fmt: skip
 HELPERS = ("gallery", "answers", "kinds", "report", "page", "style")
 
 

@@ -1,0 +1,118 @@
+"""`costmodel post-train`: where a step of reinforcement learning, or of preferences, spends its time."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import TYPE_CHECKING
+
+from costmodel.cli import codes
+from costmodel.cli.arguments import Commands, add_output, number, whole
+from costmodel.cli.output import (
+    TerminalTable,
+    gib,
+    heading_of,
+    judged,
+    print_json,
+    print_page,
+    share,
+    table,
+    whole_plan,
+)
+from costmodel.cli.question import USAGE, add_question
+from costmodel.cli.training import asked_plan
+from costmodel.text.errors import InvalidValue
+from costmodel.text.units import counted, format_seconds
+
+if TYPE_CHECKING:
+    from costmodel.training.post_training import PostTraining
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    usage = (USAGE % "post-train").replace("[options]", "--samples N --mean-length X [options]")
+    parser = commands.add_parser(
+        "post-train", usage=usage, help="a step of GRPO, PPO, RLOO or DPO: generation, passes, updates, new weights",
+        examples=(
+            "costmodel post-train llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 512 --seq-len 4096 --samples 2048 "
+            "--mean-length 1060",
+            "costmodel post-train qwen3-32b --cluster dgx-h100 --gpus 32 --tensor-parallel 4 --pipeline-parallel 4 "
+            "--global-batch 512 --seq-len 4096 --samples 2048 --mean-length 3200 --generation-gpus 32 "
+            "--generation-tensor-parallel 4 --off-policy",
+            "costmodel post-train llama3-8b --cluster dgx-h100 --global-batch 128 --seq-len 4096 --algorithm dpo --samples 128 "
+            "--mean-length 800",
+        ),
+    )  # fmt: skip
+    add_question(parser, several=False)
+    group = parser.add_argument_group(
+        "the step", "--global-batch is of one update, in sequences; --seq-len is the longest sample's"
+    )
+    group.add_argument("--algorithm", default="grpo", metavar="A", help="grpo, ppo, rloo or dpo (default: grpo)")
+    group.add_argument("--samples", type=whole, required=True, metavar="N", help="of a step, over all prompts; pairs of dpo")
+    group.add_argument("--mean-length", type=number, required=True, metavar="X", help="tokens of a sample, its prompt included")
+    group.add_argument("--prompt-length", type=number, default=0.0, metavar="X", help="of them, given (default: 0)")
+    group.add_argument("--epochs", type=whole, default=1, metavar="N", help="updates over the same samples (default: 1)")
+    group.add_argument("--reward-time", type=number, default=0.0, metavar="S", help="seconds of a reward that is waited for")
+    group.add_argument("--padded", action="store_true", help="each sample fills a sequence, where they would be packed")
+    made = parser.add_argument_group("who generates")
+    made.add_argument("--generation-gpus", type=whole, metavar="N", help="of their own (default: those that train take turns)")
+    made.add_argument("--generation-tensor-parallel", type=whole, metavar="N", help="GPUs of a copy (default: the fewest)")
+    made.add_argument("--generation-rate", type=number, metavar="X", help="tokens/s of a GPU, measured (default: a closed form)")
+    made.add_argument("--off-policy", action="store_true", help="answers may be one step old: generation runs beside training")
+    made.add_argument("--keep-states", action="store_true", help="training's states stay on the GPUs that generate in turn")
+    add_output(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from costmodel.training.post_training import Rollouts, post_training
+
+    asked = asked_plan(arguments)
+    gpus = arguments.generation_gpus
+    if gpus is not None and gpus < 1:
+        raise InvalidValue("generation_gpus", gpus, "1 or more")
+    rollouts = Rollouts(
+        samples=arguments.samples, mean_length=arguments.mean_length, prompt_length=arguments.prompt_length,
+        tensor_parallel=arguments.generation_tensor_parallel, tokens_per_second=arguments.generation_rate,
+        cluster=None if gpus is None else asked.cluster.with_gpus(gpus),
+    )  # fmt: skip
+    step = post_training(
+        asked.model, asked.cluster, asked.plan, rollouts, algorithm=arguments.algorithm, framework=asked.framework,
+        epochs=arguments.epochs, off_policy=arguments.off_policy, packed=not arguments.padded,
+        offload_states=not arguments.keep_states, reward_time=arguments.reward_time,
+    )  # fmt: skip
+    if arguments.json:
+        print_json({**step.update.to_dict(), **step.to_dict()})
+    else:
+        print_page(*_page(step), markdown=arguments.markdown)
+    return codes.ANSWERED if step.fits else codes.NOTHING_FITS
+
+
+def _page(step: PostTraining) -> list[TerminalTable | str]:
+    from costmodel.training.post_training import UNCOUNTED
+
+    low, high = step.time_interval
+    total = sum(step.times.values())
+    made = step.generation
+    lines = [f"Updates: {judged(step.update)}"]
+    if made is not None:
+        lines.append(
+            f"Generation: TP{made.tensor_parallel}, {gib(made.memory)} GiB a GPU, {min(made.at_once, 1e9):,.0f} sequences at "
+            f"once, {made.tokens_per_second:,.0f} tokens/s decoded by each of {counted(made.gpus, 'GPU')}"
+            + ("" if made.fits else "; DOES NOT FIT")
+        )
+        lines.append(
+            f"Published steps took {math.exp(UNCOUNTED):.2g} times what is counted here: waiting for the slowest, conversion of "
+            "weights, the loop around; the interval has it"
+        )
+    lines.append(f"Why: {step.why}")
+    return [
+        f"{heading_of(step.update)}\n{whole_plan(step.update)}\n"
+        f"A step of {step.algorithm}: {format_seconds(step.step_time)}, 90 % from {format_seconds(low)} to "
+        f"{format_seconds(high)}; {step.tokens_per_second_per_gpu:,.0f} tokens/s a GPU of {counted(step.gpus, 'GPU')}",
+        table(
+            ["part", "time", "share"],
+            [[name, format_seconds(time), share(time, total)] for name, time in step.times.items()],
+        ),
+        "\n".join(lines),
+    ]
