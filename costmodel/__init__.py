@@ -124,8 +124,8 @@ _HOME = {
     "sandblaster": "studies.parameter_servers.sandblaster_lbfgs",
     "Staleness": "studies.parameter_servers.staleness",
     "collaborate_with_churn": "training.churn",
-    "compare_systems": "training.compare",
-    "Comparison": "training.compare",
+    "compare_systems": "training.systems_compared",
+    "Comparison": "training.systems_compared",
     "fit_batch_scaling": "training.batch_size",
     "batch_scaling": "training.batch_size",
     "batch_frontier": "training.batch_size",
@@ -262,8 +262,6 @@ if TYPE_CHECKING:
     from costmodel.training.batch_size import batch_scaling as batch_scaling
     from costmodel.training.batch_size import fit_batch_scaling as fit_batch_scaling
     from costmodel.training.churn import collaborate_with_churn as collaborate_with_churn
-    from costmodel.training.compare import Comparison as Comparison
-    from costmodel.training.compare import compare_systems as compare_systems
     from costmodel.training.cost import Tariff as Tariff
     from costmodel.training.duration import TrainingRun as TrainingRun
     from costmodel.training.duration import time_to_train as time_to_train
@@ -275,6 +273,8 @@ if TYPE_CHECKING:
     from costmodel.training.reliability import Reliability as Reliability
     from costmodel.training.reliability import goodput as goodput
     from costmodel.training.scaling_laws import ScalingLaw as ScalingLaw
+    from costmodel.training.systems_compared import Comparison as Comparison
+    from costmodel.training.systems_compared import compare_systems as compare_systems
 
 
 def __getattr__(name: str) -> object:

@@ -9,7 +9,6 @@ from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
 from costmodel.cli.advice import change_as_options
 from costmodel.cli.arguments import Commands, add_output
-from costmodel.cli.compare import compare
 from costmodel.cli.figures import IMAGE, PAGE, add_figure, write_figures
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import (
@@ -34,6 +33,7 @@ from costmodel.cli.question import (
     read_plan,
 )
 from costmodel.cli.runs import amounts, runs_of
+from costmodel.cli.several_clusters import compare
 from costmodel.cli.training import add_run
 from costmodel.description.labels import part_name
 from costmodel.evaluation.estimation import memory_limit

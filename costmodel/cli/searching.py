@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes, ranking
 from costmodel.cli.arguments import Commands, Misused, add_output, chosen, whole
-from costmodel.cli.compare import compare, refuse_with_several
 from costmodel.cli.figures import IMAGE, PAGE, add_figure, write_figures
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import print_json, print_page, write_csv, written
 from costmodel.cli.question import USAGE, add_question, cluster_names, read_asked_model, read_hardware
 from costmodel.cli.runs import runs_of
+from costmodel.cli.several_clusters import compare, refuse_with_several
 from costmodel.cli.training import add_run
 
 if TYPE_CHECKING:

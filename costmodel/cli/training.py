@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from costmodel.description.layers import LayerChain
     from costmodel.description.transformer import Transformer
     from costmodel.evaluation.estimation import Estimate
-    from costmodel.training.compare import Comparison
     from costmodel.training.duration import TrainingRun
+    from costmodel.training.systems_compared import Comparison
 
 HOUR = 3600.0
 DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "expert_parallel")
@@ -178,7 +178,7 @@ def _train(arguments: argparse.Namespace) -> int:
         )  # fmt: skip
 
     if len(cluster_names(arguments)) > 1:
-        from costmodel.cli.compare import compare
+        from costmodel.cli.several_clusters import compare
 
         return compare(arguments, lambda one: [asked_plan(one)], run=carried)
     run = carried(asked_plan(arguments))
@@ -191,7 +191,7 @@ def _train(arguments: argparse.Namespace) -> int:
 
 def _compare(arguments: argparse.Namespace) -> int:
     from costmodel.studies.parameter_servers.servers import Stragglers
-    from costmodel.training.compare import compare_systems
+    from costmodel.training.systems_compared import compare_systems
 
     cluster = with_calibration(arguments, read_cluster(arguments.cluster))
     gpus = gpus_of(arguments, cluster)

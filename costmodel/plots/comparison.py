@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 
 from costmodel.plots.style import BLUE, GREEN, GREY, TEMPLATE, VERMILLION, bytes_unit
 from costmodel.text.units import counted
-from costmodel.training.compare import Comparison
+from costmodel.training.systems_compared import Comparison
 
 PANELS = ("efficiency of a GPU", "memory of the fullest GPU", "sent by a GPU in a step", "updates that a gradient misses")
 

@@ -61,9 +61,9 @@ from costmodel.traces.builder import RoleBuilder
 from costmodel.traces.memory import memory_of_trace
 from costmodel.traces.pricing import price_trace
 from costmodel.traces.record import Trace
-from costmodel.training.compare import compare_systems
 from costmodel.training.post_training import Rollouts
 from costmodel.training.post_training import post_training as post_trained
+from costmodel.training.systems_compared import compare_systems
 
 GOYAL = {8: 0.230, 16: 0.241, 32: 0.247, 64: 0.246, 128: 0.250, 256: 0.257, 352: 0.257}
 """Seconds of an iteration by GPUs: Goyal et al. 2017 (arXiv 1706.02677), figure 7, read off."""

@@ -33,9 +33,9 @@ from costmodel.studies.rematerialisation.study import Checkpointing, MemoryCurve
 from costmodel.text.checks import choice
 from costmodel.traces.memory import TraceMemory
 from costmodel.traces.pricing import TraceEstimate
-from costmodel.training.compare import Comparison
 from costmodel.training.duration import TrainingRun
 from costmodel.training.post_training import PostTraining
+from costmodel.training.systems_compared import Comparison
 
 Figures = Mapping[str, Callable[[Any], go.Figure]]
 """Figures of a kind of result by their names, the one that is drawn unasked first."""

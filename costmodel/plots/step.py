@@ -9,8 +9,8 @@ import plotly.graph_objects as go
 
 from costmodel.description.cluster import Cluster
 from costmodel.description.labels import label, part_name
-from costmodel.evaluation.compare import differences
 from costmodel.evaluation.estimation import TIME_PARTS, Estimate
+from costmodel.evaluation.part_differences import differences
 from costmodel.plots.specification import each, filled, named, of, when
 from costmodel.plots.style import (
     BLACK,

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from costmodel import InvalidValue, Plan, estimate, load_cluster, load_model, search
-from costmodel.evaluation.compare import differences
 from costmodel.evaluation.dimension_sweeps import heat_map, ideal, scaling
 from costmodel.evaluation.error_model import constant_error
 from costmodel.evaluation.factors import IMBALANCE, quantities, scaled
 from costmodel.evaluation.leading import shortlist, shortlists
 from costmodel.evaluation.operators import roofline
+from costmodel.evaluation.part_differences import differences
 from costmodel.evaluation.sensitivity import sensitivities, step_time
 from costmodel.formulas.transformer import parameters
 from costmodel.formulas.transformer.flops import attention_core_flop

@@ -13,7 +13,7 @@ from costmodel.catalogue.server_systems import server_system, server_systems
 from costmodel.formulas.systems.server_exchange import exchange_time, requests_time
 from costmodel.studies.parameter_servers.byteps_cluster import byteps
 from costmodel.text.errors import InvalidValue
-from costmodel.training.compare import compare_systems
+from costmodel.training.systems_compared import compare_systems
 
 LINE_RATE = 100e9 / 8
 MACHINES = (8, 16, 32)

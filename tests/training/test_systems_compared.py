@@ -10,7 +10,7 @@ from costmodel.plots.comparison import Hours, compared_systems, comparison_bars,
 from costmodel.studies.parameter_servers.servers import Stragglers
 from costmodel.studies.partitioning import partition
 from costmodel.text.errors import CostModelError, InvalidValue
-from costmodel.training.compare import compare_systems, rows_of
+from costmodel.training.systems_compared import compare_systems, rows_of
 
 SYNCHRONOUS = ("all-reduce", "ZeRO-1", "parameter server, synchronous", "BytePS", "GPipe", "Sandblaster")
 
