@@ -179,7 +179,8 @@ def scheduled(draw, models=(SMALL, SPARSE, TIED)):
 
 def orders_of(question, syncs=False):
     """The events of a plan's schedule, message by message, and for each of its ranks the stage of the ledger."""
-    plan = question[2]
+    framework = question[3] if len(question) > 3 else "megatron-core"
+    plan = question[2].resolve(load_framework(framework) if isinstance(framework, str) else framework)
     order = pipeline_schedule(
         plan.schedule, stages=plan.pipeline_parallel, micro_batches=plan.micro_batches, chunks=plan.virtual_stages, syncs=syncs
     )

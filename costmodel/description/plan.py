@@ -136,8 +136,8 @@ class Plan:
     fused_cross_entropy : one kernel from logits to their gradient
     fused_norms : an RMSNorm is one kernel, as a LayerNorm always is
     cuda_graphs : the passes of a layer are captured once and replayed: the host launches a graph for all their kernels, and
-        what they hold stays, for every micro-batch in flight; with experts, whose tokens vary, only if they are fused, or
-        of the modules around them
+        what they hold stays, for every micro-batch in flight; with experts, whose tokens vary, only if they are fused or padded,
+        or of the modules around them
     graph_modules : of a layer that graphs hold, ``"attention"``, ``"mlp"`` and ``"router"`` with a plus between them, or
         Megatron's scopes of them; ``"all"``, which is None
     fused_experts : bias, activation, router's probability and cast of an expert are part of its grouped products' kernels
@@ -191,7 +191,7 @@ class Plan:
         Whole(1, MOST), link="mb", unit="sequences", role="size", short="mbs", tried="1, 2, 4, 8, 16", column=True,
         called="micro-batch", usual=(1,), said="micro-batch {}", launched=True))  # fmt: skip
     schedule: str | None = field(default=None, metadata=row(
-        OneOf(SCHEDULES), unset="1f1b, or interleaved with virtual stages", rare=True, column=True,
+        OneOf(SCHEDULES), unset="the framework's: mostly 1f1b, or interleaved with virtual stages", rare=True, column=True,
         usual=("1f1b", "interleaved"), said="{}", launched=True))  # fmt: skip
     sequence_parallel: bool | None = field(default=None, metadata=row(
         Flag(), rare=True, column=True, idle="tensor_parallel", inert="there are no tensor ranks to split over", leaner=(True,),
@@ -277,8 +277,6 @@ class Plan:
 
     def __post_init__(self) -> None:
         fields.check(self)
-        if self.schedule is None:
-            object.__setattr__(self, "schedule", "interleaved" if self.virtual_stages > 1 else "1f1b")
         fields.check_owners(self)
         self._check_synchronisation()
         if self.compression != "none":
@@ -355,7 +353,7 @@ class Plan:
             FOLLOWING: 1,
             "dtype": "bf16" if device is None else device.usual_dtype,
             "sequence_parallel": framework.sequence_parallel and self.tensor_parallel > 1,
-            "zero_stage": self._default_zero_stage(framework),
+            "zero_stage": self._default_zero_stage(framework), "schedule": self._default_schedule(framework),
             "overlap_gradients": framework.overlap_gradients and framework.server_system(self.synchronisation).hidden,
             "context_communication": framework.context_communications[0],
         }
@@ -366,6 +364,11 @@ class Plan:
         """The framework's, or none where that shards what every rank must have whole."""
         most = 0 if self.synchronisation != "all-reduce" else 3 if self.compression == "none" else 1
         return framework.zero_stage if framework.zero_stage <= most else 0
+
+    def _default_schedule(self, framework: Framework) -> str:
+        """The framework's of a pipeline of one chunk a rank, or of several; without a pipeline there is nothing to choose."""
+        usual = framework.default_schedules if self.pipeline_parallel > 1 else ("1f1b", "interleaved")
+        return usual[self.virtual_stages > 1]
 
     def settings(self, framework: Framework) -> Settings:
         """What is the same for every plan of a search, as the numbers that formulas take; all trains, as no model is known."""

@@ -51,7 +51,8 @@ TEXTS = {
     "compression": "compression={compression} with zero_stage={zero_stage}: every rank must have its gradients whole to compress "
     "them, zero_stage=0 or 1",
     "cuda_graphs": "cuda_graphs={cuda_graphs} with the {model.experts} experts of {model.name}: a graph has fixed shapes, and "
-    "the tokens of an expert vary but for fused_experts; graph_modules='attention+router' leaves them out",
+    "the tokens of an expert vary but for fused_experts, or where model.expert_capacity drops and pads them and "
+    "dispatcher='all-to-all'; graph_modules='attention+router' leaves them out",
     "fused_experts": "fused_experts={fused_experts} with {model.experts} experts of {model.name} and "
     "expert_tensor_parallel={expert_tensor_parallel}: it fuses experts that no tensor group splits",
     "unfused_context": "attention={attention} with context_parallel={context_parallel}: context parallelism needs the flash "

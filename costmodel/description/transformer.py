@@ -64,7 +64,7 @@ class Transformer:
         not given
     expert_layer_step : from there on one of so many layers has experts: 1 each, until `dense_layers` are left; 2 every other
         one, as in Llama 4 Maverick; 0 where no rule says which, so that they are spread evenly
-    expert_capacity : tokens an expert takes over the mean, the rest is dropped; None: dropless
+    expert_capacity : tokens an expert takes over the mean: the rest is dropped, fewer are padded; None: dropless
     expert_imbalance : tokens on the busiest expert rank over the mean, where dropless
     query_latent, kv_latent, rope_head_dim : latent attention (kv_latent > 0 turns it on)
     expert_groups, groups_per_token : a token's experts are taken from so many of the groups into which they are put, as
@@ -342,7 +342,8 @@ class Transformer:
                 layers=float(self.expert_layers), start=float(self.expert_start if self.experts else 0),
                 step=float(self.expert_layer_step), number=float(self.experts), per_token=float(self.experts_per_token),
                 width=float(self.expert_feed_forward), shared_width=float(self.shared_expert_feed_forward), load=float(load),
-                shared_gate=float(self.shared_expert_gate), groups=float(self.expert_groups),
+                padded=float(self.expert_capacity is not None), shared_gate=float(self.shared_expert_gate),
+                groups=float(self.expert_groups),
                 groups_per_token=float(self.groups_per_token),
             ),
             vocabulary=VocabularyNumbers(

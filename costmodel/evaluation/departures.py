@@ -76,8 +76,9 @@ def _choices(question: Question, plans: Sequence[Plan]) -> dict[str, list[object
             continue
         values = [getattr(plan, field.name) for plan in given]
         unasked = [getattr(plan, field.name) for plan in usual]
-        alike = [value == other or (field.name == "schedule" and value in schedules)
-                 for value, other in zip(values, unasked, strict=True)]  # fmt: skip
+        piped = [field.name == "schedule" and plan.pipeline_parallel > 1 for plan in given]
+        alike = [value in schedules if chosen else value == other
+                 for value, other, chosen in zip(values, unasked, piped, strict=True)]  # fmt: skip
         if not all(alike):
             found[field.name] = list(dict.fromkeys(values))
     return found

@@ -7,7 +7,8 @@ from typing import Any
 
 from costmodel.description.dimensions import RANK_ORDER
 from costmodel.description.question import Question
-from costmodel.evaluation.search_space import Tried, modules_of_model
+from costmodel.evaluation.recomputed_modules import modules_of_model
+from costmodel.evaluation.search_space import Tried
 from costmodel.formulas.pipeline.schedules import SCHEDULES
 
 SPACES = ("default", "full")
@@ -38,7 +39,7 @@ def full_space(question: Question, given: Tried) -> Tried:
     kinds: list[str | int] = ["none", "full", 2, 4]
     if framework.attention != "flash":
         kinds.insert(1, "selective")
-    modules = modules_of_model(question)
+    modules = modules_of_model(question.model, question.framework)
     kinds += ["+".join(modules[:many]) for many in range(1, len(modules) + 1)]
     others = itertools.permutations([name for name in RANK_ORDER if name != "tensor"])
     every: dict[str, list[Any]] = {

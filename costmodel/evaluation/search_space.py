@@ -25,6 +25,7 @@ from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.framework import OF_EXPERTS
 from costmodel.description.plan import MOST, Plan, plan_numbers
 from costmodel.description.question import Question
+from costmodel.evaluation.recomputed_modules import light_modules
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import CODES, ONE_F_ONE_B, SCHEDULES
 from costmodel.formulas.quantities import ModelNumbers, PlanNumbers, Settings
@@ -50,28 +51,6 @@ SHARD_RULES = ("zero_stage", "zero_pipeline", "shard_group", "synchronisation", 
 RULES = ("degrees_of_framework", "zero_stage", "zero_pipeline", "schedule_of_framework", *legality.Violations._fields)
 """Every rule, in the order in which a combination that breaks several is counted."""
 PIPELINE_RULES = tuple(rule for rule in RULES if rule not in (*EXPERT_RULES, *SHARD_RULES))
-
-
-LIGHT = ("norms", "expert-activation", "latent-projections")
-"""Modules that cost least for a byte saved: what NVIDIA-NeMo/Megatron-Bridge@067f987 src/megatron/bridge/perf_recipes recompute
-in models of experts."""
-
-
-def modules_of_model(question: Question) -> list[str]:
-    """Modules that the framework recomputes and the model has, those first that cost least for a byte saved.
-
-    Parameters
-    ----------
-    question : model, cluster and framework
-    """
-    model, known = question.model, question.framework.recompute_modules
-    latent, experts = model.kv_latent > 0, model.experts > 0
-    there = {
-        "norms": latent or experts, "expert-activation": experts, "latent-projections": latent,
-        "shared-experts": experts and model.shared_expert_feed_forward > 0, "mlp": model.expert_layers < model.layers,
-        "experts": experts,
-    }  # fmt: skip
-    return [module for module, has in there.items() if has and module in known]
 
 
 class ChoiceRows(NamedTuple):
@@ -182,7 +161,7 @@ class Space:
         """Kinds of recomputation: none, of what costs little for a byte saved, and all."""
         if self.given["recompute"]:
             return self.given["recompute"]
-        light = "+".join(module for module in modules_of_model(self.question) if module in LIGHT)
+        light = light_modules(self.question.model, self.question.framework)
         selective = "" if self.question.framework.attention == "flash" else "selective"
         return ["none", *filter(None, (selective, light)), "full"]
 

@@ -29,13 +29,14 @@ CHUNKS = (2, 3, 4, 5, 6, 8)
 """Model chunks on a pipeline rank that are tried for speed."""
 
 
-def changes_to_fit(plan: Plan, framework: Framework) -> Iterator[Row]:
+def changes_to_fit(plan: Plan, framework: Framework, light: str) -> Iterator[Row]:
     """Decisions that differ from a plan's, on as many GPUs, after which less may be held: the fields that change together.
 
     Parameters
     ----------
     plan : with the framework's defaults filled in
     framework : the software
+    light : modules that cost least to compute again, as `light_modules` has them
     """
     for smaller in divisors(plan.micro_batch, plan.micro_batch - 1):
         yield {"micro_batch": smaller}
@@ -56,6 +57,8 @@ def changes_to_fit(plan: Plan, framework: Framework) -> Iterator[Row]:
         yield {"virtual_stages": 1, "schedule": "1f1b"}
     elif plan.schedule not in ("1f1b", "interleaved") and plan.pipeline_parallel > 1:
         yield {"schedule": "1f1b"}
+    if light and plan.recompute == "none":
+        yield {"recompute": light}
     for row in table(Plan).values():
         if row.leaner and _may_hold_less(plan, row):
             yield from _turned(plan, row, row.leaner)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from costmodel.evaluation.estimation import Estimate, estimate, lack, title
+from costmodel.evaluation.recomputed_modules import light_modules
 from costmodel.evaluation.single_changes import changes_to_fit
 from costmodel.text.checks import kind
 from costmodel.text.errors import CostModelError
@@ -101,7 +102,7 @@ def verdict(answer: Estimate) -> Verdict:
 
 
 def _fixes(answer: Estimate) -> Iterator[Fix]:
-    for fields in changes_to_fit(answer.plan, answer.framework):
+    for fields in changes_to_fit(answer.plan, answer.framework, light_modules(answer.model, answer.framework)):
         try:
             plan = dataclasses.replace(answer.plan, **fields)
             found = estimate(

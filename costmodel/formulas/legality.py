@@ -7,6 +7,7 @@ from typing import NamedTuple
 from costmodel.arithmetic import ops
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings
+from costmodel.formulas.transformer import launches
 
 
 class Violations(NamedTuple):
@@ -113,7 +114,7 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
         shard_group=ops.maximum(
             indivisible(ranks, plan.shard_group), ops.where(plan.shard_group > ranks, 1.0, 0.0)
         ) * plan.shard_optimizer,
-        cuda_graphs=settings.kernels.cuda_graphs * has_experts * (1.0 - settings.kernels.fused_experts),
+        cuda_graphs=settings.kernels.cuda_graphs * launches.counted_tokens(model, settings),
         fused_experts=settings.kernels.fused_experts * ops.where((has_experts > 0.0) & (plan.expert_tensor <= 1.0), 0.0, 1.0),
         unfused_context=(1.0 - settings.kernels.flash_attention) * ops.where(plan.context > 1.0, 1.0, 0.0),
         synchronisation=ops.where(settings.synchronisation.kind > 0.5, 1.0, 0.0) * plan.shard_optimizer,

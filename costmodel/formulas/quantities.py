@@ -77,6 +77,7 @@ class ExpertNumbers(NamedTuple):
     width: Number
     shared_width: Number  # of all shared experts together
     load: Number  # tokens on the busiest expert rank over the mean
+    padded: Number  # 1: every expert takes as many tokens as it may, padding for those that lack, so that shapes are known
     shared_gate: Number  # 1: a gate of one output on the shared experts
     groups: Number  # into which experts are put
     groups_per_token: Number  # of these a token's experts are taken from so many

@@ -124,10 +124,8 @@ def layer_pass(
     launching = graph + pace * (launched * (software.host.backward + again_host) + repeated * calling + hooks_backward)
     host_backward = ops.where(graphs, GRAPH_LAUNCH, launching)
     # the host runs ahead from one pass into the next, but for a pipeline, where it waits for what it sends and receives, and for
-    # experts whose products need the number of their tokens (NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/moe/experts.py,
-    # ``tokens_per_expert.tolist``)
-    counted = ops.where(model.experts.layers > 0.0, 1.0 - settings.kernels.fused_experts, 0.0)
-    ahead = ops.where(plan.pipeline > 1.0, 0.0, 1.0 - counted)
+    # experts whose products need the number of their tokens
+    ahead = ops.where(plan.pipeline > 1.0, 0.0, 1.0 - launches.counted_tokens(model, settings))
     share = host_forward / (host_forward + host_backward + 1e-30)
     wait = compute.host_wait(busy_forward + ahead * busy_backward, host_forward + ahead * host_backward)
     wait_forward = ops.where(ahead > 0.0, share * wait, wait)

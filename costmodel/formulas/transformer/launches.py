@@ -53,6 +53,36 @@ ROUTER_SHARE = 0.5
 megatron/core/transformer/moe/router.py and token_dispatcher.py; ``moe_router`` and ``moe_preprocess`` of its graphs' scopes)."""
 
 
+def counted_tokens(model: ModelNumbers, settings: Settings) -> Number:
+    """1 where the host must learn how many tokens each expert has before it launches the experts' products, and waits for it.
+
+    Not where kernels of fused experts count themselves, nor where each expert takes as many tokens as it may and is padded to
+    them: no copy to the host, no wait, and shapes that a graph can hold. DeepEP counts all the same.
+
+    Parameters
+    ----------
+    model, settings : `ModelNumbers`, `Settings`
+
+    References
+    ----------
+    NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/moe/experts.py, ``tokens_per_expert.tolist``; token_dispatcher.py, where
+    ``drop_and_pad`` leaves ``cuda_sync_point`` at ``no_sync``; ../transformer_config.py: "moe cuda graph is only supported with
+    drop-padding MoE", "Flex token dispatcher with deepep backend does not support moe_pad_expert_input_to_capacity"
+
+    Examples
+    --------
+    >>> import dataclasses
+    >>> from costmodel import Plan, load_framework, load_model
+    >>> settings = Plan(global_batch=8, seq_len=4096).settings(load_framework("nemo"))
+    >>> mixture = load_model("mixtral-8x7b")
+    >>> padded = dataclasses.replace(mixture, expert_capacity=1.0)
+    >>> [float(counted_tokens(model.numbers(), settings)) for model in (load_model("llama3-8b"), mixture, padded)]
+    [0.0, 1.0, 0.0]
+    """
+    padded = model.experts.padded * (1.0 - settings.kernels.deduplicated_dispatch)
+    return ops.where(model.experts.layers > 0.0, 1.0 - ops.maximum(settings.kernels.fused_experts, padded), 0.0)
+
+
 def captured_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software) -> Number:
     """Of `layer_launches`, what graphs of some modules launch.
 

@@ -322,8 +322,8 @@ def of_kind(model: ModelNumbers, mixed: Number) -> ModelNumbers:
     mixture = model.experts
     experts = ExpertNumbers(
         layers=mixed * model.layers, start=0.0, step=1.0, number=mixture.number, per_token=mixture.per_token,
-        width=mixture.width, shared_width=mixture.shared_width, load=mixture.load, shared_gate=mixture.shared_gate,
-        groups=mixture.groups, groups_per_token=mixture.groups_per_token,
+        width=mixture.width, shared_width=mixture.shared_width, load=mixture.load, padded=mixture.padded,
+        shared_gate=mixture.shared_gate, groups=mixture.groups, groups_per_token=mixture.groups_per_token,
     )  # fmt: skip
     return ModelNumbers(
         layers=model.layers, hidden=model.hidden, attention=model.attention, mlp=model.mlp, experts=experts,
