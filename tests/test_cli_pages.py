@@ -106,6 +106,8 @@ def test_an_example_answers_in_lines_no_wider_than_the_terminal(run, files, tmp_
         pytest.importorskip("shtab")
     if words[0] == "trace":
         pytest.skip("runs a script of one's own")
+    if words[0] == "mcp":
+        pytest.skip("serves a client on stdin; tests/test_mcp.py is one")
     if "ours.toml" in words and words[0] != "new":
         run("new", "cluster", "ours.toml")
     for width in WIDTHS:

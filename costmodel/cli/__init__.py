@@ -40,6 +40,7 @@ FAMILIES = {
     "calibrating": ("calibrate",),
     "figures": ("report", "app"),
     "dragging": ("whatif",),
+    "serving": ("mcp",),
     "scripts": ("trace",),
     "completing": ("completion",),
 }

@@ -234,7 +234,8 @@ def _answer_figures(
         "step_time_s": answer.step_time, "step_time_low_s": answer.time_interval[0], "step_time_high_s": answer.time_interval[1],
         "times_s": answer.times, "peak_memory_bytes": float(answer.memory.total), "fits": answer.fits,
         "fit_probability": answer.fit_probability, "mfu": answer.mfu, "tokens_per_second": answer.tokens_per_second,
-        "measured_step_time_s": measured, "widest_unknown": answer.widest_unknown,
+        "memory_low_bytes": answer.memory_interval[0], "memory_high_bytes": answer.memory_interval[1],
+        "evidence": answer.evidence, "measured_step_time_s": measured, "widest_unknown": answer.widest_unknown,
         "improvements": [
             {"change": one.change, "flags": list(one.flags), "step_time_s": one.estimate.step_time, "gain": one.gain}
             for one in improvements(launch, answer)

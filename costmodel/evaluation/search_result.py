@@ -285,8 +285,8 @@ class SearchResult:
             {
                 "rank": i + 1, "tied": standing.tied, "probability_fastest": standing.probability_fastest,
                 "expected_regret": standing.expected_regret, "step_time_low_s": plan.time_interval[0],
-                "step_time_high_s": plan.time_interval[1],
-                "alternatives": said,
+                "step_time_high_s": plan.time_interval[1], "memory_low_bytes": plan.memory_interval[0],
+                "memory_high_bytes": plan.memory_interval[1], "alternatives": said,
                 **({"replayed_s": self.replays[i].seconds} if i < len(self.replays) else {}), **plan.to_dict(),
             }
             for i, (plan, standing, said) in enumerate(

@@ -1,0 +1,201 @@
+"""`costmodel mcp`: the library as tools of an agent, by the Model Context Protocol over stdin and stdout (extra `mcp`)."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from costmodel.arithmetic.named_tuples import Row
+from costmodel.cli import codes
+from costmodel.cli.arguments import Commands, Misused, plan_fields
+
+INSTRUCTIONS = """Time, memory and the best parallel plan of a training run of a transformer on a cluster of GPUs.
+Models, clusters, devices and frameworks are names of the catalogue (llama3-8b, dgx-h100, h100-sxm, fsdp2) or paths of files.
+Times are in seconds, sizes in bytes. Every answer says how near measurements are (evidence) and in what interval 90 % of such
+estimates lie; a search also says which plans can't be told from the first within the error (ties). Say these when you pass
+an answer on."""
+HARDWARE = ("gpus", "nodes", "network", "calibration")
+OF_SEARCH = ("tokens", "price", "fit_probability", "space")
+INTERVALS = {
+    "step_time_s": ("step_time_low_s", "step_time_high_s"), "peak_memory_bytes": ("memory_low_bytes", "memory_high_bytes"),
+}  # fmt: skip
+"""Of an answer: the ends of the interval in which 90 % of such estimates lie."""
+Options: TypeAlias = dict[str, str | float | bool | list[str | float]]
+_one_at_a_time = threading.Lock()
+"""Commands answer on a stream that all threads of the process share."""
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    serving = commands.add_parser(
+        "mcp", help="tools for an agent, by the Model Context Protocol on stdin and stdout (extra mcp)",
+        description="Serves search, estimate, explain, compare and calibrate to a client of the Model Context Protocol that "
+        "starts this command. Nothing is sent anywhere but to that client.",
+        examples=("costmodel mcp",),
+    )  # fmt: skip
+    serving.set_defaults(run=_serve)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from importlib.util import find_spec
+
+    if find_spec("mcp") is None:
+        raise Misused("the server needs the package mcp, which is not installed: pip install 'costmodel[mcp]'")
+    from mcp.server import MCPServer
+
+    from costmodel.text.version import __version__
+
+    server = MCPServer("costmodel", instructions=INSTRUCTIONS, version=__version__)
+    for tool in TOOLS:
+        server.tool()(tool)
+    server.run("stdio")
+    return codes.ANSWERED
+
+
+def search(
+    model: str, cluster: str, global_batch: int, seq_len: int, framework: str = "megatron-core", top: int = 5,
+    options: Options | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Rank every legal plan of a training run by its step time, and say which plans are tied within the error.
+
+    `options`: gpus or nodes (else one node), network, calibration, tokens and price (days and money), fit_probability, and
+    any field of a plan fixed to a value or tried over a list, such as {"tensor_parallel": [1, 2], "adapter": "lora"}.
+    """
+    asked = {"cluster": cluster, "global_batch": global_batch, "seq_len": seq_len, "framework": framework, "top": top}
+    found = _answer("search", [model], asked | _allowed(options, *HARDWARE, *OF_SEARCH))
+    return {**_best(found["plans"]), "ties": [row for row in found["plans"] if row["tied"]], **found}
+
+
+def estimate(
+    model: str, cluster: str, global_batch: int, seq_len: int, framework: str = "megatron-core", options: Options | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Time and memory of one plan part by part, whether it fits, and what would make it fit.
+
+    `options`: gpus or nodes, network, calibration, tokens and price, and any field of a plan, such as
+    {"tensor_parallel": 2, "zero_stage": 3, "recompute": "full", "micro_batch": 2}.
+    """
+    asked = {"cluster": cluster, "global_batch": global_batch, "seq_len": seq_len, "framework": framework}
+    found = _answer("estimate", [model], asked | _allowed(options, *HARDWARE, "tokens", "price", "fit_probability"))
+    return {**_told(found), **found}
+
+
+def explain(files: list[str], cluster: str, log: str | None = None, options: Options | None = None) -> dict[str, Any]:
+    """What a framework's launch file (and the files beside it) will cost, what it assumes, and what would be faster.
+
+    `files`: paths of a Megatron, torchtitan, DeepSpeed, NeMo, nanotron, Trainer, ... launch. `log`: of its run, to be held
+    against the estimate. `options`: gpus or nodes, network, calibration, model (in place of the file's), dialect.
+    """
+    asked = {"cluster": cluster, "log": log}
+    found = _answer("explain", files, asked | _allowed(options, *HARDWARE, "model", "dialect", plan=False))
+    return {**_told(found), **found}
+
+
+def compare(
+    model: str, global_batch: int, seq_len: int, over: str, values: list[str | float], options: Options | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The best plan under each value of one choice, side by side, each with its interval.
+
+    `over`: cluster, device, framework, gpus or any field of a plan; `values`: two or more of it. `options`: what all have in
+    common, as `search` takes them, with cluster or device and framework where they aren't what is compared.
+    """
+    if len(values) < 2:
+        raise _refusal("values: expected two or more of them")
+    common = _allowed({**(options or {}), over: values[0]}, "cluster", "device", "framework", *HARDWARE, *OF_SEARCH)
+    rows = []
+    for value in values:
+        asked = {**common, over: value, "global_batch": global_batch, "seq_len": seq_len, "top": 1, "check": False}
+        plans = _answer("search", [model], asked)["plans"]
+        rows.append({over: value, **_best(plans), "plan": plans[0] if plans else None})
+    fits = [row for row in rows if row["plan"]]
+    fastest = min(fits, key=lambda row: row["plan"]["step_time_s"], default=None)
+    return {"fastest": fastest and fastest[over], "rows": rows}
+
+
+def calibrate(
+    runs: list[str], cluster: str, framework: str | None = None, output: str | None = None, options: Options | None = None
+) -> dict[str, Any]:
+    """Fit the model to own measured runs: how far off it was, how near it is now, and which run to measure next.
+
+    `runs`: files of records (.jsonl, .csv) or LAUNCH=LOG pairs of paths. `output`: a TOML file to write, which the other
+    tools take as the option calibration. `options`: network, next (how many runs to name).
+    """
+    asked = {"cluster": cluster, "framework": framework, "output": output}
+    found = _answer("calibrate", runs, asked | _allowed(options, "network", "next", plan=False))
+    return {"evidence": f"{found['runs']} runs of one's own", **found}
+
+
+TOOLS: tuple[Callable[..., dict[str, Any]], ...] = (search, estimate, explain, compare, calibrate)
+
+
+def _told(figures: Mapping[str, Any]) -> Row:
+    """What an answer must say beside its numbers: how near measurements are, and its intervals."""
+    intervals = {
+        name: [figures[low], figures[high]] for name, (low, high) in INTERVALS.items() if low in figures and high in figures
+    }
+    return {"evidence": figures["evidence"], "interval_90": intervals}
+
+
+def _best(plans: Sequence[Mapping[str, Any]]) -> Row:
+    return _told(plans[0]) if plans else {"evidence": "no plan fits"}
+
+
+def _allowed(options: Options | None, *names: str, plan: bool = True) -> Options:
+    """Options of a tool; any other name is refused, so that a call writes no file but the one that it says."""
+    known = [*names, *(plan_fields() if plan else ())]
+    for name in options or {}:
+        if name not in known:
+            raise _refusal(f"options: {name[:80]!r}: expected one of {', '.join(known)}")
+    return options or {}
+
+
+def _answer(command: str, words: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures that a command of this program prints, with its notes.
+
+    Raises
+    ------
+    ToolError
+        with the command's own line, where it refuses
+    """
+    from costmodel.cli import main
+
+    if any(word.startswith("-") for word in words):
+        raise _refusal(f"{words}: expected names and paths, none with a dash before it")
+    argv = [command, *words, "--json", *(_spelled(name, value) for name, value in options.items() if value is not None)]
+    out, err = io.StringIO(), io.StringIO()
+    with _one_at_a_time, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(argv)
+    said = [line.removeprefix("costmodel: ") for line in err.getvalue().splitlines()]
+    if code not in (codes.ANSWERED, codes.NOTHING_FITS):
+        raise _refusal(said[-1] if said else "no answer")
+    found: dict[str, Any] = json.loads(out.getvalue())
+    return {**found, "notes": [*found.get("notes", ()), *said]}
+
+
+def _spelled(name: str, value: object) -> str:
+    """An option of the command line."""
+    option = name.replace("_", "-")
+    if name == "check":
+        return "--check" if value else "--no-check"
+    if isinstance(value, list):
+        return f"--{option}={','.join(map(_word, value))}"
+    return f"--{option}={_word(value)}"
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _refusal(line: str) -> Exception:
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    return ToolError(line)
+
+
+__all__ = ["TOOLS", "add"]

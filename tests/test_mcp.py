@@ -1,0 +1,87 @@
+"""`costmodel mcp` answers the protocol's own client, over stdin and stdout, with what the library answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import costmodel
+
+MODEL, CLUSTER = "llama3-8b", "dgx-h100"
+ASKED = {"model": MODEL, "cluster": CLUSTER, "global_batch": 64, "seq_len": 4096}
+RECORD = {
+    "model": MODEL, "cluster": {"name": CLUSTER, "gpus": 8}, "software": {"framework": "fsdp2"},
+    "plan": {"global_batch": 64, "seq_len": 8192, "zero_stage": 3}, "measured": {"step_time_s": 9.6},
+}  # fmt: skip
+
+
+def session(*calls: tuple[str, dict]):
+    """The names of a server's tools, and its answers to calls, in one session of a client that starts it."""
+    mcp = pytest.importorskip("mcp", reason="drives the server by the protocol's own client: pip install costmodel[mcp]")
+    environment = {**os.environ, "PYTHONPATH": str(Path(costmodel.__file__).parents[1])}
+
+    async def talk():
+        server = mcp.StdioServerParameters(command=sys.executable, args=["-m", "costmodel", "mcp"], env=environment)
+        async with mcp.Client(server) as client:
+            tools = [tool.name for tool in (await client.list_tools()).tools]
+            return tools, [await client.call_tool(name, arguments) for name, arguments in calls]
+
+    return asyncio.run(talk())
+
+
+def test_an_official_client_gets_the_librarys_numbers_with_evidence_interval_and_ties(tmp_path):
+    launch, runs = tmp_path / "train.sh", tmp_path / "runs.jsonl"
+    model, cluster = costmodel.load_model(MODEL), costmodel.load_cluster(CLUSTER, gpus=8)
+    plan = costmodel.Plan(global_batch=64, seq_len=4096, tensor_parallel=2).on(cluster)
+    launch.write_text(costmodel.write_launch("megatron", plan, model, cluster=cluster), encoding="utf-8")
+    runs.write_text(json.dumps(RECORD), encoding="utf-8")
+    tools, answers = session(
+        ("estimate", {**ASKED, "options": {"tensor_parallel": 2}}),
+        ("search", {**ASKED, "top": 3, "options": {"pipeline_parallel": 1, "recompute": ["none", "full"]}}),
+        ("compare", {"model": MODEL, "global_batch": 64, "seq_len": 4096, "over": "cluster", "values": [CLUSTER, "dgx-a100"],
+                     "options": {"tensor_parallel": 1, "pipeline_parallel": 1}}),
+        ("explain", {"files": [str(launch)], "cluster": CLUSTER, "options": {"gpus": 8}}),
+        ("calibrate", {"runs": [str(runs)], "cluster": CLUSTER, "options": {"next": 0}}),
+        ("estimate", {**ASKED, "model": "llama-99"}),
+        ("search", {**ASKED, "options": {"html": "/tmp/page.html"}}),
+        ("estimate", {**ASKED, "model": "--help"}),
+    )  # fmt: skip
+    assert tools == ["search", "estimate", "explain", "compare", "calibrate"]
+    estimated, searched, compared, explained, calibrated, *refused = answers
+    assert [answer.is_error for answer in answers] == [False] * 5 + [True] * 3
+
+    known = costmodel.estimate(model, cluster, plan)
+    told = estimated.structured_content
+    assert told["step_time_s"] == pytest.approx(known.step_time, rel=1e-12)
+    assert told["interval_90"]["step_time_s"] == pytest.approx(list(known.time_interval), rel=1e-12)
+    assert told["interval_90"]["peak_memory_bytes"] == pytest.approx(list(known.memory_interval), rel=1e-12)
+    assert told["evidence"] == known.evidence
+
+    found = searched.structured_content
+    assert found["plans"] and found["ties"] == [row for row in found["plans"] if row["tied"]]
+    assert found["evidence"] and found["interval_90"]["step_time_s"][0] < found["plans"][0]["step_time_s"]
+
+    sides = compared.structured_content
+    assert [row["cluster"] for row in sides["rows"]] == [CLUSTER, "dgx-a100"]
+    assert sides["fastest"] == CLUSTER
+    assert all(row["evidence"] and row["interval_90"] for row in sides["rows"])
+
+    assert explained.structured_content["step_time_s"] == pytest.approx(known.step_time, rel=0.2)  # the file states more
+    assert explained.structured_content["evidence"] == known.evidence
+    assert calibrated.structured_content["runs"] == 1 and calibrated.structured_content["time_error"]
+
+    unknown, writes, dashed = (answer.content[0].text for answer in refused)
+    assert "llama-99" in unknown and "html" in writes and "dash" in dashed
+
+
+def test_without_the_package_the_command_says_in_a_line_what_to_install(monkeypatch, capsys):
+    from costmodel.cli import main
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["mcp"]) == 2
+    assert "pip install 'costmodel[mcp]'" in capsys.readouterr().err
