@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read as NumPy is loaded: every core has a worker, whose threads would wait
+os.environ["COLUMNS"] = "80"  # a page's width decides what stands in one line: the same wherever the tests run
+
+if sys.dont_write_bytecode:  # nothing is written beside sources, but hundreds of processes needn't compile them anew each
+    sys.pycache_prefix = str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
+    sys.dont_write_bytecode = False
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
 from hypothesis import Phase, settings
@@ -10,7 +21,6 @@ from hypothesis import Phase, settings
 from costmodel import cli
 
 settings.register_profile("first", phases=[Phase.explicit, Phase.generate])  # a failure as it is found, none that is smaller
-os.environ["COLUMNS"] = "80"  # a page's width decides what stands in one line: the same wherever the tests run
 
 
 @pytest.fixture

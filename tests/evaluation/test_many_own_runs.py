@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -32,6 +34,13 @@ def runs(count, seed=0):
         took = costmodel.estimate(model, CLUSTER, plan).step_time * random.lognormal(0.1, 0.05)
         found.append((model, plan, took))
     return found
+
+
+@functools.cache
+def calibrated():
+    """A cluster that as many own runs were calibrated on as are looked at in two parts, and these."""
+    some = runs(2 * TOGETHER)
+    return costmodel.calibrate(CLUSTER, some), some
 
 
 def asked_of(some):
@@ -70,8 +79,7 @@ def test_formulas_are_evaluated_as_often_for_many_runs_as_for_few(monkeypatch):
 
 
 def test_what_many_own_runs_tell_of_a_plan_is_the_sum_of_what_each_does():
-    some = runs(2 * TOGETHER)
-    mine = costmodel.calibrate(CLUSTER, some)
+    mine, some = calibrated()
     question = Question(MODELS[0], mine, mine.frameworks["megatron-core"])
     assert len(question.own_runs) > TOGETHER // 3
     of_all = Question(MODELS[0], mine, question.framework)
@@ -86,7 +94,7 @@ def test_what_many_own_runs_tell_of_a_plan_is_the_sum_of_what_each_does():
 
 
 def test_a_search_on_a_cluster_of_many_own_runs_says_what_estimates_say():
-    mine = costmodel.calibrate(CLUSTER, runs(2 * TOGETHER))
+    mine, _ = calibrated()
     found = costmodel.search(MODELS[0], mine, global_batch=128, seq_len=2048, engine="numpy", keep_evaluated=True)
     assert found.every is not None
     for place in found.every.by_time[:: len(found.every) // 5]:
