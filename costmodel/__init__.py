@@ -100,6 +100,13 @@ _HOME = {
     "prepare_tracing": "traces.doors",
     "memory_of": "traces.doors",
     "Trace": "traces.record",
+    "price_trace": "traces.pricing",
+    "TraceEstimate": "traces.pricing",
+    "memory_of_trace": "traces.memory",
+    "TraceMemory": "traces.memory",
+    "faults_of": "traces.faults",
+    "play_cluster": "traces.playback",
+    "recognise": "traces.recognition",
     # to drag and to send
     "WhatIf": "page",
     "whatif": "page",
@@ -255,6 +262,13 @@ if TYPE_CHECKING:
     from costmodel.traces.doors import prepare_tracing as prepare_tracing
     from costmodel.traces.doors import trace as trace
     from costmodel.traces.doors import tracing as tracing
+    from costmodel.traces.faults import faults_of as faults_of
+    from costmodel.traces.memory import TraceMemory as TraceMemory
+    from costmodel.traces.memory import memory_of_trace as memory_of_trace
+    from costmodel.traces.playback import play_cluster as play_cluster
+    from costmodel.traces.pricing import TraceEstimate as TraceEstimate
+    from costmodel.traces.pricing import price_trace as price_trace
+    from costmodel.traces.recognition import recognise as recognise
     from costmodel.traces.record import Trace as Trace
     from costmodel.traces.running import trace_script as trace_script
     from costmodel.training.batch_size import BatchScaling as BatchScaling

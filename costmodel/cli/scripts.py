@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, add_output, add_size, gpus_of, read_cluster, whole
-from costmodel.cli.output import gib, print_json, print_page, share, table, written
+from costmodel.cli.arguments import (
+    Commands,
+    Misused,
+    add_output,
+    add_size,
+    gpus_of,
+    read_cluster,
+    read_model,
+    whole,
+)
+from costmodel.cli.output import gib, print_json, print_page, share, table, whole_plan, written
+from costmodel.text.errors import IllegalPlan, InvalidValue, NotModelled
 from costmodel.text.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from costmodel.cli.layout import TerminalTable
     from costmodel.description.cluster import Cluster
+    from costmodel.evaluation.estimation import Estimate
+    from costmodel.evaluation.search_result import SearchResult
     from costmodel.traces.faults import Fault
     from costmodel.traces.memory import TraceMemory
+    from costmodel.traces.playback import TracePlayback
     from costmodel.traces.pricing import TraceEstimate
+    from costmodel.traces.recognition import Recognised
     from costmodel.traces.record import Trace
 
 ASSUMED = 8
@@ -33,6 +47,7 @@ def add(commands: Commands) -> None:
             "costmodel trace --cluster dgx-h100 --gpus 64 train.py -- --batch-size 4",
             "costmodel trace --gpus 8 -m torchtitan.train -- --job.config_file llama3_8b.toml",
             "costmodel trace --gpus 8 --fail-on hang,out-of-memory train.py",
+            "costmodel trace --gpus 3072 --better --links --perfetto step.json train.py",
         ),
     )
     tracing.add_argument(
@@ -68,14 +83,23 @@ def add(commands: Commands) -> None:
         metavar="KINDS",
         help="leave with code 1 if there are such faults: any, or some kinds with commas",
     )
+    tracing.add_argument(
+        "--better", action="store_true", help="search for a faster plan of the model that the code trains"
+    )
+    tracing.add_argument("--model", metavar="M", help="what it trains, where the code doesn't say")
+    tracing.add_argument(
+        "--links", action="store_true", help="play the step on every rank: the load of each kind of link"
+    )
     output = add_output(tracing)
     output.add_argument("--save", metavar="FILE", help="the trace, as .npz")
+    output.add_argument("--perfetto", metavar="FILE", help="a trace that ui.perfetto.dev opens")
     tracing.set_defaults(run=_trace)
 
 
 def _trace(arguments: argparse.Namespace) -> int:
     from costmodel.traces.faults import faults_of
     from costmodel.traces.memory import memory_of_trace
+    from costmodel.traces.playback import play_cluster
     from costmodel.traces.pricing import price_trace
 
     fatal = _fatal(arguments.fail_on)
@@ -88,11 +112,80 @@ def _trace(arguments: argparse.Namespace) -> int:
     priced = price_trace(trace, cluster, arguments.framework)
     memory = [memory_of_trace(trace, cluster, priced.framework, rank=role.rank) for role in trace.roles]
     faults = faults_of(trace, cluster, priced.framework, estimate=priced)
+    if arguments.perfetto:
+        from costmodel.interop.perfetto import write_perfetto
+
+        write_perfetto(priced, arguments.perfetto)
+        files.append(f"{arguments.perfetto} (a trace for ui.perfetto.dev)")
+    plan = _AsPlan.of(trace, cluster, arguments.model, arguments.better)
+    played = play_cluster(trace, cluster, estimate=priced) if arguments.links else None
     if arguments.json:
-        print_json(_document(trace, priced, memory, faults))
+        print_json(_document(trace, priced, memory, faults) | plan.to_dict() | _links(played))
     else:
-        print_page(*_page(trace, priced, memory, faults), written(*files), markdown=arguments.markdown)
+        shown = _page(trace, priced, memory, faults)
+        more = [plan.lines(), "" if played is None else repr(played)]
+        print_page(*shown[:3], *more, *shown[3:], written(*files), markdown=arguments.markdown)
     return codes.NOTHING_FITS if any(fault.kind in fatal for fault in faults) else codes.ANSWERED
+
+
+class _AsPlan(NamedTuple):
+    """A trace as a plan of the library, what the formulas say of it, better ones where asked for; or why it is none."""
+
+    seen: Recognised | None
+    answer: Estimate | None
+    better: SearchResult | None
+    refusal: str = ""
+
+    @classmethod
+    def of(cls, trace: Trace, cluster: Cluster, model: str | None, searched: bool) -> _AsPlan:
+        """See a plan in a trace."""
+        from costmodel.traces.recognition import recognise
+
+        known = None if model is None else read_model(model)
+        try:
+            seen = recognise(trace, known)
+            answer = seen.estimate(cluster)
+        except (NotModelled, IllegalPlan, InvalidValue) as refused:  # code may train what no plan of the library does
+            return cls(None, None, None, str(refused))
+        return cls(seen, answer, seen.better(cluster) if searched else None)
+
+    def lines(self) -> str:
+        """It in words."""
+        if self.seen is None or self.answer is None:
+            return f"No plan of this library: {self.refusal}"
+        head = f"As a plan: {self.seen.model.name} by {self.seen.framework}, {whole_plan(self.answer)}"
+        return "\n".join([head, *self.seen.notes, *self._gain(self.answer)])
+
+    def _gain(self, answer: Estimate) -> list[str]:
+        if self.better is None:
+            return []
+        if not self.better.ranked:
+            return [f"Better: nothing, as {self.better.why_none()}"]
+        now, best = answer.step_time, self.better.best
+        if best.step_time >= now:
+            return ["Better: none found by the formulas"]
+        return [
+            f"Better: {whole_plan(best)}: {format_seconds(best.step_time)}, where the formulas have {format_seconds(now)} for "
+            f"this one ({100 * (1 - best.step_time / now):.0f} % less)"
+        ]
+
+    def to_dict(self) -> dict[str, object]:
+        """It for JSON."""
+        if self.seen is None or self.answer is None:
+            return {"plan": None, "no_plan": self.refusal}
+        found: dict[str, object] = {"plan": self.answer.to_dict(), "plan_framework": self.seen.framework}
+        if self.better is not None and self.better.ranked:
+            found["better"] = self.better.best.to_dict()
+        return found
+
+
+def _links(played: TracePlayback | None) -> dict[str, object]:
+    if played is None:
+        return {}
+    return {"played_step_time_s": played.total, "links": [
+        {"rank": one.rank, "level": one.level, "bytes": one.nbytes, "busy": one.busy, "peak_rate_bytes_per_s": one.peak_rate}
+        for one in played.loads
+    ]}  # fmt: skip
 
 
 def _fatal(words: str | None) -> set[str]:

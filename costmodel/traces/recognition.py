@@ -46,6 +46,8 @@ PACKAGES = {
     "nanotron": "nanotron",
 }  # fmt: skip
 """Frameworks of the catalogue by the package that a trace's versions name."""
+LEAST = 1024
+"""Bytes of a transaction below which it is of losses, norms and counts, which every framework sums."""
 TOLERANCE = 0.02
 """Relative difference of a model's parameters and a trace's up to which they are one model."""
 WIDTHS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8_e4m3fn": "fp8"}
@@ -121,7 +123,7 @@ def recognise(trace: Trace, model: Transformer | None = None) -> Recognised:
             f"a plan of this trace: {trace.world_size} ranks are no multiple of {tensor} tensor x {pipeline} pipeline ranks"
         )
     stage = _zero_stage(trace, notes)
-    framework = _framework(trace, stage, notes)
+    framework = _framework(trace, notes)
     batch = _batches(trace, data)
     first = trace.roles[0]
     fields: dict[str, object] = {
@@ -205,7 +207,7 @@ def _moves(role: Role) -> list[tuple[str, tuple[int, ...], str, int, int]]:
             int(moves.bytes[row]),
         )
         for row in role.rows(TRANSACTION, role.step()).tolist()
-        if moves.group[row] != NOWHERE
+        if moves.group[row] != NOWHERE and moves.bytes[row] >= LEAST
     ]  # fmt: skip
 
 
@@ -261,15 +263,18 @@ def _zero_stage(trace: Trace, notes: list[str]) -> int:
     return 1
 
 
-def _framework(trace: Trace, stage: int, notes: list[str]) -> str:
+def _framework(trace: Trace, notes: list[str]) -> str:
     told = trace.facts.get("framework", "")
     if told in framework_names():
         return told
     for package, name in PACKAGES.items():
         if package in trace.versions:
             return name
-    if "transformers" in trace.versions:
-        return "hf-fsdp" if stage >= 2 else "hf-trainer"
+    sharding = trace.facts.get("sharding", "")
+    if trace.facts.get("trainer") == "transformers":
+        return "hf-fsdp" if sharding else "hf-trainer"
+    if sharding in framework_names():
+        return sharding
     notes.append("the framework isn't named: taken as PyTorch's own (fsdp2)")
     return "fsdp2"
 

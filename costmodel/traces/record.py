@@ -43,6 +43,8 @@ SEND, RECEIVE = "send", "recv"
 """Operators of transactions of two ranks; all others are collectives of a group."""
 NOWHERE = -1
 """In a column of places: none."""
+SEVERAL = "several parameters"
+"""In the place of a parameter's name, of weights or gradients that were put together."""
 COMPUTE = 0
 """The stream that is there from the start, on which code runs that names none."""
 
@@ -159,7 +161,8 @@ class TransactionTable(ColumnTable):
     peer : rank of the cluster it sends to or receives from, or a broadcast's or a reduction's root; `NOWHERE` of others
     stream : place in `Role.streams` on which it runs
     phase : place in `PHASES`
-    parameter : place of the name of the first parameter in its buffer, ``""`` where it has none
+    parameter : place of the name of the first parameter in its buffer, `SEVERAL` of one whose parameters aren't known, ``""`` of
+        activations
     module : place of the module's name that it was launched in
     line : place of the line of the user's code
     storage : row of `StorageTable` that its result lies in, `NOWHERE` where unknown

@@ -135,3 +135,23 @@ def test_faults_fail_the_command_where_it_is_told_so(tmp_path: Path, capsys: pyt
     capsys.readouterr()
     assert main(["trace", "--fail-on", "everything", str(kept)]) == codes.BAD_INPUT
     assert "host-wait" in capsys.readouterr().err
+
+
+def test_a_trace_is_said_as_a_plan_its_links_are_played_and_a_better_plan_is_searched_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if importlib.util.find_spec("transformers") is None:
+        pytest.skip("transformers isn't installed")
+    script, kept, step = tmp_path / "train.py", tmp_path / "kept.npz", tmp_path / "step.json"
+    script.write_text(scripts.FSDP2)
+    assert main(["trace", "--gpus", "8", "--roles", "0", "--save", str(kept), "--perfetto", str(step), str(script)]) == 0
+    assert "As a plan: traced by fsdp2, DP8, micro-batch 2, ZeRO 3" in capsys.readouterr().out
+    assert json.loads(step.read_text())["traceEvents"]
+    assert main(["trace", "--better", "--links", "--json", str(kept)]) == codes.ANSWERED
+    found = json.loads(capsys.readouterr().out)
+    assert found["plan"]["zero_stage"] == 3 and found["better"]["step_time_s"] <= found["plan"]["step_time_s"]
+    moved = Trace.load(kept).roles[0]
+    assert [link["level"] for link in found["links"]] == ["nvlink", "rail"]
+    assert found["links"][0]["bytes"] <= moved.transactions.bytes.sum() and found["links"][1]["bytes"] == 0
+    assert main(["trace", "--model", "llama3-8b", str(kept)]) == codes.ANSWERED
+    assert "No plan of this library: a plan of this trace: " in " ".join(capsys.readouterr().out.split())

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.traces import scripts
-from tests.traces.test_machine import ENDS, LAYER, exchanged, needs, traced
+from tests.traces.test_machine import ENDS, LAYER, exchanged, needs, planned, traced
 
 pytest.importorskip("torch", reason="the fake machine needs PyTorch: pip install 'costmodel[trace]'")
 pytestmark = pytest.mark.slow
@@ -35,7 +35,9 @@ def test_replicas_sum_as_many_bytes_as_their_trainable_parameters_have(tmp_path:
 
 def test_a_trainer_with_fsdp_gathers_each_layer_twice_in_half(tmp_path: Path) -> None:
     needs("accelerate")
-    found = exchanged(traced(tmp_path, scripts.TRAINER.replace("OPTIONS", WRAPPED), roles="0").roles[0])
+    trace = traced(tmp_path, scripts.TRAINER.replace("OPTIONS", WRAPPED), roles="0")
+    assert planned(trace) == ("hf-fsdp", 8, 1, 3, 16)
+    found = exchanged(trace.roles[0])
     assert found["all-gather", 2 * LAYER] == 2 * 4
     assert found["reduce-scatter", 2 * LAYER] == 4
 
@@ -67,4 +69,4 @@ def test_zero_2_reduces_all_gradients_in_half_and_gathers_all_weights(tmp_path: 
     found = {kind: times for kind, times in exchanged(trace.roles[0]).items() if kind[1] > 1024}
     weights = 2 * (4 * LAYER + ENDS)
     assert found == {("all-reduce", weights): 1, ("all-gather", weights): 1}
-    assert trace.facts["zero_stage"] == "2"
+    assert planned(trace) == ("deepspeed", 8, 1, 2, 16)

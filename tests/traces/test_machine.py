@@ -10,6 +10,7 @@ import pytest
 
 from costmodel import load_cluster
 from costmodel.traces.memory import held_bytes, memory_of_trace
+from costmodel.traces.recognition import recognise
 from costmodel.traces.record import KERNEL, KINDS, TRANSACTION, Role, Trace
 from costmodel.traces.running import trace_script
 from tests.traces import scripts
@@ -42,6 +43,14 @@ def held(role: Role, kind: str) -> int:
     """Bytes of a kind that the end of the run holds."""
     storages = role.storages
     return int(storages.bytes[(storages.kind == KINDS.index(kind)) & (storages.died < 0)].sum())
+
+
+def planned(trace: Trace) -> tuple[str, int, int, int, int]:
+    """Framework, data and tensor ranks, stage of ZeRO and global batch of the plan that is seen in a trace."""
+    seen = recognise(trace)
+    plan = seen.plan
+    assert (plan.micro_batch, plan.recompute, plan.pipeline_parallel) == (2, "none", 1)
+    return seen.framework, plan.data_parallel or 0, plan.tensor_parallel, plan.zero_stage or 0, plan.global_batch
 
 
 def flop(role: Role) -> int:
@@ -89,6 +98,7 @@ def test_fsdp2_gathers_each_layer_twice_in_half_and_scatters_each_once_in_full(t
 def test_fsdp2_holds_a_rank_s_share_of_all_states_and_whole_layers_in_its_buffers_alone(tmp_path: Path) -> None:
     needs("transformers")
     trace = traced(tmp_path, scripts.FSDP2.replace("(config).cuda()", "(config)"), roles="0")
+    assert planned(trace) == ("fsdp2", 8, 1, 3, 16)
     role, shares = trace.roles[0], 4 * (4 * LAYER + ENDS) // 8
     updated = role.step()[-1]
     tokens = held_bytes(role, "input")[updated]
@@ -104,7 +114,9 @@ def test_fsdp2_holds_a_rank_s_share_of_all_states_and_whole_layers_in_its_buffer
 
 def test_fsdp1_gathers_each_layer_twice_and_scatters_each_once(tmp_path: Path) -> None:
     needs("transformers")
-    found = exchanged(traced(tmp_path, scripts.FSDP1, roles="0").roles[0])
+    trace = traced(tmp_path, scripts.FSDP1, roles="0")
+    assert planned(trace) == ("fsdp1", 8, 1, 3, 16)
+    found = exchanged(trace.roles[0])
     assert found["all-gather", 2 * LAYER] == 2 * 4
     assert found["reduce-scatter", 2 * LAYER] == 4
     assert found["reduce-scatter", 2 * ENDS] == 1
@@ -116,7 +128,7 @@ def test_a_trainer_writes_its_checkpoints_nowhere_and_sums_its_gradients(tmp_pat
     found = exchanged(trace.roles[0])
     gradients = sum(nbytes * count for (op, nbytes), count in found.items() if op == "all-reduce" and nbytes > 1e5)
     assert gradients == 4 * (4 * LAYER + ENDS)
-    assert "model" in trace.facts
+    assert planned(trace) == ("hf-trainer", 8, 1, 0, 16)
 
 
 def test_the_same_script_gives_the_same_trace(tmp_path: Path) -> None:

@@ -17,7 +17,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from costmodel.traces.fake_machine import values
 from costmodel.traces.fake_machine.mailbox import Mailbox
 from costmodel.traces.fake_machine.recorder import Recorder, _bytes, _word
-from costmodel.traces.record import NOWHERE, RECEIVE, SEND
+from costmodel.traces.record import NOWHERE, RECEIVE, SEND, SEVERAL
+
+OF_STATES = ("all-reduce", "all-gather", "reduce-scatter")
+"""What weights and gradients are exchanged by."""
 
 
 class Done(dist._Work):
@@ -178,24 +181,24 @@ class FakeGroup(dist.ProcessGroup):
         self,
         op: str,
         nbytes: int,
-        tensors: Sequence[Tensor],
+        outs: Sequence[Tensor],
+        others: Sequence[Tensor] = (),
         *,
         peer: int = NOWHERE,
         channel: str = "",
         tag: int = 0,
     ) -> list[int]:
         """Record a transaction; gives the event of its end, none where it is between hosts."""
-        recorder = self.recorder
+        recorder, tensors = self.recorder, [*outs, *others]
         first = next((tensor for tensor in tensors if tensor.device.type == "cuda"), None)
         if first is None:
             return []
         recorder._engine_moves()
         phase, module, line, stream = recorder.state()
         rows = [row for tensor in tensors if (row := recorder.storage(tensor, op)) is not None]
-        for tensor in tensors:
-            life = getattr(tensor.untyped_storage(), "_life", None)
-            if life is not None and not life.named and life.buffer and op in ("all-reduce", "all-gather", "reduce-scatter"):
-                recorder.kind(tensor, "bucket")
+        put_together = op in OF_STATES and recorder.put_together(others or outs)
+        for tensor in tensors if put_together else ():
+            recorder.is_bucket(tensor)
         event = recorder.builder.transaction(
             op,
             nbytes,
@@ -209,14 +212,14 @@ class FakeGroup(dist.ProcessGroup):
             storage=rows[0] if rows else NOWHERE,
             tag=tag,
             issued_from=stream,
-            parameter=recorder.parameter_of(tensors),
+            parameter=recorder.parameter_of(tensors) or (SEVERAL if put_together else ""),
         )
         return [event]
 
     def _work(
         self, op: str, nbytes: int, outs: Sequence[Tensor], others: Sequence[Tensor] = (), **how: Any
     ) -> Done:
-        work = Done(self, outs, self.launched(op, nbytes, [*outs, *others], **how))
+        work = Done(self, outs, self.launched(op, nbytes, outs, others, **how))
         if self._pending is not None:
             self._pending.works.append(work)
         return work

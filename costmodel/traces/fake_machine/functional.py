@@ -58,7 +58,7 @@ def launched(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     elif op == "all-to-all" and inputs[0].shape == outs[0].shape:
         group._copied(outs, inputs[0])
     counted = inputs if op in ("reduce-scatter", "all-to-all", "broadcast") else outs
-    events = group.launched(op, sum(map(_bytes, counted)), [*outs, *inputs])
+    events = group.launched(op, sum(map(_bytes, counted)), outs, inputs)
     for tensor in outs:
         tensor.untyped_storage()._ends = events  # type: ignore[attr-defined]
     return out

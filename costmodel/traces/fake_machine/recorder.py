@@ -424,6 +424,17 @@ class Recorder(TorchDispatchMode):
         self._died(life)
         self._refs.pop(number, None)
 
+    def put_together(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether tensors lie in buffers, as weights and gradients do that are exchanged: activations don't."""
+        lives = [getattr(tensor.untyped_storage(), "_life", None) for tensor in tensors]
+        return bool(lives) and all(life is not None and (life.buffer or life.named) for life in lives)
+
+    def is_bucket(self, tensor: Tensor) -> None:
+        """Say that weights or gradients were put together in a tensor, unless it is known to be something else."""
+        life = getattr(tensor.untyped_storage(), "_life", None)
+        if life is not None and life.buffer and not life.named:
+            self.kind(tensor, "bucket")
+
     def parameter_of(self, tensors: Sequence[Tensor]) -> str:
         """The name of the parameter that lies in the first of some tensors that has one."""
         for tensor in tensors:
@@ -486,6 +497,7 @@ class Recorder(TorchDispatchMode):
     def step_done(self) -> None:
         """A step of the optimizer has ended."""
         self._waits.clear()
+        self.where.stepped()
         self.builder.step_boundary(self.where.line())
         self.done_steps += 1
         if self.steps and self.done_steps >= self.steps:
@@ -548,6 +560,8 @@ class Where:
 
     def __init__(self) -> None:
         self.optimizing = 0
+        self._trains = True  # the outermost module that runs
+        self._turned = False  # a backward pass was seen, and no module has begun since
         self.names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._local = threading.local()
         self._made: dict[int, str] = {}
@@ -563,13 +577,36 @@ class Where:
         stack: list[str] = self._local.stack
         return stack
 
+    def entered(self, name: str) -> None:
+        """A module begins."""
+        stack = self.stack
+        if not stack and torch._C._current_graph_task_id() == -1:
+            self._trains, self._turned = torch.is_grad_enabled(), False
+        stack.append(name)
+
+    def left(self) -> None:
+        """The innermost module has ended."""
+        if self.stack:
+            self.stack.pop()
+
+    def stepped(self) -> None:
+        """A step of the optimizer has ended."""
+        self._turned = False
+
     def phase(self) -> str:
-        """One of `costmodel.traces.record.PHASES`."""
+        """One of `costmodel.traces.record.PHASES`.
+
+        What a module does is forward whether autograd looks or not: gathers of its weights are hidden from it. Behind a backward
+        pass, until the next module begins, it is neither: libraries sum and gather there.
+        """
         if self.optimizing:
             return "optimizer"
         if torch._C._current_graph_task_id() != -1:
+            self._turned = True
             return "backward"
-        return "forward" if torch.is_grad_enabled() else "other"
+        if self.stack:
+            return "forward" if self._trains else "other"
+        return "forward" if torch.is_grad_enabled() and not self._turned else "other"
 
     def module(self) -> str:
         """The innermost module that runs, in a backward pass the one whose operator made the node."""

@@ -40,13 +40,11 @@ class Watcher:
         if name is None:
             self._name(module, where.stack[-1] if where.stack else "")
             name = where.names[module]
-        where.stack.append(name)
+        where.entered(name)
 
     def left(self, module: Any, *_: Any) -> None:
         """A module has answered, or failed."""
-        stack = self.recorder.where.stack
-        if stack:
-            stack.pop()
+        self.recorder.where.left()
 
     def _name(self, module: Any, outer: str) -> None:
         names = self.recorder.where.names

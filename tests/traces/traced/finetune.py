@@ -131,8 +131,7 @@ def main():
 
         adapters = LoraConfig(r=16, lora_alpha=16, lora_dropout=0.1, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"])
         model.enable_input_require_grads()
-        model = get_peft_model(model, adapters, autocast_adapter_dtype=False)
-        model = model.to(dtype)
+        model = get_peft_model(model, adapters)  # in 32 bits, as peft has them unless told otherwise
     base = model.base_model.model if asked.adapters else model
     base.gradient_checkpointing_enable({"use_reentrant": True})
     model.train()
