@@ -121,11 +121,21 @@ def _of_lines(path: str | os.PathLike[str], shown: str) -> Iterator[tuple[str, R
 
 def _of_table(path: str | os.PathLike[str], shown: str) -> Iterator[tuple[str, Row | str]]:
     for number, row in enumerate(read_csv(Path(path), MOST_RUNS), 2):
-        record: Row = {}
-        for column, cell in row.items():
-            if cell.strip():
-                _put(record, column.split("."), cell.strip())
-        yield f"{shown} line {number}", record
+        yield f"{shown} line {number}", nested(row)
+
+
+def nested(cells: Mapping[str, str]) -> Row:
+    """The record whose cells of a table these are: the reverse of `dotted`.
+
+    Parameters
+    ----------
+    cells : by the names of their columns; an empty one is not known
+    """
+    record: Row = {}
+    for column, cell in cells.items():
+        if cell.strip():
+            _put(record, column.split("."), cell.strip())
+    return record
 
 
 def dotted(record: Mapping[str, Any], inside: str = "") -> dict[str, str]:
@@ -182,4 +192,4 @@ def _value(keys: list[str], cell: str) -> object:
     return int(number) if number.is_integer() and abs(number) < 1e15 else number
 
 
-__all__ = ["Refused", "dotted", "load_runs", "read_records"]
+__all__ = ["Refused", "dotted", "load_runs", "nested", "read_records"]
