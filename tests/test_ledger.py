@@ -413,12 +413,13 @@ def test_buckets_of_a_rank_with_several_stages_hold_all_of_them(schedule):
     assert (calls["first"] == calls["last"]) == (schedule == "dualpipe")
 
 
-def test_a_valley_whose_first_rank_would_have_no_layer_is_refused():
-    """Two stages of it are short: of 20 layers on 6 ranks each of the others has 4."""
+def test_a_valley_whose_first_rank_would_have_fewer_layers_than_none_is_refused():
+    """Two stages of it are short: of 19 layers on 6 ranks each of the others has 4; of 20 it has the embedding and the head."""
     plan = Plan(global_batch=64, seq_len=512, data_parallel=4, pipeline_parallel=6, schedule="zb-v")
-    question = dataclasses.replace(SMALL, layers=20), load_cluster("dgx-h100", gpus=24), plan
-    with pytest.raises(IllegalPlan, match="does not divide 20 layers"):
+    question = dataclasses.replace(SMALL, layers=19), load_cluster("dgx-h100", gpus=24), plan
+    with pytest.raises(IllegalPlan, match="does not divide 19 layers"):
         ledger(*question)
+    assert ledger(dataclasses.replace(SMALL, layers=20), *question[1:]).stages
     assert ledger(question[0], question[1], dataclasses.replace(plan, schedule="1f1b")).stages
 
 

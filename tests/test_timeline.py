@@ -1,5 +1,6 @@
 """Timelines against the zero-bubble paper's table of bubble rates, GPipe's tables, and the library's own closed forms."""
 
+import dataclasses
 
 import hypothesis.strategies as st
 import numpy as np
@@ -11,6 +12,7 @@ from costmodel.arithmetic.named_tuples import replaced
 from costmodel.description.plan import SCHEDULES
 from costmodel.description.schedule import BACKWARD, FORWARD, SYNC, pipeline_schedule
 from costmodel.evaluation.estimation import estimate
+from costmodel.formulas.legality import violations
 from costmodel.simulation.playback import simulate_schedule, stage_layers, timeline, zero_bubble_schedule
 from costmodel.text.errors import IllegalPlan, IllegalSchedule, InvalidValue
 from tests.seeds import rows
@@ -279,6 +281,47 @@ def test_layers_are_dealt_by_cost_as_a_loop_over_blocks_deals_them(layers, stage
     settings = Plan(global_batch=8, seq_len=2048).settings(load_framework("nanotron"))
     plan = Plan(global_batch=8, seq_len=2048).numbers(load_framework("nanotron"), layers)
     assert list(stage_layers(layers, stages, plan, model.numbers(), settings)) == list(held)
+
+
+@settings(deadline=None, max_examples=200, derandomize=True)
+@given(layers=st.integers(1, 64), stages=st.integers(2, 96), vocabulary=st.integers(1, 40))
+def test_layers_dealt_by_cost_are_refused_where_a_stage_has_no_block_at_all(layers, stages, vocabulary):
+    """Of nanotron's blocks the norm, the head, the cast and the loss follow the layers, each where the one before left off."""
+    unit = 12 * 16**2
+    model = Transformer(name="dealt", layers=layers, hidden=16, heads=1, vocabulary=vocabulary * 48, feed_forward=64, gated=False)
+    costs = [0, *[unit] * layers, 0, model.vocabulary * 16, 0, 0]
+    held, rank, cumulative = set(), 0, 0
+    for cost in costs:
+        held.add(rank)
+        cumulative += cost
+        rank += cumulative > sum(costs) * (rank + 1) / stages
+    nanotron = load_framework("nanotron")
+    plan = Plan(global_batch=stages, seq_len=2048, pipeline_parallel=stages)
+    broken = violations(model.numbers(), plan.settings(nanotron), plan.numbers(nanotron, layers), float(stages))
+    assert broken.pipeline_layers == (len(held) < stages)
+
+
+def test_nanotron_trains_sixteen_layers_on_eight_stages_of_which_one_has_the_loss_alone():
+    """As it did in 74 runs of the ultra-scale playbook, whose 131,072 tokens cost as much as four of these layers."""
+    shape = {"layers": 16, "hidden": 2048, "heads": 32, "feed_forward": 8192, "vocabulary": 131072, "tied_embeddings": True}
+    asked = Transformer(name="1B", **shape), load_cluster("dgx-h100", gpus=16)
+    plan = Plan(global_batch=256, seq_len=4096, pipeline_parallel=8, sequence_parallel=False)
+    held = [stage.layers for stage in estimate(*asked, plan, "nanotron").memory.stages]
+    assert held == [3, 3, 2, 3, 2, 3, 0, 0]
+    with pytest.raises(IllegalPlan, match="no stage may be empty"):
+        estimate(*asked, dataclasses.replace(plan, pipeline_parallel=16), "nanotron")
+
+
+def test_chunks_that_a_framework_has_listed_may_lack_more_than_a_layer():
+    """DeepSeek-V3 on 2 ranks of 8 chunks of four: NVIDIA's recipe leaves one layer in the last, and Megatron-LM of 2021 refuses it."""
+    asked = load_model("deepseek-v3"), load_cluster("dgx-h100", gpus=256)
+    plan = Plan(
+        global_batch=2048, seq_len=4096, micro_batch=1, pipeline_parallel=2, virtual_stages=8, schedule="interleaved",
+        expert_parallel=64,
+    )  # fmt: skip
+    assert [stage.layers for stage in estimate(*asked, plan, "nemo").memory.stages] == [31, 30]
+    with pytest.raises(IllegalPlan, match="does not divide 61 layers"):
+        estimate(*asked, plan, dataclasses.replace(load_framework("nemo"), listed_chunks=False))
 
 
 def test_an_illegal_plan_is_refused_before_it_is_played():

@@ -323,7 +323,7 @@ class Megatron:
         order, sharded = _reversed(tensors), context.zero_stage > 0
         numel = tensors.numel[order]
         size = _padded(numel, 64) if sharded else numel
-        chunk = np.clip((tensors.layer[order] - 1) * context.chunks // tensors.layers, 0, context.chunks - 1)
+        chunk = np.clip((tensors.layer[order] - 1) * context.chunks // max(tensors.layers, 1), 0, context.chunks - 1)
         alone = tensors.shared[order] & sharded
         breaks = np.flatnonzero((np.diff(chunk) != 0) | alone[1:] | alone[:-1]) + 1
         cap = self.bucket_parameters or max(MEGATRON_BUCKET, MEGATRON_BUCKET_PER_RANK * context.ranks)

@@ -119,6 +119,7 @@ class Framework:
     update_bytes : held per updated parameter while the optimizer runs [bytes]
     keep_gathered : under sequence parallelism the gathered inputs of products are kept for the backward pass
     balanced_stages : layers are dealt to pipeline stages by cost, the vocabulary projection counted in
+    listed_chunks : with several chunks a rank their layers can be listed, so that the first and the last hold any number
     buckets : rule by which gradients and weights are grouped into calls, one of `costmodel.description.bucket_rules.RULES`
     gather_logits : the loss sees the whole vocabulary on every tensor rank
     switches : what it has beyond its defaults and a plan may turn on: fields of `Plan` and their values, of `SWITCHES`
@@ -192,6 +193,7 @@ class Framework:
     double_registers: bool = False
     flat_updates: bool = False
     balanced_stages: bool = False
+    listed_chunks: bool = False
     buckets: str = field(default="one", metadata=row(OneOf(RULES)))
     switches: Sequence[tuple[str, bool | str]] = ()
     server_systems: Sequence[ServerSystem] = ()

@@ -69,17 +69,20 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
     last = ops.where(settings.framework.balanced_stages > 0.0, 1.0, left)
     short = ops.where(settings.framework.balanced_stages > 0.0, 0.0, middle * plan.pipeline - model.layers)
     stages = plan.pipeline * plan.virtual_stages
+    piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
     chunked = ops.where(plan.virtual_stages > 1.0, 1.0, 0.0)
-    most_short = ops.where(chunked > 0.0, 2.0, model.layers)
-    outer, _, _ = layout.rank_layers(model, settings, plan)  # a valley's first rank has both short stages
-    lacking = (ops.minimum(ops.minimum(first, last), outer) < 1.0) | (short > most_short) | (plan.pipeline > model.layers)
-    # dealt by cost, all layers may be on the stages before the last but one: a head that costs as much as several stages
-    before = layout.dealt_layers(model, plan, ops.maximum(plan.pipeline - 2.0, 1.0))
-    dealt_out = settings.framework.balanced_stages * ops.where((plan.pipeline > 2.0) & (before >= model.layers), 1.0, 0.0)
+    # of several chunks a rank the first and the last may lack a layer, or where they are listed by hand all of them
+    fewest = ops.where(settings.framework.listed_chunks > 0.0, 2.0 * middle / plan.virtual_stages, 2.0)
+    most_short = ops.where(chunked > 0.0, fewest, model.layers)
+    # a valley's first rank has both short stages, and beside them the embedding and the head
+    outer, _, _ = layout.rank_layers(model, settings, plan)
+    least = 1.0 - piped * schedules.v_shaped(plan.schedule) * (1.0 - schedules.bidirectional(plan.schedule))
+    lacking = (ops.minimum(first, last) < least) | (outer < least) | (short > most_short) | (plan.pipeline > model.layers)
+    dealt = settings.framework.balanced_stages
+    empty = ops.where(dealt > 0.0, layout.has_empty_stage(model, plan), ops.where(lacking, 1.0, 0.0))
     in_chunks, rounds = schedules.chunked(plan.schedule), schedules.grouped_by_stages(plan.schedule)
     unfilled = schedules.outside_closed_form(plan.schedule, plan.pipeline, micro_batches)
     uneven = schedules.v_shaped(plan.schedule) * settings.framework.balanced_stages
-    piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
     ranks = plan.data * plan.context
     heads_exchanged = settings.kernels.exchanged_heads * ops.where(plan.context > 1.0, 1.0, 0.0)
     halves = ops.where((plan.context > 1.0) & (heads_exchanged <= 0.0), 2.0, 1.0)
@@ -94,7 +97,7 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
         tensor_heads=indivisible(attention.heads, plan.tensor),
         tensor_kv_heads=(1.0 - attention.latent) * kv_broken,
         tensor_feed_forward=indivisible(model.mlp.width, plan.tensor),
-        pipeline_layers=ops.maximum(ops.where(lacking, 1.0, 0.0), dealt_out) * ops.maximum(piped, chunked),
+        pipeline_layers=empty * ops.maximum(piped, chunked),
         virtual_stages=ops.maximum(
             ops.where(ops.equal(chunked, in_chunks), 0.0, 1.0), chunked * ops.maximum(
                 1.0 - piped, ops.where(stages > model.layers + 2.0, 1.0, 0.0))

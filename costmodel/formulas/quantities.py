@@ -301,6 +301,7 @@ class FrameworkHabits(NamedTuple):
 
     gather_logits: Number  # 1: the loss sees the whole vocabulary on every tensor rank
     balanced_stages: Number  # 1: layers are dealt to stages by cost, the vocabulary projection counted in
+    listed_chunks: Number  # 1: of several chunks a rank the first and the last may hold any number of layers
     keep_gathered: Number  # 1: under sequence parallelism the gathered inputs of products are kept, not gathered again
     keep_rotated: Number  # 1: kernels of their own rotate queries and keys, which are kept before and after
     repeat_keys: Number  # 1: keys and values that several queries share are copied for each

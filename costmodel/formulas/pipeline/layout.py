@@ -125,6 +125,27 @@ def dealt_layers(model: ModelNumbers, plan: PlanNumbers, stages: Number) -> Numb
     return ops.minimum(ops.maximum(1.0 - ops.ceil(-share), stages), model.layers)
 
 
+def has_empty_stage(model: ModelNumbers, plan: PlanNumbers) -> Number:
+    """1 where dealing by cost leaves a stage with nothing at all, so that its ranks have no part in the run.
+
+    Behind the layers come the last norm, the head, the cast of logits and the loss, each of which moves on to the next stage
+    once the cost so far is over its stage's threshold: the head always, the norm where the layers alone are.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    plan : `PlanNumbers`
+
+    References
+    ----------
+    huggingface/nanotron ``src/nanotron/helpers.py``, ``build_model``; ``scripts/scaling_benchmarks.py`` leaves such plans out
+    """
+    # head, cast and loss end on the last stage if norm or layers went beyond the one that is the last but three
+    beyond = plan.pipeline - 3.0
+    passed = (model.layers > beyond * _cost(model) / plan.pipeline) & (beyond <= model.layers + 1.0)
+    return ops.where(passed, 0.0, 1.0)
+
+
 def _cost(model: ModelNumbers) -> Number:
     """Cost of all layers and of the vocabulary projection in units of a layer, by their weights."""
     return model.layers + model.vocabulary.size * model.hidden / layer_matrices(model)
