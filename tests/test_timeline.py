@@ -313,7 +313,7 @@ def test_nanotron_trains_sixteen_layers_on_eight_stages_of_which_one_has_the_los
 
 
 def test_chunks_that_a_framework_has_listed_may_lack_more_than_a_layer():
-    """DeepSeek-V3 on 2 ranks of 8 chunks of four: NVIDIA's recipe leaves one layer in the last, and Megatron-LM of 2021 refuses it."""
+    """DeepSeek-V3 on 2 ranks of 8 chunks of four: the last lacks what the recipe leaves to its head."""
     asked = load_model("deepseek-v3"), load_cluster("dgx-h100", gpus=256)
     plan = Plan(
         global_batch=2048, seq_len=4096, micro_batch=1, pipeline_parallel=2, virtual_stages=8, schedule="interleaved",

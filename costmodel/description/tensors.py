@@ -235,10 +235,10 @@ def head_tensors(model: Transformer, copy: bool = False) -> tuple[Tensor, ...]:
         found += _norm("transform.norm", model.hidden, model, "head")
     if model.embedding_width:
         found += _linear("project_out", width, model.hidden, False, "head", split=False)
-    if copy or not model.tied_embeddings:
-        found += [Tensor(f"{names.head}.weight", (model.vocabulary, width), "head", split=True)]
+    if copy or not model.tied:
+        found += [Tensor(f"{names.head}.weight", (model.outputs, width), "head", split=True)]
     if model.head_bias:
-        found += [Tensor(f"{names.head}.bias", (model.vocabulary,), "head", split=True)]
+        found += [Tensor(f"{names.head}.bias", (model.outputs,), "head", split=True)]
     return tuple(found)
 
 
@@ -375,7 +375,7 @@ def stage_tensors(
     sizes = [len(numel) for numel, _, _ in found]
     numel, rows, routed = (np.concatenate(columns) for columns in zip(*found, strict=True))
     shared = np.zeros(len(numel), dtype=bool)
-    if model.tied_embeddings and embedding != head:
+    if model.tied and embedding != head:
         shared[0 if embedding else sum(sizes[:outer]) - 1] = True
     layer = np.repeat(np.array([place for _, place in parts] or [0], dtype=np.int64), sizes)
     return LocalTensors(numel=numel, rows=rows, layer=layer, routed=routed, shared=shared, layers=len(layers))

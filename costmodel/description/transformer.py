@@ -79,6 +79,8 @@ class Transformer:
     embedding_width : channels of the embedding where a projection widens it to `hidden` (OPT-350m); 0: `hidden`
     patch_values : numbers of an image patch, which a projection takes in place of an embedding (ViT); 0: tokens
     last_norm : a norm after the last layer
+    head_outputs : of an output projection that is no vocabulary's, so not tied: 2 of the ends of an answer, classes; 0: the
+        vocabulary's
     head_bias : a bias of the output projection
     head_transform : a dense layer and a norm before the output projection (masked language models)
     published_parameters : the count its authors state, where the catalogue quotes one
@@ -146,6 +148,7 @@ class Transformer:
     embedding_width: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="channels"))
     patch_values: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY)))
     last_norm: bool = True
+    head_outputs: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY)))
     head_bias: bool = False
     head_transform: bool = False
     trained_length: int = dataclasses.field(default=0, compare=False)
@@ -250,6 +253,16 @@ class Transformer:
         return self.layers - self.dense_layers if self.experts else 0
 
     @property
+    def outputs(self) -> int:
+        """Of the output projection, a token."""
+        return self.head_outputs or self.vocabulary
+
+    @property
+    def tied(self) -> bool:
+        """Whether the output projection is the input embedding, as that of a head of its own isn't."""
+        return self.tied_embeddings and not self.head_outputs
+
+    @property
     def expert_start(self) -> int:
         """The first layer with a mixture of experts, from 0, where a rule says which these are."""
         if self.first_expert_layer is not None:
@@ -347,7 +360,8 @@ class Transformer:
                 groups_per_token=float(self.groups_per_token),
             ),
             vocabulary=VocabularyNumbers(
-                size=float(self.vocabulary), tied=float(self.tied_embeddings), positions=float(self.learned_positions),
+                size=float(self.vocabulary), outputs=float(self.outputs), tied=float(self.tied),
+                positions=float(self.learned_positions),
                 norm=float(self.embedding_norm), embedding_width=float(self.embedding_width),
                 patch_values=float(self.patch_values), head_bias=float(self.head_bias), head_transform=float(self.head_transform),
             ),

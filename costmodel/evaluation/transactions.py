@@ -376,7 +376,7 @@ class TransactionPricer:
             times = self.passes if call.every else self.updates
             made, beside = times * counts, self.copies(stage, ranks) if group == "data" and call.what == "weights" else 0.0
             self.add(stage.name, call.phase, group, call.collective, ranks, stride, sizes, made, over=call.over, beside=beside)
-        if self.question.model.tied_embeddings and stage.embedding != stage.head:
+        if self.question.model.tied and stage.embedding != stage.head:
             apart = plan.pipeline_stride * (plan.pipeline - 1.0)
             table = self.settings.widths.reduce * self.model.vocabulary.size * self.model.hidden / plan.tensor
             self.add(stage.name, "gradient sync", "embedding", "all-reduce", 2.0, apart, table, self.updates, opposite)

@@ -87,6 +87,7 @@ class VocabularyNumbers(NamedTuple):
     """The embedding and the head."""
 
     size: Number
+    outputs: Number  # of the output projection: as many, or those of a head of its own
     tied: Number
     positions: Number  # rows of a learned position table
     norm: Number  # 1: a norm after the embedding

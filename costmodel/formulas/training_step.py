@@ -607,7 +607,7 @@ def _flop(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> tuple[N
     model_flop = tokens * adapters.model_flop_per_token(model, settings, 0.0)
     depth = model.prediction_layers
     core = (model.layers + depth) * flops.attention_core_flop(model, settings.seq_len, 0.0)
-    heads = 2.0 * (1.0 + depth) * model.hidden * model.vocabulary.size
+    heads = 2.0 * (1.0 + depth) * model.hidden * model.vocabulary.outputs
     body = flops.forward_flop_per_token(model, settings.seq_len, 0.0) - heads
     modules = (model.layers + depth) * 2.0 * flops.module_matrices(model, plan)
     repeated = plan.recompute_layers * body + (1.0 - plan.recompute_layers) * (plan.recompute_attention * core + modules)

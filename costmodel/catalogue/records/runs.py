@@ -80,8 +80,6 @@ def _of_model(text: str) -> Transformer:
     if said.get("kind") in OUTSIDE or said.get("basis") == "name alone":
         what = said.get("kind") if said.get("kind") in OUTSIDE else "known by its name alone"
         raise NotModelled(f"model {said.get('name', '')}: {what}; decoders and encoders of known shape are described")
-    if said.get("head_outputs"):
-        raise NotModelled(f"model.head_outputs={said['head_outputs']}: a head of so many outputs in place of the vocabulary")
     fields = schema.fields_of(Transformer)
     flat: Row = {key: value for key, value in said.items() if key in fields and not isinstance(value, Mapping)}
     for group in schema.SHAPE_GROUPS:

@@ -148,7 +148,7 @@ def has_empty_stage(model: ModelNumbers, plan: PlanNumbers) -> Number:
 
 def _cost(model: ModelNumbers) -> Number:
     """Cost of all layers and of the vocabulary projection in units of a layer, by their weights."""
-    return model.layers + model.vocabulary.size * model.hidden / layer_matrices(model)
+    return model.layers + model.vocabulary.outputs * model.hidden / layer_matrices(model)
 
 
 def experts_before(model: ModelNumbers, layers: Number) -> Number:

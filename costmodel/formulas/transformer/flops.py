@@ -184,7 +184,7 @@ def forward_flop_per_token(model: ModelNumbers, seq_len: Number, causal: Number)
     layers = model.layers + model.prediction_layers
     body = layers * (2.0 * layer_matrices(model) + attention_core_flop(model, seq_len, causal))
     joined = model.prediction_layers * 4.0 * model.hidden * model.hidden
-    return body + joined + 2.0 * (1.0 + model.prediction_layers) * model.hidden * model.vocabulary.size
+    return body + joined + 2.0 * (1.0 + model.prediction_layers) * model.hidden * model.vocabulary.outputs
 
 
 def model_flop_per_token(model: ModelNumbers, seq_len: Number, causal: Number) -> Number:

@@ -573,13 +573,13 @@ def routed_parameters(model: ModelNumbers, plan: PlanNumbers) -> Number:
 
 
 def loss_columns(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    """Logits of one token on one rank: its share of the vocabulary, or all of it where the loss is not split.
+    """Logits of one token on one rank: its share of the head's outputs, or all of them where the loss is not split.
 
     Parameters
     ----------
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
-    return model.vocabulary.size / ops.where(settings.framework.gather_logits > 0.0, 1.0, plan.tensor)
+    return model.vocabulary.outputs / ops.where(settings.framework.gather_logits > 0.0, 1.0, plan.tensor)
 
 
 def head_work(
@@ -593,7 +593,7 @@ def head_work(
     """
     tokens = local_tokens(settings, plan)
     rate = compute.base_product_rate(software.compute.gemm_efficiency_scale, device)
-    columns = model.vocabulary.size / plan.tensor
+    columns = model.vocabulary.outputs / plan.tensor
     forward = compute.base_gemm(tokens, columns, model.hidden, rate, device)
     data = compute.base_gemm(tokens, model.hidden, columns, rate, device)
     weight = compute.base_gemm(columns, model.hidden, tokens, rate, device, added_bytes(settings, plan))

@@ -101,8 +101,10 @@ def stage_factors(
     body = _times(dense, mlp_factors(model, model.mlp.width / plan.tensor, rank))
     shared = _times(sparse, mlp_factors(model, model.experts.shared_width / plan.tensor, rank))
     router = power_sgd_factors(sparse / plan.tensor, model.experts.number, model.hidden, rank)
-    tables = first + last * (1.0 - model.vocabulary.tied * first)
-    vocabulary = power_sgd_factors(tables, model.vocabulary.size / plan.tensor, model.hidden, rank)
+    tied = model.vocabulary.tied
+    table = power_sgd_factors(ops.maximum(first, tied * last), model.vocabulary.size / plan.tensor, model.hidden, rank)
+    head = power_sgd_factors(last * (1.0 - tied), model.vocabulary.outputs / plan.tensor, model.hidden, rank)
+    vocabulary = _sum(table, head)
     positions = power_sgd_factors(first / plan.tensor, model.vocabulary.positions, model.hidden, rank)
     joined = power_sgd_factors(deep / plan.tensor, model.hidden, 2.0 * model.hidden, rank)
     return _sum(_sum(_sum(attention, body), _sum(shared, router)), _sum(_sum(vocabulary, positions), joined))

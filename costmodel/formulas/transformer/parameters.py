@@ -251,7 +251,7 @@ def head_of_rank(model: ModelNumbers, tensor: Number) -> Number:
     tensor : ranks that split the table
     """
     vocabulary = model.vocabulary
-    table = (1.0 - vocabulary.tied) * vocabulary.size * embedding_channels(model) + vocabulary.head_bias * vocabulary.size
+    table = vocabulary.outputs * ((1.0 - vocabulary.tied) * embedding_channels(model) + vocabulary.head_bias)
     transform = vocabulary.head_transform * (model.hidden + 1.0 + model.norm_vectors) * model.hidden
     narrowed = vocabulary.embedding_width * model.hidden
     return table / tensor + transform + narrowed + model.last_norm * model.norm_vectors * model.hidden
