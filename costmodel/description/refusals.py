@@ -24,7 +24,7 @@ TEXTS = {
     "tensor_feed_forward": "tensor_parallel={tensor_parallel} does not divide feed_forward={model.feed_forward} of {model.name}",
     "pipeline_layers": "pipeline_parallel={pipeline_parallel} x virtual_stages={virtual_stages} does not divide {model.layers} "
     "layers of {model.name} (first and last stage may be short, but hold one layer, on zb-v's first rank none; with virtual "
-    "stages each lacks at most one, but where the framework has them listed; where it deals layers by cost, no stage may be empty)",
+    "stages each lacks at most one, but where a framework has them listed; where it deals layers by cost, no stage may be empty)",
     "virtual_stages": "virtual_stages={virtual_stages} with schedule={schedule} and pipeline_parallel={pipeline_parallel}: more "
     "than one chunk needs schedule 'interleaved' or 'breadth-first', a pipeline, and at most {model.layers} chunks in all",
     "pipeline_micro_batches": "pipeline_parallel={pipeline_parallel} does not divide {global_batch/data_parallel/micro_batch} "
