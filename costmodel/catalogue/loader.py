@@ -44,7 +44,7 @@ _EFFICIENCIES = "efficiencies.toml"
 _CLOCKS = "clocks.toml"
 _LAYER_EFFICIENCIES = "layer_efficiencies.toml"
 _FOR_READERS = ("title", "provenance")
-_FOR_READERS_OF_DEVICES = ("link_bandwidth_per_direction", "peer_to_peer", "power_w", "rated_power_w")
+_FOR_READERS_OF_DEVICES = ("compute_capability", "link_bandwidth_per_direction", "peer_to_peer", "power_w", "rated_power_w")
 _LARGEST = 1e30
 
 
@@ -191,6 +191,22 @@ def link_of(device: str) -> float | None:
 def peer_to_peer(device: str) -> bool:
     """Whether cards of a catalogue's device reach each other over PCIe without the host's memory; GeForce cards don't."""
     return bool(_entry("device", device).get("peer_to_peer", True)) if device in _index("device") else True
+
+
+def compute_capability(device: str) -> tuple[int, int] | None:
+    """Of a catalogue's NVIDIA device, as CUDA names what it can run; None of others.
+
+    Parameters
+    ----------
+    device : name of an entry
+
+    Examples
+    --------
+    >>> compute_capability("rtx-a6000"), compute_capability("mi300x")
+    ((8, 6), None)
+    """
+    found = _entry("device", device).get("compute_capability") if device in _index("device") else None
+    return (int(found[0]), int(found[1])) if found else None
 
 
 def is_file(name: str) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from costmodel.catalogue.clusters import load_cluster
+from costmodel.catalogue.loader import compute_capability
 from costmodel.compilation.cache import cache_folder
 from costmodel.description.cluster import Cluster
 from costmodel.text.checks import positive_int
@@ -26,17 +27,8 @@ DEFAULT_CLUSTER = "dgx-h100"
 MOST_RANKS, MOST_STEPS = 1_000_000, 1_000
 AT_ONCE = 2
 """Roles that run beside each other unless they wait for one another."""
-CAPABILITIES = {
-    "v100": (7, 0),
-    "t4": (7, 5),
-    "a100": (8, 0),
-    "a800": (8, 0),
-    "a10": (8, 6),
-    "l4": (8, 9),
-    "rtx-4090": (8, 9),
-    "b200": (10, 0),
-}
-"""Compute capability by the beginning of a device's name; others are taken for Hopper's."""
+OF_HOPPER = (9, 0)
+"""Compute capability of devices that CUDA has none for, and of a user's own."""
 
 
 def trace_script(
@@ -130,13 +122,10 @@ def device_facts(cluster: Cluster) -> dict[str, Any]:
     cluster : whose GPUs these are
     """
     device = cluster.device
-    capability = next(
-        (numbers for name, numbers in CAPABILITIES.items() if device.name.lower().startswith(name)), (9, 0)
-    )
     return {
         "name": f"NVIDIA {device.name.upper()}",
         "memory": device.memory,
-        "capability": capability,
+        "capability": compute_capability(device.name) or OF_HOPPER,
         "multiprocessors": device.multiprocessors or 132,
     }
 

@@ -555,3 +555,36 @@ def test_a_number_that_is_not_one_is_refused_by_name(tmp_path):
         loader.read_device_file(write(tmp_path, DEVICE.replace("1e12", "nan")))
     with pytest.raises(InvalidValue, match=r"levels\[0\].latency=inf"):
         loader.read_cluster_file(write(tmp_path, CLUSTER.replace("3e-6", "inf")))
+
+
+# What CUDA calls them
+
+CAPABILITIES = {  # developer.nvidia.com/cuda-gpus
+    "maxwell": {(5, 2)}, "pascal": {(6, 0), (6, 1)}, "volta": {(7, 0)}, "turing": {(7, 5)}, "ampere": {(8, 0), (8, 6)},
+    "ada": {(8, 9)}, "hopper": {(9, 0)}, "blackwell": {(10, 0)}, "blackwell-ultra": {(10, 3)}, "blackwell-rtx": {(12, 0)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_device_has_a_compute_capability_of_its_architecture_where_it_is_nvidias(name):
+    found = loader.compute_capability(name)
+    assert found in CAPABILITIES.get(DEVICES[name]["architecture"], {None})
+
+
+@pytest.mark.parametrize(("name", "capability"), [
+    ("rtx-a6000", (8, 6)), ("l40s", (8, 9)), ("rtx-5090", (12, 0)), ("gb300", (10, 3)), ("p100-pcie-16gb", (6, 0)),
+    ("gtx-1080-ti", (6, 1)), ("gh200-96gb", (9, 0)), ("titan-v", (7, 0)), ("mi300x", (9, 0)),
+])  # fmt: skip
+def test_a_program_that_is_traced_is_told_the_capability_of_its_device(name, capability):
+    from costmodel.traces.running import device_facts
+
+    assert device_facts(clusters.load_cluster(device=name, gpus=1))["capability"] == capability
+
+
+@pytest.mark.parametrize(("written", "name"), [
+    ("GH200 480GB", "gh200-96gb"), ("NVIDIA GeForce RTX 3090 Ti", "rtx-3090-ti"), ("RTX 3070", "rtx-3070"),
+    ("Quadro RTX 8000", "quadro-rtx-8000"), ("H200 NVL", "h200-nvl"), ("RTX A4500", "rtx-a4500"), ("MI250", "mi250-gcd"),
+    ("TITAN RTX", "titan-rtx"),
+])  # fmt: skip
+def test_devices_of_measured_runs_are_found_as_their_tools_write_them(written, name):
+    assert loader.load_device(written).name == name
