@@ -211,10 +211,14 @@ def test_one_matrix_of_queries_keys_and_values_is_unpacked_at_once():
                                     {"optimizer": "muon"}, {"optimizer": "adafactor"}, {"optimizer": "lion"}])  # fmt: skip
 def test_engines_agree_on_adapters_and_optimizers(fields):
     model, cluster = costmodel.load_model("mixtral-8x7b"), costmodel.load_cluster("dgx-h100", gpus=16)
-    question = {"global_batch": 32, "seq_len": 4096, "tensor_parallel": [1, 2], "context_parallel": 1, "pipeline_parallel": 2}
-    found = [costmodel.search(model, cluster, **question, **fields, engine=engine, top=5) for engine in ("python", "numpy")]
+    question = {"global_batch": 32, "seq_len": 4096, "tensor_parallel": [1, 2], "context_parallel": 1, "pipeline_parallel": 2,
+                "micro_batch": [1, 2], "expert_parallel": [1, 8], "virtual_stages": [1, 4]}  # fmt: skip
+    found = [costmodel.search(model, cluster, **question, **fields, engine=engine, top=5, keep_evaluated=True)
+             for engine in ("python", "numpy")]  # fmt: skip
     assert [one.plan for one in found[0]] == [one.plan for one in found[1]]
-    assert found[0].fitting == found[1].fitting
+    assert found[0].fitting == found[1].fitting > 50
+    for python, numpy in zip(*([one.every.step_time, one.every.peak_memory] for one in found), strict=True):
+        assert numpy == pytest.approx(python, rel=1e-12)
 
 
 def test_a_quantised_base_keeps_its_embedding_and_its_head_in_16_bit():
