@@ -131,6 +131,12 @@ _HOME = {
     "sandblaster": "studies.parameter_servers.sandblaster_lbfgs",
     "Staleness": "studies.parameter_servers.staleness",
     "collaborate_with_churn": "training.churn",
+    "compare": "training.side_by_side",
+    "SideBySide": "training.side_by_side",
+    "cards": "training.card_table",
+    "CardTable": "training.card_table",
+    "gpus_in_time": "training.cluster_sizes",
+    "ClusterSizes": "training.cluster_sizes",
     "compare_systems": "training.systems_compared",
     "Comparison": "training.systems_compared",
     "fit_batch_scaling": "training.batch_size",
@@ -275,7 +281,11 @@ if TYPE_CHECKING:
     from costmodel.training.batch_size import batch_frontier as batch_frontier
     from costmodel.training.batch_size import batch_scaling as batch_scaling
     from costmodel.training.batch_size import fit_batch_scaling as fit_batch_scaling
+    from costmodel.training.card_table import CardTable as CardTable
+    from costmodel.training.card_table import cards as cards
     from costmodel.training.churn import collaborate_with_churn as collaborate_with_churn
+    from costmodel.training.cluster_sizes import ClusterSizes as ClusterSizes
+    from costmodel.training.cluster_sizes import gpus_in_time as gpus_in_time
     from costmodel.training.cost import Tariff as Tariff
     from costmodel.training.duration import TrainingRun as TrainingRun
     from costmodel.training.duration import time_to_train as time_to_train
@@ -287,6 +297,8 @@ if TYPE_CHECKING:
     from costmodel.training.reliability import Reliability as Reliability
     from costmodel.training.reliability import goodput as goodput
     from costmodel.training.scaling_laws import ScalingLaw as ScalingLaw
+    from costmodel.training.side_by_side import SideBySide as SideBySide
+    from costmodel.training.side_by_side import compare as compare
     from costmodel.training.systems_compared import Comparison as Comparison
     from costmodel.training.systems_compared import compare_systems as compare_systems
 

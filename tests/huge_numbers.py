@@ -97,7 +97,7 @@ COMMANDS = {
     "ledger": "bloom-560m --cluster dgx-h100 --global-batch 32 --seq-len 1024 --data-parallel 4 --pipeline-parallel 2",
     "capacity": "bloom-560m --cluster dgx-h100 --find batch --seq-len 1024",
     "design": "bloom-560m --devices h100-sxm --gpus 8 --global-batch 32 --seq-len 1024 --tokens 1e9",
-    "compare": "resnet-50 --cluster dgx-h100",
+    "compare": "--systems resnet-50 --cluster dgx-h100",
     "collective": "all-reduce 1GB --cluster dgx-h100",
     "checkpoint": "--layers 8 --budget 4",
     "partition": "resnet-50 --machines 4 --bandwidths 1e9 --device h100-sxm",

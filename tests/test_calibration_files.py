@@ -86,7 +86,7 @@ def _first(document, keys):
 
 
 def test_compare_answers_by_its_calibration(mine, capsys):
-    asked = ("compare", "llama3-8b", *ASKED, "--json")
+    asked = ("compare", "--systems", "llama3-8b", *ASKED, "--json")
     times = []
     for given in (("--framework", "fsdp2"), ("--calibration", str(mine))):
         code, said = told(capsys, *asked, *given)

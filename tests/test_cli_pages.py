@@ -42,7 +42,7 @@ RECORD = {
     "software": {"framework": "megatron-core"}, "plan": {"global_batch": 64, "seq_len": 4096, "tensor_parallel": 2},
     "measured": {"step_time_s": 4.5},
 }  # fmt: skip
-SLOW = ("warmup", "sweep", "compare", "search llama3-70b", "report", "whatif", "checkpoint")
+SLOW = ("warmup", "sweep", "compare", "cards", "gpus", "search llama3-70b", "report", "whatif", "checkpoint")
 """Beginnings of examples that take seconds."""
 VERBATIM = ("completion",)
 """Commands that print a script, whose lines can't be broken; as a launch file on the screen and a URL can't."""

@@ -29,7 +29,9 @@ FAMILIES = {
     "estimating": ("estimate",),
     "stretching": ("capacity",),
     "designing": ("design",),
-    "training": ("train", "compare", "formula"),
+    "choosing": ("cards", "gpus"),
+    "comparing": ("compare",),
+    "training": ("train", "formula"),
     "post_training": ("post-train",),
     "pipelines": ("timeline", "simulate"),
     "communication": ("ledger", "collective"),
@@ -87,7 +89,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     if unknown:
         option = unknown[0].partition("=")[0]
         commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-        known = commands.choices[arguments.command]._option_string_actions
+        reading = commands.choices[arguments.command]
+        reading = next((one for given, one in reading.variants.items() if given in argv), reading)
+        known = reading._option_string_actions
         offered = [name for name in known if name not in ("-h", "--help", "--help-all")]
         hint = did_you_mean("option", option, offered) if option.startswith("-") else ""
         every = "--help-all" if "--help-all" in known else "--help"

@@ -135,11 +135,23 @@ class Parser(argparse.ArgumentParser):
             self.register("action", name, _Once)
         self.register("action", "store_true", _OnceTrue)
         self.rare: list[argparse.Action] = []
+        self.variants: dict[str, Parser] = {}
         self.everything = False
         self.add_argument("-h", "--help", action="help", default=argparse.SUPPRESS, help="show this help and leave")
 
     def error(self, message: str) -> NoReturn:
         raise Misused(message)
+
+    def variant(self, option: str, parser: Parser) -> None:
+        """Have another parser read what stands beside an option: a command that asks for other things with it."""
+        self.variants[option] = parser
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def,override]
+        given = list(args or ())
+        for option, parser in self.variants.items():
+            if option in given:
+                return parser.parse_known_args([one for one in given if one != option], namespace)
+        return super().parse_known_args(args, namespace)
 
     def rarely(self, *actions: argparse.Action) -> None:
         """Leave options out of ``--help``; ``--help-all`` shows them."""

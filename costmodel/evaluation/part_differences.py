@@ -27,13 +27,16 @@ class PartDifference(NamedTuple):
         return self.second - self.first
 
 
-def differences(first: Estimate, second: Estimate, least: float = 0.0) -> tuple[PartDifference, ...]:
+def differences(
+    first: Estimate, second: Estimate, least: float = 0.0, scale: float = 1.0
+) -> tuple[PartDifference, ...]:
     """Parts by which two steps differ, the largest change first; they add up to the difference of the steps.
 
     Parameters
     ----------
     first, second : estimates
     least : changes below this are summed as ``"other"`` [s]
+    scale : of the second's times, where its step trains another number of tokens
 
     Returns
     -------
@@ -47,7 +50,7 @@ def differences(first: Estimate, second: Estimate, least: float = 0.0) -> tuple[
     """
     for name, value in (("first", first), ("second", second)):
         kind(name, value, Estimate, "estimate(...)")
-    every = [PartDifference(part, first.times[part], second.times[part]) for part in TIME_PARTS]
+    every = [PartDifference(part, first.times[part], scale * second.times[part]) for part in TIME_PARTS]
     large = sorted((one for one in every if abs(one.added) > least), key=lambda one: -abs(one.added))
     small = [one for one in every if abs(one.added) <= least]
     rest = PartDifference("other", sum(one.first for one in small), sum(one.second for one in small))

@@ -23,6 +23,7 @@ from costmodel.plots.pipeline import pipeline_figure
 from costmodel.plots.post_training import post_training_figure
 from costmodel.plots.rematerialisation import memory_against_time, memory_of_schedule
 from costmodel.plots.rooflines import roofline_figure
+from costmodel.plots.side_by_side import card_bars, waterfall
 from costmodel.plots.simulation import time_parts, utilisation
 from costmodel.plots.traces import traced_memory, traced_parts, traced_streams
 from costmodel.plots.traffic import link_loads, transaction_sizes
@@ -33,8 +34,10 @@ from costmodel.studies.rematerialisation.study import Checkpointing, MemoryCurve
 from costmodel.text.checks import choice
 from costmodel.traces.memory import TraceMemory
 from costmodel.traces.pricing import TraceEstimate
+from costmodel.training.card_table import CardTable
 from costmodel.training.duration import TrainingRun
 from costmodel.training.post_training import PostTraining
+from costmodel.training.side_by_side import SideBySide
 from costmodel.training.systems_compared import Comparison
 
 Figures = Mapping[str, Callable[[Any], go.Figure]]
@@ -64,6 +67,8 @@ KINDS: dict[type, Figures] = {
     Timeline: {"pipeline": pipeline_figure},
     Simulation: {"utilisation": utilisation, "time": time_parts},
     Ledger: {"sizes": transaction_sizes, "links": link_loads},
+    SideBySide: {"why": waterfall},
+    CardTable: {"cards": card_bars},
     Comparison: {"systems": compared_systems},
     Checkpointing: {"memory": memory_of_schedule},
     MemoryCurve: {"memory": memory_against_time},

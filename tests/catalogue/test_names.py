@@ -163,7 +163,7 @@ def test_a_word_narrows_a_list(run, kind, word):
 
 
 @pytest.mark.parametrize(("arguments", "offered"), [
-    (["design", "llama3-8b", "--dtype", "fp8"], ""), (["compare", "llama3-8b", "--dtype", "fp8"], ""),
+    (["design", "llama3-8b", "--dtype", "fp8"], ""), (["compare", "--systems", "llama3-8b", "--dtype", "fp8"], ""),
     (["search", "llama3-8b", "--tp-comm-overlap", "yes"], "did you mean --overlap-tensor?"),
     (["search", "llama3-8b", "--tensor-paralel", "8"], "did you mean --tensor-parallel?"),
     (["train", "llama3-8b", "--token", "8"], "did you mean --tokens?"), (["search", "llama3-8b", "--xyzzy"], ""),

@@ -67,20 +67,20 @@ def test_bad_input_ends_in_one_line(run, tmp_path, given, hint):
 
 
 def test_compare_shows_systems_side_by_side(run):
-    code, out, _ = run("compare", "resnet-50", "--cluster", "dgx-1v", "--gpus", "16", "--price", "2")
+    code, out, _ = run("compare", "--systems", "resnet-50", "--cluster", "dgx-1v", "--gpus", "16", "--price", "2")
     assert code == 0
     for word in ("all-reduce", "PipeDream", "Downpour", "samples/s", "samples per price", "Not compared: "):
         assert word in out
     question = ["gpt2-xl", "--cluster", "dgx-a100", "--gpus", "16", "--global-batch", "64", "--seq-len", "1024"]
-    found = strict(run("compare", *question, "--json")[1])
+    found = strict(run("compare", "--systems", *question, "--json")[1])
     assert {row["system"] for row in found["systems"]} >= {"ZeRO-1", "1F1B", "tensor parallelism"} - set(found["refused"])
 
 
 @pytest.mark.parametrize(("given", "hint"), [
-    (["compare", "resnet-51", "--cluster", "dgx-1v"], "resnet-51"),
-    (["compare", "gpt2-xl", "--cluster", "dgx-1v"], "global_batch"),
-    (["compare", "resnet-50", "--cluster", "dgx-1v", "--seq-len", "5"], "seq_len"),
-    (["compare", "resnet-50", "--cluster", "dgx-1v", "--servers", "0"], "servers"),
+    (["compare", "--systems", "resnet-51", "--cluster", "dgx-1v"], "resnet-51"),
+    (["compare", "--systems", "gpt2-xl", "--cluster", "dgx-1v"], "global_batch"),
+    (["compare", "--systems", "resnet-50", "--cluster", "dgx-1v", "--seq-len", "5"], "seq_len"),
+    (["compare", "--systems", "resnet-50", "--cluster", "dgx-1v", "--servers", "0"], "servers"),
 ])  # fmt: skip
 def test_bad_comparisons_end_in_one_line(run, tmp_path, given, hint):
     refused(run, tmp_path, given, hint)

@@ -1,0 +1,127 @@
+"""`costmodel compare --systems`: the classic systems of training side by side."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from costmodel.cli import codes
+from costmodel.cli.arguments import (
+    Parser,
+    add_output,
+    add_size,
+    gpus_of,
+    number,
+    read_cluster,
+    read_model,
+    spelled,
+    whole,
+)
+from costmodel.cli.output import TerminalTable, print_json, print_page, share, table
+from costmodel.cli.question import add_calibration, with_calibration
+from costmodel.text.units import counted
+
+if TYPE_CHECKING:
+    from costmodel.description.cluster import Cluster
+    from costmodel.description.layers import LayerChain
+    from costmodel.description.transformer import Transformer
+    from costmodel.training.systems_compared import Comparison
+
+
+def systems_parser() -> Parser:
+    """The parser of ``compare --systems``."""
+    usage = (
+        "costmodel compare --systems WORKLOAD --cluster C [--nodes N | --gpus N] [--global-batch N --seq-len N] "
+        "[options]"
+    )
+    comparing = Parser(
+        prog="costmodel compare --systems", usage=usage, description="Systems of training side by side.",
+        examples=("costmodel compare --systems resnet-50 --cluster dgx-1v --nodes 8",
+                  "costmodel compare --systems llama3-8b --cluster dgx-h100 --nodes 2 --global-batch 64 --seq-len 4096"),
+    )  # fmt: skip
+    comparing.add_argument("workload", metavar="WORKLOAD", help="a model, or a network of `costmodel networks`")
+    comparing.add_argument("--cluster", required=True, metavar="C", help="name in the catalogue, or a TOML file")
+    add_size(comparing)
+    add_calibration(comparing)
+    comparing.add_argument(*spelled("global_batch"), type=whole, metavar="N", help="sequences per step, of a model")
+    comparing.add_argument("--seq-len", type=whole, metavar="N", help="tokens of a sequence, of a model")
+    comparing.add_argument("--framework", default="megatron-core", metavar="F", help="software of a model")
+    comparing.add_argument(*spelled("micro_batch"), type=whole, metavar="N", help="sequences per micro-batch, of a model")
+    comparing.add_argument("--minibatch", type=whole, default=64, metavar="N", help="samples of a GPU, of a network")
+    comparing.add_argument("--servers", type=whole, metavar="N", help="machines without GPUs (default: one a node)")
+    comparing.add_argument(
+        "--servers-of", default="parameter-server", metavar="S",
+        help="whose parameter servers: tensorflow-parameter-server, mxnet-parameter-server, or ideal (default: both measured)",
+    )  # fmt: skip
+    comparing.add_argument("--all-reduce-of", metavar="S", help="between nodes: horovod-2019 (default: what links reach)")
+    comparing.add_argument("--delay", type=whole, default=4, metavar="N", help="steps ahead with bounded delay (default: 4)")
+    comparing.add_argument("--local-steps", type=whole, default=16, metavar="N", help="of local SGD (default: 16)")
+    comparing.add_argument("--straggler-spread", type=number, default=0.0, metavar="X", help="exponential tail of GPUs' times")
+    comparing.add_argument("--price", type=number, metavar="X", help="of a GPU for an hour; none is built in")
+    comparing.add_argument("--server-price", type=number, default=0.0, metavar="X", help="of a server for an hour")
+    add_output(comparing)
+    comparing.set_defaults(run=_compare, notes=[])
+    return comparing
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from costmodel.studies.parameter_servers.servers import Stragglers
+    from costmodel.training.systems_compared import compare_systems
+
+    cluster = with_calibration(arguments, read_cluster(arguments.cluster))
+    gpus = gpus_of(arguments, cluster)
+    cluster = cluster if gpus is None else cluster.with_gpus(gpus)
+    spread = arguments.straggler_spread
+    asked: dict[str, object] = {
+        "servers": arguments.servers, "servers_of": arguments.servers_of, "all_reduce_of": arguments.all_reduce_of,
+        "delay": arguments.delay, "local_steps": arguments.local_steps,
+        "gpu_hour": arguments.price, "server_hour": arguments.server_price,
+        "stragglers": Stragglers(distribution="exponential", spread=spread) if spread else None,
+    }  # fmt: skip
+    of_model = {name: getattr(arguments, name) for name in ("global_batch", "seq_len", "micro_batch")}
+    asked |= {name: value for name, value in of_model.items() if value is not None}
+    compared: Callable[..., Comparison] = compare_systems
+    found = compared(_workload(arguments, cluster), cluster, framework=arguments.framework, **asked)
+    if arguments.json:
+        print_json({"workload": found.workload, "cluster": cluster.name, "systems": found.to_rows(), "refused": found.refused})
+    else:
+        print_page(*_compared(found), markdown=arguments.markdown)
+    return codes.ANSWERED
+
+
+def _workload(arguments: argparse.Namespace, cluster: Cluster) -> Transformer | LayerChain:
+    """A network by its name, else a model."""
+    from costmodel.description.networks import NETWORKS, load_network
+
+    name: str = arguments.workload
+    if name in NETWORKS:
+        dtype = "fp32" if "fp32" in cluster.device.dense_peak else "fp16"
+        return load_network(name).chain(cluster.device, minibatch=arguments.minibatch, dtype=dtype)
+    return read_model(name)
+
+
+def _compared(found: Comparison) -> list[TerminalTable | str]:
+    """Systems side by side, as a table and lines."""
+    from costmodel.text.units import format_bytes, format_seconds
+
+    columns = ["system", "with", f"{found.unit}/s", "step", "efficiency", "memory", "fits", "sent a GPU", "updates behind"]
+    priced = any(one.samples_per_price is not None for one in found.systems)
+    rows = [
+        [
+            one.name, one.setting, f"{one.throughput:,.4g}", format_seconds(one.step_time), share(one.efficiency, 1.0),
+            format_bytes(one.memory), "yes" if one.fits else "no", format_bytes(one.sent_bytes),
+            f"{one.staleness.mean:.3g}", *([f"{one.samples_per_price or 0.0:,.0f}"] if priced else []),
+        ]
+        for one in found.systems
+    ]  # fmt: skip
+    refused = [f"Not compared: {name}, because {why}" for name, why in found.refused.items()]
+    return [
+        f"{found.workload} on {counted(found.cluster.gpus or 1, 'GPU')} of {found.cluster.name}: systems that fit, the fastest "
+        "first, then the others",
+        table([*columns, *([f"{found.unit} per price"] if priced else [])], rows, words=2),
+        "\n".join(refused),
+    ]
+
+
+__all__ = ["systems_parser"]

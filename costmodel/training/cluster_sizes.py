@@ -1,0 +1,344 @@
+"""How many GPUs of each kind end a run in time: the fewest as expected, the fewest that are sure to, and what they cost."""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from costmodel.arithmetic.named_tuples import Row
+from costmodel.catalogue.clusters import load_cluster
+from costmodel.catalogue.loader import names
+from costmodel.description.cluster import Cluster
+from costmodel.description.transformer import Transformer
+from costmodel.evaluation.estimation import Estimate, probability
+from costmodel.evaluation.plan_search import search
+from costmodel.text.checks import kind, positive_int, real
+from costmodel.text.errors import CostModelError, IllegalPlan, InvalidValue
+from costmodel.text.results import brief, cell
+from costmodel.text.tables import headed, table
+from costmodel.text.units import counted
+from costmodel.training.cost import Tariff
+from costmodel.training.duration import DAY, TrainingRun, time_to_train
+
+SURE = 0.9
+"""Probability to end in time from which a cluster is called sure."""
+USUAL_UTILISATION = 0.4
+"""Of a device's peak: where the search for a size begins."""
+MOST_GPUS = 65_536
+STEPS = (1, 2, 3, 4, 6)
+"""Nodes that are tried: these, and from there on twice as many."""
+SCALING, BEYOND = 0.9, 1.5
+"""Of the GPUs that a size asks for by its own rate: the share that is tried next, and from how many times the most none is."""
+LEAST_MEMORY = 79e9
+"""Bytes of the devices whose clusters are tried unless they are said."""
+
+
+class Size(NamedTuple):
+    """So many GPUs of a cluster.
+
+    Parameters
+    ----------
+    gpus : how many
+    run : the whole run with the fastest plan that fits
+    in_time : probability that it ends in time
+    """
+
+    gpus: int
+    run: TrainingRun
+    in_time: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterSize:
+    """One kind of cluster, and how many of its GPUs it takes.
+
+    Parameters
+    ----------
+    cluster : its name
+    device : its GPUs
+    expected : the fewest GPUs that are expected to end in time; None where none are
+    sure : the fewest that do with the probability that was asked for; None where none are
+    price : of a GPU for an hour; None where none was told
+    why : there is none, in words; else empty
+    """
+
+    cluster: str
+    device: str
+    expected: Size | None
+    sure: Size | None
+    price: float | None
+    why: str
+
+    __repr__ = brief
+
+    @property
+    def estimate(self) -> Estimate:
+        """Of the step on as many GPUs as are expected to do; IllegalPlan where none are."""
+        if self.expected is None:
+            raise IllegalPlan("none", self.why)
+        return self.expected.run.estimate
+
+    def to_dict(self) -> Row:
+        """Flat names with units, for JSON and frames."""
+        row: Row = {"cluster": self.cluster, "device": self.device, "price_per_gpu_hour": self.price, "why": self.why}
+        for name, size in (("", self.expected), ("sure_", self.sure)):
+            row[f"{name}gpus"] = None if size is None else size.gpus
+            row[f"{name}probability_in_time"] = None if size is None else size.in_time
+            figures = {} if size is None else size.run.to_dict()
+            row |= {f"{name}{field}": figures.get(field) for field in ("days", "days_low", "days_high", "gpu_hours", "price")}
+            row[f"{name}step_time_s"] = None if size is None else size.run.estimate.step_time
+        return row
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterSizes:
+    """Kinds of clusters, those first that need the least money, or without prices the fewest GPUs.
+
+    Parameters
+    ----------
+    model : what is trained
+    tokens : of the run
+    within : time that it may take [s]
+    required : probability from which a size is called sure
+    rows : of the clusters
+    """
+
+    model: Transformer
+    tokens: float
+    within: float
+    required: float
+    rows: tuple[ClusterSize, ...]
+
+    def __repr__(self) -> str:
+        shown = [f"{one.cluster}: {one.expected.gpus:,} GPUs" for one in self.reached[:6] if one.expected]
+        return headed(f"ClusterSizes: {self.said()}", *shown)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (one.cluster, f"{one.expected.gpus:,}", f"{one.expected.run.days:.3g}", f"{one.expected.in_time:.0%}",
+             "-" if one.sure is None else f"{one.sure.gpus:,}")
+            for one in self.reached if one.expected
+        ]  # fmt: skip
+        return table(self.said(), ("cluster", "GPUs", "days", "P(in time)", f"GPUs, {self.required:.0%} sure"), rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def reached(self) -> tuple[ClusterSize, ...]:
+        """Those of which some number of GPUs ends in time."""
+        return tuple(one for one in self.rows if one.expected is not None)
+
+    def said(self) -> str:
+        """The answer in a sentence: the first row's GPUs."""
+        days = self.within / DAY
+        if not self.reached:
+            return f"No cluster that was tried ends within {days:g} days"
+        best = self.reached[0]
+        assert best.expected is not None
+        line = f"{best.expected.gpus:,} GPUs of {best.cluster} end within {days:g} days with probability "
+        line += f"{100 * best.expected.in_time:.0f} %"
+        if best.sure is not None and best.sure.gpus != best.expected.gpus:
+            line += f", {best.sure.gpus:,} with {100 * best.sure.in_time:.0f} %"
+        return line
+
+    def to_rows(self) -> list[Row]:
+        """One dictionary a cluster, with units in the names."""
+        return [one.to_dict() for one in self.rows]
+
+    def to_csv(self) -> str:
+        """The clusters as CSV."""
+        import csv
+        import io
+
+        rows = self.to_rows()
+        buffer = io.StringIO()
+        writer = csv.DictWriter(buffer, list(rows[0]) if rows else ["cluster"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
+        return buffer.getvalue()
+
+
+def usual_clusters() -> list[Cluster]:
+    """The first cluster of the catalogue of each device with memory for large models, one node of each."""
+    found: dict[str, Cluster] = {}
+    for name in names("cluster"):
+        cluster = load_cluster(name)
+        if cluster.device.memory >= LEAST_MEMORY and len(cluster.levels) > 1:
+            found.setdefault(cluster.device.name, cluster)
+    return list(found.values())
+
+
+def gpus_in_time(
+    model: Transformer, clusters: Iterable[Cluster] | None = None, *, tokens: float, days: float, global_batch: int = 1024,
+    seq_len: int = 4096, framework: str = "megatron-core", price: Mapping[str, float] | float | None = None,
+    sure: float = SURE, **asked: object,
+) -> ClusterSizes:  # fmt: skip
+    """The fewest GPUs of each kind of cluster on which a run ends in time, with the fastest plan that fits.
+
+    Parameters
+    ----------
+    model : what is trained
+    clusters : kinds to try, of any size; the first of the catalogue of each large device if None
+    tokens : of the run
+    days : that it may take
+    global_batch : sequences of a step
+    seq_len : [tokens]
+    framework : the software
+    price : of a GPU for an hour in any currency, one for all or by device or cluster
+    sure : probability to end in time from which a size is called sure
+    asked : as `costmodel.search` takes it: any dimension of a plan
+
+    Returns
+    -------
+    ClusterSizes
+        nodes are tried in the numbers 1, 2, 3, 4, 6, 8, 12, ...: the fewest that are expected to end in time, and the fewest
+        that do with the probability
+
+    Raises
+    ------
+    InvalidValue
+        naming the field, its value and what was expected
+
+    Nothing is lost to failures. The batch is the same on every size, so that more GPUs split it further.
+
+    Examples
+    --------
+    >>> from costmodel import load_cluster, load_model
+    >>> made = gpus_in_time(load_model("llama3-8b"), [load_cluster("dgx-h100")], tokens=1e11, days=10, global_batch=256,
+    ...                     pipeline_parallel=1, context_parallel=1)
+    >>> row = made.rows[0]
+    >>> row.expected.run.days <= 10 < 2.5 * row.expected.run.days, row.sure.gpus > row.expected.gpus
+    (True, True)
+    """
+    kind("model", model, Transformer, "load_model(name)")
+    tried = usual_clusters() if clusters is None else list(clusters)
+    for one in tried:
+        kind("clusters", one, Cluster, "load_cluster(name)")
+    real("tokens", tokens, 1.0, 1e18)
+    within = real("days", days, 1e-6, 1e6) * DAY
+    positive_int("global_batch", global_batch, 10**8)
+    positive_int("seq_len", seq_len, 10**8)
+    probability("sure", sure)
+    prices = _prices(price, tried)
+    work: Row = {"global_batch": global_batch, "seq_len": seq_len, "framework": framework, **asked}
+    rows = [
+        _row(model, one, tokens, within, sure, prices.get(one.name, prices.get(one.device.name)), work) for one in tried
+    ]  # fmt: skip
+    far = float("inf")
+
+    def order(row: ClusterSize) -> tuple[float, float]:
+        if row.expected is None:
+            return far, far
+        return row.expected.run.cost.price or 0.0, float(row.expected.gpus)
+
+    return ClusterSizes(model, tokens, within, sure, tuple(sorted(rows, key=order)))
+
+
+def _prices(price: Mapping[str, float] | float | None, clusters: Iterable[Cluster]) -> dict[str, float]:
+    known = {name for one in clusters for name in (one.name, one.device.name)}
+    if price is None:
+        return {}
+    if not isinstance(price, Mapping):
+        return dict.fromkeys(known, real("price", price, 0.0, 1e6))
+    for name in price:
+        if name not in known:
+            raise InvalidValue("price", name, f"a price of {', '.join(sorted(known))}")
+    return {name: real("price", value, 0.0, 1e6) for name, value in price.items()}
+
+
+def _row(
+    model: Transformer, cluster: Cluster, tokens: float, within: float, sure: float, price: float | None, work: Row
+) -> ClusterSize:
+    sizes = _sizes(cluster)
+    why: list[str] = []
+    known: dict[int, Size | None] = {}
+
+    def of(place: int) -> Size | None:
+        if place not in known:
+            known[place] = _size(model, cluster.with_gpus(sizes[place]), tokens, within, price, work, why)
+        return known[place]
+
+    start = _start(model, cluster, tokens, within, sizes)
+    expected = _fewest(of, sizes, start, lambda size: size.run.time / within)
+    certain = None if expected is None else _fewest(
+        of, sizes, expected, lambda size: size.run.time / (within * size.run.error.margin(sure)), down=False
+    )  # fmt: skip
+    found = None if expected is None else of(expected)
+    reason = "" if found else why[-1] if why and not any(known.values()) else (
+        f"not in time on as many as {counted(sizes[-1], 'GPU')}"
+    )  # fmt: skip
+    return ClusterSize(
+        cluster=cluster.name, device=cluster.device.name, expected=found, sure=None if certain is None else of(certain),
+        price=price, why=reason,
+    )  # fmt: skip
+
+
+def _sizes(cluster: Cluster) -> list[int]:
+    """Numbers of GPUs that are tried, whole nodes."""
+    node, most = cluster.gpus_per_node, min(MOST_GPUS, max(cluster.levels[-1].size, cluster.gpus_per_node))
+    nodes = sorted({step * 2**power for step in STEPS for power in range(17)})
+    return [node * count for count in nodes if node * count <= most]
+
+
+def _start(model: Transformer, cluster: Cluster, tokens: float, within: float, sizes: list[int]) -> int:
+    """Where the search begins: as many GPUs as the usual share of their peak asks for."""
+    device = cluster.device
+    peak = max(device.dense_peak.get(dtype, 0.0) for dtype in ("bf16", "fp16", "fp32"))
+    gpus = 6.0 * float(model.active_parameters) * tokens / (USUAL_UTILISATION * peak * within)
+    return min(bisect.bisect_left(sizes, gpus), len(sizes) - 1)
+
+
+def _size(
+    model: Transformer, cluster: Cluster, tokens: float, within: float, price: float | None, work: Row, why: list[str]
+) -> Size | None:
+    """The whole run on so many GPUs; None where no plan can run or fit there, which is noted."""
+    try:
+        found = search(model, cluster, top=1, **work)
+    except InvalidValue:
+        raise
+    except CostModelError as error:
+        why.append(str(error))
+        return None
+    if not found.ranked:
+        why.append(found.why_none())
+        return None
+    run = time_to_train(found.best, tokens, tariff=Tariff(gpu_hour=price))
+    return Size(cluster.gpus or 1, run, run.error.probability_below(run.time, within))
+
+
+def _fewest(
+    of: Callable[[int], Size | None], sizes: list[int], start: int, lateness: Callable[[Size], float], down: bool = True
+) -> int | None:
+    """The first place that is not late; None where none is, or where so many more GPUs are lacking that none can be.
+
+    Parameters
+    ----------
+    of : what there is at a place
+    sizes : GPUs of the places
+    start : where it is looked for first
+    lateness : of a size, its time over what it may take
+    down : smaller sizes than the first may do too
+    """
+    place, low = start, -1
+    while True:
+        size = of(place)
+        late = float("inf") if size is None else lateness(size)
+        if late <= 1.0:
+            break
+        low = place
+        wanted = sizes[place] * late if size is not None else 0.0
+        if place + 1 == len(sizes) or wanted > BEYOND * sizes[-1]:
+            return None
+        place = min(max(place + 1, bisect.bisect_left(sizes, SCALING * wanted)), len(sizes) - 1)
+    while place - 1 > low and (down or low >= start):
+        size = of(place - 1)
+        if size is None or lateness(size) > 1.0:
+            break
+        place -= 1
+    return place
+
+
+__all__ = ["SURE", "ClusterSize", "ClusterSizes", "Size", "gpus_in_time", "usual_clusters"]

@@ -1,0 +1,325 @@
+"""Two or more answers side by side: which is faster, which is cheaper, how sure that is, and which part of the step says why."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from costmodel.arithmetic.named_tuples import Row
+from costmodel.description.labels import label
+from costmodel.evaluation.difference_errors import difference_error, probability_below
+from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.part_differences import PartDifference, differences
+from costmodel.evaluation.price import BILLION, HOUR
+from costmodel.evaluation.search_result import SearchResult
+from costmodel.text.checks import mapping, real
+from costmodel.text.errors import InvalidValue
+from costmodel.text.results import brief, cell, figure
+from costmodel.text.tables import headed, table
+from costmodel.text.units import format_bytes, format_seconds
+from costmodel.training.cost import Tariff
+from costmodel.training.duration import TrainingRun, time_to_train
+
+if TYPE_CHECKING:
+    pass
+
+WORTH = 0.01
+"""Share of a step from which a part that differs is named by itself."""
+
+
+class Against(NamedTuple):
+    """A choice against the first.
+
+    Parameters
+    ----------
+    ratio : of the time for as many tokens, the choice's over the first's
+    ratio_low, ratio_high : its 90 % interval; what both estimates have wrong in common cancels
+    faster : probability that the choice is faster than the first
+    cost_ratio : of the money for as many tokens; None without prices
+    cheaper : probability that the choice is cheaper; None without prices
+    """
+
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    faster: float
+    cost_ratio: float | None
+    cheaper: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One of the answers that are compared.
+
+    Parameters
+    ----------
+    name : what it is called
+    estimate : of its plan
+    price : of a GPU for an hour; None where none was told
+    run : the whole run; None where no tokens were told
+    against : the first choice; of the first itself all ratios are one
+    """
+
+    name: str
+    estimate: Estimate
+    price: float | None
+    run: TrainingRun | None
+    against: Against
+
+    __repr__ = brief
+
+    @property
+    def price_per_billion_tokens(self) -> float | None:
+        """Money of a billion tokens; None where no price was told."""
+        return None if self.price is None else _rate(self.estimate, self.price) * BILLION
+
+    def to_dict(self) -> Row:
+        """Flat names with units, for JSON and frames."""
+        low, high = self.estimate.time_interval
+        row: Row = {"choice": self.name, "time_ratio": self.against.ratio, "time_ratio_low": self.against.ratio_low}
+        row |= {"time_ratio_high": self.against.ratio_high, "probability_faster": self.against.faster}
+        row |= {"cost_ratio": self.against.cost_ratio, "probability_cheaper": self.against.cheaper}
+        row |= {"price_per_billion_tokens": self.price_per_billion_tokens}
+        row |= {"step_time_low_s": low, "step_time_high_s": high, **self.estimate.to_dict()}
+        return row | (self.run.to_dict() if self.run else {})
+
+
+@dataclasses.dataclass(frozen=True)
+class SideBySide:
+    """Answers side by side, each against the first.
+
+    Parameters
+    ----------
+    choices : in the order in which they were given
+    """
+
+    choices: tuple[Choice, ...]
+
+    plot = figure
+
+    def __repr__(self) -> str:
+        return headed(f"SideBySide: {self.said()}", *(f"{one.name}: {_brief(one)}" for one in self.choices))
+
+    def _repr_html_(self) -> str:
+        rows = [(one.name, label(one.estimate.plan), *_cells(one)) for one in self.choices]
+        return table(self.said(), ("", "plan", "step", "tokens/s", "memory", "time", "P(faster)"), rows)
+
+    def __len__(self) -> int:
+        return len(self.choices)
+
+    @property
+    def first(self) -> Choice:
+        """That against which the others stand."""
+        return self.choices[0]
+
+    @property
+    def fastest(self) -> Choice:
+        """That which takes the least time for as many tokens, of those that fit where any does."""
+        return min(self._fitting(), key=lambda one: one.against.ratio)
+
+    @property
+    def cheapest(self) -> Choice | None:
+        """That which costs least for as many tokens, of those that fit where any does; None without prices."""
+        priced = [one for one in self._fitting() if one.price is not None]
+        return min(priced, key=lambda one: _rate(one.estimate, one.price or 0.0), default=None)
+
+    def _fitting(self) -> list[Choice]:
+        return [one for one in self.choices if one.estimate.fits] or list(self.choices)
+
+    def why(self, choice: Choice, least: float = WORTH) -> tuple[PartDifference, ...]:
+        """Parts of the step by which a choice differs from the first, for as many tokens, the largest first.
+
+        Parameters
+        ----------
+        choice : one of them
+        least : share of the first's step from which a part is named by itself
+
+        Returns
+        -------
+        tuple
+            of `PartDifference`, which add up to the difference of the steps [s]
+        """
+        first = self.first.estimate
+        scale = _tokens(first) / _tokens(choice.estimate)
+        return differences(first, choice.estimate, least * first.step_time, scale)
+
+    def said(self) -> str:
+        """The answer in a sentence or two."""
+        fastest, cheapest = self.fastest, self.cheapest
+        sentences = [self._faster(fastest)]
+        if cheapest is not None and len([one for one in self.choices if one.price is not None]) > 1:
+            sentences.append(self._cheaper(cheapest))
+        misfits = [one.name for one in self.choices if not one.estimate.fits]
+        if misfits:
+            sentences.append(f"{', '.join(misfits)} {'does' if len(misfits) == 1 else 'do'} not fit")
+        return ". ".join(sentences)
+
+    def _faster(self, best: Choice) -> str:
+        other = self.first if best is not self.first else self._second(best)
+        if other is None:
+            return f"{best.name} alone was asked about"
+        between = against(other.estimate, best.estimate)
+        times, low, high = 1.0 / between.ratio, 1.0 / between.ratio_high, 1.0 / between.ratio_low
+        return (
+            f"{best.name} is {times:.3g} times as fast as {other.name} (90 %: {low:.2g} to {high:.2g}): "
+            f"faster with probability {_share(between.faster)}"
+        )
+
+    def _second(self, best: Choice) -> Choice | None:
+        others = [one for one in self._fitting() if one is not best] or [one for one in self.choices if one is not best]
+        return min(others, key=lambda one: one.against.ratio, default=None)
+
+    def _cheaper(self, best: Choice) -> str:
+        others = [one for one in self.choices if one is not best and one.price is not None]
+        other = self.first if self.first in others else others[0]
+        between = against(other.estimate, best.estimate, other.price, best.price)
+        assert between.cost_ratio is not None and between.cheaper is not None
+        if between.cost_ratio == 1.0:
+            return f"A token costs as much on {best.name} as on {other.name}"
+        return (
+            f"A token costs {100.0 * (1.0 - between.cost_ratio):.0f} % less on {best.name} than on {other.name}: "
+            f"cheaper with probability {_share(between.cheaper)}"
+        )
+
+    def to_rows(self) -> list[Row]:
+        """One dictionary a choice, with units in the names."""
+        return [one.to_dict() for one in self.choices]
+
+    def to_csv(self) -> str:
+        """The choices as CSV."""
+        import csv
+        import io
+
+        rows = self.to_rows()
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        buffer = io.StringIO()
+        writer = csv.DictWriter(buffer, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
+        return buffer.getvalue()
+
+
+def against(
+    first: Estimate, choice: Estimate, first_price: float | None = None, price: float | None = None
+) -> Against:
+    """A choice against another, for as many tokens.
+
+    Parameters
+    ----------
+    first, choice : estimates
+    first_price, price : of a GPU of each for an hour
+
+    Returns
+    -------
+    Against
+    """
+    ratio = first.tokens_per_second / choice.tokens_per_second
+    error = difference_error(first, choice)
+    low, high = error.interval(ratio)
+    dear = None
+    if first_price and price is not None:
+        dear = _rate(choice, price) / _rate(first, first_price)
+    return Against(
+        ratio, low, high, probability_below(error, math.log(ratio)), dear,
+        None if dear is None else 1.0 if dear == 0.0 else probability_below(error, math.log(dear)),
+    )  # fmt: skip
+
+
+def compare(
+    answers: Mapping[str, Estimate | SearchResult], *, tokens: float | None = None,
+    price: Mapping[str, float] | float | None = None,
+) -> SideBySide:  # fmt: skip
+    """Two or more answers side by side: time, memory, money, and how sure their differences are.
+
+    Parameters
+    ----------
+    answers : estimates, or searches whose best plans stand for them, by the names that they shall have
+    tokens : of the whole run, for days and money; none if None
+    price : of a GPU for an hour in any currency, one for all or by the answers' names
+
+    Returns
+    -------
+    SideBySide
+        each answer against the first
+
+    Raises
+    ------
+    InvalidValue
+        for fewer than two answers, for one that is none, or for a price of none of them
+    IllegalPlan
+        for a search of which no plan fits
+
+    What two estimates have wrong in common cancels in their ratio (`costmodel.evaluation.difference_errors`), so that who is
+    faster is surer than how fast either is. Answers that train unlike numbers of tokens a step are compared for as many tokens.
+
+    Examples
+    --------
+    >>> from costmodel import load_model, machine, search
+    >>> model, asked = load_model("llama3-8b"), {"global_batch": 64, "seq_len": 4096, "top": 1}
+    >>> made = compare({name: search(model, machine(name, 8), **asked) for name in ("h100", "b200")},
+    ...                price={"h100": 2.5, "b200": 5.0})
+    >>> made.fastest.name, made.choices[1].against.faster > 0.9
+    ('b200', True)
+    """
+    given: dict[str, Estimate] = {}
+    for name, answer in mapping("answers", answers).items():
+        found = answer.best if isinstance(answer, SearchResult) else answer
+        if not isinstance(found, Estimate):
+            raise InvalidValue("answers", type(answer).__name__, "answers of estimate(...) or search(...) by their names")
+        given[str(name)] = found
+    if len(given) < 2:
+        raise InvalidValue("answers", list(given), "two answers at least")
+    prices = _prices(price, given)
+    first_name, first = next(iter(given.items()))
+    choices = []
+    for name, one in given.items():
+        tariff = Tariff(gpu_hour=prices[name])
+        run = None if tokens is None else time_to_train(one, tokens, tariff=tariff)
+        choices.append(Choice(
+            name=name, estimate=one, price=prices[name], run=run,
+            against=against(first, one, prices[first_name], prices[name]),
+        ))  # fmt: skip
+    return SideBySide(tuple(choices))
+
+
+def _prices(price: Mapping[str, float] | float | None, names: Mapping[str, Estimate]) -> dict[str, float | None]:
+    """The price of each answer."""
+    if price is None:
+        return dict.fromkeys(names)
+    if not isinstance(price, Mapping):
+        return dict.fromkeys(names, real("price", price, 0.0, 1e6))
+    for name in price:
+        if name not in names:
+            raise InvalidValue("price", name, f"a price of {', '.join(names)}")
+    return {name: real("price", price[name], 0.0, 1e6) if name in price else None for name in names}
+
+
+def _rate(one: Estimate, price: float) -> float:
+    """Money of a token."""
+    return price * one.plan.gpus / HOUR / one.tokens_per_second
+
+
+def _tokens(one: Estimate) -> float:
+    return float(one.plan.global_batch * one.plan.seq_len)
+
+
+def _share(probability: float) -> str:
+    return f"{100.0 * min(max(probability, 0.001), 0.999):.3g} %"
+
+
+def _cells(one: Choice) -> tuple[str, ...]:
+    given = one.estimate
+    return (
+        format_seconds(given.step_time), f"{given.tokens_per_second:,.0f}", format_bytes(given.memory.total),
+        f"{one.against.ratio:.3g} x", _share(one.against.faster),
+    )  # fmt: skip
+
+
+def _brief(one: Choice) -> str:
+    step, rate, memory, *_ = _cells(one)
+    return f"{label(one.estimate.plan)}: {step}, {rate} tokens/s, {memory}"
+
+
+__all__ = ["Against", "Choice", "SideBySide", "against", "compare"]
